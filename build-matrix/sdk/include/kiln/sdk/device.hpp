@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Device: how a GPU package loads and launches its kernels: through the driver API, found in
+// libcuda.so.1 at run time, so that no package links CUDA. The device code is embedded in the
+// library, one image for each device source, named by the source's stem.
+#pragma once
+
+#include <kiln/sdk/types.hpp>
+
+namespace kiln::sdk {
+
+// One kernel that this package may launch. The package defines the list; a kernel whose image is
+// not in this variant (sm90_*.cu in an sm_80 build) is absent: see OnDevice::has.
+struct KernelSpec {
+  const char* image;      // stem of the device source: "smxx_gemm"
+  const char* function;   // extern "C" name
+  uint32_t shared_bytes;  // dynamic shared memory; above 48 KiB the limit is raised at load
+};
+struct KernelList {
+  const KernelSpec* kernels;
+  int count;
+};
+KernelList kernel_list();  // defined by the package
+
+struct DeviceFacts {
+  int capability_major = 0;
+  int capability_minor = 0;
+  int multiprocessors = 0;
+  int shared_bytes_per_block = 0;  // opt-in limit
+};
+
+struct Grid {
+  uint32_t x = 1, y = 1, z = 1;
+};
+
+// Scope in which a device's context is current: the caller's own if it belongs to the device, else
+// the primary one. The destructor restores what was there.
+class OnDevice {
+ public:
+  OnDevice() = default;
+  ~OnDevice();
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+  // Loads the images into the context unless they are there already.
+  int32_t enter(DLDevice device, kiln_error* error);
+  const DeviceFacts& facts() const;
+  bool has(int kernel) const;
+
+  // Enqueues kernel number `kernel` of kernel_list(); `arguments` as for cuLaunchKernel.
+  int32_t launch(int kernel, Grid grid, uint32_t threads, void* stream, void** arguments,
+                 kiln_error* error) const;
+
+ private:
+  const struct LoadedContext* loaded_ = nullptr;
+  bool pushed_ = false;
+};
+
+}  // namespace kiln::sdk

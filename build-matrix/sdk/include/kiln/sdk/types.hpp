@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Types: what the generated glue hands to a package's own functions. A package is compiled without
+// a C++ runtime (no exceptions, no RTTI, no allocation), so everything here is plain data.
+//
+// For each op of package.json the build generates, in "package.gen.hpp", a struct of checked
+// arguments and the declarations of the two functions that the package writes:
+//
+//   struct ForwardArguments { Tensor x, gate, …; int64_t M, D, H; Approximate approximate; … };
+//   size_t forward_workspace_bytes(const ForwardArguments&);
+//   int32_t forward(const ForwardArguments&, kiln_error*);
+//
+// When they are called, every rule of the schema holds.
+#pragma once
+
+#include <kiln/abi.h>
+
+namespace kiln::sdk {
+
+enum class DType : int32_t { kFloat32, kFloat16, kBFloat16 };
+
+inline constexpr int kMaxDimensions = 4;
+
+struct Tensor {
+  bool present = false;  // false: an optional tensor that was left out
+  DType dtype = DType::kFloat32;
+  void* data = nullptr;  // byte_offset is already added; may be null when an extent is 0
+  int64_t shape[kMaxDimensions] = {};
+  int64_t stride[kMaxDimensions] = {};  // elements; the last one is 1
+};
+
+// The part of a call that every op has; the generated argument structs derive from it.
+struct Placement {
+  DLDevice device = {kDLCPU, 0};
+  void* workspace = nullptr;  // 256-byte aligned, at least what the op's workspace_bytes said
+  size_t workspace_bytes = 0;
+  void* stream = nullptr;
+};
+
+// Writes "<package>@<version> …" text and the status into *error and returns the status.
+__attribute__((format(printf, 3, 4))) int32_t fail(kiln_error* error, kiln_status status,
+                                                   const char* format, ...);
+
+}  // namespace kiln::sdk

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Error: the one exception type of Kiln. Its code says which stage refused and is the exit code of
+// the command line tool; its text says operation, subject, found against expected, and the next
+// step.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace kiln {
+
+/// Released numbers never change. 7, 8 and 10 are kept for signatures, lock files and offline use.
+enum class ErrorCode : int {
+  kInternal = 1,      ///< a bug in Kiln
+  kUsage = 2,         ///< the caller's request cannot be meant
+  kNoVariant = 3,     ///< the version exists, nothing in it fits this machine
+  kNotFound = 4,      ///< no such registry, package, version or op
+  kNetwork = 5,       ///< the registry did not answer, or not in full
+  kIntegrity = 6,     ///< bytes are not the ones that were promised, or break the format
+  kCache = 9,         ///< the cache folder cannot be used: permissions, no room, foreign owner
+  kUpgrade = 11,      ///< the manifest needs a newer Kiln
+  kLoad = 12,         ///< the library does not load, or its ABI table is refused
+  kInvalidCall = 13,  ///< a tensor, attribute or workspace does not fit the op's schema
+  kDevice = 14,       ///< a CUDA driver call failed
+  kBuild = 15,        ///< a variant did not compile, or is not what package.json says
+  kConflict = 16,     ///< different bytes under a version that is already published
+};
+
+/// "integrity", "no-variant", …: the word that messages and JSON use for a code.
+std::string_view to_string(ErrorCode code);
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& text) : std::runtime_error(text), code_(code) {}
+  ErrorCode code() const noexcept { return code_; }
+
+ private:
+  ErrorCode code_;
+};
+
+}  // namespace kiln

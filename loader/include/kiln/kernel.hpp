@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Kernel: a loaded package, and get_kernel, the whole pipeline in one call:
+// probe -> resolve -> fetch -> verify -> cache -> unpack -> load. Everything here may be called
+// from several threads at once. A loaded library stays in the process until it ends.
+#pragma once
+
+#include <filesystem>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "kiln/abi.h"
+#include "kiln/error.hpp"
+#include "kiln/resolve.hpp"
+#include "kiln/tensor.hpp"
+
+namespace kiln {
+
+struct Request {
+  int version = 0;     ///< required: one published integer; it pins the exact build
+  Device device = {};  ///< GPU 0 where there is one, else the CPU
+  std::string
+      registry;         ///< folder or http(s) URL; empty: $KILN_REGISTRY, else the built-in default
+  std::string variant;  ///< take this variant only; empty: the best that fits
+  bool allow_jit = true;  ///< whether a PTX variant may be chosen (the driver compiles it at load)
+  bool refresh = false;   ///< ask the registry even if the cache can answer, and fetch again
+  std::filesystem::path
+      cache;  ///< empty: $KILN_CACHE, else $XDG_CACHE_HOME/kiln, else ~/.cache/kiln
+};
+
+/// One attribute of a call, by position in the op's schema; a default-constructed one takes the
+/// schema's default. A string must outlive the call.
+class Attribute {
+ public:
+  Attribute() = default;
+  Attribute(std::int64_t value);
+  Attribute(double value);
+  Attribute(const char* value);
+  const kiln_attribute& c() const { return value_; }
+
+ private:
+  kiln_attribute value_{};
+};
+
+/// One operation of a loaded package. A small value; valid as long as the process.
+class Op {
+ public:
+  std::string_view name() const;
+  std::string_view schema() const;  ///< its tensors and attributes, as JSON
+
+  /// Scratch memory that run() needs for these arguments. Looks at shapes and dtypes only.
+  /// Throws kInvalidCall.
+  std::size_t workspace_bytes(std::span<const Tensor> tensors,
+                              std::span<const Attribute> attributes = {}) const;
+
+  /// Checks the arguments, then enqueues on `stream` (cudaStream_t or CUstream) and returns; a CPU
+  /// op has finished when this returns. Allocates nothing, does not synchronise, can be captured in
+  /// a CUDA graph. Throws kInvalidCall for arguments that do not fit, kDevice if the driver
+  /// refuses.
+  void run(std::span<const Tensor> tensors, std::span<const Attribute> attributes,
+           Workspace workspace, void* stream) const;
+
+ private:
+  friend class Kernel;
+  Op(const kiln_op* op) : op_(op) {}
+  const kiln_op* op_;
+};
+
+class Kernel {
+ public:
+  std::string_view name() const;
+  int version() const;
+  std::string_view variant() const;              ///< "cu12.9-sm_90a-x86_64"
+  Device device() const;                         ///< never automatic
+  const Resolution& resolution() const;          ///< the decision trace that led here
+  const std::filesystem::path& library() const;  ///< the verified file in the cache
+  const kiln_package& package() const;           ///< the C table, for other languages
+
+  Op op(std::string_view name) const;  ///< throws kNotFound, listing the ops there are
+
+  /// A typed layer over this kernel: kernel.layer<kiln::layers::GegluMlp>({.gate = …}).
+  template <class Layer>
+  Layer layer(typename Layer::Weights weights) const {
+    return Layer(*this, std::move(weights));
+  }
+
+ private:
+  struct Loaded;
+  friend Kernel get_kernel(std::string_view, const Request&);
+  explicit Kernel(std::shared_ptr<const Loaded> loaded) : loaded_(std::move(loaded)) {}
+  std::shared_ptr<const Loaded> loaded_;
+};
+
+/// Finds, installs, verifies and loads one version of a package for this machine. A second call
+/// with the same request returns the same kernel without touching disk or network. Throws Error:
+/// see ErrorCode for the stages.
+Kernel get_kernel(std::string_view name, const Request& request);
+
+/// Scratch memory that a layer owns: grows to what is asked and is freed with the object. Not for
+/// use from two streams at once; growing synchronises the device.
+class OwnedWorkspace {
+ public:
+  explicit OwnedWorkspace(Device device) : device_(device) {}
+  ~OwnedWorkspace();
+  OwnedWorkspace(OwnedWorkspace&& other) noexcept;
+  OwnedWorkspace& operator=(OwnedWorkspace&& other) noexcept;
+  Workspace reserve(std::size_t bytes);  ///< throws kDevice if there is no memory
+
+ private:
+  Device device_;
+  Workspace held_;
+};
+
+}  // namespace kiln

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tensor: a view of memory that the caller owns, in DLPack's terms. A value: copy it freely;
+// nothing is allocated and nothing is freed.
+#pragma once
+
+#include <dlpack/dlpack.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+
+#include "kiln/resolve.hpp"
+
+namespace kiln {
+
+enum class DType { kFloat32, kFloat16, kBFloat16 };
+std::size_t size_of(DType dtype);  ///< bytes an element
+
+class Tensor {
+ public:
+  static constexpr int kMaxDimensions = 8;
+
+  /// No tensor: what an optional argument is when it is left out.
+  Tensor() = default;
+
+  /// Row-major and compact. `device` must not be automatic. Throws Error(kUsage) for more than 8
+  /// dimensions or a negative extent.
+  Tensor(void* data, DType dtype, std::initializer_list<std::int64_t> shape, Device device);
+
+  /// A DLPack tensor of any framework: shape and strides are copied, the data is not.
+  explicit Tensor(const DLTensor& tensor);
+
+  /// Columns [begin, begin + count) of a two-dimensional tensor: one half of a packed [M, 2H], say.
+  Tensor columns(std::int64_t begin, std::int64_t count) const;
+
+  bool empty() const { return !defined_; }
+  int dimensions() const { return dimensions_; }
+  std::int64_t extent(int dimension) const { return shape_[static_cast<std::size_t>(dimension)]; }
+
+  /// The DLPack form; points into this object, so it is valid while this object lives and is
+  /// unmoved.
+  DLTensor dl() const;
+
+ private:
+  bool defined_ = false;
+  int dimensions_ = 0;
+  void* data_ = nullptr;
+  std::uint64_t byte_offset_ = 0;
+  DLDevice device_{kDLCPU, 0};
+  DLDataType dtype_{};
+  std::array<std::int64_t, kMaxDimensions> shape_{};
+  std::array<std::int64_t, kMaxDimensions> strides_{};
+};
+
+/// Scratch memory for one call: device memory for a GPU kernel, host memory for a CPU one; 256-byte
+/// aligned. Owned by the caller; in use until the stream has passed the call.
+struct Workspace {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+}  // namespace kiln

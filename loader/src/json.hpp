@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Json: strict reading of JSON that came from somewhere else. nlohmann/json accepts duplicate keys
+// and any depth, and turns -1 and 3.9 into integers; a manifest must not. Pure.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kiln {
+
+using Json = nlohmann::json;
+
+/// Parses at most 4 MiB of UTF-8, at most 32 levels deep, without duplicate keys, comments or
+/// trailing bytes. `subject` names the document in the error (kIntegrity).
+Json parse_json(std::string_view text, std::string_view subject);
+
+/// Compact with sorted keys: the one spelling in which Kiln writes JSON that is hashed.
+std::string dump_json(const Json& value);
+
+/// A view of one value that knows its own path ("index geglu-mlp@1: manifests[3].size"), so that
+/// each typed getter can say where the wrong type stands. All throw Error(kIntegrity).
+class JsonView {
+ public:
+  JsonView(const Json& value, std::string path) : value_(&value), path_(std::move(path)) {}
+
+  JsonView at(std::string_view key) const;  ///< the member; missing is an error
+  bool has(std::string_view key) const;     ///< an object that has this member
+  std::vector<JsonView> items() const;      ///< the elements of an array
+
+  std::string string() const;
+  std::uint64_t unsigned_integer() const;  ///< refuses signs, fractions and exponents
+  bool boolean() const;
+  std::string string_or(std::string_view key, std::string_view fallback) const;
+
+  [[noreturn]] void fail(const std::string& what) const;  ///< "<path>: <what>"
+  const Json& json() const { return *value_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  const Json* value_;
+  std::string path_;
+};
+
+}  // namespace kiln

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Schema: package.json as typed values. The first stage of a build: everything after it (expand,
+// codegen, the archive) works on a Package whose rules hold already. Strict: an unknown key, a
+// wrong type, a name that C++ could not spell or a symbol that nothing binds is refused with the
+// path of the place. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "kiln/target.hpp"
+
+namespace kiln::build {
+
+/// Limits that the generated checker keeps on its stack.
+inline constexpr std::size_t kMaxTensors = 32;
+inline constexpr std::size_t kMaxSymbols = 32;
+inline constexpr std::size_t kMaxAttributes = 16;
+inline constexpr std::size_t kMaxDimensions = 4;
+
+/// One extent of a shape: a symbol ("M"), or a number where `symbol` is empty.
+struct Extent {
+  std::string symbol;
+  std::int64_t value = 0;
+  bool operator==(const Extent&) const = default;
+};
+
+enum class Layout {
+  kCompact,  ///< row-major, no gaps
+  kRows,     ///< last stride 1, rows any distance apart that does not overlap
+};
+
+struct TensorSchema {
+  std::string name;
+  std::vector<std::string> dtypes;  ///< the set allowed; empty where same_dtype_as is set
+  std::string same_dtype_as;        ///< an earlier tensor that is not optional
+  std::vector<Extent> shape;
+  Layout layout = Layout::kCompact;
+  bool optional = false;
+  bool output = false;
+  bool operator==(const TensorSchema&) const = default;
+};
+
+struct AttributeSchema {
+  enum class Type { kString, kInt, kFloat };
+  std::string name;
+  Type type = Type::kString;
+  std::vector<std::string> values;                           ///< kString: what is allowed
+  std::variant<std::string, std::int64_t, double> fallback;  ///< package.json's "default"
+  bool operator==(const AttributeSchema&) const = default;
+};
+
+struct OpSchema {
+  std::string name;  ///< snake_case
+  std::string doc;
+  std::vector<TensorSchema> tensors;
+  std::vector<AttributeSchema> attributes;
+  std::vector<std::string> symbols;  ///< in the order in which the tensors name them
+  std::string text;                  ///< the op's entry of package.json, as dump_json writes it
+  bool operator==(const OpSchema&) const = default;
+};
+
+/// One .cu file and what it is compiled for.
+struct DeviceSource {
+  std::string source;               ///< "csrc/smxx_gemm.cu", relative to the package's folder
+  std::string stem;                 ///< "smxx_gemm": the name of its image
+  std::vector<DeviceCode> targets;  ///< in package.json's order
+  bool operator==(const DeviceSource&) const = default;
+};
+
+struct CudaSection {
+  std::vector<std::string> host;  ///< C++ sources, relative to the package's folder
+  std::vector<DeviceSource> device;
+  std::vector<std::string> needs;  ///< sonames looked up at run time, beyond libcuda.so.1
+  bool present() const { return !host.empty(); }
+  bool operator==(const CudaSection&) const = default;
+};
+
+struct CpuSection {
+  std::vector<std::string> host;
+  std::vector<CpuLevel> levels;
+  bool present() const { return !host.empty(); }
+  bool operator==(const CpuSection&) const = default;
+};
+
+struct Package {
+  std::string name;  ///< "geglu-mlp", also the name of its folder
+  int version = 0;
+  std::string license;
+  std::string summary;
+  std::string min_loader;
+  CudaSection cuda;  ///< absent: no GPU variants
+  CpuSection cpu;    ///< absent: no CPU variants
+  std::vector<OpSchema> ops;
+  bool operator==(const Package&) const = default;
+};
+
+/// Reads the text of a package.json. `folder` is the name of the folder it lies in and begins each
+/// error: "packages/geglu-mlp/package.json: ops[0].tensors[1].dtype: …". Throws Error(kBuild).
+Package parse_package(std::string_view text, std::string_view folder);
+
+/// "geglu-mlp" -> "geglu_mlp": the name in file and symbol names ("libgeglu_mlp.so").
+std::string underscored(std::string_view name);
+
+}  // namespace kiln::build

@@ -27,7 +27,9 @@ struct Request {
       registry;         ///< folder or http(s) URL; empty: $KILN_REGISTRY, else the built-in default
   std::string variant;  ///< take this variant only; empty: the best that fits
   bool allow_jit = true;  ///< whether a PTX variant may be chosen (the driver compiles it at load)
-  bool refresh = false;   ///< ask the registry even if the cache can answer, and fetch again
+  /// Ask the registry even if the cache can answer, hash what is cached, and fetch again what is
+  /// damaged.
+  bool refresh = false;
   std::filesystem::path
       cache;  ///< empty: $KILN_CACHE, else $XDG_CACHE_HOME/kiln, else ~/.cache/kiln
 };

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Load: a library of the cache into this process. After unpack, the last stage before Kernel. The
+// file is copied into a sealed memory file while it is hashed, and that memory file is what the
+// dynamic linker gets: the bytes that were hashed are the bytes that run, whatever happens to the
+// cache meanwhile. A library stays loaded until the process ends, and is loaded once however many
+// kernels come from it. Safe from several threads at once; a fork waits for a load under way.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+#include "kiln/abi.h"
+#include "manifest.hpp"
+
+namespace kiln {
+
+/// Throws kIntegrity if the file is not the one the config names, kLoad if it does not load, has no
+/// entry point, or if its table is not the one that the config promises. `subject` names the
+/// variant in errors.
+const kiln_package& load_library(const std::filesystem::path& file, const Config& config,
+                                 std::string_view subject);
+
+}  // namespace kiln

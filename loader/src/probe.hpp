@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Probe: the facts of this machine, as resolve wants them. The first stage; reads the CPU, glibc,
+// the driver and the environment, and links no CUDA: NVML or libcuda is looked up at run time, and
+// a machine with neither simply has no GPUs. Safe to call from several threads at once.
+//
+// NVML is asked first: it needs no cuInit, which would spoil CUDA for a process that forks later.
+// NVML counts GPUs in PCI order and CUDA, by default, fastest first. So where the visible GPUs
+// differ and CUDA_DEVICE_ORDER is not PCI_BUS_ID, or CUDA_VISIBLE_DEVICES names what NVML cannot
+// map (a MIG instance), libcuda is asked, because ordinals must be CUDA's.
+//
+// Each fact can be overridden, to try how another machine would resolve or to build for one:
+//   KILN_OVERRIDE_ARCH   x86_64 | aarch64
+//   KILN_OVERRIDE_CPU    x86-64 | x86-64-v2 | x86-64-v3 | x86-64-v4 | armv8-a
+//   KILN_OVERRIDE_GLIBC  2.17, or empty for a machine without glibc
+//   KILN_OVERRIDE_CUDA   12.2 (what the driver supports), or empty for no driver
+//   KILN_OVERRIDE_SM     9.0,8.0 (a GPU each, in order), or empty for no GPU
+#pragma once
+
+#include <string>
+
+#include "kiln/target.hpp"
+#include "manifest.hpp"
+
+namespace kiln {
+
+/// Everything but `libraries`. Throws kUsage for an override that does not parse.
+Host probe_host();
+
+/// Fills host.libraries with those sonames that the index's variants look up and this machine has.
+/// A library is asked for by dlopen: its constructors run, as they would at the kernel's load.
+void probe_libraries(Host& host, const Index& index);
+
+/// The environment that probe_host reads, as one string: equal strings, equal answers (as long as
+/// the machine stays the same). Part of get_kernel's memo key.
+std::string probe_environment();
+
+}  // namespace kiln

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles or runs every code block of a Markdown file.
+
+check.py README.md --build BUILD_DIR --registry REGISTRY
+
+    cpp       compiled against the headers: as a file if it has an #include of its own main(), else as
+              the body of a function that has the names a reader would have in scope
+    cmake     configured and built as the project of a small consumer, against an installed prefix
+    sh        run with bash -e, in order, in one folder with a cache and registry of its own
+    json      parsed
+    text, console   what a program prints: not checked here
+
+A block whose info string has the word "ci" is one of the commands that CI itself is running.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+
+FRAGMENT = """
+#include <kiln/kiln.hpp>
+#include <kiln/layers/geglu_mlp.hpp>
+#include <cstdio>
+#include <string>
+%(includes)s
+[[maybe_unused]] static void fragment(kiln::Tensor x, kiln::Tensor y, kiln::Tensor w_gate,
+    kiln::Tensor w_up, kiln::Tensor w_down, kiln::Workspace workspace, void* stream, void* data) {
+  (void)x, (void)y, (void)w_gate, (void)w_up, (void)w_down, (void)workspace, (void)stream, (void)data;
+%(body)s
+}
+"""
+
+
+def blocks(text):
+    for match in re.finditer(r"^```(\w+)([^\n]*)\n(.*?)^```$", text, re.M | re.S):
+        line = text.count("\n", 0, match.start()) + 1
+        yield line, match[1], match[2].split(), match[3]
+
+
+def compile_cpp(code, work):
+    if "int main(" not in code:
+        includes = "".join(line + "\n" for line in code.splitlines() if line.startswith("#"))
+        body = "".join(line + "\n" for line in code.splitlines() if not line.startswith("#"))
+        code = FRAGMENT % {"includes": includes, "body": body}
+    path = work / "block.cpp"
+    path.write_text(code)
+    package_includes = [f"-I{p}" for p in SOURCE.glob("packages/*/include")]
+    subprocess.run(
+        ["g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only",
+         f"-I{SOURCE}/loader/include", *package_includes, str(path)], check=True)
+
+
+def build_cmake(code, work, build):
+    prefix = work / "prefix"
+    if not prefix.exists():
+        subprocess.run(["cmake", "--install", build, "--prefix", prefix], check=True,
+                       stdout=subprocess.DEVNULL)
+    project = work / "project"
+    project.mkdir(exist_ok=True)
+    (project / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\nproject(readme LANGUAGES C CXX)\n"
+        "set(CMAKE_CXX_STANDARD 20)\nadd_executable(my_program main.cpp)\n" + code)
+    (project / "main.cpp").write_text("#include <kiln/kiln.hpp>\nint main() {}\n")
+    subprocess.run(["cmake", "-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={prefix}"],
+                   check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "--build", project / "build"], check=True, stdout=subprocess.DEVNULL)
+
+
+def run_sh(code, environment):
+    subprocess.run(["bash", "-euo", "pipefail", "-c", code], check=True, cwd=SOURCE, env=environment,
+                   stdout=subprocess.DEVNULL)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("file", type=pathlib.Path)
+    parser.add_argument("--build", required=True, help="build folder of Kiln")
+    parser.add_argument("--registry", required=True, help="registry that holds geglu-mlp@1")
+    arguments = parser.parse_args()
+
+    counts = {}
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        environment = dict(os.environ, KILN_REGISTRY=arguments.registry, KILN_CACHE=str(work / "cache"),
+                           PATH=f"{arguments.build}/bin:{os.environ['PATH']}", SCRATCH=str(work))
+        for line, language, words, code in blocks(arguments.file.read_text()):
+            if language in ("text", "console") or "ci" in words:
+                continue
+            try:
+                if language == "cpp":
+                    compile_cpp(code, work)
+                elif language == "cmake":
+                    build_cmake(code, work, arguments.build)
+                elif language == "sh":
+                    run_sh(code, environment)
+                elif language == "json":
+                    json.loads(code)
+                else:
+                    raise ValueError(f"no check for the language {language!r}")
+                counts[language] = counts.get(language, 0) + 1
+            except (subprocess.CalledProcessError, ValueError) as error:
+                print(f"{arguments.file}:{line}: the {language} block fails: {error}", file=sys.stderr)
+                failed += 1
+    print(f"{arguments.file.name}: {counts} blocks pass, {failed} fail")
+    return 1 if failed or not counts else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

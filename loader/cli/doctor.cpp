@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Doctor: what this machine is, whether registry and cache can be used, and for each package named:
+// what would be chosen and why, and whether it really loads. Every problem comes with what mends
+// it.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "commands.hpp"
+#include "fetch.hpp"
+#include "install.hpp"
+#include "output.hpp"
+#include "probe.hpp"
+
+namespace kiln::cli {
+namespace {
+
+struct Findings {
+  std::vector<std::string> problems;
+  int exit_code = 0;  // of the first Error
+
+  void add(const Error& error) {
+    problems.emplace_back(error.what());
+    if (exit_code == 0) exit_code = static_cast<int>(error.code());
+  }
+};
+
+std::string text_or(const std::optional<Version>& version, const char* none) {
+  return version ? to_string(*version) : none;
+}
+
+void examine_host(const Host& host, Findings& findings) {
+  if (!host.driver) {
+    findings.problems.emplace_back(
+        "no NVIDIA driver: only CPU variants fit. Install one, or pass the GPU into this "
+        "container.");
+  } else if (host.gpus.empty()) {
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    findings.problems.emplace_back(
+        visible != nullptr ? "the driver shows no GPU and CUDA_VISIBLE_DEVICES is '" +
+                                 std::string(visible) + "': unset it"
+                           : std::string("the driver shows no GPU: check 'nvidia-smi -L'"));
+  }
+  if (!host.glibc) {
+    findings.problems.emplace_back("no glibc (musl?): every published variant needs glibc 2.17");
+  }
+}
+
+void print_host(const Host& host) {
+  std::printf("kiln      %s, package ABI %d.%d\n", KILN_VERSION, KILN_ABI_MAJOR, KILN_ABI_MINOR);
+  std::printf("machine   %s, %s, glibc %s, driver CUDA %s\n",
+              std::string(to_string(host.arch)).c_str(), to_string(host.cpu).c_str(),
+              text_or(host.glibc, "none").c_str(), text_or(host.driver, "none").c_str());
+  for (const Gpu& gpu : host.gpus) {
+    std::printf("cuda:%-4d %s, compute capability %s\n", gpu.ordinal, gpu.name.c_str(),
+                to_string(gpu.capability).c_str());
+  }
+  for (const std::string& fact : host.overridden) {
+    std::printf("          overridden: %s\n", fact.c_str());
+  }
+}
+
+Json examine_registry(const Options& options, Findings& findings) {
+  try {
+    const std::string registry = canonical_registry(options.request.registry);
+    if (!options.json) std::printf("registry  %s\n", registry.c_str());
+    open_source(registry);
+    return registry;
+  } catch (const Error& error) {
+    findings.add(error);
+    return nullptr;
+  }
+}
+
+Json examine_cache(const Options& options, Findings& findings) {
+  try {
+    const Cache cache(options.request.cache);
+    // A cache that does not exist yet is made by the first install: its nearest parent counts.
+    std::filesystem::path present = cache.root();
+    while (!std::filesystem::exists(present)) present = present.parent_path();
+    const bool writable = access(present.c_str(), W_OK) == 0;
+    if (!options.json) {
+      std::printf("cache     %s, %s\n", cache.root().c_str(), writable ? "writable" : "read-only");
+    }
+    if (!writable) {
+      findings.problems.push_back("the cache " + cache.root().string() +
+                                  " is read-only: what is in it works, nothing can be installed");
+    }
+    return {{"path", cache.root().string()}, {"writable", writable}};
+  } catch (const Error& error) {
+    findings.add(error);
+    return nullptr;
+  }
+}
+
+Json examine_package(const Options& options, const Spec& spec, Findings& findings) {
+  Json document = {{"name", spec.name}, {"version", spec.version}, {"loads", false}};
+  try {
+    const Kernel kernel = get_kernel(spec.name, options.request_for(spec));
+    document["loads"] = true;
+    document["library"] = kernel.library().string();
+    document["resolution"] = to_json(kernel.resolution());
+    if (!options.json) {
+      std::printf("\n%s\nloads     %s, %u ops\n", kernel.resolution().explain().c_str(),
+                  kernel.library().c_str(), kernel.package().op_count);
+    }
+  } catch (const Error& error) {
+    findings.add(error);
+  }
+  return document;
+}
+
+}  // namespace
+
+int doctor(const Options& options) {
+  Findings findings;
+  const Host host = probe_host();
+  if (!options.json) print_host(host);
+  examine_host(host, findings);
+  const Json registry = examine_registry(options, findings);
+  const Json cache = examine_cache(options, findings);
+  Json packages = Json::array();
+  for (const Spec& spec : options.specs) {
+    packages.push_back(examine_package(options, spec, findings));
+  }
+  if (options.json) {
+    print_json("doctor", {{"kiln", KILN_VERSION},
+                          {"host", to_json(host)},
+                          {"registry", registry},
+                          {"cache", cache},
+                          {"packages", packages},
+                          {"problems", findings.problems}});
+  } else {
+    std::printf("\n");
+    if (findings.problems.empty()) std::printf("nothing to mend\n");
+    for (const std::string& problem : findings.problems)
+      std::printf("mend      %s\n", problem.c_str());
+  }
+  return findings.exit_code;
+}
+
+}  // namespace kiln::cli

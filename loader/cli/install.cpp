@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The commands around what is installed: install, resolve, list, path, verify.
+#include "install.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "commands.hpp"
+#include "output.hpp"
+#include "progress.hpp"
+
+namespace kiln::cli {
+
+int install(const Options& options) {
+  Json documents = Json::array();
+  for (const Spec& spec : options.specs) {
+    const Installed installed =
+        kiln::install(spec.name, options.request_for(spec), progress_on_stderr(options.quiet));
+    if (options.json) {
+      documents.push_back(to_json(installed));
+    } else {
+      std::printf("%s@%d %s  %s\n", installed.config.name.c_str(), installed.config.version,
+                  installed.variant.id.c_str(), installed.library.c_str());
+    }
+  }
+  if (options.json) print_json("install", {{"installed", documents}});
+  return 0;
+}
+
+int resolve(const Options& options) {
+  const Spec& spec = options.specs.front();
+  const Selected selected = select(spec.name, options.request_for(spec));
+  if (options.json) {
+    print_json("resolve", to_json(selected));
+  } else {
+    std::printf("%s\n", selected.resolution.explain().c_str());
+  }
+  if (selected.resolution.chosen) return 0;
+  if (!options.json) std::fprintf(stderr, "kiln: %s\n", selected.no_variant.c_str());
+  return static_cast<int>(ErrorCode::kNoVariant);
+}
+
+int list(const Options& options) {
+  const Cache cache(options.request.cache);
+  Json documents = Json::array();
+  for (const InstalledVariant& installed : list_installed(cache)) {
+    const std::string name = installed.ref.name;
+    const bool wanted =
+        options.specs.empty() ||
+        std::any_of(options.specs.begin(), options.specs.end(), [&](const Spec& spec) {
+          return spec.name == name && (spec.version == 0 || spec.version == installed.ref.version);
+        });
+    if (!wanted) continue;
+    if (options.json) {
+      documents.push_back({{"name", name},
+                           {"version", installed.ref.version},
+                           {"variant", installed.variant.id},
+                           {"registry", installed.ref.registry},
+                           {"library", installed.library.string()},
+                           {"bytes", installed.bytes}});
+    } else {
+      std::printf("%s@%d %s  %s\n", name.c_str(), installed.ref.version,
+                  installed.variant.id.c_str(), installed.library.c_str());
+    }
+  }
+  if (options.json) {
+    print_json("list", {{"cache", cache.root().string()}, {"installed", documents}});
+  } else if (options.specs.empty()) {
+    std::fprintf(stderr, "in %s\n", cache.root().c_str());
+  }
+  return 0;
+}
+
+int path(const Options& options) {
+  const Spec& spec = options.specs.front();
+  const Request request = options.request_for(spec);
+  const Cache cache(request.cache);
+  const std::string registry = canonical_registry(request.registry);
+  const std::string subject = spec.name + "@" + std::to_string(spec.version);
+  // Asking select only when the cache has the index keeps this command off the network.
+  if (cache.read_ref(registry, spec.name, spec.version)) {
+    const Selected selected = select(spec.name, request);
+    if (!selected.resolution.chosen) throw Error(ErrorCode::kNoVariant, selected.no_variant);
+    const std::string& chosen = selected.index.variants[*selected.resolution.chosen].id;
+    for (const InstalledVariant& installed : list_installed(cache)) {
+      if (installed.ref.registry != registry || installed.ref.name != spec.name ||
+          installed.ref.version != spec.version || installed.variant.id != chosen) {
+        continue;
+      }
+      if (options.json) {
+        print_json("path", {{"variant", chosen}, {"library", installed.library.string()}});
+      } else {
+        std::printf("%s\n", installed.library.c_str());
+      }
+      return 0;
+    }
+  }
+  throw Error(ErrorCode::kNotFound, "path " + subject + ": not installed in " +
+                                        cache.root().string() + " from " + registry +
+                                        "; run 'kiln install " + subject + "'");
+}
+
+int verify(const Options& options) {
+  const Cache cache(options.request.cache);
+  std::vector<Spec> specs = options.specs;
+  if (specs.empty()) specs.emplace_back();
+  Json documents = Json::array();
+  std::size_t files = 0;
+  std::size_t damaged = 0;
+  for (const Spec& spec : specs) {
+    for (const CheckedFile& checked : verify_installed(cache, spec.name, spec.version)) {
+      ++files;
+      const bool intact = checked.problem.empty();
+      if (!intact) ++damaged;
+      if (options.json) {
+        documents.push_back({{"subject", checked.subject},
+                             {"file", checked.file.string()},
+                             {"intact", intact},
+                             {"problem", checked.problem}});
+      } else if (!intact) {
+        std::printf("damaged  %s: %s %s\n", checked.subject.c_str(), checked.file.c_str(),
+                    checked.problem.c_str());
+      }
+    }
+  }
+  if (options.json) {
+    print_json("verify", {{"files", documents}, {"damaged", damaged}});
+  } else {
+    std::printf("%zu files, %zu damaged, in %s\n", files, damaged, cache.root().c_str());
+  }
+  if (damaged > 0) {
+    std::fprintf(stderr,
+                 "kiln: 'kiln install --refresh NAME@VERSION' fetches damaged files again\n");
+  }
+  return damaged == 0 ? 0 : static_cast<int>(ErrorCode::kIntegrity);
+}
+
+}  // namespace kiln::cli

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Output: the result of a command on stdout, as JSON documents with a versioned "schema".
+#pragma once
+
+#include <string_view>
+
+#include "install.hpp"
+#include "json.hpp"
+#include "kiln/resolve.hpp"
+
+namespace kiln::cli {
+
+Json to_json(const Host& host);
+Json to_json(const Resolution& resolution);
+Json to_json(const Selected& selected);
+Json to_json(const Installed& installed);
+
+/// Prints one document, indented, with {"schema": "kiln.<kind>/1"} added.
+void print_json(std::string_view kind, Json document);
+
+}  // namespace kiln::cli

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Progress: what an install is doing, on stderr: one bar a download on a terminal, one line for
+// each finished download otherwise, nothing with --quiet.
+#pragma once
+
+#include "install.hpp"
+
+namespace kiln::cli {
+
+Observer progress_on_stderr(bool quiet);
+
+}  // namespace kiln::cli

@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The command line, as a user meets it: the real binary on the real, published geglu-mlp.
+
+Wants KILN_BIN (folder of the binaries) and KILN_REGISTRY (a registry that holds geglu-mlp@1).
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BIN = pathlib.Path(os.environ["KILN_BIN"])
+REGISTRY = pathlib.Path(os.environ["KILN_REGISTRY"])
+SPEC = "geglu-mlp@1"
+
+
+def digest_of(data):
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def flip(path, offset=None):
+    """Changes one bit in the middle of a read-only file."""
+    path.chmod(0o644)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 if offset is None else offset] ^= 1
+    path.write_bytes(data)
+    path.chmod(0o444)
+
+
+class Cli(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.work = pathlib.Path(self.folder.name)
+        self.cache = self.work / "cache"
+        self.registry = REGISTRY
+        self.environment = {"KILN_OVERRIDE_SM": "", "KILN_OVERRIDE_CUDA": ""}  # the CPU variants
+
+    def kiln(self, *words, code=0):
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("KILN_")}
+        environment |= {"KILN_CACHE": str(self.cache), "KILN_REGISTRY": str(self.registry)}
+        environment |= self.environment
+        done = subprocess.run([BIN / "kiln", *words], env=environment, text=True, capture_output=True)
+        self.assertEqual(done.returncode, code, f"kiln {' '.join(words)}\n{done.stdout}{done.stderr}")
+        return done
+
+    def document(self, *words, code=0):
+        return json.loads(self.kiln(*words, "--json", code=code).stdout)
+
+    def copy_registry(self):
+        self.registry = self.work / "registry"
+        shutil.copytree(REGISTRY, self.registry)
+        return self.registry / "geglu-mlp"
+
+    def index(self, layout):
+        """Path and content of the image index of version 1."""
+        tags = json.loads((layout / "index.json").read_bytes())["manifests"]
+        descriptor = next(d for d in tags if d["annotations"]["org.opencontainers.image.ref.name"] == "1")
+        path = layout / "blobs/sha256" / descriptor["digest"].removeprefix("sha256:")
+        return path, json.loads(path.read_bytes())
+
+    def replace_index(self, layout, index):
+        """Publishes another index under version 1, with a digest that is right."""
+        data = json.dumps(index).encode()
+        (layout / "blobs/sha256" / hashlib.sha256(data).hexdigest()).write_bytes(data)
+        tags = json.loads((layout / "index.json").read_bytes())
+        for descriptor in tags["manifests"]:
+            if descriptor["annotations"]["org.opencontainers.image.ref.name"] == "1":
+                descriptor |= {"digest": digest_of(data), "size": len(data)}
+        (layout / "index.json").write_text(json.dumps(tags))
+
+    # --- the words
+
+    def test_install_list_path_verify(self):
+        installed = self.kiln("install", SPEC)
+        self.assertRegex(installed.stdout, r"^geglu-mlp@1 cpu-\S+  /\S+/libgeglu_mlp\.so\n$")
+        self.assertIn("fetched", installed.stderr)
+        library = self.kiln("path", SPEC).stdout.strip()
+        self.assertTrue(pathlib.Path(library).is_file())
+        self.assertIn(library, self.kiln("list").stdout)
+        self.assertIn("0 damaged", self.kiln("verify").stdout)
+
+    def test_a_second_install_asks_the_registry_nothing(self):
+        self.kiln("install", SPEC)
+        again = self.document("install", SPEC)["installed"][0]
+        self.assertEqual((again["requests"], again["bytes_fetched"]), (0, 0))
+
+    def test_every_command_has_a_json_document_with_a_schema(self):
+        self.kiln("install", SPEC)
+        for words in (["install", SPEC], ["resolve", SPEC], ["list"], ["path", SPEC], ["info", SPEC],
+                      ["verify"], ["doctor", SPEC]):
+            self.assertEqual(self.document(*words)["schema"], f"kiln.{words[0]}/1")
+
+    def test_progress_goes_to_stderr_and_quiet_is_quiet(self):
+        self.assertEqual(self.kiln("install", "--quiet", SPEC).stderr, "")
+
+    def test_doctor_loads_the_package(self):
+        document = self.document("doctor", SPEC)
+        self.assertTrue(document["packages"][0]["loads"])
+        self.assertEqual(document["host"]["gpus"], [])
+
+    def test_info_lists_every_variant_with_where_it_was_tested(self):
+        variants = self.document("info", SPEC)["variants"]
+        self.assertIn("cpu-x86-64-v3", [v["variant"] for v in variants])
+        self.assertTrue(all(v["tested"] for v in variants))
+
+    # --- what would another machine get
+
+    def test_a_hopper_gets_the_sm_90a_variant_of_the_newest_toolkit_its_driver_supports(self):
+        for driver, expected in (("12.9", "cu12.9-sm_90a-x86_64"), ("13.0", "cu13.0-sm_90a-x86_64"),
+                                 ("11.8", "cu11.8-sm_90-x86_64")):
+            self.environment = {"KILN_OVERRIDE_SM": "9.0", "KILN_OVERRIDE_CUDA": driver}
+            self.assertEqual(self.document("resolve", SPEC)["chosen"], expected)
+
+    def test_no_variant_prints_a_reason_for_each_and_exits_3(self):
+        self.environment = {"KILN_OVERRIDE_SM": "7.5", "KILN_OVERRIDE_CUDA": "12.9"}
+        done = self.kiln("resolve", SPEC, code=3)
+        self.assertIn("sm_90a", done.stdout)
+        self.assertIn("NO_DEVICE_CODE", done.stdout)
+        document = self.document("resolve", SPEC, code=3)
+        self.assertIsNone(document["chosen"])
+        self.assertTrue(all(c["refusal"] for c in document["candidates"]))
+        self.assertIn("no compatible variant", self.kiln("install", SPEC, code=3).stderr)
+
+    # --- errors, one a code
+
+    def test_usage(self):
+        for words in (["install"], ["install", "Geglu"], ["install", "geglu-mlp@one"], ["fly"],
+                      ["install", SPEC, "--device", "tpu"], ["install", "geglu-mlp"]):
+            self.kiln(*words, code=2)
+
+    def test_not_found(self):
+        self.assertIn("1", self.kiln("install", "geglu-mlp@99", code=4).stderr)
+        self.kiln("install", "no-such-package@1", code=4)
+        self.kiln("path", SPEC, code=4)
+        self.registry = self.work / "nowhere"
+        self.kiln("install", SPEC, code=4)
+
+    def test_network(self):
+        self.registry = "http://127.0.0.1:9"  # the discard port: nobody listens
+        self.assertIn("127.0.0.1:9", self.kiln("install", SPEC, code=5).stderr)
+
+    def test_cache_that_everyone_may_write_to(self):
+        self.cache.mkdir()
+        self.cache.chmod(0o777)
+        self.kiln("install", SPEC, code=9)
+
+    def test_a_newer_index_gives_the_upgrade_hint_and_no_parse_error(self):
+        layout = self.copy_registry()
+        _, index = self.index(layout)
+        index["annotations"]["dev.kiln.min-loader"] = "7.0.0"
+        index["manifests"] = {"a shape of the future": True}
+        self.replace_index(layout, index)
+        self.assertIn("needs kiln >= 7.0.0", self.kiln("install", SPEC, code=11).stderr)
+
+    def test_unknown_fields_pass(self):
+        layout = self.copy_registry()
+        _, index = self.index(layout)
+        index["annotations"]["org.example.new"] = "word"
+        index["newField"] = [1, {"x": None}]
+        self.replace_index(layout, index)
+        self.kiln("install", SPEC)
+
+    def refused(self, path, *words):
+        """The command fails with integrity and names the file."""
+        message = self.kiln(*words, code=6).stderr
+        self.assertIn(path.name, message)
+        return message
+
+    def test_one_flipped_byte_anywhere_in_the_registry_is_refused(self):
+        chosen = self.document("resolve", SPEC)
+        manifest_digest = next(c["digest"] for c in chosen["candidates"] if c["variant"] == chosen["chosen"])
+        blobs = REGISTRY / "geglu-mlp/blobs/sha256"
+        manifest = json.loads((blobs / manifest_digest.removeprefix("sha256:")).read_bytes())
+        index_path, _ = self.index(REGISTRY / "geglu-mlp")
+        for what in (index_path.name, manifest_digest.removeprefix("sha256:"),
+                     manifest["config"]["digest"].removeprefix("sha256:"),
+                     manifest["layers"][0]["digest"].removeprefix("sha256:")):
+            with self.subTest(blob=what):
+                shutil.rmtree(self.work / "registry", ignore_errors=True)
+                shutil.rmtree(self.cache, ignore_errors=True)
+                path = self.copy_registry() / "blobs/sha256" / what
+                good = digest_of(path.read_bytes())
+                flip(path)
+                message = self.refused(path, "install", SPEC)
+                self.assertIn(good.removeprefix("sha256:")[:12], message)
+                self.assertIn(digest_of(path.read_bytes()).removeprefix("sha256:")[:12], message)
+                self.assertFalse(list((self.cache / "unpacked").glob("*/lib/*")))
+
+    def test_one_flipped_byte_in_the_cached_library_is_refused_at_load(self):
+        self.kiln("install", SPEC)
+        library = pathlib.Path(self.kiln("path", SPEC).stdout.strip())
+        good = digest_of(library.read_bytes())
+        flip(library)
+        message = self.kiln("doctor", SPEC, code=6).stdout
+        for digest in (good, digest_of(library.read_bytes())):
+            self.assertIn(digest.removeprefix("sha256:")[:12], message)
+        self.assertIn(library.name, message)
+        self.assertIn("damaged", self.kiln("verify", code=6).stdout)
+        self.kiln("install", "--refresh", SPEC)
+        self.kiln("verify")
+        self.kiln("doctor", SPEC)
+
+    def test_one_flipped_byte_in_any_cached_blob_is_found_by_verify(self):
+        self.kiln("install", SPEC)
+        blobs = sorted((self.cache / "blobs/sha256").iterdir())
+        self.assertGreaterEqual(len(blobs), 4)  # index, manifest, config, layer
+        for blob in blobs:
+            with self.subTest(blob=blob.name):
+                flip(blob)
+                self.refused_by_verify(blob)
+                flip(blob)
+                self.kiln("verify")
+
+    def refused_by_verify(self, blob):
+        self.assertIn(blob.name, self.kiln("verify", code=6).stdout)
+
+
+if __name__ == "__main__":
+    if not REGISTRY.exists():
+        print(f"skipped: there is no registry at {REGISTRY}")
+        sys.exit(77)
+    unittest.main()

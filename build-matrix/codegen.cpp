@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codegen.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <sstream>
+
+#include "names.hpp"
+
+namespace kiln::build {
+namespace {
+
+constexpr std::string_view kLicenseLine = "// SPDX-License-Identifier: Apache-2.0\n";
+
+/// A C string literal; long text is cut into one literal a line. Octal escapes, because they end
+/// after three digits whatever follows.
+std::string quoted(std::string_view text) {
+  constexpr std::size_t kPieceBytes = 80;
+  std::string out = "\"";
+  std::size_t in_line = 0;
+  for (char c : text) {
+    if (in_line >= kPieceBytes) {
+      out += "\"\n    \"";
+      in_line = 0;
+    }
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (byte < 0x20 || byte >= 0x7f) {
+      out += '\\';
+      out += static_cast<char>('0' + (byte >> 6));
+      out += static_cast<char>('0' + ((byte >> 3) & 7));
+      out += static_cast<char>('0' + (byte & 7));
+    } else {
+      out += c;
+    }
+    ++in_line;
+  }
+  return out + "\"";
+}
+
+/// The shortest spelling that reads back as the same double.
+std::string float_literal(double value) {
+  char buffer[64];
+  const auto end = std::to_chars(buffer, buffer + sizeof(buffer), value).ptr;
+  std::string text(buffer, end);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string dtype_enumerator(const std::string& dtype) {
+  if (dtype == "float32") return "sdk::DType::kFloat32";
+  if (dtype == "float16") return "sdk::DType::kFloat16";
+  return "sdk::DType::kBFloat16";
+}
+
+template <class Range, class Match>
+std::size_t position(const Range& range, Match match) {
+  return static_cast<std::size_t>(
+      std::distance(range.begin(), std::find_if(range.begin(), range.end(), match)));
+}
+
+std::string arguments_struct(const OpSchema& op) {
+  return camel_case(op.name) + "Arguments";
+}
+
+/// "k" and the op in CamelCase: prefix of its tables.
+std::string table(const OpSchema& op) {
+  return "k" + camel_case(op.name);
+}
+
+void write_arguments(std::ostream& out, const OpSchema& op) {
+  // A backslash at the end would make a comment of the next line too.
+  out << "// " << op.doc << (op.doc.ends_with('\\') ? "." : "") << "\n";
+  out << "struct " << arguments_struct(op) << " : kiln::sdk::Placement {\n";
+  for (const TensorSchema& tensor : op.tensors) {
+    out << "  kiln::sdk::Tensor " << tensor.name << ";  // [";
+    for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
+      const Extent& extent = tensor.shape[d];
+      out << (d == 0 ? "" : ", ")
+          << (extent.symbol.empty() ? std::to_string(extent.value) : extent.symbol);
+    }
+    out << "]" << (tensor.layout == Layout::kRows ? ", rows" : "")
+        << (tensor.optional ? ", optional" : "") << (tensor.output ? ", output" : "") << "\n";
+  }
+  for (const std::string& symbol : op.symbols) out << "  int64_t " << symbol << " = 0;\n";
+  for (const AttributeSchema& attribute : op.attributes) {
+    if (attribute.type == AttributeSchema::Type::kInt) {
+      out << "  int64_t " << attribute.name << " = 0;\n";
+    } else if (attribute.type == AttributeSchema::Type::kFloat) {
+      out << "  double " << attribute.name << " = 0;\n";
+    } else {
+      const std::string type = camel_case(attribute.name);
+      out << "  enum class " << type << " : int32_t { ";
+      for (std::size_t i = 0; i < attribute.values.size(); ++i) {
+        out << (i == 0 ? "k" : ", k") << camel_case(attribute.values[i]);
+      }
+      out << " };\n  " << type << " " << attribute.name << " = " << type << "::k"
+          << camel_case(attribute.values[0]) << ";\n";
+    }
+  }
+  out << "};\n";
+  out << "size_t " << op.name << "_workspace_bytes(const " << arguments_struct(op)
+      << "& arguments);\n";
+  out << "int32_t " << op.name << "(const " << arguments_struct(op)
+      << "& arguments, kiln_error* error);\n";
+}
+
+void write_tensor_rule(std::ostream& out, const OpSchema& op, const TensorSchema& tensor) {
+  out << "    {\"" << tensor.name << "\", " << (tensor.optional ? "true" : "false")
+      << ", sdk::Layout::" << (tensor.layout == Layout::kRows ? "kRows" : "kCompact") << ", ";
+  if (tensor.same_dtype_as.empty()) {
+    out << "-1, " << tensor.dtypes.size() << ", {";
+    for (std::size_t i = 0; i < tensor.dtypes.size(); ++i) {
+      out << (i == 0 ? "" : ", ") << dtype_enumerator(tensor.dtypes[i]);
+    }
+    out << "}, ";
+  } else {
+    out << position(op.tensors, [&](const TensorSchema& t) {
+      return t.name == tensor.same_dtype_as;
+    }) << ", 0, {}, ";
+  }
+  out << tensor.shape.size() << ", {";
+  for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
+    const Extent& extent = tensor.shape[d];
+    out << (d == 0 ? "" : ", ");
+    if (extent.symbol.empty()) {
+      out << "{-1, " << extent.value << "}";
+    } else {
+      out << "{" << position(op.symbols, [&](const std::string& s) { return s == extent.symbol; })
+          << ", 0}";
+    }
+  }
+  out << "}},\n";
+}
+
+void write_attribute_rule(std::ostream& out, const OpSchema& op, const AttributeSchema& attribute) {
+  out << "    {\"" << attribute.name << "\", ";
+  switch (attribute.type) {
+    case AttributeSchema::Type::kString:
+      out << "KILN_ATTRIBUTE_STRING, " << table(op) << camel_case(attribute.name) << "Values, "
+          << attribute.values.size() << ", {.as_int = "
+          << position(attribute.values,
+                      [&](const std::string& v) {
+                        return v == std::get<std::string>(attribute.fallback);
+                      })
+          << "}},\n";
+      break;
+    case AttributeSchema::Type::kInt:
+      out << "KILN_ATTRIBUTE_INT, nullptr, 0, {.as_int = "
+          << std::get<std::int64_t>(attribute.fallback) << "}},\n";
+      break;
+    case AttributeSchema::Type::kFloat:
+      out << "KILN_ATTRIBUTE_FLOAT, nullptr, 0, {.as_float = "
+          << float_literal(std::get<double>(attribute.fallback)) << "}},\n";
+      break;
+  }
+}
+
+void write_tables(std::ostream& out, const OpSchema& op) {
+  const std::string prefix = table(op);
+  out << "constexpr sdk::TensorRule " << prefix << "Tensors[] = {\n";
+  for (const TensorSchema& tensor : op.tensors) write_tensor_rule(out, op, tensor);
+  out << "};\n";
+  if (!op.symbols.empty()) {
+    out << "constexpr const char* " << prefix << "Symbols[] = {";
+    for (std::size_t i = 0; i < op.symbols.size(); ++i) {
+      out << (i == 0 ? "\"" : ", \"") << op.symbols[i] << "\"";
+    }
+    out << "};\n";
+  }
+  for (const AttributeSchema& attribute : op.attributes) {
+    if (attribute.type != AttributeSchema::Type::kString) continue;
+    out << "constexpr const char* " << prefix << camel_case(attribute.name) << "Values[] = {";
+    for (std::size_t i = 0; i < attribute.values.size(); ++i) {
+      out << (i == 0 ? "\"" : ", \"") << attribute.values[i] << "\"";
+    }
+    out << "};\n";
+  }
+  if (!op.attributes.empty()) {
+    out << "constexpr sdk::AttributeRule " << prefix << "Attributes[] = {\n";
+    for (const AttributeSchema& attribute : op.attributes) {
+      write_attribute_rule(out, op, attribute);
+    }
+    out << "};\n";
+  }
+  out << "constexpr sdk::OpSchema " << prefix << "Schema = {\n    \"" << op.name << "\", " << prefix
+      << "Tensors, " << op.tensors.size() << ", "
+      << (op.symbols.empty() ? "nullptr" : prefix + "Symbols") << ", " << op.symbols.size() << ", "
+      << (op.attributes.empty() ? "nullptr" : prefix + "Attributes") << ", " << op.attributes.size()
+      << "};\n";
+}
+
+/// One function that checks a call and fills the op's argument struct, and the two of the C ABI.
+void write_functions(std::ostream& out, const OpSchema& op) {
+  const std::string prefix = table(op);
+  const std::string type = arguments_struct(op);
+  out << "\nint32_t unpack(const kiln_call* call, sdk::CheckMode mode, " << type
+      << "* arguments,\n               kiln_error* error) {\n";
+  out << "  sdk::Tensor tensors[" << op.tensors.size() << "];\n";
+  out << "  int64_t symbols[" << std::max<std::size_t>(op.symbols.size(), 1) << "] = {};\n";
+  out << "  sdk::AttributeValue attributes[" << std::max<std::size_t>(op.attributes.size(), 1)
+      << "] = {};\n";
+  out << "  const int32_t status = sdk::check_call(" << prefix
+      << "Schema, call, mode, {tensors, symbols, attributes},\n"
+         "                                         arguments, error);\n"
+         "  if (status != KILN_OK) return status;\n";
+  for (std::size_t i = 0; i < op.tensors.size(); ++i) {
+    out << "  arguments->" << op.tensors[i].name << " = tensors[" << i << "];\n";
+  }
+  for (std::size_t i = 0; i < op.symbols.size(); ++i) {
+    out << "  arguments->" << op.symbols[i] << " = symbols[" << i << "];\n";
+  }
+  for (std::size_t i = 0; i < op.attributes.size(); ++i) {
+    const AttributeSchema& attribute = op.attributes[i];
+    out << "  arguments->" << attribute.name << " = ";
+    if (attribute.type == AttributeSchema::Type::kString) {
+      out << "static_cast<" << type << "::" << camel_case(attribute.name) << ">(attributes[" << i
+          << "].as_int);\n";
+    } else if (attribute.type == AttributeSchema::Type::kInt) {
+      out << "attributes[" << i << "].as_int;\n";
+    } else {
+      out << "attributes[" << i << "].as_float;\n";
+    }
+  }
+  out << "  return KILN_OK;\n}\n\n";
+  out << "int32_t workspace_" << op.name
+      << "(const kiln_call* call, size_t* bytes, kiln_error* error) {\n  " << type
+      << " arguments;\n"
+         "  const int32_t status = unpack(call, sdk::CheckMode::kShapes, &arguments, error);\n"
+         "  if (status == KILN_OK) *bytes = package::"
+      << op.name << "_workspace_bytes(arguments);\n  return status;\n}\n\n";
+  out << "int32_t run_" << op.name << "(const kiln_call* call, kiln_error* error) {\n  " << type
+      << " arguments;\n"
+         "  int32_t status = unpack(call, sdk::CheckMode::kRun, &arguments, error);\n"
+         "  if (status != KILN_OK) return status;\n"
+         "  status = sdk::check_workspace("
+      << prefix << "Schema, arguments,\n                                package::" << op.name
+      << "_workspace_bytes(arguments), error);\n"
+         "  if (status != KILN_OK) return status;\n"
+         "  return package::"
+      << op.name << "(arguments, error);\n}\n";
+}
+
+void write_package_table(std::ostream& out, const Package& package, const GlueFacts& facts) {
+  out << "\nconstexpr kiln_op kOps[] = {\n";
+  for (const OpSchema& op : package.ops) {
+    out << "    {sizeof(kiln_op), 0, \"" << op.name << "\",\n    " << quoted(op.text)
+        << ",\n     workspace_" << op.name << ", run_" << op.name << "},\n";
+  }
+  out << "};\n\nconstexpr kiln_package kPackage = {\n"
+         "    sizeof(kiln_package), KILN_ABI_MAJOR, KILN_ABI_MINOR,\n    \""
+      << package.name << "\", \"" << facts.build_id << "\", " << package.version << ", "
+      << package.ops.size() << ", kOps, sizeof(kiln_op), "
+      << (facts.backend == Backend::kCuda ? "kDLCUDA" : "kDLCPU") << ", sdk::prepare};\n";
+}
+
+void write_exports(std::ostream& out, const Package& package) {
+  out << "\nextern \"C\" {\n\n#define KILN_EXPORT __attribute__((visibility(\"default\")))\n\n"
+         "KILN_EXPORT const kiln_package* kiln_package_v1(void);\n"
+         "const kiln_package* kiln_package_v1(void) { return &kiln::package::kPackage; }\n";
+  for (std::size_t i = 0; i < package.ops.size(); ++i) {
+    const OpSchema& op = package.ops[i];
+    for (const bool run : {true, false}) {
+      const std::string signature =
+          "int __tvm_ffi_" + op.name + (run ? "" : "_workspace_bytes") +
+          "(void* self, const kiln::sdk::TvmValue* arguments, int32_t count,\n"
+          "    kiln::sdk::TvmValue* result)";
+      out << "\nKILN_EXPORT " << signature << ";\n"
+          << signature << " {\n  (void)self;\n"
+          << "  return kiln::sdk::tvm_ffi_" << (run ? "run" : "workspace_bytes")
+          << "(kiln::package::kOps[" << i << "], kiln::package::" << table(op)
+          << "Schema,\n      arguments, count, result);\n}\n";
+    }
+  }
+  out << "\n}  // extern \"C\"\n";
+}
+
+}  // namespace
+
+std::string generate_header(const Package& package) {
+  std::ostringstream out;
+  out << kLicenseLine << "// Generated from package.json of " << package.name << "@"
+      << package.version << ".\n#pragma once\n\n#include <kiln/sdk/types.hpp>\n\n"
+      << "namespace kiln::package {\n";
+  for (const OpSchema& op : package.ops) {
+    out << "\n";
+    write_arguments(out, op);
+  }
+  out << "\n}  // namespace kiln::package\n";
+  return out.str();
+}
+
+std::string generate_glue(const Package& package, const GlueFacts& facts) {
+  std::ostringstream out;
+  out << kLicenseLine << "// Generated from package.json of " << package.name << "@"
+      << package.version << ".\n#include \"package.gen.hpp\"\n\n#include <kiln/sdk/glue.hpp>\n\n"
+      << "namespace kiln::sdk {\n\nconst Identity kIdentity = {\"" << package.name << "\", "
+      << package.version << ", " << (facts.backend == Backend::kCuda ? "kDLCUDA" : "kDLCPU")
+      << "};\n\n}  // namespace kiln::sdk\n\nnamespace kiln::package {\nnamespace {\n";
+  for (const OpSchema& op : package.ops) {
+    out << "\n";
+    write_tables(out, op);
+    write_functions(out, op);
+  }
+  write_package_table(out, package, facts);
+  out << "\n}  // namespace\n}  // namespace kiln::package\n";
+  write_exports(out, package);
+  return out.str();
+}
+
+std::string generate_images(std::span<const DeviceImage> images) {
+  std::ostringstream out;
+  out << kLicenseLine
+      << "// Generated: the device images of one variant.\n#include <kiln/sdk/images.hpp>\n\n"
+         "// #embed is C23's; the pinned compiler has it in C++ as an extension.\n"
+         "#pragma clang diagnostic ignored \"-Wc23-extensions\"\n\n"
+         "namespace kiln::sdk {\nnamespace {\n";
+  for (std::size_t i = 0; i < images.size(); ++i) {
+    const DeviceImage& image = images[i];
+    out << "\n// sha256:" << image.sha256 << "\n__attribute__((section(\".kiln.image." << image.stem
+        << "\"), aligned(64))) constexpr unsigned char kImage" << i << "[] = {\n"
+        << "#embed " << quoted(image.path) << (image.ptx ? " suffix(, 0)" : "") << "\n};\n";
+  }
+  out << "\n}  // namespace\n\nconst Image kImages[] = {\n";
+  for (std::size_t i = 0; i < images.size(); ++i) {
+    out << "    {\"" << images[i].stem << "\", kImage" << i << ", sizeof(kImage" << i << ")},\n";
+  }
+  // An array needs an element; the count says that it does not matter.
+  if (images.empty()) out << "    {nullptr, nullptr, 0},\n";
+  out << "};\nconst int kImageCount = " << images.size() << ";\n\n}  // namespace kiln::sdk\n";
+  return out.str();
+}
+
+std::string generate_exports(const Package& package) {
+  std::string text = "{\n  global:\n    kiln_package_v1;\n";
+  for (const OpSchema& op : package.ops) {
+    text += "    __tvm_ffi_" + op.name + ";\n    __tvm_ffi_" + op.name + "_workspace_bytes;\n";
+  }
+  return text + "  local:\n    *;\n};\n";
+}
+
+std::vector<std::string> sdk_sources(Backend backend) {
+  return {"check.cpp", "fail.cpp", "tvm_ffi.cpp",
+          backend == Backend::kCuda ? "device.cpp" : "host.cpp"};
+}
+
+}  // namespace kiln::build

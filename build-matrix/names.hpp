@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Names: which words of package.json may become C++ identifiers, file paths and sonames, and how
+// they are respelt. Used by schema, which refuses the others, and by codegen. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace kiln::build {
+
+/// Empty if the name is snake_case and no C++ keyword, else what is wrong: "is a C++ keyword".
+std::string why_not_identifier(std::string_view name);
+
+/// [A-Z][A-Za-z0-9]*, at most 32 characters, and no macro of the headers in use.
+bool is_symbol(std::string_view name);
+
+/// [a-z0-9] words joined by single '-' or '_': a value of a string attribute.
+bool is_word(std::string_view name);
+
+/// A relative path of plain components that ends in `suffix`: it stays inside the package.
+bool is_source_path(std::string_view path, std::string_view suffix);
+
+/// "csrc/sm90_gemm.cu" -> "sm90_gemm".
+std::string stem_of(std::string_view path);
+
+/// "libcublasLt.so.12".
+bool is_soname(std::string_view name);
+
+/// "0.1.0": three numbers.
+bool is_release(std::string_view text);
+
+/// "head-dim" or "head_dim" -> "HeadDim".
+std::string camel_case(std::string_view name);
+
+}  // namespace kiln::build

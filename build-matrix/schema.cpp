@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schema.hpp"
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <limits>
+#include <set>
+
+#include "json.hpp"
+#include "kiln/error.hpp"
+#include "manifest.hpp"
+#include "names.hpp"
+
+namespace kiln::build {
+namespace {
+
+constexpr std::array<std::string_view, 3> kDtypes = {"float32", "float16", "bfloat16"};
+
+bool is_dtype(std::string_view name) {
+  return std::find(kDtypes.begin(), kDtypes.end(), name) != kDtypes.end();
+}
+
+/// Refuses any member that this version of the format does not have: a misspelt key must not turn
+/// into a default.
+void allow_keys(const JsonView& object, std::initializer_list<std::string_view> keys) {
+  if (!object.json().is_object()) object.fail("is not an object");
+  for (const auto& item : object.json().items()) {
+    if (std::find(keys.begin(), keys.end(), item.key()) != keys.end()) continue;
+    std::string known;
+    for (std::string_view key : keys) {
+      known += (known.empty() ? "" : ", ") + std::string(key);
+    }
+    object.fail("unknown key \"" + item.key() + "\"; the keys are " + known);
+  }
+}
+
+std::vector<JsonView> non_empty(const JsonView& array) {
+  std::vector<JsonView> items = array.items();
+  if (items.empty()) array.fail("is empty");
+  return items;
+}
+
+bool flag(const JsonView& object, std::string_view key) {
+  return object.has(key) && object.at(key).boolean();
+}
+
+std::string one_line(const JsonView& value) {
+  std::string text = value.string();
+  if (text.empty() || text.find('\n') != std::string::npos) {
+    value.fail("expected one line of text");
+  }
+  return text;
+}
+
+/// A name that becomes a C++ identifier.
+std::string identifier(const JsonView& value) {
+  std::string name = value.string();
+  const std::string why = why_not_identifier(name);
+  if (!why.empty()) value.fail("\"" + name + "\" " + why);
+  return name;
+}
+
+/// Names that share one C++ scope: each may stand there once.
+class Scope {
+ public:
+  explicit Scope(std::initializer_list<std::string_view> taken) {
+    for (std::string_view name : taken) names_.emplace(name);
+  }
+  void add(const std::string& name, const JsonView& where) {
+    if (!names_.insert(name).second) where.fail("the name " + name + " is already taken");
+  }
+
+ private:
+  std::set<std::string> names_;
+};
+
+/// The members that every argument struct has already: see kiln/sdk/types.hpp.
+Scope argument_scope() {
+  return Scope({"device", "workspace", "workspace_bytes", "stream"});
+}
+
+std::vector<std::string> parse_dtypes(const JsonView& array) {
+  std::vector<std::string> dtypes;
+  for (const JsonView& item : non_empty(array)) {
+    const std::string dtype = item.string();
+    if (!is_dtype(dtype)) {
+      item.fail("\"" + dtype + "\" is not a dtype; expected float32, float16 or bfloat16");
+    }
+    if (std::find(dtypes.begin(), dtypes.end(), dtype) != dtypes.end()) {
+      item.fail(dtype + " is listed twice");
+    }
+    dtypes.push_back(dtype);
+  }
+  return dtypes;
+}
+
+void parse_dtype(const JsonView& value, const std::vector<TensorSchema>& earlier,
+                 TensorSchema& tensor) {
+  if (value.json().is_array()) {
+    tensor.dtypes = parse_dtypes(value);
+    return;
+  }
+  const std::string word = value.string();
+  if (is_dtype(word)) {
+    tensor.dtypes = {word};
+    return;
+  }
+  const auto other = std::find_if(earlier.begin(), earlier.end(),
+                                  [&](const TensorSchema& t) { return t.name == word; });
+  if (other == earlier.end()) {
+    value.fail("\"" + word + "\" is neither float32, float16, bfloat16 nor an earlier tensor");
+  }
+  if (other->optional) value.fail(word + " is optional, so its dtype may be unknown");
+  tensor.same_dtype_as = word;
+}
+
+std::vector<Extent> parse_shape(const JsonView& value) {
+  std::vector<Extent> shape;
+  for (const JsonView& item : value.items()) {
+    Extent extent;
+    if (item.json().is_string()) {
+      extent.symbol = item.string();
+      if (!is_symbol(extent.symbol)) {
+        item.fail("\"" + extent.symbol + "\" is not a symbol; expected [A-Z][A-Za-z0-9]*");
+      }
+    } else {
+      const std::uint64_t number = item.unsigned_integer();
+      if (number == 0 ||
+          number > static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max())) {
+        item.fail("expected an extent from 1 to 2147483647");
+      }
+      extent.value = static_cast<std::int64_t>(number);
+    }
+    shape.push_back(std::move(extent));
+  }
+  if (shape.size() > kMaxDimensions) {
+    value.fail("has " + std::to_string(shape.size()) + " dimensions; at most " +
+               std::to_string(kMaxDimensions) + " are supported");
+  }
+  return shape;
+}
+
+TensorSchema parse_tensor(const JsonView& value, const std::vector<TensorSchema>& earlier) {
+  allow_keys(value, {"name", "dtype", "shape", "layout", "optional", "output"});
+  TensorSchema tensor;
+  tensor.name = identifier(value.at("name"));
+  if (is_dtype(tensor.name)) value.at("name").fail(tensor.name + " is the name of a dtype");
+  parse_dtype(value.at("dtype"), earlier, tensor);
+  tensor.shape = parse_shape(value.at("shape"));
+  tensor.optional = flag(value, "optional");
+  tensor.output = flag(value, "output");
+  if (tensor.optional && tensor.output) value.fail("an output cannot be optional");
+  const std::string layout = value.string_or("layout", "compact");
+  if (layout != "compact" && layout != "rows") {
+    value.at("layout").fail("\"" + layout + "\" is not a layout; expected compact or rows");
+  }
+  if (layout == "rows") {
+    tensor.layout = Layout::kRows;
+    if (tensor.shape.size() < 2) value.at("layout").fail("rows need at least two dimensions");
+  }
+  return tensor;
+}
+
+void parse_tensors(const JsonView& value, Scope& scope, OpSchema& op) {
+  for (const JsonView& item : non_empty(value)) {
+    TensorSchema tensor = parse_tensor(item, op.tensors);
+    scope.add(tensor.name, item.at("name"));
+    for (const Extent& extent : tensor.shape) {
+      if (extent.symbol.empty() ||
+          std::find(op.symbols.begin(), op.symbols.end(), extent.symbol) != op.symbols.end()) {
+        continue;
+      }
+      scope.add(extent.symbol, item.at("shape"));
+      op.symbols.push_back(extent.symbol);
+    }
+    op.tensors.push_back(std::move(tensor));
+  }
+  if (op.tensors.size() > kMaxTensors) value.fail("has more than 32 tensors");
+  if (op.symbols.size() > kMaxSymbols) value.fail("has more than 32 symbols");
+  if (std::none_of(op.tensors.begin(), op.tensors.end(),
+                   [](const TensorSchema& t) { return t.output; })) {
+    value.fail("no tensor has \"output\": true");
+  }
+  for (const std::string& symbol : op.symbols) {
+    const bool bound =
+        std::any_of(op.tensors.begin(), op.tensors.end(), [&](const TensorSchema& tensor) {
+          return !tensor.optional &&
+                 std::any_of(tensor.shape.begin(), tensor.shape.end(),
+                             [&](const Extent& extent) { return extent.symbol == symbol; });
+        });
+    if (!bound) value.fail("only optional tensors have " + symbol + ", so it may have no value");
+  }
+}
+
+void parse_values(const JsonView& value, AttributeSchema& attribute) {
+  Scope enumerators({});
+  for (const JsonView& item : non_empty(value)) {
+    const std::string word = item.string();
+    if (!is_word(word)) {
+      item.fail("\"" + word + "\" is not a value; expected words of [a-z0-9] joined by - or _");
+    }
+    enumerators.add(camel_case(word), item);
+    attribute.values.push_back(word);
+  }
+}
+
+AttributeSchema parse_attribute(const JsonView& value, Scope& scope) {
+  AttributeSchema attribute;
+  if (value.string_or("type", "") == "string") {
+    allow_keys(value, {"name", "type", "values", "default"});
+  } else {
+    allow_keys(value, {"name", "type", "default"});
+  }
+  attribute.name = identifier(value.at("name"));
+  scope.add(attribute.name, value.at("name"));
+  const std::string type = value.at("type").string();
+  const JsonView fallback = value.at("default");
+  if (type == "string") {
+    scope.add(camel_case(attribute.name), value.at("name"));
+    parse_values(value.at("values"), attribute);
+    const std::string word = fallback.string();
+    if (std::find(attribute.values.begin(), attribute.values.end(), word) ==
+        attribute.values.end()) {
+      fallback.fail("\"" + word + "\" is not one of the values");
+    }
+    attribute.fallback = word;
+  } else if (type == "int") {
+    attribute.type = AttributeSchema::Type::kInt;
+    const Json& json = fallback.json();
+    // -2^63 has no literal in C++; nobody needs it as a default.
+    if (!json.is_number_integer() ||
+        (json.is_number_unsigned() && json.get<std::uint64_t>() > (std::uint64_t{1} << 62)) ||
+        json.get<std::int64_t>() == std::numeric_limits<std::int64_t>::min()) {
+      fallback.fail("expected an integer of less than 63 bits");
+    }
+    attribute.fallback = json.get<std::int64_t>();
+  } else if (type == "float") {
+    attribute.type = AttributeSchema::Type::kFloat;
+    if (!fallback.json().is_number()) fallback.fail("expected a number");
+    attribute.fallback = fallback.json().get<double>();
+  } else {
+    value.at("type").fail("\"" + type + "\" is not a type; expected string, int or float");
+  }
+  return attribute;
+}
+
+OpSchema parse_op(const JsonView& value) {
+  allow_keys(value, {"name", "doc", "tensors", "attributes"});
+  OpSchema op;
+  op.name = identifier(value.at("name"));
+  op.doc = one_line(value.at("doc"));
+  op.text = dump_json(value.json());
+  Scope scope = argument_scope();
+  scope.add(camel_case(op.name) + "Arguments", value.at("name"));
+  parse_tensors(value.at("tensors"), scope, op);
+  if (value.has("attributes")) {
+    const JsonView attributes = value.at("attributes");
+    for (const JsonView& item : attributes.items()) {
+      op.attributes.push_back(parse_attribute(item, scope));
+    }
+    if (op.attributes.size() > kMaxAttributes) attributes.fail("has more than 16 attributes");
+  }
+  return op;
+}
+
+std::vector<std::string> parse_sources(const JsonView& value, std::string_view suffix) {
+  std::vector<std::string> sources;
+  for (const JsonView& item : non_empty(value)) {
+    const std::string path = item.string();
+    if (!is_source_path(path, suffix)) {
+      item.fail("\"" + path +
+                "\" is not a source; expected a path inside the package that ends in " +
+                std::string(suffix));
+    }
+    if (std::find(sources.begin(), sources.end(), path) != sources.end()) {
+      item.fail(path + " is listed twice");
+    }
+    sources.push_back(path);
+  }
+  return sources;
+}
+
+DeviceSource parse_device_source(const JsonView& value) {
+  allow_keys(value, {"source", "targets"});
+  DeviceSource device;
+  const JsonView source = value.at("source");
+  device.source = source.string();
+  if (!is_source_path(device.source, ".cu")) {
+    source.fail("\"" + device.source +
+                "\" is not a source; expected a path inside the package that ends in .cu");
+  }
+  device.stem = stem_of(device.source);
+  if (!why_not_identifier(device.stem).empty()) {
+    source.fail("the file name \"" + device.stem + "\" " + why_not_identifier(device.stem));
+  }
+  for (const JsonView& item : non_empty(value.at("targets"))) {
+    const std::string word = item.string();
+    const std::optional<DeviceCode> code = parse_device_code(word);
+    if (!code || to_string(*code) != word) {
+      item.fail("\"" + word +
+                "\" is not a target; expected sm_90, sm_90a, compute_80 and the like");
+    }
+    if (std::find(device.targets.begin(), device.targets.end(), *code) != device.targets.end()) {
+      item.fail(word + " is listed twice");
+    }
+    device.targets.push_back(*code);
+  }
+  return device;
+}
+
+CudaSection parse_cuda(const JsonView& value) {
+  allow_keys(value, {"host", "device", "needs"});
+  CudaSection cuda;
+  cuda.host = parse_sources(value.at("host"), ".cpp");
+  Scope stems({});
+  for (const JsonView& item : non_empty(value.at("device"))) {
+    DeviceSource device = parse_device_source(item);
+    stems.add(device.stem, item.at("source"));
+    cuda.device.push_back(std::move(device));
+  }
+  if (value.has("needs")) {
+    for (const JsonView& item : value.at("needs").items()) {
+      const std::string soname = item.string();
+      if (!is_soname(soname)) {
+        item.fail("\"" + soname + "\" is not a soname; expected libcublasLt.so.12 and the like");
+      }
+      cuda.needs.push_back(soname);
+    }
+  }
+  return cuda;
+}
+
+CpuSection parse_cpu(const JsonView& value) {
+  allow_keys(value, {"host", "levels"});
+  CpuSection cpu;
+  cpu.host = parse_sources(value.at("host"), ".cpp");
+  for (const JsonView& item : non_empty(value.at("levels"))) {
+    const std::string word = item.string();
+    const std::optional<CpuLevel> level = parse_cpu_level(word);
+    if (!level || to_string(*level) != word) {
+      item.fail("\"" + word + "\" is not a CPU level; expected x86-64-v3, armv8-a and the like");
+    }
+    if (std::find(cpu.levels.begin(), cpu.levels.end(), *level) != cpu.levels.end()) {
+      item.fail(word + " is listed twice");
+    }
+    cpu.levels.push_back(*level);
+  }
+  return cpu;
+}
+
+void parse_identity(const JsonView& root, std::string_view folder, Package& package) {
+  package.name = root.at("name").string();
+  if (!is_package_name(package.name)) {
+    root.at("name").fail("\"" + package.name +
+                         "\" is not a package name; expected words of [a-z0-9] joined by single -");
+  }
+  if (package.name != folder) {
+    root.at("name").fail("is \"" + package.name + "\"; expected \"" + std::string(folder) +
+                         "\", the name of the folder");
+  }
+  const std::uint64_t version = root.at("version").unsigned_integer();
+  if (version == 0 ||
+      version > static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max())) {
+    root.at("version").fail("expected an integer from 1 to 2147483647");
+  }
+  package.version = static_cast<int>(version);
+  package.license = one_line(root.at("license"));
+  package.summary = one_line(root.at("summary"));
+  package.min_loader = root.at("min_loader").string();
+  if (!is_release(package.min_loader)) {
+    root.at("min_loader").fail("\"" + package.min_loader + "\" is not a version; expected 0.1.0");
+  }
+}
+
+Package parse(std::string_view text, std::string_view folder) {
+  const std::string subject = "packages/" + std::string(folder) + "/package.json";
+  const Json json = parse_json(text, subject);
+  const JsonView root(json, subject + ": ");
+  allow_keys(root, {"name", "version", "license", "summary", "min_loader", "cuda", "cpu", "ops"});
+  Package package;
+  parse_identity(root, folder, package);
+  if (root.has("cuda")) package.cuda = parse_cuda(root.at("cuda"));
+  if (root.has("cpu")) package.cpu = parse_cpu(root.at("cpu"));
+  if (!package.cuda.present() && !package.cpu.present()) {
+    root.fail("has neither \"cuda\" nor \"cpu\": there is nothing to build");
+  }
+  Scope functions({});
+  for (const JsonView& item : non_empty(root.at("ops"))) {
+    OpSchema op = parse_op(item);
+    functions.add(op.name, item.at("name"));
+    functions.add(op.name + "_workspace_bytes", item.at("name"));
+    functions.add(camel_case(op.name), item.at("name"));
+    package.ops.push_back(std::move(op));
+  }
+  return package;
+}
+
+}  // namespace
+
+Package parse_package(std::string_view text, std::string_view folder) {
+  try {
+    return parse(text, folder);
+  } catch (const Error& error) {
+    // The JSON reader speaks of integrity because most of its documents are downloaded ones.
+    throw Error(ErrorCode::kBuild, error.what());
+  }
+}
+
+std::string underscored(std::string_view name) {
+  std::string text(name);
+  std::replace(text.begin(), text.end(), '-', '_');
+  return text;
+}
+
+}  // namespace kiln::build

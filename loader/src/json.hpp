@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace kiln {
@@ -41,8 +42,12 @@ class JsonView {
   const std::string& path() const { return path_; }
 
  private:
+  JsonView(const Json& value, std::string path, bool root)
+      : value_(&value), path_(std::move(path)), root_(root) {}
+
   const Json* value_;
   std::string path_;
+  bool root_ = true;  ///< path_ is the subject alone: a member's name follows after ": "
 };
 
 }  // namespace kiln

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kiln/target.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+namespace kiln {
+
+namespace {
+
+/// Decimal digits alone, without a leading zero, at most 9999: each number has one spelling.
+std::optional<int> parse_number(std::string_view text) {
+  if (text.empty() || text.size() > 4 || (text.size() > 1 && text.front() == '0')) return {};
+  if (!std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; }))
+    return {};
+  int value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+/// The GPUs of SoCs. NVIDIA promises binary compatibility between minor revisions for discrete GPUs
+/// only, and none between those and an SoC (CUDA C++ Programming Guide, "Binary Compatibility").
+constexpr std::array kTegra = {Version{5, 3}, Version{6, 2},  Version{7, 2},
+                               Version{8, 7}, Version{10, 1}, Version{11, 0}};
+
+/// Which GPUs family-specific code runs on (PTX ISA, ".target": sm_100f and later).
+struct FamilyMember {
+  Version code;
+  Version gpu;
+};
+constexpr std::array kFamilies = {
+    FamilyMember{{10, 0}, {10, 0}}, FamilyMember{{10, 0}, {10, 3}}, FamilyMember{{10, 1}, {10, 1}},
+    FamilyMember{{10, 3}, {10, 3}}, FamilyMember{{11, 0}, {11, 0}}, FamilyMember{{12, 0}, {12, 0}},
+    FamilyMember{{12, 0}, {12, 1}}, FamilyMember{{12, 1}, {12, 1}},
+};
+
+bool is_tegra(Version capability) {
+  return std::find(kTegra.begin(), kTegra.end(), capability) != kTegra.end();
+}
+
+bool in_family(Version code, Version gpu) {
+  return std::any_of(kFamilies.begin(), kFamilies.end(), [&](const FamilyMember& member) {
+    return member.code == code && member.gpu == gpu;
+  });
+}
+
+}  // namespace
+
+std::optional<Version> parse_version(std::string_view text) {
+  const std::size_t dot = text.find('.');
+  if (dot == std::string_view::npos) return {};
+  const std::optional<int> major = parse_number(text.substr(0, dot));
+  const std::optional<int> minor = parse_number(text.substr(dot + 1));
+  if (!major || !minor) return {};
+  return Version{*major, *minor};
+}
+
+std::string to_string(Version version) {
+  return std::to_string(version.major) + "." + std::to_string(version.minor);
+}
+
+std::optional<Arch> parse_arch(std::string_view text) {
+  if (text == "x86_64") return Arch::kX86_64;
+  if (text == "aarch64") return Arch::kAarch64;
+  return {};
+}
+
+std::string_view to_string(Arch arch) {
+  return arch == Arch::kX86_64 ? "x86_64" : "aarch64";
+}
+
+std::optional<CpuLevel> parse_cpu_level(std::string_view text) {
+  if (text == "armv8-a") return CpuLevel{Arch::kAarch64, 1};
+  for (int level = 1; level <= 4; ++level) {
+    const CpuLevel candidate{Arch::kX86_64, level};
+    if (text == to_string(candidate)) return candidate;
+  }
+  return {};
+}
+
+std::string to_string(CpuLevel level) {
+  if (level.arch == Arch::kAarch64) return "armv8-a";
+  return level.level == 1 ? "x86-64" : "x86-64-v" + std::to_string(level.level);
+}
+
+std::optional<DeviceCode> parse_device_code(std::string_view text) {
+  DeviceCode code;
+  if (text.starts_with("sm_")) {
+    text.remove_prefix(3);
+  } else if (text.starts_with("compute_")) {
+    text.remove_prefix(8);
+    code.kind = DeviceCode::Kind::kPtx;
+  } else {
+    return {};
+  }
+  if (text.ends_with('a') || text.ends_with('f')) {
+    code.suffix = text.back();
+    text.remove_suffix(1);
+  }
+  // The last digit is the minor revision: sm_90 is 9.0, sm_121 is 12.1.
+  const std::optional<int> number = parse_number(text);
+  if (!number || *number < 10 || *number > 999) return {};
+  code.capability = {*number / 10, *number % 10};
+  return code;
+}
+
+std::string to_string(const DeviceCode& code) {
+  std::string text = code.kind == DeviceCode::Kind::kSass ? "sm_" : "compute_";
+  text += std::to_string(code.capability.major * 10 + code.capability.minor);
+  if (code.suffix != 0) text += code.suffix;
+  return text;
+}
+
+bool covers(const DeviceCode& code, Version capability) {
+  if (code.capability == capability) return true;
+  if (code.suffix == 'a') return false;
+  if (code.suffix == 'f') return in_family(code.capability, capability);
+  if (code.kind == DeviceCode::Kind::kPtx) return code.capability < capability;
+  if (is_tegra(code.capability) || is_tegra(capability)) return false;
+  return code.capability.major == capability.major && code.capability.minor < capability.minor;
+}
+
+}  // namespace kiln

@@ -343,8 +343,13 @@ std::string generate_exports(const Package& package) {
 }
 
 std::vector<std::string> sdk_sources(Backend backend) {
-  return {"check.cpp", "fail.cpp", "tvm_ffi.cpp",
-          backend == Backend::kCuda ? "device.cpp" : "host.cpp"};
+  std::vector<std::string> sources = {"check.cpp", "fail.cpp", "tvm_ffi.cpp"};
+  if (backend == Backend::kCuda) {
+    sources.insert(sources.end(), {"contexts.cpp", "device.cpp", "driver.cpp"});
+  } else {
+    sources.emplace_back("host.cpp");
+  }
+  return sources;
 }
 
 }  // namespace kiln::build

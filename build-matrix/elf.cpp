@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "elf.hpp"
+
+#include <elf.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "kiln/error.hpp"
+
+namespace kiln::build {
+namespace {
+
+class Reader {
+ public:
+  Reader(std::string_view bytes, std::string_view subject) : bytes_(bytes), subject_(subject) {}
+
+  ElfLibrary read() {
+    if (bytes_.size() < sizeof(Elf64_Ehdr) || std::memcmp(bytes_.data(), ELFMAG, SELFMAG) != 0) {
+      fail("is not an ELF file");
+    }
+    header_ = at<Elf64_Ehdr>(0);
+    if (header_.e_ident[EI_CLASS] != ELFCLASS64 || header_.e_ident[EI_DATA] != ELFDATA2LSB) {
+      fail("is not a 64-bit little-endian ELF file");
+    }
+    if (header_.e_type != ET_DYN) fail("is not a shared library");
+    library_.machine = header_.e_machine;
+    read_segments();
+    read_sections();
+    if (const Elf64_Shdr* dynamic = section_of_type(SHT_DYNAMIC)) read_dynamic(*dynamic);
+    if (const Elf64_Shdr* symbols = section_of_type(SHT_DYNSYM)) read_symbols(*symbols);
+    return std::move(library_);
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw Error(ErrorCode::kBuild, std::string(subject_) + ": " + what);
+  }
+
+  std::string_view range(std::uint64_t offset, std::uint64_t size) const {
+    if (offset > bytes_.size() || size > bytes_.size() - offset) {
+      fail("a part of " + std::to_string(size) + " bytes at " + std::to_string(offset) +
+           " lies outside of the file's " + std::to_string(bytes_.size()));
+    }
+    return bytes_.substr(offset, size);
+  }
+
+  // Copied out: nothing promises that a table in the file is aligned.
+  template <class Record>
+  Record at(std::uint64_t offset) const {
+    Record record;
+    std::memcpy(&record, range(offset, sizeof(Record)).data(), sizeof(Record));
+    return record;
+  }
+
+  template <class Record>
+  std::vector<Record> table(std::uint64_t offset, std::uint64_t count) const {
+    if (count > bytes_.size() / sizeof(Record)) fail("a table has more entries than the file");
+    std::vector<Record> records(count);
+    const std::string_view source = range(offset, count * sizeof(Record));
+    if (count != 0) std::memcpy(records.data(), source.data(), source.size());
+    return records;
+  }
+
+  std::string text(const Elf64_Shdr& strings, std::uint64_t offset) const {
+    const std::string_view all = range(strings.sh_offset, strings.sh_size);
+    if (offset >= all.size()) fail("a name lies outside of its string table");
+    const std::size_t end = all.find('\0', offset);
+    if (end == std::string_view::npos) fail("a name does not end");
+    return std::string(all.substr(offset, end - offset));
+  }
+
+  const Elf64_Shdr& section(std::uint64_t index) const {
+    if (index >= sections_.size()) fail("a table refers to a section that does not exist");
+    return sections_[index];
+  }
+
+  const Elf64_Shdr* section_of_type(std::uint32_t type) const {
+    const auto found =
+        std::find_if(sections_.begin(), sections_.end(),
+                     [type](const Elf64_Shdr& header) { return header.sh_type == type; });
+    return found == sections_.end() ? nullptr : &*found;
+  }
+
+  void read_segments() {
+    library_.executable_stack = true;  // what the kernel assumes where PT_GNU_STACK is missing
+    for (const Elf64_Phdr& segment : table<Elf64_Phdr>(header_.e_phoff, header_.e_phnum)) {
+      if (segment.p_type == PT_GNU_STACK) {
+        library_.executable_stack = (segment.p_flags & PF_X) != 0;
+      }
+      if (segment.p_type == PT_LOAD && (segment.p_flags & PF_X) && (segment.p_flags & PF_W)) {
+        library_.writable_code = true;
+      }
+    }
+  }
+
+  void read_sections() {
+    sections_ = table<Elf64_Shdr>(header_.e_shoff, header_.e_shnum);
+    if (sections_.empty()) fail("has no section table");
+    const Elf64_Shdr& names = section(header_.e_shstrndx);
+    for (const Elf64_Shdr& header : sections_) {
+      if (header.sh_type == SHT_NULL || header.sh_type == SHT_NOBITS) continue;
+      library_.sections.push_back(
+          {.name = text(names, header.sh_name), .bytes = range(header.sh_offset, header.sh_size)});
+    }
+  }
+
+  void read_dynamic(const Elf64_Shdr& dynamic) {
+    const Elf64_Shdr& strings = section(dynamic.sh_link);
+    for (const Elf64_Dyn& entry :
+         table<Elf64_Dyn>(dynamic.sh_offset, dynamic.sh_size / sizeof(Elf64_Dyn))) {
+      switch (entry.d_tag) {
+        case DT_NULL:
+          return;
+        case DT_NEEDED:
+          library_.needed.push_back(text(strings, entry.d_un.d_val));
+          break;
+        case DT_SONAME:
+          library_.soname = text(strings, entry.d_un.d_val);
+          break;
+        case DT_RPATH:
+        case DT_RUNPATH:
+          library_.rpath = text(strings, entry.d_un.d_val);
+          break;
+        case DT_TEXTREL:
+          library_.text_relocations = true;
+          break;
+        case DT_FLAGS:
+          if ((entry.d_un.d_val & DF_TEXTREL) != 0) library_.text_relocations = true;
+          break;
+        default:
+          break;
+      }
+    }
+  }
+
+  struct NeededVersion {
+    std::string name;
+    std::string library;
+  };
+
+  // The version numbers that symbols refer to, from the chain of needed libraries and, for each,
+  // the chain of versions needed of it.
+  std::map<unsigned, NeededVersion> read_needed_versions() const {
+    std::map<unsigned, NeededVersion> versions;
+    const Elf64_Shdr* needs = section_of_type(SHT_GNU_verneed);
+    if (needs == nullptr) return versions;
+    const Elf64_Shdr& strings = section(needs->sh_link);
+    std::uint64_t place = needs->sh_offset;
+    for (std::uint32_t left = needs->sh_info; left != 0; --left) {
+      const auto need = at<Elf64_Verneed>(place);
+      std::uint64_t entry = place + need.vn_aux;
+      for (unsigned more = need.vn_cnt; more != 0; --more) {
+        const auto version = at<Elf64_Vernaux>(entry);
+        versions[version.vna_other & 0x7fffU] = {.name = text(strings, version.vna_name),
+                                                 .library = text(strings, need.vn_file)};
+        entry += version.vna_next;
+      }
+      place += need.vn_next;
+    }
+    return versions;
+  }
+
+  void read_symbols(const Elf64_Shdr& header) {
+    const Elf64_Shdr& strings = section(header.sh_link);
+    const auto symbols = table<Elf64_Sym>(header.sh_offset, header.sh_size / sizeof(Elf64_Sym));
+    const auto versions = read_needed_versions();
+    std::vector<Elf64_Half> numbers;
+    if (const Elf64_Shdr* table_of_versions = section_of_type(SHT_GNU_versym)) {
+      numbers = table<Elf64_Half>(table_of_versions->sh_offset,
+                                  table_of_versions->sh_size / sizeof(Elf64_Half));
+    }
+    for (std::size_t i = 1; i < symbols.size(); ++i) {
+      const Elf64_Sym& symbol = symbols[i];
+      const unsigned binding = ELF64_ST_BIND(symbol.st_info);
+      if (binding == STB_LOCAL) continue;
+      const std::string name = text(strings, symbol.st_name);
+      if (symbol.st_shndx != SHN_UNDEF) {
+        library_.exported.push_back(name);
+        continue;
+      }
+      ElfSymbol undefined{.name = name, .weak = binding == STB_WEAK};
+      const auto version = versions.find(i < numbers.size() ? numbers[i] & 0x7fffU : 0);
+      if (version != versions.end()) {
+        undefined.version = version->second.name;
+        undefined.library = version->second.library;
+      }
+      library_.undefined.push_back(std::move(undefined));
+    }
+    std::sort(library_.exported.begin(), library_.exported.end());
+  }
+
+  std::string_view bytes_;
+  std::string_view subject_;
+  Elf64_Ehdr header_{};
+  std::vector<Elf64_Shdr> sections_;
+  ElfLibrary library_;
+};
+
+}  // namespace
+
+ElfLibrary read_elf(std::string_view bytes, std::string_view subject) {
+  return Reader(bytes, subject).read();
+}
+
+}  // namespace kiln::build

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Elf: what a 64-bit little-endian ELF shared library says about itself: what it exports, what it
+// needs, how it wants to be mapped, and its named sections. Reads bytes that a linker wrote, and
+// refuses (Error(kBuild)) what points outside of them. Pure; the result points into the bytes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kiln::build {
+
+struct ElfSymbol {
+  std::string name;
+  std::string version;  ///< "GLIBC_2.17"; empty where none is asked for
+  std::string library;  ///< of the version: "libc.so.6"
+  bool weak = false;
+};
+
+struct ElfSection {
+  std::string name;
+  std::string_view bytes;
+};
+
+struct ElfLibrary {
+  std::uint16_t machine = 0;  ///< EM_X86_64, EM_AARCH64
+  std::string soname;
+  std::vector<std::string> needed;
+  std::string rpath;                  ///< DT_RPATH or DT_RUNPATH
+  bool text_relocations = false;      ///< code is written to while it is loaded
+  bool executable_stack = false;      ///< PT_GNU_STACK is missing or executable
+  bool writable_code = false;         ///< a segment that is writable and executable
+  std::vector<std::string> exported;  ///< sorted
+  std::vector<ElfSymbol> undefined;   ///< in the file's order
+  std::vector<ElfSection> sections;
+};
+
+/// `subject` begins the error text.
+ElfLibrary read_elf(std::string_view bytes, std::string_view subject);
+
+}  // namespace kiln::build

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "expand.hpp"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+
+#include "kiln/error.hpp"
+
+namespace kiln::build {
+namespace {
+
+template <class Value>
+bool holds(const std::vector<Value>& list, const Value& value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+template <class Value>
+bool empty_or_holds(const std::vector<Value>& list, const Value& value) {
+  return list.empty() || holds(list, value);
+}
+
+const Exclusion* excluded_by(const Matrix& matrix, Version toolkit, const DeviceCode& target,
+                             Arch host) {
+  for (const Exclusion& exclusion : matrix.exclusions) {
+    if (empty_or_holds(exclusion.toolkits, toolkit) && empty_or_holds(exclusion.targets, target) &&
+        empty_or_holds(exclusion.hosts, host)) {
+      return &exclusion;
+    }
+  }
+  return nullptr;
+}
+
+[[noreturn]] void not_on_axis(const Package& package, const std::string& what,
+                              const std::string& found, const std::string& axis) {
+  throw Error(ErrorCode::kBuild, "expand " + package.name + ": " + what + " \"" + found +
+                                     "\" is not in the build matrix, which has " + axis +
+                                     "; add it to matrix.json or correct package.json");
+}
+
+template <class Value>
+std::string joined(const std::vector<Value>& values) {
+  std::string text;
+  for (const Value& value : values) text += (text.empty() ? "" : ", ") + to_string(value);
+  return text;
+}
+
+void check_axes(const Matrix& matrix, const Package& package) {
+  for (const DeviceSource& device : package.cuda.device) {
+    for (const DeviceCode& target : device.targets) {
+      if (!holds(matrix.targets, target)) {
+        not_on_axis(package, "target of " + device.source, to_string(target),
+                    joined(matrix.targets));
+      }
+    }
+  }
+  for (const CpuLevel& level : package.cpu.levels) {
+    if (!holds(matrix.cpu_levels, level)) {
+      not_on_axis(package, "CPU level", to_string(level), joined(matrix.cpu_levels));
+    }
+  }
+}
+
+void expand_cuda(const Matrix& matrix, const Package& package, const Toolkit& toolkit,
+                 const DeviceCode& target, Arch host, Expansion& expansion) {
+  VariantPlan plan{
+      .id = "cu" + to_string(toolkit.version) + "-" + to_string(target) + "-" +
+            std::string(to_string(host)),
+      .cpu = {.arch = host, .level = 1},
+      .toolkit = toolkit.version,
+      // Any driver of the same major version runs machine code; PTX must not be newer
+      // than the driver that compiles it.
+      .min_driver = target.kind == DeviceCode::Kind::kPtx ? toolkit.version : toolkit.min_driver,
+      .target = target,
+      .host = package.cuda.host};
+  if (const Exclusion* exclusion = excluded_by(matrix, toolkit.version, target, host)) {
+    expansion.excluded.push_back({plan.id, exclusion->reason});
+    return;
+  }
+  for (const DeviceSource& device : package.cuda.device) {
+    if (holds(device.targets, target)) plan.device.push_back(device);
+  }
+  if (plan.device.empty()) {
+    expansion.excluded.push_back(
+        {plan.id, "no device source of " + package.name + " targets " + to_string(target)});
+    return;
+  }
+  expansion.variants.push_back(std::move(plan));
+}
+
+}  // namespace
+
+Expansion expand(const Matrix& matrix, const Package& package) {
+  check_axes(matrix, package);
+  Expansion expansion;
+  if (package.cuda.present()) {
+    for (const Toolkit& toolkit : matrix.toolkits) {
+      for (const Arch host : matrix.hosts) {
+        for (const DeviceCode& target : matrix.targets) {
+          expand_cuda(matrix, package, toolkit, target, host, expansion);
+        }
+      }
+    }
+  }
+  if (package.cpu.present()) {
+    for (const CpuLevel& level : matrix.cpu_levels) {
+      const std::string id = "cpu-" + to_string(level);
+      if (holds(package.cpu.levels, level)) {
+        expansion.variants.push_back({.id = id, .cpu = level, .host = package.cpu.host});
+      } else {
+        expansion.excluded.push_back({id, package.name + " does not list this CPU level"});
+      }
+    }
+  }
+  return expansion;
+}
+
+bool matches(std::string_view id, std::string_view patterns) {
+  const std::string name(id);
+  while (true) {
+    const std::size_t comma = patterns.find(',');
+    const std::string pattern(patterns.substr(0, comma));
+    if (fnmatch(pattern.c_str(), name.c_str(), 0) == 0) return true;
+    if (comma == std::string_view::npos) return false;
+    patterns.remove_prefix(comma + 1);
+  }
+}
+
+}  // namespace kiln::build

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Expand: the matrix and one package give the variants to build, and what is not built with the
+// reason. Before it: matrix, schema. After it: recipe. Pure: no I/O, no globals; the order of the
+// answer is the order of the axes.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kiln/target.hpp"
+#include "matrix.hpp"
+#include "schema.hpp"
+
+namespace kiln::build {
+
+/// One library to build.
+struct VariantPlan {
+  std::string id;  ///< "cu12.9-sm_90a-x86_64", "cpu-x86-64-v3"
+  CpuLevel cpu;    ///< of the host code; its arch is the variant's
+  std::optional<Version> toolkit;
+  std::optional<Version> min_driver;
+  std::optional<DeviceCode> target;  ///< set, like the two above, for a GPU variant
+  std::vector<std::string> host;     ///< C++ sources, relative to the package's folder
+  std::vector<DeviceSource> device;  ///< those that are compiled for `target`
+  bool is_cuda() const { return toolkit.has_value(); }
+};
+
+struct ExcludedVariant {
+  std::string id;
+  std::string reason;
+};
+
+struct Expansion {
+  std::vector<VariantPlan> variants;
+  std::vector<ExcludedVariant> excluded;
+};
+
+/// Throws Error(kBuild) if the package names a target or a CPU level that the matrix does not have:
+/// that variant would silently never be built.
+Expansion expand(const Matrix& matrix, const Package& package);
+
+/// Whether a shell pattern (*, ?, [...]) matches the id; several patterns are separated by commas.
+bool matches(std::string_view id, std::string_view patterns);
+
+}  // namespace kiln::build

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph.hpp"
+
+#include <set>
+
+#include "codegen.hpp"
+#include "digest.hpp"
+#include "files.hpp"
+#include "includes.hpp"
+#include "kiln/error.hpp"
+#include "ninja.hpp"
+#include "nvrtc.hpp"
+
+namespace kiln::build {
+namespace {
+
+namespace fs = std::filesystem;
+
+Backend backend_of(const VariantPlan& plan) {
+  return plan.is_cuda() ? Backend::kCuda : Backend::kCpu;
+}
+
+// zig's names: x86_64, x86_64_v3; for aarch64 the baseline is armv8-a.
+std::vector<std::string> target_flags(CpuLevel cpu, Version glibc) {
+  std::string machine = "baseline";
+  if (cpu.arch == Arch::kX86_64) {
+    machine = cpu.level == 1 ? "x86_64" : "x86_64_v" + std::to_string(cpu.level);
+  }
+  return {"-target", std::string(to_string(cpu.arch)) + "-linux-gnu." + to_string(glibc),
+          "-mcpu=" + machine};
+}
+
+// Without exceptions, RTTI and a C++ library a package needs nothing but glibc. zig turns on traps
+// for undefined behaviour unless told not to.
+std::vector<std::string> compile_flags(CpuLevel cpu, Version glibc) {
+  std::vector<std::string> flags = target_flags(cpu, glibc);
+  flags.insert(flags.end(),
+               {"-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
+                "-fno-threadsafe-statics", "-fno-sanitize=undefined", "-g0", "-Wall", "-Wextra",
+                "-Wno-missing-field-initializers", "-Wno-c23-extensions"});
+  return flags;
+}
+
+std::vector<std::string> link_flags(CpuLevel cpu, Version glibc) {
+  std::vector<std::string> flags = target_flags(cpu, glibc);
+  flags.insert(flags.end(), {"-shared", "-nostdlib++", "-s", "-Wl,-z,defs", "-Wl,-z,noexecstack",
+                             "-Wl,--as-needed"});
+  return flags;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string line;
+  for (const std::string& word : words) line += (line.empty() ? "" : " ") + shell_quoted(word);
+  return line;
+}
+
+std::string object_name(std::string source) {
+  for (char& c : source) {
+    if (c == '/') c = '_';
+  }
+  return source + ".o";
+}
+
+// Writes one package's part of the graph. Paths of outputs are relative to the work folder, in
+// which ninja runs.
+class PackageGraph {
+ public:
+  PackageGraph(const Job& job, Version glibc, const Toolchain& toolchain, const Places& places,
+               NinjaFile& ninja)
+      : job_(job), glibc_(glibc), toolchain_(toolchain), places_(places), ninja_(ninja) {
+    header_ = generate_header(job.package);
+    exports_ = generate_exports(job.package);
+    const fs::path gen = places.work() / job.package.name / "gen";
+    write_if_changed(gen / "package.gen.hpp", header_);
+    write_if_changed(gen / "exports.map", exports_);
+    folders_ = {job.folder / "csrc", gen, places.sdk / "include", places.abi,
+                places.work() / "include"};
+  }
+
+  Recipe add(const VariantPlan& plan) {
+    const Ingredients ingredients = collect(plan);
+    Recipe recipe = make_recipe(job_.package, plan, glibc_, ingredients);
+    const std::string folder = job_.package.name + "/" + plan.id;
+    write_if_changed(places_.work() / folder / "recipe.json", dump_json(to_json(recipe)) + "\n");
+    write_if_changed(
+        places_.work() / folder / "package.gen.cpp",
+        generate_glue(job_.package, {.backend = backend_of(plan), .build_id = recipe.build_id}));
+
+    std::vector<std::string> objects = host_objects(plan);
+    objects.push_back(compile(folder + "/package.gen.cpp", folder + "/package.gen.o", plan.cpu));
+    std::vector<std::string> logs;
+    if (plan.is_cuda()) {
+      add_images(plan, folder, logs);
+      objects.push_back(compile(folder + "/images.gen.cpp", folder + "/images.gen.o", plan.cpu));
+    }
+    const std::string library = folder + "/" + recipe.library();
+    link(plan, recipe, objects, library);
+    finish(recipe, folder, library, logs);
+    return recipe;
+  }
+
+ private:
+  const std::string& hash(const fs::path& path) {
+    std::string& known = hashes_[path];
+    if (known.empty()) known = Digest::of(read_file(path)).hex();
+    return known;
+  }
+
+  std::vector<fs::path> host_sources(const VariantPlan& plan) const {
+    std::vector<fs::path> sources;
+    for (const std::string& source : plan.host) sources.push_back(job_.folder / source);
+    for (const std::string& source : sdk_sources(backend_of(plan))) {
+      sources.push_back(places_.sdk / "src" / source);
+    }
+    return sources;
+  }
+
+  // Named by the root they lie under, so that the build id is the same in every folder.
+  std::string portable_name(const fs::path& path) const {
+    const std::pair<fs::path, std::string> roots[] = {{job_.folder, "package"},
+                                                      {places_.sdk, "sdk"},
+                                                      {places_.abi, "abi"},
+                                                      {places_.work() / job_.package.name, "work"},
+                                                      {places_.work() / "include", "dlpack"}};
+    for (const auto& [root, name] : roots) {
+      const fs::path inside = path.lexically_relative(root.lexically_normal());
+      if (!inside.empty() && *inside.begin() != "..") return name + "/" + inside.string();
+    }
+    return "elsewhere/" + path.filename().string();
+  }
+
+  Ingredients collect(const VariantPlan& plan) {
+    Ingredients ingredients;
+    std::vector<fs::path> sources = host_sources(plan);
+    for (const DeviceSource& device : plan.device) sources.push_back(job_.folder / device.source);
+    for (const fs::path& path : include_closure(sources, folders_)) {
+      ingredients.sources[portable_name(path)] = hash(path);
+    }
+    ingredients.sources["package/package.json"] = hash(job_.folder / "package.json");
+    // What the generators make of package.json, so that a change in them is a change of the build.
+    const GlueFacts facts{.backend = backend_of(plan), .build_id = ""};
+    ingredients.sources["work/gen/exports.map"] = Digest::of(exports_).hex();
+    ingredients.sources["work/package.gen.cpp"] =
+        Digest::of(generate_glue(job_.package, facts)).hex();
+    ingredients.host_flags = compile_flags(plan.cpu, glibc_);
+    for (const std::string& flag : link_flags(plan.cpu, glibc_)) {
+      ingredients.host_flags.push_back(flag);
+    }
+    ingredients.zig = toolchain_.zig_version;
+    if (plan.is_cuda()) {
+      ingredients.device_options = device_options(*plan.target);
+      ingredients.nvrtc = toolchain_.device.at(*plan.toolkit).version;
+    }
+    return ingredients;
+  }
+
+  std::string compile(const std::string& source, const std::string& object, CpuLevel cpu) {
+    if (!objects_.insert(object).second) return object;
+    std::vector<std::string> flags = compile_flags(cpu, glibc_);
+    for (const fs::path& folder : folders_) flags.push_back("-I" + folder.string());
+    const std::pair<fs::path, std::string> prefixes[] = {{job_.folder, job_.package.name},
+                                                         {places_.sdk, "sdk"},
+                                                         {places_.abi, "abi"},
+                                                         {places_.work(), "work"}};
+    for (const auto& [prefix, name] : prefixes) {
+      flags.push_back("-ffile-prefix-map=" + prefix.string() + "=" + name);
+    }
+    ninja_.build(
+        {.rule = "compile",
+         .outputs = {object},
+         .inputs = {source},
+         .order_only = {},
+         .variables = {{"flags", joined(flags)}, {"what", job_.package.name + " " + object}},
+         .depfile = object + ".d"});
+    return object;
+  }
+
+  std::vector<std::string> host_objects(const VariantPlan& plan) {
+    const std::string folder = job_.package.name + "/host/" + (plan.is_cuda() ? "cuda-" : "cpu-") +
+                               to_string(plan.cpu) + "/";
+    std::vector<std::string> objects;
+    for (const std::string& source : plan.host) {
+      const std::string path = (job_.folder / source).string();
+      objects.push_back(compile(path, folder + object_name(source), plan.cpu));
+    }
+    for (const std::string& source : sdk_sources(backend_of(plan))) {
+      const std::string path = (places_.sdk / "src" / source).string();
+      objects.push_back(compile(path, folder + "sdk_" + object_name(source), plan.cpu));
+    }
+    return objects;
+  }
+
+  // An image depends on toolkit, target and source, not on the host's CPU: x86_64 and aarch64 share
+  // it.
+  void add_images(const VariantPlan& plan, const std::string& folder,
+                  std::vector<std::string>& logs) {
+    const DeviceCompiler& compiler = toolchain_.device.at(*plan.toolkit);
+    const bool ptx = plan.target->kind == DeviceCode::Kind::kPtx;
+    const std::string shared = job_.package.name + "/device/cu" + to_string(*plan.toolkit) + "-" +
+                               to_string(*plan.target) + "/";
+    std::vector<std::string> images;
+    for (const DeviceSource& device : plan.device) {
+      const std::string image = shared + device.stem + (ptx ? ".ptx" : ".cubin");
+      const std::string log = shared + device.stem + ".ptxas.txt";
+      images.push_back(image);
+      logs.push_back(log);
+      if (!objects_.insert(image).second) continue;
+      std::vector<std::string> words = {"--nvrtc",   compiler.library.string(),
+                                        "--name",    device.source,
+                                        "--target",  to_string(*plan.target),
+                                        "--log",     log,
+                                        "--depfile", image + ".d",
+                                        "--subject", job_.package.name + " " + plan.id};
+      for (const fs::path& include : {compiler.include, job_.folder / "csrc"}) {
+        words.insert(words.end(), {"--include", include.string()});
+      }
+      words.emplace_back("--");
+      for (const std::string& option : device_options(*plan.target)) words.push_back(option);
+      ninja_.build({.rule = "nvrtc",
+                    .outputs = {image, log},
+                    .inputs = {(job_.folder / device.source).string()},
+                    .order_only = {},
+                    .variables = {{"image", shell_quoted(image)},
+                                  {"words", joined(words)},
+                                  {"what", job_.package.name + " " + image}},
+                    .depfile = image + ".d"});
+    }
+    ninja_.build({.rule = "images",
+                  .outputs = {folder + "/images.gen.cpp"},
+                  .inputs = images,
+                  .implicit = {places_.self.string()}});
+  }
+
+  void link(const VariantPlan& plan, const Recipe& recipe, const std::vector<std::string>& objects,
+            const std::string& library) {
+    const std::string exports = job_.package.name + "/gen/exports.map";
+    std::vector<std::string> flags = link_flags(plan.cpu, glibc_);
+    flags.push_back("-Wl,-soname," + recipe.library());
+    flags.push_back("-Wl,--version-script=" + exports);
+    ninja_.build({.rule = "link",
+                  .outputs = {library},
+                  .inputs = objects,
+                  .implicit = {exports},
+                  .variables = {{"flags", joined(flags)}, {"what", library}}});
+  }
+
+  void finish(const Recipe& recipe, const std::string& folder, const std::string& library,
+              const std::vector<std::string>& logs) {
+    const std::string recipe_file = folder + "/recipe.json";
+    const std::string facts = folder + "/inspect.json";
+    std::string cuobjdump;
+    if (recipe.toolkit) cuobjdump = "--cuobjdump " + shell_quoted(toolchain_.cuobjdump.string());
+    ninja_.build(
+        {.rule = "inspect",
+         .outputs = {facts},
+         .inputs = {library},
+         .implicit = {recipe_file, places_.self.string()},
+         .variables = {
+             {"recipe", shell_quoted(recipe_file)}, {"words", cuobjdump}, {"what", folder}}});
+    const std::string package_json = (job_.folder / "package.json").string();
+    const std::string license = license_of(job_, places_).string();
+    const std::string target = (places_.out / job_.package.name / recipe.variant).string();
+    std::vector<std::string> words = {"--recipe",  recipe_file, "--facts",   facts,
+                                      "--library", library,     "--package", package_json,
+                                      "--license", license,     "--into",    target};
+    for (const std::string& log : logs) words.insert(words.end(), {"--log", log});
+    std::vector<std::string> implicit = {recipe_file, facts, package_json, license,
+                                         places_.self.string()};
+    implicit.insert(implicit.end(), logs.begin(), logs.end());
+    std::vector<std::string> outputs;
+    for (const char* name : {"descriptor.json", "layer.tar.zst", "config.json", "manifest.json",
+                             "inspect.json", "ptxas.txt"}) {
+      outputs.push_back(target + "/" + name);
+    }
+    outputs.push_back(target + "/" + recipe.library());
+    ninja_.build({.rule = "pack",
+                  .outputs = outputs,
+                  .inputs = {library},
+                  .implicit = implicit,
+                  .variables = {{"words", joined(words)}, {"what", folder}}});
+  }
+
+  const Job& job_;
+  Version glibc_;
+  const Toolchain& toolchain_;
+  const Places& places_;
+  NinjaFile& ninja_;
+  std::string header_;
+  std::string exports_;
+  std::vector<fs::path> folders_;
+  std::map<fs::path, std::string> hashes_;
+  std::set<std::string> objects_;  // what has a build statement already
+};
+
+void write_rules(const Toolchain& toolchain, const Places& places, NinjaFile& ninja) {
+  const auto program = [](const fs::path& path) {
+    std::string text;
+    for (const char c : shell_quoted(path.string())) text += c == '$' ? "$$" : std::string(1, c);
+    return text;
+  };
+  const std::string zig = program(toolchain.zig) + " c++";
+  const std::string step = program(places.self) + " step";
+  ninja.rule("compile", zig + " $flags -MD -MF $out.d -c $in -o $out", "compile $what");
+  ninja.rule("link", zig + " $flags $in -lm -ldl -lpthread -o $out", "link $what");
+  ninja.rule("nvrtc", step + " nvrtc --source $in --out $image $words", "nvrtc $what", true);
+  ninja.rule("images", step + " images --out $out $in", "images $out", true);
+  ninja.rule("inspect", step + " inspect --recipe $recipe --library $in --out $out $words",
+             "inspect $what");
+  ninja.rule("pack", step + " pack $words", "pack $what");
+}
+
+}  // namespace
+
+fs::path license_of(const Job& job, const Places& places) {
+  if (fs::exists(job.folder / "LICENSE")) return job.folder / "LICENSE";
+  if (job.package.license == "Apache-2.0") return places.license;
+  throw Error(ErrorCode::kBuild, "build " + job.package.name + ": its licence is " +
+                                     job.package.license + ", and there is no " +
+                                     (job.folder / "LICENSE").string() + " with the text");
+}
+
+std::vector<Recipe> write_graph(const std::vector<Job>& jobs, Version glibc,
+                                const Toolchain& toolchain, const Places& places) {
+  // dlpack.h alone: the folder it is installed in holds the headers of this machine's libc too.
+  write_if_changed(places.work() / "include" / "dlpack" / "dlpack.h",
+                   read_file(places.dlpack / "dlpack" / "dlpack.h"));
+  NinjaFile ninja;
+  write_rules(toolchain, places, ninja);
+  std::vector<Recipe> recipes;
+  for (const Job& job : jobs) {
+    PackageGraph graph(job, glibc, toolchain, places, ninja);
+    for (const VariantPlan& plan : job.variants) recipes.push_back(graph.add(plan));
+  }
+  write_if_changed(places.work() / "build.ninja", ninja.text());
+  return recipes;
+}
+
+}  // namespace kiln::build

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Graph: the work folder of a build: the generated sources, a recipe for each variant and the
+// build.ninja that compiles, links, inspects and packs them. Before it: expand and toolchain. After
+// it: ninja, which calls kiln-build's steps. Files that would not change are left alone, so that a
+// second build finds nothing to do.
+//
+//   OUT/.work/build.ninja
+//   OUT/.work/<package>/gen/       package.gen.hpp, exports.map: the same for every variant
+//   OUT/.work/<package>/host/…     host objects, shared by the variants of one CPU level
+//   OUT/.work/<package>/device/…   images, shared by the variants of one toolkit and target
+//   OUT/.work/<package>/<variant>/ recipe, glue, the linked library
+//   OUT/<package>/<variant>/       the archive and its documents
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "expand.hpp"
+#include "matrix.hpp"
+#include "recipe.hpp"
+#include "schema.hpp"
+#include "toolchain.hpp"
+
+namespace kiln::build {
+
+/// One package and those of its variants that are wanted.
+struct Job {
+  Package package;
+  std::filesystem::path folder;  ///< absolute
+  std::vector<VariantPlan> variants;
+};
+
+/// Where things are on this machine; all absolute.
+struct Places {
+  std::filesystem::path out;
+  std::filesystem::path self;     ///< this program, for its steps
+  std::filesystem::path sdk;      ///< build-matrix/sdk
+  std::filesystem::path abi;      ///< the folder that holds kiln/abi.h
+  std::filesystem::path dlpack;   ///< the folder that holds dlpack/dlpack.h
+  std::filesystem::path license;  ///< the text of Apache-2.0, for packages without a LICENSE
+
+  std::filesystem::path work() const { return out / ".work"; }
+};
+
+/// The file whose text goes into the archives as LICENSE: the package's own, else ours if the
+/// package has the same licence. Throws Error(kBuild) for another licence without a text.
+std::filesystem::path license_of(const Job& job, const Places& places);
+
+/// Writes the work folder; returns the recipes, in the order of the jobs and their variants.
+std::vector<Recipe> write_graph(const std::vector<Job>& jobs, Version glibc,
+                                const Toolchain& toolchain, const Places& places);
+
+}  // namespace kiln::build

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kiln-build: from packages to archives. The command line and nothing else: it reads the matrix and
+// the packages, chooses the variants, writes the graph, runs ninja and says what came out.
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <thread>
+
+#include "digest.hpp"
+#include "expand.hpp"
+#include "fcntl.h"
+#include "files.hpp"
+#include "graph.hpp"
+#include "kiln/error.hpp"
+#include "manifest.hpp"
+#include "process.hpp"
+#include "report.hpp"
+#include "steps.hpp"
+#include "toolchain.hpp"
+
+namespace kiln::build {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::vector<std::string> packages;
+  std::string only = "*";
+  unsigned jobs = std::max(1U, std::thread::hardware_concurrency());
+  fs::path toolchains;
+  std::vector<fs::path> toolkits;
+  fs::path out = "build/kernels";
+  fs::path package_root = "packages";
+  fs::path matrix = KILN_MATRIX_FILE;
+  fs::path sdk = KILN_SDK_DIR;
+  bool list = false;
+  bool json = false;
+};
+
+/// A package named by the user, with its whole expansion.
+struct Chosen {
+  Job job;
+  Expansion all;
+};
+
+fs::path default_toolchains() {
+  const char* prefix = std::getenv("KILN_TOOLCHAINS");
+  return prefix != nullptr && *prefix != '\0' ? fs::path(prefix) : fs::path("build/toolchains");
+}
+
+std::vector<fs::path> find_folders(const Options& options) {
+  std::vector<fs::path> folders;
+  for (const std::string& package : options.packages) {
+    const bool is_path = package.find('/') != std::string::npos;
+    folders.push_back(is_path ? fs::path(package) : options.package_root / package);
+    if (!fs::exists(folders.back() / "package.json")) {
+      throw Error(ErrorCode::kNotFound, "build " + package + ": there is no " +
+                                            (folders.back() / "package.json").string() +
+                                            "; name a folder, or a package in --packages");
+    }
+  }
+  if (!folders.empty()) return folders;
+  std::error_code failed;
+  for (const auto& entry : fs::directory_iterator(options.package_root, failed)) {
+    if (fs::exists(entry.path() / "package.json")) folders.push_back(entry.path());
+  }
+  if (folders.empty()) {
+    throw Error(ErrorCode::kNotFound, "build: no package in " + options.package_root.string() +
+                                          "; run it in the source tree or give --packages");
+  }
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+std::vector<Chosen> choose(const Options& options, const Matrix& matrix) {
+  std::vector<Chosen> chosen;
+  bool any = false;
+  for (const fs::path& folder : find_folders(options)) {
+    const fs::path absolute = fs::canonical(folder);
+    Chosen one;
+    one.job.folder = absolute;
+    one.job.package =
+        parse_package(read_file(absolute / "package.json"), absolute.filename().string());
+    one.all = expand(matrix, one.job.package);
+    for (const VariantPlan& plan : one.all.variants) {
+      if (matches(plan.id, options.only)) one.job.variants.push_back(plan);
+    }
+    any = any || !one.job.variants.empty();
+    chosen.push_back(std::move(one));
+  }
+  if (!any) {
+    throw Error(ErrorCode::kUsage, "build: no variant matches --only '" + options.only +
+                                       "'; kiln-build --list shows what there is");
+  }
+  return chosen;
+}
+
+// What an earlier matrix made and this one does not would otherwise be published with the rest.
+void remove_stale(const Chosen& chosen, const fs::path& out) {
+  std::error_code failed;
+  for (const auto& entry : fs::directory_iterator(out / chosen.job.package.name, failed)) {
+    const std::string id = entry.path().filename().string();
+    const bool known = std::any_of(chosen.all.variants.begin(), chosen.all.variants.end(),
+                                   [&id](const VariantPlan& plan) { return plan.id == id; });
+    if (!known && fs::exists(entry.path() / "descriptor.json")) {
+      std::cerr << "kiln-build: " << entry.path().string() << " is no variant any more: removed\n";
+      fs::remove_all(entry.path());
+    }
+  }
+}
+
+// One build in a folder at a time; the lock goes with the process.
+void lock_folder(const fs::path& work) {
+  fs::create_directories(work);
+  const fs::path path = work / "lock";
+  const int lock = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock < 0) {
+    throw Error(ErrorCode::kBuild, "open " + path.string() + ": " + std::strerror(errno));
+  }
+  if (flock(lock, LOCK_EX | LOCK_NB) == 0) return;
+  std::cerr << "kiln-build: another build in " << work.string() << " is running; waiting\n";
+  while (flock(lock, LOCK_EX) != 0 && errno == EINTR) continue;
+}
+
+Toolchain find_for(const std::vector<Job>& jobs, const Options& options) {
+  std::vector<Version> toolkits;
+  for (const Job& job : jobs) {
+    for (const VariantPlan& plan : job.variants) {
+      if (plan.toolkit &&
+          std::find(toolkits.begin(), toolkits.end(), *plan.toolkit) == toolkits.end()) {
+        toolkits.push_back(*plan.toolkit);
+      }
+    }
+  }
+  return find_toolchain(fs::absolute(options.toolchains).lexically_normal(), toolkits,
+                        options.toolkits);
+}
+
+void run_ninja(const std::vector<Job>& jobs, const Places& places, const Options& options) {
+  std::vector<std::string> command = {"ninja", "-C", places.work().string(), "-j",
+                                      std::to_string(options.jobs)};
+  for (const Job& job : jobs) {
+    for (const VariantPlan& plan : job.variants) {
+      command.push_back((places.out / job.package.name / plan.id / "descriptor.json").string());
+    }
+  }
+  const std::string cache = (places.work() / "zig-cache").string();
+  const Environment environment = {"ZIG_GLOBAL_CACHE_DIR=" + cache, "ZIG_LOCAL_CACHE_DIR=" + cache};
+  const int status = run_visible(command, environment, options.json);
+  if (status != 0) {
+    throw Error(ErrorCode::kBuild, "build: a step failed (ninja ended with " +
+                                       std::to_string(status) +
+                                       "); its command and the compiler's text are above");
+  }
+}
+
+int build(const Options& options) {
+  const Matrix matrix = parse_matrix(read_file(options.matrix), options.matrix.string());
+  const std::vector<Chosen> chosen = choose(options, matrix);
+  if (options.list) {
+    for (const Chosen& one : chosen) {
+      list_variants(one.job, one.all, options.json, std::cout);
+    }
+    return 0;
+  }
+  const fs::path out = fs::absolute(options.out).lexically_normal();
+  const fs::path sdk = fs::canonical(options.sdk);
+  const Places places{.out = out,
+                      .self = fs::read_symlink("/proc/self/exe"),
+                      .sdk = sdk,
+                      .abi = fs::canonical(KILN_ABI_INCLUDE_DIR),
+                      .dlpack = KILN_DLPACK_INCLUDE_DIR,
+                      .license = KILN_LICENSE_FILE};
+  std::vector<Job> jobs;
+  for (const Chosen& one : chosen) jobs.push_back(one.job);
+  const Toolchain toolchain = find_for(jobs, options);
+  lock_folder(places.work());
+  for (const Chosen& one : chosen) remove_stale(one, out);
+  write_graph(jobs, matrix.glibc, toolchain, places);
+  run_ninja(jobs, places, options);
+  for (const Job& job : jobs) report_built(job, out, options.json, std::cout);
+  return 0;
+}
+
+void add_steps(CLI::App& app, NvrtcStep& nvrtc, ImagesStep& images, InspectStep& inspect,
+               PackStep& pack) {
+  CLI::App* step = app.add_subcommand("step", "One step of a build; ninja calls it")->group("");
+  step->require_subcommand(1);
+  CLI::App* a = step->add_subcommand("nvrtc");
+  a->add_option("--nvrtc", nvrtc.nvrtc)->required();
+  a->add_option("--source", nvrtc.source)->required();
+  a->add_option("--name", nvrtc.name)->required();
+  a->add_option("--subject", nvrtc.subject)->required();
+  a->add_option("--target", nvrtc.target)->required();
+  a->add_option("--include", nvrtc.includes)->expected(1)->take_all();
+  a->add_option("--out", nvrtc.out)->required();
+  a->add_option("--log", nvrtc.log)->required();
+  a->add_option("--depfile", nvrtc.depfile)->required();
+  a->add_option("options", nvrtc.options);
+  a->callback([&nvrtc] { run_step(nvrtc); });
+  CLI::App* b = step->add_subcommand("images");
+  b->add_option("--out", images.out)->required();
+  b->add_option("images", images.images);
+  b->callback([&images] { run_step(images); });
+  CLI::App* c = step->add_subcommand("inspect");
+  c->add_option("--recipe", inspect.recipe)->required();
+  c->add_option("--library", inspect.library)->required();
+  c->add_option("--cuobjdump", inspect.cuobjdump);
+  c->add_option("--out", inspect.out)->required();
+  c->callback([&inspect] { run_step(inspect); });
+  CLI::App* d = step->add_subcommand("pack");
+  d->add_option("--recipe", pack.recipe)->required();
+  d->add_option("--facts", pack.facts)->required();
+  d->add_option("--library", pack.library)->required();
+  d->add_option("--package", pack.package)->required();
+  d->add_option("--license", pack.license)->required();
+  d->add_option("--log", pack.logs)->expected(1)->take_all();
+  d->add_option("--into", pack.into)->required();
+  d->callback([&pack] { run_step(pack); });
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  options.toolchains = default_toolchains();
+  CLI::App app("Builds kernel packages for every target of the matrix, one archive a variant.");
+  app.add_option("package", options.packages,
+                 "Package names, or paths of their folders; default: all of --packages");
+  app.add_option("--only", options.only,
+                 "Only the variants that match: 'cu12.9-sm_90a-*', 'cpu-*,*-aarch64'");
+  app.add_option("-j,--jobs", options.jobs, "Steps at a time; default: one for each CPU")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--toolchains", options.toolchains,
+                 "Where ci/toolchains put the compilers; default: $KILN_TOOLCHAINS, else "
+                 "build/toolchains");
+  app.add_option("--toolkit", options.toolkits,
+                 "An installed CUDA toolkit whose NVRTC replaces the pinned one of its version")
+      ->expected(1)
+      ->take_all();
+  app.add_option("--out", options.out, "Where the archives go; default: build/kernels");
+  app.add_option("--packages", options.package_root, "Default: packages");
+  app.add_option("--matrix", options.matrix, "Default: the source tree's matrix.json");
+  app.add_option("--sdk", options.sdk, "Default: the source tree's build-matrix/sdk");
+  app.add_flag("--list", options.list, "Show what would be built and what not, and why");
+  app.add_flag("--json", options.json, "Answer in JSON on stdout; progress goes to stderr");
+  NvrtcStep nvrtc;
+  ImagesStep images;
+  InspectStep inspect;
+  PackStep pack;
+  add_steps(app, nvrtc, images, inspect, pack);
+  try {
+    app.parse(argc, argv);
+    return app.get_subcommands().empty() ? build(options) : 0;
+  } catch (const CLI::ParseError& error) {
+    const int status = app.exit(error);
+    return status == 0 ? 0 : static_cast<int>(ErrorCode::kUsage);
+  }
+}
+
+}  // namespace
+}  // namespace kiln::build
+
+int main(int argc, char** argv) {
+  try {
+    return kiln::build::run(argc, argv);
+  } catch (const kiln::Error& error) {
+    std::cerr << "kiln-build: " << error.what() << "\n";
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    std::cerr << "kiln-build: internal error: " << error.what() << "\n";
+    return static_cast<int>(kiln::ErrorCode::kInternal);
+  }
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pack: one inspected library becomes one archive with its documents. The bytes depend on the
+// inputs alone: sorted names, no times, no owners. Before it: inspect. After it: the registry.
+// Pure but for write_packed.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "inspect.hpp"
+#include "recipe.hpp"
+
+namespace kiln::build {
+
+struct PackInput {
+  Recipe recipe;
+  Facts facts;
+  std::string library;       ///< the bytes of the .so
+  std::string package_json;  ///< as it lies in the package's folder
+  std::string license;       ///< the licence's text
+};
+
+struct Packed {
+  std::string layer;       ///< tar.zst: lib/lib….so, LICENSE, package.json
+  std::string config;      ///< serialize_config
+  std::string manifest;    ///< serialize_manifest
+  std::string descriptor;  ///< the variant's line for an index, untested
+};
+
+Packed pack(const PackInput& input);
+
+struct ArchiveEntry {
+  std::string path;
+  std::string bytes;
+  int mode = 0644;
+};
+
+/// A reproducible tar.zst of the entries, sorted by path.
+std::string make_archive(std::vector<ArchiveEntry> entries);
+
+/// Writes layer.tar.zst, config.json, manifest.json and, last, descriptor.json: a folder with a
+/// descriptor is whole.
+void write_packed(const Packed& packed, const std::filesystem::path& folder);
+
+}  // namespace kiln::build

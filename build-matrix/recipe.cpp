@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "recipe.hpp"
+
+#include "digest.hpp"
+#include "kiln/error.hpp"
+
+namespace kiln::build {
+namespace {
+
+// 128 bits: enough to tell any two builds apart, short enough to read out.
+constexpr std::size_t kBuildIdDigits = 32;
+
+template <class Value>
+Value parse_or_fail(const JsonView& view, std::optional<Value> (*parse)(std::string_view)) {
+  const std::optional<Value> value = parse(view.string());
+  if (!value) view.fail("\"" + view.string() + "\" is not understood");
+  return *value;
+}
+
+std::vector<std::string> strings(const JsonView& list) {
+  std::vector<std::string> values;
+  for (const JsonView& item : list.items()) values.push_back(item.string());
+  return values;
+}
+
+std::string source_lines(const Ingredients& ingredients) {
+  std::string text;
+  for (const auto& [name, hash] : ingredients.sources) text += name + " " + hash + "\n";
+  return text;
+}
+
+std::string make_build_id(const VariantPlan& plan, Version glibc, const Ingredients& ingredients) {
+  std::string text = "kiln.build/1\nvariant " + plan.id + "\nglibc " + to_string(glibc) + "\n";
+  text += "zig " + ingredients.zig + "\nnvrtc " + ingredients.nvrtc + "\n";
+  for (const std::string& flag : ingredients.host_flags) text += "host " + flag + "\n";
+  for (const std::string& option : ingredients.device_options) text += "device " + option + "\n";
+  return Digest::of(text + source_lines(ingredients)).hex().substr(0, kBuildIdDigits);
+}
+
+}  // namespace
+
+std::string Recipe::library() const {
+  return "lib" + underscored(package) + ".so";
+}
+
+std::string Recipe::subject() const {
+  return package + " " + variant;
+}
+
+Json to_json(const Recipe& recipe) {
+  Json json = {{"package", recipe.package},       {"version", recipe.version},
+               {"min_loader", recipe.min_loader}, {"variant", recipe.variant},
+               {"cpu", to_string(recipe.cpu)},    {"glibc", to_string(recipe.glibc)},
+               {"stems", recipe.stems},           {"libraries", recipe.libraries},
+               {"build_id", recipe.build_id},     {"build", recipe.build}};
+  if (recipe.toolkit) json["toolkit"] = to_string(*recipe.toolkit);
+  if (recipe.min_driver) json["min_driver"] = to_string(*recipe.min_driver);
+  if (recipe.target) json["target"] = to_string(*recipe.target);
+  return json;
+}
+
+Recipe parse_recipe(std::string_view text, const std::string& subject) {
+  const Json json = parse_json(text, subject);
+  const JsonView view(json, subject);
+  Recipe recipe{.package = view.at("package").string(),
+                .version = static_cast<int>(view.at("version").unsigned_integer()),
+                .min_loader = view.at("min_loader").string(),
+                .variant = view.at("variant").string(),
+                .cpu = parse_or_fail(view.at("cpu"), parse_cpu_level),
+                .glibc = parse_or_fail(view.at("glibc"), parse_version),
+                .stems = strings(view.at("stems")),
+                .libraries = strings(view.at("libraries")),
+                .build_id = view.at("build_id").string(),
+                .build = view.at("build").json()};
+  if (view.has("toolkit")) recipe.toolkit = parse_or_fail(view.at("toolkit"), parse_version);
+  if (view.has("min_driver")) {
+    recipe.min_driver = parse_or_fail(view.at("min_driver"), parse_version);
+  }
+  if (view.has("target")) recipe.target = parse_or_fail(view.at("target"), parse_device_code);
+  return recipe;
+}
+
+Promise promise_of(const Recipe& recipe) {
+  return {.subject = recipe.subject(),
+          .arch = recipe.cpu.arch,
+          .glibc = recipe.glibc,
+          .soname = recipe.library(),
+          .build_id = recipe.build_id,
+          .stems = recipe.stems,
+          .target = recipe.target.value_or(DeviceCode{})};
+}
+
+Recipe make_recipe(const Package& package, const VariantPlan& plan, Version glibc,
+                   const Ingredients& ingredients) {
+  Recipe recipe{.package = package.name,
+                .version = package.version,
+                .min_loader = package.min_loader,
+                .variant = plan.id,
+                .cpu = plan.cpu,
+                .glibc = glibc,
+                .toolkit = plan.toolkit,
+                .min_driver = plan.min_driver,
+                .target = plan.target,
+                .build_id = make_build_id(plan, glibc, ingredients)};
+  for (const DeviceSource& device : plan.device) recipe.stems.push_back(device.stem);
+  if (plan.is_cuda()) recipe.libraries = package.cuda.needs;
+  recipe.build = {{"zig", ingredients.zig},
+                  {"source", Digest::of(source_lines(ingredients)).str()}};
+  if (!ingredients.nvrtc.empty()) recipe.build["nvrtc"] = ingredients.nvrtc;
+  return recipe;
+}
+
+}  // namespace kiln::build

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Recipe: everything about one variant that the steps after its compilers need, and the build id,
+// which covers everything that its library is made of. Written as JSON beside the objects, because
+// each step is a process of its own. Before it: expand. After it: inspect, pack. Pure.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "expand.hpp"
+#include "inspect.hpp"
+#include "json.hpp"
+#include "kiln/target.hpp"
+
+namespace kiln::build {
+
+struct Recipe {
+  std::string package;
+  int version = 0;
+  std::string min_loader;
+  std::string variant;
+  CpuLevel cpu;
+  Version glibc;  ///< highest that the library may need
+  std::optional<Version> toolkit;
+  std::optional<Version> min_driver;
+  std::optional<DeviceCode> target;
+  std::vector<std::string> stems;      ///< of the images inside
+  std::vector<std::string> libraries;  ///< looked up at run time
+  std::string build_id;                ///< 32 hex digits
+  Json build;                          ///< compilers and the sources' digest
+
+  std::string library() const;  ///< "libgeglu_mlp.so": its file name and its soname
+  std::string subject() const;  ///< "geglu-mlp cu12.9-sm_90a-x86_64"
+  bool operator==(const Recipe&) const = default;
+};
+
+Json to_json(const Recipe& recipe);
+Recipe parse_recipe(std::string_view text, const std::string& subject);
+Promise promise_of(const Recipe& recipe);
+
+/// What one variant is made of. Names are the same on every machine ("package/csrc/x.cu").
+struct Ingredients {
+  std::map<std::string, std::string> sources;  ///< name -> SHA-256 in hex
+  std::vector<std::string> host_flags;
+  std::vector<std::string> device_options;
+  std::string nvrtc;  ///< exact version; empty for a CPU variant
+  std::string zig;
+};
+
+/// The plan as a recipe, with its build id and build facts.
+Recipe make_recipe(const Package& package, const VariantPlan& plan, Version glibc,
+                   const Ingredients& ingredients);
+
+}  // namespace kiln::build

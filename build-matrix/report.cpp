@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report.hpp"
+
+#include <iomanip>
+#include <ostream>
+
+#include "files.hpp"
+#include "inspect.hpp"
+#include "json.hpp"
+
+namespace kiln::build {
+namespace {
+
+std::string source_names(const VariantPlan& plan) {
+  std::string text;
+  for (const DeviceSource& device : plan.device) text += (text.empty() ? "" : " ") + device.stem;
+  return text.empty() ? "host code only" : text;
+}
+
+std::string images_text(const Facts& facts) {
+  std::string text;
+  for (const Image& image : facts.images) {
+    text += " " + image.stem + ":" + to_string(image.code);
+  }
+  return text;
+}
+
+}  // namespace
+
+void list_variants(const Job& job, const Expansion& all, bool json, std::ostream& out) {
+  if (json) {
+    Json variants = Json::array();
+    Json excluded = Json::array();
+    for (const VariantPlan& plan : job.variants) variants.push_back(plan.id);
+    for (const ExcludedVariant& variant : all.excluded) {
+      excluded.push_back({{"variant", variant.id}, {"reason", variant.reason}});
+    }
+    out << dump_json({{"package", job.package.name},
+                      {"version", job.package.version},
+                      {"variants", std::move(variants)},
+                      {"excluded", std::move(excluded)}})
+        << "\n";
+    return;
+  }
+  out << job.package.name << "@" << job.package.version << ": " << job.variants.size()
+      << " variants to build\n";
+  for (const VariantPlan& plan : job.variants) {
+    out << "  " << std::left << std::setw(30) << plan.id << source_names(plan) << "\n";
+  }
+  out << all.excluded.size() << " combinations are not built\n";
+  for (const ExcludedVariant& variant : all.excluded) {
+    out << "  " << std::left << std::setw(30) << variant.id << variant.reason << "\n";
+  }
+}
+
+void report_built(const Job& job, const std::filesystem::path& folder, bool json,
+                  std::ostream& out) {
+  Json variants = Json::array();
+  std::uintmax_t total = 0;
+  if (!json) {
+    out << "  " << std::left << std::setw(30) << "variant" << std::right << std::setw(10)
+        << "archive" << std::setw(10) << "library"
+        << "  glibc  images\n";
+  }
+  for (const VariantPlan& plan : job.variants) {
+    const std::filesystem::path at = folder / job.package.name / plan.id;
+    const Json report = parse_json(read_file(at / "inspect.json"), (at / "inspect.json").string());
+    const Facts facts = parse_facts(report, (at / "inspect.json").string());
+    const std::uintmax_t archive = std::filesystem::file_size(at / "layer.tar.zst");
+    const std::uint64_t library = report.at("library").at("size").get<std::uint64_t>();
+    total += archive;
+    if (json) {
+      Json entry = report;
+      entry["variant"] = plan.id;
+      entry["folder"] = at.string();
+      entry["archive_size"] = archive;
+      variants.push_back(std::move(entry));
+    } else {
+      out << "  " << std::left << std::setw(30) << plan.id << std::right << std::setw(10) << archive
+          << std::setw(10) << library << "  " << std::left << std::setw(5) << to_string(facts.glibc)
+          << " " << images_text(facts) << "\n";
+    }
+  }
+  if (json) {
+    out << dump_json({{"package", job.package.name},
+                      {"version", job.package.version},
+                      {"variants", std::move(variants)}})
+        << "\n";
+  } else {
+    out << job.package.name << "@" << job.package.version << ": " << job.variants.size()
+        << " archives, " << total << " bytes, in " << (folder / job.package.name).string() << "\n";
+  }
+}
+
+}  // namespace kiln::build

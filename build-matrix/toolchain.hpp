@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Toolchain: where the compilers of one build are, and which they are exactly. Filled from a prefix
+// that ci/toolchains made, or from installed toolkits. Only what the chosen variants need is looked
+// for. Throws Error(kBuild) with what to run.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kiln/target.hpp"
+
+namespace kiln::build {
+
+struct DeviceCompiler {
+  std::filesystem::path library;  ///< libnvrtc.so.12
+  std::filesystem::path include;  ///< cuda_fp16.h and what it includes
+  std::string version;            ///< "12.9.86"
+};
+
+struct Toolchain {
+  std::map<Version, DeviceCompiler> device;  ///< by toolkit: 12.9
+  std::filesystem::path zig;
+  std::string zig_version;
+  std::filesystem::path cuobjdump;  ///< empty where no variant has device code
+};
+
+/// `installed`: folders of installed toolkits (or their libnvrtc), which take the place of the
+/// pinned compiler of the same CUDA version.
+Toolchain find_toolchain(const std::filesystem::path& prefix, const std::vector<Version>& toolkits,
+                         const std::vector<std::filesystem::path>& installed);
+
+}  // namespace kiln::build

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "built.hpp"
+
+#include <algorithm>
+
+#include "durable.hpp"
+#include "json.hpp"
+#include "kiln/error.hpp"
+#include "layer.hpp"
+#include "layout.hpp"
+
+namespace kiln::registry {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kDescriptorFile = "descriptor.json";
+constexpr std::string_view kManifestFile = "manifest.json";
+constexpr std::string_view kConfigFile = "config.json";
+constexpr std::string_view kLayerFile = "layer.tar.zst";
+constexpr std::string_view kUntested = "untested";
+
+[[noreturn]] void fail(const std::string& subject, const std::string& found) {
+  throw Error(ErrorCode::kIntegrity,
+              "check " + subject + ": " + found + "; nothing was written. Build the variant again");
+}
+
+void check_promise(const std::string& subject, std::string_view part, const Digest& digest,
+                   std::uint64_t size, const Descriptor& promised, std::string_view promised_by) {
+  if (size != promised.size) {
+    fail(subject, std::string(part) + " has " + std::to_string(size) + " bytes, " +
+                      std::string(promised_by) + " says " + std::to_string(promised.size));
+  }
+  if (digest != promised.digest) {
+    fail(subject, std::string(part) + " has digest " + digest.str() + ", " +
+                      std::string(promised_by) + " says " + promised.digest.str());
+  }
+}
+
+void check_layer_bytes(const std::string& subject, const fs::path& layer,
+                       const Descriptor& promised) {
+  Sha256 hash;
+  std::uint64_t size = 0;
+  stream_file(layer, [&](std::string_view piece) {
+    hash.update(piece);
+    size += piece.size();
+  });
+  check_promise(subject, layer.filename().string(), hash.finish(), size, promised, "its manifest");
+}
+
+BuiltVariant read_variant(const fs::path& folder) {
+  const auto document = [&](std::string_view name) {
+    return read_document(folder / name, kMaxDocumentBytes);
+  };
+  const std::string subject = folder.string();
+  const std::string where = (folder / kDescriptorFile).string();
+  const Json descriptor = parse_json(document(kDescriptorFile), where);
+  const Variant variant = parse_variant(JsonView(descriptor, where));
+  if (variant.tested != kUntested) {
+    fail(subject, "descriptor.json claims tested = '" + variant.tested +
+                      "', expected 'untested': only a test record (--records) says more");
+  }
+  BuiltVariant built = check_variant(variant, document(kManifestFile), document(kConfigFile),
+                                     folder / kLayerFile, subject);
+  built.folder = folder;
+  return built;
+}
+
+std::vector<fs::path> variant_folders(const fs::path& folder) {
+  if (!fs::is_directory(folder)) {
+    throw Error(ErrorCode::kNotFound, "read build output " + folder.string() +
+                                          ": there is no such folder. Run 'kiln build' first");
+  }
+  // Any of the files makes it a variant, so that an incomplete one is refused and not left out.
+  const auto is_variant = [](const fs::path& path) {
+    return fs::exists(path / kDescriptorFile) || fs::exists(path / kManifestFile) ||
+           fs::exists(path / kConfigFile) || fs::exists(path / kLayerFile);
+  };
+  if (is_variant(folder)) return {folder};
+  std::vector<fs::path> folders;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const bool hidden = entry.path().filename().string().front() == '.';
+    if (!hidden && is_variant(entry.path())) folders.push_back(entry.path());
+  }
+  if (folders.empty()) {
+    throw Error(ErrorCode::kNotFound,
+                "read build output " + folder.string() +
+                    ": neither it nor a folder in it has a descriptor.json, expected one folder a "
+                    "variant. Run 'kiln build' and give the folder of one package");
+  }
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+}  // namespace
+
+BuiltVariant check_variant(const Variant& variant, std::string manifest_bytes,
+                           std::string config_bytes, const fs::path& layer,
+                           const std::string& subject) {
+  check_promise(subject, "the manifest", Digest::of(manifest_bytes), manifest_bytes.size(),
+                variant.manifest, "its descriptor");
+  VariantManifest documents = parse_manifest(manifest_bytes, subject + " manifest");
+  check_promise(subject, "the config", Digest::of(config_bytes), config_bytes.size(),
+                documents.config, "its manifest");
+  Config config = parse_config(config_bytes, subject + " config");
+  if (!is_package_name(config.name)) fail(subject, "'" + config.name + "' is no package name");
+
+  if (config.version < 1 || !is_tag(variant_tag(config.version, variant.id))) {
+    fail(subject,
+         "version " + std::to_string(config.version) + " with variant id '" + variant.id +
+             "' makes no tag, expected a version from 1 and letters, digits, '.', '_', '-'");
+  }
+
+  const Index promised{config.name, config.version, variant.requires_, {variant}};
+  check_agreement(promised, variant, config);
+
+  std::uint64_t unpacked = 0;
+  Digest library;
+  for (const ArchiveFile& file : config.files) {
+    unpacked += file.size;
+    if (file.path == config.library) library = file.digest;
+  }
+  if (library.empty()) fail(subject, "its files do not include the library " + config.library);
+  if (unpacked != documents.unpacked_size) {
+    fail(subject, "the manifest says that it unpacks to " +
+                      std::to_string(documents.unpacked_size) + " bytes, the config's files have " +
+                      std::to_string(unpacked));
+  }
+  check_layer_bytes(subject, layer, documents.layer);
+  check_layer(layer, config, subject);
+  return {"",
+          variant,
+          std::move(documents),
+          std::move(config),
+          std::move(manifest_bytes),
+          std::move(config_bytes),
+          layer,
+          library};
+}
+
+std::vector<BuiltVariant> read_built(const fs::path& folder) {
+  std::vector<BuiltVariant> all;
+  for (const fs::path& one : variant_folders(folder)) {
+    all.push_back(read_variant(one));
+    const Config& first = all.front().config;
+    const Config& last = all.back().config;
+    if (first.name != last.name || first.version != last.version) {
+      fail(folder.string(), all.front().folder.string() + " is " + first.name + "@" +
+                                std::to_string(first.version) + " and " + one.string() + " is " +
+                                last.name + "@" + std::to_string(last.version) +
+                                ", expected one version of one package");
+    }
+  }
+  return all;
+}
+
+}  // namespace kiln::registry

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Built: what the build matrix left in a folder, read and checked against itself before anything is
+// published. After kiln-build, before publish. Writes nothing. A folder is one variant (it has a
+// descriptor.json) or holds one folder a variant.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "manifest.hpp"
+
+namespace kiln::registry {
+
+/// One variant that agrees with itself in every document and every byte of its layer.
+struct BuiltVariant {
+  std::filesystem::path folder;
+  Variant variant;
+  VariantManifest documents;
+  Config config;
+  std::string manifest_bytes;
+  std::string config_bytes;
+  std::filesystem::path layer;
+  Digest library;  ///< of the .so inside
+};
+
+/// kNotFound if there is no variant, or a file is missing; kIntegrity if two facts disagree, in one
+/// variant or between them (they are all of one version of one package); kUpgrade as parse_index.
+std::vector<BuiltVariant> read_built(const std::filesystem::path& folder);
+
+/// The same checks for documents and a layer that stand elsewhere: a published variant.
+BuiltVariant check_variant(const Variant& variant, std::string manifest_bytes,
+                           std::string config_bytes, const std::filesystem::path& layer,
+                           const std::string& subject);
+
+}  // namespace kiln::registry

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "check.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include "built.hpp"
+#include "kiln/error.hpp"
+#include "layout.hpp"
+
+namespace kiln::registry {
+namespace {
+
+namespace fs = std::filesystem;
+
+class PackageCheck {
+ public:
+  PackageCheck(const fs::path& registry, std::string name, CheckReport& report)
+      : layout_(registry / name), name_(std::move(name)), report_(report) {}
+
+  void run() {
+    ++report_.packages;
+    check_every_blob();
+    std::vector<Reference> references;
+    attempt([&] { references = layout_.read(); });
+    for (const Reference& reference : references) {
+      if (reference.descriptor.media_type != kMediaTypeIndex) continue;
+      attempt([&] { check_version(reference); });
+    }
+    for (const Reference& reference : references) {
+      if (reference.descriptor.media_type == kMediaTypeIndex) continue;
+      attempt([&] { check_variant_tag(reference); });
+    }
+  }
+
+ private:
+  void attempt(const std::function<void()>& step) {
+    try {
+      step();
+    } catch (const Error& error) {
+      const auto& seen = report_.problems;
+      if (std::find(seen.begin(), seen.end(), error.what()) == seen.end()) problem(error.what());
+    }
+  }
+
+  void problem(const std::string& text) { report_.problems.push_back(text); }
+
+  /// Also those that nothing names (a publish that was killed): a later publish would use them.
+  void check_every_blob() {
+    if (!fs::is_directory(layout_.blobs_path())) return;
+    for (const fs::directory_entry& entry : fs::directory_iterator(layout_.blobs_path())) {
+      attempt([&] {
+        const Digest digest = Digest::parse("sha256:" + entry.path().filename().string());
+        ++report_.blobs;
+        layout_.check_blob({"", digest, entry.file_size()}, "blob of " + name_);
+      });
+    }
+  }
+
+  void check_version(const Reference& reference) {
+    const std::string what =
+        "index " + name_ + (reference.tag.empty() ? " (superseded)" : "@" + reference.tag);
+    const Index index = parse_index(layout_.read_blob(reference.descriptor, what), what);
+    const bool superseded = reference.tag.empty();
+    if (index.name != name_ || (!superseded && std::to_string(index.version) != reference.tag)) {
+      problem("verify " + what + ": " + layout_.index_path().string() + " gives that name to " +
+              index.name + "@" + std::to_string(index.version) + " (" +
+              reference.descriptor.digest.str() + ")");
+    }
+    if (!superseded) ++report_.versions;
+    for (const Variant& variant : index.variants) {
+      if (!superseded) promised_[variant_tag(index.version, variant.id)] = variant.manifest;
+      if (!superseded) ++report_.variants;
+      attempt([&] { check_published_variant(index, variant); });
+    }
+  }
+
+  void check_published_variant(const Index& index, const Variant& variant) {
+    const std::string subject = index.name + "@" + std::to_string(index.version) + " " + variant.id;
+    std::string manifest_bytes = layout_.read_blob(variant.manifest, subject + " manifest");
+    const VariantManifest manifest = parse_manifest(manifest_bytes, subject + " manifest");
+    layout_.check_blob(manifest.layer, subject + " layer");
+    const BuiltVariant checked = check_variant(
+        variant, std::move(manifest_bytes), layout_.read_blob(manifest.config, subject + " config"),
+        layout_.blob_path(manifest.layer.digest), subject);
+    check_agreement(index, variant, checked.config);
+  }
+
+  void check_variant_tag(const Reference& reference) {
+    const auto found = promised_.find(reference.tag);
+    if (found == promised_.end() || found->second == reference.descriptor) return;
+    problem("verify tag " + name_ + ":" + reference.tag + ": " + layout_.index_path().string() +
+            " names " + reference.descriptor.digest.str() + ", the index of its version says " +
+            found->second.digest.str());
+  }
+
+  Layout layout_;
+  std::string name_;
+  CheckReport& report_;
+  std::map<std::string, Descriptor> promised_;
+};
+
+}  // namespace
+
+std::vector<ListedVersion> list_registry(const fs::path& registry) {
+  std::vector<ListedVersion> versions;
+  for (const std::string& name : packages_of(registry)) {
+    const Layout layout(registry / name);
+    std::vector<ListedVersion> own;
+    for (const Reference& reference : layout.read()) {
+      if (version_of_tag(reference.tag) == 0) continue;
+      const std::string what = "index " + name + "@" + reference.tag;
+      own.push_back({name, reference.descriptor,
+                     parse_index(layout.read_blob(reference.descriptor, what), what)});
+    }
+    std::sort(own.begin(), own.end(), [](const ListedVersion& l, const ListedVersion& r) {
+      return l.index.version < r.index.version;
+    });
+    versions.insert(versions.end(), own.begin(), own.end());
+  }
+  return versions;
+}
+
+CheckReport check_registry(const fs::path& registry, const Progress& progress) {
+  CheckReport report;
+  for (const std::string& name : packages_of(registry)) {
+    progress("checking " + name);
+    PackageCheck(registry, name, report).run();
+  }
+  return report;
+}
+
+}  // namespace kiln::registry

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Check and list: what a registry holds, and whether all of it is still what was published. Reads
+// only, needs no lock; a publish under way is not seen before its commit.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "manifest.hpp"
+#include "publish.hpp"
+
+namespace kiln::registry {
+
+struct ListedVersion {
+  std::string name;
+  Descriptor descriptor;  ///< of the index
+  Index index;
+};
+
+/// All published versions, by name and version. kNotFound, or kIntegrity for a document that is
+/// not what its descriptor says.
+std::vector<ListedVersion> list_registry(const std::filesystem::path& registry);
+
+struct CheckReport {
+  std::size_t packages = 0;
+  std::size_t versions = 0;
+  std::size_t variants = 0;
+  std::size_t blobs = 0;              ///< hashed, all that are there
+  std::vector<std::string> problems;  ///< each names the file, what was found and what expected
+};
+
+/// Hashes every blob, follows every reference, unpacks every layer in memory and compares every
+/// config with its index. Goes on after a problem, to name all.
+CheckReport check_registry(const std::filesystem::path& registry, const Progress& progress);
+
+}  // namespace kiln::registry

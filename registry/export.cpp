@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "export.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <set>
+#include <system_error>
+
+#include "durable.hpp"
+#include "json.hpp"
+#include "kiln/error.hpp"
+#include "layout.hpp"
+
+namespace kiln::registry {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool same_bytes(const fs::path& left, const fs::path& right) {
+  std::error_code error;
+  if (fs::equivalent(left, right, error)) return true;
+  if (!fs::exists(right) || fs::file_size(left) != fs::file_size(right)) return false;
+  const auto digest = [](const fs::path& path) {
+    Sha256 hash;
+    stream_file(path, [&](std::string_view piece) { hash.update(piece); });
+    return hash.finish();
+  };
+  return digest(left) == digest(right);
+}
+
+/// The files of one repository, written in the order in which they may become visible.
+class RepositoryExport {
+ public:
+  RepositoryExport(const Layout& layout, fs::path folder, std::string name)
+      : layout_(layout), folder_(std::move(folder)) {
+    result_.name = std::move(name);
+  }
+
+  Exported run(const std::vector<Reference>& references) {
+    for (const char* part : {"blobs", "manifests", "indexes", "tags"}) make_folders(folder_ / part);
+    for (const Reference& reference : references) put_by_digest(reference.descriptor);
+    // A tag must not name what is not there yet; the index of a version comes after its variants.
+    for (const bool indexes : {false, true}) {
+      for (const Reference& reference : references) {
+        const bool is_index = reference.descriptor.media_type == kMediaTypeIndex;
+        if (!reference.tag.empty() && is_index == indexes) {
+          put_manifest(reference.descriptor, reference.tag);
+        }
+      }
+    }
+    for (const Reference& reference : references) {
+      if (!reference.tag.empty()) result_.tags.push_back(reference.tag);
+    }
+    std::sort(result_.tags.begin(), result_.tags.end());
+    put_text(folder_ / "tags" / "list",
+             dump_json({{"name", result_.name}, {"tags", result_.tags}}));
+    return result_;
+  }
+
+ private:
+  /// What this document names, then the document: depth first.
+  void put_by_digest(const Descriptor& descriptor) {
+    if (!seen_.insert(descriptor.digest).second) return;
+    const std::string what = result_.name + " " + descriptor.digest.str();
+    const std::string bytes = layout_.read_blob(descriptor, what);
+    if (descriptor.media_type == kMediaTypeIndex) {
+      for (const Variant& variant : parse_index(bytes, what).variants) {
+        put_by_digest(variant.manifest);
+      }
+    } else {
+      const VariantManifest manifest = parse_manifest(bytes, what);
+      put_blob(manifest.config);
+      put_blob(manifest.layer);
+    }
+    put_manifest(descriptor, descriptor.digest.str());
+  }
+
+  void put_blob(const Descriptor& descriptor) {
+    layout_.check_blob(descriptor, result_.name + " blob");
+    put_file(descriptor.digest, folder_ / "blobs" / descriptor.digest.str());
+  }
+
+  void put_manifest(const Descriptor& descriptor, const std::string& reference) {
+    if (!is_tag(reference) && reference != descriptor.digest.str()) {
+      throw Error(ErrorCode::kIntegrity, "export " + result_.name + ": '" + reference + "' in " +
+                                             layout_.index_path().string() +
+                                             " is no tag, expected letters, digits, '.', '_', '-'. "
+                                             "Remove it from the layout");
+    }
+    // For an index, `indexes` first: found there it has the right type, found in `manifests` alone
+    // it would be served as a plain manifest.
+    if (descriptor.media_type == kMediaTypeIndex) {
+      put_file(descriptor.digest, folder_ / "indexes" / reference);
+    }
+    put_file(descriptor.digest, folder_ / "manifests" / reference);
+  }
+
+  void put_file(const Digest& digest, const fs::path& to) {
+    const fs::path from = layout_.blob_path(digest);
+    if (same_bytes(from, to)) return;
+    const fs::path draft = folder_ / unique_name(".draft");
+    if (::link(from.c_str(), draft.c_str()) == 0) {
+      if (::rename(draft.c_str(), to.c_str()) != 0) fail_file("rename to", to, errno);
+      sync_folder(to.parent_path());
+    } else {
+      Draft copy(folder_, ".draft");
+      stream_file(from, [&](std::string_view piece) { copy.write(piece); });
+      copy.publish(to, 0444);
+    }
+    ++result_.files_written;
+  }
+
+  void put_text(const fs::path& to, const std::string& text) {
+    if (fs::exists(to) && read_document(to, kMaxDocumentBytes) == text) return;
+    Draft draft(folder_, ".draft");
+    draft.write(text);
+    draft.publish(to, 0644);
+    ++result_.files_written;
+  }
+
+  const Layout& layout_;
+  fs::path folder_;
+  Exported result_;
+  std::set<Digest> seen_;
+};
+
+void check_prefix(const std::string& prefix) {
+  if (prefix.empty()) return;
+  for (const fs::path& part : fs::path(prefix)) {
+    if (!is_package_name(part.string())) {
+      throw Error(ErrorCode::kUsage, "export-static: prefix '" + prefix +
+                                         "' is no repository name, expected lower-case words "
+                                         "joined by '/', like 'kernels'");
+    }
+  }
+}
+
+}  // namespace
+
+std::string nginx_conf(const fs::path& out) {
+  std::string text =
+      R"(# Serves this tree as an OCI registry, pull only. Include it in the http block of nginx.conf:
+#   include "@OUT@/nginx.conf";
+# For anything but this machine, put TLS in front: 'listen 443 ssl;' with a certificate.
+server {
+  listen 127.0.0.1:8080;
+  root "@OUT@";
+  autoindex off;
+  # The type of a file here is its place in the tree; names like 1-cu12.9-sm_90a have no extension.
+  types {}
+  add_header Docker-Distribution-Api-Version registry/2.0 always;
+  error_page 404 @unknown;
+
+  location = /v2/ {
+    default_type application/json;
+    return 200 "{}";
+  }
+  location ~ ^/v2/.+/tags/list$ {
+    default_type application/json;
+    try_files $uri =404;
+  }
+  location ~ ^/v2/.+/blobs/sha256:[0-9a-f]+$ {
+    default_type application/octet-stream;
+    try_files $uri =404;
+  }
+  # An index is found in indexes/ and has that type; everything else goes on to @manifest.
+  location ~ ^(?<repository>/v2/.+)/manifests/(?<reference>[^/]+)$ {
+    default_type application/vnd.oci.image.index.v1+json;
+    try_files $repository/indexes/$reference @manifest;
+  }
+  location @manifest {
+    default_type application/vnd.oci.image.manifest.v1+json;
+    try_files $uri =404;
+  }
+  location @unknown {
+    default_type application/json;
+    return 404 '{"errors":[{"code":"NOT_FOUND","message":"nothing is published at this URL"}]}';
+  }
+  location / {
+    return 404;
+  }
+}
+)";
+  for (std::size_t at = text.find("@OUT@"); at != std::string::npos; at = text.find("@OUT@")) {
+    text.replace(at, 5, out.string());
+  }
+  return text;
+}
+
+std::vector<Exported> export_static(const ExportRequest& request, const Progress& progress) {
+  check_prefix(request.prefix);
+  const fs::path out = fs::absolute(request.out).lexically_normal();
+  if (out.string().find_first_of("\"$@\\\n") != std::string::npos) {
+    throw Error(ErrorCode::kUsage, "export-static: '" + out.string() +
+                                       "' holds a character that has a meaning in nginx.conf "
+                                       "(one of \" $ @ \\). Choose another folder");
+  }
+  std::vector<Exported> results;
+  for (const std::string& package : packages_of(request.registry)) {
+    const Layout layout(request.registry / package);
+    if (!layout.exists()) continue;  // a first publish that has not committed
+    const std::string name = request.prefix.empty() ? package : request.prefix + "/" + package;
+    results.push_back(RepositoryExport(layout, out / "v2" / name, name).run(layout.read()));
+    progress("exported " + name + ": " + std::to_string(results.back().tags.size()) + " tags, " +
+             std::to_string(results.back().files_written) + " files written");
+  }
+  make_folders(out);
+  Draft conf(out, ".nginx.conf");
+  conf.write(nginx_conf(out));
+  conf.publish(out / "nginx.conf", 0644);
+  return results;
+}
+
+}  // namespace kiln::registry

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Export: the embedded registry as static files at the URLs of the OCI pull API, so that a plain
+// web server serves it to docker-style clients and to Kiln. After publish. A second export into the
+// same folder updates it: blobs come first, then manifests by digest, then tags, then the tag list,
+// each by an atomic rename, so that a client meanwhile sees the old or the new version, whole.
+//
+//   v2/<name>/blobs/sha256:<hex>
+//   v2/<name>/manifests/<tag or sha256:hex>   every manifest and index
+//   v2/<name>/indexes/<tag or sha256:hex>     the indexes again: a web server tells their media
+//   type
+//                                             by the folder in which it finds them
+//   v2/<name>/tags/list                       JSON
+//   nginx.conf                                a server block for this tree
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "publish.hpp"
+
+namespace kiln::registry {
+
+struct ExportRequest {
+  std::filesystem::path registry;
+  std::filesystem::path out;
+  std::string prefix;  ///< in front of every name: "kernels" gives kernels/<package>; may be empty
+};
+
+struct Exported {
+  std::string name;  ///< with the prefix
+  std::vector<std::string> tags;
+  std::size_t files_written = 0;  ///< 0: the tree had everything
+};
+
+/// Verifies every blob before it is offered (kIntegrity). Files are hard links where the file
+/// system allows, else copies.
+std::vector<Exported> export_static(const ExportRequest& request, const Progress& progress);
+
+/// The server block that serves the tree at `out`.
+std::string nginx_conf(const std::filesystem::path& out);
+
+}  // namespace kiln::registry

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layout.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <system_error>
+
+#include "json.hpp"
+#include "kiln/error.hpp"
+
+namespace kiln::registry {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kRefName = "org.opencontainers.image.ref.name";
+constexpr std::string_view kLayoutVersion = "1.0.0";
+
+[[noreturn]] void fail(const fs::path& path, std::string_view what, const std::string& found) {
+  throw Error(ErrorCode::kIntegrity, "verify " + std::string(what) + ": " + path.string() + " " +
+                                         found +
+                                         ". Restore this file from a mirror, or build and publish "
+                                         "the same variant again");
+}
+
+void check_size(const fs::path& path, const Descriptor& descriptor, std::string_view what) {
+  std::error_code error;
+  const std::uintmax_t size = fs::file_size(path, error);
+  if (error) fail(path, what, "is missing (" + descriptor.digest.str() + ")");
+  if (size != descriptor.size) {
+    fail(path, what,
+         "has " + std::to_string(size) + " bytes, expected " + std::to_string(descriptor.size) +
+             " of " + descriptor.digest.str());
+  }
+}
+
+void check_digest(const fs::path& path, const Digest& found, const Descriptor& descriptor,
+                  std::string_view what) {
+  if (found != descriptor.digest) {
+    fail(path, what, "has digest " + found.str() + ", expected " + descriptor.digest.str());
+  }
+}
+
+}  // namespace
+
+bool Layout::exists() const {
+  return fs::exists(index_path());
+}
+
+std::vector<Reference> Layout::read() const {
+  if (!exists()) return {};
+  const fs::path marker = folder_ / "oci-layout";
+  const Json layout = parse_json(read_document(marker, kMaxDocumentBytes), marker.string());
+  const JsonView layout_view(layout, marker.string());
+  const std::string version = layout_view.at("imageLayoutVersion").string();
+  if (version != kLayoutVersion) {
+    layout_view.fail("imageLayoutVersion is '" + version + "', expected '" +
+                     std::string(kLayoutVersion) + "'");
+  }
+  const fs::path path = index_path();
+  const Json index = parse_json(read_document(path, kMaxDocumentBytes), path.string());
+  std::vector<Reference> references;
+  std::set<std::string> tags;
+  for (const JsonView& item : JsonView(index, path.string()).at("manifests").items()) {
+    Reference reference{parse_descriptor(item), ""};
+    if (item.has("annotations")) {
+      reference.tag = item.at("annotations").string_or(kRefName, "");
+    }
+    if (!reference.tag.empty() && !tags.insert(reference.tag).second) {
+      item.fail("tag '" + reference.tag + "' is there twice");
+    }
+    references.push_back(std::move(reference));
+  }
+  return references;
+}
+
+std::string Layout::read_blob(const Descriptor& descriptor, std::string_view what) const {
+  const fs::path path = blob_path(descriptor.digest);
+  check_size(path, descriptor, what);
+  std::string bytes = read_document(path, kMaxDocumentBytes);
+  check_digest(path, Digest::of(bytes), descriptor, what);
+  return bytes;
+}
+
+void Layout::check_blob(const Descriptor& descriptor, std::string_view what) const {
+  const fs::path path = blob_path(descriptor.digest);
+  check_size(path, descriptor, what);
+  Sha256 hash;
+  stream_file(path, [&](std::string_view piece) { hash.update(piece); });
+  check_digest(path, hash.finish(), descriptor, what);
+}
+
+bool Layout::has_blob(const Descriptor& descriptor) const {
+  const fs::path path = blob_path(descriptor.digest);
+  std::error_code error;
+  const std::uintmax_t size = fs::file_size(path, error);
+  if (error || size != descriptor.size) return false;
+  Sha256 hash;
+  stream_file(path, [&](std::string_view piece) { hash.update(piece); });
+  return hash.finish() == descriptor.digest;
+}
+
+OpenFile Layout::lock() const {
+  make_folders(folder_);
+  OpenFile held = lock_file(folder_ / ".lock");
+  make_folders(blobs_path());
+  make_folders(ingest_path());
+  // Only the holder of the lock writes here, so whatever is left is of a process that died.
+  for (const fs::directory_entry& leftover : fs::directory_iterator(ingest_path())) {
+    fs::remove(leftover.path());
+  }
+  return held;
+}
+
+void Layout::write_blob(const Descriptor& descriptor, std::string_view bytes) const {
+  if (has_blob(descriptor)) return;
+  Draft draft(ingest_path(), descriptor.digest.hex());
+  draft.write(bytes);
+  draft.publish(blob_path(descriptor.digest), 0444);
+}
+
+void Layout::copy_blob(const Descriptor& descriptor, const fs::path& from) const {
+  if (has_blob(descriptor)) return;
+  Draft draft(ingest_path(), descriptor.digest.hex());
+  Sha256 hash;
+  stream_file(from, [&](std::string_view piece) {
+    hash.update(piece);
+    draft.write(piece);
+  });
+  // The input was verified before, but it is another program's file and may have changed since.
+  check_digest(from, hash.finish(), descriptor, "input");
+  draft.publish(blob_path(descriptor.digest), 0444);
+}
+
+void Layout::write(const std::vector<Reference>& references) const {
+  const fs::path marker = folder_ / "oci-layout";
+  if (!fs::exists(marker)) {
+    Draft draft(ingest_path(), "oci-layout");
+    draft.write(dump_json({{"imageLayoutVersion", kLayoutVersion}}));
+    draft.publish(marker, 0644);
+  }
+  Json manifests = Json::array();
+  for (const Reference& reference : references) {
+    Json entry = to_json(reference.descriptor);
+    if (!reference.tag.empty()) entry["annotations"][std::string(kRefName)] = reference.tag;
+    manifests.push_back(std::move(entry));
+  }
+  Draft draft(ingest_path(), "index.json");
+  draft.write(
+      dump_json({{"schemaVersion", 2}, {"mediaType", kMediaTypeIndex}, {"manifests", manifests}}));
+  draft.publish(index_path(), 0644);
+}
+
+std::vector<std::string> packages_of(const fs::path& registry) {
+  if (!fs::is_directory(registry)) {
+    throw Error(ErrorCode::kNotFound, "open registry " + registry.string() +
+                                          ": there is no such folder. Publish into it first, or "
+                                          "check the path");
+  }
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(registry)) {
+    std::string name = entry.path().filename().string();
+    if (entry.is_directory() && is_package_name(name)) names.push_back(std::move(name));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+const Reference* find_tag(const std::vector<Reference>& references, std::string_view tag) {
+  const auto found = std::find_if(references.begin(), references.end(),
+                                  [&](const Reference& r) { return r.tag == tag; });
+  return found == references.end() ? nullptr : &*found;
+}
+
+bool is_tag(std::string_view text) {
+  const auto word = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  };
+  return !text.empty() && text.size() <= 128 && word(text.front()) &&
+         std::all_of(text.begin(), text.end(),
+                     [&](char c) { return word(c) || c == '.' || c == '-'; });
+}
+
+std::string variant_tag(int version, std::string_view id) {
+  return std::to_string(version) + "-" + std::string(id);
+}
+
+int version_of_tag(std::string_view tag) {
+  int version = 0;
+  const auto [end, error] = std::from_chars(tag.data(), tag.data() + tag.size(), version);
+  const bool whole = error == std::errc() && end == tag.data() + tag.size();
+  return whole && version > 0 && std::to_string(version) == tag ? version : 0;
+}
+
+}  // namespace kiln::registry

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Layout: one OCI image layout on disk, which holds one package. Under publish, export, list and
+// check. Readers need no lock: blobs never change, and index.json is replaced as a whole, after
+// everything that it names is durable. Writers take lock() around read, change and write.
+//
+//   oci-layout, index.json      index.json: one descriptor a tag; without a tag: an index that a
+//                               later publish of the same version replaced, kept because lock files
+//                               may pin its digest
+//   blobs/sha256/<hex>          mode 0444, complete and durable if it is there
+//   .lock, .ingest/             of Kiln; other OCI tools ignore them
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "durable.hpp"
+#include "manifest.hpp"
+
+namespace kiln::registry {
+
+struct Reference {
+  Descriptor descriptor;
+  std::string tag;  ///< empty for a superseded index
+  bool operator==(const Reference&) const = default;
+};
+
+class Layout {
+ public:
+  explicit Layout(std::filesystem::path folder) : folder_(std::move(folder)) {}
+
+  const std::filesystem::path& folder() const { return folder_; }
+  std::filesystem::path index_path() const { return folder_ / "index.json"; }
+  std::filesystem::path blobs_path() const { return folder_ / "blobs" / "sha256"; }
+  std::filesystem::path blob_path(const Digest& digest) const {
+    return blobs_path() / digest.hex();
+  }
+
+  /// Whether anything was ever committed here.
+  bool exists() const;
+
+  /// What index.json names, in its order; nothing if it does not exist. kIntegrity if it or
+  /// oci-layout is not what the specification says.
+  std::vector<Reference> read() const;
+
+  /// A document's bytes, compared with its descriptor: kIntegrity names the file and both digests.
+  std::string read_blob(const Descriptor& descriptor, std::string_view what) const;
+
+  /// Hashes a blob of any size and compares it; the same errors.
+  void check_blob(const Descriptor& descriptor, std::string_view what) const;
+
+  /// Whether the blob is there, whole and undamaged (its content is hashed).
+  bool has_blob(const Descriptor& descriptor) const;
+
+  /// Makes the folders and takes the lock; leftovers of a publish that was killed are removed.
+  OpenFile lock() const;
+
+  /// Both do nothing if has_blob(), and replace a damaged file. Lock held.
+  void write_blob(const Descriptor& descriptor, std::string_view bytes) const;
+  void copy_blob(const Descriptor& descriptor, const std::filesystem::path& from) const;
+
+  /// The commit: everything that `references` name is there already. Lock held.
+  void write(const std::vector<Reference>& references) const;
+
+ private:
+  std::filesystem::path ingest_path() const { return folder_ / ".ingest"; }
+  std::filesystem::path folder_;
+};
+
+/// The package folders of a registry, sorted. kNotFound if the registry is no folder.
+std::vector<std::string> packages_of(const std::filesystem::path& registry);
+
+/// The one reference with this tag, or nothing.
+const Reference* find_tag(const std::vector<Reference>& references, std::string_view tag);
+
+/// Whether OCI allows this as a tag: [A-Za-z0-9_][A-Za-z0-9._-]{0,127}. Safe as a file name.
+bool is_tag(std::string_view text);
+
+/// The tag of one variant: "1-cu12.9-sm_90a-x86_64".
+std::string variant_tag(int version, std::string_view id);
+
+/// The version that a tag names, or 0 for the tag of a variant (or of someone else).
+int version_of_tag(std::string_view tag);
+
+}  // namespace kiln::registry

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kiln-registry: the embedded registry from the command line; `kiln registry …` runs it. Results go
+// to stdout (--json: one document with a "schema"), progress to stderr; the exit code is
+// kiln::ErrorCode.
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <iostream>
+#include <string>
+
+#include "check.hpp"
+#include "export.hpp"
+#include "json.hpp"
+#include "kiln/error.hpp"
+#include "publish.hpp"
+
+namespace {
+
+using kiln::Json;
+namespace registry = kiln::registry;
+
+struct Options {
+  std::string registry;
+  bool json = false;
+  bool quiet = false;
+  registry::PublishRequest publish;
+  registry::ExportRequest static_export;
+
+  registry::Progress progress() const {
+    if (quiet) return [](const std::string&) {};
+    return [](const std::string& line) { std::cerr << "kiln-registry: " << line << '\n'; };
+  }
+};
+
+void print(const Json& document) {
+  std::cout << kiln::dump_json(document) << '\n';
+}
+
+std::string ids(const char* verb, const std::vector<std::string>& variants) {
+  std::string line;
+  for (const std::string& id : variants) line += std::string("  ") + verb + " " + id + "\n";
+  return line;
+}
+
+int run_publish(Options& options) {
+  options.publish.registry = options.registry;
+  Json packages = Json::array();
+  for (const registry::Published& one : registry::publish(options.publish, options.progress())) {
+    packages.push_back({{"name", one.name},
+                        {"version", one.version},
+                        {"index", to_json(one.index)},
+                        {"changed", one.changed},
+                        {"added", one.added},
+                        {"retested", one.retested},
+                        {"unchanged", one.unchanged}});
+    if (options.json) continue;
+    std::cout << one.name << "@" << one.version << " " << one.index.digest.str()
+              << (one.changed ? "" : "  nothing to do: published before with the same bytes")
+              << '\n'
+              << ids("added    ", one.added) << ids("retested ", one.retested)
+              << ids("unchanged", one.unchanged);
+  }
+  if (options.json) print({{"schema", "kiln.publish/1"}, {"packages", packages}});
+  return 0;
+}
+
+int run_export(Options& options) {
+  options.static_export.registry = options.registry;
+  Json repositories = Json::array();
+  for (const registry::Exported& one :
+       registry::export_static(options.static_export, options.progress())) {
+    repositories.push_back(
+        {{"name", one.name}, {"tags", one.tags}, {"files_written", one.files_written}});
+    if (options.json) continue;
+    std::cout << one.name << ": " << one.tags.size() << " tags, " << one.files_written
+              << " files written\n";
+  }
+  if (options.json) print({{"schema", "kiln.export/1"}, {"repositories", repositories}});
+  return 0;
+}
+
+int run_list(Options& options) {
+  Json versions = Json::array();
+  for (const registry::ListedVersion& one : registry::list_registry(options.registry)) {
+    Json variants = Json::array();
+    for (const kiln::Variant& variant : one.index.variants) {
+      variants.push_back({{"id", variant.id},
+                          {"manifest", variant.manifest.digest.str()},
+                          {"tested", variant.tested}});
+    }
+    versions.push_back({{"name", one.name},
+                        {"version", one.index.version},
+                        {"index", to_json(one.descriptor)},
+                        {"variants", variants}});
+    if (options.json) continue;
+    std::cout << one.name << "@" << one.index.version << " " << one.descriptor.digest.str() << '\n';
+    for (const kiln::Variant& variant : one.index.variants) {
+      std::cout << "  " << variant.id << "  " << variant.tested << '\n';
+    }
+  }
+  if (options.json) {
+    print({{"schema", "kiln.registry-list/1"}, {"versions", versions}});
+  } else if (versions.empty()) {
+    std::cerr << "kiln-registry: nothing is published in " << options.registry << '\n';
+  }
+  return 0;
+}
+
+int run_check(Options& options) {
+  const registry::CheckReport report =
+      registry::check_registry(options.registry, options.progress());
+  if (options.json) {
+    print({{"schema", "kiln.registry-check/1"},
+           {"packages", report.packages},
+           {"versions", report.versions},
+           {"variants", report.variants},
+           {"blobs", report.blobs},
+           {"problems", report.problems}});
+  } else {
+    std::cout << report.packages << " packages, " << report.versions << " versions, "
+              << report.variants << " variants, " << report.blobs << " blobs hashed: "
+              << (report.problems.empty() ? "all intact"
+                                          : std::to_string(report.problems.size()) + " problems")
+              << '\n';
+    for (const std::string& problem : report.problems) std::cout << "  " << problem << '\n';
+  }
+  return report.problems.empty() ? 0 : static_cast<int>(kiln::ErrorCode::kIntegrity);
+}
+
+void add_common(CLI::App* command, Options& options) {
+  command->add_option("--registry", options.registry, "Folder with one OCI layout per package")
+      ->envname("KILN_REGISTRY")
+      ->required();
+  command->add_flag("--json", options.json, "Print one JSON document");
+  command->add_flag("-q,--quiet", options.quiet, "No progress on stderr");
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Kiln's embedded registry: publish, export, list, check", "kiln-registry");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", KILN_VERSION);
+  Options options;
+
+  CLI::App* publish = app.add_subcommand("publish", "Add built variants; never changes one");
+  add_common(publish, options);
+  publish->add_option("--records", options.publish.records, "Test record of a GPU (repeatable)")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  publish
+      ->add_option("build_dir", options.publish.built,
+                   "build/kernels/<package>, or the folder of one variant")
+      ->required();
+
+  CLI::App* exporting =
+      app.add_subcommand("export-static", "Write the files of the OCI pull API for a web server");
+  add_common(exporting, options);
+  exporting->add_option("--out", options.static_export.out, "Folder to write or update")
+      ->required();
+  exporting->add_option("--prefix", options.static_export.prefix,
+                        "In front of each name, like 'kernels'");
+
+  CLI::App* list = app.add_subcommand("list", "Published versions, variants and their tests");
+  add_common(list, options);
+  CLI::App* check = app.add_subcommand("check", "Verify every blob and every reference");
+  add_common(check, options);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : static_cast<int>(kiln::ErrorCode::kUsage);
+  }
+  if (publish->parsed()) return run_publish(options);
+  if (exporting->parsed()) return run_export(options);
+  if (list->parsed()) return run_list(options);
+  return run_check(options);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const kiln::Error& error) {
+    std::cerr << "kiln-registry: " << error.what() << '\n';
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    std::cerr << "kiln-registry: " << error.what() << '\n';
+    return static_cast<int>(kiln::ErrorCode::kInternal);
+  }
+}

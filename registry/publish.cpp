@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "publish.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "built.hpp"
+#include "kiln/error.hpp"
+#include "layout.hpp"
+#include "order.hpp"
+#include "records.hpp"
+
+namespace kiln::registry {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What is given for one version of one package.
+struct Batch {
+  std::string name;
+  int version = 0;
+  std::vector<BuiltVariant> built;
+  std::vector<std::string> tested;  ///< for each of them; empty where no record speaks of it
+
+  std::string subject() const { return name + "@" + std::to_string(version); }
+};
+
+/// The version as it will be, computed before anything is written.
+struct Plan {
+  Published result;
+  std::string index_bytes;
+  std::vector<Reference> references;
+};
+
+std::vector<Batch> read_batches(const PublishRequest& request, const Progress& progress) {
+  std::map<std::pair<std::string, int>, Batch> batches;
+  for (const fs::path& folder : request.built) {
+    for (BuiltVariant& built : read_built(folder)) {
+      progress("checked " + built.folder.string());
+      Batch& batch = batches[{built.config.name, built.config.version}];
+      batch.name = built.config.name;
+      batch.version = built.config.version;
+      const bool given_twice =
+          std::any_of(batch.built.begin(), batch.built.end(), [&](const BuiltVariant& other) {
+            return other.variant.manifest == built.variant.manifest;
+          });
+      if (!given_twice) batch.built.push_back(std::move(built));
+    }
+  }
+  const std::vector<TestResult> results = read_records(request.records);
+  std::vector<Batch> list;
+  for (auto& [key, batch] : batches) {
+    for (const BuiltVariant& built : batch.built) {
+      batch.tested.push_back(
+          tested_text(results, built.library, batch.subject() + " " + built.variant.id));
+    }
+    list.push_back(std::move(batch));
+  }
+  return list;
+}
+
+/// "0.10.2" as numbers; what is no number counts as 0.
+std::vector<int> loader_version(const std::string& text) {
+  std::vector<int> parts(1, 0);
+  for (const char c : text) {
+    if (c == '.') {
+      parts.push_back(0);
+    } else if (c >= '0' && c <= '9') {
+      parts.back() = parts.back() * 10 + (c - '0');
+    }
+  }
+  return parts;
+}
+
+/// A loader must be able to read the index if it can run one variant of it.
+Requires lowest_requirement(const std::vector<Variant>& variants) {
+  Requires lowest = variants.front().requires_;
+  for (const Variant& variant : variants) {
+    if (loader_version(variant.requires_.min_loader) < loader_version(lowest.min_loader)) {
+      lowest.min_loader = variant.requires_.min_loader;
+    }
+    lowest.abi = std::min(lowest.abi, variant.requires_.abi);
+  }
+  return lowest;
+}
+
+Index published_index(const Layout& layout, const Batch& batch, const Reference* current) {
+  if (current == nullptr) return {batch.name, batch.version, {}, {}};
+  Index index = parse_index(layout.read_blob(current->descriptor, "index of " + batch.subject()),
+                            "index of " + batch.subject());
+  if (index.name != batch.name || index.version != batch.version) {
+    throw Error(ErrorCode::kIntegrity, "publish " + batch.subject() + ": tag '" + current->tag +
+                                           "' in " + layout.index_path().string() + " names " +
+                                           index.name + "@" + std::to_string(index.version) +
+                                           "; nothing was written. Run 'kiln-registry check'");
+  }
+  return index;
+}
+
+[[noreturn]] void fail_conflict(const Batch& batch, const Variant& published,
+                                const Variant& given) {
+  throw Error(ErrorCode::kConflict,
+              "publish " + batch.subject() + ": variant " + given.id + " is published as " +
+                  published.manifest.digest.str() + ", the one given is " +
+                  given.manifest.digest.str() +
+                  "; nothing was written. A published version never changes: raise \"version\" in "
+                  "package.json and build again");
+}
+
+/// Adds what is given to what is published, and says of each variant what happened to it.
+void merge_variants(const Batch& batch, Index& index, Published& result) {
+  for (std::size_t i = 0; i < batch.built.size(); ++i) {
+    Variant given = batch.built[i].variant;
+    const std::string& tested = batch.tested[i];
+    const auto found = std::find_if(index.variants.begin(), index.variants.end(),
+                                    [&](const Variant& v) { return v.id == given.id; });
+    if (found == index.variants.end()) {
+      if (!tested.empty()) given.tested = tested;
+      result.added.push_back(given.id);
+      index.variants.push_back(std::move(given));
+      continue;
+    }
+    if (found->manifest != given.manifest) fail_conflict(batch, *found, given);
+    // Without a record, what an earlier publish knew about tests stays.
+    const bool retested = !tested.empty() && tested != found->tested;
+    (retested ? result.retested : result.unchanged).push_back(given.id);
+    if (retested) found->tested = tested;
+  }
+}
+
+/// `before` with the tags of this version renewed; a replaced index stays, without a tag.
+std::vector<Reference> renew_references(const std::vector<Reference>& before, const Index& index,
+                                        const Descriptor& descriptor) {
+  std::vector<Reference> wanted{{descriptor, std::to_string(index.version)}};
+  for (const Variant& variant : index.variants) {
+    wanted.push_back({variant.manifest, variant_tag(index.version, variant.id)});
+  }
+  const auto is_there = [&](const Reference& reference) {
+    return std::find(before.begin(), before.end(), reference) != before.end();
+  };
+  if (std::all_of(wanted.begin(), wanted.end(), is_there)) return before;
+
+  std::vector<Reference> after;
+  std::vector<Reference> superseded;
+  for (const Reference& old : before) {
+    const Reference* renewed = find_tag(wanted, old.tag);
+    if (old.tag.empty() || (renewed != nullptr && renewed->descriptor != old.descriptor)) {
+      if (old.descriptor != descriptor) superseded.push_back({old.descriptor, ""});
+    } else if (renewed == nullptr) {
+      after.push_back(old);
+    }
+  }
+  after.insert(after.end(), wanted.begin(), wanted.end());
+  after.insert(after.end(), superseded.begin(), superseded.end());
+  return after;
+}
+
+Plan make_plan(const Layout& layout, const Batch& batch) {
+  const std::vector<Reference> before = layout.read();
+  Index index = published_index(layout, batch, find_tag(before, std::to_string(batch.version)));
+  Plan plan;
+  plan.result.name = batch.name;
+  plan.result.version = batch.version;
+  merge_variants(batch, index, plan.result);
+  check_distinct(index.variants, batch.subject());
+  std::sort(index.variants.begin(), index.variants.end(), better);
+  index.requires_ = lowest_requirement(index.variants);
+
+  plan.index_bytes = serialize_index(index);
+  if (plan.index_bytes.size() > kMaxDocumentBytes) {
+    throw Error(ErrorCode::kUsage, "publish " + batch.subject() + ": the index would have " +
+                                       std::to_string(plan.index_bytes.size()) +
+                                       " bytes, at most " + std::to_string(kMaxDocumentBytes) +
+                                       " are read; nothing was written. Publish fewer variants");
+  }
+  plan.result.index = {std::string(kMediaTypeIndex), Digest::of(plan.index_bytes),
+                       plan.index_bytes.size()};
+  plan.references = renew_references(before, index, plan.result.index);
+  plan.result.changed = plan.references != before;
+  return plan;
+}
+
+Published commit(const Layout& layout, const Batch& batch, const Progress& progress) {
+  const OpenFile held = layout.lock();
+  // Planned again: another publisher may have been here since.
+  const Plan plan = make_plan(layout, batch);
+  for (const BuiltVariant& built : batch.built) {
+    layout.copy_blob(built.documents.layer, built.layer);
+    layout.write_blob(built.documents.config, built.config_bytes);
+    layout.write_blob(built.variant.manifest, built.manifest_bytes);
+  }
+  layout.write_blob(plan.result.index, plan.index_bytes);
+  if (plan.result.changed) layout.write(plan.references);
+  progress("published " + batch.subject() + " " + plan.result.index.digest.str());
+  return plan.result;
+}
+
+}  // namespace
+
+std::vector<Published> publish(const PublishRequest& request, const Progress& progress) {
+  const std::vector<Batch> batches = read_batches(request, progress);
+  for (const Batch& batch : batches) make_plan(Layout(request.registry / batch.name), batch);
+  std::vector<Published> results;
+  results.reserve(batches.size());
+  for (const Batch& batch : batches) {
+    results.push_back(commit(Layout(request.registry / batch.name), batch, progress));
+  }
+  return results;
+}
+
+}  // namespace kiln::registry

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Publish: add built variants to a version of a package in the embedded registry. After built,
+// before everything that reads a registry. Append-only: a published variant keeps its digest for
+// ever, new ones may join its version. Everything given is checked before anything is written;
+// blobs are written first, and the rename of index.json is the only commit. Several processes may
+// publish at once: a lock for each package lets one after the other in.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "manifest.hpp"
+
+namespace kiln::registry {
+
+struct PublishRequest {
+  std::filesystem::path registry;
+  std::vector<std::filesystem::path> built;    ///< folders of packages, or of single variants
+  std::vector<std::filesystem::path> records;  ///< test records, see records.hpp
+};
+
+/// What happened to one version.
+struct Published {
+  std::string name;
+  int version = 0;
+  Descriptor index;
+  std::vector<std::string> added;      ///< ids of variants that are new
+  std::vector<std::string> retested;   ///< published before, with another `tested` now
+  std::vector<std::string> unchanged;  ///< published before with the same bytes
+  bool changed = false;                ///< whether index.json was replaced
+};
+
+/// Told what is being done, line by line.
+using Progress = std::function<void(const std::string&)>;
+
+/// Throws what read_built and read_records throw; kConflict for other bytes under a published id
+/// and for two variants that would rank equal. After an error, the registry names what it named.
+std::vector<Published> publish(const PublishRequest& request, const Progress& progress);
+
+}  // namespace kiln::registry

@@ -376,7 +376,7 @@ void parse_identity(const JsonView& root, std::string_view folder, Package& pack
 Package parse(std::string_view text, std::string_view folder) {
   const std::string subject = "packages/" + std::string(folder) + "/package.json";
   const Json json = parse_json(text, subject);
-  const JsonView root(json, subject + ": ");
+  const JsonView root(json, subject);
   allow_keys(root, {"name", "version", "license", "summary", "min_loader", "cuda", "cpu", "ops"});
   Package package;
   parse_identity(root, folder, package);

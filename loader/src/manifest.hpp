@@ -5,10 +5,9 @@
 // reads them (the loader). Pure: bytes in, values out; the caller has verified the bytes against
 // their descriptor.
 //
-//   index     geglu-mlp@1        image index; one descriptor a variant, selection facts as
-//   annotations manifest  one variant        image manifest; names the config blob and the one
-//   tar.zst layer config    one variant        what the archive holds: files, entry point, needs,
-//   compilers
+//   index     geglu-mlp@1    image index; one descriptor a variant, selection facts as annotations
+//   manifest  one variant    image manifest; names the config blob and the one tar.zst layer
+//   config    one variant    what the archive holds: files, entry point, needs, compilers
 #pragma once
 
 #include <cstdint>
@@ -55,6 +54,9 @@ struct Variant {
   Requires requires_;
   Needs needs;
   std::string tested;  ///< "untested", or where and when its numeric tests passed
+  /// A variant that needs a newer Kiln: its descriptor as it was read, written back unchanged. Its
+  /// needs are not known then; resolve refuses it before it looks at them.
+  Json unread;
 };
 
 struct Index {

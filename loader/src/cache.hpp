@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "fetch.hpp"
+#include "kiln/error.hpp"
 #include "manifest.hpp"
 #include "posix.hpp"
 #include "verify.hpp"
@@ -73,7 +74,11 @@ class Cache {
   void write_ref(const Ref& ref) const;
   std::filesystem::path ref_path(const std::string& registry, std::string_view name,
                                  int version) const;
-  std::vector<Ref> refs() const;  ///< all, sorted by registry, package and version
+
+  /// All refs, sorted by registry, package and version. A ref file that does not parse goes to
+  /// `damaged` with what is wrong with it.
+  using DamagedRef = std::function<void(const std::filesystem::path&, const Error&)>;
+  std::vector<Ref> refs(const DamagedRef& damaged = {}) const;
 
   /// Where the files of a variant are, or go: unpacked/<hex of its config>.
   std::filesystem::path unpacked_path(const Digest& config) const;

@@ -2,7 +2,9 @@
 //
 // Kernel: a loaded package, and get_kernel, the whole pipeline in one call:
 // probe -> resolve -> fetch -> verify -> cache -> unpack -> load. Everything here may be called
-// from several threads at once. A loaded library stays in the process until it ends.
+// from several threads at once. A loaded library stays in the process until it ends. A child of
+// fork may go on with the CPU kernels of its parent and may ask for more; CUDA does not survive a
+// fork, so a parent must not have loaded a GPU kernel that its child is to use.
 #pragma once
 
 #include <filesystem>

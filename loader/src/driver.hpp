@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Driver: the few functions of libcuda.so.1 and libnvidia-ml.so.1 that the loader calls, found at
+// run time. Kiln links no CUDA, so that one libkiln serves machines with and without a GPU. Used by
+// probe and by OwnedWorkspace. Safe from several threads at once.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kiln/target.hpp"
+
+namespace kiln {
+
+/// What a driver library says of the machine.
+struct DriverFacts {
+  std::optional<Version> driver;  ///< the newest CUDA version that the driver supports
+  std::vector<Gpu> gpus;          ///< visible ones, in CUDA's order
+};
+
+/// Asks NVML: no cuInit. Nothing if there is no NVML, or if its answer cannot be put into CUDA's
+/// order and libcuda has to be asked.
+std::optional<DriverFacts> ask_nvml();
+
+/// Asks libcuda, which initialises CUDA in this process. Empty facts if there is none.
+DriverFacts ask_libcuda();
+
+/// Device memory in the context that calls on `ordinal` use: the current one if it belongs to that
+/// device, else the device's primary context. Throws kDevice.
+void* device_allocate(int ordinal, std::size_t bytes);
+
+/// Waits for the device, then frees. Never throws: at process exit the driver may be gone.
+void device_free(int ordinal, void* memory) noexcept;
+
+}  // namespace kiln

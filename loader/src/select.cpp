@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "select.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "kiln/error.hpp"
+#include "probe.hpp"
+
+namespace kiln {
+namespace {
+
+constexpr std::size_t kMaxOtherVersions = 8;  // that are tried for a hint
+
+std::string label(std::string_view name, int version) {
+  return std::string(name) + "@" + std::to_string(version);
+}
+
+void check_request(std::string_view name, const Request& request, LazySource& source) {
+  if (!is_package_name(name)) {
+    throw Error(ErrorCode::kUsage, "get kernel '" + std::string(name) +
+                                       "': that is no package name; expected words of a-z and 0-9 "
+                                       "joined by '-', at most 64 characters");
+  }
+  if (request.version > 0) return;
+  std::string list;
+  for (const int version : source->versions(name)) {
+    list += (list.empty() ? "" : ", ") + std::to_string(version);
+  }
+  throw Error(ErrorCode::kUsage, "get kernel " + std::string(name) + ": version is " +
+                                     std::to_string(request.version) +
+                                     ", expected a published one, which pins the exact build; " +
+                                     source.registry() + " has: " + (list.empty() ? "none" : list));
+}
+
+/// Parses verified bytes; the registry chose them, so they must speak of what was asked for.
+Index read_index(const std::string& bytes, std::string_view name, int version,
+                 const std::string& registry) {
+  Index index = parse_index(bytes, "index " + label(name, version));
+  if (index.name != name || index.version != version) {
+    throw Error(ErrorCode::kIntegrity, "read index of " + label(name, version) +
+                                           ": it is the one of " +
+                                           label(index.name, index.version) + " (from " + registry +
+                                           "); nothing was loaded. Tell the registry's publisher");
+  }
+  return index;
+}
+
+/// A published version only grows. A variant that changed or went means that the registry, or
+/// someone in front of it, answers with other bytes for the same version.
+void check_only_grown(const Index& before, const Index& after, const std::string& registry,
+                      const std::filesystem::path& ref) {
+  for (const Variant& old : before.variants) {
+    const auto same = std::find_if(after.variants.begin(), after.variants.end(),
+                                   [&](const Variant& each) { return each.id == old.id; });
+    const bool gone = same == after.variants.end();
+    if (!gone && same->manifest.digest == old.manifest.digest) continue;
+    throw Error(
+        ErrorCode::kIntegrity,
+        "verify index of " + label(before.name, before.version) + ": variant " + old.id +
+            (gone ? " is gone, it was " : " is now " + same->manifest.digest.str() + ", it was ") +
+            old.manifest.digest.str() + " (from " + registry +
+            "); a published version never changes, nothing was loaded. Tell the registry's "
+            "publisher; if you rebuilt it yourself, remove " +
+            ref.string());
+  }
+}
+
+/// The cached ref and its index. Nothing if either is missing, or damaged while the registry is
+/// asked anyway.
+struct Remembered {
+  Descriptor descriptor;
+  Index index;
+};
+std::optional<Remembered> recall(const Selecting& self) {
+  const int version = self.request.version;
+  try {
+    const std::optional<Ref> ref = self.cache.read_ref(self.source.registry(), self.name, version);
+    if (!ref) return std::nullopt;
+    const std::optional<std::string> bytes =
+        self.cache.read_document(ref->index, "index of " + label(self.name, version));
+    if (!bytes) return std::nullopt;
+    return Remembered{ref->index, read_index(*bytes, self.name, version, self.source.registry())};
+  } catch (const Error& error) {
+    if (self.request.refresh && error.code() == ErrorCode::kIntegrity) return std::nullopt;
+    throw;
+  }
+}
+
+void resolve_index(Selecting& self, Host& host) {
+  Selected& selected = self.selected;
+  probe_libraries(host, selected.index);
+  selected.resolution = resolve(
+      host, selected.index, {self.request.device, self.request.variant, self.request.allow_jit});
+}
+
+/// Takes the registry's index in place of what is known so far.
+void ask_registry(Selecting& self, Host& host, const std::optional<Remembered>& known) {
+  const int version = self.request.version;
+  self.report(Event::Stage::kIndex, label(self.name, version), 0, 0);
+  Document document = self.source->index(self.name, version);
+  Index index = read_index(document.bytes, self.name, version, self.source.registry());
+  if (known) {
+    check_only_grown(known->index, index, self.source.registry(),
+                     self.cache.ref_path(self.source.registry(), self.name, version));
+  }
+  self.report(Event::Stage::kIndex, label(self.name, version), document.bytes.size(),
+              document.bytes.size());
+  self.selected.descriptor = document.descriptor;
+  self.selected.index = std::move(index);
+  self.fetched_index = std::move(document.bytes);
+  resolve_index(self, host);
+}
+
+/// "geglu-mlp@3 has a build for this machine", or nothing.
+std::string other_version(Selecting& self, Host& host) {
+  std::vector<int> versions = self.source->versions(self.name);
+  std::reverse(versions.begin(), versions.end());
+  std::size_t tried = 0;
+  for (const int version : versions) {
+    if (version == self.request.version) continue;
+    if (++tried > kMaxOtherVersions) break;
+    try {
+      const Document document = self.source->index(self.name, version);
+      const Index index = read_index(document.bytes, self.name, version, self.source.registry());
+      probe_libraries(host, index);
+      const Resolution resolution =
+          resolve(host, index, {self.request.device, "", self.request.allow_jit});
+      if (resolution.chosen) {
+        return label(self.name, version) +
+               " has a build for this machine: " + index.variants[*resolution.chosen].id +
+               ". Ask for version " + std::to_string(version);
+      }
+    } catch (const Error& error) {
+      // An index that this Kiln cannot read is no help; a registry that is gone has no answer.
+      if (error.code() == ErrorCode::kNetwork) throw;
+    }
+  }
+  return {};
+}
+
+std::string no_variant_text(Selecting& self, Host& host, const std::string& not_asked) {
+  const Resolution& resolution = self.selected.resolution;
+  std::string text = resolution.explain();
+  const auto add_line = [&](const std::string& line) {
+    if (line.empty() || text.find(line) != std::string::npos) return;
+    if (!text.empty() && text.back() != '\n') text += '\n';
+    text += line;
+  };
+  add_line(resolution.hint);
+  if (!not_asked.empty()) {
+    add_line("the registry was not asked for newer builds: " + not_asked);
+    return text;
+  }
+  try {
+    add_line(other_version(self, host));
+  } catch (const Error& error) {
+    add_line("the registry was not asked for other versions: " + std::string(error.what()));
+  }
+  return text;
+}
+
+}  // namespace
+
+Source& LazySource::operator*() {
+  if (!source_) source_ = open_source(registry_);
+  return *source_;
+}
+
+Selecting start_selecting(std::string_view name, const Request& request, const Observer& observer) {
+  Selecting self{std::string(name),
+                 request,
+                 observer,
+                 Cache(request.cache),
+                 LazySource(canonical_registry(request.registry)),
+                 {},
+                 {}};
+  check_request(name, request, self.source);
+  self.selected.registry = self.source.registry();
+  Host host = probe_host();
+
+  const std::optional<Remembered> known = recall(self);
+  std::string not_asked;
+  if (known && !request.refresh) {
+    self.selected.descriptor = known->descriptor;
+    self.selected.index = known->index;
+    resolve_index(self, host);
+    if (!self.selected.resolution.chosen) {
+      try {
+        ask_registry(self, host, known);  // variants may have been added
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kNetwork && error.code() != ErrorCode::kNotFound) throw;
+        not_asked = error.what();
+      }
+    }
+  } else {
+    ask_registry(self, host, known);
+  }
+  if (!self.selected.resolution.chosen) {
+    self.selected.no_variant = no_variant_text(self, host, not_asked);
+  }
+  self.selected.requests = self.source.requests();
+  self.selected.bytes_fetched = self.source.bytes_fetched();
+  return self;
+}
+
+Selected select(std::string_view name, const Request& request, const Observer& observer) {
+  return start_selecting(name, request, observer).selected;
+}
+
+}  // namespace kiln

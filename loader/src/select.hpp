@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Select: the first half of install: probe, the version's index (from the cache or the registry),
+// resolve. Internal: what `install` carries on with, where install.hpp's Selected is what it shows.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cache.hpp"
+#include "fetch.hpp"
+#include "install.hpp"
+
+namespace kiln {
+
+/// A registry that is opened when it is first needed: a warm cache never asks.
+class LazySource {
+ public:
+  explicit LazySource(std::string registry) : registry_(std::move(registry)) {}
+  Source& operator*();
+  Source* operator->() { return &**this; }
+  const std::string& registry() const { return registry_; }
+  int requests() const { return source_ ? source_->requests() : 0; }
+  std::uint64_t bytes_fetched() const { return source_ ? source_->bytes_fetched() : 0; }
+
+ private:
+  std::string registry_;
+  std::unique_ptr<Source> source_;
+};
+
+/// One request under way. Nothing has been written yet.
+struct Selecting {
+  std::string name;
+  Request request;
+  Observer observer;
+  Cache cache;
+  LazySource source;
+  Selected selected;
+  /// The index's bytes where they came from the registry and not from the cache.
+  std::optional<std::string> fetched_index;
+
+  void report(Event::Stage stage, const std::string& subject, std::uint64_t done,
+              std::uint64_t total) const {
+    if (observer) observer({stage, subject, done, total});
+  }
+};
+
+Selecting start_selecting(std::string_view name, const Request& request, const Observer& observer);
+
+}  // namespace kiln

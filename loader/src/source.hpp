@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Source: the two implementations behind fetch.hpp's open_source. Internal to fetch.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "fetch.hpp"
+
+namespace kiln {
+
+/// A folder with one OCI image layout per package: <root>/<package>/{index.json,blobs/sha256/…}.
+std::unique_ptr<Source> open_folder_source(const std::string& folder);
+
+/// The pull side of the OCI distribution API, without login; a static tree of the same URLs serves
+/// as well.
+std::unique_ptr<Source> open_http_source(const std::string& url);
+
+/// A registry's URL in canonical spelling: scheme and host in lower case, no default port, no final
+/// slash. Throws kUsage for credentials, a query, a fragment, or plain http where it is not
+/// allowed.
+std::string canonical_url(const std::string& url);
+
+}  // namespace kiln

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kiln/tensor.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "kiln/error.hpp"
+
+namespace kiln {
+namespace {
+
+DLDataType dl_dtype(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return {kDLFloat, 32, 1};
+    case DType::kFloat16:
+      return {kDLFloat, 16, 1};
+    case DType::kBFloat16:
+      return {kDLBfloat, 16, 1};
+  }
+  throw Error(ErrorCode::kUsage, "make tensor: the dtype is none of kiln::DType");
+}
+
+[[noreturn]] void fail(const std::string& found) {
+  throw Error(ErrorCode::kUsage, "make tensor: " + found);
+}
+
+void check_dimensions(std::size_t dimensions) {
+  if (dimensions > Tensor::kMaxDimensions) {
+    fail(std::to_string(dimensions) + " dimensions, expected at most " +
+         std::to_string(Tensor::kMaxDimensions));
+  }
+}
+
+}  // namespace
+
+std::size_t size_of(DType dtype) {
+  return dl_dtype(dtype).bits / std::size_t{8};
+}
+
+Tensor::Tensor(void* data, DType dtype, std::initializer_list<std::int64_t> shape, Device device)
+    : defined_(true),
+      dimensions_(static_cast<int>(shape.size())),
+      data_(data),
+      dtype_(dl_dtype(dtype)) {
+  check_dimensions(shape.size());
+  if (device.kind == Device::Kind::kAuto) {
+    fail("the device is automatic, expected the one that holds the memory: cpu() or cuda(n)");
+  }
+  device_ = {device.kind == Device::Kind::kCpu ? kDLCPU : kDLCUDA,
+             device.kind == Device::Kind::kCpu ? 0 : device.ordinal};
+  std::copy(shape.begin(), shape.end(), shape_.begin());
+  std::int64_t stride = 1;
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    if (shape_[i] < 0) fail("extent " + std::to_string(shape_[i]) + " is negative");
+    strides_[i] = stride;
+    if (__builtin_mul_overflow(stride, std::max<std::int64_t>(shape_[i], 1), &stride)) {
+      fail("the extents multiply to more than 2^63 elements");
+    }
+  }
+}
+
+Tensor::Tensor(const DLTensor& tensor)
+    : defined_(true),
+      dimensions_(tensor.ndim),
+      data_(tensor.data),
+      byte_offset_(tensor.byte_offset),
+      device_(tensor.device),
+      dtype_(tensor.dtype) {
+  if (tensor.ndim < 0) fail("ndim is " + std::to_string(tensor.ndim) + ", expected 0 or more");
+  const auto dimensions = static_cast<std::size_t>(tensor.ndim);
+  check_dimensions(dimensions);
+  std::copy_n(tensor.shape, dimensions, shape_.begin());
+  if (tensor.strides != nullptr) {
+    std::copy_n(tensor.strides, dimensions, strides_.begin());
+    return;
+  }
+  std::int64_t stride = 1;  // DLPack: no strides means row-major and compact
+  for (std::size_t i = dimensions; i-- > 0;) {
+    strides_[i] = stride;
+    if (__builtin_mul_overflow(stride, std::max<std::int64_t>(shape_[i], 1), &stride)) {
+      fail("the extents multiply to more than 2^63 elements");
+    }
+  }
+}
+
+Tensor Tensor::columns(std::int64_t begin, std::int64_t count) const {
+  if (!defined_ || dimensions_ != 2) {
+    fail("columns of a tensor of " + std::to_string(dimensions_) + " dimensions, expected 2");
+  }
+  if (begin < 0 || count < 0 || begin > shape_[1] || count > shape_[1] - begin) {
+    fail("columns " + std::to_string(begin) + " to " + std::to_string(begin) + " + " +
+         std::to_string(count) + " of a tensor that has " + std::to_string(shape_[1]));
+  }
+  Tensor slice = *this;
+  slice.shape_[1] = count;
+  slice.byte_offset_ +=
+      static_cast<std::uint64_t>(begin * strides_[1]) * dtype_.bits * dtype_.lanes / 8;
+  return slice;
+}
+
+DLTensor Tensor::dl() const {
+  DLTensor tensor{};
+  tensor.data = data_;
+  tensor.device = device_;
+  tensor.ndim = dimensions_;
+  tensor.dtype = dtype_;
+  // DLPack has no const; a package does not write to shapes.
+  tensor.shape = const_cast<std::int64_t*>(shape_.data());
+  tensor.strides = const_cast<std::int64_t*>(strides_.data());
+  tensor.byte_offset = byte_offset_;
+  return tensor;
+}
+
+}  // namespace kiln

@@ -214,8 +214,9 @@ class PackageGraph {
       for (const fs::path& include : {compiler.include, job_.folder / "csrc"}) {
         words.insert(words.end(), {"--include", include.string()});
       }
-      words.emplace_back("--");
-      for (const std::string& option : device_options(*plan.target)) words.push_back(option);
+      for (const std::string& option : device_options(*plan.target)) {
+        words.push_back("--option=" + option);
+      }
       ninja_.build({.rule = "nvrtc",
                     .outputs = {image, log},
                     .inputs = {(job_.folder / device.source).string()},

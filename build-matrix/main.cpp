@@ -203,7 +203,7 @@ void add_steps(CLI::App& app, NvrtcStep& nvrtc, ImagesStep& images, InspectStep&
   a->add_option("--out", nvrtc.out)->required();
   a->add_option("--log", nvrtc.log)->required();
   a->add_option("--depfile", nvrtc.depfile)->required();
-  a->add_option("options", nvrtc.options);
+  a->add_option("--option", nvrtc.options)->expected(1)->take_all();
   a->callback([&nvrtc] { run_step(nvrtc); });
   CLI::App* b = step->add_subcommand("images");
   b->add_option("--out", images.out)->required();

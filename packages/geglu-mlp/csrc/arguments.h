@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Arguments: what the host passes to the device kernels. Included by both sides; NVRTC has no
+// <stdint.h>, hence the plain types.
+#pragma once
+
+namespace geglu_mlp {
+
+// out[m, n] = epilogue(a[m, k] b^T). Gated: b0 is the gate weight, b1 the up weight and
+// out = gelu(a b0^T + bias0) * (a b1^T + bias1). Plain: b0 and bias0 only.
+// All row-major and compact; a missing bias is null.
+struct GemmArguments {
+  const void* a;
+  const void* b0;
+  const void* b1;
+  const void* bias0;
+  const void* bias1;
+  void* out;
+  long long m;
+  long long n;
+  long long k;
+  unsigned tiles_m;
+  unsigned tiles_n;
+  unsigned panel;  // tiles in a column panel: CTAs that run together share weights and rows in L2
+  int exact;       // gelu by erf instead of tanh
+  int paired_stores;  // n is even and out is 4-byte aligned
+};
+
+// Row r of a tensor starts at data + r * stride; strides in elements.
+struct PointwiseArguments {
+  const void* grad_out;  // backward only
+  const void* gate;
+  const void* up;
+  void* out0;  // out, or grad_gate
+  void* out1;  // grad_up, backward only
+  long long grad_out_stride;
+  long long gate_stride;
+  long long up_stride;
+  long long out0_stride;
+  long long out1_stride;
+  long long rows;
+  long long columns;
+  int exact;
+};
+
+}  // namespace geglu_mlp

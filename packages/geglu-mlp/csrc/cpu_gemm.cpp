@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu_gemm.hpp"
+
+#include "cpu_threads.hpp"
+#include "cpu_vector.hpp"
+
+namespace geglu_mlp::cpu {
+namespace {
+
+// The register tile: kTileRows x kTileVectors accumulators, one vector of B each, one broadcast.
+#if defined(__AVX512F__)
+constexpr int kTileRows = 14;  // 28 of 32 registers
+constexpr int kTileVectors = 2;
+#elif defined(__AVX2__)
+constexpr int kTileRows = 6;  // 12 of 16
+constexpr int kTileVectors = 2;
+#else
+constexpr int kTileRows = 8;  // 24 of 32
+constexpr int kTileVectors = 3;
+#endif
+constexpr int kTileColumns = kTileVectors * kLanes;
+
+constexpr int64_t kDotRows = 8;       // up to here: dot products
+constexpr int64_t kBlockRows = 1008;  // a multiple of every kTileRows
+constexpr int64_t kSumDepth = 512;    // k is summed in runs of this: rounding grows with its root
+constexpr int64_t kPackedWeights = 8 << 20;  // bytes of packed weights: a part of a shared L3
+constexpr double kFlopsPerThread = 4e6;      // below, starting a thread costs more than it saves
+static_assert(kBlockRows % kTileRows == 0);
+
+constexpr int64_t round_up(int64_t value, int64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+// Columns whose weights are packed at one time.
+int64_t columns_at_once(int64_t columns, int64_t k, int64_t matrices) {
+  const int64_t fit = kPackedWeights / (4 * matrices * (k > 0 ? k : 1)) / kTileColumns;
+  const int64_t wanted = (fit > 0 ? fit : 1) * kTileColumns;
+  const int64_t all = round_up(columns, kTileColumns);
+  return wanted < all ? wanted : all;
+}
+
+struct Sizes {
+  int64_t rows;     // of a block, padded to tiles
+  int64_t x;        // floats
+  int64_t h;        // floats
+  int64_t weights;  // floats
+};
+
+Sizes sizes_of(int64_t m, int64_t d, int64_t h) {
+  if (m <= kDotRows) return {m, m * d, m * h, 0};
+  const int64_t rows = m < kBlockRows ? round_up(m, kTileRows) : kBlockRows;
+  const int64_t gated = 2 * columns_at_once(h, d, 2) * d;
+  const int64_t plain = columns_at_once(d, h, 1) * h;
+  return {rows, rows * d, rows * h, gated > plain ? gated : plain};
+}
+
+int threads_for(double flops) {
+  const int cpus = usable_cpus();
+  const double worth = flops / kFlopsPerThread;
+  return worth < 1 ? 1 : worth < cpus ? static_cast<int>(worth) : cpus;
+}
+
+// packed[k][r] = rows[r][k], kUnit rows wide; rows beyond `count` are zero.
+template <int kUnit, class T>
+void pack(const T* rows, int64_t count, int64_t k, float* packed) {
+  float strip[kUnit][kLanes] = {};
+  const int64_t present = count < kUnit ? count : kUnit;
+  for (int64_t at = 0; at < k; at += kLanes) {
+    const int64_t left = k - at < kLanes ? k - at : kLanes;
+    for (int64_t r = 0; r < present; ++r) {
+      const T* from = rows + r * k + at;
+      store(strip[r], left == kLanes ? load(from) : load_some(from, left));
+    }
+    for (int64_t i = 0; i < left; ++i) {
+      float* to = packed + (at + i) * kUnit;
+      for (int r = 0; r < kUnit; ++r) to[r] = strip[r][i];
+    }
+  }
+}
+
+struct alignas(64) TileSums {
+  float at[kTileRows][kTileColumns];
+};
+
+// sums = A B^T for one packed panel of A and one of B.
+void multiply_tile(const float* a, const float* b, int64_t k, TileSums& sums) {
+  if (k == 0) sums = {};
+  for (int64_t from = 0; from < k; from += kSumDepth) {
+    const int64_t depth = k - from < kSumDepth ? k - from : kSumDepth;
+    Floats sum[kTileRows][kTileVectors] = {};
+    for (int64_t step = 0; step < depth; ++step) {
+      Floats column[kTileVectors];
+#pragma clang loop unroll(full)
+      for (int j = 0; j < kTileVectors; ++j) column[j] = load(b + j * kLanes);
+#pragma clang loop unroll(full)
+      for (int i = 0; i < kTileRows; ++i) {
+#pragma clang loop unroll(full)
+        for (int j = 0; j < kTileVectors; ++j) sum[i][j] += column[j] * a[i];
+      }
+      a += kTileRows;
+      b += kTileColumns;
+    }
+#pragma clang loop unroll(full)
+    for (int i = 0; i < kTileRows; ++i) {
+#pragma clang loop unroll(full)
+      for (int j = 0; j < kTileVectors; ++j) {
+        float* to = sums.at[i] + j * kLanes;
+        store(to, from == 0 ? sum[i][j] : load(to) + sum[i][j]);
+      }
+    }
+  }
+}
+
+template <class T>
+Floats bias_vector(const T* bias, int64_t column, int64_t columns) {
+  if (bias == nullptr || column >= columns) return Floats{};
+  const int64_t left = columns - column;
+  return left >= kLanes ? load(bias + column) : load_some(bias + column, left);
+}
+
+// h of one tile into its packed panel: packed[column][row].
+template <class T>
+void write_gated(const Mlp<T>& call, const TileSums& gate, const TileSums& up, int64_t column,
+                 float* panel) {
+  TileSums out;
+  for (int j = 0; j < kTileColumns; j += kLanes) {
+    const Floats gate_bias = bias_vector(call.gate_bias, column + j, call.h);
+    const Floats up_bias = bias_vector(call.up_bias, column + j, call.h);
+    for (int i = 0; i < kTileRows; ++i) {
+      const Floats activated = gelu(load(gate.at[i] + j) + gate_bias, call.exact).value;
+      store(out.at[i] + j, activated * (load(up.at[i] + j) + up_bias));
+    }
+  }
+  const int64_t left = call.h - column < kTileColumns ? call.h - column : kTileColumns;
+  for (int64_t c = 0; c < left; ++c) {
+    float* to = panel + (column + c) * kTileRows;
+    for (int r = 0; r < kTileRows; ++r) to[r] = out.at[r][c];
+  }
+}
+
+template <class T>
+void write_plain(const Mlp<T>& call, const TileSums& sums, int64_t row, int64_t column) {
+  for (int j = 0; j < kTileColumns && column + j < call.d; j += kLanes) {
+    const Floats bias = bias_vector(call.down_bias, column + j, call.d);
+    const int64_t left = call.d - column - j;
+    for (int64_t i = 0; i < kTileRows && row + i < call.m; ++i) {
+      const Floats value = load(sums.at[i] + j) + bias;
+      T* to = call.y + (row + i) * call.d + column + j;
+      if (left >= kLanes) {
+        store(to, value);
+      } else {
+        store_some(to, value, left);
+      }
+    }
+  }
+}
+
+// One block of rows, [first, first + rows) of x and y.
+template <class T>
+struct Block {
+  const Mlp<T>& call;
+  int64_t first;
+  int64_t panels;  // of kTileRows rows
+  float* x;
+  float* h;
+  float* weights;
+  int threads;
+
+  // An item of work is one panel of weights against a group of row panels: the weights stay in L2.
+  static constexpr int64_t kGroup = 24;
+  int64_t groups() const { return (panels + kGroup - 1) / kGroup; }
+  int64_t group_end(int64_t group) const {
+    return (group + 1) * kGroup < panels ? (group + 1) * kGroup : panels;
+  }
+
+  void pack_x() const {
+    for_each_item(threads, panels, [&](int64_t panel) {
+      const int64_t row = first + panel * kTileRows;
+      pack<kTileRows>(call.x + row * call.d, call.m - row, call.d, x + panel * kTileRows * call.d);
+    });
+  }
+
+  void pack_weights(const T* matrix, int64_t column, int64_t columns, int64_t all_columns,
+                    int64_t k, float* packed) const {
+    for_each_item(threads, columns / kTileColumns, [&](int64_t panel) {
+      const int64_t at = column + panel * kTileColumns;
+      pack<kTileColumns>(matrix + at * k, all_columns - at, k, packed + panel * kTileColumns * k);
+    });
+  }
+
+  void gated() const {
+    const int64_t at_once = columns_at_once(call.h, call.d, 2);
+    for (int64_t column = 0; column < call.h; column += at_once) {
+      const int64_t rest = round_up(call.h - column, kTileColumns);
+      const int64_t columns = rest < at_once ? rest : at_once;
+      float* up_weights = weights + at_once * call.d;
+      pack_weights(call.gate, column, columns, call.h, call.d, weights);
+      pack_weights(call.up, column, columns, call.h, call.d, up_weights);
+      for_each_item(threads, columns / kTileColumns * groups(), [&](int64_t item) {
+        const int64_t panel = item / groups();
+        const int64_t offset = panel * kTileColumns * call.d;
+        const int64_t group = item % groups();
+        for (int64_t i = group * kGroup; i < group_end(group); ++i) {
+          const float* a = x + i * kTileRows * call.d;
+          TileSums gate_sums;
+          TileSums up_sums;
+          multiply_tile(a, weights + offset, call.d, gate_sums);
+          multiply_tile(a, up_weights + offset, call.d, up_sums);
+          write_gated(call, gate_sums, up_sums, column + panel * kTileColumns,
+                      h + i * kTileRows * call.h);
+        }
+      });
+    }
+  }
+
+  void plain() const {
+    const int64_t at_once = columns_at_once(call.d, call.h, 1);
+    for (int64_t column = 0; column < call.d; column += at_once) {
+      const int64_t rest = round_up(call.d - column, kTileColumns);
+      const int64_t columns = rest < at_once ? rest : at_once;
+      pack_weights(call.down, column, columns, call.d, call.h, weights);
+      for_each_item(threads, columns / kTileColumns * groups(), [&](int64_t item) {
+        const int64_t panel = item / groups();
+        const int64_t group = item % groups();
+        for (int64_t i = group * kGroup; i < group_end(group); ++i) {
+          TileSums sums;
+          multiply_tile(h + i * kTileRows * call.h, weights + panel * kTileColumns * call.h, call.h,
+                        sums);
+          write_plain(call, sums, first + i * kTileRows, column + panel * kTileColumns);
+        }
+      });
+    }
+  }
+};
+
+float sum_of(Floats value) {
+  float sum = 0;
+  for (int i = 0; i < kLanes; ++i) sum += value[i];
+  return sum;
+}
+
+// Dot products of up to four rows of a (fp32) with one row of weights.
+template <class T>
+struct Dots {
+  float sum[4];
+};
+
+template <int kRows, class T>
+Dots<T> dots(const float* a, const T* weights, int64_t k) {
+  // Two sums a row: one would wait for its own latency.
+  Floats even[kRows] = {};
+  Floats odd[kRows] = {};
+  int64_t at = 0;
+  for (; at + 2 * kLanes <= k; at += 2 * kLanes) {
+    const Floats w0 = load(weights + at);
+    const Floats w1 = load(weights + at + kLanes);
+    for (int i = 0; i < kRows; ++i) {
+      even[i] += load(a + i * k + at) * w0;
+      odd[i] += load(a + i * k + at + kLanes) * w1;
+    }
+  }
+  for (; at < k; at += kLanes) {
+    const int64_t left = k - at;
+    const Floats w = left >= kLanes ? load(weights + at) : load_some(weights + at, left);
+    for (int i = 0; i < kRows; ++i) {
+      const float* from = a + i * k + at;
+      even[i] += (left >= kLanes ? load(from) : load_some(from, left)) * w;
+    }
+  }
+  Dots<T> result = {};
+  for (int i = 0; i < kRows; ++i) result.sum[i] = sum_of(even[i] + odd[i]);
+  return result;
+}
+
+template <class T>
+Dots<T> dots(int64_t rows, const float* a, const T* weights, int64_t k) {
+  switch (rows) {
+    case 1:
+      return dots<1>(a, weights, k);
+    case 2:
+      return dots<2>(a, weights, k);
+    case 3:
+      return dots<3>(a, weights, k);
+    default:
+      return dots<4>(a, weights, k);
+  }
+}
+
+template <class T>
+void convert(const T* from, int64_t count, float* to) {
+  int64_t at = 0;
+  for (; at + kLanes <= count; at += kLanes) store(to + at, load(from + at));
+  if (at < count) store_some(to + at, load_some(from + at, count - at), count - at);
+}
+
+// A few rows: bound by reading the weights, so each weight row is read once for all of them.
+template <class T>
+void mlp_few_rows(const Mlp<T>& call, float* x, float* h) {
+  constexpr int64_t kColumns = 32;  // an item
+  const double flops =
+      2.0 * static_cast<double>(call.m) * static_cast<double>(call.d) * static_cast<double>(call.h);
+  convert(call.x, call.m * call.d, x);
+  for_each_item(threads_for(2 * flops), (call.h + kColumns - 1) / kColumns, [&](int64_t item) {
+    const int64_t end = (item + 1) * kColumns < call.h ? (item + 1) * kColumns : call.h;
+    for (int64_t column = item * kColumns; column < end; ++column) {
+      const float gate_bias = call.gate_bias ? load_one(call.gate_bias + column) : 0.0f;
+      const float up_bias = call.up_bias ? load_one(call.up_bias + column) : 0.0f;
+      for (int64_t row = 0; row < call.m; row += 4) {
+        const int64_t rows = call.m - row < 4 ? call.m - row : 4;
+        const float* a = x + row * call.d;
+        const Dots<T> gate = dots(rows, a, call.gate + column * call.d, call.d);
+        const Dots<T> up = dots(rows, a, call.up + column * call.d, call.d);
+        for (int64_t i = 0; i < rows; ++i) {
+          const Floats activated = gelu(broadcast(gate.sum[i] + gate_bias), call.exact).value;
+          h[(row + i) * call.h + column] = activated[0] * (up.sum[i] + up_bias);
+        }
+      }
+    }
+  });
+  for_each_item(threads_for(flops), (call.d + kColumns - 1) / kColumns, [&](int64_t item) {
+    const int64_t end = (item + 1) * kColumns < call.d ? (item + 1) * kColumns : call.d;
+    for (int64_t column = item * kColumns; column < end; ++column) {
+      const float bias = call.down_bias ? load_one(call.down_bias + column) : 0.0f;
+      for (int64_t row = 0; row < call.m; row += 4) {
+        const int64_t rows = call.m - row < 4 ? call.m - row : 4;
+        const Dots<T> sums = dots(rows, h + row * call.h, call.down + column * call.h, call.h);
+        for (int64_t i = 0; i < rows; ++i) {
+          store_some(call.y + (row + i) * call.d + column, broadcast(sums.sum[i] + bias), 1);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+
+size_t mlp_workspace_bytes(int64_t m, int64_t d, int64_t h) {
+  // Beyond this no tensor of such a shape exists, and the sums below would overflow.
+  constexpr int64_t kMostExtent = int64_t{1} << 40;
+  if (d > kMostExtent || h > kMostExtent) return SIZE_MAX;
+  const Sizes sizes = sizes_of(m, d, h);
+  return 4 * static_cast<size_t>(sizes.x + sizes.h + sizes.weights);
+}
+
+template <class T>
+void mlp(const Mlp<T>& call, void* workspace) {
+  const Sizes sizes = sizes_of(call.m, call.d, call.h);
+  float* x = static_cast<float*>(workspace);
+  float* h = x + sizes.x;
+  float* weights = h + sizes.h;
+  if (call.m <= kDotRows) {
+    mlp_few_rows(call, x, h);
+    return;
+  }
+  for (int64_t row = 0; row < call.m; row += kBlockRows) {
+    const int64_t rows = call.m - row < kBlockRows ? call.m - row : kBlockRows;
+    const double flops =
+        6.0 * static_cast<double>(rows) * static_cast<double>(call.d) * static_cast<double>(call.h);
+    const Block<T> block = {
+        call, row, round_up(rows, kTileRows) / kTileRows, x, h, weights, threads_for(flops)};
+    block.pack_x();
+    block.gated();
+    block.plain();
+  }
+}
+
+template void mlp(const Mlp<float>&, void*);
+template void mlp(const Mlp<Bfloat16>&, void*);
+template void mlp(const Mlp<Float16>&, void*);
+
+}  // namespace geglu_mlp::cpu

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu_pointwise.hpp"
+
+#include "cpu_threads.hpp"
+#include "cpu_vector.hpp"
+
+namespace geglu_mlp::cpu {
+namespace {
+
+constexpr int64_t kItemColumns = 8192;      // an item is a run of one row
+constexpr int64_t kThreadElements = 65536;  // below, starting a thread costs more than it saves
+
+template <class T>
+Floats load_up_to(const T* address, int64_t count) {
+  return count >= kLanes ? load(address) : load_some(address, count);
+}
+
+template <class T>
+void store_up_to(T* address, Floats value, int64_t count) {
+  if (count >= kLanes) {
+    store(address, value);
+  } else {
+    store_some(address, value, count);
+  }
+}
+
+// Calls function(row, column, count) for vectors of `count` <= kLanes elements.
+template <class Function>
+void for_each_vector(int64_t rows, int64_t columns, const Function& function) {
+  if (rows == 0 || columns == 0) return;
+  const int64_t runs = (columns + kItemColumns - 1) / kItemColumns;
+  const int64_t worth = rows * columns / kThreadElements + 1;
+  const int cpus = usable_cpus();
+  const int threads = worth < cpus ? static_cast<int>(worth) : cpus;
+  for_each_item(threads, rows * runs, [&](int64_t item) {
+    const int64_t row = item / runs;
+    const int64_t first = item % runs * kItemColumns;
+    const int64_t end = first + kItemColumns < columns ? first + kItemColumns : columns;
+    for (int64_t column = first; column < end; column += kLanes) {
+      function(row, column, end - column < kLanes ? end - column : kLanes);
+    }
+  });
+}
+
+}  // namespace
+
+template <class T>
+void geglu(const Geglu<T>& call) {
+  for_each_vector(call.rows, call.columns, [&](int64_t row, int64_t column, int64_t count) {
+    const Floats gate = load_up_to(call.gate.data + row * call.gate.stride + column, count);
+    const Floats up = load_up_to(call.up.data + row * call.up.stride + column, count);
+    store_up_to(call.out.data + row * call.out.stride + column, gelu(gate, call.exact).value * up,
+                count);
+  });
+}
+
+template <class T>
+void geglu_backward(const GegluBackward<T>& call) {
+  for_each_vector(call.rows, call.columns, [&](int64_t row, int64_t column, int64_t count) {
+    const Floats grad = load_up_to(call.grad_out.data + row * call.grad_out.stride + column, count);
+    const Floats gate = load_up_to(call.gate.data + row * call.gate.stride + column, count);
+    const Floats up = load_up_to(call.up.data + row * call.up.stride + column, count);
+    const GeluWithSlope activated = gelu(gate, call.exact);
+    store_up_to(call.grad_gate.data + row * call.grad_gate.stride + column,
+                grad * up * activated.slope, count);
+    store_up_to(call.grad_up.data + row * call.grad_up.stride + column, grad * activated.value,
+                count);
+  });
+}
+
+template void geglu(const Geglu<float>&);
+template void geglu(const Geglu<Bfloat16>&);
+template void geglu(const Geglu<Float16>&);
+template void geglu_backward(const GegluBackward<float>&);
+template void geglu_backward(const GegluBackward<Bfloat16>&);
+template void geglu_backward(const GegluBackward<Float16>&);
+
+}  // namespace geglu_mlp::cpu

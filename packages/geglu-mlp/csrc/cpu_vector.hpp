@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Vector: the CPU kernels' arithmetic, written once on the compiler's vector types; the instruction
+// set that the file is compiled for decides their width. Loads and stores convert between fp32 and
+// the storage types, rounding to nearest even. Pure functions.
+#pragma once
+
+#include <stdint.h>
+#include <string.h>
+
+namespace geglu_mlp::cpu {
+
+#if defined(__AVX512F__)
+inline constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+inline constexpr int kVectorBytes = 32;
+#else
+inline constexpr int kVectorBytes = 16;
+#endif
+inline constexpr int kLanes = kVectorBytes / 4;
+
+using Floats = float __attribute__((vector_size(kVectorBytes)));
+using Ints = int32_t __attribute__((vector_size(kVectorBytes)));
+using Words = uint32_t __attribute__((vector_size(kVectorBytes)));
+using Shorts = uint16_t __attribute__((vector_size(kVectorBytes / 2)));
+using Halves = _Float16 __attribute__((vector_size(kVectorBytes / 2)));
+
+struct Bfloat16 {
+  uint16_t bits;
+};
+struct Float16 {
+  uint16_t bits;
+};
+
+template <class To, class From>
+inline To bits_as(const From& from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  memcpy(&to, &from, sizeof(to));
+  return to;
+}
+
+inline Floats broadcast(float value) {
+  return Floats{} + value;
+}
+inline Floats select(Ints mask, Floats yes, Floats no) {
+  return bits_as<Floats>((mask & bits_as<Ints>(yes)) | (~mask & bits_as<Ints>(no)));
+}
+
+inline Floats load(const float* address) {
+  Floats value;
+  memcpy(&value, address, sizeof(value));
+  return value;
+}
+inline Floats load(const Bfloat16* address) {
+  Shorts bits;
+  memcpy(&bits, address, sizeof(bits));
+  return bits_as<Floats>(__builtin_convertvector(bits, Words) << 16);
+}
+inline Floats load(const Float16* address) {
+  Halves halves;
+  memcpy(&halves, address, sizeof(halves));
+  return __builtin_convertvector(halves, Floats);
+}
+
+inline void store(float* address, Floats value) {
+  memcpy(address, &value, sizeof(value));
+}
+inline void store(Bfloat16* address, Floats value) {
+  const Words bits = bits_as<Words>(value);
+  const Words rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+  const Words is_nan = bits_as<Words>(value != value);
+  const Words quiet = bits | 0x400000u;  // rounding could carry a NaN's payload into infinity
+  const Shorts result =
+      __builtin_convertvector(((is_nan & quiet) | (~is_nan & rounded)) >> 16, Shorts);
+  memcpy(address, &result, sizeof(result));
+}
+inline void store(Float16* address, Floats value) {
+  const Halves halves = __builtin_convertvector(value, Halves);
+  memcpy(address, &halves, sizeof(halves));
+}
+
+// The first `count` lanes, 0 < count < kLanes; the others read as zero and are not written.
+template <class T>
+inline Floats load_some(const T* address, int64_t count) {
+  T buffer[kLanes] = {};
+  memcpy(buffer, address, static_cast<size_t>(count) * sizeof(T));
+  return load(buffer);
+}
+template <class T>
+inline void store_some(T* address, Floats value, int64_t count) {
+  T buffer[kLanes];
+  store(buffer, value);
+  memcpy(address, buffer, static_cast<size_t>(count) * sizeof(T));
+}
+
+template <class T>
+inline float load_one(const T* address) {
+  return load_some(address, 1)[0];
+}
+
+// 2^x for x in [-126, 126]: the fraction by the Taylor series of e^(f ln 2), |f| <= 1/2, whose
+// first term left out is 5e-9; the integer part goes into the exponent.
+inline Floats exp2(Floats x) {
+  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  const Floats shifted = x + kRounder;
+  const Floats f = x - (shifted - kRounder);
+  Floats p = broadcast(1.52527338e-5f);
+  p = p * f + 1.54035304e-4f;
+  p = p * f + 1.33335581e-3f;
+  p = p * f + 9.61812911e-3f;
+  p = p * f + 5.55041087e-2f;
+  p = p * f + 2.40226507e-1f;
+  p = p * f + 6.93147181e-1f;
+  p = p * f + 1.0f;
+  const Ints exponent = bits_as<Ints>(shifted) << 23;  // the low bits hold the integer part
+  return bits_as<Floats>(bits_as<Ints>(p) + exponent);
+}
+
+inline Floats clamp(Floats x, float low, float high) {  // NaN passes through
+  x = select(x > high, broadcast(high), x);
+  return select(x < low, broadcast(low), x);
+}
+
+struct GeluWithSlope {
+  Floats value;
+  Floats slope;
+};
+
+// gelu and its derivative for both forms. Beyond 20 both are saturated to the last bit of fp32, so
+// the argument is clamped there and every product stays finite.
+//
+// tanh: value = x s, slope = s + 2 x s (1 - s) z' with s = sigmoid(2 z) and 1 - s = e s,
+// e = exp(-2 z): the same function as 0.5 (1 + tanh z), without cancellation at negative z.
+inline GeluWithSlope gelu_tanh(Floats x) {
+  constexpr float kTwiceSqrtTwoOverPi = 1.5957691216057308f;
+  constexpr float kLog2E = 1.4426950408889634f;
+  const Floats c = clamp(x, -20.0f, 20.0f);
+  const Floats square = c * c;
+  const Floats exponent = (c * (-kTwiceSqrtTwoOverPi * kLog2E)) * (square * 0.044715f + 1.0f);
+  const Floats e = exp2(clamp(exponent, -126.0f, 126.0f));
+  const Floats s = select(exponent > 126.0f, Floats{}, 1.0f / (1.0f + e));
+  const Floats twice_z_slope = (square * (3.0f * 0.044715f) + 1.0f) * kTwiceSqrtTwoOverPi;
+  return {x * s, s + (c * s) * ((e * s) * twice_z_slope)};
+}
+
+// erf: value = x cdf(x), slope = cdf(x) + x density(x). For a = |x|,
+// 1 - cdf(a) = exp(-a^2 / 2) t P(t) with t = 1 / (1 + 0.3 a); P is a Chebyshev fit of degree 9 on
+// a in [0, 16], relative error 5e-9, so the tail at negative x is exact to fp32 rounding.
+inline GeluWithSlope gelu_exact(Floats x) {
+  const Floats c = clamp(x, -20.0f, 20.0f);
+  const Floats a = bits_as<Floats>(bits_as<Ints>(c) & 0x7fffffff);
+  const Floats t = 1.0f / (a * 0.3f + 1.0f);
+  Floats p = broadcast(-0.0210099471f);
+  p = p * t + 0.11451493f;
+  p = p * t - 0.233037051f;
+  p = p * t + 0.198096923f;
+  p = p * t - 0.0845422783f;
+  p = p * t + 0.0988146829f;
+  p = p * t + 0.0775091556f;
+  p = p * t + 0.11041428f;
+  p = p * t + 0.119551655f;
+  p = p * t + 0.119687649f;
+  const Floats exponent = (c * c) * -0.72134752f;  // -log2(e) / 2
+  const Floats bell = select(exponent < -126.0f, Floats{}, exp2(clamp(exponent, -126.0f, 0.0f)));
+  const Floats tail = bell * (t * p);
+  const Floats cdf = select(c < 0.0f, tail, 1.0f - tail);
+  return {x * cdf, cdf + c * (bell * 0.39894228f)};
+}
+
+inline GeluWithSlope gelu(Floats x, bool exact) {
+  return exact ? gelu_exact(x) : gelu_tanh(x);
+}
+
+}  // namespace geglu_mlp::cpu

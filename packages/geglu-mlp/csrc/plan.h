@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plan: shape, dtype, alignment and device facts -> which kernel runs, with which grid. Pure: no
+// I/O, no globals, no driver; package.cpp executes it. A plan is a value that tests compare and
+// `describe` prints.
+#pragma once
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "tile.h"
+
+namespace geglu_mlp {
+
+enum class Element : int32_t { kFloat32, kFloat16, kBFloat16 };
+inline constexpr int64_t kHalfBytes = 2;  // of float16 and bfloat16, the GEMMs' types
+
+enum class TileKind : int32_t { kLarge3, kLarge4, kMedium, kSmall, kAnyAlignment };
+inline constexpr int kTileKinds = 5;
+
+struct TileFacts {
+  const char* name;
+  int64_t rows;
+  int64_t columns;  // of accumulators: a gated kernel writes half as many
+  uint32_t shared_bytes;
+  // Time of one accumulator step against the large tile's: small tiles read more shared memory for
+  // each multiplication. Estimates from bytes through shared memory, not measured.
+  double cost;
+};
+
+inline constexpr TileFacts kTiles[kTileKinds] = {
+    {"128x128x3", LargeTile3::kRows, LargeTile3::kColumns, LargeTile3::kSharedBytes, 1.05},
+    {"128x128x4", LargeTile4::kRows, LargeTile4::kColumns, LargeTile4::kSharedBytes, 1.0},
+    {"64x64", MediumTile::kRows, MediumTile::kColumns, MediumTile::kSharedBytes, 1.3},
+    {"32x32", SmallTile::kRows, SmallTile::kColumns, SmallTile::kSharedBytes, 2.5},
+    {"64x64_any", MediumTile::kRows, MediumTile::kColumns, MediumTile::kSharedBytes, 1.3},
+};
+inline constexpr uint32_t kThreads = LargeTile3::kThreads;
+static_assert(MediumTile::kThreads == kThreads && SmallTile::kThreads == kThreads);
+
+// Kernel numbers: 20 GEMMs (gated bf16, gated f16, plain bf16, plain f16; five tiles each), then 12
+// elementwise kernels (forward f32, bf16, f16, then backward; vectors first, then single elements).
+inline constexpr int kGemmKernels = 4 * kTileKinds;
+inline constexpr int kKernels = kGemmKernels + 12;
+
+constexpr int gemm_kernel(bool gated, Element element, TileKind tile) {
+  const int row = (gated ? 0 : 2) + (element == Element::kFloat16 ? 1 : 0);
+  return row * kTileKinds + static_cast<int>(tile);
+}
+
+constexpr int pointwise_kernel(bool backward, Element element, bool vectors) {
+  const int row = element == Element::kFloat32 ? 0 : element == Element::kBFloat16 ? 1 : 2;
+  return kGemmKernels + (backward ? 6 : 0) + row * 2 + (vectors ? 0 : 1);
+}
+
+struct GpuFacts {
+  int multiprocessors = 0;
+  int shared_bytes_per_block = 0;
+};
+
+// out[m, n] from a[m, k] and b[n, k]; gated: from two b.
+struct GemmShape {
+  bool gated = false;
+  Element element = Element::kBFloat16;
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  bool aligned = false;  // a and b are 16-byte aligned and k is a multiple of 8
+  bool paired = false;   // out is 4-byte aligned and n is even
+};
+
+struct GemmPlan {
+  TileKind tile = TileKind::kMedium;
+  int kernel = 0;
+  uint32_t tiles_m = 0;
+  uint32_t tiles_n = 0;
+  uint32_t panel = 1;
+  uint32_t ctas = 0;  // 0: nothing to launch
+  bool fits = true;   // false: more tiles than a grid can have
+  bool operator==(const GemmPlan&) const = default;
+};
+
+constexpr int64_t tiles_of(int64_t extent, int64_t tile) {
+  return extent / tile + (extent % tile != 0 ? 1 : 0);
+}
+
+constexpr int64_t out_columns(const GemmShape& shape, TileKind tile) {
+  const int64_t columns = kTiles[static_cast<int>(tile)].columns;
+  return shape.gated ? columns / 2 : columns;
+}
+
+// What the busiest multiprocessor has to do: its number of tiles times a tile's work.
+constexpr double tile_cost(const GemmShape& shape, TileKind tile, const GpuFacts& gpu) {
+  const TileFacts& facts = kTiles[static_cast<int>(tile)];
+  const double tiles = static_cast<double>(tiles_of(shape.m, facts.rows)) *
+                       static_cast<double>(tiles_of(shape.n, out_columns(shape, tile)));
+  const double processors = gpu.multiprocessors > 0 ? gpu.multiprocessors : 1;
+  double rounds = static_cast<double>(static_cast<int64_t>(tiles / processors));
+  if (rounds * processors < tiles) rounds += 1;
+  return rounds * static_cast<double>(facts.rows * facts.columns) * facts.cost;
+}
+
+constexpr TileKind choose_tile(const GemmShape& shape, const GpuFacts& gpu) {
+  if (!shape.aligned) return TileKind::kAnyAlignment;
+  // Two CTAs with four stages need 2 x 65 KiB of an SM's memory: sm_80, 90 and 100 have it; on
+  // sm_86, 89 and 120 (99 KiB a block) two CTAs fit with three stages.
+  const bool roomy = gpu.shared_bytes_per_block >= 160 * 1024;
+  TileKind best = roomy ? TileKind::kLarge4 : TileKind::kLarge3;
+  constexpr TileKind kSmaller[] = {TileKind::kMedium, TileKind::kSmall};
+  for (const TileKind tile : kSmaller) {
+    if (tile_cost(shape, tile, gpu) < tile_cost(shape, best, gpu)) best = tile;
+  }
+  return best;
+}
+
+constexpr GemmPlan plan_gemm(const GemmShape& shape, const GpuFacts& gpu) {
+  GemmPlan plan;
+  plan.tile = choose_tile(shape, gpu);
+  plan.kernel = gemm_kernel(shape.gated, shape.element, plan.tile);
+  if (shape.m <= 0 || shape.n <= 0) return plan;
+  const int64_t tiles_m = tiles_of(shape.m, kTiles[static_cast<int>(plan.tile)].rows);
+  const int64_t tiles_n = tiles_of(shape.n, out_columns(shape, plan.tile));
+  if (tiles_m > INT32_MAX / tiles_n) {
+    plan.fits = false;
+    return plan;
+  }
+  plan.tiles_m = static_cast<uint32_t>(tiles_m);
+  plan.tiles_n = static_cast<uint32_t>(tiles_n);
+  // Eight columns of tiles: the CTAs of one wave then form a block that is about as wide as high,
+  // which reads the fewest distinct rows of a and b.
+  plan.panel = tiles_n < 8 ? plan.tiles_n : 8;
+  plan.ctas = plan.tiles_m * plan.tiles_n;
+  return plan;
+}
+
+inline int describe(const GemmPlan& plan, char* text, size_t size) {
+  return snprintf(text, size, "%s: kernel %d, %u x %u tiles, panel %u, %u CTAs",
+                  kTiles[static_cast<int>(plan.tile)].name, plan.kernel, plan.tiles_m, plan.tiles_n,
+                  plan.panel, plan.ctas);
+}
+
+// Elementwise over tensors [rows, columns].
+struct PointwiseShape {
+  bool backward = false;
+  Element element = Element::kBFloat16;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  bool compact = false;  // no tensor has gaps between its rows
+  bool aligned = false;  // all addresses and, where rows > 1, all row strides are 16-byte multiples
+};
+
+struct PointwisePlan {
+  int kernel = 0;
+  int64_t rows = 0;  // after compact tensors were flattened into one row
+  int64_t columns = 0;
+  uint32_t grid_x = 0;  // 0: nothing to launch
+  uint32_t grid_y = 1;
+  bool operator==(const PointwisePlan&) const = default;
+};
+
+inline constexpr uint32_t kPointwiseThreads = 256;
+
+constexpr PointwisePlan plan_pointwise(const PointwiseShape& shape, const GpuFacts& gpu) {
+  PointwisePlan plan;
+  plan.rows = shape.compact ? 1 : shape.rows;
+  plan.columns = shape.compact ? shape.rows * shape.columns : shape.columns;
+  const int64_t width = shape.element == Element::kFloat32 ? 4 : 8;
+  const bool vectors = shape.aligned && plan.columns % width == 0;
+  plan.kernel = pointwise_kernel(shape.backward, shape.element, vectors);
+  if (shape.rows <= 0 || shape.columns <= 0) return plan;
+  // 32 CTAs an SM are four full waves: enough to hide the tail, few enough to keep launch cheap.
+  const int64_t most = 32 * static_cast<int64_t>(gpu.multiprocessors > 0 ? gpu.multiprocessors : 1);
+  const int64_t a_row = tiles_of(plan.columns, kPointwiseThreads * (vectors ? width : 1));
+  const int64_t grid_x = a_row < most ? a_row : most;
+  const int64_t rows_at_once = tiles_of(most, grid_x);
+  const int64_t grid_y = plan.rows < rows_at_once ? plan.rows : rows_at_once;
+  plan.grid_x = static_cast<uint32_t>(grid_x);
+  plan.grid_y = static_cast<uint32_t>(grid_y < 65535 ? grid_y : 65535);
+  return plan;
+}
+
+}  // namespace geglu_mlp

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// GegluMlp, Geglu: the typed layers of the geglu-mlp package. They put arguments into the order of
+// package.json and hold no other logic; the package checks shapes, dtypes and devices and names
+// what does not fit. Weights are views: their memory is the caller's and must outlive the layer.
+//
+// Threads: const members may be called from several threads at once, except the forward() that uses
+// the layer's own workspace.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <utility>
+
+#include "kiln/kernel.hpp"
+
+namespace kiln::layers {
+
+/// gelu's two forms, in PyTorch's words.
+inline constexpr const char* kGeluTanh = "tanh";
+inline constexpr const char* kGeluErf = "none";
+
+/// y[M,D] = (gelu(x gate^T + gate_bias) * (x up^T + up_bias)) down^T + down_bias.
+/// bfloat16 or float16, on the CPU also float32; one dtype for all; accumulates in float32.
+class GegluMlp {
+ public:
+  struct Weights {
+    Tensor gate;            ///< [H,D], row-major as nn.Linear holds it
+    Tensor up;              ///< [H,D]
+    Tensor down;            ///< [D,H]
+    Tensor gate_bias = {};  ///< [H], or none
+    Tensor up_bias = {};    ///< [H], or none
+    Tensor down_bias = {};  ///< [D], or none
+    const char* approximate = kGeluTanh;
+  };
+
+  /// Checks the weights: throws kInvalidCall with the one that does not fit, kNotFound if the
+  /// kernel has no such op.
+  GegluMlp(const Kernel& kernel, Weights weights)
+      : op_(kernel.op("forward")), weights_(std::move(weights)), owned_(kernel.device()) {
+    workspace_bytes(weights_.gate);  // [H,D]: itself a valid x
+  }
+
+  /// Scratch memory that forward() needs for this x: M * H elements on a GPU.
+  std::size_t workspace_bytes(const Tensor& x) const {
+    const Attribute attributes[] = {Attribute(weights_.approximate)};
+    return op_.workspace_bytes(arguments(x, x), attributes);
+  }
+
+  /// x, y: [M,D], M may be 0. Enqueues on `stream` and returns; the CPU has finished. Allocates
+  /// nothing, can be captured in a CUDA graph. Throws kInvalidCall or kDevice.
+  void forward(const Tensor& x, const Tensor& y, Workspace workspace,
+               void* stream = nullptr) const {
+    const Attribute attributes[] = {Attribute(weights_.approximate)};
+    op_.run(arguments(x, y), attributes, workspace, stream);
+  }
+
+  /// The same with the layer's own workspace, which grows to the largest x seen (growing
+  /// synchronises the device). One stream and one thread at a time.
+  void forward(const Tensor& x, const Tensor& y, void* stream = nullptr) {
+    forward(x, y, owned_.reserve(workspace_bytes(x)), stream);
+  }
+
+ private:
+  std::array<Tensor, 8> arguments(const Tensor& x, const Tensor& y) const {
+    return {x,
+            weights_.gate,
+            weights_.up,
+            weights_.down,
+            weights_.gate_bias,
+            weights_.up_bias,
+            weights_.down_bias,
+            y};
+  }
+
+  Op op_;
+  Weights weights_;
+  OwnedWorkspace owned_;
+};
+
+/// Elementwise out = gelu(gate) * up on [M,H] tensors, each of which may be a column slice (any row
+/// stride). float32, bfloat16 or float16; computed in float32. Needs no workspace.
+class Geglu {
+ public:
+  struct Weights {  ///< none: the options of the layer
+    const char* approximate = kGeluTanh;
+  };
+
+  Geglu(const Kernel& kernel, Weights weights)
+      : forward_(kernel.op("geglu")), backward_(kernel.op("geglu_backward")), weights_(weights) {}
+
+  void forward(const Tensor& gate, const Tensor& up, const Tensor& out,
+               void* stream = nullptr) const {
+    const Tensor tensors[] = {gate, up, out};
+    const Attribute attributes[] = {Attribute(weights_.approximate)};
+    forward_.run(tensors, attributes, {}, stream);
+  }
+
+  /// grad_gate = grad_out * up * gelu'(gate), grad_up = grad_out * gelu(gate). Writes the two
+  /// gradients only.
+  void backward(const Tensor& grad_out, const Tensor& gate, const Tensor& up,
+                const Tensor& grad_gate, const Tensor& grad_up, void* stream = nullptr) const {
+    const Tensor tensors[] = {grad_out, gate, up, grad_gate, grad_up};
+    const Attribute attributes[] = {Attribute(weights_.approximate)};
+    backward_.run(tensors, attributes, {}, stream);
+  }
+
+ private:
+  Op forward_;
+  Op backward_;
+  Weights weights_;
+};
+
+}  // namespace kiln::layers

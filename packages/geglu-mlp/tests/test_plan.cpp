@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The pure parts of the GPU path, checked without a GPU: plans, and the index arithmetic that the
+// device code uses.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plan.h"
+#include "tile.h"
+
+namespace {
+
+using namespace geglu_mlp;
+
+constexpr GpuFacts kH200 = {132, 232448};
+constexpr GpuFacts kA100 = {108, 166912};
+constexpr GpuFacts kRtx4090 = {128, 101376};
+
+// Four rows that one ldmatrix phase (8 lanes) or one cp.async phase (8 threads) touches must lie in
+// different 16-byte groups of the 128 bytes that all banks serve at once.
+bool conflict_free(const std::array<int, 8>& offsets) {
+  std::set<int> groups;
+  for (const int offset : offsets) groups.insert(offset / 16 % 8);
+  return groups.size() == 8;
+}
+
+template <class T>
+void check_shared_memory() {
+  CAPTURE(T::kRows);
+  std::set<int> offsets;
+  for (int row = 0; row < T::kRows; ++row) {
+    for (int chunk = 0; chunk < T::kChunks; ++chunk) {
+      const int offset = chunk_offset<T>(row, chunk);
+      CHECK(offset % 16 == 0);
+      CHECK(offset < T::kOperandBytes);
+      offsets.insert(offset);
+    }
+  }
+  CHECK(offsets.size() == static_cast<std::size_t>(T::kRows * T::kChunks));
+
+  for (int row = 0; row < T::kRows; row += 8) {  // ldmatrix: eight rows, one chunk
+    for (int chunk = 0; chunk < T::kChunks; ++chunk) {
+      std::array<int, 8> phase{};
+      for (int i = 0; i < 8; ++i) {
+        phase[static_cast<std::size_t>(i)] = chunk_offset<T>(row + i, chunk);
+      }
+      CHECK(conflict_free(phase));
+    }
+  }
+  for (int thread = 0; thread < T::kThreads; thread += 8) {  // cp.async: eight threads
+    std::array<int, 8> phase{};
+    for (int i = 0; i < 8; ++i) {
+      phase[static_cast<std::size_t>(i)] =
+          chunk_offset<T>((thread + i) / T::kChunks, (thread + i) % T::kChunks);
+    }
+    CHECK(conflict_free(phase));
+  }
+}
+
+TEST_CASE("tile: chunks fill the operand once and no access phase has a bank conflict") {
+  check_shared_memory<LargeTile3>();
+  check_shared_memory<LargeTile4>();
+  check_shared_memory<MediumTile>();
+  check_shared_memory<SmallTile>();
+}
+
+// (output column, half) pairs that the warps of one CTA cover.
+template <class T, bool kGated>
+std::set<int> covered_rows() {
+  std::set<int> rows;
+  for (int warp = 0; warp < T::kWarpColumns; ++warp) {
+    for (int block = 0; block < T::kColumnBlocks; ++block) {
+      for (int i = 0; i < 8; ++i) rows.insert(column_block_row<T, kGated>(warp, block) + i);
+    }
+  }
+  return rows;
+}
+
+template <class T>
+void check_columns() {
+  CAPTURE(T::kColumns);
+  CHECK(covered_rows<T, true>().size() == static_cast<std::size_t>(T::kColumns));
+  CHECK(covered_rows<T, false>().size() == static_cast<std::size_t>(T::kColumns));
+  CHECK(*covered_rows<T, true>().rbegin() == T::kColumns - 1);
+  // The epilogue pairs column block j with j + half: the same column of gate and of up.
+  for (int warp = 0; warp < T::kWarpColumns; ++warp) {
+    for (int j = 0; j < T::kColumnBlocks / 2; ++j) {
+      CHECK(column_block_row<T, true>(warp, j) < T::kColumns / 2);
+      CHECK(column_block_row<T, true>(warp, j + T::kColumnBlocks / 2) ==
+            column_block_row<T, true>(warp, j) + T::kColumns / 2);
+    }
+  }
+}
+
+TEST_CASE("tile: the warps cover every column once; gate and up of an output share a thread") {
+  check_columns<LargeTile4>();
+  check_columns<MediumTile>();
+  check_columns<SmallTile>();
+}
+
+TEST_CASE("tile: every CTA has its own output tile, for any panel") {
+  for (const unsigned tiles_m : {1u, 2u, 7u, 64u}) {
+    for (const unsigned tiles_n : {1u, 3u, 8u, 9u, 23u}) {
+      for (const unsigned panel : {1u, 3u, 8u}) {
+        std::set<std::pair<unsigned, unsigned>> seen;
+        for (unsigned i = 0; i < tiles_m * tiles_n; ++i) {
+          const TilePosition at = tile_position(i, tiles_m, tiles_n, std::min(panel, tiles_n));
+          CHECK(at.row < tiles_m);
+          CHECK(at.column < tiles_n);
+          seen.insert({at.row, at.column});
+        }
+        CHECK(seen.size() == static_cast<std::size_t>(tiles_m) * tiles_n);
+      }
+    }
+  }
+}
+
+TEST_CASE("tile: two large CTAs fit a multiprocessor of every supported GPU") {
+  // CUDA reserves 1 KiB a CTA. Per SM: 164 KiB on 8.0, 100 KiB on 8.6, 8.9 and 12.0.
+  CHECK(2 * (LargeTile4::kSharedBytes + 1024) <= 164 * 1024);
+  CHECK(2 * (LargeTile3::kSharedBytes + 1024) <= 100 * 1024);
+  CHECK(2 * (MediumTile::kSharedBytes + 1024) <= 100 * 1024);
+  CHECK(2 * (SmallTile::kSharedBytes + 1024) <= 100 * 1024);
+}
+
+TEST_CASE("plan: the tile follows shape, alignment and device") {
+  struct Row {
+    GemmShape shape;
+    GpuFacts gpu;
+    TileKind tile;
+    unsigned ctas;
+  };
+  const auto gated = [](int64_t m, int64_t n, int64_t k, bool aligned = true) {
+    return GemmShape{true, Element::kBFloat16, m, n, k, aligned, true};
+  };
+  const auto plain = [](int64_t m, int64_t n, int64_t k, bool aligned = true) {
+    return GemmShape{false, Element::kBFloat16, m, n, k, aligned, true};
+  };
+  const std::vector<Row> rows = {
+      {gated(8192, 3072, 768), kH200, TileKind::kLarge4, 64 * 48},
+      {plain(8192, 768, 3072), kH200, TileKind::kLarge4, 64 * 6},
+      {gated(8192, 3072, 768), kA100, TileKind::kLarge4, 64 * 48},
+      {gated(8192, 3072, 768), kRtx4090, TileKind::kLarge3, 64 * 48},
+      {gated(1, 14336, 3584), kH200, TileKind::kSmall, 896},
+      {plain(1, 3584, 14336), kH200, TileKind::kSmall, 112},
+      {plain(256, 3584, 14336), kH200, TileKind::kMedium, 4 * 56},
+      {gated(8192, 3072, 767, false), kH200, TileKind::kAnyAlignment, 128 * 96},
+      {gated(0, 3072, 768), kH200, TileKind::kLarge4, 0},
+      {plain(128, 0, 768), kH200, TileKind::kLarge4, 0},
+      {plain(7, 8, 0), kH200, TileKind::kSmall, 1},
+  };
+  for (const Row& row : rows) {
+    const GemmPlan plan = plan_gemm(row.shape, row.gpu);
+    std::array<char, 128> text{};
+    describe(plan, text.data(), text.size());
+    CAPTURE(std::string(text.data()));
+    CHECK(plan.tile == row.tile);
+    CHECK(plan.ctas == row.ctas);
+    CHECK(plan.fits);
+    CHECK(plan.kernel == gemm_kernel(row.shape.gated, row.shape.element, row.tile));
+  }
+}
+
+TEST_CASE("plan: more tiles than a grid can have is refused, not wrapped") {
+  const GemmShape shape{false, Element::kFloat16, int64_t{1} << 40, int64_t{1} << 20, 8, true,
+                        true};
+  CHECK_FALSE(plan_gemm(shape, kH200).fits);
+}
+
+TEST_CASE("plan: every kernel number is used by exactly one kernel") {
+  std::set<int> numbers;
+  for (const bool gated : {true, false}) {
+    for (const Element element : {Element::kBFloat16, Element::kFloat16}) {
+      for (int tile = 0; tile < kTileKinds; ++tile) {
+        numbers.insert(gemm_kernel(gated, element, static_cast<TileKind>(tile)));
+      }
+    }
+  }
+  for (const bool backward : {false, true}) {
+    for (const Element element : {Element::kFloat32, Element::kBFloat16, Element::kFloat16}) {
+      for (const bool vectors : {true, false}) {
+        numbers.insert(pointwise_kernel(backward, element, vectors));
+      }
+    }
+  }
+  CHECK(numbers.size() == static_cast<std::size_t>(kKernels));
+  CHECK(*numbers.begin() == 0);
+  CHECK(*numbers.rbegin() == kKernels - 1);
+}
+
+TEST_CASE("plan: elementwise work is flattened and vectorised where the memory allows it") {
+  struct Row {
+    PointwiseShape shape;
+    int kernel;
+    int64_t rows, columns;
+    unsigned grid_x, grid_y;
+  };
+  constexpr Element kBf16 = Element::kBFloat16;
+  constexpr Element kF32 = Element::kFloat32;
+  const std::vector<Row> rows = {
+      {{false, kBf16, 2, 1024, true, true}, pointwise_kernel(false, kBf16, true), 1, 2048, 1, 1},
+      {{false, kBf16, 3, 5, true, true}, pointwise_kernel(false, kBf16, false), 1, 15, 1, 1},
+      {{true, kF32, 100, 3072, false, true}, pointwise_kernel(true, kF32, true), 100, 3072, 3, 100},
+      {{true, kF32, 100, 3072, false, false},
+       pointwise_kernel(true, kF32, false),
+       100,
+       3072,
+       12,
+       100},
+      {{false, kBf16, 8192, 14336, true, true},
+       pointwise_kernel(false, kBf16, true),
+       1,
+       8192 * 14336,
+       32 * 132,
+       1},
+      {{false, kBf16, 0, 8, true, true}, pointwise_kernel(false, kBf16, true), 1, 0, 0, 1},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.columns);
+    const PointwisePlan plan = plan_pointwise(row.shape, kH200);
+    CHECK(plan.kernel == row.kernel);
+    CHECK(plan.rows == row.rows);
+    CHECK(plan.columns == row.columns);
+    CHECK(plan.grid_x == row.grid_x);
+    CHECK(plan.grid_y == row.grid_y);
+  }
+}
+
+}  // namespace

@@ -6,6 +6,7 @@
 // variant.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -49,7 +50,8 @@ struct Decision {
   std::string variant;
   std::string digest;  ///< of its manifest
   Refusal refusal = Refusal::kNone;
-  std::string detail;  ///< refused: found and needed; accepted: how its code fits
+  std::string detail;    ///< refused: found and needed; accepted: how its code fits
+  std::size_t rank = 0;  ///< 1 is the best; accepted ones first, then by how many rules they pass
   bool accepted() const { return refusal == Refusal::kNone; }
 };
 

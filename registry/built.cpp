@@ -56,6 +56,11 @@ BuiltVariant read_variant(const fs::path& folder) {
   const std::string where = (folder / kDescriptorFile).string();
   const Json descriptor = parse_json(document(kDescriptorFile), where);
   const Variant variant = parse_variant(JsonView(descriptor, where));
+  if (!variant.unread.is_null()) {
+    throw Error(ErrorCode::kUpgrade, "check " + subject +
+                                         ": it needs a newer Kiln than " KILN_VERSION
+                                         "; nothing was written. Publish with the newer Kiln");
+  }
   if (variant.tested != kUntested) {
     fail(subject, "descriptor.json claims tested = '" + variant.tested +
                       "', expected 'untested': only a test record (--records) says more");

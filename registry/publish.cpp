@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "built.hpp"
+#include "json.hpp"
 #include "kiln/error.hpp"
 #include "layout.hpp"
 #include "order.hpp"
@@ -87,10 +88,26 @@ Requires lowest_requirement(const std::vector<Variant>& variants) {
   return lowest;
 }
 
+/// A variant that only a newer Kiln can read could get lost, or a place that is not its own.
+void check_understood(const Batch& batch, const Index& index, const std::string& bytes) {
+  const std::size_t published =
+      parse_json(bytes, "index of " + batch.subject()).at("manifests").size();
+  const bool all_read =
+      std::all_of(index.variants.begin(), index.variants.end(),
+                  [](const Variant& variant) { return variant.unread.is_null(); });
+  if (all_read && index.variants.size() == published) return;
+  throw Error(ErrorCode::kUpgrade,
+              "publish " + batch.subject() +
+                  ": the published index has variants that only a newer Kiln than " KILN_VERSION
+                  " reads; nothing was written. Publish with the newer Kiln");
+}
+
 Index published_index(const Layout& layout, const Batch& batch, const Reference* current) {
-  if (current == nullptr) return {batch.name, batch.version, {}, {}};
-  Index index = parse_index(layout.read_blob(current->descriptor, "index of " + batch.subject()),
-                            "index of " + batch.subject());
+  if (current == nullptr) return Index{batch.name, batch.version, {}, {}};
+  const std::string what = "index of " + batch.subject();
+  const std::string bytes = layout.read_blob(current->descriptor, what);
+  Index index = parse_index(bytes, what);
+  check_understood(batch, index, bytes);
   if (index.name != batch.name || index.version != batch.version) {
     throw Error(ErrorCode::kIntegrity, "publish " + batch.subject() + ": tag '" + current->tag +
                                            "' in " + layout.index_path().string() + " names " +

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "records.hpp"
 
+#include <algorithm>
 #include <set>
 
 #include "durable.hpp"
@@ -14,6 +15,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kSchema = "kiln.record/1";
+/// Readers take at most 300 bytes of text, and " more" needs room.
+constexpr std::size_t kMaxTestedBytes = 270;
+/// A GPU's name, a driver's version, a date: what is longer is none.
+constexpr std::size_t kMaxWordBytes = 80;
 
 std::vector<TestResult> read_record(const fs::path& file) {
   const Json document = parse_json(read_document(file, kMaxDocumentBytes), file.string());
@@ -22,8 +27,15 @@ std::vector<TestResult> read_record(const fs::path& file) {
   if (schema != kSchema) {
     record.fail("schema is '" + schema + "', expected '" + std::string(kSchema) + "'");
   }
-  const std::string place = record.at("gpu").string() + ", driver " + record.at("driver").string() +
-                            ", " + record.at("date").string();
+  const auto word = [&](std::string_view key) {
+    std::string text = record.at(key).string();
+    const bool printable = std::all_of(text.begin(), text.end(), [](char c) { return c >= ' '; });
+    if (text.empty() || text.size() > kMaxWordBytes || !printable) {
+      record.at(key).fail("expected 1 to 80 bytes of printable text");
+    }
+    return text;
+  };
+  const std::string place = word("gpu") + ", driver " + word("driver") + ", " + word("date");
   std::vector<TestResult> results;
   for (const JsonView& item : record.at("results").items()) {
     results.push_back({file, place, item.at("variant").string(),
@@ -31,6 +43,19 @@ std::vector<TestResult> read_record(const fs::path& file) {
                        item.at("cases").unsigned_integer(), item.at("failed").unsigned_integer()});
   }
   return results;
+}
+
+/// As many as an annotation may hold, then how many more there are.
+std::string joined(const std::set<std::string>& places) {
+  std::string text;
+  std::size_t taken = 0;
+  for (const std::string& place : places) {
+    if (taken > 0 && text.size() + place.size() > kMaxTestedBytes) break;
+    text += (taken > 0 ? "; " : "") + place;
+    ++taken;
+  }
+  if (taken < places.size()) text += "; " + std::to_string(places.size() - taken) + " more";
+  return text;
 }
 
 }  // namespace
@@ -59,9 +84,7 @@ std::string tested_text(const std::vector<TestResult>& results, const Digest& li
     }
     places.insert(result.place + ", " + std::to_string(result.cases) + " cases");
   }
-  std::string text;
-  for (const std::string& place : places) text += (text.empty() ? "" : "; ") + place;
-  return text;
+  return joined(places);
 }
 
 }  // namespace kiln::registry

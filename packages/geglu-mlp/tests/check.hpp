@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Check: what all checks of one variant share: the loaded kernel, the device's memory, guarded
+// buffers, and the tally that becomes the test record.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kiln/kiln.hpp"
+#include "kiln/layers/geglu_mlp.hpp"
+#include "memory.hpp"
+#include "numbers.hpp"
+
+namespace geglu_mlp_test {
+
+struct Tally {
+  std::uint64_t cases = 0;
+  std::uint64_t failed = 0;
+  std::map<std::string, double> worst;  ///< dtype -> greatest relative L2 error of a large case
+};
+
+struct Variant {
+  kiln::Kernel kernel;
+  Memory& memory;
+  Tally tally;
+};
+
+/// Counts a case; prints it if it failed.
+void report(Variant& variant, bool passed, const std::string& text);
+
+std::string name_of(kiln::DType dtype);
+double bound_of(kiln::DType dtype);  ///< relative L2 error that is accepted
+
+/// A tensor in device memory with guard bands on both sides. Poison is 0xff: a NaN in every dtype.
+class Guarded {
+ public:
+  static constexpr std::size_t kGuard = 512;
+
+  /// `shift` moves the tensor off its alignment, in bytes.
+  Guarded(Memory& memory, Bytes content, std::size_t shift = 0);
+  ~Guarded();
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+
+  void* data() const { return base_ + kGuard + shift_; }
+  std::size_t bytes() const { return content_.size(); }
+  void poison();
+  Bytes read() const;
+  bool guards_intact() const;
+  bool unchanged() const { return read() == content_; }
+
+ private:
+  Memory& memory_;
+  Bytes content_;
+  std::size_t shift_;
+  unsigned char* base_;
+};
+
+struct Shape {
+  std::int64_t m, d, h;
+};
+
+/// Everything one forward call needs, on the host.
+struct MlpData {
+  Shape shape;
+  kiln::DType dtype;
+  bool biased;
+  Bytes x, gate, up, down, gate_bias, up_bias, down_bias;
+};
+MlpData random_mlp(Shape shape, kiln::DType dtype, bool biased, std::uint64_t seed);
+
+/// The same in device memory, with outputs and workspace poisoned.
+class MlpBuffers {
+ public:
+  MlpBuffers(Variant& variant, const MlpData& data, bool exact, std::size_t shift = 0);
+
+  void run(void* stream = nullptr) const;
+  Bytes read_y() const { return y_.read(); }
+  void poison();
+  /// Empty if every guard band is intact and no input was written.
+  std::string damage() const;
+
+ private:
+  kiln::layers::GegluMlp::Weights weights(bool exact) const;
+  kiln::Tensor x_tensor() const;
+  kiln::Tensor tensor(const Guarded& buffer, std::initializer_list<std::int64_t> shape) const;
+
+  const MlpData& data_;
+  kiln::Device device_;
+  Guarded x_, gate_, up_, down_, gate_bias_, up_bias_, down_bias_, y_;
+  kiln::layers::GegluMlp layer_;
+  Guarded workspace_;
+};
+
+struct Options {
+  bool light = false;  ///< few small cases, for compute-sanitizer
+  std::uint64_t seed = 1;
+};
+
+void check_forward(std::vector<Variant>& variants, const Options& options);
+void check_pointwise(std::vector<Variant>& variants, const Options& options);
+void check_behaviour(Variant& variant, const Options& options);
+
+}  // namespace geglu_mlp_test

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What forward promises beyond its numbers: the same bits each time, from any thread and stream and
+// from a graph; a NaN stays in its row; a wrong call is refused with a text that names the cause.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "check.hpp"
+
+namespace geglu_mlp_test {
+namespace {
+
+Bytes run_once(const Variant& variant, MlpBuffers& buffers, void* stream = nullptr) {
+  buffers.poison();
+  variant.memory.synchronize();
+  buffers.run(stream);
+  variant.memory.synchronize();
+  return buffers.read_y();
+}
+
+std::vector<Shape> shapes(const Options& options) {
+  if (options.light) return {{70, 40, 72}, {5, 24, 40}};
+  return {{70, 40, 72}, {5, 24, 40}, {1, 512, 1024}, {300, 264, 520}, {129, 127, 65}};
+}
+
+void check_repeats(Variant& variant, const MlpData& data, const std::string& text) {
+  MlpBuffers buffers(variant, data, false);
+  const Bytes first = run_once(variant, buffers);
+  report(variant, run_once(variant, buffers) == first, text + ": a second run gives other bits");
+}
+
+/// Rows with NaN or infinity in x change no bit of the other rows.
+void check_isolation(Variant& variant, const MlpData& data, const std::string& text) {
+  if (data.shape.m < 4) return;
+  MlpBuffers clean_buffers(variant, data, false);
+  const Bytes clean = run_once(variant, clean_buffers);
+  MlpData dirty = data;
+  const std::size_t size = kiln::size_of(data.dtype);
+  const auto d = static_cast<std::size_t>(data.shape.d);
+  const std::size_t nan_row = 1;
+  const auto infinite_row = static_cast<std::size_t>(data.shape.m) - 1;
+  for (std::size_t column = 0; column < d; ++column) {
+    encode(data.dtype, std::numeric_limits<double>::quiet_NaN(),
+           &dirty.x[(nan_row * d + column) * size]);
+    encode(data.dtype, std::numeric_limits<double>::infinity(),
+           &dirty.x[(infinite_row * d + column) * size]);
+  }
+  MlpBuffers dirty_buffers(variant, dirty, false);
+  const Bytes found = run_once(variant, dirty_buffers);
+  bool others_same = true;
+  bool nan_stays = true;
+  for (std::size_t i = 0; i < clean.size(); i += size) {
+    const std::size_t row = i / size / d;
+    if (row == nan_row) {
+      nan_stays = nan_stays && std::isnan(decode(data.dtype, &found[i]));
+    } else if (row != infinite_row) {
+      others_same = others_same && std::equal(&clean[i], &clean[i] + size, &found[i]);
+    }
+  }
+  report(variant, others_same, text + ": a NaN or infinite row of x changed another row of y");
+  report(variant, nan_stays, text + ": a NaN row of x gave a number");
+}
+
+/// The first rows alone give the same bits as within the batch (GPU: every tile sums in one order).
+void check_batch_invariance(Variant& variant, const MlpData& data, const std::string& text) {
+  MlpBuffers whole_buffers(variant, data, false);
+  const Bytes whole = run_once(variant, whole_buffers);
+  MlpData part = data;
+  part.shape.m = std::min<std::int64_t>(data.shape.m, 3);
+  const std::size_t row_bytes = static_cast<std::size_t>(data.shape.d) * kiln::size_of(data.dtype);
+  part.x.resize(static_cast<std::size_t>(part.shape.m) * row_bytes);
+  MlpBuffers part_buffers(variant, part, false);
+  const Bytes found = run_once(variant, part_buffers);
+  report(variant, std::equal(found.begin(), found.end(), whole.begin()),
+         text + ": the first rows alone give other bits than within the batch");
+}
+
+void check_graph(Variant& variant, const MlpData& data, const std::string& text) {
+  MlpBuffers buffers(variant, data, true);
+  const Bytes direct = run_once(variant, buffers);
+  buffers.poison();
+  variant.memory.synchronize();
+  void* stream = variant.memory.make_stream();
+  variant.memory.replay(stream, 3, [&] { buffers.run(stream); });
+  variant.memory.synchronize();
+  variant.memory.release_stream(stream);
+  report(variant, buffers.read_y() == direct, text + ": a replayed graph gives other bits");
+  const std::string damage = buffers.damage();
+  report(variant, damage.empty(), text + ": graph replay" + damage);
+}
+
+/// Two threads with a stream and buffers each, over and over.
+void check_threads(Variant& variant, const MlpData& first, const MlpData& second,
+                   const std::string& text) {
+  MlpBuffers buffers_first(variant, first, false);
+  MlpBuffers buffers_second(variant, second, true);
+  const Bytes expected_first = run_once(variant, buffers_first);
+  const Bytes expected_second = run_once(variant, buffers_second);
+  buffers_first.poison();
+  buffers_second.poison();
+  variant.memory.synchronize();
+  void* stream_first = variant.memory.make_stream();
+  void* stream_second = variant.memory.make_stream();
+  std::string failure;
+  const auto work = [&failure](const MlpBuffers& buffers, void* stream) {
+    try {
+      for (int i = 0; i < 8; ++i) buffers.run(stream);
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+  };
+  std::thread other([&] { work(buffers_second, stream_second); });
+  work(buffers_first, stream_first);
+  other.join();
+  variant.memory.synchronize();
+  variant.memory.release_stream(stream_first);
+  variant.memory.release_stream(stream_second);
+  report(variant,
+         failure.empty() && buffers_first.read_y() == expected_first &&
+             buffers_second.read_y() == expected_second,
+         text + ": two threads at once give other bits " + failure);
+}
+
+/// A child that forked after the library was loaded computes too (CPU only: CUDA does not fork).
+void check_fork(Variant& variant, const MlpData& data, const std::string& text) {
+  MlpBuffers buffers(variant, data, false);
+  const Bytes expected = run_once(variant, buffers);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);  // a hang is a failure, too
+    _exit(run_once(variant, buffers) == expected ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  report(variant, WIFEXITED(status) && WEXITSTATUS(status) == 0,
+         text + ": a forked child failed or gave other bits");
+}
+
+void check_refused(Variant& variant, const std::string& what, const std::string& word,
+                   const std::function<void()>& call) {
+  try {
+    call();
+    report(variant, false, what + " was not refused");
+  } catch (const kiln::Error& error) {
+    const std::string text = error.what();
+    report(variant,
+           error.code() == kiln::ErrorCode::kInvalidCall && text.find(word) != std::string::npos,
+           what + ": the error does not say '" + word + "': " + text);
+  }
+}
+
+void check_refusals(Variant& variant) {
+  const kiln::Device device = variant.kernel.device();
+  const auto tensor = [&](std::initializer_list<std::int64_t> shape,
+                          kiln::DType dtype = kiln::DType::kBFloat16) {
+    return kiln::Tensor(nullptr, dtype, shape, device);
+  };
+  using kiln::layers::GegluMlp;
+  check_refused(variant, "an up weight of another width", "up has shape", [&] {
+    variant.kernel.layer<GegluMlp>(
+        {.gate = tensor({16, 8}), .up = tensor({16, 7}), .down = tensor({8, 16})});
+  });
+  check_refused(variant, "a down weight of another dtype", "down", [&] {
+    variant.kernel.layer<GegluMlp>({.gate = tensor({16, 8}),
+                                    .up = tensor({16, 8}),
+                                    .down = tensor({8, 16}, kiln::DType::kFloat16)});
+  });
+  check_refused(variant, "an unknown approximate", "approximate", [&] {
+    variant.kernel.layer<GegluMlp>({.gate = tensor({16, 8}),
+                                    .up = tensor({16, 8}),
+                                    .down = tensor({8, 16}),
+                                    .approximate = "sigmoid"});
+  });
+  const MlpData data = random_mlp({4, 8, 16}, kiln::DType::kBFloat16, false, 1);
+  const Guarded memory(variant.memory, data.x);
+  const kiln::Tensor x(memory.data(), kiln::DType::kBFloat16, {4, 8}, device);
+  const kiln::Tensor gate(memory.data(), kiln::DType::kBFloat16, {16, 8}, device);
+  const kiln::Tensor down(memory.data(), kiln::DType::kBFloat16, {8, 16}, device);
+  const auto layer = variant.kernel.layer<GegluMlp>({.gate = gate, .up = gate, .down = down});
+  check_refused(variant, "no workspace", "workspace",
+                [&] { layer.forward(x, x, kiln::Workspace{}, nullptr); });
+  if (variant.memory.is_gpu()) {
+    const auto wide = [&](std::initializer_list<std::int64_t> shape) {
+      return kiln::Tensor(memory.data(), kiln::DType::kFloat32, shape, device);
+    };
+    check_refused(variant, "float32 on a GPU", "float32", [&] {
+      auto wide_layer = variant.kernel.layer<GegluMlp>(
+          {.gate = wide({1, 1}), .up = wide({1, 1}), .down = wide({1, 1})});
+      wide_layer.forward(wide({1, 1}), wide({1, 1}));
+    });
+  }
+}
+
+}  // namespace
+
+void check_behaviour(Variant& variant, const Options& options) {
+  check_refusals(variant);
+  for (const kiln::DType dtype : {kiln::DType::kBFloat16, kiln::DType::kFloat16}) {
+    for (const Shape shape : shapes(options)) {
+      const std::string text = "M=" + std::to_string(shape.m) + " D=" + std::to_string(shape.d) +
+                               " H=" + std::to_string(shape.h) + " " + name_of(dtype);
+      try {
+        const MlpData data = random_mlp(shape, dtype, true, options.seed + 7);
+        const MlpData other =
+            random_mlp({shape.m + 3, shape.d, shape.h}, dtype, false, options.seed);
+        check_repeats(variant, data, text);
+        check_isolation(variant, data, text);
+        if (variant.memory.is_gpu()) check_batch_invariance(variant, data, text);
+        if (variant.memory.is_gpu()) check_graph(variant, data, text);
+        check_threads(variant, data, other, text);
+        if (!variant.memory.is_gpu()) check_fork(variant, data, text);
+      } catch (const std::exception& error) {
+        report(variant, false, text + ": " + error.what());
+      }
+    }
+  }
+}
+
+}  // namespace geglu_mlp_test

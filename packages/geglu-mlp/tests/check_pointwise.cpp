@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The elementwise ops against the double reference, on compact tensors, on the two halves of packed
+// ones and on rows with odd strides; and that no finite gate, however large, makes a NaN.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+#include "check.hpp"
+#include "reference.hpp"
+
+namespace geglu_mlp_test {
+namespace {
+
+enum class Layout { kCompact, kPacked, kOddStride };
+
+/// [m, h] inside a buffer [m, stride], from column `offset` on.
+struct Placed {
+  std::int64_t m, h, stride, offset;
+  std::size_t at(std::int64_t row, std::int64_t column) const {
+    return static_cast<std::size_t>(row * stride + offset + column);
+  }
+};
+
+struct Operand {
+  Placed place;
+  std::vector<double> values;  // of the whole buffer
+  Guarded buffer;
+
+  Operand(Memory& memory, kiln::DType dtype, Placed where, const Bytes& bytes)
+      : place(where), values(decode_all(dtype, bytes)), buffer(memory, bytes) {}
+  Operand(Memory& memory, kiln::DType dtype, Placed where)
+      : Operand(
+            memory, dtype, where,
+            Bytes(static_cast<std::size_t>(where.m * where.stride) * kiln::size_of(dtype), 0xff)) {}
+  double value(std::int64_t row, std::int64_t column) const {
+    return values[place.at(row, column)];
+  }
+  kiln::Tensor tensor(kiln::DType dtype, kiln::Device device) const {
+    return kiln::Tensor(buffer.data(), dtype, {place.m, place.stride}, device)
+        .columns(place.offset, place.h);
+  }
+};
+
+Placed placed(Layout layout, std::int64_t m, std::int64_t h, int half) {
+  switch (layout) {
+    case Layout::kPacked:
+      return {m, h, 2 * h, half * h};
+    case Layout::kOddStride:
+      return {m, h, h + 3, 1};
+    case Layout::kCompact:
+      break;
+  }
+  return {m, h, h, 0};
+}
+
+struct Expected {
+  const Operand& output;
+  std::vector<double> values;  // [m, h]
+};
+
+/// Relative L2 error; infinite if a value is a NaN or anything but the tensor was written.
+double error_of(kiln::DType dtype, const Expected& expected) {
+  const Placed& place = expected.output.place;
+  const std::vector<double> found = decode_all(dtype, expected.output.buffer.read());
+  std::vector<bool> inside(found.size());
+  double difference = 0;
+  double size = 0;
+  for (std::int64_t row = 0; row < place.m; ++row) {
+    for (std::int64_t column = 0; column < place.h; ++column) {
+      const double want = expected.values[static_cast<std::size_t>(row * place.h + column)];
+      const double got = found[place.at(row, column)];
+      inside[place.at(row, column)] = true;
+      difference += (got - want) * (got - want);
+      size += want * want;
+    }
+  }
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (!inside[i] && !std::isnan(found[i])) return INFINITY;  // the poison between rows
+  }
+  if (std::isnan(difference)) return INFINITY;
+  return size == 0 ? std::sqrt(difference) : std::sqrt(difference / size);
+}
+
+struct PointwiseCase {
+  std::int64_t m, h;
+  kiln::DType dtype;
+  Layout layout;
+  bool exact;
+};
+
+std::string describe(const PointwiseCase& test) {
+  const char* layout = test.layout == Layout::kCompact  ? "compact"
+                       : test.layout == Layout::kPacked ? "packed"
+                                                        : "odd stride";
+  return "geglu M=" + std::to_string(test.m) + " H=" + std::to_string(test.h) + " " +
+         name_of(test.dtype) + (test.exact ? " none " : " tanh ") + layout;
+}
+
+void check_case(Variant& variant, const PointwiseCase& test, std::mt19937_64& random) {
+  const kiln::DType dtype = test.dtype;
+  const kiln::Device device = variant.kernel.device();
+  const auto operand = [&](int half, double deviation) {
+    const Placed place = placed(test.layout, test.m, test.h, half);
+    return Operand(variant.memory, dtype, place,
+                   random_normal(dtype, place.m * place.stride, deviation, random));
+  };
+  const auto output = [&](int half) {
+    return Operand(variant.memory, dtype, placed(test.layout, test.m, test.h, half));
+  };
+  const Operand gate = operand(0, 2.0);
+  const Operand up = operand(1, 1.0);
+  const Operand grad = operand(0, 1.0);
+  const Operand out = output(0);
+  const Operand grad_gate = output(0);
+  const Operand grad_up = output(1);
+  const auto layer = variant.kernel.layer<kiln::layers::Geglu>(
+      {.approximate = test.exact ? kiln::layers::kGeluErf : kiln::layers::kGeluTanh});
+  layer.forward(gate.tensor(dtype, device), up.tensor(dtype, device), out.tensor(dtype, device));
+  layer.backward(grad.tensor(dtype, device), gate.tensor(dtype, device), up.tensor(dtype, device),
+                 grad_gate.tensor(dtype, device), grad_up.tensor(dtype, device));
+  variant.memory.synchronize();
+
+  std::array<Expected, 3> expected = {Expected{out, {}}, Expected{grad_gate, {}},
+                                      Expected{grad_up, {}}};
+  for (std::int64_t row = 0; row < test.m; ++row) {
+    for (std::int64_t column = 0; column < test.h; ++column) {
+      const double x = gate.value(row, column);
+      const double g = grad.value(row, column);
+      const double activated = gelu(x, test.exact);
+      expected[0].values.push_back(activated * up.value(row, column));
+      expected[1].values.push_back(g * up.value(row, column) * gelu_slope(x, test.exact));
+      expected[2].values.push_back(g * activated);
+    }
+  }
+  const bool large = test.m * test.h >= 1024;
+  const double bound = bound_of(dtype) * (large ? 1 : 2);
+  double worst = 0;
+  bool intact = gate.buffer.unchanged() && up.buffer.unchanged() && grad.buffer.unchanged();
+  for (const Operand* one : {&gate, &up, &grad, &out, &grad_gate, &grad_up}) {
+    intact = intact && one->buffer.guards_intact();
+  }
+  for (const Expected& one : expected) worst = std::max(worst, error_of(dtype, one));
+  if (large && worst <= bound) {
+    double& recorded = variant.tally.worst[name_of(dtype)];
+    recorded = std::max(recorded, worst);
+  }
+  char numbers[96];
+  std::snprintf(numbers, sizeof(numbers), ": error %.3g, at most %.3g%s", worst, bound,
+                intact ? "" : "; wrote outside its outputs");
+  report(variant, worst <= bound && intact, describe(test) + numbers);
+}
+
+/// Every finite gate from tiny to the largest: outputs and gradients are numbers, and saturate.
+void check_extremes(Variant& variant, kiln::DType dtype, bool exact) {
+  const double most = dtype == kiln::DType::kFloat16 ? 60000.0 : 3e38;
+  const std::size_t size = kiln::size_of(dtype);
+  constexpr std::int64_t kCount = 512;
+  Bytes gates(kCount * size);
+  Bytes ones(kCount * size);
+  for (std::int64_t i = 0; i < kCount; ++i) {
+    const double exponent = static_cast<double>(i / 2) / (kCount / 2 - 1);
+    const double value = 1e-4 * std::pow(most / 1e-4, exponent);
+    const auto at = static_cast<std::size_t>(i) * size;
+    encode(dtype, i % 2 == 0 ? value : -value, &gates[at]);
+    encode(dtype, 1.0, &ones[at]);
+  }
+  const Placed place = {1, kCount, kCount, 0};
+  const kiln::Device device = variant.kernel.device();
+  const Operand gate(variant.memory, dtype, place, gates);
+  const Operand one(variant.memory, dtype, place, ones);
+  const Operand out(variant.memory, dtype, place);
+  const Operand grad_gate(variant.memory, dtype, place);
+  const Operand grad_up(variant.memory, dtype, place);
+  const auto tensor = [&](const Operand& operand) { return operand.tensor(dtype, device); };
+  const auto layer = variant.kernel.layer<kiln::layers::Geglu>(
+      {.approximate = exact ? kiln::layers::kGeluErf : kiln::layers::kGeluTanh});
+  layer.forward(tensor(gate), tensor(one), tensor(out));
+  layer.backward(tensor(one), tensor(gate), tensor(one), tensor(grad_gate), tensor(grad_up));
+  variant.memory.synchronize();
+  const std::vector<double> y = decode_all(dtype, out.buffer.read());
+  const std::vector<double> slope = decode_all(dtype, grad_gate.buffer.read());
+  const std::vector<double> activated = decode_all(dtype, grad_up.buffer.read());
+  const double tolerance = dtype == kiln::DType::kFloat32 ? 2e-6 : 8e-3;
+  int wrong = 0;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const double x = gate.values[i];
+    const double allowed = tolerance * (std::abs(x) < 1 ? std::abs(x) : x > 0 ? x : 1.0) + 1e-7;
+    const bool right = std::abs(y[i] - gelu(x, exact)) <= allowed &&
+                       std::abs(activated[i] - gelu(x, exact)) <= allowed &&
+                       std::abs(slope[i] - gelu_slope(x, exact)) <= 2 * tolerance;
+    wrong += right ? 0 : 1;  // a NaN compares false
+  }
+  report(variant, wrong == 0,
+         "geglu " + name_of(dtype) + (exact ? " none" : " tanh") + ": " + std::to_string(wrong) +
+             " of 512 gates up to the largest finite one are wrong");
+}
+
+}  // namespace
+
+void check_pointwise(std::vector<Variant>& variants, const Options& options) {
+  struct Extent {
+    std::int64_t m, h;
+  };
+  std::vector<Extent> extents = {{0, 8}, {8, 0}, {1, 1}, {3, 5}, {7, 64}, {33, 257}};
+  std::mt19937_64 random(options.seed + 1);
+  if (!options.light) {
+    extents.insert(extents.end(), {{1, 14336}, {512, 1024}, {5, 70001}});
+    while (extents.size() < 40) {
+      extents.push_back({static_cast<std::int64_t>(1 + random() % 200),
+                         static_cast<std::int64_t>(1 + random() % 700)});
+    }
+  }
+  for (Variant& variant : variants) {
+    for (const kiln::DType dtype :
+         {kiln::DType::kFloat32, kiln::DType::kBFloat16, kiln::DType::kFloat16}) {
+      for (const bool exact : {false, true}) {
+        check_extremes(variant, dtype, exact);
+        for (const Extent extent : extents) {
+          for (const Layout layout : {Layout::kCompact, Layout::kPacked, Layout::kOddStride}) {
+            const PointwiseCase test = {extent.m, extent.h, dtype, layout, exact};
+            try {
+              check_case(variant, test, random);
+            } catch (const std::exception& error) {
+              report(variant, false, describe(test) + ": " + error.what());
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace geglu_mlp_test

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "numbers.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <thread>
+
+namespace geglu_mlp_test {
+namespace {
+
+struct Format {
+  int mantissa_bits;
+  int least_exponent;  // of a normal number
+  double greatest;
+};
+
+Format format_of(kiln::DType dtype) {
+  if (dtype == kiln::DType::kFloat16) return {10, -14, 65504.0};
+  return {7, -126, static_cast<double>(std::numeric_limits<float>::max())};
+}
+
+double decode_half(std::uint16_t bits) {
+  const int exponent = bits >> 10 & 31;
+  const int mantissa = bits & 1023;
+  double value = 0;
+  if (exponent == 31) {
+    value = mantissa != 0 ? std::numeric_limits<double>::quiet_NaN()
+                          : std::numeric_limits<double>::infinity();
+  } else if (exponent == 0) {
+    value = std::ldexp(mantissa, -24);
+  } else {
+    value = std::ldexp(mantissa | 1024, exponent - 25);
+  }
+  return (bits & 0x8000) != 0 ? -value : value;
+}
+
+// The nearest number with the format's mantissa; ties to even by the default rounding mode.
+double round_to(const Format& format, double value) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  const int exponent = std::max(std::ilogb(value), format.least_exponent);
+  const double unit = std::ldexp(1.0, exponent - format.mantissa_bits);
+  const double rounded = std::nearbyint(value / unit) * unit;
+  if (std::abs(rounded) <= format.greatest) return rounded;
+  return std::copysign(std::numeric_limits<double>::infinity(), value);
+}
+
+std::uint16_t encode_half(double value) {
+  const auto sign = static_cast<std::uint16_t>(std::signbit(value) ? 0x8000 : 0);
+  const double size = std::abs(value);
+  if (std::isnan(value)) return 0x7e00;
+  if (std::isinf(size)) return sign | 0x7c00;
+  if (size < std::ldexp(1.0, -14)) {
+    return static_cast<std::uint16_t>(sign | static_cast<int>(std::ldexp(size, 24)));
+  }
+  const int exponent = std::ilogb(size);
+  const int mantissa = static_cast<int>(std::ldexp(size, 10 - exponent)) - 1024;
+  return static_cast<std::uint16_t>(sign | (exponent + 15) << 10 | mantissa);
+}
+
+}  // namespace
+
+double decode(kiln::DType dtype, const unsigned char* element) {
+  if (dtype == kiln::DType::kFloat32) {
+    float value = 0;
+    std::memcpy(&value, element, sizeof(value));
+    return value;
+  }
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, element, sizeof(bits));
+  if (dtype == kiln::DType::kFloat16) return decode_half(bits);
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+void encode(kiln::DType dtype, double value, unsigned char* element) {
+  if (dtype == kiln::DType::kFloat32) {
+    const auto single = static_cast<float>(value);
+    std::memcpy(element, &single, sizeof(single));
+    return;
+  }
+  const double rounded = round_to(format_of(dtype), value);
+  std::uint16_t bits = 0;
+  if (dtype == kiln::DType::kFloat16) {
+    bits = encode_half(rounded);
+  } else {
+    bits =
+        static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(rounded)) >> 16);
+  }
+  std::memcpy(element, &bits, sizeof(bits));
+}
+
+std::vector<double> decode_all(kiln::DType dtype, const Bytes& bytes) {
+  const std::size_t size = kiln::size_of(dtype);
+  std::vector<double> values(bytes.size() / size);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = decode(dtype, &bytes[i * size]);
+  return values;
+}
+
+Bytes random_normal(kiln::DType dtype, std::int64_t count, double deviation,
+                    std::mt19937_64& random) {
+  const std::size_t size = kiln::size_of(dtype);
+  Bytes bytes(static_cast<std::size_t>(count) * size);
+  std::normal_distribution<double> normal(0.0, deviation);
+  for (std::size_t i = 0; i < bytes.size(); i += size) encode(dtype, normal(random), &bytes[i]);
+  return bytes;
+}
+
+void parallel_for(std::int64_t count, const std::function<void(std::int64_t)>& function) {
+  std::atomic<std::int64_t> next = 0;
+  const auto work = [&] {
+    for (std::int64_t i = next++; i < count; i = next++) function(i);
+  };
+  std::vector<std::thread> threads;
+  for (unsigned i = 1; i < std::max(1u, std::thread::hardware_concurrency()); ++i) {
+    threads.emplace_back(work);
+  }
+  work();
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace geglu_mlp_test

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reference: the package's formulas in double, straight from their definitions.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace geglu_mlp_test {
+
+double gelu(double x, bool exact);        ///< tanh form, or exact: by erf
+double gelu_slope(double x, bool exact);  ///< its derivative
+
+struct MlpValues {
+  std::vector<double> x, gate, up, down;
+  std::vector<double> gate_bias, up_bias, down_bias;  ///< empty: none
+  std::int64_t d = 0;
+  std::int64_t h = 0;
+  bool exact = false;
+};
+
+struct MlpReference {
+  std::vector<double> y;  ///< the asked rows, [rows, d]
+  /// Square root of the sum of all (h * down)^2 and biases: the size of y if nothing cancelled. An
+  /// error is measured against it where y itself is smaller.
+  double natural_size = 0;
+};
+
+MlpReference mlp_reference(const MlpValues& values, const std::vector<std::int64_t>& rows);
+
+}  // namespace geglu_mlp_test

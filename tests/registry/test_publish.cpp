@@ -7,6 +7,7 @@
 
 #include "built_fixture.hpp"
 #include "check.hpp"
+#include "json.hpp"
 #include "kiln/error.hpp"
 #include "layout.hpp"
 #include "publish.hpp"
@@ -242,4 +243,80 @@ TEST_CASE("publish: publishers at the same time lose nothing of each other") {
   for (std::thread& publisher : publishers) publisher.join();
   CHECK(variant_ids(folder / "registry").size() == variants.size());
   CHECK(registry::check_registry(folder / "registry", [](const auto&) {}).problems.empty());
+}
+
+TEST_CASE("publish: an index with variants that only a newer Kiln reads is not touched") {
+  const TemporaryFolder folder;
+  publish(folder / "registry", {write_built(folder / "built", cpu("x86-64-v3"))});
+  const registry::Layout layout(folder / "registry/tiny-op");
+  auto references = layout.read();
+  Json index = parse_json(layout.read_blob(references[0].descriptor, "test"), "test");
+  Json future = index["manifests"][0];
+  future["annotations"]["dev.kiln.min-loader"] = "99.0.0";
+  SUBCASE("with an id") {
+    future["annotations"]["dev.kiln.variant"] = "from-the-future";
+  }
+  SUBCASE("in a shape of its own") {
+    future["annotations"].erase("dev.kiln.variant");
+  }
+  index["manifests"].push_back(future);
+  const std::string bytes = dump_json(index);
+  references[0].descriptor = {std::string(kMediaTypeIndex), Digest::of(bytes), bytes.size()};
+  {
+    const auto held = layout.lock();
+    layout.write_blob(references[0].descriptor, bytes);
+    layout.write(references);
+  }
+  const std::string before = tree_hash(folder / "registry");
+  std::string text;
+  CHECK(refusal(folder / "registry", {write_built(folder / "more", cpu("x86-64-v4"))}, &text) ==
+        ErrorCode::kUpgrade);
+  CHECK(text.find("newer Kiln") != std::string::npos);
+  CHECK(tree_hash(folder / "registry") == before);
+}
+
+TEST_CASE("publish: a built variant for a newer Kiln is refused as such") {
+  const TemporaryFolder folder;
+  Built future = cpu("x86-64-v3");
+  future.min_loader = "99.0.0";
+  CHECK(refusal(folder / "registry", {write_built(folder / "built", future)}) ==
+        ErrorCode::kUpgrade);
+  CHECK_FALSE(fs::exists(folder / "registry"));
+}
+
+TEST_CASE("publish: many records make a text that readers accept") {
+  const TemporaryFolder folder;
+  const Built sm90 = cuda("12.9", "sm_90a");
+  std::vector<fs::path> records;
+  for (int i = 0; i < 9; ++i) {
+    const std::string gpu = "GPU number " + std::to_string(i);
+    records.push_back(write_record(folder / (gpu + ".json"), gpu, sm90, 10 + i, 0));
+  }
+  publish(folder / "registry", {write_built(folder / "built", sm90)}, records);
+  const std::string text = tested(folder / "registry", sm90.id);
+  CHECK(text.find("GPU number 0, driver 580.159.04, 2026-11-21, 10 cases; ") == 0);
+  CHECK(text.find(" more") == text.size() - 5);
+  CHECK(text.size() <= 300);
+}
+
+TEST_CASE("publish: a file that is no record is refused") {
+  const std::vector<std::string> texts = {
+      "",
+      "[]",
+      R"({"schema":"kiln.record/2"})",
+      R"({"schema":"kiln.record/1","gpu":"","driver":"1","date":"x","results":[]})",
+      R"({"schema":"kiln.record/1","gpu":"a\nb","driver":"1","date":"x","results":[]})",
+      R"({"schema":"kiln.record/1","gpu":"g","driver":"1","date":"x","results":[{"variant":"v"}]})",
+      R"({"schema":"kiln.record/1","gpu":"g","driver":"1","date":"x","results":[)"
+      R"({"variant":"v","library":"sha256:1","cases":1,"failed":0}]})"};
+  for (const std::string& text : texts) {
+    CAPTURE(text);
+    const TemporaryFolder folder;
+    write_text(folder / "record.json", text);
+    CHECK(refusal(folder / "registry", {write_built(folder / "built", cpu("x86-64-v3"))}, nullptr,
+                  {folder / "record.json"}) == ErrorCode::kIntegrity);
+  }
+  const TemporaryFolder folder;
+  CHECK(refusal(folder / "registry", {write_built(folder / "built", cpu("x86-64-v3"))}, nullptr,
+                {folder / "absent.json"}) == ErrorCode::kNotFound);
 }

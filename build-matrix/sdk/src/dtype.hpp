@@ -83,12 +83,12 @@ inline const char* device_type_name(int32_t type) {
   }
 }
 
-// "cuda:1", "cpu", "device type 99".
+// "cuda:1", "cpu" (which has no numbers but in a test), "device type 99".
 inline Text& add_device(Text& text, DLDevice device) {
   const char* name = device_type_name(device.device_type);
   if (name == nullptr) return text.add("device type %d", static_cast<int>(device.device_type));
   text.add("%s", name);
-  if (device.device_type != kDLCPU) text.add(":%d", device.device_id);
+  if (device.device_type != kDLCPU || device.device_id != 0) text.add(":%d", device.device_id);
   return text;
 }
 

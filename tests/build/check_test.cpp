@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The checker inside every package: one call that is right, bent one field at a time. Every message
+// of check.cpp is here, word for word.
+#include <functional>
+
+#include "sample_call.hpp"
+
+using sample::CopyCall;
+using sample::MixCall;
+using sample::number;
+using sample::real;
+using sample::text;
+
+namespace {
+
+template <class Call>
+struct Refused {
+  std::string name;
+  std::function<void(Call&)> bend;
+  std::string message;
+};
+
+template <class Call>
+void check_refused(const Refused<Call>& refused) {
+  CAPTURE(refused.name);
+  Call call;
+  refused.bend(call);
+  std::strcpy(call.error.text, "untouched");
+  CHECK(call.run() == KILN_INVALID_ARGUMENT);
+  CHECK(call.error.status == KILN_INVALID_ARGUMENT);
+  CHECK(std::string(call.error.text) == refused.message);
+}
+
+constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+
+}  // namespace
+
+TEST_CASE("check: a wrong tensor is refused with what was found and what the schema says") {
+  const std::vector<Refused<MixCall>> table = {
+      {"extent from another tensor",
+       [](MixCall& c) {
+         c.w().shape = {4, 2};
+       },
+       "sample@7 mix: w has shape [4, 2]; expected [H, D] with D = 3 from x"},
+      {"two extents",
+       [](MixCall& c) {
+         c.y().shape = {1, 1};
+       },
+       "sample@7 mix: y has shape [1, 1]; expected [M, H] with M = 2 from x, H = 4 from w"},
+      {"too many dimensions",
+       [](MixCall& c) {
+         c.w().shape = {4, 3, 1};
+       },
+       "sample@7 mix: w has shape [4, 3, 1]; expected [H, D]"},
+      {"too few dimensions", [](MixCall& c) { c.x().shape = {6}; },
+       "sample@7 mix: x has shape [6]; expected [M, D]"},
+      {"absurd dimensions", [](MixCall& c) { c.x().extra_dimensions = 1000; },
+       "sample@7 mix: x has 1002 dimensions; expected [M, D]"},
+      {"negative dimensions", [](MixCall& c) { c.x().extra_dimensions = -3; },
+       "sample@7 mix: x has -1 dimensions; expected [M, D]"},
+      {"a number of the schema",
+       [](MixCall& c) {
+         c.table().present = true;
+         c.table().shape = {4, 3, 2};
+       },
+       "sample@7 mix: table has shape [4, 3, 2]; expected [3, D, 2]"},
+      {"a number and a symbol",
+       [](MixCall& c) {
+         c.table().present = true;
+         c.table().shape = {4, 9, 2};
+       },
+       "sample@7 mix: table has shape [4, 9, 2]; expected [3, D, 2] with D = 3 from x"},
+      {"negative extent",
+       [](MixCall& c) {
+         c.x().shape = {-2, 3};
+       },
+       "sample@7 mix: x has shape [-2, 3]; extents must not be negative"},
+      {"bytes past 63 bits",
+       [](MixCall& c) {
+         c.x().shape = {kHuge / 3, 3};
+       },
+       "sample@7 mix: x has shape [1537228672809129301, 3]: more bytes than 63 bits count"},
+      {"elements past 63 bits",
+       [](MixCall& c) {
+         c.x().shape = {kHuge, 3};
+       },
+       "sample@7 mix: x has shape [4611686018427387904, 3]: more bytes than 63 bits count"},
+      {"a dtype outside the set",
+       [](MixCall& c) {
+         c.x().dtype = {kDLFloat, 16, 1};
+       },
+       "sample@7 mix: x has dtype float16; expected float32 or bfloat16"},
+      {"a dtype of no name",
+       [](MixCall& c) {
+         c.x().dtype = {99, 8, 1};
+       },
+       "sample@7 mix: x has dtype code 99 with 8 bits; expected float32 or bfloat16"},
+      {"lanes",
+       [](MixCall& c) {
+         c.x().dtype = {kDLFloat, 32, 4};
+       },
+       "sample@7 mix: x has dtype float32x4; expected float32 or bfloat16"},
+      {"a dtype unlike another tensor's",
+       [](MixCall& c) {
+         c.w().dtype = {kDLInt, 64, 1};
+       },
+       "sample@7 mix: w has dtype int64; expected float32, the dtype of x"},
+      {"missing", [](MixCall& c) { c.w().present = false; },
+       "sample@7 mix: w is missing; it is not optional"},
+      {"missing output", [](MixCall& c) { c.y().present = false; },
+       "sample@7 mix: y is missing; it is not optional"},
+      {"transposed",
+       [](MixCall& c) {
+         c.x().strides = {1, 2};
+       },
+       "sample@7 mix: x has strides [1, 2]; expected [3, 1]: row-major without gaps; make it "
+       "contiguous"},
+      {"gaps",
+       [](MixCall& c) {
+         c.x().strides = {4, 1};
+       },
+       "sample@7 mix: x has strides [4, 1]; expected [3, 1]: row-major without gaps; make it "
+       "contiguous"},
+      {"another device type",
+       [](MixCall& c) {
+         c.x().device = {kDLCUDA, 1};
+       },
+       "sample@7 mix: x is on cuda:1; expected cpu, for which this variant is built"},
+      {"a device without a name here",
+       [](MixCall& c) {
+         c.x().device = {kDLVulkan, 0};
+       },
+       "sample@7 mix: x is on device type 7; expected cpu, for which this variant is built"},
+      {"another device",
+       [](MixCall& c) {
+         c.w().device = {kDLCPU, 1};
+       },
+       "sample@7 mix: w is on cpu:1; expected cpu, the device of x"},
+      {"no data", [](MixCall& c) { c.bias().null_data = true; },
+       "sample@7 mix: bias has shape [4] but its data pointer is NULL"},
+  };
+  for (const auto& refused : table) check_refused(refused);
+}
+
+TEST_CASE("check: a shape pointer that is NULL is not followed") {
+  MixCall call;
+  kiln_call c = call.c();
+  DLTensor x = *c.tensors[0];
+  x.shape = nullptr;
+  std::vector<const DLTensor*> tensors(c.tensors, c.tensors + 5);
+  tensors[0] = &x;
+  c.tensors = tensors.data();
+  CHECK(call.op.run(&c, &call.error) == KILN_INVALID_ARGUMENT);
+  CHECK(std::string(call.error.text) ==
+        "sample@7 mix: x has 2 dimensions but its shape pointer is NULL");
+}
+
+TEST_CASE("check: data must be aligned to its element, byte_offset included") {
+  MixCall call;
+  call.x().byte_offset = 2;
+  CHECK(call.run() == KILN_INVALID_ARGUMENT);
+  const std::string message = call.error.text;
+  CHECK(message.starts_with("sample@7 mix: x starts at address 0x"));
+  CHECK(message.ends_with("; expected a multiple of 4, the size of float32"));
+}
+
+TEST_CASE("check: a wrong attribute is refused with the values that are allowed") {
+  const std::vector<Refused<MixCall>> table = {
+      {"unknown value", [](MixCall& c) { c.attributes = {text("up")}; },
+       "sample@7 mix: mode is \"up\"; expected \"none\", \"half-up\" or \"down\""},
+      {"a long value",
+       [](MixCall& c) {
+         static const std::string long_value(1000, 'u');
+         c.attributes = {text(long_value.c_str())};
+       },
+       "sample@7 mix: mode is \"" + std::string(40, 'u') +
+           "\"; expected \"none\", \"half-up\" or \"down\""},
+      {"NULL", [](MixCall& c) { c.attributes = {text(nullptr)}; },
+       "sample@7 mix: mode is a NULL string"},
+      {"an int for a string", [](MixCall& c) { c.attributes = {number(1)}; },
+       "sample@7 mix: mode is an int; expected a string"},
+      {"a float for an int",
+       [](MixCall& c) {
+         c.attributes = {text("none"), real(1)};
+       },
+       "sample@7 mix: shift is a float; expected an int"},
+      {"a string for a float",
+       [](MixCall& c) {
+         c.attributes = {text("none"), number(1), text("none")};
+       },
+       "sample@7 mix: scale is a string; expected a float"},
+      {"an unknown kind",
+       [](MixCall& c) {
+         c.attributes = {kiln_attribute{9, 0, {}}};
+       },
+       "sample@7 mix: mode is of an unknown kind; expected a string"},
+      {"too many",
+       [](MixCall& c) { c.attributes = std::vector<kiln_attribute>(4, kiln_attribute{}); },
+       "sample@7 mix: 4 attributes given; expected at most 3"},
+  };
+  for (const auto& refused : table) check_refused(refused);
+}
+
+TEST_CASE("check: a call that is not put together right is refused") {
+  const std::vector<Refused<MixCall>> table = {
+      {"an older caller", [](MixCall& c) { c.struct_size = 8; },
+       "sample@7 mix: kiln_call.struct_size is 8; expected at least 56: set it to "
+       "sizeof(kiln_call)"},
+      {"too few tensors", [](MixCall& c) { c.count_offset = -2; },
+       "sample@7 mix: 3 tensors given; expected 5: x, w, bias (or NULL), table (or NULL), y"},
+      {"too many tensors", [](MixCall& c) { c.count_offset = 1; },
+       "sample@7 mix: 6 tensors given; expected 5: x, w, bias (or NULL), table (or NULL), y"},
+      {"no tensors", [](MixCall& c) { c.null_tensors = true; },
+       "sample@7 mix: kiln_call.tensors is NULL"},
+      {"no attributes",
+       [](MixCall& c) {
+         c.attributes = {kiln_attribute{}};
+         c.null_attributes = true;
+       },
+       "sample@7 mix: kiln_call.attributes is NULL"},
+      {"no workspace", [](MixCall& c) { c.workspace = nullptr; },
+       "sample@7 mix: the workspace has 0 bytes; expected at least 32, as workspace_bytes() says "
+       "for these arguments"},
+      {"a small workspace", [](MixCall& c) { c.workspace_bytes = 31; },
+       "sample@7 mix: the workspace has 31 bytes; expected at least 32, as workspace_bytes() says "
+       "for these arguments"},
+  };
+  for (const auto& refused : table) check_refused(refused);
+
+  MixCall call;
+  CHECK(call.op.run(nullptr, &call.error) == KILN_INVALID_ARGUMENT);
+  CHECK(std::string(call.error.text) == "sample@7 mix: the call is NULL");
+  call.workspace = call.memory + 128;
+  CHECK(call.run() == KILN_INVALID_ARGUMENT);
+  const std::string message = call.error.text;
+  CHECK(message.starts_with("sample@7 mix: the workspace starts at address 0x"));
+  CHECK(message.ends_with("; expected a multiple of 256"));
+}
+
+TEST_CASE("check: rows may lie apart, but not overlap, and the rest is compact") {
+  const std::string refusal =
+      "; expected a last stride of 1 and rows that do not overlap; make it contiguous";
+  const std::vector<Refused<CopyCall>> table = {
+      {"overlapping rows",
+       [](CopyCall& c) {
+         c.in().strides = {9, 3, 1};
+       },
+       "sample@7 copy_rows: in has strides [9, 3, 1]" + refusal},
+      {"broadcast rows",
+       [](CopyCall& c) {
+         c.in().strides = {0, 0, 1};
+       },
+       "sample@7 copy_rows: in has strides [0, 0, 1]" + refusal},
+      {"a backward row",
+       [](CopyCall& c) {
+         c.in().strides = {-12, -4, 1};
+       },
+       "sample@7 copy_rows: in has strides [-12, -4, 1]" + refusal},
+      {"a strided last dimension",
+       [](CopyCall& c) {
+         c.in().strides = {24, 8, 2};
+       },
+       "sample@7 copy_rows: in has strides [24, 8, 2]" + refusal},
+      {"a gap between batches",
+       [](CopyCall& c) {
+         c.in().strides = {13, 4, 1};
+       },
+       "sample@7 copy_rows: in has strides [13, 4, 1]" + refusal},
+      {"a span past 63 bits",
+       [](CopyCall& c) {
+         c.in().strides = {5, kHuge, 1};
+       },
+       "sample@7 copy_rows: in has shape [2, 3, 4] and strides [5, "
+       "4611686018427387904, 1]: more bytes than 63 bits count"},
+  };
+  for (const auto& refused : table) check_refused(refused);
+
+  CopyCall call;
+  call.in().values.assign(2 * 3 * 7, -5.0F);
+  call.in().strides = {21, 7, 1};
+  for (std::size_t row = 0; row < 6; ++row) {
+    for (std::size_t n = 0; n < 4; ++n) {
+      call.in().values[row * 7 + n] = static_cast<float>(row * 10 + n);
+    }
+  }
+  CHECK(call.run() == KILN_OK);
+  for (std::size_t row = 0; row < 6; ++row) {
+    for (std::size_t n = 0; n < 4; ++n) {
+      CHECK(call.out().values[row * 4 + n] == static_cast<float>(row * 10 + n));
+    }
+  }
+}
+
+TEST_CASE("check: strides of a dimension of extent 1 and of an empty tensor are free") {
+  MixCall one;
+  one.x().shape = {1, 3};
+  one.x().strides = {-7, 1};
+  one.y().shape = {1, 4};
+  one.y().strides = {0, 1};
+  CHECK(one.run() == KILN_OK);
+  // x w^T of the first row: 1*(w0) + 2*(w1) + 3*(w2) with w = -4, -3, -2.
+  CHECK(one.y().values[0] == doctest::Approx(0.5 * -16.0 + 100.0 - 3.0));
+
+  MixCall empty;
+  empty.x().shape = {0, 3};
+  empty.x().strides = {99, 77};
+  empty.x().null_data = true;
+  empty.y().shape = {0, 4};
+  empty.y().null_data = true;
+  empty.workspace = nullptr;
+  CHECK(empty.run() == KILN_OK);
+
+  CopyCall rows;  // a stride of extent 1 is not what the package sees
+  rows.in().shape = {1, 1, 4};
+  rows.in().strides = {0, 1, 1};
+  rows.out().shape = {1, 1, 4};
+  CHECK(rows.run() == KILN_OK);
+  CHECK(rows.out().values[3] == 4.0F);
+}
+
+TEST_CASE("check: workspace_bytes looks at shapes only") {
+  MixCall call;
+  for (sample::Argument& argument : call.arguments) argument.null_data = true;
+  call.workspace = nullptr;
+  std::size_t bytes = 0;
+  CHECK(call.size(&bytes) == KILN_OK);
+  CHECK(bytes == 2 * 4 * sizeof(float));
+  call.w().shape = {4, 2};
+  bytes = 77;
+  CHECK(call.size(&bytes) == KILN_INVALID_ARGUMENT);
+  CHECK(bytes == 77);
+  CHECK(std::string(call.error.text) ==
+        "sample@7 mix: w has shape [4, 2]; expected [H, D] with D = 3 from x");
+}
+
+TEST_CASE("check: a caller with a newer, longer kiln_call is served") {
+  MixCall call;
+  call.struct_size = sizeof(kiln_call) + 64;
+  CHECK(call.run() == KILN_OK);
+}
+
+TEST_CASE("check: an error that nobody wants to read is not written") {
+  MixCall call;
+  call.w().present = false;
+  const kiln_call c = call.c();
+  CHECK(call.op.run(&c, nullptr) == KILN_INVALID_ARGUMENT);
+}
+
+TEST_CASE("check: a call that succeeds leaves the error alone") {
+  MixCall call;
+  call.error.status = 42;
+  std::strcpy(call.error.text, "untouched");
+  CHECK(call.run() == KILN_OK);
+  CHECK(call.error.status == 42);
+  CHECK(std::string(call.error.text) == "untouched");
+}
+
+TEST_CASE("check: a package's own refusal begins with its name too") {
+  MixCall call;
+  for (sample::Argument& argument : call.arguments) argument.dtype = {kDLBfloat, 16, 1};
+  CHECK(call.run() == KILN_UNSUPPORTED);
+  CHECK(call.error.status == KILN_UNSUPPORTED);
+  CHECK(std::string(call.error.text) == "sample@7 mix: computes float32 only");
+}

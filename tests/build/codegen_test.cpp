@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The code generator: its text, and what the text does once it is compiled (the sample package).
+#include "codegen.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "sample_call.hpp"
+#include "schema.hpp"
+
+using namespace kiln::build;
+using sample::MixCall;
+using sample::number;
+using sample::real;
+using sample::text;
+
+namespace {
+
+std::string read(const std::string& path) {
+  std::ifstream file(path);
+  REQUIRE(file.good());
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+Package sample_package() {
+  return parse_package(read(KILN_SAMPLE_FOLDER "/package.json"), "sample");
+}
+
+bool contains(const std::string& haystack, const std::string& needle) {
+  return haystack.find(needle) != std::string::npos;
+}
+
+double expected(MixCall& call, std::size_t m, std::size_t h, double scale) {
+  double sum = 0;
+  for (std::size_t d = 0; d < 3; ++d) {
+    sum += static_cast<double>(call.x().values[m * 3 + d]) *
+           static_cast<double>(call.w().values[h * 3 + d]);
+  }
+  return scale * sum;
+}
+
+}  // namespace
+
+TEST_CASE("codegen: the package's table names it, its build and its ops") {
+  const kiln_package& package = sample::package();
+  CHECK(package.struct_size == sizeof(kiln_package));
+  CHECK(package.abi_major == KILN_ABI_MAJOR);
+  CHECK(package.abi_minor == KILN_ABI_MINOR);
+  CHECK(std::string(package.name) == "sample");
+  CHECK(std::string(package.build_id) == "0123456789abcdef");
+  CHECK(package.version == 7);
+  CHECK(package.device_type == kDLCPU);
+  CHECK(package.op_stride == sizeof(kiln_op));
+  REQUIRE(package.op_count == 2);
+  CHECK(std::string(package.ops[0].name) == "mix");
+  CHECK(std::string(package.ops[1].name) == "copy_rows");
+  CHECK(package.ops[0].struct_size == sizeof(kiln_op));
+}
+
+TEST_CASE("codegen: an op carries its own entry of package.json") {
+  const auto document = nlohmann::json::parse(read(KILN_SAMPLE_FOLDER "/package.json"));
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    CHECK(std::string(sample::package().ops[i].schema) == document["ops"][i].dump());
+  }
+}
+
+TEST_CASE("codegen: a CPU package has nothing to prepare and refuses a GPU") {
+  kiln_error error = {};
+  CHECK(sample::package().prepare({kDLCPU, 0}, &error) == KILN_OK);
+  CHECK(sample::package().prepare({kDLCUDA, 0}, &error) == KILN_INVALID_ARGUMENT);
+  CHECK(std::string(error.text) ==
+        "sample@7 prepare: device type is 2; expected 1 (cpu), for which this variant is built");
+}
+
+TEST_CASE("codegen: the package's function gets tensors, symbols and attributes") {
+  struct Case {
+    std::vector<kiln_attribute> attributes;
+    double scale, shift, half;
+  };
+  const kiln_attribute by_default = {};
+  const std::vector<Case> cases = {
+      {{}, 0.5, -3, 0},
+      {{by_default, by_default, by_default}, 0.5, -3, 0},
+      {{text("half-up")}, 0.5, -3, 0.5},
+      {{text("down"), number(1 << 20)}, 0.5, 1 << 20, 0},
+      {{by_default, number(0), real(-2.25)}, -2.25, 0, 0},
+  };
+  for (const bool with_bias : {true, false}) {
+    for (const Case& c : cases) {
+      CAPTURE(c.shift);
+      MixCall call;
+      call.bias().present = with_bias;
+      call.attributes = c.attributes;
+      REQUIRE(call.run() == KILN_OK);
+      for (std::size_t m = 0; m < 2; ++m) {
+        for (std::size_t h = 0; h < 4; ++h) {
+          const double bias = with_bias ? 100.0 * static_cast<double>(h + 1) : 0.0;
+          CHECK(call.y().values[m * 4 + h] ==
+                doctest::Approx(expected(call, m, h, c.scale) + bias + c.shift + c.half));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("codegen: byte_offset is added before the package sees a tensor") {
+  MixCall call;
+  call.x().values.insert(call.x().values.begin(), 5, 1e9F);
+  call.x().byte_offset = 5 * sizeof(float);
+  REQUIRE(call.run() == KILN_OK);
+  CHECK(call.y().values[0] == doctest::Approx(0.5 * -16.0 + 100.0 - 3.0));
+}
+
+TEST_CASE("codegen: nothing is exported but the entry point and the tvm-ffi functions") {
+  CHECK(generate_exports(sample_package()) ==
+        "{\n  global:\n    kiln_package_v1;\n    __tvm_ffi_mix;\n"
+        "    __tvm_ffi_mix_workspace_bytes;\n    __tvm_ffi_copy_rows;\n"
+        "    __tvm_ffi_copy_rows_workspace_bytes;\n  local:\n    *;\n};\n");
+  void* library = dlopen(KILN_SAMPLE_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  REQUIRE(library != nullptr);
+  CHECK(dlsym(library, "__tvm_ffi_mix") != nullptr);
+  CHECK(dlsym(library, "__tvm_ffi_mix_workspace_bytes") != nullptr);
+  CHECK(dlsym(library, "_ZN4kiln3sdk4failEP10kiln_error11kiln_statusPKcz") == nullptr);
+}
+
+TEST_CASE("codegen: an image has a section of its own, and its digest is in the text") {
+  const std::vector<DeviceImage> images = {
+      {"sm90_gemm", "/build/a b\\c.cubin", std::string(64, 'a'), false},
+      {"smxx_pointwise", "p.ptx", std::string(64, 'b'), true}};
+  const std::string text = generate_images(images);
+  CHECK(contains(text, "// sha256:" + std::string(64, 'a') + "\n"));
+  CHECK(contains(text, "section(\".kiln.image.sm90_gemm\")"));
+  CHECK(contains(text, "#embed \"/build/a b\\\\c.cubin\"\n"));
+  CHECK(contains(text, "section(\".kiln.image.smxx_pointwise\")"));
+  CHECK(contains(text, "#embed \"p.ptx\" suffix(, 0)\n"));
+  CHECK(contains(text, "{\"sm90_gemm\", kImage0, sizeof(kImage0)},"));
+  CHECK(contains(text, "kImageCount = 2;"));
+  CHECK(contains(generate_images({}), "kImageCount = 0;"));
+}
+
+TEST_CASE("codegen: only build id and device differ between the variants' glue") {
+  const Package package = sample_package();
+  const std::string cpu = generate_glue(package, {Backend::kCpu, "aa"});
+  const std::string cuda = generate_glue(package, {Backend::kCuda, "aa"});
+  CHECK(cpu == generate_glue(package, {Backend::kCpu, "aa"}));
+  CHECK(contains(cpu, "kDLCPU"));
+  CHECK(!contains(cpu, "kDLCUDA"));
+  CHECK(contains(cuda, "kDLCUDA"));
+  CHECK(!contains(cuda, "kDLCPU"));
+  CHECK(contains(generate_glue(package, {Backend::kCpu, "bb"}), "\"bb\""));
+}
+
+TEST_CASE("codegen: a doc that ends in a backslash does not comment the struct out") {
+  Package package = sample_package();
+  package.ops[0].doc = "ends in \\";
+  CHECK(contains(generate_header(package), "// ends in \\.\nstruct MixArguments"));
+}
+
+TEST_CASE("codegen: a GPU package launches, a CPU package does not") {
+  const std::vector<std::string> gpu = sdk_sources(Backend::kCuda);
+  const std::vector<std::string> cpu = sdk_sources(Backend::kCpu);
+  const auto has = [](const std::vector<std::string>& list, const char* name) {
+    return std::find(list.begin(), list.end(), name) != list.end();
+  };
+  CHECK(has(gpu, "device.cpp"));
+  CHECK(!has(cpu, "device.cpp"));
+  CHECK(has(cpu, "host.cpp"));
+  for (const std::string& source : gpu) CHECK(read(KILN_SDK_SOURCES "/" + source).size() > 0);
+  for (const std::string& source : cpu) CHECK(read(KILN_SDK_SOURCES "/" + source).size() > 0);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fake_cuda: what the fake driver records and what a test may set. Not thread-safe in its records;
+ * the tests that use several threads look at totals only. */
+#ifndef KILN_TESTS_FAKE_CUDA_H_
+#define KILN_TESTS_FAKE_CUDA_H_
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum fake_call {
+  FAKE_INIT,
+  FAKE_DEVICE_GET,
+  FAKE_DEVICE_GET_ATTRIBUTE,
+  FAKE_PRIMARY_RETAIN,
+  FAKE_GET_CURRENT,
+  FAKE_CONTEXT_GET_DEVICE,
+  FAKE_PUSH,
+  FAKE_POP,
+  FAKE_MODULE_LOAD,
+  FAKE_MODULE_UNLOAD,
+  FAKE_GET_FUNCTION,
+  FAKE_FUNCTION_SET_ATTRIBUTE,
+  FAKE_LAUNCH,
+  FAKE_GET_ID,
+  FAKE_FUNCTION_LOAD,
+  FAKE_CALLS
+};
+
+struct fake_launch {
+  void* function;
+  unsigned grid[3];
+  unsigned block[3];
+  unsigned shared_bytes;
+  void* stream;
+  void** arguments;
+  void** extra;
+  void* context; /* current at the launch */
+};
+
+struct fake_cuda {
+  int calls[FAKE_CALLS];
+  enum fake_call fail_call; /* returns fail_result, if that is not 0 */
+  int fail_result;
+  char bad_image[32]; /* text of an image that does not load */
+  int initialized;
+  char contexts[4]; /* their addresses are the handles */
+  unsigned long long id_of_context[4];
+  void* stack[16];
+  int depth;
+  void* loaded_in; /* context of the last module load */
+  int last_attribute, last_value;
+  struct fake_launch launch;
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* KILN_TESTS_FAKE_CUDA_H_ */

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// package.json as typed values: what is read, and every rule that refuses.
+#include "schema.hpp"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "kiln/error.hpp"
+
+using namespace kiln::build;
+using nlohmann::json;
+
+namespace {
+
+const char* const kGood = R"({
+  "name": "two-words", "version": 3, "license": "Apache-2.0", "summary": "For the test",
+  "min_loader": "0.1.0",
+  "cuda": {
+    "host": ["csrc/package.cpp"],
+    "device": [{"source": "csrc/sm90_gemm.cu", "targets": ["sm_90a", "compute_80"]}],
+    "needs": ["libcublasLt.so.12"]
+  },
+  "cpu": {"host": ["csrc/cpu.cpp", "csrc/more.cpp"], "levels": ["x86-64-v3", "armv8-a"]},
+  "ops": [{
+    "name": "forward", "doc": "y is f of x",
+    "tensors": [
+      {"name": "x", "dtype": ["bfloat16", "float16"], "shape": ["M", "D"], "layout": "rows"},
+      {"name": "w", "dtype": "x", "shape": [4, "D"], "optional": true},
+      {"name": "y", "dtype": "float32", "shape": ["M"], "output": true}
+    ],
+    "attributes": [
+      {"name": "mode", "type": "string", "values": ["fast", "half-up"], "default": "half-up"},
+      {"name": "steps", "type": "int", "default": -4},
+      {"name": "scale", "type": "float", "default": 2}
+    ]
+}]
+})";
+
+Package parse(const json& document) {
+  return parse_package(document.dump(), "two-words");
+}
+
+struct Refused {
+  std::string place;  ///< JSON pointer of what is replaced; "-key" at its end removes a key
+  json value;
+  std::string message;  ///< after "packages/two-words/package.json: "
+};
+
+std::string refusal(const json& document) {
+  try {
+    parse(document);
+  } catch (const kiln::Error& error) {
+    CHECK(error.code() == kiln::ErrorCode::kBuild);
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+void check_refused(const std::vector<Refused>& table) {
+  for (const Refused& refused : table) {
+    CAPTURE(refused.place);
+    json document = json::parse(kGood);
+    const std::size_t removed = refused.place.find("/-");
+    if (removed != std::string::npos) {
+      document[json::json_pointer(refused.place.substr(0, removed))].erase(
+          refused.place.substr(removed + 2));
+    } else {
+      document[json::json_pointer(refused.place)] = refused.value;
+    }
+    CHECK(refusal(document) == "packages/two-words/package.json: " + refused.message);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("schema: every field of a package is read") {
+  const Package package = parse_package(kGood, "two-words");
+  CHECK(package.name == "two-words");
+  CHECK(underscored(package.name) == "two_words");
+  CHECK(package.version == 3);
+  CHECK(package.license == "Apache-2.0");
+  CHECK(package.summary == "For the test");
+  CHECK(package.min_loader == "0.1.0");
+  CHECK(package.cuda.host == std::vector<std::string>{"csrc/package.cpp"});
+  REQUIRE(package.cuda.device.size() == 1);
+  CHECK(package.cuda.device[0].stem == "sm90_gemm");
+  REQUIRE(package.cuda.device[0].targets.size() == 2);
+  CHECK(to_string(package.cuda.device[0].targets[0]) == "sm_90a");
+  CHECK(to_string(package.cuda.device[0].targets[1]) == "compute_80");
+  CHECK(package.cuda.needs == std::vector<std::string>{"libcublasLt.so.12"});
+  CHECK(package.cpu.host.size() == 2);
+  REQUIRE(package.cpu.levels.size() == 2);
+  CHECK(to_string(package.cpu.levels[1]) == "armv8-a");
+
+  REQUIRE(package.ops.size() == 1);
+  const OpSchema& op = package.ops[0];
+  CHECK(op.symbols == std::vector<std::string>{"M", "D"});
+  CHECK(op.text == json::parse(kGood)["ops"][0].dump());
+  REQUIRE(op.tensors.size() == 3);
+  CHECK(op.tensors[0].dtypes == std::vector<std::string>{"bfloat16", "float16"});
+  CHECK(op.tensors[0].layout == Layout::kRows);
+  CHECK(op.tensors[1].same_dtype_as == "x");
+  CHECK(op.tensors[1].shape == std::vector<Extent>{{"", 4}, {"D", 0}});
+  CHECK(op.tensors[1].layout == Layout::kCompact);
+  CHECK(op.tensors[1].optional);
+  CHECK(op.tensors[2].dtypes == std::vector<std::string>{"float32"});
+  CHECK(op.tensors[2].output);
+  REQUIRE(op.attributes.size() == 3);
+  CHECK(op.attributes[0].values == std::vector<std::string>{"fast", "half-up"});
+  CHECK(std::get<std::string>(op.attributes[0].fallback) == "half-up");
+  CHECK(std::get<std::int64_t>(op.attributes[1].fallback) == -4);
+  CHECK(std::get<double>(op.attributes[2].fallback) == 2.0);
+}
+
+TEST_CASE("schema: a package may be for one backend only, and its ops without attributes") {
+  json document = json::parse(kGood);
+  document["ops"][0].erase("attributes");
+  document.erase("cuda");
+  CHECK(!parse(document).cuda.present());
+  CHECK(parse(document).ops[0].attributes.empty());
+  document = json::parse(kGood);
+  document.erase("cpu");
+  document["cuda"].erase("needs");
+  CHECK(!parse(document).cpu.present());
+}
+
+TEST_CASE("schema: the head of a package") {
+  check_refused({
+      {"/name", "other", "name: is \"other\"; expected \"two-words\", the name of the folder"},
+      {"/name", "Two",
+       "name: \"Two\" is not a package name; expected words of [a-z0-9] joined by single -"},
+      {"/version", 0, "version: expected an integer from 1 to 2147483647"},
+      {"/version", 3000000000, "version: expected an integer from 1 to 2147483647"},
+      {"/license", "", "license: expected one line of text"},
+      {"/summary", "a\nb", "summary: expected one line of text"},
+      {"/min_loader", "1.0", "min_loader: \"1.0\" is not a version; expected 0.1.0"},
+      {"/verison", 1,
+       "unknown key \"verison\"; the keys are name, version, license, summary, min_loader, cuda, "
+       "cpu, ops"},
+      {"/ops", json::array(), "ops: is empty"},
+  });
+  json document = json::parse(kGood);
+  document.erase("cuda");
+  document.erase("cpu");
+  CHECK(refusal(document) ==
+        "packages/two-words/package.json: has neither \"cuda\" nor \"cpu\": there is nothing to "
+        "build");
+}
+
+TEST_CASE("schema: sources and targets") {
+  const std::string source = "is not a source; expected a path inside the package that ends in ";
+  check_refused({
+      {"/cuda/host", json::array(), "cuda.host: is empty"},
+      {"/cuda/host/0", "../x.cpp", "cuda.host[0]: \"../x.cpp\" " + source + ".cpp"},
+      {"/cuda/host/0", "/x.cpp", "cuda.host[0]: \"/x.cpp\" " + source + ".cpp"},
+      {"/cuda/host/0", "a//x.cpp", "cuda.host[0]: \"a//x.cpp\" " + source + ".cpp"},
+      {"/cuda/host/0", "a b.cpp", "cuda.host[0]: \"a b.cpp\" " + source + ".cpp"},
+      {"/cuda/host/0", "x.c", "cuda.host[0]: \"x.c\" " + source + ".cpp"},
+      {"/cuda/hosts", 1, "cuda: unknown key \"hosts\"; the keys are host, device, needs"},
+      {"/cuda/device/0/source", "csrc/x.cpp",
+       "cuda.device[0].source: \"csrc/x.cpp\" " + source + ".cu"},
+      {"/cuda/device/0/source", "csrc/a-b.cu",
+       "cuda.device[0].source: the file name \"a-b\" is not snake_case"},
+      {"/cuda/device/0/flags", 1,
+       "cuda.device[0]: unknown key \"flags\"; the keys are source, targets"},
+      {"/cuda/device/0/targets", json::array(), "cuda.device[0].targets: is empty"},
+      {"/cuda/device/0/targets/0", "sm90",
+       "cuda.device[0].targets[0]: \"sm90\" is not a target; expected sm_90, sm_90a, compute_80 "
+       "and the like"},
+      {"/cuda/device/0/targets/1", "sm_90a", "cuda.device[0].targets[1]: sm_90a is listed twice"},
+      {"/cuda/device/1", json::parse(R"({"source": "b/sm90_gemm.cu", "targets": ["sm_80"]})"),
+       "cuda.device[1].source: the name sm90_gemm is already taken"},
+      {"/cuda/needs/0", "cublas.dll",
+       "cuda.needs[0]: \"cublas.dll\" is not a soname; expected libcublasLt.so.12 and the like"},
+      {"/cpu/level", 1, "cpu: unknown key \"level\"; the keys are host, levels"},
+      {"/cpu/host/1", "csrc/cpu.cpp", "cpu.host[1]: csrc/cpu.cpp is listed twice"},
+      {"/cpu/levels/0", "avx2",
+       "cpu.levels[0]: \"avx2\" is not a CPU level; expected x86-64-v3, armv8-a and the like"},
+      {"/cpu/levels/0", "armv8-a", "cpu.levels[1]: armv8-a is listed twice"},
+  });
+}
+
+TEST_CASE("schema: ops and tensors") {
+  check_refused({
+      {"/ops/0/name", "for", "ops[0].name: \"for\" is a word that C++ keeps for itself"},
+      {"/ops/0/name", "Forward", "ops[0].name: \"Forward\" is not snake_case"},
+      {"/ops/0/name", "a__b", "ops[0].name: \"a__b\" is not snake_case"},
+      {"/ops/0/name", std::string(33, 'a'),
+       "ops[0].name: \"" + std::string(33, 'a') + "\" has more than 32 characters"},
+      {"/ops/1", json::parse(kGood)["ops"][0], "ops[1].name: the name forward is already taken"},
+      {"/ops/0/docs", "",
+       "ops[0]: unknown key \"docs\"; the keys are name, doc, tensors, attributes"},
+      {"/ops/0/tensors", json::array(), "ops[0].tensors: is empty"},
+      {"/ops/0/tensors/2/output", false, "ops[0].tensors: no tensor has \"output\": true"},
+      {"/ops/0/tensors/2/optional", true, "ops[0].tensors[2]: an output cannot be optional"},
+      {"/ops/0/tensors/1/name", "x", "ops[0].tensors[1].name: the name x is already taken"},
+      {"/ops/0/tensors/1/name", "stream",
+       "ops[0].tensors[1].name: the name stream is already taken"},
+      {"/ops/0/tensors/1/name", "float16",
+       "ops[0].tensors[1].name: float16 is the name of a dtype"},
+      {"/ops/0/tensors/1/kind", 1,
+       "ops[0].tensors[1]: unknown key \"kind\"; the keys are name, dtype, shape, layout, "
+       "optional, "
+       "output"},
+      {"/ops/0/tensors/1/dtype", "half",
+       "ops[0].tensors[1].dtype: \"half\" is neither float32, float16, bfloat16 nor an earlier "
+       "tensor"},
+      {"/ops/0/tensors/1/dtype", "y",
+       "ops[0].tensors[1].dtype: \"y\" is neither float32, float16, bfloat16 nor an earlier "
+       "tensor"},
+      {"/ops/0/tensors/2/dtype", "w",
+       "ops[0].tensors[2].dtype: w is optional, so its dtype may be unknown"},
+      {"/ops/0/tensors/0/dtype", json::array(), "ops[0].tensors[0].dtype: is empty"},
+      {"/ops/0/tensors/0/dtype/0", "int8",
+       "ops[0].tensors[0].dtype[0]: \"int8\" is not a dtype; expected float32, float16 or "
+       "bfloat16"},
+      {"/ops/0/tensors/0/dtype/0", "float16",
+       "ops[0].tensors[0].dtype[1]: float16 is listed twice"},
+      {"/ops/0/tensors/0/shape/0", "m",
+       "ops[0].tensors[0].shape[0]: \"m\" is not a symbol; expected [A-Z][A-Za-z0-9]*"},
+      {"/ops/0/tensors/0/shape/0", "NULL",
+       "ops[0].tensors[0].shape[0]: \"NULL\" is not a symbol; expected [A-Z][A-Za-z0-9]*"},
+      {"/ops/0/tensors/0/shape/0", 0,
+       "ops[0].tensors[0].shape[0]: expected an extent from 1 to 2147483647"},
+      {"/ops/0/tensors/0/shape",
+       {1, 2, 3, 4, 5},
+       "ops[0].tensors[0].shape: has 5 dimensions; at most 4 are supported"},
+      {"/ops/0/tensors/0/shape/1", "ForwardArguments",
+       "ops[0].tensors[0].shape: the name ForwardArguments is already taken"},
+      {"/ops/0/tensors/1/shape/0", "R",
+       "ops[0].tensors: only optional tensors have R, so it may have no value"},
+      {"/ops/0/tensors/0/layout", "columns",
+       "ops[0].tensors[0].layout: \"columns\" is not a layout; expected compact or rows"},
+      {"/ops/0/tensors/2/layout", "rows",
+       "ops[0].tensors[2].layout: rows need at least two dimensions"},
+  });
+}
+
+TEST_CASE("schema: attributes") {
+  check_refused({
+      {"/ops/0/attributes/0/name", "x", "ops[0].attributes[0].name: the name x is already taken"},
+      {"/ops/0/attributes/0/name", "m", "ops[0].attributes[0].name: the name M is already taken"},
+      {"/ops/0/attributes/0/type", "bool",
+       "ops[0].attributes[0]: unknown key \"values\"; the keys are name, type, default"},
+      {"/ops/0/attributes/1/type", "bool",
+       "ops[0].attributes[1].type: \"bool\" is not a type; expected string, int or float"},
+      {"/ops/0/attributes/0/values", json::array(), "ops[0].attributes[0].values: is empty"},
+      {"/ops/0/attributes/0/values/0", "Fast",
+       "ops[0].attributes[0].values[0]: \"Fast\" is not a value; expected words of [a-z0-9] joined "
+       "by - or _"},
+      {"/ops/0/attributes/0/values/0", "half_up",
+       "ops[0].attributes[0].values[1]: the name HalfUp is already taken"},
+      {"/ops/0/attributes/0/default", "slow",
+       "ops[0].attributes[0].default: \"slow\" is not one of the values"},
+      {"/ops/0/attributes/1/default", 1.5,
+       "ops[0].attributes[1].default: expected an integer of less than 63 bits"},
+      {"/ops/0/attributes/1/default", std::uint64_t{1} << 63,
+       "ops[0].attributes[1].default: expected an integer of less than 63 bits"},
+      {"/ops/0/attributes/2/default", "2", "ops[0].attributes[2].default: expected a number"},
+  });
+}
+
+TEST_CASE("schema: missing keys and wrong types name their place") {
+  for (const char* key : {"name", "version", "license", "summary", "min_loader", "ops"}) {
+    CAPTURE(key);
+    json document = json::parse(kGood);
+    document.erase(key);
+    const std::string message = refusal(document);
+    CHECK(message.starts_with("packages/two-words/package.json: "));
+    CHECK(message.find(key) != std::string::npos);
+  }
+  json document = json::parse(kGood);
+  document["ops"][0]["tensors"][1]["shape"] = "MD";
+  CHECK(refusal(document).find("package.json: ops[0].tensors[1].shape: ") != std::string::npos);
+  document = json::parse(kGood);
+  document["cuda"] = json::array();
+  CHECK(refusal(document) == "packages/two-words/package.json: cuda: is not an object");
+}
+
+TEST_CASE("schema: text that is not JSON is a build error too") {
+  for (const std::string text : {"", "{", "[]", R"({"name": "a", "name": "b"})"}) {
+    CAPTURE(text);
+    try {
+      parse_package(text, "two-words");
+      FAIL("accepted");
+    } catch (const kiln::Error& error) {
+      CHECK(error.code() == kiln::ErrorCode::kBuild);
+      CHECK(std::string(error.what()).starts_with("packages/two-words/package.json: "));
+    }
+  }
+}

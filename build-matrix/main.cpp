@@ -233,20 +233,24 @@ int run(int argc, char** argv) {
   app.add_option("package", options.packages,
                  "Package names, or paths of their folders; default: all of --packages");
   app.add_option("--only", options.only,
-                 "Only the variants that match: 'cu12.9-sm_90a-*', 'cpu-*,*-aarch64'");
+                 "Only the variants that match: 'cu12.9-sm_90a-*', 'cpu-*,*-aarch64'")
+      ->take_last();
   app.add_option("-j,--jobs", options.jobs, "Steps at a time; default: one for each CPU")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::PositiveNumber)
+      ->take_last();
   app.add_option("--toolchains", options.toolchains,
                  "Where ci/toolchains put the compilers; default: $KILN_TOOLCHAINS, else "
-                 "build/toolchains");
+                 "build/toolchains")
+      ->take_last();
   app.add_option("--toolkit", options.toolkits,
                  "An installed CUDA toolkit whose NVRTC replaces the pinned one of its version")
       ->expected(1)
       ->take_all();
-  app.add_option("--out", options.out, "Where the archives go; default: build/kernels");
-  app.add_option("--packages", options.package_root, "Default: packages");
-  app.add_option("--matrix", options.matrix, "Default: the source tree's matrix.json");
-  app.add_option("--sdk", options.sdk, "Default: the source tree's build-matrix/sdk");
+  app.add_option("--out", options.out, "Where the archives go; default: build/kernels")
+      ->take_last();
+  app.add_option("--packages", options.package_root, "Default: packages")->take_last();
+  app.add_option("--matrix", options.matrix, "Default: the source tree's matrix.json")->take_last();
+  app.add_option("--sdk", options.sdk, "Default: the source tree's build-matrix/sdk")->take_last();
   app.add_flag("--list", options.list, "Show what would be built and what not, and why");
   app.add_flag("--json", options.json, "Answer in JSON on stdout; progress goes to stderr");
   NvrtcStep nvrtc;

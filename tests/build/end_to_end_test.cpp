@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The whole build, on the small package of fixtures/: kiln-build is run as a user runs it. Needs
+// the compilers of ci/toolchains; without them the program says so and ends with 77, CTest's
+// "skipped".
+#define DOCTEST_CONFIG_IMPLEMENT
+#include <dlfcn.h>
+#include <doctest/doctest.h>
+#include <kiln/abi.h>
+#include <stdlib.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "digest.hpp"
+#include "files.hpp"
+#include "json.hpp"
+#include "manifest.hpp"
+#include "process.hpp"
+
+namespace kiln::build {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path toolchains() {
+  const char* prefix = std::getenv("KILN_TOOLCHAINS");
+  return prefix != nullptr ? fs::path(prefix) : fs::path(KILN_DEFAULT_TOOLCHAINS);
+}
+
+// A copy of the package to change, and an output folder; kept between the cases, because the first
+// build of a target also builds zig's start-up objects for it.
+class Workshop {
+ public:
+  Workshop() {
+    std::string name = (fs::temp_directory_path() / "kiln-build-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    root_ = name;
+    fs::create_directories(packages());
+    fs::copy(fs::path(KILN_FIXTURES) / "scale", package(), fs::copy_options::recursive);
+  }
+  ~Workshop() { fs::remove_all(root_); }
+  Workshop(const Workshop&) = delete;
+  Workshop& operator=(const Workshop&) = delete;
+
+  fs::path packages() const { return root_ / "packages with blanks"; }
+  fs::path package() const { return packages() / "scale"; }
+  fs::path out() const { return root_ / "out"; }
+  fs::path variant(const std::string& id) const { return out() / "scale" / id; }
+
+  Finished run(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(),
+                     {KILN_BUILD_PROGRAM, "--toolchains", toolchains().string(), "--packages",
+                      packages().string(), "--out", out().string()});
+    return run_captured(arguments);
+  }
+  void must(const std::vector<std::string>& arguments) const {
+    const Finished finished = run(arguments);
+    REQUIRE_MESSAGE(finished.status == 0, finished.output);
+  }
+  Config config(const std::string& id) const {
+    return parse_config(read_file(variant(id) / "config.json"), "config");
+  }
+  void replace(const std::string& file, const std::string& from, const std::string& to) const {
+    std::string text = read_file(package() / file);
+    const std::size_t at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    write_file(package() / file, text.replace(at, from.size(), to));
+  }
+
+ private:
+  fs::path root_;
+};
+
+const Workshop& workshop() {
+  static const Workshop one;
+  return one;
+}
+
+TEST_CASE("build: a CPU variant is built, and its library computes") {
+  workshop().must({"scale", "--only", "cpu-x86-64-v3"});
+  const fs::path folder = workshop().variant("cpu-x86-64-v3");
+  const Config config = workshop().config("cpu-x86-64-v3");
+  CHECK(config.name == "scale");
+  CHECK(config.version == 3);
+  CHECK(config.build.at("zig") == "0.15.2");
+  CHECK(config.needs.glibc <= Version{2, 17});
+  CHECK(config.needs.is_cpu());
+
+  void* library = dlopen((folder / "libscale.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+  REQUIRE_MESSAGE(library != nullptr, dlerror());
+  const auto entry = reinterpret_cast<kiln_package_fn>(dlsym(library, KILN_PACKAGE_SYMBOL));
+  REQUIRE((entry != nullptr));
+  const kiln_package* package = entry();
+  CHECK(package->build_id == config.build_id);
+  CHECK(package->version == 3);
+  float x[3] = {1, -2, 3.5F};
+  float y[3] = {-1, -1, -1};
+  int64_t shape = 3;
+  DLTensor in{};
+  in.data = x;
+  in.device = {kDLCPU, 0};
+  in.ndim = 1;
+  in.dtype = {kDLFloat, 32, 1};
+  in.shape = &shape;
+  DLTensor out = in;
+  out.data = y;
+  const DLTensor* tensors[] = {&in, &out};
+  kiln_attribute factor{};
+  factor.kind = KILN_ATTRIBUTE_FLOAT;
+  factor.value.as_float = 4;
+  kiln_call call{};
+  call.struct_size = sizeof(call);
+  call.tensor_count = 2;
+  call.tensors = tensors;
+  call.attribute_count = 1;
+  call.attributes = &factor;
+  kiln_error error{};
+  CHECK_MESSAGE(package->ops[0].run(&call, &error) == KILN_OK, error.text);
+  CHECK(y[0] == 4.0F);
+  CHECK(y[1] == -8.0F);
+  CHECK(y[2] == 14.0F);
+  dlclose(library);
+}
+
+TEST_CASE("build: both CPU architectures carry the same machine code") {
+  workshop().must({"scale", "--only", "cu12.9-sm_90a-*,cu11.8-compute_80-*"});
+  const Config x86 = workshop().config("cu12.9-sm_90a-x86_64");
+  CHECK(x86.build.at("nvrtc").get<std::string>().starts_with("12.9."));
+  CHECK(x86.needs.libraries == std::vector<std::string>{"libnvrtc.so.12"});
+  CHECK(workshop().config("cu12.9-sm_90a-aarch64").needs.cpu.arch == Arch::kAarch64);
+  CHECK(to_string(workshop().config("cu11.8-compute_80-x86_64").needs.device_code.at(0)) ==
+        "compute_80");
+  const std::string image =
+      read_file(workshop().out() / ".work/scale/device/cu12.9-sm_90a/smxx_scale.cubin");
+  for (const char* id : {"cu12.9-sm_90a-x86_64", "cu12.9-sm_90a-aarch64"}) {
+    CHECK(read_file(workshop().variant(id) / "libscale.so").find(image) != std::string::npos);
+  }
+  CHECK(read_file(workshop().variant("cu12.9-sm_90a-x86_64") / "ptxas.txt").find("registers") !=
+        std::string::npos);
+}
+
+TEST_CASE("build: what is packed is what the manifest names") {
+  const fs::path folder = workshop().variant("cu12.9-sm_90a-x86_64");
+  workshop().must({"scale", "--only", "cu12.9-sm_90a-x86_64"});
+  const VariantManifest manifest = parse_manifest(read_file(folder / "manifest.json"), "manifest");
+  CHECK(manifest.layer.digest == Digest::of(read_file(folder / "layer.tar.zst")));
+  CHECK(manifest.config.digest == Digest::of(read_file(folder / "config.json")));
+}
+
+TEST_CASE("build: a second build does nothing, in under two seconds") {
+  workshop().must({"scale", "--only", "cpu-x86-64-v3,cu12.9-*,cu11.8-compute_80-*"});
+  const auto before = std::chrono::steady_clock::now();
+  const Finished again =
+      workshop().run({"scale", "--only", "cpu-x86-64-v3,cu12.9-*,cu11.8-compute_80-*"});
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - before;
+  CHECK(again.output.find("no work to do") != std::string::npos);
+  CHECK(took.count() < 2.0);
+}
+
+TEST_CASE("build: a changed header of device code changes the variants that read it, no others") {
+  workshop().must({"scale", "--only", "cu12.9-sm_90a-x86_64,cpu-x86-64-v3"});
+  const std::string gpu = workshop().config("cu12.9-sm_90a-x86_64").build_id;
+  const std::string cpu = workshop().config("cpu-x86-64-v3").build_id;
+  workshop().replace("csrc/block.cuh", "256", "128");
+  workshop().must({"scale", "--only", "cu12.9-sm_90a-x86_64,cpu-x86-64-v3"});
+  CHECK(workshop().config("cu12.9-sm_90a-x86_64").build_id != gpu);
+  CHECK(workshop().config("cpu-x86-64-v3").build_id == cpu);
+  workshop().replace("csrc/block.cuh", "128", "256");
+  workshop().must({"scale", "--only", "cu12.9-sm_90a-x86_64,cpu-x86-64-v3"});
+  CHECK(workshop().config("cu12.9-sm_90a-x86_64").build_id == gpu);
+}
+
+TEST_CASE("build: a failing step names the variant and shows the compiler's text") {
+  struct Row {
+    const char* file;
+    const char* from;
+    const char* to;
+    const char* only;
+    std::vector<std::string> shown;
+  };
+  const Row rows[] = {
+      {"csrc/smxx_scale.cu",
+       "factor * x[i]",
+       "factor * z[i]",
+       "cu12.9-sm_80-*",
+       {"nvrtc scale cu12.9-sm_80-x86_64", "identifier \"z\" is undefined"}},
+      {"csrc/cpu_package.cpp", "return 0;", "return zero;", "cpu-x86-64-v3", {"'zero'"}},
+      {"csrc/package.cpp",
+       "namespace kiln::package {",
+       "namespace kiln::package { extern int elsewhere(); int (*volatile held)() = elsewhere;",
+       "cu12.9-sm_80-*",
+       {"undefined symbol", "elsewhere"}},
+  };
+  for (const Row& row : rows) {
+    workshop().replace(row.file, row.from, row.to);
+    const Finished finished = workshop().run({"scale", "--only", row.only});
+    workshop().replace(row.file, row.to, row.from);
+    CHECK(finished.status == 15);
+    for (const std::string& text : row.shown) {
+      CHECK_MESSAGE(finished.output.find(text) != std::string::npos, finished.output);
+    }
+  }
+}
+
+TEST_CASE("build: requests that cannot be meant are refused") {
+  struct Row {
+    std::vector<std::string> arguments;
+    int status;
+    const char* shown;
+  };
+  const Row rows[] = {
+      {{"scale", "--only", "cu99*"}, 2, "no variant matches --only 'cu99*'"},
+      {{"absent"}, 4, "there is no"},
+      {{"--frobnicate"}, 2, "frobnicate"},
+      {{"scale", "--only", "cpu-*", "--toolchains", "/nonexistent"}, 15, "run 'ci/toolchains"},
+  };
+  for (const Row& row : rows) {
+    const Finished finished = workshop().run(row.arguments);
+    CHECK_MESSAGE(finished.status == row.status, finished.output);
+    CHECK_MESSAGE(finished.output.find(row.shown) != std::string::npos, finished.output);
+  }
+}
+
+TEST_CASE("build: a variant that is no longer one does not stay to be published") {
+  workshop().must({"scale", "--only", "cpu-x86-64-v3,cu12.9-sm_120-*"});
+  CHECK(fs::exists(workshop().variant("cu12.9-sm_120-x86_64")));
+  workshop().replace("package.json", "\"sm_120\", ", "");
+  workshop().must({"scale", "--only", "cpu-x86-64-v3"});
+  CHECK_FALSE(fs::exists(workshop().variant("cu12.9-sm_120-x86_64")));
+  workshop().replace("package.json", "\"compute_80\"", "\"sm_120\", \"compute_80\"");
+}
+
+}  // namespace
+}  // namespace kiln::build
+
+int main(int argc, char** argv) {
+  if (!std::filesystem::exists(kiln::build::toolchains() / "zig")) {
+    std::printf("skipped: no compilers in %s; run ci/toolchains\n",
+                kiln::build::toolchains().c_str());
+    return 77;
+  }
+  return doctest::Context(argc, argv).run();
+}

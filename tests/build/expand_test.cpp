@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "expand.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "files.hpp"
+#include "kiln/error.hpp"
+#include "matrix.hpp"
+
+namespace kiln::build {
+namespace {
+
+DeviceCode code(std::string_view text) {
+  return parse_device_code(text).value();
+}
+
+Matrix shipped_matrix() {
+  return parse_matrix(read_file(KILN_MATRIX_FILE), "matrix.json");
+}
+
+Package package_for(const std::vector<std::string>& targets,
+                    const std::vector<std::string>& levels) {
+  Package package{.name = "scale", .version = 1};
+  if (!targets.empty()) {
+    package.cuda.host = {"csrc/package.cpp"};
+    DeviceSource source{.source = "csrc/smxx_scale.cu", .stem = "smxx_scale"};
+    for (const std::string& target : targets) source.targets.push_back(code(target));
+    package.cuda.device.push_back(source);
+  }
+  if (!levels.empty()) {
+    package.cpu.host = {"csrc/cpu_package.cpp"};
+    for (const std::string& level : levels) {
+      package.cpu.levels.push_back(parse_cpu_level(level).value());
+    }
+  }
+  return package;
+}
+
+std::vector<std::string> ids(const Expansion& expansion) {
+  std::vector<std::string> ids;
+  for (const VariantPlan& plan : expansion.variants) ids.push_back(plan.id);
+  return ids;
+}
+
+std::string reason(const Expansion& expansion, std::string_view id) {
+  for (const ExcludedVariant& excluded : expansion.excluded) {
+    if (excluded.id == id) return excluded.reason;
+  }
+  return "";
+}
+
+const VariantPlan& plan(const Expansion& expansion, std::string_view id) {
+  const auto found = std::find_if(expansion.variants.begin(), expansion.variants.end(),
+                                  [id](const VariantPlan& each) { return each.id == id; });
+  REQUIRE_MESSAGE(found != expansion.variants.end(), id);
+  return *found;
+}
+
+TEST_CASE("expand: a target is built by every toolkit and for every host that can") {
+  struct Row {
+    std::vector<std::string> targets;
+    std::vector<std::string> levels;
+    std::vector<std::string> expected;
+  };
+  const Row rows[] = {
+      {{"sm_80"}, {}, {"cu11.8-sm_80-x86_64", "cu12.9-sm_80-x86_64", "cu13.0-sm_80-x86_64"}},
+      {{"sm_90"},
+       {},
+       {"cu11.8-sm_90-x86_64", "cu11.8-sm_90-aarch64", "cu12.9-sm_90-x86_64",
+        "cu12.9-sm_90-aarch64", "cu13.0-sm_90-x86_64", "cu13.0-sm_90-aarch64"}},
+      {{"sm_90a"},
+       {},
+       {"cu12.9-sm_90a-x86_64", "cu12.9-sm_90a-aarch64", "cu13.0-sm_90a-x86_64",
+        "cu13.0-sm_90a-aarch64"}},
+      {{"sm_120"}, {}, {"cu12.9-sm_120-x86_64", "cu13.0-sm_120-x86_64"}},
+      {{"compute_80"}, {}, {"cu11.8-compute_80-x86_64"}},
+      {{}, {"x86-64-v4", "armv8-a"}, {"cpu-x86-64-v4", "cpu-armv8-a"}},
+      {{"compute_80"}, {"x86-64-v3"}, {"cu11.8-compute_80-x86_64", "cpu-x86-64-v3"}},
+  };
+  for (const Row& row : rows) {
+    CHECK(ids(expand(shipped_matrix(), package_for(row.targets, row.levels))) == row.expected);
+  }
+}
+
+TEST_CASE("expand: a package for every target has 27 variants, and each other one has a reason") {
+  const Expansion expansion = expand(
+      shipped_matrix(),
+      package_for({"sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120", "compute_80"},
+                  {"x86-64-v3", "x86-64-v4", "armv8-a"}));
+  CHECK(expansion.variants.size() == 27);
+  CHECK(expansion.excluded.size() == 24);
+  for (const ExcludedVariant& excluded : expansion.excluded) CHECK_FALSE(excluded.reason.empty());
+}
+
+TEST_CASE("expand: what is not built says why") {
+  const Expansion expansion = expand(shipped_matrix(), package_for({"sm_90a"}, {"x86-64-v3"}));
+  CHECK(reason(expansion, "cu11.8-sm_90a-x86_64").find("12.0 is the first") != std::string::npos);
+  CHECK(reason(expansion, "cu12.9-sm_80-x86_64") == "no device source of scale targets sm_80");
+  CHECK(reason(expansion, "cu12.9-sm_80-aarch64").find("GH200") != std::string::npos);
+  CHECK(reason(expansion, "cpu-armv8-a") == "scale does not list this CPU level");
+}
+
+TEST_CASE("expand: the driver floor is the first of the toolkit's major, for PTX the toolkit") {
+  const Expansion expansion = expand(shipped_matrix(), package_for({"sm_90", "compute_80"}, {}));
+  struct Row {
+    std::string_view id;
+    Version min_driver;
+  };
+  const Row rows[] = {{"cu11.8-sm_90-x86_64", {11, 0}},
+                      {"cu12.9-sm_90-aarch64", {12, 0}},
+                      {"cu13.0-sm_90-x86_64", {13, 0}},
+                      {"cu11.8-compute_80-x86_64", {11, 8}}};
+  for (const Row& row : rows) CHECK(plan(expansion, row.id).min_driver == row.min_driver);
+}
+
+TEST_CASE("expand: a variant holds the device sources that target it, and no others") {
+  Package package = package_for({"sm_80", "sm_90a"}, {});
+  package.cuda.device.push_back(
+      {.source = "csrc/sm90_scale.cu", .stem = "sm90_scale", .targets = {code("sm_90a")}});
+  const Expansion expansion = expand(shipped_matrix(), package);
+  CHECK(plan(expansion, "cu12.9-sm_80-x86_64").device.size() == 1);
+  CHECK(plan(expansion, "cu12.9-sm_90a-x86_64").device.size() == 2);
+  CHECK(plan(expansion, "cu12.9-sm_90a-aarch64").cpu == CpuLevel{Arch::kAarch64, 1});
+}
+
+TEST_CASE("expand: a target or level outside of the matrix is refused, not left out") {
+  struct Row {
+    Package package;
+    std::string_view named;
+  };
+  const Row rows[] = {{package_for({"sm_75"}, {}), "target of csrc/smxx_scale.cu \"sm_75\""},
+                      {package_for({}, {"x86-64-v2"}), "CPU level \"x86-64-v2\""}};
+  for (const Row& row : rows) {
+    try {
+      expand(shipped_matrix(), row.package);
+      FAIL("accepted");
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::kBuild);
+      CHECK_MESSAGE(std::string(error.what()).find(row.named) != std::string::npos, error.what());
+    }
+  }
+}
+
+TEST_CASE("expand: --only takes shell patterns, several with commas") {
+  struct Row {
+    std::string_view id, patterns;
+    bool expected;
+  };
+  const Row rows[] = {{"cu12.9-sm_90a-x86_64", "*", true},
+                      {"cu12.9-sm_90a-x86_64", "cu12.9-*", true},
+                      {"cu12.9-sm_90a-x86_64", "cpu-*", false},
+                      {"cu12.9-sm_90a-x86_64", "cpu-*,*-sm_90a-*", true},
+                      {"cu12.9-sm_90a-x86_64", "cu12.9-sm_90-*", false},
+                      {"cpu-armv8-a", "", false}};
+  for (const Row& row : rows) {
+    CHECK_MESSAGE(matches(row.id, row.patterns) == row.expected, row.patterns);
+  }
+}
+
+TEST_CASE("matrix: what is not understood is refused with its place") {
+  constexpr std::string_view kGood =
+      R"({"schema":"kiln.matrix/1","glibc":"2.17",
+          "cuda":{"toolkits":[{"version":"12.9","min_driver":"12.0"}],"targets":["sm_90"],
+                  "hosts":["x86_64"]},
+          "cpu":{"levels":["x86-64-v3"]},
+          "exclude":[{"targets":["sm_90"],"reason":"none here"}]})";
+  CHECK(parse_matrix(kGood, "m").exclusions.size() == 1);
+  struct Row {
+    std::string_view from, to, named;
+  };
+  const Row rows[] = {
+      {"kiln.matrix/1", "kiln.matrix/2", "kiln.matrix/2"},
+      {"\"glibc\":\"2.17\"", "\"glibc\":\"new\"", "glibc"},
+      {"\"hosts\"", "\"host\"", "unknown key \"host\""},
+      {"[\"sm_90\"],\n", "[\"sm_90\",\"sm_90\"],\n", "twice"},
+      {"[\"x86_64\"]", "[\"vax\"]", "vax"},
+      {"\"targets\":[\"sm_90\"],\"reason\"", "\"targets\":[\"sm_80\"],\"reason\"", "sm_80"},
+      {"none here", "", "needs a reason"},
+      {"[\"x86-64-v3\"]", "[]", "at least one"},
+  };
+  for (const Row& row : rows) {
+    std::string text(kGood);
+    const std::size_t at = text.find(row.from);
+    REQUIRE_MESSAGE(at != std::string::npos, row.from);
+    text.replace(at, row.from.size(), row.to);
+    try {
+      parse_matrix(text, "m");
+      FAIL("accepted: ", row.to);
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::kBuild);
+      CHECK_MESSAGE(std::string(error.what()).find(row.named) != std::string::npos, error.what());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kiln::build

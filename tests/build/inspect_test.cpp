@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Each bad library is a real one: linked here by the host's compiler with the fault in it.
+#include "inspect.hpp"
+
+#include <doctest/doctest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "files.hpp"
+#include "kiln/error.hpp"
+#include "process.hpp"
+
+namespace kiln::build {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kBuildId = "0123456789abcdef0123456789abcdef";
+
+// A library as a package is, but for what `extra` adds.
+std::string source_with(const std::string& extra) {
+  return R"(
+    extern "C" __attribute__((visibility("default"))) const char* kiln_package_v1() {
+      return "0123456789abcdef0123456789abcdef";
+    }
+    extern "C" __attribute__((visibility("default"))) int __tvm_ffi_run() { return 0; }
+    __attribute__((section(".kiln.image.smxx_scale"), used)) static const char image[] =
+        "//\n.version 7.8\n.target sm_80\n.address_size 64\n";
+  )" + extra;
+}
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "kiln-inspect-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~Folder() { fs::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  const fs::path& path() const { return path_; }
+
+  fs::path link(const std::string& name, const std::string& source,
+                const std::vector<std::string>& flags = {}) const {
+    write_file(path_ / (name + ".cpp"), source);
+    const fs::path library = path_ / ("lib" + name + ".so");
+    std::vector<std::string> command = {KILN_TEST_CXX,
+                                        "-shared",
+                                        "-fPIC",
+                                        "-O1",
+                                        "-fvisibility=hidden",
+                                        "-nostartfiles",
+                                        "-fno-builtin",
+                                        "-nostdlib",
+                                        "-Wl,-soname,libscale.so",
+                                        "-Wl,-z,noexecstack",
+                                        (path_ / (name + ".cpp")).string(),
+                                        "-o",
+                                        library.string()};
+    command.insert(command.end(), flags.begin(), flags.end());
+    const Finished finished = run_captured(command);
+    REQUIRE_MESSAGE(finished.status == 0, finished.output);
+    return library;
+  }
+
+ private:
+  fs::path path_;
+};
+
+Promise good_promise() {
+  return {.subject = "scale cu11.8-compute_80-x86_64",
+          .arch = Arch::kX86_64,
+          .glibc = {2, 17},
+          .soname = "libscale.so",
+          .build_id = kBuildId,
+          .stems = {"smxx_scale"},
+          .target = parse_device_code("compute_80").value()};
+}
+
+std::string refusal(const fs::path& library, const Promise& promise) {
+  try {
+    inspect(library, promise, "", library.parent_path());
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kBuild);
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST_CASE("inspect: a good library gives its facts") {
+  const Folder folder;
+  const fs::path library =
+      folder.link("good",
+                  source_with("extern \"C\" void* memcpy(void*, const void*, unsigned long);"
+                              "void* keep(void* a) { return memcpy(a, image, 4); }"
+                              "void* (*volatile held)(void*) = keep;"),
+                  {"-lc"});
+  const Facts facts = inspect(library, good_promise(), "", folder.path());
+  CHECK(facts.arch == Arch::kX86_64);
+  CHECK(facts.glibc == Version{2, 14});
+  CHECK(facts.glibc_symbol == "memcpy");
+  CHECK(facts.exported == std::vector<std::string>{"__tvm_ffi_run", "kiln_package_v1"});
+  CHECK(facts.needed == std::vector<std::string>{"libc.so.6"});
+  REQUIRE(facts.images.size() == 1);
+  CHECK(facts.images[0].stem == "smxx_scale");
+  CHECK(to_string(facts.images[0].code) == "compute_80");
+
+  const Facts again = parse_facts(to_json(facts), "facts");
+  CHECK(again.glibc == facts.glibc);
+  CHECK(again.images == facts.images);
+}
+
+TEST_CASE("inspect: each fault is refused by name") {
+  const Folder folder;
+  folder.link("extra", "__attribute__((visibility(\"default\"))) int extra() { return 1; }",
+              {"-Wl,-soname,libextra.so.7"});
+  const std::string near = "-L" + folder.path().string();
+  struct Row {
+    const char* name;
+    std::string source;
+    std::vector<std::string> flags;
+    const char* refused;
+  };
+  const Row rows[] = {
+      {"export",
+       "__attribute__((visibility(\"default\"))) int stray() { return 1; }",
+       {},
+       "exports _Z5strayv, allowed are kiln_package_v1 and __tvm_ffi_*"},
+      {"rpath", "", {"-Wl,-rpath,/opt/lib"}, "has the run path /opt/lib"},
+      {"stack", "", {"-Wl,-z,execstack"}, "asks for an executable stack"},
+      {"needed", "", {near, "-Wl,--no-as-needed", "-lextra"}, "links libextra.so.7"},
+      {"glibc",
+       "extern \"C\" int pthread_create(void*, void*, void*, void*);"
+       "int (*volatile held)(void*, void*, void*, void*) = pthread_create;",
+       {"-lc"},
+       "needs GLIBC_2.34 (symbol pthread_create), allowed is 2.17"},
+      {"undefined",
+       "extern int elsewhere(); int (*volatile held)() = elsewhere;",
+       {},
+       "needs the symbol _Z9elsewherev, which none of its libraries provides"},
+      {"textrel",
+       "__asm__(\".text\\n.quad environ\");",
+       {"-Wl,-z,notext", "-lc"},
+       "has text relocations"},
+      {"writable", "", {"-Wl,--omagic"}, "has a segment both writable and executable"},
+      {"image",
+       "__attribute__((section(\".kiln.image.other\"), used)) static const char more[] ="
+       "\"//\\n.target sm_80\\n\";",
+       {},
+       "holds an image other that the variant does not have"},
+      {"junk",
+       "__attribute__((section(\".kiln.image.junk\"), used)) static const char more[] = \"junk\";",
+       {},
+       "image junk is neither machine code nor PTX"},
+  };
+  for (const Row& row : rows) {
+    const fs::path library = folder.link(row.name, source_with(row.source), row.flags);
+    const std::string text = refusal(library, good_promise());
+    CHECK_MESSAGE(text.starts_with("inspect scale cu11.8-compute_80-x86_64: "), text);
+    CHECK_MESSAGE(text.find(row.refused) != std::string::npos, row.name, ": ", text);
+  }
+}
+
+TEST_CASE("inspect: a library that is not what its variant promised is refused") {
+  const Folder folder;
+  const fs::path library = folder.link("good", source_with(""));
+  struct Row {
+    void (*change)(Promise&);
+    const char* refused;
+  };
+  const Row rows[] = {
+      {[](Promise& p) { p.arch = Arch::kAarch64; }, "is for x86_64, expected aarch64"},
+      {[](Promise& p) { p.soname = "libother.so"; }, "expected \"libother.so\""},
+      {[](Promise& p) { p.build_id[0] = 'f'; }, "does not carry the build id f123"},
+      {[](Promise& p) { p.target = parse_device_code("compute_90").value(); },
+       "image smxx_scale is for compute_80, expected compute_90"},
+      {[](Promise& p) { p.stems.push_back("sm90_scale"); }, "holds no image sm90_scale"},
+  };
+  CHECK(refusal(library, good_promise()) == "accepted");
+  for (const Row& row : rows) {
+    Promise promise = good_promise();
+    row.change(promise);
+    const std::string text = refusal(library, promise);
+    CHECK_MESSAGE(text.find(row.refused) != std::string::npos, text);
+  }
+}
+
+TEST_CASE("inspect: a library without the entry point is refused") {
+  const Folder folder;
+  const fs::path library =
+      folder.link("empty", "__attribute__((visibility(\"default\"))) int x = 1;");
+  CHECK(refusal(library, good_promise()).find("does not export kiln_package_v1") !=
+        std::string::npos);
+}
+
+TEST_CASE("elf: cut short or damaged at any place, a file is read or refused and never overrun") {
+  const Folder folder;
+  const std::string good = read_file(folder.link("good", source_with("")));
+  CHECK_THROWS_AS(read_elf("", "elf"), Error);
+  CHECK_THROWS_AS(read_elf(good.substr(0, 63), "elf"), Error);
+  CHECK_THROWS_AS(read_elf(good.substr(0, good.size() / 2), "elf"), Error);
+  std::size_t refused = 0;
+  std::size_t tried = 0;
+  for (std::size_t at = 0; at < good.size(); at += at < 1024 ? 1 : 61) {
+    for (const char bits : {'\x01', '\x80', '\xff'}) {
+      // A copy of exactly this size on the heap, so that a sanitizer sees an overrun.
+      std::vector<char> damaged(good.begin(), good.end());
+      damaged[at] = static_cast<char>(damaged[at] ^ bits);
+      ++tried;
+      try {
+        read_elf({damaged.data(), damaged.size()}, "elf");
+      } catch (const Error& error) {
+        CHECK(error.code() == ErrorCode::kBuild);
+        ++refused;
+      }
+    }
+  }
+  CHECK(refused > 50);
+  CHECK(refused < tried);
+}
+
+}  // namespace
+}  // namespace kiln::build

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "recipe.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "ninja.hpp"
+#include "nvrtc.hpp"
+
+namespace kiln::build {
+namespace {
+
+Package example_package() {
+  Package package{.name = "geglu-mlp", .version = 4, .min_loader = "0.1.0"};
+  package.cuda.host = {"csrc/package.cpp"};
+  package.cuda.needs = {"libcublasLt.so.12"};
+  return package;
+}
+
+VariantPlan example_plan() {
+  return {.id = "cu12.9-sm_90a-aarch64",
+          .cpu = {Arch::kAarch64, 1},
+          .toolkit = Version{12, 9},
+          .min_driver = Version{12, 0},
+          .target = parse_device_code("sm_90a"),
+          .host = {"csrc/package.cpp"},
+          .device = {{.source = "csrc/smxx_gemm.cu", .stem = "smxx_gemm"}}};
+}
+
+Ingredients example_ingredients() {
+  return {.sources = {{"package/csrc/package.cpp", "aa"}, {"sdk/src/check.cpp", "bb"}},
+          .host_flags = {"-O2"},
+          .device_options = {"-std=c++17"},
+          .nvrtc = "12.9.86",
+          .zig = "0.15.2"};
+}
+
+TEST_CASE("recipe: it comes back from its JSON as it was") {
+  const Recipe gpu = make_recipe(example_package(), example_plan(), {2, 17}, example_ingredients());
+  CHECK(parse_recipe(dump_json(to_json(gpu)), "recipe") == gpu);
+  CHECK(gpu.library() == "libgeglu_mlp.so");
+  CHECK(gpu.libraries == std::vector<std::string>{"libcublasLt.so.12"});
+  CHECK(gpu.build.at("nvrtc") == "12.9.86");
+
+  VariantPlan plan{.id = "cpu-x86-64-v3", .cpu = {Arch::kX86_64, 3}, .host = {"csrc/cpu.cpp"}};
+  Ingredients ingredients = example_ingredients();
+  ingredients.nvrtc.clear();
+  const Recipe cpu = make_recipe(example_package(), plan, {2, 17}, ingredients);
+  CHECK(parse_recipe(dump_json(to_json(cpu)), "recipe") == cpu);
+  CHECK(cpu.libraries.empty());
+  CHECK_FALSE(cpu.build.contains("nvrtc"));
+}
+
+TEST_CASE("recipe: the build id changes with everything that the library is made of") {
+  const auto id = [](const VariantPlan& plan, Version glibc, const Ingredients& ingredients) {
+    return make_recipe(example_package(), plan, glibc, ingredients).build_id;
+  };
+  const std::string base = id(example_plan(), {2, 17}, example_ingredients());
+  CHECK(base.size() == 32);
+  CHECK(base == id(example_plan(), {2, 17}, example_ingredients()));
+  CHECK(base != id(example_plan(), {2, 28}, example_ingredients()));
+  VariantPlan other = example_plan();
+  other.id = "cu12.9-sm_90a-x86_64";
+  CHECK(base != id(other, {2, 17}, example_ingredients()));
+  void (*const changes[])(Ingredients&) = {
+      [](Ingredients& i) { i.sources["package/csrc/package.cpp"] = "ab"; },
+      [](Ingredients& i) { i.sources["package/csrc/new.h"] = "cc"; },
+      [](Ingredients& i) { i.host_flags.push_back("-g"); },
+      [](Ingredients& i) { i.device_options.push_back("-DX"); },
+      [](Ingredients& i) { i.nvrtc = "12.9.87"; },
+      [](Ingredients& i) { i.zig = "0.16.0"; },
+  };
+  for (const auto change : changes) {
+    Ingredients ingredients = example_ingredients();
+    change(ingredients);
+    CHECK(base != id(example_plan(), {2, 17}, ingredients));
+  }
+}
+
+TEST_CASE("ninja: paths and arguments keep their blanks, dollars and quotes") {
+  CHECK(shell_quoted("-I/a/b+c") == "-I/a/b+c");
+  CHECK(shell_quoted("a b") == "'a b'");
+  CHECK(shell_quoted("it's") == "'it'\\''s'");
+  CHECK(shell_quoted("") == "''");
+  NinjaFile file;
+  file.rule("r", "cmd $words", "d", true);
+  file.build({.rule = "r",
+              .outputs = {"o u"},
+              .inputs = {"a:b"},
+              .implicit = {"$c"},
+              .variables = {{"words", "$x"}},
+              .depfile = "o.d"});
+  CHECK(file.text() ==
+        "rule r\n  command = cmd $words\n  description = d\n  restat = 1\n"
+        "build o$ u: r a$:b | $$c\n  words = $$x\n  depfile = o.d\n");
+}
+
+TEST_CASE("nvrtc: what changes from run to run is not kept of the log") {
+  CHECK(
+      stable_log("ptxas info    : Used 10 registers\n\nptxas info    : Compile time = 2.0 ms\n") ==
+      "ptxas info    : Used 10 registers\n");
+  CHECK(device_options(parse_device_code("sm_120").value()).back() == "-DKILN_SM=1200");
+  CHECK(device_options(parse_device_code("sm_90a").value()).back() == "-DKILN_SM=900");
+}
+
+}  // namespace
+}  // namespace kiln::build

@@ -1,0 +1,21 @@
+# The stages of the build matrix, and the whole of it on a small package.
+kiln_test(expand_test expand_test.cpp LIBRARIES kiln_build_matrix)
+kiln_test(recipe_test recipe_test.cpp LIBRARIES kiln_build_matrix)
+kiln_test(inspect_test inspect_test.cpp LIBRARIES kiln_build_matrix)
+kiln_test(pack_test pack_test.cpp LIBRARIES kiln_build_matrix LibArchive::LibArchive)
+target_compile_definitions(expand_test PRIVATE
+  KILN_MATRIX_FILE="${PROJECT_SOURCE_DIR}/build-matrix/matrix.json")
+target_compile_definitions(inspect_test PRIVATE KILN_TEST_CXX="${CMAKE_CXX_COMPILER}")
+
+# 77: skipped, the pinned compilers are not there.
+add_executable(build_end_to_end_test end_to_end_test.cpp)
+target_link_libraries(build_end_to_end_test PRIVATE
+  kiln_build_matrix doctest::doctest kiln_warnings ${CMAKE_DL_LIBS})
+target_compile_definitions(build_end_to_end_test PRIVATE
+  KILN_BUILD_PROGRAM="$<TARGET_FILE:kiln-build>"
+  KILN_DEFAULT_TOOLCHAINS="${PROJECT_SOURCE_DIR}/build/toolchains"
+  KILN_FIXTURES="${CMAKE_CURRENT_SOURCE_DIR}/fixtures")
+add_dependencies(build_end_to_end_test kiln-build)
+add_test(NAME build_end_to_end_test COMMAND build_end_to_end_test)
+set_tests_properties(build_end_to_end_test PROPERTIES
+  LABELS toolchains SKIP_RETURN_CODE 77 TIMEOUT 600)

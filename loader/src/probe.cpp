@@ -129,7 +129,7 @@ std::vector<Gpu> parse_gpus(const std::string& value) {
     rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
     const std::optional<Version> capability = parse_version(entry);
     if (!capability) fail("SM", value, "compute capabilities such as 9.0,8.0, or nothing");
-    gpus.push_back({static_cast<int>(gpus.size()), "overridden", *capability});
+    gpus.push_back({static_cast<int>(gpus.size()), "", *capability});
   }
   return gpus;
 }

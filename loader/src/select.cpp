@@ -142,7 +142,10 @@ std::string other_version(Selecting& self, Host& host) {
 
 std::string no_variant_text(Selecting& self, Host& host, const std::string& not_asked) {
   const Resolution& resolution = self.selected.resolution;
-  std::string text = resolution.explain();
+  std::string text = "resolve " + label(self.name, self.request.version) +
+                     ": no variant fits this machine (index " +
+                     self.selected.descriptor.digest.brief() + " of " + self.source.registry() +
+                     ")\n" + resolution.explain();
   const auto add_line = [&](const std::string& line) {
     if (line.empty() || text.find(line) != std::string::npos) return;
     if (!text.empty() && text.back() != '\n') text += '\n';

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Cache: where it may be, what it refuses, and what it looks like after everything that can happen.
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "install.hpp"
+#include "kiln/kiln.hpp"
+#include "published.hpp"
+#include "scratch.hpp"
+
+namespace kiln::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uid_t kNobody = 65534;
+
+TEST_CASE("cache: the folder comes from KILN_CACHE, XDG_CACHE_HOME or HOME, in this order") {
+  const Environment home("HOME", "/home/someone");
+  {
+    const Environment xdg("XDG_CACHE_HOME", "/xdg");
+    const Environment own("KILN_CACHE", "/own");
+    CHECK(Cache::default_root() == "/own");
+  }
+  const Environment own("KILN_CACHE", std::nullopt);
+  {
+    const Environment xdg("XDG_CACHE_HOME", "/xdg");
+    CHECK(Cache::default_root() == "/xdg/kiln");
+  }
+  const Environment xdg("XDG_CACHE_HOME", std::nullopt);
+  CHECK(Cache::default_root() == "/home/someone/.cache/kiln");
+  const Environment none("HOME", std::nullopt);
+  const Error error = error_of([] { Cache(); });
+  CHECK(error.code() == ErrorCode::kCache);
+  CHECK_CONTAINS(error.what(), "Set KILN_CACHE");
+}
+
+TEST_CASE("cache: a folder that others can change is refused with the way out") {
+  Scratch scratch;
+  struct Case {
+    const char* name;
+    const char* text;
+  };
+  fs::create_directory(scratch / "open");
+  REQUIRE(::chmod((scratch / "open").c_str(), 0777) == 0);
+  write_file(scratch / "file", "x");
+  for (const Case& each : {Case{"open", "chmod o-w"}, Case{"file", "not a folder"}}) {
+    const Error error = error_of([&] { Cache(scratch / each.name); });
+    CHECK(error.code() == ErrorCode::kCache);
+    CHECK_CONTAINS(error.what(), each.text);
+  }
+  CHECK(error_of([] { Cache("relative/path"); }).code() == ErrorCode::kCache);
+  fs::create_directory(scratch / "foreign");
+  if (::chown((scratch / "foreign").c_str(), kNobody, kNobody) == 0) {  // only root may
+    const Error error = error_of([&] { Cache(scratch / "foreign"); });
+    CHECK(error.code() == ErrorCode::kCache);
+    CHECK_CONTAINS(error.what(), "belongs to user 65534");
+  }
+}
+
+TEST_CASE("cache: what an install leaves") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  const Descriptor index = published.publish({cpu_draft(sample_library())});
+  const Installed installed = install("sample", {.version = 1,
+                                                 .device = Device::cpu(),
+                                                 .registry = published.root().string(),
+                                                 .cache = scratch / "cache"});
+  const Cache cache(scratch / "cache");
+  CHECK_CONTAINS(read_file(cache.root() / "CACHEDIR.TAG"),
+                 "Signature: 8a477f597d28d172789f06886806bc55");
+  CHECK(fs::is_empty(cache.root() / "ingest"));
+  for (const auto& entry : fs::directory_iterator(cache.root() / "blobs" / "sha256")) {
+    struct stat status {};
+    REQUIRE(::stat(entry.path().c_str(), &status) == 0);
+    CHECK((status.st_mode & 0777) == 0444);
+    CHECK(Digest::of(read_file(entry.path())).hex() == entry.path().filename());
+  }
+  const std::vector<Ref> refs = cache.refs();
+  REQUIRE(refs.size() == 1);
+  CHECK(refs[0].registry == published.root());
+  CHECK(refs[0].name == "sample");
+  CHECK(refs[0].version == 1);
+  CHECK(refs[0].index == index);
+  const std::vector<InstalledVariant> all = list_installed(cache);
+  REQUIRE(all.size() == 1);
+  CHECK(all[0].library == installed.library);
+  CHECK(all[0].bytes == fs::file_size(installed.library) + 11);
+  for (const CheckedFile& file : verify_installed(cache)) CHECK(file.problem == "");
+}
+
+TEST_CASE("cache: read-only and warm is enough; read-only and cold is an error with a way out") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library())});
+  const Request request{.version = 1,
+                        .device = Device::cpu(),
+                        .registry = published.root().string(),
+                        .cache = scratch / "cache"};
+  install("sample", request);
+  fs::create_directory(scratch / "cold");
+  for (const auto& entry : fs::recursive_directory_iterator(scratch / "cache")) {
+    fs::permissions(entry.path(), entry.is_directory() ? fs::perms(0555) : fs::perms(0444));
+  }
+  fs::permissions(scratch / "cache", fs::perms(0555));
+  fs::permissions(scratch / "cold", fs::perms(0555));
+  fs::permissions(scratch.path(), fs::perms(0755));
+  // In a child, as a user whom the modes bind: they do not bind root.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int code = 0;
+    try {
+      if (::geteuid() == 0) {  // the files stay root's, which every user's Kiln accepts
+        if (::setegid(kNobody) != 0 || ::seteuid(kNobody) != 0) ::_exit(10);
+      }
+      if (get_kernel("sample", request).version() != 1) code |= 1;
+    } catch (const Error&) {
+      code |= 2;
+    }
+    try {
+      Request cold = request;
+      cold.cache = scratch / "cold";
+      get_kernel("sample", cold);
+      code |= 4;
+    } catch (const Error& error) {
+      const bool helpful = std::string(error.what()).find("KILN_CACHE") != std::string::npos;
+      if (error.code() != ErrorCode::kCache || !helpful) code |= 8;
+    }
+    ::_exit(code);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("cache: a disk that takes no more is an error, and leaves nothing half-written") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library())});
+  const Request request{.version = 1,
+                        .device = Device::cpu(),
+                        .registry = published.root().string(),
+                        .cache = scratch / "cache"};
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int code = 1;
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{2048, 2048};  // documents fit, the layer does not
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    try {
+      install("sample", request);
+    } catch (const Error& error) {
+      const bool helpful = std::string(error.what()).find("Make room") != std::string::npos;
+      code = error.code() == ErrorCode::kCache && helpful ? 0 : 2;
+    }
+    ::_exit(code);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(fs::is_empty(scratch / "cache" / "ingest"));
+  CHECK(Cache(scratch / "cache").refs().empty());
+  CHECK(install("sample", request).requests > 0);
+}
+
+TEST_CASE("cache: a ref that does not parse is refused, reported, and written anew by a refresh") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library())});
+  Request request{.version = 1,
+                  .device = Device::cpu(),
+                  .registry = published.root().string(),
+                  .cache = scratch / "cache"};
+  install("sample", request);
+  const Cache cache(scratch / "cache");
+  const fs::path ref = cache.ref_path(published.root().string(), "sample", 1);
+  const std::string good = read_file(ref);
+  struct Case {
+    std::string text;
+    ErrorCode code;
+  };
+  const std::vector<Case> cases{
+      {"", ErrorCode::kIntegrity},
+      {"{}", ErrorCode::kIntegrity},
+      {good.substr(0, good.size() / 2), ErrorCode::kIntegrity},
+      {std::string(100000, ' '), ErrorCode::kIntegrity},
+      {R"({"schema":"kiln.ref/2"})", ErrorCode::kUpgrade},
+  };
+  for (const Case& each : cases) {
+    CAPTURE(each.text.substr(0, 40));
+    fs::permissions(ref, fs::perms(0644));
+    write_file(ref, each.text);
+    const Error error = error_of([&] { install("sample", request); });
+    CHECK(error.code() == each.code);
+    CHECK_CONTAINS(error.what(), ref.string());
+    CHECK(list_installed(cache).empty());
+    REQUIRE(verify_installed(cache).size() == 1);
+    CHECK(verify_installed(cache)[0].file == ref);
+    CHECK(verify_installed(cache)[0].problem != "");
+  }
+  fs::permissions(ref, fs::perms(0644));
+  write_file(ref, "damaged");
+  request.refresh = true;
+  install("sample", request);
+  CHECK(read_file(ref) == good);
+}
+
+TEST_CASE("cache: two registries do not share refs, and share blobs") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library())});
+  fs::copy(scratch / "registry", scratch / "mirror", fs::copy_options::recursive);
+  Request request{.version = 1,
+                  .device = Device::cpu(),
+                  .registry = published.root().string(),
+                  .cache = scratch / "cache"};
+  const Installed first = install("sample", request);
+  request.registry = (scratch / "mirror").string();
+  const Installed second = install("sample", request);
+  CHECK(first.library == second.library);
+  CHECK(second.requests == 2);  // the layout's list and the index; the rest is here
+  CHECK(Cache(scratch / "cache").refs().size() == 2);
+}
+
+TEST_CASE("cache: an install that was cut short anywhere is completed by the next one") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library())});
+  const Request request{.version = 1,
+                        .device = Device::cpu(),
+                        .registry = published.root().string(),
+                        .cache = scratch / "cache"};
+  const Installed whole = install("sample", request);
+  std::vector<fs::path> removable{
+      whole.folder, Cache(scratch / "cache").ref_path(published.root().string(), "sample", 1)};
+  for (const auto& entry : fs::directory_iterator(scratch / "cache" / "blobs" / "sha256")) {
+    removable.push_back(entry.path());
+  }
+  CHECK(removable.size() == 6);
+  for (const fs::path& path : removable) {
+    CAPTURE(path.string());
+    fs::remove_all(path);
+    write_file(scratch / "cache/ingest/leftover.123", "half");
+    CHECK(install("sample", request).library == whole.library);
+    CHECK(fs::exists(whole.library));
+    for (const CheckedFile& file : verify_installed(Cache(scratch / "cache"))) {
+      CHECK(file.problem == "");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kiln::test

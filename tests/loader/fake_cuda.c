@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A libcuda with the GPUs of FAKE_CUDA_GPUS ("8.0,9.0"), in CUDA's order. FAKE_CUDA_BROKEN=1 fails
+ * to start. Memory is the host's, and only inside of a context.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char* gpus(void) {
+  const char* list = getenv("FAKE_CUDA_GPUS");
+  return list != NULL ? list : "";
+}
+
+#define EXPORT(...) \
+  int __VA_ARGS__;  \
+  int __VA_ARGS__
+
+static void* current = NULL;
+
+EXPORT(cuInit(unsigned flags)) {
+  (void)flags;
+  return getenv("FAKE_CUDA_BROKEN") != NULL ? 999 : 0;
+}
+EXPORT(cuDriverGetVersion(int* version)) {
+  *version = 13000;
+  return 0;
+}
+EXPORT(cuDeviceGetCount(int* number)) {
+  *number = *gpus() == '\0' ? 0 : 1;
+  for (const char* at = gpus(); *at != '\0'; ++at) *number += *at == ',';
+  return 0;
+}
+EXPORT(cuDeviceGet(int* device, int ordinal)) {
+  int number = 0;
+  cuDeviceGetCount(&number);
+  *device = ordinal;
+  return ordinal < number ? 0 : 101;
+}
+EXPORT(cuDeviceGetAttribute(int* value, int attribute, int device)) {
+  const char* at = gpus();
+  int major = 0;
+  int minor = 0;
+  for (int i = 0; i < device; ++i) at = strchr(at, ',') + 1;
+  if (sscanf(at, "%d.%d", &major, &minor) != 2) return 1;
+  *value = attribute == 75 ? major : minor;
+  return attribute == 75 || attribute == 76 ? 0 : 1;
+}
+EXPORT(cuDeviceGetName(char* text, int size, int device)) {
+  snprintf(text, (size_t)size, "cuda%d", device);
+  return 0;
+}
+EXPORT(cuGetErrorName(int error, const char** text)) {
+  *text = error == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_INVALID_DEVICE";
+  return 0;
+}
+EXPORT(cuCtxGetCurrent(void** context)) {
+  *context = current;
+  return 0;
+}
+EXPORT(cuCtxGetDevice(int* device)) {
+  *device = 0;
+  return current != NULL ? 0 : 201;
+}
+EXPORT(cuCtxPushCurrent_v2(void* context)) {
+  current = context;
+  return 0;
+}
+EXPORT(cuCtxPopCurrent_v2(void** context)) {
+  *context = current;
+  current = NULL;
+  return 0;
+}
+EXPORT(cuDevicePrimaryCtxRetain(void** context, int device)) {
+  (void)device;
+  static int primary;
+  *context = &primary;
+  return 0;
+}
+EXPORT(cuDevicePrimaryCtxRelease_v2(int device)) {
+  (void)device;
+  return 0;
+}
+EXPORT(cuCtxSynchronize(void)) {
+  return current != NULL ? 0 : 201;
+}
+EXPORT(cuMemAlloc_v2(unsigned long long* memory, size_t bytes)) {
+  if (current == NULL) return 201;
+  if (bytes > 1u << 30) return 2;
+  *memory = (unsigned long long)(size_t)malloc(bytes);
+  return 0;
+}
+EXPORT(cuMemFree_v2(unsigned long long memory)) {
+  if (current == NULL) return 201;
+  free((void*)(size_t)memory);
+  return 0;
+}

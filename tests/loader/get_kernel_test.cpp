@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// get_kernel from end to end: a published folder in, a called op out.
+#include <doctest/doctest.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include <array>
+#include <vector>
+
+#include "install.hpp"
+#include "kiln/kiln.hpp"
+#include "published.hpp"
+#include "scratch.hpp"
+
+namespace kiln::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Counts what is done with files and folders of a tree.
+class Watch {
+ public:
+  explicit Watch(const std::vector<fs::path>& roots) : fd_(::inotify_init1(IN_NONBLOCK)) {
+    REQUIRE(fd_ >= 0);
+    for (const fs::path& root : roots) {
+      add(root);
+      for (const auto& entry : fs::recursive_directory_iterator(root)) {
+        if (entry.is_directory()) add(entry.path());
+      }
+    }
+    events();  // the walk itself
+  }
+  ~Watch() { ::close(fd_); }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  int events() const {
+    std::array<char, 65536> buffer{};
+    int count = 0;
+    for (ssize_t size = 0; (size = ::read(fd_, buffer.data(), buffer.size())) > 0;) ++count;
+    return count;
+  }
+
+ private:
+  void add(const fs::path& path) {
+    REQUIRE(::inotify_add_watch(fd_, path.c_str(), IN_ALL_EVENTS) >= 0);
+  }
+  int fd_;
+};
+
+TEST_CASE("get_kernel: a published folder becomes a kernel that computes") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library())});
+  const Kernel kernel = get_kernel("sample", {.version = 1,
+                                              .device = Device::cpu(),
+                                              .registry = published.root().string(),
+                                              .cache = scratch / "cache"});
+  CHECK(kernel.name() == "sample");
+  CHECK(kernel.version() == 1);
+  CHECK(kernel.variant() == "cpu-base");
+  CHECK(kernel.device() == Device::cpu());
+  CHECK(kernel.resolution().decisions.size() == 1);
+  CHECK(fs::exists(kernel.library()));
+
+  std::array<float, 4> x{1, 2, 3, 4};
+  std::array<float, 4> y{-9, -9, -9, -9};
+  const std::array<Tensor, 2> tensors{Tensor(x.data(), DType::kFloat32, {2, 2}, Device::cpu()),
+                                      Tensor(y.data(), DType::kFloat32, {2, 2}, Device::cpu())};
+  OwnedWorkspace workspace(kernel.device());
+  const Op op = kernel.op("add");
+  op.run(tensors, {}, workspace.reserve(op.workspace_bytes(tensors)), nullptr);
+  CHECK(y == std::array<float, 4>{2, 3, 4, 5});
+}
+
+TEST_CASE("get_kernel: the same request again touches neither disk nor registry") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library())});
+  const Request request{
+      .version = 1, .registry = published.root().string(), .cache = scratch / "cache"};
+  const Kernel first = get_kernel("sample", request);
+  {
+    const Watch watch({scratch / "registry", scratch / "cache"});
+    const Kernel again = get_kernel("sample", request);
+    CHECK(watch.events() == 0);
+    CHECK(&again.package() == &first.package());
+    CHECK(read_file(first.library()).size() > 0);
+    CHECK(watch.events() > 0);  // the watch does see a read
+  }
+  fs::remove_all(scratch / "registry");
+  fs::remove_all(scratch / "cache");
+  CHECK(get_kernel("sample", request).library() == first.library());
+}
+
+TEST_CASE("get_kernel: a request that differs in one field is another kernel") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library(), "sample", 1, "cpu-one"),
+                     cpu_draft(sample_library(), "sample", 1, "cpu-two")});
+  Request request{.version = 1, .registry = published.root().string(), .cache = scratch / "cache"};
+  request.variant = "cpu-one";
+  const Kernel one = get_kernel("sample", request);
+  request.variant = "cpu-two";
+  const Kernel two = get_kernel("sample", request);
+  CHECK(one.variant() == "cpu-one");
+  CHECK(two.variant() == "cpu-two");
+  CHECK(&one.package() != &two.package());
+}
+
+TEST_CASE("get_kernel: packages and versions with one soname live side by side") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library("plain"))});
+  published.publish({cpu_draft(sample_library("version2"), "sample", 2)});
+  published.publish({cpu_draft(sample_library("other"), "other")});
+  Request request{.version = 1, .registry = published.root().string(), .cache = scratch / "cache"};
+  const int before = loaded_libraries();
+  const Kernel sample1 = get_kernel("sample", request);
+  const Kernel other = get_kernel("other", request);
+  request.version = 2;
+  const Kernel sample2 = get_kernel("sample", request);
+  CHECK(sample1.version() == 1);
+  CHECK(sample2.version() == 2);
+  CHECK(std::string_view(other.package().name) == "other");
+  CHECK(sample1.op("add").name().data() != other.op("add").name().data());
+  CHECK(loaded_libraries() == before + 3);
+}
+
+TEST_CASE("get_kernel: a second install reads the cache alone") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library())});
+  const Request request{
+      .version = 1, .registry = published.root().string(), .cache = scratch / "cache"};
+  const Installed cold = install("sample", request);
+  CHECK(cold.requests > 0);
+  CHECK(cold.bytes_fetched > 0);
+  fs::remove_all(published.root());
+  const Installed warm = install("sample", request);
+  CHECK(warm.requests == 0);
+  CHECK(warm.bytes_fetched == 0);
+  CHECK(warm.library == cold.library);
+}
+
+TEST_CASE("get_kernel: a GPU variant is chosen and prepared for the GPU asked for") {
+  Scratch scratch;
+  const Environment sm("KILN_OVERRIDE_SM", "8.0,9.0");
+  const Environment cuda("KILN_OVERRIDE_CUDA", "12.4");
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library("plain")), gpu_draft(sample_library("gpu"))});
+  Request request{.version = 1,
+                  .device = Device::cuda(1),
+                  .registry = published.root().string(),
+                  .cache = scratch / "cache"};
+  const Kernel kernel = get_kernel("sample", request);
+  CHECK(kernel.variant() == "cu12.4-sm_90");
+  CHECK(kernel.device() == Device::cuda(1));
+  std::vector<std::string> overridden = kernel.resolution().host.overridden;
+  CHECK(overridden == std::vector<std::string>{"KILN_OVERRIDE_CUDA", "KILN_OVERRIDE_SM"});
+}
+
+TEST_CASE("get_kernel: nothing fits, and the error says why for each and what would fit") {
+  Scratch scratch;
+  const Environment sm("KILN_OVERRIDE_SM", "8.0");
+  const Environment cuda("KILN_OVERRIDE_CUDA", "12.4");
+  Published published(scratch / "registry");
+  published.publish({gpu_draft(sample_library("gpu"), "sample", 1)});
+  Draft fitting = gpu_draft(sample_library("gpu"), "sample", 3);
+  fitting.variant.id = "cu12.4-sm_80";
+  fitting.variant.needs.device_code = {{DeviceCode::Kind::kSass, {8, 0}, 0}};
+  published.publish({fitting});
+  const Error error = error_of([&] {
+    get_kernel("sample", {.version = 1,
+                          .device = Device::cuda(0),
+                          .registry = published.root().string(),
+                          .cache = scratch / "cache"});
+  });
+  CHECK(error.code() == ErrorCode::kNoVariant);
+  CHECK_CONTAINS(error.what(), "cu12.4-sm_90");
+  CHECK_CONTAINS(error.what(), "NO_DEVICE_CODE");
+  CHECK_CONTAINS(error.what(), "sample@3 has a build for this machine: cu12.4-sm_80");
+  CHECK_FALSE(fs::exists(scratch / "cache"));
+}
+
+TEST_CASE("get_kernel: a variant that was added after the install is found") {
+  Scratch scratch;
+  const Environment sm("KILN_OVERRIDE_SM", "9.0");
+  const Environment cuda("KILN_OVERRIDE_CUDA", "12.4");
+  Published published(scratch / "registry");
+  const Draft cpu = cpu_draft(sample_library());
+  published.publish({cpu});
+  Request request{.version = 1,
+                  .device = Device::cpu(),
+                  .registry = published.root().string(),
+                  .cache = scratch / "cache"};
+  get_kernel("sample", request);
+  published.publish({cpu, gpu_draft(sample_library("gpu"))});
+  request.device = Device::cuda(0);
+  CHECK(get_kernel("sample", request).variant() == "cu12.4-sm_90");
+}
+
+TEST_CASE("get_kernel: requests that cannot be meant") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library())});
+  published.publish({cpu_draft(sample_library("version2"), "sample", 2)});
+  const std::string root = published.root().string();
+  struct Case {
+    const char* name;
+    int version;
+    std::string registry;
+    ErrorCode code;
+    const char* text;
+  };
+  const std::vector<Case> cases{
+      {"sample", 0, root, ErrorCode::kUsage, "has: 1, 2"},
+      {"sample", -1, root, ErrorCode::kUsage, "version is -1"},
+      {"Sample", 1, root, ErrorCode::kUsage, "no package name"},
+      {"../sample", 1, root, ErrorCode::kUsage, "no package name"},
+      {"sample", 7, root, ErrorCode::kNotFound, "published: 1, 2"},
+      {"sampler", 1, root, ErrorCode::kNotFound, "published: sample"},
+      {"sample", 1, root + "/nowhere", ErrorCode::kNotFound, "no such folder"},
+      {"sample", 1, "ftp://example.org/x", ErrorCode::kUsage, "ftp://example.org/x"},
+      {"sample", 1, "http://example.org", ErrorCode::kUsage, "plain http"},
+      {"sample", 1, "https://user:secret@example.org", ErrorCode::kUsage, "never sends"},
+  };
+  for (const Case& each : cases) {
+    CAPTURE(each.name);
+    CAPTURE(each.version);
+    CAPTURE(each.registry);
+    const Error error = error_of([&] {
+      get_kernel(each.name,
+                 {.version = each.version, .registry = each.registry, .cache = scratch / "cache"});
+    });
+    CHECK(error.code() == each.code);
+    CHECK_CONTAINS(error.what(), each.text);
+    CHECK(std::string(error.what()).find("secret") == std::string::npos);
+  }
+}
+
+TEST_CASE("get_kernel: a failure is not remembered") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  const Request request{
+      .version = 1, .registry = published.root().string(), .cache = scratch / "cache"};
+  CHECK(error_of([&] { get_kernel("sample", request); }).code() == ErrorCode::kNotFound);
+  published.publish({cpu_draft(sample_library())});
+  CHECK(get_kernel("sample", request).version() == 1);
+}
+
+TEST_CASE("get_kernel: an op that is not there lists those that are") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library())});
+  const Kernel kernel = get_kernel(
+      "sample", {.version = 1, .registry = published.root().string(), .cache = scratch / "cache"});
+  const Error error = error_of([&] { kernel.op("multiply"); });
+  CHECK(error.code() == ErrorCode::kNotFound);
+  CHECK_CONTAINS(error.what(), "it has: add, probe");
+}
+
+TEST_CASE("get_kernel: the environment names cache and registry") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library())});
+  const Environment registry("KILN_REGISTRY", "file://" + published.root().string() + "/");
+  const Environment cache("KILN_CACHE", (scratch / "cache").string());
+  const Kernel kernel = get_kernel("sample", {.version = 1});
+  CHECK(kernel.library().string().starts_with((scratch / "cache").string()));
+}
+
+}  // namespace
+}  // namespace kiln::test

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Load: libraries whose bytes are the promised ones and that are still no package.
+#include <doctest/doctest.h>
+#include <elf.h>
+
+#include <cstddef>
+#include <cstring>
+
+#include "install.hpp"
+#include "kiln/kiln.hpp"
+#include "published.hpp"
+#include "scratch.hpp"
+
+namespace kiln::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+Error load_error(const Draft& draft) {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({draft});
+  return error_of([&] {
+    get_kernel(draft.config.name, {.version = draft.config.version,
+                                   .device = Device::cpu(),
+                                   .registry = published.root().string(),
+                                   .cache = scratch / "cache"});
+  });
+}
+
+TEST_CASE("load: a table that is not the promised one is refused with what was found") {
+  struct Case {
+    const char* library;
+    ErrorCode code;
+    const char* text;
+  };
+  const std::vector<Case> cases{
+      {"version2", ErrorCode::kLoad, "has version 2, expected 1"},
+      {"other", ErrorCode::kLoad, "has name 'other', expected 'sample'"},
+      {"other_build", ErrorCode::kLoad, "has build id 'other-build', expected 'sample-build'"},
+      {"gpu", ErrorCode::kLoad, "has device type 2, expected 1"},
+      {"abi_major", ErrorCode::kLoad, "has ABI major 2, expected 1"},
+      {"short_table", ErrorCode::kLoad, "has 16 bytes"},
+      {"no_ops", ErrorCode::kLoad, "has no ops"},
+      {"no_table", ErrorCode::kLoad, "returned no table"},
+      {"no_symbol", ErrorCode::kLoad, "does not export kiln_package_v1"},
+      {"undefined", ErrorCode::kLoad, "a_function_that_nobody_defines"},
+      {"fail_prepare", ErrorCode::kDevice, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
+  };
+  for (const Case& each : cases) {
+    CAPTURE(each.library);
+    const Error error = load_error(cpu_draft(sample_library(each.library)));
+    CHECK(error.code() == each.code);
+    CHECK_CONTAINS(error.what(), each.text);
+    CHECK_CONTAINS(error.what(), "sample@1 cpu-base");
+  }
+}
+
+TEST_CASE("load: a file that is no library of this machine is refused before the linker sees it") {
+  const std::string good = sample_library();
+  struct Case {
+    const char* name;
+    std::string bytes;
+    const char* text;
+  };
+  std::string foreign = good;
+  const Elf64_Half machine = EM_RISCV;
+  std::memcpy(foreign.data() + offsetof(Elf64_Ehdr, e_machine), &machine, sizeof(machine));
+  std::string narrow = good;
+  narrow[EI_CLASS] = ELFCLASS32;
+  const std::vector<Case> cases{
+      {"text", std::string(1000, 'x'), "no 64-bit little-endian ELF"},
+      {"short",
+       "\x7f"
+       "ELF",
+       "too short"},
+      {"another machine", foreign, "is for ELF machine 243"},
+      {"32-bit", narrow, "no 64-bit little-endian ELF"},
+      {"cut off", good.substr(0, 200), "the dynamic linker refuses"},
+  };
+  for (const Case& each : cases) {
+    CAPTURE(each.name);
+    const int before = loaded_libraries();
+    const Error error = load_error(cpu_draft(each.bytes));
+    CHECK(error.code() == ErrorCode::kLoad);
+    CHECK_CONTAINS(error.what(), each.text);
+    CHECK(loaded_libraries() == before);
+  }
+}
+
+TEST_CASE("load: two requests that lead to one file share one library") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library())});
+  Request request{.version = 1,
+                  .device = Device::cpu(),
+                  .registry = published.root().string(),
+                  .cache = scratch / "one"};
+  const int before = loaded_libraries();
+  const Kernel one = get_kernel("sample", request);
+  request.cache = scratch / "two";
+  const Kernel two = get_kernel("sample", request);
+  CHECK(one.library() != two.library());
+  CHECK(&one.package() == &two.package());
+  CHECK(loaded_libraries() == before + 1);
+}
+
+TEST_CASE("load: a library of the cache that became a link is refused") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library())});
+  const Request request{
+      .version = 1, .registry = published.root().string(), .cache = scratch / "cache"};
+  const fs::path library = install("sample", request).library;
+  fs::rename(library, scratch / "moved.so");
+  fs::create_symlink(scratch / "moved.so", library);
+  const Error error = error_of([&] { get_kernel("sample", request); });
+  CHECK(error.code() == ErrorCode::kCache);
+  CHECK_CONTAINS(error.what(), library.string());
+}
+
+}  // namespace
+}  // namespace kiln::test

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Prints what probe says of the driver, in one line: "12.4 nvml0:9.0 nvml1:8.0". With the argument
+// "workspace" it takes device memory on cuda:0 instead; with "library NAME", whether NAME is there.
+#include <cstdio>
+#include <string>
+
+#include "kiln/kiln.hpp"
+#include "probe.hpp"
+
+namespace {
+
+std::string facts() {
+  const kiln::Host host = kiln::probe_host();
+  std::string text = host.driver ? to_string(*host.driver) : "none";
+  for (const kiln::Gpu& gpu : host.gpus) {
+    text += " " + gpu.name + ":" + to_string(gpu.capability);
+  }
+  return text;
+}
+
+std::string workspace() {
+  kiln::OwnedWorkspace owned(kiln::Device::cuda(0));
+  const kiln::Workspace first = owned.reserve(100);
+  const kiln::Workspace second = owned.reserve(100);
+  const kiln::Workspace large = owned.reserve(1 << 20);
+  std::string text = first.data == second.data && large.bytes == 1 << 20 ? "ok" : "wrong";
+  try {
+    owned.reserve(std::size_t{1} << 40);
+  } catch (const kiln::Error& error) {
+    text += " " + std::string(to_string(error.code())) + " " + error.what();
+  }
+  return text;
+}
+
+std::string library(const char* name) {
+  kiln::Index index;
+  index.variants.emplace_back();
+  index.variants[0].needs.libraries = {name};
+  kiln::Host host;
+  probe_libraries(host, index);
+  return host.libraries.empty() ? "absent" : "present";
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  try {
+    const std::string what = count > 1 ? words[1] : "";
+    const std::string text = what == "workspace" ? workspace()
+                             : what == "library" ? library(words[2])
+                                                 : facts();
+    std::puts(text.c_str());
+  } catch (const kiln::Error& error) {
+    std::printf("%s %s\n", std::string(to_string(error.code())).c_str(), error.what());
+  }
+  return 0;
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scratch.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <set>
+
+namespace kiln::test {
+
+namespace fs = std::filesystem;
+
+Scratch::Scratch() {
+  std::string pattern = (fs::temp_directory_path() / "kiln-test-XXXXXX").string();
+  REQUIRE(::mkdtemp(pattern.data()) != nullptr);
+  path_ = pattern;
+}
+
+Scratch::~Scratch() {
+  std::error_code ignored;
+  for (fs::recursive_directory_iterator entry(path_, ignored), end; entry != end;
+       entry.increment(ignored)) {
+    if (entry->is_directory(ignored)) fs::permissions(*entry, fs::perms::owner_all, ignored);
+  }
+  fs::remove_all(path_, ignored);
+}
+
+Environment::Environment(const char* name, std::optional<std::string> value) : name_(name) {
+  if (const char* before = std::getenv(name)) before_ = before;
+  if (value) {
+    ::setenv(name, value->c_str(), 1);
+  } else {
+    ::unsetenv(name);
+  }
+}
+
+Environment::~Environment() {
+  if (before_) {
+    ::setenv(name_.c_str(), before_->c_str(), 1);
+  } else {
+    ::unsetenv(name_.c_str());
+  }
+}
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  REQUIRE_MESSAGE(file.good(), "cannot read ", path.string());
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write_file(const fs::path& path, std::string_view bytes) {
+  fs::create_directories(path.parent_path());
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  REQUIRE_MESSAGE(file.good(), "cannot write ", path.string());
+}
+
+void damage(const fs::path& path) {
+  std::string bytes = read_file(path);
+  REQUIRE_FALSE(bytes.empty());
+  char& middle = bytes[bytes.size() / 2];
+  middle = static_cast<char>(middle ^ 1);
+  ::chmod(path.c_str(), 0644);
+  write_file(path, bytes);
+}
+
+int loaded_libraries() {
+  std::ifstream maps("/proc/self/maps");
+  std::set<std::string> inodes;
+  for (std::string line; std::getline(maps, line);) {
+    const std::size_t name = line.find("/memfd:kiln:");
+    if (name == std::string::npos) continue;
+    // address perms offset device inode path
+    const std::size_t end = line.find_last_not_of(' ', name - 1);
+    inodes.insert(line.substr(line.rfind(' ', end), end));
+  }
+  return static_cast<int>(inodes.size());
+}
+
+}  // namespace kiln::test

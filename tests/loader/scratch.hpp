@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Scratch: folders, environment variables and error checks for the loader's tests.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "kiln/error.hpp"
+
+namespace kiln::test {
+
+/// A new, empty folder that goes with the object.
+class Scratch {
+ public:
+  Scratch();
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// Sets (or, without a value, unsets) a variable and puts the old value back.
+class Environment {
+ public:
+  Environment(const char* name, std::optional<std::string> value);
+  ~Environment();
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  std::string name_;
+  std::optional<std::string> before_;
+};
+
+std::string read_file(const std::filesystem::path& path);
+void write_file(const std::filesystem::path& path, std::string_view bytes);
+
+/// Flips one bit in the middle of a file, whatever its mode.
+void damage(const std::filesystem::path& path);
+
+/// The libraries that Kiln has loaded into this process.
+int loaded_libraries();
+
+/// What `action` throws; fails the test if it throws nothing, or no kiln::Error.
+template <class Action>
+Error error_of(const Action& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error;
+  }
+  FAIL("no error was thrown");
+  return {ErrorCode::kInternal, ""};
+}
+
+#define CHECK_CONTAINS(text, part) \
+  CHECK_MESSAGE(std::string(text).find(part) != std::string::npos, text, " lacks ", part)
+
+}  // namespace kiln::test

@@ -136,5 +136,6 @@ const kiln_package* kiln_package_v1(void) {
       prepare,
   };
   (void)ops;
+  (void)package;
   return SAMPLE_TABLE;
 }

@@ -26,7 +26,9 @@ struct Check {
   const char* name(int tensor) const { return op.tensors[tensor].name; }
 };
 
-#define KILN_REFUSE(check, ...) fail((check).error, KILN_INVALID_ARGUMENT, __VA_ARGS__)
+// Its value is written out for the static analyser, which cannot see that fail() returns it.
+#define KILN_REFUSE(error, ...) \
+  (fail(error, KILN_INVALID_ARGUMENT, __VA_ARGS__), int32_t{KILN_INVALID_ARGUMENT})
 
 // The schema's shape of a tensor, "[H, D]".
 Text& add_expected(Text& text, const OpSchema& op, const TensorRule& rule) {
@@ -63,7 +65,7 @@ int32_t refuse_shape(const Check& check, int index, const DLTensor& tensor) {
       separator = ", ";
     }
   }
-  return KILN_REFUSE(check, "%s: %s has %s", check.op.name, rule.name, text.c_str());
+  return KILN_REFUSE(check.error, "%s: %s has %s", check.op.name, rule.name, text.c_str());
 }
 
 int32_t check_dtype(const Check& check, int index, const DLTensor& tensor, Tensor* out) {
@@ -74,8 +76,8 @@ int32_t check_dtype(const Check& check, int index, const DLTensor& tensor, Tenso
   if (rule.same_dtype_as >= 0) {
     const DType wanted = check.checked.tensors[rule.same_dtype_as].dtype;
     if (known && out->dtype == wanted) return KILN_OK;
-    return KILN_REFUSE(check, "%s: %s has dtype %s; expected %s, the dtype of %s", check.op.name,
-                       rule.name, found.c_str(), dtype_name(wanted),
+    return KILN_REFUSE(check.error, "%s: %s has dtype %s; expected %s, the dtype of %s",
+                       check.op.name, rule.name, found.c_str(), dtype_name(wanted),
                        check.name(rule.same_dtype_as));
   }
   Text expected;
@@ -83,7 +85,7 @@ int32_t check_dtype(const Check& check, int index, const DLTensor& tensor, Tenso
     if (known && out->dtype == rule.dtypes[i]) return KILN_OK;
     expected.separator(i, rule.dtype_count).add("%s", dtype_name(rule.dtypes[i]));
   }
-  return KILN_REFUSE(check, "%s: %s has dtype %s; expected %s", check.op.name, rule.name,
+  return KILN_REFUSE(check.error, "%s: %s has dtype %s; expected %s", check.op.name, rule.name,
                      found.c_str(), expected.c_str());
 }
 
@@ -91,7 +93,7 @@ int32_t check_dtype(const Check& check, int index, const DLTensor& tensor, Tenso
 int32_t check_shape(Check& check, int index, const DLTensor& tensor, Tensor* out) {
   const TensorRule& rule = check.op.tensors[index];
   if (tensor.ndim > 0 && tensor.shape == nullptr) {
-    return KILN_REFUSE(check, "%s: %s has %d dimensions but its shape pointer is NULL",
+    return KILN_REFUSE(check.error, "%s: %s has %d dimensions but its shape pointer is NULL",
                        check.op.name, rule.name, static_cast<int>(tensor.ndim));
   }
   if (tensor.ndim != rule.dimensions) return refuse_shape(check, index, tensor);
@@ -101,8 +103,8 @@ int32_t check_shape(Check& check, int index, const DLTensor& tensor, Tensor* out
     if (extent < 0) {
       Text shape;
       shape.numbers(tensor.shape, tensor.ndim);
-      return KILN_REFUSE(check, "%s: %s has shape %s; extents must not be negative", check.op.name,
-                         rule.name, shape.c_str());
+      return KILN_REFUSE(check.error, "%s: %s has shape %s; extents must not be negative",
+                         check.op.name, rule.name, shape.c_str());
     }
     out->shape[d] = extent;
     const int symbol = rule.shape[d].symbol;
@@ -129,16 +131,16 @@ int32_t refuse_strides(const Check& check, int index, const DLTensor& tensor,
   } else {
     expected.add("a last stride of 1 and rows that do not overlap");
   }
-  return KILN_REFUSE(check, "%s: %s has strides %s; expected %s; make it contiguous", check.op.name,
-                     rule.name, found.c_str(), expected.c_str());
+  return KILN_REFUSE(check.error, "%s: %s has strides %s; expected %s; make it contiguous",
+                     check.op.name, rule.name, found.c_str(), expected.c_str());
 }
 
 int32_t refuse_size(const Check& check, int index, const DLTensor& tensor) {
   Text shape;
   shape.numbers(tensor.shape, tensor.ndim);
   if (tensor.strides != nullptr) shape.add(" and strides ").numbers(tensor.strides, tensor.ndim);
-  return KILN_REFUSE(check, "%s: %s has shape %s: more bytes than 63 bits count", check.op.name,
-                     check.name(index), shape.c_str());
+  return KILN_REFUSE(check.error, "%s: %s has shape %s: more bytes than 63 bits count",
+                     check.op.name, check.name(index), shape.c_str());
 }
 
 // Strides against the layout, and the size of the whole. The strides of a dimension of extent 1 and
@@ -187,7 +189,7 @@ int32_t check_device(Check& check, int index, const DLTensor& tensor) {
   if (tensor.device.device_type != kIdentity.device_type) {
     Text found;
     add_device(found, tensor.device);
-    return KILN_REFUSE(check, "%s: %s is on %s; expected %s, for which this variant is built",
+    return KILN_REFUSE(check.error, "%s: %s is on %s; expected %s, for which this variant is built",
                        check.op.name, check.name(index), found.c_str(),
                        device_type_name(kIdentity.device_type));
   }
@@ -201,7 +203,7 @@ int32_t check_device(Check& check, int index, const DLTensor& tensor) {
   add_device(found, tensor.device);
   Text expected;
   add_device(expected, first);
-  return KILN_REFUSE(check, "%s: %s is on %s; expected %s, the device of %s", check.op.name,
+  return KILN_REFUSE(check.error, "%s: %s is on %s; expected %s, the device of %s", check.op.name,
                      check.name(index), found.c_str(), expected.c_str(), check.name(check.first));
 }
 
@@ -215,13 +217,13 @@ int32_t check_data(const Check& check, int index, const DLTensor& tensor, Tensor
   if (tensor.data == nullptr) {
     Text shape;
     shape.numbers(tensor.shape, tensor.ndim);
-    return KILN_REFUSE(check, "%s: %s has shape %s but its data pointer is NULL", check.op.name,
-                       check.name(index), shape.c_str());
+    return KILN_REFUSE(check.error, "%s: %s has shape %s but its data pointer is NULL",
+                       check.op.name, check.name(index), shape.c_str());
   }
   out->data = static_cast<char*>(tensor.data) + tensor.byte_offset;
   const size_t item = dtype_bytes(out->dtype);
   if (reinterpret_cast<uintptr_t>(out->data) % item == 0) return KILN_OK;
-  return KILN_REFUSE(check,
+  return KILN_REFUSE(check.error,
                      "%s: %s starts at address %p; expected a multiple of %zu, the size of %s",
                      check.op.name, check.name(index), out->data, item, dtype_name(out->dtype));
 }
@@ -233,7 +235,8 @@ int32_t check_tensor(Check& check, int index) {
   *out = Tensor{};
   if (tensor == nullptr) {
     if (rule.optional) return KILN_OK;
-    return KILN_REFUSE(check, "%s: %s is missing; it is not optional", check.op.name, rule.name);
+    return KILN_REFUSE(check.error, "%s: %s is missing; it is not optional", check.op.name,
+                       rule.name);
   }
   out->present = true;
   int32_t status = check_dtype(check, index, *tensor, out);
@@ -262,7 +265,7 @@ const char* kind_name(int32_t kind) {
 int32_t check_string(const Check& check, const AttributeRule& rule, const char* given,
                      AttributeValue* out) {
   if (given == nullptr) {
-    return KILN_REFUSE(check, "%s: %s is a NULL string", check.op.name, rule.name);
+    return KILN_REFUSE(check.error, "%s: %s is a NULL string", check.op.name, rule.name);
   }
   Text expected;
   for (int i = 0; i < rule.value_count; ++i) {
@@ -272,8 +275,8 @@ int32_t check_string(const Check& check, const AttributeRule& rule, const char* 
     }
     expected.separator(i, rule.value_count).add("\"%s\"", rule.values[i]);
   }
-  return KILN_REFUSE(check, "%s: %s is \"%.40s\"; expected %s", check.op.name, rule.name, given,
-                     expected.c_str());
+  return KILN_REFUSE(check.error, "%s: %s is \"%.40s\"; expected %s", check.op.name, rule.name,
+                     given, expected.c_str());
 }
 
 int32_t check_attribute(const Check& check, int index) {
@@ -284,7 +287,7 @@ int32_t check_attribute(const Check& check, int index) {
   const kiln_attribute& given = check.call.attributes[index];
   if (given.kind == KILN_ATTRIBUTE_DEFAULT) return KILN_OK;
   if (given.kind != static_cast<int32_t>(rule.kind)) {
-    return KILN_REFUSE(check, "%s: %s is %s; expected %s", check.op.name, rule.name,
+    return KILN_REFUSE(check.error, "%s: %s is %s; expected %s", check.op.name, rule.name,
                        kind_name(given.kind), kind_name(rule.kind));
   }
   switch (rule.kind) {
@@ -300,12 +303,13 @@ int32_t check_attribute(const Check& check, int index) {
 }
 
 int32_t check_counts(const OpSchema& op, const kiln_call* call, kiln_error* error) {
-  if (call == nullptr) return fail(error, KILN_INVALID_ARGUMENT, "%s: the call is NULL", op.name);
+  const struct { kiln_error* error; } to{error};
+  if (call == nullptr) return KILN_REFUSE(error, "%s: the call is NULL", op.name);
   if (call->struct_size < sizeof(kiln_call)) {
-    return fail(error, KILN_INVALID_ARGUMENT,
-                "%s: kiln_call.struct_size is %u; expected at least %zu: set it to "
-                "sizeof(kiln_call)",
-                op.name, static_cast<unsigned>(call->struct_size), sizeof(kiln_call));
+    return KILN_REFUSE(error,
+                       "%s: kiln_call.struct_size is %u; expected at least %zu: set it to "
+                       "sizeof(kiln_call)",
+                       op.name, static_cast<unsigned>(call->struct_size), sizeof(kiln_call));
   }
   if (call->tensor_count != static_cast<uint32_t>(op.tensor_count)) {
     Text names;
@@ -313,18 +317,18 @@ int32_t check_counts(const OpSchema& op, const kiln_call* call, kiln_error* erro
       names.add("%s%s%s", i > 0 ? ", " : "", op.tensors[i].name,
                 op.tensors[i].optional ? " (or NULL)" : "");
     }
-    return fail(error, KILN_INVALID_ARGUMENT, "%s: %u tensors given; expected %d: %s", op.name,
-                static_cast<unsigned>(call->tensor_count), static_cast<int>(op.tensor_count),
-                names.c_str());
+    return KILN_REFUSE(error, "%s: %u tensors given; expected %d: %s", op.name,
+                       static_cast<unsigned>(call->tensor_count), static_cast<int>(op.tensor_count),
+                       names.c_str());
   }
   if (call->attribute_count > static_cast<uint32_t>(op.attribute_count)) {
-    return fail(error, KILN_INVALID_ARGUMENT, "%s: %u attributes given; expected at most %d",
-                op.name, static_cast<unsigned>(call->attribute_count),
-                static_cast<int>(op.attribute_count));
+    return KILN_REFUSE(error, "%s: %u attributes given; expected at most %d", op.name,
+                       static_cast<unsigned>(call->attribute_count),
+                       static_cast<int>(op.attribute_count));
   }
   if (call->tensors == nullptr || (call->attribute_count > 0 && call->attributes == nullptr)) {
-    return fail(error, KILN_INVALID_ARGUMENT, "%s: kiln_call.%s is NULL", op.name,
-                call->tensors == nullptr ? "tensors" : "attributes");
+    return KILN_REFUSE(error, "%s: kiln_call.%s is NULL", op.name,
+                       call->tensors == nullptr ? "tensors" : "attributes");
   }
   return KILN_OK;
 }

@@ -103,7 +103,9 @@ std::size_t find_nearest(const Index& index, const std::vector<Fit>& fits,
   for (const std::size_t position : best_first) {
     const Variant& variant = index.variants[position];
     if (variant.id == pinned) return position;
-    const std::size_t count = all_obstacles(variant, fits[position], question).size();
+    std::size_t count = all_obstacles(variant, fits[position], question).size();
+    if (question.gpu == nullptr && !variant.needs.is_cpu())
+      ++count;  // its GPU rules were not asked
     if (count < fewest) {
       fewest = count;
       nearest = position;

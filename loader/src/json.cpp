@@ -100,6 +100,8 @@ Json parse_json(std::string_view text, std::string_view subject) {
   }
   // The parser would skip a byte order mark: two spellings of one document.
   if (text.starts_with("\xef\xbb\xbf")) reader.fail("begins with a byte order mark");
+  // The parser would take a NUL byte for the end, whatever follows it.
+  if (text.find('\0') != std::string_view::npos) reader.fail("holds a NUL byte");
   if (!Json::sax_parse(text.begin(), text.end(), &reader)) reader.fail("not JSON");
   return reader.take();
 }

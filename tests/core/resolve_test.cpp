@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whether one variant is taken on one machine, and why not.
+#include "kiln/resolve.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "samples.hpp"
+
+namespace kiln {
+
+using test::check_throws;
+using test::cpu_host;
+using test::cpu_needs;
+using test::gpu_host;
+using test::gpu_needs;
+using test::index_of;
+using test::variant_of;
+
+namespace {
+
+Decision decide(const Host& host, Needs needs, const Selection& selection = {}) {
+  const Resolution resolution =
+      resolve(host, index_of({variant_of("only", std::move(needs))}), selection);
+  CHECK(resolution.chosen.has_value() == resolution.decisions.front().accepted());
+  CHECK(resolution.hint.empty() == resolution.chosen.has_value());
+  CHECK(!resolution.decisions.front().detail.empty());
+  return resolution.decisions.front();
+}
+
+}  // namespace
+
+TEST_CASE("resolve: a driver and a GPU against a toolkit, its lowest driver and its code") {
+  const struct {
+    std::string_view driver;
+    std::string_view gpu;
+    std::string_view toolkit;
+    std::string_view min_driver;
+    std::vector<std::string> code;
+    Refusal refusal;
+    std::string_view word;  // of the detail
+  } rows[] = {
+      // The driver: any of a newer major, or of the same major from the variant's lowest.
+      {"11.4", "8.0", "11.8", "11.0", {"sm_80"}, Refusal::kNone, "same major"},
+      {"11.8", "8.0", "11.8", "11.0", {"sm_80"}, Refusal::kNone, "sm_80"},
+      {"12.0", "8.0", "11.8", "11.0", {"sm_80"}, Refusal::kNone, "sm_80"},
+      {"12.9", "8.0", "11.8", "11.0", {"sm_80"}, Refusal::kNone, "sm_80"},
+      {"13.0", "8.0", "11.8", "11.0", {"sm_80"}, Refusal::kNone, "sm_80"},
+      {"13.2", "9.0", "12.9", "12.0", {"sm_90a"}, Refusal::kNone, "sm_90a"},
+      {"12.9", "9.0", "12.9", "12.0", {"sm_90a"}, Refusal::kNone, "sm_90a"},
+      {"12.0", "9.0", "12.9", "12.0", {"sm_90a"}, Refusal::kNone, "CUDA 12.9 on a 12.0 driver"},
+      {"12.2",
+       "9.0",
+       "12.9",
+       "12.3",
+       {"sm_90a"},
+       Refusal::kDriver,
+       ">= 12.3, this machine has 12.2"},
+      {"12.3", "9.0", "12.9", "12.3", {"sm_90a"}, Refusal::kNone, "sm_90a"},
+      {"11.8",
+       "9.0",
+       "12.9",
+       "12.0",
+       {"sm_90a"},
+       Refusal::kDriver,
+       ">= 12.0, this machine has 11.8"},
+      {"11.4",
+       "8.0",
+       "12.0",
+       "12.0",
+       {"sm_80"},
+       Refusal::kDriver,
+       ">= 12.0, this machine has 11.4"},
+      {"12.9",
+       "9.0",
+       "13.0",
+       "13.0",
+       {"sm_90a"},
+       Refusal::kDriver,
+       ">= 13.0, this machine has 12.9"},
+      {"13.0", "9.0", "13.0", "13.0", {"sm_90a"}, Refusal::kNone, "sm_90a"},
+      {"13.0", "9.0", "13.1", "13.0", {"sm_90a"}, Refusal::kNone, "sm_90a"},
+      {"12.8", "12.0", "12.8", "12.8", {"sm_120"}, Refusal::kNone, "sm_120"},
+      {"12.7", "12.0", "12.8", "12.8", {"sm_120"}, Refusal::kDriver, ">= 12.8"},
+      // A toolkit of a newer major is refused even where min-driver says otherwise.
+      {"11.8", "8.0", "12.0", "11.8", {"sm_80"}, Refusal::kDriver, ">= 12.0"},
+      // PTX: a GPU from its capability, a driver from its toolkit.
+      {"11.8", "8.0", "11.8", "11.8", {"compute_80"}, Refusal::kNone, "compiled by the driver"},
+      {"12.0", "9.0", "11.8", "11.8", {"compute_80"}, Refusal::kNone, "compute_80 PTX"},
+      {"12.8", "12.0", "11.8", "11.8", {"compute_80"}, Refusal::kNone, "compute_80 PTX"},
+      {"13.0", "11.0", "11.8", "11.8", {"compute_80"}, Refusal::kNone, "compute_80 PTX"},
+      {"12.2", "8.7", "11.8", "11.8", {"compute_80"}, Refusal::kNone, "compute_80 PTX"},
+      {"11.7",
+       "8.0",
+       "11.8",
+       "11.0",
+       {"compute_80"},
+       Refusal::kDriver,
+       "PTX needs driver CUDA >= 11.8"},
+      {"11.7", "8.0", "11.8", "11.8", {"compute_80"}, Refusal::kDriver, ">= 11.8"},
+      {"12.2",
+       "12.0",
+       "12.9",
+       "12.0",
+       {"sm_80", "compute_80"},
+       Refusal::kDriver,
+       "PTX needs driver CUDA >= 12.9, this machine has 12.2"},
+      {"12.9", "12.0", "12.9", "12.0", {"sm_80", "compute_80"}, Refusal::kNone, "compute_80 PTX"},
+      {"12.2", "8.6", "12.9", "12.0", {"sm_80", "compute_80"}, Refusal::kNone, "sm_80"},
+      {"12.9",
+       "7.5",
+       "11.8",
+       "11.8",
+       {"compute_80"},
+       Refusal::kNoDeviceCode,
+       "compute_80 needs >= 8.0; GPU 0 has compute capability 7.5"},
+      {"12.9", "10.0", "12.9", "12.0", {"compute_90a"}, Refusal::kNoDeviceCode, "9.0 only"},
+      {"12.9", "9.0", "12.9", "12.0", {"compute_90a"}, Refusal::kNone, "compute_90a PTX"},
+      {"12.9", "10.3", "12.9", "12.9", {"compute_100f"}, Refusal::kNone, "compute_100f PTX"},
+      {"12.9", "12.0", "12.9", "12.9", {"compute_100f"}, Refusal::kNoDeviceCode, "family of 10.0"},
+      // Machine code: the same major, from its minor revision.
+      {"12.9", "7.5", "11.8", "11.0", {"sm_75"}, Refusal::kNone, "for this GPU"},
+      {"12.9",
+       "7.5",
+       "12.9",
+       "12.0",
+       {"sm_80"},
+       Refusal::kNoDeviceCode,
+       "sm_80 runs on 8.x from 8.0"},
+      {"12.9", "8.6", "12.9", "12.0", {"sm_80"}, Refusal::kNone, "later minor revisions"},
+      {"12.9", "8.9", "12.9", "12.0", {"sm_80"}, Refusal::kNone, "later minor revisions"},
+      {"12.9", "8.9", "12.9", "12.0", {"sm_86"}, Refusal::kNone, "later minor revisions"},
+      {"12.9", "8.9", "12.9", "12.0", {"sm_89"}, Refusal::kNone, "for this GPU"},
+      {"12.9", "8.0", "12.9", "12.0", {"sm_86"}, Refusal::kNoDeviceCode, "8.x from 8.6"},
+      {"12.9", "8.6", "12.9", "12.0", {"sm_89"}, Refusal::kNoDeviceCode, "8.x from 8.9"},
+      {"12.9",
+       "9.0",
+       "12.9",
+       "12.0",
+       {"sm_80", "sm_89"},
+       Refusal::kNoDeviceCode,
+       "has sm_80 sm_89"},
+      {"12.9", "9.0", "12.9", "12.0", {"sm_90"}, Refusal::kNone, "for this GPU"},
+      {"12.9", "10.0", "12.9", "12.8", {"sm_100"}, Refusal::kNone, "for this GPU"},
+      {"12.9", "10.3", "12.9", "12.8", {"sm_100"}, Refusal::kNone, "later minor revisions"},
+      {"12.9", "12.0", "12.9", "12.8", {"sm_100"}, Refusal::kNoDeviceCode, "10.x from 10.0"},
+      {"12.9", "12.1", "12.9", "12.8", {"sm_120"}, Refusal::kNone, "later minor revisions"},
+      // 'a': this GPU and no other.
+      {"12.9", "9.0", "12.9", "12.0", {"sm_90a"}, Refusal::kNone, "exactly this GPU"},
+      {"12.9",
+       "8.9",
+       "12.9",
+       "12.0",
+       {"sm_90a"},
+       Refusal::kNoDeviceCode,
+       "sm_90a runs on 9.0 only"},
+      {"12.9",
+       "10.0",
+       "12.9",
+       "12.0",
+       {"sm_90a"},
+       Refusal::kNoDeviceCode,
+       "sm_90a runs on 9.0 only"},
+      {"12.9", "10.3", "12.9", "12.8", {"sm_100a"}, Refusal::kNoDeviceCode, "10.0 only"},
+      {"12.9", "12.1", "12.9", "12.8", {"sm_120a"}, Refusal::kNoDeviceCode, "12.0 only"},
+      // 'f': the family.
+      {"12.9", "10.0", "12.9", "12.9", {"sm_100f"}, Refusal::kNone, "this GPU's family"},
+      {"12.9", "10.3", "12.9", "12.9", {"sm_100f"}, Refusal::kNone, "this GPU's family"},
+      {"13.0", "11.0", "13.0", "13.0", {"sm_100f"}, Refusal::kNoDeviceCode, "family of 10.0"},
+      {"12.9", "10.0", "12.9", "12.9", {"sm_103f"}, Refusal::kNoDeviceCode, "family of 10.3"},
+      {"12.9", "12.1", "12.9", "12.9", {"sm_120f"}, Refusal::kNone, "this GPU's family"},
+      {"12.9", "12.0", "12.9", "12.9", {"sm_121f"}, Refusal::kNoDeviceCode, "family of 12.1"},
+      {"13.0", "11.0", "13.0", "13.0", {"sm_110f"}, Refusal::kNone, "this GPU's family"},
+      // The GPUs of SoCs: exact in both directions.
+      {"12.9", "8.7", "12.9", "12.0", {"sm_80"}, Refusal::kNoDeviceCode, "compute capability 8.7"},
+      {"12.9", "8.7", "12.9", "12.0", {"sm_87"}, Refusal::kNone, "for this GPU"},
+      {"12.9", "8.9", "12.9", "12.0", {"sm_87"}, Refusal::kNoDeviceCode, "sm_87"},
+      {"12.9", "7.5", "11.8", "11.0", {"sm_72"}, Refusal::kNoDeviceCode, "sm_72"},
+      {"12.9", "7.2", "11.8", "11.0", {"sm_70"}, Refusal::kNoDeviceCode, "sm_70"},
+      {"13.0", "11.0", "13.0", "13.0", {"sm_110"}, Refusal::kNone, "for this GPU"},
+      // An old driver is named before code that could not run with any driver.
+      {"11.8", "7.5", "12.9", "12.0", {"sm_90a"}, Refusal::kDriver, ">= 12.0"},
+  };
+  for (const auto& row : rows) {
+    const Decision decision =
+        decide(gpu_host(row.driver, row.gpu), gpu_needs(row.toolkit, row.min_driver, row.code));
+    CAPTURE(row.driver);
+    CAPTURE(row.gpu);
+    CAPTURE(row.code.front());
+    CHECK_MESSAGE(decision.refusal == row.refusal, to_string(decision.refusal), " ",
+                  decision.detail);
+    CHECK_MESSAGE(decision.detail.find(row.word) != std::string::npos, decision.detail);
+  }
+}
+
+TEST_CASE("resolve: a machine without the driver, or without a GPU") {
+  Host no_driver = gpu_host("12.9", "9.0");
+  no_driver.driver.reset();
+  const Decision decision = decide(no_driver, gpu_needs("12.9", "12.0", {"sm_90a"}));
+  CHECK(decision.refusal == Refusal::kDriver);
+  CHECK(decision.detail == "needs driver CUDA >= 12.0, this machine has no NVIDIA driver");
+  const Decision no_gpu = decide(cpu_host(), gpu_needs("12.9", "12.0", {"sm_90a"}));
+  CHECK(no_gpu.refusal == Refusal::kDevice);
+  CHECK(no_gpu.detail == "needs a GPU, this machine shows none");
+}
+
+TEST_CASE("resolve: the host side: architecture, glibc and CPU level") {
+  const struct {
+    std::string_view host_cpu;
+    std::optional<Version> host_glibc;
+    std::string_view needs_cpu;
+    Version needs_glibc;
+    Refusal refusal;
+    std::string_view word;
+  } rows[] = {
+      {"x86-64", Version{2, 17}, "x86-64", {2, 17}, Refusal::kNone, "x86-64"},
+      {"x86-64-v3", Version{2, 36}, "x86-64-v3", {2, 17}, Refusal::kNone, "x86-64-v3"},
+      {"x86-64-v4", Version{2, 36}, "x86-64-v3", {2, 17}, Refusal::kNone, "x86-64-v3"},
+      {"x86-64-v2",
+       Version{2, 36},
+       "x86-64-v3",
+       {2, 17},
+       Refusal::kCpuLevel,
+       "x86-64-v3, this one is x86-64-v2"},
+      {"x86-64-v3", Version{2, 36}, "x86-64-v4", {2, 17}, Refusal::kCpuLevel, "x86-64-v4"},
+      {"x86-64",
+       Version{2, 36},
+       "x86-64-v2",
+       {2, 17},
+       Refusal::kCpuLevel,
+       "x86-64-v2, this one is x86-64"},
+      {"armv8-a", Version{2, 36}, "armv8-a", {2, 17}, Refusal::kNone, "armv8-a"},
+      {"armv8-a",
+       Version{2, 36},
+       "x86-64-v3",
+       {2, 17},
+       Refusal::kArch,
+       "needs x86_64, this machine is aarch64"},
+      {"x86-64-v4",
+       Version{2, 36},
+       "armv8-a",
+       {2, 17},
+       Refusal::kArch,
+       "needs aarch64, this machine is x86_64"},
+      {"x86-64-v3",
+       Version{2, 12},
+       "x86-64-v3",
+       {2, 17},
+       Refusal::kGlibc,
+       "glibc >= 2.17, this machine has 2.12"},
+      {"x86-64-v3", Version{2, 9}, "x86-64-v3", {2, 17}, Refusal::kGlibc, "2.9"},
+      {"x86-64-v3", Version{2, 17}, "x86-64-v3", {2, 28}, Refusal::kGlibc, "2.28"},
+      {"x86-64-v3", Version{2, 100}, "x86-64-v3", {2, 28}, Refusal::kNone, ""},
+      {"x86-64-v3", std::nullopt, "x86-64-v3", {2, 17}, Refusal::kGlibc, "this machine has none"},
+      // The first rule that applies is the one that is told.
+      {"x86-64", Version{2, 9}, "armv8-a", {2, 17}, Refusal::kArch, "aarch64"},
+      {"x86-64", Version{2, 9}, "x86-64-v4", {2, 17}, Refusal::kGlibc, "2.17"},
+  };
+  for (const auto& row : rows) {
+    Host host = cpu_host(row.host_cpu);
+    host.glibc = row.host_glibc;
+    Needs needs = cpu_needs(row.needs_cpu);
+    needs.glibc = row.needs_glibc;
+    const Decision decision = decide(host, needs);
+    CAPTURE(row.host_cpu);
+    CAPTURE(row.needs_cpu);
+    CHECK_MESSAGE(decision.refusal == row.refusal, to_string(decision.refusal), " ",
+                  decision.detail);
+    CHECK_MESSAGE(decision.detail.find(row.word) != std::string::npos, decision.detail);
+  }
+}
+
+TEST_CASE("resolve: a GPU variant also needs the host's architecture, glibc and CPU") {
+  Host host = gpu_host("12.9", "9.0");
+  Needs needs = gpu_needs("12.9", "12.0", {"sm_90a"});
+  CHECK(decide(host, needs).accepted());
+  needs.glibc = {2, 37};
+  CHECK(decide(host, needs).refusal == Refusal::kGlibc);
+  CHECK(decide(host, gpu_needs("12.9", "12.0", {"sm_90a"}, "x86-64-v4")).refusal ==
+        Refusal::kCpuLevel);
+  CHECK(decide(host, gpu_needs("12.9", "12.0", {"sm_90a"}, "armv8-a")).refusal == Refusal::kArch);
+}
+
+TEST_CASE("resolve: a newer kiln and another package ABI come before everything else") {
+  Variant variant = variant_of("only", gpu_needs("13.0", "13.0", {"sm_90a"}, "armv8-a"));
+  const auto decision = [&] { return resolve(cpu_host(), index_of({variant}), {}).decisions[0]; };
+  CHECK(decision().refusal == Refusal::kArch);
+  variant.requires_ = {.min_loader = KILN_VERSION, .abi = 1};
+  CHECK(decision().refusal == Refusal::kArch);
+  variant.requires_.abi = 2;
+  CHECK(decision().refusal == Refusal::kAbi);
+  CHECK(decision().detail == "has package ABI 2, this kiln loads 1");
+  variant.requires_.min_loader = "9.1.0";
+  CHECK(decision().refusal == Refusal::kLoaderTooOld);
+  CHECK(decision().detail == "needs kiln >= 9.1.0, this is " KILN_VERSION);
+}
+
+TEST_CASE("resolve: libraries that a variant looks up must be there") {
+  Needs needs = gpu_needs("12.9", "12.0", {"sm_90a"});
+  needs.libraries = {"libcublasLt.so.12", "libcublas.so.12"};
+  Host host = gpu_host("12.9", "9.0");
+  CHECK(decide(host, needs).refusal == Refusal::kLibrary);
+  CHECK(decide(host, needs).detail.starts_with("needs libcublasLt.so.12, libcublas.so.12, which"));
+  host.libraries = {"libcublasLt.so.12"};
+  CHECK(decide(host, needs).detail.starts_with("needs libcublas.so.12, which"));
+  host.libraries = {"libcublas.so.12", "libcublasLt.so.12"};
+  CHECK(decide(host, needs).accepted());
+}
+
+TEST_CASE("resolve: the caller's wishes come last: a pinned variant, no JIT") {
+  const Host host = gpu_host("12.9", "9.0");
+  const Index index = index_of({variant_of("a", gpu_needs("12.9", "12.0", {"sm_90a"})),
+                                variant_of("b", gpu_needs("12.9", "12.0", {"sm_90"})),
+                                variant_of("c", gpu_needs("13.0", "13.0", {"sm_90"}))});
+  CHECK(resolve(host, index, {}).chosen == 0);
+  const Resolution pinned = resolve(host, index, {.variant = "b"});
+  CHECK(pinned.chosen == 1);
+  CHECK(pinned.decisions[0].refusal == Refusal::kPolicy);
+  CHECK(pinned.decisions[0].detail == "fits, but b was asked for");
+  CHECK(pinned.decisions[2].refusal == Refusal::kDriver);
+  CHECK(!resolve(host, index, {.variant = "c"}).chosen);
+
+  const Needs jit = gpu_needs("11.8", "11.8", {"compute_80"});
+  CHECK(decide(host, jit).accepted());
+  CHECK(decide(host, jit, {.allow_jit = false}).refusal == Refusal::kPolicy);
+  CHECK(decide(host, gpu_needs("12.9", "12.0", {"sm_90", "compute_80"}), {.allow_jit = false})
+            .accepted());
+  Needs missing = jit;
+  missing.libraries = {"libx.so.1"};
+  CHECK(decide(host, missing, {.allow_jit = false}).refusal == Refusal::kLibrary);
+}
+
+TEST_CASE("resolve: automatic is GPU 0 where there is one, else the CPU") {
+  const Index index = index_of({variant_of("gpu", gpu_needs("12.9", "12.0", {"sm_90a"})),
+                                variant_of("cpu", cpu_needs("x86-64-v3"))});
+  const Resolution on_gpu = resolve(gpu_host("12.9", "9.0"), index, {});
+  CHECK(on_gpu.device == Device::cuda(0));
+  CHECK(on_gpu.chosen == 0);
+  CHECK(on_gpu.decisions[1].refusal == Refusal::kDevice);
+  CHECK(on_gpu.decisions[1].detail ==
+        "runs on the CPU: ask for it with --device cpu (.device = kiln::Device::cpu())");
+  const Resolution on_cpu = resolve(cpu_host(), index, {});
+  CHECK(on_cpu.device == Device::cpu());
+  CHECK(on_cpu.chosen == 1);
+  const Resolution asked = resolve(gpu_host("12.9", "9.0"), index, {.device = Device::cpu()});
+  CHECK(asked.chosen == 1);
+  CHECK(asked.decisions[0].detail == "needs a GPU, the CPU was asked for");
+  // A GPU that nothing fits does not silently become the CPU.
+  CHECK(!resolve(gpu_host("12.9", "7.5"), index, {}).chosen);
+}
+
+TEST_CASE("resolve: each GPU of a mixed machine gets its own answer") {
+  Host host = gpu_host("12.9", "8.0");
+  host.gpus.push_back({1, "NVIDIA Other", {9, 0}});
+  const Index index = index_of({variant_of("hopper", gpu_needs("12.9", "12.0", {"sm_90a"})),
+                                variant_of("ampere", gpu_needs("12.9", "12.0", {"sm_80"}))});
+  CHECK(resolve(host, index, {}).chosen == 1);
+  CHECK(resolve(host, index, {.device = Device::cuda(0)}).chosen == 1);
+  CHECK(resolve(host, index, {.device = Device::cuda(1)}).chosen == 0);
+  check_throws(ErrorCode::kUsage,
+               {"resolve geglu-mlp@1: cuda:2", "GPU 0 NVIDIA Test (8.0), GPU 1 NVIDIA Other (9.0)"},
+               [&] { resolve(host, index, {.device = Device::cuda(2)}); });
+  check_throws(ErrorCode::kUsage, {"cuda:-1"},
+               [&] { resolve(host, index, {.device = Device::cuda(-1)}); });
+  check_throws(ErrorCode::kUsage, {"cuda:0", "shows no GPU", "--device cpu"},
+               [&] { resolve(cpu_host(), index, {.device = Device::cuda(0)}); });
+}
+
+TEST_CASE("resolve: the answer repeats what was asked and of whom") {
+  Host host = gpu_host("12.9", "9.0");
+  host.overridden = {"KILN_OVERRIDE_SM"};
+  const Index index = test::sample_index();
+  const Resolution resolution = resolve(host, index, {});
+  CHECK(resolution.name == "geglu-mlp");
+  CHECK(resolution.version == 1);
+  CHECK(resolution.host.overridden == host.overridden);
+  REQUIRE(resolution.decisions.size() == index.variants.size());
+  for (std::size_t i = 0; i < index.variants.size(); ++i) {
+    CHECK(resolution.decisions[i].variant == index.variants[i].id);
+    CHECK(resolution.decisions[i].digest == index.variants[i].manifest.digest.str());
+  }
+}
+
+TEST_CASE("resolve: words") {
+  CHECK(to_string(Device::automatic()) == "auto");
+  CHECK(to_string(Device::cpu()) == "cpu");
+  CHECK(to_string(Device::cuda(3)) == "cuda:3");
+  const std::string_view words[] = {"NONE",           "LOADER_TOO_OLD", "ABI",    "ARCH",
+                                    "GLIBC",          "CPU_LEVEL",      "DEVICE", "DRIVER",
+                                    "NO_DEVICE_CODE", "LIBRARY",        "POLICY"};
+  for (std::size_t i = 0; i < std::size(words); ++i) {
+    CHECK(to_string(static_cast<Refusal>(i)) == words[i]);
+  }
+}
+
+}  // namespace kiln

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What people read: the table of decisions, and the hint where nothing fits.
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "samples.hpp"
+
+namespace kiln {
+
+using test::cpu_host;
+using test::cpu_needs;
+using test::gpu_host;
+using test::gpu_needs;
+using test::index_of;
+using test::variant_of;
+
+namespace {
+
+/// The kinds of variants that a package has.
+Index package() {
+  return index_of(
+      {variant_of("cu12.9-sm_90a-x86_64", gpu_needs("12.9", "12.0", {"sm_90a"})),
+       variant_of("cu12.9-sm_80-x86_64", gpu_needs("12.9", "12.0", {"sm_80"})),
+       variant_of("cu11.8-compute_80-x86_64", gpu_needs("11.8", "11.8", {"compute_80"})),
+       variant_of("cu12.9-sm_90a-aarch64", gpu_needs("12.9", "12.0", {"sm_90a"}, "armv8-a")),
+       variant_of("cpu-x86-64-v3", cpu_needs("x86-64-v3"))});
+}
+
+std::string hint(const Host& host, const Index& index, const Selection& selection = {}) {
+  const Resolution resolution = resolve(host, index, selection);
+  CHECK(!resolution.chosen);
+  return resolution.hint;
+}
+
+}  // namespace
+
+TEST_CASE("explain: the machine, then the variants, best first, with a reason each") {
+  Host host = gpu_host("13.0", "9.0");
+  host.gpus[0].name = "NVIDIA H200";
+  CHECK(resolve(host, package(), {}).explain() ==
+        "host: x86_64, CPU x86-64-v3, glibc 2.36, driver CUDA 13.0, GPU 0 NVIDIA H200 (9.0); for "
+        "cuda:0\n"
+        "> cu12.9-sm_90a-x86_64      chosen          sm_90a, for exactly this GPU\n"
+        "  cu11.8-compute_80-x86_64  fits            compute_80 PTX, compiled by the driver at "
+        "first load\n"
+        "  cu12.9-sm_80-x86_64       NO_DEVICE_CODE  sm_80 runs on 8.x from 8.0; GPU 0 has compute "
+        "capability 9.0\n"
+        "  cpu-x86-64-v3             DEVICE          runs on the CPU: ask for it with --device cpu "
+        "(.device = kiln::Device::cpu())\n"
+        "  cu12.9-sm_90a-aarch64     ARCH            needs aarch64, this machine is x86_64");
+}
+
+TEST_CASE("explain: the facts of a machine") {
+  Host host = cpu_host("armv8-a");
+  host.glibc.reset();
+  host.overridden = {"KILN_OVERRIDE_SM", "KILN_OVERRIDE_CUDA"};
+  CHECK(resolve(host, index_of({}), {}).explain() ==
+        "host: aarch64, CPU armv8-a, no glibc, no NVIDIA driver, no GPU; for cpu; overridden: "
+        "KILN_OVERRIDE_SM KILN_OVERRIDE_CUDA");
+  Host many = gpu_host("12.9", "9.0");
+  many.gpus = {{0, "A", {9, 0}}, {1, "A", {9, 0}}, {2, "A", {9, 0}},
+               {3, "B", {8, 0}}, {5, "B", {8, 0}}, {6, "", {8, 0}}};
+  const std::string text = resolve(many, index_of({}), {.device = Device::cuda(5)}).explain();
+  CHECK(text.find("GPU 0-2 A (9.0), GPU 3 B (8.0), GPU 5 B (8.0), GPU 6 (8.0); for cuda:5") !=
+        std::string::npos);
+}
+
+TEST_CASE("explain: a long index is cut, and says so") {
+  std::vector<Variant> variants;
+  for (int i = 0; i < 250; ++i) {
+    variants.push_back(variant_of("v" + std::to_string(i), cpu_needs("x86-64")));
+  }
+  const std::string text = resolve(cpu_host(), index_of(std::move(variants)), {}).explain();
+  CHECK(std::count(text.begin(), text.end(), '\n') == 101);
+  CHECK(text.ends_with("\n  and 150 more"));
+}
+
+TEST_CASE("hint: the nearest variant and what would make it fit") {
+  const struct {
+    Host host;
+    Selection selection;
+    std::string expected;
+  } rows[] = {
+      {gpu_host("11.4", "9.0"),
+       {},
+       "nearest: cu12.9-sm_90a-x86_64 -> upgrade the driver from CUDA 11.4 to CUDA >= 12.0 "
+       "(release 525 "
+       "or newer); or take cpu-x86-64-v3 with --device cpu (.device = kiln::Device::cpu())"},
+      {gpu_host("11.4", "12.0"),
+       {},
+       "nearest: cu11.8-compute_80-x86_64 -> upgrade the driver from CUDA 11.4 to CUDA >= 11.8 "
+       "(release "
+       "520 or newer); or take cpu-x86-64-v3 with --device cpu (.device = kiln::Device::cpu())"},
+      {gpu_host("12.9", "12.0"),
+       {.allow_jit = false},
+       "nearest: cu11.8-compute_80-x86_64 -> allow JIT (drop --no-jit, .allow_jit = true); or take "
+       "cpu-x86-64-v3 with --device cpu (.device = kiln::Device::cpu())"},
+      {cpu_host("x86-64"), {}, "nearest: cpu-x86-64-v3 -> run it on a CPU of level x86-64-v3"},
+      {gpu_host("12.9", "9.0"),
+       {.variant = "cu12.9-sm_90a-aarch64"},
+       "nearest: cu12.9-sm_90a-aarch64 -> run it on aarch64"},
+      {gpu_host("12.9", "9.0"),
+       {.variant = "cpu-x86-64-v3"},
+       "nearest: cpu-x86-64-v3 -> ask for it with --device cpu (.device = kiln::Device::cpu())"},
+      {gpu_host("12.9", "9.0"),
+       {.device = Device::cpu(), .variant = "cu12.9-sm_90a-x86_64"},
+       "nearest: cu12.9-sm_90a-x86_64 -> ask for it with --device cuda:0"},
+      {gpu_host("12.9", "9.0"),
+       {.variant = "sm_90a"},
+       "geglu-mlp@1 has no variant \"sm_90a\"; it has cpu-x86-64-v3, cu11.8-compute_80-x86_64, "
+       "cu12.9-sm_80-x86_64, cu12.9-sm_90a-aarch64, cu12.9-sm_90a-x86_64"},
+  };
+  for (const auto& row : rows) CHECK(hint(row.host, package(), row.selection) == row.expected);
+}
+
+TEST_CASE("hint: a GPU that nothing was built for hears what there is") {
+  const std::string text = hint(gpu_host("12.9", "7.5"), package());
+  CHECK(text.find("run it on a GPU that it has code for (geglu-mlp@1 has compute_80, sm_80, sm_90a "
+                  "for x86_64)") != std::string::npos);
+  CHECK(text.find("or take cpu-x86-64-v3 with --device cpu") != std::string::npos);
+}
+
+TEST_CASE("hint: no CPU variant is offered that would be refused too") {
+  Host host = gpu_host("12.9", "7.5");
+  host.cpu.level = 2;
+  CHECK(hint(host, package()).find("--device cpu") == std::string::npos);
+}
+
+TEST_CASE("hint: one obstacle is nearer than two, and all of them are named") {
+  const Index index = index_of({variant_of("two", gpu_needs("13.0", "13.0", {"sm_100"})),
+                                variant_of("one", gpu_needs("12.9", "12.8", {"sm_90"}))});
+  CHECK(hint(gpu_host("12.2", "9.0"), index) ==
+        "nearest: one -> upgrade the driver from CUDA 12.2 to CUDA >= 12.8 (release 570 or newer)");
+  const std::string both = hint(gpu_host("12.2", "9.0"), index, {.variant = "two"});
+  CHECK(both.find("CUDA >= 13.0 (release 580 or newer) and run it on a GPU") != std::string::npos);
+}
+
+TEST_CASE("hint: every kind of obstacle has its remedy") {
+  using Change = void (*)(Variant&, Host&);
+  const std::pair<std::string, Change> rows[] = {
+      {"upgrade kiln to 3.0.0 or newer",
+       [](Variant& v, Host&) { v.requires_.min_loader = "3.0.0"; }},
+      {"upgrade kiln", [](Variant& v, Host&) { v.requires_.abi = 2; }},
+      {"take a newer version of the package", [](Variant& v, Host&) { v.requires_.abi = 0; }},
+      {"run it on a system with glibc >= 2.38",
+       [](Variant& v, Host&) {
+         v.needs.glibc = {2, 38};
+       }},
+      {"install the libraries that it needs",
+       [](Variant& v, Host&) { v.needs.libraries = {"libx.so.1"}; }},
+      {"install a driver of CUDA >= 12.0", [](Variant&, Host& h) { h.driver.reset(); }},
+      {"run it on a machine with an NVIDIA GPU", [](Variant&, Host& h) { h.gpus.clear(); }},
+  };
+  for (const auto& [expected, change] : rows) {
+    Variant variant = variant_of("only", gpu_needs("12.9", "12.0", {"sm_90"}));
+    Host host = gpu_host("12.9", "9.0");
+    change(variant, host);
+    const std::string text = hint(host, index_of({variant}));
+    CHECK_MESSAGE(text.starts_with("nearest: only -> " + expected), text);
+  }
+}
+
+TEST_CASE("hint: a variant for a newer kiln is not judged by needs that nobody read") {
+  Json json = parse_json(serialize_index(index_of({})), "index");
+  json["manifests"] = Json::array(
+      {{{"annotations", {{"dev.kiln.variant", "future"}, {"dev.kiln.min-loader", "2.0.0"}}}}});
+  const Index index = parse_index(dump_json(json), "index");
+  Host host = cpu_host("armv8-a");
+  host.glibc.reset();
+  CHECK(hint(host, index) == "nearest: future -> upgrade kiln to 2.0.0 or newer");
+  CHECK(hint(host, index_of({})) == "geglu-mlp@1 lists no variants that this kiln can read");
+}
+
+}  // namespace kiln

@@ -303,7 +303,6 @@ int32_t check_attribute(const Check& check, int index) {
 }
 
 int32_t check_counts(const OpSchema& op, const kiln_call* call, kiln_error* error) {
-  const struct { kiln_error* error; } to{error};
   if (call == nullptr) return KILN_REFUSE(error, "%s: the call is NULL", op.name);
   if (call->struct_size < sizeof(kiln_call)) {
     return KILN_REFUSE(error,

@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Times forward against PyTorch eager (cuBLAS) on one GPU, round robin in one process.
+
+    bench/eager.py --library build/kernels/geglu-mlp/<variant>/libgeglu_mlp.so --out bench/results/<gpu>.json
+
+Eager is what a user writes: F.linear(F.gelu(F.linear(x, gate), approximate="tanh") * F.linear(x, up), down).
+Both run as CUDA graphs over several sets of random buffers, more memory than the L2 cache holds; a
+figure is the median of the rounds. The library is called through its C table with ctypes.
+"""
+import argparse
+import ctypes
+import datetime
+import hashlib
+import json
+import statistics
+import subprocess
+
+import torch
+import torch.nn.functional as F
+
+SHAPES = [
+    (8192, 768, 3072), (1024, 1024, 4096), (4096, 2304, 9216), (8192, 3584, 14336),
+    (4096, 4096, 14336), (1, 3584, 14336), (16, 3584, 14336), (64, 3584, 14336),
+    (1, 768, 3072), (256, 3584, 14336),
+]
+ROTATED_BYTES = 200 << 20
+CUDA = 2  # kDLCUDA
+BFLOAT = 4  # kDLBfloat
+
+
+class DLDevice(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int32), ("id", ctypes.c_int32)]
+
+
+class DLDataType(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class DLTensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device", DLDevice), ("ndim", ctypes.c_int32),
+                ("dtype", DLDataType), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
+
+
+class Error(ctypes.Structure):
+    _fields_ = [("status", ctypes.c_int32), ("text", ctypes.c_char * 508)]
+
+
+class Call(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("tensor_count", ctypes.c_uint32),
+                ("tensors", ctypes.POINTER(ctypes.POINTER(DLTensor))),
+                ("attribute_count", ctypes.c_uint32), ("reserved", ctypes.c_uint32),
+                ("attributes", ctypes.c_void_p), ("workspace", ctypes.c_void_p),
+                ("workspace_bytes", ctypes.c_size_t), ("stream", ctypes.c_void_p)]
+
+
+class Op(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("reserved", ctypes.c_uint32),
+                ("name", ctypes.c_char_p), ("schema", ctypes.c_char_p),
+                ("workspace_bytes", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(Call),
+                                                     ctypes.POINTER(ctypes.c_size_t),
+                                                     ctypes.POINTER(Error))),
+                ("run", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(Call),
+                                         ctypes.POINTER(Error)))]
+
+
+class Package(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("abi_major", ctypes.c_uint16),
+                ("abi_minor", ctypes.c_uint16), ("name", ctypes.c_char_p),
+                ("build_id", ctypes.c_char_p), ("version", ctypes.c_int32),
+                ("op_count", ctypes.c_uint32), ("ops", ctypes.c_void_p),
+                ("op_stride", ctypes.c_uint32), ("device_type", ctypes.c_int32),
+                ("prepare", ctypes.CFUNCTYPE(ctypes.c_int32, DLDevice, ctypes.POINTER(Error)))]
+
+
+class Forward:
+    """The op `forward` of one library."""
+
+    def __init__(self, path):
+        library = ctypes.CDLL(path)
+        library.kiln_package_v1.restype = ctypes.POINTER(Package)
+        package = library.kiln_package_v1().contents
+        self.name = f"{package.name.decode()}@{package.version}"
+        self.op = Op.from_address(package.ops)
+        assert self.op.name == b"forward", self.op.name
+        error = Error()
+        if package.prepare(DLDevice(CUDA, 0), ctypes.byref(error)) != 0:
+            raise RuntimeError(error.text.decode())
+
+    def bind(self, x, gate, up, down, y):
+        """A call without arguments; everything it points to lives as long as it does."""
+        keep = [tensor_of(t) for t in (x, gate, up, down)] + [None] * 3 + [tensor_of(y)]
+        pointers = (ctypes.POINTER(DLTensor) * 8)(
+            *[ctypes.pointer(t[0]) if t else None for t in keep])
+        call = Call(ctypes.sizeof(Call), 8, pointers)
+        error = Error()
+        size = ctypes.c_size_t()
+        if self.op.workspace_bytes(ctypes.byref(call), ctypes.byref(size), ctypes.byref(error)):
+            raise RuntimeError(error.text.decode())
+        workspace = torch.empty(max(size.value, 1), dtype=torch.uint8, device="cuda")
+        call.workspace, call.workspace_bytes = workspace.data_ptr(), size.value
+
+        def run():
+            call.stream = torch.cuda.current_stream().cuda_stream
+            if self.op.run(ctypes.byref(call), ctypes.byref(error)) != 0:
+                raise RuntimeError(error.text.decode())
+
+        run.keep = (keep, pointers, workspace)
+        return run
+
+
+def tensor_of(t):
+    shape = (ctypes.c_int64 * t.dim())(*t.shape)
+    return DLTensor(t.data_ptr(), DLDevice(CUDA, 0), t.dim(), DLDataType(BFLOAT, 16, 1), shape), shape
+
+
+def graph_of(calls):
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for call in calls:
+            call()
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        for call in calls:
+            call()
+    return graph
+
+
+def milliseconds(graph, times):
+    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(times):
+        graph.replay()
+    stop.record()
+    stop.synchronize()
+    return start.elapsed_time(stop) / times
+
+
+def eager(x, gate, up, down):
+    return F.linear(F.gelu(F.linear(x, gate), approximate="tanh") * F.linear(x, up), down)
+
+
+def compare(forward, m, d, h, rounds):
+    def random(rows, columns, scale):
+        return (torch.randn(rows, columns, device="cuda") * scale).bfloat16()
+
+    set_bytes = 2 * (3 * d * h + m * (2 * d + h))
+    count = min(32, 1 + ROTATED_BYTES // set_bytes)
+    sets = [(random(m, d, 1), random(h, d, d**-0.5), random(h, d, d**-0.5), random(d, h, h**-0.5))
+            for _ in range(count)]
+    outputs = [torch.empty(m, d, dtype=torch.bfloat16, device="cuda") for _ in sets]
+    ours = [forward.bind(*one, y) for one, y in zip(sets, outputs)]
+    graphs = {"kiln": graph_of(ours),
+              "eager": graph_of([lambda one=one: eager(*one) for one in sets])}
+    x, gate, up, down = (t[:64].double() if i == 0 else t.double() for i, t in enumerate(sets[0]))
+    exact = eager(x, gate, up, down)
+    errors = {"kiln": outputs[0][:64], "eager": eager(*sets[0])[:64]}
+    errors = {k: ((v.double() - exact).norm() / exact.norm()).item() for k, v in errors.items()}
+    times = {name: max(1, int(20 / milliseconds(graph, 3))) for name, graph in graphs.items()}
+    figures = {name: [] for name in graphs}
+    for _ in range(rounds):
+        for name, graph in graphs.items():
+            figures[name].append(1e3 * milliseconds(graph, times[name]) / count)
+    result = {"m": m, "d": d, "h": h, "sets": count}
+    for name, values in figures.items():
+        values.sort()
+        result[f"{name}_us"] = round(statistics.median(values), 2)
+        result[f"{name}_us_20"] = round(values[int(0.2 * (rounds - 1))], 2)
+        result[f"{name}_us_80"] = round(values[int(0.8 * (rounds - 1))], 2)
+        result[f"{name}_error"] = errors[name]
+    return result
+
+
+def smi(field):
+    command = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader", "--id=0"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--variant", required=True, help="its id, for the record")
+    parser.add_argument("--commit", default="unknown")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--out", required=True)
+    arguments = parser.parse_args()
+    forward = Forward(arguments.library)
+    with open(arguments.library, "rb") as file:
+        digest = hashlib.sha256(file.read()).hexdigest()
+    result = {
+        "schema": "geglu-mlp.eager/1", "gpu": torch.cuda.get_device_name(0),
+        "driver": smi("driver_version"), "torch": torch.__version__, "cuda": torch.version.cuda,
+        "date": datetime.date.today().isoformat(), "commit": arguments.commit,
+        "variant": arguments.variant, "library": f"sha256:{digest}", "dtype": "bfloat16",
+        "regime": "sustained graph replays, round robin",
+        "shapes": [compare(forward, *shape, arguments.rounds) for shape in SHAPES],
+    }
+    with open(arguments.out, "w", encoding="utf-8") as file:
+        json.dump(result, file, indent=2)
+        file.write("\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -13,7 +13,9 @@ constexpr std::size_t kMaxRows = 100;
 constexpr std::size_t kMaxVariantWidth = 40;
 
 std::string describe_gpu(const Gpu& gpu) {
-  return (gpu.name.empty() ? "" : " " + gpu.name) + " (" + to_string(gpu.capability) + ")";
+  std::string text;
+  if (!gpu.name.empty()) text.append(" ").append(gpu.name);
+  return text.append(" (").append(to_string(gpu.capability)).append(")");
 }
 
 std::string describe_host(const Resolution& resolution) {
@@ -45,7 +47,7 @@ std::string describe_gpus(const std::vector<Gpu>& gpus) {
       ++last;
     }
     text += (text.empty() ? "GPU " : ", GPU ") + std::to_string(gpus[first].ordinal);
-    if (last != first) text += "-" + std::to_string(gpus[last].ordinal);
+    if (last != first) text.append("-").append(std::to_string(gpus[last].ordinal));
     text += what;
     first = last + 1;
   }

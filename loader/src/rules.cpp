@@ -18,7 +18,7 @@ using Rule = Detail (*)(const Variant&, const Fit&, const Question&);
 std::string codes_of(const Variant& variant) {
   std::string text;
   for (const DeviceCode& code : variant.needs.device_code) {
-    text += (text.empty() ? "" : " ") + to_string(code);
+    text.append(text.empty() ? "" : " ").append(to_string(code));
   }
   return text;
 }

@@ -2,6 +2,7 @@
 //
 // kiln-build: from packages to archives. The command line and nothing else: it reads the matrix and
 // the packages, chooses the variants, writes the graph, runs ninja and says what came out.
+#include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -15,7 +16,6 @@
 
 #include "digest.hpp"
 #include "expand.hpp"
-#include "fcntl.h"
 #include "files.hpp"
 #include "graph.hpp"
 #include "kiln/error.hpp"
@@ -179,6 +179,7 @@ int build(const Options& options) {
                       .dlpack = KILN_DLPACK_INCLUDE_DIR,
                       .license = KILN_LICENSE_FILE};
   std::vector<Job> jobs;
+  jobs.reserve(chosen.size());
   for (const Chosen& one : chosen) jobs.push_back(one.job);
   const Toolchain toolchain = find_for(jobs, options);
   lock_folder(places.work());

@@ -31,11 +31,13 @@ class SpawnActions {
 pid_t start(const std::vector<std::string>& command, const Environment& extra,
             const SpawnActions& actions) {
   std::vector<char*> arguments;
+  arguments.reserve(command.size() + 1);
   for (const std::string& argument : command)
     arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
   // The first definition of a name wins in getenv, so ours come first.
   std::vector<char*> environment;
+  environment.reserve(extra.size());
   for (const std::string& entry : extra) environment.push_back(const_cast<char*>(entry.c_str()));
   for (char** entry = environ; *entry != nullptr; ++entry) environment.push_back(*entry);
   environment.push_back(nullptr);

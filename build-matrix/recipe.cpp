@@ -25,7 +25,9 @@ std::vector<std::string> strings(const JsonView& list) {
 
 std::string source_lines(const Ingredients& ingredients) {
   std::string text;
-  for (const auto& [name, hash] : ingredients.sources) text += name + " " + hash + "\n";
+  for (const auto& [name, hash] : ingredients.sources) {
+    text.append(name).append(" ").append(hash).append("\n");
+  }
   return text;
 }
 

@@ -16,7 +16,9 @@ namespace {
 
 constexpr std::int64_t kAllRows = 256;     // above, the reference is computed for a sample of rows
 constexpr std::int64_t kSampledRows = 48;  // of them
-constexpr std::int64_t kLargeOutput = 1024;  // values; smaller outputs are too few for a tight L2
+// Values of h and of y; fewer roundings than this do not average to the expected error. (With H = 1
+// all of a row shares the one rounding of its h: 2.8e-3 was seen in bfloat16, M = 27.)
+constexpr std::int64_t kLarge = 1024;
 
 std::int64_t log_uniform(std::int64_t most, std::mt19937_64& random) {
   std::uniform_real_distribution<double> exponent(0.0, std::log2(static_cast<double>(most)));
@@ -32,7 +34,7 @@ std::vector<Shape> shapes_to_check(const Options& options, bool gpu) {
   // the gated and in the plain product, and one that the medium tile gets.
   const std::vector<Shape> more =
       gpu ? std::vector<Shape>{{2061, 72, 2088},  {2061, 2056, 88}, {4100, 768, 3072},
-                               {256, 3584, 1792}, {1, 3584, 14336}, {64, 768, 3072},
+                               {256, 3584, 1792}, {1, 1792, 7168},  {64, 768, 3072},
                                {130, 1001, 2050}}
           : std::vector<Shape>{{1009, 64, 48}, {2030, 40, 100}, {5, 768, 3072}, {64, 768, 1536}};
   shapes.insert(shapes.end(), more.begin(), more.end());
@@ -105,7 +107,7 @@ void check_case(Variant& variant, const Case& test) {
     buffers.run();
     variant.memory.synchronize();
     const double error = error_of(buffers.read_y(), data, test.reference, test.rows);
-    const bool large = shape.m * shape.d >= kLargeOutput;
+    const bool large = shape.m * std::min(shape.d, shape.h) >= kLarge;
     const double bound = bound_of(data.dtype) * (large ? 1 : 2);
     if (large && error <= bound) {
       double& worst = variant.tally.worst[name_of(data.dtype)];

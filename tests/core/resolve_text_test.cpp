@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What people read: the table of decisions, and the hint where nothing fits.
-#include <sstream>
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,7 +71,7 @@ TEST_CASE("explain: the facts of a machine") {
 TEST_CASE("explain: a long index is cut, and says so") {
   std::vector<Variant> variants;
   for (int i = 0; i < 250; ++i) {
-    variants.push_back(variant_of("v" + std::to_string(i), cpu_needs("x86-64")));
+    variants.push_back(variant_of(std::to_string(i), cpu_needs("x86-64")));
   }
   const std::string text = resolve(cpu_host(), index_of(std::move(variants)), {}).explain();
   CHECK(std::count(text.begin(), text.end(), '\n') == 101);
@@ -79,37 +79,43 @@ TEST_CASE("explain: a long index is cut, and says so") {
 }
 
 TEST_CASE("hint: the nearest variant and what would make it fit") {
-  const struct {
+  const auto no_jit = [] {
+    Selection selection;
+    selection.allow_jit = false;
+    return selection;
+  };
+  const auto pinned = [](const char* variant, Device device = {}) {
+    Selection selection;
+    selection.device = device;
+    selection.variant = variant;
+    return selection;
+  };
+  struct Row {
     Host host;
     Selection selection;
     std::string expected;
-  } rows[] = {
-      {gpu_host("11.4", "9.0"),
-       {},
+  };
+  const std::vector<Row> rows = {
+      {gpu_host("11.4", "9.0"), Selection(),
        "nearest: cu12.9-sm_90a-x86_64 -> upgrade the driver from CUDA 11.4 to CUDA >= 12.0 "
        "(release 525 "
        "or newer); or take cpu-x86-64-v3 with --device cpu (.device = kiln::Device::cpu())"},
-      {gpu_host("11.4", "12.0"),
-       {},
+      {gpu_host("11.4", "12.0"), Selection(),
        "nearest: cu11.8-compute_80-x86_64 -> upgrade the driver from CUDA 11.4 to CUDA >= 11.8 "
        "(release "
        "520 or newer); or take cpu-x86-64-v3 with --device cpu (.device = kiln::Device::cpu())"},
-      {gpu_host("12.9", "12.0"),
-       {.allow_jit = false},
+      {gpu_host("12.9", "12.0"), no_jit(),
        "nearest: cu11.8-compute_80-x86_64 -> allow JIT (drop --no-jit, .allow_jit = true); or take "
        "cpu-x86-64-v3 with --device cpu (.device = kiln::Device::cpu())"},
-      {cpu_host("x86-64"), {}, "nearest: cpu-x86-64-v3 -> run it on a CPU of level x86-64-v3"},
-      {gpu_host("12.9", "9.0"),
-       {.variant = "cu12.9-sm_90a-aarch64"},
+      {cpu_host("x86-64"), Selection(),
+       "nearest: cpu-x86-64-v3 -> run it on a CPU of level x86-64-v3"},
+      {gpu_host("12.9", "9.0"), pinned("cu12.9-sm_90a-aarch64"),
        "nearest: cu12.9-sm_90a-aarch64 -> run it on aarch64"},
-      {gpu_host("12.9", "9.0"),
-       {.variant = "cpu-x86-64-v3"},
+      {gpu_host("12.9", "9.0"), pinned("cpu-x86-64-v3"),
        "nearest: cpu-x86-64-v3 -> ask for it with --device cpu (.device = kiln::Device::cpu())"},
-      {gpu_host("12.9", "9.0"),
-       {.device = Device::cpu(), .variant = "cu12.9-sm_90a-x86_64"},
+      {gpu_host("12.9", "9.0"), pinned("cu12.9-sm_90a-x86_64", Device::cpu()),
        "nearest: cu12.9-sm_90a-x86_64 -> ask for it with --device cuda:0"},
-      {gpu_host("12.9", "9.0"),
-       {.variant = "sm_90a"},
+      {gpu_host("12.9", "9.0"), pinned("sm_90a"),
        "geglu-mlp@1 has no variant \"sm_90a\"; it has cpu-x86-64-v3, cu11.8-compute_80-x86_64, "
        "cu12.9-sm_80-x86_64, cu12.9-sm_90a-aarch64, cu12.9-sm_90a-x86_64"},
   };

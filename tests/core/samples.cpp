@@ -84,8 +84,8 @@ std::string fields(const Needs& needs) {
   std::string text = std::string(to_string(needs.cpu.arch)) + " " + to_string(needs.cpu) + " " +
                      to_string(needs.glibc) + " " + word(needs.toolkit) + " " +
                      word(needs.min_driver);
-  for (const DeviceCode& code : needs.device_code) text += " " + to_string(code);
-  for (const std::string& library : needs.libraries) text += " " + library;
+  for (const DeviceCode& code : needs.device_code) text.append(" ").append(to_string(code));
+  for (const std::string& library : needs.libraries) text.append(" ").append(library);
   return text;
 }
 
@@ -96,7 +96,7 @@ std::string fields(const Variant& variant) {
 
 std::string fields(const Index& index) {
   std::string text = index.name + "@" + std::to_string(index.version) + " " + word(index.requires_);
-  for (const Variant& variant : index.variants) text += "\n" + fields(variant);
+  for (const Variant& variant : index.variants) text.append("\n").append(fields(variant));
   return text;
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <thread>
 #include <vector>
 
@@ -124,17 +125,22 @@ TEST_CASE("concurrency: processes on one empty cache download each blob once") {
   Scratch scratch;
   Published published(scratch / "registry");
   published.publish({cpu_draft(sample_library())});
-  const Server server(published.root());
+  // The children are made before the server's threads are, and start once its URL is there.
+  const std::filesystem::path ready = scratch / "url";
   std::vector<pid_t> children;
   for (int i = 0; i < kThreads; ++i) {
     children.push_back(in_child([&] {
+      while (!std::filesystem::exists(ready)) ::usleep(1000);
       const Request request{.version = 1,
                             .device = Device::cpu(),
-                            .registry = server.url(),
+                            .registry = read_file(ready),
                             .cache = scratch / "cache"};
       return get_kernel("sample", request).version() == 1;
     }));
   }
+  const Server server(published.root());
+  write_file(scratch / "draft", server.url());
+  std::filesystem::rename(scratch / "draft", ready);
   for (const pid_t child : children) CHECK(exit_code(child) == 0);
   const VariantManifest manifest =
       parse_manifest(published.drafts().at(0).manifest_bytes, "manifest");

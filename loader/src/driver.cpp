@@ -152,7 +152,9 @@ void* device_allocate(int ordinal, std::size_t bytes) {
   DevicePointer memory = 0;
   check(*api, api->allocate(&memory, bytes), operation);
   context.keep();
-  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(memory));
+  // The driver's addresses are integers; with unified addressing they are pointers as they stand.
+  return reinterpret_cast<void*>(  // NOLINT(performance-no-int-to-ptr)
+      static_cast<std::uintptr_t>(memory));
 }
 
 void device_free(int ordinal, void* memory) noexcept {

@@ -70,7 +70,7 @@ Config get_config(Selecting& self, const Descriptor& descriptor, const std::stri
 fs::path get_layer(Selecting& self, const Descriptor& layer, const std::string& subject) {
   const std::string what = "layer of " + subject;
   if (self.cache.has_blob(layer.digest)) {
-    const fs::path path = self.cache.blob_path(layer.digest);
+    fs::path path = self.cache.blob_path(layer.digest);
     try {
       const FileDescriptor file = try_open(path, O_RDONLY | O_NOFOLLOW);
       StreamVerifier verifier(

@@ -62,7 +62,7 @@ void write_all(int fd, std::string_view bytes, const std::filesystem::path& path
 
 void read_pieces(int fd, const std::filesystem::path& path,
                  const std::function<void(std::string_view)>& sink) {
-  std::array<char, 64 * 1024> buffer;
+  std::array<char, std::size_t{64} * 1024> buffer;
   for (;;) {
     const ssize_t count = ::read(fd, buffer.data(), buffer.size());
     if (count == 0) return;

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kRefSchema = "kiln.ref/1";
-constexpr std::uint64_t kMaxRefBytes = 64 * 1024;
+constexpr std::uint64_t kMaxRefBytes = std::uint64_t{64} * 1024;
 
 /// A path component for a registry: a readable tail of its name, and a digest that tells two
 /// registries apart whose tails are the same.

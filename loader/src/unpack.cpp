@@ -24,10 +24,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kBlockBytes = 64 * 1024;
+constexpr std::size_t kBlockBytes = std::size_t{64} * 1024;
 // Tar adds a header and padding to each file, at most two extended headers, and an end record.
-constexpr std::uint64_t kTarBytesPerFile = 8 * 1024;
-constexpr std::uint64_t kTarBytesAtEnd = 64 * 1024;
+constexpr std::uint64_t kTarBytesPerFile = std::uint64_t{8} * 1024;
+constexpr std::uint64_t kTarBytesAtEnd = std::uint64_t{64} * 1024;
 
 [[noreturn]] void fail(std::string_view subject, const std::string& found) {
   throw Error(ErrorCode::kIntegrity,

@@ -99,6 +99,43 @@ inline float load_one(const T* address) {
   return load_some(address, 1)[0];
 }
 
+// The low (or high) halves of a and b, interleaved.
+inline Floats interleave_low(Floats a, Floats b) {
+#if defined(__AVX512F__)
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+#elif defined(__AVX2__)
+  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+#else
+  return __builtin_shufflevector(a, b, 0, 4, 1, 5);
+#endif
+}
+inline Floats interleave_high(Floats a, Floats b) {
+#if defined(__AVX512F__)
+  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15,
+                                 31);
+#elif defined(__AVX2__)
+  return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+#else
+  return __builtin_shufflevector(a, b, 2, 6, 3, 7);
+#endif
+}
+
+// Rows become columns: interleaving row i with row i + kLanes / 2 rotates the bits of the element's
+// place by one, so log2(kLanes) times transposes.
+inline void transpose(Floats (&rows)[kLanes]) {
+#pragma clang loop unroll(full)
+  for (int width = 1; width < kLanes; width *= 2) {
+    Floats next[kLanes];
+#pragma clang loop unroll(full)
+    for (int i = 0; i < kLanes / 2; ++i) {
+      next[2 * i] = interleave_low(rows[i], rows[i + kLanes / 2]);
+      next[2 * i + 1] = interleave_high(rows[i], rows[i + kLanes / 2]);
+    }
+#pragma clang loop unroll(full)
+    for (int i = 0; i < kLanes; ++i) rows[i] = next[i];
+  }
+}
+
 // 2^x for x in [-126, 126]: the fraction by the Taylor series of e^(f ln 2), |f| <= 1/2, whose
 // first term left out is 5e-9; the integer part goes into the exponent.
 inline Floats exp2(Floats x) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <iostream>
@@ -166,10 +167,13 @@ int main(int argc, char** argv) {
   try {
     const kiln::Kernel kernel = kiln::get_kernel("geglu-mlp", request);
     const auto threads = static_cast<std::size_t>(openblas_get_num_threads());
+    double load = 0;
+    getloadavg(&load, 1);
     Json result = {{"schema", "geglu-mlp.openblas/1"},
                    {"cpu", cpu_name()},
                    {"threads", threads},
                    {"date", today()},
+                   {"load_average", load},
                    {"variant", std::string(kernel.variant())},
                    {"openblas", openblas_get_config()},
                    {"dtype", "float32"},

@@ -20,7 +20,7 @@ constexpr int kTileVectors = 3;
 #endif
 constexpr int kTileColumns = kTileVectors * kLanes;
 
-constexpr int64_t kDotRows = 8;       // up to here: dot products
+constexpr int64_t kDotRows = 24;      // up to here dot products beat packing the weights
 constexpr int64_t kBlockRows = 1008;  // a multiple of every kTileRows
 constexpr int64_t kSumDepth = 512;    // k is summed in runs of this: rounding grows with its root
 constexpr int64_t kPackedWeights = 8 << 20;  // bytes of packed weights: a part of a shared L3

@@ -65,7 +65,7 @@ def eager_tables(results):
 def openblas_tables(results):
     for result in results:
         yield from ["", f"{result['cpu']}, {result['threads']} threads, variant "
-                    f"`{result['variant']}`, {result['dtype']}, {result['date']}, load average before the "
+                    f"`{result['variant']}`, {result['dtype']}, {result['date']}, load average after the "
                     f"run {result['load_average']:.1f}; OpenBLAS: three cblas_sgemm and one pass for "
                     "gelu(g) * u; median, milliseconds:", "",
                     "| M, D, H | kiln | OpenBLAS | OpenBLAS, GEMMs alone | OpenBLAS / kiln |",

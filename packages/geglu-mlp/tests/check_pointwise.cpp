@@ -163,7 +163,7 @@ void check_extremes(Variant& variant, kiln::DType dtype, bool exact) {
   Bytes gates(kCount * size);
   Bytes ones(kCount * size);
   for (std::int64_t i = 0; i < kCount; ++i) {
-    const double exponent = static_cast<double>(i / 2) / (kCount / 2 - 1);
+    const double exponent = static_cast<double>(i) / kCount;
     const double value = 1e-4 * std::pow(most / 1e-4, exponent);
     const auto at = static_cast<std::size_t>(i) * size;
     encode(dtype, i % 2 == 0 ? value : -value, &gates[at]);

@@ -119,6 +119,7 @@ Json time_shape(const kiln::Kernel& kernel, Memory& memory, kiln::DType dtype, S
   const float once = std::max(memory.replay(stream, 3, all), 1e-3f);
   const int times = std::clamp(static_cast<int>(20.0f / once), 1, 1000);
   std::vector<double> microseconds;
+  microseconds.reserve(static_cast<std::size_t>(rounds));
   for (int round = 0; round < rounds; ++round) {
     microseconds.push_back(1e3 * static_cast<double>(memory.replay(stream, times, all)) /
                            static_cast<double>(sets.size()));

@@ -216,7 +216,7 @@ TEST_CASE("plan: elementwise work is flattened and vectorised where the memory a
       {{false, kBf16, 8192, 14336, true, true},
        pointwise_kernel(false, kBf16, true),
        1,
-       8192 * 14336,
+       int64_t{8192} * 14336,
        32 * 132,
        1},
       {{false, kBf16, 0, 8, true, true}, pointwise_kernel(false, kBf16, true), 1, 0, 0, 1},

@@ -10,7 +10,6 @@
 
 #include <array>
 #include <cstddef>
-#include <utility>
 
 #include "kiln/kernel.hpp"
 
@@ -36,8 +35,8 @@ class GegluMlp {
 
   /// Checks the weights: throws kInvalidCall with the one that does not fit, kNotFound if the
   /// kernel has no such op.
-  GegluMlp(const Kernel& kernel, Weights weights)
-      : op_(kernel.op("forward")), weights_(std::move(weights)), owned_(kernel.device()) {
+  GegluMlp(const Kernel& kernel, const Weights& weights)
+      : op_(kernel.op("forward")), weights_(weights), owned_(kernel.device()) {
     workspace_bytes(weights_.gate);  // [H,D]: itself a valid x
   }
 

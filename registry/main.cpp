@@ -4,6 +4,7 @@
 // to stdout (--json: one document with a "schema"), progress to stderr; the exit code is
 // kiln::ErrorCode.
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <string>
@@ -128,9 +129,8 @@ int run_check(Options& options) {
 }
 
 void add_common(CLI::App* command, Options& options) {
-  command->add_option("--registry", options.registry, "Folder with one OCI layout per package")
-      ->envname("KILN_REGISTRY")
-      ->required();
+  command->add_option("--registry", options.registry,
+                      "Folder with one OCI layout per package; default $KILN_REGISTRY");
   command->add_flag("--json", options.json, "Print one JSON document");
   command->add_flag("-q,--quiet", options.quiet, "No progress on stderr");
 }
@@ -140,6 +140,8 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", KILN_VERSION);
   Options options;
+  // Not CLI11's envname(): it would set the shared value again for each command that was not given.
+  if (const char* registry = std::getenv("KILN_REGISTRY")) options.registry = registry;
 
   CLI::App* publish = app.add_subcommand("publish", "Add built variants; never changes one");
   add_common(publish, options);
@@ -168,6 +170,10 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(kiln::ErrorCode::kUsage);
+  }
+  if (options.registry.empty()) {
+    throw kiln::Error(kiln::ErrorCode::kUsage,
+                      "no registry is named: give --registry DIR or set KILN_REGISTRY");
   }
   if (publish->parsed()) return run_publish(options);
   if (exporting->parsed()) return run_export(options);

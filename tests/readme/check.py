@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles or runs every code block of a Markdown file.
 
-check.py README.md --build BUILD_DIR --registry REGISTRY
+check.py README.md --build BUILD_DIR      wants KILN_REGISTRY, a registry that holds geglu-mlp@1
 
     cpp       compiled against the headers: as a file if it has an #include of its own main(), else as
               the body of a function that has the names a reader would have in scope
@@ -83,14 +83,13 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("file", type=pathlib.Path)
     parser.add_argument("--build", required=True, help="build folder of Kiln")
-    parser.add_argument("--registry", required=True, help="registry that holds geglu-mlp@1")
     arguments = parser.parse_args()
 
     counts = {}
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
-        environment = dict(os.environ, KILN_REGISTRY=arguments.registry, KILN_CACHE=str(work / "cache"),
+        environment = dict(os.environ, KILN_CACHE=str(work / "cache"),
                            PATH=f"{arguments.build}/bin:{os.environ['PATH']}", SCRATCH=str(work))
         for line, language, words, code in blocks(arguments.file.read_text()):
             if language in ("text", "console") or "ci" in words:

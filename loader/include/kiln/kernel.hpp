@@ -23,17 +23,21 @@
 namespace kiln {
 
 struct Request {
-  int version = 0;     ///< required: one published integer; it pins the exact build
-  Device device = {};  ///< GPU 0 where there is one, else the CPU
-  std::string
-      registry;         ///< folder or http(s) URL; empty: $KILN_REGISTRY, else the built-in default
-  std::string variant;  ///< take this variant only; empty: the best that fits
-  bool allow_jit = true;  ///< whether a PTX variant may be chosen (the driver compiles it at load)
+  /// Required: one published integer; it pins the exact build.
+  int version = 0;
+  /// GPU 0 where there is one, else the CPU.
+  Device device = {};
+  /// Folder or http(s) URL; empty: $KILN_REGISTRY, else the built-in default.
+  std::string registry = {};
+  /// Take this variant only; empty: the best that fits.
+  std::string variant = {};
+  /// Whether a PTX variant may be chosen (the driver compiles it at load).
+  bool allow_jit = true;
   /// Ask the registry even if the cache can answer, hash what is cached, and fetch again what is
   /// damaged.
   bool refresh = false;
-  std::filesystem::path
-      cache;  ///< empty: $KILN_CACHE, else $XDG_CACHE_HOME/kiln, else ~/.cache/kiln
+  /// Empty: $KILN_CACHE, else $XDG_CACHE_HOME/kiln, else ~/.cache/kiln.
+  std::filesystem::path cache = {};
 };
 
 /// One attribute of a call, by position in the op's schema; a default-constructed one takes the

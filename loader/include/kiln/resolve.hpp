@@ -56,9 +56,9 @@ struct Decision {
 };
 
 struct Selection {
-  Device device;
-  std::string variant;    ///< if set, only this variant is taken
-  bool allow_jit = true;  ///< whether PTX, compiled by the driver at first load, may be chosen
+  Device device = {};
+  std::string variant = {};  ///< if set, only this variant is taken
+  bool allow_jit = true;     ///< whether PTX, compiled by the driver at first load, may be chosen
 };
 
 struct Resolution {

@@ -35,7 +35,9 @@ std::vector<TestResult> read_record(const fs::path& file) {
     }
     return text;
   };
-  const std::string place = word("gpu") + ", driver " + word("driver") + ", " + word("date");
+  std::string place = word("hardware");
+  if (record.has("driver")) place += ", driver " + word("driver");
+  place += ", " + word("date");
   std::vector<TestResult> results;
   for (const JsonView& item : record.at("results").items()) {
     results.push_back({file, place, item.at("variant").string(),

@@ -126,7 +126,9 @@ class Cli(unittest.TestCase):
         document = self.document("resolve", SPEC, code=3)
         self.assertIsNone(document["chosen"])
         self.assertTrue(all(c["refusal"] for c in document["candidates"]))
-        self.assertIn("no compatible variant", self.kiln("install", SPEC, code=3).stderr)
+        message = self.kiln("install", SPEC, code=3).stderr
+        self.assertIn("no variant fits this machine", message)
+        self.assertIn("--device cpu", message)
 
     # --- errors, one a code
 

@@ -195,7 +195,7 @@ fs::path write_record(const fs::path& path, const std::string& gpu, const Built&
                        {"failed", failed},
                        {"worst", {{"float32", 1e-7}}}};
   write_text(path, dump_json({{"schema", "kiln.record/1"},
-                              {"gpu", gpu},
+                              {"hardware", gpu},
                               {"driver", "580.159.04"},
                               {"cuda", "13.0"},
                               {"date", "2026-11-21"},

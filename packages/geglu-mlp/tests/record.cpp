@@ -59,9 +59,11 @@ void write_record(const std::filesystem::path& file, const std::vector<Variant>&
   const bool gpu = variants.front().memory.is_gpu();
   Json record;
   record["schema"] = "kiln.record/1";
-  record["gpu"] = gpu ? gpu_name(resolution) : cpu_name();
-  record["driver"] = gpu ? first_line("/sys/module/nvidia/version") : "none";
-  record["cuda"] = resolution.host.driver ? kiln::to_string(*resolution.host.driver) : "none";
+  record["hardware"] = gpu ? gpu_name(resolution) : cpu_name();
+  if (gpu) {
+    record["driver"] = first_line("/sys/module/nvidia/version");
+    record["cuda"] = kiln::to_string(resolution.host.driver.value());
+  }
   record["date"] = today();
   record["commit"] = commit;
   record["results"] = Json::array();

@@ -33,7 +33,7 @@ struct DeviceImage {
   std::string path;    ///< as #embed finds it: absolute, or relative to images.gen.cpp
   std::string sha256;  ///< hex, of the file's bytes; written into the text, because a compiler
                        ///< cache may not see that an embedded file changed
-  bool ptx = false;  ///< text that the driver compiles; a NUL is appended to it
+  bool ptx = false;    ///< text that the driver compiles; a NUL is appended to it
 };
 
 std::string generate_header(const Package& package);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * c_consumer LIBRARY: calls a geglu-mlp CPU library from C through the ABI alone, without the loader:
- * finds the op "geglu" in the table, computes out = gelu(gate) * up for one row, checks the values, and
- * checks that a wrong shape is refused with the schema's words.
+ * c_consumer LIBRARY: calls a geglu-mlp CPU library from C through the ABI alone, without the
+ * loader: finds the op "geglu" in the table, computes out = gelu(gate) * up for one row, checks the
+ * values, and checks that a wrong shape is refused with the schema's words.
  */
 #include <dlfcn.h>
 #include <kiln/abi.h>

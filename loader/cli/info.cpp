@@ -64,10 +64,10 @@ int info(const Options& options) {
                         {"variants", variants}});
     return 0;
   }
-  std::vector<std::string> published;
-  for (const int version : versions) published.push_back(std::to_string(version));
+  std::string published;
+  for (const int version : versions) published += " " + std::to_string(version);
   std::printf("%s@%d  from %s\n", spec.name.c_str(), request.version, registry.c_str());
-  std::printf("versions  %s\nindex     %s\nvariants\n", joined(published).c_str(),
+  std::printf("versions %s\nindex     %s\nvariants\n", published.c_str(),
               selected.descriptor.digest.str().c_str());
   for (const Variant& variant : selected.index.variants) print_variant(variant);
   return 0;

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kBlockBytes = std::size_t{64} * 1024;
 /// tar pads to blocks of 10 KiB; more than this after its end is no padding.
-constexpr std::uint64_t kMaxPaddingBytes = 64 * 1024;
+constexpr std::uint64_t kMaxPaddingBytes = std::uint64_t{64} * 1024;
 
 struct ArchiveFree {
   void operator()(archive* handle) const { archive_read_free(handle); }

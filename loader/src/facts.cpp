@@ -42,7 +42,7 @@ CpuLevel parse_cpu_fact(const JsonView& view) {
 }
 
 std::string parse_package_name(const JsonView& view) {
-  const std::string name = view.string();
+  std::string name = view.string();
   if (!is_package_name(name)) {
     view.fail("found " + quote(name) + ", expected words of a-z and 0-9 joined by '-', at most " +
               std::to_string(kMaxPackageName) + " characters");
@@ -51,7 +51,7 @@ std::string parse_package_name(const JsonView& view) {
 }
 
 std::string parse_variant_id(const JsonView& view) {
-  const std::string id = view.string();
+  std::string id = view.string();
   const bool valid = !id.empty() && id.size() <= kMaxVariantId && is_alphanumeric(id.front()) &&
                      std::all_of(id.begin(), id.end(), [](char c) {
                        return is_alphanumeric(c) || c == '.' || c == '_' || c == '-';

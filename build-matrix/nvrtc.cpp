@@ -60,9 +60,24 @@ struct Nvrtc::Library {
   }
 };
 
+namespace {
+
+// NVRTC 13 looks its second half up by name alone, and would take one of a toolkit that happens to
+// be installed, or find none. What is loaded already under that name is what it gets.
+void load_builtins_beside(const std::filesystem::path& nvrtc) {
+  std::error_code failed;
+  for (const auto& entry : std::filesystem::directory_iterator(nvrtc.parent_path(), failed)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind("libnvrtc-builtins.so", 0) == 0) dlopen(entry.path().c_str(), RTLD_NOW);
+  }
+}
+
+}  // namespace
+
 Nvrtc::Nvrtc(const std::filesystem::path& path) {
   auto library = std::make_unique<Library>();
   library->path = path.string();
+  load_builtins_beside(path);
   library->handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library->handle == nullptr) {
     throw Error(ErrorCode::kBuild, "load " + path.string() + ": " + dlerror() +
@@ -90,8 +105,8 @@ std::string Nvrtc::compiler_version() const {
   const std::size_t line = empty.image.find("Cuda compilation tools");
   const std::size_t begin = empty.image.find(", V", line);
   if (!empty.ok || line == std::string::npos || begin == std::string::npos) {
-    throw Error(ErrorCode::kBuild,
-                "ask " + library_->path + " for its version: its PTX does not name it");
+    throw Error(ErrorCode::kBuild, "ask " + library_->path +
+                                       " for its version: its PTX does not name it. " + empty.log);
   }
   return empty.image.substr(begin + 3, empty.image.find_first_of(" \r\n", begin + 3) - begin - 3);
 }

@@ -33,7 +33,7 @@ int resolve(const Options& options);  ///< which variant would be taken, and why
 int list(const Options& options);     ///< what is in the cache
 int path(const Options& options);    ///< the file get_kernel would load; kNotFound if not installed
 int verify(const Options& options);  ///< hashes what is installed; kIntegrity if anything differs
-int info(const Options& options);    ///< the versions of a package, and the variants of one
+int info(const Options& options);    ///< versions and variants of a package; its ops once installed
 int doctor(const Options& options);  ///< this machine, what it would get, and what to mend
 
 }  // namespace kiln::cli

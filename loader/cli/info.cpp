@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "commands.hpp"
 #include "fetch.hpp"
 #include "install.hpp"
 #include "output.hpp"
+#include "verify.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -44,21 +47,73 @@ void print_variant(const Variant& variant) {
   std::printf("  %-26s %-48s %s\n", variant.id.c_str(), facts.c_str(), variant.tested.c_str());
 }
 
+constexpr const char* kSchemaFile = "package.json";
+
+/// A file of an installed variant, verified.
+std::string read_installed(const InstalledVariant& installed, const ArchiveFile& promised) {
+  const std::filesystem::path path = installed.folder / promised.path;
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  verify_bytes(text, {"", promised.digest, promised.size},
+               {promised.path, path.string(), "Run 'kiln install --refresh' to fetch it again"});
+  return text;
+}
+
+/// The ops' entries of the schema that the archive carries; null unless a variant is installed.
+Json installed_ops(const Options& options, const Spec& spec, const std::string& registry) {
+  for (const InstalledVariant& installed : list_installed(Cache(options.request.cache))) {
+    const Ref& ref = installed.ref;
+    if (ref.registry != registry || ref.name != spec.name || ref.version != spec.version) continue;
+    for (const ArchiveFile& file : installed.config.files) {
+      if (file.path != kSchemaFile) continue;
+      const Json schema = parse_json(read_installed(installed, file), kSchemaFile);
+      return JsonView(schema, kSchemaFile).at("ops").json();
+    }
+  }
+  return nullptr;
+}
+
+/// "forward(x, gate, [gate_bias]) -> y"
+std::string signature(const JsonView& op) {
+  std::string inputs;
+  std::string outputs;
+  for (const JsonView& tensor : op.at("tensors").items()) {
+    const bool output = tensor.has("output") && tensor.at("output").boolean();
+    const bool optional = tensor.has("optional") && tensor.at("optional").boolean();
+    const std::string name = tensor.at("name").string();
+    std::string& list = output ? outputs : inputs;
+    list += (list.empty() ? "" : ", ") + (optional ? "[" + name + "]" : name);
+  }
+  return op.at("name").string() + "(" + inputs + ") -> " + outputs;
+}
+
+void print_ops(const Json& ops, const Spec& spec) {
+  if (ops.is_null()) {
+    std::printf("ops       not known before 'kiln install %s@%d'\n", spec.name.c_str(),
+                spec.version);
+    return;
+  }
+  for (const JsonView& op : JsonView(ops, "ops of " + spec.name).items()) {
+    std::printf("op        %s\n", signature(op).c_str());
+  }
+}
+
 }  // namespace
 
 int info(const Options& options) {
-  const Spec& spec = options.specs.front();
+  Spec spec = options.specs.front();
   const std::string registry = canonical_registry(options.request.registry);
   const std::vector<int> versions = open_source(registry)->versions(spec.name);
-  Request request = options.request_for(spec);
-  if (request.version == 0) request.version = versions.back();
-  const Selected selected = select(spec.name, request);
+  if (spec.version == 0) spec.version = versions.back();
+  const Selected selected = select(spec.name, options.request_for(spec));
+  const Json ops = installed_ops(options, spec, registry);
   if (options.json) {
     Json variants = Json::array();
     for (const Variant& variant : selected.index.variants) variants.push_back(to_json(variant));
     print_json("info", {{"name", spec.name},
-                        {"version", request.version},
+                        {"version", spec.version},
                         {"versions", versions},
+                        {"ops", ops},
                         {"registry", registry},
                         {"index", selected.descriptor.digest.str()},
                         {"variants", variants}});
@@ -66,9 +121,11 @@ int info(const Options& options) {
   }
   std::string published;
   for (const int version : versions) published += " " + std::to_string(version);
-  std::printf("%s@%d  from %s\n", spec.name.c_str(), request.version, registry.c_str());
-  std::printf("versions %s\nindex     %s\nvariants\n", published.c_str(),
+  std::printf("%s@%d  from %s\n", spec.name.c_str(), spec.version, registry.c_str());
+  std::printf("versions %s\nindex     %s\n", published.c_str(),
               selected.descriptor.digest.str().c_str());
+  print_ops(ops, spec);
+  std::printf("variants\n");
   for (const Variant& variant : selected.index.variants) print_variant(variant);
   return 0;
 }

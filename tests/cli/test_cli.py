@@ -110,6 +110,14 @@ class Cli(unittest.TestCase):
         self.assertIn("cpu-x86-64-v3", [v["variant"] for v in variants])
         self.assertTrue(all(v["tested"] for v in variants))
 
+    def test_info_knows_the_ops_of_what_is_installed(self):
+        self.assertIsNone(self.document("info", SPEC)["ops"])
+        self.assertIn("not known before 'kiln install geglu-mlp@1'", self.kiln("info", SPEC).stdout)
+        self.kiln("install", SPEC)
+        self.assertEqual([op["name"] for op in self.document("info", "geglu-mlp")["ops"]],
+                         ["forward", "geglu", "geglu_backward"])
+        self.assertIn("geglu(gate, up) -> out", self.kiln("info", SPEC).stdout)
+
     # --- what would another machine get
 
     def test_a_hopper_gets_the_sm_90a_variant_of_the_newest_toolkit_its_driver_supports(self):

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
-#include <tuple>
 #include <utility>
 
 #include "built.hpp"
@@ -13,6 +11,7 @@
 #include "layout.hpp"
 #include "order.hpp"
 #include "records.hpp"
+#include "requires.hpp"
 
 namespace kiln::registry {
 namespace {
@@ -63,24 +62,12 @@ std::vector<Batch> read_batches(const PublishRequest& request, const Progress& p
   return list;
 }
 
-/// "0.10.2" as numbers; what is no number counts as 0.
-std::vector<int> loader_version(const std::string& text) {
-  std::vector<int> parts(1, 0);
-  for (const char c : text) {
-    if (c == '.') {
-      parts.push_back(0);
-    } else if (c >= '0' && c <= '9') {
-      parts.back() = parts.back() * 10 + (c - '0');
-    }
-  }
-  return parts;
-}
-
 /// A loader must be able to read the index if it can run one variant of it.
 Requires lowest_requirement(const std::vector<Variant>& variants) {
   Requires lowest = variants.front().requires_;
   for (const Variant& variant : variants) {
-    if (loader_version(variant.requires_.min_loader) < loader_version(lowest.min_loader)) {
+    if (parse_loader_version(variant.requires_.min_loader) <
+        parse_loader_version(lowest.min_loader)) {
       lowest.min_loader = variant.requires_.min_loader;
     }
     lowest.abi = std::min(lowest.abi, variant.requires_.abi);

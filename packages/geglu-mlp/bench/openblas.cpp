@@ -10,8 +10,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <ctime>
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -19,6 +17,7 @@
 
 #include "kiln/kiln.hpp"
 #include "kiln/layers/geglu_mlp.hpp"
+#include "machine.hpp"
 
 namespace {
 
@@ -135,23 +134,6 @@ Json compare(const kiln::Kernel& kernel, Shape shape, int rounds, std::size_t th
           {"relative_difference", std::sqrt(difference / size)}};
 }
 
-std::string cpu_name() {
-  std::ifstream stream("/proc/cpuinfo");
-  for (std::string line; std::getline(stream, line);) {
-    if (line.rfind("model name", 0) == 0) return line.substr(line.find(": ") + 2);
-  }
-  return "unknown";
-}
-
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[16];
-  std::strftime(text, sizeof(text), "%Y-%m-%d", &utc);
-  return text;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -168,9 +150,9 @@ int main(int argc, char** argv) {
     const kiln::Kernel kernel = kiln::get_kernel("geglu-mlp", request);
     const auto threads = static_cast<std::size_t>(openblas_get_num_threads());
     Json result = {{"schema", "geglu-mlp.openblas/1"},
-                   {"cpu", cpu_name()},
+                   {"cpu", geglu_mlp_test::cpu_name()},
                    {"threads", threads},
-                   {"date", today()},
+                   {"date", geglu_mlp_test::today()},
                    {"variant", std::string(kernel.variant())},
                    {"openblas", openblas_get_config()},
                    {"dtype", "float32"},

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "record.hpp"
 
-#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "digest.hpp"
+#include "machine.hpp"
 
 namespace geglu_mlp_test {
 namespace {
@@ -22,26 +22,6 @@ std::string read_file(const std::filesystem::path& file) {
 std::string first_line(const std::filesystem::path& file) {
   const std::string text = read_file(file);
   return text.substr(0, text.find('\n'));
-}
-
-std::string cpu_name() {
-  std::ifstream stream("/proc/cpuinfo");
-  for (std::string line; std::getline(stream, line);) {
-    const std::size_t colon = line.find(": ");
-    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) {
-      return line.substr(colon + 2);
-    }
-  }
-  return "unknown CPU";
-}
-
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[16];
-  std::strftime(text, sizeof(text), "%Y-%m-%d", &utc);
-  return text;
 }
 
 std::string gpu_name(const kiln::Resolution& resolution) {

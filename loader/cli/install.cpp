@@ -8,15 +8,13 @@
 
 #include "commands.hpp"
 #include "output.hpp"
-#include "progress.hpp"
 
 namespace kiln::cli {
 
 int install(const Options& options) {
   Json documents = Json::array();
   for (const Spec& spec : options.specs) {
-    const Installed installed =
-        kiln::install(spec.name, options.request_for(spec), progress_on_stderr(options.quiet));
+    const Installed installed = kiln::install(spec.name, options.request_for(spec));
     if (options.json) {
       documents.push_back(to_json(installed));
     } else {

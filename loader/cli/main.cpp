@@ -14,6 +14,7 @@
 #include "commands.hpp"
 #include "manifest.hpp"
 #include "output.hpp"
+#include "progress.hpp"
 
 namespace kiln::cli {
 
@@ -106,6 +107,7 @@ void add_command(CLI::App& app, const Command& command, Arguments& arguments,
       for (const std::string& text : arguments.specs) options.specs.push_back(parse_spec(text));
       options.request.device = parse_device(arguments.device);
       options.request.cache = arguments.cache;
+      options.request.on_event = progress_on_stderr(options.quiet);
       return run(options);
     };
   });

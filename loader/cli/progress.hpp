@@ -4,7 +4,7 @@
 // each finished download otherwise, nothing with --quiet.
 #pragma once
 
-#include "install.hpp"
+#include "kiln/event.hpp"
 
 namespace kiln::cli {
 

@@ -51,26 +51,49 @@ void check_owner(const fs::path& root) {
 }
 
 /// An exclusively created file that is removed again unless it was published.
-struct Ingest {
-  fs::path path;
-  FileDescriptor file;
-  bool published = false;
-
-  explicit Ingest(const fs::path& folder, std::string_view name)
-      : path(folder / (std::string(name) + "." + unique_suffix())),
-        file(try_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600)) {
-    if (!file.valid()) fail_cache("create", path, errno);
+class Ingest final : public BlobSink {
+ public:
+  Ingest(const fs::path& folder, const Descriptor& promised, const Subject& subject)
+      : promised_(promised),
+        subject_(subject),
+        verifier_(promised, subject),
+        path_(folder / (promised.digest.hex() + "." + unique_suffix())),
+        file_(try_open(path_, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600)) {
+    if (!file_.valid()) fail_cache("create", path_, errno);
   }
-  ~Ingest() {
-    if (!published) ::unlink(path.c_str());
+  ~Ingest() override {
+    if (!published_) ::unlink(path_.c_str());
   }
   Ingest(const Ingest&) = delete;
   Ingest& operator=(const Ingest&) = delete;
 
-  void publish(const fs::path& to) {
-    publish_file(file, path, to);
-    published = true;
+  std::uint64_t size() const override { return verifier_.seen(); }
+
+  void write(std::string_view bytes) override {
+    verifier_.update(bytes);
+    write_all(file_.get(), bytes, path_);
   }
+
+  void restart() override {
+    if (::ftruncate(file_.get(), 0) != 0 || ::lseek(file_.get(), 0, SEEK_SET) != 0) {
+      fail_cache("empty", path_, errno);
+    }
+    verifier_ = StreamVerifier(promised_, subject_);
+  }
+
+  void publish(const fs::path& to) {
+    verifier_.finish();
+    publish_file(file_, path_, to);
+    published_ = true;
+  }
+
+ private:
+  Descriptor promised_;
+  Subject subject_;
+  StreamVerifier verifier_;
+  fs::path path_;
+  FileDescriptor file_;
+  bool published_ = false;
 };
 
 }  // namespace
@@ -168,23 +191,18 @@ std::optional<std::string> Cache::read_document(const Descriptor& descriptor,
 }
 
 void Cache::write_document(const Descriptor& descriptor, std::string_view bytes) const {
-  write_blob(descriptor, {"document", "memory", ""}, [&](const Sink& sink) { sink(bytes); });
+  write_blob(descriptor, {"document", "memory", ""}, [&](BlobSink& sink) { sink.write(bytes); });
 }
 
 fs::path Cache::write_blob(const Descriptor& descriptor, const Subject& subject,
-                           const std::function<void(const Sink&)>& fetch) const {
+                           const std::function<void(BlobSink&)>& fetch) const {
   fs::path path = blob_path(descriptor.digest);
   if (has_blob(descriptor.digest)) return path;
   const FileDescriptor held = lock(descriptor.digest);
   if (has_blob(descriptor.digest)) return path;  // another process was faster
   make_folder("blobs/sha256");
-  Ingest ingest(make_folder("ingest"), descriptor.digest.hex());
-  StreamVerifier verifier(descriptor, subject);
-  fetch([&](std::string_view piece) {
-    verifier.update(piece);
-    write_all(ingest.file.get(), piece, ingest.path);
-  });
-  verifier.finish();
+  Ingest ingest(make_folder("ingest"), descriptor, subject);
+  fetch(ingest);
   ingest.publish(path);
   return path;
 }

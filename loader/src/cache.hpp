@@ -64,7 +64,7 @@ class Cache {
   /// Streams a blob into the cache, verified on the way; does nothing if it is there. `fetch` is
   /// called at most once, under this digest's lock, with the sink to fill.
   std::filesystem::path write_blob(const Descriptor& descriptor, const Subject& subject,
-                                   const std::function<void(const Sink&)>& fetch) const;
+                                   const std::function<void(BlobSink&)>& fetch) const;
 
   /// Removes a blob that read or verified as damaged, so that it is fetched again.
   void drop_blob(const Digest& digest) const;

@@ -19,8 +19,12 @@ std::string_view to_string(ErrorCode code) {
       return "network";
     case ErrorCode::kIntegrity:
       return "integrity";
+    case ErrorCode::kLock:
+      return "lock";
     case ErrorCode::kCache:
       return "cache";
+    case ErrorCode::kOffline:
+      return "offline";
     case ErrorCode::kUpgrade:
       return "upgrade";
     case ErrorCode::kLoad:
@@ -33,6 +37,8 @@ std::string_view to_string(ErrorCode code) {
       return "build";
     case ErrorCode::kConflict:
       return "conflict";
+    case ErrorCode::kCancelled:
+      return "cancelled";
   }
   return "unknown";
 }

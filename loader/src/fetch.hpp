@@ -29,8 +29,17 @@ struct Document {
   std::string bytes;
 };
 
-/// Takes the bytes of a blob piece by piece; throws to stop the transfer.
+/// Takes the bytes of a document piece by piece; throws to stop the transfer.
 using Sink = std::function<void(std::string_view)>;
+
+/// Where the bytes of a blob go, and who verifies them.
+class BlobSink {
+ public:
+  virtual ~BlobSink() = default;
+  virtual std::uint64_t size() const = 0;          ///< bytes it has: a source may go on from there
+  virtual void write(std::string_view bytes) = 0;  ///< the next ones; throws to stop the transfer
+  virtual void restart() = 0;                      ///< forgets them: the source begins anew
+};
 
 class Source {
  public:
@@ -47,9 +56,8 @@ class Source {
   /// A manifest of this package, at most kMaxDocumentBytes, verified.
   virtual std::string manifest(std::string_view name, const Descriptor& descriptor) = 0;
 
-  /// Streams a blob. The sink verifies it: nothing is checked here but that no more bytes than
-  /// descriptor.size are passed on.
-  virtual void blob(std::string_view name, const Descriptor& descriptor, const Sink& sink) = 0;
+  /// Streams a blob, from where the sink ends or from the start. The sink verifies it.
+  virtual void blob(std::string_view name, const Descriptor& descriptor, BlobSink& sink) = 0;
 
   /// The published versions of a package, ascending. kNotFound if there is no such package.
   virtual std::vector<int> versions(std::string_view name) = 0;

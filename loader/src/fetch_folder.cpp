@@ -46,14 +46,15 @@ class FolderSource final : public Source {
     return document(name, descriptor, "manifest of " + std::string(name));
   }
 
-  void blob(std::string_view name, const Descriptor& descriptor, const Sink& sink) override {
+  void blob(std::string_view name, const Descriptor& descriptor, BlobSink& sink) override {
     const fs::path path = blob_path(name, descriptor);
+    if (sink.size() > 0) sink.restart();
     std::uint64_t rest = descriptor.size;
     read(path, [&](std::string_view piece) {
       // One byte more than promised is enough for the sink to refuse it.
       piece = piece.substr(0, rest + 1);
       rest -= std::min<std::uint64_t>(rest, piece.size());
-      sink(piece);
+      sink.write(piece);
     });
   }
 

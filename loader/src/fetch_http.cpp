@@ -74,8 +74,10 @@ class HttpSource final : public Source {
     return bytes;
   }
 
-  void blob(std::string_view name, const Descriptor& descriptor, const Sink& sink) override {
-    const HttpAnswer answer = get(origin(name, descriptor), "", sink);
+  void blob(std::string_view name, const Descriptor& descriptor, BlobSink& sink) override {
+    if (sink.size() > 0) sink.restart();
+    const HttpAnswer answer =
+        get(origin(name, descriptor), "", [&](std::string_view piece) { sink.write(piece); });
     check_status(answer, "blob " + descriptor.digest.str() + " of " + std::string(name));
   }
 

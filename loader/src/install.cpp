@@ -16,6 +16,53 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// A blob that is small enough for memory.
+class MemorySink final : public BlobSink {
+ public:
+  MemorySink(Descriptor promised, Subject subject)
+      : promised_(std::move(promised)),
+        subject_(std::move(subject)),
+        verifier_(promised_, subject_) {}
+
+  std::uint64_t size() const override { return bytes_.size(); }
+  void write(std::string_view bytes) override {
+    verifier_.update(bytes);
+    bytes_ += bytes;
+  }
+  void restart() override {
+    bytes_.clear();
+    verifier_ = StreamVerifier(promised_, subject_);
+  }
+  std::string take() {
+    verifier_.finish();
+    return std::move(bytes_);
+  }
+
+ private:
+  Descriptor promised_;
+  Subject subject_;
+  StreamVerifier verifier_;
+  std::string bytes_;
+};
+
+/// Passes a blob on to the cache and says how far it is.
+class ReportingSink final : public BlobSink {
+ public:
+  ReportingSink(BlobSink& to, std::function<void(std::uint64_t)> report)
+      : to_(to), report_(std::move(report)) {}
+
+  std::uint64_t size() const override { return to_.size(); }
+  void write(std::string_view bytes) override {
+    to_.write(bytes);
+    report_(to_.size());
+  }
+  void restart() override { to_.restart(); }
+
+ private:
+  BlobSink& to_;
+  std::function<void(std::uint64_t)> report_;
+};
+
 /// A document of the cache. While refreshing, a damaged one is removed and counts as missing.
 std::optional<std::string> cached(const Selecting& self, const Descriptor& descriptor,
                                   const std::string& what) {
@@ -52,14 +99,10 @@ Config get_config(Selecting& self, const Descriptor& descriptor, const std::stri
   if (!bytes) {
     self.report(Event::Stage::kConfig, subject, 0, descriptor.size);
     Source& source = *self.source;
-    bytes.emplace();
-    StreamVerifier verifier(descriptor, {what, source.origin(self.name, descriptor),
-                                         "The registry is damaged: tell its publisher"});
-    source.blob(self.name, descriptor, [&](std::string_view piece) {
-      verifier.update(piece);
-      *bytes += piece;
-    });
-    verifier.finish();
+    MemorySink sink(descriptor, {what, source.origin(self.name, descriptor),
+                                 "The registry is damaged: tell its publisher"});
+    source.blob(self.name, descriptor, sink);
+    bytes = sink.take();
     self.cache.write_document(descriptor, *bytes);
     self.report(Event::Stage::kConfig, subject, bytes->size(), descriptor.size);
   }
@@ -88,13 +131,11 @@ fs::path get_layer(Selecting& self, const Descriptor& layer, const std::string& 
   self.report(Event::Stage::kLayer, subject, 0, layer.size);
   const Subject names{what, source.origin(self.name, layer),
                       "The registry is damaged: tell its publisher"};
-  return self.cache.write_blob(layer, names, [&](const Sink& sink) {
-    std::uint64_t done = 0;
-    source.blob(self.name, layer, [&](std::string_view piece) {
-      sink(piece);
-      done += piece.size();
+  return self.cache.write_blob(layer, names, [&](BlobSink& sink) {
+    ReportingSink reporting(sink, [&](std::uint64_t done) {
       self.report(Event::Stage::kLayer, subject, done, layer.size);
     });
+    source.blob(self.name, layer, reporting);
   });
 }
 
@@ -147,24 +188,8 @@ void remember(Selecting& self) {
 
 }  // namespace
 
-std::string_view to_string(Event::Stage stage) {
-  switch (stage) {
-    case Event::Stage::kIndex:
-      return "index";
-    case Event::Stage::kManifest:
-      return "manifest";
-    case Event::Stage::kConfig:
-      return "config";
-    case Event::Stage::kLayer:
-      return "layer";
-    case Event::Stage::kUnpack:
-      return "unpack";
-  }
-  return "?";
-}
-
-Installed install(std::string_view name, const Request& request, const Observer& observer) {
-  Selecting self = start_selecting(name, request, observer);
+Installed install(std::string_view name, const Request& request) {
+  Selecting self = start_selecting(name, request);
   const Selected& selected = self.selected;
   if (!selected.resolution.chosen) throw Error(ErrorCode::kNoVariant, selected.no_variant);
 

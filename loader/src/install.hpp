@@ -11,7 +11,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,17 +24,6 @@
 #include "manifest.hpp"
 
 namespace kiln {
-
-/// What an install is doing, for a progress bar. Called on the installing thread.
-struct Event {
-  enum class Stage { kIndex, kManifest, kConfig, kLayer, kUnpack };
-  Stage stage = Stage::kIndex;
-  std::string subject;      ///< "geglu-mlp@1", "geglu-mlp@1 cu12.9-sm_90a-x86_64"
-  std::uint64_t done = 0;   ///< bytes
-  std::uint64_t total = 0;  ///< bytes; 0 if not known
-};
-using Observer = std::function<void(const Event&)>;
-std::string_view to_string(Event::Stage stage);  ///< "index", "manifest", …
 
 /// An index and what resolve made of it.
 struct Selected {
@@ -53,7 +41,7 @@ struct Selected {
 
 /// Probes this machine, reads the index and resolves. Does not throw when nothing fits. Throws
 /// kUsage (no version, a name that cannot be), kNotFound, kNetwork, kIntegrity, kUpgrade, kCache.
-Selected select(std::string_view name, const Request& request, const Observer& observer = {});
+Selected select(std::string_view name, const Request& request);
 
 struct Installed {
   Selected selected;
@@ -68,7 +56,7 @@ struct Installed {
 /// The whole pipeline but the load. On a warm cache it reads four small documents and hashes them;
 /// the library itself is hashed when it is loaded, or by verify_installed. Throws what select
 /// throws, and kNoVariant.
-Installed install(std::string_view name, const Request& request, const Observer& observer = {});
+Installed install(std::string_view name, const Request& request);
 
 /// One variant in the cache, complete.
 struct InstalledVariant {

@@ -171,10 +171,9 @@ Source& LazySource::operator*() {
   return *source_;
 }
 
-Selecting start_selecting(std::string_view name, const Request& request, const Observer& observer) {
+Selecting start_selecting(std::string_view name, const Request& request) {
   Selecting self{std::string(name),
                  request,
-                 observer,
                  Cache(request.cache),
                  LazySource(canonical_registry(request.registry)),
                  {},
@@ -208,8 +207,8 @@ Selecting start_selecting(std::string_view name, const Request& request, const O
   return self;
 }
 
-Selected select(std::string_view name, const Request& request, const Observer& observer) {
-  return start_selecting(name, request, observer).selected;
+Selected select(std::string_view name, const Request& request) {
+  return start_selecting(name, request).selected;
 }
 
 }  // namespace kiln

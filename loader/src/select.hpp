@@ -34,7 +34,6 @@ class LazySource {
 struct Selecting {
   std::string name;
   Request request;
-  Observer observer;
   Cache cache;
   LazySource source;
   Selected selected;
@@ -43,10 +42,10 @@ struct Selecting {
 
   void report(Event::Stage stage, const std::string& subject, std::uint64_t done,
               std::uint64_t total) const {
-    if (observer) observer({stage, subject, done, total});
+    if (request.on_event) request.on_event({stage, subject, done, total});
   }
 };
 
-Selecting start_selecting(std::string_view name, const Request& request, const Observer& observer);
+Selecting start_selecting(std::string_view name, const Request& request);
 
 }  // namespace kiln

@@ -213,16 +213,17 @@ TEST_CASE("http: progress is told in bytes of the layer") {
   std::vector<std::string> stages;
   std::uint64_t done = 0;
   std::uint64_t total = 0;
-  const Installed installed =
-      install("sample", request_of(server.url(), scratch), [&](const Event& event) {
-        const std::string stage(to_string(event.stage));
-        if (stages.empty() || stages.back() != stage) stages.push_back(stage);
-        if (event.stage != Event::Stage::kLayer) return;
-        CHECK(event.subject == "sample@1 cpu-base");
-        CHECK(event.done >= done);
-        done = event.done;
-        total = event.total;
-      });
+  Request request = request_of(server.url(), scratch);
+  request.on_event = [&](const Event& event) {
+    const std::string stage(to_string(event.stage));
+    if (stages.empty() || stages.back() != stage) stages.push_back(stage);
+    if (event.stage != Event::Stage::kLayer) return;
+    CHECK(event.subject == "sample@1 cpu-base");
+    CHECK(event.done >= done);
+    done = event.done;
+    total = event.total;
+  };
+  const Installed installed = install("sample", request);
   CHECK(stages == std::vector<std::string>{"index", "manifest", "config", "layer", "unpack"});
   CHECK(total == published.drafts().at(0).layer.size());
   CHECK(done == total);

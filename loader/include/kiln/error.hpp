@@ -11,7 +11,7 @@
 
 namespace kiln {
 
-/// Released numbers never change. 7, 8 and 10 are kept for signatures, lock files and offline use.
+/// Released numbers never change. 7 is kept for signatures.
 enum class ErrorCode : int {
   kInternal = 1,      ///< a bug in Kiln
   kUsage = 2,         ///< the caller's request cannot be meant
@@ -19,13 +19,16 @@ enum class ErrorCode : int {
   kNotFound = 4,      ///< no such registry, package, version or op
   kNetwork = 5,       ///< the registry did not answer, or not in full
   kIntegrity = 6,     ///< bytes are not the ones that were promised, or break the format
+  kLock = 8,          ///< the lock file does not hold, or forbids, what was asked for
   kCache = 9,         ///< the cache folder cannot be used: permissions, no room, foreign owner
+  kOffline = 10,      ///< not in the cache, and the network must not be asked
   kUpgrade = 11,      ///< the manifest needs a newer Kiln
   kLoad = 12,         ///< the library does not load, or its ABI table is refused
   kInvalidCall = 13,  ///< a tensor, attribute or workspace does not fit the op's schema
   kDevice = 14,       ///< a CUDA driver call failed
   kBuild = 15,        ///< a variant did not compile, or is not what package.json says
   kConflict = 16,     ///< different bytes under a version that is already published
+  kCancelled = 130,   ///< the caller, or Ctrl-C, asked to stop
 };
 
 /// "integrity", "no-variant", …: the word that messages and JSON use for a code.

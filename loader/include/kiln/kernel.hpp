@@ -10,14 +10,19 @@
 #include <filesystem>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "kiln/abi.h"
 #include "kiln/error.hpp"
+#include "kiln/event.hpp"
 #include "kiln/resolve.hpp"
+#include "kiln/target.hpp"
 #include "kiln/tensor.hpp"
 
 namespace kiln {
@@ -38,6 +43,10 @@ struct Request {
   bool refresh = false;
   /// Empty: $KILN_CACHE, else $XDG_CACHE_HOME/kiln, else ~/.cache/kiln.
   std::filesystem::path cache = {};
+  /// Told what happens, as it happens. Not called where the kernel is in this process already.
+  Observer on_event = {};
+  /// Stops a download or a wait for another process with kCancelled; nothing half-done is left.
+  std::stop_token stop = {};
 };
 
 /// One attribute of a call, by position in the op's schema; a default-constructed one takes the

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "kiln/error.hpp"
+#include "kiln/event.hpp"
 #include "kiln/kernel.hpp"
 #include "kiln/resolve.hpp"
 #include "kiln/target.hpp"

@@ -121,7 +121,7 @@ class HttpSource final : public Source {
       for (int i = before; i < transfer_.requests(); ++i) count_request();
     };
     try {
-      HttpAnswer answer = transfer_.get(url, accept, [&](std::string_view piece) {
+      HttpAnswer answer = transfer_.get({url, accept}, [&](std::string_view piece) {
         count_bytes(piece.size());
         sink(piece);
       });

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 #include "kiln/error.hpp"
 #include "url.hpp"
@@ -21,27 +23,44 @@ constexpr long kConnectSeconds = 10;
 constexpr long kStallSeconds = 30;
 constexpr long kStallBytesPerSecond = 100;
 constexpr std::uint64_t kMaxDroppedBytes = 1u << 20;  // of the body of an error
+constexpr std::size_t kMaxChallengeBytes = 64u << 10;
 
 struct ListFree {
   void operator()(curl_slist* list) const { curl_slist_free_all(list); }
 };
 using Headers = std::unique_ptr<curl_slist, ListFree>;
 
-Headers headers_of(const std::string& accept) {
+Headers headers_of(const HttpRequest& request) {
   // Blobs are hashed as they are stored: no server may compress them on the way.
   Headers list(curl_slist_append(nullptr, "Accept-Encoding: identity"));
-  if (accept.empty() || !list) return list;
-  curl_slist_append(list.get(), ("Accept: " + accept).c_str());
+  const auto add = [&](const std::string& name, const std::string& value) {
+    if (!value.empty() && list) curl_slist_append(list.get(), (name + ": " + value).c_str());
+  };
+  add("Accept", request.accept);
+  add("Authorization", request.authorization);
   return list;
+}
+
+/// The value of a header line of this name, which is in lower case.
+std::optional<std::string_view> value_of(std::string_view line, std::string_view name) {
+  const bool same = line.size() > name.size() && line[name.size()] == ':' &&
+                    std::equal(name.begin(), name.end(), line.begin(),
+                               [](char a, unsigned char b) { return a == std::tolower(b); });
+  if (!same) return std::nullopt;
+  line.remove_prefix(name.size() + 1);
+  const std::size_t first = line.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos) return "";
+  return line.substr(first, line.find_last_not_of(" \t\r\n") - first + 1);
 }
 
 /// One answer as it arrives.
 struct Receiver {
   CURL* handle;
   const Sink* sink;
-  std::string content_digest;
+  std::string content_digest = {};
+  std::string challenge = {};
   std::uint64_t dropped = 0;
-  std::exception_ptr failure;  // an exception must not cross libcurl's C frames
+  std::exception_ptr failure = nullptr;  // an exception must not cross libcurl's C frames
 
   static std::size_t body(char* data, std::size_t, std::size_t size, void* self) {
     Receiver& receiver = *static_cast<Receiver*>(self);
@@ -61,18 +80,14 @@ struct Receiver {
   }
 
   static std::size_t header(char* data, std::size_t, std::size_t size, void* self) {
-    constexpr std::string_view kName = "docker-content-digest:";
-    std::string_view line(data, size);
-    const bool same = line.size() > kName.size() &&
-                      std::equal(kName.begin(), kName.end(), line.begin(),
-                                 [](char a, char b) { return a == std::tolower(b); });
-    if (same) {
-      line.remove_prefix(kName.size());
-      const std::size_t first = line.find_first_not_of(" \t");
-      const std::size_t last = line.find_last_not_of(" \t\r\n");
-      if (first != std::string_view::npos) {
-        static_cast<Receiver*>(self)->content_digest = line.substr(first, last - first + 1);
-      }
+    Receiver& receiver = *static_cast<Receiver*>(self);
+    const std::string_view line(data, size);
+    if (const auto digest = value_of(line, "docker-content-digest")) {
+      receiver.content_digest = *digest;
+    }
+    if (const auto challenge = value_of(line, "www-authenticate")) {
+      if (receiver.challenge.size() + challenge->size() > kMaxChallengeBytes) return 0;
+      receiver.challenge += (receiver.challenge.empty() ? "" : ", ") + std::string(*challenge);
     }
     return size;
   }
@@ -102,14 +117,13 @@ Transfer::~Transfer() {
   curl_easy_cleanup(handle_->curl);
 }
 
-HttpAnswer Transfer::get_once(const std::string& url, const std::string& accept, const Sink& sink,
-                              std::string& redirect) {
+HttpAnswer Transfer::get_once(const HttpRequest& request, const Sink& sink, std::string& redirect) {
   CURL* const curl = handle_->curl;
-  const Url parts = parse_url(url);
-  const Headers headers = headers_of(accept);
-  Receiver receiver{curl, &sink, {}, 0, nullptr};
+  const Url parts = parse_url(request.url);
+  const Headers headers = headers_of(request);
+  Receiver receiver{curl, &sink};
   curl_easy_reset(curl);  // keeps the connection
-  curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
+  curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, handle_->error.data());
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);  // a library owns no signal handlers
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -123,6 +137,11 @@ HttpAnswer Transfer::get_once(const std::string& url, const std::string& accept,
   curl_easy_setopt(curl, CURLOPT_WRITEDATA, &receiver);
   curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, &Receiver::header);
   curl_easy_setopt(curl, CURLOPT_HEADERDATA, &receiver);
+  if (!request.form.empty()) {
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE,
+                     static_cast<curl_off_t>(request.form.size()));
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request.form.c_str());
+  }
   if (parts.is_loopback()) curl_easy_setopt(curl, CURLOPT_PROXY, "");
   // OpenSSL's own variable, which libcurl does not read.
   if (const char* roots = std::getenv("SSL_CERT_FILE"); roots != nullptr && *roots != '\0') {
@@ -142,15 +161,16 @@ HttpAnswer Transfer::get_once(const std::string& url, const std::string& accept,
   char* target = nullptr;
   curl_easy_getinfo(curl, CURLINFO_REDIRECT_URL, &target);
   redirect = target != nullptr ? target : "";
-  return {static_cast<int>(status), parts.place(), receiver.content_digest};
+  return {static_cast<int>(status), parts.place(), receiver.content_digest,
+          std::move(receiver.challenge)};
 }
 
-HttpAnswer Transfer::get(const std::string& url, const std::string& accept, const Sink& sink) {
-  std::string next = url;
+HttpAnswer Transfer::get(const HttpRequest& request, const Sink& sink) {
+  HttpRequest next = request;
   for (int hop = 0; hop <= kMaxRedirects; ++hop) {
-    const Url from = parse_url(next);
+    const Url from = parse_url(next.url);
     std::string redirect;
-    HttpAnswer answer = get_once(next, accept, sink, redirect);
+    HttpAnswer answer = get_once(next, sink, redirect);
     if (answer.status < 300 || answer.status > 399) return answer;
     if (redirect.empty()) {
       fail(answer.url, "status " + std::to_string(answer.status) + " without a Location");
@@ -160,9 +180,14 @@ HttpAnswer Transfer::get(const std::string& url, const std::string& accept, cons
       fail(answer.url,
            "it redirects to " + to.place() + ", expected https (http only within this machine)");
     }
-    next = redirect;
+    if (!next.form.empty()) {
+      fail(answer.url, "it redirects a login to " + to.place() + ", where Kiln does not send it");
+    }
+    // A presigned URL of a store refuses a second authorization; another host must not see it.
+    if (!to.same_server(from)) next.authorization.clear();
+    next.url = redirect;
   }
-  fail(url, "more than " + std::to_string(kMaxRedirects) + " redirects");
+  fail(parse_url(request.url).place(), "more than " + std::to_string(kMaxRedirects) + " redirects");
 }
 
 }  // namespace kiln

@@ -79,6 +79,10 @@ bool Url::is_loopback() const {
   return ::inet_pton(AF_INET, host.c_str(), &address) == 1 && host.starts_with("127.");
 }
 
+bool Url::same_server(const Url& other) const {
+  return scheme == other.scheme && host == other.host && port == other.port;
+}
+
 bool Url::may_be_asked() const {
   return scheme == "https" || (scheme == "http" && (is_loopback() || listed_as_insecure(*this)));
 }

@@ -19,6 +19,7 @@ struct Url {
   /// Scheme, host, port and path: what a message may show. Credentials and a signed query stay out.
   std::string place() const;
   bool is_loopback() const;
+  bool same_server(const Url& other) const;  ///< scheme, host and port
   /// https, or http of this machine or of a host that $KILN_INSECURE_HTTP lists.
   bool may_be_asked() const;
 };

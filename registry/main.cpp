@@ -149,6 +149,10 @@ int run(int argc, char** argv) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   publish
+      ->add_option("--allow-untested", options.publish.may_be_untested,
+                   "Variants that need no record, like 'cu*-sm_100-*,*-aarch64'; default: all")
+      ->take_last();
+  publish
       ->add_option("build_dir", options.publish.built,
                    "build/kernels/<package>, or the folder of one variant")
       ->required();

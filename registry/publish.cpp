@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "publish.hpp"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -17,6 +19,8 @@ namespace kiln::registry {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view kUntested = "untested";
 
 /// What is given for one version of one package.
 struct Batch {
@@ -135,6 +139,36 @@ void merge_variants(const Batch& batch, Index& index, Published& result) {
   }
 }
 
+bool matches(const std::string& id, std::string_view patterns) {
+  while (true) {
+    const std::size_t comma = patterns.find(',');
+    const std::string pattern(patterns.substr(0, comma));
+    if (fnmatch(pattern.c_str(), id.c_str(), 0) == 0) return true;
+    if (comma == std::string_view::npos) return false;
+    patterns.remove_prefix(comma + 1);
+  }
+}
+
+/// What was published as tested stays so; only what is given now needs a record.
+void check_tested(const Batch& batch, const Index& index, const std::string& may_be_untested) {
+  std::string missing;
+  std::string patterns;
+  for (const BuiltVariant& built : batch.built) {
+    const std::string& id = built.variant.id;
+    const auto found = std::find_if(index.variants.begin(), index.variants.end(),
+                                    [&](const Variant& v) { return v.id == id; });
+    if (found->tested != kUntested || matches(id, may_be_untested)) continue;
+    missing += (missing.empty() ? "" : ", ") + id + " (library " + built.library.str() + ")";
+    patterns += (patterns.empty() ? "" : ",") + id;
+  }
+  if (missing.empty()) return;
+  throw Error(ErrorCode::kNotFound,
+              "publish " + batch.subject() + ": no test record speaks of " + missing +
+                  "; nothing was written. Run the package's check where these run and give its "
+                  "record with --records, or publish them as untested: --allow-untested '" +
+                  patterns + "'");
+}
+
 /// `before` with the tags of this version renewed; a replaced index stays, without a tag.
 std::vector<Reference> renew_references(const std::vector<Reference>& before, const Index& index,
                                         const Descriptor& descriptor) {
@@ -162,13 +196,14 @@ std::vector<Reference> renew_references(const std::vector<Reference>& before, co
   return after;
 }
 
-Plan make_plan(const Layout& layout, const Batch& batch) {
+Plan make_plan(const Layout& layout, const Batch& batch, const std::string& may_be_untested) {
   const std::vector<Reference> before = layout.read();
   Index index = published_index(layout, batch, find_tag(before, std::to_string(batch.version)));
   Plan plan;
   plan.result.name = batch.name;
   plan.result.version = batch.version;
   merge_variants(batch, index, plan.result);
+  check_tested(batch, index, may_be_untested);
   check_distinct(index.variants, batch.subject());
   std::sort(index.variants.begin(), index.variants.end(), better);
   index.requires_ = lowest_requirement(index.variants);
@@ -187,10 +222,11 @@ Plan make_plan(const Layout& layout, const Batch& batch) {
   return plan;
 }
 
-Published commit(const Layout& layout, const Batch& batch, const Progress& progress) {
+Published commit(const Layout& layout, const Batch& batch, const std::string& may_be_untested,
+                 const Progress& progress) {
   const OpenFile held = layout.lock();
   // Planned again: another publisher may have been here since.
-  const Plan plan = make_plan(layout, batch);
+  const Plan plan = make_plan(layout, batch, may_be_untested);
   for (const BuiltVariant& built : batch.built) {
     layout.copy_blob(built.documents.layer, built.layer);
     layout.write_blob(built.documents.config, built.config_bytes);
@@ -206,11 +242,14 @@ Published commit(const Layout& layout, const Batch& batch, const Progress& progr
 
 std::vector<Published> publish(const PublishRequest& request, const Progress& progress) {
   const std::vector<Batch> batches = read_batches(request, progress);
-  for (const Batch& batch : batches) make_plan(Layout(request.registry / batch.name), batch);
+  for (const Batch& batch : batches) {
+    make_plan(Layout(request.registry / batch.name), batch, request.may_be_untested);
+  }
   std::vector<Published> results;
   results.reserve(batches.size());
   for (const Batch& batch : batches) {
-    results.push_back(commit(Layout(request.registry / batch.name), batch, progress));
+    results.push_back(
+        commit(Layout(request.registry / batch.name), batch, request.may_be_untested, progress));
   }
   return results;
 }

@@ -20,6 +20,8 @@ struct PublishRequest {
   std::filesystem::path registry;
   std::vector<std::filesystem::path> built;    ///< folders of packages, or of single variants
   std::vector<std::filesystem::path> records;  ///< test records, see records.hpp
+  /// Which variants may be published as "untested": shell patterns of ids, separated by commas.
+  std::string may_be_untested = "*";
 };
 
 /// What happened to one version.
@@ -37,7 +39,8 @@ struct Published {
 using Progress = std::function<void(const std::string&)>;
 
 /// Throws what read_built and read_records throw; kConflict for other bytes under a published id
-/// and for two variants that would rank equal. After an error, the registry names what it named.
+/// and for two variants that would rank equal; kNotFound for a variant that no record speaks of and
+/// that may not be untested. After an error, the registry names what it named.
 std::vector<Published> publish(const PublishRequest& request, const Progress& progress);
 
 }  // namespace kiln::registry

@@ -230,6 +230,44 @@ TEST_CASE("publish: a record with failures, or without cases, refuses the varian
   }
 }
 
+TEST_CASE("publish: a variant without a record is refused unless it may be untested") {
+  const TemporaryFolder folder;
+  const Built sm90 = cuda("12.9", "sm_90a");
+  const Built sm100 = cuda("13.0", "sm_100");
+  const fs::path registry = folder / "registry";
+  write_built(folder / "built", sm90);
+  write_built(folder / "built", sm100);
+  const fs::path record = write_record(folder / "h200.json", "NVIDIA H200", sm90, 412, 0);
+  const auto attempt = [&](const std::string& allowed, const std::vector<fs::path>& records) {
+    return registry::publish({registry, {folder / "built"}, records, allowed},
+                             [](const std::string&) {});
+  };
+  const auto refused = [&](const std::string& allowed, const std::vector<fs::path>& records) {
+    try {
+      attempt(allowed, records);
+      return std::string("not refused");
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::kNotFound);
+      return std::string(error.what());
+    }
+  };
+  const std::string both = refused("", {});
+  CHECK(both.find("cu12.9-sm_90a-x86_64 (library sha256:") != std::string::npos);
+  CHECK(both.find("--allow-untested 'cu12.9-sm_90a-x86_64,cu13.0-sm_100-x86_64'") !=
+        std::string::npos);
+  const std::string one = refused("cpu-*,cu*-sm_80-*", {record});
+  CHECK(one.find("cu12.9-sm_90a") == std::string::npos);
+  CHECK(one.find("cu13.0-sm_100-x86_64") != std::string::npos);
+  CHECK(!fs::exists(registry));
+
+  attempt("cpu-*,cu*-sm_100-*", {record});
+  CHECK(tested(registry, sm90.id).starts_with("NVIDIA H200"));
+  CHECK(tested(registry, sm100.id) == "untested");
+  // What an earlier publish knew counts: only the other one lacks a record.
+  CHECK_FALSE(attempt("*-sm_100-*", {})[0].changed);
+  CHECK(refused("", {}).find("cu12.9") == std::string::npos);
+}
+
 TEST_CASE("publish: publishers at the same time lose nothing of each other") {
   const TemporaryFolder folder;
   const std::vector<Built> variants = {cpu("x86-64-v3"), cpu("x86-64-v4"), cuda("12.9", "sm_90a"),

@@ -81,8 +81,10 @@ class Ingest final : public BlobSink {
     verifier_ = StreamVerifier(promised_, subject_);
   }
 
+  void finish() override { verifier_.finish(); }
+
   void publish(const fs::path& to) {
-    verifier_.finish();
+    finish();
     publish_file(file_, path_, to);
     published_ = true;
   }

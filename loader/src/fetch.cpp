@@ -42,8 +42,9 @@ std::string canonical_registry(const std::string& requested) {
   return folder.string();
 }
 
-std::unique_ptr<Source> open_source(const std::string& registry) {
-  return is_url(registry) ? open_http_source(registry) : open_folder_source(registry);
+std::unique_ptr<Source> open_source(const std::string& registry, SourceOptions options) {
+  return is_url(registry) ? open_http_source(registry, std::move(options))
+                          : open_folder_source(registry);
 }
 
 std::vector<int> versions_among(const std::vector<std::string>& tags) {

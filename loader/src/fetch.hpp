@@ -15,10 +15,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "kiln/event.hpp"
 #include "manifest.hpp"
 
 namespace kiln {
@@ -39,6 +41,10 @@ class BlobSink {
   virtual std::uint64_t size() const = 0;          ///< bytes it has: a source may go on from there
   virtual void write(std::string_view bytes) = 0;  ///< the next ones; throws to stop the transfer
   virtual void restart() = 0;                      ///< forgets them: the source begins anew
+  /// Throws kIntegrity unless it has exactly the promised bytes. Each source ends with it, so that
+  /// one which went on from old bytes, or asked a mirror, can restart() and fetch them elsewhere.
+  /// May be called again.
+  virtual void finish() = 0;
 };
 
 class Source {
@@ -56,7 +62,7 @@ class Source {
   /// A manifest of this package, at most kMaxDocumentBytes, verified.
   virtual std::string manifest(std::string_view name, const Descriptor& descriptor) = 0;
 
-  /// Streams a blob, from where the sink ends or from the start. The sink verifies it.
+  /// Streams a blob, from where the sink ends or from the start, and has the sink verify it.
   virtual void blob(std::string_view name, const Descriptor& descriptor, BlobSink& sink) = 0;
 
   /// The published versions of a package, ascending. kNotFound if there is no such package.
@@ -84,8 +90,14 @@ class Source {
 /// string that names no registry.
 std::string canonical_registry(const std::string& requested);
 
+/// What a source may do on its way to the bytes.
+struct SourceOptions {
+  Observer on_event = {};     ///< told of each request that is made again, as Stage::kRetry
+  std::stop_token stop = {};  ///< ends a wait or a transfer with kCancelled
+};
+
 /// `registry` is canonical. A folder that does not exist is kNotFound; a server is not asked yet.
-std::unique_ptr<Source> open_source(const std::string& registry);
+std::unique_ptr<Source> open_source(const std::string& registry, SourceOptions options = {});
 
 /// The tags of an OCI repository that are version numbers, ascending.
 std::vector<int> versions_among(const std::vector<std::string>& tags);

@@ -56,6 +56,7 @@ class FolderSource final : public Source {
       rest -= std::min<std::uint64_t>(rest, piece.size());
       sink.write(piece);
     });
+    sink.finish();
   }
 
   std::vector<int> versions(std::string_view name) override {

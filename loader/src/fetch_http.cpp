@@ -21,7 +21,8 @@ std::string accept_documents() {
 
 class HttpSource final : public Source {
  public:
-  explicit HttpSource(const std::string& url) : Source(url) {
+  HttpSource(const std::string& url, SourceOptions options)
+      : Source(url), options_(std::move(options)) {
     const Url parts = parse_url(url);
     // The API stands at the server's root; a registry's path is a prefix of its repositories.
     base_ = parts.scheme + "://" + parts.host + (parts.port.empty() ? "" : ":" + parts.port) +
@@ -79,6 +80,7 @@ class HttpSource final : public Source {
     const HttpAnswer answer =
         get(origin(name, descriptor), "", [&](std::string_view piece) { sink.write(piece); });
     check_status(answer, "blob " + descriptor.digest.str() + " of " + std::string(name));
+    sink.finish();
   }
 
   std::vector<int> versions(std::string_view name) override {
@@ -150,14 +152,15 @@ class HttpSource final : public Source {
     throw Error(ErrorCode::kNetwork, text + ", expected 200. Try again later");
   }
 
+  SourceOptions options_;
   std::string base_;
   Transfer transfer_;
 };
 
 }  // namespace
 
-std::unique_ptr<Source> open_http_source(const std::string& url) {
-  return std::make_unique<HttpSource>(url);
+std::unique_ptr<Source> open_http_source(const std::string& url, SourceOptions options) {
+  return std::make_unique<HttpSource>(url, std::move(options));
 }
 
 }  // namespace kiln

@@ -33,8 +33,9 @@ class MemorySink final : public BlobSink {
     bytes_.clear();
     verifier_ = StreamVerifier(promised_, subject_);
   }
+  void finish() override { verifier_.finish(); }
   std::string take() {
-    verifier_.finish();
+    finish();
     return std::move(bytes_);
   }
 
@@ -57,6 +58,7 @@ class ReportingSink final : public BlobSink {
     report_(to_.size());
   }
   void restart() override { to_.restart(); }
+  void finish() override { to_.finish(); }
 
  private:
   BlobSink& to_;

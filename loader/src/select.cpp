@@ -167,7 +167,7 @@ std::string no_variant_text(Selecting& self, Host& host, const std::string& not_
 }  // namespace
 
 Source& LazySource::operator*() {
-  if (!source_) source_ = open_source(registry_);
+  if (!source_) source_ = open_source(registry_, options_);
   return *source_;
 }
 
@@ -175,7 +175,7 @@ Selecting start_selecting(std::string_view name, const Request& request) {
   Selecting self{std::string(name),
                  request,
                  Cache(request.cache),
-                 LazySource(canonical_registry(request.registry)),
+                 LazySource(canonical_registry(request.registry), {request.on_event, request.stop}),
                  {},
                  {}};
   check_request(name, request, self.source);

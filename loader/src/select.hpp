@@ -18,7 +18,8 @@ namespace kiln {
 /// A registry that is opened when it is first needed: a warm cache never asks.
 class LazySource {
  public:
-  explicit LazySource(std::string registry) : registry_(std::move(registry)) {}
+  LazySource(std::string registry, SourceOptions options)
+      : registry_(std::move(registry)), options_(std::move(options)) {}
   Source& operator*();
   Source* operator->() { return &**this; }
   const std::string& registry() const { return registry_; }
@@ -27,6 +28,7 @@ class LazySource {
 
  private:
   std::string registry_;
+  SourceOptions options_;
   std::unique_ptr<Source> source_;
 };
 

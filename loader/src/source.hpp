@@ -15,7 +15,7 @@ std::unique_ptr<Source> open_folder_source(const std::string& folder);
 
 /// The pull side of the OCI distribution API, without login; a static tree of the same URLs serves
 /// as well.
-std::unique_ptr<Source> open_http_source(const std::string& url);
+std::unique_ptr<Source> open_http_source(const std::string& url, SourceOptions options);
 
 /// A registry's URL in canonical spelling: scheme and host in lower case, no default port, no final
 /// slash. Throws kUsage for credentials, a query, a fragment, or plain http where it is not

@@ -30,6 +30,7 @@ void StreamVerifier::update(std::string_view bytes) {
 }
 
 void StreamVerifier::finish() {
+  if (good_) return;
   if (seen_ != promised_.size) {
     fail(subject_, "there are " + std::to_string(seen_) + " bytes of the " +
                        std::to_string(promised_.size) + " promised for " + promised_.digest.str());
@@ -38,6 +39,7 @@ void StreamVerifier::finish() {
   if (found != promised_.digest) {
     fail(subject_, "digest is " + found.str() + ", promised was " + promised_.digest.str());
   }
+  good_ = true;
 }
 
 void verify_bytes(std::string_view bytes, const Descriptor& promised, const Subject& subject) {

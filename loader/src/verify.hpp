@@ -30,7 +30,7 @@ class StreamVerifier {
  public:
   StreamVerifier(Descriptor promised, Subject subject);
   void update(std::string_view bytes);
-  void finish();  ///< once, at the end; throws for too few bytes or another digest
+  void finish();  ///< at the end; throws for too few bytes or another digest; again: does nothing
   std::uint64_t seen() const { return seen_; }
 
  private:
@@ -38,6 +38,7 @@ class StreamVerifier {
   Subject subject_;
   Sha256 hash_;
   std::uint64_t seen_ = 0;
+  bool good_ = false;
 };
 
 }  // namespace kiln

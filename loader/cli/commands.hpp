@@ -1,13 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Commands: what each word of `kiln` does. They get parsed options, print their result on stdout
-// (one JSON document with --json), progress on stderr, return the exit code, and throw kiln::Error.
+// Commands: what each word of `kiln` does. A command is one file here, one line in the list below
+// and one row of main.cpp's table. The function declares what the command takes, gives examples and
+// says what runs. What runs gets the parsed options, prints its result on stdout (one JSON document
+// with
+// --json), progress on stderr, returns the exit code, and throws kiln::Error.
+//
+//   void path(Command& command) {
+//     command.takes_packages(1, 1);
+//     command.takes_cache();
+//     command.example("geglu-mlp@1", "the file that get_kernel would load");
+//     command.runs([](const Options& options) { …; return 0; });
+//   }
+//
+// An option of one command alone lives in that command: add it to command.app() (include
+// CLI/CLI.hpp there) with a variable that the lambda given to runs() shares. Its type_name decides
+// what a shell offers: FOLDER, FILE, PACKAGE, words to choose from ("auto|cpu"), or nothing for any
+// other.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "kiln/kernel.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace kiln::cli {
 
@@ -28,12 +48,46 @@ struct Options {
   Request request_for(const Spec& spec) const;
 };
 
-int install(const Options& options);  ///< fetches, verifies and unpacks; loads nothing
-int resolve(const Options& options);  ///< which variant would be taken, and why; kNoVariant if none
-int list(const Options& options);     ///< what is in the cache
-int path(const Options& options);    ///< the file get_kernel would load; kNotFound if not installed
-int verify(const Options& options);  ///< hashes what is installed; kIntegrity if anything differs
-int info(const Options& options);    ///< versions and variants of a package; its ops once installed
-int doctor(const Options& options);  ///< this machine, what it would get, and what to mend
+/// The words of a command line as they were typed, and what they mean.
+struct CommandLine {
+  std::vector<std::string> packages;
+  std::string device = "auto";
+  std::string cache;
+  Options options;
+  std::function<int()> chosen;  ///< the command that was named; empty before the parse
+};
+
+/// One command while it is declared.
+class Command {
+ public:
+  static constexpr int kAnyNumber = -1;
+
+  Command(CLI::App& app, CommandLine& line) : app_(app), line_(line) {}
+
+  void takes_packages(int least, int most);  ///< NAME@VERSION …
+  void takes_cache();                        ///< --cache, --json, --quiet
+  void takes_choice();  ///< --registry, --device, --variant, --no-jit, --refresh
+  void takes_json();    ///< --json alone; takes_cache has it too
+
+  /// One line under "Examples:" of --help: the words after the command, and what they do.
+  void example(const std::string& words, const std::string& meaning);
+
+  void runs(std::function<int(const Options&)> run);
+
+  CLI::App& app() { return app_; }
+
+ private:
+  CLI::App& app_;
+  CommandLine& line_;
+};
+
+void install(Command& command);      ///< fetches, verifies and unpacks; loads nothing
+void resolve(Command& command);      ///< which variant would be taken, and why; kNoVariant if none
+void list(Command& command);         ///< what is in the cache
+void path(Command& command);         ///< the file get_kernel would load; kNotFound if not installed
+void verify(Command& command);       ///< hashes what is installed; kIntegrity if anything differs
+void info(Command& command);         ///< versions and variants of a package; its ops once installed
+void doctor(Command& command);       ///< this machine, what it would get, and what to mend
+void completions(Command& command);  ///< the script that makes a shell complete all of this
 
 }  // namespace kiln::cli

@@ -114,9 +114,7 @@ Json examine_package(const Options& options, const Spec& spec, Findings& finding
   return document;
 }
 
-}  // namespace
-
-int doctor(const Options& options) {
+int run_doctor(const Options& options) {
   Findings findings;
   const Host host = probe_host();
   if (!options.json) print_host(host);
@@ -141,6 +139,17 @@ int doctor(const Options& options) {
       std::printf("mend      %s\n", problem.c_str());
   }
   return findings.exit_code;
+}
+
+}  // namespace
+
+void doctor(Command& command) {
+  command.takes_packages(0, Command::kAnyNumber);
+  command.takes_choice();
+  command.takes_cache();
+  command.example("", "this machine, its registry and its cache");
+  command.example("geglu-mlp@1", "and whether this package loads here");
+  command.runs(run_doctor);
 }
 
 }  // namespace kiln::cli

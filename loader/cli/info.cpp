@@ -98,9 +98,7 @@ void print_ops(const Json& ops, const Spec& spec) {
   }
 }
 
-}  // namespace
-
-int info(const Options& options) {
+int run_info(const Options& options) {
   Spec spec = options.specs.front();
   const std::string registry = canonical_registry(options.request.registry);
   const std::vector<int> versions = open_source(registry)->versions(spec.name);
@@ -128,6 +126,17 @@ int info(const Options& options) {
   std::printf("variants\n");
   for (const Variant& variant : selected.index.variants) print_variant(variant);
   return 0;
+}
+
+}  // namespace
+
+void info(Command& command) {
+  command.takes_packages(1, 1);
+  command.takes_choice();
+  command.takes_cache();
+  command.example("geglu-mlp", "the newest version");
+  command.example("geglu-mlp@1", "this version");
+  command.runs(run_info);
 }
 
 }  // namespace kiln::cli

@@ -10,8 +10,9 @@
 #include "output.hpp"
 
 namespace kiln::cli {
+namespace {
 
-int install(const Options& options) {
+int run_install(const Options& options) {
   Json documents = Json::array();
   for (const Spec& spec : options.specs) {
     const Installed installed = kiln::install(spec.name, options.request_for(spec));
@@ -26,7 +27,7 @@ int install(const Options& options) {
   return 0;
 }
 
-int resolve(const Options& options) {
+int run_resolve(const Options& options) {
   const Spec& spec = options.specs.front();
   const Selected selected = select(spec.name, options.request_for(spec));
   if (options.json) {
@@ -39,7 +40,7 @@ int resolve(const Options& options) {
   return static_cast<int>(ErrorCode::kNoVariant);
 }
 
-int list(const Options& options) {
+int run_list(const Options& options) {
   const Cache cache(options.request.cache);
   Json documents = Json::array();
   for (const InstalledVariant& installed : list_installed(cache)) {
@@ -70,7 +71,7 @@ int list(const Options& options) {
   return 0;
 }
 
-int path(const Options& options) {
+int run_path(const Options& options) {
   const Spec& spec = options.specs.front();
   const Request request = options.request_for(spec);
   const Cache cache(request.cache);
@@ -99,7 +100,7 @@ int path(const Options& options) {
                                         "; run 'kiln install " + subject + "'");
 }
 
-int verify(const Options& options) {
+int run_verify(const Options& options) {
   const Cache cache(options.request.cache);
   std::vector<Spec> specs = options.specs;
   if (specs.empty()) specs.emplace_back();
@@ -132,6 +133,51 @@ int verify(const Options& options) {
                  "kiln: 'kiln install --refresh NAME@VERSION' fetches damaged files again\n");
   }
   return damaged == 0 ? 0 : static_cast<int>(ErrorCode::kIntegrity);
+}
+
+}  // namespace
+
+void install(Command& command) {
+  command.takes_packages(1, Command::kAnyNumber);
+  command.takes_choice();
+  command.takes_cache();
+  command.example("geglu-mlp@1", "what get_kernel then loads without network");
+  command.example("geglu-mlp@1 --device cpu", "the CPU variant, whatever GPU there is");
+  command.example("--refresh geglu-mlp@1", "ask again, and replace what is damaged");
+  command.runs(run_install);
+}
+
+void resolve(Command& command) {
+  command.takes_packages(1, 1);
+  command.takes_choice();
+  command.takes_cache();
+  command.example("geglu-mlp@1", "the choice for this machine, and every refusal");
+  command.example("geglu-mlp@1 --json", "the same for a program");
+  command.runs(run_resolve);
+}
+
+void list(Command& command) {
+  command.takes_packages(0, Command::kAnyNumber);
+  command.takes_cache();
+  command.example("", "every package, version and variant");
+  command.example("geglu-mlp", "those of one package");
+  command.runs(run_list);
+}
+
+void path(Command& command) {
+  command.takes_packages(1, 1);
+  command.takes_choice();
+  command.takes_cache();
+  command.example("geglu-mlp@1", "for a program that loads the file itself");
+  command.runs(run_path);
+}
+
+void verify(Command& command) {
+  command.takes_packages(0, Command::kAnyNumber);
+  command.takes_cache();
+  command.example("", "every file of the cache");
+  command.example("geglu-mlp@1", "the files of one version");
+  command.runs(run_verify);
 }
 
 }  // namespace kiln::cli

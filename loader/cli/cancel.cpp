@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cancel.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <system_error>
+#include <thread>
+
+namespace kiln::cli {
+namespace {
+
+// Written by the signal handler, which may call nothing that takes a lock: request_stop() does.
+int g_signal_pipe = -1;
+
+extern "C" void on_signal(int /*signal*/) {
+  const int before = errno;
+  const char byte = 0;
+  [[maybe_unused]] const ssize_t written = ::write(g_signal_pipe, &byte, 1);
+  errno = before;
+}
+
+}  // namespace
+
+std::stop_token stop_on_signals() {
+  std::array<int, 2> ends{};
+  // Handlers and not a blocked mask with sigwait: programs that Kiln starts would inherit the mask.
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+    throw std::system_error(errno, std::generic_category(), "pipe2");
+  }
+  g_signal_pipe = ends[1];
+  std::stop_source source;
+  std::thread([source, end = ends[0]]() mutable {
+    char byte = 0;
+    ssize_t count = -1;
+    do {
+      count = ::read(end, &byte, 1);
+    } while (count < 0 && errno == EINTR);
+    source.request_stop();
+  }).detach();
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second one ends the process
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    ::sigaction(signal, nullptr, &before);
+    // nohup, and a shell's background jobs, ignore signals on purpose.
+    if (before.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);
+  }
+  return source.get_token();
+}
+
+}  // namespace kiln::cli

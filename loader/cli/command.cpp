@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Command: the options that commands share, and the way from typed words to what runs.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <string>
+#include <utility>
+
+#include "cancel.hpp"
+#include "commands.hpp"
+#include "manifest.hpp"
+#include "progress.hpp"
+
+namespace kiln::cli {
+namespace {
+
+Device parse_device(const std::string& text) {
+  if (text == "auto") return Device::automatic();
+  if (text == "cpu") return Device::cpu();
+  constexpr std::string_view kPrefix = "cuda:";
+  if (text.starts_with(kPrefix)) {
+    int ordinal = 0;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + kPrefix.size(), end, ordinal);
+    if (error == std::errc() && stop == end && ordinal >= 0) return Device::cuda(ordinal);
+  }
+  throw Error(ErrorCode::kUsage, "--device " + text + " is not auto, cpu or cuda:N");
+}
+
+/// "kiln cache gc": the words that lead to a command.
+std::string words_of(const CLI::App& app) {
+  const CLI::App* const parent = app.get_parent();
+  return parent == nullptr ? app.get_name() : words_of(*parent) + " " + app.get_name();
+}
+
+}  // namespace
+
+Spec parse_spec(const std::string& text) {
+  const std::size_t at = text.find('@');
+  Spec spec{text.substr(0, at), 0};
+  bool good = is_package_name(spec.name);
+  if (at != std::string::npos) {
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + at + 1, end, spec.version);
+    good = good && error == std::errc() && stop == end && spec.version >= 1;
+  }
+  if (!good) {
+    throw Error(ErrorCode::kUsage, "'" + text + "' is not NAME@VERSION, such as geglu-mlp@1");
+  }
+  return spec;
+}
+
+Request Options::request_for(const Spec& spec) const {
+  Request result = request;
+  result.version = spec.version;
+  return result;
+}
+
+void Command::takes_packages(int least, int most) {
+  CLI::Option* const option =
+      app_.add_option("package", line_.packages, "NAME@VERSION, such as geglu-mlp@1");
+  option->type_name("PACKAGE");
+  if (most == kAnyNumber) {
+    option->expected(-1);
+  } else {
+    option->expected(least, most);
+  }
+  if (least > 0) option->required();
+}
+
+void Command::takes_json() {
+  app_.add_flag("--json", line_.options.json, "One JSON document on stdout");
+}
+
+void Command::takes_cache() {
+  app_.add_option("--cache", line_.cache, "Cache folder; default $KILN_CACHE or ~/.cache/kiln")
+      ->type_name("FOLDER");
+  takes_json();
+  app_.add_flag("-q,--quiet", line_.options.quiet, "No progress on stderr");
+}
+
+void Command::takes_choice() {
+  Request& request = line_.options.request;
+  app_.add_option("--registry", request.registry, "Folder or URL; default $KILN_REGISTRY")
+      ->type_name("FOLDER|URL");
+  app_.add_option("--device", line_.device, "What to compute on; default auto")
+      ->type_name("auto|cpu|cuda:N");
+  app_.add_option("--variant", request.variant, "Take this variant only")->type_name("VARIANT");
+  app_.add_flag_callback(
+      "--no-jit", [&request] { request.allow_jit = false; },
+      "Do not choose PTX, which the driver compiles");
+  app_.add_flag("--refresh", request.refresh, "Ask the registry again; fetch damaged files again");
+}
+
+void Command::example(const std::string& words, const std::string& meaning) {
+  constexpr std::size_t kColumn = 50;
+  std::string line = "  " + words_of(app_) + (words.empty() ? "" : " " + words);
+  line.resize(std::max(kColumn, line.size() + 2), ' ');
+  const std::string before = app_.get_footer();
+  app_.footer((before.empty() ? "Examples:" : before) + "\n" + line + meaning);
+}
+
+void Command::runs(std::function<int(const Options&)> run) {
+  app_.callback([&line = line_, run = std::move(run)] {
+    line.chosen = [&line, run] {
+      Options& options = line.options;
+      for (const std::string& text : line.packages) options.specs.push_back(parse_spec(text));
+      options.request.device = parse_device(line.device);
+      options.request.cache = line.cache;
+      options.request.on_event = progress_on_stderr(options.quiet);
+      options.request.stop = stop_on_signals();
+      return run(options);
+    };
+  });
+}
+
+}  // namespace kiln::cli

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "usage.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kiln::cli {
+namespace {
+
+/// Levenshtein: letters to insert, remove or replace.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = std::exchange(row[j + 1], std::min({row[j], row[j + 1], diagonal}) + 1);
+      row[j + 1] = std::min(row[j + 1], replaced);
+    }
+  }
+  return row.back();
+}
+
+/// What can follow this command: the names of its commands, or its options.
+std::vector<std::string> known_words(const CLI::App& app, bool options) {
+  std::vector<std::string> words;
+  if (options) {
+    for (const CLI::Option* option : app.get_options()) {
+      for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
+    }
+  } else {
+    for (const CLI::App* command : app.get_subcommands({})) words.push_back(command->get_name());
+  }
+  return words;
+}
+
+std::string nearest(const std::string& word, const std::vector<std::string>& known) {
+  constexpr std::size_t kFarthest = 2;
+  std::string best;
+  std::size_t least = std::min(kFarthest, word.size() / 3) + 1;
+  for (const std::string& each : known) {
+    if (const std::size_t far = distance(word, each); far < least) {
+      least = far;
+      best = each;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* at = &app;
+  std::string words = app.get_name();
+  while (!at->get_subcommands().empty()) {
+    at = at->get_subcommands().front();
+    words += " " + at->get_name();
+  }
+  std::string found = error.what();
+  // A word that nobody knows explains more than what CLI11 misses because of it.
+  if (const std::vector<std::string> unknown = app.remaining(true); !unknown.empty()) {
+    const std::string word = unknown.front().substr(0, unknown.front().find('='));
+    const bool option = word.starts_with('-');
+    const bool command = !option && !at->get_subcommands({}).empty();
+    found = "'" + word + "' is " +
+            (option    ? "no option of it"
+             : command ? "no command"
+                       : "one word too many");
+    const std::string meant = nearest(word, known_words(*at, option));
+    if (!meant.empty()) found += "; did you mean " + meant + "?";
+  }
+  if (found.ends_with('.')) found.pop_back();
+  return {ErrorCode::kUsage, "read '" + words + "': " + found +
+                                 (found.ends_with('?') ? " Run '" : ". Run '") + words +
+                                 " --help' for what it takes"};
+}
+
+}  // namespace kiln::cli

@@ -91,6 +91,7 @@ void Command::takes_choice() {
       "--no-jit", [&request] { request.allow_jit = false; },
       "Do not choose PTX, which the driver compiles");
   app_.add_flag("--refresh", request.refresh, "Ask the registry again; fetch damaged files again");
+  app_.add_flag("--offline", request.offline, "Fetch nothing; or set KILN_OFFLINE=1");
 }
 
 void Command::example(const std::string& words, const std::string& meaning) {

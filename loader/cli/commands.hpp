@@ -66,7 +66,7 @@ class Command {
 
   void takes_packages(int least, int most);  ///< NAME@VERSION …
   void takes_cache();                        ///< --cache, --json, --quiet
-  void takes_choice();  ///< --registry, --device, --variant, --no-jit, --refresh
+  void takes_choice();  ///< --registry, --device, --variant, --no-jit, --refresh, --offline
   void takes_json();    ///< --json alone; takes_cache has it too
 
   /// One line under "Examples:" of --help: the words after the command, and what they do.

@@ -101,7 +101,7 @@ void print_ops(const Json& ops, const Spec& spec) {
 int run_info(const Options& options) {
   Spec spec = options.specs.front();
   const std::string registry = canonical_registry(options.request.registry);
-  const std::vector<int> versions = open_source(registry)->versions(spec.name);
+  const std::vector<int> versions = known_versions(spec.name, options.request);
   if (spec.version == 0) spec.version = versions.back();
   const Selected selected = select(spec.name, options.request_for(spec));
   const Json ops = installed_ops(options, spec, registry);

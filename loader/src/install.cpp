@@ -65,6 +65,10 @@ class ReportingSink final : public BlobSink {
   std::function<void(std::uint64_t)> report_;
 };
 
+std::string package_of(const Selecting& self) {
+  return self.name + "@" + std::to_string(self.request.version);
+}
+
 /// A document of the cache. While refreshing, a damaged one is removed and counts as missing.
 std::optional<std::string> cached(const Selecting& self, const Descriptor& descriptor,
                                   const std::string& what) {
@@ -82,7 +86,7 @@ VariantManifest get_manifest(Selecting& self, const Variant& variant, const std:
   std::optional<std::string> bytes = cached(self, variant.manifest, what);
   if (!bytes) {
     self.report(Event::Stage::kManifest, subject, 0, variant.manifest.size);
-    bytes = self.source->manifest(self.name, variant.manifest);
+    bytes = self.source.open(package_of(self), what).manifest(self.name, variant.manifest);
     verify_bytes(*bytes, variant.manifest, {what, self.source.registry(), ""});
     self.cache.write_document(variant.manifest, *bytes);
     self.report(Event::Stage::kManifest, subject, bytes->size(), variant.manifest.size);
@@ -100,7 +104,7 @@ Config get_config(Selecting& self, const Descriptor& descriptor, const std::stri
   std::optional<std::string> bytes = cached(self, descriptor, what);
   if (!bytes) {
     self.report(Event::Stage::kConfig, subject, 0, descriptor.size);
-    Source& source = *self.source;
+    Source& source = self.source.open(package_of(self), what);
     MemorySink sink(descriptor, {what, source.origin(self.name, descriptor),
                                  "The registry is damaged: tell its publisher"});
     source.blob(self.name, descriptor, sink);
@@ -129,7 +133,7 @@ fs::path get_layer(Selecting& self, const Descriptor& layer, const std::string& 
       self.cache.drop_blob(layer.digest);
     }
   }
-  Source& source = *self.source;
+  Source& source = self.source.open(package_of(self), what);
   self.report(Event::Stage::kLayer, subject, 0, layer.size);
   const Subject names{what, source.origin(self.name, layer),
                       "The registry is damaged: tell its publisher"};
@@ -197,8 +201,7 @@ Installed install(std::string_view name, const Request& request) {
 
   Installed installed;
   installed.variant = selected.index.variants.at(*selected.resolution.chosen);
-  const std::string subject =
-      self.name + "@" + std::to_string(request.version) + " " + installed.variant.id;
+  const std::string subject = package_of(self) + " " + installed.variant.id;
   const VariantManifest manifest = get_manifest(self, installed.variant, subject);
   installed.config = get_config(self, manifest.config, subject);
   check_agreement(selected.index, installed.variant, installed.config);

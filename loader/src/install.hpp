@@ -43,6 +43,10 @@ struct Selected {
 /// kUsage (no version, a name that cannot be), kNotFound, kNetwork, kIntegrity, kUpgrade, kCache.
 Selected select(std::string_view name, const Request& request);
 
+/// The versions that a registry has published, ascending; offline, those that the cache knows of.
+/// Never empty: there being none is kNotFound, or kOffline.
+std::vector<int> known_versions(std::string_view name, const Request& request);
+
 struct Installed {
   Selected selected;
   Variant variant;

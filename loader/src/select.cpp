@@ -2,6 +2,7 @@
 #include "select.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -17,21 +18,41 @@ std::string label(std::string_view name, int version) {
   return std::string(name) + "@" + std::to_string(version);
 }
 
-void check_request(std::string_view name, const Request& request, LazySource& source) {
-  if (!is_package_name(name)) {
-    throw Error(ErrorCode::kUsage, "get kernel '" + std::string(name) +
-                                       "': that is no package name; expected words of a-z and 0-9 "
-                                       "joined by '-', at most 64 characters");
-  }
-  if (request.version > 0) return;
+std::string listed(const std::vector<int>& versions) {
   std::string list;
-  for (const int version : source->versions(name)) {
-    list += (list.empty() ? "" : ", ") + std::to_string(version);
+  for (const int version : versions) list += (list.empty() ? "" : ", ") + std::to_string(version);
+  return list.empty() ? "none" : list;
+}
+
+void check_name(std::string_view name) {
+  if (is_package_name(name)) return;
+  throw Error(ErrorCode::kUsage, "get kernel '" + std::string(name) +
+                                     "': that is no package name; expected words of a-z and 0-9 "
+                                     "joined by '-', at most 64 characters");
+}
+
+std::vector<int> cached_versions(const Cache& cache, const std::string& registry,
+                                 std::string_view name) {
+  std::vector<int> versions;
+  for (const Ref& ref : cache.refs()) {
+    if (ref.registry == registry && ref.name == name) versions.push_back(ref.version);
   }
-  throw Error(ErrorCode::kUsage, "get kernel " + std::string(name) + ": version is " +
-                                     std::to_string(request.version) +
-                                     ", expected a published one, which pins the exact build; " +
-                                     source.registry() + " has: " + (list.empty() ? "none" : list));
+  return versions;
+}
+
+void check_request(std::string_view name, const Request& request, const Cache& cache,
+                   LazySource& source) {
+  check_name(name);
+  if (request.version > 0) return;
+  const std::string asked = "get kernel " + std::string(name) + ": version is " +
+                            std::to_string(request.version) +
+                            ", expected a published one, which pins the exact build; ";
+  if (source.offline()) {
+    throw Error(ErrorCode::kUsage, asked + "offline, the cache has: " +
+                                       listed(cached_versions(cache, source.registry(), name)));
+  }
+  const std::vector<int> versions = source.open(name, "versions").versions(name);
+  throw Error(ErrorCode::kUsage, asked + source.registry() + " has: " + listed(versions));
 }
 
 /// Parses verified bytes; the registry chose them, so they must speak of what was asked for.
@@ -99,7 +120,8 @@ void resolve_index(Selecting& self, Host& host) {
 void ask_registry(Selecting& self, Host& host, const std::optional<Remembered>& known) {
   const int version = self.request.version;
   self.report(Event::Stage::kIndex, label(self.name, version), 0, 0);
-  Document document = self.source->index(self.name, version);
+  const std::string package = label(self.name, version);
+  Document document = self.source.open(package, "index of " + package).index(self.name, version);
   Index index = read_index(document.bytes, self.name, version, self.source.registry());
   if (known) {
     check_only_grown(known->index, index, self.source.registry(),
@@ -115,14 +137,15 @@ void ask_registry(Selecting& self, Host& host, const std::optional<Remembered>& 
 
 /// "geglu-mlp@3 has a build for this machine", or nothing.
 std::string other_version(Selecting& self, Host& host) {
-  std::vector<int> versions = self.source->versions(self.name);
+  Source& source = self.source.open(self.name, "versions of " + self.name);
+  std::vector<int> versions = source.versions(self.name);
   std::reverse(versions.begin(), versions.end());
   std::size_t tried = 0;
   for (const int version : versions) {
     if (version == self.request.version) continue;
     if (++tried > kMaxOtherVersions) break;
     try {
-      const Document document = self.source->index(self.name, version);
+      const Document document = source.index(self.name, version);
       const Index index = read_index(document.bytes, self.name, version, self.source.registry());
       probe_libraries(host, index);
       const Resolution resolution =
@@ -166,19 +189,31 @@ std::string no_variant_text(Selecting& self, Host& host, const std::string& not_
 
 }  // namespace
 
-Source& LazySource::operator*() {
+bool is_offline(const Request& request) {
+  if (request.offline) return true;
+  const char* value = std::getenv("KILN_OFFLINE");
+  return value != nullptr && *value != '\0' && std::string_view(value) != "0";
+}
+
+LazySource::LazySource(const Request& request)
+    : registry_(canonical_registry(request.registry)),
+      offline_(is_offline(request)),
+      options_{request.on_event, request.stop} {}
+
+Source& LazySource::open(std::string_view package, std::string_view what) {
+  if (offline_) {
+    throw Error(ErrorCode::kOffline,
+                "fetch " + std::string(what) + ": it is not in the cache, and offline nothing is " +
+                    "fetched (from " + registry_ + "). Run 'kiln install " + std::string(package) +
+                    "' online once, with the same cache and registry");
+  }
   if (!source_) source_ = open_source(registry_, options_);
   return *source_;
 }
 
 Selecting start_selecting(std::string_view name, const Request& request) {
-  Selecting self{std::string(name),
-                 request,
-                 Cache(request.cache),
-                 LazySource(canonical_registry(request.registry), {request.on_event, request.stop}),
-                 {},
-                 {}};
-  check_request(name, request, self.source);
+  Selecting self{std::string(name), request, Cache(request.cache), LazySource(request), {}, {}};
+  check_request(name, request, self.cache, self.source);
   self.selected.registry = self.source.registry();
   Host host = probe_host();
 
@@ -192,8 +227,17 @@ Selecting start_selecting(std::string_view name, const Request& request) {
       try {
         ask_registry(self, host, known);  // variants may have been added
       } catch (const Error& error) {
-        if (error.code() != ErrorCode::kNetwork && error.code() != ErrorCode::kNotFound) throw;
-        not_asked = error.what();
+        switch (error.code()) {
+          case ErrorCode::kNetwork:
+          case ErrorCode::kNotFound:
+            not_asked = error.what();
+            break;
+          case ErrorCode::kOffline:
+            not_asked = "offline nothing is fetched";
+            break;
+          default:
+            throw;
+        }
       }
     }
   } else {
@@ -205,6 +249,18 @@ Selecting start_selecting(std::string_view name, const Request& request) {
   self.selected.requests = self.source.requests();
   self.selected.bytes_fetched = self.source.bytes_fetched();
   return self;
+}
+
+std::vector<int> known_versions(std::string_view name, const Request& request) {
+  check_name(name);
+  LazySource source(request);
+  std::vector<int> versions;
+  if (source.offline()) versions = cached_versions(Cache(request.cache), source.registry(), name);
+  if (!versions.empty()) return versions;
+  versions = source.open(name, "versions of " + std::string(name)).versions(name);
+  if (!versions.empty()) return versions;
+  throw Error(ErrorCode::kNotFound, "find " + std::string(name) + " in " + source.registry() +
+                                        ": no version of it is published. Check the registry");
 }
 
 Selected select(std::string_view name, const Request& request) {

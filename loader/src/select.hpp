@@ -15,19 +15,24 @@
 
 namespace kiln {
 
+/// Whether nothing may be fetched: the request says so, or $KILN_OFFLINE.
+bool is_offline(const Request& request);
+
 /// A registry that is opened when it is first needed: a warm cache never asks.
 class LazySource {
  public:
-  LazySource(std::string registry, SourceOptions options)
-      : registry_(std::move(registry)), options_(std::move(options)) {}
-  Source& operator*();
-  Source* operator->() { return &**this; }
+  explicit LazySource(const Request& request);
+  /// For what the cache lacks: "index of geglu-mlp@1", of `package` (what to install to have it).
+  /// Throws kOffline where nothing may be fetched.
+  Source& open(std::string_view package, std::string_view what);
+  bool offline() const { return offline_; }
   const std::string& registry() const { return registry_; }
   int requests() const { return source_ ? source_->requests() : 0; }
   std::uint64_t bytes_fetched() const { return source_ ? source_->bytes_fetched() : 0; }
 
  private:
   std::string registry_;
+  bool offline_;
   SourceOptions options_;
   std::unique_ptr<Source> source_;
 };

@@ -47,6 +47,9 @@ struct Request {
   Observer on_event = {};
   /// Stops a download or a wait for another process with kCancelled; nothing half-done is left.
   std::stop_token stop = {};
+  /// Fetch nothing: what is not in the cache is kOffline, which says what to run where there is a
+  /// network. Also set by $KILN_OFFLINE (anything but "" and "0").
+  bool offline = false;
 };
 
 /// One attribute of a call, by position in the op's schema; a default-constructed one takes the

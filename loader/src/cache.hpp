@@ -7,23 +7,32 @@
 // correctness does not depend on it (the last step is an atomic rename of equal bytes).
 //
 //   CACHEDIR.TAG                                 backup tools skip this folder
+//   store.lock                                   shared by who installs, exclusive for gc
 //   blobs/sha256/<hex>                           documents and layers, mode 0444
 //   refs/<registry>/<package>/<version>.json     which index a registry gave for a version
-//   ingest/                                      downloads under way
+//   roots/<hex of its path>.json                 a lock file whose kernels gc must keep
+//   ingest/<hex>.part                            a download under way, or cut short
 //   unpacked/<hex of the config>/                the files of one variant
-//   locks/<hex>.lock                             never removed
+//   locks/<hex>.lock                             one download, or one unpacking, at a time
+//   locks/<hex of the config>.use                shared by each process that loaded the variant
 //
-// Nothing here is trusted: documents are hashed when read, libraries when loaded.
+// Nothing here is trusted: documents are hashed when read, libraries when loaded, and below the
+// root a symbolic link is refused. Who may use a cache: its root must belong to this user or to
+// root, and not everyone may write to it. A root that its group may write to is shared by that
+// group, which is then trusted as the owner is: what Kiln makes in it the group may write as well.
+// The root may be reached through a symbolic link that this user or root made.
 #pragma once
 
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "fetch.hpp"
+#include "file_lock.hpp"
 #include "kiln/error.hpp"
 #include "manifest.hpp"
 #include "posix.hpp"
@@ -45,13 +54,16 @@ class Cache {
   static std::filesystem::path default_root();
 
   /// An empty path is the default. Creates nothing. Throws kCache for a folder that another user
-  /// owns (but root) or that everyone may write to, and for a relative path.
-  explicit Cache(const std::filesystem::path& requested = {});
+  /// owns (but root) or that everyone may write to, and for a relative path. `stop` ends a wait for
+  /// another process with kCancelled.
+  explicit Cache(const std::filesystem::path& requested = {}, std::stop_token stop = {});
 
   const std::filesystem::path& root() const { return root_; }
 
   std::filesystem::path blob_path(const Digest& digest) const;
   bool has_blob(const Digest& digest) const;
+  /// An invalid descriptor if it is not there; kIntegrity if something else stands in its place.
+  FileDescriptor open_blob(const Digest& digest) const;
 
   /// A document of at most kMaxDocumentBytes, verified; nothing if it is not in the cache. Throws
   /// kIntegrity if the file is not what its name says.
@@ -62,7 +74,9 @@ class Cache {
   void write_document(const Descriptor& descriptor, std::string_view bytes) const;
 
   /// Streams a blob into the cache, verified on the way; does nothing if it is there. `fetch` is
-  /// called at most once, under this digest's lock, with the sink to fill.
+  /// called under this digest's lock with the sink to fill, which may have the first bytes from a
+  /// download that was cut short. If the whole is wrong then, it is called once more with an empty
+  /// one.
   std::filesystem::path write_blob(const Descriptor& descriptor, const Subject& subject,
                                    const std::function<void(BlobSink&)>& fetch) const;
 
@@ -83,15 +97,43 @@ class Cache {
   /// Where the files of a variant are, or go: unpacked/<hex of its config>.
   std::filesystem::path unpacked_path(const Digest& config) const;
 
-  /// Holds the lock of one digest, across processes, while it lives. A file system without locks
-  /// (or a read-only one) gives an object that holds nothing.
-  FileDescriptor lock(const Digest& digest) const;
+  /// Keeps gc away while it lives. Writes nothing where the cache is one; holds nothing where there
+  /// is no cache yet, or no right to lock it.
+  FileLock use() const;
 
-  /// Makes the folder <root>/<relative> and those above it (mode 0755), and the CACHEDIR.TAG.
+  /// The same, and first makes the root, CACHEDIR.TAG and store.lock. Whoever writes holds it.
+  FileLock use_to_write() const;
+
+  /// Waits until nobody uses the cache; `on_wait` is called if that is not at once. Nothing where
+  /// there is no cache. Throws kCache where the file system has no locks.
+  FileLock use_alone(const std::function<void()>& on_wait = {}) const;
+
+  /// Holds the lock of one digest, across processes, while it lives. On a file system without locks
+  /// it holds nothing. Its caller holds use_to_write().
+  FileLock lock(const Digest& digest) const;
+
+  /// Tells gc that this process uses a variant, as long as the lock lives. Its caller holds use().
+  FileLock lease(const Digest& config) const;
+  /// Whether some process does. Asked under use_alone().
+  bool is_leased(const Digest& config) const;
+
+  /// Registers a lock file: gc keeps what it names, for as long as the file is there. False, and
+  /// nothing is changed, where this user may not write to the cache.
+  bool add_root(const std::filesystem::path& lock_file) const;
+
+  /// The lock files that registered, and the root entry of each.
+  struct Root {
+    std::filesystem::path entry;
+    std::filesystem::path lock_file;
+  };
+  std::vector<Root> roots() const;
+
+  /// Makes the folder <root>/<relative> and those above it.
   std::filesystem::path make_folder(const std::filesystem::path& relative) const;
 
  private:
   std::filesystem::path root_;
+  std::stop_token stop_;
 };
 
 }  // namespace kiln

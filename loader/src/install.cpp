@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "install.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "kiln/error.hpp"
@@ -15,36 +14,6 @@ namespace kiln {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// A blob that is small enough for memory.
-class MemorySink final : public BlobSink {
- public:
-  MemorySink(Descriptor promised, Subject subject)
-      : promised_(std::move(promised)),
-        subject_(std::move(subject)),
-        verifier_(promised_, subject_) {}
-
-  std::uint64_t size() const override { return bytes_.size(); }
-  void write(std::string_view bytes) override {
-    verifier_.update(bytes);
-    bytes_ += bytes;
-  }
-  void restart() override {
-    bytes_.clear();
-    verifier_ = StreamVerifier(promised_, subject_);
-  }
-  void finish() override { verifier_.finish(); }
-  std::string take() {
-    finish();
-    return std::move(bytes_);
-  }
-
- private:
-  Descriptor promised_;
-  Subject subject_;
-  StreamVerifier verifier_;
-  std::string bytes_;
-};
 
 /// Passes a blob on to the cache and says how far it is.
 class ReportingSink final : public BlobSink {
@@ -85,13 +54,17 @@ VariantManifest get_manifest(Selecting& self, const Variant& variant, const std:
   const std::string what = "manifest of " + subject;
   std::optional<std::string> bytes = cached(self, variant.manifest, what);
   if (!bytes) {
-    self.report(Event::Stage::kManifest, subject, 0, variant.manifest.size);
-    bytes = self.source.open(package_of(self), what).manifest(self.name, variant.manifest);
-    verify_bytes(*bytes, variant.manifest, {what, self.source.registry(), ""});
-    self.cache.write_document(variant.manifest, *bytes);
-    self.report(Event::Stage::kManifest, subject, bytes->size(), variant.manifest.size);
+    Source& source = self.source.open(package_of(self), what);
+    const Subject names{what, self.source.registry(), ""};
+    self.cache.write_blob(variant.manifest, names, [&](BlobSink& sink) {
+      self.report(Event::Stage::kManifest, subject, 0, variant.manifest.size);
+      if (sink.size() > 0) sink.restart();
+      sink.write(source.manifest(self.name, variant.manifest));
+      self.report(Event::Stage::kManifest, subject, sink.size(), variant.manifest.size);
+    });
+    bytes = self.cache.read_document(variant.manifest, what);
   }
-  return parse_manifest(*bytes, what);
+  return parse_manifest(bytes.value(), what);
 }
 
 Config get_config(Selecting& self, const Descriptor& descriptor, const std::string& subject) {
@@ -103,41 +76,40 @@ Config get_config(Selecting& self, const Descriptor& descriptor, const std::stri
   }
   std::optional<std::string> bytes = cached(self, descriptor, what);
   if (!bytes) {
-    self.report(Event::Stage::kConfig, subject, 0, descriptor.size);
     Source& source = self.source.open(package_of(self), what);
-    MemorySink sink(descriptor, {what, source.origin(self.name, descriptor),
-                                 "The registry is damaged: tell its publisher"});
-    source.blob(self.name, descriptor, sink);
-    bytes = sink.take();
-    self.cache.write_document(descriptor, *bytes);
-    self.report(Event::Stage::kConfig, subject, bytes->size(), descriptor.size);
+    const Subject names{what, source.origin(self.name, descriptor),
+                        "The registry is damaged: tell its publisher"};
+    self.cache.write_blob(descriptor, names, [&](BlobSink& sink) {
+      self.report(Event::Stage::kConfig, subject, 0, descriptor.size);
+      source.blob(self.name, descriptor, sink);
+      self.report(Event::Stage::kConfig, subject, sink.size(), descriptor.size);
+    });
+    bytes = self.cache.read_document(descriptor, what);
   }
-  return parse_config(*bytes, what);
+  return parse_config(bytes.value(), what);
 }
 
 /// The layer in the cache, its bytes verified just now whether they were fetched or found.
 fs::path get_layer(Selecting& self, const Descriptor& layer, const std::string& subject) {
   const std::string what = "layer of " + subject;
-  if (self.cache.has_blob(layer.digest)) {
-    fs::path path = self.cache.blob_path(layer.digest);
-    try {
-      const FileDescriptor file = try_open(path, O_RDONLY | O_NOFOLLOW);
+  try {
+    const fs::path path = self.cache.blob_path(layer.digest);
+    if (const FileDescriptor file = self.cache.open_blob(layer.digest); file.valid()) {
       StreamVerifier verifier(
           layer, {what, path.string(), "Run 'kiln install --refresh' to fetch it again"});
-      if (!file.valid()) fail_cache("open", path, errno);
       read_pieces(file.get(), path, [&](std::string_view piece) { verifier.update(piece); });
       verifier.finish();
       return path;
-    } catch (const Error& error) {
-      if (!self.request.refresh || error.code() != ErrorCode::kIntegrity) throw;
-      self.cache.drop_blob(layer.digest);
     }
+  } catch (const Error& error) {
+    if (!self.request.refresh || error.code() != ErrorCode::kIntegrity) throw;
+    self.cache.drop_blob(layer.digest);
   }
   Source& source = self.source.open(package_of(self), what);
-  self.report(Event::Stage::kLayer, subject, 0, layer.size);
   const Subject names{what, source.origin(self.name, layer),
                       "The registry is damaged: tell its publisher"};
   return self.cache.write_blob(layer, names, [&](BlobSink& sink) {
+    self.report(Event::Stage::kLayer, subject, sink.size(), layer.size);
     ReportingSink reporting(sink, [&](std::uint64_t done) {
       self.report(Event::Stage::kLayer, subject, done, layer.size);
     });
@@ -145,8 +117,24 @@ fs::path get_layer(Selecting& self, const Descriptor& layer, const std::string& 
   });
 }
 
-bool is_unpacked(const fs::path& folder) {
-  return ::access(folder.c_str(), F_OK) == 0;
+/// Whether the variant's files need no work. While refreshing, damaged ones do.
+bool is_unpacked(const Selecting& self, const fs::path& folder, const Config& config) {
+  try {
+    const fs::path relative = folder.lexically_relative(self.cache.root());
+    if (!open_folder_inside(self.cache.root(), relative).valid()) return false;
+  } catch (const Error& error) {
+    if (!self.request.refresh || error.code() != ErrorCode::kIntegrity) throw;
+    return false;
+  }
+  return !self.request.refresh || check_unpacked(folder, config).empty();
+}
+
+/// Throws kCache unless there is room for the layer, if it is to be fetched, and for its files.
+void check_room_for(const Selecting& self, const VariantManifest& manifest,
+                    const std::string& subject) {
+  const std::uint64_t layer = self.cache.has_blob(manifest.layer.digest) ? 0 : manifest.layer.size;
+  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max() - layer;
+  check_room(self.cache.root(), layer + std::min(most, manifest.unpacked_size), subject);
 }
 
 /// Moves a damaged folder aside, in one step, and removes it. Who has loaded from it has a copy.
@@ -160,15 +148,15 @@ void drop_unpacked(const fs::path& folder) {
 
 void get_files(Selecting& self, const VariantManifest& manifest, const Config& config,
                const fs::path& folder, const std::string& subject) {
-  const bool refresh = self.request.refresh;
-  if (is_unpacked(folder) && !(refresh && !check_unpacked(folder, config).empty())) return;
-  const FileDescriptor held = self.cache.lock(manifest.config.digest);
-  if (is_unpacked(folder)) {  // another process was faster, or the files are damaged
-    if (!refresh || check_unpacked(folder, config).empty()) return;
+  if (is_unpacked(self, folder, config)) return;
+  const FileLock held = self.cache.lock(manifest.config.digest);
+  if (is_unpacked(self, folder, config)) return;  // another process was faster
+  self.cache.make_folder("unpacked");
+  if (std::error_code error; fs::symlink_status(folder, error).type() != fs::file_type::not_found) {
     drop_unpacked(folder);
   }
+  check_room_for(self, manifest, subject);
   const fs::path layer = get_layer(self, manifest.layer, subject);
-  self.cache.make_folder("unpacked");
   self.report(Event::Stage::kUnpack, subject, 0, manifest.unpacked_size);
   unpack_layer(layer, config, manifest.unpacked_size, folder, subject);
   self.report(Event::Stage::kUnpack, subject, manifest.unpacked_size, manifest.unpacked_size);
@@ -195,9 +183,12 @@ void remember(Selecting& self) {
 }  // namespace
 
 Installed install(std::string_view name, const Request& request) {
+  // From the first look to the lease: gc takes nothing that was seen meanwhile.
+  FileLock used = Cache(request.cache, request.stop).use();
   Selecting self = start_selecting(name, request);
   const Selected& selected = self.selected;
   if (!selected.resolution.chosen) throw Error(ErrorCode::kNoVariant, selected.no_variant);
+  if (!used.held() && self.fetched_index) used = self.cache.use_to_write();
 
   Installed installed;
   installed.variant = selected.index.variants.at(*selected.resolution.chosen);
@@ -209,6 +200,7 @@ Installed install(std::string_view name, const Request& request) {
   installed.library = installed.folder / installed.config.library;
   get_files(self, manifest, installed.config, installed.folder, subject);
   remember(self);
+  installed.lease = self.cache.lease(manifest.config.digest);
   installed.requests = self.source.requests();
   installed.bytes_fetched = self.source.bytes_fetched();
   installed.selected = std::move(self.selected);

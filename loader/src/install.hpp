@@ -55,6 +55,7 @@ struct Installed {
   std::filesystem::path library;  ///< the one that get_kernel loads
   int requests = 0;               ///< HTTP requests (files read, of a folder) of the whole install
   std::uint64_t bytes_fetched = 0;
+  FileLock lease;  ///< while it lives, gc keeps the variant
 };
 
 /// The whole pipeline but the load. On a warm cache it reads four small documents and hashes them;

@@ -99,9 +99,9 @@ class Checker {
 
   void check_layer(const std::string& subject, const Descriptor& layer) {
     const fs::path path = cache_.blob_path(layer.digest);
-    const FileDescriptor file = try_open(path, O_RDONLY | O_NOFOLLOW);
-    if (!file.valid()) return;  // not needed once it is unpacked
     try {
+      const FileDescriptor file = cache_.open_blob(layer.digest);
+      if (!file.valid()) return;  // not needed once it is unpacked
       StreamVerifier verifier(layer, {"layer of " + subject, path.string(), ""});
       read_pieces(file.get(), path, [&](std::string_view piece) { verifier.update(piece); });
       verifier.finish();
@@ -112,7 +112,8 @@ class Checker {
   }
 
   void check_files(const std::string& subject, const fs::path& folder, const Config& config) {
-    if (::access(folder.c_str(), F_OK) != 0) return;
+    if (!open_folder_inside(cache_.root(), folder.lexically_relative(cache_.root())).valid())
+      return;
     for (DamagedFile& damaged : check_unpacked(folder, config)) {
       add(subject, std::move(damaged.file), std::move(damaged.problem));
     }

@@ -144,7 +144,8 @@ Kernel get_kernel(std::string_view name, const Request& request) {
     Installed installed = install(name, request);
     const std::string subject =
         std::string(name) + "@" + std::to_string(request.version) + " " + installed.variant.id;
-    const kiln_package& package = load_library(installed.library, installed.config, subject);
+    const kiln_package& package =
+        load_library(installed.library, installed.config, subject, std::move(installed.lease));
     const Device device = installed.selected.resolution.device;
     prepare(package, device, subject);
     auto loaded = std::make_shared<Kernel::Loaded>();

@@ -18,6 +18,7 @@
 #include <string>
 #include <system_error>
 #include <type_traits>
+#include <utility>
 
 #include "kiln/error.hpp"
 #include "posix.hpp"
@@ -39,6 +40,7 @@ namespace {
 struct Libraries {
   std::mutex mutex;
   std::map<Digest, void*> handles;
+  std::map<std::filesystem::path, FileLock> leases;  // by library file
 };
 
 Libraries& libraries() {
@@ -92,8 +94,13 @@ const ArchiveFile& library_entry(const Config& config, std::string_view subject)
 /// A sealed copy of the file in memory, hashed while it was copied.
 FileDescriptor sealed_copy(const std::filesystem::path& path, const ArchiveFile& promised,
                            const Config& config, std::string_view subject) {
-  const FileDescriptor file = try_open(path, O_RDONLY | O_NOFOLLOW);
-  if (!file.valid()) fail_cache("open", path, errno);
+  std::filesystem::path folder = path;  // of the variant: no link below it is followed
+  for (const std::filesystem::path& each : std::filesystem::path(promised.path)) {
+    static_cast<void>(each);
+    folder = folder.parent_path();
+  }
+  const FileDescriptor file = open_inside(folder, promised.path);
+  if (!file.valid()) fail_cache("open", path, ENOENT);
   FileDescriptor copy = memory_file("kiln:" + config.name, subject);
   StreamVerifier verifier({"", promised.digest, promised.size},
                           {"library of " + std::string(subject), path.string(),
@@ -185,7 +192,7 @@ void* open_library(const std::filesystem::path& file, const ArchiveFile& promise
 }  // namespace
 
 const kiln_package& load_library(const std::filesystem::path& file, const Config& config,
-                                 std::string_view subject) {
+                                 std::string_view subject, FileLock lease) {
   const ArchiveFile& promised = library_entry(config, subject);
   Libraries& loaded = libraries();
   const std::scoped_lock held(loaded.mutex);
@@ -195,6 +202,7 @@ const kiln_package& load_library(const std::filesystem::path& file, const Config
   if (entry == nullptr) fail(subject, "the library does not export " + config.symbol);
   const kiln_package* const package = entry();
   check_package(package, config, subject);
+  if (lease.held()) loaded.leases.try_emplace(file, std::move(lease));
   return *package;
 }
 

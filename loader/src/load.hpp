@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "file_lock.hpp"
 #include "kiln/abi.h"
 #include "manifest.hpp"
 
@@ -17,8 +18,8 @@ namespace kiln {
 
 /// Throws kIntegrity if the file is not the one the config names, kLoad if it does not load, has no
 /// entry point, or if its table is not the one that the config promises. `subject` names the
-/// variant in errors.
+/// variant in errors. The lease is kept until the process ends: gc then keeps the variant.
 const kiln_package& load_library(const std::filesystem::path& file, const Config& config,
-                                 std::string_view subject);
+                                 std::string_view subject, FileLock lease = {});
 
 }  // namespace kiln

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <array>
@@ -14,12 +15,14 @@
 namespace kiln {
 namespace {
 
-std::string next_step(int error, const std::filesystem::path& path) {
+namespace fs = std::filesystem;
+
+std::string next_step(int error, const fs::path& path) {
   switch (error) {
     case ENOSPC:
     case EDQUOT:
     case EFBIG:
-      return "Make room, or set KILN_CACHE to a folder on another disk";
+      return "Make room ('kiln cache gc' may help), or set KILN_CACHE to a folder on another disk";
     case EROFS:
     case EACCES:
     case EPERM:
@@ -29,19 +32,26 @@ std::string next_step(int error, const std::filesystem::path& path) {
   }
 }
 
+[[noreturn]] void fail_foreign(const fs::path& path, std::string_view expected) {
+  throw Error(ErrorCode::kIntegrity, "open " + path.string() + ": it is not " +
+                                         std::string(expected) +
+                                         ", and Kiln puts nothing else there; nothing was loaded. "
+                                         "Run 'kiln cache repair', which removes it");
+}
+
 }  // namespace
 
 FileDescriptor::~FileDescriptor() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-void fail_cache(std::string_view operation, const std::filesystem::path& path, int error) {
+void fail_cache(std::string_view operation, const fs::path& path, int error) {
   throw Error(ErrorCode::kCache, std::string(operation) + " " + path.string() + ": " +
                                      std::generic_category().message(error) + ". " +
                                      next_step(error, path));
 }
 
-FileDescriptor try_open(const std::filesystem::path& path, int flags, mode_t mode) {
+FileDescriptor try_open(const fs::path& path, int flags, mode_t mode) {
   int fd = -1;
   do {
     fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
@@ -49,19 +59,61 @@ FileDescriptor try_open(const std::filesystem::path& path, int flags, mode_t mod
   return FileDescriptor(fd);
 }
 
-void write_all(int fd, std::string_view bytes, const std::filesystem::path& path) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      fail_cache("write", path, errno);
+FileDescriptor open_folder_inside(const fs::path& root, const fs::path& relative) {
+  FileDescriptor folder = try_open(root, O_RDONLY | O_DIRECTORY);
+  fs::path at = root;
+  for (const fs::path& part : relative) {
+    if (!folder.valid()) break;
+    at /= part;
+    folder = FileDescriptor(
+        ::openat(folder.get(), part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    struct stat status {};
+    if (folder.valid() && ::fstat(folder.get(), &status) == 0 && (status.st_mode & S_IWOTH) != 0) {
+      throw Error(ErrorCode::kCache, "open " + at.string() +
+                                         ": everyone may write to it. Run 'chmod o-w " +
+                                         at.string() + "', then 'kiln cache verify'");
     }
-    bytes.remove_prefix(static_cast<std::size_t>(written));
   }
+  if (folder.valid() || errno == ENOENT) return folder;
+  if (errno == ENOTDIR || errno == ELOOP) fail_foreign(at, "a folder");
+  fail_cache("open", at, errno);
 }
 
-void read_pieces(int fd, const std::filesystem::path& path,
-                 const std::function<void(std::string_view)>& sink) {
+FileDescriptor open_inside(const fs::path& root, const fs::path& relative) {
+  const fs::path path = root / relative;
+  const FileDescriptor folder = open_folder_inside(root, relative.parent_path());
+  if (!folder.valid()) return {};
+  // O_NONBLOCK: to open a pipe that stands in the place of a file would wait for its other end.
+  FileDescriptor file(::openat(folder.get(), relative.filename().c_str(),
+                               O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file.valid()) {
+    if (errno == ENOENT) return {};
+    if (errno == ELOOP || errno == ENXIO) fail_foreign(path, "a regular file");
+    fail_cache("open", path, errno);
+  }
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) fail_cache("open", path, errno);
+  if (!S_ISREG(status.st_mode)) fail_foreign(path, "a regular file");
+  return file;
+}
+
+int try_write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
+}
+
+void write_all(int fd, std::string_view bytes, const fs::path& path) {
+  if (const int error = try_write_all(fd, bytes); error != 0) fail_cache("write", path, error);
+}
+
+void read_pieces(int fd, const fs::path& path, const std::function<void(std::string_view)>& sink) {
   std::array<char, std::size_t{64} * 1024> buffer;
   for (;;) {
     const ssize_t count = ::read(fd, buffer.data(), buffer.size());
@@ -74,23 +126,46 @@ void read_pieces(int fd, const std::filesystem::path& path,
   }
 }
 
-void sync_file(int fd, const std::filesystem::path& path) {
+void sync_file(int fd, const fs::path& path) {
   if (::fsync(fd) != 0) fail_cache("sync", path, errno);
 }
 
-void sync_folder(const std::filesystem::path& path) {
+void sync_folder(const fs::path& path) {
   const FileDescriptor folder = try_open(path, O_RDONLY | O_DIRECTORY);
   if (!folder.valid()) fail_cache("open", path, errno);
   // Some network file systems refuse to sync a folder; the rename itself is then all there is.
   if (::fsync(folder.get()) != 0 && errno != EINVAL) fail_cache("sync", path, errno);
 }
 
-void publish_file(const FileDescriptor& file, const std::filesystem::path& from,
-                  const std::filesystem::path& to) {
+void publish_file(const FileDescriptor& file, const fs::path& from, const fs::path& to) {
   if (::fchmod(file.get(), 0444) != 0) fail_cache("set mode of", from, errno);
   sync_file(file.get(), from);
   if (::rename(from.c_str(), to.c_str()) != 0) fail_cache("rename to", to, errno);
   sync_folder(to.parent_path());
+}
+
+void write_file(const fs::path& to, std::string_view bytes) {
+  const fs::path draft = to.parent_path() / (".tmp-" + unique_suffix());
+  const FileDescriptor file = try_open(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+  if (!file.valid()) fail_cache("create", draft, errno);
+  try {
+    write_all(file.get(), bytes, draft);
+    publish_file(file, draft, to);
+  } catch (...) {
+    ::unlink(draft.c_str());
+    throw;
+  }
+}
+
+void check_room(const fs::path& folder, std::uint64_t bytes, std::string_view what) {
+  struct statvfs disk {};
+  if (::statvfs(folder.c_str(), &disk) != 0) fail_cache("ask for the room in", folder, errno);
+  const std::uint64_t room = std::uint64_t{disk.f_bavail} * disk.f_frsize;
+  if (bytes <= room) return;
+  throw Error(ErrorCode::kCache,
+              "install " + std::string(what) + ": it needs " + std::to_string(bytes) +
+                  " bytes in " + folder.string() + ", there are " + std::to_string(room) + ", " +
+                  std::to_string(bytes - room) + " too few. " + next_step(ENOSPC, folder));
 }
 
 std::string unique_suffix() {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Posix: file descriptors that close themselves, and the few calls of the file store (open, write
-// all, sync, rename) with their errors as kiln::Error. Below cache, unpack and load.
+// Posix: file descriptors that close themselves, and the few calls of the file store (open without
+// following links, write all, sync, rename) with their errors as kiln::Error. Below cache, unpack
+// and load.
 #pragma once
 
 #include <sys/types.h>
@@ -43,6 +44,19 @@ class FileDescriptor {
 /// O_CLOEXEC is added. An invalid descriptor, with errno set, if it cannot be opened.
 FileDescriptor try_open(const std::filesystem::path& path, int flags, mode_t mode = 0);
 
+/// Opens `<root>/<relative>` for reading. Below `root`, which may be reached through links, each
+/// step must be what Kiln makes: a folder that not everyone may write to, at the end a regular
+/// file. An invalid descriptor if a step does not exist; kIntegrity for a link or another kind of
+/// file in its place; kCache if it cannot be read.
+FileDescriptor open_inside(const std::filesystem::path& root,
+                           const std::filesystem::path& relative);
+
+/// The same where `relative` is a folder.
+FileDescriptor open_folder_inside(const std::filesystem::path& root,
+                                  const std::filesystem::path& relative);
+
+/// 0, or the errno of the write that failed.
+int try_write_all(int fd, std::string_view bytes);
 void write_all(int fd, std::string_view bytes, const std::filesystem::path& path);
 
 /// Calls `sink` with the file's bytes, piece by piece, until its end. kCache for a read error.
@@ -55,6 +69,13 @@ void sync_folder(const std::filesystem::path& path);
 /// Sets mode 0444, syncs, renames to `to` and syncs its folder. The file is durable afterwards.
 void publish_file(const FileDescriptor& file, const std::filesystem::path& from,
                   const std::filesystem::path& to);
+
+/// Writes a small file beside its place and publishes it. Its folder exists.
+void write_file(const std::filesystem::path& to, std::string_view bytes);
+
+/// Throws kCache, with how much is missing, unless the disk under `folder` has room for `bytes`
+/// more.
+void check_room(const std::filesystem::path& folder, std::uint64_t bytes, std::string_view what);
 
 /// A name that no other thread or process uses: "<pid>-<random>".
 std::string unique_suffix();

@@ -2,11 +2,7 @@
 //
 // The cache's refs: small JSON files, each written beside its place and renamed, so that two
 // processes never rewrite one shared list.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <tuple>
 
@@ -39,12 +35,9 @@ std::string registry_key(const std::string& registry) {
   return tail + "-" + Digest::of(registry).brief();
 }
 
-std::optional<Ref> read_ref_file(const fs::path& path) {
-  const FileDescriptor file = try_open(path, O_RDONLY | O_NOFOLLOW);
-  if (!file.valid()) {
-    if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
-    fail_cache("open", path, errno);
-  }
+std::optional<Ref> read_ref_file(const fs::path& root, const fs::path& path) {
+  const FileDescriptor file = open_inside(root, path.lexically_relative(root));
+  if (!file.valid()) return std::nullopt;
   std::string bytes;
   read_pieces(file.get(), path, [&](std::string_view piece) {
     bytes += piece;
@@ -82,7 +75,7 @@ fs::path Cache::ref_path(const std::string& registry, std::string_view name, int
 std::optional<Ref> Cache::read_ref(const std::string& registry, std::string_view name,
                                    int version) const {
   const fs::path path = ref_path(registry, name, version);
-  std::optional<Ref> ref = read_ref_file(path);
+  std::optional<Ref> ref = read_ref_file(root_, path);
   if (ref && (ref->registry != registry || ref->name != name || ref->version != version)) {
     throw Error(ErrorCode::kIntegrity, "read ref " + path.string() + ": it speaks of " + ref->name +
                                            "@" + std::to_string(ref->version) + " of " +
@@ -98,31 +91,36 @@ void Cache::write_ref(const Ref& ref) const {
                                            {"name", ref.name},
                                            {"version", ref.version},
                                            {"index", to_json(ref.index)}});
-  const fs::path folder = make_folder(path.parent_path().lexically_relative(root_));
-  const fs::path draft = folder / (".tmp-" + unique_suffix());
-  const FileDescriptor file = try_open(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
-  if (!file.valid()) fail_cache("create", draft, errno);
-  try {
-    write_all(file.get(), bytes, draft);
-    publish_file(file, draft, path);
-  } catch (...) {
-    ::unlink(draft.c_str());
-    throw;
-  }
+  const FileLock used = use_to_write();
+  make_folder(path.parent_path().lexically_relative(root_));
+  write_file(path, bytes);
 }
 
 std::vector<Ref> Cache::refs(const DamagedRef& damaged) const {
   std::vector<Ref> found;
+  const auto report = [&](const fs::path& path, const Error& problem) {
+    if (damaged) damaged(path, problem);
+  };
+  try {
+    open_folder_inside(root_, "refs");
+  } catch (const Error& problem) {
+    report(root_ / "refs", problem);
+    return found;
+  }
   std::error_code error;
   for (fs::recursive_directory_iterator entry(root_ / "refs", error), end; entry != end;
        entry.increment(error)) {
-    if (error) break;
-    if (entry->path().extension() != ".json") continue;
+    const fs::path& path = entry->path();
+    // A link is not followed: read_ref_file refuses it.
+    if (path.extension() != ".json" && !entry->is_symlink()) continue;
     try {
-      if (std::optional<Ref> ref = read_ref_file(entry->path())) found.push_back(std::move(*ref));
+      if (std::optional<Ref> ref = read_ref_file(root_, path)) found.push_back(std::move(*ref));
     } catch (const Error& problem) {
-      if (damaged) damaged(entry->path(), problem);
+      report(path, problem);
     }
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    report(root_ / "refs", Error(ErrorCode::kCache, "cannot be listed: " + error.message()));
   }
   std::sort(found.begin(), found.end(), [](const Ref& a, const Ref& b) {
     return std::tie(a.registry, a.name, a.version) < std::tie(b.registry, b.name, b.version);

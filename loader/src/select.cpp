@@ -212,7 +212,8 @@ Source& LazySource::open(std::string_view package, std::string_view what) {
 }
 
 Selecting start_selecting(std::string_view name, const Request& request) {
-  Selecting self{std::string(name), request, Cache(request.cache), LazySource(request), {}, {}};
+  Selecting self{std::string(name),   request, Cache(request.cache, request.stop),
+                 LazySource(request), {},      {}};
   check_request(name, request, self.cache, self.source);
   self.selected.registry = self.source.registry();
   Host host = probe_host();

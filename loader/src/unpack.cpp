@@ -183,7 +183,16 @@ void write_entry(archive* handle, const Decoded& decoded, const ArchiveFile& fil
   verifier.finish();
   if (::fchmod(out.get(), 0444) != 0) fail_cache("set mode of", path, errno);
   sync_file(out.get(), path);
-  sync_file(parent.get(), path.parent_path());
+}
+
+/// Each folder of the tree, once: a file is durable when every name on the way to it is.
+void sync_folders(const Config& config, const fs::path& draft) {
+  std::set<fs::path> folders{draft};
+  for (const ArchiveFile& file : config.files) {
+    fs::path folder = draft;
+    for (const fs::path& part : fs::path(file.path).parent_path()) folders.insert(folder /= part);
+  }
+  for (const fs::path& folder : folders) sync_folder(folder);
 }
 
 /// Reads the whole layer into the folder `draft`, which exists and is empty.
@@ -232,7 +241,7 @@ void extract(const fs::path& layer, const Config& config, std::uint64_t unpacked
   while (!decoded.next().empty()) {
   }
   if (decoded.content_end() > tar_end) fail(subject, "the layer goes on after the archive's end");
-  sync_file(root.get(), draft);
+  sync_folders(config, draft);
 }
 
 }  // namespace
@@ -260,21 +269,26 @@ std::vector<DamagedFile> check_unpacked(const fs::path& folder, const Config& co
   std::vector<DamagedFile> damaged;
   for (const ArchiveFile& expected : config.files) {
     const fs::path path = folder / expected.path;
-    const FileDescriptor file = try_open(path, O_RDONLY | O_NOFOLLOW);
-    if (!file.valid()) {
-      damaged.push_back({path, errno == ENOENT ? "is missing" : "cannot be read"});
-      continue;
-    }
-    Sha256 hash;
-    std::uint64_t bytes = 0;
-    read_pieces(file.get(), path, [&](std::string_view piece) {
-      hash.update(piece);
-      bytes += piece.size();
-    });
-    const Digest found = hash.finish();
-    if (found != expected.digest || bytes != expected.size) {
-      damaged.push_back(
-          {path, "digest is " + found.str() + ", its config says " + expected.digest.str()});
+    try {
+      const FileDescriptor file =
+          open_inside(folder.parent_path(), folder.filename() / expected.path);
+      if (!file.valid()) {
+        damaged.push_back({path, "is missing"});
+        continue;
+      }
+      Sha256 hash;
+      std::uint64_t bytes = 0;
+      read_pieces(file.get(), path, [&](std::string_view piece) {
+        hash.update(piece);
+        bytes += piece.size();
+      });
+      const Digest found = hash.finish();
+      if (found != expected.digest || bytes != expected.size) {
+        damaged.push_back(
+            {path, "digest is " + found.str() + ", its config says " + expected.digest.str()});
+      }
+    } catch (const Error& error) {
+      damaged.push_back({path, error.what()});
     }
   }
   return damaged;

@@ -116,7 +116,7 @@ TEST_CASE("load: a library of the cache that became a link is refused") {
   fs::rename(library, scratch / "moved.so");
   fs::create_symlink(scratch / "moved.so", library);
   const Error error = error_of([&] { get_kernel("sample", request); });
-  CHECK(error.code() == ErrorCode::kCache);
+  CHECK(error.code() == ErrorCode::kIntegrity);
   CHECK_CONTAINS(error.what(), library.string());
 }
 

@@ -7,13 +7,10 @@
 
 #include "install.hpp"
 #include "json.hpp"
-#include "kiln/resolve.hpp"
+#include "trace.hpp"
 
 namespace kiln::cli {
 
-Json to_json(const Host& host);
-Json to_json(const Resolution& resolution);
-Json to_json(const Selected& selected);
 Json to_json(const Installed& installed);
 
 /// Prints one document, indented, with {"schema": "kiln.<kind>/1"} added.

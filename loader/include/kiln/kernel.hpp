@@ -84,6 +84,8 @@ class Op {
   void run(std::span<const Tensor> tensors, std::span<const Attribute> attributes,
            Workspace workspace, void* stream) const;
 
+  const kiln_op& c() const { return *op_; }  ///< its entry of the C table, for other languages
+
  private:
   friend class Kernel;
   Op(const kiln_op* op) : op_(op) {}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The C API through a C program of its own (user.c): here is what it asks for. kiln.h is included
+// as C++ too, which must compile.
+#include <doctest/doctest.h>
+#include <kiln/kiln.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "published.hpp"
+#include "scratch.hpp"
+
+namespace kiln::test {
+namespace {
+
+int user(const std::string& name, const std::string& registry, const Scratch& scratch) {
+  const std::string command = std::string(KILN_CAPI_USER) + " " + name + " " + registry + " " +
+                              (scratch / "cache").string();
+  const int status = std::system(command.c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+std::string output_of(const std::string& command) {
+  std::string text;
+  FILE* const pipe = ::popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  for (int c = 0; (c = std::fgetc(pipe)) != EOF;) text += static_cast<char>(c);
+  REQUIRE(::pclose(pipe) == 0);
+  return text;
+}
+
+TEST_CASE("capi: a C program gets a kernel, runs it, and reads errors, events and decisions") {
+  for (const char* name : {"run", "errors", "sizes", "events"}) {
+    CAPTURE(name);
+    Scratch scratch;
+    Published published(scratch / "registry");
+    published.publish({cpu_draft(sample_library())});
+    CHECK(user(name, published.root().string(), scratch) == 0);
+  }
+}
+
+TEST_CASE("capi: a text that is too long keeps its beginning and its end") {
+  Scratch scratch;
+  const Environment sm("KILN_OVERRIDE_SM", "7.5");
+  const Environment cuda("KILN_OVERRIDE_CUDA", "12.4");
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library()), gpu_draft(sample_library("gpu"))});
+  CHECK(user("long-text", published.root().string(), scratch) == 0);
+}
+
+TEST_CASE("capi: libkiln.so shows the functions of kiln.h and nothing else") {
+  const std::string symbols = output_of("nm -D --defined-only --format=posix " KILN_C_LIBRARY);
+  const std::string header = read_file(KILN_HEADER);
+  int functions = 0;
+  for (std::size_t at = 0; at < symbols.size();) {
+    const std::size_t end = symbols.find('\n', at);
+    const std::string name = symbols.substr(at, symbols.find_first_of("@ ", at) - at);
+    at = end + 1;
+    if (name == "KILN_0") continue;
+    CAPTURE(name);
+    ++functions;
+    CHECK(name.starts_with("kiln_"));
+    CHECK(header.find(name + "(") != std::string::npos);
+  }
+  int declared = 0;
+  for (std::size_t at = 0; (at = header.find("\nKILN_EXPORT ", at)) != std::string::npos; ++at) {
+    ++declared;
+  }
+  CHECK(functions == declared);
+}
+
+}  // namespace
+}  // namespace kiln::test

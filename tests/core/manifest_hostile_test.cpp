@@ -268,7 +268,7 @@ TEST_CASE("manifest: no damage to the bytes leads to anything but a value or an 
   std::mt19937 random(20261121);  // NOLINT: the same damage in every run
   for (const auto& [bytes, read] : documents) {
     std::size_t refused = 0;
-    const auto attempt = [&](std::string_view text) {
+    const auto attempt = [&refused, &read = read](std::string_view text) {
       try {
         read(text);
       } catch (const Error&) {

@@ -103,10 +103,13 @@ std::vector<Case> cases() {
       {"garbage after tar",
        bytes([](const std::string& tar) { return make_zstd(tar + "garbage"); }),
        "goes on after the archive's end"},
-      {"second tar", bytes([](const std::string& tar) { return make_zstd(tar + tar); }),
+      {"second tar", bytes([](const std::string& tar) {
+         return make_zstd(tar + make_tar({{"LICENSE", "two"}}));
+       }),
        "goes on after the archive's end"},
-      {"second zstd frame",
-       bytes([](const std::string& tar) { return make_zstd(tar) + make_zstd(tar); }),
+      {"second zstd frame", bytes([](const std::string& tar) {
+         return make_zstd(tar) + make_zstd(make_tar({{"LICENSE", "two"}}));
+       }),
        "goes on after the archive's end"},
       {"a bomb behind the end",
        bytes([](const std::string& tar) { return make_zstd(tar + std::string(64u << 20, '\0')); }),

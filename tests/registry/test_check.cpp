@@ -103,17 +103,21 @@ TEST_CASE("check: tags that lie are found") {
 }
 
 TEST_CASE("read: a layout that breaks the format is an integrity error") {
-  const std::vector<std::pair<const char*, const char*>> rows = {
+  struct Row {
+    const char* file;
+    const char* text;
+  };
+  const std::vector<Row> rows = {
       {"oci-layout", R"({"imageLayoutVersion":"2.0.0"})"},
       {"oci-layout", "{}"},
       {"index.json", "{"},
       {"index.json", R"({"manifests":{}})"},
       {"index.json", R"({"manifests":[{"mediaType":"x","digest":"sha256:../../x","size":1}]})"},
   };
-  for (const auto& [file, text] : rows) {
-    CAPTURE(text);
+  for (const Row& row : rows) {
+    CAPTURE(row.text);
     Sample sample;
-    write_text(sample.layout.folder() / file, text);
+    write_text(sample.layout.folder() / row.file, row.text);
     CHECK_FALSE(sample.problems().empty());
     try {
       registry::publish({sample.registry, {sample.built}, {}}, kSilent);

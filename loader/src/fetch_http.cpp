@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "auth.hpp"
 #include "kiln/error.hpp"
 #include "source.hpp"
 #include "transfer.hpp"
@@ -22,8 +23,15 @@ std::string accept_documents() {
 class HttpSource final : public Source {
  public:
   HttpSource(const std::string& url, SourceOptions options)
-      : Source(url), options_(std::move(options)) {
-    const Url parts = parse_url(url);
+      : Source(url),
+        options_(std::move(options)),
+        authorizer_(
+            [this](const HttpRequest& request, const Sink& sink) { return ask(request, sink); },
+            options_.stop) {
+    Url parts = parse_url(url);
+    if (parts.host == "docker.io" || parts.host == "index.docker.io") {
+      parts.host = "registry-1.docker.io";  // where the API of that name is
+    }
     // The API stands at the server's root; a registry's path is a prefix of its repositories.
     base_ = parts.scheme + "://" + parts.host + (parts.port.empty() ? "" : ":" + parts.port) +
             "/v2" + (parts.path == "/" ? "" : parts.path) + "/";
@@ -42,7 +50,7 @@ class HttpSource final : public Source {
       bytes += piece;
     });
     if (answer.status == 404) fail_no_version(name, version, registry(), versions(name));
-    check_status(answer, what);
+    check_status(answer, what, url);
     const Descriptor descriptor{std::string(kMediaTypeIndex), Digest::of(bytes), bytes.size()};
     // A tag promises no digest; a registry that names one must at least agree with itself.
     if (answer.content_digest.starts_with("sha256:") &&
@@ -70,16 +78,16 @@ class HttpSource final : public Source {
       verifier.update(piece);
       bytes += piece;
     });
-    check_status(answer, what);
+    check_status(answer, what, url);
     verifier.finish();
     return bytes;
   }
 
   void blob(std::string_view name, const Descriptor& descriptor, BlobSink& sink) override {
     if (sink.size() > 0) sink.restart();
-    const HttpAnswer answer =
-        get(origin(name, descriptor), "", [&](std::string_view piece) { sink.write(piece); });
-    check_status(answer, "blob " + descriptor.digest.str() + " of " + std::string(name));
+    const std::string url = origin(name, descriptor);
+    const HttpAnswer answer = get(url, "", [&](std::string_view piece) { sink.write(piece); });
+    check_status(answer, "blob " + descriptor.digest.str() + " of " + std::string(name), url);
     sink.finish();
   }
 
@@ -98,7 +106,7 @@ class HttpSource final : public Source {
                                             ": there is no such package (404 from " + answer.url +
                                             "). Check the name and the registry");
     }
-    check_status(answer, "tags of " + std::string(name));
+    check_status(answer, "tags of " + std::string(name), url);
     const Json json = parse_json(bytes, url);
     std::vector<std::string> tags;
     for (const JsonView& tag : JsonView(json, url).at("tags").items()) {
@@ -116,14 +124,24 @@ class HttpSource final : public Source {
     return base_ + std::string(name) + "/" + rest;
   }
 
-  /// One place where each GET passes: repeating a failed one and resuming a cut one belong here.
+  /// A GET with the login that the registry asks for, if it asks.
   HttpAnswer get(const std::string& url, const std::string& accept, const Sink& sink) {
+    HttpRequest request{url, accept, authorizer_.authorization(url)};
+    HttpAnswer answer = ask(request, sink);
+    if (answer.status != 401) return answer;
+    request.authorization = authorizer_.answer(url, answer);
+    return ask(request, sink);
+  }
+
+  /// One place where each request passes: repeating a failed one and resuming a cut one belong
+  /// here.
+  HttpAnswer ask(const HttpRequest& request, const Sink& sink) {
     const int before = transfer_.requests();
     const auto account = [&] {
       for (int i = before; i < transfer_.requests(); ++i) count_request();
     };
     try {
-      HttpAnswer answer = transfer_.get({url, accept}, [&](std::string_view piece) {
+      HttpAnswer answer = transfer_.get(request, [&](std::string_view piece) {
         count_bytes(piece.size());
         sink(piece);
       });
@@ -135,7 +153,8 @@ class HttpSource final : public Source {
     }
   }
 
-  static void check_status(const HttpAnswer& answer, const std::string& what) {
+  void check_status(const HttpAnswer& answer, const std::string& what,
+                    const std::string& url) const {
     if (answer.status == 200) return;
     const std::string text =
         "get " + what + ": status " + std::to_string(answer.status) + " from " + answer.url;
@@ -145,9 +164,7 @@ class HttpSource final : public Source {
                                             "is incomplete: tell its publisher");
     }
     if (answer.status == 401 || answer.status == 403) {
-      throw Error(ErrorCode::kNetwork, text +
-                                           ". Kiln reads registries without login: make this "
-                                           "one public, or use a mirror");
+      authorizer_.fail_refused(what, url, answer);
     }
     throw Error(ErrorCode::kNetwork, text + ", expected 200. Try again later");
   }
@@ -155,6 +172,7 @@ class HttpSource final : public Source {
   SourceOptions options_;
   std::string base_;
   Transfer transfer_;
+  Authorizer authorizer_;
 };
 
 }  // namespace

@@ -13,8 +13,8 @@ namespace kiln {
 /// A folder with one OCI image layout per package: <root>/<package>/{index.json,blobs/sha256/…}.
 std::unique_ptr<Source> open_folder_source(const std::string& folder);
 
-/// The pull side of the OCI distribution API, without login; a static tree of the same URLs serves
-/// as well.
+/// The pull side of the OCI distribution API, with a login where it asks for one; a static tree of
+/// the same URLs serves as well.
 std::unique_ptr<Source> open_http_source(const std::string& url, SourceOptions options);
 
 /// A registry's URL in canonical spelling: scheme and host in lower case, no default port, no final

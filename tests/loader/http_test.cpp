@@ -79,8 +79,8 @@ TEST_CASE("http: what a server does wrong, and which error it is") {
   const std::vector<Case> cases{
       {"404 of a blob", "/blobs/", status(404), ErrorCode::kNotFound, "status 404"},
       {"404 of a manifest", "/manifests/sha256", status(404), ErrorCode::kNotFound, "status 404"},
-      {"401", "/manifests/1", status(401), ErrorCode::kNetwork, "without login"},
-      {"403", "/blobs/", status(403), ErrorCode::kNetwork, "without login"},
+      {"401", "/manifests/1", status(401), ErrorCode::kNetwork, "asks for no scheme"},
+      {"403", "/blobs/", status(403), ErrorCode::kNetwork, "came without a login"},
       {"429", "/blobs/", status(429), ErrorCode::kNetwork, "status 429"},
       {"500", "/manifests/1", status(500), ErrorCode::kNetwork, "status 500"},
       {"206 unasked", "/blobs/", status(206), ErrorCode::kNetwork, "status 206"},

@@ -9,6 +9,7 @@
 
 #include "cancel.hpp"
 #include "commands.hpp"
+#include "lock.hpp"
 #include "manifest.hpp"
 #include "progress.hpp"
 
@@ -57,6 +58,19 @@ Request Options::request_for(const Spec& spec) const {
   return result;
 }
 
+std::vector<Spec> Options::specs_or_locked() const {
+  if (!specs.empty()) return specs;
+  const std::filesystem::path file = lockfile_of(request);
+  if (file.empty()) {
+    throw Error(ErrorCode::kUsage,
+                "no package is named. Name one, such as geglu-mlp@1, or hold to a lock file that "
+                "has them: --locked");
+  }
+  std::vector<Spec> locked;
+  for (const auto& [name, kernel] : read_lockfile(file)) locked.push_back({name, kernel.version});
+  return locked;
+}
+
 void Command::takes_packages(int least, int most) {
   CLI::Option* const option =
       app_.add_option("package", line_.packages, "NAME@VERSION, such as geglu-mlp@1");
@@ -80,10 +94,19 @@ void Command::takes_cache() {
   app_.add_flag("-q,--quiet", line_.options.quiet, "No progress on stderr");
 }
 
-void Command::takes_choice() {
+void Command::takes_registry() {
   Request& request = line_.options.request;
   app_.add_option("--registry", request.registry, "Folder or URL; default $KILN_REGISTRY")
       ->type_name("FOLDER|URL");
+  app_.add_option("--from", request.from,
+                  "Fetch from this bundle, folder or mirror; --registry stays its name")
+      ->type_name("FILE");
+  app_.add_flag("--offline", request.offline, "Fetch nothing; or set KILN_OFFLINE=1");
+}
+
+void Command::takes_choice() {
+  takes_registry();
+  Request& request = line_.options.request;
   app_.add_option("--device", line_.device, "What to compute on; default auto")
       ->type_name("auto|cpu|cuda:N");
   app_.add_option("--variant", request.variant, "Take this variant only")->type_name("VARIANT");
@@ -91,7 +114,13 @@ void Command::takes_choice() {
       "--no-jit", [&request] { request.allow_jit = false; },
       "Do not choose PTX, which the driver compiles");
   app_.add_flag("--refresh", request.refresh, "Ask the registry again; fetch damaged files again");
-  app_.add_flag("--offline", request.offline, "Fetch nothing; or set KILN_OFFLINE=1");
+}
+
+void Command::takes_lock() {
+  app_.add_option("--lock", line_.lock, "Hold to this lock file; default $KILN_LOCK")
+      ->type_name("FILE");
+  app_.add_flag("--locked", line_.locked, "Hold to ./kiln.lock, which must be there");
+  app_.add_flag("--frozen", line_.frozen, "--locked and --offline");
 }
 
 void Command::example(const std::string& words, const std::string& meaning) {
@@ -109,6 +138,11 @@ void Command::runs(std::function<int(const Options&)> run) {
       for (const std::string& text : line.packages) options.specs.push_back(parse_spec(text));
       options.request.device = parse_device(line.device);
       options.request.cache = line.cache;
+      options.request.lock = line.lock;
+      if ((line.locked || line.frozen) && lockfile_of(options.request).empty()) {
+        options.request.lock = "kiln.lock";
+      }
+      if (line.frozen) options.request.offline = true;
       options.request.on_event = progress_on_stderr(options.quiet);
       options.request.stop = stop_on_signals();
       return run(options);

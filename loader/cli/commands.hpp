@@ -46,6 +46,8 @@ struct Options {
   bool quiet = false;
 
   Request request_for(const Spec& spec) const;
+  /// The packages that are named; where none is, all that the lock file has.
+  std::vector<Spec> specs_or_locked() const;
 };
 
 /// The words of a command line as they were typed, and what they mean.
@@ -53,6 +55,9 @@ struct CommandLine {
   std::vector<std::string> packages;
   std::string device = "auto";
   std::string cache;
+  std::string lock;
+  bool locked = false;
+  bool frozen = false;
   Options options;
   std::function<int()> chosen;  ///< the command that was named; empty before the parse
 };
@@ -66,7 +71,9 @@ class Command {
 
   void takes_packages(int least, int most);  ///< NAME@VERSION …
   void takes_cache();                        ///< --cache, --json, --quiet
-  void takes_choice();  ///< --registry, --device, --variant, --no-jit, --refresh, --offline
+  void takes_registry();                     ///< --registry, --from, --offline
+  void takes_choice();  ///< the same, and --device, --variant, --no-jit, --refresh
+  void takes_lock();    ///< --lock, --locked, --frozen
   void takes_json();    ///< --json alone; takes_cache has it too
 
   /// One line under "Examples:" of --help: the words after the command, and what they do.
@@ -83,6 +90,7 @@ class Command {
 
 void install(Command& command);      ///< fetches, verifies and unpacks; loads nothing
 void resolve(Command& command);      ///< which variant would be taken, and why; kNoVariant if none
+void lock(Command& command);         ///< writes kiln.lock, or says what would change; kLock
 void list(Command& command);         ///< what is in the cache
 void path(Command& command);         ///< the file get_kernel would load; kNotFound if not installed
 void verify(Command& command);       ///< hashes what is installed; kIntegrity if anything differs

@@ -14,7 +14,7 @@ namespace {
 
 int run_install(const Options& options) {
   Json documents = Json::array();
-  for (const Spec& spec : options.specs) {
+  for (const Spec& spec : options.specs_or_locked()) {
     const Installed installed = kiln::install(spec.name, options.request_for(spec));
     if (options.json) {
       documents.push_back(to_json(installed));
@@ -73,31 +73,33 @@ int run_list(const Options& options) {
 
 int run_path(const Options& options) {
   const Spec& spec = options.specs.front();
-  const Request request = options.request_for(spec);
+  Request request = options.request_for(spec);
+  request.offline = true;  // what is installed: nothing to ask anyone
   const Cache cache(request.cache);
-  const std::string registry = canonical_registry(request.registry);
-  const std::string subject = spec.name + "@" + std::to_string(spec.version);
-  // Asking select only when the cache has the index keeps this command off the network.
-  if (cache.read_ref(registry, spec.name, spec.version)) {
+  std::string subject = spec.name;
+  if (spec.version != 0) subject += "@" + std::to_string(spec.version);
+  try {
     const Selected selected = select(spec.name, request);
     if (!selected.resolution.chosen) throw Error(ErrorCode::kNoVariant, selected.no_variant);
-    const std::string& chosen = selected.index.variants[*selected.resolution.chosen].id;
+    const Variant& chosen = selected.index.variants[*selected.resolution.chosen];
     for (const InstalledVariant& installed : list_installed(cache)) {
-      if (installed.ref.registry != registry || installed.ref.name != spec.name ||
-          installed.ref.version != spec.version || installed.variant.id != chosen) {
+      if (installed.ref.name != spec.name ||
+          installed.variant.manifest.digest != chosen.manifest.digest) {
         continue;
       }
       if (options.json) {
-        print_json("path", {{"variant", chosen}, {"library", installed.library.string()}});
+        print_json("path", {{"variant", chosen.id}, {"library", installed.library.string()}});
       } else {
         std::printf("%s\n", installed.library.c_str());
       }
       return 0;
     }
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOffline) throw;
   }
-  throw Error(ErrorCode::kNotFound, "path " + subject + ": not installed in " +
-                                        cache.root().string() + " from " + registry +
-                                        "; run 'kiln install " + subject + "'");
+  throw Error(ErrorCode::kNotFound,
+              "path " + subject + ": not installed in " + cache.root().string() + " from " +
+                  canonical_registry(request.registry) + "; run 'kiln install " + subject + "'");
 }
 
 int run_verify(const Options& options) {
@@ -138,18 +140,22 @@ int run_verify(const Options& options) {
 }  // namespace
 
 void install(Command& command) {
-  command.takes_packages(1, Command::kAnyNumber);
+  command.takes_packages(0, Command::kAnyNumber);
   command.takes_choice();
+  command.takes_lock();
   command.takes_cache();
   command.example("geglu-mlp@1", "what get_kernel then loads without network");
   command.example("geglu-mlp@1 --device cpu", "the CPU variant, whatever GPU there is");
   command.example("--refresh geglu-mlp@1", "ask again, and replace what is damaged");
+  command.example("--locked", "all that kiln.lock has, and only its bytes");
+  command.example("--from b.tar geglu-mlp@1", "out of a bundle, on a machine without network");
   command.runs(run_install);
 }
 
 void resolve(Command& command) {
   command.takes_packages(1, 1);
   command.takes_choice();
+  command.takes_lock();
   command.takes_cache();
   command.example("geglu-mlp@1", "the choice for this machine, and every refusal");
   command.example("geglu-mlp@1 --json", "the same for a program");
@@ -167,6 +173,7 @@ void list(Command& command) {
 void path(Command& command) {
   command.takes_packages(1, 1);
   command.takes_choice();
+  command.takes_lock();
   command.takes_cache();
   command.example("geglu-mlp@1", "for a program that loads the file itself");
   command.runs(run_path);

@@ -26,6 +26,7 @@ struct Row {
 constexpr Row kCommands[] = {
     {"install", "Fetch, verify and unpack the variant for this machine", install},
     {"resolve", "Say which variant this machine would get, and why not the others", resolve},
+    {"lock", "Write kiln.lock: the digests of all variants, for every machine", lock},
     {"list", "List what is in the cache", list},
     {"path", "Print the file that get_kernel would load", path},
     {"info", "Describe a package: versions, variants, and its ops once installed", info},

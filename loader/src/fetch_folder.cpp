@@ -43,6 +43,13 @@ class FolderSource final : public Source {
   }
 
   std::string manifest(std::string_view name, const Descriptor& descriptor) override {
+    // An index that is asked for by its digest may be one that the registry never had.
+    if (std::error_code error; descriptor.media_type == kMediaTypeIndex &&
+                               !fs::exists(blob_path(name, descriptor), error)) {
+      throw Error(ErrorCode::kNotFound, "find index " + descriptor.digest.str() + " of " +
+                                            std::string(name) + " in " + registry() +
+                                            ": there is no such index");
+    }
     return document(name, descriptor, "manifest of " + std::string(name));
   }
 

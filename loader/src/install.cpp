@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "kiln/error.hpp"
+#include "lock.hpp"
+#include "pull.hpp"
 #include "select.hpp"
 #include "unpack.hpp"
 #include "verify.hpp"
@@ -14,108 +16,6 @@ namespace kiln {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Passes a blob on to the cache and says how far it is.
-class ReportingSink final : public BlobSink {
- public:
-  ReportingSink(BlobSink& to, std::function<void(std::uint64_t)> report)
-      : to_(to), report_(std::move(report)) {}
-
-  std::uint64_t size() const override { return to_.size(); }
-  void write(std::string_view bytes) override {
-    to_.write(bytes);
-    report_(to_.size());
-  }
-  void restart() override { to_.restart(); }
-  void finish() override { to_.finish(); }
-
- private:
-  BlobSink& to_;
-  std::function<void(std::uint64_t)> report_;
-};
-
-std::string package_of(const Selecting& self) {
-  return self.name + "@" + std::to_string(self.request.version);
-}
-
-/// A document of the cache. While refreshing, a damaged one is removed and counts as missing.
-std::optional<std::string> cached(const Selecting& self, const Descriptor& descriptor,
-                                  const std::string& what) {
-  try {
-    return self.cache.read_document(descriptor, what);
-  } catch (const Error& error) {
-    if (!self.request.refresh || error.code() != ErrorCode::kIntegrity) throw;
-    self.cache.drop_blob(descriptor.digest);
-    return std::nullopt;
-  }
-}
-
-VariantManifest get_manifest(Selecting& self, const Variant& variant, const std::string& subject) {
-  const std::string what = "manifest of " + subject;
-  std::optional<std::string> bytes = cached(self, variant.manifest, what);
-  if (!bytes) {
-    Source& source = self.source.open(package_of(self), what);
-    const Subject names{what, self.source.registry(), ""};
-    self.cache.write_blob(variant.manifest, names, [&](BlobSink& sink) {
-      self.report(Event::Stage::kManifest, subject, 0, variant.manifest.size);
-      if (sink.size() > 0) sink.restart();
-      sink.write(source.manifest(self.name, variant.manifest));
-      self.report(Event::Stage::kManifest, subject, sink.size(), variant.manifest.size);
-    });
-    bytes = self.cache.read_document(variant.manifest, what);
-  }
-  return parse_manifest(bytes.value(), what);
-}
-
-Config get_config(Selecting& self, const Descriptor& descriptor, const std::string& subject) {
-  const std::string what = "config of " + subject;
-  if (descriptor.size > kMaxDocumentBytes) {
-    throw Error(ErrorCode::kIntegrity, "read " + what + ": " + std::to_string(descriptor.size) +
-                                           " bytes, expected at most " +
-                                           std::to_string(kMaxDocumentBytes) + " for a document");
-  }
-  std::optional<std::string> bytes = cached(self, descriptor, what);
-  if (!bytes) {
-    Source& source = self.source.open(package_of(self), what);
-    const Subject names{what, source.origin(self.name, descriptor),
-                        "The registry is damaged: tell its publisher"};
-    self.cache.write_blob(descriptor, names, [&](BlobSink& sink) {
-      self.report(Event::Stage::kConfig, subject, 0, descriptor.size);
-      source.blob(self.name, descriptor, sink);
-      self.report(Event::Stage::kConfig, subject, sink.size(), descriptor.size);
-    });
-    bytes = self.cache.read_document(descriptor, what);
-  }
-  return parse_config(bytes.value(), what);
-}
-
-/// The layer in the cache, its bytes verified just now whether they were fetched or found.
-fs::path get_layer(Selecting& self, const Descriptor& layer, const std::string& subject) {
-  const std::string what = "layer of " + subject;
-  try {
-    const fs::path path = self.cache.blob_path(layer.digest);
-    if (const FileDescriptor file = self.cache.open_blob(layer.digest); file.valid()) {
-      StreamVerifier verifier(
-          layer, {what, path.string(), "Run 'kiln install --refresh' to fetch it again"});
-      read_pieces(file.get(), path, [&](std::string_view piece) { verifier.update(piece); });
-      verifier.finish();
-      return path;
-    }
-  } catch (const Error& error) {
-    if (!self.request.refresh || error.code() != ErrorCode::kIntegrity) throw;
-    self.cache.drop_blob(layer.digest);
-  }
-  Source& source = self.source.open(package_of(self), what);
-  const Subject names{what, source.origin(self.name, layer),
-                      "The registry is damaged: tell its publisher"};
-  return self.cache.write_blob(layer, names, [&](BlobSink& sink) {
-    self.report(Event::Stage::kLayer, subject, sink.size(), layer.size);
-    ReportingSink reporting(sink, [&](std::uint64_t done) {
-      self.report(Event::Stage::kLayer, subject, done, layer.size);
-    });
-    source.blob(self.name, layer, reporting);
-  });
-}
 
 /// Whether the variant's files need no work. While refreshing, damaged ones do.
 bool is_unpacked(const Selecting& self, const fs::path& folder, const Config& config) {
@@ -146,8 +46,11 @@ void drop_unpacked(const fs::path& folder) {
   fs::remove_all(aside, error);
 }
 
-void get_files(Selecting& self, const VariantManifest& manifest, const Config& config,
-               const fs::path& folder, const std::string& subject) {
+void get_files(Selecting& self, const Variant& variant, const Pulled& pulled,
+               const fs::path& folder) {
+  const VariantManifest& manifest = pulled.manifest;
+  const Config& config = pulled.config;
+  const std::string subject = subject_of(self, variant);
   if (is_unpacked(self, folder, config)) return;
   const FileLock held = self.cache.lock(manifest.config.digest);
   if (is_unpacked(self, folder, config)) return;  // another process was faster
@@ -156,18 +59,33 @@ void get_files(Selecting& self, const VariantManifest& manifest, const Config& c
     drop_unpacked(folder);
   }
   check_room_for(self, manifest, subject);
-  const fs::path layer = get_layer(self, manifest.layer, subject);
+  const fs::path layer = pull_layer(self, manifest.layer, variant);
   self.report(Event::Stage::kUnpack, subject, 0, manifest.unpacked_size);
   unpack_layer(layer, config, manifest.unpacked_size, folder, subject);
   self.report(Event::Stage::kUnpack, subject, manifest.unpacked_size, manifest.unpacked_size);
 }
 
+/// Whether all that `known` has is in the selected index: then that is the same version, grown.
+bool has_grown_from(const Selecting& self, const Descriptor& known) {
+  const std::optional<std::string> bytes = read_cached(self, known, "index of " + subject_of(self));
+  if (!bytes) return true;
+  const Index before = parse_index(*bytes, "index " + subject_of(self));
+  const std::vector<Variant>& after = self.selected.index.variants;
+  return std::all_of(before.variants.begin(), before.variants.end(), [&](const Variant& old) {
+    return std::any_of(after.begin(), after.end(), [&](const Variant& each) {
+      return each.id == old.id && each.manifest.digest == old.manifest.digest;
+    });
+  });
+}
+
 /// Remembers which index this version is. Last of all: a ref promises a version that is here.
 void remember(Selecting& self) {
-  if (!self.fetched_index) return;
+  if (self.held) self.cache.add_root(self.held->file);
+  if (!self.fetched_index && !self.held) return;
   const Selected& selected = self.selected;
   const int version = self.request.version;
-  if (cached(self, selected.descriptor, "index of " + self.name) == std::nullopt) {
+  if (self.fetched_index &&
+      !read_cached(self, selected.descriptor, "index of " + subject_of(self))) {
     self.cache.write_document(selected.descriptor, *self.fetched_index);
   }
   std::optional<Ref> known;
@@ -177,6 +95,8 @@ void remember(Selecting& self) {
     if (error.code() != ErrorCode::kIntegrity) throw;  // damaged: write it anew
   }
   if (known && known->index == selected.descriptor) return;
+  // A lock file may pin an older state of the version than the registry gave since.
+  if (known && self.held && !has_grown_from(self, known->index)) return;
   self.cache.write_ref({selected.registry, self.name, version, selected.descriptor});
 }
 
@@ -192,15 +112,14 @@ Installed install(std::string_view name, const Request& request) {
 
   Installed installed;
   installed.variant = selected.index.variants.at(*selected.resolution.chosen);
-  const std::string subject = package_of(self) + " " + installed.variant.id;
-  const VariantManifest manifest = get_manifest(self, installed.variant, subject);
-  installed.config = get_config(self, manifest.config, subject);
-  check_agreement(selected.index, installed.variant, installed.config);
-  installed.folder = self.cache.unpacked_path(manifest.config.digest);
-  installed.library = installed.folder / installed.config.library;
-  get_files(self, manifest, installed.config, installed.folder, subject);
+  Pulled pulled = pull_documents(self, installed.variant);
+  const Digest config = pulled.manifest.config.digest;
+  installed.folder = self.cache.unpacked_path(config);
+  installed.library = installed.folder / pulled.config.library;
+  get_files(self, installed.variant, pulled, installed.folder);
   remember(self);
-  installed.lease = self.cache.lease(manifest.config.digest);
+  installed.config = std::move(pulled.config);
+  installed.lease = self.cache.lease(config);
   installed.requests = self.source.requests();
   installed.bytes_fetched = self.source.bytes_fetched();
   installed.selected = std::move(self.selected);

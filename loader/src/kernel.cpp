@@ -14,6 +14,7 @@
 #include "fetch.hpp"
 #include "install.hpp"
 #include "load.hpp"
+#include "lock.hpp"
 #include "probe.hpp"
 
 namespace kiln {
@@ -110,7 +111,8 @@ std::string memo_key(std::string_view name, const Request& request) {
   for (const std::string& part :
        {std::string(name), std::to_string(request.version), to_string(request.device),
         request.variant, std::string(request.allow_jit ? "jit" : "no jit"),
-        canonical_registry(request.registry), cache, probe_environment()}) {
+        canonical_registry(request.registry), lockfile_of(request).string(), cache,
+        probe_environment()}) {
     key += std::to_string(part.size()) + ":" + part + "\n";
   }
   return key;
@@ -142,8 +144,8 @@ const kiln_op* op_at(const kiln_package& package, std::uint32_t position) {
 Kernel get_kernel(std::string_view name, const Request& request) {
   const auto load = [&] {
     Installed installed = install(name, request);
-    const std::string subject =
-        std::string(name) + "@" + std::to_string(request.version) + " " + installed.variant.id;
+    const std::string subject = std::string(name) + "@" + std::to_string(installed.config.version) +
+                                " " + installed.variant.id;
     const kiln_package& package =
         load_library(installed.library, installed.config, subject, std::move(installed.lease));
     const Device device = installed.selected.resolution.device;

@@ -8,6 +8,8 @@
 
 #include "kiln/error.hpp"
 #include "probe.hpp"
+#include "pull.hpp"
+#include "verify.hpp"
 
 namespace kiln {
 namespace {
@@ -117,7 +119,7 @@ void resolve_index(Selecting& self, Host& host) {
 }
 
 /// Takes the registry's index in place of what is known so far.
-void ask_registry(Selecting& self, Host& host, const std::optional<Remembered>& known) {
+void ask_registry(Selecting& self, const std::optional<Remembered>& known) {
   const int version = self.request.version;
   self.report(Event::Stage::kIndex, label(self.name, version), 0, 0);
   const std::string package = label(self.name, version);
@@ -132,7 +134,32 @@ void ask_registry(Selecting& self, Host& host, const std::optional<Remembered>& 
   self.selected.descriptor = document.descriptor;
   self.selected.index = std::move(index);
   self.fetched_index = std::move(document.bytes);
-  resolve_index(self, host);
+}
+
+/// By digest: no tag is asked, and nobody can answer with another state of the version.
+void take_locked_index(Selecting& self) {
+  const LockedKernel& locked = self.held->kernel;
+  const std::string package = label(self.name, locked.version);
+  const std::string what = "index of " + package;
+  std::optional<std::string> bytes = read_cached(self, locked.index, what);
+  if (!bytes) {
+    Source& source = self.source.open(package, what);
+    self.report(Event::Stage::kIndex, package, 0, locked.index.size);
+    try {
+      bytes = source.manifest(self.name, locked.index);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kNotFound) throw;
+      throw Error(ErrorCode::kLock, "lock " + package + ": " + self.held->file.string() +
+                                        " names index " + locked.index.digest.str() + ", which " +
+                                        source.registry() + " does not have (" + error.what() +
+                                        "). Run 'kiln lock' to take the one that it has");
+    }
+    verify_bytes(*bytes, locked.index, {what, source.registry(), ""});
+    self.report(Event::Stage::kIndex, package, bytes->size(), locked.index.size);
+    self.fetched_index = bytes;
+  }
+  self.selected.descriptor = locked.index;
+  self.selected.index = read_index(*bytes, self.name, locked.version, self.source.registry());
 }
 
 /// "geglu-mlp@3 has a build for this machine", or nothing.
@@ -197,36 +224,63 @@ bool is_offline(const Request& request) {
 
 LazySource::LazySource(const Request& request)
     : registry_(canonical_registry(request.registry)),
+      from_(request.from.empty() ? "" : canonical_registry(request.from)),
       offline_(is_offline(request)),
       options_{request.on_event, request.stop} {}
 
 Source& LazySource::open(std::string_view package, std::string_view what) {
-  if (offline_) {
+  // A folder or a bundle that the request names is no network.
+  if (offline_ && !from_.starts_with('/')) {
     throw Error(ErrorCode::kOffline,
                 "fetch " + std::string(what) + ": it is not in the cache, and offline nothing is " +
                     "fetched (from " + registry_ + "). Run 'kiln install " + std::string(package) +
-                    "' online once, with the same cache and registry");
+                    "' online once, with the same cache and registry, or bring a bundle: " +
+                    "'kiln install --from FILE'");
   }
-  if (!source_) source_ = open_source(registry_, options_);
+  if (!source_) source_ = open_source(from_.empty() ? registry_ : from_, options_);
   return *source_;
 }
 
-Selecting start_selecting(std::string_view name, const Request& request) {
+Selecting begin_selecting(std::string_view name, const Request& request, std::optional<Held> held) {
   Selecting self{std::string(name),   request, Cache(request.cache, request.stop),
-                 LazySource(request), {},      {}};
+                 LazySource(request), {},      {},
+                 std::move(held)};
   check_request(name, request, self.cache, self.source);
   self.selected.registry = self.source.registry();
+  return self;
+}
+
+void find_newest_index(Selecting& self) {
+  if (self.held) return take_locked_index(self);
+  const std::optional<Remembered> known = recall(self);
+  if (known && self.source.offline()) {
+    self.selected.descriptor = known->descriptor;
+    self.selected.index = known->index;
+  } else {
+    ask_registry(self, known);
+  }
+}
+
+Selecting start_selecting(std::string_view name, const Request& request) {
+  check_name(name);
+  Request effective = request;
+  std::optional<Held> held = hold_to_lock(name, effective);
+  Selecting self = begin_selecting(name, effective, std::move(held));
   Host host = probe_host();
 
-  const std::optional<Remembered> known = recall(self);
   std::string not_asked;
-  if (known && !request.refresh) {
+  if (self.held) {
+    take_locked_index(self);
+    not_asked = self.held->file.string() + " pins this index; 'kiln lock' takes newer ones";
+    resolve_index(self, host);
+  } else if (const std::optional<Remembered> known = recall(self); known && !request.refresh) {
     self.selected.descriptor = known->descriptor;
     self.selected.index = known->index;
     resolve_index(self, host);
     if (!self.selected.resolution.chosen) {
       try {
-        ask_registry(self, host, known);  // variants may have been added
+        ask_registry(self, known);  // variants may have been added
+        resolve_index(self, host);
       } catch (const Error& error) {
         switch (error.code()) {
           case ErrorCode::kNetwork:
@@ -242,7 +296,8 @@ Selecting start_selecting(std::string_view name, const Request& request) {
       }
     }
   } else {
-    ask_registry(self, host, known);
+    ask_registry(self, known);
+    resolve_index(self, host);
   }
   if (!self.selected.resolution.chosen) {
     self.selected.no_variant = no_variant_text(self, host, not_asked);

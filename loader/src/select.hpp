@@ -12,13 +12,15 @@
 #include "cache.hpp"
 #include "fetch.hpp"
 #include "install.hpp"
+#include "lock.hpp"
 
 namespace kiln {
 
 /// Whether nothing may be fetched: the request says so, or $KILN_OFFLINE.
 bool is_offline(const Request& request);
 
-/// A registry that is opened when it is first needed: a warm cache never asks.
+/// A registry, or what stands in for it (Request::from), opened when it is first needed: a warm
+/// cache never asks.
 class LazySource {
  public:
   explicit LazySource(const Request& request);
@@ -32,6 +34,7 @@ class LazySource {
 
  private:
   std::string registry_;
+  std::string from_;  // empty: the registry itself
   bool offline_;
   SourceOptions options_;
   std::unique_ptr<Source> source_;
@@ -46,6 +49,8 @@ struct Selecting {
   Selected selected;
   /// The index's bytes where they came from the registry and not from the cache.
   std::optional<std::string> fetched_index;
+  /// Where the request is held to a lock file.
+  std::optional<Held> held;
 
   void report(Event::Stage stage, const std::string& subject, std::uint64_t done,
               std::uint64_t total) const {
@@ -53,6 +58,14 @@ struct Selecting {
   }
 };
 
+/// The request, checked, and nothing more.
+Selecting begin_selecting(std::string_view name, const Request& request, std::optional<Held> held);
+
+/// The index of the version as the registry has it now; the locked one where there is a lock;
+/// offline, the cached one. Resolves nothing.
+void find_newest_index(Selecting& self);
+
+/// The whole: index and resolution.
 Selecting start_selecting(std::string_view name, const Request& request);
 
 }  // namespace kiln

@@ -28,7 +28,7 @@
 namespace kiln {
 
 struct Request {
-  /// Required: one published integer; it pins the exact build.
+  /// One published integer; it pins the exact build. Required, but with a lock file, which has one.
   int version = 0;
   /// GPU 0 where there is one, else the CPU.
   Device device = {};
@@ -50,6 +50,13 @@ struct Request {
   /// Fetch nothing: what is not in the cache is kOffline, which says what to run where there is a
   /// network. Also set by $KILN_OFFLINE (anything but "" and "0").
   bool offline = false;
+  /// A lock file (`kiln lock`) that this request is held to: registry, digests and, where `version`
+  /// is 0, the version are the locked ones, and the registry's tag is not asked. kLock where the
+  /// two do not agree. Empty: $KILN_LOCK, else none. Read when the kernel is first asked for.
+  std::filesystem::path lock = {};
+  /// Fetch from this mirror, folder or bundle file in place of `registry`, under whose name it is
+  /// kept in the cache. A folder or a file may be read offline as well.
+  std::string from = {};
 };
 
 /// One attribute of a call, by position in the op's schema; a default-constructed one takes the

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Requirements: kiln.json, where a project states its kernels once. `kiln lock` reads it; the CMake
+// function kiln_require writes one. Pure: text in, values out.
+//
+//   {"schema": "kiln.requirements/1", "kernels": {"geglu-mlp": {"version": 1}}}
+//
+// "registry" (a folder or URL) is optional, for all kernels.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace kiln {
+
+struct Requirements {
+  std::string registry;                ///< as it is written; empty: none is named
+  std::map<std::string, int> kernels;  ///< version by name
+};
+
+/// Throws kUsage for what is no such file, kUpgrade for one of a newer Kiln.
+Requirements parse_requirements(std::string_view text, std::string_view subject);
+
+}  // namespace kiln

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Locking from end to end: a lock file made from a registry, and installs that are held to it.
+#include "lock.hpp"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+
+#include "cache.hpp"
+#include "install.hpp"
+#include "kiln/kiln.hpp"
+#include "published.hpp"
+#include "scratch.hpp"
+#include "server.hpp"
+
+namespace kiln::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A registry with sample@1 for the CPU and for a Hopper, its server, and a lock file of it.
+struct Setting {
+  Scratch scratch;
+  Published published{scratch / "registry"};
+  Environment no_gpu{"KILN_OVERRIDE_SM", ""};
+  Environment no_lock{"KILN_LOCK", std::nullopt};
+  Environment no_registry{"KILN_REGISTRY", std::nullopt};
+  std::vector<Draft> drafts{cpu_draft(sample_library()), gpu_draft(sample_library())};
+  Descriptor index = published.publish(drafts);
+  Server server{published.root()};
+  fs::path file = scratch / "kiln.lock";
+
+  Request request() const {
+    return {.version = 1, .registry = server.url(), .cache = scratch / "cache"};
+  }
+  Request locked() const { return {.cache = scratch / "cache", .lock = file}; }
+
+  Lockfile lock() {
+    std::vector<std::string> unread;
+    Lockfile made{{"sample", lock_kernel("sample", request(), unread)}};
+    CHECK(unread.empty());
+    return made;
+  }
+  void write() { write_lockfile(file, lock()); }
+  /// Rewrites the lock file after a change.
+  void change(const std::function<void(LockedKernel&)>& edit) {
+    Lockfile made = lock();
+    edit(made.at("sample"));
+    write_lockfile(file, made);
+  }
+  /// Publishes sample@1 anew with one variant more.
+  Descriptor grow() {
+    drafts.push_back(cpu_draft(sample_library(), "sample", 1, "cpu-extra"));
+    return published.publish(drafts);
+  }
+  Error refused(const Request& request) const {
+    return error_of([&] { install("sample", request); });
+  }
+};
+
+TEST_CASE("lock: all variants with all digests, on a machine that runs one of them") {
+  Setting setting;
+  const Lockfile lock = setting.lock();
+  const LockedKernel& kernel = lock.at("sample");
+  CHECK(kernel.version == 1);
+  CHECK(kernel.registry == setting.server.url());
+  CHECK(kernel.index == setting.index);
+  REQUIRE(kernel.variants.size() == 2);
+  for (const Draft& draft : setting.published.drafts()) {
+    const LockedVariant& variant = kernel.variants.at(draft.variant.id);
+    CHECK(variant.manifest.digest == Digest::of(draft.manifest_bytes));
+    CHECK(variant.config.digest == Digest::of(draft.config_bytes));
+    CHECK(variant.layer.digest == Digest::of(draft.layer));
+    CHECK(variant.library == draft.config.library);
+    for (const ArchiveFile& each : draft.config.files) {
+      if (each.path == draft.config.library) CHECK(variant.library_digest == each.digest);
+    }
+    CHECK_FALSE(variant.library_digest.empty());
+  }
+  CHECK(setting.server.count("blobs/") == 2);  // configs; no layer
+  fs::remove_all(setting.request().cache);
+  CHECK(serialize_lockfile(setting.lock()) == serialize_lockfile(lock));
+}
+
+TEST_CASE("lock: an install takes version, registry and digests from the lock, and asks no tag") {
+  Setting setting;
+  setting.write();
+  setting.grow();
+  fs::remove_all(setting.request().cache);
+  const std::size_t before = setting.server.asked().size();
+  const Installed installed = install("sample", setting.locked());
+  CHECK(installed.selected.descriptor == setting.index);  // not the grown one
+  CHECK(installed.selected.registry == setting.server.url());
+  CHECK(installed.selected.index.version == 1);
+  const std::vector<std::string> asked = setting.server.asked();
+  CHECK(asked.at(before) == "/v2/sample/manifests/" + setting.index.digest.str());
+  CHECK(setting.server.count("manifests/1") == 1);  // by lock() alone
+  const std::vector<Cache::Root> roots = Cache(setting.locked().cache).roots();
+  REQUIRE(roots.size() == 1);
+  CHECK(roots.front().lock_file == setting.file);
+
+  // Frozen: the same without any network, and by version without the lock.
+  Request frozen = setting.locked();
+  frozen.offline = true;
+  const Kernel kernel = get_kernel("sample", frozen);
+  CHECK(kernel.version() == 1);
+  Request plain = setting.request();
+  plain.offline = true;
+  CHECK(install("sample", plain).library == kernel.library());
+}
+
+TEST_CASE("lock: KILN_LOCK holds every request, and names one kernel to another one's memory") {
+  Setting setting;
+  setting.write();
+  const Environment lock("KILN_LOCK", setting.file.string());
+  const Kernel kernel = get_kernel("sample", {.cache = setting.request().cache});
+  CHECK(kernel.version() == 1);
+  CHECK(error_of([&] {
+          get_kernel("sample", {.version = 2, .cache = setting.request().cache});
+        }).code() == ErrorCode::kLock);
+}
+
+TEST_CASE("lock: what the lock and the request do not agree on names both sides") {
+  Setting setting;
+  setting.write();
+  {
+    Request request = setting.locked();
+    request.version = 2;
+    const Error error = setting.refused(request);
+    CHECK(error.code() == ErrorCode::kLock);
+    CHECK_CONTAINS(error.what(), "lock sample: version 2 is asked for");
+    CHECK_CONTAINS(error.what(), setting.file.string() + " has version 1");
+    CHECK_CONTAINS(error.what(), "Run 'kiln lock sample@2'");
+  }
+  for (const bool by_environment : {false, true}) {
+    CAPTURE(by_environment);
+    Request request = setting.locked();
+    const std::string other = setting.published.root().string();
+    const Environment registry("KILN_REGISTRY", by_environment ? other : "");
+    if (!by_environment) request.registry = other;
+    const Error error = setting.refused(request);
+    CHECK(error.code() == ErrorCode::kLock);
+    CHECK_CONTAINS(error.what(), "lock sample@1: " + other + " is to be asked");
+    CHECK_CONTAINS(error.what(), "has it from " + setting.server.url());
+    CHECK_CONTAINS(error.what(), "--from");
+  }
+  {
+    const Error error = error_of([&] { install("another", setting.locked()); });
+    CHECK(error.code() == ErrorCode::kLock);
+    CHECK_CONTAINS(error.what(), "does not have it, it has sample@1");
+    CHECK_CONTAINS(error.what(), "Run 'kiln lock another@VERSION'");
+  }
+  {
+    fs::remove(setting.file);
+    const Error error = setting.refused(setting.locked());
+    CHECK(error.code() == ErrorCode::kLock);
+    CHECK_CONTAINS(error.what(), "read lock file " + setting.file.string());
+    CHECK_CONTAINS(error.what(), "Run 'kiln lock NAME@VERSION'");
+  }
+  {
+    write_file(setting.file, "{}");
+    CHECK(setting.refused(setting.locked()).code() == ErrorCode::kLock);
+    write_file(setting.file, std::string(5u << 20, ' '));
+    const Error error = setting.refused(setting.locked());
+    CHECK(error.code() == ErrorCode::kLock);
+    CHECK_CONTAINS(error.what(), "larger than");
+  }
+}
+
+TEST_CASE("lock: every digest in it is held against what is there, before anything is unpacked") {
+  const Digest other = Digest::of("something else");
+  using Edit = std::function<void(LockedVariant&)>;
+  const std::vector<std::pair<std::string, Edit>> rows = {
+      {"manifest", [&](LockedVariant& each) { each.manifest.digest = other; }},
+      {"manifest", [&](LockedVariant& each) { each.manifest.size += 1; }},
+      {"config", [&](LockedVariant& each) { each.config.digest = other; }},
+      {"layer", [&](LockedVariant& each) { each.layer.digest = other; }},
+      {"layer", [&](LockedVariant& each) { each.layer.size += 1; }},
+      {"library", [&](LockedVariant& each) { each.library_digest = other; }},
+      {"library", [&](LockedVariant& each) { each.library = "lib/other.so"; }},
+  };
+  for (const bool warm : {false, true}) {
+    for (const auto& [what, edit] : rows) {
+      CAPTURE(what);
+      CAPTURE(warm);
+      Setting setting;
+      setting.change([&](LockedKernel& kernel) { edit(kernel.variants.at("cpu-base")); });
+      if (warm) install("sample", setting.request());
+      const int loaded = loaded_libraries();
+      const Error error = error_of([&] { get_kernel("sample", setting.locked()); });
+      CHECK(error.code() == ErrorCode::kLock);
+      CHECK_CONTAINS(error.what(), "lock sample@1 cpu-base: " + what + " is ");
+      CHECK_CONTAINS(error.what(), setting.file.string() + " says ");
+      CHECK_CONTAINS(error.what(), "changed by hand");
+      CHECK(loaded_libraries() == loaded);
+      CHECK(fs::exists(setting.locked().cache / "unpacked") == warm);
+    }
+  }
+}
+
+TEST_CASE("lock: a variant that is not in the lock is not taken") {
+  Setting setting;
+  setting.change([](LockedKernel& kernel) { kernel.variants.erase("cpu-base"); });
+  const Error error = setting.refused(setting.locked());
+  CHECK(error.code() == ErrorCode::kLock);
+  CHECK_CONTAINS(error.what(), "does not have this variant");
+}
+
+TEST_CASE("lock: an index that the registry does not have names both, and a wrong one is refused") {
+  Setting setting;
+  setting.change([](LockedKernel& kernel) { kernel.index.digest = Digest::of("never"); });
+  for (const std::string& from : {std::string(), setting.published.root().string()}) {
+    Request request = setting.locked();
+    request.from = from;
+    const Error error = setting.refused(request);
+    CHECK(error.code() == ErrorCode::kLock);
+    CHECK_CONTAINS(error.what(), "names index " + Digest::of("never").str());
+    CHECK_CONTAINS(error.what(), "Run 'kiln lock'");
+  }
+  // The registry answers with other bytes than the digest that was asked for.
+  setting.write();
+  fs::remove_all(setting.locked().cache);
+  damage(setting.published.blob("sample", setting.index.digest));
+  CHECK(setting.refused(setting.locked()).code() == ErrorCode::kIntegrity);
+}
+
+TEST_CASE("lock: nothing fits, and the lock is named as the reason that nothing newer was asked") {
+  Setting setting;
+  setting.write();
+  const Environment turing("KILN_OVERRIDE_SM", "7.5");
+  const Environment driver("KILN_OVERRIDE_CUDA", "12.4");
+  const std::size_t asked = setting.server.asked().size();
+  const Error error = setting.refused(setting.locked());
+  CHECK(error.code() == ErrorCode::kNoVariant);
+  CHECK_CONTAINS(error.what(), setting.file.string() + " pins this index");
+  CHECK(setting.server.asked().size() == asked + 1);  // the index
+}
+
+TEST_CASE("lock: one made without a GPU holds on a machine with one") {
+  Setting setting;
+  setting.write();
+  const Environment hopper("KILN_OVERRIDE_SM", "9.0");
+  const Environment driver("KILN_OVERRIDE_CUDA", "12.4");
+  const Installed installed = install("sample", setting.locked());
+  CHECK(installed.variant.id == setting.drafts.at(1).variant.id);
+}
+
+TEST_CASE("lock: what a registry gave since is not forgotten by an install of an older lock") {
+  Setting setting;
+  setting.write();
+  const Descriptor grown = setting.grow();
+  Request refresh = setting.request();
+  refresh.refresh = true;
+  install("sample", refresh);
+  const Cache cache(setting.request().cache);
+  REQUIRE(cache.read_ref(setting.server.url(), "sample", 1)->index == grown);
+  install("sample", setting.locked());
+  CHECK(cache.read_ref(setting.server.url(), "sample", 1)->index == grown);
+}
+
+TEST_CASE("lock: variants that only a newer Kiln can read are named and left out") {
+  Setting setting;
+  Index index = parse_index(read_file(setting.published.blob("sample", setting.index.digest)), "i");
+  index.variants.at(1).requires_.min_loader = "99.0.0";
+  setting.published.publish_index(index);
+  std::vector<std::string> unread;
+  const LockedKernel kernel = lock_kernel("sample", setting.request(), unread);
+  CHECK(unread == std::vector<std::string>{index.variants.at(1).id});
+  CHECK(kernel.variants.size() == 1);
+}
+
+TEST_CASE("lock: a lock file that cannot be written leaves the old one") {
+  Setting setting;
+  setting.write();
+  const std::string before = read_file(setting.file);
+  const Error error =
+      error_of([&] { write_lockfile(setting.scratch / "no/such/kiln.lock", setting.lock()); });
+  CHECK(error.code() == ErrorCode::kCache);
+  CHECK(read_file(setting.file) == before);
+}
+
+TEST_CASE("from: other places give the bytes, the registry's name stays") {
+  Setting setting;
+  Request request{.version = 1,
+                  .registry = "https://kernels.example",
+                  .cache = setting.scratch / "cache",
+                  .offline = true};
+  request.from = setting.published.root().string();
+  const Installed installed = install("sample", request);
+  CHECK(installed.selected.registry == "https://kernels.example");
+  request.from.clear();
+  CHECK(install("sample", request).library == installed.library);
+  // A mirror is the network.
+  fs::remove_all(request.cache);
+  request.from = setting.server.url();
+  CHECK(setting.refused(request).code() == ErrorCode::kOffline);
+  request.offline = false;
+  CHECK(install("sample", request).selected.registry == "https://kernels.example");
+}
+
+}  // namespace
+}  // namespace kiln::test

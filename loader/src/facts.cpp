@@ -50,13 +50,15 @@ std::string parse_package_name(const JsonView& view) {
   return name;
 }
 
+bool is_variant_id(std::string_view text) {
+  return !text.empty() && text.size() <= kMaxVariantId && is_alphanumeric(text.front()) &&
+         std::all_of(text.begin(), text.end(),
+                     [](char c) { return is_alphanumeric(c) || c == '.' || c == '_' || c == '-'; });
+}
+
 std::string parse_variant_id(const JsonView& view) {
   std::string id = view.string();
-  const bool valid = !id.empty() && id.size() <= kMaxVariantId && is_alphanumeric(id.front()) &&
-                     std::all_of(id.begin(), id.end(), [](char c) {
-                       return is_alphanumeric(c) || c == '.' || c == '_' || c == '-';
-                     });
-  if (!valid) {
+  if (!is_variant_id(id)) {
     view.fail("found " + quote(id) + ", expected letters, digits, '.', '_' and '-', at most " +
               std::to_string(kMaxVariantId) + " characters");
   }

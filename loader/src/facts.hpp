@@ -32,6 +32,7 @@ std::string parse_package_name(const JsonView& view);
 /// Letters, digits, '.', '_' and '-', from a letter or digit, at most 100: part of a tag and a
 /// path.
 std::string parse_variant_id(const JsonView& view);
+bool is_variant_id(std::string_view text);
 
 /// A shared library's file name: "libcublasLt.so.12". Never a path.
 bool is_soname(std::string_view text);

@@ -49,11 +49,36 @@ std::string listed(const std::set<std::string>& words) {
   return text;
 }
 
+std::string library_remedy(const Variant& variant, const Question& question) {
+  const std::vector<std::string>& present = question.host->libraries;
+  std::string missing;
+  for (const std::string& soname : variant.needs.libraries) {
+    if (std::find(present.begin(), present.end(), soname) != present.end()) continue;
+    missing += (missing.empty() ? "" : ", ") + soname;
+  }
+  return "install " + missing + " where the dynamic linker finds it (LD_LIBRARY_PATH)";
+}
+
+std::string code_remedy(const Question& question) {
+  if (question.gpus.size() < 2) return "run it on a GPU that it has code for";
+  return "take a variant for each GPU (drop --all-devices, .all_gpus = false), or show it only the "
+         "GPUs that it has code for (CUDA_VISIBLE_DEVICES)";
+}
+
+std::string policy_remedy(const Variant& variant, const Question& question) {
+  if (is_denied(variant, question)) return "take it off the deny list, if you trust it after all";
+  return "allow JIT (drop --no-jit, .allow_jit = true)";
+}
+
 std::string driver_remedy(const Variant& variant, const Question& question) {
   const Needs& needs = variant.needs;
   const Version toolkit = needs.toolkit.value_or(Version{});
   Version needed = std::max(Version{toolkit.major, 0}, needs.min_driver.value_or(Version{}));
-  if (const auto for_gpu = driver_needed(variant, question.gpu->capability)) needed = *for_gpu;
+  for (const Gpu* gpu : question.gpus) {
+    if (const auto for_gpu = driver_needed(variant, gpu->capability)) {
+      needed = std::max(needed, *for_gpu);
+    }
+  }
   const std::optional<Version>& found = question.host->driver;
   return (found ? "upgrade the driver from CUDA " + to_string(*found) + " to "
                 : "install a driver of ") +
@@ -83,18 +108,19 @@ std::string remedy(const Variant& variant, Refusal refusal, const Question& ques
     case Refusal::kDriver:
       return driver_remedy(variant, question);
     case Refusal::kNoDeviceCode:
-      return "run it on a GPU that it has code for";
+      return code_remedy(question);
     case Refusal::kLibrary:
-      return "install the libraries that it needs";
+      return library_remedy(variant, question);
     case Refusal::kPolicy:
-      return "allow JIT (drop --no-jit, .allow_jit = true)";
+      return policy_remedy(variant, question);
     case Refusal::kNone:
       break;
   }
   return "nothing";
 }
 
-/// Fewest obstacles first; of equals the one that passed more rules, then the better fit.
+/// Fewest obstacles first; of equals the one that passed more rules, then the better fit. What was
+/// denied is the last that is offered.
 std::size_t find_nearest(const Index& index, const std::vector<Fit>& fits,
                          const std::vector<std::size_t>& best_first, const Question& question) {
   const std::string& pinned = question.selection->variant;
@@ -103,9 +129,9 @@ std::size_t find_nearest(const Index& index, const std::vector<Fit>& fits,
   for (const std::size_t position : best_first) {
     const Variant& variant = index.variants[position];
     if (variant.id == pinned) return position;
-    std::size_t count = all_obstacles(variant, fits[position], question).size();
-    if (question.gpu == nullptr && !variant.needs.is_cpu())
-      ++count;  // its GPU rules were not asked
+    std::size_t count = all_broken(variant, fits[position], question).size();
+    if (question.gpus.empty() && !variant.needs.is_cpu()) ++count;  // its GPU rules were not asked
+    if (is_denied(variant, question)) count += kRules.size();
     if (count < fewest) {
       fewest = count;
       nearest = position;
@@ -117,12 +143,12 @@ std::size_t find_nearest(const Index& index, const std::vector<Fit>& fits,
 /// "; or take cpu-x86-64-v3 …" for a GPU request that only a CPU variant could serve.
 std::string cpu_alternative(const Index& index, const std::vector<Fit>& fits,
                             const std::vector<std::size_t>& best_first, const Question& question) {
-  if (question.gpu == nullptr || !question.selection->variant.empty()) return {};
+  if (question.gpus.empty() || !question.selection->variant.empty()) return {};
   for (const std::size_t position : best_first) {
     const Variant& variant = index.variants[position];
     if (!variant.needs.is_cpu()) continue;
-    const std::vector<Obstacle> obstacles = all_obstacles(variant, fits[position], question);
-    if (obstacles.size() != 1 || obstacles.front().refusal != Refusal::kDevice) continue;
+    const std::vector<const Rule*> broken = all_broken(variant, fits[position], question);
+    if (broken.size() != 1 || broken.front()->refusal != Refusal::kDevice) continue;
     return "; or take " + variant.id + " with --device cpu (.device = kiln::Device::cpu())";
   }
   return {};
@@ -150,9 +176,9 @@ std::string make_hint(const Index& index, const std::vector<Fit>& fits,
   const Variant& nearest = index.variants[position];
   std::string remedies;
   bool no_code = false;
-  for (const Obstacle& obstacle : all_obstacles(nearest, fits[position], question)) {
-    remedies += (remedies.empty() ? "" : " and ") + remedy(nearest, obstacle.refusal, question);
-    no_code = no_code || obstacle.refusal == Refusal::kNoDeviceCode;
+  for (const Rule* broken : all_broken(nearest, fits[position], question)) {
+    remedies += (remedies.empty() ? "" : " and ") + remedy(nearest, broken->refusal, question);
+    no_code = no_code || broken->refusal == Refusal::kNoDeviceCode;
   }
   std::string hint = "nearest: " + nearest.id + " -> " + remedies;
   if (no_code && !codes.empty()) {

@@ -199,7 +199,9 @@ void probe_libraries(Host& host, const Index& index) {
   std::sort(asked.begin(), asked.end());
   asked.erase(std::unique(asked.begin(), asked.end()), asked.end());
   host.libraries.clear();
-  std::copy_if(asked.begin(), asked.end(), std::back_inserter(host.libraries), has_library);
+  host.absent.clear();
+  std::partition_copy(asked.begin(), asked.end(), std::back_inserter(host.libraries),
+                      std::back_inserter(host.absent), has_library);
 }
 
 std::string probe_environment() {

@@ -61,6 +61,7 @@ std::optional<std::array<int, 3>> parse_loader_version(std::string_view text) {
 }
 
 bool needs_newer_loader(std::string_view min_loader) {
+  if (min_loader == KILN_VERSION) return false;
   static const auto this_loader = parse_loader_version(KILN_VERSION).value();
   const auto needed = parse_loader_version(min_loader);
   return needed && *needed > this_loader;

@@ -2,7 +2,6 @@
 #include "rules.hpp"
 
 #include <algorithm>
-#include <array>
 #include <tuple>
 
 #include "kiln/abi.h"
@@ -11,9 +10,6 @@
 namespace kiln {
 
 namespace {
-
-using Detail = std::optional<std::string>;
-using Rule = Detail (*)(const Variant&, const Fit&, const Question&);
 
 std::string codes_of(const Variant& variant) {
   std::string text;
@@ -39,46 +35,62 @@ Fit::Kind kind_of(const DeviceCode& code, Version capability) {
   return code.capability == capability ? Fit::Kind::kSameSm : Fit::Kind::kLowerMinor;
 }
 
-/// Code that runs on this GPU is of its capability or a lower one: the highest is the closest.
+/// Smaller is better.
 auto code_key(const Fit& fit) {
   return std::tuple(fit.kind, -fit.code.capability.major, -fit.code.capability.minor);
 }
 
-// --- the rules, in the order of Refusal; each says what is needed and what was found
+// --- the rules, in the order of Refusal: what must hold, and what is needed and was found
 
-Detail loader_rule(const Variant& variant, const Fit&, const Question&) {
-  if (!needs_newer_loader(variant.requires_.min_loader)) return {};
+bool loader_holds(const Variant& variant, const Fit&, const Question&) {
+  return !needs_newer_loader(variant.requires_.min_loader);
+}
+std::string describe_loader(const Variant& variant, const Fit&, const Question&) {
   return "needs kiln >= " + variant.requires_.min_loader + ", this is " KILN_VERSION;
 }
 
-Detail abi_rule(const Variant& variant, const Fit&, const Question&) {
-  if (variant.requires_.abi == KILN_ABI_MAJOR) return {};
+bool abi_holds(const Variant& variant, const Fit&, const Question&) {
+  return variant.requires_.abi == KILN_ABI_MAJOR;
+}
+std::string describe_abi(const Variant& variant, const Fit&, const Question&) {
   return "has package ABI " + std::to_string(variant.requires_.abi) + ", this kiln loads " +
          std::to_string(KILN_ABI_MAJOR);
 }
 
-Detail arch_rule(const Variant& variant, const Fit&, const Question& question) {
-  const Arch arch = variant.needs.cpu.arch;
-  if (arch == question.host->arch) return {};
-  return "needs " + std::string(to_string(arch)) + ", this machine is " +
+bool arch_holds(const Variant& variant, const Fit&, const Question& question) {
+  return variant.needs.cpu.arch == question.host->arch;
+}
+std::string describe_arch(const Variant& variant, const Fit&, const Question& question) {
+  return "needs " + std::string(to_string(variant.needs.cpu.arch)) + ", this machine is " +
          std::string(to_string(question.host->arch));
 }
 
-Detail glibc_rule(const Variant& variant, const Fit&, const Question& question) {
+bool glibc_holds(const Variant& variant, const Fit&, const Question& question) {
   const std::optional<Version>& found = question.host->glibc;
-  if (found && *found >= variant.needs.glibc) return {};
+  return found && *found >= variant.needs.glibc;
+}
+std::string describe_glibc(const Variant& variant, const Fit&, const Question& question) {
+  const std::optional<Version>& found = question.host->glibc;
   return "needs glibc >= " + to_string(variant.needs.glibc) + ", this machine has " +
          (found ? to_string(*found) : "none");
 }
 
-Detail cpu_rule(const Variant& variant, const Fit&, const Question& question) {
-  if (variant.needs.cpu.level <= question.host->cpu.level) return {};
+bool cpu_holds(const Variant& variant, const Fit&, const Question& question) {
+  return variant.needs.cpu.level <= question.host->cpu.level;
+}
+std::string describe_cpu(const Variant& variant, const Fit&, const Question& question) {
   return "needs a CPU of level " + to_string(variant.needs.cpu) + ", this one is " +
          to_string(question.host->cpu);
 }
 
-Detail device_rule(const Variant& variant, const Fit&, const Question& question) {
-  if (variant.needs.is_cpu() == (question.gpu == nullptr)) return {};
+bool device_holds(const Variant& variant, const Fit&, const Question& question) {
+  return variant.needs.is_cpu() == question.gpus.empty();
+}
+std::string describe_device(const Variant& variant, const Fit& fit, const Question& question) {
+  if (device_holds(variant, fit, question)) {
+    return variant.needs.is_cpu() ? "runs on the CPU, as is asked for"
+                                  : "runs on a GPU, as is asked for";
+  }
   if (variant.needs.is_cpu()) {
     return "runs on the CPU: ask for it with --device cpu (.device = kiln::Device::cpu())";
   }
@@ -86,26 +98,55 @@ Detail device_rule(const Variant& variant, const Fit&, const Question& question)
                                      : "needs a GPU, the CPU was asked for";
 }
 
-Detail driver_rule(const Variant& variant, const Fit& fit, const Question& question) {
-  if (variant.needs.is_cpu() || question.gpu == nullptr) return {};
+/// The driver that machine code needs or, where none of it is for these GPUs, the PTX that is.
+struct DriverNeed {
+  Version lowest;
+  bool by_ptx = false;
+};
+DriverNeed driver_need(const Variant& variant, const Fit& fit, const Question& question) {
+  DriverNeed need{lowest_driver(variant.needs, DeviceCode::Kind::kSass)};
   const std::optional<Version>& found = question.host->driver;
-  const std::string has =
-      found ? ", this machine has " + to_string(*found) : ", this machine has no NVIDIA driver";
-  const Version lowest = lowest_driver(variant.needs, DeviceCode::Kind::kSass);
-  if (!found || *found < lowest) return "needs driver CUDA >= " + to_string(lowest) + has;
-  if (fit.kind != Fit::Kind::kNone) return {};
-  // The driver runs this toolkit's machine code, but none is for this GPU: PTX may be.
-  const std::optional<Version> needed = driver_needed(variant, question.gpu->capability);
-  if (!needed) return {};
-  return "its PTX needs driver CUDA >= " + to_string(*needed) + has;
+  if (!found || *found < need.lowest || fit.kind != Fit::Kind::kNone) return need;
+  for (const Gpu* gpu : question.gpus) {
+    const std::optional<Version> lowest = driver_needed(variant, gpu->capability);
+    if (lowest && *lowest > need.lowest) need = {*lowest, true};
+  }
+  return need;
+}
+bool driver_holds(const Variant& variant, const Fit& fit, const Question& question) {
+  if (variant.needs.is_cpu() || question.gpus.empty()) return true;
+  const std::optional<Version>& found = question.host->driver;
+  return found && *found >= driver_need(variant, fit, question).lowest;
+}
+std::string describe_driver(const Variant& variant, const Fit& fit, const Question& question) {
+  if (variant.needs.is_cpu()) return "needs no driver";
+  const DriverNeed need = driver_need(variant, fit, question);
+  const std::optional<Version>& found = question.host->driver;
+  return (need.by_ptx ? "its PTX needs driver CUDA >= " : "needs driver CUDA >= ") +
+         to_string(need.lowest) +
+         (found ? ", this machine has " + to_string(*found)
+                : ", this machine has no NVIDIA driver");
 }
 
-Detail code_rule(const Variant& variant, const Fit& fit, const Question& question) {
-  if (variant.needs.is_cpu() || question.gpu == nullptr || fit.kind != Fit::Kind::kNone) return {};
-  if (driver_needed(variant, question.gpu->capability)) return {};  // driver_rule's to refuse
-  const std::string gpu = "GPU " + std::to_string(question.gpu->ordinal) +
-                          " has compute capability " + to_string(question.gpu->capability);
-  if (variant.needs.device_code.size() != 1) return "has " + codes_of(variant) + "; " + gpu;
+/// A GPU that no driver makes this variant run on.
+const Gpu* find_uncovered(const Variant& variant, const Question& question) {
+  for (const Gpu* gpu : question.gpus) {
+    if (!driver_needed(variant, gpu->capability)) return gpu;
+  }
+  return nullptr;
+}
+bool code_holds(const Variant& variant, const Fit& fit, const Question& question) {
+  // Where a newer driver would do, driver_holds refuses.
+  return variant.needs.is_cpu() || fit.kind != Fit::Kind::kNone ||
+         find_uncovered(variant, question) == nullptr;
+}
+std::string describe_code(const Variant& variant, const Fit& fit, const Question& question) {
+  if (fit.kind != Fit::Kind::kNone) return describe_fit(variant, fit, question);
+  const Gpu* const gpu = find_uncovered(variant, question);
+  if (gpu == nullptr) return "has " + codes_of(variant);
+  const std::string found = "; GPU " + std::to_string(gpu->ordinal) + " has compute capability " +
+                            to_string(gpu->capability);
+  if (variant.needs.device_code.size() != 1) return "has " + codes_of(variant) + found;
   const DeviceCode& code = variant.needs.device_code.front();
   const std::string capability = to_string(code.capability);
   std::string runs_on =
@@ -113,42 +154,67 @@ Detail code_rule(const Variant& variant, const Fit& fit, const Question& questio
   if (code.suffix == 'a') runs_on = " runs on " + capability + " only";
   if (code.suffix == 'f') runs_on = " runs on the family of " + capability;
   if (code.suffix == 0 && code.kind == DeviceCode::Kind::kPtx) runs_on = " needs >= " + capability;
-  return to_string(code) + runs_on + "; " + gpu;
+  return to_string(code) + runs_on + found;
 }
 
-Detail library_rule(const Variant& variant, const Fit&, const Question& question) {
+bool is_present(const std::string& soname, const Question& question) {
   const std::vector<std::string>& present = question.host->libraries;
+  return std::find(present.begin(), present.end(), soname) != present.end();
+}
+bool library_holds(const Variant& variant, const Fit&, const Question& question) {
+  const std::vector<std::string>& needed = variant.needs.libraries;
+  return std::all_of(needed.begin(), needed.end(),
+                     [&](const std::string& soname) { return is_present(soname, question); });
+}
+std::string describe_library(const Variant& variant, const Fit&, const Question& question) {
+  std::string all;
   std::string missing;
   for (const std::string& soname : variant.needs.libraries) {
-    if (std::find(present.begin(), present.end(), soname) != present.end()) continue;
-    missing += (missing.empty() ? "" : ", ") + soname;
+    all += (all.empty() ? "" : ", ") + soname;
+    if (!is_present(soname, question)) missing += (missing.empty() ? "" : ", ") + soname;
   }
-  if (missing.empty()) return {};
+  if (all.empty()) return "needs no library";
+  if (missing.empty()) return "needs " + all + ", which the dynamic linker finds";
   return "needs " + missing + ", which the dynamic linker does not find";
 }
 
-Detail policy_rule(const Variant& variant, const Fit& fit, const Question& question) {
-  const Selection& selection = *question.selection;
-  if (!selection.variant.empty() && variant.id != selection.variant) {
-    return "fits, but " + selection.variant + " was asked for";
+bool is_jit_refused(const Fit& fit, const Question& question) {
+  return fit.kind == Fit::Kind::kPtx && !question.selection->allow_jit;
+}
+bool is_not_the_pinned(const Variant& variant, const Question& question) {
+  const std::string& pinned = question.selection->variant;
+  return !pinned.empty() && variant.id != pinned;
+}
+bool policy_holds(const Variant& variant, const Fit& fit, const Question& question) {
+  return !is_denied(variant, question) && !is_not_the_pinned(variant, question) &&
+         !is_jit_refused(fit, question);
+}
+std::string describe_policy(const Variant& variant, const Fit& fit, const Question& question) {
+  if (is_denied(variant, question)) return "fits, but it is on the deny list";
+  if (is_not_the_pinned(variant, question)) {
+    return "fits, but " + question.selection->variant + " was asked for";
   }
-  if (fit.kind == Fit::Kind::kPtx && !selection.allow_jit) {
+  if (is_jit_refused(fit, question)) {
     return "has only PTX for this GPU (" + to_string(fit.code) + "), and JIT is not allowed";
   }
-  return {};
+  return "the caller rules nothing out that it needs";
 }
 
-struct NamedRule {
-  Refusal refusal;
-  Rule rule;
-};
-constexpr std::array kRules = {
-    NamedRule{Refusal::kLoaderTooOld, loader_rule}, NamedRule{Refusal::kAbi, abi_rule},
-    NamedRule{Refusal::kArch, arch_rule},           NamedRule{Refusal::kGlibc, glibc_rule},
-    NamedRule{Refusal::kCpuLevel, cpu_rule},        NamedRule{Refusal::kDevice, device_rule},
-    NamedRule{Refusal::kDriver, driver_rule},       NamedRule{Refusal::kNoDeviceCode, code_rule},
-    NamedRule{Refusal::kLibrary, library_rule},     NamedRule{Refusal::kPolicy, policy_rule},
-};
+/// The best piece for one GPU.
+Fit fit_one(const Variant& variant, const Gpu& gpu, Version driver) {
+  Fit best;
+  for (const DeviceCode& code : variant.needs.device_code) {
+    if (!covers(code, gpu.capability)) continue;
+    if (driver < lowest_driver(variant.needs, code.kind)) continue;
+    const Fit fit{kind_of(code, gpu.capability), code};
+    if (std::tuple(code_key(fit), fit.code) < std::tuple(code_key(best), best.code)) best = fit;
+  }
+  return best;
+}
+
+int number(Version version) {
+  return version.major * 10000 + version.minor;  // each part has at most four digits
+}
 
 }  // namespace
 
@@ -164,49 +230,119 @@ std::optional<Version> driver_needed(const Variant& variant, Version capability)
 
 Fit best_fit(const Variant& variant, const Question& question) {
   if (variant.needs.is_cpu()) return {.kind = Fit::Kind::kCpu};
-  Fit best;
-  if (question.gpu == nullptr || !question.host->driver) return best;
-  for (const DeviceCode& code : variant.needs.device_code) {
-    if (!covers(code, question.gpu->capability)) continue;
-    if (*question.host->driver < lowest_driver(variant.needs, code.kind)) continue;
-    const Fit fit{kind_of(code, question.gpu->capability), code};
-    if (std::tuple(code_key(fit), fit.code) < std::tuple(code_key(best), best.code)) best = fit;
+  if (question.gpus.empty() || !question.host->driver) return {};
+  Fit worst{.kind = Fit::Kind::kExact, .code = {.capability = {9999, 9999}}};
+  for (const Gpu* gpu : question.gpus) {
+    const Fit fit = fit_one(variant, *gpu, *question.host->driver);
+    if (fit.kind == Fit::Kind::kNone) return fit;
+    if (code_key(worst) < code_key(fit)) worst = fit;
   }
-  return best;
+  return worst;
 }
 
-std::optional<Obstacle> first_obstacle(const Variant& variant, const Fit& fit,
-                                       const Question& question) {
-  for (const auto& [refusal, rule] : kRules) {
-    if (Detail detail = rule(variant, fit, question)) return Obstacle{refusal, std::move(*detail)};
+std::string describe_fit(const Variant& variant, const Fit& fit, const Question& question) {
+  std::string text = to_string(fit.code);
+  switch (fit.kind) {
+    case Fit::Kind::kExact:
+      text += ", for exactly this GPU";
+      break;
+    case Fit::Kind::kFamily:
+      text += ", for this GPU's family";
+      break;
+    case Fit::Kind::kSameSm:
+      text += ", for this GPU";
+      break;
+    case Fit::Kind::kLowerMinor:
+      text += ", runs on later minor revisions too";
+      break;
+    case Fit::Kind::kPtx:
+      text += " PTX, compiled by the driver at first load";
+      break;
+    case Fit::Kind::kCpu:
+      return "for CPUs of level " + to_string(variant.needs.cpu);
+    case Fit::Kind::kNone:
+      return "has no code for this GPU";
   }
-  return {};
+  const std::optional<Version>& toolkit = variant.needs.toolkit;
+  const std::optional<Version>& driver = question.host->driver;
+  if (toolkit && driver && *toolkit > *driver) {
+    text += "; CUDA " + to_string(*toolkit) + " on a " + to_string(*driver) +
+            " driver of the same major";
+  }
+  return text;
 }
 
-std::vector<Obstacle> all_obstacles(const Variant& variant, const Fit& fit,
+const std::array<Rule, 10> kRules = {{
+    {Refusal::kLoaderTooOld, loader_holds, describe_loader},
+    {Refusal::kAbi, abi_holds, describe_abi},
+    {Refusal::kArch, arch_holds, describe_arch},
+    {Refusal::kGlibc, glibc_holds, describe_glibc},
+    {Refusal::kCpuLevel, cpu_holds, describe_cpu},
+    {Refusal::kDevice, device_holds, describe_device},
+    {Refusal::kDriver, driver_holds, describe_driver},
+    {Refusal::kNoDeviceCode, code_holds, describe_code},
+    {Refusal::kLibrary, library_holds, describe_library},
+    {Refusal::kPolicy, policy_holds, describe_policy},
+}};
+
+const Rule* first_broken(const Variant& variant, const Fit& fit, const Question& question) {
+  const auto* const found = std::find_if(kRules.begin(), kRules.end(), [&](const Rule& rule) {
+    return !rule.holds(variant, fit, question);
+  });
+  return found == kRules.end() ? nullptr : found;
+}
+
+std::vector<const Rule*> all_broken(const Variant& variant, const Fit& fit,
                                     const Question& question) {
-  std::vector<Obstacle> obstacles;
-  for (const auto& [refusal, rule] : kRules) {
-    if (Detail detail = rule(variant, fit, question)) {
-      obstacles.push_back({refusal, std::move(*detail)});
-      if (!variant.unread.is_null()) break;  // what else it needs is not known
-    }
+  std::vector<const Rule*> broken;
+  for (const Rule& rule : kRules) {
+    if (rule.holds(variant, fit, question)) continue;
+    broken.push_back(&rule);
+    if (!variant.unread.is_null()) break;
   }
-  return obstacles;
+  return broken;
 }
 
-bool ranks_before(const Variant& left, const Fit& left_fit, const Variant& right,
-                  const Fit& right_fit, const Question& question) {
-  const auto key = [&](const Variant& variant, const Fit& fit) {
-    const Version toolkit = variant.needs.toolkit.value_or(Version{});
-    const bool newer_than_driver = question.host->driver && toolkit > *question.host->driver;
-    return std::tuple(code_key(fit), newer_than_driver, -toolkit.major, -toolkit.minor,
-                      -variant.needs.cpu.level);
-  };
-  const auto left_key = key(left, left_fit);
-  const auto right_key = key(right, right_fit);
-  if (left_key != right_key) return left_key < right_key;
-  return std::tie(left.id, left.manifest.digest) < std::tie(right.id, right.manifest.digest);
+bool is_denied(const Variant& variant, const Question& question) {
+  const auto& ids = question.selection->deny;
+  const auto& digests = question.denied;
+  return std::find(ids.begin(), ids.end(), variant.id) != ids.end() ||
+         std::find(digests.begin(), digests.end(), variant.manifest.digest) != digests.end();
+}
+
+RankKey rank_key(const Variant& variant, const Fit& fit, const Question& question) {
+  const Version toolkit = variant.needs.toolkit.value_or(Version{});
+  const bool newer_than_driver = question.host->driver && toolkit > *question.host->driver;
+  // Code that runs on a GPU is of its capability or a lower one: the highest is the closest.
+  return {static_cast<int>(fit.kind), -number(fit.code.capability), newer_than_driver ? 1 : 0,
+          -number(toolkit), -variant.needs.cpu.level};
+}
+
+RankRule deciding_rule(const Variant& left, const RankKey& left_key, const Variant& right,
+                       const RankKey& right_key) {
+  const auto differ = std::mismatch(left_key.begin(), left_key.end(), right_key.begin()).first;
+  if (differ != left_key.end()) return static_cast<RankRule>(differ - left_key.begin());
+  return left.id != right.id ? RankRule::kId : RankRule::kDigest;
+}
+
+std::string_view describe(RankRule rule) {
+  switch (rule) {
+    case RankRule::kCode:
+      return "its code is more specific to the GPU";
+    case RankRule::kCloseness:
+      return "its code is closer to the GPU's compute capability";
+    case RankRule::kKnownToolkit:
+      return "the driver knows its CUDA toolkit";
+    case RankRule::kToolkit:
+      return "its CUDA toolkit is newer";
+    case RankRule::kCpuLevel:
+      return "it uses a higher CPU level";
+    case RankRule::kId:
+      return "its id comes first in the alphabet";
+    case RankRule::kDigest:
+      break;
+  }
+  return "its digest is lower";
 }
 
 }  // namespace kiln

@@ -3,10 +3,13 @@
 // Whether one variant is taken on one machine, and why not.
 #include "kiln/resolve.hpp"
 
+#include <iterator>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "rules.hpp"
 #include "samples.hpp"
 
 namespace kiln {
@@ -14,6 +17,7 @@ namespace kiln {
 using test::check_throws;
 using test::cpu_host;
 using test::cpu_needs;
+using test::fields;
 using test::gpu_host;
 using test::gpu_needs;
 using test::index_of;
@@ -32,7 +36,20 @@ Decision decide(const Host& host, Needs needs, const Selection& selection = {}) 
 
 }  // namespace
 
-TEST_CASE("resolve: a driver and a GPU against a toolkit, its lowest driver and its code") {
+namespace {
+
+/// One variant, one machine, one request: what becomes of it.
+struct Row {
+  Host host;
+  Variant variant;
+  Selection selection;
+  Refusal refusal = Refusal::kNone;
+  std::string word;  ///< of the detail
+};
+using Rows = std::vector<Row>;
+
+/// A driver and a GPU against a toolkit, its lowest driver and its code.
+void add_gpu_rows(Rows& all) {
   const struct {
     std::string_view driver;
     std::string_view gpu;
@@ -182,31 +199,28 @@ TEST_CASE("resolve: a driver and a GPU against a toolkit, its lowest driver and 
       {"13.0", "11.0", "13.0", "13.0", {"sm_110"}, Refusal::kNone, "for this GPU"},
       // An old driver is named before code that could not run with any driver.
       {"11.8", "7.5", "12.9", "12.0", {"sm_90a"}, Refusal::kDriver, ">= 12.0"},
+      // The oldest driver of a major that NVIDIA promises minor version compatibility for.
+      {"13.0", "9.0", "13.5", "13.0", {"sm_90"}, Refusal::kNone, "CUDA 13.5 on a 13.0 driver"},
+      {"13.0",
+       "9.0",
+       "13.5",
+       "13.0",
+       {"compute_90"},
+       Refusal::kDriver,
+       "PTX needs driver CUDA >= 13.5, this machine has 13.0"},
+      {"14.0", "9.0", "12.9", "12.0", {"compute_90"}, Refusal::kNone, "compute_90 PTX"},
   };
   for (const auto& row : rows) {
-    const Decision decision =
-        decide(gpu_host(row.driver, row.gpu), gpu_needs(row.toolkit, row.min_driver, row.code));
-    CAPTURE(row.driver);
-    CAPTURE(row.gpu);
-    CAPTURE(row.code.front());
-    CHECK_MESSAGE(decision.refusal == row.refusal, to_string(decision.refusal), " ",
-                  decision.detail);
-    CHECK_MESSAGE(decision.detail.find(row.word) != std::string::npos, decision.detail);
+    all.push_back({gpu_host(row.driver, row.gpu),
+                   variant_of("only", gpu_needs(row.toolkit, row.min_driver, row.code)),
+                   {},
+                   row.refusal,
+                   std::string(row.word)});
   }
 }
 
-TEST_CASE("resolve: a machine without the driver, or without a GPU") {
-  Host no_driver = gpu_host("12.9", "9.0");
-  no_driver.driver.reset();
-  const Decision decision = decide(no_driver, gpu_needs("12.9", "12.0", {"sm_90a"}));
-  CHECK(decision.refusal == Refusal::kDriver);
-  CHECK(decision.detail == "needs driver CUDA >= 12.0, this machine has no NVIDIA driver");
-  const Decision no_gpu = decide(cpu_host(), gpu_needs("12.9", "12.0", {"sm_90a"}));
-  CHECK(no_gpu.refusal == Refusal::kDevice);
-  CHECK(no_gpu.detail == "needs a GPU, this machine shows none");
-}
-
-TEST_CASE("resolve: the host side: architecture, glibc and CPU level") {
+/// The host side: architecture, glibc and CPU level.
+void add_host_rows(Rows& all) {
   const struct {
     std::string_view host_cpu;
     std::optional<Version> host_glibc;
@@ -263,13 +277,103 @@ TEST_CASE("resolve: the host side: architecture, glibc and CPU level") {
     host.glibc = row.host_glibc;
     Needs needs = cpu_needs(row.needs_cpu);
     needs.glibc = row.needs_glibc;
-    const Decision decision = decide(host, needs);
-    CAPTURE(row.host_cpu);
-    CAPTURE(row.needs_cpu);
+    all.push_back({host, variant_of("only", needs), {}, row.refusal, std::string(row.word)});
+  }
+}
+
+/// Everything else that a request and a document can say.
+void add_other_rows(Rows& all) {
+  const Host hopper = gpu_host("12.9", "9.0");
+  Host mixed = hopper;
+  mixed.gpus.push_back({1, "NVIDIA Other", {8, 0}});
+  const Variant sm_90a = variant_of("only", gpu_needs("12.9", "12.0", {"sm_90a"}));
+  const Variant jit = variant_of("only", gpu_needs("11.8", "11.8", {"compute_80"}));
+  const Variant both = variant_of("only", gpu_needs("12.9", "12.0", {"sm_80", "sm_90"}));
+  const Variant cpu = variant_of("only", cpu_needs("x86-64-v3"));
+  const auto changed = [](Variant variant, auto change) {
+    change(variant);
+    return variant;
+  };
+  const auto abi = [](Variant& v) { v.requires_.abi = 2; };
+  const auto newer = [](Variant& v) { v.requires_ = {.min_loader = "9.1.0", .abi = 2}; };
+  const auto library = [](Variant& v) { v.needs.libraries = {"libx.so.1"}; };
+  const std::string digest = sm_90a.manifest.digest.str();
+  const Selection every = {.all_gpus = true};
+  const Row rows[] = {
+      {hopper, changed(sm_90a, abi), {}, Refusal::kAbi, "has package ABI 2, this kiln loads 1"},
+      {hopper, changed(sm_90a, newer), {}, Refusal::kLoaderTooOld, "needs kiln >= 9.1.0"},
+      {hopper, changed(cpu, newer), {}, Refusal::kLoaderTooOld, "needs kiln >= 9.1.0"},
+      {cpu_host(), sm_90a, {}, Refusal::kDevice, "needs a GPU, this machine shows none"},
+      {hopper, sm_90a, {.device = Device::cpu()}, Refusal::kDevice, "the CPU was asked for"},
+      {hopper, cpu, {}, Refusal::kDevice, "runs on the CPU: ask for it with --device cpu"},
+      {hopper, cpu, {.device = Device::cpu()}, Refusal::kNone, "for CPUs of level x86-64-v3"},
+      {cpu_host(), cpu, {}, Refusal::kNone, "for CPUs of level x86-64-v3"},
+      {hopper, changed(sm_90a, library), {}, Refusal::kLibrary, "needs libx.so.1, which"},
+      {hopper, changed(jit, library), {.allow_jit = false}, Refusal::kLibrary, "libx.so.1"},
+      // The caller's wishes.
+      {hopper, sm_90a, {.variant = "only"}, Refusal::kNone, "sm_90a"},
+      {hopper, sm_90a, {.variant = "other"}, Refusal::kPolicy, "fits, but other was asked for"},
+      {hopper, jit, {.allow_jit = false}, Refusal::kPolicy, "JIT is not allowed"},
+      {hopper, sm_90a, {.allow_jit = false}, Refusal::kNone, "sm_90a"},
+      {hopper, sm_90a, {.deny = {"only"}}, Refusal::kPolicy, "it is on the deny list"},
+      {hopper, sm_90a, {.deny = {"other", digest}}, Refusal::kPolicy, "it is on the deny list"},
+      {hopper, sm_90a, {.variant = "only", .deny = {digest}}, Refusal::kPolicy, "deny list"},
+      {hopper, sm_90a, {.deny = {"other", "onl", "ONLY"}}, Refusal::kNone, "sm_90a"},
+      {hopper, changed(sm_90a, abi), {.deny = {"only"}}, Refusal::kAbi, "ABI 2"},
+      // Every GPU: the one that is not covered is named.
+      {mixed, both, every, Refusal::kNone, "sm_80, for this GPU"},
+      {mixed, jit, every, Refusal::kNone, "compute_80 PTX"},
+      {mixed, sm_90a, every, Refusal::kNoDeviceCode, "sm_90a runs on 9.0 only; GPU 1 has"},
+      {mixed, sm_90a, {}, Refusal::kNone, "sm_90a"},
+      {hopper, sm_90a, every, Refusal::kNone, "sm_90a"},
+      {cpu_host(), cpu, every, Refusal::kNone, "for CPUs of level x86-64-v3"},
+      {mixed, variant_of("only", gpu_needs("13.0", "13.0", {"sm_90a"})), every, Refusal::kDriver,
+       "needs driver CUDA >= 13.0"},
+      {[&] {
+         Host old = mixed;
+         old.driver = Version{12, 2};
+         return old;
+       }(),
+       variant_of("only", gpu_needs("12.9", "12.0", {"sm_90", "compute_80"})), every,
+       Refusal::kDriver, "its PTX needs driver CUDA >= 12.9, this machine has 12.2"},
+  };
+  all.insert(all.end(), std::begin(rows), std::end(rows));
+}
+
+}  // namespace
+
+TEST_CASE("resolve: every rule refuses what it should, and nothing else") {
+  Rows rows;
+  add_gpu_rows(rows);
+  add_host_rows(rows);
+  add_other_rows(rows);
+  CHECK(rows.size() >= 80);
+  std::map<Refusal, int> met;
+  for (const Row& row : rows) {
+    CAPTURE(fields(row.variant));
+    const Resolution resolution = resolve(row.host, index_of({row.variant}), row.selection);
+    const Decision& decision = resolution.decisions.front();
+    CHECK(resolution.chosen.has_value() == decision.accepted());
+    CHECK(resolution.hint.empty() == decision.accepted());
     CHECK_MESSAGE(decision.refusal == row.refusal, to_string(decision.refusal), " ",
                   decision.detail);
     CHECK_MESSAGE(decision.detail.find(row.word) != std::string::npos, decision.detail);
+    ++met[decision.refusal];
   }
+  for (const Rule& rule : kRules) CHECK_MESSAGE(met[rule.refusal] > 0, to_string(rule.refusal));
+  CHECK(met[Refusal::kNone] > 0);
+  MESSAGE(rows.size(), " rows");
+}
+
+TEST_CASE("resolve: a machine without the driver, or without a GPU") {
+  Host no_driver = gpu_host("12.9", "9.0");
+  no_driver.driver.reset();
+  const Decision decision = decide(no_driver, gpu_needs("12.9", "12.0", {"sm_90a"}));
+  CHECK(decision.refusal == Refusal::kDriver);
+  CHECK(decision.detail == "needs driver CUDA >= 12.0, this machine has no NVIDIA driver");
+  const Decision no_gpu = decide(cpu_host(), gpu_needs("12.9", "12.0", {"sm_90a"}));
+  CHECK(no_gpu.refusal == Refusal::kDevice);
+  CHECK(no_gpu.detail == "needs a GPU, this machine shows none");
 }
 
 TEST_CASE("resolve: a GPU variant also needs the host's architecture, glibc and CPU") {
@@ -366,6 +470,39 @@ TEST_CASE("resolve: each GPU of a mixed machine gets its own answer") {
                [&] { resolve(host, index, {.device = Device::cuda(-1)}); });
   check_throws(ErrorCode::kUsage, {"cuda:0", "shows no GPU", "--device cpu"},
                [&] { resolve(cpu_host(), index, {.device = Device::cuda(0)}); });
+}
+
+TEST_CASE("resolve: for every GPU the answer is the same, whichever of them is asked for") {
+  Host host = gpu_host("12.9", "9.0");
+  host.gpus.push_back({1, "NVIDIA Other", {8, 0}});
+  host.gpus.push_back({2, "NVIDIA Test", {9, 0}});
+  const Index index =
+      index_of({variant_of("hopper", gpu_needs("12.9", "12.0", {"sm_90a"})),
+                variant_of("ptx", gpu_needs("11.8", "11.8", {"sm_90", "compute_80"})),
+                variant_of("both", gpu_needs("11.8", "11.8", {"sm_80", "sm_90"})),
+                variant_of("cpu", cpu_needs("x86-64-v3"))});
+  for (const Device device : {Device::automatic(), Device::cuda(0), Device::cuda(1)}) {
+    const Resolution resolution = resolve(host, index, {.device = device, .all_gpus = true});
+    REQUIRE(resolution.chosen == 2);  // machine code on both before PTX on one
+    CHECK(resolution.all_gpus);
+    CHECK(resolution.decisions[1].rank == 2);
+    CHECK(resolution.explain().find("; for every GPU") != std::string::npos);
+  }
+  check_throws(ErrorCode::kUsage, {"every GPU", "--device cpu"},
+               [&] { resolve(host, index, {.device = Device::cpu(), .all_gpus = true}); });
+  CHECK_FALSE(resolve(cpu_host(), index, {.all_gpus = true}).all_gpus);
+}
+
+TEST_CASE("resolve: a deny list that cannot be meant is refused, not ignored") {
+  const Index index = index_of({variant_of("only", cpu_needs("x86-64"))});
+  const std::string hex(64, 'a');
+  for (const std::string& entry :
+       {std::string(), std::string("../x"), std::string("sha256:abc"), "sha256:" + hex.substr(1),
+        "SHA256:" + hex, std::string("two words"), std::string("line\n")}) {
+    check_throws(ErrorCode::kUsage, {"resolve geglu-mlp@1: the deny list", "Correct the entry"},
+                 [&] { resolve(cpu_host(), index, {.deny = {entry}}); });
+  }
+  CHECK(resolve(cpu_host(), index, {.deny = {"sha256:" + hex}}).chosen == 0);
 }
 
 TEST_CASE("resolve: the answer repeats what was asked and of whom") {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "explain.hpp"
 #include "samples.hpp"
 
 namespace kiln {
@@ -78,6 +79,72 @@ TEST_CASE("explain: a long index is cut, and says so") {
   CHECK(text.ends_with("\n  and 150 more"));
 }
 
+TEST_CASE("explain: facts that come from a file say so") {
+  Host host = cpu_host();
+  host.origin = "cluster.json";
+  CHECK(resolve(host, index_of({}), {}).explain().starts_with("host of cluster.json: x86_64, "));
+}
+
+TEST_CASE("explain: one variant, rule by rule, and why it is not before the one before it") {
+  const Host host = gpu_host("13.0", "9.0");
+  const Index index = package();
+  const Selection selection;
+  const Resolution resolution = resolve(host, index, selection);
+  const auto text = [&](const char* variant) {
+    const std::vector<Explanation> found = explain(resolution, index, selection, variant);
+    REQUIRE(found.size() == 1);
+    return found.front().text();
+  };
+  CHECK(text("cu11.8-compute_80-x86_64") ==
+        "cu11.8-compute_80-x86_64: fits, rank 2, after cu12.9-sm_90a-x86_64: its code is more "
+        "specific to the GPU\n"
+        "  LOADER_TOO_OLD  yes  needs kiln >= 0.1.0, this is " KILN_VERSION
+        "\n"
+        "  ABI             yes  has package ABI 1, this kiln loads 1\n"
+        "  ARCH            yes  needs x86_64, this machine is x86_64\n"
+        "  GLIBC           yes  needs glibc >= 2.17, this machine has 2.36\n"
+        "  CPU_LEVEL       yes  needs a CPU of level x86-64, this one is x86-64-v3\n"
+        "  DEVICE          yes  runs on a GPU, as is asked for\n"
+        "  DRIVER          yes  needs driver CUDA >= 11.8, this machine has 13.0\n"
+        "  NO_DEVICE_CODE  yes  compute_80 PTX, compiled by the driver at first load\n"
+        "  LIBRARY         yes  needs no library\n"
+        "  POLICY          yes  the caller rules nothing out that it needs");
+  CHECK(text("cu12.9-sm_90a-x86_64").starts_with("cu12.9-sm_90a-x86_64: chosen, rank 1\n"));
+  const std::string refused = text("cu12.9-sm_80-x86_64");
+  CHECK(
+      refused.starts_with("cu12.9-sm_80-x86_64: NO_DEVICE_CODE, rank 3, after "
+                          "cu11.8-compute_80-x86_64: that one fits\n"));
+  CHECK(refused.find("  NO_DEVICE_CODE  NO   sm_80 runs on 8.x from 8.0; GPU 0 has") !=
+        std::string::npos);
+  CHECK(text("cpu-x86-64-v3").find("that one passes more rules") != std::string::npos);
+
+  const std::vector<Explanation> all = explain(resolution, index, selection, "");
+  REQUIRE(all.size() == index.variants.size());
+  for (std::size_t i = 0; i < all.size(); ++i) CHECK(all[i].rank == i + 1);
+  test::check_throws(ErrorCode::kUsage, {"explain \"sm_90a\"", "no such variant", "kiln resolve"},
+                     [&] { explain(resolution, index, selection, "sm_90a"); });
+}
+
+TEST_CASE("explain: rules agree with the decision, whatever the machine") {
+  const Index index = test::sample_index();
+  for (const Host& host : {gpu_host("11.4", "9.0"), gpu_host("12.9", "7.5"), cpu_host("armv8-a"),
+                           cpu_host(), gpu_host("13.0", "12.1")}) {
+    const Selection selection{.allow_jit = false};
+    const Resolution resolution = resolve(host, index, selection);
+    for (const Explanation& each : explain(resolution, index, selection, "")) {
+      const auto decision =
+          std::find_if(resolution.decisions.begin(), resolution.decisions.end(),
+                       [&](const Decision& found) { return found.variant == each.variant; });
+      const auto broken = std::find_if(each.rules.begin(), each.rules.end(),
+                                       [](const RuleOutcome& rule) { return !rule.holds; });
+      CHECK((broken == each.rules.end()) == decision->accepted());
+      if (broken == each.rules.end()) continue;
+      CHECK(broken->rule == decision->refusal);
+      CHECK(broken->detail == decision->detail);
+    }
+  }
+}
+
 TEST_CASE("hint: the nearest variant and what would make it fit") {
   const auto no_jit = [] {
     Selection selection;
@@ -144,6 +211,23 @@ TEST_CASE("hint: one obstacle is nearer than two, and all of them are named") {
   CHECK(both.find("CUDA >= 13.0 (release 580 or newer) and run it on a GPU") != std::string::npos);
 }
 
+TEST_CASE("hint: a denied variant is the last that is offered") {
+  const Index index = index_of({variant_of("bad", gpu_needs("12.9", "12.0", {"sm_90"})),
+                                variant_of("far", gpu_needs("13.1", "13.1", {"sm_100"}))});
+  CHECK(hint(gpu_host("12.2", "9.0"), index, {.deny = {"bad"}}).starts_with("nearest: far -> "));
+  const Index alone = index_of({variant_of("bad", gpu_needs("12.9", "12.0", {"sm_90"}))});
+  CHECK(hint(gpu_host("12.2", "9.0"), alone, {.deny = {"bad"}}) ==
+        "nearest: bad -> take it off the deny list, if you trust it after all");
+}
+
+TEST_CASE("hint: where not every GPU is covered, one can ask for each") {
+  Host host = gpu_host("12.9", "9.0");
+  host.gpus.push_back({1, "NVIDIA Other", {7, 5}});
+  const std::string text = hint(host, package(), {.all_gpus = true});
+  CHECK(text.find("take a variant for each GPU (drop --all-devices, .all_gpus = false)") !=
+        std::string::npos);
+}
+
 TEST_CASE("hint: every kind of obstacle has its remedy") {
   using Change = void (*)(Variant&, Host&);
   const std::pair<std::string, Change> rows[] = {
@@ -155,7 +239,7 @@ TEST_CASE("hint: every kind of obstacle has its remedy") {
        [](Variant& v, Host&) {
          v.needs.glibc = {2, 38};
        }},
-      {"install the libraries that it needs",
+      {"install libx.so.1 where the dynamic linker finds it",
        [](Variant& v, Host&) { v.needs.libraries = {"libx.so.1"}; }},
       {"install a driver of CUDA >= 12.0", [](Variant&, Host& h) { h.driver.reset(); }},
       {"run it on a machine with an NVIDIA GPU", [](Variant&, Host& h) { h.gpus.clear(); }},

@@ -42,7 +42,7 @@ enum class Refusal {
   kDriver,        ///< the driver is older than the variant needs
   kNoDeviceCode,  ///< holds nothing that this GPU executes
   kLibrary,       ///< a library it looks up is not installed
-  kPolicy,        ///< the caller ruled it out: pinned another variant, or no JIT
+  kPolicy,        ///< the caller ruled it out: denied it, pinned another variant, or no JIT
 };
 std::string_view to_string(Refusal refusal);  ///< "NO_DEVICE_CODE"
 
@@ -59,12 +59,19 @@ struct Selection {
   Device device = {};
   std::string variant = {};  ///< if set, only this variant is taken
   bool allow_jit = true;     ///< whether PTX, compiled by the driver at first load, may be chosen
+  /// Whether it must run on every visible GPU of the machine and not only on `device`: the answer
+  /// is then the same for each of them. Without a GPU it means nothing.
+  bool all_gpus = false;
+  /// Ids of variants, or digests of their manifests ("sha256:…"), that are never taken. Anything
+  /// else in it is a usage error.
+  std::vector<std::string> deny = {};
 };
 
 struct Resolution {
   std::string name;
   int version = 0;
-  Device device;  ///< never kAuto
+  Device device;          ///< never kAuto
+  bool all_gpus = false;  ///< whether every GPU had to be covered
   Host host;
   std::optional<std::size_t> chosen;  ///< position in the index, and in decisions
   std::vector<Decision> decisions;    ///< one for each variant, in the index's order
@@ -74,6 +81,8 @@ struct Resolution {
   std::string explain() const;
 };
 
+/// Throws kUsage for a device that the machine does not have, and for a deny list that cannot be
+/// meant.
 Resolution resolve(const Host& host, const Index& index, const Selection& selection);
 
 }  // namespace kiln

@@ -65,9 +65,19 @@ struct Host {
   std::optional<Version>
       driver;  ///< the newest CUDA version that the driver supports; none without one
   std::vector<Gpu> gpus;
-  std::vector<std::string> libraries;   ///< those of the sonames asked for that this machine has
+  std::vector<std::string> libraries;   ///< those of the sonames looked up that this machine has
+  std::vector<std::string> absent;      ///< those of the sonames looked up that it does not have
   std::vector<std::string> overridden;  ///< the facts that came from KILN_OVERRIDE_*
+  std::string origin =
+      {};  ///< where the facts come from: a file's name; empty: the running machine
 };
+
+/// The facts as a document, schema "kiln.host/1", to resolve for a machine that is elsewhere:
+/// `kiln host --json` writes it, Request::host takes what parse_host returns. `origin` names the
+/// document in errors and in tables. Throws kIntegrity for what breaks the format, kUpgrade for a
+/// document of a newer Kiln.
+Host parse_host(std::string_view document, std::string_view origin);
+std::string serialize_host(const Host& host);
 
 /// What a variant needs of a machine, and what it holds.
 struct Needs {

@@ -120,6 +120,13 @@ Device device_of(const kiln_request& request, const char* function) {
   }
 }
 
+LoadMode load_mode_of(const kiln_request& request, const char* function) {
+  if (request.load_mode == KILN_LOAD_MEMORY) return LoadMode::kMemory;
+  if (request.load_mode == KILN_LOAD_PATH) return LoadMode::kPath;
+  refuse(function,
+         "load_mode is " + std::to_string(request.load_mode) + ", expected a kiln_load_mode");
+}
+
 std::string_view text_or_empty(const char* text) {
   return text != nullptr ? std::string_view(text) : std::string_view();
 }
@@ -144,6 +151,8 @@ Request request_of(const kiln_request* given, const char* function) {
   request.cache = text_or_empty(c.cache);
   request.allow_jit = c.no_jit == 0;
   request.refresh = c.refresh != 0;
+  request.offline = c.offline != 0;
+  request.load_mode = load_mode_of(c, function);
   request.on_event = observer_of(c);
   if (c.cancel != nullptr) request.stop = c.cancel->source.get_token();
   return request;

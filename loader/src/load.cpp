@@ -12,7 +12,9 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -62,7 +64,7 @@ FileDescriptor memory_file(const std::string& name, std::string_view subject) {
   if (fd < 0) {
     fail(subject, "memfd_create: " + std::generic_category().message(errno) +
                       ". Kiln runs only bytes that it has hashed in memory: allow this call in the "
-                      "sandbox");
+                      "sandbox, or set KILN_LOAD_MODE=path where the cache is not writable");
   }
   return FileDescriptor(fd);
 }
@@ -91,17 +93,24 @@ const ArchiveFile& library_entry(const Config& config, std::string_view subject)
                                          config.library + "' as the library and does not list it");
 }
 
-/// A sealed copy of the file in memory, hashed while it was copied.
-FileDescriptor sealed_copy(const std::filesystem::path& path, const ArchiveFile& promised,
-                           const Config& config, std::string_view subject) {
-  std::filesystem::path folder = path;  // of the variant: no link below it is followed
+/// The library's file, opened without following a link below the variant's folder.
+FileDescriptor open_file(const std::filesystem::path& path, const ArchiveFile& promised) {
+  std::filesystem::path folder = path;
   for (const std::filesystem::path& each : std::filesystem::path(promised.path)) {
     static_cast<void>(each);
     folder = folder.parent_path();
   }
-  const FileDescriptor file = open_inside(folder, promised.path);
+  FileDescriptor file = open_inside(folder, promised.path);
   if (!file.valid()) fail_cache("open", path, ENOENT);
-  FileDescriptor copy = memory_file("kiln:" + config.name, subject);
+  return file;
+}
+
+/// Hashes the file and hands its verified bytes on, piece by piece and not yet as a whole: `sink`
+/// must not act on them before this returns.
+void verify_file(const std::filesystem::path& path, const ArchiveFile& promised,
+                 const Config& config, std::string_view subject,
+                 const std::function<void(std::string_view)>& sink) {
+  const FileDescriptor file = open_file(path, promised);
   StreamVerifier verifier({"", promised.digest, promised.size},
                           {"library of " + std::string(subject), path.string(),
                            "Run 'kiln install --refresh' to fetch it again"});
@@ -112,11 +121,19 @@ FileDescriptor sealed_copy(const std::filesystem::path& path, const ArchiveFile&
       piece.copy(head.data() + at, head.size() - at);
     }
     verifier.update(piece);
-    write_all(copy.get(), piece, path);
+    sink(piece);
   });
   verifier.finish();
   check_elf({head.data(), std::min<std::size_t>(head.size(), promised.size)}, config.needs.cpu.arch,
             subject);
+}
+
+/// A sealed copy of the file in memory, hashed while it was copied.
+FileDescriptor sealed_copy(const std::filesystem::path& path, const ArchiveFile& promised,
+                           const Config& config, std::string_view subject) {
+  FileDescriptor copy = memory_file("kiln:" + config.name, subject);
+  verify_file(path, promised, config, subject,
+              [&](std::string_view piece) { write_all(copy.get(), piece, path); });
   const int seals = F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL;
   if (::fcntl(copy.get(), F_ADD_SEALS, seals) != 0) {
     fail(subject, "sealing the copy in memory: " + std::generic_category().message(errno));
@@ -171,10 +188,8 @@ void check_package(const kiln_package* package, const Config& config, std::strin
   }
 }
 
-void* open_library(const std::filesystem::path& file, const ArchiveFile& promised,
-                   const Config& config, std::string_view subject) {
-  FileDescriptor copy = sealed_copy(file, promised, config, subject);
-  const std::string path = "/proc/self/fd/" + std::to_string(copy.get());
+void* open_library(const std::filesystem::path& file, const std::string& path,
+                   std::string_view subject) {
   // RTLD_LOCAL: two versions export the same names. RTLD_NODELETE: the driver keeps pointers into
   // the image.
   void* const handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -183,21 +198,46 @@ void* open_library(const std::filesystem::path& file, const ArchiveFile& promise
     fail(subject, "the dynamic linker refuses " + file.string() + ": " +
                       (why != nullptr ? why : "no reason given"));
   }
+  return handle;
+}
+
+void* open_copy(const std::filesystem::path& file, const ArchiveFile& promised,
+                const Config& config, std::string_view subject) {
+  FileDescriptor copy = sealed_copy(file, promised, config, subject);
+  void* const handle = open_library(file, "/proc/self/fd/" + std::to_string(copy.get()), subject);
   // glibc takes a library for loaded already if one was opened by the same path. The descriptor
   // stays open until the process ends, so that no other library ever gets this number.
   static_cast<void>(copy.release());
   return handle;
 }
 
+void* open_by_path(const std::filesystem::path& file, const ArchiveFile& promised,
+                   const Config& config, std::string_view subject) {
+  verify_file(file, promised, config, subject, [](std::string_view) {});
+  return open_library(file, file.string(), subject);
+}
+
 }  // namespace
 
+LoadMode chosen_load_mode(LoadMode asked) {
+  const char* const value = std::getenv("KILN_LOAD_MODE");
+  const std::string_view word = value != nullptr ? value : "";
+  if (word == "path") return LoadMode::kPath;
+  if (word.empty() || word == "memory") return asked;
+  throw Error(ErrorCode::kUsage, "load: KILN_LOAD_MODE is '" + std::string(word) +
+                                     "', expected path or memory. Correct or unset it");
+}
+
 const kiln_package& load_library(const std::filesystem::path& file, const Config& config,
-                                 std::string_view subject, FileLock lease) {
+                                 std::string_view subject, LoadMode mode, FileLock lease) {
   const ArchiveFile& promised = library_entry(config, subject);
   Libraries& loaded = libraries();
   const std::scoped_lock held(loaded.mutex);
   void*& handle = loaded.handles[promised.digest];
-  if (handle == nullptr) handle = open_library(file, promised, config, subject);
+  if (handle == nullptr) {
+    handle = mode == LoadMode::kPath ? open_by_path(file, promised, config, subject)
+                                     : open_copy(file, promised, config, subject);
+  }
   const auto entry = reinterpret_cast<kiln_package_fn>(::dlsym(handle, config.symbol.c_str()));
   if (entry == nullptr) fail(subject, "the library does not export " + config.symbol);
   const kiln_package* const package = entry();

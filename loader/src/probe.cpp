@@ -22,10 +22,6 @@
 namespace kiln {
 namespace {
 
-constexpr std::array<const char*, 7> kEnvironment = {
-    "KILN_OVERRIDE_ARCH", "KILN_OVERRIDE_CPU",    "KILN_OVERRIDE_GLIBC", "KILN_OVERRIDE_CUDA",
-    "KILN_OVERRIDE_SM",   "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"};
-
 #if defined(__x86_64__)
 constexpr bool has_all(std::uint32_t value, std::uint32_t bits) {
   return (value & bits) == bits;
@@ -202,16 +198,6 @@ void probe_libraries(Host& host, const Index& index) {
   host.absent.clear();
   std::partition_copy(asked.begin(), asked.end(), std::back_inserter(host.libraries),
                       std::back_inserter(host.absent), has_library);
-}
-
-std::string probe_environment() {
-  std::string all;
-  for (const char* name : kEnvironment) {
-    const char* value = std::getenv(name);
-    all += value == nullptr ? "unset" : "=" + std::string(value);
-    all += '\n';
-  }
-  return all;
 }
 
 }  // namespace kiln

@@ -31,8 +31,4 @@ Host probe_host();
 /// A library is asked for by dlopen: its constructors run, as they would at the kernel's load.
 void probe_libraries(Host& host, const Index& index);
 
-/// The environment that probe_host reads, as one string: equal strings, equal answers (as long as
-/// the machine stays the same). Part of get_kernel's memo key.
-std::string probe_environment();
-
 }  // namespace kiln

@@ -20,7 +20,9 @@ AT(kiln_request, refresh, 44);
 AT(kiln_request, on_event, 48);
 AT(kiln_request, user, 56);
 AT(kiln_request, cancel, 64);
-_Static_assert(sizeof(kiln_request) == 72, "kiln_request has grown: add its new fields above");
+AT(kiln_request, offline, 72);
+AT(kiln_request, load_mode, 76);
+_Static_assert(sizeof(kiln_request) == 80, "kiln_request has grown: add its new fields above");
 
 AT(kiln_event, struct_size, 0);
 AT(kiln_event, reserved, 4);
@@ -39,3 +41,4 @@ _Static_assert(KILN_SUCCESS == 0 && KILN_E_INTERNAL == 1 && KILN_E_USAGE == 2 &&
                "released codes never change");
 _Static_assert(KILN_DEVICE_AUTO == 0 && KILN_DEVICE_CPU == 1 && KILN_DEVICE_CUDA == 2,
                "released kinds never change");
+_Static_assert(KILN_LOAD_MEMORY == 0 && KILN_LOAD_PATH == 1, "released modes never change");

@@ -129,6 +129,14 @@ static int errors(char** arguments) {
   request.device_kind = 9;
   CHECK(kiln_get_kernel("sample", &request, &kernel, &error) == KILN_E_USAGE);
   CHECK(strstr(error.text, "device_kind is 9") != NULL);
+  request.device_kind = KILN_DEVICE_CPU;
+  request.load_mode = 5;
+  CHECK(kiln_get_kernel("sample", &request, &kernel, &error) == KILN_E_USAGE);
+  CHECK(strstr(error.text, "load_mode is 5") != NULL);
+  request.load_mode = KILN_LOAD_PATH;
+  request.offline = 1; /* and nothing was installed yet */
+  CHECK(kiln_get_kernel("sample", &request, &kernel, &error) == KILN_E_OFFLINE);
+  request.offline = 0;
   request.device_kind = KILN_DEVICE_CUDA;
   request.device_ordinal = -1;
   CHECK(kiln_get_kernel("sample", &request, &kernel, &error) == KILN_E_USAGE);

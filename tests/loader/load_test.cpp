@@ -120,5 +120,50 @@ TEST_CASE("load: a library of the cache that became a link is refused") {
   CHECK_CONTAINS(error.what(), library.string());
 }
 
+/// Whether this file itself, not a copy of it, is mapped into this process.
+bool is_mapped(const fs::path& file) {
+  return read_file("/proc/self/maps").find(file.string()) != std::string::npos;
+}
+
+TEST_CASE("load: by path, a debugger finds the file; it is hashed all the same") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library())});
+  Request request{.version = 1,
+                  .registry = published.root().string(),
+                  .cache = scratch / "cache",
+                  .load_mode = LoadMode::kPath};
+  const int before = loaded_libraries();
+  const Kernel kernel = get_kernel("sample", request);
+  CHECK(is_mapped(kernel.library()));
+  CHECK(loaded_libraries() == before);
+  request.load_mode = LoadMode::kMemory;  // the same bytes are in this process already
+  CHECK(&get_kernel("sample", request).package() == &kernel.package());
+
+  published.publish({cpu_draft(sample_library(), "other")});
+  const fs::path library = install("other", request).library;
+  damage(library);
+  request.load_mode = LoadMode::kPath;
+  const Error error = error_of([&] { get_kernel("other", request); });
+  CHECK(error.code() == ErrorCode::kIntegrity);
+  CHECK_FALSE(is_mapped(library));
+}
+
+TEST_CASE("load: the environment can ask for a load by path, and a wrong word is refused") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library())});
+  const Request request{
+      .version = 1, .registry = published.root().string(), .cache = scratch / "cache"};
+  {
+    const Environment mode("KILN_LOAD_MODE", "file");
+    const Error error = error_of([&] { get_kernel("sample", request); });
+    CHECK(error.code() == ErrorCode::kUsage);
+    CHECK_CONTAINS(error.what(), "KILN_LOAD_MODE is 'file'");
+  }
+  const Environment mode("KILN_LOAD_MODE", "path");
+  CHECK(is_mapped(get_kernel("sample", request).library()));
+}
+
 }  // namespace
 }  // namespace kiln::test

@@ -27,6 +27,18 @@
 
 namespace kiln {
 
+/// How a verified library gets into the process.
+enum class LoadMode {
+  /// From a sealed copy in memory: the bytes that were hashed are the bytes that run. Debuggers and
+  /// profilers see a memory file, "/memfd:kiln:<package>".
+  kMemory,
+  /// From its file in the cache, hashed just before, so that gdb, perf and nsys find it by name.
+  /// Weaker: whoever may write to the cache can change the file between the hash and the load, or
+  /// later. A library that this process has loaded already stays as it is. Also set by
+  /// $KILN_LOAD_MODE ("path" or "memory"), for a program that cannot be changed.
+  kPath,
+};
+
 struct Request {
   /// One published integer; it pins the exact build. Required, but with a lock file, which has one.
   int version = 0;
@@ -57,6 +69,8 @@ struct Request {
   /// Fetch from this mirror, folder or bundle file in place of `registry`, under whose name it is
   /// kept in the cache. A folder or a file may be read offline as well.
   std::string from = {};
+  /// kPath is for debuggers and profilers.
+  LoadMode load_mode = LoadMode::kMemory;
 };
 
 /// One attribute of a call, by position in the op's schema; a default-constructed one takes the

@@ -99,6 +99,11 @@ typedef enum kiln_device_kind {
   KILN_DEVICE_CUDA = 2
 } kiln_device_kind;
 
+typedef enum kiln_load_mode {
+  KILN_LOAD_MEMORY = 0, /* from a sealed copy in memory: the bytes that were hashed are what runs */
+  KILN_LOAD_PATH = 1    /* from the file itself, for gdb, perf and nsys; weaker, see kernel.hpp */
+} kiln_load_mode;
+
 typedef struct kiln_request {
   uint32_t struct_size;   /* sizeof(kiln_request) of the caller */
   int32_t version;        /* required: one published integer; it pins the exact build */
@@ -112,6 +117,8 @@ typedef struct kiln_request {
   kiln_event_fn on_event;    /* NULL: nobody is told */
   void* user;                /* passed to on_event */
   const kiln_cancel* cancel; /* NULL: cannot be stopped */
+  int32_t offline;           /* 1: fetch nothing; what is not in the cache is KILN_E_OFFLINE */
+  int32_t load_mode;         /* kiln_load_mode */
 } kiln_request;
 
 /* ---- A loaded kernel ---- */

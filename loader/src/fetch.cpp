@@ -43,8 +43,12 @@ std::string canonical_registry(const std::string& requested) {
 }
 
 std::unique_ptr<Source> open_source(const std::string& registry, SourceOptions options) {
-  return is_url(registry) ? open_http_source(registry, std::move(options))
-                          : open_folder_source(registry);
+  if (!is_url(registry)) return open_folder_source(registry);
+  const Settings settings = load_settings();
+  const std::vector<std::string> mirrors = mirrors_of(registry, settings);
+  return mirrors.empty()
+             ? open_http_source(registry, std::move(options), settings.limits)
+             : open_mirrored_source(registry, mirrors, std::move(options), settings.limits);
 }
 
 std::vector<int> versions_among(const std::vector<std::string>& tags) {

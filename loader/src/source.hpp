@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Source: the two implementations behind fetch.hpp's open_source. Internal to fetch.
+// Source: the implementations behind fetch.hpp's open_source. Internal to fetch.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "fetch.hpp"
+#include "settings.hpp"
 
 namespace kiln {
 
@@ -15,7 +17,13 @@ std::unique_ptr<Source> open_folder_source(const std::string& folder);
 
 /// The pull side of the OCI distribution API, with a login where it asks for one; a static tree of
 /// the same URLs serves as well.
-std::unique_ptr<Source> open_http_source(const std::string& url, SourceOptions options);
+std::unique_ptr<Source> open_http_source(const std::string& url, SourceOptions options,
+                                         const Limits& limits);
+
+/// `registry` as its mirrors have it: each is asked in turn, the registry itself last.
+std::unique_ptr<Source> open_mirrored_source(const std::string& registry,
+                                             const std::vector<std::string>& mirrors,
+                                             SourceOptions options, const Limits& limits);
 
 /// A registry's URL in canonical spelling: scheme and host in lower case, no default port, no final
 /// slash. Throws kUsage for credentials, a query, a fragment, or plain http where it is not

@@ -5,25 +5,23 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstdlib>
-#include <exception>
 #include <mutex>
-#include <optional>
 #include <utility>
 
-#include "kiln/error.hpp"
+#include "quote.hpp"
+#include "receive.hpp"
+#include "retry.hpp"
 #include "url.hpp"
 
 namespace kiln {
 namespace {
 
 constexpr int kMaxRedirects = 5;
-constexpr long kConnectSeconds = 10;
-constexpr long kStallSeconds = 30;
 constexpr long kStallBytesPerSecond = 100;
-constexpr std::uint64_t kMaxDroppedBytes = 1u << 20;  // of the body of an error
-constexpr std::size_t kMaxChallengeBytes = 64u << 10;
+constexpr long kBufferBytes = 256L
+                              << 10;  // fewer, larger pieces to hash and write than with 16 KiB
+constexpr int kStopped = -1;
 
 struct ListFree {
   void operator()(curl_slist* list) const { curl_slist_free_all(list); }
@@ -38,99 +36,131 @@ Headers headers_of(const HttpRequest& request) {
   };
   add("Accept", request.accept);
   add("Authorization", request.authorization);
+  if (request.from > 0) add("Range", "bytes=" + std::to_string(request.from) + "-");
   return list;
 }
 
-/// The value of a header line of this name, which is in lower case.
-std::optional<std::string_view> value_of(std::string_view line, std::string_view name) {
-  const bool same = line.size() > name.size() && line[name.size()] == ':' &&
-                    std::equal(name.begin(), name.end(), line.begin(),
-                               [](char a, unsigned char b) { return a == std::tolower(b); });
-  if (!same) return std::nullopt;
-  line.remove_prefix(name.size() + 1);
-  const std::size_t first = line.find_first_not_of(" \t\r\n");
-  if (first == std::string_view::npos) return "";
-  return line.substr(first, line.find_last_not_of(" \t\r\n") - first + 1);
+[[noreturn]] void fail(const std::string& url, const std::string& found,
+                       const std::string& next =
+                           "Check the network and the registry's name, then "
+                           "try again") {
+  throw Error(ErrorCode::kNetwork, "get " + url + ": " + found + ". " + next);
 }
 
-/// One answer as it arrives.
-struct Receiver {
-  CURL* handle;
-  const Sink* sink;
-  std::string content_digest = {};
-  std::string challenge = {};
-  std::uint64_t dropped = 0;
-  std::exception_ptr failure = nullptr;  // an exception must not cross libcurl's C frames
-
-  static std::size_t body(char* data, std::size_t, std::size_t size, void* self) {
-    Receiver& receiver = *static_cast<Receiver*>(self);
-    long status = 0;
-    curl_easy_getinfo(receiver.handle, CURLINFO_RESPONSE_CODE, &status);
-    if (status != 200) {
-      receiver.dropped += size;
-      return receiver.dropped > kMaxDroppedBytes ? 0 : size;
-    }
-    try {
-      (*receiver.sink)({data, size});
-      return size;
-    } catch (...) {
-      receiver.failure = std::current_exception();
-      return 0;  // libcurl stops the transfer
-    }
+/// What went wrong below HTTP. A certificate that does not hold, or a proxy that says no, says so
+/// again.
+[[noreturn]] void fail_transfer(CURL* curl, CURLcode result, const std::string& url,
+                                const std::string& detail) {
+  long proxy = 0;
+  curl_easy_getinfo(curl, CURLINFO_HTTP_CONNECTCODE, &proxy);
+  if (proxy >= 400 && proxy < 500) {
+    fail(url, "the proxy answers with status " + std::to_string(proxy) + " (" + detail + ")",
+         "Check https_proxy, or list the host in NO_PROXY");
   }
-
-  static std::size_t header(char* data, std::size_t, std::size_t size, void* self) {
-    Receiver& receiver = *static_cast<Receiver*>(self);
-    const std::string_view line(data, size);
-    if (const auto digest = value_of(line, "docker-content-digest")) {
-      receiver.content_digest = *digest;
-    }
-    if (const auto challenge = value_of(line, "www-authenticate")) {
-      if (receiver.challenge.size() + challenge->size() > kMaxChallengeBytes) return 0;
-      receiver.challenge += (receiver.challenge.empty() ? "" : ", ") + std::string(*challenge);
-    }
-    return size;
+  switch (result) {
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_RESOLVE_PROXY:
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_PARTIAL_FILE:
+    case CURLE_OPERATION_TIMEDOUT:
+    case CURLE_SSL_CONNECT_ERROR:
+    case CURLE_GOT_NOTHING:
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR:
+    case CURLE_HTTP2:
+    case CURLE_HTTP2_STREAM:
+      throw CutShort("get " + url + ": " + detail +
+                     ". Check the network and the registry's name, then try again");
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_ISSUER_ERROR:
+      fail(url, detail,
+           "Check the registry's name and this machine's clock; the roots of a private authority "
+           "go into SSL_CERT_FILE");
+    default:
+      fail(url, detail);
   }
-};
+}
 
-[[noreturn]] void fail(const std::string& url, const std::string& found) {
-  throw Error(
-      ErrorCode::kNetwork,
-      "get " + url + ": " + found + ". Check the network and the registry's name, then try again");
+Url redirect_target(const std::string& target, const std::string& from) {
+  try {
+    return parse_url(target);
+  } catch (const Error&) {
+    fail(from, "it redirects to " + quote(target) + ", which is no URL");
+  }
 }
 
 }  // namespace
 
 struct Transfer::Handle {
-  CURL* curl = nullptr;
+  CURL* curl = curl_easy_init();
+  CURLM* multi = curl_multi_init();
   std::array<char, CURL_ERROR_SIZE> error{};
+
+  Handle() = default;
+  ~Handle() {
+    curl_easy_cleanup(curl);
+    curl_multi_cleanup(multi);
+  }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
 };
 
-Transfer::Transfer() : handle_(std::make_unique<Handle>()) {
+Transfer::Transfer(Limits limits, std::stop_token stop) : limits_(limits), stop_(std::move(stop)) {
   static std::once_flag once;
   std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
-  handle_->curl = curl_easy_init();
-  if (handle_->curl == nullptr) throw Error(ErrorCode::kInternal, "get: libcurl gave no handle");
+  handle_ = std::make_unique<Handle>();
+  if (handle_->curl == nullptr || handle_->multi == nullptr) {
+    throw Error(ErrorCode::kInternal, "get: libcurl gave no handle");
+  }
 }
 
-Transfer::~Transfer() {
-  curl_easy_cleanup(handle_->curl);
+Transfer::~Transfer() = default;
+
+int Transfer::perform() {
+  using std::chrono::milliseconds;
+  constexpr milliseconds kLongestSleep{1000};
+  CURLM* const multi = handle_->multi;
+  // libcurl's one-call loop would notice a stop only once a second.
+  const std::stop_callback wake(stop_, [multi] { curl_multi_wakeup(multi); });
+  curl_multi_add_handle(multi, handle_->curl);
+  int result = kStopped;
+  for (;;) {
+    int running = 0;
+    if (curl_multi_perform(multi, &running) != CURLM_OK) result = CURLE_FAILED_INIT;
+    if (running == 0) break;
+    const auto now = std::chrono::steady_clock::now();
+    if (stop_.stop_requested() || now >= deadline_) break;
+    const auto left = std::chrono::ceil<milliseconds>(
+        std::min<std::chrono::nanoseconds>(deadline_ - now, kLongestSleep));
+    curl_multi_poll(multi, nullptr, 0, static_cast<int>(left.count()), nullptr);
+  }
+  int waiting = 0;
+  while (const CURLMsg* message = curl_multi_info_read(multi, &waiting)) {
+    if (message->msg == CURLMSG_DONE) result = message->data.result;
+  }
+  curl_multi_remove_handle(multi, handle_->curl);
+  return result;
 }
 
 HttpAnswer Transfer::get_once(const HttpRequest& request, const Sink& sink, std::string& redirect) {
   CURL* const curl = handle_->curl;
   const Url parts = parse_url(request.url);
   const Headers headers = headers_of(request);
-  Receiver receiver{curl, &sink};
+  HttpAnswer answer;
+  answer.url = parts.place();
+  Receiver receiver(request, sink, answer);
   curl_easy_reset(curl);  // keeps the connection
   curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, handle_->error.data());
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);  // a library owns no signal handlers
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
-  curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
+  curl_easy_setopt(curl, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+  curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, static_cast<long>(limits_.connect.count()));
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, kStallBytesPerSecond);
-  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, kStallSeconds);
+  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, static_cast<long>(limits_.stall.count()));
+  curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, kBufferBytes);
   curl_easy_setopt(curl, CURLOPT_USERAGENT, "kiln/" KILN_VERSION);
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers.get());
   curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, &Receiver::body);
@@ -149,20 +179,24 @@ HttpAnswer Transfer::get_once(const HttpRequest& request, const Sink& sink, std:
   }
   handle_->error[0] = '\0';
   ++requests_;
-  const CURLcode result = curl_easy_perform(curl);
-  if (receiver.failure) std::rethrow_exception(receiver.failure);
-  if (result != CURLE_OK) {
-    const char* detail =
-        handle_->error[0] != '\0' ? handle_->error.data() : curl_easy_strerror(result);
-    fail(parts.place(), detail);
+  const int result = perform();
+  if (receiver.failure()) std::rethrow_exception(receiver.failure());
+  if (result == kStopped) {
+    if (stop_.stop_requested()) fail_cancelled("get " + answer.url);
+    fail(answer.url, "the time for it is over",
+         "Try again on a faster network, or raise network.deadline_seconds in the settings");
   }
-  long status = 0;
-  curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+  if (result != CURLE_OK && !receiver.enough()) {
+    const auto code = static_cast<CURLcode>(result);
+    const char* detail =
+        handle_->error[0] != '\0' ? handle_->error.data() : curl_easy_strerror(code);
+    fail_transfer(curl, code, answer.url, detail);
+  }
+  receiver.finish();
   char* target = nullptr;
   curl_easy_getinfo(curl, CURLINFO_REDIRECT_URL, &target);
   redirect = target != nullptr ? target : "";
-  return {static_cast<int>(status), parts.place(), receiver.content_digest,
-          std::move(receiver.challenge)};
+  return answer;
 }
 
 HttpAnswer Transfer::get(const HttpRequest& request, const Sink& sink) {
@@ -175,7 +209,7 @@ HttpAnswer Transfer::get(const HttpRequest& request, const Sink& sink) {
     if (redirect.empty()) {
       fail(answer.url, "status " + std::to_string(answer.status) + " without a Location");
     }
-    const Url to = parse_url(redirect);
+    const Url to = redirect_target(redirect, answer.url);
     if (!to.may_be_asked() || (from.scheme == "https" && to.scheme != "https")) {
       fail(answer.url,
            "it redirects to " + to.place() + ", expected https (http only within this machine)");

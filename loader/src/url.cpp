@@ -8,8 +8,10 @@
 #include <cctype>
 #include <cstdlib>
 #include <memory>
+#include <vector>
 
 #include "kiln/error.hpp"
+#include "settings.hpp"
 #include "source.hpp"
 
 namespace kiln {
@@ -42,12 +44,16 @@ bool listed_as_insecure(const Url& url) {
   const char* value = std::getenv("KILN_INSECURE_HTTP");
   std::string_view rest = value != nullptr ? value : "";
   const std::string with_port = url.port.empty() ? url.host : url.host + ":" + url.port;
+  const auto names = [&](const std::string& entry) {
+    return lower(entry) == url.host || lower(entry) == with_port;
+  };
   while (!rest.empty()) {
-    const std::string entry = lower(std::string(rest.substr(0, rest.find(','))));
+    const std::string entry(rest.substr(0, rest.find(',')));
     rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
-    if (!entry.empty() && (entry == url.host || entry == with_port)) return true;
+    if (!entry.empty() && names(entry)) return true;
   }
-  return false;
+  const std::vector<std::string> listed = load_settings().insecure_http;
+  return std::any_of(listed.begin(), listed.end(), names);
 }
 
 }  // namespace
@@ -67,6 +73,15 @@ Url parse_url(const std::string& text) {
   parts.has_query = !part_of(url.get(), CURLUPART_QUERY).empty() ||
                     !part_of(url.get(), CURLUPART_FRAGMENT).empty();
   return parts;
+}
+
+std::string resolve_reference(const std::string& base, const std::string& reference) {
+  const std::unique_ptr<CURLU, UrlFree> url(curl_url());
+  if (!url || curl_url_set(url.get(), CURLUPART_URL, base.c_str(), 0) != CURLUE_OK ||
+      curl_url_set(url.get(), CURLUPART_URL, reference.c_str(), 0) != CURLUE_OK) {
+    return {};
+  }
+  return part_of(url.get(), CURLUPART_URL);
 }
 
 std::string Url::place() const {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Url: which servers may be asked, and in which words. Parsing is libcurl's, so that what is
-// checked here is what libcurl then connects to. Part of fetch. Pure but for $KILN_INSECURE_HTTP.
+// checked here is what libcurl then connects to. Part of fetch. Pure but for $KILN_INSECURE_HTTP
+// and the settings' insecure_http, which are read where a plain http host is judged.
 #pragma once
 
 #include <string>
@@ -20,9 +21,12 @@ struct Url {
   std::string place() const;
   bool is_loopback() const;
   bool same_server(const Url& other) const;  ///< scheme, host and port
-  /// https, or http of this machine or of a host that $KILN_INSECURE_HTTP lists.
+  /// https, or http of this machine or of a host that $KILN_INSECURE_HTTP or the settings list.
   bool may_be_asked() const;
 };
+
+/// What `reference`, as a server writes it, means on the page `base`. Empty if it is no reference.
+std::string resolve_reference(const std::string& base, const std::string& reference);
 
 /// Throws kUsage for what is no URL.
 Url parse_url(const std::string& text);

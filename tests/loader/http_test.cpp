@@ -125,7 +125,7 @@ TEST_CASE("http: what a server does wrong, and which error it is") {
        [](const std::string&) {
          return Answer{200, "<html>Log in</html>", {"Content-Type: text/html"}, {}, false};
        },
-       ErrorCode::kIntegrity, "index sample@1"},
+       ErrorCode::kIntegrity, "\"text/html\""},
       {"a digest header that the body does not have", "/manifests/1",
        [](const std::string& body) {
          return Answer{200, body, {"Docker-Content-Digest: " + Digest::of("x").str()}, {}, false};

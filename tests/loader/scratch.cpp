@@ -10,6 +10,13 @@
 #include <set>
 
 namespace kiln::test {
+namespace {
+
+// Repeats without waits; and no test depends on the settings of who runs it. As the program starts,
+// before there are threads.
+[[maybe_unused]] const int kSettingsAreSet = ::setenv("KILN_CONFIG", KILN_TEST_SETTINGS, 0);
+
+}  // namespace
 
 namespace fs = std::filesystem;
 

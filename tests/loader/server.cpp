@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 
 #include "json.hpp"
 #include "scratch.hpp"
@@ -31,6 +32,21 @@ std::string header_of(const std::string& request, const std::string& name) {
   if (at == std::string::npos) return {};
   const std::size_t from = at + name.size() + 4;
   return request.substr(from, request.find("\r\n", from) - from);
+}
+
+/// The part of a whole answer that a Range header asks for: "bytes=5-".
+Answer part_of(Answer answer, const std::string& range) {
+  constexpr std::size_t kUnit = 6;  // "bytes="
+  if (range.empty() || answer.status != 200) return answer;
+  const std::size_t total = answer.body.size();
+  const std::size_t from = std::stoul(range.substr(kUnit));
+  if (from >= total)
+    return {416, "", {"Content-Range: bytes */" + std::to_string(total)}, {}, false};
+  answer.status = 206;
+  answer.headers.push_back("Content-Range: bytes " + std::to_string(from) + "-" +
+                           std::to_string(total - 1) + "/" + std::to_string(total));
+  answer.body.erase(0, from);
+  return answer;
 }
 
 }  // namespace
@@ -63,12 +79,23 @@ std::string Server::url(const std::string& prefix) const {
 
 std::vector<std::string> Server::asked() const {
   const std::scoped_lock held(mutex_);
-  return asked_;
+  return {asked_.begin(), asked_.end()};
 }
 
 std::vector<std::string> Server::accepts() const {
   const std::scoped_lock held(mutex_);
-  return accepts_;
+  std::vector<std::string> all;
+  for (const Asked& each : asked_) all.push_back(each.accept);
+  return all;
+}
+
+std::vector<std::string> Server::ranges() const {
+  const std::scoped_lock held(mutex_);
+  std::vector<std::string> all;
+  for (const Asked& each : asked_) {
+    if (!each.range.empty()) all.push_back(each.range);
+  }
+  return all;
 }
 
 int Server::count(const std::string& part) const {
@@ -98,15 +125,15 @@ void Server::answer(int connection) {
     request.append(buffer.data(), static_cast<std::size_t>(count));
   }
   const std::size_t begin = request.find(' ') + 1;
-  const std::string path = request.substr(begin, request.find(' ', begin) - begin);
+  const Asked asked{request.substr(begin, request.find(' ', begin) - begin),
+                    header_of(request, "Range"), header_of(request, "Accept")};
   {
     const std::scoped_lock held(mutex_);
-    asked_.push_back(path);
-    accepts_.push_back(header_of(request, "Accept"));
+    asked_.push_back(asked);
   }
   std::optional<Answer> special;
-  if (override_) special = override_(path);
-  const Answer answer = special ? *special : from_folder(path);
+  if (override_) special = override_(asked);
+  const Answer answer = special ? *special : part_of(from_folder(asked.path), asked.range);
   if (answer.hang_up) return;
   std::string head = "HTTP/1.1 " + std::to_string(answer.status) + " Status\r\n";
   for (const std::string& header : answer.headers) head += header + "\r\n";
@@ -114,6 +141,7 @@ void Server::answer(int connection) {
           "\r\nConnection: close\r\n\r\n";
   send_all(connection, head);
   send_all(connection, answer.body);
+  while (answer.stall && !answer.stall()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
 /// /v2/<name>/{manifests/<tag or digest>,blobs/<digest>,tags/list}

@@ -16,18 +16,28 @@
 
 namespace kiln::test {
 
+/// What was asked. Where only the path counts, it is the path.
+struct Asked {
+  std::string path;
+  std::string range;  ///< "bytes=5-", or empty
+  std::string accept;
+  operator const std::string&() const { return path; }
+};
+
 struct Answer {
   int status = 200;
   std::string body;
   std::vector<std::string> headers;           ///< "Location: …", beyond Content-Length
   std::optional<std::size_t> content_length;  ///< as the header says it; the body's if not set
   bool hang_up = false;                       ///< close without a word
+  /// After the body: nothing more, and no end, until this says true.
+  std::function<bool()> stall = {};
 };
 
 class Server {
  public:
-  /// Answers a path ("/v2/sample/manifests/1") or gives it on to the folder.
-  using Override = std::function<std::optional<Answer>(const std::string& path)>;
+  /// Answers a path ("/v2/sample/manifests/1") or gives it on to the folder, which knows ranges.
+  using Override = std::function<std::optional<Answer>(const Asked& asked)>;
 
   explicit Server(std::filesystem::path root, Override override_with = {});
   ~Server();
@@ -40,6 +50,7 @@ class Server {
   std::vector<std::string> asked() const;
   int count(const std::string& part) const;  ///< of paths that contain it
   std::vector<std::string> accepts() const;
+  std::vector<std::string> ranges() const;  ///< of the requests that had one
 
  private:
   void serve();
@@ -51,8 +62,7 @@ class Server {
   int listener_ = -1;
   int port_ = 0;
   mutable std::mutex mutex_;
-  std::vector<std::string> asked_;
-  std::vector<std::string> accepts_;
+  std::vector<Asked> asked_;
   std::vector<std::thread> connections_;
   std::thread thread_;
 };

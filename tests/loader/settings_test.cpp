@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Settings and retry, the pure parts: what a file may say, what a registry may tell about time.
+#include "settings.hpp"
+
+#include <doctest/doctest.h>
+
+#include "retry.hpp"
+#include "scratch.hpp"
+
+namespace kiln::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+TEST_CASE("settings: every member is read") {
+  const Settings settings = parse_settings(R"({
+    "schema": "kiln.settings/1",
+    "mirrors": {"https://ghcr.io/acme": ["https://mirror.lan/acme", "/srv/kiln"]},
+    "insecure_http": ["mirror.lan:5000"],
+    "deny": ["cu12.9-sm_90a-x86_64"],
+    "network": {"tries": 2, "connect_seconds": 3, "stall_seconds": 4, "deadline_seconds": 5,
+                "backoff_ms": 6}})",
+                                           "config.json");
+  Settings expected;
+  expected.mirrors["https://ghcr.io/acme"] = {"https://mirror.lan/acme", "/srv/kiln"};
+  expected.insecure_http = {"mirror.lan:5000"};
+  expected.deny = {"cu12.9-sm_90a-x86_64"};
+  expected.limits = {2, seconds(3), seconds(4), seconds(5), milliseconds(6)};
+  CHECK(settings == expected);
+  CHECK(parse_settings(R"({"schema": "kiln.settings/1"})", "x") == Settings{});
+}
+
+TEST_CASE("settings: what is wrong is refused with its place") {
+  struct Case {
+    const char* text;
+    const char* found;
+  };
+  const std::vector<Case> cases{
+      {"", "config.json"},
+      {"[]", "not an object"},
+      {"{}", "schema"},
+      {R"({"schema": "kiln.settings/2"})", "expected 'kiln.settings/1'"},
+      {R"({"schema": "kiln.settings/1", "dney": []})", "has 'dney', which Kiln"},
+      {R"({"schema": "kiln.settings/1", "deny": "x"})", "deny"},
+      {R"({"schema": "kiln.settings/1", "deny": [""]})", "is empty"},
+      {R"({"schema": "kiln.settings/1", "mirrors": []})", "mirrors: is not an object"},
+      {R"({"schema": "kiln.settings/1", "mirrors": {"ghcr.io": []}})", "the URL of a registry"},
+      {R"({"schema": "kiln.settings/1", "mirrors": {"https://a": ["b"]}})", "an absolute folder"},
+      {R"({"schema": "kiln.settings/1", "mirrors": {"https://a": [1]}})", "string"},
+      {R"({"schema": "kiln.settings/1", "network": {"tries": 0}})", "expected 1 to 100"},
+      {R"({"schema": "kiln.settings/1", "network": {"tries": -1}})", "tries"},
+      {R"({"schema": "kiln.settings/1", "network": {"deadline_seconds": 86401}})", "86400"},
+      {R"({"schema": "kiln.settings/1", "network": {"retries": 3}})", "has 'retries'"},
+      {R"({"schema": "kiln.settings/1", "deny": [], "deny": []})", "deny"},
+  };
+  for (const Case& each : cases) {
+    CAPTURE(each.text);
+    const Error error = error_of([&] { parse_settings(each.text, "config.json"); });
+    CHECK(error.code() == ErrorCode::kUsage);
+    CHECK_CONTAINS(error.what(), "read settings config.json: ");
+    CHECK_CONTAINS(error.what(), each.found);
+  }
+}
+
+TEST_CASE("settings: where the file is, and that a named one must be there") {
+  Scratch scratch;
+  {
+    const Environment config("KILN_CONFIG", std::nullopt);
+    const Environment xdg("XDG_CONFIG_HOME", scratch.path().string());
+    CHECK(settings_path() == scratch / "kiln/config.json");
+    CHECK(load_settings() == Settings{});
+    const Environment unset("XDG_CONFIG_HOME", std::nullopt);
+    const Environment home("HOME", scratch.path().string());
+    CHECK(settings_path() == scratch / ".config/kiln/config.json");
+    const Environment homeless("HOME", std::nullopt);
+    CHECK(load_settings() == Settings{});
+  }
+  const Environment config("KILN_CONFIG", (scratch / "absent.json").string());
+  const Error error = error_of([] { load_settings(); });
+  CHECK(error.code() == ErrorCode::kUsage);
+  CHECK_CONTAINS(error.what(), "absent.json: No such file");
+}
+
+TEST_CASE("settings: the longest entry names a registry's mirrors") {
+  Settings settings;
+  settings.mirrors["https://GHCR.io:443/"] = {"https://all.lan"};
+  settings.mirrors["https://ghcr.io/acme"] = {"https://acme.lan/x/", "/srv/acme"};
+  using Places = std::vector<std::string>;
+  CHECK(mirrors_of("https://ghcr.io/acme", settings) == Places{"https://acme.lan/x", "/srv/acme"});
+  CHECK(mirrors_of("https://ghcr.io/acme/kernels", settings) ==
+        Places{"https://acme.lan/x/kernels", "/srv/acme/kernels"});
+  CHECK(mirrors_of("https://ghcr.io/acmes", settings) == Places{"https://all.lan/acmes"});
+  CHECK(mirrors_of("https://quay.io/acme", settings).empty());
+}
+
+TEST_CASE("retry: what Retry-After may say") {
+  constexpr std::time_t kNow = 1'790'000'000;  // 2026-09-21 14:13:20 UTC
+  struct Case {
+    const char* value;
+    std::optional<seconds> expected;
+  };
+  for (const Case& each :
+       {Case{"0", seconds(0)}, Case{"7", seconds(7)}, Case{"120", seconds(120)},
+        Case{"3600", seconds(120)}, Case{"99999999999999999999", seconds(120)},
+        Case{"Mon, 21 Sep 2026 14:13:30 GMT", seconds(10)},
+        Case{"Monday, 21-Sep-26 14:13:30 GMT", seconds(10)},
+        Case{"Mon Sep 21 14:13:30 2026", seconds(10)},
+        Case{"Mon, 21 Sep 2026 15:13:20 GMT", seconds(120)},
+        Case{"Mon, 21 Sep 2026 14:13:10 GMT", std::nullopt}, Case{"", std::nullopt},
+        Case{"-1", std::nullopt}, Case{"1.5", std::nullopt}, Case{"soon", std::nullopt},
+        Case{"Soon", std::nullopt}, Case{"20260921", seconds(120)}, Case{" 7", std::nullopt}}) {
+    CAPTURE(each.value);
+    CHECK(parse_retry_after(each.value, kNow) == each.expected);
+  }
+}
+
+TEST_CASE("retry: waits double at most, end with the tries, and begin again after progress") {
+  Tries tries({.tries = 4, .backoff = milliseconds(100)}, seconds(0));
+  for (const int most : {100, 200, 400}) {
+    const auto wait = tries.next(std::nullopt);
+    REQUIRE(wait);
+    CHECK(*wait <= milliseconds(most));
+  }
+  CHECK(!tries.next(std::nullopt));
+  tries.progress();
+  CHECK(tries.next(std::nullopt));
+  const auto told = tries.next(seconds(5));
+  REQUIRE(told);
+  CHECK(*told >= seconds(5));
+  CHECK(*told < seconds(5) + milliseconds(100));
+  Tries brief({.deadline = seconds(1)}, seconds(0));
+  CHECK(!brief.next(seconds(2)));
+  Tries longer({.deadline = seconds(1)}, seconds(9));
+  CHECK(longer.next(seconds(2)));
+}
+
+}  // namespace
+}  // namespace kiln::test

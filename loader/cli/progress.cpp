@@ -45,6 +45,10 @@ Observer progress_on_stderr(bool quiet) {
   if (quiet) return {};
   const bool terminal = isatty(STDERR_FILENO) == 1;
   return [terminal](const Event& event) {
+    if (event.stage == Event::Stage::kRetry) {
+      // After a bar that stands half-way.
+      std::fprintf(stderr, "%sretry: %s\n", terminal ? "\n" : "", event.note.c_str());
+    }
     if (event.stage != Event::Stage::kLayer || event.total == 0) return;
     if (terminal) {
       draw_bar(event);

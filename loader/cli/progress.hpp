@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Progress: what an install is doing, on stderr: one bar a download on a terminal, one line for
-// each finished download otherwise, nothing with --quiet.
+// each finished download otherwise, one for each request that is made again, nothing with --quiet.
 #pragma once
 
 #include "kiln/event.hpp"

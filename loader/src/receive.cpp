@@ -72,6 +72,7 @@ void Receiver::take_header(std::string_view line) {
   if (const auto value = value_of(line, "www-authenticate")) join(answer_.challenge, *value);
   if (const auto value = value_of(line, "content-type")) answer_.content_type = *value;
   if (const auto value = value_of(line, "content-range")) answer_.content_range = *value;
+  if (const auto value = value_of(line, "location")) answer_.location = *value;
   if (const auto value = value_of(line, "retry-after")) answer_.retry_after = *value;
   if (const auto value = value_of(line, "link")) join(answer_.link, *value);
   if (const auto value = value_of(line, "content-encoding")) encoding_ = *value;

@@ -82,14 +82,6 @@ Headers headers_of(const HttpRequest& request) {
   }
 }
 
-Url redirect_target(const std::string& target, const std::string& from) {
-  try {
-    return parse_url(target);
-  } catch (const Error&) {
-    fail(from, "it redirects to " + quote(target) + ", which is no URL");
-  }
-}
-
 }  // namespace
 
 struct Transfer::Handle {
@@ -143,7 +135,7 @@ int Transfer::perform() {
   return result;
 }
 
-HttpAnswer Transfer::get_once(const HttpRequest& request, const Sink& sink, std::string& redirect) {
+HttpAnswer Transfer::get_once(const HttpRequest& request, const Sink& sink) {
   CURL* const curl = handle_->curl;
   const Url parts = parse_url(request.url);
   const Headers headers = headers_of(request);
@@ -193,9 +185,6 @@ HttpAnswer Transfer::get_once(const HttpRequest& request, const Sink& sink, std:
     fail_transfer(curl, code, answer.url, detail);
   }
   receiver.finish();
-  char* target = nullptr;
-  curl_easy_getinfo(curl, CURLINFO_REDIRECT_URL, &target);
-  redirect = target != nullptr ? target : "";
   return answer;
 }
 
@@ -203,13 +192,16 @@ HttpAnswer Transfer::get(const HttpRequest& request, const Sink& sink) {
   HttpRequest next = request;
   for (int hop = 0; hop <= kMaxRedirects; ++hop) {
     const Url from = parse_url(next.url);
-    std::string redirect;
-    HttpAnswer answer = get_once(next, sink, redirect);
+    HttpAnswer answer = get_once(next, sink);
     if (answer.status < 300 || answer.status > 399) return answer;
-    if (redirect.empty()) {
+    if (answer.location.empty()) {
       fail(answer.url, "status " + std::to_string(answer.status) + " without a Location");
     }
-    const Url to = redirect_target(redirect, answer.url);
+    const std::string redirect = resolve_reference(next.url, answer.location);
+    if (redirect.empty()) {
+      fail(answer.url, "it redirects to " + quote(answer.location) + ", which is no URL");
+    }
+    const Url to = parse_url(redirect);
     if (!to.may_be_asked() || (from.scheme == "https" && to.scheme != "https")) {
       fail(answer.url,
            "it redirects to " + to.place() + ", expected https (http only within this machine)");

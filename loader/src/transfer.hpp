@@ -41,6 +41,7 @@ struct HttpAnswer {
   std::string challenge;       ///< its WWW-Authenticate headers, joined by ", "; of a 401
   std::string content_type;
   std::string content_range;
+  std::string location;
   std::string retry_after;
   std::string link;         ///< its Link headers, joined by ", "
   bool has_length = false;  ///< the end of the body could be told from a cut
@@ -77,7 +78,7 @@ class Transfer {
 
  private:
   struct Handle;
-  HttpAnswer get_once(const HttpRequest& request, const Sink& sink, std::string& redirect);
+  HttpAnswer get_once(const HttpRequest& request, const Sink& sink);
   int perform();  ///< a CURLcode, or -1: stopped, or out of time
   std::unique_ptr<Handle> handle_;
   Limits limits_;

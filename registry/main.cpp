@@ -147,7 +147,8 @@ int run(int argc, char** argv) {
   add_common(publish, options);
   publish->add_option("--records", options.publish.records, "Test record of a GPU (repeatable)")
       ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->take_all()
+      ->allow_extra_args(false);  // else it takes all but one of the folders as well
   publish
       ->add_option("--allow-untested", options.publish.may_be_untested,
                    "Variants that need no record, like 'cu*-sm_100-*,*-aarch64'; default: all")

@@ -88,12 +88,15 @@ class Command {
   CommandLine& line_;
 };
 
-void install(Command& command);      ///< fetches, verifies and unpacks; loads nothing
-void resolve(Command& command);      ///< which variant would be taken, and why; kNoVariant if none
-void lock(Command& command);         ///< writes kiln.lock, or says what would change; kLock
-void list(Command& command);         ///< what is in the cache
-void path(Command& command);         ///< the file get_kernel would load; kNotFound if not installed
-void verify(Command& command);       ///< hashes what is installed; kIntegrity if anything differs
+void install(Command& command);    ///< fetches, verifies and unpacks; loads nothing
+void resolve(Command& command);    ///< which variant would be taken, and why; kNoVariant if none
+void lock(Command& command);       ///< writes kiln.lock, or says what would change; kLock
+void list(Command& command);       ///< what is in the cache
+void path(Command& command);       ///< the file get_kernel would load; kNotFound if not installed
+void verify(Command& command);     ///< hashes what is installed; kIntegrity if anything differs
+void gc(Command& command);         ///< removes from the cache what nothing holds
+void cache_dir(Command& command);  ///< where the cache is
+void cache_repair(Command& command);  ///< removes what is damaged and fetches it again
 void info(Command& command);         ///< versions and variants of a package; its ops once installed
 void doctor(Command& command);       ///< this machine, what it would get, and what to mend
 void completions(Command& command);  ///< the script that makes a shell complete all of this

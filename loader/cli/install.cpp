@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The commands around what is installed: install, resolve, list, path, verify.
+// The commands around what is installed: install, resolve, list, path.
 #include "install.hpp"
 
 #include <algorithm>
@@ -102,41 +102,6 @@ int run_path(const Options& options) {
                   canonical_registry(request.registry) + "; run 'kiln install " + subject + "'");
 }
 
-int run_verify(const Options& options) {
-  const Cache cache(options.request.cache);
-  std::vector<Spec> specs = options.specs;
-  if (specs.empty()) specs.emplace_back();
-  Json documents = Json::array();
-  std::size_t files = 0;
-  std::size_t damaged = 0;
-  for (const Spec& spec : specs) {
-    for (const CheckedFile& checked : verify_installed(cache, spec.name, spec.version)) {
-      ++files;
-      const bool intact = checked.problem.empty();
-      if (!intact) ++damaged;
-      if (options.json) {
-        documents.push_back({{"subject", checked.subject},
-                             {"file", checked.file.string()},
-                             {"intact", intact},
-                             {"problem", checked.problem}});
-      } else if (!intact) {
-        std::printf("damaged  %s: %s %s\n", checked.subject.c_str(), checked.file.c_str(),
-                    checked.problem.c_str());
-      }
-    }
-  }
-  if (options.json) {
-    print_json("verify", {{"files", documents}, {"damaged", damaged}});
-  } else {
-    std::printf("%zu files, %zu damaged, in %s\n", files, damaged, cache.root().c_str());
-  }
-  if (damaged > 0) {
-    std::fprintf(stderr,
-                 "kiln: 'kiln install --refresh NAME@VERSION' fetches damaged files again\n");
-  }
-  return damaged == 0 ? 0 : static_cast<int>(ErrorCode::kIntegrity);
-}
-
 }  // namespace
 
 void install(Command& command) {
@@ -177,14 +142,6 @@ void path(Command& command) {
   command.takes_cache();
   command.example("geglu-mlp@1", "for a program that loads the file itself");
   command.runs(run_path);
-}
-
-void verify(Command& command) {
-  command.takes_packages(0, Command::kAnyNumber);
-  command.takes_cache();
-  command.example("", "every file of the cache");
-  command.example("geglu-mlp@1", "the files of one version");
-  command.runs(run_verify);
 }
 
 }  // namespace kiln::cli

@@ -267,6 +267,32 @@ fs::path Cache::write_blob(const Descriptor& descriptor, const Subject& subject,
   return path;
 }
 
+std::vector<Digest> Cache::blobs() const {
+  std::vector<Digest> found;
+  if (!open_folder_inside(root_, "blobs/sha256").valid()) return found;
+  for (const auto& each : fs::directory_iterator(root_ / "blobs" / "sha256")) {
+    try {
+      found.push_back(Digest::parse("sha256:" + each.path().filename().string()));
+    } catch (const Error&) {  // not a blob, so nobody will ask for it
+    }
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::string Cache::check_blob(const Digest& digest) const {
+  try {
+    const FileDescriptor file = open_blob(digest);
+    if (!file.valid()) return "is missing";
+    Sha256 hash;
+    read_pieces(file.get(), blob_path(digest), [&](std::string_view piece) { hash.update(piece); });
+    const Digest found = hash.finish();
+    return found == digest ? "" : "digest is " + found.str() + ", its name says " + digest.str();
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 void Cache::drop_blob(const Digest& digest) const {
   if (!open_folder_inside(root_, "blobs/sha256").valid()) return;  // throws for a link on the way
   const fs::path path = blob_path(digest);

@@ -80,6 +80,11 @@ class Cache {
   std::filesystem::path write_blob(const Descriptor& descriptor, const Subject& subject,
                                    const std::function<void(BlobSink&)>& fetch) const;
 
+  /// What is under blobs/sha256, sorted.
+  std::vector<Digest> blobs() const;
+  /// What is wrong with a blob, hashed whole; empty if it is what its name says.
+  std::string check_blob(const Digest& digest) const;
+
   /// Removes a blob that read or verified as damaged, so that it is fetched again.
   void drop_blob(const Digest& digest) const;
 

@@ -37,15 +37,6 @@ void check_room_for(const Selecting& self, const VariantManifest& manifest,
   check_room(self.cache.root(), layer + std::min(most, manifest.unpacked_size), subject);
 }
 
-/// Moves a damaged folder aside, in one step, and removes it. Who has loaded from it has a copy.
-void drop_unpacked(const fs::path& folder) {
-  const fs::path aside = folder.parent_path() / (".tmp-" + unique_suffix());
-  std::error_code error;
-  fs::rename(folder, aside, error);
-  if (error) fail_cache("remove", folder, error.value());
-  fs::remove_all(aside, error);
-}
-
 void get_files(Selecting& self, const Variant& variant, const Pulled& pulled,
                const fs::path& folder) {
   const VariantManifest& manifest = pulled.manifest;

@@ -86,7 +86,8 @@ struct CheckedFile {
 };
 
 /// Hashes every file behind the refs: indexes, manifests, configs, layers, unpacked files. Empty
-/// name: all packages; version 0: all versions. Throws nothing for damage: it is the answer.
+/// name: all packages, and the blobs that no ref names; version 0: all versions. Throws nothing for
+/// damage: it is the answer.
 std::vector<CheckedFile> verify_installed(const Cache& cache, std::string_view name = {},
                                           int version = 0);
 

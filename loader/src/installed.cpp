@@ -72,6 +72,19 @@ class Checker {
     }
   }
 
+  /// Blobs that no ref names: of an install that was cut short, or of an older index.
+  void check_unnamed() {
+    try {
+      for (const Digest& digest : cache_.blobs()) {
+        const fs::path path = cache_.blob_path(digest);
+        if (seen_.contains(path)) continue;
+        add("blob that no version names", path, cache_.check_blob(digest));
+      }
+    } catch (const Error& error) {
+      add("blobs", cache_.root() / "blobs", error.what());
+    }
+  }
+
   std::vector<CheckedFile> take() { return std::move(checked_); }
 
  private:
@@ -91,7 +104,8 @@ class Checker {
       const Config config = parse_config(*config_bytes, "config of " + subject);
       add(subject, path);
       check_layer(subject, manifest.layer);
-      check_files(subject, cache_.unpacked_path(manifest.config.digest), config);
+      path = cache_.unpacked_path(manifest.config.digest);
+      check_files(subject, path, config);
     } catch (const Error& error) {
       add(subject, path, error.what());
     }
@@ -154,6 +168,7 @@ std::vector<CheckedFile> verify_installed(const Cache& cache, std::string_view n
     if (version != 0 && ref.version != version) continue;
     checker.check_ref(ref);
   }
+  if (name.empty()) checker.check_unnamed();
   return checker.take();
 }
 

@@ -66,6 +66,15 @@ std::optional<Ref> read_ref_file(const fs::path& root, const fs::path& path) {
   return ref;
 }
 
+/// A ref that was moved or edited to speak of another version is not that version's.
+void check_place(const Ref& ref, const fs::path& found, const fs::path& expected) {
+  if (found == expected) return;
+  throw Error(ErrorCode::kIntegrity,
+              "read ref " + found.string() + ": it speaks of " + ref.name + "@" +
+                  std::to_string(ref.version) + " of " + ref.registry +
+                  "; nothing was loaded. Run 'kiln cache repair', which removes it");
+}
+
 }  // namespace
 
 fs::path Cache::ref_path(const std::string& registry, std::string_view name, int version) const {
@@ -76,11 +85,7 @@ std::optional<Ref> Cache::read_ref(const std::string& registry, std::string_view
                                    int version) const {
   const fs::path path = ref_path(registry, name, version);
   std::optional<Ref> ref = read_ref_file(root_, path);
-  if (ref && (ref->registry != registry || ref->name != name || ref->version != version)) {
-    throw Error(ErrorCode::kIntegrity, "read ref " + path.string() + ": it speaks of " + ref->name +
-                                           "@" + std::to_string(ref->version) + " of " +
-                                           ref->registry + ". Remove the file");
-  }
+  if (ref) check_place(*ref, path, ref_path(ref->registry, ref->name, ref->version));
   return ref;
 }
 
@@ -114,7 +119,10 @@ std::vector<Ref> Cache::refs(const DamagedRef& damaged) const {
     // A link is not followed: read_ref_file refuses it.
     if (path.extension() != ".json" && !entry->is_symlink()) continue;
     try {
-      if (std::optional<Ref> ref = read_ref_file(root_, path)) found.push_back(std::move(*ref));
+      std::optional<Ref> ref = read_ref_file(root_, path);
+      if (!ref) continue;
+      check_place(*ref, path, ref_path(ref->registry, ref->name, ref->version));
+      found.push_back(std::move(*ref));
     } catch (const Error& problem) {
       report(path, problem);
     }

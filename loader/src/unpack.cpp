@@ -265,6 +265,14 @@ void unpack_layer(const fs::path& layer, const Config& config, std::uint64_t unp
   }
 }
 
+void drop_unpacked(const fs::path& folder) {
+  const fs::path aside = folder.parent_path() / (".tmp-" + unique_suffix());
+  std::error_code error;
+  fs::rename(folder, aside, error);
+  if (!error) fs::remove_all(aside, error);
+  if (error) fail_cache("remove", folder, error.value());
+}
+
 std::vector<DamagedFile> check_unpacked(const fs::path& folder, const Config& config) {
   std::vector<DamagedFile> damaged;
   for (const ArchiveFile& expected : config.files) {

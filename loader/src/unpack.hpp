@@ -24,6 +24,9 @@ void unpack_layer(const std::filesystem::path& layer, const Config& config,
                   std::uint64_t unpacked_size, const std::filesystem::path& folder,
                   std::string_view subject);
 
+/// Moves a variant's folder aside, in one step, and removes it. Who has loaded from it has a copy.
+void drop_unpacked(const std::filesystem::path& folder);
+
 /// The config's files under `folder` that are missing or not what the config says; empty if all are
 /// intact.
 struct DamagedFile {

@@ -7,9 +7,7 @@
 
 #include <limits>
 
-#include "install.hpp"
-#include "published.hpp"
-#include "scratch.hpp"
+#include "sample.hpp"
 
 namespace kiln::test {
 namespace {
@@ -17,15 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uid_t kNobody = 65534;
-
-struct Sample {
-  Scratch scratch;
-  Published published{scratch / "registry"};
-  Request request{.version = 1,
-                  .device = Device::cpu(),
-                  .registry = published.root().string(),
-                  .cache = scratch / "cache"};
-};
 
 mode_t mode_of(const fs::path& path) {
   struct stat status {};

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The commands around the cache itself: dir, verify, repair, gc.
+#include "cache.hpp"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "commands.hpp"
+#include "gc.hpp"
+#include "install.hpp"
+#include "output.hpp"
+#include "repair.hpp"
+#include "select.hpp"
+
+namespace kiln::cli {
+namespace {
+
+int run_dir(const Options& options) {
+  const Cache cache(options.request.cache);
+  if (options.json) {
+    print_json("cache-dir", {{"cache", cache.root().string()}});
+  } else {
+    std::printf("%s\n", cache.root().c_str());
+  }
+  return 0;
+}
+
+int run_verify(const Options& options) {
+  const Cache cache(options.request.cache);
+  std::vector<Spec> specs = options.specs;
+  if (specs.empty()) specs.emplace_back();
+  Json documents = Json::array();
+  std::size_t files = 0;
+  std::size_t damaged = 0;
+  for (const Spec& spec : specs) {
+    for (const CheckedFile& checked : verify_installed(cache, spec.name, spec.version)) {
+      ++files;
+      const bool intact = checked.problem.empty();
+      if (!intact) ++damaged;
+      if (options.json) {
+        documents.push_back({{"subject", checked.subject},
+                             {"file", checked.file.string()},
+                             {"intact", intact},
+                             {"problem", checked.problem}});
+      } else if (!intact) {
+        std::printf("damaged  %s: %s %s\n", checked.subject.c_str(), checked.file.c_str(),
+                    checked.problem.c_str());
+      }
+    }
+  }
+  if (options.json) {
+    print_json("verify", {{"files", documents}, {"damaged", damaged}});
+  } else {
+    std::printf("%zu files, %zu damaged, in %s\n", files, damaged, cache.root().c_str());
+  }
+  if (damaged > 0) {
+    std::fprintf(stderr, "kiln: 'kiln cache repair' fetches what is damaged again\n");
+  }
+  return damaged == 0 ? 0 : static_cast<int>(ErrorCode::kIntegrity);
+}
+
+int run_repair(const Options& options) {
+  const Request& request = options.request;
+  const Cache cache(request.cache, request.stop);
+  Json documents = Json::array();
+  int code = 0;
+  for (const Repaired& each :
+       repair(cache, {request.on_event, request.stop}, is_offline(request))) {
+    if (each.failed && code == 0) code = static_cast<int>(*each.failed);
+    if (options.json) {
+      documents.push_back({{"subject", each.subject},
+                           {"file", each.path.string()},
+                           {"problem", each.problem},
+                           {"done", each.done},
+                           {"whole", !each.failed}});
+    } else {
+      std::printf("%s: %s\n  found: %s\n  %s\n", each.subject.c_str(), each.path.c_str(),
+                  each.problem.c_str(), each.done.c_str());
+    }
+  }
+  if (options.json) {
+    print_json("repair", {{"cache", cache.root().string()}, {"repaired", documents}});
+  } else if (code == 0) {
+    std::printf("%s is whole\n", cache.root().c_str());
+  }
+  return code;
+}
+
+int run_gc(const Options& options, GcOptions what) {
+  const Cache cache(options.request.cache, options.request.stop);
+  what.on_wait = [quiet = options.quiet] {
+    if (!quiet) std::fprintf(stderr, "waiting for an install to end\n");
+  };
+  Json documents = Json::array();
+  std::uint64_t bytes = 0;
+  std::size_t count = 0;
+  for (const Removed& each : collect_garbage(cache, what)) {
+    bytes += each.bytes;
+    ++count;
+    if (options.json) {
+      documents.push_back(
+          {{"what", each.what}, {"path", each.path.string()}, {"bytes", each.bytes}});
+    } else {
+      std::printf("%s  %s  %llu bytes\n", each.what.c_str(), each.path.c_str(),
+                  static_cast<unsigned long long>(each.bytes));
+    }
+  }
+  if (options.json) {
+    print_json("gc", {{"cache", cache.root().string()},
+                      {"dry_run", what.dry_run},
+                      {"bytes", bytes},
+                      {"removed", documents}});
+  } else {
+    std::printf("%s %zu, %llu bytes, in %s\n", what.dry_run ? "would remove" : "removed", count,
+                static_cast<unsigned long long>(bytes), cache.root().c_str());
+  }
+  return 0;
+}
+
+}  // namespace
+
+void cache_dir(Command& command) {
+  command.takes_cache();
+  command.example("", "where kernels are kept");
+  command.runs(run_dir);
+}
+
+void verify(Command& command) {
+  command.takes_packages(0, Command::kAnyNumber);
+  command.takes_cache();
+  command.example("", "every file of the cache");
+  command.example("geglu-mlp@1", "the files of one version");
+  command.runs(run_verify);
+}
+
+void cache_repair(Command& command) {
+  auto offline = std::make_shared<bool>(false);
+  command.app().add_flag("--offline", *offline, "Fetch nothing; or set KILN_OFFLINE=1");
+  command.takes_cache();
+  command.example("", "remove what is damaged, fetch it again");
+  command.runs([offline](Options options) {
+    options.request.offline = *offline;
+    return run_repair(options);
+  });
+}
+
+void gc(Command& command) {
+  auto what = std::make_shared<GcOptions>();
+  CLI::App& app = command.app();
+  app.add_flag("--dry-run", what->dry_run, "Say what would go, remove nothing");
+  app.add_flag("--unlocked", what->unlocked,
+               "Also versions that no lock file names and no running process has loaded");
+  app.add_flag("--layers", what->layers,
+               "Also the archives of what is unpacked; a bundle or a repair fetches them again");
+  app.add_flag("--partial", what->partial, "Also downloads that were cut less than a day ago");
+  command.takes_cache();
+  command.example("", "what killed installs and older versions left");
+  command.example("--unlocked --dry-run", "what a project's CI no longer needs");
+  command.runs([what](const Options& options) { return run_gc(options, *what); });
+}
+
+}  // namespace kiln::cli

@@ -152,6 +152,8 @@ Request request_of(const kiln_request* given, const char* function) {
   request.allow_jit = c.no_jit == 0;
   request.refresh = c.refresh != 0;
   request.offline = c.offline != 0;
+  request.lock = text_or_empty(c.lock);
+  request.from = text_or_empty(c.from);
   request.load_mode = load_mode_of(c, function);
   request.on_event = observer_of(c);
   if (c.cancel != nullptr) request.stop = c.cancel->source.get_token();

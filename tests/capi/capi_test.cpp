@@ -4,7 +4,10 @@
 // as C++ too, which must compile.
 #include <doctest/doctest.h>
 #include <kiln/kiln.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -49,6 +52,21 @@ TEST_CASE("capi: a text that is too long keeps its beginning and its end") {
   Published published(scratch / "registry");
   published.publish({cpu_draft(sample_library()), gpu_draft(sample_library("gpu"))});
   CHECK(user("long-text", published.root().string(), scratch) == 0);
+}
+
+TEST_CASE("capi: a request to stop ends a download from a server that never answers") {
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  REQUIRE(::bind(listener, reinterpret_cast<sockaddr*>(&address), size) == 0);
+  REQUIRE(::listen(listener, 1) == 0);
+  REQUIRE(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  const Scratch scratch;
+  const std::string url = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  CHECK(user("cancelled", url, scratch) == 0);
+  ::close(listener);
 }
 
 TEST_CASE("capi: libkiln.so shows the functions of kiln.h and nothing else") {

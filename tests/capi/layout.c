@@ -22,7 +22,9 @@ AT(kiln_request, user, 56);
 AT(kiln_request, cancel, 64);
 AT(kiln_request, offline, 72);
 AT(kiln_request, load_mode, 76);
-_Static_assert(sizeof(kiln_request) == 80, "kiln_request has grown: add its new fields above");
+AT(kiln_request, lock, 80);
+AT(kiln_request, from, 88);
+_Static_assert(sizeof(kiln_request) == 96, "kiln_request has grown: add its new fields above");
 
 AT(kiln_event, struct_size, 0);
 AT(kiln_event, reserved, 4);

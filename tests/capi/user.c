@@ -142,6 +142,14 @@ static int errors(char** arguments) {
   CHECK(kiln_get_kernel("sample", &request, &kernel, &error) == KILN_E_USAGE);
   request.device_kind = KILN_DEVICE_CPU;
   request.device_ordinal = 0;
+  request.lock = "/no/such/kiln.lock";
+  CHECK(kiln_get_kernel("sample", &request, &kernel, &error) != KILN_SUCCESS);
+  CHECK(strstr(error.text, "/no/such/kiln.lock") != NULL);
+  request.lock = NULL;
+  request.from = "/no/such/mirror";
+  CHECK(kiln_get_kernel("sample", &request, &kernel, &error) == KILN_E_NOT_FOUND);
+  CHECK(strstr(error.text, "/no/such/mirror") != NULL);
+  request.from = NULL;
   request.cache = "relative/cache";
   CHECK(kiln_get_kernel("sample", &request, &kernel, &error) == KILN_E_CACHE);
   return 0;

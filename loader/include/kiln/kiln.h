@@ -106,7 +106,7 @@ typedef enum kiln_load_mode {
 
 typedef struct kiln_request {
   uint32_t struct_size;   /* sizeof(kiln_request) of the caller */
-  int32_t version;        /* required: one published integer; it pins the exact build */
+  int32_t version;        /* one published integer, which pins the exact build; required */
   int32_t device_kind;    /* kiln_device_kind */
   int32_t device_ordinal; /* of CUDA, after CUDA_VISIBLE_DEVICES */
   const char* registry; /* folder or http(s) URL; NULL: $KILN_REGISTRY, else the built-in default */
@@ -119,6 +119,10 @@ typedef struct kiln_request {
   const kiln_cancel* cancel; /* NULL: cannot be stopped */
   int32_t offline;           /* 1: fetch nothing; what is not in the cache is KILN_E_OFFLINE */
   int32_t load_mode;         /* kiln_load_mode */
+  const char*
+      lock; /* lock file that the request is held to; version 0 is then its; NULL: $KILN_LOCK */
+  const char*
+      from; /* mirror, folder or bundle file to fetch from in place of `registry`; NULL: none */
 } kiln_request;
 
 /* ---- A loaded kernel ---- */

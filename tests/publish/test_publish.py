@@ -69,7 +69,7 @@ class Publish(unittest.TestCase):
                    "--json", self.work / "summary.json", *words]
         for registry in to or [self.folder, self.url]:
             command += ["--to", registry]
-        for folder in cells or [self.cells]:
+        for folder in [self.cells] if cells is None else cells:
             command += ["--cells", folder]
         for file in records or [self.green]:
             command += ["--records", file]
@@ -139,6 +139,13 @@ class Publish(unittest.TestCase):
             [package] = registry["packages"]
             self.assertEqual((package["changed"], package["added"], package.get("pushed", [])), (False, [], []))
         self.assertEqual(self.versions(self.url), {"1": index})
+
+    def test_without_cells_it_builds_them(self):
+        self.publish(only=VARIANTS[1], cells=[], to=[self.folder])
+        built = self.versions(self.folder)
+        shutil.rmtree(self.folder)
+        self.publish(only=VARIANTS[1], cells=[self.cells / f"cell-{VARIANTS[1]}"], to=[self.folder])
+        self.assertEqual(self.versions(self.folder), built)
 
     def test_variants_join_a_version_and_the_index_before_stays_readable(self):
         first = self.publish(only=VARIANTS[1], cells=[self.cells / f"cell-{VARIANTS[1]}"])

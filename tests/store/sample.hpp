@@ -41,6 +41,7 @@ struct Sample {
   /// Every file of the cache, relative to it.
   std::set<std::string> files() const {
     std::set<std::string> found;
+    if (!std::filesystem::exists(request.cache)) return found;
     for (const auto& each : std::filesystem::recursive_directory_iterator(request.cache)) {
       if (!each.is_directory() || each.is_symlink()) {
         found.insert(each.path().lexically_relative(request.cache).string());

@@ -7,7 +7,8 @@
 // alternate, and the CPU variant is taken. Also the second call of each process. Prints a table;
 // --out writes the figures as JSON, with machine, compiler and commit.
 //
-// Wants KILN_REGISTRY, and KILN_CACHE of its own; the first run installs.
+// Wants KILN_REGISTRY, and KILN_CACHE of its own; the first run installs. KILN_COMMIT says which
+// commit this is where there is no source.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <openssl/evp.h>
@@ -138,20 +139,22 @@ std::string processor() {
   return "unknown";
 }
 
+std::string commit() {
+  // Set where the program runs without its source.
+  if (const char* const given = std::getenv("KILN_COMMIT")) return given;
+  return output_of("git -C '" KILN_SOURCE "' describe --always --dirty");
+}
+
 kiln::Json circumstances() {
   utsname system{};
   ::uname(&system);
   std::array<char, 32> day{};
   const std::time_t now = std::time(nullptr);
   std::strftime(day.data(), day.size(), "%Y-%m-%d", std::gmtime(&now));
-  return {{"processor", processor()},
-          {"cores", std::thread::hardware_concurrency()},
-          {"kernel", system.release},
-          {"compiler", "g++ " __VERSION__},
-          {"build", KILN_BUILD_TYPE},
-          {"openssl", OpenSSL_version(OPENSSL_VERSION)},
-          {"commit", output_of("git -C '" KILN_SOURCE "' describe --always --dirty")},
-          {"date", day.data()}};
+  return {{"processor", processor()}, {"cores", std::thread::hardware_concurrency()},
+          {"kernel", system.release}, {"compiler", "g++ " __VERSION__},
+          {"build", KILN_BUILD_TYPE}, {"openssl", OpenSSL_version(OPENSSL_VERSION)},
+          {"commit", commit()},       {"date", day.data()}};
 }
 
 void measure(const Spec& spec, const std::string& text, int samples, const std::string& out) {

@@ -16,9 +16,18 @@ constexpr std::array<std::string_view, 6> kRead = {
     "KILN_", "CUDA_VISIBLE_DEVICES=", "CUDA_DEVICE_ORDER=",
     "HOME=", "XDG_CACHE_HOME=",       "XDG_CONFIG_HOME="};
 
-bool is_read(std::string_view variable) {
-  return std::any_of(kRead.begin(), kRead.end(),
-                     [&](std::string_view start) { return variable.starts_with(start); });
+bool is_read(const char* variable) {
+  switch (*variable) {  // most variables go no further
+    case 'C':
+    case 'H':
+    case 'K':
+    case 'X':
+      return std::any_of(kRead.begin(), kRead.end(), [&](std::string_view start) {
+        return std::string_view(variable).starts_with(start);
+      });
+    default:
+      return false;
+  }
 }
 
 /// A folder that is named relative to the current one.
@@ -45,8 +54,7 @@ class Key {
   }
   void add_environment() {
     for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
-      const std::string_view variable = *each;
-      if (is_read(variable)) add_place_of(variable);
+      if (is_read(*each)) add_variable(*each);
     }
   }
   std::string take() {
@@ -55,7 +63,7 @@ class Key {
   }
 
  private:
-  void add_place_of(std::string_view variable) {
+  void add_variable(std::string_view variable) {
     add(variable);
     constexpr std::array<std::string_view, 2> kPlaces = {"KILN_REGISTRY=", "KILN_LOCK="};
     for (const std::string_view name : kPlaces) {

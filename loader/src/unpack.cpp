@@ -17,6 +17,7 @@
 
 #include "kiln/error.hpp"
 #include "posix.hpp"
+#include "quote.hpp"
 #include "verify.hpp"
 
 namespace kiln {
@@ -46,9 +47,10 @@ Archive new_archive() {
   return handle;
 }
 
+/// Quoted: libarchive's words may repeat the archive's.
 std::string reason(archive* handle) {
   const char* text = archive_error_string(handle);
-  return text != nullptr ? text : "no reason given";
+  return text != nullptr ? quote(text) : "no reason given";
 }
 
 /// The layer, decompressed: one libarchive reader that knows zstd and no archive format, so that
@@ -127,7 +129,7 @@ const ArchiveFile& accept_entry(archive_entry* entry,
   const std::string path = raw;
   const auto found = expected.find(path);
   if (found == expected.end())
-    fail(subject, "holds '" + path + "', which its config does not list");
+    fail(subject, "holds " + quote(path) + ", which its config does not list");
   // A hardlink entry has no file type of its own, so the type alone does not show it.
   if (archive_entry_hardlink(entry) != nullptr) fail(subject, "'" + path + "' is a hard link");
   if (archive_entry_filetype(entry) != AE_IFREG) {

@@ -63,11 +63,12 @@ std::vector<Case> cases() {
   };
   const std::string license = "Apache-2.0\n";
   return {
-      {"path traversal", with({"../escaped", "x"}), "'../escaped', which its config does not list"},
+      {"path traversal", with({"../escaped", "x"}),
+       R"("../escaped", which its config does not list)"},
       {"traversal inside", with({"lib/../../escaped", "x"}), "which its config does not list"},
       {"absolute path", with({"/tmp/kiln-escaped", "x"}), "which its config does not list"},
       {"backslash path", with({"C:\\x", "x"}), "which its config does not list"},
-      {"extra file", with({"EXTRA", "x"}), "'EXTRA', which its config does not list"},
+      {"extra file", with({"EXTRA", "x"}), R"("EXTRA", which its config does not list)"},
       {"extra folder", with({"lib", "", kDirectory}), "which its config does not list"},
       {"duplicate", with({"LICENSE", license}), "holds 'LICENSE' twice"},
       {"symlink", instead({"LICENSE", "", kSymlink, "/etc/passwd"}), "not a regular file"},

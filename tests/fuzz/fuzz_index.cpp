@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Any bytes as an index: refused by name, or an index that writes back and that resolve decides on.
+#include "fuzz.hpp"
+#include "kiln/resolve.hpp"
+#include "manifest.hpp"
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace kiln;
+  static const Host host = [] {
+    Host machine;
+    machine.cpu = parse_cpu_level("x86-64-v3").value();
+    machine.glibc = Version{2, 36};
+    machine.driver = Version{12, 9};
+    machine.gpus.push_back({.name = "GPU", .capability = {9, 0}});
+    return machine;
+  }();
+  Index index;
+  const bool read = fuzz::accepts({ErrorCode::kIntegrity, ErrorCode::kUpgrade}, [&] {
+    index = parse_index(fuzz::text_of(data, size), "index x@1");
+  });
+  if (!read) return 0;
+  fuzz::round_trip(
+      serialize_index(index), [](const std::string& text) { return parse_index(text, "again"); },
+      serialize_index);
+  const Resolution resolution = resolve(host, index, {});
+  fuzz::require(resolution.decisions.size() == index.variants.size(), "a decision a variant");
+  fuzz::require(!resolution.explain().empty(), "a decision is explained");
+  return 0;
+}

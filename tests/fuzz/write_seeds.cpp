@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// write_seeds FOLDER: what the fuzzers start from, <FOLDER>/<target>/<n>, written by the
+// serializers that the publisher uses.
+#define DOCTEST_CONFIG_IMPLEMENT  // samples.hpp serves tests too
+#include <archive.h>
+#include <archive_entry.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "lockfile.hpp"
+#include "manifest.hpp"
+#include "samples.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace kiln;
+
+void write(const fs::path& folder, const std::vector<std::string>& seeds) {
+  fs::create_directories(folder);
+  for (std::size_t i = 0; i < seeds.size(); ++i) {
+    std::ofstream(folder / std::to_string(i), std::ios::binary) << seeds[i];
+  }
+}
+
+la_ssize_t append(archive*, void* self, const void* data, std::size_t size) {
+  static_cast<std::string*>(self)->append(static_cast<const char*>(data), size);
+  return static_cast<la_ssize_t>(size);
+}
+
+struct File {
+  std::string path;
+  std::string content;
+  unsigned type = AE_IFREG;
+};
+
+/// As build-matrix packs a layer, or without its compression.
+std::string pack(const std::vector<File>& files, bool compress, bool long_names = false) {
+  std::string bytes;
+  archive* const writer = archive_write_new();
+  if (compress) archive_write_add_filter_zstd(writer);
+  if (long_names) {
+    archive_write_set_format_pax(writer);
+  } else {
+    archive_write_set_format_pax_restricted(writer);
+  }
+  archive_write_set_bytes_in_last_block(writer, 1);
+  archive_write_open(writer, &bytes, nullptr, &append, nullptr);
+  for (const File& file : files) {
+    archive_entry* const entry = archive_entry_new();
+    archive_entry_set_pathname(entry, file.path.c_str());
+    archive_entry_set_filetype(entry, file.type);
+    if (file.type == AE_IFLNK) archive_entry_set_symlink(entry, "LICENSE");
+    archive_entry_set_perm(entry, 0644);
+    archive_entry_set_size(entry, static_cast<la_int64_t>(file.content.size()));
+    archive_write_header(writer, entry);
+    archive_write_data(writer, file.content.data(), file.content.size());
+    archive_entry_free(entry);
+  }
+  archive_write_close(writer);
+  archive_write_free(writer);
+  return bytes;
+}
+
+std::vector<std::string> layers() {
+  const std::vector<File> good{{"LICENSE", "free\n"}, {"lib/libsample.so", "a library\n"}};
+  const std::vector<File> link{{"LICENSE", "free\n"}, {"lib/libsample.so", "", AE_IFLNK}};
+  const std::vector<File> name{{std::string(300, 'n'), "free\n"}};
+  const std::string as_layer(1, '\0');
+  const std::string as_tar(1, '\1');
+  const std::string as_mended_tar(1, '\2');
+  return {as_layer + pack(good, true),
+          as_tar + pack(good, false),
+          as_mended_tar + pack(good, false),
+          as_mended_tar + pack(link, false),
+          as_mended_tar + pack(name, false, true),
+          as_mended_tar + pack(good, false, true)};
+}
+
+Lockfile sample_lock() {
+  const Descriptor document{std::string(kMediaTypeManifest), Digest::of("x"), 936};
+  const LockedVariant variant{document, document, document, "lib/libsample.so", Digest::of("y")};
+  return {{"geglu-mlp",
+           {"https://example.org/kernels",
+            1,
+            {std::string(kMediaTypeIndex), Digest::of("z"), 1660},
+            {{"cpu-x86-64-v3", variant}, {"cu12.9-sm_90a-x86_64", variant}}}}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "usage: write_seeds FOLDER\n";
+    return 2;
+  }
+  const fs::path folder = argv[1];
+  write(folder / "index", {serialize_index(test::sample_index())});
+  write(folder / "manifest", {serialize_manifest(test::sample_manifest(), "x.tar.zst")});
+  write(folder / "config", {serialize_config(test::sample_config())});
+  write(folder / "lockfile", {serialize_lockfile(sample_lock()), serialize_lockfile({})});
+  write(folder / "host",
+        {serialize_host(test::gpu_host("12.9", "9.0")), serialize_host(test::cpu_host())});
+  write(folder / "requirements",
+        {R"({"schema":"kiln.requirements/1","registry":"https://example.org",)"
+         R"("kernels":{"geglu-mlp":{"version":1}}})"});
+  write(folder / "challenge", {R"(Bearer realm="https://example.org/token",service="example.org",)"
+                               R"(scope="repository:a/b:pull",error="insufficient_scope")",
+                               R"(Negotiate YII+/-._~==, Basic realm="a \"b\" \\")"});
+  write(folder / "layer", layers());
+  return 0;
+}

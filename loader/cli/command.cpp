@@ -104,15 +104,20 @@ void Command::takes_registry() {
   app_.add_flag("--offline", request.offline, "Fetch nothing; or set KILN_OFFLINE=1");
 }
 
-void Command::takes_choice() {
-  takes_registry();
+void Command::takes_device() {
   Request& request = line_.options.request;
   app_.add_option("--device", line_.device, "What to compute on; default auto")
       ->type_name("auto|cpu|cuda:N");
-  app_.add_option("--variant", request.variant, "Take this variant only")->type_name("VARIANT");
   app_.add_flag_callback(
       "--no-jit", [&request] { request.allow_jit = false; },
       "Do not choose PTX, which the driver compiles");
+}
+
+void Command::takes_choice() {
+  takes_registry();
+  takes_device();
+  Request& request = line_.options.request;
+  app_.add_option("--variant", request.variant, "Take this variant only")->type_name("VARIANT");
   app_.add_flag("--refresh", request.refresh, "Ask the registry again; fetch damaged files again");
 }
 

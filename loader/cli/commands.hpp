@@ -72,9 +72,10 @@ class Command {
   void takes_packages(int least, int most);  ///< NAME@VERSION …
   void takes_cache();                        ///< --cache, --json, --quiet
   void takes_registry();                     ///< --registry, --from, --offline
-  void takes_choice();  ///< the same, and --device, --variant, --no-jit, --refresh
-  void takes_lock();    ///< --lock, --locked, --frozen
-  void takes_json();    ///< --json alone; takes_cache has it too
+  void takes_device();                       ///< --device, --no-jit
+  void takes_choice();                       ///< both, and --variant, --refresh
+  void takes_lock();                         ///< --lock, --locked, --frozen
+  void takes_json();                         ///< --json alone; takes_cache has it too
 
   /// One line under "Examples:" of --help: the words after the command, and what they do.
   void example(const std::string& words, const std::string& meaning);
@@ -88,10 +89,15 @@ class Command {
   CommandLine& line_;
 };
 
-void install(Command& command);    ///< fetches, verifies and unpacks; loads nothing
-void resolve(Command& command);    ///< which variant would be taken, and why; kNoVariant if none
-void lock(Command& command);       ///< writes kiln.lock, or says what would change; kLock
-void list(Command& command);       ///< what is in the cache
+/// Installs the packages that are named (or locked) and prints each.
+int install_all(const Options& options);
+
+void install(Command& command);  ///< fetches, verifies and unpacks; loads nothing
+void resolve(Command& command);  ///< which variant would be taken, and why; kNoVariant if none
+void lock(Command& command);     ///< writes kiln.lock, or says what would change; kLock
+void bundle_create(Command& command);   ///< kernels into one file
+void bundle_install(Command& command);  ///< and out of it
+void list(Command& command);            ///< what is in the cache
 void path(Command& command);       ///< the file get_kernel would load; kNotFound if not installed
 void verify(Command& command);     ///< hashes what is installed; kIntegrity if anything differs
 void gc(Command& command);         ///< removes from the cache what nothing holds

@@ -10,9 +10,8 @@
 #include "output.hpp"
 
 namespace kiln::cli {
-namespace {
 
-int run_install(const Options& options) {
+int install_all(const Options& options) {
   Json documents = Json::array();
   for (const Spec& spec : options.specs_or_locked()) {
     const Installed installed = kiln::install(spec.name, options.request_for(spec));
@@ -26,6 +25,8 @@ int run_install(const Options& options) {
   if (options.json) print_json("install", {{"installed", documents}});
   return 0;
 }
+
+namespace {
 
 int run_resolve(const Options& options) {
   const Spec& spec = options.specs.front();
@@ -114,7 +115,7 @@ void install(Command& command) {
   command.example("--refresh geglu-mlp@1", "ask again, and replace what is damaged");
   command.example("--locked", "all that kiln.lock has, and only its bytes");
   command.example("--from b.tar geglu-mlp@1", "out of a bundle, on a machine without network");
-  command.runs(run_install);
+  command.runs(install_all);
 }
 
 void resolve(Command& command) {

@@ -43,7 +43,11 @@ std::string canonical_registry(const std::string& requested) {
 }
 
 std::unique_ptr<Source> open_source(const std::string& registry, SourceOptions options) {
-  if (!is_url(registry)) return open_folder_source(registry);
+  if (!is_url(registry)) {
+    std::error_code error;
+    return std::filesystem::is_regular_file(registry, error) ? open_bundle_source(registry)
+                                                             : open_folder_source(registry);
+  }
   const Settings settings = load_settings();
   const std::vector<std::string> mirrors = mirrors_of(registry, settings);
   return mirrors.empty()

@@ -6,6 +6,7 @@
 //
 // A registry is named by a string:
 //   /path, ./path, file:///path    a folder with one OCI image layout per package
+//   /path/to/bundle.tar            a bundle (bundle.hpp): such layouts in one file
 //   https://host[:port][/prefix]   an OCI registry, or a static tree of the same URLs
 //   http://host[:port][/prefix]    the same; only for a loopback host, or one that is listed in
 //                                  $KILN_INSECURE_HTTP (host[:port], comma-separated): without TLS

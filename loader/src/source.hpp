@@ -15,6 +15,9 @@ namespace kiln {
 /// A folder with one OCI image layout per package: <root>/<package>/{index.json,blobs/sha256/…}.
 std::unique_ptr<Source> open_folder_source(const std::string& folder);
 
+/// An OCI archive: such a layout in an uncompressed tar, with tags "<package>:<version>".
+std::unique_ptr<Source> open_bundle_source(const std::string& file);
+
 /// The pull side of the OCI distribution API, with a login where it asks for one; a static tree of
 /// the same URLs serves as well.
 std::unique_ptr<Source> open_http_source(const std::string& url, SourceOptions options,

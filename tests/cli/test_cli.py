@@ -145,6 +145,22 @@ class Cli(unittest.TestCase):
                       ["install", SPEC, "--device", "tpu"], ["install", "geglu-mlp"]):
             self.kiln(*words, code=2)
 
+    def test_a_mistyped_word_is_named_with_the_nearest_one(self):
+        for words, expected in ((["instal", SPEC], "'instal' is no command; did you mean install? Run 'kiln --help'"),
+                                (["install", "--refesh", SPEC], "did you mean --refresh? Run 'kiln install --help'"),
+                                (["cache", "verfy"], "did you mean verify? Run 'kiln cache --help'"),
+                                (["path", SPEC, "--registry"], "Run 'kiln path --help'"),
+                                (["fly"], "'fly' is no command. Run 'kiln --help'")):
+            self.assertIn(expected, self.kiln(*words, code=2).stderr)
+
+    def test_every_help_has_examples(self):
+        commands = self.kiln("--help").stdout.split("Subcommands:")[1].split("\n\n")[0].splitlines()
+        names = [line.split()[0] for line in commands if line.startswith("  ") and line[2] != " "]
+        self.assertGreater(len(names), 8)
+        for name in names:
+            text = self.kiln(name, "--help").stdout
+            self.assertTrue("Examples:\n  kiln " + name in text or "Subcommands:" in text, name)
+
     def test_not_found(self):
         self.assertIn("1", self.kiln("install", "geglu-mlp@99", code=4).stderr)
         self.kiln("install", "no-such-package@1", code=4)

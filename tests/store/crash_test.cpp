@@ -181,6 +181,36 @@ TEST_CASE("crash: a disk that is full or fails at every call that changes the ca
   CHECK(refused > points * 9 / 10);
 }
 
+TEST_CASE("crash: gc killed at every call that removes leaves a whole cache") {
+  if (!can_trace()) {
+    MESSAGE("skipped: strace is not installed, or may not trace here");
+    return;
+  }
+  const Environment disk("TMPDIR", ::access(kMemoryDisk, W_OK) == 0 ? kMemoryDisk : "/tmp");
+  Sample sample;
+  int kills = 0;
+  for (const std::string call : {"unlink", "unlinkat", "rename", "rmdir", "fsync"}) {
+    for (int at = 1; at < 100; ++at) {
+      CAPTURE(call);
+      CAPTURE(at);
+      fs::remove_all(sample.request.cache);
+      sample.install_version(1);
+      sample.install_version(2);
+      const std::string command =
+          "strace -f -qq -o /dev/null -e trace=" + call + " -e inject=" + call +
+          ":signal=SIGKILL:when=" + std::to_string(at) + " " KILN_BINARY " gc --unlocked --cache " +
+          sample.request.cache.string() + " >/dev/null 2>&1";
+      if (std::system(command.c_str()) == 0) break;  // this call happens fewer times
+      ++kills;
+      for (const CheckedFile& file : verify_installed(sample.cache())) CHECK(file.problem == "");
+      collect_garbage(sample.cache(), {.unlocked = true, .partial = true});
+      CHECK(sample.files() == std::set<std::string>{"CACHEDIR.TAG", "store.lock"});
+    }
+  }
+  MESSAGE(kills, " kills of gc");
+  CHECK(kills > 20);  // two refs, two variants of two files each, eight blobs, their locks
+}
+
 TEST_CASE("crash: bytes are synced before their rename, and the folder after it") {
   if (!can_trace()) {
     MESSAGE("skipped: strace is not installed, or may not trace here");

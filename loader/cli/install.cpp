@@ -8,13 +8,23 @@
 
 #include "commands.hpp"
 #include "output.hpp"
+#include "parallel.hpp"
 
 namespace kiln::cli {
 
 int install_all(const Options& options) {
   Json documents = Json::array();
-  for (const Spec& spec : options.specs_or_locked()) {
-    const Installed installed = kiln::install(spec.name, options.request_for(spec));
+  const std::vector<Spec> specs = options.specs_or_locked();
+  std::vector<Installed> all(specs.size());
+  const Observer on_event = one_at_a_time(options.request.on_event);
+  in_parallel(specs.size(), kDownloadsAtOnce, options.request.stop,
+              [&](std::size_t i, const std::stop_token& stop) {
+                Request request = options.request_for(specs[i]);
+                request.on_event = on_event;
+                request.stop = stop;
+                all[i] = kiln::install(specs[i].name, request);
+              });
+  for (const Installed& installed : all) {
     if (options.json) {
       documents.push_back(to_json(installed));
     } else {

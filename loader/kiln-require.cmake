@@ -1,0 +1,83 @@
+# kiln_require(NAME VERSION N): the project uses version N of a kernel. States it once, for everything:
+#
+#   kiln.json            in the build folder: what `kiln lock` reads
+#   kiln_required.hpp    kiln::required::geglu_mlp, its name and version for get_kernel; comes with the
+#                        target kiln::required
+#   kiln-lock            a target: writes kiln.lock beside the project's CMakeLists.txt; commit it
+#   kiln-prefetch        a target: installs what kiln.lock has for this machine, and only its bytes
+#
+# KILN_LOCKFILE and KILN_EXECUTABLE say where the lock file and the kiln command are.
+include_guard(GLOBAL)
+
+set(KILN_LOCKFILE "${PROJECT_SOURCE_DIR}/kiln.lock" CACHE FILEPATH "Digests of the required kernels")
+find_program(KILN_EXECUTABLE kiln HINTS ${PACKAGE_PREFIX_DIR}/bin)
+
+function(kiln_require name)
+  cmake_parse_arguments(PARSE_ARGV 1 REQUIRE "" "VERSION" "")
+  if(NOT name MATCHES "^[a-z0-9]+(-[a-z0-9]+)*$")
+    message(FATAL_ERROR "kiln_require: '${name}' is no package name, such as geglu-mlp")
+  endif()
+  if(NOT REQUIRE_VERSION MATCHES "^[1-9][0-9]*$" OR REQUIRE_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "kiln_require(${ARGV}): expected kiln_require(${name} VERSION N)")
+  endif()
+  get_property(known GLOBAL PROPERTY KILN_REQUIRED_${name})
+  if(known AND NOT known EQUAL REQUIRE_VERSION)
+    message(FATAL_ERROR "kiln_require(${name} VERSION ${REQUIRE_VERSION}): version ${known} is required "
+                        "elsewhere in this project; a lock file has one version of each kernel")
+  endif()
+  if(NOT known)
+    set_property(GLOBAL PROPERTY KILN_REQUIRED_${name} ${REQUIRE_VERSION})
+    set_property(GLOBAL APPEND PROPERTY KILN_REQUIRED ${name})
+  endif()
+  _kiln_write_required()
+endfunction()
+
+function(_kiln_write_required)
+  set(folder ${CMAKE_BINARY_DIR}/kiln)
+  get_property(names GLOBAL PROPERTY KILN_REQUIRED)
+  list(SORT names)
+  set(kernels "")
+  set(constants "")
+  foreach(name IN LISTS names)
+    get_property(version GLOBAL PROPERTY KILN_REQUIRED_${name})
+    string(REPLACE "-" "_" identifier ${name})
+    if(identifier MATCHES "^[0-9]")
+      set(identifier _${identifier})
+    endif()
+    list(APPEND kernels "\"${name}\": {\"version\": ${version}}")
+    string(APPEND constants "inline constexpr Required ${identifier}{\"${name}\", ${version}};\n")
+  endforeach()
+  list(JOIN kernels ", " kernels)
+  # Written at each call, and only if it differs: the last one has them all.
+  file(CONFIGURE OUTPUT ${folder}/kiln.json CONTENT
+       "{\"schema\": \"kiln.requirements/1\", \"kernels\": {@kernels@}}\n" @ONLY)
+  file(CONFIGURE OUTPUT ${folder}/include/kiln_required.hpp CONTENT [[
+// Made by kiln_require from the project's CMakeLists.txt.
+#pragma once
+
+#include <string_view>
+
+namespace kiln::required {
+
+/// get_kernel(geglu_mlp.name, {.version = geglu_mlp.version})
+struct Required {
+  std::string_view name;
+  int version;
+};
+
+@constants@
+}  // namespace kiln::required
+]] @ONLY)
+  if(TARGET kiln-required)
+    return()
+  endif()
+  add_library(kiln-required INTERFACE)
+  add_library(kiln::required ALIAS kiln-required)
+  target_include_directories(kiln-required INTERFACE ${folder}/include)
+  add_custom_target(kiln-lock
+    COMMAND ${KILN_EXECUTABLE} lock --requirements ${folder}/kiln.json --lock ${KILN_LOCKFILE}
+    VERBATIM USES_TERMINAL)
+  add_custom_target(kiln-prefetch
+    COMMAND ${KILN_EXECUTABLE} install --lock ${KILN_LOCKFILE}
+    VERBATIM USES_TERMINAL)
+endfunction()

@@ -4,6 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -27,6 +29,32 @@ Device parse_device(const std::string& text) {
     if (error == std::errc() && stop == end && ordinal >= 0) return Device::cuda(ordinal);
   }
   throw Error(ErrorCode::kUsage, "--device " + text + " is not auto, cpu or cuda:N");
+}
+
+Fallback parse_fallback(const std::string& text) {
+  if (text == "cpu") return Fallback::cpu();
+  constexpr std::string_view kPrefix = "version:";
+  if (text.starts_with(kPrefix)) {
+    int version = 0;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + kPrefix.size(), end, version);
+    if (error == std::errc() && stop == end && version >= 1) {
+      return Fallback::other_version(version);
+    }
+  }
+  throw Error(ErrorCode::kUsage, "--fallback " + text + " is not cpu or version:N");
+}
+
+Host read_host(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) {
+    throw Error(ErrorCode::kUsage, "--host " + path +
+                                       ": the file cannot be read. Write it on the machine that it "
+                                       "is about, with 'kiln host --json'");
+  }
+  return parse_host(text.str(), path);
 }
 
 /// "kiln cache gc": the words that lead to a command.
@@ -118,7 +146,22 @@ void Command::takes_choice() {
   takes_device();
   Request& request = line_.options.request;
   app_.add_option("--variant", request.variant, "Take this variant only")->type_name("VARIANT");
+  app_.add_flag("--all-devices", request.all_gpus, "Only a variant that every GPU runs");
+  app_.add_option("--deny", request.deny, "Never take this variant or manifest digest; repeatable")
+      ->type_name("VARIANT")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app_.add_option("--fallback", line_.fallbacks,
+                  "What may be taken where nothing fits; repeatable, in order")
+      ->type_name("cpu|version:N")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app_.add_flag("--refresh", request.refresh, "Ask the registry again; fetch damaged files again");
+}
+
+void Command::takes_host() {
+  app_.add_option("--host", line_.host, "For the machine of this facts file (kiln host --json)")
+      ->type_name("FILE");
 }
 
 void Command::takes_lock() {
@@ -143,6 +186,10 @@ void Command::runs(std::function<int(const Options&)> run) {
       for (const std::string& text : line.packages) options.specs.push_back(parse_spec(text));
       options.request.device = parse_device(line.device);
       options.request.cache = line.cache;
+      for (const std::string& text : line.fallbacks) {
+        options.request.fallback.push_back(parse_fallback(text));
+      }
+      if (!line.host.empty()) options.request.host = read_host(line.host);
       options.request.lock = line.lock;
       if ((line.locked || line.frozen) && lockfile_of(options.request).empty()) {
         options.request.lock = "kiln.lock";

@@ -58,6 +58,8 @@ struct CommandLine {
   std::string lock;
   bool locked = false;
   bool frozen = false;
+  std::vector<std::string> fallbacks;
+  std::string host;
   Options options;
   std::function<int()> chosen;  ///< the command that was named; empty before the parse
 };
@@ -73,8 +75,9 @@ class Command {
   void takes_cache();                        ///< --cache, --json, --quiet
   void takes_registry();                     ///< --registry, --from, --offline
   void takes_device();                       ///< --device, --no-jit
-  void takes_choice();                       ///< both, and --variant, --refresh
+  void takes_choice();                       ///< both, --variant, --deny, --fallback, …
   void takes_lock();                         ///< --lock, --locked, --frozen
+  void takes_host();                         ///< --host
   void takes_json();                         ///< --json alone; takes_cache has it too
 
   /// One line under "Examples:" of --help: the words after the command, and what they do.
@@ -104,6 +107,7 @@ void gc(Command& command);         ///< removes from the cache what nothing hold
 void cache_dir(Command& command);  ///< where the cache is
 void cache_repair(Command& command);  ///< removes what is damaged and fetches it again
 void info(Command& command);         ///< versions and variants of a package; its ops once installed
+void host(Command& command);         ///< this machine's facts, for --host elsewhere
 void doctor(Command& command);       ///< this machine, what it would get, and what to mend
 void completions(Command& command);  ///< the script that makes a shell complete all of this
 

@@ -3,14 +3,31 @@
 // The commands around what is installed: install, resolve, list, path.
 #include "install.hpp"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 
 #include "commands.hpp"
+#include "explain.hpp"
 #include "output.hpp"
 #include "parallel.hpp"
+#include "select.hpp"
 
 namespace kiln::cli {
+
+namespace {
+
+/// Never silent: whoever reads the result may miss that it is a fallback's.
+void tell_refused(const Selected& selected) {
+  for (const Resolution& refused : selected.refused) {
+    std::fprintf(stderr, "kiln: nothing in %s@%d fits for %s; fell back. %s\n",
+                 refused.name.c_str(), refused.version, to_string(refused.device).c_str(),
+                 refused.hint.c_str());
+  }
+}
+
+}  // namespace
 
 int install_all(const Options& options) {
   Json documents = Json::array();
@@ -26,8 +43,9 @@ int install_all(const Options& options) {
               });
   for (const Installed& installed : all) {
     if (options.json) {
-      documents.push_back(to_json(installed));
+      documents.push_back(kiln::cli::to_json(installed));
     } else {
+      tell_refused(installed.selected);
       std::printf("%s@%d %s  %s\n", installed.config.name.c_str(), installed.config.version,
                   installed.variant.id.c_str(), installed.library.c_str());
     }
@@ -38,13 +56,52 @@ int install_all(const Options& options) {
 
 namespace {
 
-int run_resolve(const Options& options) {
+/// "--explain", of all variants or of one.
+struct Explain {
+  bool asked = false;
+  std::string variant;
+};
+
+Json to_json(const Explanation& explanation) {
+  Json rules = Json::array();
+  for (const RuleOutcome& rule : explanation.rules) {
+    rules.push_back({{"rule", std::string(to_string(rule.rule))},
+                     {"holds", rule.holds},
+                     {"detail", rule.detail}});
+  }
+  return {{"variant", explanation.variant},
+          {"rank", explanation.rank},
+          {"verdict", explanation.verdict},
+          {"ranked", explanation.ranked},
+          {"rules", std::move(rules)}};
+}
+
+int run_resolve(const Options& options, const Explain& asked) {
   const Spec& spec = options.specs.front();
-  const Selected selected = select(spec.name, options.request_for(spec));
+  const Request request = options.request_for(spec);
+  const Selected selected = select(spec.name, request);
+  std::vector<Explanation> explanations;
+  if (asked.asked) {
+    Selection selection = selection_of(request);
+    selection.device = selected.resolution.device;  // a fallback's may be another
+    selection.all_gpus = selected.resolution.all_gpus;
+    if (!selected.refused.empty()) selection.variant.clear();
+    explanations = explain(selected.resolution, selected.index, selection, asked.variant);
+  }
   if (options.json) {
-    print_json("resolve", to_json(selected));
+    Json document = kiln::to_json(selected);
+    if (asked.asked) {
+      document["explained"] = Json::array();
+      for (const Explanation& each : explanations) document["explained"].push_back(to_json(each));
+    }
+    print_json("resolve", std::move(document));
   } else {
+    for (const Resolution& refused : selected.refused) {
+      std::printf("%s\n\n", refused.explain().c_str());
+    }
     std::printf("%s\n", selected.resolution.explain().c_str());
+    for (const Explanation& each : explanations) std::printf("\n%s\n", each.text().c_str());
+    tell_refused(selected);
   }
   if (selected.resolution.chosen) return 0;
   if (!options.json) std::fprintf(stderr, "kiln: %s\n", selected.no_variant.c_str());
@@ -121,7 +178,9 @@ void install(Command& command) {
   command.takes_lock();
   command.takes_cache();
   command.example("geglu-mlp@1", "what get_kernel then loads without network");
+  command.takes_host();
   command.example("geglu-mlp@1 --device cpu", "the CPU variant, whatever GPU there is");
+  command.example("geglu-mlp@1 --fallback cpu", "the CPU variant, but only if no other fits");
   command.example("--refresh geglu-mlp@1", "ask again, and replace what is damaged");
   command.example("--locked", "all that kiln.lock has, and only its bytes");
   command.example("--from b.tar geglu-mlp@1", "out of a bundle, on a machine without network");
@@ -134,8 +193,17 @@ void resolve(Command& command) {
   command.takes_lock();
   command.takes_cache();
   command.example("geglu-mlp@1", "the choice for this machine, and every refusal");
+  command.takes_host();
+  const auto asked = std::make_shared<Explain>();
+  command.app()
+      .add_option("--explain", asked->variant, "What each rule found, for one variant or for all")
+      ->type_name("VARIANT")
+      ->expected(0, 1)
+      ->each([asked](const std::string&) { asked->asked = true; });
   command.example("geglu-mlp@1 --json", "the same for a program");
-  command.runs(run_resolve);
+  command.example("geglu-mlp@1 --explain", "what each rule found for each variant");
+  command.example("geglu-mlp@1 --host cluster.json", "what the machine of that facts file gets");
+  command.runs([asked](const Options& options) { return run_resolve(options, *asked); });
 }
 
 void list(Command& command) {

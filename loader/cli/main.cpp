@@ -40,6 +40,7 @@ constexpr Row kCommands[] = {
     {"cache verify", "Hash everything that is installed", verify},
     {"cache repair", "Remove what is damaged and fetch it again", cache_repair},
     {"cache gc", "Remove what nothing holds", gc},
+    {"host", "Print this machine's facts, for --host on another one", host},
     {"doctor", "Say what this machine is, what it would get, and what to mend", doctor},
     {"completions", "Print the script that makes bash, zsh or fish complete kiln", completions},
 };

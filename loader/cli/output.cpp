@@ -13,6 +13,7 @@ Json to_json(const Installed& installed) {
           {"tested", installed.variant.tested},
           {"manifest", installed.variant.manifest.digest.str()},
           {"library", installed.library.string()},
+          {"fallback", !installed.selected.refused.empty()},
           {"registry", installed.selected.registry},
           {"requests", installed.requests},
           {"bytes_fetched", installed.bytes_fetched}};

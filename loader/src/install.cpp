@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "fallback.hpp"
 #include "kiln/error.hpp"
 #include "lock.hpp"
 #include "pull.hpp"
@@ -96,7 +97,7 @@ void remember(Selecting& self) {
 Installed install(std::string_view name, const Request& request) {
   // From the first look to the lease: gc takes nothing that was seen meanwhile.
   FileLock used = Cache(request.cache, request.stop).use();
-  Selecting self = start_selecting(name, request);
+  Selecting self = select_or_fall_back(name, request);
   const Selected& selected = self.selected;
   if (!selected.resolution.chosen) throw Error(ErrorCode::kNoVariant, selected.no_variant);
   if (!used.held() && self.fetched_index) used = self.cache.use_to_write();

@@ -37,6 +37,9 @@ struct Selected {
   /// resolution.explain(), the hint, and, asked of the registry, which other published version has
   /// a build that fits: the text of the kNoVariant error. Set where nothing was chosen.
   std::string no_variant;
+
+  /// What nothing fitted for, before a fallback of the request was taken.
+  std::vector<Resolution> refused;
 };
 
 /// Probes this machine, reads the index and resolves. Does not throw when nothing fits. Throws

@@ -7,6 +7,7 @@
 #include "install.hpp"
 #include "load.hpp"
 #include "memo.hpp"
+#include "select.hpp"
 
 namespace kiln {
 
@@ -15,6 +16,7 @@ struct Kernel::Loaded {
   std::string variant;
   Device device;
   Resolution resolution;
+  std::vector<Resolution> refused;
   std::filesystem::path library;
   const kiln_package* package = nullptr;
 };
@@ -45,6 +47,7 @@ const kiln_op* op_at(const kiln_package& package, std::uint32_t position) {
 }  // namespace
 
 Kernel get_kernel(std::string_view name, const Request& request) {
+  check_loadable(name, request);
   const auto load = [&] {
     Installed installed = install(name, request);
     const std::string subject = std::string(name) + "@" + std::to_string(installed.config.version) +
@@ -59,6 +62,7 @@ Kernel get_kernel(std::string_view name, const Request& request) {
     loaded->variant = installed.variant.id;
     loaded->device = device;
     loaded->resolution = std::move(installed.selected.resolution);
+    loaded->refused = std::move(installed.selected.refused);
     loaded->library = std::move(installed.library);
     loaded->package = &package;
     return std::shared_ptr<const Kernel::Loaded>(std::move(loaded));
@@ -86,6 +90,10 @@ Device Kernel::device() const {
 
 const Resolution& Kernel::resolution() const {
   return loaded_->resolution;
+}
+
+const std::vector<Resolution>& Kernel::fallback() const {
+  return loaded_->refused;
 }
 
 const std::filesystem::path& Kernel::library() const {

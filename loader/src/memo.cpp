@@ -89,6 +89,14 @@ std::string memo_key(std::string_view name, const Request& request) {
   key.add_place(request.cache.native());
   key.add_place(request.lock.native());
   key.add(static_cast<std::int64_t>(request.load_mode));
+  key.add(std::int64_t{request.all_gpus});
+  key.add(static_cast<std::int64_t>(request.fallback.size()));
+  for (const Fallback& fallback : request.fallback) {
+    key.add(static_cast<std::int64_t>(fallback.kind));
+    key.add(std::int64_t{fallback.version});
+  }
+  key.add(static_cast<std::int64_t>(request.deny.size()));
+  for (const std::string& denied : request.deny) key.add(denied);
   key.add_environment();
   return key.take();
 }

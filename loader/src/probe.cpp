@@ -188,16 +188,33 @@ Host probe_host() {
 }
 
 void probe_libraries(Host& host, const Index& index) {
-  std::vector<std::string> asked;
+  std::vector<std::string> sonames;
   for (const Variant& variant : index.variants) {
-    asked.insert(asked.end(), variant.needs.libraries.begin(), variant.needs.libraries.end());
+    sonames.insert(sonames.end(), variant.needs.libraries.begin(), variant.needs.libraries.end());
   }
-  std::sort(asked.begin(), asked.end());
-  asked.erase(std::unique(asked.begin(), asked.end()), asked.end());
+  probe_libraries(host, std::move(sonames));
+}
+
+void probe_libraries(Host& host, std::vector<std::string> sonames) {
+  std::sort(sonames.begin(), sonames.end());
+  sonames.erase(std::unique(sonames.begin(), sonames.end()), sonames.end());
   host.libraries.clear();
   host.absent.clear();
-  std::partition_copy(asked.begin(), asked.end(), std::back_inserter(host.libraries),
+  std::partition_copy(sonames.begin(), sonames.end(), std::back_inserter(host.libraries),
                       std::back_inserter(host.absent), has_library);
+}
+
+std::vector<std::string> usual_libraries() {
+  std::vector<std::string> sonames = {"libcudnn.so.8",  "libcudnn.so.9",     "libcusparseLt.so.0",
+                                      "libnccl.so.2",   "libcufft.so.10",    "libcufft.so.11",
+                                      "libcufft.so.12", "libcusolver.so.11", "libcusolver.so.12",
+                                      "libcurand.so.10"};
+  for (const char* toolkit : {"11", "12", "13"}) {
+    for (const char* name : {"libcublas", "libcublasLt", "libcusparse", "libcudart"}) {
+      sonames.push_back(std::string(name) + ".so." + toolkit);
+    }
+  }
+  return sonames;
 }
 
 }  // namespace kiln

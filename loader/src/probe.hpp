@@ -18,6 +18,8 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "kiln/target.hpp"
 #include "manifest.hpp"
@@ -27,8 +29,16 @@ namespace kiln {
 /// Everything but `libraries`. Throws kUsage for an override that does not parse.
 Host probe_host();
 
-/// Fills host.libraries with those sonames that the index's variants look up and this machine has.
-/// A library is asked for by dlopen: its constructors run, as they would at the kernel's load.
+/// Sorts those sonames that the index's variants look up into host.libraries, which this machine
+/// has, and host.absent. A library is asked for by dlopen: its constructors run, as they would at
+/// the kernel's load.
 void probe_libraries(Host& host, const Index& index);
+
+/// The same for any sonames.
+void probe_libraries(Host& host, std::vector<std::string> sonames);
+
+/// The libraries of CUDA and its neighbours that kernels look up: what `kiln host` asks for where
+/// no package is named.
+std::vector<std::string> usual_libraries();
 
 }  // namespace kiln

@@ -6,9 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "fallback.hpp"
+#include "host.hpp"
 #include "kiln/error.hpp"
 #include "probe.hpp"
 #include "pull.hpp"
+#include "settings.hpp"
 #include "verify.hpp"
 
 namespace kiln {
@@ -111,11 +114,27 @@ std::optional<Remembered> recall(const Selecting& self) {
   }
 }
 
+/// The sonames that the index looks up: on this machine, or in the facts of the one asked for,
+/// which must speak of them all. Otherwise this machine's answer could differ from that one's.
+void look_up_libraries(const Selecting& self, Host& host, const Index& index) {
+  if (!self.request.host) return probe_libraries(host, index);
+  std::string unknown;
+  for (const std::string& soname : unknown_libraries(host, index)) {
+    unknown += (unknown.empty() ? "" : ", ") + soname;
+  }
+  if (unknown.empty()) return;
+  const std::string package = label(index.name, index.version);
+  throw Error(ErrorCode::kUsage, "resolve " + package + ": the facts" +
+                                     (host.origin.empty() ? "" : " in " + host.origin) +
+                                     " do not say whether that machine has " + unknown +
+                                     ". Write them there again with 'kiln host " + package +
+                                     " --json'");
+}
+
 void resolve_index(Selecting& self, Host& host) {
   Selected& selected = self.selected;
-  probe_libraries(host, selected.index);
-  selected.resolution = resolve(
-      host, selected.index, {self.request.device, self.request.variant, self.request.allow_jit});
+  look_up_libraries(self, host, selected.index);
+  selected.resolution = resolve(host, selected.index, selection_of(self.request));
 }
 
 /// Takes the registry's index in place of what is known so far.
@@ -174,9 +193,10 @@ std::string other_version(Selecting& self, Host& host) {
     try {
       const Document document = source.index(self.name, version);
       const Index index = read_index(document.bytes, self.name, version, self.source.registry());
-      probe_libraries(host, index);
-      const Resolution resolution =
-          resolve(host, index, {self.request.device, "", self.request.allow_jit});
+      look_up_libraries(self, host, index);
+      Selection selection = selection_of(self.request);
+      selection.variant.clear();
+      const Resolution resolution = resolve(host, index, selection);
       if (resolution.chosen) {
         return label(self.name, version) +
                " has a build for this machine: " + index.variants[*resolution.chosen].id +
@@ -202,6 +222,7 @@ std::string no_variant_text(Selecting& self, Host& host, const std::string& not_
     text += line;
   };
   add_line(resolution.hint);
+  if (!self.request.fallback.empty()) return text;  // the caller knows what to try instead
   if (!not_asked.empty()) {
     add_line("the registry was not asked for newer builds: " + not_asked);
     return text;
@@ -215,6 +236,21 @@ std::string no_variant_text(Selecting& self, Host& host, const std::string& not_
 }
 
 }  // namespace
+
+Selection selection_of(const Request& request) {
+  Selection selection{request.device, request.variant, request.allow_jit, request.all_gpus,
+                      request.deny};
+  const Settings settings = load_settings();
+  selection.deny.insert(selection.deny.end(), settings.deny.begin(), settings.deny.end());
+  return selection;
+}
+
+void check_loadable(std::string_view name, const Request& request) {
+  if (!request.host) return;
+  throw Error(ErrorCode::kUsage, "get kernel " + std::string(name) +
+                                     ": the request has the facts of another machine, and a kernel "
+                                     "is loaded on this one. Leave Request::host to install");
+}
 
 bool is_offline(const Request& request) {
   if (request.offline) return true;
@@ -266,7 +302,7 @@ Selecting start_selecting(std::string_view name, const Request& request) {
   Request effective = request;
   std::optional<Held> held = hold_to_lock(name, effective);
   Selecting self = begin_selecting(name, effective, std::move(held));
-  Host host = probe_host();
+  Host host = request.host ? *request.host : probe_host();
 
   std::string not_asked;
   if (self.held) {
@@ -320,7 +356,7 @@ std::vector<int> known_versions(std::string_view name, const Request& request) {
 }
 
 Selected select(std::string_view name, const Request& request) {
-  return start_selecting(name, request).selected;
+  return select_or_fall_back(name, request).selected;
 }
 
 }  // namespace kiln

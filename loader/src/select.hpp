@@ -68,4 +68,10 @@ void find_newest_index(Selecting& self);
 /// The whole: index and resolution.
 Selecting start_selecting(std::string_view name, const Request& request);
 
+/// What a request, and the deny list of the settings, ask of resolve.
+Selection selection_of(const Request& request);
+
+/// get_kernel's own condition: kUsage for a request that is for another machine than this one.
+void check_loadable(std::string_view name, const Request& request);
+
 }  // namespace kiln

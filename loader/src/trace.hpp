@@ -4,13 +4,13 @@
 // Pure.
 #pragma once
 
+#include "host.hpp"
 #include "install.hpp"
 #include "json.hpp"
 #include "kiln/resolve.hpp"
 
 namespace kiln {
 
-Json to_json(const Host& host);
 Json to_json(const Resolution& resolution);
 Json to_json(const Selected& selected);
 

@@ -39,6 +39,18 @@ enum class LoadMode {
   kPath,
 };
 
+/// What may be done, and nothing else, where no variant of the version fits.
+struct Fallback {
+  enum class Kind { kCpu, kVersion };
+  Kind kind = Kind::kCpu;
+  int version = 0;
+  static Fallback cpu() { return {}; }  ///< the same version on the CPU
+  /// Another version on the device that was asked for.
+  static Fallback other_version(int version) { return {Kind::kVersion, version}; }
+  bool operator==(const Fallback&) const = default;
+};
+std::string to_string(Fallback fallback);  ///< "cpu", "version:2"
+
 struct Request {
   /// One published integer; it pins the exact build. Required, but with a lock file, which has one.
   int version = 0;
@@ -71,6 +83,19 @@ struct Request {
   std::string from = {};
   /// kPath is for debuggers and profilers.
   LoadMode load_mode = LoadMode::kMemory;
+  /// Tried in this order where nothing fits (kNoVariant), and for no other error; each is this
+  /// request but for what it names, without `variant`. Empty: kNoVariant is thrown. What happened
+  /// is in Kernel::fallback() and goes to on_event.
+  std::vector<Fallback> fallback = {};
+  /// Only a variant that runs on every visible GPU will do, so that one kernel serves them all:
+  /// see Selection::all_gpus.
+  bool all_gpus = false;
+  /// Variants that are never taken, by id or by the digest of their manifest ("sha256:…").
+  std::vector<std::string> deny = {};
+  /// Another machine's facts (parse_host), for select and install: nothing of this machine is
+  /// probed, KILN_OVERRIDE_* count for nothing, and libraries are those that the facts name; a
+  /// soname that they do not speak of is kUsage. get_kernel, which loads here, refuses it (kUsage).
+  std::optional<Host> host = {};
 };
 
 /// One attribute of a call, by position in the op's schema; a default-constructed one takes the
@@ -117,9 +142,11 @@ class Kernel {
  public:
   std::string_view name() const;
   int version() const;
-  std::string_view variant() const;              ///< "cu12.9-sm_90a-x86_64"
-  Device device() const;                         ///< never automatic
-  const Resolution& resolution() const;          ///< the decision trace that led here
+  std::string_view variant() const;      ///< "cu12.9-sm_90a-x86_64"
+  Device device() const;                 ///< never automatic
+  const Resolution& resolution() const;  ///< the decision trace that led here
+  /// What was refused before a fallback of the request was taken, in order. Empty: none was needed.
+  const std::vector<Resolution>& fallback() const;
   const std::filesystem::path& library() const;  ///< the verified file in the cache
   const kiln_package& package() const;           ///< the C table, for other languages
 
@@ -142,6 +169,24 @@ class Kernel {
 /// with the same request returns the same kernel without touching disk or network. Throws Error:
 /// see ErrorCode for the stages.
 Kernel get_kernel(std::string_view name, const Request& request);
+
+/// Whether the cache has what get_kernel would load.
+struct Availability {
+  bool available = false;
+  ErrorCode code = ErrorCode::kInternal;  ///< not available: what get_kernel would throw
+  std::string reason;                     ///< not available: why, and what to do
+  std::string variant;                    ///< which variant it is, as far as that is known
+  int version = 0;                        ///< of that variant: a fallback may be another one
+  Device device;                          ///< never automatic where `variant` is known
+  explicit operator bool() const { return available; }
+};
+
+/// What get_kernel would do offline, up to the load: reads the cache alone, asks no network, writes
+/// nothing and throws nothing but std::bad_alloc. Reads and hashes what get_kernel would, the
+/// library included (1 ms for 1 to 2 MB), every time: it is for the start of a program, not for its
+/// loops. `offline` is taken as set; `refresh` and `from`, which are about fetching, and `on_event`
+/// are passed over. The load itself can still fail (kLoad, kDevice).
+Availability has_kernel(std::string_view name, const Request& request);
 
 /// Scratch memory that a layer owns: grows to what is asked and is freed with the object. Not for
 /// use from two streams at once; growing synchronises the device.

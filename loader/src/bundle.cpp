@@ -186,6 +186,7 @@ std::vector<BundledKernel> create_bundle(const std::vector<BundlePart>& parts,
   const FileLock used = cache.use_to_write();
   Gathered gathered;
   std::vector<BundledKernel> kernels;
+  kernels.reserve(parts.size());
   for (const BundlePart& part : parts) kernels.push_back(gather(part, gathered));
 
   const fs::path target = fs::absolute(file);

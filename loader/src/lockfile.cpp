@@ -106,19 +106,21 @@ Lockfile parse(const Json& json, std::string_view subject) {
 
 void add_variant_differences(const std::string& kernel, const LockedKernel& before,
                              const LockedKernel& after, std::vector<std::string>& lines) {
+  const auto add = [&](std::string_view what, const std::string& id, const std::string& rest = {}) {
+    lines.push_back(kernel);
+    lines.back().append(": ").append(what).append("variant ").append(id).append(rest);
+  };
   for (const auto& [id, variant] : before.variants) {
     const auto same = after.variants.find(id);
     if (same == after.variants.end()) {
-      lines.push_back(kernel + ": - variant " + id);
+      add("- ", id);
     } else if (same->second != variant) {
-      lines.push_back(kernel + ": variant " + id + " " + variant.manifest.digest.brief() + " -> " +
-                      same->second.manifest.digest.brief());
+      add("", id,
+          " " + variant.manifest.digest.brief() + " -> " + same->second.manifest.digest.brief());
     }
   }
   for (const auto& each : after.variants) {
-    if (before.variants.count(each.first) == 0) {
-      lines.push_back(kernel + ": + variant " + each.first);
-    }
+    if (before.variants.count(each.first) == 0) add("+ ", each.first);
   }
 }
 

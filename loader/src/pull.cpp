@@ -108,7 +108,7 @@ fs::path pull_layer(Selecting& self, const Descriptor& layer, const Variant& var
   const std::string subject = subject_of(self, variant);
   const std::string what = "layer of " + subject;
   try {
-    const fs::path path = self.cache.blob_path(layer.digest);
+    fs::path path = self.cache.blob_path(layer.digest);
     if (const FileDescriptor file = self.cache.open_blob(layer.digest); file.valid()) {
       StreamVerifier verifier(
           layer, {what, path.string(), "Run 'kiln install --refresh' to fetch it again"});

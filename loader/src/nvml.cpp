@@ -26,7 +26,10 @@ struct Nvml {
   int (*uuid)(NvmlDevice, char*, unsigned) = nullptr;
   int (*name)(NvmlDevice, char*, unsigned) = nullptr;
   int (*capability)(NvmlDevice, int*, int*) = nullptr;
-  int (*mig_mode)(NvmlDevice, unsigned*, unsigned*) = nullptr;  // absent before driver 450
+  // Absent before driver 450:
+  int (*mig_mode)(NvmlDevice, unsigned*, unsigned*) = nullptr;
+  int (*max_instances)(NvmlDevice, unsigned*) = nullptr;
+  int (*instance)(NvmlDevice, unsigned, NvmlDevice*) = nullptr;
 
   bool complete() const {
     return init && shutdown && cuda_version && count && by_index && uuid && name && capability;
@@ -53,38 +56,70 @@ struct Session {  // nvmlInit counts, so nested sessions of this process are fin
   Session& operator=(const Session&) = delete;
 };
 
+/// A GPU, or an instance of one that is split by MIG.
 struct Physical {
   std::string uuid;
   Gpu gpu;
+  bool is_instance = false;
 };
 
-/// Every GPU of the machine in PCI order; nothing if one cannot be read, or is split by MIG:
-/// CUDA then counts instances.
+std::optional<Physical> read_gpu(const Nvml& nvml, NvmlDevice device) {
+  std::array<char, 96> uuid{};
+  std::array<char, 96> name{};
+  Physical physical;
+  Version& capability = physical.gpu.capability;
+  if (nvml.uuid(device, uuid.data(), static_cast<unsigned>(uuid.size())) != kNvmlSuccess ||
+      nvml.name(device, name.data(), static_cast<unsigned>(name.size())) != kNvmlSuccess ||
+      nvml.capability(device, &capability.major, &capability.minor) != kNvmlSuccess) {
+    return std::nullopt;
+  }
+  physical.uuid = uuid.data();
+  physical.gpu.name = name.data();
+  return physical;
+}
+
+/// The instances of a GPU that is split. Their capability is the GPU's; NVML's name of one has its
+/// profile, "NVIDIA H200 MIG 1g.18gb". An index without an instance is an error of NVML's.
+void add_instances(const Nvml& nvml, NvmlDevice device, const Physical& parent,
+                   std::vector<Physical>& all) {
+  unsigned most = 0;
+  if (!nvml.max_instances || !nvml.instance || nvml.max_instances(device, &most) != kNvmlSuccess) {
+    return;
+  }
+  for (unsigned i = 0; i < most; ++i) {
+    NvmlDevice handle = nullptr;
+    if (nvml.instance(device, i, &handle) != kNvmlSuccess) continue;
+    std::array<char, 96> uuid{};
+    std::array<char, 96> name{};
+    if (nvml.uuid(handle, uuid.data(), static_cast<unsigned>(uuid.size())) != kNvmlSuccess)
+      continue;
+    Physical instance{uuid.data(), parent.gpu, true};
+    const bool named =
+        nvml.name(handle, name.data(), static_cast<unsigned>(name.size())) == kNvmlSuccess;
+    instance.gpu.name = named ? name.data() : parent.gpu.name + " MIG";
+    all.push_back(std::move(instance));
+  }
+}
+
+/// Every GPU of the machine in PCI order, or the instances of one that is split by MIG; nothing if
+/// one cannot be read.
 std::optional<std::vector<Physical>> read_gpus(const Nvml& nvml) {
   unsigned count = 0;
   if (nvml.count(&count) != kNvmlSuccess) return std::nullopt;
   std::vector<Physical> all;
   for (unsigned i = 0; i < count; ++i) {
     NvmlDevice device = nullptr;
-    std::array<char, 96> uuid{};
-    std::array<char, 96> name{};
-    Physical physical;
-    Version& capability = physical.gpu.capability;
-    if (nvml.by_index(i, &device) != kNvmlSuccess ||
-        nvml.uuid(device, uuid.data(), static_cast<unsigned>(uuid.size())) != kNvmlSuccess ||
-        nvml.name(device, name.data(), static_cast<unsigned>(name.size())) != kNvmlSuccess ||
-        nvml.capability(device, &capability.major, &capability.minor) != kNvmlSuccess) {
-      return std::nullopt;
-    }
+    if (nvml.by_index(i, &device) != kNvmlSuccess) return std::nullopt;
+    const std::optional<Physical> physical = read_gpu(nvml, device);
+    if (!physical) return std::nullopt;
     unsigned current = 0;
     unsigned pending = 0;
     if (nvml.mig_mode && nvml.mig_mode(device, &current, &pending) == kNvmlSuccess &&
         current != 0) {
-      return std::nullopt;
+      add_instances(nvml, device, *physical, all);
+    } else {
+      all.push_back(*physical);
     }
-    physical.uuid = uuid.data();
-    physical.gpu.name = name.data();
-    all.push_back(std::move(physical));
   }
   return all;
 }
@@ -93,8 +128,14 @@ std::optional<std::vector<Physical>> read_gpus(const Nvml& nvml) {
 struct Visible {
   std::vector<std::size_t> positions;
   bool by_index = false;  ///< at least one entry is a number, which counts in CUDA's order
-  bool mappable = true;   ///< false: an entry (a MIG instance) that NVML's list does not hold
 };
+
+/// The only one whose UUID begins like this: a prefix is enough.
+std::size_t find_uuid(const std::vector<Physical>& all, std::string_view prefix) {
+  const auto matches = [&](const Physical& gpu) { return gpu.uuid.starts_with(prefix); };
+  if (std::count_if(all.begin(), all.end(), matches) != 1) return all.size();
+  return static_cast<std::size_t>(std::find_if(all.begin(), all.end(), matches) - all.begin());
+}
 
 Visible visible_gpus(const std::vector<Physical>& all, const char* list) {
   Visible visible;
@@ -110,14 +151,8 @@ Visible visible_gpus(const std::vector<Physical>& all, const char* list) {
     while (!entry.empty() && entry.front() == ' ') entry.remove_prefix(1);
     while (!entry.empty() && entry.back() == ' ') entry.remove_suffix(1);
     std::size_t position = all.size();
-    if (entry.starts_with("MIG-")) {
-      visible.mappable = false;
-    } else if (entry.starts_with("GPU-")) {  // a prefix is enough if only one GPU has it
-      const auto matches = [&](const Physical& gpu) { return gpu.uuid.starts_with(entry); };
-      if (std::count_if(all.begin(), all.end(), matches) == 1) {
-        const auto found = std::find_if(all.begin(), all.end(), matches);
-        position = static_cast<std::size_t>(found - all.begin());
-      }
+    if (entry.starts_with("MIG-") || entry.starts_with("GPU-")) {
+      position = find_uuid(all, entry);
     } else {
       const auto parsed = std::from_chars(entry.data(), entry.data() + entry.size(), position);
       if (parsed.ec != std::errc() || parsed.ptr != entry.data() + entry.size()) break;
@@ -132,6 +167,19 @@ Visible visible_gpus(const std::vector<Physical>& all, const char* list) {
     visible.positions.push_back(position);
   }
   return visible;
+}
+
+/// CUDA shows one instance of MIG at most, and then nothing else (MIG User Guide, "CUDA Device
+/// Enumeration"), which newer drivers may relax. So with instances NVML answers where exactly one
+/// is all there is to see, or the one that is named; the rest is CUDA's to say.
+bool needs_cuda_to_say(const std::vector<Physical>& all, const Visible& visible, const char* list) {
+  const bool split =
+      std::any_of(all.begin(), all.end(), [](const Physical& gpu) { return gpu.is_instance; });
+  const bool names_instance =
+      list != nullptr && std::string_view(list).find("MIG-") != std::string_view::npos;
+  if (!split && !names_instance) return false;
+  if (visible.positions.size() != 1) return true;
+  return visible.by_index && all.size() != 1;
 }
 
 bool all_equal(const std::vector<Physical>& all) {
@@ -156,6 +204,8 @@ std::optional<DriverFacts> ask_nvml() {
   find(library.get(), "nvmlDeviceGetName", nvml.name);
   find(library.get(), "nvmlDeviceGetCudaComputeCapability", nvml.capability);
   find(library.get(), "nvmlDeviceGetMigMode", nvml.mig_mode);
+  find(library.get(), "nvmlDeviceGetMaxMigDeviceCount", nvml.max_instances);
+  find(library.get(), "nvmlDeviceGetMigDeviceHandleByIndex", nvml.instance);
   if (!nvml.complete()) return std::nullopt;
   const Session session(nvml);
   if (!session.open) return std::nullopt;
@@ -164,10 +214,12 @@ std::optional<DriverFacts> ask_nvml() {
   if (nvml.cuda_version(&version) != kNvmlSuccess) return std::nullopt;
   const std::optional<std::vector<Physical>> all = read_gpus(nvml);
   if (!all) return std::nullopt;
-  const Visible visible = visible_gpus(*all, std::getenv("CUDA_VISIBLE_DEVICES"));
+  const char* const list = std::getenv("CUDA_VISIBLE_DEVICES");
+  const Visible visible = visible_gpus(*all, list);
   const char* order = std::getenv("CUDA_DEVICE_ORDER");
   const bool pci_order = order != nullptr && std::string_view(order) == "PCI_BUS_ID";
-  if (!visible.mappable || (visible.by_index && !pci_order && !all_equal(*all))) {
+  if (needs_cuda_to_say(*all, visible, list) ||
+      (visible.by_index && !pci_order && !all_equal(*all))) {
     return std::nullopt;
   }
   DriverFacts facts;

@@ -7,7 +7,7 @@
 // NVML is asked first: it needs no cuInit, which would spoil CUDA for a process that forks later.
 // NVML counts GPUs in PCI order and CUDA, by default, fastest first. So where the visible GPUs
 // differ and CUDA_DEVICE_ORDER is not PCI_BUS_ID, or CUDA_VISIBLE_DEVICES names what NVML cannot
-// map (a MIG instance), libcuda is asked, because ordinals must be CUDA's.
+// map, libcuda is asked, because ordinals must be CUDA's.
 //
 // Each fact can be overridden, to try how another machine would resolve or to build for one:
 //   KILN_OVERRIDE_ARCH   x86_64 | aarch64

@@ -19,6 +19,7 @@
 #include <array>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -121,7 +122,8 @@ Sample run_self(const std::string& kind, const std::string& argument) {
 /// The value below which this share of the samples lies.
 double at_share(std::vector<double> values, double share) {
   std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
+  return values[static_cast<std::size_t>(
+      std::lround(share * static_cast<double>(values.size() - 1)))];
 }
 
 kiln::Json spread(const std::vector<double>& values) {

@@ -101,8 +101,10 @@ std::string zsh_flags(const Node& node) {
     std::string summary = replace_all(replace_all(flag.summary, "[", "\\["), "]", "\\]");
     summary = replace_all(summary, ":", "\\:");
     for (const std::string& name : flag.names) {
-      text += " " + quoted(name + "[" + summary + "]" +
-                           (flag.takes_value ? ":" + zsh_action(flag.value) : ""));
+      std::string argument = name;
+      argument += "[" + summary + "]";
+      if (flag.takes_value) argument += ":" + zsh_action(flag.value);
+      text += " " + quoted(argument);
     }
   }
   return text;

@@ -33,7 +33,9 @@ void check_members(const JsonView& object, std::initializer_list<std::string_vie
     for (const std::string_view each : known) {
       list += (list.empty() ? "" : ", ") + std::string(each);
     }
-    object.fail("has '" + key + "', which Kiln " KILN_VERSION " does not know; it knows " + list);
+    std::string found = "has '" + key;
+    found += "', which Kiln " KILN_VERSION " does not know; it knows " + list;
+    object.fail(found);
   }
 }
 

@@ -116,6 +116,16 @@ class InContext {
 
 }  // namespace
 
+std::optional<DriverFacts> ask_running_libcuda() {
+  void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
+  if (library == nullptr) return std::nullopt;
+  ::dlclose(library);
+  const Cuda* const api = cuda();
+  int count = 0;
+  if (api == nullptr || api->count(&count) != kSuccess) return std::nullopt;  // not initialised
+  return ask_libcuda();
+}
+
 DriverFacts ask_libcuda() {
   DriverFacts facts;
   const Cuda* const api = cuda();

@@ -24,6 +24,10 @@ struct DriverFacts {
 /// order and libcuda has to be asked.
 std::optional<DriverFacts> ask_nvml();
 
+/// Asks libcuda if this process has initialised it, as one that computes on a GPU has. Nothing
+/// otherwise, a child of fork included: what its parent initialised does not count there.
+std::optional<DriverFacts> ask_running_libcuda();
+
 /// Asks libcuda, which initialises CUDA in this process. Empty facts if there is none.
 DriverFacts ask_libcuda();
 

@@ -28,8 +28,12 @@ std::string describe_host(const Resolution& resolution) {
   std::string text = host.origin.empty() ? "host: " : "host of " + host.origin + ": ";
   text += std::string(to_string(host.arch)) + ", CPU " + to_string(host.cpu);
   text += host.glibc ? ", glibc " + to_string(*host.glibc) : ", no glibc";
-  text += host.driver ? ", driver CUDA " + to_string(*host.driver) : ", no NVIDIA driver";
-  text += ", " + (host.gpus.empty() ? std::string("no GPU") : describe_gpus(host.gpus));
+  if (host.gpus_asked) {
+    text += host.driver ? ", driver CUDA " + to_string(*host.driver) : ", no NVIDIA driver";
+    text += ", " + (host.gpus.empty() ? std::string("no GPU") : describe_gpus(host.gpus));
+  } else {
+    text += ", GPUs not looked at";
+  }
   text +=
       "; for " + (resolution.all_gpus ? std::string("every GPU") : to_string(resolution.device));
   for (std::size_t i = 0; i < host.overridden.size(); ++i) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <set>
 
+#include "facts.hpp"
 #include "kiln/abi.h"
 #include "quote.hpp"
 
@@ -102,6 +103,7 @@ std::string remedy(const Variant& variant, Refusal refusal, const Question& ques
       return "run it on a CPU of level " + to_string(needs.cpu);
     case Refusal::kDevice:
       if (needs.is_cpu()) return "ask for it with --device cpu (.device = kiln::Device::cpu())";
+      if (!question.host->gpus_asked) return "ask for it with --device cuda:0";
       return question.host->gpus.empty() ? "run it on a machine with an NVIDIA GPU"
                                          : "ask for it with --device cuda:" +
                                                std::to_string(question.host->gpus.front().ordinal);
@@ -158,7 +160,7 @@ std::string cpu_alternative(const Index& index, const std::vector<Fit>& fits,
 
 std::string make_hint(const Index& index, const std::vector<Fit>& fits,
                       const std::vector<std::size_t>& best_first, const Question& question) {
-  const std::string subject = index.name + "@" + std::to_string(index.version);
+  const std::string subject = label(index.name, index.version);
   if (best_first.empty()) return subject + " lists no variants that this kiln can read";
   const std::string& pinned = question.selection->variant;
   std::set<std::string> ids;

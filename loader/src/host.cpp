@@ -89,7 +89,7 @@ void parse_libraries(const JsonView& libraries, Host& host) {
 }  // namespace
 
 Json to_json(const Host& host) {
-  Json gpus = Json::array();
+  Json gpus = host.gpus_asked ? Json::array() : Json(nullptr);
   for (const Gpu& gpu : host.gpus) {
     gpus.push_back(
         {{"ordinal", gpu.ordinal}, {"name", gpu.name}, {"capability", to_string(gpu.capability)}});

@@ -157,7 +157,8 @@ void probe_driver(Host& host) {
   const std::optional<std::string> driver = override_of("CUDA", host);
   const std::optional<std::string> gpus = override_of("SM", host);
   if (!driver || !gpus) {
-    std::optional<DriverFacts> facts = ask_nvml();
+    std::optional<DriverFacts> facts = ask_running_libcuda();
+    if (!facts) facts = ask_nvml();
     if (!facts) facts = ask_libcuda();
     host.driver = facts->driver;
     host.gpus = std::move(facts->gpus);
@@ -178,12 +179,13 @@ bool has_library(const std::string& soname) {
 
 }  // namespace
 
-Host probe_host() {
+Host probe_host(bool ask_gpus) {
   Host host;
   probe_processor(host);
   const std::optional<std::string> glibc = override_of("GLIBC", host);
   host.glibc = glibc ? version_or_none("GLIBC", *glibc) : probe_glibc();
-  probe_driver(host);
+  host.gpus_asked = ask_gpus;
+  if (ask_gpus) probe_driver(host);
   return host;
 }
 

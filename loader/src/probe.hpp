@@ -4,10 +4,11 @@
 // the driver and the environment, and links no CUDA: NVML or libcuda is looked up at run time, and
 // a machine with neither simply has no GPUs. Safe to call from several threads at once.
 //
-// NVML is asked first: it needs no cuInit, which would spoil CUDA for a process that forks later.
-// NVML counts GPUs in PCI order and CUDA, by default, fastest first. So where the visible GPUs
-// differ and CUDA_DEVICE_ORDER is not PCI_BUS_ID, or CUDA_VISIBLE_DEVICES names what NVML cannot
-// map, libcuda is asked, because ordinals must be CUDA's.
+// Where this process uses CUDA already, libcuda answers, in microseconds. Else NVML is asked, which
+// takes about 20 ms on a server with H200s, but needs no cuInit, which would spoil CUDA for a
+// process that forks later. NVML counts GPUs in PCI order and CUDA, by default, fastest first. So
+// where the visible GPUs differ and CUDA_DEVICE_ORDER is not PCI_BUS_ID, or CUDA_VISIBLE_DEVICES
+// names what NVML cannot map, libcuda is asked, because ordinals must be CUDA's.
 //
 // Each fact can be overridden, to try how another machine would resolve or to build for one:
 //   KILN_OVERRIDE_ARCH   x86_64 | aarch64
@@ -26,8 +27,9 @@
 
 namespace kiln {
 
-/// Everything but `libraries`. Throws kUsage for an override that does not parse.
-Host probe_host();
+/// Everything but `libraries`; driver and GPUs only if they are asked for. Throws kUsage for an
+/// override that does not parse.
+Host probe_host(bool ask_gpus = true);
 
 /// Sorts those sonames that the index's variants look up into host.libraries, which this machine
 /// has, and host.absent. A library is asked for by dlopen: its constructors run, as they would at

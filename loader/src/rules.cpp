@@ -94,8 +94,9 @@ std::string describe_device(const Variant& variant, const Fit& fit, const Questi
   if (variant.needs.is_cpu()) {
     return "runs on the CPU: ask for it with --device cpu (.device = kiln::Device::cpu())";
   }
-  return question.host->gpus.empty() ? "needs a GPU, this machine shows none"
-                                     : "needs a GPU, the CPU was asked for";
+  return question.host->gpus_asked && question.host->gpus.empty()
+             ? "needs a GPU, this machine shows none"
+             : "needs a GPU, the CPU was asked for";
 }
 
 /// The driver that machine code needs or, where none of it is for these GPUs, the PTX that is.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A libcuda with the GPUs of FAKE_CUDA_GPUS ("8.0,9.0"), in CUDA's order. FAKE_CUDA_BROKEN=1 fails
- * to start. Memory is the host's, and only inside of a context.
+ * A libcuda with the GPUs of FAKE_CUDA_GPUS ("8.0,9.0"), in CUDA's order, once it was initialised.
+ * FAKE_CUDA_BROKEN=1 fails to start. Memory is the host's, and only inside of a context.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,16 +17,19 @@ static const char* gpus(void) {
   int __VA_ARGS__
 
 static void* current = NULL;
+static int initialised = 0;
 
 EXPORT(cuInit(unsigned flags)) {
   (void)flags;
-  return getenv("FAKE_CUDA_BROKEN") != NULL ? 999 : 0;
+  initialised = getenv("FAKE_CUDA_BROKEN") == NULL;
+  return initialised ? 0 : 999;
 }
 EXPORT(cuDriverGetVersion(int* version)) {
   *version = 13000;
   return 0;
 }
 EXPORT(cuDeviceGetCount(int* number)) {
+  if (!initialised) return 3;
   *number = *gpus() == '\0' ? 0 : 1;
   for (const char* at = gpus(); *at != '\0'; ++at) *number += *at == ',';
   return 0;

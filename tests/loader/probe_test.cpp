@@ -95,6 +95,15 @@ TEST_CASE("probe: GPUs in CUDA's order, from NVML where it knows, else from libc
   }
 }
 
+TEST_CASE("probe: a process that uses CUDA is asked itself, and nobody for a CPU request") {
+  const std::string both = kBoth + "FAKE_GPUS=9.0,9.0 FAKE_CUDA_GPUS=9.0 ";
+  CHECK(run(both) == "12.4 nvml0:9.0 nvml1:9.0");
+  CHECK(run(both, "loaded") == "12.4 nvml0:9.0 nvml1:9.0");
+  CHECK(run(both, "running") == "13.0 cuda0:9.0");
+  CHECK(run(both + "FAKE_CUDA_BROKEN=1", "running") == "12.4 nvml0:9.0 nvml1:9.0");
+  CHECK(run(both, "cpu") == "not asked");
+}
+
 TEST_CASE("workspace: device memory through the driver, and its error when there is none left") {
   const std::string text = run(kCuda + "FAKE_CUDA_GPUS=9.0", "workspace");
   CHECK(text.starts_with("ok device "));

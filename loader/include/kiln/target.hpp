@@ -65,6 +65,7 @@ struct Host {
   std::optional<Version>
       driver;  ///< the newest CUDA version that the driver supports; none without one
   std::vector<Gpu> gpus;
+  bool gpus_asked = true;  ///< false: driver and GPUs were not looked at, as only the CPU counts
   std::vector<std::string> libraries;   ///< those of the sonames looked up that this machine has
   std::vector<std::string> absent;      ///< those of the sonames looked up that it does not have
   std::vector<std::string> overridden;  ///< the facts that came from KILN_OVERRIDE_*

@@ -11,6 +11,7 @@
 
 #include "cancel.hpp"
 #include "commands.hpp"
+#include "fallback.hpp"
 #include "lock.hpp"
 #include "manifest.hpp"
 #include "progress.hpp"
@@ -29,20 +30,6 @@ Device parse_device(const std::string& text) {
     if (error == std::errc() && stop == end && ordinal >= 0) return Device::cuda(ordinal);
   }
   throw Error(ErrorCode::kUsage, "--device " + text + " is not auto, cpu or cuda:N");
-}
-
-Fallback parse_fallback(const std::string& text) {
-  if (text == "cpu") return Fallback::cpu();
-  constexpr std::string_view kPrefix = "version:";
-  if (text.starts_with(kPrefix)) {
-    int version = 0;
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data() + kPrefix.size(), end, version);
-    if (error == std::errc() && stop == end && version >= 1) {
-      return Fallback::other_version(version);
-    }
-  }
-  throw Error(ErrorCode::kUsage, "--fallback " + text + " is not cpu or version:N");
 }
 
 Host read_host(const std::string& path) {

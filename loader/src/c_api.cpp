@@ -15,7 +15,9 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "fallback.hpp"
 #include "install.hpp"
 #include "kiln/kernel.hpp"
 #include "kiln/kiln.h"
@@ -30,6 +32,7 @@ struct kiln_kernel {
   kiln::Kernel kernel;
   std::once_flag explained;
   std::string explanation;
+  std::string refused;
 };
 
 namespace kiln {
@@ -141,6 +144,26 @@ Observer observer_of(const kiln_request& request) {
   };
 }
 
+std::vector<std::string_view> texts_of(const char* const* list) {
+  std::vector<std::string_view> texts;
+  for (; list != nullptr && *list != nullptr; ++list) texts.emplace_back(*list);
+  return texts;
+}
+
+/// The kernel's tables for people, written once, by whoever asks first. Null: out of memory.
+const kiln_kernel* explained(const kiln_kernel* kernel) noexcept {
+  try {
+    auto* const self = const_cast<kiln_kernel*>(kernel);
+    std::call_once(self->explained, [&] {
+      self->explanation = self->kernel.resolution().explain();
+      for (const Resolution& each : self->kernel.fallback()) self->refused += each.explain();
+    });
+    return kernel;
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
 Request request_of(const kiln_request* given, const char* function) {
   const kiln_request c = at_our_size(given, function);
   Request request;
@@ -155,6 +178,12 @@ Request request_of(const kiln_request* given, const char* function) {
   request.lock = text_or_empty(c.lock);
   request.from = text_or_empty(c.from);
   request.load_mode = load_mode_of(c, function);
+  for (const std::string_view text : texts_of(c.fallback)) {
+    request.fallback.push_back(parse_fallback(text));
+  }
+  for (const std::string_view text : texts_of(c.deny)) request.deny.emplace_back(text);
+  request.all_gpus = c.all_gpus != 0;
+  if (c.reserved != 0) refuse(function, "the request's reserved field is not 0");
   request.on_event = observer_of(c);
   if (c.cancel != nullptr) request.stop = c.cancel->source.get_token();
   return request;
@@ -217,6 +246,14 @@ void kiln_release_kernel(kiln_kernel* kernel) {
   delete kernel;
 }
 
+std::int32_t kiln_has_kernel(const char* name, const kiln_request* request, kiln_error* error) {
+  return guarded(error, [&] {
+    const kiln::Availability found = kiln::has_kernel(kiln::name_of(name, "kiln_has_kernel"),
+                                                      kiln::request_of(request, "kiln_has_kernel"));
+    if (!found) throw kiln::Error(found.code, found.reason);
+  });
+}
+
 // A Kernel's texts are whole std::strings, so that their data ends with a NUL.
 const char* kiln_kernel_name(const kiln_kernel* kernel) {
   return kernel->kernel.name().data();
@@ -241,14 +278,13 @@ const char* kiln_kernel_library(const kiln_kernel* kernel) {
 }
 
 const char* kiln_kernel_explanation(const kiln_kernel* kernel) {
-  try {
-    auto* const self = const_cast<kiln_kernel*>(kernel);  // filled once, whoever asks first
-    std::call_once(self->explained,
-                   [&] { self->explanation = self->kernel.resolution().explain(); });
-    return self->explanation.c_str();
-  } catch (const std::exception&) {
-    return nullptr;
-  }
+  const kiln_kernel* const self = kiln::explained(kernel);
+  return self != nullptr ? self->explanation.c_str() : nullptr;
+}
+
+const char* kiln_kernel_fallback(const kiln_kernel* kernel) {
+  const kiln_kernel* const self = kiln::explained(kernel);
+  return self != nullptr ? self->refused.c_str() : nullptr;
 }
 
 const kiln_package* kiln_kernel_package(const kiln_kernel* kernel) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fallback.hpp"
 
+#include <charconv>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "pull.hpp"
+#include "quote.hpp"
 
 namespace kiln {
 namespace {
@@ -37,6 +39,20 @@ std::string describe_refusal(const Selecting& self) {
 std::string to_string(Fallback fallback) {
   return fallback.kind == Fallback::Kind::kCpu ? "cpu"
                                                : "version:" + std::to_string(fallback.version);
+}
+
+Fallback parse_fallback(std::string_view text) {
+  if (text == "cpu") return Fallback::cpu();
+  constexpr std::string_view kPrefix = "version:";
+  if (text.starts_with(kPrefix)) {
+    int version = 0;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + kPrefix.size(), end, version);
+    if (error == std::errc() && stop == end && version >= 1) {
+      return Fallback::other_version(version);
+    }
+  }
+  throw Error(ErrorCode::kUsage, "fallback " + quote(text) + " is not cpu or version:N");
 }
 
 Selecting select_or_fall_back(std::string_view name, const Request& request) {

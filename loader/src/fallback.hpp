@@ -11,6 +11,9 @@
 
 namespace kiln {
 
+/// "cpu" or "version:2". Throws kUsage.
+Fallback parse_fallback(std::string_view text);
+
 /// start_selecting, and where nothing fits again for each of the request's fallbacks, until
 /// something does. What was refused is in selected.refused, and told to on_event. If nothing fits
 /// at all, selected.no_variant has every table. Throws what start_selecting throws.

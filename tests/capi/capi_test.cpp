@@ -45,6 +45,15 @@ TEST_CASE("capi: a C program gets a kernel, runs it, and reads errors, events an
   }
 }
 
+TEST_CASE("capi: fallbacks, a deny list, every GPU") {
+  Scratch scratch;
+  const Environment sm("KILN_OVERRIDE_SM", "7.5,8.0");
+  const Environment cuda("KILN_OVERRIDE_CUDA", "12.4");
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library()), gpu_draft(sample_library("gpu"))});
+  CHECK(user("choice", published.root().string(), scratch) == 0);
+}
+
 TEST_CASE("capi: a text that is too long keeps its beginning and its end") {
   Scratch scratch;
   const Environment sm("KILN_OVERRIDE_SM", "7.5");

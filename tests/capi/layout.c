@@ -24,7 +24,11 @@ AT(kiln_request, offline, 72);
 AT(kiln_request, load_mode, 76);
 AT(kiln_request, lock, 80);
 AT(kiln_request, from, 88);
-_Static_assert(sizeof(kiln_request) == 96, "kiln_request has grown: add its new fields above");
+AT(kiln_request, fallback, 96);
+AT(kiln_request, deny, 104);
+AT(kiln_request, all_gpus, 112);
+AT(kiln_request, reserved, 116);
+_Static_assert(sizeof(kiln_request) == 120, "kiln_request has grown: add its new fields above");
 
 AT(kiln_event, struct_size, 0);
 AT(kiln_event, reserved, 4);

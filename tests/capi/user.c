@@ -49,7 +49,10 @@ static DLTensor matrix(float* data, int64_t* shape, int64_t* strides) {
 static int run(char** arguments) {
   const kiln_request request = request_for(arguments);
   kiln_kernel* kernel = NULL;
+  CHECK(kiln_has_kernel("sample", &request, &error) == KILN_E_OFFLINE);
+  CHECK(error.status == KILN_E_OFFLINE && strstr(error.text, "kiln install sample@1") != NULL);
   CHECK(kiln_get_kernel("sample", &request, &kernel, &error) == KILN_SUCCESS);
+  CHECK(kiln_has_kernel("sample", &request, &error) == KILN_SUCCESS);
   CHECK(strcmp(kiln_kernel_name(kernel), "sample") == 0);
   CHECK(kiln_kernel_version(kernel) == 1);
   CHECK(strcmp(kiln_kernel_variant(kernel), "cpu-base") == 0);
@@ -57,6 +60,7 @@ static int run(char** arguments) {
   CHECK(strncmp(kiln_kernel_library(kernel), arguments[3], strlen(arguments[3])) == 0);
   CHECK(strstr(kiln_kernel_explanation(kernel), "> cpu-base") != NULL);
   CHECK(kiln_kernel_explanation(kernel) == kiln_kernel_explanation(kernel));
+  CHECK(strcmp(kiln_kernel_fallback(kernel), "") == 0);
   CHECK(kiln_kernel_package(kernel)->op_count == 2);
 
   const kiln_op* op = NULL;
@@ -150,6 +154,14 @@ static int errors(char** arguments) {
   CHECK(kiln_get_kernel("sample", &request, &kernel, &error) == KILN_E_NOT_FOUND);
   CHECK(strstr(error.text, "/no/such/mirror") != NULL);
   request.from = NULL;
+  const char* const unknown[] = {"gpu", NULL};
+  request.fallback = unknown;
+  CHECK(kiln_get_kernel("sample", &request, &kernel, &error) == KILN_E_USAGE);
+  CHECK(strstr(error.text, "\"gpu\" is not cpu or version:N") != NULL);
+  request.fallback = NULL;
+  request.reserved = 1;
+  CHECK(kiln_has_kernel("sample", &request, &error) == KILN_E_USAGE);
+  request.reserved = 0;
   request.cache = "relative/cache";
   CHECK(kiln_get_kernel("sample", &request, &kernel, &error) == KILN_E_CACHE);
   return 0;
@@ -208,6 +220,33 @@ static int long_text(char** arguments) {
   return 0;
 }
 
+/* This machine shows two GPUs, of which the package has code for neither. */
+static int choice(char** arguments) {
+  const char* const fallback[] = {"version:9", "cpu", NULL};
+  const char* const deny[] = {"cpu-base", NULL};
+  kiln_request request = request_for(arguments);
+  request.device_kind = KILN_DEVICE_AUTO;
+  kiln_kernel* kernel = NULL;
+  CHECK(kiln_get_kernel("sample", &request, &kernel, &error) == KILN_E_NO_VARIANT);
+  request.all_gpus = 1;
+  CHECK(kiln_get_kernel("sample", &request, &kernel, &error) == KILN_E_NO_VARIANT);
+  CHECK(strstr(error.text, "every GPU") != NULL);
+  request.all_gpus = 0;
+  request.fallback = fallback + 1;
+  request.deny = deny;
+  CHECK(kiln_get_kernel("sample", &request, &kernel, &error) == KILN_E_NO_VARIANT);
+  request.deny = NULL;
+  CHECK(kiln_get_kernel("sample", &request, &kernel, &error) == KILN_SUCCESS);
+  CHECK(kiln_kernel_device(kernel).device_type == kDLCPU);
+  CHECK(strstr(kiln_kernel_fallback(kernel), "for cuda:0") != NULL);
+  CHECK(strstr(kiln_kernel_explanation(kernel), "> cpu-base") != NULL);
+  kiln_release_kernel(kernel);
+  CHECK(kiln_has_kernel("sample", &request, &error) == KILN_SUCCESS);
+  request.fallback = fallback; /* no such version: an error that no fallback is for */
+  CHECK(kiln_get_kernel("sample", &request, &kernel, &error) == KILN_E_NOT_FOUND);
+  return 0;
+}
+
 typedef struct {
   int count;
   int layer_done;
@@ -262,9 +301,9 @@ int main(int argc, char** argv) {
   static const struct {
     const char* name;
     int (*run)(char**);
-  } cases[] = {{"run", run},       {"errors", errors},
-               {"sizes", sizes},   {"long-text", long_text},
-               {"events", events}, {"cancelled", cancelled}};
+  } cases[] = {
+      {"run", run},       {"errors", errors}, {"sizes", sizes},        {"long-text", long_text},
+      {"choice", choice}, {"events", events}, {"cancelled", cancelled}};
   if (argc != 4) return 2;
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
     if (strcmp(argv[1], cases[i].name) == 0) return cases[i].run(argv);

@@ -123,6 +123,13 @@ typedef struct kiln_request {
       lock; /* lock file that the request is held to; version 0 is then its; NULL: $KILN_LOCK */
   const char*
       from; /* mirror, folder or bundle file to fetch from in place of `registry`; NULL: none */
+  /* "cpu" or "version:2": tried in this order where nothing fits, and for no other error; ends with
+   * NULL. NULL: KILN_E_NO_VARIANT. kiln_kernel_fallback tells whether one was taken. */
+  const char* const* fallback;
+  /* Variants never taken, by id or by digest of their manifest; ends with NULL. NULL: none. */
+  const char* const* deny;
+  int32_t all_gpus; /* 1: only a variant that runs on every visible GPU */
+  int32_t reserved; /* 0 */
 } kiln_request;
 
 /* ---- A loaded kernel ---- */
@@ -136,6 +143,11 @@ KILN_EXPORT int32_t kiln_get_kernel(const char* name, const kiln_request* reques
                                     kiln_kernel** kernel, kiln_error* error);
 KILN_EXPORT void kiln_release_kernel(kiln_kernel* kernel);
 
+/* What kiln_get_kernel would return offline, up to the load: reads the cache alone, asks no
+ * network, writes nothing. KILN_SUCCESS: the kernel is there. */
+KILN_EXPORT int32_t kiln_has_kernel(const char* name, const kiln_request* request,
+                                    kiln_error* error);
+
 KILN_EXPORT const char* kiln_kernel_name(const kiln_kernel* kernel);    /* "geglu-mlp" */
 KILN_EXPORT int32_t kiln_kernel_version(const kiln_kernel* kernel);     /* 1 */
 KILN_EXPORT const char* kiln_kernel_variant(const kiln_kernel* kernel); /* "cu12.9-sm_90a-x86_64" */
@@ -143,6 +155,8 @@ KILN_EXPORT DLDevice kiln_kernel_device(const kiln_kernel* kernel); /* kDLCPU, o
 KILN_EXPORT const char* kiln_kernel_library(const kiln_kernel* kernel); /* the file in the cache */
 /* Every variant, and why it was taken or not: a table for people. NULL: out of memory. */
 KILN_EXPORT const char* kiln_kernel_explanation(const kiln_kernel* kernel);
+/* The same tables of what did not fit before a fallback was taken. "": none was needed. */
+KILN_EXPORT const char* kiln_kernel_fallback(const kiln_kernel* kernel);
 /* The package's own table, as abi.h describes it: all ops, its build id. */
 KILN_EXPORT const kiln_package* kiln_kernel_package(const kiln_kernel* kernel);
 

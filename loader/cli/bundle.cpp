@@ -61,6 +61,7 @@ void bundle_create(Command& command) {
   command.takes_packages(0, Command::kAnyNumber);
   command.takes_registry();
   command.takes_device();
+  command.takes_host();
   command.takes_lock();
   command.takes_cache();
   const auto creating = std::make_shared<Creating>();
@@ -76,6 +77,7 @@ void bundle_create(Command& command) {
       ->allow_extra_args(false)
       ->excludes(all);
   command.example("geglu-mlp@1 -o b.tar", "the variant for this machine");
+  command.example("geglu-mlp@1 --host h200.json -o b.tar", "the one for the machine of that file");
   command.example("--locked --all-variants -o b.tar", "all that kiln.lock has");
   command.runs([creating](const Options& options) { return run_create(*creating, options); });
 }

@@ -14,6 +14,7 @@
 #include <memory>
 #include <utility>
 
+#include "find_index.hpp"
 #include "kiln/error.hpp"
 #include "posix.hpp"
 #include "pull.hpp"

@@ -196,8 +196,7 @@ std::string serialize_config(const Config& config) {
 }
 
 void check_agreement(const Index& index, const Variant& variant, const Config& config) {
-  const std::string subject =
-      "config of " + index.name + "@" + std::to_string(index.version) + " " + variant.id;
+  const std::string subject = "config of " + label(index.name, index.version) + " " + variant.id;
   const auto agree = [&](std::string_view fact, const std::string& promised,
                          const std::string& found) {
     if (promised == found) return;

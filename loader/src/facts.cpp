@@ -50,6 +50,10 @@ std::string parse_package_name(const JsonView& view) {
   return name;
 }
 
+std::string label(std::string_view name, int version) {
+  return std::string(name) + "@" + std::to_string(version);
+}
+
 bool is_variant_id(std::string_view text) {
   return !text.empty() && text.size() <= kMaxVariantId && is_alphanumeric(text.front()) &&
          std::all_of(text.begin(), text.end(),

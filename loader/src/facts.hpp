@@ -29,6 +29,9 @@ Version parse_version_fact(const JsonView& view);
 CpuLevel parse_cpu_fact(const JsonView& view);
 std::string parse_package_name(const JsonView& view);
 
+/// How a person names one version of a package: "geglu-mlp@1".
+std::string label(std::string_view name, int version);
+
 /// Letters, digits, '.', '_' and '-', from a letter or digit, at most 100: part of a tag and a
 /// path.
 std::string parse_variant_id(const JsonView& view);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "facts.hpp"
 #include "kiln/error.hpp"
 #include "source.hpp"
 
@@ -73,7 +74,7 @@ void fail_no_version(std::string_view name, int version, const std::string& regi
   std::string list;
   for (const int each : published) list += (list.empty() ? "" : ", ") + std::to_string(each);
   throw Error(ErrorCode::kNotFound,
-              "find " + std::string(name) + "@" + std::to_string(version) + " in " + registry +
+              "find " + label(name, version) + " in " + registry +
                   ": there is no such version; published: " + (list.empty() ? "none" : list) +
                   ". Ask for one of these, or check the registry's name");
 }

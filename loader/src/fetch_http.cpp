@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "auth.hpp"
+#include "facts.hpp"
 #include "kiln/error.hpp"
 #include "quote.hpp"
 #include "retry.hpp"
@@ -80,7 +81,7 @@ class HttpSource final : public Source {
 
   Document index(std::string_view name, int version) override {
     const std::string url = address(name, "manifests/" + std::to_string(version));
-    const std::string what = "index of " + std::string(name) + "@" + std::to_string(version);
+    const std::string what = "index of " + label(name, version);
     std::string bytes;
     const HttpAnswer answer = get_document(url, accept_documents(), what, bytes);
     if (answer.status == 404) fail_no_version(name, version, registry(), versions(name));

@@ -9,6 +9,7 @@
 #include <functional>
 #include <utility>
 
+#include "facts.hpp"
 #include "kiln/error.hpp"
 #include "source.hpp"
 
@@ -29,7 +30,7 @@ class MirroredSource final : public Source {
   }
 
   Document index(std::string_view name, int version) override {
-    const std::string what = "index of " + std::string(name) + "@" + std::to_string(version);
+    const std::string what = "index of " + label(name, version);
     return ask<Document>(what, [&](Source& source) { return source.index(name, version); });
   }
 

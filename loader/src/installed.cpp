@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "facts.hpp"
 #include "install.hpp"
 #include "kiln/error.hpp"
 #include "unpack.hpp"
@@ -18,14 +19,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string label(const Ref& ref) {
-  return ref.name + "@" + std::to_string(ref.version);
-}
-
 /// Reads one variant's documents; nothing if it is not installed. Throws for damage.
 std::optional<InstalledVariant> read_variant(const Cache& cache, const Ref& ref,
                                              const Variant& variant) {
-  const std::string subject = label(ref) + " " + variant.id;
+  const std::string subject = label(ref.name, ref.version) + " " + variant.id;
   const std::optional<std::string> manifest_bytes =
       cache.read_document(variant.manifest, "manifest of " + subject);
   if (!manifest_bytes) return std::nullopt;
@@ -45,9 +42,10 @@ std::optional<InstalledVariant> read_variant(const Cache& cache, const Ref& ref,
 }
 
 std::optional<Index> read_cached_index(const Cache& cache, const Ref& ref) {
-  const std::optional<std::string> bytes = cache.read_document(ref.index, "index of " + label(ref));
+  const std::optional<std::string> bytes =
+      cache.read_document(ref.index, "index of " + label(ref.name, ref.version));
   if (!bytes) return std::nullopt;
-  return parse_index(*bytes, "index " + label(ref));
+  return parse_index(*bytes, "index " + label(ref.name, ref.version));
 }
 
 /// Collects one answer a file; a file that two refs share is hashed once.
@@ -64,11 +62,11 @@ class Checker {
     const fs::path path = cache_.blob_path(ref.index.digest);
     try {
       const std::optional<Index> index = read_cached_index(cache_, ref);
-      add(label(ref), path, index ? "" : "is missing");
+      add(label(ref.name, ref.version), path, index ? "" : "is missing");
       if (!index) return;
       for (const Variant& variant : index->variants) check_variant(ref, variant);
     } catch (const Error& error) {
-      add(label(ref), path, error.what());
+      add(label(ref.name, ref.version), path, error.what());
     }
   }
 
@@ -89,7 +87,7 @@ class Checker {
 
  private:
   void check_variant(const Ref& ref, const Variant& variant) {
-    const std::string subject = label(ref) + " " + variant.id;
+    const std::string subject = label(ref.name, ref.version) + " " + variant.id;
     fs::path path = cache_.blob_path(variant.manifest.digest);
     try {
       const std::optional<std::string> bytes =

@@ -10,7 +10,9 @@
 #include <system_error>
 #include <utility>
 
+#include "facts.hpp"
 #include "fetch.hpp"
+#include "find_index.hpp"
 #include "kiln/error.hpp"
 #include "posix.hpp"
 #include "pull.hpp"
@@ -20,10 +22,6 @@ namespace kiln {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string label(std::string_view name, int version) {
-  return std::string(name) + "@" + std::to_string(version);
-}
 
 [[noreturn]] void fail_held(std::string_view subject, const std::string& what) {
   throw Error(ErrorCode::kLock, "lock " + std::string(subject) + ": " + what);

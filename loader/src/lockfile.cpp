@@ -15,10 +15,6 @@ constexpr std::size_t kMaxRegistry = 4096;
 constexpr std::size_t kMaxLibrary = 1024;
 constexpr std::string_view kNextStep = ". Run 'kiln lock' to write it anew";
 
-std::string label(std::string_view name, int version) {
-  return std::string(name) + "@" + std::to_string(version);
-}
-
 Digest parse_digest(const JsonView& view) {
   try {
     return Digest::parse(view.string());

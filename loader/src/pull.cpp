@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "facts.hpp"
 #include "kiln/error.hpp"
 #include "lock.hpp"
 #include "verify.hpp"
@@ -73,7 +74,7 @@ Config get_config(Selecting& self, const Descriptor& descriptor, const std::stri
 }  // namespace
 
 std::string subject_of(const Selecting& self) {
-  return self.name + "@" + std::to_string(self.request.version);
+  return label(self.name, self.request.version);
 }
 
 std::string subject_of(const Selecting& self, const Variant& variant) {

@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "facts.hpp"
 #include "kiln/error.hpp"
 #include "unpack.hpp"
 
@@ -13,10 +14,6 @@ namespace kiln {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string label(const Ref& ref) {
-  return ref.name + "@" + std::to_string(ref.version);
-}
 
 class Repair {
  public:
@@ -55,18 +52,18 @@ class Repair {
 
   void repair_version(const Ref& ref) {
     try {
-      const std::string subject = label(ref);
+      const std::string subject = label(ref.name, ref.version);
       const std::string bytes = document(ref, subject, "index", ref.index);
       const Index index = parse_index(bytes, "index " + subject);
       for (const Variant& variant : index.variants) repair_variant(ref, index, variant);
     } catch (const Error& error) {
-      fail(label(ref), cache_.blob_path(ref.index.digest), error);
+      fail(label(ref.name, ref.version), cache_.blob_path(ref.index.digest), error);
     }
   }
 
   void repair_variant(const Ref& ref, const Index& index, const Variant& variant) {
     if (!stands(cache_.blob_path(variant.manifest.digest))) return;  // not installed
-    const std::string subject = label(ref) + " " + variant.id;
+    const std::string subject = label(ref.name, ref.version) + " " + variant.id;
     try {
       const VariantManifest manifest = parse_manifest(
           document(ref, subject, "manifest", variant.manifest), "manifest of " + subject);

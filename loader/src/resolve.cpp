@@ -17,7 +17,7 @@ namespace kiln {
 namespace {
 
 [[noreturn]] void fail_no_gpu(const Host& host, const Index& index, int ordinal) {
-  const std::string asked = "resolve " + index.name + "@" + std::to_string(index.version) +
+  const std::string asked = "resolve " + label(index.name, index.version) +
                             ": cuda:" + std::to_string(ordinal) + " was asked for, ";
   if (host.gpus.empty()) {
     throw Error(ErrorCode::kUsage,
@@ -36,8 +36,7 @@ const Gpu* find_gpu(const Host& host, int ordinal) {
 }
 
 [[noreturn]] void fail_usage(const Index& index, const std::string& what) {
-  throw Error(ErrorCode::kUsage,
-              "resolve " + index.name + "@" + std::to_string(index.version) + ": " + what);
+  throw Error(ErrorCode::kUsage, "resolve " + label(index.name, index.version) + ": " + what);
 }
 
 /// A deny list that does not say what it means denies nothing: that must not pass unnoticed.

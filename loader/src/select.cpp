@@ -6,22 +6,17 @@
 #include <utility>
 #include <vector>
 
+#include "facts.hpp"
 #include "fallback.hpp"
+#include "find_index.hpp"
 #include "host.hpp"
 #include "kiln/error.hpp"
+#include "no_variant.hpp"
 #include "probe.hpp"
-#include "pull.hpp"
 #include "settings.hpp"
-#include "verify.hpp"
 
 namespace kiln {
 namespace {
-
-constexpr std::size_t kMaxOtherVersions = 8;  // that are tried for a hint
-
-std::string label(std::string_view name, int version) {
-  return std::string(name) + "@" + std::to_string(version);
-}
 
 std::string listed(const std::vector<int>& versions) {
   std::string list;
@@ -60,64 +55,23 @@ void check_request(std::string_view name, const Request& request, const Cache& c
   throw Error(ErrorCode::kUsage, asked + source.registry() + " has: " + listed(versions));
 }
 
-/// Parses verified bytes; the registry chose them, so they must speak of what was asked for.
-Index read_index(const std::string& bytes, std::string_view name, int version,
-                 const std::string& registry) {
-  Index index = parse_index(bytes, "index " + label(name, version));
-  if (index.name != name || index.version != version) {
-    throw Error(ErrorCode::kIntegrity, "read index of " + label(name, version) +
-                                           ": it is the one of " +
-                                           label(index.name, index.version) + " (from " + registry +
-                                           "); nothing was loaded. Tell the registry's publisher");
-  }
-  return index;
+void resolve_index(Selecting& self, Host& host) {
+  look_up_libraries(self.request, host, self.selected.index);
+  self.selected.resolution = resolve(host, self.selected.index, selection_of(self.request));
 }
 
-/// A published version only grows. A variant that changed or went means that the registry, or
-/// someone in front of it, answers with other bytes for the same version.
-void check_only_grown(const Index& before, const Index& after, const std::string& registry,
-                      const std::filesystem::path& ref) {
-  for (const Variant& old : before.variants) {
-    const auto same = std::find_if(after.variants.begin(), after.variants.end(),
-                                   [&](const Variant& each) { return each.id == old.id; });
-    const bool gone = same == after.variants.end();
-    if (!gone && same->manifest.digest == old.manifest.digest) continue;
-    throw Error(
-        ErrorCode::kIntegrity,
-        "verify index of " + label(before.name, before.version) + ": variant " + old.id +
-            (gone ? " is gone, it was " : " is now " + same->manifest.digest.str() + ", it was ") +
-            old.manifest.digest.str() + " (from " + registry +
-            "); a published version never changes, nothing was loaded. Tell the registry's "
-            "publisher; if you rebuilt it yourself, remove " +
-            ref.string());
-  }
+}  // namespace
+
+Selection selection_of(const Request& request) {
+  Selection selection{request.device, request.variant, request.allow_jit, request.all_gpus,
+                      request.deny};
+  const Settings settings = load_settings();
+  selection.deny.insert(selection.deny.end(), settings.deny.begin(), settings.deny.end());
+  return selection;
 }
 
-/// The cached ref and its index. Nothing if either is missing, or damaged while the registry is
-/// asked anyway.
-struct Remembered {
-  Descriptor descriptor;
-  Index index;
-};
-std::optional<Remembered> recall(const Selecting& self) {
-  const int version = self.request.version;
-  try {
-    const std::optional<Ref> ref = self.cache.read_ref(self.source.registry(), self.name, version);
-    if (!ref) return std::nullopt;
-    const std::optional<std::string> bytes =
-        self.cache.read_document(ref->index, "index of " + label(self.name, version));
-    if (!bytes) return std::nullopt;
-    return Remembered{ref->index, read_index(*bytes, self.name, version, self.source.registry())};
-  } catch (const Error& error) {
-    if (self.request.refresh && error.code() == ErrorCode::kIntegrity) return std::nullopt;
-    throw;
-  }
-}
-
-/// The sonames that the index looks up: on this machine, or in the facts of the one asked for,
-/// which must speak of them all. Otherwise this machine's answer could differ from that one's.
-void look_up_libraries(const Selecting& self, Host& host, const Index& index) {
-  if (!self.request.host) return probe_libraries(host, index);
+void look_up_libraries(const Request& request, Host& host, const Index& index) {
+  if (!request.host) return probe_libraries(host, index);
   std::string unknown;
   for (const std::string& soname : unknown_libraries(host, index)) {
     unknown += (unknown.empty() ? "" : ", ") + soname;
@@ -129,120 +83,6 @@ void look_up_libraries(const Selecting& self, Host& host, const Index& index) {
                                      " do not say whether that machine has " + unknown +
                                      ". Write them there again with 'kiln host " + package +
                                      " --json'");
-}
-
-void resolve_index(Selecting& self, Host& host) {
-  Selected& selected = self.selected;
-  look_up_libraries(self, host, selected.index);
-  selected.resolution = resolve(host, selected.index, selection_of(self.request));
-}
-
-/// Takes the registry's index in place of what is known so far.
-void ask_registry(Selecting& self, const std::optional<Remembered>& known) {
-  const int version = self.request.version;
-  self.report(Event::Stage::kIndex, label(self.name, version), 0, 0);
-  const std::string package = label(self.name, version);
-  Document document = self.source.open(package, "index of " + package).index(self.name, version);
-  Index index = read_index(document.bytes, self.name, version, self.source.registry());
-  if (known) {
-    check_only_grown(known->index, index, self.source.registry(),
-                     self.cache.ref_path(self.source.registry(), self.name, version));
-  }
-  self.report(Event::Stage::kIndex, label(self.name, version), document.bytes.size(),
-              document.bytes.size());
-  self.selected.descriptor = document.descriptor;
-  self.selected.index = std::move(index);
-  self.fetched_index = std::move(document.bytes);
-}
-
-/// By digest: no tag is asked, and nobody can answer with another state of the version.
-void take_locked_index(Selecting& self) {
-  const LockedKernel& locked = self.held->kernel;
-  const std::string package = label(self.name, locked.version);
-  const std::string what = "index of " + package;
-  std::optional<std::string> bytes = read_cached(self, locked.index, what);
-  if (!bytes) {
-    Source& source = self.source.open(package, what);
-    self.report(Event::Stage::kIndex, package, 0, locked.index.size);
-    try {
-      bytes = source.manifest(self.name, locked.index);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kNotFound) throw;
-      throw Error(ErrorCode::kLock, "lock " + package + ": " + self.held->file.string() +
-                                        " names index " + locked.index.digest.str() + ", which " +
-                                        source.registry() + " does not have (" + error.what() +
-                                        "). Run 'kiln lock' to take the one that it has");
-    }
-    verify_bytes(*bytes, locked.index, {what, source.registry(), ""});
-    self.report(Event::Stage::kIndex, package, bytes->size(), locked.index.size);
-    self.fetched_index = bytes;
-  }
-  self.selected.descriptor = locked.index;
-  self.selected.index = read_index(*bytes, self.name, locked.version, self.source.registry());
-}
-
-/// "geglu-mlp@3 has a build for this machine", or nothing.
-std::string other_version(Selecting& self, Host& host) {
-  Source& source = self.source.open(self.name, "versions of " + self.name);
-  std::vector<int> versions = source.versions(self.name);
-  std::reverse(versions.begin(), versions.end());
-  std::size_t tried = 0;
-  for (const int version : versions) {
-    if (version == self.request.version) continue;
-    if (++tried > kMaxOtherVersions) break;
-    try {
-      const Document document = source.index(self.name, version);
-      const Index index = read_index(document.bytes, self.name, version, self.source.registry());
-      look_up_libraries(self, host, index);
-      Selection selection = selection_of(self.request);
-      selection.variant.clear();
-      const Resolution resolution = resolve(host, index, selection);
-      if (resolution.chosen) {
-        return label(self.name, version) +
-               " has a build for this machine: " + index.variants[*resolution.chosen].id +
-               ". Ask for version " + std::to_string(version);
-      }
-    } catch (const Error& error) {
-      // An index that this Kiln cannot read is no help; a registry that is gone has no answer.
-      if (error.code() == ErrorCode::kNetwork) throw;
-    }
-  }
-  return {};
-}
-
-std::string no_variant_text(Selecting& self, Host& host, const std::string& not_asked) {
-  const Resolution& resolution = self.selected.resolution;
-  std::string text = "resolve " + label(self.name, self.request.version) +
-                     ": no variant fits this machine (index " +
-                     self.selected.descriptor.digest.brief() + " of " + self.source.registry() +
-                     ")\n" + resolution.explain();
-  const auto add_line = [&](const std::string& line) {
-    if (line.empty() || text.find(line) != std::string::npos) return;
-    if (!text.empty() && text.back() != '\n') text += '\n';
-    text += line;
-  };
-  add_line(resolution.hint);
-  if (!self.request.fallback.empty()) return text;  // the caller knows what to try instead
-  if (!not_asked.empty()) {
-    add_line("the registry was not asked for newer builds: " + not_asked);
-    return text;
-  }
-  try {
-    add_line(other_version(self, host));
-  } catch (const Error& error) {
-    add_line("the registry was not asked for other versions: " + std::string(error.what()));
-  }
-  return text;
-}
-
-}  // namespace
-
-Selection selection_of(const Request& request) {
-  Selection selection{request.device, request.variant, request.allow_jit, request.all_gpus,
-                      request.deny};
-  const Settings settings = load_settings();
-  selection.deny.insert(selection.deny.end(), settings.deny.begin(), settings.deny.end());
-  return selection;
 }
 
 void check_loadable(std::string_view name, const Request& request) {
@@ -278,23 +118,14 @@ Source& LazySource::open(std::string_view package, std::string_view what) {
 }
 
 Selecting begin_selecting(std::string_view name, const Request& request, std::optional<Held> held) {
-  Selecting self{std::string(name),   request, Cache(request.cache, request.stop),
-                 LazySource(request), {},      {},
-                 std::move(held)};
+  Selecting self{.name = std::string(name),
+                 .request = request,
+                 .cache = Cache(request.cache, request.stop),
+                 .source = LazySource(request),
+                 .held = std::move(held)};
   check_request(name, request, self.cache, self.source);
   self.selected.registry = self.source.registry();
   return self;
-}
-
-void find_newest_index(Selecting& self) {
-  if (self.held) return take_locked_index(self);
-  const std::optional<Remembered> known = recall(self);
-  if (known && self.source.offline()) {
-    self.selected.descriptor = known->descriptor;
-    self.selected.index = known->index;
-  } else {
-    ask_registry(self, known);
-  }
 }
 
 Selecting start_selecting(std::string_view name, const Request& request) {
@@ -302,20 +133,19 @@ Selecting start_selecting(std::string_view name, const Request& request) {
   Request effective = request;
   std::optional<Held> held = hold_to_lock(name, effective);
   Selecting self = begin_selecting(name, effective, std::move(held));
-  Host host = request.host ? *request.host : probe_host();
+  const bool for_gpu = request.device.kind != Device::Kind::kCpu || request.all_gpus;
+  Host host = request.host ? *request.host : probe_host(for_gpu);
 
   std::string not_asked;
   if (self.held) {
     take_locked_index(self);
     not_asked = self.held->file.string() + " pins this index; 'kiln lock' takes newer ones";
     resolve_index(self, host);
-  } else if (const std::optional<Remembered> known = recall(self); known && !request.refresh) {
-    self.selected.descriptor = known->descriptor;
-    self.selected.index = known->index;
+  } else if (recall_index(self) && !request.refresh) {
     resolve_index(self, host);
     if (!self.selected.resolution.chosen) {
       try {
-        ask_registry(self, known);  // variants may have been added
+        ask_index(self);  // variants may have been added
         resolve_index(self, host);
       } catch (const Error& error) {
         switch (error.code()) {
@@ -332,7 +162,7 @@ Selecting start_selecting(std::string_view name, const Request& request) {
       }
     }
   } else {
-    ask_registry(self, known);
+    ask_index(self);
     resolve_index(self, host);
   }
   if (!self.selected.resolution.chosen) {

@@ -46,11 +46,12 @@ struct Selecting {
   Request request;
   Cache cache;
   LazySource source;
-  Selected selected;
+  Selected selected = {};
+  bool recalled = false;  ///< selected.index is the cached one
   /// The index's bytes where they came from the registry and not from the cache.
-  std::optional<std::string> fetched_index;
+  std::optional<std::string> fetched_index = {};
   /// Where the request is held to a lock file.
-  std::optional<Held> held;
+  std::optional<Held> held = {};
 
   void report(Event::Stage stage, const std::string& subject, std::uint64_t done,
               std::uint64_t total) const {
@@ -61,15 +62,16 @@ struct Selecting {
 /// The request, checked, and nothing more.
 Selecting begin_selecting(std::string_view name, const Request& request, std::optional<Held> held);
 
-/// The index of the version as the registry has it now; the locked one where there is a lock;
-/// offline, the cached one. Resolves nothing.
-void find_newest_index(Selecting& self);
-
 /// The whole: index and resolution.
 Selecting start_selecting(std::string_view name, const Request& request);
 
 /// What a request, and the deny list of the settings, ask of resolve.
 Selection selection_of(const Request& request);
+
+/// The sonames that the index looks up, into `host`: on this machine or, where the request has the
+/// facts of another, in those, which must speak of them all (kUsage): this machine's answer could
+/// differ from that one's.
+void look_up_libraries(const Request& request, Host& host, const Index& index);
 
 /// get_kernel's own condition: kUsage for a request that is for another machine than this one.
 void check_loadable(std::string_view name, const Request& request);

@@ -2,9 +2,8 @@
 //
 // Commands: what each word of `kiln` does. A command is one file here, one line in the list below
 // and one row of main.cpp's table. The function declares what the command takes, gives examples and
-// says what runs. What runs gets the parsed options, prints its result on stdout (one JSON document
-// with
-// --json), progress on stderr, returns the exit code, and throws kiln::Error.
+// says what runs. What runs gets the parsed options, prints its result on stdout (with --json as
+// one JSON document), progress on stderr, returns the exit code, and throws kiln::Error.
 //
 //   void path(Command& command) {
 //     command.takes_packages(1, 1);

@@ -4,11 +4,13 @@
 
 check.py README.md --build BUILD_DIR      wants KILN_REGISTRY, a registry that holds geglu-mlp@1
 
+    c         compiled as the body of a C11 function, against kiln.h
     cpp       compiled against the headers: as a file if it has an #include of its own main(), else as
               the body of a function that has the names a reader would have in scope
     cmake     configured and built as the project of a small consumer, against an installed prefix
-    sh        run with bash -e, in order, in one folder with a cache and registry of its own
-    json      parsed
+    sh        run with bash -e, in order, with a cache and registry of its own: in Kiln's tree or, with the
+              word "project", in the folder of some user's project
+    json      parsed; with the word "settings", kiln reads it as its settings file
     text, console   what a program prints: not checked here
 
 A block whose info string has the word "ci" is one of the commands that CI itself is running.
@@ -58,6 +60,14 @@ def compile_cpp(code, work):
          f"-I{SOURCE}/loader/include", *package_includes, str(path)], check=True)
 
 
+def compile_c(code, work):
+    path = work / "block.c"
+    path.write_text("#include <kiln/kiln.h>\n#include <stdio.h>\nvoid fragment(void);\n"
+                    "void fragment(void) {\n" + code + "}\n")
+    subprocess.run(["gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only",
+                    f"-I{SOURCE}/loader/include", str(path)], check=True)
+
+
 def build_cmake(code, work, build):
     prefix = work / "prefix"
     if not prefix.exists():
@@ -65,18 +75,27 @@ def build_cmake(code, work, build):
                        stdout=subprocess.DEVNULL)
     project = work / "project"
     project.mkdir(exist_ok=True)
-    (project / "CMakeLists.txt").write_text(
+    lists = project / "CMakeLists.txt"  # the blocks of a file are one project, which grows
+    before = lists.read_text() if lists.exists() else (
         "cmake_minimum_required(VERSION 3.25)\nproject(readme LANGUAGES C CXX)\n"
-        "set(CMAKE_CXX_STANDARD 20)\nadd_executable(my_program main.cpp)\n" + code)
+        "set(CMAKE_CXX_STANDARD 20)\nadd_executable(my_program main.cpp)\n")
+    lists.write_text(before + code)
     (project / "main.cpp").write_text("#include <kiln/kiln.hpp>\nint main() {}\n")
     subprocess.run(["cmake", "-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={prefix}"],
                    check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["cmake", "--build", project / "build"], check=True, stdout=subprocess.DEVNULL)
 
 
-def run_sh(code, environment):
-    subprocess.run(["bash", "-euo", "pipefail", "-c", code], check=True, cwd=SOURCE, env=environment,
+def run_sh(code, environment, folder):
+    subprocess.run(["bash", "-euo", "pipefail", "-c", code], check=True, cwd=folder, env=environment,
                    stdout=subprocess.DEVNULL)
+
+
+def read_settings(code, work, environment):
+    path = work / "settings.json"
+    path.write_text(code)
+    subprocess.run(["kiln", "resolve", "geglu-mlp@1", "--device", "cpu"], check=True,
+                   env=dict(environment, KILN_CONFIG=str(path)), stdout=subprocess.DEVNULL)
 
 
 def main():
@@ -89,6 +108,8 @@ def main():
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
+        project = work / "my_project"
+        project.mkdir()
         environment = dict(os.environ, KILN_CACHE=str(work / "cache"),
                            PATH=f"{arguments.build}/bin:{os.environ['PATH']}", SCRATCH=str(work))
         for line, language, words, code in blocks(arguments.file.read_text()):
@@ -97,12 +118,16 @@ def main():
             try:
                 if language == "cpp":
                     compile_cpp(code, work)
+                elif language == "c":
+                    compile_c(code, work)
                 elif language == "cmake":
                     build_cmake(code, work, arguments.build)
                 elif language == "sh":
-                    run_sh(code, environment)
+                    run_sh(code, environment, project if "project" in words else SOURCE)
                 elif language == "json":
                     json.loads(code)
+                    if "settings" in words:
+                        read_settings(code, work, environment)
                 else:
                     raise ValueError(f"no check for the language {language!r}")
                 counts[language] = counts.get(language, 0) + 1

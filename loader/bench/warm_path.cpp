@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// warm_path NAME@VERSION [--samples N] [--out FILE]
+// warm_path NAME@VERSION [--device cpu|cuda|cold-cuda] [--samples N] [--out FILE]
 //
 // What get_kernel costs on a warm cache, against the least that a caller could do by hand: SHA-256
-// of the same file and a bare dlopen of it. Each sample is a fresh process, the two kinds
-// alternate, and the CPU variant is taken. Also the second call of each process. Prints a table;
-// --out writes the figures as JSON, with machine, compiler and commit.
+// of the same file and a bare dlopen of it. Each sample is a fresh process, and the two kinds
+// alternate. Also the second call of each process. The CPU variant is taken, or with "cuda" that of
+// GPU 0, in a process that has initialised CUDA as every program that computes there has; with
+// "cold-cuda" it has not; the first call then also makes the GPU's context and loads the module
+// into it, which a bare dlopen does not. Prints a table; --out writes the figures as JSON, with
+// machine, compiler and commit.
 //
 // Wants KILN_REGISTRY, and KILN_CACHE of its own; the first run installs. KILN_COMMIT says which
 // commit this is where there is no source.
@@ -50,11 +53,12 @@ double since(Clock::time_point begin) {
 struct Spec {
   std::string name;
   int version = 0;
+  std::string device;
 };
 
-Spec parse_spec(std::string_view text) {
+Spec parse_spec(std::string_view text, const std::string& device) {
   const std::size_t at = text.find('@');
-  Spec spec{std::string(text.substr(0, at)), 0};
+  Spec spec{std::string(text.substr(0, at)), 0, device};
   if (at != std::string_view::npos) {
     std::from_chars(text.data() + at + 1, text.data() + text.size(), spec.version);
   }
@@ -63,11 +67,22 @@ Spec parse_spec(std::string_view text) {
 }
 
 kiln::Kernel get(const Spec& spec) {
-  return kiln::get_kernel(spec.name, {.version = spec.version, .device = kiln::Device::cpu()});
+  const kiln::Device device = spec.device == "cpu" ? kiln::Device::cpu() : kiln::Device::cuda(0);
+  return kiln::get_kernel(spec.name, {.version = spec.version, .device = device});
+}
+
+/// As the program around the call has done long before it.
+void initialise(const std::string& device) {
+  if (device != "cuda") return;
+  void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) fail(::dlerror());
+  const auto init = reinterpret_cast<int (*)(unsigned)>(::dlsym(library, "cuInit"));
+  if (init == nullptr || init(0) != 0) fail("CUDA does not start");
 }
 
 /// One process of Kiln: "first call" and "each of many repeats", in microseconds.
 void sample_kiln(const Spec& spec) {
+  initialise(spec.device);
   const Clock::time_point begin = Clock::now();
   const kiln::Kernel kernel = get(spec);
   const double first = since(begin);
@@ -78,7 +93,8 @@ void sample_kiln(const Spec& spec) {
 }
 
 /// One process that does it by hand: hashes the file in one pass, and opens it by path.
-void sample_bare(const char* path) {
+void sample_bare(const char* path, const std::string& device) {
+  initialise(device);
   const Clock::time_point begin = Clock::now();
   const int file = ::open(path, O_RDONLY | O_CLOEXEC);
   EVP_MD_CTX* const context = EVP_MD_CTX_new();
@@ -111,10 +127,10 @@ struct Sample {
 };
 
 /// This program once more, as one of the two kinds.
-Sample run_self(const std::string& kind, const std::string& argument) {
+Sample run_self(const std::string& kind, const std::string& argument, const std::string& device) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   Sample sample;
-  const std::string text = output_of("'" + self + "' --" + kind + " '" + argument + "'");
+  const std::string text = output_of("'" + self + "' --" + kind + " '" + argument + "' " + device);
   if (std::sscanf(text.c_str(), "%lf %lf", &sample.first, &sample.repeat) != 2) fail(text);
   return sample;
 }
@@ -166,8 +182,8 @@ void measure(const Spec& spec, const std::string& text, int samples, const std::
   std::vector<double> bare;
   std::vector<double> repeat;
   for (int i = -1; i < samples; ++i) {  // one pair to warm the page cache
-    const Sample ours = run_self("kiln", text);
-    const Sample theirs = run_self("bare", library);
+    const Sample ours = run_self("kiln", text, spec.device);
+    const Sample theirs = run_self("bare", library, spec.device);
     if (i < 0) continue;
     first.push_back(ours.first);
     repeat.push_back(ours.repeat);
@@ -177,6 +193,7 @@ void measure(const Spec& spec, const std::string& text, int samples, const std::
   const kiln::Json document = {{"benchmark", "warm_path"},
                                {"unit", "us"},
                                {"package", text},
+                               {"device", spec.device},
                                {"variant", kernel.variant()},
                                {"library_bytes", std::filesystem::file_size(library)},
                                {"first_call", spread(first)},
@@ -193,16 +210,18 @@ void measure(const Spec& spec, const std::string& text, int samples, const std::
 int main(int argc, char** argv) {
   try {
     const std::vector<std::string> words(argv + 1, argv + argc);
-    if (words.empty()) fail("usage: warm_path NAME@VERSION [--samples N] [--out FILE]");
-    if (words[0] == "--kiln") return sample_kiln(parse_spec(words.at(1))), 0;
-    if (words[0] == "--bare") return sample_bare(words.at(1).c_str()), 0;
+    if (words.empty()) fail("usage: warm_path NAME@VERSION [--device cpu|cuda|cold-cuda] …");
+    if (words[0] == "--kiln") return sample_kiln(parse_spec(words.at(1), words.at(2))), 0;
+    if (words[0] == "--bare") return sample_bare(words.at(1).c_str(), words.at(2)), 0;
     int samples = 31;
+    std::string device = "cpu";
     std::string out;
     for (std::size_t i = 1; i + 1 < words.size(); i += 2) {
       if (words[i] == "--samples") samples = std::max(1, std::atoi(words[i + 1].c_str()));
+      if (words[i] == "--device") device = words[i + 1];
       if (words[i] == "--out") out = words[i + 1];
     }
-    measure(parse_spec(words[0]), words[0], samples, out);
+    measure(parse_spec(words[0], device), words[0], samples, out);
     return 0;
   } catch (const std::exception& error) {
     std::cerr << error.what() << "\n";

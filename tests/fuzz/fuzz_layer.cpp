@@ -3,21 +3,15 @@
 // Any bytes as a layer: refused with nothing left behind, or exactly the files of its config. The
 // first byte says what the others are: a layer; a tar archive; a tar archive whose header checksums
 // are mended, since a reader of broken ones sees nothing of what the headers say.
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <array>
-#include <filesystem>
 #include <fstream>
 
 #include "fuzz.hpp"
+#include "fuzz_tar.hpp"
 #include "unpack.hpp"
 
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr std::size_t kBlock = 512;
 
 /// A zstd frame of raw blocks (RFC 8878): the bytes themselves reach the reader of archives.
 std::string framed(std::string_view bytes) {
@@ -33,33 +27,11 @@ std::string framed(std::string_view bytes) {
   return frame;
 }
 
-void mend_checksums(std::string& tar) {
-  constexpr std::size_t kField = 148;
-  constexpr std::size_t kFieldBytes = 8;
-  for (std::size_t at = 0; at + kBlock <= tar.size(); at += kBlock) {
-    if (tar.compare(at + 257, 5, "ustar") != 0) continue;
-    tar.replace(at + kField, kFieldBytes, kFieldBytes, ' ');
-    unsigned sum = 0;
-    for (std::size_t i = 0; i < kBlock; ++i) sum += static_cast<unsigned char>(tar[at + i]);
-    std::array<char, kFieldBytes> text{};
-    std::snprintf(text.data(), text.size(), "%06o", sum);
-    tar.replace(at + kField, kFieldBytes - 1, text.data(), kFieldBytes - 1);
-  }
-}
-
-struct Folder {
-  Folder() : path(fs::temp_directory_path() / ("kiln-fuzz-" + std::to_string(::getpid()))) {
-    fs::create_directories(path / "work");
-  }
-  ~Folder() { fs::remove_all(path); }
-  fs::path path;
-};
-
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace kiln;
-  static const Folder folder;
+  static const fuzz::Folder folder("work");
   static const Config config = [] {
     Config made;
     made.files = {{"LICENSE", Digest::of("free\n"), 5},
@@ -68,7 +40,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   }();
   if (size == 0) return 0;
   std::string layer(fuzz::text_of(data + 1, size - 1));
-  if (data[0] % 3 == 2) mend_checksums(layer);
+  if (data[0] % 3 == 2) fuzz::mend_checksums(layer);
   if (data[0] % 3 != 0) layer = framed(layer);
   std::ofstream(folder.path / "layer", std::ios::binary) << layer;
 

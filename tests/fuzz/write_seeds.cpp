@@ -80,6 +80,30 @@ std::vector<std::string> layers() {
           as_mended_tar + pack(good, false, true)};
 }
 
+/// An OCI archive as `kiln bundle create` writes it, of one kernel.
+std::string bundle() {
+  const auto descriptor_of = [](std::string_view type, std::string_view bytes) {
+    return Descriptor{std::string(type), Digest::of(bytes), bytes.size()};
+  };
+  const auto blob = [](const std::string& bytes) {
+    return File{"blobs/sha256/" + Digest::of(bytes).hex(), bytes};
+  };
+  const std::string manifest = serialize_manifest(test::sample_manifest(), "x.tar.zst");
+  Index index = test::sample_index();
+  for (Variant& each : index.variants) each.manifest = descriptor_of(kMediaTypeManifest, manifest);
+  const std::string document = serialize_index(index);
+  const std::string tags =
+      R"({"schemaVersion":2,"manifests":[{"mediaType":")" + std::string(kMediaTypeIndex) +
+      R"(","digest":")" + Digest::of(document).str() + R"(","size":)" +
+      std::to_string(document.size()) + R"(,"annotations":{"org.opencontainers.image.ref.name":")" +
+      index.name + ":" + std::to_string(index.version) + R"("}}]})";
+  return pack({blob(document),
+               blob(manifest),
+               {"index.json", tags},
+               {"oci-layout", R"({"imageLayoutVersion":"1.0.0"})"}},
+              false);
+}
+
 Lockfile sample_lock() {
   const Descriptor document{std::string(kMediaTypeManifest), Digest::of("x"), 936};
   const LockedVariant variant{document, document, document, "lib/libsample.so", Digest::of("y")};
@@ -111,5 +135,11 @@ int main(int argc, char** argv) {
                                R"(scope="repository:a/b:pull",error="insufficient_scope")",
                                R"(Negotiate YII+/-._~==, Basic realm="a \"b\" \\")"});
   write(folder / "layer", layers());
+  write(folder / "bundle", {std::string(1, '\0') + bundle(), std::string(1, '\1') + bundle()});
+  write(folder / "settings",
+        {R"({"schema":"kiln.settings/1","mirrors":{"https://example.org/a":)"
+         R"(["https://mirror.lan/a","/srv/kiln"]},"insecure_http":["mirror.lan:5000"],)"
+         R"("deny":["cu12.9-sm_90a-x86_64"],"network":{"tries":5,"connect_seconds":10,)"
+         R"("stall_seconds":30,"deadline_seconds":600,"backoff_ms":500}})"});
   return 0;
 }

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Any bytes as a bundle: refused by name, or kernels whose documents are what their digests say.
+// The first byte says whether the headers' checksums are mended.
+#include <fstream>
+
+#include "bundle.hpp"
+#include "fetch.hpp"
+#include "fuzz.hpp"
+#include "fuzz_tar.hpp"
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace kiln;
+  static const fuzz::Folder folder;
+  if (size == 0) return 0;
+  std::string bytes(fuzz::text_of(data + 1, size - 1));
+  if (data[0] % 2 == 1) fuzz::mend_checksums(bytes);
+  const std::filesystem::path file = folder.path / "x.tar";
+  std::ofstream(file, std::ios::binary) << bytes;
+
+  fuzz::accepts({ErrorCode::kIntegrity, ErrorCode::kUpgrade, ErrorCode::kNotFound}, [&] {
+    for (const BundledKernel& kernel : bundle_contents(file)) {
+      fuzz::require(is_package_name(kernel.name) && kernel.version >= 1, "a kernel has a name");
+      const std::unique_ptr<Source> source = open_source(canonical_registry(file.string()));
+      const Document index = source->index(kernel.name, kernel.version);
+      fuzz::require(Digest::of(index.bytes) == index.descriptor.digest, "an index is verified");
+      for (const Variant& variant : parse_index(index.bytes, "index").variants) {
+        const std::string manifest = source->manifest(kernel.name, variant.manifest);
+        fuzz::require(Digest::of(manifest) == variant.manifest.digest, "a manifest is verified");
+      }
+    }
+  });
+  return 0;
+}

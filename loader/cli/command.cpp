@@ -4,8 +4,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <utility>
 
@@ -14,7 +12,9 @@
 #include "fallback.hpp"
 #include "lock.hpp"
 #include "manifest.hpp"
+#include "posix.hpp"
 #include "progress.hpp"
+#include "quote.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -33,15 +33,13 @@ Device parse_device(const std::string& text) {
 }
 
 Host read_host(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) {
-    throw Error(ErrorCode::kUsage, "--host " + path +
-                                       ": the file cannot be read. Write it on the machine that it "
-                                       "is about, with 'kiln host --json'");
+  const NamedFile file = read_named_file(path, kMaxDocumentBytes, Pipes::kRead);
+  if (!file.problem.empty()) {
+    throw Error(ErrorCode::kUsage, "--host " + path + ": " + file.problem +
+                                       ". Write it on the machine that it is about, with 'kiln "
+                                       "host --json'");
   }
-  return parse_host(text.str(), path);
+  return parse_host(file.text, path);
 }
 
 /// "kiln cache gc": the words that lead to a command.
@@ -62,7 +60,7 @@ Spec parse_spec(const std::string& text) {
     good = good && error == std::errc() && stop == end && spec.version >= 1;
   }
   if (!good) {
-    throw Error(ErrorCode::kUsage, "'" + text + "' is not NAME@VERSION, such as geglu-mlp@1");
+    throw Error(ErrorCode::kUsage, quote(text) + " is not NAME@VERSION, such as geglu-mlp@1");
   }
   return spec;
 }

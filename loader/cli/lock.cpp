@@ -8,12 +8,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <memory>
-#include <sstream>
 
 #include "commands.hpp"
 #include "output.hpp"
+#include "posix.hpp"
 #include "requirements.hpp"
 
 namespace kiln::cli {
@@ -28,16 +27,13 @@ struct Locking {
 };
 
 Requirements read_requirements(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  std::ostringstream text;
-  text << stream.rdbuf();
-  if (!stream) {
-    throw Error(ErrorCode::kUsage,
-                "read requirements " + file.string() +
-                    ": the file cannot be read. Name a kiln.json that states "
-                    "the project's kernels, or packages: kiln lock NAME@VERSION");
+  const NamedFile read = read_named_file(file, kMaxDocumentBytes, Pipes::kRead);
+  if (!read.problem.empty()) {
+    throw Error(ErrorCode::kUsage, "read requirements " + file.string() + ": " + read.problem +
+                                       ". Name a kiln.json that states the project's kernels, or "
+                                       "packages: kiln lock NAME@VERSION");
   }
-  return parse_requirements(text.str(), "requirements " + file.string());
+  return parse_requirements(read.text, "requirements " + file.string());
 }
 
 /// What is to be in the lock file: each kernel and its version. Kernels that are named join those

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // kiln: parses the command line, calls one command, turns kiln::Error into text and exit code.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <new>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "commands.hpp"
@@ -77,11 +82,30 @@ int run_beside(const std::string& name, char** argv) {
           "; that command comes with a build of Kiln's source, not with an installed loader");
 }
 
+/// Whoever closed one of the three streams meant nothing to be read or printed, not that what is
+/// printed ends up in the next file that is opened.
+void keep_standard_streams() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) ::open("/dev/null", O_RDWR);
+  }
+}
+
+/// A result that nobody could read is no success.
+void flush_result() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  throw Error(ErrorCode::kCache,
+              "write the result to stdout: " + std::generic_category().message(errno) +
+                  ". Make room where it goes, and run it again");
+}
+
 int run(int argc, char** argv) {
   if (argc > 1 &&
       (std::string_view(argv[1]) == "build" || std::string_view(argv[1]) == "registry")) {
     return run_beside(argv[1], argv);
   }
+  // A file that grows over the limit of this process is an error of the write, which names it.
+  std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app(
       "Prebuilt GPU kernels: finds, verifies and installs the one binary for this machine.",
       "kiln");
@@ -104,7 +128,9 @@ int run(int argc, char** argv) {
     throw usage_error(app, error);
   }
   try {
-    return line.chosen();
+    const int code = line.chosen();
+    flush_result();
+    return code;
   } catch (const Error& error) {
     if (line.options.json) {
       print_json("error", {{"code", std::string(to_string(error.code()))},
@@ -120,10 +146,14 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
+    kiln::cli::keep_standard_streams();
     return kiln::cli::run(argc, argv);
   } catch (const kiln::Error& error) {
     std::fprintf(stderr, "kiln: %s\n", error.what());
     return static_cast<int>(error.code());
+  } catch (const std::bad_alloc&) {
+    std::fputs("kiln: there is not enough memory for this process: see 'ulimit -v'\n", stderr);
+    return static_cast<int>(kiln::ErrorCode::kInternal);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "kiln: internal error: %s\n", error.what());
     return static_cast<int>(kiln::ErrorCode::kInternal);

@@ -147,12 +147,15 @@ class FolderSource final : public Source {
   }
 
   void read(const fs::path& path, const Sink& sink) {
-    const FileDescriptor file = try_open(path, O_RDONLY);
-    if (!file.valid()) {
+    // Not blocking: a pipe in a file's place would wait for its other end.
+    const FileDescriptor file = try_open(path, O_RDONLY | O_NONBLOCK);
+    struct stat status {};
+    if (!file.valid() || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
       const int error = errno;
-      throw Error(error == ENOENT ? ErrorCode::kIntegrity : ErrorCode::kNetwork,
-                  "read " + path.string() + ": " + std::generic_category().message(error) + ". " +
-                      std::string(kNextStep));
+      const std::string found =
+          file.valid() ? "it is no file" : std::generic_category().message(error);
+      throw Error(file.valid() || error == ENOENT ? ErrorCode::kIntegrity : ErrorCode::kNetwork,
+                  "read " + path.string() + ": " + found + ". " + std::string(kNextStep));
     }
     count_request();
     read_pieces(file.get(), path, [&](std::string_view piece) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "json.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "kiln/error.hpp"
@@ -90,6 +91,13 @@ class StrictReader : public nlohmann::json_sax<Json> {
   Json* member_ = nullptr;   // of the innermost object: where the value after a key goes
 };
 
+/// A key within a path: as it is, unless a terminal would obey it.
+std::string shown(std::string_view key) {
+  const bool printable =
+      std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c < '\x7f'; });
+  return printable ? std::string(key) : quote(key);
+}
+
 }  // namespace
 
 Json parse_json(std::string_view text, std::string_view subject) {
@@ -120,7 +128,7 @@ JsonView JsonView::at(std::string_view key) const {
   }
   const auto member = json().find(key);
   if (member == json().end()) fail("has no " + quote(key));
-  return {*member, path_ + (root_ ? ": " : ".") + std::string(key), false};
+  return {*member, path_ + (root_ ? ": " : ".") + shown(key), false};
 }
 
 bool JsonView::has(std::string_view key) const {

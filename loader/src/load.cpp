@@ -24,6 +24,7 @@
 
 #include "kiln/error.hpp"
 #include "posix.hpp"
+#include "quote.hpp"
 #include "verify.hpp"
 
 // Linux 6.3; on an older kernel the flag is EINVAL and the call is repeated without it.
@@ -224,8 +225,8 @@ LoadMode chosen_load_mode(LoadMode asked) {
   const std::string_view word = value != nullptr ? value : "";
   if (word == "path") return LoadMode::kPath;
   if (word.empty() || word == "memory") return asked;
-  throw Error(ErrorCode::kUsage, "load: KILN_LOAD_MODE is '" + std::string(word) +
-                                     "', expected path or memory. Correct or unset it");
+  throw Error(ErrorCode::kUsage, "load: KILN_LOAD_MODE is " + quote(word) +
+                                     ", expected path or memory. Correct or unset it");
 }
 
 const kiln_package& load_library(const std::filesystem::path& file, const Config& config,

@@ -43,22 +43,12 @@ bool names_registry(const Request& request) {
 }  // namespace
 
 Lockfile read_lockfile(const fs::path& file) {
-  const FileDescriptor opened = try_open(file, O_RDONLY);
-  if (!opened.valid()) {
-    throw Error(ErrorCode::kLock, "read lock file " + file.string() + ": " +
-                                      std::generic_category().message(errno) +
+  const NamedFile read = read_named_file(file, kMaxDocumentBytes);
+  if (!read.problem.empty()) {
+    throw Error(ErrorCode::kLock, "read lock file " + file.string() + ": " + read.problem +
                                       ". Run 'kiln lock NAME@VERSION' to write it, and commit it");
   }
-  std::string text;
-  read_pieces(opened.get(), file, [&](std::string_view piece) {
-    text += piece;
-    if (text.size() > kMaxDocumentBytes) {
-      throw Error(ErrorCode::kLock, "read lock file " + file.string() + ": larger than " +
-                                        std::to_string(kMaxDocumentBytes) +
-                                        " bytes. Run 'kiln lock' to write it anew");
-    }
-  });
-  return parse_lockfile(text, "lock file " + file.string());
+  return parse_lockfile(read.text, "lock file " + file.string());
 }
 
 void write_lockfile(const fs::path& file, const Lockfile& lock) {

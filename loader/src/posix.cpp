@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <random>
 #include <system_error>
+#include <vector>
 
 namespace kiln {
 namespace {
@@ -114,7 +115,7 @@ void write_all(int fd, std::string_view bytes, const fs::path& path) {
 }
 
 void read_pieces(int fd, const fs::path& path, const std::function<void(std::string_view)>& sink) {
-  std::array<char, std::size_t{64} * 1024> buffer;
+  std::vector<char> buffer(std::size_t{64} * 1024);  // a thread may have a small stack
   for (;;) {
     const ssize_t count = ::read(fd, buffer.data(), buffer.size());
     if (count == 0) return;
@@ -124,6 +125,36 @@ void read_pieces(int fd, const fs::path& path, const std::function<void(std::str
     }
     sink({buffer.data(), static_cast<std::size_t>(count)});
   }
+}
+
+NamedFile read_named_file(const fs::path& path, std::size_t most, Pipes pipes) {
+  NamedFile read;
+  const FileDescriptor file =
+      try_open(path, pipes == Pipes::kRead ? O_RDONLY : O_RDONLY | O_NONBLOCK);
+  struct stat status {};
+  if (!file.valid() || ::fstat(file.get(), &status) != 0) {
+    read.absent = errno == ENOENT || errno == ENOTDIR;
+    read.problem = std::generic_category().message(errno);
+  } else if (S_ISDIR(status.st_mode)) {
+    read.problem = std::generic_category().message(EISDIR);
+  } else if (pipes == Pipes::kRefused && !S_ISREG(status.st_mode)) {
+    read.problem = "it is a pipe or a device, expected a file";
+  }
+  std::array<char, 4096> buffer{};
+  while (read.problem.empty()) {
+    const ssize_t count = ::read(file.get(), buffer.data(), buffer.size());
+    if (count == 0) return read;
+    if (count < 0) {
+      if (errno != EINTR) read.problem = std::generic_category().message(errno);
+      continue;
+    }
+    read.text.append(buffer.data(), static_cast<std::size_t>(count));
+    if (read.text.size() > most) {
+      read.problem = "it has more than " + std::to_string(most) + " bytes";
+    }
+  }
+  read.text.clear();
+  return read;
 }
 
 void sync_file(int fd, const fs::path& path) {

@@ -63,6 +63,20 @@ void write_all(int fd, std::string_view bytes, const std::filesystem::path& path
 void read_pieces(int fd, const std::filesystem::path& path,
                  const std::function<void(std::string_view)>& sink);
 
+/// A file that somebody names, who may have named anything.
+struct NamedFile {
+  std::string text;
+  std::string problem;  ///< why there is no text; empty if there is
+  bool absent = false;  ///< there is no such file
+};
+
+enum class Pipes { kRefused, kRead };
+
+/// Reads at most `most` bytes; more are a problem. Pipes and devices, whose bytes may never come or
+/// never end, are one too unless they are to be read: for a command line that says <(…).
+NamedFile read_named_file(const std::filesystem::path& path, std::size_t most,
+                          Pipes pipes = Pipes::kRefused);
+
 void sync_file(int fd, const std::filesystem::path& path);
 void sync_folder(const std::filesystem::path& path);
 

@@ -18,6 +18,7 @@
 
 #include "driver.hpp"
 #include "kiln/error.hpp"
+#include "quote.hpp"
 
 namespace kiln {
 namespace {
@@ -106,8 +107,9 @@ std::optional<std::string> override_of(const char* fact, Host& host) {
 }
 
 [[noreturn]] void fail(const char* fact, const std::string& value, const char* expected) {
-  throw Error(ErrorCode::kUsage, std::string("probe: KILN_OVERRIDE_") + fact + " is '" + value +
-                                     "', expected " + expected + ". Correct or unset it");
+  throw Error(ErrorCode::kUsage, std::string("probe: KILN_OVERRIDE_") + fact + " is " +
+                                     quote(value) + ", expected " + expected +
+                                     ". Correct or unset it");
 }
 
 std::optional<Version> version_or_none(const char* fact, const std::string& value) {

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "settings.hpp"
 
-#include <fcntl.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <initializer_list>
-#include <system_error>
 
 #include "fetch.hpp"
 #include "json.hpp"
 #include "kiln/error.hpp"
 #include "posix.hpp"
+#include "quote.hpp"
 
 namespace kiln {
 namespace {
@@ -33,8 +30,8 @@ void check_members(const JsonView& object, std::initializer_list<std::string_vie
     for (const std::string_view each : known) {
       list += (list.empty() ? "" : ", ") + std::string(each);
     }
-    std::string found = "has '" + key;
-    found += "', which Kiln " KILN_VERSION " does not know; it knows " + list;
+    std::string found = "has " + quote(key);
+    found += ", which Kiln " KILN_VERSION " does not know; it knows " + list;
     object.fail(found);
   }
 }
@@ -87,7 +84,7 @@ Settings parse_settings(std::string_view text, const std::string& path) {
     const JsonView root(json, path);
     check_members(root, {"schema", "mirrors", "insecure_http", "deny", "network"});
     if (const std::string schema = root.at("schema").string(); schema != kSchema) {
-      root.at("schema").fail("is '" + schema + "', expected '" + std::string(kSchema) + "'");
+      root.at("schema").fail("is " + quote(schema) + ", expected '" + std::string(kSchema) + "'");
     }
     Settings settings;
     if (root.has("mirrors")) {
@@ -95,12 +92,13 @@ Settings parse_settings(std::string_view text, const std::string& path) {
       if (!mirrors.json().is_object()) mirrors.fail("is not an object");
       for (const auto& [origin, list] : mirrors.json().items()) {
         if (!origin.starts_with("https://") && !origin.starts_with("http://")) {
-          mirrors.fail("names '" + origin + "', expected the URL of a registry");
+          mirrors.fail("names " + quote(origin) + ", expected the URL of a registry");
         }
         settings.mirrors[origin] = strings_of(mirrors.at(origin));
         for (const std::string& mirror : settings.mirrors[origin]) {
           if (mirror.starts_with('/') || mirror.find("://") != std::string::npos) continue;
-          mirrors.at(origin).fail("has '" + mirror + "', expected a URL or an absolute folder");
+          mirrors.at(origin).fail("has " + quote(mirror) +
+                                  ", expected a URL or an absolute folder");
         }
       }
     }
@@ -124,21 +122,11 @@ std::filesystem::path settings_path() {
 Settings load_settings() {
   const std::filesystem::path path = settings_path();
   if (path.empty()) return {};
-  const FileDescriptor file = try_open(path, O_RDONLY);
-  if (!file.valid()) {
-    const bool absent = errno == ENOENT || errno == ENOTDIR;
-    if (absent && environment("KILN_CONFIG") == nullptr) return {};
-    fail(path.string(), std::generic_category().message(errno));
-  }
-  std::string text;
   constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
-  read_pieces(file.get(), path, [&](std::string_view piece) {
-    text += piece;
-    if (text.size() > kMaxBytes) {
-      fail(path.string(), "it has more than " + std::to_string(kMaxBytes) + " bytes");
-    }
-  });
-  return parse_settings(text, path.string());
+  const NamedFile file = read_named_file(path, kMaxBytes);
+  if (file.absent && environment("KILN_CONFIG") == nullptr) return {};
+  if (!file.problem.empty()) fail(path.string(), file.problem);
+  return parse_settings(file.text, path.string());
 }
 
 std::vector<std::string> mirrors_of(const std::string& registry, const Settings& settings) {

@@ -7,11 +7,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <exception>
 #include <map>
 #include <memory>
+#include <new>
 #include <set>
 #include <vector>
 
@@ -47,9 +47,12 @@ Archive new_archive() {
   return handle;
 }
 
-/// Quoted: libarchive's words may repeat the archive's.
+/// Quoted: libarchive's words may repeat the archive's. Throws bad_alloc where they tell of this
+/// process's memory, which is no fault of the archive; there is no error number for it.
 std::string reason(archive* handle) {
   const char* text = archive_error_string(handle);
+  constexpr std::string_view kNoMemory = "Zstd decompression failed: Allocation error";
+  if (text != nullptr && std::string_view(text).starts_with(kNoMemory)) throw std::bad_alloc();
   return text != nullptr ? quote(text) : "no reason given";
 }
 
@@ -111,7 +114,7 @@ class Decoded {
 
  private:
   Archive handle_;
-  std::array<char, kBlockBytes> block_{};
+  std::vector<char> block_ = std::vector<char>(kBlockBytes);
   std::uint64_t most_bytes_;
   std::uint64_t bytes_ = 0;
   std::uint64_t content_end_ = 0;
@@ -170,7 +173,7 @@ void write_entry(archive* handle, const Decoded& decoded, const ArchiveFile& fil
   if (!out.valid()) fail_cache("create", path, errno);
   StreamVerifier verifier({"", file.digest, file.size},
                           {"'" + file.path + "' in " + std::string(subject), "its layer", ""});
-  std::array<char, kBlockBytes> buffer;
+  std::vector<char> buffer(kBlockBytes);
   for (;;) {
     const la_ssize_t count = archive_read_data(handle, buffer.data(), buffer.size());
     if (count == 0) break;

@@ -126,6 +126,12 @@ TEST_CASE("json: a view names the path of what is wrong") {
   CHECK_FALSE(root.at("list").has("flag"));
 }
 
+TEST_CASE("json: a key that a terminal would obey is quoted in a path") {
+  const Json json = parse_json(R"({"\u001b[2J": {"x": 1}})", "doc");
+  check_throws(ErrorCode::kIntegrity, {R"(doc: "\x1b[2J".x: found)"},
+               [&] { JsonView(json, "doc").at("\x1b[2J").at("x").string(); });
+}
+
 TEST_CASE("json: 2^64 is not an unsigned integer") {
   const Json json = parse_json("[18446744073709551616]", "document");
   check_throws(ErrorCode::kIntegrity, {"expected an unsigned integer"},

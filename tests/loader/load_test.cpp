@@ -159,7 +159,7 @@ TEST_CASE("load: the environment can ask for a load by path, and a wrong word is
     const Environment mode("KILN_LOAD_MODE", "file");
     const Error error = error_of([&] { get_kernel("sample", request); });
     CHECK(error.code() == ErrorCode::kUsage);
-    CHECK_CONTAINS(error.what(), "KILN_LOAD_MODE is 'file'");
+    CHECK_CONTAINS(error.what(), "KILN_LOAD_MODE is \"file\"");
   }
   const Environment mode("KILN_LOAD_MODE", "path");
   CHECK(is_mapped(get_kernel("sample", request).library()));

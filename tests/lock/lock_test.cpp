@@ -164,7 +164,7 @@ TEST_CASE("lock: what the lock and the request do not agree on names both sides"
     write_file(setting.file, std::string(5u << 20, ' '));
     const Error error = setting.refused(setting.locked());
     CHECK(error.code() == ErrorCode::kLock);
-    CHECK_CONTAINS(error.what(), "larger than");
+    CHECK_CONTAINS(error.what(), "more than");
   }
 }
 

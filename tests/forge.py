@@ -48,6 +48,33 @@ def zstd_zeros(size):
     return bytes(frame)
 
 
+def zstd_repeated(piece, count):
+    """A frame that expands to `piece` `count` times: a block of its bytes, and matches that go on with
+    them to the end of each block. One sequence a block, each of its three codes given in RLE mode, so
+    that only the codes' extra bits are left to write (RFC 8878, 3.1.1.3.2)."""
+    size = len(piece) * count
+    offset = len(piece) + 3  # values up to 3 mean a repeated offset
+    frame = b"\x28\xb5\x2f\xfd\x00\x38"
+    for start in range(0, size, BLOCK):
+        literals = b"" if start else piece
+        match = min(BLOCK, size - start) - len(literals)
+        code, bits, length = 0, 0, 0
+        if literals:
+            code, bits = {512: (28, 9), 1024: (29, 10)}[len(literals)]
+            length = len(literals) - (1 << bits)
+        extra, width = 1, offset.bit_length() - 1  # a final 1 marks where the bits end
+        extra = extra << width | offset - (1 << width)
+        extra = extra << 16 | match - 65539  # code 52: 65539 and 16 bits more
+        extra = extra << bits | length
+        # Literals as they are, of 12 bits of size; one sequence; RLE for all three codes.
+        block = struct.pack("<H", len(literals) << 4 | 1 << 2) + literals
+        block += bytes([1, 0b01010100, code, width, 52])
+        block += extra.to_bytes((extra.bit_length() + 7) // 8, "little")
+        last = start + BLOCK >= size
+        frame += struct.pack("<I", len(block) << 3 | 2 << 1 | last)[:3] + block
+    return frame
+
+
 def tar_header(name, size=0, *, kind=b"0", link=b"", mode=b"0000644", size_field=None, magic=None):
     """One ustar header. Names are bytes; `size_field` is written as it is."""
     name = name if isinstance(name, bytes) else name.encode()

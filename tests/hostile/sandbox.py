@@ -30,8 +30,8 @@ OK, INTERNAL, USAGE, NO_VARIANT, NOT_FOUND, INTEGRITY = 0, 1, 2, 3, 4, 6
 LOCK, CACHE, UPGRADE, LOAD = 8, 9, 11, 12
 
 # The most that any of them may take, on a machine without a GPU: a document has at most 4 MiB.
-MEMORY = 48 << 20
-DISK = 32 << 20
+MEMORY = 32 << 20
+DISK = 16 << 20
 
 
 class Broken(Exception):

@@ -16,7 +16,7 @@ Ingest::Ingest(std::filesystem::path part, bool resume, const Descriptor& promis
                const Subject& subject)
     : promised_(promised),
       subject_(subject),
-      verifier_(promised, subject),
+      verifier_(promised, subject, Hashing::kBeside),
       path_(std::move(part)),
       resumable_(resume) {
   open();
@@ -61,7 +61,7 @@ void Ingest::keep() {
 void Ingest::write(std::string_view bytes) {
   verifier_.update(bytes);
   const int error = try_write_all(file_.get(), bytes);
-  if (error == 0) return;
+  if (error == 0) return behind_.wrote(file_.get(), bytes.size());
   // What is there is good, and there may be room tomorrow; a disk that fails is not to be trusted.
   if (error == ENOSPC || error == EDQUOT) keep();
   fail_cache("write", path_, error);
@@ -71,7 +71,8 @@ void Ingest::restart() {
   if (::ftruncate(file_.get(), 0) != 0 || ::lseek(file_.get(), 0, SEEK_SET) != 0) {
     fail_cache("empty", path_, errno);
   }
-  verifier_ = StreamVerifier(promised_, subject_);
+  verifier_ = StreamVerifier(promised_, subject_, Hashing::kBeside);
+  behind_ = WriteBehind();
   resumed_ = false;
 }
 

@@ -47,6 +47,7 @@ class Ingest final : public BlobSink {
   StreamVerifier verifier_;
   std::filesystem::path path_;
   FileDescriptor file_;
+  WriteBehind behind_;
   bool resumable_;
   bool resumed_ = false;
   bool kept_ = false;

@@ -157,6 +157,14 @@ NamedFile read_named_file(const fs::path& path, std::size_t most, Pipes pipes) {
   return read;
 }
 
+void WriteBehind::wrote(int fd, std::uint64_t bytes) {
+  constexpr std::uint64_t kAtOnce = std::uint64_t{1} << 20;
+  bytes_ += bytes;
+  if (bytes_ < kAtOnce) return;
+  bytes_ = 0;
+  ::sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+}
+
 void sync_file(int fd, const fs::path& path) {
   if (::fsync(fd) != 0) fail_cache("sync", path, errno);
 }

@@ -77,6 +77,16 @@ enum class Pipes { kRefused, kRead };
 NamedFile read_named_file(const std::filesystem::path& path, std::size_t most,
                           Pipes pipes = Pipes::kRefused);
 
+/// Has the kernel begin to write a file to disk while more of it comes, so that sync_file() waits
+/// for the rest alone. A hint: what goes wrong is for sync_file() to tell.
+class WriteBehind {
+ public:
+  void wrote(int fd, std::uint64_t bytes);
+
+ private:
+  std::uint64_t bytes_ = 0;  ///< not begun yet
+};
+
 void sync_file(int fd, const std::filesystem::path& path);
 void sync_folder(const std::filesystem::path& path);
 

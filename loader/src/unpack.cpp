@@ -172,7 +172,9 @@ void write_entry(archive* handle, const Decoded& decoded, const ArchiveFile& fil
                                     O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!out.valid()) fail_cache("create", path, errno);
   StreamVerifier verifier({"", file.digest, file.size},
-                          {"'" + file.path + "' in " + std::string(subject), "its layer", ""});
+                          {"'" + file.path + "' in " + std::string(subject), "its layer", ""},
+                          Hashing::kBeside);
+  WriteBehind behind;
   std::vector<char> buffer(kBlockBytes);
   for (;;) {
     const la_ssize_t count = archive_read_data(handle, buffer.data(), buffer.size());
@@ -184,6 +186,7 @@ void write_entry(archive* handle, const Decoded& decoded, const ArchiveFile& fil
     const std::string_view piece(buffer.data(), static_cast<std::size_t>(count));
     verifier.update(piece);
     write_all(out.get(), piece, path);
+    behind.wrote(out.get(), piece.size());
   }
   verifier.finish();
   if (::fchmod(out.get(), 0444) != 0) fail_cache("set mode of", path, errno);

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verify.hpp"
 
+#include <system_error>
 #include <utility>
 
 #include "kiln/error.hpp"
 
 namespace kiln {
 namespace {
+
+constexpr std::uint64_t kBesideFromBytes = std::uint64_t{1} << 20;  // below, the thread costs more
 
 [[noreturn]] void fail(const Subject& subject, const std::string& found) {
   std::string text = "verify " + subject.what + ": " + found + " (from " + subject.origin +
@@ -17,8 +20,15 @@ namespace {
 
 }  // namespace
 
-StreamVerifier::StreamVerifier(Descriptor promised, Subject subject)
-    : promised_(std::move(promised)), subject_(std::move(subject)) {}
+StreamVerifier::StreamVerifier(Descriptor promised, Subject subject, Hashing hashing)
+    : promised_(std::move(promised)), subject_(std::move(subject)) {
+  if (hashing == Hashing::kHere || promised_.size < kBesideFromBytes) return;
+  try {
+    beside_ = std::make_unique<HashThread>();
+  } catch (const std::system_error&) {
+    // No more threads to be had: it is hashed here.
+  }
+}
 
 void StreamVerifier::update(std::string_view bytes) {
   if (bytes.size() > promised_.size - seen_) {
@@ -26,7 +36,7 @@ void StreamVerifier::update(std::string_view bytes) {
                        " bytes promised for " + promised_.digest.str());
   }
   seen_ += bytes.size();
-  hash_.update(bytes);
+  beside_ ? beside_->update(bytes) : hash_.update(bytes);
 }
 
 void StreamVerifier::finish() {
@@ -35,7 +45,7 @@ void StreamVerifier::finish() {
     fail(subject_, "there are " + std::to_string(seen_) + " bytes of the " +
                        std::to_string(promised_.size) + " promised for " + promised_.digest.str());
   }
-  const Digest found = hash_.finish();
+  const Digest found = beside_ ? beside_->finish() : hash_.finish();
   if (found != promised_.digest) {
     fail(subject_, "digest is " + found.str() + ", promised was " + promised_.digest.str());
   }

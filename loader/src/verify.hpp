@@ -2,14 +2,16 @@
 //
 // Verify: bytes against the size and SHA-256 that were promised for them, before any parser sees
 // them. Between fetch (or the cache, whose files are not trusted either) and everything that reads.
-// Pure; one StreamVerifier is for one thread.
+// One StreamVerifier is for one thread.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "digest.hpp"
+#include "hash_thread.hpp"
 #include "manifest.hpp"
 
 namespace kiln {
@@ -25,10 +27,14 @@ struct Subject {
 /// promised ones.
 void verify_bytes(std::string_view bytes, const Descriptor& promised, const Subject& subject);
 
+/// Where a stream is hashed: beside its caller pays where the caller has other work to do, such as
+/// to receive, to decode and to write, and there is much to hash.
+enum class Hashing { kHere, kBeside };
+
 /// The same for a stream: update() throws as soon as there are more bytes than promised.
 class StreamVerifier {
  public:
-  StreamVerifier(Descriptor promised, Subject subject);
+  StreamVerifier(Descriptor promised, Subject subject, Hashing hashing = Hashing::kHere);
   void update(std::string_view bytes);
   void finish();  ///< at the end; throws for too few bytes or another digest; again: does nothing
   std::uint64_t seen() const { return seen_; }
@@ -37,6 +43,7 @@ class StreamVerifier {
   Descriptor promised_;
   Subject subject_;
   Sha256 hash_;
+  std::unique_ptr<HashThread> beside_;  ///< hashes in the place of hash_
   std::uint64_t seen_ = 0;
   bool good_ = false;
 };

@@ -164,6 +164,32 @@ TEST_CASE("unpack: a config whose paths leave the folder is refused even if no p
   }
 }
 
+TEST_CASE("unpack: a large file, hashed beside its writer, must be what the config says too") {
+  std::string text(3u << 20, 'a');
+  const Digest promised = Digest::of(text);
+  for (const bool good : {true, false}) {
+    Scratch scratch;
+    if (!good) text.back() = 'b';
+    write_file(scratch / "layer", make_zstd(make_tar({{"large", text}})));
+    fs::create_directory(scratch / "unpacked");
+    Config config;
+    config.files = {{"large", promised, text.size()}};
+    const auto unpack = [&] {
+      unpack_layer(scratch / "layer", config, text.size(), scratch / "unpacked/variant",
+                   "sample@1");
+    };
+    if (good) {
+      unpack();
+      CHECK(read_file(scratch / "unpacked/variant/large") == text);
+    } else {
+      const Error error = error_of(unpack);
+      CHECK(error.code() == ErrorCode::kIntegrity);
+      CHECK_CONTAINS(error.what(), promised.str());
+      CHECK(fs::is_empty(scratch / "unpacked"));
+    }
+  }
+}
+
 TEST_CASE("unpack: files are read-only, and the second writer keeps the first one's") {
   Scratch scratch;
   Config config;

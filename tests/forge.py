@@ -32,11 +32,11 @@ def dump(document):
 def zstd(data, *, window=0x38):
     """A frame of raw blocks; 0x38 is a window of 128 KiB, 8 more doubles it."""
     blocks = [data[at : at + BLOCK] for at in range(0, len(data), BLOCK)] or [b""]
-    frame = b"\x28\xb5\x2f\xfd\x00" + bytes([window])
+    frame = bytearray(b"\x28\xb5\x2f\xfd\x00" + bytes([window]))
     for number, block in enumerate(blocks):
         last = number == len(blocks) - 1
         frame += struct.pack("<I", len(block) << 3 | last)[:3] + block
-    return frame
+    return bytes(frame)
 
 
 def zstd_zeros(size):

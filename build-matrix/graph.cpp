@@ -4,12 +4,12 @@
 #include <set>
 
 #include "codegen.hpp"
-#include "digest.hpp"
 #include "files.hpp"
 #include "includes.hpp"
 #include "kiln/error.hpp"
 #include "ninja.hpp"
 #include "nvrtc.hpp"
+#include "verify/digest.hpp"
 
 namespace kiln::build {
 namespace {

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "documents/json.hpp"
 #include "elf.hpp"
-#include "json.hpp"
 #include "kiln/target.hpp"
 
 namespace kiln::build {

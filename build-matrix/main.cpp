@@ -14,16 +14,16 @@
 #include <iostream>
 #include <thread>
 
-#include "digest.hpp"
+#include "documents/manifest.hpp"
 #include "expand.hpp"
 #include "files.hpp"
 #include "graph.hpp"
 #include "kiln/error.hpp"
-#include "manifest.hpp"
 #include "process.hpp"
 #include "report.hpp"
 #include "steps.hpp"
 #include "toolchain.hpp"
+#include "verify/digest.hpp"
 
 namespace kiln::build {
 namespace {

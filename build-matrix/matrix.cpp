@@ -5,7 +5,7 @@
 #include <initializer_list>
 #include <optional>
 
-#include "json.hpp"
+#include "documents/json.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::build {

@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <memory>
 
-#include "digest.hpp"
+#include "documents/manifest.hpp"
 #include "files.hpp"
 #include "kiln/error.hpp"
-#include "manifest.hpp"
+#include "verify/digest.hpp"
 
 namespace kiln::build {
 namespace {

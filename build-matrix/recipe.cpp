@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recipe.hpp"
 
-#include "digest.hpp"
 #include "kiln/error.hpp"
+#include "verify/digest.hpp"
 
 namespace kiln::build {
 namespace {

@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
+#include "documents/json.hpp"
 #include "expand.hpp"
 #include "inspect.hpp"
-#include "json.hpp"
 #include "kiln/target.hpp"
 
 namespace kiln::build {

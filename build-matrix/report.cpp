@@ -4,9 +4,9 @@
 #include <iomanip>
 #include <ostream>
 
+#include "documents/json.hpp"
 #include "files.hpp"
 #include "inspect.hpp"
-#include "json.hpp"
 
 namespace kiln::build {
 namespace {

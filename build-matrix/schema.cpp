@@ -7,9 +7,9 @@
 #include <limits>
 #include <set>
 
-#include "json.hpp"
+#include "documents/json.hpp"
+#include "documents/manifest.hpp"
 #include "kiln/error.hpp"
-#include "manifest.hpp"
 #include "names.hpp"
 
 namespace kiln::build {

@@ -2,7 +2,6 @@
 #include "steps.hpp"
 
 #include "codegen.hpp"
-#include "digest.hpp"
 #include "files.hpp"
 #include "includes.hpp"
 #include "inspect.hpp"
@@ -10,6 +9,7 @@
 #include "nvrtc.hpp"
 #include "pack.hpp"
 #include "recipe.hpp"
+#include "verify/digest.hpp"
 
 namespace kiln::build {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "documents/json.hpp"
 #include "durable.hpp"
-#include "json.hpp"
 #include "kiln/error.hpp"
 #include "layer.hpp"
 #include "layout.hpp"

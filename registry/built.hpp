@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "manifest.hpp"
+#include "documents/manifest.hpp"
 
 namespace kiln::registry {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "manifest.hpp"
+#include "documents/manifest.hpp"
 #include "publish.hpp"
 
 namespace kiln::registry {

@@ -8,8 +8,8 @@
 #include <set>
 #include <system_error>
 
+#include "documents/json.hpp"
 #include "durable.hpp"
-#include "json.hpp"
 #include "kiln/error.hpp"
 #include "layout.hpp"
 

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "manifest.hpp"
+#include "documents/manifest.hpp"
 
 namespace kiln::registry {
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <system_error>
 
-#include "json.hpp"
+#include "documents/json.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::registry {

@@ -16,8 +16,8 @@
 #include <string_view>
 #include <vector>
 
+#include "documents/manifest.hpp"
 #include "durable.hpp"
-#include "manifest.hpp"
 
 namespace kiln::registry {
 

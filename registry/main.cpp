@@ -10,8 +10,8 @@
 #include <string>
 
 #include "check.hpp"
+#include "documents/json.hpp"
 #include "export.hpp"
-#include "json.hpp"
 #include "kiln/error.hpp"
 #include "publish.hpp"
 

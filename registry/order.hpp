@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "manifest.hpp"
+#include "documents/manifest.hpp"
 
 namespace kiln::registry {
 

@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "built.hpp"
-#include "json.hpp"
+#include "documents/json.hpp"
 #include "kiln/error.hpp"
 #include "layout.hpp"
 #include "order.hpp"
 #include "records.hpp"
-#include "requires.hpp"
+#include "resolve/requires.hpp"
 
 namespace kiln::registry {
 namespace {

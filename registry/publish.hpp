@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "manifest.hpp"
+#include "documents/manifest.hpp"
 
 namespace kiln::registry {
 

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <set>
 
+#include "documents/json.hpp"
+#include "documents/manifest.hpp"
 #include "durable.hpp"
-#include "json.hpp"
 #include "kiln/error.hpp"
-#include "manifest.hpp"
 
 namespace kiln::registry {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "digest.hpp"
+#include "verify/digest.hpp"
 
 namespace kiln::registry {
 

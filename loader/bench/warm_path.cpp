@@ -34,7 +34,7 @@
 #include <thread>
 #include <vector>
 
-#include "json.hpp"
+#include "documents/json.hpp"
 #include "kiln/kernel.hpp"
 
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // kiln bundle: kernels into one file, and out of it on a machine without a network.
-#include "bundle.hpp"
+#include "install/bundle.hpp"
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "commands.hpp"
-#include "install.hpp"
+#include "install/install.hpp"
 #include "output.hpp"
 
 namespace kiln::cli {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The commands around the cache itself: dir, verify, repair, gc.
-#include "cache.hpp"
+#include "cache/cache.hpp"
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 
+#include "cache/gc.hpp"
+#include "cache/repair.hpp"
 #include "commands.hpp"
-#include "gc.hpp"
-#include "install.hpp"
+#include "install/install.hpp"
+#include "install/select.hpp"
 #include "output.hpp"
-#include "repair.hpp"
-#include "select.hpp"
 
 namespace kiln::cli {
 namespace {

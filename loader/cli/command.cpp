@@ -7,14 +7,14 @@
 #include <string>
 #include <utility>
 
+#include "cache/posix.hpp"
 #include "cancel.hpp"
 #include "commands.hpp"
-#include "fallback.hpp"
-#include "lock.hpp"
-#include "manifest.hpp"
-#include "posix.hpp"
+#include "documents/manifest.hpp"
+#include "documents/quote.hpp"
+#include "install/fallback.hpp"
+#include "install/lock.hpp"
 #include "progress.hpp"
-#include "quote.hpp"
 
 namespace kiln::cli {
 namespace {

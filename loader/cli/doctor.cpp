@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "commands.hpp"
-#include "fetch.hpp"
-#include "install.hpp"
+#include "fetch/fetch.hpp"
+#include "install/install.hpp"
 #include "output.hpp"
-#include "probe.hpp"
+#include "probe/probe.hpp"
 
 namespace kiln::cli {
 namespace {

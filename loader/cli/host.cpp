@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "commands.hpp"
-#include "host.hpp"
-#include "install.hpp"
+#include "documents/host.hpp"
+#include "install/install.hpp"
 #include "output.hpp"
-#include "probe.hpp"
+#include "probe/probe.hpp"
 
 namespace kiln::cli {
 namespace {

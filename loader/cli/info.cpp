@@ -5,10 +5,10 @@
 #include <string>
 
 #include "commands.hpp"
-#include "fetch.hpp"
-#include "install.hpp"
+#include "fetch/fetch.hpp"
+#include "install/install.hpp"
 #include "output.hpp"
-#include "verify.hpp"
+#include "verify/verify.hpp"
 
 namespace kiln::cli {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The commands around what is installed: install, resolve, list, path.
-#include "install.hpp"
+#include "install/install.hpp"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -9,10 +9,10 @@
 #include <memory>
 
 #include "commands.hpp"
-#include "explain.hpp"
+#include "install/parallel.hpp"
+#include "install/select.hpp"
 #include "output.hpp"
-#include "parallel.hpp"
-#include "select.hpp"
+#include "resolve/explain.hpp"
 
 namespace kiln::cli {
 

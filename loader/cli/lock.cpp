@@ -2,7 +2,7 @@
 //
 // kiln lock: writes kiln.lock from packages that are named, from a project's kiln.json, or anew for
 // what it has; or says what would change in it.
-#include "lock.hpp"
+#include "install/lock.hpp"
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -10,10 +10,10 @@
 #include <filesystem>
 #include <memory>
 
+#include "cache/posix.hpp"
 #include "commands.hpp"
+#include "documents/requirements.hpp"
 #include "output.hpp"
-#include "posix.hpp"
-#include "requirements.hpp"
 
 namespace kiln::cli {
 namespace {

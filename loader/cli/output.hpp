@@ -5,9 +5,9 @@
 
 #include <string_view>
 
-#include "install.hpp"
-#include "json.hpp"
-#include "trace.hpp"
+#include "documents/json.hpp"
+#include "install/install.hpp"
+#include "install/trace.hpp"
 
 namespace kiln::cli {
 

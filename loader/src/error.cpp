@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kiln/error.hpp"
 
-#include "quote.hpp"
+#include "documents/quote.hpp"
 
 namespace kiln {
 

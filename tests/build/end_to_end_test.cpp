@@ -15,11 +15,11 @@
 #include <string>
 #include <vector>
 
-#include "digest.hpp"
+#include "documents/json.hpp"
+#include "documents/manifest.hpp"
 #include "files.hpp"
-#include "json.hpp"
-#include "manifest.hpp"
 #include "process.hpp"
+#include "verify/digest.hpp"
 
 namespace kiln::build {
 namespace {

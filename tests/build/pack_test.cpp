@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "digest.hpp"
-#include "manifest.hpp"
+#include "documents/manifest.hpp"
+#include "verify/digest.hpp"
 
 namespace kiln::build {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The facts of a machine as a document: what goes round, and what is refused.
-#include "host.hpp"
+#include "documents/host.hpp"
 
 #include <string>
 #include <vector>

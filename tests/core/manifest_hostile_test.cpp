@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "manifest.hpp"
+#include "documents/manifest.hpp"
 #include "samples.hpp"
 
 namespace kiln {

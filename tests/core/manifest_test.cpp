@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "manifest.hpp"
+#include "documents/manifest.hpp"
 
 #include <algorithm>
 #include <string>

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "rules.hpp"
+#include "resolve/rules.hpp"
 #include "samples.hpp"
 
 namespace kiln {

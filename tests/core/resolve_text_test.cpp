@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "explain.hpp"
+#include "resolve/explain.hpp"
 #include "samples.hpp"
 
 namespace kiln {

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "documents/manifest.hpp"
 #include "kiln/error.hpp"
 #include "kiln/resolve.hpp"
-#include "manifest.hpp"
 
 namespace kiln::test {
 

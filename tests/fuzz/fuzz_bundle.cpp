@@ -4,10 +4,10 @@
 // The first byte says whether the headers' checksums are mended.
 #include <fstream>
 
-#include "bundle.hpp"
-#include "fetch.hpp"
+#include "fetch/fetch.hpp"
 #include "fuzz.hpp"
 #include "fuzz_tar.hpp"
+#include "install/bundle.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace kiln;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Any bytes as a WWW-Authenticate header: refused by name, or challenges fit to be acted on.
-#include "challenge.hpp"
+#include "fetch/challenge.hpp"
 #include "fuzz.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

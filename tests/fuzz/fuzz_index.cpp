@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Any bytes as an index: refused by name, or an index that writes back and that resolve decides on.
+#include "documents/manifest.hpp"
 #include "fuzz.hpp"
 #include "kiln/resolve.hpp"
-#include "manifest.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace kiln;

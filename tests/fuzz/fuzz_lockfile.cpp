@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Any bytes as a lock file: refused by name, or a lock that writes back.
+#include "documents/lockfile.hpp"
 #include "fuzz.hpp"
-#include "lockfile.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace kiln;

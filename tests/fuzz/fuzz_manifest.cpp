@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Any bytes as a variant's manifest: refused by name, or a manifest that writes back.
+#include "documents/manifest.hpp"
 #include "fuzz.hpp"
-#include "manifest.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace kiln;

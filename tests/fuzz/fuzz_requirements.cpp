@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Any bytes as a project's kiln.json: refused by name, or names and versions that can be asked for.
+#include "documents/manifest.hpp"
+#include "documents/requirements.hpp"
 #include "fuzz.hpp"
-#include "manifest.hpp"
-#include "requirements.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace kiln;

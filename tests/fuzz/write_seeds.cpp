@@ -10,8 +10,8 @@
 #include <fstream>
 #include <iostream>
 
-#include "lockfile.hpp"
-#include "manifest.hpp"
+#include "documents/lockfile.hpp"
+#include "documents/manifest.hpp"
 #include "samples.hpp"
 
 namespace {

@@ -7,10 +7,10 @@
 
 #include <functional>
 
+#include "cache/unpack.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
-#include "unpack.hpp"
 
 namespace kiln::test {
 namespace {

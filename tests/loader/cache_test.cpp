@@ -9,7 +9,7 @@
 
 #include <csignal>
 
-#include "install.hpp"
+#include "install/install.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "install.hpp"
+#include "install/install.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"

@@ -8,7 +8,7 @@
 #include <array>
 #include <vector>
 
-#include "install.hpp"
+#include "install/install.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"

@@ -5,12 +5,12 @@
 
 #include <functional>
 
-#include "install.hpp"
+#include "fetch/url.hpp"
+#include "install/install.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
 #include "server.hpp"
-#include "url.hpp"
 
 namespace kiln::test {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "install.hpp"
+#include "install/install.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"

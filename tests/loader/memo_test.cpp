@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What get_kernel takes for the same request, and what it does not.
-#include "memo.hpp"
+#include "call/memo.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Parallel: all jobs, a few at once, and what the first failure does to the others.
-#include "parallel.hpp"
+#include "install/parallel.hpp"
 
 #include <doctest/doctest.h>
 

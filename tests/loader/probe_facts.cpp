@@ -9,7 +9,7 @@
 #include <string>
 
 #include "kiln/kiln.hpp"
-#include "probe.hpp"
+#include "probe/probe.hpp"
 
 namespace {
 

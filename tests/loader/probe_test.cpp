@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Probe: overrides, and GPUs as libraries of drivers that are not installed describe them.
-#include "probe.hpp"
+#include "probe/probe.hpp"
 
 #include <doctest/doctest.h>
 #include <gnu/libc-version.h>

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "host.hpp"
-#include "install.hpp"
+#include "documents/host.hpp"
+#include "install/install.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"

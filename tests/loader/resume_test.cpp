@@ -9,13 +9,13 @@
 #include <mutex>
 #include <thread>
 
-#include "fetch.hpp"
-#include "install.hpp"
+#include "fetch/fetch.hpp"
+#include "install/install.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
 #include "server.hpp"
-#include "verify.hpp"
+#include "verify/verify.hpp"
 
 namespace kiln::test {
 namespace {

@@ -11,7 +11,7 @@
 #include <array>
 #include <chrono>
 
-#include "json.hpp"
+#include "documents/json.hpp"
 #include "scratch.hpp"
 
 namespace kiln::test {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Settings and retry, the pure parts: what a file may say, what a registry may tell about time.
-#include "settings.hpp"
+#include "fetch/settings.hpp"
 
 #include <doctest/doctest.h>
 
-#include "retry.hpp"
+#include "fetch/retry.hpp"
 #include "scratch.hpp"
 
 namespace kiln::test {

@@ -2,17 +2,17 @@
 //
 // Bundles: made reproducibly, installed offline by the same verified path as a registry's bytes,
 // kept under this machine's own registry; and what is no bundle, or was changed, is refused.
-#include "bundle.hpp"
+#include "install/bundle.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
 #include <filesystem>
 
-#include "cache.hpp"
-#include "install.hpp"
+#include "cache/cache.hpp"
+#include "install/install.hpp"
+#include "install/lock.hpp"
 #include "kiln/kiln.hpp"
-#include "lock.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Locking from end to end: a lock file made from a registry, and installs that are held to it.
-#include "lock.hpp"
+#include "install/lock.hpp"
 
 #include <doctest/doctest.h>
 
 #include <filesystem>
 
-#include "cache.hpp"
-#include "install.hpp"
+#include "cache/cache.hpp"
+#include "install/install.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"

@@ -2,14 +2,14 @@
 //
 // The lock file and the requirements as text: what is read, what is refused and with which code,
 // what is written, and what two of them differ in.
-#include "lockfile.hpp"
+#include "documents/lockfile.hpp"
 
 #include <doctest/doctest.h>
 
 #include <functional>
 
-#include "json.hpp"
-#include "requirements.hpp"
+#include "documents/json.hpp"
+#include "documents/requirements.hpp"
 #include "scratch.hpp"
 
 namespace kiln::test {

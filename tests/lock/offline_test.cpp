@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <memory>
 
-#include "cache.hpp"
-#include "install.hpp"
+#include "cache/cache.hpp"
+#include "install/install.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"

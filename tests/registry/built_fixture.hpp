@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "manifest.hpp"
+#include "documents/manifest.hpp"
 
 namespace kiln::test {
 

@@ -7,7 +7,7 @@
 
 #include "built_fixture.hpp"
 #include "check.hpp"
-#include "json.hpp"
+#include "documents/json.hpp"
 #include "kiln/error.hpp"
 #include "layout.hpp"
 #include "publish.hpp"

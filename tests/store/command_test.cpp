@@ -6,7 +6,7 @@
 
 #include <chrono>
 
-#include "json.hpp"
+#include "documents/json.hpp"
 #include "sample.hpp"
 
 namespace kiln::test {

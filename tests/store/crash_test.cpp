@@ -13,7 +13,7 @@
 #include <map>
 #include <regex>
 
-#include "gc.hpp"
+#include "cache/gc.hpp"
 #include "sample.hpp"
 #include "server.hpp"
 

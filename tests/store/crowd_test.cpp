@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "gc.hpp"
+#include "cache/gc.hpp"
 #include "sample.hpp"
 #include "server.hpp"
 

@@ -7,7 +7,7 @@
 
 #include <functional>
 
-#include "cache.hpp"
+#include "cache/cache.hpp"
 #include "scratch.hpp"
 
 namespace kiln::test {

@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
-#include "cache.hpp"
-#include "hash_thread.hpp"
+#include "cache/cache.hpp"
 #include "scratch.hpp"
+#include "verify/hash_thread.hpp"
 
 namespace kiln::test {
 namespace {

@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "install.hpp"
+#include "install/install.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"

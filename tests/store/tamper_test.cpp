@@ -14,7 +14,7 @@
 #include <functional>
 #include <map>
 
-#include "repair.hpp"
+#include "cache/repair.hpp"
 #include "sample.hpp"
 
 namespace kiln::test {

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the cache holds: install.hpp's list_installed and verify_installed. Both start at the refs;
+// a variant is installed if everything from its manifest to its unpacked folder is there.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <set>
+#include <utility>
+
+#include "cache/unpack.hpp"
+#include "documents/facts.hpp"
+#include "install/install.hpp"
+#include "kiln/error.hpp"
+#include "verify/verify.hpp"
+
+namespace kiln {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Reads one variant's documents; nothing if it is not installed. Throws for damage.
+std::optional<InstalledVariant> read_variant(const Cache& cache, const Ref& ref,
+                                             const Variant& variant) {
+  const std::string subject = label(ref.name, ref.version) + " " + variant.id;
+  const std::optional<std::string> manifest_bytes =
+      cache.read_document(variant.manifest, "manifest of " + subject);
+  if (!manifest_bytes) return std::nullopt;
+  InstalledVariant found;
+  found.ref = ref;
+  found.variant = variant;
+  found.manifest = parse_manifest(*manifest_bytes, "manifest of " + subject);
+  const std::optional<std::string> config_bytes =
+      cache.read_document(found.manifest.config, "config of " + subject);
+  if (!config_bytes) return std::nullopt;
+  found.config = parse_config(*config_bytes, "config of " + subject);
+  found.folder = cache.unpacked_path(found.manifest.config.digest);
+  if (::access(found.folder.c_str(), F_OK) != 0) return std::nullopt;
+  found.library = found.folder / found.config.library;
+  for (const ArchiveFile& file : found.config.files) found.bytes += file.size;
+  return found;
+}
+
+std::optional<Index> read_cached_index(const Cache& cache, const Ref& ref) {
+  const std::optional<std::string> bytes =
+      cache.read_document(ref.index, "index of " + label(ref.name, ref.version));
+  if (!bytes) return std::nullopt;
+  return parse_index(*bytes, "index " + label(ref.name, ref.version));
+}
+
+/// Collects one answer a file; a file that two refs share is hashed once.
+class Checker {
+ public:
+  explicit Checker(const Cache& cache) : cache_(cache) {}
+
+  void add(std::string subject, fs::path file, std::string problem = {}) {
+    if (!seen_.insert(file).second) return;
+    checked_.push_back({std::move(subject), std::move(file), std::move(problem)});
+  }
+
+  void check_ref(const Ref& ref) {
+    const fs::path path = cache_.blob_path(ref.index.digest);
+    try {
+      const std::optional<Index> index = read_cached_index(cache_, ref);
+      add(label(ref.name, ref.version), path, index ? "" : "is missing");
+      if (!index) return;
+      for (const Variant& variant : index->variants) check_variant(ref, variant);
+    } catch (const Error& error) {
+      add(label(ref.name, ref.version), path, error.what());
+    }
+  }
+
+  /// Blobs that no ref names: of an install that was cut short, or of an older index.
+  void check_unnamed() {
+    try {
+      for (const Digest& digest : cache_.blobs()) {
+        const fs::path path = cache_.blob_path(digest);
+        if (seen_.contains(path)) continue;
+        add("blob that no version names", path, cache_.check_blob(digest));
+      }
+    } catch (const Error& error) {
+      add("blobs", cache_.root() / "blobs", error.what());
+    }
+  }
+
+  std::vector<CheckedFile> take() { return std::move(checked_); }
+
+ private:
+  void check_variant(const Ref& ref, const Variant& variant) {
+    const std::string subject = label(ref.name, ref.version) + " " + variant.id;
+    fs::path path = cache_.blob_path(variant.manifest.digest);
+    try {
+      const std::optional<std::string> bytes =
+          cache_.read_document(variant.manifest, "manifest of " + subject);
+      if (!bytes) return;  // not installed
+      const VariantManifest manifest = parse_manifest(*bytes, "manifest of " + subject);
+      add(subject, path);
+      path = cache_.blob_path(manifest.config.digest);
+      const std::optional<std::string> config_bytes =
+          cache_.read_document(manifest.config, "config of " + subject);
+      if (!config_bytes) return;  // an install that was cut short
+      const Config config = parse_config(*config_bytes, "config of " + subject);
+      add(subject, path);
+      check_layer(subject, manifest.layer);
+      path = cache_.unpacked_path(manifest.config.digest);
+      check_files(subject, path, config);
+    } catch (const Error& error) {
+      add(subject, path, error.what());
+    }
+  }
+
+  void check_layer(const std::string& subject, const Descriptor& layer) {
+    const fs::path path = cache_.blob_path(layer.digest);
+    try {
+      const FileDescriptor file = cache_.open_blob(layer.digest);
+      if (!file.valid()) return;  // not needed once it is unpacked
+      StreamVerifier verifier(layer, {"layer of " + subject, path.string(), ""});
+      read_pieces(file.get(), path, [&](std::string_view piece) { verifier.update(piece); });
+      verifier.finish();
+      add(subject, path);
+    } catch (const Error& error) {
+      add(subject, path, error.what());
+    }
+  }
+
+  void check_files(const std::string& subject, const fs::path& folder, const Config& config) {
+    if (!open_folder_inside(cache_.root(), folder.lexically_relative(cache_.root())).valid())
+      return;
+    for (DamagedFile& damaged : check_unpacked(folder, config)) {
+      add(subject, std::move(damaged.file), std::move(damaged.problem));
+    }
+    for (const ArchiveFile& file : config.files) add(subject, folder / file.path);
+  }
+
+  const Cache& cache_;
+  std::vector<CheckedFile> checked_;
+  std::set<fs::path> seen_;
+};
+
+}  // namespace
+
+std::vector<InstalledVariant> list_installed(const Cache& cache) {
+  std::vector<InstalledVariant> installed;
+  for (const Ref& ref : cache.refs()) {
+    try {
+      const std::optional<Index> index = read_cached_index(cache, ref);
+      if (!index) continue;
+      for (const Variant& variant : index->variants) {
+        if (std::optional<InstalledVariant> found = read_variant(cache, ref, variant)) {
+          installed.push_back(std::move(*found));
+        }
+      }
+    } catch (const Error&) {  // damaged: verify_installed says what is wrong
+    }
+  }
+  return installed;
+}
+
+std::vector<CheckedFile> verify_installed(const Cache& cache, std::string_view name, int version) {
+  Checker checker(cache);
+  const auto damaged = [&](const fs::path& path, const Error& error) {
+    checker.add("ref", path, error.what());
+  };
+  for (const Ref& ref : cache.refs(damaged)) {
+    if (!name.empty() && ref.name != name) continue;
+    if (version != 0 && ref.version != version) continue;
+    checker.check_ref(ref);
+  }
+  if (name.empty()) checker.check_unnamed();
+  return checker.take();
+}
+
+}  // namespace kiln

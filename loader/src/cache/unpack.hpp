@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Unpack: one verified layer (tar, zstd) into a folder of its own, all or nothing. After cache,
+// before load. libarchive only decodes; this file writes, and only what the config lists: regular
+// files, each once, with the size and digest that the config promises, nothing more and nothing
+// less, and no byte after the archive's end. Safe from several threads and processes at once.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "documents/manifest.hpp"
+
+namespace kiln {
+
+/// Writes the files under a temporary name beside `folder`, syncs them and renames. If `folder`
+/// appears meanwhile, the other writer won and its files are kept. `subject` names the variant in
+/// errors: kIntegrity for an archive that is not exactly what the config says, kCache for a folder
+/// that cannot be written.
+void unpack_layer(const std::filesystem::path& layer, const Config& config,
+                  std::uint64_t unpacked_size, const std::filesystem::path& folder,
+                  std::string_view subject);
+
+/// Moves a variant's folder aside, in one step, and removes it. Who has loaded from it has a copy.
+void drop_unpacked(const std::filesystem::path& folder);
+
+/// The config's files under `folder` that are missing or not what the config says; empty if all are
+/// intact.
+struct DamagedFile {
+  std::filesystem::path file;
+  std::string problem;  ///< "is missing", "sha256 is 3f…, the config says 9c…"
+};
+std::vector<DamagedFile> check_unpacked(const std::filesystem::path& folder, const Config& config);
+
+}  // namespace kiln

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kiln/kernel.hpp"
+
+#include <cstdint>
+#include <utility>
+
+#include "call/load.hpp"
+#include "call/memo.hpp"
+#include "install/install.hpp"
+#include "install/select.hpp"
+
+namespace kiln {
+
+struct Kernel::Loaded {
+  std::string name;
+  std::string variant;
+  Device device;
+  Resolution resolution;
+  std::vector<Resolution> refused;
+  std::filesystem::path library;
+  const kiln_package* package = nullptr;
+};
+
+namespace {
+
+DLDevice dl_device(Device device) {
+  if (device.kind == Device::Kind::kCuda) return {kDLCUDA, device.ordinal};
+  return {kDLCPU, 0};
+}
+
+/// Device code goes into the context now, so that the first call needs no driver work and can be
+/// captured.
+void prepare(const kiln_package& package, Device device, const std::string& subject) {
+  kiln_error error{};
+  const std::int32_t status = package.prepare(dl_device(device), &error);
+  if (status == KILN_OK) return;
+  error.text[sizeof(error.text) - 1] = '\0';
+  throw Error(ErrorCode::kDevice, "prepare " + subject + " on " + to_string(device) + ": " +
+                                      (error.text[0] != '\0' ? error.text : "no reason given"));
+}
+
+const kiln_op* op_at(const kiln_package& package, std::uint32_t position) {
+  const auto* const first = reinterpret_cast<const char*>(package.ops);
+  return reinterpret_cast<const kiln_op*>(first + std::size_t{position} * package.op_stride);
+}
+
+}  // namespace
+
+Kernel get_kernel(std::string_view name, const Request& request) {
+  check_loadable(name, request);
+  const auto load = [&] {
+    Installed installed = install(name, request);
+    const std::string subject = std::string(name) + "@" + std::to_string(installed.config.version) +
+                                " " + installed.variant.id;
+    const kiln_package& package =
+        load_library(installed.library, installed.config, subject,
+                     chosen_load_mode(request.load_mode), std::move(installed.lease));
+    const Device device = installed.selected.resolution.device;
+    prepare(package, device, subject);
+    auto loaded = std::make_shared<Kernel::Loaded>();
+    loaded->name = std::string(name);
+    loaded->variant = installed.variant.id;
+    loaded->device = device;
+    loaded->resolution = std::move(installed.selected.resolution);
+    loaded->refused = std::move(installed.selected.refused);
+    loaded->library = std::move(installed.library);
+    loaded->package = &package;
+    return std::shared_ptr<const Kernel::Loaded>(std::move(loaded));
+  };
+  // A refresh is asked for because the world may have changed: it is never answered from memory.
+  if (request.refresh) return Kernel(load());
+  return Kernel(memo<Kernel::Loaded>().get(memo_key(name, request), load));
+}
+
+std::string_view Kernel::name() const {
+  return loaded_->name;
+}
+
+int Kernel::version() const {
+  return loaded_->package->version;
+}
+
+std::string_view Kernel::variant() const {
+  return loaded_->variant;
+}
+
+Device Kernel::device() const {
+  return loaded_->device;
+}
+
+const Resolution& Kernel::resolution() const {
+  return loaded_->resolution;
+}
+
+const std::vector<Resolution>& Kernel::fallback() const {
+  return loaded_->refused;
+}
+
+const std::filesystem::path& Kernel::library() const {
+  return loaded_->library;
+}
+
+const kiln_package& Kernel::package() const {
+  return *loaded_->package;
+}
+
+Op Kernel::op(std::string_view name) const {
+  std::string list;
+  for (std::uint32_t i = 0; i < package().op_count; ++i) {
+    const kiln_op* const op = op_at(package(), i);
+    if (op->name == name) return Op(op);
+    list += (list.empty() ? "" : ", ") + std::string(op->name);
+  }
+  throw Error(ErrorCode::kNotFound, "find op '" + std::string(name) + "' in " + loaded_->name +
+                                        "@" + std::to_string(version()) +
+                                        ": there is no such op; it has: " + list);
+}
+
+}  // namespace kiln

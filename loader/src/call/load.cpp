@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "call/load.hpp"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+
+#include "cache/posix.hpp"
+#include "documents/quote.hpp"
+#include "kiln/error.hpp"
+#include "verify/verify.hpp"
+
+// Linux 6.3; on an older kernel the flag is EINVAL and the call is repeated without it.
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
+namespace kiln {
+namespace {
+
+[[noreturn]] void fail(std::string_view subject, const std::string& found) {
+  throw Error(ErrorCode::kLoad, "load " + std::string(subject) + ": " + found);
+}
+
+/// The libraries of this process, by digest. Never destroyed: their code may run until the end.
+struct Libraries {
+  std::mutex mutex;
+  std::map<Digest, void*> handles;
+  std::map<std::filesystem::path, FileLock> leases;  // by library file
+};
+
+Libraries& libraries() {
+  static Libraries* const instance = [] {
+    auto* const made = new Libraries;
+    // A child of fork has only the forking thread: the mutex must not be held by another one.
+    ::pthread_atfork([] { libraries().mutex.lock(); }, [] { libraries().mutex.unlock(); },
+                     [] { libraries().mutex.unlock(); });
+    return made;
+  }();
+  return *instance;
+}
+
+FileDescriptor memory_file(const std::string& name, std::string_view subject) {
+  int fd = ::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+  if (fd < 0 && errno == EINVAL) {
+    fd = ::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  }
+  if (fd < 0) {
+    fail(subject, "memfd_create: " + std::generic_category().message(errno) +
+                      ". Kiln runs only bytes that it has hashed in memory: allow this call in the "
+                      "sandbox, or set KILN_LOAD_MODE=path where the cache is not writable");
+  }
+  return FileDescriptor(fd);
+}
+
+void check_elf(std::string_view head, Arch arch, std::string_view subject) {
+  Elf64_Ehdr header{};
+  if (head.size() < sizeof(header)) fail(subject, "the library is too short for an ELF file");
+  std::memcpy(&header, head.data(), sizeof(header));
+  if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
+      header.e_ident[EI_DATA] != ELFDATA2LSB || header.e_type != ET_DYN) {
+    fail(subject, "the library is no 64-bit little-endian ELF shared object");
+  }
+  const int expected = arch == Arch::kX86_64 ? EM_X86_64 : EM_AARCH64;
+  if (header.e_machine != expected) {
+    fail(subject, "the library is for ELF machine " + std::to_string(header.e_machine) +
+                      ", its config says " + std::string(to_string(arch)) + " (" +
+                      std::to_string(expected) + ")");
+  }
+}
+
+const ArchiveFile& library_entry(const Config& config, std::string_view subject) {
+  for (const ArchiveFile& file : config.files) {
+    if (file.path == config.library) return file;
+  }
+  throw Error(ErrorCode::kIntegrity, "load " + std::string(subject) + ": its config names '" +
+                                         config.library + "' as the library and does not list it");
+}
+
+/// The library's file, opened without following a link below the variant's folder.
+FileDescriptor open_file(const std::filesystem::path& path, const ArchiveFile& promised) {
+  std::filesystem::path folder = path;
+  for (const std::filesystem::path& each : std::filesystem::path(promised.path)) {
+    static_cast<void>(each);
+    folder = folder.parent_path();
+  }
+  FileDescriptor file = open_inside(folder, promised.path);
+  if (!file.valid()) fail_cache("open", path, ENOENT);
+  return file;
+}
+
+/// Hashes the file and hands its verified bytes on, piece by piece and not yet as a whole: `sink`
+/// must not act on them before this returns.
+void verify_file(const std::filesystem::path& path, const ArchiveFile& promised,
+                 const Config& config, std::string_view subject,
+                 const std::function<void(std::string_view)>& sink) {
+  const FileDescriptor file = open_file(path, promised);
+  StreamVerifier verifier({"", promised.digest, promised.size},
+                          {"library of " + std::string(subject), path.string(),
+                           "Run 'kiln install --refresh' to fetch it again"});
+  std::array<char, sizeof(Elf64_Ehdr)> head{};
+  read_pieces(file.get(), path, [&](std::string_view piece) {
+    if (verifier.seen() < head.size()) {
+      const auto at = static_cast<std::size_t>(verifier.seen());
+      piece.copy(head.data() + at, head.size() - at);
+    }
+    verifier.update(piece);
+    sink(piece);
+  });
+  verifier.finish();
+  check_elf({head.data(), std::min<std::size_t>(head.size(), promised.size)}, config.needs.cpu.arch,
+            subject);
+}
+
+/// A sealed copy of the file in memory, hashed while it was copied.
+FileDescriptor sealed_copy(const std::filesystem::path& path, const ArchiveFile& promised,
+                           const Config& config, std::string_view subject) {
+  FileDescriptor copy = memory_file("kiln:" + config.name, subject);
+  verify_file(path, promised, config, subject,
+              [&](std::string_view piece) { write_all(copy.get(), piece, path); });
+  const int seals = F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL;
+  if (::fcntl(copy.get(), F_ADD_SEALS, seals) != 0) {
+    fail(subject, "sealing the copy in memory: " + std::generic_category().message(errno));
+  }
+  return copy;
+}
+
+template <class Value>
+void expect(std::string_view what, const Value& found, const Value& expected,
+            std::string_view subject) {
+  if (found == expected) return;
+  std::string text = "the library's table has ";
+  text += what;
+  if constexpr (std::is_arithmetic_v<Value>) {
+    fail(subject, text + " " + std::to_string(found) + ", expected " + std::to_string(expected));
+  } else {
+    fail(subject, text + " '" + std::string(found) + "', expected '" + std::string(expected) + "'");
+  }
+}
+
+std::string_view text_or_empty(const char* text) {
+  return text != nullptr ? text : "";
+}
+
+/// Refuses a table before anything beyond it is read: its own size first, then its ABI version.
+void check_package(const kiln_package* package, const Config& config, std::string_view subject) {
+  if (package == nullptr) fail(subject, config.symbol + " returned no table");
+  if (package->struct_size < sizeof(kiln_package)) {
+    fail(subject, "the library's table has " + std::to_string(package->struct_size) +
+                      " bytes, this Kiln reads " + std::to_string(sizeof(kiln_package)));
+  }
+  expect<int>("ABI major", package->abi_major, KILN_ABI_MAJOR, subject);
+  expect("name", text_or_empty(package->name), std::string_view(config.name), subject);
+  expect<int>("version", package->version, config.version, subject);
+  expect("build id", text_or_empty(package->build_id), std::string_view(config.build_id), subject);
+  expect<int>("device type", package->device_type, config.needs.is_cpu() ? kDLCPU : kDLCUDA,
+              subject);
+  if (package->ops == nullptr || package->op_count == 0 || package->prepare == nullptr) {
+    fail(subject, "the library's table has no ops or no prepare function");
+  }
+  if (package->op_stride < sizeof(kiln_op)) {
+    fail(subject, "the library's ops have " + std::to_string(package->op_stride) +
+                      " bytes each, this Kiln reads " + std::to_string(sizeof(kiln_op)));
+  }
+  for (std::uint32_t i = 0; i < package->op_count; ++i) {
+    const auto* const op = reinterpret_cast<const kiln_op*>(
+        reinterpret_cast<const char*>(package->ops) + std::size_t{i} * package->op_stride);
+    if (op->struct_size < sizeof(kiln_op) || op->name == nullptr || op->schema == nullptr ||
+        op->workspace_bytes == nullptr || op->run == nullptr) {
+      fail(subject, "op " + std::to_string(i) + " of the library's table is incomplete");
+    }
+  }
+}
+
+void* open_library(const std::filesystem::path& file, const std::string& path,
+                   std::string_view subject) {
+  // RTLD_LOCAL: two versions export the same names. RTLD_NODELETE: the driver keeps pointers into
+  // the image.
+  void* const handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (handle == nullptr) {
+    const char* const why = ::dlerror();
+    fail(subject, "the dynamic linker refuses " + file.string() + ": " +
+                      (why != nullptr ? why : "no reason given"));
+  }
+  return handle;
+}
+
+void* open_copy(const std::filesystem::path& file, const ArchiveFile& promised,
+                const Config& config, std::string_view subject) {
+  FileDescriptor copy = sealed_copy(file, promised, config, subject);
+  void* const handle = open_library(file, "/proc/self/fd/" + std::to_string(copy.get()), subject);
+  // glibc takes a library for loaded already if one was opened by the same path. The descriptor
+  // stays open until the process ends, so that no other library ever gets this number.
+  static_cast<void>(copy.release());
+  return handle;
+}
+
+void* open_by_path(const std::filesystem::path& file, const ArchiveFile& promised,
+                   const Config& config, std::string_view subject) {
+  verify_file(file, promised, config, subject, [](std::string_view) {});
+  return open_library(file, file.string(), subject);
+}
+
+}  // namespace
+
+LoadMode chosen_load_mode(LoadMode asked) {
+  const char* const value = std::getenv("KILN_LOAD_MODE");
+  const std::string_view word = value != nullptr ? value : "";
+  if (word == "path") return LoadMode::kPath;
+  if (word.empty() || word == "memory") return asked;
+  throw Error(ErrorCode::kUsage, "load: KILN_LOAD_MODE is " + quote(word) +
+                                     ", expected path or memory. Correct or unset it");
+}
+
+const kiln_package& load_library(const std::filesystem::path& file, const Config& config,
+                                 std::string_view subject, LoadMode mode, FileLock lease) {
+  const ArchiveFile& promised = library_entry(config, subject);
+  Libraries& loaded = libraries();
+  const std::scoped_lock held(loaded.mutex);
+  void*& handle = loaded.handles[promised.digest];
+  if (handle == nullptr) {
+    handle = mode == LoadMode::kPath ? open_by_path(file, promised, config, subject)
+                                     : open_copy(file, promised, config, subject);
+  }
+  const auto entry = reinterpret_cast<kiln_package_fn>(::dlsym(handle, config.symbol.c_str()));
+  if (entry == nullptr) fail(subject, "the library does not export " + config.symbol);
+  const kiln_package* const package = entry();
+  check_package(package, config, subject);
+  if (lease.held()) loaded.leases.try_emplace(file, std::move(lease));
+  return *package;
+}
+
+}  // namespace kiln

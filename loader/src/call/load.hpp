@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Load: a library of the cache into this process. After unpack, the last stage before Kernel. The
+// file is copied into a sealed memory file while it is hashed, and that memory file is what the
+// dynamic linker gets: the bytes that were hashed are the bytes that run, whatever happens to the
+// cache meanwhile. A library stays loaded until the process ends, and is loaded once however many
+// kernels come from it. LoadMode::kPath gives the linker the file itself, for debuggers. Safe from
+// several threads at once; a fork waits for a load under way.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+#include "cache/file_lock.hpp"
+#include "documents/manifest.hpp"
+#include "kiln/abi.h"
+#include "kiln/kernel.hpp"
+
+namespace kiln {
+
+/// What the request asks for, or $KILN_LOAD_MODE. Throws kUsage for a word that is neither.
+LoadMode chosen_load_mode(LoadMode asked);
+
+/// Throws kIntegrity if the file is not the one the config names, kLoad if it does not load, has no
+/// entry point, or if its table is not the one that the config promises. `subject` names the
+/// variant in errors. The lease is kept until the process ends: gc then keeps the variant.
+const kiln_package& load_library(const std::filesystem::path& file, const Config& config,
+                                 std::string_view subject, LoadMode mode = LoadMode::kMemory,
+                                 FileLock lease = {});
+
+}  // namespace kiln

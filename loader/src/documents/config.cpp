@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "documents/facts.hpp"
+#include "documents/manifest.hpp"
+#include "documents/quote.hpp"
+#include "kiln/error.hpp"
+#include "resolve/requires.hpp"
+
+namespace kiln {
+
+namespace {
+
+constexpr std::uint64_t kSchemaVersion = 1;
+constexpr std::size_t kMaxPath = 1024;
+constexpr std::size_t kMaxPathComponent = 255;
+constexpr std::size_t kMaxWord = 128;
+constexpr std::uint64_t kMaxUnpackedBytes = std::uint64_t{1} << 40;
+
+bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+bool is_path_component(std::string_view text) {
+  return !text.empty() && text.size() <= kMaxPathComponent && text != "." && text != ".." &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return is_letter(c) || is_digit(c) || c == '.' || c == '_' || c == '-' || c == '+';
+         });
+}
+
+bool is_archive_path(std::string_view path) {
+  if (path.size() > kMaxPath) return false;
+  for (;;) {
+    const std::size_t slash = path.find('/');
+    if (!is_path_component(path.substr(0, slash))) return false;
+    if (slash == std::string_view::npos) return true;
+    path.remove_prefix(slash + 1);
+  }
+}
+
+bool is_symbol(std::string_view text) {
+  return !text.empty() && text.size() <= kMaxWord && !is_digit(text.front()) &&
+         std::all_of(text.begin(), text.end(),
+                     [](char c) { return is_letter(c) || is_digit(c) || c == '_'; });
+}
+
+bool is_build_id(std::string_view text) {
+  return !text.empty() && text.size() <= kMaxWord &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7f; });
+}
+
+Needs parse_needs(const JsonView& document) {
+  const JsonView host = document.at("host");
+  const JsonView os = host.at("os");
+  if (os.string() != "linux") os.fail("found " + quote(os.string()) + ", expected linux");
+  const Arch arch = parse_fact(host.at("arch"), parse_arch, "x86_64 or aarch64");
+  Needs needs{.cpu = parse_cpu_fact(host.at("cpu")), .glibc = parse_version_fact(host.at("glibc"))};
+  if (document.has("cuda")) {
+    const JsonView cuda = document.at("cuda");
+    needs.toolkit = parse_version_fact(cuda.at("toolkit"));
+    needs.min_driver = parse_version_fact(cuda.at("min_driver"));
+    for (const JsonView& word : cuda.at("sass").items()) {
+      add_device_code(word, word.string(), DeviceCode::Kind::kSass, needs);
+    }
+    for (const JsonView& word : cuda.at("ptx").items()) {
+      add_device_code(word, word.string(), DeviceCode::Kind::kPtx, needs);
+    }
+  }
+  for (const JsonView& word : document.at("needs").items()) add_library(word, word.string(), needs);
+  check_needs(document, needs, arch);
+  return needs;
+}
+
+/// Refuses two entries of one path and a file that another one's path needs to be a folder.
+void check_paths(const JsonView& list, const std::vector<ArchiveFile>& files) {
+  std::set<std::string_view> paths;
+  for (const ArchiveFile& file : files) {
+    if (!paths.insert(file.path).second) list.fail("names " + file.path + " twice");
+  }
+  for (const std::string_view path : paths) {
+    for (std::size_t slash = path.find('/'); slash != std::string_view::npos;
+         slash = path.find('/', slash + 1)) {
+      if (paths.count(path.substr(0, slash)) != 0) {
+        list.fail("names " + std::string(path.substr(0, slash)) + " as a file and as a folder");
+      }
+    }
+  }
+}
+
+std::vector<ArchiveFile> parse_files(const JsonView& list) {
+  std::vector<ArchiveFile> files;
+  std::uint64_t total = 0;
+  for (const JsonView& item : list.items()) {
+    const JsonView path = item.at("path");
+    ArchiveFile file{.path = path.string(), .size = item.at("size").unsigned_integer()};
+    if (!is_archive_path(file.path)) {
+      path.fail("found " + quote(file.path) +
+                ", expected a relative path of letters, digits, '.', '_', '-', '+' and '/'");
+    }
+    const JsonView digest = item.at("digest");
+    try {
+      file.digest = Digest::parse(digest.string());
+    } catch (const Error& error) {
+      throw Error(error.code(), digest.path() + ": " + error.what());
+    }
+    if (file.size > kMaxUnpackedBytes - total) list.fail("adds up to more than 1 TiB");
+    total += file.size;
+    files.push_back(std::move(file));
+  }
+  check_paths(list, files);
+  return files;
+}
+
+void parse_entry(const JsonView& entry, Config& config) {
+  const JsonView library = entry.at("library");
+  config.library = library.string();
+  const bool listed =
+      std::any_of(config.files.begin(), config.files.end(),
+                  [&](const ArchiveFile& file) { return file.path == config.library; });
+  if (!listed) library.fail("found " + quote(config.library) + ", which is none of the files");
+  const JsonView symbol = entry.at("symbol");
+  config.symbol = symbol.string();
+  if (!is_symbol(config.symbol)) {
+    symbol.fail("found " + quote(config.symbol) + ", expected a C identifier");
+  }
+}
+
+}  // namespace
+
+Config parse_config(std::string_view bytes, std::string_view subject) {
+  const Json json = parse_json(bytes, subject);
+  check_readable(json, kConfigKeys, subject);
+  const JsonView document(json, std::string(subject));
+  const JsonView schema = document.at("schemaVersion");
+  if (schema.unsigned_integer() != kSchemaVersion) {
+    schema.fail("found " + schema.json().dump() + ", expected " + std::to_string(kSchemaVersion));
+  }
+  Config config{.name = parse_package_name(document.at("name")),
+                .variant = parse_variant_id(document.at("variant")),
+                .requires_ = parse_requires(document, kConfigKeys),
+                .needs = parse_needs(document),
+                .files = parse_files(document.at("files"))};
+  const JsonView version = document.at("version");
+  const std::uint64_t number = version.unsigned_integer();
+  if (number == 0 || number > static_cast<std::uint64_t>(std::numeric_limits<int>::max())) {
+    version.fail("found " + std::to_string(number) + ", expected a number from 1");
+  }
+  config.version = static_cast<int>(number);
+  parse_entry(document.at("entry"), config);
+  const JsonView build_id = document.at("build_id");
+  config.build_id = build_id.string();
+  if (!is_build_id(config.build_id)) {
+    build_id.fail("found " + quote(config.build_id) + ", expected one word");
+  }
+  if (document.has("build")) config.build = document.at("build").json();
+  return config;
+}
+
+std::string serialize_config(const Config& config) {
+  const Needs& needs = config.needs;
+  Json files = Json::array();
+  std::vector<ArchiveFile> sorted = config.files;
+  std::sort(sorted.begin(), sorted.end(),
+            [](const ArchiveFile& a, const ArchiveFile& b) { return a.path < b.path; });
+  for (const ArchiveFile& file : sorted) {
+    files.push_back({{"path", file.path}, {"digest", file.digest.str()}, {"size", file.size}});
+  }
+  Json document = {{"schemaVersion", kSchemaVersion},
+                   {"name", config.name},
+                   {"version", config.version},
+                   {"variant", config.variant},
+                   {kConfigKeys.min_loader, config.requires_.min_loader},
+                   {kConfigKeys.abi, config.requires_.abi},
+                   {"host",
+                    {{"os", "linux"},
+                     {"arch", to_string(needs.cpu.arch)},
+                     {"cpu", to_string(needs.cpu)},
+                     {"glibc", to_string(needs.glibc)}}},
+                   {"needs", library_words(needs)},
+                   {"files", std::move(files)},
+                   {"entry", {{"library", config.library}, {"symbol", config.symbol}}},
+                   {"build_id", config.build_id}};
+  if (needs.toolkit && needs.min_driver) {
+    document["cuda"] = {{"toolkit", to_string(*needs.toolkit)},
+                        {"min_driver", to_string(*needs.min_driver)},
+                        {"sass", code_words(needs, DeviceCode::Kind::kSass)},
+                        {"ptx", code_words(needs, DeviceCode::Kind::kPtx)}};
+  }
+  if (!config.build.is_null()) document["build"] = config.build;
+  return dump_json(document);
+}
+
+void check_agreement(const Index& index, const Variant& variant, const Config& config) {
+  const std::string subject = "config of " + label(index.name, index.version) + " " + variant.id;
+  const auto agree = [&](std::string_view fact, const std::string& promised,
+                         const std::string& found) {
+    if (promised == found) return;
+    throw Error(ErrorCode::kIntegrity, subject + ": " + std::string(fact) + " is " + quote(found) +
+                                           ", the index says " + quote(promised) +
+                                           "; nothing was installed. Report it to the publisher");
+  };
+  agree("name", index.name, config.name);
+  agree("version", std::to_string(index.version), std::to_string(config.version));
+
+  // In the index's own words: whatever it promises is compared, and nothing can be forgotten.
+  const Json promised = variant_annotations(variant);
+  const Json found = variant_annotations({.manifest = variant.manifest,
+                                          .id = config.variant,
+                                          .requires_ = config.requires_,
+                                          .needs = config.needs,
+                                          .tested = variant.tested});
+  const auto word = [](const Json& annotations, const std::string& key) {
+    const auto member = annotations.find(key);
+    if (member == annotations.end()) return std::string();
+    return member->is_string() ? member->get<std::string>() : dump_json(*member);
+  };
+  for (const auto& [key, value] : promised.items())
+    agree(key, word(promised, key), word(found, key));
+  for (const auto& [key, value] : found.items()) agree(key, word(promised, key), word(found, key));
+}
+
+}  // namespace kiln

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "documents/facts.hpp"
+
+#include <algorithm>
+
+#include "documents/manifest.hpp"
+
+namespace kiln {
+
+namespace {
+
+constexpr std::size_t kMaxPackageName = 64;
+constexpr std::size_t kMaxVariantId = 100;
+constexpr std::size_t kMaxSoname = 100;
+constexpr std::size_t kMaxText = 300;
+
+bool is_lower_or_digit(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+}
+bool is_alphanumeric(char c) {
+  return is_lower_or_digit(c) || (c >= 'A' && c <= 'Z');
+}
+
+}  // namespace
+
+bool is_package_name(std::string_view name) {
+  if (name.empty() || name.size() > kMaxPackageName) return false;
+  char previous = '-';
+  for (const char c : name) {
+    if (!is_lower_or_digit(c) && (c != '-' || previous == '-')) return false;
+    previous = c;
+  }
+  return previous != '-';
+}
+
+Version parse_version_fact(const JsonView& view) {
+  return parse_fact(view, parse_version, "a version of two numbers, \"12.9\"");
+}
+
+CpuLevel parse_cpu_fact(const JsonView& view) {
+  return parse_fact(view, parse_cpu_level, "x86-64, x86-64-v2 to -v4 or armv8-a");
+}
+
+std::string parse_package_name(const JsonView& view) {
+  std::string name = view.string();
+  if (!is_package_name(name)) {
+    view.fail("found " + quote(name) + ", expected words of a-z and 0-9 joined by '-', at most " +
+              std::to_string(kMaxPackageName) + " characters");
+  }
+  return name;
+}
+
+std::string label(std::string_view name, int version) {
+  return std::string(name) + "@" + std::to_string(version);
+}
+
+bool is_variant_id(std::string_view text) {
+  return !text.empty() && text.size() <= kMaxVariantId && is_alphanumeric(text.front()) &&
+         std::all_of(text.begin(), text.end(),
+                     [](char c) { return is_alphanumeric(c) || c == '.' || c == '_' || c == '-'; });
+}
+
+std::string parse_variant_id(const JsonView& view) {
+  std::string id = view.string();
+  if (!is_variant_id(id)) {
+    view.fail("found " + quote(id) + ", expected letters, digits, '.', '_' and '-', at most " +
+              std::to_string(kMaxVariantId) + " characters");
+  }
+  return id;
+}
+
+bool is_soname(std::string_view text) {
+  return text.size() <= kMaxSoname && text.starts_with("lib") &&
+         text.find(".so") != std::string_view::npos &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return is_alphanumeric(c) || c == '.' || c == '_' || c == '-' || c == '+';
+         });
+}
+
+std::string parse_text(const JsonView& view) {
+  std::string text = view.string();
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  if (text.size() > kMaxText || std::any_of(text.begin(), text.end(), is_control)) {
+    view.fail("found " + quote(text) + ", expected one line of text of at most " +
+              std::to_string(kMaxText) + " bytes");
+  }
+  return text;
+}
+
+void add_device_code(const JsonView& view, std::string_view word, DeviceCode::Kind kind,
+                     Needs& needs) {
+  const std::optional<DeviceCode> code = parse_device_code(word);
+  if (!code || code->kind != kind) {
+    view.fail(
+        "found " + quote(word) + ", expected " +
+        (kind == DeviceCode::Kind::kSass ? "machine code, \"sm_90a\"" : "PTX, \"compute_80\""));
+  }
+  const auto& codes = needs.device_code;
+  if (std::find(codes.begin(), codes.end(), *code) != codes.end()) {
+    view.fail("names " + std::string(word) + " twice");
+  }
+  needs.device_code.push_back(*code);
+}
+
+void add_library(const JsonView& view, std::string_view word, Needs& needs) {
+  if (!is_soname(word)) {
+    view.fail("found " + quote(word) + ", expected a library's name, \"libcublasLt.so.12\"");
+  }
+  needs.libraries.emplace_back(word);
+}
+
+std::vector<std::string> code_words(const Needs& needs, DeviceCode::Kind kind) {
+  std::vector<DeviceCode> codes = needs.device_code;
+  std::sort(codes.begin(), codes.end());
+  std::vector<std::string> words;
+  for (const DeviceCode& code : codes) {
+    if (code.kind == kind) words.push_back(to_string(code));
+  }
+  return words;
+}
+
+std::vector<std::string> library_words(const Needs& needs) {
+  std::vector<std::string> words = needs.libraries;
+  std::sort(words.begin(), words.end());
+  return words;
+}
+
+void check_needs(const JsonView& view, const Needs& needs, Arch arch) {
+  if (needs.cpu.arch != arch) {
+    view.fail("states CPU level " + to_string(needs.cpu) + " for " + std::string(to_string(arch)));
+  }
+  if (needs.is_cpu()) {
+    if (needs.min_driver || !needs.device_code.empty()) {
+      view.fail("states a CUDA driver or device code, but no CUDA toolkit");
+    }
+    return;
+  }
+  if (!needs.min_driver) view.fail("states a CUDA toolkit, but no lowest driver");
+  if (needs.device_code.empty()) view.fail("states a CUDA toolkit, but no device code");
+}
+
+}  // namespace kiln

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Facts: the words in which documents state names and needs, each with one spelling, checked on the
+// way in: what passes is safe as a path component, as an argument of dlopen and on a terminal.
+// Between json and manifest. Pure. All throw Error(kIntegrity).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "documents/json.hpp"
+#include "documents/quote.hpp"
+#include "kiln/error.hpp"
+#include "kiln/target.hpp"
+
+namespace kiln {
+
+/// The value of a string member, by one of target.hpp's parsers; `expected` says what it should be.
+template <class Parse>
+auto parse_fact(const JsonView& view, Parse parse, std::string_view expected) {
+  const std::string text = view.string();
+  auto value = parse(text);
+  if (!value) view.fail("found " + quote(text) + ", expected " + std::string(expected));
+  return *value;
+}
+
+Version parse_version_fact(const JsonView& view);
+CpuLevel parse_cpu_fact(const JsonView& view);
+std::string parse_package_name(const JsonView& view);
+
+/// How a person names one version of a package: "geglu-mlp@1".
+std::string label(std::string_view name, int version);
+
+/// Letters, digits, '.', '_' and '-', from a letter or digit, at most 100: part of a tag and a
+/// path.
+std::string parse_variant_id(const JsonView& view);
+bool is_variant_id(std::string_view text);
+
+/// A shared library's file name: "libcublasLt.so.12". Never a path.
+bool is_soname(std::string_view text);
+
+/// Text for people: at most 300 bytes, no control characters.
+std::string parse_text(const JsonView& view);
+
+/// Adds "sm_90a" and the like, which must be of this kind.
+void add_device_code(const JsonView& view, std::string_view word, DeviceCode::Kind kind,
+                     Needs& needs);
+
+void add_library(const JsonView& view, std::string_view word, Needs& needs);
+
+/// Device code of one kind, sorted, as words.
+std::vector<std::string> code_words(const Needs& needs, DeviceCode::Kind kind);
+std::vector<std::string> library_words(const Needs& needs);  ///< sorted
+
+/// What must hold between needs, wherever they were stated.
+void check_needs(const JsonView& view, const Needs& needs, Arch arch);
+
+}  // namespace kiln

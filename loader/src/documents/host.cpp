@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "documents/host.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "documents/facts.hpp"
+#include "documents/quote.hpp"
+#include "kiln/error.hpp"
+
+namespace kiln {
+
+namespace {
+
+constexpr std::string_view kSchema = "kiln.host/1";
+constexpr std::string_view kSchemaFamily = "kiln.host/";
+constexpr std::size_t kMaxGpus = 1024;
+constexpr std::size_t kMaxLibraries = 4096;
+
+Json version_or_null(const std::optional<Version>& version) {
+  return version ? Json(to_string(*version)) : Json(nullptr);
+}
+
+std::optional<Version> parse_version_or_null(const JsonView& view) {
+  if (view.json().is_null()) return std::nullopt;
+  return parse_version_fact(view);
+}
+
+void check_schema(const JsonView& document) {
+  const JsonView schema = document.at("schema");
+  const std::string found = schema.string();
+  if (found == kSchema) return;
+  if (found.starts_with(kSchemaFamily)) {
+    throw Error(ErrorCode::kUpgrade, schema.path() + ": found " + quote(found) +
+                                         ", this kiln reads " + std::string(kSchema) +
+                                         ". Upgrade kiln");
+  }
+  schema.fail("found " + quote(found) + ", expected " + std::string(kSchema) +
+              ", as 'kiln host --json' writes it");
+}
+
+/// The elements of an array that may not be longer than a real machine's.
+std::vector<JsonView> bounded_items(const JsonView& list, std::size_t most) {
+  std::vector<JsonView> items = list.items();
+  if (items.size() > most) {
+    list.fail("has " + std::to_string(items.size()) + " entries, at most " + std::to_string(most) +
+              " are read");
+  }
+  return items;
+}
+
+std::vector<Gpu> parse_gpus(const JsonView& list) {
+  std::vector<Gpu> gpus;
+  for (const JsonView& item : bounded_items(list, kMaxGpus)) {
+    const JsonView ordinal = item.at("ordinal");
+    const std::uint64_t number = ordinal.unsigned_integer();
+    if (number > std::numeric_limits<int>::max()) ordinal.fail("is too large for an ordinal");
+    Gpu gpu{.ordinal = static_cast<int>(number),
+            .name = parse_text(item.at("name")),
+            .capability = parse_version_fact(item.at("capability"))};
+    if (!gpus.empty() && gpu.ordinal <= gpus.back().ordinal) {
+      ordinal.fail("found " + std::to_string(number) + " after " +
+                   std::to_string(gpus.back().ordinal) + ", expected ascending ordinals");
+    }
+    gpus.push_back(std::move(gpu));
+  }
+  return gpus;
+}
+
+void parse_libraries(const JsonView& libraries, Host& host) {
+  if (!libraries.json().is_object()) {
+    libraries.fail("found " + std::string(libraries.json().type_name()) +
+                   ", expected an object of sonames, each true or false");
+  }
+  if (libraries.json().size() > kMaxLibraries) {
+    libraries.fail("has " + std::to_string(libraries.json().size()) + " entries, at most " +
+                   std::to_string(kMaxLibraries) + " are read");
+  }
+  for (const auto& [soname, unused] : libraries.json().items()) {
+    if (!is_soname(soname)) {
+      libraries.fail("found " + quote(soname) + ", expected a library's name, \"libcublas.so.12\"");
+    }
+    (libraries.at(soname).boolean() ? host.libraries : host.absent).push_back(soname);
+  }
+}
+
+}  // namespace
+
+Json to_json(const Host& host) {
+  Json gpus = host.gpus_asked ? Json::array() : Json(nullptr);
+  for (const Gpu& gpu : host.gpus) {
+    gpus.push_back(
+        {{"ordinal", gpu.ordinal}, {"name", gpu.name}, {"capability", to_string(gpu.capability)}});
+  }
+  Json libraries = Json::object();
+  for (const std::string& soname : host.absent) libraries[soname] = false;
+  for (const std::string& soname : host.libraries) libraries[soname] = true;
+  return {{"schema", kSchema},
+          {"arch", std::string(to_string(host.arch))},
+          {"cpu", to_string(host.cpu)},
+          {"glibc", version_or_null(host.glibc)},
+          {"driver", version_or_null(host.driver)},
+          {"gpus", std::move(gpus)},
+          {"libraries", std::move(libraries)},
+          {"overridden", host.overridden}};
+}
+
+std::string serialize_host(const Host& host) {
+  return dump_json(to_json(host));
+}
+
+Host parse_host(std::string_view document, std::string_view origin) {
+  const std::string subject = "facts file " + std::string(origin);
+  const Json json = parse_json(document, subject);
+  const JsonView view(json, subject);
+  check_schema(view);
+  Host host{.arch = parse_fact(view.at("arch"), parse_arch, "x86_64 or aarch64"),
+            .cpu = parse_cpu_fact(view.at("cpu")),
+            .glibc = parse_version_or_null(view.at("glibc")),
+            .driver = parse_version_or_null(view.at("driver")),
+            .gpus = parse_gpus(view.at("gpus")),
+            .origin = std::string(origin)};
+  if (host.cpu.arch != host.arch) {
+    view.at("cpu").fail("is " + to_string(host.cpu) + ", which is no level of " +
+                        std::string(to_string(host.arch)));
+  }
+  parse_libraries(view.at("libraries"), host);
+  if (view.has("overridden")) {
+    for (const JsonView& item : bounded_items(view.at("overridden"), kMaxLibraries)) {
+      host.overridden.push_back(parse_text(item));
+    }
+  }
+  return host;
+}
+
+std::vector<std::string> unknown_libraries(const Host& host, const Index& index) {
+  std::set<std::string> unknown;
+  for (const Variant& variant : index.variants) {
+    if (variant.needs.cpu.arch != host.arch) continue;
+    unknown.insert(variant.needs.libraries.begin(), variant.needs.libraries.end());
+  }
+  for (const std::string& soname : host.libraries) unknown.erase(soname);
+  for (const std::string& soname : host.absent) unknown.erase(soname);
+  return {unknown.begin(), unknown.end()};
+}
+
+}  // namespace kiln

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "documents/json.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "documents/quote.hpp"
+#include "kiln/error.hpp"
+
+namespace kiln {
+
+namespace {
+
+constexpr std::size_t kMaxBytes = 4u << 20;
+constexpr std::size_t kMaxDepth = 32;
+
+/// Builds the document from the parser's events, refusing what nlohmann/json would let through.
+class StrictReader : public nlohmann::json_sax<Json> {
+ public:
+  explicit StrictReader(std::string_view subject) : subject_(subject) {}
+
+  Json take() { return std::move(root_); }
+
+  bool null() override { return put(nullptr); }
+  bool boolean(bool value) override { return put(value); }
+  bool number_integer(number_integer_t value) override { return put(value); }
+  bool number_unsigned(number_unsigned_t value) override { return put(value); }
+  bool number_float(number_float_t value, const string_t&) override { return put(value); }
+  bool string(string_t& value) override { return put(std::move(value)); }
+  bool binary(binary_t&) override { fail("binary value"); }
+
+  bool start_object(std::size_t) override { return open(Json::object()); }
+  bool end_object() override { return close(); }
+  bool start_array(std::size_t) override { return open(Json::array()); }
+  bool end_array() override { return close(); }
+
+  bool key(string_t& name) override {
+    auto [member, added] = open_.back()->emplace(std::move(name), nullptr);
+    if (!added) fail("key " + quote(member.key()) + " appears twice in one object");
+    member_ = &*member;
+    return true;
+  }
+
+  bool parse_error(std::size_t position, const std::string& last_token,
+                   const Json::exception&) override {
+    const std::string near = last_token.empty() ? "its end" : quote(last_token);
+    fail("not JSON at byte " + std::to_string(position) + ", near " + near);
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw Error(ErrorCode::kIntegrity, subject_ + ": " + what);
+  }
+
+ private:
+  template <class Value>
+  bool put(Value&& value) {
+    add(Json(std::forward<Value>(value)));
+    return true;
+  }
+
+  Json* add(Json value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    if (open_.back()->is_array()) {
+      open_.back()->push_back(std::move(value));
+      return &open_.back()->back();
+    }
+    *member_ = std::move(value);
+    return member_;
+  }
+
+  bool open(Json container) {
+    // The parser itself keeps no stack frame a level, but copying and dumping the result would.
+    if (open_.size() == kMaxDepth) {
+      fail("nested deeper than " + std::to_string(kMaxDepth) + " levels");
+    }
+    open_.push_back(add(std::move(container)));
+    return true;
+  }
+
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  std::string subject_;
+  Json root_;
+  std::vector<Json*> open_;  // stable: only the innermost container grows
+  Json* member_ = nullptr;   // of the innermost object: where the value after a key goes
+};
+
+/// A key within a path: as it is, unless a terminal would obey it.
+std::string shown(std::string_view key) {
+  const bool printable =
+      std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c < '\x7f'; });
+  return printable ? std::string(key) : quote(key);
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text, std::string_view subject) {
+  StrictReader reader(subject);
+  if (text.size() > kMaxBytes) {
+    reader.fail("has " + std::to_string(text.size()) + " bytes; at most " +
+                std::to_string(kMaxBytes) + " are read");
+  }
+  // The parser would skip a byte order mark: two spellings of one document.
+  if (text.starts_with("\xef\xbb\xbf")) reader.fail("begins with a byte order mark");
+  // The parser would take a NUL byte for the end, whatever follows it.
+  if (text.find('\0') != std::string_view::npos) reader.fail("holds a NUL byte");
+  if (!Json::sax_parse(text.begin(), text.end(), &reader)) reader.fail("not JSON");
+  return reader.take();
+}
+
+std::string dump_json(const Json& value) {
+  try {
+    return value.dump();
+  } catch (const Json::exception& error) {
+    throw Error(ErrorCode::kInternal, std::string("write JSON: ") + error.what());
+  }
+}
+
+JsonView JsonView::at(std::string_view key) const {
+  if (!json().is_object()) {
+    fail("found " + std::string(json().type_name()) + ", expected an object");
+  }
+  const auto member = json().find(key);
+  if (member == json().end()) fail("has no " + quote(key));
+  return {*member, path_ + (root_ ? ": " : ".") + shown(key), false};
+}
+
+bool JsonView::has(std::string_view key) const {
+  return json().is_object() && json().contains(key);
+}
+
+std::vector<JsonView> JsonView::items() const {
+  if (!json().is_array()) fail("found " + std::string(json().type_name()) + ", expected an array");
+  std::vector<JsonView> views;
+  views.reserve(json().size());
+  for (const Json& item : json()) {
+    views.push_back({item, path_ + "[" + std::to_string(views.size()) + "]", false});
+  }
+  return views;
+}
+
+std::string JsonView::string() const {
+  if (!json().is_string()) fail("found " + std::string(json().type_name()) + ", expected a string");
+  return json().get<std::string>();
+}
+
+std::uint64_t JsonView::unsigned_integer() const {
+  if (!json().is_number_unsigned()) {
+    const std::string found = json().is_number() ? json().dump() : json().type_name();
+    fail("found " + found + ", expected an unsigned integer");
+  }
+  return json().get<std::uint64_t>();
+}
+
+bool JsonView::boolean() const {
+  if (!json().is_boolean()) {
+    fail("found " + std::string(json().type_name()) + ", expected true or false");
+  }
+  return json().get<bool>();
+}
+
+std::string JsonView::string_or(std::string_view key, std::string_view fallback) const {
+  return has(key) ? at(key).string() : std::string(fallback);
+}
+
+void JsonView::fail(const std::string& what) const {
+  throw Error(ErrorCode::kIntegrity, path_ + ": " + what);
+}
+
+}  // namespace kiln

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "documents/manifest.hpp"
+
+#include <limits>
+#include <set>
+
+#include "documents/facts.hpp"
+#include "documents/quote.hpp"
+#include "kiln/error.hpp"
+#include "resolve/requires.hpp"
+
+namespace kiln {
+
+namespace {
+
+constexpr std::string_view kKeyKernel = "dev.kiln.kernel";
+constexpr std::string_view kKeyVersion = "org.opencontainers.image.version";
+constexpr std::string_view kKeyVariant = "dev.kiln.variant";
+constexpr std::string_view kKeyArch = "dev.kiln.host.arch";
+constexpr std::string_view kKeyCpu = "dev.kiln.host.cpu";
+constexpr std::string_view kKeyGlibc = "dev.kiln.host.glibc";
+constexpr std::string_view kKeyToolkit = "dev.kiln.cuda.toolkit";
+constexpr std::string_view kKeyMinDriver = "dev.kiln.cuda.min-driver";
+constexpr std::string_view kKeySass = "dev.kiln.cuda.sass";
+constexpr std::string_view kKeyPtx = "dev.kiln.cuda.ptx";
+constexpr std::string_view kKeyNeeds = "dev.kiln.needs";
+constexpr std::string_view kKeyTested = "dev.kiln.tested";
+constexpr std::string_view kKeyTitle = "org.opencontainers.image.title";
+constexpr std::string_view kKeyUnpackedSize = "dev.kiln.unpacked-size";
+constexpr std::string_view kUntested = "untested";
+constexpr std::uint64_t kMaxUnpackedBytes = std::uint64_t{1} << 40;
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
+  return text;
+}
+
+/// Calls `add` with each word of a comma-separated member, which may be missing or empty.
+template <class Add>
+void for_each_word(const JsonView& annotations, std::string_view key, Add add) {
+  if (!annotations.has(key)) return;
+  const JsonView list = annotations.at(key);
+  const std::string text = list.string();
+  if (text.empty()) return;
+  std::string_view rest = text;
+  for (;;) {
+    const std::size_t comma = rest.find(',');
+    add(list, rest.substr(0, comma));
+    if (comma == std::string_view::npos) return;
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+void expect(const JsonView& view, std::string_view expected) {
+  const std::string found = view.string();
+  if (found != expected) view.fail("found " + quote(found) + ", expected " + std::string(expected));
+}
+
+void expect_schema(const JsonView& document, std::string_view media_type,
+                   std::string_view artifact_type) {
+  const JsonView schema = document.at("schemaVersion");
+  if (schema.unsigned_integer() != 2) schema.fail("found " + schema.json().dump() + ", expected 2");
+  expect(document.at("mediaType"), media_type);
+  expect(document.at("artifactType"), artifact_type);
+}
+
+Descriptor parse_document_descriptor(const JsonView& json, std::string_view media_type) {
+  expect(json.at("mediaType"), media_type);
+  Descriptor descriptor = parse_descriptor(json);
+  if (descriptor.size > kMaxDocumentBytes) {
+    json.at("size").fail("found " + std::to_string(descriptor.size) + " bytes, at most " +
+                         std::to_string(kMaxDocumentBytes) + " are read");
+  }
+  return descriptor;
+}
+
+const Json& annotations_of(const Json& document) {
+  static const Json none;
+  if (!document.is_object()) return none;
+  const auto found = document.find("annotations");
+  return found == document.end() ? none : *found;
+}
+
+/// A variant for a newer Kiln: what can be named of it. Without an id it cannot be.
+Variant name_only(const Json& descriptor) {
+  const Json& annotations = annotations_of(descriptor);
+  Variant variant{.requires_ = guess_requires(annotations, kAnnotationKeys),
+                  .tested = std::string(kUntested),
+                  .unread = descriptor};
+  try {
+    variant.id = parse_variant_id(JsonView(annotations, "variant").at(kKeyVariant));
+    variant.manifest = parse_descriptor(JsonView(descriptor, "variant"));
+  } catch (const Error&) {
+    // Its shape is the future's to choose: what does not read stays empty.
+  }
+  return variant;
+}
+
+Needs parse_needs(const JsonView& annotations) {
+  const Arch arch = parse_fact(annotations.at(kKeyArch), parse_arch, "x86_64 or aarch64");
+  Needs needs{.cpu = parse_cpu_fact(annotations.at(kKeyCpu)),
+              .glibc = parse_version_fact(annotations.at(kKeyGlibc))};
+  if (annotations.has(kKeyToolkit)) {
+    needs.toolkit = parse_version_fact(annotations.at(kKeyToolkit));
+  }
+  if (annotations.has(kKeyMinDriver)) {
+    needs.min_driver = parse_version_fact(annotations.at(kKeyMinDriver));
+  }
+  for_each_word(annotations, kKeySass, [&](const JsonView& list, std::string_view word) {
+    add_device_code(list, word, DeviceCode::Kind::kSass, needs);
+  });
+  for_each_word(annotations, kKeyPtx, [&](const JsonView& list, std::string_view word) {
+    add_device_code(list, word, DeviceCode::Kind::kPtx, needs);
+  });
+  for_each_word(annotations, kKeyNeeds, [&](const JsonView& list, std::string_view word) {
+    add_library(list, word, needs);
+  });
+  check_needs(annotations, needs, arch);
+  return needs;
+}
+
+int parse_version_annotation(const JsonView& view) {
+  const std::string text = view.string();
+  const auto number = parse_decimal(text, std::numeric_limits<int>::max());
+  if (!number || *number == 0) view.fail("found " + quote(text) + ", expected a number from 1");
+  return static_cast<int>(*number);
+}
+
+}  // namespace
+
+Json to_json(const Descriptor& descriptor) {
+  return {{"mediaType", descriptor.media_type},
+          {"digest", descriptor.digest.str()},
+          {"size", descriptor.size}};
+}
+
+Descriptor parse_descriptor(const JsonView& json) {
+  Descriptor descriptor{.media_type = json.at("mediaType").string(),
+                        .size = json.at("size").unsigned_integer()};
+  const JsonView digest = json.at("digest");
+  try {
+    descriptor.digest = Digest::parse(digest.string());
+  } catch (const Error& error) {
+    throw Error(error.code(), digest.path() + ": " + error.what());
+  }
+  return descriptor;
+}
+
+Json variant_annotations(const Variant& variant) {
+  if (!variant.unread.is_null()) return annotations_of(variant.unread);
+  const Needs& needs = variant.needs;
+  Json annotations = {{kKeyVariant, variant.id},
+                      {kAnnotationKeys.min_loader, variant.requires_.min_loader},
+                      {kAnnotationKeys.abi, std::to_string(variant.requires_.abi)},
+                      {kKeyArch, to_string(needs.cpu.arch)},
+                      {kKeyCpu, to_string(needs.cpu)},
+                      {kKeyGlibc, to_string(needs.glibc)},
+                      {kKeyTested, variant.tested.empty() ? kUntested : variant.tested}};
+  const auto put = [&](std::string_view key, const std::string& value) {
+    if (!value.empty()) annotations[key] = value;
+  };
+  if (needs.toolkit) put(kKeyToolkit, to_string(*needs.toolkit));
+  if (needs.min_driver) put(kKeyMinDriver, to_string(*needs.min_driver));
+  put(kKeySass, joined(code_words(needs, DeviceCode::Kind::kSass)));
+  put(kKeyPtx, joined(code_words(needs, DeviceCode::Kind::kPtx)));
+  put(kKeyNeeds, joined(library_words(needs)));
+  return annotations;
+}
+
+Variant parse_variant(const JsonView& descriptor) {
+  if (!too_new(annotations_of(descriptor.json()), kAnnotationKeys).empty()) {
+    return name_only(descriptor.json());
+  }
+  Variant variant{.manifest = parse_document_descriptor(descriptor, kMediaTypeManifest)};
+  const JsonView annotations = descriptor.at("annotations");
+  variant.id = parse_variant_id(annotations.at(kKeyVariant));
+  variant.requires_ = parse_requires(annotations, kAnnotationKeys);
+  variant.needs = parse_needs(annotations);
+  variant.tested = annotations.has(kKeyTested) ? parse_text(annotations.at(kKeyTested)) : kUntested;
+  return variant;
+}
+
+Index parse_index(std::string_view bytes, std::string_view subject) {
+  const Json json = parse_json(bytes, subject);
+  check_readable(annotations_of(json), kAnnotationKeys, subject);
+  const JsonView document(json, std::string(subject));
+  expect_schema(document, kMediaTypeIndex, kArtifactTypeIndex);
+  const JsonView annotations = document.at("annotations");
+  Index index{.name = parse_package_name(annotations.at(kKeyKernel)),
+              .version = parse_version_annotation(annotations.at(kKeyVersion)),
+              .requires_ = parse_requires(annotations, kAnnotationKeys)};
+  std::set<std::string> ids;
+  for (const JsonView& descriptor : document.at("manifests").items()) {
+    Variant variant = parse_variant(descriptor);
+    if (variant.id.empty()) continue;
+    if (!ids.insert(variant.id).second) {
+      descriptor.fail("is the second variant with the id " + variant.id);
+    }
+    index.variants.push_back(std::move(variant));
+  }
+  return index;
+}
+
+std::string serialize_index(const Index& index) {
+  Json manifests = Json::array();
+  for (const Variant& variant : index.variants) {
+    if (!variant.unread.is_null()) {
+      manifests.push_back(variant.unread);
+      continue;
+    }
+    // No artifactType here: skopeo 1.9 drops it from an index's descriptors, which changes the
+    // index's digest. It stands in the manifest itself.
+    Json descriptor = to_json(variant.manifest);
+    descriptor["annotations"] = variant_annotations(variant);
+    descriptor["platform"] = {
+        {"os", "linux"},
+        {"architecture", variant.needs.cpu.arch == Arch::kX86_64 ? "amd64" : "arm64"}};
+    manifests.push_back(std::move(descriptor));
+  }
+  return dump_json({{"schemaVersion", 2},
+                    {"mediaType", kMediaTypeIndex},
+                    {"artifactType", kArtifactTypeIndex},
+                    {"annotations",
+                     {{kKeyKernel, index.name},
+                      {kKeyVersion, std::to_string(index.version)},
+                      {kAnnotationKeys.min_loader, index.requires_.min_loader},
+                      {kAnnotationKeys.abi, std::to_string(index.requires_.abi)}}},
+                    {"manifests", std::move(manifests)}});
+}
+
+VariantManifest parse_manifest(std::string_view bytes, std::string_view subject) {
+  const Json json = parse_json(bytes, subject);
+  check_readable(annotations_of(json), kAnnotationKeys, subject);
+  const JsonView document(json, std::string(subject));
+  expect_schema(document, kMediaTypeManifest, kArtifactTypeVariant);
+  VariantManifest manifest;
+  manifest.config = parse_document_descriptor(document.at("config"), kMediaTypeConfig);
+
+  const std::vector<JsonView> layers = document.at("layers").items();
+  if (layers.size() != 1) {
+    document.at("layers").fail("found " + std::to_string(layers.size()) + " layers, expected 1");
+  }
+  const JsonView& layer = layers.front();
+  expect(layer.at("mediaType"), kMediaTypeLayer);
+  manifest.layer = parse_descriptor(layer);
+  const JsonView unpacked = layer.at("annotations").at(kKeyUnpackedSize);
+  const std::string text = unpacked.string();
+  const auto size = parse_decimal(text, kMaxUnpackedBytes);
+  if (!size) unpacked.fail("found " + quote(text) + ", expected a number of bytes, at most 1 TiB");
+  manifest.unpacked_size = *size;
+  return manifest;
+}
+
+std::string serialize_manifest(const VariantManifest& manifest, std::string_view title) {
+  Json layer = to_json(manifest.layer);
+  layer["annotations"] = {{kKeyTitle, title},
+                          {kKeyUnpackedSize, std::to_string(manifest.unpacked_size)}};
+  return dump_json({{"schemaVersion", 2},
+                    {"mediaType", kMediaTypeManifest},
+                    {"artifactType", kArtifactTypeVariant},
+                    {"config", to_json(manifest.config)},
+                    {"layers", Json::array({std::move(layer)})}});
+}
+
+}  // namespace kiln

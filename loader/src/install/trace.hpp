@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Trace: a resolution as JSON, for `kiln resolve --json`, kiln_resolve and whoever reads them.
+// Pure.
+#pragma once
+
+#include "documents/host.hpp"
+#include "documents/json.hpp"
+#include "install/install.hpp"
+#include "kiln/resolve.hpp"
+
+namespace kiln {
+
+Json to_json(const Resolution& resolution);
+Json to_json(const Selected& selected);
+
+/// The document with {"schema": "kiln.<kind>/1"} added.
+Json with_schema(std::string_view kind, Json document);
+
+}  // namespace kiln

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "probe/driver.hpp"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <cstdint>
+
+#include "kiln/error.hpp"
+
+namespace kiln {
+namespace {
+
+// The driver's C interface, as far as it is used. CUresult is an int; handles are opaque.
+using Context = void*;
+using DevicePointer = unsigned long long;
+constexpr int kSuccess = 0;
+constexpr int kCapabilityMajor = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+constexpr int kCapabilityMinor = 76;
+
+struct Cuda {
+  int (*init)(unsigned) = nullptr;
+  int (*version)(int*) = nullptr;
+  int (*count)(int*) = nullptr;
+  int (*device)(int*, int) = nullptr;
+  int (*attribute)(int*, int, int) = nullptr;
+  int (*name)(char*, int, int) = nullptr;
+  int (*error_name)(int, const char**) = nullptr;
+  int (*current)(Context*) = nullptr;
+  int (*current_device)(int*) = nullptr;
+  int (*push)(Context) = nullptr;
+  int (*pop)(Context*) = nullptr;
+  int (*retain_primary)(Context*, int) = nullptr;
+  int (*release_primary)(int) = nullptr;
+  int (*synchronize)() = nullptr;
+  int (*allocate)(DevicePointer*, std::size_t) = nullptr;
+  int (*free)(DevicePointer) = nullptr;
+};
+
+template <class Function>
+bool find(void* library, const char* symbol, Function& function) {
+  function = reinterpret_cast<Function>(::dlsym(library, symbol));
+  return function != nullptr;
+}
+
+/// Looked up once; the library stays, as CUDA keeps threads and callbacks in it.
+const Cuda* cuda() {
+  static const Cuda* const instance = []() -> const Cuda* {
+    void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (library == nullptr) return nullptr;
+    static Cuda api;
+    const bool complete =
+        find(library, "cuInit", api.init) && find(library, "cuDriverGetVersion", api.version) &&
+        find(library, "cuDeviceGetCount", api.count) && find(library, "cuDeviceGet", api.device) &&
+        find(library, "cuDeviceGetAttribute", api.attribute) &&
+        find(library, "cuDeviceGetName", api.name) &&
+        find(library, "cuGetErrorName", api.error_name) &&
+        find(library, "cuCtxGetCurrent", api.current) &&
+        find(library, "cuCtxGetDevice", api.current_device) &&
+        find(library, "cuCtxPushCurrent_v2", api.push) &&
+        find(library, "cuCtxPopCurrent_v2", api.pop) &&
+        find(library, "cuDevicePrimaryCtxRetain", api.retain_primary) &&
+        find(library, "cuDevicePrimaryCtxRelease_v2", api.release_primary) &&
+        find(library, "cuCtxSynchronize", api.synchronize) &&
+        find(library, "cuMemAlloc_v2", api.allocate) && find(library, "cuMemFree_v2", api.free);
+    return complete ? &api : nullptr;
+  }();
+  return instance;
+}
+
+void check(const Cuda& api, int result, const std::string& operation) {
+  if (result == kSuccess) return;
+  const char* name = nullptr;
+  if (api.error_name(result, &name) != kSuccess || name == nullptr) name = "an unknown error";
+  throw Error(ErrorCode::kDevice,
+              operation + ": the CUDA driver says " + name + " (" + std::to_string(result) + ")");
+}
+
+/// Makes a context of the device current while it lives.
+class InContext {
+ public:
+  InContext(const Cuda& api, int ordinal) : api_(api) {
+    const std::string where = "use cuda:" + std::to_string(ordinal);
+    check(api, api.init(0), where);
+    check(api, api.device(&device_, ordinal), where);
+    Context current = nullptr;
+    int current_device = -1;
+    if (api.current(&current) == kSuccess && current != nullptr &&
+        api.current_device(&current_device) == kSuccess && current_device == device_) {
+      return;
+    }
+    Context primary = nullptr;
+    check(api, api.retain_primary(&primary, device_), where);
+    retained_ = true;
+    const int result = api.push(primary);
+    if (result != kSuccess) api.release_primary(device_);
+    check(api, result, where);
+  }
+  /// `keep`: the memory allocated here still needs the primary context.
+  void keep() { keep_ = true; }
+  ~InContext() {
+    if (!retained_) return;
+    Context popped = nullptr;
+    api_.pop(&popped);
+    if (!keep_) api_.release_primary(device_);
+  }
+  InContext(const InContext&) = delete;
+  InContext& operator=(const InContext&) = delete;
+
+ private:
+  const Cuda& api_;
+  int device_ = -1;
+  bool retained_ = false;
+  bool keep_ = false;
+};
+
+}  // namespace
+
+std::optional<DriverFacts> ask_running_libcuda() {
+  void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
+  if (library == nullptr) return std::nullopt;
+  ::dlclose(library);
+  const Cuda* const api = cuda();
+  int count = 0;
+  if (api == nullptr || api->count(&count) != kSuccess) return std::nullopt;  // not initialised
+  return ask_libcuda();
+}
+
+DriverFacts ask_libcuda() {
+  DriverFacts facts;
+  const Cuda* const api = cuda();
+  int version = 0;  // 1000 * major + 10 * minor
+  if (api == nullptr || api->version(&version) != kSuccess || version == 0) return facts;
+  facts.driver = Version{version / 1000, version % 1000 / 10};
+  int count = 0;
+  if (api->init(0) != kSuccess || api->count(&count) != kSuccess) return facts;
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    int device = 0;
+    Gpu gpu;
+    gpu.ordinal = ordinal;
+    std::array<char, 256> name{};
+    if (api->device(&device, ordinal) != kSuccess ||
+        api->attribute(&gpu.capability.major, kCapabilityMajor, device) != kSuccess ||
+        api->attribute(&gpu.capability.minor, kCapabilityMinor, device) != kSuccess ||
+        api->name(name.data(), static_cast<int>(name.size()) - 1, device) != kSuccess) {
+      continue;
+    }
+    gpu.name = name.data();
+    facts.gpus.push_back(std::move(gpu));
+  }
+  return facts;
+}
+
+void* device_allocate(int ordinal, std::size_t bytes) {
+  const std::string operation = "allocate " + std::to_string(bytes) +
+                                " bytes of workspace on cuda:" + std::to_string(ordinal);
+  const Cuda* const api = cuda();
+  if (api == nullptr) {
+    throw Error(ErrorCode::kDevice, operation + ": there is no libcuda.so.1. Install the driver");
+  }
+  InContext context(*api, ordinal);
+  DevicePointer memory = 0;
+  check(*api, api->allocate(&memory, bytes), operation);
+  context.keep();
+  // The driver's addresses are integers; with unified addressing they are pointers as they stand.
+  return reinterpret_cast<void*>(  // NOLINT(performance-no-int-to-ptr)
+      static_cast<std::uintptr_t>(memory));
+}
+
+void device_free(int ordinal, void* memory) noexcept {
+  const Cuda* const api = cuda();
+  if (api == nullptr || memory == nullptr) return;
+  try {
+    const InContext context(*api, ordinal);
+    api->synchronize();
+    api->free(static_cast<DevicePointer>(reinterpret_cast<std::uintptr_t>(memory)));
+  } catch (const Error&) {  // the driver is shutting down and has freed the memory itself
+  }
+}
+
+}  // namespace kiln

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <memory>
+#include <string_view>
+
+#include "probe/driver.hpp"
+
+namespace kiln {
+namespace {
+
+// NVML's C interface, as far as it is used; its documentation freezes these versioned names.
+using NvmlDevice = void*;
+constexpr int kNvmlSuccess = 0;
+
+struct Nvml {
+  int (*init)() = nullptr;
+  int (*shutdown)() = nullptr;
+  int (*cuda_version)(int*) = nullptr;
+  int (*count)(unsigned*) = nullptr;
+  int (*by_index)(unsigned, NvmlDevice*) = nullptr;
+  int (*uuid)(NvmlDevice, char*, unsigned) = nullptr;
+  int (*name)(NvmlDevice, char*, unsigned) = nullptr;
+  int (*capability)(NvmlDevice, int*, int*) = nullptr;
+  // Absent before driver 450:
+  int (*mig_mode)(NvmlDevice, unsigned*, unsigned*) = nullptr;
+  int (*max_instances)(NvmlDevice, unsigned*) = nullptr;
+  int (*instance)(NvmlDevice, unsigned, NvmlDevice*) = nullptr;
+
+  bool complete() const {
+    return init && shutdown && cuda_version && count && by_index && uuid && name && capability;
+  }
+};
+
+template <class Function>
+void find(void* library, const char* symbol, Function& function) {
+  function = reinterpret_cast<Function>(::dlsym(library, symbol));
+}
+
+struct LibraryClose {
+  void operator()(void* library) const { ::dlclose(library); }
+};
+
+struct Session {  // nvmlInit counts, so nested sessions of this process are fine
+  const Nvml& nvml;
+  bool open;
+  explicit Session(const Nvml& api) : nvml(api), open(api.init() == kNvmlSuccess) {}
+  ~Session() {
+    if (open) nvml.shutdown();
+  }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+};
+
+/// A GPU, or an instance of one that is split by MIG.
+struct Physical {
+  std::string uuid;
+  Gpu gpu;
+  bool is_instance = false;
+};
+
+std::optional<Physical> read_gpu(const Nvml& nvml, NvmlDevice device) {
+  std::array<char, 96> uuid{};
+  std::array<char, 96> name{};
+  Physical physical;
+  Version& capability = physical.gpu.capability;
+  if (nvml.uuid(device, uuid.data(), static_cast<unsigned>(uuid.size())) != kNvmlSuccess ||
+      nvml.name(device, name.data(), static_cast<unsigned>(name.size())) != kNvmlSuccess ||
+      nvml.capability(device, &capability.major, &capability.minor) != kNvmlSuccess) {
+    return std::nullopt;
+  }
+  physical.uuid = uuid.data();
+  physical.gpu.name = name.data();
+  return physical;
+}
+
+/// The instances of a GPU that is split. Their capability is the GPU's; NVML's name of one has its
+/// profile, "NVIDIA H200 MIG 1g.18gb". An index without an instance is an error of NVML's.
+void add_instances(const Nvml& nvml, NvmlDevice device, const Physical& parent,
+                   std::vector<Physical>& all) {
+  unsigned most = 0;
+  if (!nvml.max_instances || !nvml.instance || nvml.max_instances(device, &most) != kNvmlSuccess) {
+    return;
+  }
+  for (unsigned i = 0; i < most; ++i) {
+    NvmlDevice handle = nullptr;
+    if (nvml.instance(device, i, &handle) != kNvmlSuccess) continue;
+    std::array<char, 96> uuid{};
+    std::array<char, 96> name{};
+    if (nvml.uuid(handle, uuid.data(), static_cast<unsigned>(uuid.size())) != kNvmlSuccess)
+      continue;
+    Physical instance{uuid.data(), parent.gpu, true};
+    const bool named =
+        nvml.name(handle, name.data(), static_cast<unsigned>(name.size())) == kNvmlSuccess;
+    instance.gpu.name = named ? name.data() : parent.gpu.name + " MIG";
+    all.push_back(std::move(instance));
+  }
+}
+
+/// Every GPU of the machine in PCI order, or the instances of one that is split by MIG; nothing if
+/// one cannot be read.
+std::optional<std::vector<Physical>> read_gpus(const Nvml& nvml) {
+  unsigned count = 0;
+  if (nvml.count(&count) != kNvmlSuccess) return std::nullopt;
+  std::vector<Physical> all;
+  for (unsigned i = 0; i < count; ++i) {
+    NvmlDevice device = nullptr;
+    if (nvml.by_index(i, &device) != kNvmlSuccess) return std::nullopt;
+    const std::optional<Physical> physical = read_gpu(nvml, device);
+    if (!physical) return std::nullopt;
+    unsigned current = 0;
+    unsigned pending = 0;
+    if (nvml.mig_mode && nvml.mig_mode(device, &current, &pending) == kNvmlSuccess &&
+        current != 0) {
+      add_instances(nvml, device, *physical, all);
+    } else {
+      all.push_back(*physical);
+    }
+  }
+  return all;
+}
+
+/// CUDA_VISIBLE_DEVICES as CUDA reads it: entries up to the first that names nothing.
+struct Visible {
+  std::vector<std::size_t> positions;
+  bool by_index = false;  ///< at least one entry is a number, which counts in CUDA's order
+};
+
+/// The only one whose UUID begins like this: a prefix is enough.
+std::size_t find_uuid(const std::vector<Physical>& all, std::string_view prefix) {
+  const auto matches = [&](const Physical& gpu) { return gpu.uuid.starts_with(prefix); };
+  if (std::count_if(all.begin(), all.end(), matches) != 1) return all.size();
+  return static_cast<std::size_t>(std::find_if(all.begin(), all.end(), matches) - all.begin());
+}
+
+Visible visible_gpus(const std::vector<Physical>& all, const char* list) {
+  Visible visible;
+  if (list == nullptr) {
+    for (std::size_t i = 0; i < all.size(); ++i) visible.positions.push_back(i);
+    visible.by_index = true;
+    return visible;
+  }
+  std::string_view rest = list;
+  while (!rest.empty()) {
+    std::string_view entry = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
+    while (!entry.empty() && entry.front() == ' ') entry.remove_prefix(1);
+    while (!entry.empty() && entry.back() == ' ') entry.remove_suffix(1);
+    std::size_t position = all.size();
+    if (entry.starts_with("MIG-") || entry.starts_with("GPU-")) {
+      position = find_uuid(all, entry);
+    } else {
+      const auto parsed = std::from_chars(entry.data(), entry.data() + entry.size(), position);
+      if (parsed.ec != std::errc() || parsed.ptr != entry.data() + entry.size()) break;
+      visible.by_index = true;
+    }
+    if (position >= all.size()) break;
+    // CUDA shows no GPU at all if one is listed twice.
+    if (std::count(visible.positions.begin(), visible.positions.end(), position) != 0) {
+      visible.positions.clear();
+      break;
+    }
+    visible.positions.push_back(position);
+  }
+  return visible;
+}
+
+/// CUDA shows one instance of MIG at most, and then nothing else (MIG User Guide, "CUDA Device
+/// Enumeration"), which newer drivers may relax. So with instances NVML answers where exactly one
+/// is all there is to see, or the one that is named; the rest is CUDA's to say.
+bool needs_cuda_to_say(const std::vector<Physical>& all, const Visible& visible, const char* list) {
+  const bool split =
+      std::any_of(all.begin(), all.end(), [](const Physical& gpu) { return gpu.is_instance; });
+  const bool names_instance =
+      list != nullptr && std::string_view(list).find("MIG-") != std::string_view::npos;
+  if (!split && !names_instance) return false;
+  if (visible.positions.size() != 1) return true;
+  return visible.by_index && all.size() != 1;
+}
+
+bool all_equal(const std::vector<Physical>& all) {
+  return std::all_of(all.begin(), all.end(), [&](const Physical& physical) {
+    return physical.gpu.capability == all.front().gpu.capability;
+  });
+}
+
+}  // namespace
+
+std::optional<DriverFacts> ask_nvml() {
+  const std::unique_ptr<void, LibraryClose> library(
+      ::dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL));
+  if (!library) return std::nullopt;
+  Nvml nvml;
+  find(library.get(), "nvmlInit_v2", nvml.init);
+  find(library.get(), "nvmlShutdown", nvml.shutdown);
+  find(library.get(), "nvmlSystemGetCudaDriverVersion_v2", nvml.cuda_version);
+  find(library.get(), "nvmlDeviceGetCount_v2", nvml.count);
+  find(library.get(), "nvmlDeviceGetHandleByIndex_v2", nvml.by_index);
+  find(library.get(), "nvmlDeviceGetUUID", nvml.uuid);
+  find(library.get(), "nvmlDeviceGetName", nvml.name);
+  find(library.get(), "nvmlDeviceGetCudaComputeCapability", nvml.capability);
+  find(library.get(), "nvmlDeviceGetMigMode", nvml.mig_mode);
+  find(library.get(), "nvmlDeviceGetMaxMigDeviceCount", nvml.max_instances);
+  find(library.get(), "nvmlDeviceGetMigDeviceHandleByIndex", nvml.instance);
+  if (!nvml.complete()) return std::nullopt;
+  const Session session(nvml);
+  if (!session.open) return std::nullopt;
+
+  int version = 0;  // 1000 * major + 10 * minor
+  if (nvml.cuda_version(&version) != kNvmlSuccess) return std::nullopt;
+  const std::optional<std::vector<Physical>> all = read_gpus(nvml);
+  if (!all) return std::nullopt;
+  const char* const list = std::getenv("CUDA_VISIBLE_DEVICES");
+  const Visible visible = visible_gpus(*all, list);
+  const char* order = std::getenv("CUDA_DEVICE_ORDER");
+  const bool pci_order = order != nullptr && std::string_view(order) == "PCI_BUS_ID";
+  if (needs_cuda_to_say(*all, visible, list) ||
+      (visible.by_index && !pci_order && !all_equal(*all))) {
+    return std::nullopt;
+  }
+  DriverFacts facts;
+  facts.driver = Version{version / 1000, version % 1000 / 10};
+  for (const std::size_t position : visible.positions) {
+    facts.gpus.push_back((*all)[position].gpu);
+    facts.gpus.back().ordinal = static_cast<int>(facts.gpus.size()) - 1;
+  }
+  return facts;
+}
+
+}  // namespace kiln

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "probe/probe.hpp"
+
+#include <dlfcn.h>
+#include <sys/utsname.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "documents/quote.hpp"
+#include "kiln/error.hpp"
+#include "probe/driver.hpp"
+
+namespace kiln {
+namespace {
+
+#if defined(__x86_64__)
+constexpr bool has_all(std::uint32_t value, std::uint32_t bits) {
+  return (value & bits) == bits;
+}
+
+/// XCR0: which registers the operating system saves. An instruction set it does not save is
+/// unusable whatever CPUID says.
+std::uint32_t saved_registers() {
+  std::uint32_t low = 0;
+  std::uint32_t high = 0;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low;
+}
+
+/// The levels of the x86-64 psABI, bit by bit.
+int x86_64_level() {
+  std::uint32_t eax = 0;
+  std::uint32_t ebx = 0;
+  std::uint32_t ecx = 0;
+  std::uint32_t edx = 0;
+  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return 1;
+  const std::uint32_t basic = ecx;
+  __get_cpuid(0x80000001, &eax, &ebx, &ecx, &edx);
+  const std::uint32_t extended = ecx;
+  ebx = 0;
+  __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx);
+  const std::uint32_t features = ebx;
+
+  // SSE3, SSSE3, CMPXCHG16B, SSE4.1, SSE4.2, POPCNT; LAHF.
+  constexpr std::uint32_t kV2 = 1u << 0 | 1u << 9 | 1u << 13 | 1u << 19 | 1u << 20 | 1u << 23;
+  if (!has_all(basic, kV2) || !has_all(extended, 1u << 0)) return 1;
+  // FMA, MOVBE, OSXSAVE, AVX, F16C; LZCNT; BMI1, AVX2, BMI2; xmm and ymm saved.
+  constexpr std::uint32_t kV3 = 1u << 12 | 1u << 22 | 1u << 27 | 1u << 28 | 1u << 29;
+  if (!has_all(basic, kV3) || !has_all(extended, 1u << 5) ||
+      !has_all(features, 1u << 3 | 1u << 5 | 1u << 8)) {
+    return 2;
+  }
+  const std::uint32_t saved = saved_registers();
+  if (!has_all(saved, 0x06)) return 2;
+  // AVX512F, DQ, CD, BW, VL; opmask and zmm saved.
+  constexpr std::uint32_t kV4 = 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31;
+  return has_all(features, kV4) && has_all(saved, 0xe6) ? 4 : 3;
+}
+#endif
+
+CpuLevel probe_cpu(Arch arch) {
+#if defined(__x86_64__)
+  if (arch == Arch::kX86_64) return {arch, x86_64_level()};
+#endif
+  return {arch, 1};
+}
+
+Arch probe_arch() {
+  utsname names{};
+  ::uname(&names);
+  if (const std::optional<Arch> arch = parse_arch(names.machine)) return *arch;
+    // A 32-bit personality changes uname's word, not what this program is.
+#if defined(__aarch64__)
+  return Arch::kAarch64;
+#else
+  return Arch::kX86_64;
+#endif
+}
+
+std::optional<Version> probe_glibc() {
+  // Looked up, not linked: a program on musl has no such function.
+  const auto version =
+      reinterpret_cast<const char* (*)()>(::dlsym(RTLD_DEFAULT, "gnu_get_libc_version"));
+  if (version == nullptr) return std::nullopt;
+  const std::string_view text = version();  // "2.36", on some systems "2.36.1"
+  const std::size_t first = text.find('.');
+  const std::size_t second = first == std::string_view::npos ? first : text.find('.', first + 1);
+  return parse_version(text.substr(0, second));
+}
+
+std::optional<std::string> override_of(const char* fact, Host& host) {
+  const std::string name = std::string("KILN_OVERRIDE_") + fact;
+  const char* value = std::getenv(name.c_str());
+  if (value == nullptr) return std::nullopt;
+  host.overridden.push_back(name);
+  return value;
+}
+
+[[noreturn]] void fail(const char* fact, const std::string& value, const char* expected) {
+  throw Error(ErrorCode::kUsage, std::string("probe: KILN_OVERRIDE_") + fact + " is " +
+                                     quote(value) + ", expected " + expected +
+                                     ". Correct or unset it");
+}
+
+std::optional<Version> version_or_none(const char* fact, const std::string& value) {
+  if (value.empty()) return std::nullopt;
+  const std::optional<Version> version = parse_version(value);
+  if (!version) fail(fact, value, "a version such as 12.4, or nothing");
+  return version;
+}
+
+std::vector<Gpu> parse_gpus(const std::string& value) {
+  std::vector<Gpu> gpus;
+  std::string_view rest = value;
+  while (!rest.empty()) {
+    const std::string_view entry = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
+    const std::optional<Version> capability = parse_version(entry);
+    if (!capability) fail("SM", value, "compute capabilities such as 9.0,8.0, or nothing");
+    gpus.push_back({static_cast<int>(gpus.size()), "", *capability});
+  }
+  return gpus;
+}
+
+void probe_processor(Host& host) {
+  const std::optional<std::string> arch = override_of("ARCH", host);
+  const std::optional<std::string> cpu = override_of("CPU", host);
+  std::optional<CpuLevel> level;
+  if (cpu) {
+    level = parse_cpu_level(*cpu);
+    if (!level) fail("CPU", *cpu, "x86-64, x86-64-v2, x86-64-v3, x86-64-v4 or armv8-a");
+  }
+  if (arch) {
+    const std::optional<Arch> parsed = parse_arch(*arch);
+    if (!parsed) fail("ARCH", *arch, "x86_64 or aarch64");
+    host.arch = *parsed;
+    if (level && level->arch != host.arch) {
+      fail("CPU", *cpu, "a level of the architecture in KILN_OVERRIDE_ARCH");
+    }
+  } else {
+    host.arch = level ? level->arch : probe_arch();
+  }
+  // Another architecture's CPU is taken at its lowest level.
+  host.cpu =
+      level ? *level : (host.arch == probe_arch() ? probe_cpu(host.arch) : CpuLevel{host.arch, 1});
+}
+
+void probe_driver(Host& host) {
+  const std::optional<std::string> driver = override_of("CUDA", host);
+  const std::optional<std::string> gpus = override_of("SM", host);
+  if (!driver || !gpus) {
+    std::optional<DriverFacts> facts = ask_running_libcuda();
+    if (!facts) facts = ask_nvml();
+    if (!facts) facts = ask_libcuda();
+    host.driver = facts->driver;
+    host.gpus = std::move(facts->gpus);
+  }
+  if (driver) host.driver = version_or_none("CUDA", *driver);
+  if (gpus) host.gpus = parse_gpus(*gpus);
+}
+
+bool has_library(const std::string& soname) {
+  // A name, never a path: the index must not choose which file runs its constructors.
+  if (soname.empty() || soname.find('/') != std::string::npos) return false;
+  void* library = ::dlopen(soname.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
+  if (library == nullptr) library = ::dlopen(soname.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (library == nullptr) return false;
+  ::dlclose(library);
+  return true;
+}
+
+}  // namespace
+
+Host probe_host(bool ask_gpus) {
+  Host host;
+  probe_processor(host);
+  const std::optional<std::string> glibc = override_of("GLIBC", host);
+  host.glibc = glibc ? version_or_none("GLIBC", *glibc) : probe_glibc();
+  host.gpus_asked = ask_gpus;
+  if (ask_gpus) probe_driver(host);
+  return host;
+}
+
+void probe_libraries(Host& host, const Index& index) {
+  std::vector<std::string> sonames;
+  for (const Variant& variant : index.variants) {
+    sonames.insert(sonames.end(), variant.needs.libraries.begin(), variant.needs.libraries.end());
+  }
+  probe_libraries(host, std::move(sonames));
+}
+
+void probe_libraries(Host& host, std::vector<std::string> sonames) {
+  std::sort(sonames.begin(), sonames.end());
+  sonames.erase(std::unique(sonames.begin(), sonames.end()), sonames.end());
+  host.libraries.clear();
+  host.absent.clear();
+  std::partition_copy(sonames.begin(), sonames.end(), std::back_inserter(host.libraries),
+                      std::back_inserter(host.absent), has_library);
+}
+
+std::vector<std::string> usual_libraries() {
+  std::vector<std::string> sonames = {"libcudnn.so.8",  "libcudnn.so.9",     "libcusparseLt.so.0",
+                                      "libnccl.so.2",   "libcufft.so.10",    "libcufft.so.11",
+                                      "libcufft.so.12", "libcusolver.so.11", "libcusolver.so.12",
+                                      "libcurand.so.10"};
+  for (const char* toolkit : {"11", "12", "13"}) {
+    for (const char* name : {"libcublas", "libcublasLt", "libcusparse", "libcudart"}) {
+      sonames.push_back(std::string(name) + ".so." + toolkit);
+    }
+  }
+  return sonames;
+}
+
+}  // namespace kiln

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "resolve/explain.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "documents/quote.hpp"
+#include "kiln/error.hpp"
+#include "resolve/hint.hpp"
+#include "resolve/rules.hpp"
+
+namespace kiln {
+
+namespace {
+
+constexpr std::size_t kMaxRows = 100;
+constexpr std::size_t kMaxVariantWidth = 40;
+constexpr std::size_t kRuleWidth = 14;  // of the longest word of a Refusal
+
+std::string describe_gpu(const Gpu& gpu) {
+  std::string text;
+  if (!gpu.name.empty()) text.append(" ").append(gpu.name);
+  return text.append(" (").append(to_string(gpu.capability)).append(")");
+}
+
+std::string describe_host(const Resolution& resolution) {
+  const Host& host = resolution.host;
+  std::string text = host.origin.empty() ? "host: " : "host of " + host.origin + ": ";
+  text += std::string(to_string(host.arch)) + ", CPU " + to_string(host.cpu);
+  text += host.glibc ? ", glibc " + to_string(*host.glibc) : ", no glibc";
+  if (host.gpus_asked) {
+    text += host.driver ? ", driver CUDA " + to_string(*host.driver) : ", no NVIDIA driver";
+    text += ", " + (host.gpus.empty() ? std::string("no GPU") : describe_gpus(host.gpus));
+  } else {
+    text += ", GPUs not looked at";
+  }
+  text +=
+      "; for " + (resolution.all_gpus ? std::string("every GPU") : to_string(resolution.device));
+  for (std::size_t i = 0; i < host.overridden.size(); ++i) {
+    text += (i == 0 ? "; overridden: " : " ") + host.overridden[i];
+  }
+  return text;
+}
+
+std::string verdict(const Resolution& resolution, std::size_t row) {
+  if (row == resolution.chosen) return "chosen";
+  const Decision& decision = resolution.decisions[row];
+  return decision.accepted() ? "fits" : std::string(to_string(decision.refusal));
+}
+
+std::vector<std::size_t> best_first(const Resolution& resolution) {
+  std::vector<std::size_t> rows(resolution.decisions.size());
+  std::iota(rows.begin(), rows.end(), std::size_t{0});
+  std::stable_sort(rows.begin(), rows.end(), [&](std::size_t left, std::size_t right) {
+    return resolution.decisions[left].rank < resolution.decisions[right].rank;
+  });
+  return rows;
+}
+
+/// Why `better` stands before `row`.
+std::string compare(const Resolution& resolution, const Index& index, const Question& question,
+                    std::size_t better, std::size_t row) {
+  const std::string before = "after " + resolution.decisions[better].variant + ": ";
+  const Refusal refusal = resolution.decisions[row].refusal;
+  if (resolution.decisions[better].refusal != refusal) {
+    return before + (resolution.decisions[better].accepted() ? "that one fits"
+                                                             : "that one passes more rules");
+  }
+  const auto key = [&](const Variant& variant) {
+    return rank_key(variant, best_fit(variant, question), question);
+  };
+  const Variant& left = index.variants[better];
+  const Variant& right = index.variants[row];
+  return before + std::string(describe(deciding_rule(left, key(left), right, key(right))));
+}
+
+void pad(std::string& text, std::size_t width) {
+  if (text.size() < width) text.append(width - text.size(), ' ');
+}
+
+}  // namespace
+
+std::string describe_gpus(const std::vector<Gpu>& gpus) {
+  std::string text;
+  for (std::size_t first = 0; first < gpus.size();) {
+    const std::string what = describe_gpu(gpus[first]);
+    std::size_t last = first;
+    while (last + 1 < gpus.size() && describe_gpu(gpus[last + 1]) == what &&
+           gpus[last + 1].ordinal == gpus[last].ordinal + 1) {
+      ++last;
+    }
+    text += (text.empty() ? "GPU " : ", GPU ") + std::to_string(gpus[first].ordinal);
+    if (last != first) text.append("-").append(std::to_string(gpus[last].ordinal));
+    text += what;
+    first = last + 1;
+  }
+  return text;
+}
+
+std::string Resolution::explain() const {
+  std::vector<std::size_t> rows = best_first(*this);
+  const std::size_t hidden = rows.size() > kMaxRows ? rows.size() - kMaxRows : 0;
+  rows.resize(rows.size() - hidden);
+
+  std::size_t variant_width = 0;
+  std::size_t verdict_width = 0;
+  for (const std::size_t row : rows) {
+    variant_width = std::max(variant_width, decisions[row].variant.size());
+    verdict_width = std::max(verdict_width, verdict(*this, row).size());
+  }
+  variant_width = std::min(variant_width, kMaxVariantWidth);
+
+  std::string text = describe_host(*this);
+  for (const std::size_t row : rows) {
+    std::string line = row == chosen ? "> " : "  ";
+    line += decisions[row].variant;
+    pad(line, 2 + variant_width);
+    line += "  " + verdict(*this, row);
+    pad(line, 2 + variant_width + 2 + verdict_width);
+    text += "\n" + line + "  " + decisions[row].detail;
+  }
+  if (hidden != 0) text += "\n  and " + std::to_string(hidden) + " more";
+  return text;
+}
+
+std::string Explanation::text() const {
+  std::string text = variant + ": " + verdict + ", rank " + std::to_string(rank);
+  if (!ranked.empty()) text += ", " + ranked;
+  for (const RuleOutcome& outcome : rules) {
+    std::string line = "  " + std::string(to_string(outcome.rule));
+    pad(line, 2 + kRuleWidth);
+    text += "\n" + line + (outcome.holds ? "  yes  " : "  NO   ") + outcome.detail;
+  }
+  return text;
+}
+
+std::vector<Explanation> explain(const Resolution& resolution, const Index& index,
+                                 const Selection& selection, std::string_view variant) {
+  const Question question = ask(resolution.host, index, selection);
+  const std::vector<std::size_t> rows = best_first(resolution);
+  std::vector<Explanation> explanations;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Variant& each = index.variants.at(rows[i]);
+    if (!variant.empty() && each.id != variant) continue;
+    Explanation explanation{
+        .variant = each.id, .rank = i + 1, .verdict = verdict(resolution, rows[i])};
+    const Fit fit = best_fit(each, question);
+    for (const Rule& rule : kRules) {
+      const bool holds = rule.holds(each, fit, question);
+      explanation.rules.push_back({rule.refusal, holds, rule.describe(each, fit, question)});
+      if (!holds && !each.unread.is_null()) break;  // what else it needs is not known
+    }
+    if (i > 0) explanation.ranked = compare(resolution, index, question, rows[i - 1], rows[i]);
+    explanations.push_back(std::move(explanation));
+  }
+  if (!variant.empty() && explanations.empty()) {
+    throw Error(ErrorCode::kUsage, "explain " + quote(variant) + ": " + index.name + "@" +
+                                       std::to_string(index.version) +
+                                       " has no such variant. 'kiln resolve " + index.name + "@" +
+                                       std::to_string(index.version) + "' lists those it has");
+  }
+  return explanations;
+}
+
+}  // namespace kiln

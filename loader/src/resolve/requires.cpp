@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "resolve/requires.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+#include "documents/quote.hpp"
+#include "kiln/abi.h"
+#include "kiln/error.hpp"
+
+namespace kiln {
+
+namespace {
+
+constexpr std::uint64_t kMaxNumber = 999999;
+
+/// The ABI as a number, be it spelled "1" or 1.
+std::optional<int> read_abi(const Json& value) {
+  std::optional<std::uint64_t> number;
+  if (value.is_string()) number = parse_decimal(value.get_ref<const std::string&>(), kMaxNumber);
+  if (value.is_number_unsigned()) number = std::min(value.get<std::uint64_t>(), kMaxNumber);
+  if (!number || *number == 0) return {};
+  return static_cast<int>(*number);
+}
+
+const Json* member(const Json& object, std::string_view key) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(key);
+  return found == object.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> parse_decimal(std::string_view text, std::uint64_t most) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (text.empty() || !std::all_of(text.begin(), text.end(), is_digit)) return {};
+  if (text.size() > 1 && text.front() == '0') return {};
+  std::uint64_t value = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (result.ec != std::errc() || value > most) return {};
+  return value;
+}
+
+std::optional<std::array<int, 3>> parse_loader_version(std::string_view text) {
+  const auto is_allowed = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
+           c == '-' || c == '+';
+  };
+  if (!std::all_of(text.begin(), text.end(), is_allowed)) return {};
+  text = text.substr(0, text.find_first_of("-+"));
+  std::array<int, 3> version{};
+  for (int& part : version) {
+    const std::size_t dot = text.find('.');
+    const auto number = parse_decimal(text.substr(0, dot), kMaxNumber);
+    if (!number) return {};
+    part = static_cast<int>(*number);
+    if (dot == std::string_view::npos) return version;
+    text.remove_prefix(dot + 1);
+  }
+  return {};  // a fourth part
+}
+
+bool needs_newer_loader(std::string_view min_loader) {
+  if (min_loader == KILN_VERSION) return false;
+  static const auto this_loader = parse_loader_version(KILN_VERSION).value();
+  const auto needed = parse_loader_version(min_loader);
+  return needed && *needed > this_loader;
+}
+
+std::string too_new(const Json& stated, const RequiresKeys& keys) {
+  const Json* min_loader = member(stated, keys.min_loader);
+  if (min_loader != nullptr && min_loader->is_string() &&
+      needs_newer_loader(min_loader->get_ref<const std::string&>())) {
+    return "needs kiln >= " + min_loader->get<std::string>() + ", this is kiln " KILN_VERSION;
+  }
+  const Json* abi = member(stated, keys.abi);
+  const std::optional<int> number = abi != nullptr ? read_abi(*abi) : std::nullopt;
+  if (number && *number > KILN_ABI_MAJOR) {
+    return "needs a kiln that loads package ABI " + std::to_string(*number) +
+           ", this is kiln " KILN_VERSION " with ABI " + std::to_string(KILN_ABI_MAJOR);
+  }
+  return {};
+}
+
+void check_readable(const Json& stated, const RequiresKeys& keys, std::string_view subject) {
+  const std::string reason = too_new(stated, keys);
+  if (reason.empty()) return;
+  throw Error(ErrorCode::kUpgrade, std::string(subject) + ": " + reason + "; upgrade kiln");
+}
+
+Requires parse_requires(const JsonView& stated, const RequiresKeys& keys) {
+  Requires result;
+  const JsonView min_loader = stated.at(keys.min_loader);
+  result.min_loader = min_loader.string();
+  if (!parse_loader_version(result.min_loader)) {
+    min_loader.fail("found " + quote(result.min_loader) +
+                    ", expected a version of kiln, \"0.1.0\"");
+  }
+  const JsonView abi = stated.at(keys.abi);
+  const std::optional<int> number = read_abi(abi.json());
+  if (!number)
+    abi.fail("found " + quote(dump_json(abi.json())) + ", expected an ABI number from 1");
+  result.abi = *number;
+  return result;
+}
+
+Requires guess_requires(const Json& stated, const RequiresKeys& keys) {
+  Requires result;
+  const Json* min_loader = member(stated, keys.min_loader);
+  if (min_loader != nullptr && min_loader->is_string() &&
+      parse_loader_version(min_loader->get_ref<const std::string&>())) {
+    result.min_loader = min_loader->get<std::string>();
+  }
+  const Json* abi = member(stated, keys.abi);
+  if (abi != nullptr) result.abi = read_abi(*abi).value_or(result.abi);
+  return result;
+}
+
+}  // namespace kiln

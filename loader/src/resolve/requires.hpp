@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Requires: which Kiln can read a document. Looked at before anything else in it, and without
+// minding the types of the rest: a document of the future must say "upgrade", not "parse error".
+// Between json and manifest. Pure.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "documents/json.hpp"
+#include "documents/manifest.hpp"
+
+namespace kiln {
+
+/// Where a document states its Requires: annotations in an index, plain members in a config.
+struct RequiresKeys {
+  std::string_view min_loader;
+  std::string_view abi;
+};
+inline constexpr RequiresKeys kAnnotationKeys{"dev.kiln.min-loader", "dev.kiln.abi"};
+inline constexpr RequiresKeys kConfigKeys{"min_loader", "abi"};
+
+/// "0.1.0" as numbers; missing parts are 0, and what follows '-' or '+' does not count.
+std::optional<std::array<int, 3>> parse_loader_version(std::string_view text);
+
+/// Whether this Kiln is older than `min_loader`. Text that is no version needs nothing.
+bool needs_newer_loader(std::string_view min_loader);
+
+/// "needs kiln >= 7.0.0, this is kiln 0.1.0": why this Kiln is too old for what `stated` asks.
+/// Empty if it is not. Members that are missing or of another type ask for nothing.
+std::string too_new(const Json& stated, const RequiresKeys& keys);
+
+/// Throws kUpgrade if there is such a reason.
+void check_readable(const Json& stated, const RequiresKeys& keys, std::string_view subject);
+
+/// The same members, strictly. Throws kIntegrity.
+Requires parse_requires(const JsonView& stated, const RequiresKeys& keys);
+
+/// The same members, as far as they can be read.
+Requires guess_requires(const Json& stated, const RequiresKeys& keys);
+
+/// A decimal number without sign or leading zero, at most `most`.
+std::optional<std::uint64_t> parse_decimal(std::string_view text, std::uint64_t most);
+
+}  // namespace kiln

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "resolve/rules.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include "kiln/abi.h"
+#include "resolve/requires.hpp"
+
+namespace kiln {
+
+namespace {
+
+std::string codes_of(const Variant& variant) {
+  std::string text;
+  for (const DeviceCode& code : variant.needs.device_code) {
+    text.append(text.empty() ? "" : " ").append(to_string(code));
+  }
+  return text;
+}
+
+/// The lowest driver that runs code of this kind from this toolkit. Machine code runs on every
+/// driver of the toolkit's major version ("minor version compatibility"); PTX of a newer toolkit is
+/// refused by the driver's compiler (CUDA_ERROR_UNSUPPORTED_PTX_VERSION).
+Version lowest_driver(const Needs& needs, DeviceCode::Kind kind) {
+  const Version toolkit = needs.toolkit.value_or(Version{});
+  const Version by_toolkit = kind == DeviceCode::Kind::kPtx ? toolkit : Version{toolkit.major, 0};
+  return std::max(by_toolkit, needs.min_driver.value_or(Version{}));
+}
+
+Fit::Kind kind_of(const DeviceCode& code, Version capability) {
+  if (code.kind == DeviceCode::Kind::kPtx) return Fit::Kind::kPtx;
+  if (code.suffix == 'a') return Fit::Kind::kExact;
+  if (code.suffix == 'f') return Fit::Kind::kFamily;
+  return code.capability == capability ? Fit::Kind::kSameSm : Fit::Kind::kLowerMinor;
+}
+
+/// Smaller is better.
+auto code_key(const Fit& fit) {
+  return std::tuple(fit.kind, -fit.code.capability.major, -fit.code.capability.minor);
+}
+
+// --- the rules, in the order of Refusal: what must hold, and what is needed and was found
+
+bool loader_holds(const Variant& variant, const Fit&, const Question&) {
+  return !needs_newer_loader(variant.requires_.min_loader);
+}
+std::string describe_loader(const Variant& variant, const Fit&, const Question&) {
+  return "needs kiln >= " + variant.requires_.min_loader + ", this is " KILN_VERSION;
+}
+
+bool abi_holds(const Variant& variant, const Fit&, const Question&) {
+  return variant.requires_.abi == KILN_ABI_MAJOR;
+}
+std::string describe_abi(const Variant& variant, const Fit&, const Question&) {
+  return "has package ABI " + std::to_string(variant.requires_.abi) + ", this kiln loads " +
+         std::to_string(KILN_ABI_MAJOR);
+}
+
+bool arch_holds(const Variant& variant, const Fit&, const Question& question) {
+  return variant.needs.cpu.arch == question.host->arch;
+}
+std::string describe_arch(const Variant& variant, const Fit&, const Question& question) {
+  return "needs " + std::string(to_string(variant.needs.cpu.arch)) + ", this machine is " +
+         std::string(to_string(question.host->arch));
+}
+
+bool glibc_holds(const Variant& variant, const Fit&, const Question& question) {
+  const std::optional<Version>& found = question.host->glibc;
+  return found && *found >= variant.needs.glibc;
+}
+std::string describe_glibc(const Variant& variant, const Fit&, const Question& question) {
+  const std::optional<Version>& found = question.host->glibc;
+  return "needs glibc >= " + to_string(variant.needs.glibc) + ", this machine has " +
+         (found ? to_string(*found) : "none");
+}
+
+bool cpu_holds(const Variant& variant, const Fit&, const Question& question) {
+  return variant.needs.cpu.level <= question.host->cpu.level;
+}
+std::string describe_cpu(const Variant& variant, const Fit&, const Question& question) {
+  return "needs a CPU of level " + to_string(variant.needs.cpu) + ", this one is " +
+         to_string(question.host->cpu);
+}
+
+bool device_holds(const Variant& variant, const Fit&, const Question& question) {
+  return variant.needs.is_cpu() == question.gpus.empty();
+}
+std::string describe_device(const Variant& variant, const Fit& fit, const Question& question) {
+  if (device_holds(variant, fit, question)) {
+    return variant.needs.is_cpu() ? "runs on the CPU, as is asked for"
+                                  : "runs on a GPU, as is asked for";
+  }
+  if (variant.needs.is_cpu()) {
+    return "runs on the CPU: ask for it with --device cpu (.device = kiln::Device::cpu())";
+  }
+  return question.host->gpus_asked && question.host->gpus.empty()
+             ? "needs a GPU, this machine shows none"
+             : "needs a GPU, the CPU was asked for";
+}
+
+/// The driver that machine code needs or, where none of it is for these GPUs, the PTX that is.
+struct DriverNeed {
+  Version lowest;
+  bool by_ptx = false;
+};
+DriverNeed driver_need(const Variant& variant, const Fit& fit, const Question& question) {
+  DriverNeed need{lowest_driver(variant.needs, DeviceCode::Kind::kSass)};
+  const std::optional<Version>& found = question.host->driver;
+  if (!found || *found < need.lowest || fit.kind != Fit::Kind::kNone) return need;
+  for (const Gpu* gpu : question.gpus) {
+    const std::optional<Version> lowest = driver_needed(variant, gpu->capability);
+    if (lowest && *lowest > need.lowest) need = {*lowest, true};
+  }
+  return need;
+}
+bool driver_holds(const Variant& variant, const Fit& fit, const Question& question) {
+  if (variant.needs.is_cpu() || question.gpus.empty()) return true;
+  const std::optional<Version>& found = question.host->driver;
+  return found && *found >= driver_need(variant, fit, question).lowest;
+}
+std::string describe_driver(const Variant& variant, const Fit& fit, const Question& question) {
+  if (variant.needs.is_cpu()) return "needs no driver";
+  const DriverNeed need = driver_need(variant, fit, question);
+  const std::optional<Version>& found = question.host->driver;
+  return (need.by_ptx ? "its PTX needs driver CUDA >= " : "needs driver CUDA >= ") +
+         to_string(need.lowest) +
+         (found ? ", this machine has " + to_string(*found)
+                : ", this machine has no NVIDIA driver");
+}
+
+/// A GPU that no driver makes this variant run on.
+const Gpu* find_uncovered(const Variant& variant, const Question& question) {
+  for (const Gpu* gpu : question.gpus) {
+    if (!driver_needed(variant, gpu->capability)) return gpu;
+  }
+  return nullptr;
+}
+bool code_holds(const Variant& variant, const Fit& fit, const Question& question) {
+  // Where a newer driver would do, driver_holds refuses.
+  return variant.needs.is_cpu() || fit.kind != Fit::Kind::kNone ||
+         find_uncovered(variant, question) == nullptr;
+}
+std::string describe_code(const Variant& variant, const Fit& fit, const Question& question) {
+  if (fit.kind != Fit::Kind::kNone) return describe_fit(variant, fit, question);
+  const Gpu* const gpu = find_uncovered(variant, question);
+  if (gpu == nullptr) return "has " + codes_of(variant);
+  const std::string found = "; GPU " + std::to_string(gpu->ordinal) + " has compute capability " +
+                            to_string(gpu->capability);
+  if (variant.needs.device_code.size() != 1) return "has " + codes_of(variant) + found;
+  const DeviceCode& code = variant.needs.device_code.front();
+  const std::string capability = to_string(code.capability);
+  std::string runs_on =
+      " runs on " + std::to_string(code.capability.major) + ".x from " + capability;
+  if (code.suffix == 'a') runs_on = " runs on " + capability + " only";
+  if (code.suffix == 'f') runs_on = " runs on the family of " + capability;
+  if (code.suffix == 0 && code.kind == DeviceCode::Kind::kPtx) runs_on = " needs >= " + capability;
+  return to_string(code) + runs_on + found;
+}
+
+bool is_present(const std::string& soname, const Question& question) {
+  const std::vector<std::string>& present = question.host->libraries;
+  return std::find(present.begin(), present.end(), soname) != present.end();
+}
+bool library_holds(const Variant& variant, const Fit&, const Question& question) {
+  const std::vector<std::string>& needed = variant.needs.libraries;
+  return std::all_of(needed.begin(), needed.end(),
+                     [&](const std::string& soname) { return is_present(soname, question); });
+}
+std::string describe_library(const Variant& variant, const Fit&, const Question& question) {
+  std::string all;
+  std::string missing;
+  for (const std::string& soname : variant.needs.libraries) {
+    all += (all.empty() ? "" : ", ") + soname;
+    if (!is_present(soname, question)) missing += (missing.empty() ? "" : ", ") + soname;
+  }
+  if (all.empty()) return "needs no library";
+  if (missing.empty()) return "needs " + all + ", which the dynamic linker finds";
+  return "needs " + missing + ", which the dynamic linker does not find";
+}
+
+bool is_jit_refused(const Fit& fit, const Question& question) {
+  return fit.kind == Fit::Kind::kPtx && !question.selection->allow_jit;
+}
+bool is_not_the_pinned(const Variant& variant, const Question& question) {
+  const std::string& pinned = question.selection->variant;
+  return !pinned.empty() && variant.id != pinned;
+}
+bool policy_holds(const Variant& variant, const Fit& fit, const Question& question) {
+  return !is_denied(variant, question) && !is_not_the_pinned(variant, question) &&
+         !is_jit_refused(fit, question);
+}
+std::string describe_policy(const Variant& variant, const Fit& fit, const Question& question) {
+  if (is_denied(variant, question)) return "fits, but it is on the deny list";
+  if (is_not_the_pinned(variant, question)) {
+    return "fits, but " + question.selection->variant + " was asked for";
+  }
+  if (is_jit_refused(fit, question)) {
+    return "has only PTX for this GPU (" + to_string(fit.code) + "), and JIT is not allowed";
+  }
+  return "the caller rules nothing out that it needs";
+}
+
+/// The best piece for one GPU.
+Fit fit_one(const Variant& variant, const Gpu& gpu, Version driver) {
+  Fit best;
+  for (const DeviceCode& code : variant.needs.device_code) {
+    if (!covers(code, gpu.capability)) continue;
+    if (driver < lowest_driver(variant.needs, code.kind)) continue;
+    const Fit fit{kind_of(code, gpu.capability), code};
+    if (std::tuple(code_key(fit), fit.code) < std::tuple(code_key(best), best.code)) best = fit;
+  }
+  return best;
+}
+
+int number(Version version) {
+  return version.major * 10000 + version.minor;  // each part has at most four digits
+}
+
+}  // namespace
+
+std::optional<Version> driver_needed(const Variant& variant, Version capability) {
+  std::optional<Version> lowest;
+  for (const DeviceCode& code : variant.needs.device_code) {
+    if (!covers(code, capability)) continue;
+    const Version needed = lowest_driver(variant.needs, code.kind);
+    if (!lowest || needed < *lowest) lowest = needed;
+  }
+  return lowest;
+}
+
+Fit best_fit(const Variant& variant, const Question& question) {
+  if (variant.needs.is_cpu()) return {.kind = Fit::Kind::kCpu};
+  if (question.gpus.empty() || !question.host->driver) return {};
+  Fit worst{.kind = Fit::Kind::kExact, .code = {.capability = {9999, 9999}}};
+  for (const Gpu* gpu : question.gpus) {
+    const Fit fit = fit_one(variant, *gpu, *question.host->driver);
+    if (fit.kind == Fit::Kind::kNone) return fit;
+    if (code_key(worst) < code_key(fit)) worst = fit;
+  }
+  return worst;
+}
+
+std::string describe_fit(const Variant& variant, const Fit& fit, const Question& question) {
+  std::string text = to_string(fit.code);
+  switch (fit.kind) {
+    case Fit::Kind::kExact:
+      text += ", for exactly this GPU";
+      break;
+    case Fit::Kind::kFamily:
+      text += ", for this GPU's family";
+      break;
+    case Fit::Kind::kSameSm:
+      text += ", for this GPU";
+      break;
+    case Fit::Kind::kLowerMinor:
+      text += ", runs on later minor revisions too";
+      break;
+    case Fit::Kind::kPtx:
+      text += " PTX, compiled by the driver at first load";
+      break;
+    case Fit::Kind::kCpu:
+      return "for CPUs of level " + to_string(variant.needs.cpu);
+    case Fit::Kind::kNone:
+      return "has no code for this GPU";
+  }
+  const std::optional<Version>& toolkit = variant.needs.toolkit;
+  const std::optional<Version>& driver = question.host->driver;
+  if (toolkit && driver && *toolkit > *driver) {
+    text += "; CUDA " + to_string(*toolkit) + " on a " + to_string(*driver) +
+            " driver of the same major";
+  }
+  return text;
+}
+
+const std::array<Rule, 10> kRules = {{
+    {Refusal::kLoaderTooOld, loader_holds, describe_loader},
+    {Refusal::kAbi, abi_holds, describe_abi},
+    {Refusal::kArch, arch_holds, describe_arch},
+    {Refusal::kGlibc, glibc_holds, describe_glibc},
+    {Refusal::kCpuLevel, cpu_holds, describe_cpu},
+    {Refusal::kDevice, device_holds, describe_device},
+    {Refusal::kDriver, driver_holds, describe_driver},
+    {Refusal::kNoDeviceCode, code_holds, describe_code},
+    {Refusal::kLibrary, library_holds, describe_library},
+    {Refusal::kPolicy, policy_holds, describe_policy},
+}};
+
+const Rule* first_broken(const Variant& variant, const Fit& fit, const Question& question) {
+  const auto* const found = std::find_if(kRules.begin(), kRules.end(), [&](const Rule& rule) {
+    return !rule.holds(variant, fit, question);
+  });
+  return found == kRules.end() ? nullptr : found;
+}
+
+std::vector<const Rule*> all_broken(const Variant& variant, const Fit& fit,
+                                    const Question& question) {
+  std::vector<const Rule*> broken;
+  for (const Rule& rule : kRules) {
+    if (rule.holds(variant, fit, question)) continue;
+    broken.push_back(&rule);
+    if (!variant.unread.is_null()) break;
+  }
+  return broken;
+}
+
+bool is_denied(const Variant& variant, const Question& question) {
+  const auto& ids = question.selection->deny;
+  const auto& digests = question.denied;
+  return std::find(ids.begin(), ids.end(), variant.id) != ids.end() ||
+         std::find(digests.begin(), digests.end(), variant.manifest.digest) != digests.end();
+}
+
+RankKey rank_key(const Variant& variant, const Fit& fit, const Question& question) {
+  const Version toolkit = variant.needs.toolkit.value_or(Version{});
+  const bool newer_than_driver = question.host->driver && toolkit > *question.host->driver;
+  // Code that runs on a GPU is of its capability or a lower one: the highest is the closest.
+  return {static_cast<int>(fit.kind), -number(fit.code.capability), newer_than_driver ? 1 : 0,
+          -number(toolkit), -variant.needs.cpu.level};
+}
+
+RankRule deciding_rule(const Variant& left, const RankKey& left_key, const Variant& right,
+                       const RankKey& right_key) {
+  const auto differ = std::mismatch(left_key.begin(), left_key.end(), right_key.begin()).first;
+  if (differ != left_key.end()) return static_cast<RankRule>(differ - left_key.begin());
+  return left.id != right.id ? RankRule::kId : RankRule::kDigest;
+}
+
+std::string_view describe(RankRule rule) {
+  switch (rule) {
+    case RankRule::kCode:
+      return "its code is more specific to the GPU";
+    case RankRule::kCloseness:
+      return "its code is closer to the GPU's compute capability";
+    case RankRule::kKnownToolkit:
+      return "the driver knows its CUDA toolkit";
+    case RankRule::kToolkit:
+      return "its CUDA toolkit is newer";
+    case RankRule::kCpuLevel:
+      return "it uses a higher CPU level";
+    case RankRule::kId:
+      return "its id comes first in the alphabet";
+    case RankRule::kDigest:
+      break;
+  }
+  return "its digest is lower";
+}
+
+}  // namespace kiln

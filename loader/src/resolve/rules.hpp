@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rules: what a variant needs against what a machine has, as a table of rules, and by what of two
+// variants that pass them all one is taken. The inner part of resolve. Pure.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "documents/manifest.hpp"
+#include "kiln/resolve.hpp"
+#include "verify/digest.hpp"
+
+namespace kiln {
+
+/// One machine, one request.
+struct Question {
+  const Host* host = nullptr;
+  const Selection* selection = nullptr;
+  Device device;  ///< never automatic
+  /// What the variant has to run on, one GPU for each capability: the one asked for, or all of the
+  /// machine. Empty for the CPU.
+  std::vector<const Gpu*> gpus;
+  std::vector<Digest> denied;  ///< the digests on the deny list
+};
+
+/// Puts the request against the machine. Throws what resolve throws. Keeps pointers to `host` and
+/// `selection`.
+Question ask(const Host& host, const Index& index, const Selection& selection);
+
+/// The best piece of a variant's device code for a GPU. Smaller is better.
+struct Fit {
+  enum class Kind { kExact, kFamily, kSameSm, kLowerMinor, kPtx, kCpu, kNone };
+  Kind kind = Kind::kNone;
+  DeviceCode code;
+};
+
+/// Among the code that runs with this driver; of several GPUs, on the one that it fits least.
+/// kNone if there is a GPU that no code runs on; kCpu for a CPU variant.
+Fit best_fit(const Variant& variant, const Question& question);
+
+/// One row of the table, in the order of Refusal.
+struct Rule {
+  Refusal refusal;
+  bool (*holds)(const Variant&, const Fit&, const Question&);
+  /// What is needed and what was found, whether it holds or not.
+  std::string (*describe)(const Variant&, const Fit&, const Question&);
+};
+extern const std::array<Rule, 10> kRules;
+
+/// The first rule that this variant breaks; none if it fits.
+const Rule* first_broken(const Variant& variant, const Fit& fit, const Question& question);
+
+/// All of them: what stands in the way of a variant. A variant for a newer Kiln breaks that rule
+/// alone, as its needs are not known.
+std::vector<const Rule*> all_broken(const Variant& variant, const Fit& fit,
+                                    const Question& question);
+
+/// "sm_90a, for exactly this GPU": how the code of a variant that fits does so.
+std::string describe_fit(const Variant& variant, const Fit& fit, const Question& question);
+
+/// The lowest driver with which one of the variant's pieces of code runs on this GPU; none if no
+/// driver makes it run.
+std::optional<Version> driver_needed(const Variant& variant, Version capability);
+
+bool is_denied(const Variant& variant, const Question& question);
+
+/// By what one of two variants is taken before the other: the first of these in which they differ.
+/// The position in the index has no part in it.
+enum class RankRule {
+  kCode,          ///< exact 'a', family 'f', this SM, a lower minor revision, PTX
+  kCloseness,     ///< the code's capability, closest to the GPU's
+  kKnownToolkit,  ///< a toolkit that the driver knows before one that it only tolerates
+  kToolkit,       ///< the newer toolkit
+  kCpuLevel,      ///< the higher level
+  kId,            ///< by the alphabet
+  kDigest,
+};
+inline constexpr std::size_t kRankNumbers = 5;  // of those rules that compare numbers
+
+/// The number for each rule up to kCpuLevel. Smaller is better.
+using RankKey = std::array<int, kRankNumbers>;
+RankKey rank_key(const Variant& variant, const Fit& fit, const Question& question);
+
+RankRule deciding_rule(const Variant& left, const RankKey& left_key, const Variant& right,
+                       const RankKey& right_key);
+
+/// "its code is closer to the GPU": why the one that wins by this rule is taken first.
+std::string_view describe(RankRule rule);
+
+}  // namespace kiln

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Verify: bytes against the size and SHA-256 that were promised for them, before any parser sees
+// them. Between fetch (or the cache, whose files are not trusted either) and everything that reads.
+// One StreamVerifier is for one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "documents/manifest.hpp"
+#include "verify/digest.hpp"
+#include "verify/hash_thread.hpp"
+
+namespace kiln {
+
+/// What the bytes are and where they came from, for messages.
+struct Subject {
+  std::string what;    ///< "layer of geglu-mlp@1 cpu-x86-64-v3"
+  std::string origin;  ///< a file path or a URL
+  std::string next;    ///< what the user can do about bytes that are wrong
+};
+
+/// Throws kIntegrity, naming subject, origin and both digests, unless the bytes are exactly the
+/// promised ones.
+void verify_bytes(std::string_view bytes, const Descriptor& promised, const Subject& subject);
+
+/// Where a stream is hashed: beside its caller pays where the caller has other work to do, such as
+/// to receive, to decode and to write, and there is much to hash.
+enum class Hashing { kHere, kBeside };
+
+/// The same for a stream: update() throws as soon as there are more bytes than promised.
+class StreamVerifier {
+ public:
+  StreamVerifier(Descriptor promised, Subject subject, Hashing hashing = Hashing::kHere);
+  void update(std::string_view bytes);
+  void finish();  ///< at the end; throws for too few bytes or another digest; again: does nothing
+  std::uint64_t seen() const { return seen_; }
+
+ private:
+  Descriptor promised_;
+  Subject subject_;
+  Sha256 hash_;
+  std::unique_ptr<HashThread> beside_;  ///< hashes in the place of hash_
+  std::uint64_t seen_ = 0;
+  bool good_ = false;
+};
+
+}  // namespace kiln

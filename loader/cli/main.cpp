@@ -94,9 +94,11 @@ void keep_standard_streams() {
 void flush_result() {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  const bool full = errno == ENOSPC || errno == EDQUOT;
   throw Error(ErrorCode::kCache,
               "write the result to stdout: " + std::generic_category().message(errno) +
-                  ". Make room where it goes, and run it again");
+                  (full ? ". Make room where it goes" : ". Check where it goes") +
+                  ", and run it again");
 }
 
 int run(int argc, char** argv) {

@@ -9,11 +9,11 @@
 
 #include "built.hpp"
 #include "documents/json.hpp"
+#include "documents/requires.hpp"
 #include "kiln/error.hpp"
 #include "layout.hpp"
 #include "order.hpp"
 #include "records.hpp"
-#include "resolve/requires.hpp"
 
 namespace kiln::registry {
 namespace {

@@ -7,11 +7,11 @@
 #include <string>
 #include <utility>
 
-#include "cache/posix.hpp"
 #include "cancel.hpp"
 #include "commands.hpp"
 #include "documents/manifest.hpp"
 #include "documents/quote.hpp"
+#include "files/posix.hpp"
 #include "install/fallback.hpp"
 #include "install/lock.hpp"
 #include "progress.hpp"

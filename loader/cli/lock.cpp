@@ -10,9 +10,9 @@
 #include <filesystem>
 #include <memory>
 
-#include "cache/posix.hpp"
 #include "commands.hpp"
 #include "documents/requirements.hpp"
+#include "files/posix.hpp"
 #include "output.hpp"
 
 namespace kiln::cli {

@@ -31,10 +31,10 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/file_lock.hpp"
-#include "cache/posix.hpp"
 #include "documents/manifest.hpp"
 #include "fetch/fetch.hpp"
+#include "files/file_lock.hpp"
+#include "files/posix.hpp"
 #include "kiln/error.hpp"
 #include "verify/verify.hpp"
 

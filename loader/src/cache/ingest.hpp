@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "cache/posix.hpp"
 #include "fetch/fetch.hpp"
+#include "files/posix.hpp"
 #include "verify/verify.hpp"
 
 namespace kiln {

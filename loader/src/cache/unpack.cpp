@@ -15,8 +15,8 @@
 #include <set>
 #include <vector>
 
-#include "cache/posix.hpp"
 #include "documents/quote.hpp"
+#include "files/posix.hpp"
 #include "kiln/error.hpp"
 #include "verify/verify.hpp"
 

@@ -22,8 +22,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "cache/posix.hpp"
 #include "documents/quote.hpp"
+#include "files/posix.hpp"
 #include "kiln/error.hpp"
 #include "verify/verify.hpp"
 

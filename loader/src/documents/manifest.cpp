@@ -6,8 +6,8 @@
 
 #include "documents/facts.hpp"
 #include "documents/quote.hpp"
+#include "documents/requires.hpp"
 #include "kiln/error.hpp"
-#include "resolve/requires.hpp"
 
 namespace kiln {
 

@@ -14,7 +14,7 @@
 #include <system_error>
 #include <thread>
 
-#include "cache/posix.hpp"
+#include "files/posix.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {

@@ -10,10 +10,10 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "cache/posix.hpp"
 #include "documents/json.hpp"
 #include "documents/quote.hpp"
 #include "fetch/credential_helper.hpp"
+#include "files/posix.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {

@@ -17,9 +17,9 @@
 #include <system_error>
 #include <utility>
 
-#include "cache/posix.hpp"
 #include "documents/quote.hpp"
 #include "fetch/source.hpp"
+#include "files/posix.hpp"
 #include "install/bundle.hpp"
 #include "kiln/error.hpp"
 #include "verify/verify.hpp"

@@ -8,8 +8,8 @@
 #include <system_error>
 #include <utility>
 
-#include "cache/posix.hpp"
 #include "fetch/source.hpp"
+#include "files/posix.hpp"
 #include "kiln/error.hpp"
 #include "verify/verify.hpp"
 

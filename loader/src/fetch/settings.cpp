@@ -6,10 +6,10 @@
 #include <cstdlib>
 #include <initializer_list>
 
-#include "cache/posix.hpp"
 #include "documents/json.hpp"
 #include "documents/quote.hpp"
 #include "fetch/fetch.hpp"
+#include "files/posix.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {

@@ -14,7 +14,7 @@
 #include <memory>
 #include <utility>
 
-#include "cache/posix.hpp"
+#include "files/posix.hpp"
 #include "install/find_index.hpp"
 #include "install/pull.hpp"
 #include "kiln/error.hpp"

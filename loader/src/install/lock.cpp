@@ -10,9 +10,9 @@
 #include <system_error>
 #include <utility>
 
-#include "cache/posix.hpp"
 #include "documents/facts.hpp"
 #include "fetch/fetch.hpp"
+#include "files/posix.hpp"
 #include "install/find_index.hpp"
 #include "install/pull.hpp"
 #include "install/select.hpp"

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "documents/requires.hpp"
 #include "kiln/abi.h"
-#include "resolve/requires.hpp"
 
 namespace kiln {
 

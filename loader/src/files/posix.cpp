@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cache/posix.hpp"
+#include "files/posix.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <stop_token>
 
-#include "cache/posix.hpp"
+#include "files/posix.hpp"
 
 namespace kiln {
 

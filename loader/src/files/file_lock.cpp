@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cache/file_lock.hpp"
+#include "files/file_lock.hpp"
 
 #include <sys/file.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "resolve/requires.hpp"
+#include "documents/requires.hpp"
 
 #include <algorithm>
 #include <charconv>

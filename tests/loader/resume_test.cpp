@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <functional>
-#include <mutex>
 #include <thread>
 
 #include "fetch/fetch.hpp"
@@ -242,7 +241,6 @@ TEST_CASE("stop: a wait and a transfer end within a moment, as cancelled") {
   for (const bool waiting : {true, false}) {
     CAPTURE(waiting);
     std::stop_source stop;
-    std::mutex mutex;
     const Server server("/nowhere", [&](const Asked&) -> std::optional<Answer> {
       if (waiting) return Answer{503, "", {"Retry-After: 60"}, {}, false};
       Answer answer{200, "", {}, 1000, false};

@@ -181,16 +181,16 @@ TEST_CASE("lock: every digest in it is held against what is there, before anythi
       {"library", [&](LockedVariant& each) { each.library = "lib/other.so"; }},
   };
   for (const bool warm : {false, true}) {
-    for (const auto& [what, edit] : rows) {
-      CAPTURE(what);
+    for (const auto& row : rows) {
+      CAPTURE(row.first);
       CAPTURE(warm);
       Setting setting;
-      setting.change([&](LockedKernel& kernel) { edit(kernel.variants.at("cpu-base")); });
+      setting.change([&](LockedKernel& kernel) { row.second(kernel.variants.at("cpu-base")); });
       if (warm) install("sample", setting.request());
       const int loaded = loaded_libraries();
       const Error error = error_of([&] { get_kernel("sample", setting.locked()); });
       CHECK(error.code() == ErrorCode::kLock);
-      CHECK_CONTAINS(error.what(), "lock sample@1 cpu-base: " + what + " is ");
+      CHECK_CONTAINS(error.what(), "lock sample@1 cpu-base: " + row.first + " is ");
       CHECK_CONTAINS(error.what(), setting.file.string() + " says ");
       CHECK_CONTAINS(error.what(), "changed by hand");
       CHECK(loaded_libraries() == loaded);

@@ -73,11 +73,11 @@ TEST_CASE("offline: the error names what is missing, and what to run where") {
       {there.ref.index.digest, "fetch index of sample@1"},
   };
   const std::size_t asked = server.asked().size();
-  for (const auto& [blob, text] : rows) {
-    cache.drop_blob(blob);
+  for (const auto& row : rows) {
+    cache.drop_blob(row.first);
     const Error error = refused();
     CHECK(error.code() == ErrorCode::kOffline);
-    CHECK_CONTAINS(error.what(), text);
+    CHECK_CONTAINS(error.what(), row.second);
   }
   CHECK(server.asked().size() == asked);
 }

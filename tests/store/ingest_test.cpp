@@ -124,13 +124,13 @@ TEST_CASE("ingest: what was planted in a leftover's place is replaced, not writt
           {"pipe",
            [](const fs::path&, const fs::path& at) { REQUIRE(::mkfifo(at.c_str(), 0600) == 0); }},
       };
-  for (const auto& [name, plant] : plants) {
-    CAPTURE(name);
+  for (const auto& planting : plants) {
+    CAPTURE(planting.first);
     Store store;
     const fs::path victim = store.scratch / "victim";
     write_file(victim, kFirst);
     fs::create_directories(store.part().parent_path());
-    plant(victim, store.part());
+    planting.second(victim, store.part());
     const fs::path path = store.fetch();
     CHECK(read_file(path) == kContent);
     CHECK_FALSE(fs::is_symlink(path));

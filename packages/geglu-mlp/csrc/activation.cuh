@@ -74,6 +74,22 @@ __device__ __forceinline__ float gelu_exact(float x) {
   return x * (0.5f * erfcf(-kSqrtHalf * x));
 }
 
+// The same in fifteen instructions, for results that are rounded to 16 bits:
+// 0.5 erfc(z) = exp(-z^2) t P(t) with t = 1 / (1 + 0.4 z), z = |x| / sqrt 2, P of degree 6 through the
+// Chebyshev nodes of t in [0, 1]. Greatest relative error 6.0e-6, against 4.9e-4 of float16's rounding.
+__device__ __forceinline__ float gelu_exact_for_half(float x) {
+  const float t = reciprocal_approx(fmaf(0.28284271f, fabsf(x), 1.0f));
+  float p = -0.0486025924f;
+  p = fmaf(p, t, 0.0964135932f);
+  p = fmaf(p, t, 0.0304403166f);
+  p = fmaf(p, t, 0.0930729493f);
+  p = fmaf(p, t, 0.1029565969f);
+  p = fmaf(p, t, 0.1128790920f);
+  p = fmaf(p, t, 0.1128375211f);
+  const float tail = p * t * exp2_approx((-0.5f * kLog2E) * x * x);
+  return x * (x < 0.0f ? tail : 1.0f - tail);
+}
+
 struct GeluWithSlope {
   float value;
   float slope;

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The two GEMMs of the MLP for large M on sm_90a: a producer thread feeds a ring of shared-memory
+// stages with the copy engine, two consumer warpgroups multiply with wgmma, CTAs stay and walk over
+// the tiles. A gated stage holds a tile of gate beside the same rows of up, so that one wgmma gives a
+// thread both values of an output. Every output is one accumulator that runs through k in order in
+// every tile shape: a row's result does not depend on how many rows there are.
+#include "activation.cuh"
+#include "sm90_arguments.h"
+#include "sm90_ptx.cuh"
+#include "sm90_wgmma.cuh"
+#include "tile.h"
+
+namespace geglu_mlp {
+
+constexpr int kProducerRegisters = 40;
+constexpr int kConsumerRegisters = 232;
+
+template <class T>
+struct Prefill {
+  static constexpr int kBlocks = T::kWarpgroupRows / 64;
+  float sums[kBlocks][T::kColumns / 2];
+};
+
+// Shared memory of a CTA, by addresses.
+template <class T>
+struct PrefillMemory {
+  unsigned base;
+  __device__ __forceinline__ unsigned a(unsigned stage) const {
+    return base + stage * T::kStageBytes;
+  }
+  __device__ __forceinline__ unsigned b(unsigned stage) const { return a(stage) + T::kABytes; }
+  __device__ __forceinline__ unsigned panel(int warpgroup, int index) const {
+    return base + T::kPanelsAt + (warpgroup * 2 + index) * T::kPanelBytes;
+  }
+  __device__ __forceinline__ unsigned full(unsigned stage) const {
+    return base + T::kBarriersAt + stage * 8;
+  }
+  __device__ __forceinline__ unsigned empty(unsigned stage) const {
+    return base + T::kBarriersAt + (T::kStages + stage) * 8;
+  }
+  __device__ __forceinline__ unsigned turn(int warpgroup) const {
+    return base + T::kBarriersAt + (2 * T::kStages + warpgroup) * 8;
+  }
+};
+
+// Position in the ring; the parity flips each time around.
+template <int kStages>
+struct Ring {
+  unsigned stage = 0;
+  unsigned parity = 0;
+  __device__ __forceinline__ void next() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+  __device__ __forceinline__ void skip(unsigned steps) {
+    const unsigned at = stage + steps;
+    parity ^= at / kStages & 1;
+    stage = at % kStages;
+  }
+};
+
+template <bool kGated, class T>
+constexpr int kOutColumns = kGated ? T::kColumns / 2 : T::kColumns;
+
+template <class T, bool kGated>
+struct TileAt {
+  int row;     // of this CTA
+  int column;  // of the output
+  __device__ __forceinline__ TileAt(const Sm90Arguments& p, unsigned tile, unsigned rank) {
+    const TilePosition at = tile_position(tile, p.tiles_m, p.tiles_n, p.panel);
+    row = static_cast<int>(at.row * 2 + rank) * T::kRows;
+    column = static_cast<int>(at.column) * kOutColumns<kGated, T>;
+  }
+};
+
+// Half of b from this CTA to both: gate or up, or half of the rows of down.
+template <class T, bool kGated>
+__device__ __forceinline__ void load_b(const Sm90Arguments& p, const PrefillMemory<T>& memory,
+                                       unsigned stage, const TileAt<T, kGated>& at, int k,
+                                       unsigned rank) {
+  const int half = static_cast<int>(rank) * (T::kColumns / 2);
+  const TensorMap& map = kGated && rank == 1 ? p.b1 : p.b0;
+  load_box_both(memory.b(stage) + half * kDepth * 2, map, memory.full(stage), k,
+                at.column + (kGated ? 0 : half));
+}
+
+template <class T, bool kGated>
+__device__ __forceinline__ void produce(const Sm90Arguments& p, const PrefillMemory<T>& memory,
+                                        unsigned rank, unsigned first, unsigned clusters) {
+  const unsigned long long keep = evict_last_policy();
+  const unsigned tiles = p.tiles_m * p.tiles_n;
+  Ring<T::kStages> ring;
+  // The weights do not depend on the previous kernel: fill the ring with them while it ends.
+  unsigned ahead = 0;
+  if (!kGated) {
+    if (first < tiles) {
+      const TileAt<T, kGated> at(p, first, rank);
+      for (; ahead < T::kStages && ahead < p.k_blocks; ++ahead) {
+        barrier_expect(memory.full(ahead), T::kStageBytes);
+        load_b<T, kGated>(p, memory, ahead, at, static_cast<int>(ahead) * kDepth, rank);
+      }
+    }
+    wait_for_previous_kernel();
+  }
+  for (unsigned tile = first; tile < tiles; tile += clusters) {
+    const TileAt<T, kGated> at(p, tile, rank);
+    for (unsigned block = 0; block < p.k_blocks; ++block) {
+      const int k = static_cast<int>(block) * kDepth;
+      if (ahead > 0) {
+        --ahead;
+      } else {
+        barrier_wait(memory.empty(ring.stage), ring.parity ^ 1);
+        barrier_expect(memory.full(ring.stage), T::kStageBytes);
+        load_b<T, kGated>(p, memory, ring.stage, at, k, rank);
+      }
+      load_box(memory.a(ring.stage), p.a, memory.full(ring.stage), k, at.row, keep);
+      ring.next();
+    }
+  }
+}
+
+// One lane for each CTA of the cluster says that this warp has read the stage.
+__device__ __forceinline__ void release(unsigned empty_barrier) {
+  const unsigned lane = threadIdx.x & 31;
+  if (lane < 2) barrier_arrive_peer(empty_barrier, lane);
+}
+
+template <class T, class Element>
+__device__ __forceinline__ void mainloop(Prefill<T>& tile, const PrefillMemory<T>& memory,
+                                         Ring<T::kStages>& ring, unsigned k_blocks,
+                                         unsigned a_offset) {
+  unsigned before = ring.stage;
+#pragma unroll 1
+  for (unsigned block = 0; block < k_blocks; ++block) {
+    barrier_wait(memory.full(ring.stage), ring.parity);
+#pragma unroll
+    for (int i = 0; i < Prefill<T>::kBlocks; ++i) hold(tile.sums[i]);
+    wgmma_fence();
+    const unsigned long long a = matrix_at(memory.a(ring.stage) + a_offset);
+    const unsigned long long b = matrix_at(memory.b(ring.stage));
+#pragma unroll
+    for (int k = 0; k < kDepth / 16; ++k) {
+#pragma unroll
+      for (int i = 0; i < Prefill<T>::kBlocks; ++i) {
+        multiply(tile.sums[i], a + k * kNextK16 + i * (64 * 128 / 16), b + k * kNextK16,
+                 k == 0 ? static_cast<int>(block) : 1, Element{});
+      }
+    }
+    wgmma_commit();
+#pragma unroll
+    for (int i = 0; i < Prefill<T>::kBlocks; ++i) hold(tile.sums[i]);
+    wgmma_wait<1>();
+    if (block > 0) release(memory.empty(before));
+    before = ring.stage;
+    ring.next();
+  }
+}
+
+template <class Element>
+__device__ __forceinline__ float2 bias_pair(const void* bias, int column, long long columns) {
+  if (bias == nullptr || column >= columns) return {0.0f, 0.0f};
+  const Element* at = static_cast<const Element*>(bias) + column;
+  return {load_float(at[0]), load_float(at[1])};
+}
+
+template <bool kExact>
+__device__ __forceinline__ float gelu_of(float x) {
+  return kExact ? gelu_exact_for_half(x) : gelu_tanh(x);
+}
+
+// Columns of a panel that a thread has: four blocks of 8. In 64-byte rows the copy engine's swizzle
+// exchanges 16-byte chunks by bits 1 and 2 of the row.
+template <class T, class Element, bool kGated, bool kExact>
+__device__ __forceinline__ void epilogue(const Prefill<T>& tile, const PrefillMemory<T>& memory,
+                                         const Sm90Arguments& p, int warpgroup, int row,
+                                         int column) {
+  constexpr int kPanels = kOutColumns<kGated, T> / kPanelColumns;
+  constexpr int kUp = T::kColumns / 4;  // from a gate to its up
+  const int thread = static_cast<int>(threadIdx.x) % 128;
+  const int lane = thread % 32;
+  const int matrix_row = thread / 32 * 16 + lane % 16;
+#pragma unroll
+  for (int panel = 0; panel < kPanels; ++panel) {
+    const unsigned shared = memory.panel(warpgroup, panel % 2);
+    if (thread == 0) wait_stores_read<1>();
+    warpgroup_sync<1>(warpgroup);
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {  // of column blocks
+      const int block = panel * 4 + pair * 2;
+      float2 bias0[2];
+      float2 bias1[2];
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int at = column + (block + j) * 8 + lane % 4 * 2;
+        bias0[j] = bias_pair<Element>(p.bias0, at, p.n);
+        if constexpr (kGated) bias1[j] = bias_pair<Element>(p.bias1, at, p.n);
+      }
+#pragma unroll
+      for (int i = 0; i < Prefill<T>::kBlocks; ++i) {
+        unsigned words[4];
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            const int sum = (block + j) * 4 + half * 2;
+            float first = tile.sums[i][sum] + bias0[j].x;
+            float second = tile.sums[i][sum + 1] + bias0[j].y;
+            if constexpr (kGated) {
+              first = gelu_of<kExact>(first) * (tile.sums[i][sum + kUp] + bias1[j].x);
+              second = gelu_of<kExact>(second) * (tile.sums[i][sum + kUp + 1] + bias1[j].y);
+            }
+            words[j * 2 + half] = pack_pair(first, second, Element{});
+          }
+        }
+        const int at = i * 64 + matrix_row;
+        const int chunk = (pair * 2 + lane / 16) ^ (at >> 1 & 3);
+        store_matrices(shared + at * (kPanelColumns * 2) + chunk * 16, words[0], words[1], words[2],
+                       words[3]);
+      }
+    }
+    shared_writes_before_copies();
+    warpgroup_sync<1>(warpgroup);
+    if (thread == 0) store_box(p.out, shared, column + panel * kPanelColumns, row);
+  }
+}
+
+template <class T, class Element, bool kGated>
+__device__ __forceinline__ void consume(const Sm90Arguments& p, const PrefillMemory<T>& memory,
+                                        unsigned rank, unsigned first, unsigned clusters,
+                                        int warpgroup) {
+  const unsigned tiles = p.tiles_m * p.tiles_n;
+  const bool leader = threadIdx.x % 32 == 0;  // of its warp
+  const int row_in_tile = T::kPingPong ? 0 : warpgroup * T::kWarpgroupRows;
+  const unsigned step = T::kPingPong ? 2 * clusters : clusters;
+  Ring<T::kStages> ring;
+  unsigned turn_parity = warpgroup == 0 ? 1 : 0;  // warpgroup 0 has the first turn
+  if (T::kPingPong && warpgroup == 1) {
+    first += clusters;
+    ring.skip(p.k_blocks);
+  }
+  Prefill<T> sums;
+  for (unsigned tile = first; tile < tiles; tile += step) {
+    const TileAt<T, kGated> at(p, tile, rank);
+    if (T::kPingPong) {
+      barrier_wait(memory.turn(warpgroup), turn_parity);
+      turn_parity ^= 1;
+    }
+    mainloop<T, Element>(sums, memory, ring, p.k_blocks, row_in_tile * kDepth * 2);
+    // The other warpgroup's first wgmma may queue behind this one's last.
+    if (T::kPingPong && leader) barrier_arrive(memory.turn(1 - warpgroup));
+    wgmma_wait<0>();
+#pragma unroll
+    for (int i = 0; i < Prefill<T>::kBlocks; ++i) hold(sums.sums[i]);
+    release(memory.empty(ring.stage == 0 ? T::kStages - 1 : ring.stage - 1));
+    if (T::kPingPong) ring.skip(p.k_blocks);
+    if (kGated && p.exact != 0) {
+      epilogue<T, Element, kGated, true>(sums, memory, p, warpgroup, at.row + row_in_tile,
+                                         at.column);
+    } else {
+      epilogue<T, Element, kGated, false>(sums, memory, p, warpgroup, at.row + row_in_tile,
+                                          at.column);
+    }
+  }
+  if (threadIdx.x % 128 == 0) wait_stores();
+}
+
+template <class T, class Element, bool kGated>
+__device__ __forceinline__ void prefill(const Sm90Arguments& p) {
+  extern __shared__ unsigned char shared_memory[];
+  const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_memory));
+  const PrefillMemory<T> memory = {(shared + 1023) & ~1023u};
+  const unsigned rank = cluster_rank();
+  const unsigned first = blockIdx.x / 2;
+  const unsigned clusters = gridDim.x / 2;
+  const int role = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
+  if (threadIdx.x == 0) {
+    constexpr unsigned kReaders = 2 * 4 * (T::kPingPong ? 1 : 2);  // warps of both CTAs
+    for (unsigned stage = 0; stage < T::kStages; ++stage) {
+      barrier_init(memory.full(stage), 1);
+      barrier_init(memory.empty(stage), kReaders);
+    }
+    barrier_init(memory.turn(0), 4);
+    barrier_init(memory.turn(1), 4);
+    barrier_init_fence();
+    prefetch_map(p.a);
+    prefetch_map(p.b0);
+    if (kGated) prefetch_map(p.b1);
+    prefetch_map(p.out);
+  }
+  cluster_arrive();
+  cluster_wait();
+  if (kGated) let_next_kernel_start();
+  if (role == 0) {
+    give_registers<kProducerRegisters>();
+    if (threadIdx.x == 0) produce<T, kGated>(p, memory, rank, first, clusters);
+    __syncwarp();
+  } else {
+    take_registers<kConsumerRegisters>();
+    consume<T, Element, kGated>(p, memory, rank, first, clusters, role - 1);
+  }
+  // A CTA's memory must outlive the other's copies into it and arrivals at its barriers.
+  cluster_arrive();
+  cluster_wait();
+}
+
+}  // namespace geglu_mlp
+
+#define KILN_PREFILL(name, Element, TileShape, gated)                                \
+  extern "C" __global__ void __launch_bounds__(geglu_mlp::TileShape::kThreads, 1)    \
+      name(const __grid_constant__ geglu_mlp::Sm90Arguments arguments) {             \
+    geglu_mlp::prefill<geglu_mlp::TileShape, geglu_mlp::Element, gated>(arguments);  \
+  }
+
+#define KILN_PREFILLS(type, Element)                                \
+  KILN_PREFILL(gated_##type##_pingpong, Element, PingPongTile, true) \
+  KILN_PREFILL(gated_##type##_tall, Element, TallTile, true)         \
+  KILN_PREFILL(plain_##type##_pingpong, Element, PingPongTile, false) \
+  KILN_PREFILL(plain_##type##_tall, Element, TallTile, false)        \
+  KILN_PREFILL(plain_##type##_wide, Element, WideTile, false)
+
+KILN_PREFILLS(bf16, Bfloat16)
+KILN_PREFILLS(f16, Float16)

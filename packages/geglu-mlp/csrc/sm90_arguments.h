@@ -57,13 +57,14 @@ using PingPongTile = PrefillTile<128, 192, 4, true>;
 using TallTile = PrefillTile<128, 192, 3, false>;
 using WideTile = PrefillTile<64, 256, 4, false>;
 
-// Small M. kTokens rows of a, zero or stale above a_rows, against kColumns rows of b; the CTAs of a
-// cluster split k and add their sums in the order of their ranks.
-template <int kTokensValue, int kColumnsValue, int kStagesValue>
+// Small M. kTokens rows of a, stale above a_rows, against kColumns rows of b; the CTAs of a cluster
+// split k and add their sums in the order of their ranks.
+template <int kTokensValue, int kColumnsValue, int kStagesValue, int kCtasValue>
 struct DecodeTile {
   static constexpr int kTokens = kTokensValue;
   static constexpr int kColumns = kColumnsValue;
   static constexpr int kStages = kStagesValue;
+  static constexpr int kCtas = kCtasValue;               // that share a multiprocessor
   static constexpr int kConsumers = kTokens / 64 * 128;  // threads
   static constexpr int kThreads = kConsumers + 32;
   static constexpr int kABytes = kTokens * kDepth * 2;
@@ -71,11 +72,18 @@ struct DecodeTile {
   static constexpr int kStageBytes = kABytes + kBBytes;
   static constexpr int kBarriersAt = kStages * kStageBytes;
   static constexpr int kSharedBytes = 1024 + kBarriersAt + 2 * kStages * 8;
-  static_assert(kTokens * kColumns * 4 <= kBarriersAt, "the sums reuse the stages' memory");
+  // The sums that a CTA gets reuse the stages: of each rank, kTokens rows of its share of the columns.
+  // Eight floats more a row let the eight rows that a warp writes at once lie in different banks.
+  static constexpr int kMostRanks = 8;
+  static constexpr int kRowPadding = 8;
+  static_assert(kTokens * (kColumns + kMostRanks * kRowPadding) * 4 <= kBarriersAt);
+  static_assert(kCtas * (kSharedBytes + 1024) <= 228 * 1024);  // CUDA reserves 1 KiB a CTA
 };
-using Decode64x64 = DecodeTile<64, 64, 6>;
-using Decode64x128 = DecodeTile<64, 128, 4>;
-using Decode128x64 = DecodeTile<128, 64, 4>;
-using Decode128x128 = DecodeTile<128, 128, 3>;
+using Decode64x64 = DecodeTile<64, 64, 6, 2>;
+using Decode64x128 = DecodeTile<64, 128, 4, 2>;
+using Decode128x64 = DecodeTile<128, 64, 4, 2>;
+using Decode128x128 = DecodeTile<128, 128, 3, 2>;
+using Decode128x128Deep = DecodeTile<128, 128, 6, 1>;
+using Decode256x128 = DecodeTile<256, 128, 4, 1>;
 
 }  // namespace geglu_mlp

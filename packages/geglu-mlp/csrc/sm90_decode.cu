@@ -110,19 +110,20 @@ __device__ __forceinline__ void mainloop(float (&sums)[T::kColumns / 2],
   hold(sums);
 }
 
-// Where the sums of a tile go: column c of it to rank c / share, there into slot `from rank`, rows of
-// `width` floats: the share of gate, then that of up.
+// Where the sums of a tile go: output column c to rank c / share, there into the slot of the rank that
+// they come from. A slot has rows of `pitch` floats: the share of gate, then that of up.
 template <class T, bool kGated>
 struct Shares {
   static constexpr int kOutColumns = kGated ? T::kColumns / 2 : T::kColumns;
-  unsigned share;  // columns of the output a rank: a power of two
-  unsigned width;
+  unsigned share_bits;  // 2^bits columns of the output a rank
+  unsigned pitch;
   unsigned slot_bytes;
   __device__ __forceinline__ explicit Shares(unsigned ranks) {
-    share = kOutColumns / ranks;
-    width = kGated ? 2 * share : share;
-    slot_bytes = T::kTokens * width * 4;
+    share_bits = 31 - __clz(kOutColumns / ranks);
+    pitch = (kGated ? 2u << share_bits : 1u << share_bits) + T::kRowPadding;
+    slot_bytes = T::kTokens * pitch * 4;
   }
+  __device__ __forceinline__ unsigned share() const { return 1u << share_bits; }
 };
 
 template <class T, bool kGated>
@@ -132,17 +133,17 @@ __device__ __forceinline__ void push_sums(const float (&sums)[T::kColumns / 2],
   const int thread = static_cast<int>(threadIdx.x);
   const int row = thread / 32 * 16 + thread % 32 / 4;
   if (row >= rows) return;
-  const unsigned slot = base + rank * shares.slot_bytes + row * shares.width * 4;
+  const unsigned slot = base + rank * shares.slot_bytes + row * shares.pitch * 4;
 #pragma unroll
   for (int j = 0; j < T::kColumns / 8; ++j) {
     const unsigned column = j * 8 + thread % 4 * 2;
     const unsigned out_column = column % Shares<T, kGated>::kOutColumns;
     const unsigned half = column / Shares<T, kGated>::kOutColumns;
-    const unsigned at = half * shares.share + out_column % shares.share;
-    const unsigned address = peer_address(slot + at * 4, out_column / shares.share);
+    const unsigned at = half * shares.share() + (out_column & (shares.share() - 1));
+    const unsigned address = peer_address(slot + at * 4, out_column >> shares.share_bits);
     store_peer(address, sums[4 * j], sums[4 * j + 1]);
     if (row + 8 < rows) {
-      store_peer(address + 8 * shares.width * 4, sums[4 * j + 2], sums[4 * j + 3]);
+      store_peer(address + 8 * shares.pitch * 4, sums[4 * j + 2], sums[4 * j + 3]);
     }
   }
 }
@@ -167,18 +168,18 @@ __device__ __forceinline__ float2 with_bias(float2 sum, const void* bias, long l
 template <class T, class Element, bool kGated>
 __device__ __forceinline__ void reduce(const Sm90Arguments& p, const Shares<T, kGated>& shares,
                                        const DecodeWork& work, unsigned base, unsigned rank,
-                                       unsigned ranks, int rows) {
-  const unsigned pairs = shares.share / 2;
-  for (unsigned i = threadIdx.x; i < rows * pairs; i += T::kConsumers) {
-    const unsigned row = i / pairs;
-    const unsigned at = i % pairs * 2;
-    const long long column = work.column + static_cast<long long>(rank * shares.share + at);
+                                       unsigned ranks, unsigned rows) {
+  const unsigned pair_bits = shares.share_bits - 1;
+  for (unsigned i = threadIdx.x; i < rows << pair_bits; i += T::kConsumers) {
+    const unsigned row = i >> pair_bits;
+    const unsigned at = (i & ((1u << pair_bits) - 1)) * 2;
+    const long long column = work.column + static_cast<long long>(rank * shares.share() + at);
     if (column >= p.n) continue;
-    const unsigned address = base + (row * shares.width + at) * 4;
+    const unsigned address = base + (row * shares.pitch + at) * 4;
     float2 out = with_bias<Element>(add_slots(address, shares.slot_bytes, ranks), p.bias0, column);
     if constexpr (kGated) {
       const float2 up = with_bias<Element>(
-          add_slots(address + shares.share * 4, shares.slot_bytes, ranks), p.bias1, column);
+          add_slots(address + shares.share() * 4, shares.slot_bytes, ranks), p.bias1, column);
       if (p.exact != 0) {
         out = {gelu_exact_for_half(out.x) * up.x, gelu_exact_for_half(out.y) * up.y};
       } else {
@@ -235,20 +236,20 @@ __device__ __forceinline__ void decode(const Sm90Arguments& p) {
 }  // namespace geglu_mlp
 
 #define KILN_DECODE(name, Element, TileShape, gated)                                \
-  extern "C" __global__ void __launch_bounds__(geglu_mlp::TileShape::kThreads, 2)   \
+  extern "C" __global__ void __launch_bounds__(geglu_mlp::TileShape::kThreads, geglu_mlp::TileShape::kCtas) \
       name(const __grid_constant__ geglu_mlp::Sm90Arguments arguments) {            \
     geglu_mlp::decode<geglu_mlp::TileShape, geglu_mlp::Element, gated>(arguments);  \
   }
 
-#define KILN_DECODES(kind, gated)                                        \
-  KILN_DECODE(kind##_bf16_64x64, Bfloat16, Decode64x64, gated)           \
-  KILN_DECODE(kind##_bf16_64x128, Bfloat16, Decode64x128, gated)         \
-  KILN_DECODE(kind##_bf16_128x64, Bfloat16, Decode128x64, gated)         \
-  KILN_DECODE(kind##_bf16_128x128, Bfloat16, Decode128x128, gated)       \
-  KILN_DECODE(kind##_f16_64x64, Float16, Decode64x64, gated)             \
-  KILN_DECODE(kind##_f16_64x128, Float16, Decode64x128, gated)           \
-  KILN_DECODE(kind##_f16_128x64, Float16, Decode128x64, gated)           \
-  KILN_DECODE(kind##_f16_128x128, Float16, Decode128x128, gated)
+#define KILN_DECODES(kind, type, Element, gated)                                  \
+  KILN_DECODE(kind##_##type##_64x64, Element, Decode64x64, gated)                 \
+  KILN_DECODE(kind##_##type##_64x128, Element, Decode64x128, gated)               \
+  KILN_DECODE(kind##_##type##_128x64, Element, Decode128x64, gated)               \
+  KILN_DECODE(kind##_##type##_128x128, Element, Decode128x128, gated)             \
+  KILN_DECODE(kind##_##type##_128x128deep, Element, Decode128x128Deep, gated)     \
+  KILN_DECODE(kind##_##type##_256x128, Element, Decode256x128, gated)
 
-KILN_DECODES(gated, true)
-KILN_DECODES(plain, false)
+KILN_DECODES(gated, bf16, Bfloat16, true)
+KILN_DECODES(gated, f16, Float16, true)
+KILN_DECODES(plain, bf16, Bfloat16, false)
+KILN_DECODES(plain, f16, Float16, false)

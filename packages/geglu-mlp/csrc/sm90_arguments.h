@@ -54,7 +54,7 @@ struct PrefillTile {
   static constexpr int kSharedBytes = 1024 + kBarriersAt + kBarriers * 8;  // 1024: to align
 };
 using PingPongTile = PrefillTile<128, 192, 4, true>;
-using TallTile = PrefillTile<128, 192, 3, false>;
+using NarrowTile = PrefillTile<128, 128, 5, true>;
 using WideTile = PrefillTile<64, 256, 4, false>;
 
 // Small M. kTokens rows of a, stale above a_rows, against kColumns rows of b; the CTAs of a cluster

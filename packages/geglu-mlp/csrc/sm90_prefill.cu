@@ -314,12 +314,12 @@ __device__ __forceinline__ void prefill(const Sm90Arguments& p) {
     geglu_mlp::prefill<geglu_mlp::TileShape, geglu_mlp::Element, gated>(arguments);  \
   }
 
-#define KILN_PREFILLS(type, Element)                                \
-  KILN_PREFILL(gated_##type##_pingpong, Element, PingPongTile, true) \
-  KILN_PREFILL(gated_##type##_tall, Element, TallTile, true)         \
-  KILN_PREFILL(plain_##type##_pingpong, Element, PingPongTile, false) \
-  KILN_PREFILL(plain_##type##_tall, Element, TallTile, false)        \
-  KILN_PREFILL(plain_##type##_wide, Element, WideTile, false)
+#define KILN_PREFILLS(type, Element)                                   \
+  KILN_PREFILL(gated_##type##_128x192, Element, PingPongTile, true)    \
+  KILN_PREFILL(gated_##type##_128x128, Element, NarrowTile, true)    \
+  KILN_PREFILL(plain_##type##_128x192, Element, PingPongTile, false)   \
+  KILN_PREFILL(plain_##type##_128x128, Element, NarrowTile, false)     \
+  KILN_PREFILL(plain_##type##_128x256, Element, WideTile, false)
 
 KILN_PREFILLS(bf16, Bfloat16)
 KILN_PREFILLS(f16, Float16)

@@ -222,6 +222,82 @@ TEST_CASE("device: a launch hands grid, threads, shared memory, stream and argum
   CHECK(launch.context == &driver().contexts[0]);
 }
 
+TEST_CASE("device: a cluster and an overlapping launch are asked for by attributes") {
+  fresh_contexts();
+  OnDevice gpu;
+  REQUIRE(gpu.enter(kGpu0, nullptr) == KILN_OK);
+  int stream = 0;
+  void* arguments[] = {&stream};
+  const kiln::sdk::Launch both{.grid = {8}, .threads = 160, .cluster = 4, .overlap = true};
+  REQUIRE(gpu.launch(kLarge, both, &stream, arguments, nullptr) == KILN_OK);
+  CHECK(driver().calls[FAKE_LAUNCH] == 0);
+  CHECK(driver().launch.grid[0] == 8);
+  CHECK(driver().launch.grid[1] == 1);
+  CHECK(driver().launch.block[0] == 160);
+  CHECK(driver().launch.shared_bytes == 160 * 1024);
+  CHECK(driver().launch.stream == &stream);
+  CHECK(driver().launch.arguments == arguments);
+  REQUIRE(driver().attribute_count == 2);
+  CHECK(driver().attributes[0].id == 4);  // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+  CHECK(driver().attributes[0].value[0] == 4);
+  CHECK(driver().attributes[0].value[1] == 1);
+  CHECK(driver().attributes[0].value[2] == 1);
+  CHECK(driver().attributes[1].id == 6);  // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+  CHECK(driver().attributes[1].value[0] == 1);
+  const kiln::sdk::Launch cluster{.grid = {8}, .threads = 160, .cluster = 2};
+  REQUIRE(gpu.launch(kLarge, cluster, nullptr, nullptr, nullptr) == KILN_OK);
+  CHECK(driver().attribute_count == 1);
+  driver().fail_call = FAKE_LAUNCH_EX;
+  driver().fail_result = 2;
+  kiln_error error = {};
+  CHECK(gpu.launch(kGeglu, both, nullptr, nullptr, &error) == KILN_DEVICE_ERROR);
+  CHECK(std::string(error.text) ==
+        "launcher@3 launch of geglu with grid 8 x 1 x 1, 160 threads, 0 bytes of shared memory, "
+        "clusters of 4: cuLaunchKernelEx failed with CUDA_ERROR_OUT_OF_MEMORY (2)");
+}
+
+TEST_CASE("device: a matrix is described to the copy engine") {
+  fresh_contexts();
+  OnDevice gpu;
+  REQUIRE(gpu.enter(kGpu0, nullptr) == KILN_OK);
+  alignas(64) unsigned char map[kiln::sdk::kTensorMapBytes] = {};
+  kiln::sdk::MatrixBox box{.data = map,
+                           .dtype = kiln::sdk::DType::kBFloat16,
+                           .rows = 100,
+                           .columns = 768,
+                           .box_rows = 96,
+                           .box_columns = 64};
+  REQUIRE(gpu.map_matrix(box, "gate", map, nullptr) == KILN_OK);
+  const fake_encode& encode = driver().encode;
+  CHECK(encode.map == map);
+  CHECK(encode.address == map);
+  CHECK(encode.type == 9);  // CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+  CHECK(encode.rank == 2);
+  CHECK(encode.extents[0] == 768);
+  CHECK(encode.extents[1] == 100);
+  CHECK(encode.stride == 1536);
+  CHECK(encode.box[0] == 64);
+  CHECK(encode.box[1] == 96);
+  CHECK(encode.steps[0] == 1);
+  CHECK(encode.steps[1] == 1);
+  CHECK(encode.interleave == 0);
+  CHECK(encode.swizzle == 3);    // CU_TENSOR_MAP_SWIZZLE_128B
+  CHECK(encode.promotion == 3);  // CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+  CHECK(encode.fill == 0);       // zeros
+  box.dtype = kiln::sdk::DType::kFloat16;
+  box.box_columns = 32;
+  REQUIRE(gpu.map_matrix(box, "y", map, nullptr) == KILN_OK);
+  CHECK(encode.type == 6);     // CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+  CHECK(encode.swizzle == 2);  // CU_TENSOR_MAP_SWIZZLE_64B
+  driver().fail_call = FAKE_ENCODE;
+  driver().fail_result = 2;
+  kiln_error error = {};
+  CHECK(gpu.map_matrix(box, "y", map, &error) == KILN_DEVICE_ERROR);
+  CHECK(std::string(error.text) ==
+        "launcher@3 map of y [100, 768] in boxes of 96 x 32: cuTensorMapEncodeTiled failed with "
+        "CUDA_ERROR_OUT_OF_MEMORY (2)");
+}
+
 TEST_CASE("device: a refusal of the driver names the call and the error, and leaves no trace") {
   const std::vector<Failure> failures = {
       {FAKE_DEVICE_GET, 2,

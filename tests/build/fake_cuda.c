@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-struct fake_cuda fake_cuda = {.id_of_context = {1, 2, 3, 4}};
+struct fake_cuda fake_cuda = {.id_of_context = {1, 2, 3, 4}, .version = 12090};
 
 static int outcome(enum fake_call call) {
   __atomic_fetch_add(&fake_cuda.calls[call], 1, __ATOMIC_RELAXED); /* threads may come at once */
@@ -117,7 +117,50 @@ int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned gr
   fake_cuda.launch = launch;
   return outcome(FAKE_LAUNCH);
 }
+
+int cuLaunchKernelEx(const struct fake_config* config, void* function, void** arguments,
+                     void** extra) {
+  const struct fake_launch launch = {function,
+                                     {config->grid[0], config->grid[1], config->grid[2]},
+                                     {config->block[0], config->block[1], config->block[2]},
+                                     config->shared_bytes,
+                                     config->stream,
+                                     arguments,
+                                     extra,
+                                     fake_cuda.stack[fake_cuda.depth - 1]};
+  fake_cuda.launch = launch;
+  fake_cuda.attribute_count = config->attribute_count;
+  for (unsigned i = 0; i < config->attribute_count && i < 4; ++i) {
+    fake_cuda.attributes[i] = config->attributes[i];
+  }
+  return outcome(FAKE_LAUNCH_EX);
+}
+
+int cuTensorMapEncodeTiled(void* map, int type, unsigned rank, void* address,
+                           const unsigned long long* extents, const unsigned long long* strides,
+                           const unsigned* box, const unsigned* steps, int interleave, int swizzle,
+                           int promotion, int fill) {
+  const struct fake_encode encode = {map,
+                                     type,
+                                     interleave,
+                                     swizzle,
+                                     promotion,
+                                     fill,
+                                     rank,
+                                     address,
+                                     {extents[0], extents[1]},
+                                     strides[0],
+                                     {box[0], box[1]},
+                                     {steps[0], steps[1]}};
+  fake_cuda.encode = encode;
+  return outcome(FAKE_ENCODE);
+}
 #endif
+
+int cuDriverGetVersion(int* version) {
+  *version = fake_cuda.version;
+  return 0;
+}
 
 int cuCtxGetId(void* context, unsigned long long* id) {
   *id = fake_cuda.id_of_context[context_number(context)];

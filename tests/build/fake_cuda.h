@@ -25,6 +25,8 @@ enum fake_call {
   FAKE_LAUNCH,
   FAKE_GET_ID,
   FAKE_FUNCTION_LOAD,
+  FAKE_LAUNCH_EX,
+  FAKE_ENCODE,
   FAKE_CALLS
 };
 
@@ -37,6 +39,30 @@ struct fake_launch {
   void** arguments;
   void** extra;
   void* context; /* current at the launch */
+};
+
+/* CUlaunchConfig as cuda.h has it. */
+struct fake_attribute {
+  int id;
+  char padding[4];
+  unsigned value[16];
+};
+struct fake_config {
+  unsigned grid[3];
+  unsigned block[3];
+  unsigned shared_bytes;
+  void* stream;
+  const struct fake_attribute* attributes;
+  unsigned attribute_count;
+};
+
+struct fake_encode {
+  void* map;
+  int type, interleave, swizzle, promotion, fill;
+  unsigned rank;
+  void* address;
+  unsigned long long extents[2], stride;
+  unsigned box[2], steps[2];
 };
 
 struct fake_cuda {
@@ -52,6 +78,10 @@ struct fake_cuda {
   void* loaded_in; /* context of the last module load */
   int last_attribute, last_value;
   struct fake_launch launch;
+  int version;              /* what cuDriverGetVersion writes, at the first use */
+  unsigned attribute_count; /* of the last cuLaunchKernelEx */
+  struct fake_attribute attributes[4];
+  struct fake_encode encode;
 };
 
 #ifdef __cplusplus

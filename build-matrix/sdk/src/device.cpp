@@ -94,6 +94,11 @@ bool OnDevice::has(int kernel) const {
 
 int32_t OnDevice::launch(int kernel, Grid grid, uint32_t threads, void* stream, void** arguments,
                          kiln_error* error) const {
+  return launch(kernel, Launch{.grid = grid, .threads = threads}, stream, arguments, error);
+}
+
+int32_t OnDevice::launch(int kernel, const Launch& launch, void* stream, void** arguments,
+                         kiln_error* error) const {
   const KernelList list = kernel_list();
   if (kernel < 0 || kernel >= list.count) {
     return fail(error, KILN_UNSUPPORTED, "launch: there is no kernel number %d", kernel);
@@ -108,14 +113,71 @@ int32_t OnDevice::launch(int kernel, Grid grid, uint32_t threads, void* stream, 
   }
   const Driver* driver = load_driver(error);
   if (driver == nullptr) return KILN_DEVICE_ERROR;
-  const CuResult result =
-      driver->launch_kernel(loaded_->functions[kernel], grid.x, grid.y, grid.z, threads, 1, 1,
-                            spec.shared_bytes, stream, arguments, nullptr);
+  const CuFunction function = loaded_->functions[kernel];
+  const Grid& grid = launch.grid;
+  const bool plain = launch.cluster == 1 && !launch.overlap;
+  if (!plain && driver->launch_kernel_ex == nullptr) {
+    return fail(error, KILN_DEVICE_ERROR,
+                "launch of %s: libcuda.so.1 has no function cuLaunchKernelEx; expected the NVIDIA "
+                "driver of CUDA 12.0 or newer",
+                spec.function);
+  }
+  CuResult result = kCuSuccess;
+  if (plain) {
+    result = driver->launch_kernel(function, grid.x, grid.y, grid.z, launch.threads, 1, 1,
+                                   spec.shared_bytes, stream, arguments, nullptr);
+  } else {
+    CuLaunchAttribute attributes[2] = {};
+    unsigned count = 0;
+    if (launch.cluster != 1) {
+      attributes[count].id = kCuLaunchClusterDimension;
+      attributes[count].value.cluster[0] = launch.cluster;
+      attributes[count].value.cluster[1] = 1;
+      attributes[count++].value.cluster[2] = 1;
+    }
+    if (launch.overlap && driver->version >= kCuda123) {
+      attributes[count].id = kCuLaunchProgrammaticStreamSerialization;
+      attributes[count++].value.flag = 1;
+    }
+    const CuLaunchConfig config = {
+        grid.x, grid.y, grid.z, launch.threads, 1, 1, spec.shared_bytes, stream, attributes, count};
+    result = driver->launch_kernel_ex(&config, function, arguments, nullptr);
+  }
   if (result == kCuSuccess) return KILN_OK;
   Text what;
   what.add("launch of %s with grid %u x %u x %u, %u threads, %u bytes of shared memory",
-           spec.function, grid.x, grid.y, grid.z, threads, spec.shared_bytes);
-  return driver_failure(*driver, "cuLaunchKernel", result, what.c_str(), error);
+           spec.function, grid.x, grid.y, grid.z, launch.threads, spec.shared_bytes);
+  if (launch.cluster != 1) what.add(", clusters of %u", launch.cluster);
+  return driver_failure(*driver, plain ? "cuLaunchKernel" : "cuLaunchKernelEx", result,
+                        what.c_str(), error);
+}
+
+int32_t OnDevice::map_matrix(const MatrixBox& box, const char* name, void* map,
+                             kiln_error* error) const {
+  const Driver* driver = load_driver(error);
+  if (driver == nullptr) return KILN_DEVICE_ERROR;
+  Text what;
+  what.add("map of %s [%lld, %lld] in boxes of %u x %u", name, static_cast<long long>(box.rows),
+           static_cast<long long>(box.columns), box.box_rows, box.box_columns);
+  if (driver->tensor_map_encode_tiled == nullptr) {
+    return fail(error, KILN_DEVICE_ERROR,
+                "%s: libcuda.so.1 has no function cuTensorMapEncodeTiled; expected the NVIDIA "
+                "driver of CUDA 12.0 or newer",
+                what.c_str());
+  }
+  constexpr uint32_t kElementBytes = 2;
+  const unsigned long long extents[] = {static_cast<unsigned long long>(box.columns),
+                                        static_cast<unsigned long long>(box.rows)};
+  const unsigned long long strides[] = {extents[0] * kElementBytes};  // of all but the innermost
+  const unsigned boxes[] = {box.box_columns, box.box_rows};
+  const unsigned steps[] = {1, 1};
+  const bool narrow = box.box_columns * kElementBytes == 64;
+  const CuResult result = driver->tensor_map_encode_tiled(
+      map, box.dtype == DType::kFloat16 ? kCuTensorMapFloat16 : kCuTensorMapBFloat16, 2,
+      const_cast<void*>(box.data), extents, strides, boxes, steps, 0,
+      narrow ? kCuTensorMapSwizzle64 : kCuTensorMapSwizzle128, kCuTensorMapPromotion256, 0);
+  if (result == kCuSuccess) return KILN_OK;
+  return driver_failure(*driver, "cuTensorMapEncodeTiled", result, what.c_str(), error);
 }
 
 int32_t prepare(DLDevice device, kiln_error* error) {

@@ -42,6 +42,11 @@ const char* fill_table(void* library) {
   find(library, "cuLaunchKernel", &table.launch_kernel, &missing);
   find(library, "cuCtxGetId", &table.context_get_id, nullptr);
   find(library, "cuFuncLoad", &table.function_load, nullptr);
+  find(library, "cuLaunchKernelEx", &table.launch_kernel_ex, nullptr);
+  find(library, "cuTensorMapEncodeTiled", &table.tensor_map_encode_tiled, nullptr);
+  CuResult (*get_version)(int*) = nullptr;
+  find(library, "cuDriverGetVersion", &get_version, nullptr);
+  if (get_version == nullptr || get_version(&table.version) != kCuSuccess) table.version = 0;
   return missing;
 }
 

@@ -27,6 +27,38 @@ inline constexpr int kCuCapabilityMinor = 76;
 inline constexpr int kCuSharedBytesPerBlockOptin = 97;
 inline constexpr int kCuFunctionMaxDynamicSharedBytes = 8;
 
+// CUlaunchAttribute and CUlaunchConfig of cuda.h, and the two attributes that are used.
+inline constexpr int kCuLaunchClusterDimension = 4;
+inline constexpr int kCuLaunchProgrammaticStreamSerialization = 6;
+struct CuLaunchAttribute {
+  int id;
+  char padding[4];
+  union {
+    unsigned cluster[3];
+    int flag;
+    char bytes[64];
+  } value;
+};
+static_assert(sizeof(CuLaunchAttribute) == 72);
+struct CuLaunchConfig {
+  unsigned grid_x, grid_y, grid_z;
+  unsigned block_x, block_y, block_z;
+  unsigned shared_bytes;
+  void* stream;
+  CuLaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+static_assert(sizeof(CuLaunchConfig) == 56);
+
+// Values of CUtensorMapDataType, CUtensorMapSwizzle and CUtensorMapL2promotion.
+inline constexpr int kCuTensorMapFloat16 = 6;
+inline constexpr int kCuTensorMapBFloat16 = 9;
+inline constexpr int kCuTensorMapSwizzle64 = 2;
+inline constexpr int kCuTensorMapSwizzle128 = 3;
+inline constexpr int kCuTensorMapPromotion256 = 3;
+
+inline constexpr int kCuda123 = 12030;  // as cuDriverGetVersion writes it
+
 struct Driver {
   CuResult (*init)(unsigned flags);
   CuResult (*get_error_name)(CuResult result, const char** name);
@@ -47,6 +79,14 @@ struct Driver {
   // Newer drivers only; null elsewhere.
   CuResult (*context_get_id)(CuContext context, unsigned long long* id);  // 12.0
   CuResult (*function_load)(CuFunction function);                         // 12.4
+  CuResult (*launch_kernel_ex)(const CuLaunchConfig* config, CuFunction function, void** arguments,
+                               void** extra);  // 11.8
+  CuResult (*tensor_map_encode_tiled)(void* map, int type, unsigned rank, void* address,
+                                      const unsigned long long* extents,
+                                      const unsigned long long* strides, const unsigned* box,
+                                      const unsigned* element_strides, int interleave, int swizzle,
+                                      int promotion, int fill);  // 12.0
+  int version;  // 12030 for CUDA 12.3; 0 if the driver does not say
 };
 
 // The driver, loaded at the first call. Null, with the reason in *error, where there is none.

@@ -75,8 +75,9 @@ __device__ __forceinline__ float gelu_exact(float x) {
 }
 
 // The same in fifteen instructions, for results that are rounded to 16 bits:
-// 0.5 erfc(z) = exp(-z^2) t P(t) with t = 1 / (1 + 0.4 z), z = |x| / sqrt 2, P of degree 6 through the
-// Chebyshev nodes of t in [0, 1]. Greatest relative error 6.0e-6, against 4.9e-4 of float16's rounding.
+// 0.5 erfc(z) = exp(-z^2) t P(t) with t = 1 / (1 + 0.4 z), z = |x| / sqrt 2, P of degree 6 through
+// the Chebyshev nodes of t in [0, 1]. Greatest relative error 6.0e-6, against 4.9e-4 of float16's
+// rounding.
 __device__ __forceinline__ float gelu_exact_for_half(float x) {
   const float t = reciprocal_approx(fmaf(0.28284271f, fabsf(x), 1.0f));
   float p = -0.0486025924f;

@@ -8,6 +8,7 @@
 #include "arguments.h"
 #include "package.gen.hpp"
 #include "plan.h"
+#include "sm90_plan.h"
 
 namespace kiln::package {
 namespace {
@@ -21,8 +22,11 @@ using geglu_mlp::kTiles;
 using geglu_mlp::PointwiseArguments;
 using geglu_mlp::PointwisePlan;
 using geglu_mlp::PointwiseShape;
+using geglu_mlp::Sm90Arguments;
+using geglu_mlp::Sm90Plan;
+using geglu_mlp::Sm90Tile;
 
-// In the order of gemm_kernel() and pointwise_kernel().
+// In the order of gemm_kernel(), pointwise_kernel() and sm90_kernel().
 #define KILN_TILES(prefix)                                        \
   {"smxx_gemm", prefix "_128x128x3", kTiles[0].shared_bytes},     \
       {"smxx_gemm", prefix "_128x128x4", kTiles[1].shared_bytes}, \
@@ -34,6 +38,21 @@ using geglu_mlp::PointwiseShape;
   {"smxx_pointwise", prefix width, 0}, { \
     "smxx_pointwise", prefix "x1", 0     \
   }
+#define KILN_SM90(kind, gated, tile)                                          \
+  {                                                                           \
+    tile <= Sm90Tile::kPrefill128x256 ? "sm90_prefill" : "sm90_decode", kind, \
+        geglu_mlp::sm90_tile_facts(gated, tile).shared_bytes                  \
+  }
+// No gated kernel has the tile of 256 columns; its place repeats the first.
+#define KILN_SM90_TILES(kind, gated, wide)                                     \
+  KILN_SM90("prefill_" kind "_128x192", gated, Sm90Tile::kPrefill128x192),     \
+      KILN_SM90("prefill_" kind "_128x128", gated, Sm90Tile::kPrefill128x128), \
+      KILN_SM90("prefill_" kind wide, gated, Sm90Tile::kPrefill128x256),       \
+      KILN_SM90("decode_" kind "_64x64", gated, Sm90Tile::kDecode64x64),       \
+      KILN_SM90("decode_" kind "_64x128", gated, Sm90Tile::kDecode64x128),     \
+      KILN_SM90("decode_" kind "_128x64", gated, Sm90Tile::kDecode128x64),     \
+      KILN_SM90("decode_" kind "_128x128", gated, Sm90Tile::kDecode128x128),   \
+      KILN_SM90("decode_" kind "_256x128", gated, Sm90Tile::kDecode256x128)
 
 constexpr sdk::KernelSpec kKernelTable[] = {
     KILN_TILES("gated_bf16"),
@@ -46,10 +65,16 @@ constexpr sdk::KernelSpec kKernelTable[] = {
     KILN_WIDTHS("geglu_backward_f32", "x4"),
     KILN_WIDTHS("geglu_backward_bf16", "x8"),
     KILN_WIDTHS("geglu_backward_f16", "x8"),
+    KILN_SM90_TILES("gated_bf16", true, "_128x192"),
+    KILN_SM90_TILES("gated_f16", true, "_128x192"),
+    KILN_SM90_TILES("plain_bf16", false, "_128x256"),
+    KILN_SM90_TILES("plain_f16", false, "_128x256"),
 };
-static_assert(sizeof(kKernelTable) / sizeof(kKernelTable[0]) == geglu_mlp::kKernels);
+static_assert(sizeof(kKernelTable) / sizeof(kKernelTable[0]) == geglu_mlp::kAllKernels);
 #undef KILN_TILES
 #undef KILN_WIDTHS
+#undef KILN_SM90
+#undef KILN_SM90_TILES
 
 Element element_of(sdk::DType dtype) {
   switch (dtype) {
@@ -98,6 +123,67 @@ int32_t launch_gemm(const sdk::OnDevice& gpu, const GemmShape& shape, GemmArgume
   arguments.paired_stores = shape.paired ? 1 : 0;
   void* pointers[] = {&arguments};
   return gpu.launch(plan.kernel, {plan.ctas}, geglu_mlp::kThreads, stream, pointers, error);
+}
+
+// A GEMM of forward: its shape, and the pointers that both families of kernels take.
+struct GemmCall {
+  GemmShape shape;
+  GemmArguments arguments;
+  const char* a_name;  // for errors
+  const char* b0_name;
+  bool second;  // it reads what the GEMM before it wrote
+};
+
+bool is_mapped(const GemmArguments& gemm) {
+  return is_aligned(gemm.a, 16) && is_aligned(gemm.b0, 16) && is_aligned(gemm.b1, 16) &&
+         is_aligned(gemm.out, 16);
+}
+
+int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Plan& plan,
+                    void* stream, kiln_error* error) {
+  const GemmShape& shape = call.shape;
+  const GemmArguments& gemm = call.arguments;
+  Sm90Arguments arguments = {};
+  const sdk::DType dtype =
+      shape.element == Element::kFloat16 ? sdk::DType::kFloat16 : sdk::DType::kBFloat16;
+  const struct {
+    const char* name;
+    sdk::MatrixBox box;
+    geglu_mlp::TensorMap* map;
+  } matrices[] = {
+      {call.a_name,
+       {gemm.a, dtype, shape.m, shape.k, plan.a_rows, geglu_mlp::kDepth},
+       &arguments.a},
+      {call.b0_name,
+       {gemm.b0, dtype, shape.n, shape.k, plan.b_rows, geglu_mlp::kDepth},
+       &arguments.b0},
+      {"up", {gemm.b1, dtype, shape.n, shape.k, plan.b_rows, geglu_mlp::kDepth}, &arguments.b1},
+      {shape.gated ? "h" : "y",
+       {gemm.out, dtype, shape.m, shape.n, plan.out_rows, geglu_mlp::kPanelColumns},
+       &arguments.out},
+  };
+  for (const auto& matrix : matrices) {
+    if (matrix.box.data == nullptr || matrix.box.box_rows == 0) continue;
+    const int32_t status = gpu.map_matrix(matrix.box, matrix.name, matrix.map, error);
+    if (status != KILN_OK) return status;
+  }
+  arguments.bias0 = gemm.bias0;
+  arguments.bias1 = gemm.bias1;
+  arguments.out_data = gemm.out;
+  arguments.m = shape.m;
+  arguments.n = shape.n;
+  arguments.k_blocks = static_cast<unsigned>(geglu_mlp::tiles_of(shape.k, geglu_mlp::kDepth));
+  arguments.tiles_m = plan.tiles_m;
+  arguments.tiles_n = plan.tiles_n;
+  arguments.panel = plan.panel;
+  arguments.a_rows = plan.a_rows;
+  arguments.exact = gemm.exact;
+  void* pointers[] = {&arguments};
+  const sdk::Launch launch{.grid = {plan.ctas},
+                           .threads = sm90_tile_facts(shape.gated, plan.tile).threads,
+                           .cluster = plan.cluster,
+                           .overlap = call.second};
+  return gpu.launch(plan.kernel, launch, stream, pointers, error);
 }
 
 struct PointwiseCall {
@@ -151,29 +237,42 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   void* h = call.workspace;
   const bool x_aligned = call.D % 8 == 0 && is_aligned(call.x.data, 16) &&
                          is_aligned(call.gate.data, 16) && is_aligned(call.up.data, 16);
-  GemmArguments gated = {};
-  gated.a = call.x.data;
-  gated.b0 = call.gate.data;
-  gated.b1 = call.up.data;
-  gated.bias0 = data_or_null(call.gate_bias);
-  gated.bias1 = data_or_null(call.up_bias);
-  gated.out = h;
-  gated.exact = call.approximate == ForwardArguments::Approximate::kNone ? 1 : 0;
-  const GemmShape gated_shape = {true, element, call.M, call.H, call.D, x_aligned, call.H % 2 == 0};
-  if (const int32_t status = launch_gemm(gpu, gated_shape, gated, call.stream, error);
-      status != KILN_OK) {
-    return status;
-  }
+  GemmCall gated = {};
+  gated.shape = {true, element, call.M, call.H, call.D, x_aligned, call.H % 2 == 0};
+  gated.a_name = "x";
+  gated.b0_name = "gate";
+  gated.arguments.a = call.x.data;
+  gated.arguments.b0 = call.gate.data;
+  gated.arguments.b1 = call.up.data;
+  gated.arguments.bias0 = data_or_null(call.gate_bias);
+  gated.arguments.bias1 = data_or_null(call.up_bias);
+  gated.arguments.out = h;
+  gated.arguments.exact = call.approximate == ForwardArguments::Approximate::kNone ? 1 : 0;
 
   const bool h_aligned = call.H % 8 == 0 && is_aligned(call.down.data, 16);
-  GemmArguments plain = {};
-  plain.a = h;
-  plain.b0 = call.down.data;
-  plain.bias0 = data_or_null(call.down_bias);
-  plain.out = call.y.data;
   const bool paired = call.D % 2 == 0 && is_aligned(call.y.data, 4);
-  const GemmShape plain_shape = {false, element, call.M, call.D, call.H, h_aligned, paired};
-  return launch_gemm(gpu, plain_shape, plain, call.stream, error);
+  GemmCall plain = {};
+  plain.shape = {false, element, call.M, call.D, call.H, h_aligned, paired};
+  plain.a_name = "h";
+  plain.b0_name = "down";
+  plain.second = true;
+  plain.arguments.a = h;
+  plain.arguments.b0 = call.down.data;
+  plain.arguments.bias0 = data_or_null(call.down_bias);
+  plain.arguments.out = call.y.data;
+
+  // Both or neither: the fast kernels of one read what those of the other wrote.
+  const Sm90Plan gated_plan = plan_sm90(gated.shape, is_mapped(gated.arguments), facts_of(gpu));
+  const Sm90Plan plain_plan = plan_sm90(plain.shape, is_mapped(plain.arguments), facts_of(gpu));
+  if (gated_plan.refused == nullptr && plain_plan.refused == nullptr &&
+      gpu.has(gated_plan.kernel) && gpu.has(plain_plan.kernel)) {
+    const int32_t status = launch_sm90(gpu, gated, gated_plan, call.stream, error);
+    if (status != KILN_OK) return status;
+    return launch_sm90(gpu, plain, plain_plan, call.stream, error);
+  }
+  const int32_t status = launch_gemm(gpu, gated.shape, gated.arguments, call.stream, error);
+  if (status != KILN_OK) return status;
+  return launch_gemm(gpu, plain.shape, plain.arguments, call.stream, error);
 }
 
 size_t geglu_workspace_bytes(const GegluArguments&) {
@@ -226,7 +325,7 @@ int32_t geglu_backward(const GegluBackwardArguments& call, kiln_error* error) {
 namespace kiln::sdk {
 
 KernelList kernel_list() {
-  return {package::kKernelTable, geglu_mlp::kKernels};
+  return {package::kKernelTable, geglu_mlp::kAllKernels};
 }
 
 }  // namespace kiln::sdk

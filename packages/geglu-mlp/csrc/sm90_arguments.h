@@ -53,9 +53,9 @@ struct PrefillTile {
   static constexpr int kBarriers = 2 * kStages + 2;
   static constexpr int kSharedBytes = 1024 + kBarriersAt + kBarriers * 8;  // 1024: to align
 };
-using PingPongTile = PrefillTile<128, 192, 4, true>;
-using NarrowTile = PrefillTile<128, 128, 5, true>;
-using WideTile = PrefillTile<64, 256, 4, false>;
+using Prefill128x192 = PrefillTile<128, 192, 4, true>;
+using Prefill128x128 = PrefillTile<128, 128, 5, true>;
+using Prefill128x256 = PrefillTile<64, 256, 4, false>;
 
 // Small M. kTokens rows of a, stale above a_rows, against kColumns rows of b; the CTAs of a cluster
 // split k and add their sums in the order of their ranks.
@@ -72,8 +72,9 @@ struct DecodeTile {
   static constexpr int kStageBytes = kABytes + kBBytes;
   static constexpr int kBarriersAt = kStages * kStageBytes;
   static constexpr int kSharedBytes = 1024 + kBarriersAt + 2 * kStages * 8;
-  // The sums that a CTA gets reuse the stages: of each rank, kTokens rows of its share of the columns.
-  // Eight floats more a row let the eight rows that a warp writes at once lie in different banks.
+  // The sums that a CTA gets reuse the stages: of each rank, kTokens rows of its share of the
+  // columns. Eight floats more a row let the eight rows that a warp writes at once lie in different
+  // banks.
   static constexpr int kMostRanks = 8;
   static constexpr int kRowPadding = 8;
   static_assert(kTokens * (kColumns + kMostRanks * kRowPadding) * 4 <= kBarriersAt);

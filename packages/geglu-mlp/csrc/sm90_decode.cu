@@ -3,8 +3,8 @@
 // The two GEMMs of the MLP for small M on sm_90a, where reading the weights is the work. A cluster
 // has one tile of outputs; its CTAs split k, stream their part of the weights through a ring of
 // shared-memory stages and multiply with wgmma, tokens as its 64 rows and weights as its columns.
-// Then each CTA gets a share of the columns from all of them through distributed shared memory, adds
-// them in the order of the ranks, and writes its outputs: the same bits each time.
+// Then each CTA gets a share of the columns from all of them through distributed shared memory,
+// adds them in the order of the ranks, and writes its outputs: the same bits each time.
 #include "activation.cuh"
 #include "sm90_arguments.h"
 #include "sm90_ptx.cuh"
@@ -110,8 +110,8 @@ __device__ __forceinline__ void mainloop(float (&sums)[T::kColumns / 2],
   hold(sums);
 }
 
-// Where the sums of a tile go: output column c to rank c / share, there into the slot of the rank that
-// they come from. A slot has rows of `pitch` floats: the share of gate, then that of up.
+// Where the sums of a tile go: output column c to rank c / share, there into the slot of the rank
+// that they come from. A slot has rows of `pitch` floats: the share of gate, then that of up.
 template <class T, bool kGated>
 struct Shares {
   static constexpr int kOutColumns = kGated ? T::kColumns / 2 : T::kColumns;
@@ -235,21 +235,23 @@ __device__ __forceinline__ void decode(const Sm90Arguments& p) {
 
 }  // namespace geglu_mlp
 
-#define KILN_DECODE(name, Element, TileShape, gated)                                \
-  extern "C" __global__ void __launch_bounds__(geglu_mlp::TileShape::kThreads, geglu_mlp::TileShape::kCtas) \
-      name(const __grid_constant__ geglu_mlp::Sm90Arguments arguments) {            \
-    geglu_mlp::decode<geglu_mlp::TileShape, geglu_mlp::Element, gated>(arguments);  \
+#define KILN_DECODE(name, Element, TileShape, gated)                               \
+  extern "C" __global__ void __launch_bounds__(geglu_mlp::TileShape::kThreads,     \
+                                               geglu_mlp::TileShape::kCtas)        \
+      name(const __grid_constant__ geglu_mlp::Sm90Arguments arguments) {           \
+    geglu_mlp::decode<geglu_mlp::TileShape, geglu_mlp::Element, gated>(arguments); \
   }
 
-#define KILN_DECODES(kind, type, Element, gated)                                  \
-  KILN_DECODE(kind##_##type##_64x64, Element, Decode64x64, gated)                 \
-  KILN_DECODE(kind##_##type##_64x128, Element, Decode64x128, gated)               \
-  KILN_DECODE(kind##_##type##_128x64, Element, Decode128x64, gated)               \
-  KILN_DECODE(kind##_##type##_128x128, Element, Decode128x128, gated)             \
-  KILN_DECODE(kind##_##type##_128x128deep, Element, Decode128x128Deep, gated)     \
-  KILN_DECODE(kind##_##type##_256x128, Element, Decode256x128, gated)
+// The gated 128 x 128 tile shares its multiprocessor with another, the plain one has all of it: k
+// is longer there, and there are fewer tiles.
+#define KILN_DECODES(kind, type, Element, Tile128x128, gated)                \
+  KILN_DECODE(decode_##kind##_##type##_64x64, Element, Decode64x64, gated)   \
+  KILN_DECODE(decode_##kind##_##type##_64x128, Element, Decode64x128, gated) \
+  KILN_DECODE(decode_##kind##_##type##_128x64, Element, Decode128x64, gated) \
+  KILN_DECODE(decode_##kind##_##type##_128x128, Element, Tile128x128, gated) \
+  KILN_DECODE(decode_##kind##_##type##_256x128, Element, Decode256x128, gated)
 
-KILN_DECODES(gated, bf16, Bfloat16, true)
-KILN_DECODES(gated, f16, Float16, true)
-KILN_DECODES(plain, bf16, Bfloat16, false)
-KILN_DECODES(plain, f16, Float16, false)
+KILN_DECODES(gated, bf16, Bfloat16, Decode128x128, true)
+KILN_DECODES(gated, f16, Float16, Decode128x128, true)
+KILN_DECODES(plain, bf16, Bfloat16, Decode128x128Deep, false)
+KILN_DECODES(plain, f16, Float16, Decode128x128Deep, false)

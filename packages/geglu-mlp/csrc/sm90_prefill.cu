@@ -2,9 +2,9 @@
 //
 // The two GEMMs of the MLP for large M on sm_90a: a producer thread feeds a ring of shared-memory
 // stages with the copy engine, two consumer warpgroups multiply with wgmma, CTAs stay and walk over
-// the tiles. A gated stage holds a tile of gate beside the same rows of up, so that one wgmma gives a
-// thread both values of an output. Every output is one accumulator that runs through k in order in
-// every tile shape: a row's result does not depend on how many rows there are.
+// the tiles. A gated stage holds a tile of gate beside the same rows of up, so that one wgmma gives
+// a thread both values of an output. Every output is one accumulator that runs through k in order
+// in every tile shape: a row's result does not depend on how many rows there are.
 #include "activation.cuh"
 #include "sm90_arguments.h"
 #include "sm90_ptx.cuh"
@@ -17,7 +17,7 @@ constexpr int kProducerRegisters = 40;
 constexpr int kConsumerRegisters = 232;
 
 template <class T>
-struct Prefill {
+struct PrefillSums {
   static constexpr int kBlocks = T::kWarpgroupRows / 64;
   float sums[kBlocks][T::kColumns / 2];
 };
@@ -129,7 +129,7 @@ __device__ __forceinline__ void release(unsigned empty_barrier) {
 }
 
 template <class T, class Element>
-__device__ __forceinline__ void mainloop(Prefill<T>& tile, const PrefillMemory<T>& memory,
+__device__ __forceinline__ void mainloop(PrefillSums<T>& tile, const PrefillMemory<T>& memory,
                                          Ring<T::kStages>& ring, unsigned k_blocks,
                                          unsigned a_offset) {
   unsigned before = ring.stage;
@@ -137,21 +137,21 @@ __device__ __forceinline__ void mainloop(Prefill<T>& tile, const PrefillMemory<T
   for (unsigned block = 0; block < k_blocks; ++block) {
     barrier_wait(memory.full(ring.stage), ring.parity);
 #pragma unroll
-    for (int i = 0; i < Prefill<T>::kBlocks; ++i) hold(tile.sums[i]);
+    for (int i = 0; i < PrefillSums<T>::kBlocks; ++i) hold(tile.sums[i]);
     wgmma_fence();
     const unsigned long long a = matrix_at(memory.a(ring.stage) + a_offset);
     const unsigned long long b = matrix_at(memory.b(ring.stage));
 #pragma unroll
     for (int k = 0; k < kDepth / 16; ++k) {
 #pragma unroll
-      for (int i = 0; i < Prefill<T>::kBlocks; ++i) {
+      for (int i = 0; i < PrefillSums<T>::kBlocks; ++i) {
         multiply(tile.sums[i], a + k * kNextK16 + i * (64 * 128 / 16), b + k * kNextK16,
                  k == 0 ? static_cast<int>(block) : 1, Element{});
       }
     }
     wgmma_commit();
 #pragma unroll
-    for (int i = 0; i < Prefill<T>::kBlocks; ++i) hold(tile.sums[i]);
+    for (int i = 0; i < PrefillSums<T>::kBlocks; ++i) hold(tile.sums[i]);
     wgmma_wait<1>();
     if (block > 0) release(memory.empty(before));
     before = ring.stage;
@@ -174,7 +174,7 @@ __device__ __forceinline__ float gelu_of(float x) {
 // Columns of a panel that a thread has: four blocks of 8. In 64-byte rows the copy engine's swizzle
 // exchanges 16-byte chunks by bits 1 and 2 of the row.
 template <class T, class Element, bool kGated, bool kExact>
-__device__ __forceinline__ void epilogue(const Prefill<T>& tile, const PrefillMemory<T>& memory,
+__device__ __forceinline__ void epilogue(const PrefillSums<T>& tile, const PrefillMemory<T>& memory,
                                          const Sm90Arguments& p, int warpgroup, int row,
                                          int column) {
   constexpr int kPanels = kOutColumns<kGated, T> / kPanelColumns;
@@ -199,7 +199,7 @@ __device__ __forceinline__ void epilogue(const Prefill<T>& tile, const PrefillMe
         if constexpr (kGated) bias1[j] = bias_pair<Element>(p.bias1, at, p.n);
       }
 #pragma unroll
-      for (int i = 0; i < Prefill<T>::kBlocks; ++i) {
+      for (int i = 0; i < PrefillSums<T>::kBlocks; ++i) {
         unsigned words[4];
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
@@ -241,7 +241,7 @@ __device__ __forceinline__ void consume(const Sm90Arguments& p, const PrefillMem
     first += clusters;
     ring.skip(p.k_blocks);
   }
-  Prefill<T> sums;
+  PrefillSums<T> sums;
   for (unsigned tile = first; tile < tiles; tile += step) {
     const TileAt<T, kGated> at(p, tile, rank);
     if (T::kPingPong) {
@@ -253,7 +253,7 @@ __device__ __forceinline__ void consume(const Sm90Arguments& p, const PrefillMem
     if (T::kPingPong && leader) barrier_arrive(memory.turn(1 - warpgroup));
     wgmma_wait<0>();
 #pragma unroll
-    for (int i = 0; i < Prefill<T>::kBlocks; ++i) hold(sums.sums[i]);
+    for (int i = 0; i < PrefillSums<T>::kBlocks; ++i) hold(sums.sums[i]);
     release(memory.empty(ring.stage == 0 ? T::kStages - 1 : ring.stage - 1));
     if (T::kPingPong) ring.skip(p.k_blocks);
     if (kGated && p.exact != 0) {
@@ -308,18 +308,19 @@ __device__ __forceinline__ void prefill(const Sm90Arguments& p) {
 
 }  // namespace geglu_mlp
 
-#define KILN_PREFILL(name, Element, TileShape, gated)                                \
-  extern "C" __global__ void __launch_bounds__(geglu_mlp::TileShape::kThreads, 1)    \
-      name(const __grid_constant__ geglu_mlp::Sm90Arguments arguments) {             \
-    geglu_mlp::prefill<geglu_mlp::TileShape, geglu_mlp::Element, gated>(arguments);  \
+#define KILN_PREFILL(name, Element, TileShape, gated)                               \
+  extern "C" __global__ void __launch_bounds__(geglu_mlp::TileShape::kThreads, 1)   \
+      name(const __grid_constant__ geglu_mlp::Sm90Arguments arguments) {            \
+    geglu_mlp::prefill<geglu_mlp::TileShape, geglu_mlp::Element, gated>(arguments); \
   }
 
-#define KILN_PREFILLS(type, Element)                                   \
-  KILN_PREFILL(gated_##type##_128x192, Element, PingPongTile, true)    \
-  KILN_PREFILL(gated_##type##_128x128, Element, NarrowTile, true)    \
-  KILN_PREFILL(plain_##type##_128x192, Element, PingPongTile, false)   \
-  KILN_PREFILL(plain_##type##_128x128, Element, NarrowTile, false)     \
-  KILN_PREFILL(plain_##type##_128x256, Element, WideTile, false)
+#define KILN_PREFILLS(kind, type, Element, gated)                                 \
+  KILN_PREFILL(prefill_##kind##_##type##_128x192, Element, Prefill128x192, gated) \
+  KILN_PREFILL(prefill_##kind##_##type##_128x128, Element, Prefill128x128, gated)
 
-KILN_PREFILLS(bf16, Bfloat16)
-KILN_PREFILLS(f16, Float16)
+KILN_PREFILLS(gated, bf16, Bfloat16, true)
+KILN_PREFILLS(gated, f16, Float16, true)
+KILN_PREFILLS(plain, bf16, Bfloat16, false)
+KILN_PREFILLS(plain, f16, Float16, false)
+KILN_PREFILL(prefill_plain_bf16_128x256, Bfloat16, Prefill128x256, false)
+KILN_PREFILL(prefill_plain_f16_128x256, Float16, Prefill128x256, false)

@@ -60,8 +60,8 @@ __device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes)
 __device__ __forceinline__ void barrier_arrive(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// In this form, without ".release.cluster", which would cost a fence of the whole GPU: it orders the
-// end of reads by wgmma, which wait_group has already seen, and no writes.
+// In this form, without ".release.cluster", which would cost a fence of the whole GPU: it orders
+// the end of reads by wgmma, which wait_group has already seen, and no writes.
 __device__ __forceinline__ void barrier_arrive_peer(unsigned barrier, unsigned rank) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(peer_address(barrier, rank))
                : "memory");
@@ -127,10 +127,10 @@ __device__ __forceinline__ void load_box_both(unsigned shared, const TensorMap& 
 // Writes a box from shared memory; what lies outside of the tensor is dropped.
 __device__ __forceinline__ void store_box(const TensorMap& map, unsigned shared, int column,
                                           int row) {
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(
-                   &map),
-               "r"(shared), "r"(column), "r"(row)
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&map),
+      "r"(shared), "r"(column), "r"(row)
+      : "memory");
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 // Until at most kPending stores of this thread still read shared memory.

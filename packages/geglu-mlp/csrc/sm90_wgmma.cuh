@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// wgmma: a warpgroup's 64 x N accumulators += A (64 x 16) B^T (N x 16), both in shared memory as rows
-// of 128 swizzled bytes. Thread t of the warpgroup holds, of column block j (8 columns), at 4 j: row
-// 16 (t / 32) + t % 32 / 4, columns 8 j + 2 (t % 4) and the next; at 4 j + 2 the same 8 rows below.
+// wgmma: a warpgroup's 64 x N accumulators += A (64 x 16) B^T (N x 16), both in shared memory as
+// rows of 128 swizzled bytes. Thread t of the warpgroup holds, of column block j (8 columns), at 4
+// j: row 16 (t / 32) + t % 32 / 4, columns 8 j + 2 (t % 4) and the next; at 4 j + 2 the same 8 rows
+// below.
 #pragma once
 
 #include "activation.cuh"
@@ -94,7 +95,7 @@ __device__ __forceinline__ void hold(float (&sums)[kCount]) {
 
 // add == 0: the sums start at zero.
 
-#define KILN_WGMMA(columns)                                                                \
+#define KILN_WGMMA(columns)                                                              \
   __device__ __forceinline__ void multiply(float(&d)[columns / 2], unsigned long long a, \
                                            unsigned long long b, int add, Bfloat16) {    \
     KILN_WGMMA_##columns("bf16");                                                        \

@@ -33,6 +33,30 @@ struct Grid {
   uint32_t x = 1, y = 1, z = 1;
 };
 
+// A launch in full. `cluster` CTAs, neighbours in x, share their memory (SM 9.0 and newer; grid.x
+// is a multiple of it). `overlap`: the kernel may start before the one ahead of it in the stream
+// has ended, and waits for it itself (griddepcontrol.wait); ignored by drivers older than
+// CUDA 12.3, which cannot capture that into a graph.
+struct Launch {
+  Grid grid;
+  uint32_t threads = 1;
+  uint32_t cluster = 1;
+  bool overlap = false;
+};
+
+// What the copy engine (TMA) reads or writes at once: box_rows x box_columns of a row-major matrix
+// of 16-bit elements, as rows of 64 or 128 swizzled bytes (32 or 64 columns) in shared memory. The
+// matrix is 16-byte aligned and so are its rows.
+struct MatrixBox {
+  const void* data = nullptr;
+  DType dtype = DType::kBFloat16;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  uint32_t box_rows = 0;
+  uint32_t box_columns = 0;
+};
+inline constexpr int kTensorMapBytes = 128;  // of a CUtensorMap, which is 64-byte aligned
+
 // Scope in which a device's context is current: the caller's own if it belongs to the device, else
 // the primary one. The destructor restores what was there.
 class OnDevice {
@@ -50,6 +74,12 @@ class OnDevice {
   // Enqueues kernel number `kernel` of kernel_list(); `arguments` as for cuLaunchKernel.
   int32_t launch(int kernel, Grid grid, uint32_t threads, void* stream, void** arguments,
                  kiln_error* error) const;
+  int32_t launch(int kernel, const Launch& launch, void* stream, void** arguments,
+                 kiln_error* error) const;
+
+  // Describes `box` to the copy engine: writes a CUtensorMap to `map`. Host work only; `map` goes
+  // to the kernel by value. `name` is the tensor's, for the error. SM 9.0 and newer.
+  int32_t map_matrix(const MatrixBox& box, const char* name, void* map, kiln_error* error) const;
 
  private:
   const struct LoadedContext* loaded_ = nullptr;

@@ -40,6 +40,7 @@ struct Options {
   fs::path package_root = "packages";
   fs::path matrix = KILN_MATRIX_FILE;
   fs::path sdk = KILN_SDK_DIR;
+  fs::path abi = KILN_ABI_INCLUDE_DIR;
   bool list = false;
   bool json = false;
 };
@@ -175,7 +176,7 @@ int build(const Options& options) {
   const Places places{.out = out,
                       .self = fs::read_symlink("/proc/self/exe"),
                       .sdk = sdk,
-                      .abi = fs::canonical(KILN_ABI_INCLUDE_DIR),
+                      .abi = fs::canonical(options.abi),
                       .dlpack = KILN_DLPACK_INCLUDE_DIR,
                       .license = KILN_LICENSE_FILE};
   std::vector<Job> jobs;
@@ -252,6 +253,8 @@ int run(int argc, char** argv) {
   app.add_option("--packages", options.package_root, "Default: packages")->take_last();
   app.add_option("--matrix", options.matrix, "Default: the source tree's matrix.json")->take_last();
   app.add_option("--sdk", options.sdk, "Default: the source tree's build-matrix/sdk")->take_last();
+  app.add_option("--abi", options.abi, "The folder of kiln/abi.h; default: the source tree's")
+      ->take_last();
   app.add_flag("--list", options.list, "Show what would be built and what not, and why");
   app.add_flag("--json", options.json, "Answer in JSON on stdout; progress goes to stderr");
   NvrtcStep nvrtc;

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line, as a user meets it: the real binary on the real, published geglu-mlp.
 
-Wants KILN_BIN (folder of the binaries) and KILN_REGISTRY (a registry that holds geglu-mlp@1).
+Wants KILN_BIN (folder of the binaries) and KILN_REGISTRY (a registry that holds geglu-mlp@2).
 """
 
 import hashlib
@@ -17,7 +17,7 @@ import unittest
 
 BIN = pathlib.Path(os.environ["KILN_BIN"])
 REGISTRY = pathlib.Path(os.environ["KILN_REGISTRY"])
-SPEC = "geglu-mlp@1"
+SPEC = "geglu-mlp@2"
 
 
 def digest_of(data):
@@ -79,7 +79,7 @@ class Cli(unittest.TestCase):
 
     def test_install_list_path_verify(self):
         installed = self.kiln("install", SPEC)
-        self.assertRegex(installed.stdout, r"^geglu-mlp@1 cpu-\S+  /\S+/libgeglu_mlp\.so\n$")
+        self.assertRegex(installed.stdout, r"^geglu-mlp@2 cpu-\S+  /\S+/libgeglu_mlp\.so\n$")
         self.assertIn("fetched", installed.stderr)
         library = self.kiln("path", SPEC).stdout.strip()
         self.assertTrue(pathlib.Path(library).is_file())
@@ -112,7 +112,7 @@ class Cli(unittest.TestCase):
 
     def test_info_knows_the_ops_of_what_is_installed(self):
         self.assertIsNone(self.document("info", SPEC)["ops"])
-        self.assertIn("not known before 'kiln install geglu-mlp@1'", self.kiln("info", SPEC).stdout)
+        self.assertIn("not known before 'kiln install geglu-mlp@2'", self.kiln("info", SPEC).stdout)
         self.kiln("install", SPEC)
         self.assertEqual([op["name"] for op in self.document("info", "geglu-mlp")["ops"]],
                          ["forward", "geglu", "geglu_backward"])

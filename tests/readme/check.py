@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles or runs every code block of a Markdown file.
 
-check.py README.md --build BUILD_DIR      wants KILN_REGISTRY, a registry that holds geglu-mlp@1
+check.py README.md --build BUILD_DIR      wants KILN_REGISTRY, a registry that holds geglu-mlp@2
 
     c         compiled as the body of a C11 function, against kiln.h
     cpp       compiled against the headers: as a file if it has an #include of its own main(), else as

@@ -51,8 +51,7 @@ using geglu_mlp::Sm90Tile;
       KILN_SM90("decode_" kind "_64x64", gated, Sm90Tile::kDecode64x64),       \
       KILN_SM90("decode_" kind "_64x128", gated, Sm90Tile::kDecode64x128),     \
       KILN_SM90("decode_" kind "_128x64", gated, Sm90Tile::kDecode128x64),     \
-      KILN_SM90("decode_" kind "_128x128", gated, Sm90Tile::kDecode128x128),   \
-      KILN_SM90("decode_" kind "_256x128", gated, Sm90Tile::kDecode256x128)
+      KILN_SM90("decode_" kind "_128x128", gated, Sm90Tile::kDecode128x128)
 
 constexpr sdk::KernelSpec kKernelTable[] = {
     KILN_TILES("gated_bf16"),

@@ -85,6 +85,5 @@ using Decode64x128 = DecodeTile<64, 128, 4, 2>;
 using Decode128x64 = DecodeTile<128, 64, 4, 2>;
 using Decode128x128 = DecodeTile<128, 128, 3, 2>;
 using Decode128x128Deep = DecodeTile<128, 128, 6, 1>;
-using Decode256x128 = DecodeTile<256, 128, 4, 1>;
 
 }  // namespace geglu_mlp

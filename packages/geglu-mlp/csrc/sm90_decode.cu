@@ -248,8 +248,7 @@ __device__ __forceinline__ void decode(const Sm90Arguments& p) {
   KILN_DECODE(decode_##kind##_##type##_64x64, Element, Decode64x64, gated)   \
   KILN_DECODE(decode_##kind##_##type##_64x128, Element, Decode64x128, gated) \
   KILN_DECODE(decode_##kind##_##type##_128x64, Element, Decode128x64, gated) \
-  KILN_DECODE(decode_##kind##_##type##_128x128, Element, Tile128x128, gated) \
-  KILN_DECODE(decode_##kind##_##type##_256x128, Element, Decode256x128, gated)
+  KILN_DECODE(decode_##kind##_##type##_128x128, Element, Tile128x128, gated)
 
 KILN_DECODES(gated, bf16, Bfloat16, Decode128x128, true)
 KILN_DECODES(gated, f16, Float16, Decode128x128, true)

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <numeric>
 
 #include "check.hpp"
 #include "reference.hpp"
@@ -34,6 +35,7 @@ std::vector<Shape> shapes_to_check(const Options& options, bool gpu) {
   // the gated and in the plain product, and one that the medium tile gets.
   const std::vector<Shape> more =
       gpu ? std::vector<Shape>{{2061, 72, 2088},  {2061, 2056, 88}, {4100, 768, 3072},
+                               {513, 512, 4112},  {1100, 8, 2056},  {700, 1032, 8},
                                {256, 3584, 1792}, {1, 1792, 7168},  {64, 768, 3072},
                                {130, 1001, 2050}}
           : std::vector<Shape>{{1009, 64, 48}, {2030, 40, 100}, {5, 768, 3072}, {64, 768, 1536}};
@@ -138,6 +140,33 @@ MlpValues values_of(const MlpData& data) {
   return values;
 }
 
+/// Every number of rows from 0 to kRowCounts: each has its own tiles, boxes of rows and parts of k.
+/// The reference of the most rows serves all: a row's result does not depend on the others.
+constexpr std::int64_t kRowCounts = 300;
+
+void check_row_counts(std::vector<Variant>& variants, Shape shape, kiln::DType dtype, bool exact,
+                      std::uint64_t seed) {
+  shape.m = kRowCounts;
+  const MlpData most = random_mlp(shape, dtype, exact, seed);
+  MlpValues values = values_of(most);
+  values.exact = exact;
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(kRowCounts));
+  std::iota(rows.begin(), rows.end(), 0);
+  MlpReference reference = mlp_reference(values, rows);
+  const double natural_size = reference.natural_size;
+  const std::size_t row_bytes = most.x.size() / static_cast<std::size_t>(kRowCounts);
+  for (std::int64_t m = 0; m <= kRowCounts; ++m) {
+    MlpData data = most;
+    data.shape.m = m;
+    data.x.resize(static_cast<std::size_t>(m) * row_bytes);
+    rows.resize(static_cast<std::size_t>(m));
+    std::iota(rows.begin(), rows.end(), 0);
+    reference.natural_size =
+        natural_size * std::sqrt(static_cast<double>(m) / static_cast<double>(kRowCounts));
+    for (Variant& variant : variants) check_case(variant, {data, exact, 0, reference, rows});
+  }
+}
+
 }  // namespace
 
 void check_forward(std::vector<Variant>& variants, const Options& options) {
@@ -146,6 +175,11 @@ void check_forward(std::vector<Variant>& variants, const Options& options) {
   std::vector<kiln::DType> dtypes = {kiln::DType::kBFloat16, kiln::DType::kFloat16};
   if (!gpu) dtypes.push_back(kiln::DType::kFloat32);
   std::mt19937_64 random(options.seed);
+  if (gpu && !options.light) {
+    check_row_counts(variants, {0, 264, 520}, kiln::DType::kBFloat16, false, random());
+    check_row_counts(variants, {0, 768, 1024}, kiln::DType::kFloat16, true, random());
+    check_row_counts(variants, {0, 512, 2056}, kiln::DType::kBFloat16, true, random());
+  }
   for (const Shape shape : shapes_to_check(options, gpu)) {
     const std::vector<std::int64_t> rows = rows_to_check(shape.m, random);
     for (const kiln::DType dtype : dtypes) {

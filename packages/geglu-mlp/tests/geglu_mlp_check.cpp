@@ -32,7 +32,7 @@ kiln::Device parse_device(const std::string& text) {
 
 kiln::Kernel load(const Arguments& arguments, const std::string& variant) {
   kiln::Request request;
-  request.version = 1;
+  request.version = 2;
   request.device = parse_device(arguments.device);
   request.registry = arguments.registry;
   request.variant = variant;

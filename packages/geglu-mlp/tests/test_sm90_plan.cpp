@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The plan of the sm_90a kernels: what it chooses and refuses, and what its choices lose against
+// the best of those that were measured (bench/results/nvidia-h200-gemms.json).
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "sm90_plan.h"
+
+namespace {
+
+using namespace geglu_mlp;
+
+constexpr GpuFacts kH200 = {132, 232448};
+
+GemmShape gated(int64_t m, int64_t d, int64_t h) {
+  return {true, Element::kBFloat16, m, h, d, true, true};
+}
+GemmShape plain(int64_t m, int64_t d, int64_t h) {
+  return {false, Element::kBFloat16, m, d, h, true, true};
+}
+
+std::string text_of(const Sm90Plan& plan, bool is_gated) {
+  std::array<char, 160> text{};
+  describe(plan, is_gated, text.data(), text.size());
+  return text.data();
+}
+
+TEST_CASE("sm90 plan: the tile and the parts of k follow the shape") {
+  struct Row {
+    GemmShape shape;
+    std::string text;
+  };
+  const std::vector<Row> rows = {
+      {gated(8192, 768, 3072),
+       "prefill_128x192: kernel 32, 32 x 32 tiles, panel 8, 132 CTAs in clusters of 2"},
+      {plain(8192, 768, 3072),
+       "prefill_128x192: kernel 46, 32 x 4 tiles, panel 4, 132 CTAs in clusters of 2"},
+      {plain(4096, 4096, 14336),
+       "prefill_128x256: kernel 48, 16 x 16 tiles, panel 8, 132 CTAs in clusters of 2"},
+      {gated(1, 3584, 14336),
+       "decode_64x128: kernel 36, 1 x 224 tiles, panel 1, 224 CTAs in clusters of 1"},
+      {plain(1, 3584, 14336),
+       "decode_64x64: kernel 49, 1 x 56 tiles, panel 1, 224 CTAs in clusters of 4"},
+      {plain(256, 4096, 14336),
+       "decode_128x128: kernel 52, 2 x 32 tiles, panel 1, 128 CTAs in clusters of 2"},
+  };
+  for (const Row& row : rows) {
+    CHECK(text_of(plan_sm90(row.shape, true, kH200), row.shape.gated) == row.text);
+  }
+}
+
+TEST_CASE("sm90 plan: what the kernels cannot take is refused with the reason") {
+  struct Row {
+    GemmShape shape;
+    bool mapped;
+    std::string text;
+  };
+  const std::vector<Row> rows = {
+      {gated(16, 0, 64), true, "portable kernels: k is 0"},
+      {gated(16, 12, 64), true, "portable kernels: D or H is not a multiple of 8"},
+      {gated(16, 64, 20), true, "portable kernels: D or H is not a multiple of 8"},
+      {gated(16, 64, 64), false, "portable kernels: a tensor is not 16-byte aligned"},
+      {gated(int64_t{1} << 31, 64, 64), true, "portable kernels: an extent is near 2^31"},
+      {plain(1 << 24, 1 << 20, 64), true, "portable kernels: there are too many tiles"},
+  };
+  for (const Row& row : rows) {
+    CHECK(text_of(plan_sm90(row.shape, row.mapped, kH200), row.shape.gated) == row.text);
+  }
+  const Sm90Plan tiny = plan_sm90(gated(16, 64, 64), true, {1, 232448});
+  CHECK(text_of(tiny, true) == "portable kernels: a cluster needs two multiprocessors");
+}
+
+TEST_CASE("sm90 plan: the tiles cover every output once, the boxes fit the copy engine") {
+  for (const int64_t m : {1, 7, 64, 65, 128, 300, 512, 513, 2061, 8192}) {
+    for (const int64_t d : {8, 72, 768, 3584}) {
+      for (const int64_t h : {8, 88, 3072, 14336}) {
+        for (const GemmShape& shape : {gated(m, d, h), plain(m, d, h)}) {
+          const Sm90Plan plan = plan_sm90(shape, true, kH200);
+          CAPTURE(text_of(plan, shape.gated));
+          REQUIRE(plan.refused == nullptr);
+          const Sm90TileFacts facts = sm90_tile_facts(shape.gated, plan.tile);
+          const int64_t rows = facts.rows * (is_prefill(plan.tile) ? 2 : 1);
+          const int64_t columns = shape.gated ? facts.columns / 2 : facts.columns;
+          CHECK(plan.tiles_m == tiles_of(shape.m, rows));
+          CHECK(plan.tiles_n == tiles_of(shape.n, columns));
+          CHECK(plan.ctas % plan.cluster == 0);
+          CHECK(plan.ctas > 0);
+          CHECK(plan.a_rows >= 1);
+          CHECK(plan.a_rows <= 256);  // the most that a box has
+          CHECK(plan.b_rows <= 256);
+          CHECK(facts.shared_bytes <= static_cast<uint32_t>(kH200.shared_bytes_per_block));
+          CHECK(plan.kernel == sm90_kernel(shape.gated, shape.element, plan.tile));
+          if (m > kDecodeRows) CHECK(is_prefill(plan.tile));  // a row's bits do not depend on M
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("sm90 plan: no rows or no columns launch nothing") {
+  CHECK(plan_sm90(gated(0, 64, 64), true, kH200).ctas == 0);
+  CHECK(plan_sm90(plain(0, 64, 64), true, kH200).ctas == 0);
+}
+
+TEST_CASE("sm90 plan: kernel numbers follow the portable ones without gaps") {
+  std::set<int> numbers;
+  for (const bool is_gated : {true, false}) {
+    for (const Element element : {Element::kBFloat16, Element::kFloat16}) {
+      for (int tile = 0; tile < kSm90Tiles; ++tile) {
+        numbers.insert(sm90_kernel(is_gated, element, static_cast<Sm90Tile>(tile)));
+      }
+    }
+  }
+  CHECK(numbers.size() == static_cast<std::size_t>(kSm90Kernels));
+  CHECK(*numbers.begin() == kKernels);
+  CHECK(*numbers.rbegin() == kAllKernels - 1);
+}
+
+TEST_CASE("sm90 plan: its choices lose little against the best measured ones") {
+  std::ifstream file(GEGLU_MLP_RESULTS "/nvidia-h200-gemms.json");
+  REQUIRE(file);
+  const nlohmann::json data = nlohmann::json::parse(file);
+  double sum = 0;
+  double worst = 1;
+  int count = 0;
+  const auto add = [&](double found, double best) {
+    sum += std::log(found / best);
+    worst = std::max(worst, found / best);
+    ++count;
+  };
+  const auto name = [](const GemmShape& shape, const Sm90Plan& plan) {
+    return std::string(sm90_tile_facts(shape.gated, plan.tile).name);
+  };
+  const auto parts = [](const Sm90Plan& plan) { return is_prefill(plan.tile) ? 1U : plan.cluster; };
+  for (const auto& forward : data.at("forwards")) {
+    const GemmShape first = gated(forward.at("m"), forward.at("d"), forward.at("h"));
+    const GemmShape second = plain(forward.at("m"), forward.at("d"), forward.at("h"));
+    const Sm90Plan first_plan = plan_sm90(first, true, kH200);
+    const Sm90Plan second_plan = plan_sm90(second, true, kH200);
+    CAPTURE(forward.at("m").get<int64_t>());
+    CAPTURE(text_of(first_plan, true));
+    CAPTURE(text_of(second_plan, false));
+    double best = 1e30;
+    double found = 0;
+    for (const auto& time : forward.at("times")) {
+      best = std::min(best, time.at(4).get<double>());
+      if (time.at(0) == name(first, first_plan) && time.at(1) == parts(first_plan) &&
+          time.at(2) == name(second, second_plan) && time.at(3) == parts(second_plan)) {
+        found = time.at(4);
+      }
+    }
+    REQUIRE(found > 0);  // the choice was measured
+    add(found, best);
+  }
+  for (const auto& product : data.at("products")) {
+    const GemmShape shape{product.at("gated"),
+                          Element::kBFloat16,
+                          product.at("m"),
+                          product.at("n"),
+                          product.at("k"),
+                          true,
+                          true};
+    const Sm90Plan plan = plan_sm90(shape, true, kH200);
+    double best = 1e30;
+    double found = 0;
+    for (const auto& time : product.at("times")) {
+      best = std::min(best, time.at(1).get<double>());
+      if (time.at(0) == name(shape, plan)) found = time.at(1);
+    }
+    REQUIRE(found > 0);
+    add(found, best);
+  }
+  MESSAGE(count << " choices, geometric mean of the loss " << std::exp(sum / count) << ", worst "
+                << worst);
+  CHECK(count > 100);
+  CHECK(std::exp(sum / count) < 1.01);
+  CHECK(worst < 1.12);
+}
+
+}  // namespace

@@ -12,6 +12,7 @@ import argparse
 import json
 import pathlib
 import re
+import statistics
 import subprocess
 import sys
 
@@ -50,6 +51,9 @@ def eager_tables(results):
             yield (f"| {s['m']}, {s['d']}, {s['h']} | {s['kiln_us']:.1f} | {s['eager_us']:.1f} | "
                    f"{s['eager_us'] / s['kiln_us']:.2f} | {s['kiln_error']:.2e} | "
                    f"{s['eager_error']:.2e} |")
+        ratios = [s["eager_us"] / s["kiln_us"] for s in result["shapes"]]
+        yield from ["", f"Eager / kiln over these {len(ratios)} shapes: geometric mean "
+                    f"{statistics.geometric_mean(ratios):.2f}, worst {min(ratios):.2f}."]
 
 
 def openblas_tables(results):

@@ -208,7 +208,8 @@ constexpr const char* sm90_refusal(const GemmShape& shape, bool mapped, const Gp
   // Coordinates of the copy engine are 32-bit, and a tile may reach past the end.
   constexpr int64_t kMost = INT32_MAX - 4096;
   if (shape.m > kMost || shape.n > kMost || shape.k > kMost) return "an extent is near 2^31";
-  if (tiles_of(shape.m, 64) > INT32_MAX / 8 / tiles_of(shape.n, 32))
+  const int64_t tiles_n = tiles_of(shape.n, 32);  // of the smallest tile; 8 is the most parts of k
+  if (tiles_n > 0 && tiles_of(shape.m, 64) > INT32_MAX / 8 / tiles_n)
     return "there are too many tiles";
   return nullptr;
 }

@@ -110,6 +110,8 @@ TEST_CASE("sm90 plan: the tiles cover every output once, the boxes fit the copy 
 TEST_CASE("sm90 plan: no rows or no columns launch nothing") {
   CHECK(plan_sm90(gated(0, 64, 64), true, kH200).ctas == 0);
   CHECK(plan_sm90(plain(0, 64, 64), true, kH200).ctas == 0);
+  CHECK(plan_sm90(gated(9, 64, 0), true, kH200).ctas == 0);
+  CHECK(plan_sm90(plain(9, 0, 64), true, kH200).ctas == 0);
 }
 
 TEST_CASE("sm90 plan: kernel numbers follow the portable ones without gaps") {

@@ -60,7 +60,7 @@ Spec parse_spec(const std::string& text) {
     good = good && error == std::errc() && stop == end && spec.version >= 1;
   }
   if (!good) {
-    throw Error(ErrorCode::kUsage, quote(text) + " is not NAME@VERSION, such as geglu-mlp@1");
+    throw Error(ErrorCode::kUsage, quote(text) + " is not NAME@VERSION, such as geglu-mlp@2");
   }
   return spec;
 }
@@ -76,7 +76,7 @@ std::vector<Spec> Options::specs_or_locked() const {
   const std::filesystem::path file = lockfile_of(request);
   if (file.empty()) {
     throw Error(ErrorCode::kUsage,
-                "no package is named. Name one, such as geglu-mlp@1, or hold to a lock file that "
+                "no package is named. Name one, such as geglu-mlp@2, or hold to a lock file that "
                 "has them: --locked");
   }
   std::vector<Spec> locked;
@@ -86,7 +86,7 @@ std::vector<Spec> Options::specs_or_locked() const {
 
 void Command::takes_packages(int least, int most) {
   CLI::Option* const option =
-      app_.add_option("package", line_.packages, "NAME@VERSION, such as geglu-mlp@1");
+      app_.add_option("package", line_.packages, "NAME@VERSION, such as geglu-mlp@2");
   option->type_name("PACKAGE");
   if (most == kAnyNumber) {
     option->expected(-1);

@@ -75,7 +75,7 @@ Wanted wanted_kernels(const Locking& locking, const Options& options, const Lock
     for (const auto& [name, kernel] : before) wanted.kernels.emplace(name, kernel.version);
     if (wanted.kernels.empty()) {
       throw Error(ErrorCode::kUsage, "lock: nothing to lock. Name packages (kiln lock " +
-                                         std::string("geglu-mlp@1), or state them in kiln.json"));
+                                         std::string("geglu-mlp@2), or state them in kiln.json"));
     }
   }
   return wanted;
@@ -161,7 +161,7 @@ void lock(Command& command) {
       ->type_name("FILE");
   command.app().add_flag("--check", locking->check,
                          "Write nothing; exit 8 if the lock file would change");
-  command.example("geglu-mlp@1", "adds it to kiln.lock, all variants");
+  command.example("geglu-mlp@2", "adds it to kiln.lock, all variants");
   command.example("", "what kiln.json states, or what is locked, anew");
   command.example("--check", "for CI: does kiln.lock still hold?");
   command.runs([locking](const Options& options) { return run_lock(*locking, options); });

@@ -41,19 +41,27 @@ def tested_table(variants):
 
 
 def eager_tables(results):
-    for result in results:
+    for result in sorted(results, key=lambda r: (len(r["shapes"]), "burst" in r["regime"])):
+        shapes = result["shapes"]
+        portable = "portable_us" in shapes[0]
         yield from ["", f"{result['gpu']}, driver {result['driver']}, variant `{result['variant']}`, "
                     f"PyTorch {result['torch']}, {result['dtype']}, {result['date']}, commit "
                     f"{result['commit']}; {result['regime']}; median, microseconds:", "",
-                    "| M, D, H | kiln | eager | eager / kiln | error, kiln | error, eager |",
-                    "|---|---|---|---|---|---|"]
-        for s in result["shapes"]:
+                    f"| M, D, H | kiln | eager | eager / kiln |{' portable |' * portable} error, kiln | error, eager |",
+                    "|---|---|---|---|---|---|" + "---|" * portable]
+        for s in shapes:
             yield (f"| {s['m']}, {s['d']}, {s['h']} | {s['kiln_us']:.1f} | {s['eager_us']:.1f} | "
-                   f"{s['eager_us'] / s['kiln_us']:.2f} | {s['kiln_error']:.2e} | "
-                   f"{s['eager_error']:.2e} |")
-        ratios = [s["eager_us"] / s["kiln_us"] for s in result["shapes"]]
+                   f"{s['eager_us'] / s['kiln_us']:.2f} |" + (f" {s['portable_us']:.1f} |" if portable else "")
+                   + f" {s['kiln_error']:.2e} | {s['eager_error']:.2e} |")
+        ratios = [s["eager_us"] / s["kiln_us"] for s in shapes]
         yield from ["", f"Eager / kiln over these {len(ratios)} shapes: geometric mean "
-                    f"{statistics.geometric_mean(ratios):.2f}, worst {min(ratios):.2f}."]
+                    f"{statistics.geometric_mean(ratios):.2f}, worst {min(ratios):.2f}; "
+                    f"{sum(ratio < 1 for ratio in ratios)} below 1."]
+        if portable:
+            yield "Portable: the kernels that version 1 had for this GPU, in the same run."
+        if "watts" in shapes[0]:
+            yield (f"Clock and power at {shapes[0]['m']}, {shapes[0]['d']}, {shapes[0]['h']}: "
+                   f"{shapes[0]['sm_mhz']:.0f} MHz, {shapes[0]['watts']:.0f} W.")
 
 
 def openblas_tables(results):

@@ -5,9 +5,10 @@
     bench/eager.py --library build/kernels/geglu-mlp/<variant>/libgeglu_mlp.so --out bench/results/<gpu>.json
 
 Eager is what a user writes: F.linear(F.gelu(F.linear(x, gate), approximate="tanh") * F.linear(x, up), down).
-Each shape is compared with fp64 first, and a wrong result ends the run. Both are timed as CUDA graphs
+Each shape is compared with fp64 first, and a wrong result ends the run. All are timed as CUDA graphs
 over several sets of random buffers, more memory than the L2 cache holds; a figure is the median of the
-rounds. The library is called through its C table with ctypes.
+rounds. Sustained, a large shape is held back by the power limit; in bursts it is not. The libraries are
+called through their C table with ctypes.
 """
 import argparse
 import ctypes
@@ -16,6 +17,7 @@ import hashlib
 import json
 import statistics
 import subprocess
+import time
 
 import torch
 import torch.nn.functional as F
@@ -30,6 +32,8 @@ SWEEP = [(m, d, h) for d, h in [(768, 3072), (1024, 4096), (2048, 8192), (2304, 
                                 (4096, 14336)]
          for m in (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096, 16384)] + [
     (1000, 1152, 6912), (77, 640, 2560), (3001, 896, 4864)]
+# Milliseconds of one contender in one round, and seconds of rest before them.
+REGIMES = {"sustained": (20, 0), "burst": (2, 0.1)}
 ROTATED_BYTES = 200 << 20
 BOUND = 2.5e-3  # relative L2 of bfloat16: what CARD.md promises
 CUDA = 2  # kDLCUDA
@@ -150,17 +154,32 @@ def eager(x, gate, up, down):
     return F.linear(F.gelu(F.linear(x, gate), approximate="tanh") * F.linear(x, up), down)
 
 
-def errors_of(inputs, output, graph):
-    """Relative L2 against fp64 over the first rows, of what a replay writes and of eager."""
-    output.fill_(float("nan"))
-    graph.replay()
+def errors_of(inputs, output, graphs):
+    """Relative L2 against fp64 over the first rows, of what each library's replay writes and of eager."""
     x, gate, up, down = (t.double() for t in inputs)
     exact = eager(x[:64], gate, up, down)
-    results = {"kiln": output[:64], "eager": eager(*inputs)[:64]}
+    results = {"eager": eager(*inputs)[:64]}
+    for name in graphs.keys() - results.keys():
+        output.fill_(float("nan"))
+        graphs[name].replay()
+        results[name] = output[:64].clone()
     return {k: ((v.double() - exact).norm() / exact.norm()).item() for k, v in results.items()}
 
 
-def compare(forward, m, d, h, rounds, budget):
+def clock_and_power(graph, times):
+    """Of the GPU while it replays the graph, after half a second of it."""
+    deadline = time.monotonic() + 0.5
+    while time.monotonic() < deadline:
+        milliseconds(graph, times)
+    command = smi_command("clocks.sm,power.draw", "noheader,nounits")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as smi_process:
+        while smi_process.poll() is None:
+            milliseconds(graph, times)
+        clock, power = smi_process.stdout.read().split(",")
+    return {"sm_mhz": float(clock), "watts": float(power)}
+
+
+def compare(libraries, m, d, h, rounds, regime, clocked):
     def random(rows, columns, scale):
         return (torch.randn(rows, columns, device="cuda") * scale).bfloat16()
 
@@ -169,52 +188,63 @@ def compare(forward, m, d, h, rounds, budget):
     sets = [(random(m, d, 1), random(h, d, d**-0.5), random(h, d, d**-0.5), random(d, h, h**-0.5))
             for _ in range(count)]
     outputs = [torch.empty(m, d, dtype=torch.bfloat16, device="cuda") for _ in sets]
-    ours = [forward.bind(*one, y) for one, y in zip(sets, outputs)]
-    graphs = {"kiln": graph_of(ours),
-              "eager": graph_of([lambda one=one: eager(*one) for one in sets])}
-    errors = errors_of(sets[0], outputs[0], graphs["kiln"])
+    graphs = {name: graph_of([forward.bind(*one, y) for one, y in zip(sets, outputs)])
+              for name, forward in libraries.items()}
+    graphs["eager"] = graph_of([lambda one=one: eager(*one) for one in sets])
+    errors = errors_of(sets[0], outputs[0], graphs)
     if not errors["kiln"] <= min(BOUND, errors["eager"]):  # false for NaN too
         raise RuntimeError(f"{m}, {d}, {h}: relative L2 errors {errors}, expected at most {BOUND}")
+    budget, rest = REGIMES[regime]
     times = {name: max(1, int(budget / milliseconds(graph, 3))) for name, graph in graphs.items()}
     figures = {name: [] for name in graphs}
     for _ in range(rounds):
         for name, graph in graphs.items():
+            time.sleep(rest)
+            if rest:
+                milliseconds(graph, 1)  # the first one after a rest wakes the GPU
             figures[name].append(1e3 * milliseconds(graph, times[name]) / count)
     result = {"m": m, "d": d, "h": h, "sets": count}
+    if clocked:
+        result |= clock_and_power(graphs["kiln"], times["kiln"])
     for name, values in figures.items():
         values.sort()
         result[f"{name}_us"] = round(statistics.median(values), 2)
         result[f"{name}_us_20"] = round(values[int(0.2 * (rounds - 1))], 2)
         result[f"{name}_us_80"] = round(values[int(0.8 * (rounds - 1))], 2)
         result[f"{name}_error"] = errors[name]
+    print(f"{m}, {d}, {h}: " + ", ".join(f"{name} {result[name + '_us']}" for name in graphs), flush=True)
     return result
 
 
-def smi(field):
-    command = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader", "--id=0"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+def smi_command(fields, form):
+    return ["nvidia-smi", f"--query-gpu={fields}", f"--format=csv,{form}", "--id=0"]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--library", required=True)
     parser.add_argument("--variant", required=True, help="its id, for the record")
+    parser.add_argument("--portable", help="a library without kernels for this GPU alone, as a contender")
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--sweep", action="store_true", help="many shapes instead of the named ones")
-    parser.add_argument("--milliseconds", type=float, default=20, help="of one contender in one round")
+    parser.add_argument("--regime", choices=REGIMES, default="sustained")
     parser.add_argument("--out", required=True)
     arguments = parser.parse_args()
-    forward = Forward(arguments.library)
+    clocked = arguments.regime == "sustained" and not arguments.sweep
+    libraries = {"kiln": Forward(arguments.library)}
+    if arguments.portable:
+        libraries["portable"] = Forward(arguments.portable)
+    driver = subprocess.check_output(smi_command("driver_version", "noheader"), text=True).strip()
     with open(arguments.library, "rb") as file:
         digest = hashlib.sha256(file.read()).hexdigest()
     result = {
         "schema": "geglu-mlp.eager/1", "gpu": torch.cuda.get_device_name(0),
-        "driver": smi("driver_version"), "torch": torch.__version__, "cuda": torch.version.cuda,
+        "driver": driver, "torch": torch.__version__, "cuda": torch.version.cuda,
         "date": datetime.date.today().isoformat(), "commit": arguments.commit,
         "variant": arguments.variant, "library": f"sha256:{digest}", "dtype": "bfloat16",
-        "regime": "sustained graph replays, round robin",
-        "shapes": [compare(forward, *shape, arguments.rounds, arguments.milliseconds)
+        "regime": "graph replays, round robin, " + arguments.regime,
+        "shapes": [compare(libraries, *shape, arguments.rounds, arguments.regime, clocked)
                    for shape in (SWEEP if arguments.sweep else SHAPES)],
     }
     with open(arguments.out, "w", encoding="utf-8") as file:

@@ -117,7 +117,7 @@ class Forward:
             if self.op.run(ctypes.byref(call), ctypes.byref(error)) != 0:
                 raise RuntimeError(error.text.decode())
 
-        run.keep = (keep, pointers, workspace)
+        run.keep = (x, gate, up, down, y, keep, pointers, workspace)
         return run
 
 
@@ -127,6 +127,8 @@ def tensor_of(t):
 
 
 def graph_of(calls):
+    """One replay makes all calls. The graph holds them: torch knows neither their workspaces nor that the
+    kernels write there, and gives what nobody holds back to the driver before the next capture."""
     torch.cuda.synchronize()  # the inputs were made on another stream
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -137,6 +139,7 @@ def graph_of(calls):
     with torch.cuda.graph(graph, stream=stream):
         for call in calls:
             call()
+    graph.calls = calls
     return graph
 
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times forward against PyTorch eager (cuBLAS) on one GPU, round robin in one process.
+r"""Times forward against PyTorch eager (cuBLAS) on one GPU, round robin in one process.
 
-    bench/eager.py --library build/kernels/geglu-mlp/<variant>/libgeglu_mlp.so --out bench/results/<gpu>.json
+    bench/eager.py --package geglu-mlp@2 --variant <variant> --out bench/results/<gpu>.json \
+        --library build/kernels/geglu-mlp/<variant>/libgeglu_mlp.so
 
 Eager is what a user writes: F.linear(F.gelu(F.linear(x, gate), approximate="tanh") * F.linear(x, up), down).
 Each shape is compared with fp64 first, and a wrong result ends the run. All are timed as CUDA graphs
@@ -226,6 +227,7 @@ def smi_command(fields, form):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--library", required=True)
+    parser.add_argument("--package", required=True, help="NAME@VERSION, for the record")
     parser.add_argument("--variant", required=True, help="its id, for the record")
     parser.add_argument("--portable", help="a library without kernels for this GPU alone, as a contender")
     parser.add_argument("--commit", default="unknown")
@@ -245,7 +247,8 @@ def main():
         "schema": "geglu-mlp.eager/1", "gpu": torch.cuda.get_device_name(0),
         "driver": driver, "torch": torch.__version__, "cuda": torch.version.cuda,
         "date": datetime.date.today().isoformat(), "commit": arguments.commit,
-        "variant": arguments.variant, "library": f"sha256:{digest}", "dtype": "bfloat16",
+        "package": arguments.package, "variant": arguments.variant,
+        "library": f"sha256:{digest}", "dtype": "bfloat16",
         "regime": "graph replays, round robin, " + arguments.regime,
         "shapes": [compare(libraries, *shape, arguments.rounds, arguments.regime, clocked)
                    for shape in (SWEEP if arguments.sweep else SHAPES)],

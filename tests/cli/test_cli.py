@@ -61,7 +61,7 @@ class Cli(unittest.TestCase):
     def index(self, layout):
         """Path and content of the image index of version 1."""
         tags = json.loads((layout / "index.json").read_bytes())["manifests"]
-        descriptor = next(d for d in tags if d["annotations"]["org.opencontainers.image.ref.name"] == "1")
+        descriptor = next(d for d in tags if d["annotations"]["org.opencontainers.image.ref.name"] == "2")
         path = layout / "blobs/sha256" / descriptor["digest"].removeprefix("sha256:")
         return path, json.loads(path.read_bytes())
 
@@ -71,7 +71,7 @@ class Cli(unittest.TestCase):
         (layout / "blobs/sha256" / hashlib.sha256(data).hexdigest()).write_bytes(data)
         tags = json.loads((layout / "index.json").read_bytes())
         for descriptor in tags["manifests"]:
-            if descriptor["annotations"]["org.opencontainers.image.ref.name"] == "1":
+            if descriptor["annotations"]["org.opencontainers.image.ref.name"] == "2":
                 descriptor |= {"digest": digest_of(data), "size": len(data)}
         (layout / "index.json").write_text(json.dumps(tags))
 
@@ -162,7 +162,7 @@ class Cli(unittest.TestCase):
             self.assertTrue("Examples:\n  kiln " + name in text or "Subcommands:" in text, name)
 
     def test_not_found(self):
-        self.assertIn("1", self.kiln("install", "geglu-mlp@99", code=4).stderr)
+        self.assertIn("published: 2", self.kiln("install", "geglu-mlp@99", code=4).stderr)
         self.kiln("install", "no-such-package@1", code=4)
         self.kiln("path", SPEC, code=4)
         self.registry = self.work / "nowhere"

@@ -94,7 +94,7 @@ def run_sh(code, environment, folder):
 def read_settings(code, work, environment):
     path = work / "settings.json"
     path.write_text(code)
-    subprocess.run(["kiln", "resolve", "geglu-mlp@1", "--device", "cpu"], check=True,
+    subprocess.run(["kiln", "resolve", "geglu-mlp@2", "--device", "cpu"], check=True,
                    env=dict(environment, KILN_CONFIG=str(path)), stdout=subprocess.DEVNULL)
 
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Posix: file descriptors that close themselves, and the few calls of the file store (open without
-// following links, write all, sync, rename) with their errors as kiln::Error. Below every stage that
-// reads or writes files.
+// following links, write all, sync, rename) with their errors as kiln::Error. Below every stage
+// that reads or writes files.
 #pragma once
 
 #include <sys/types.h>

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "documents/facts.hpp"
 #include "documents/json.hpp"
 #include "durable.hpp"
 #include "kiln/error.hpp"
@@ -152,7 +153,7 @@ std::vector<BuiltVariant> read_built(const fs::path& folder) {
     if (first.name != last.name || first.version != last.version) {
       fail(folder.string(), all.front().folder.string() + " is " + first.name + "@" +
                                 std::to_string(first.version) + " and " + one.string() + " is " +
-                                last.name + "@" + std::to_string(last.version) +
+                                label(last.name, last.version) +
                                 ", expected one version of one package");
     }
   }

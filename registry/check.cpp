@@ -6,6 +6,7 @@
 #include <map>
 
 #include "built.hpp"
+#include "documents/facts.hpp"
 #include "kiln/error.hpp"
 #include "layout.hpp"
 
@@ -65,8 +66,7 @@ class PackageCheck {
     const bool superseded = reference.tag.empty();
     if (index.name != name_ || (!superseded && std::to_string(index.version) != reference.tag)) {
       problem("verify " + what + ": " + layout_.index_path().string() + " gives that name to " +
-              index.name + "@" + std::to_string(index.version) + " (" +
-              reference.descriptor.digest.str() + ")");
+              label(index.name, index.version) + " (" + reference.descriptor.digest.str() + ")");
     }
     if (!superseded) ++report_.versions;
     for (const Variant& variant : index.variants) {
@@ -77,7 +77,7 @@ class PackageCheck {
   }
 
   void check_published_variant(const Index& index, const Variant& variant) {
-    const std::string subject = index.name + "@" + std::to_string(index.version) + " " + variant.id;
+    const std::string subject = label(index.name, index.version) + " " + variant.id;
     std::string manifest_bytes = layout_.read_blob(variant.manifest, subject + " manifest");
     const VariantManifest manifest = parse_manifest(manifest_bytes, subject + " manifest");
     layout_.check_blob(manifest.layer, subject + " layer");

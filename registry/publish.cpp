@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "built.hpp"
+#include "documents/facts.hpp"
 #include "documents/json.hpp"
 #include "documents/requires.hpp"
 #include "kiln/error.hpp"
@@ -29,7 +30,7 @@ struct Batch {
   std::vector<BuiltVariant> built;
   std::vector<std::string> tested;  ///< for each of them; empty where no record speaks of it
 
-  std::string subject() const { return name + "@" + std::to_string(version); }
+  std::string subject() const { return label(name, version); }
 };
 
 /// The version as it will be, computed before anything is written.
@@ -102,7 +103,7 @@ Index published_index(const Layout& layout, const Batch& batch, const Reference*
   if (index.name != batch.name || index.version != batch.version) {
     throw Error(ErrorCode::kIntegrity, "publish " + batch.subject() + ": tag '" + current->tag +
                                            "' in " + layout.index_path().string() + " names " +
-                                           index.name + "@" + std::to_string(index.version) +
+                                           label(index.name, index.version) +
                                            "; nothing was written. Run 'kiln-registry check'");
   }
   return index;

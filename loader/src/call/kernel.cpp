@@ -6,6 +6,7 @@
 
 #include "call/load.hpp"
 #include "call/memo.hpp"
+#include "documents/facts.hpp"
 #include "install/install.hpp"
 #include "install/select.hpp"
 
@@ -50,8 +51,7 @@ Kernel get_kernel(std::string_view name, const Request& request) {
   check_loadable(name, request);
   const auto load = [&] {
     Installed installed = install(name, request);
-    const std::string subject = std::string(name) + "@" + std::to_string(installed.config.version) +
-                                " " + installed.variant.id;
+    const std::string subject = label(name, installed.config.version) + " " + installed.variant.id;
     const kiln_package& package =
         load_library(installed.library, installed.config, subject,
                      chosen_load_mode(request.load_mode), std::move(installed.lease));
@@ -111,8 +111,8 @@ Op Kernel::op(std::string_view name) const {
     if (op->name == name) return Op(op);
     list += (list.empty() ? "" : ", ") + std::string(op->name);
   }
-  throw Error(ErrorCode::kNotFound, "find op '" + std::string(name) + "' in " + loaded_->name +
-                                        "@" + std::to_string(version()) +
+  throw Error(ErrorCode::kNotFound, "find op '" + std::string(name) + "' in " +
+                                        label(loaded_->name, version()) +
                                         ": there is no such op; it has: " + list);
 }
 

@@ -215,6 +215,17 @@ bool Cache::is_leased(const Digest& config) const {
   return !FileLock::attempt(std::move(file), LockMode::kExclusive).held();
 }
 
+bool Cache::verify_blob(const Descriptor& descriptor, std::string_view what,
+                        std::string_view next_step) const {
+  const fs::path path = blob_path(descriptor.digest);
+  const FileDescriptor file = open_blob(descriptor.digest);
+  if (!file.valid()) return false;
+  StreamVerifier verifier(descriptor, {std::string(what), path.string(), std::string(next_step)});
+  read_pieces(file.get(), path, [&](std::string_view piece) { verifier.update(piece); });
+  verifier.finish();
+  return true;
+}
+
 std::optional<std::string> Cache::read_document(const Descriptor& descriptor,
                                                 std::string_view what) const {
   const fs::path path = blob_path(descriptor.digest);

@@ -65,6 +65,11 @@ class Cache {
   /// An invalid descriptor if it is not there; kIntegrity if something else stands in its place.
   FileDescriptor open_blob(const Digest& digest) const;
 
+  /// Hashes a blob where it lies. False if it is not there; kIntegrity, naming `what` and
+  /// `next_step`, if it is not what its descriptor promises.
+  bool verify_blob(const Descriptor& descriptor, std::string_view what,
+                   std::string_view next_step = "") const;
+
   /// A document of at most kMaxDocumentBytes, verified; nothing if it is not in the cache. Throws
   /// kIntegrity if the file is not what its name says.
   std::optional<std::string> read_document(const Descriptor& descriptor,

@@ -109,13 +109,8 @@ fs::path pull_layer(Selecting& self, const Descriptor& layer, const Variant& var
   const std::string subject = subject_of(self, variant);
   const std::string what = "layer of " + subject;
   try {
-    fs::path path = self.cache.blob_path(layer.digest);
-    if (const FileDescriptor file = self.cache.open_blob(layer.digest); file.valid()) {
-      StreamVerifier verifier(
-          layer, {what, path.string(), "Run 'kiln install --refresh' to fetch it again"});
-      read_pieces(file.get(), path, [&](std::string_view piece) { verifier.update(piece); });
-      verifier.finish();
-      return path;
+    if (self.cache.verify_blob(layer, what, "Run 'kiln install --refresh' to fetch it again")) {
+      return self.cache.blob_path(layer.digest);
     }
   } catch (const Error& error) {
     if (!self.request.refresh || error.code() != ErrorCode::kIntegrity) throw;

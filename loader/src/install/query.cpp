@@ -3,7 +3,6 @@
 // Query: has_kernel, what get_kernel would do offline. It runs the same stages up to the load;
 // where install would unpack a cached layer, it hashes that layer and looks whether there is a
 // place.
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,14 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void hash(const FileDescriptor& file, const fs::path& path, const Descriptor& promised,
-          const std::string& what) {
-  StreamVerifier verifier(promised,
-                          {what, path.string(), "Run 'kiln install --refresh' to fetch it again"});
-  read_pieces(file.get(), path, [&](std::string_view piece) { verifier.update(piece); });
-  verifier.finish();
-}
-
 /// The file that is loaded, hashed as the load will hash it.
 void check_library(const Config& config, const fs::path& folder, const std::string& subject) {
   const auto library =
@@ -36,19 +27,20 @@ void check_library(const Config& config, const fs::path& folder, const std::stri
   const fs::path path = folder / config.library;
   const FileDescriptor file = open_inside(folder, config.library);
   if (!file.valid()) fail_cache("open", path, errno);
-  hash(file, path, {"", library->digest, library->size}, "library of " + subject);
+  StreamVerifier verifier(
+      {"", library->digest, library->size},
+      {"library of " + subject, path.string(), "Run 'kiln install --refresh' to fetch it again"});
+  read_pieces(file.get(), path, [&](std::string_view piece) { verifier.update(piece); });
+  verifier.finish();
 }
 
 /// Not unpacked yet: install would do it, from the layer in the cache.
 void check_layer(Selecting& self, const VariantManifest& manifest, const std::string& subject) {
   const std::string what = "layer of " + subject;
-  if (!self.cache.has_blob(manifest.layer.digest)) {
+  if (!self.cache.verify_blob(manifest.layer, what,
+                              "Run 'kiln install --refresh' to fetch it again")) {
     self.source.open(subject_of(self), what);  // throws kOffline: nothing may be fetched
   }
-  const fs::path path = self.cache.blob_path(manifest.layer.digest);
-  const FileDescriptor file = try_open(path, O_RDONLY | O_NOFOLLOW);
-  if (!file.valid()) fail_cache("open", path, errno);
-  hash(file, path, manifest.layer, what);
   if (::access(self.cache.root().c_str(), W_OK) != 0) {
     fail_cache("unpack into", self.cache.root(), errno);
   }

@@ -2,11 +2,14 @@
 """Real servers on loopback, and a reader that shares no code with Kiln."""
 
 import hashlib
+import http.client
+import http.server
 import json
 import re
 import shutil
 import socket
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -130,3 +133,75 @@ class Nginx(Server):
             return [shutil.which("nginx") or "/usr/sbin/nginx", "-e", f"{work}/nginx.log", "-c", f"{work}/nginx.conf"]
 
         self.start(configure, work / "nginx.out")
+
+
+class Gate:
+    """A registry's front door on a port of its own. It counts the requests that come, and calls `trip`
+    at the given one: before the registry hears of it or, with `heard`, before the client has its answer."""
+
+    def __init__(self, behind, trip=None, at=0, heard=False):
+        self.requests = 0
+        self.lock = threading.Lock()
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_HEAD(handler):
+                with self.lock:
+                    self.requests += 1
+                    tripped = self.requests == at
+                if tripped and not heard:
+                    trip()
+                handler.forward(tripped and heard)
+
+            do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = do_HEAD
+
+            def forward(handler, trips):
+                body = handler.read_body()
+                connection = http.client.HTTPConnection(behind.removeprefix("http://"))
+                # Each header as it came, the client's Host too: the registry names upload addresses by it.
+                connection.putrequest(handler.command, handler.path, skip_host=True, skip_accept_encoding=True)
+                for name, value in handler.headers.items():
+                    connection.putheader(name, value)
+                connection.endheaders(body)
+                answer = connection.getresponse()
+                content = answer.read()
+                connection.close()
+                if trips:
+                    trip()
+                handler.send_response_only(answer.status)
+                for name, value in answer.getheaders():
+                    if name.lower() not in ("transfer-encoding", "content-length", "connection"):
+                        handler.send_header(name, value)
+                handler.send_header("Content-Length", answer.headers["Content-Length"] or str(len(content)))
+                handler.end_headers()
+                handler.wfile.write(content)
+
+            def read_body(handler):
+                if handler.headers["Transfer-Encoding"] != "chunked":
+                    return handler.rfile.read(int(handler.headers["Content-Length"] or 0))
+                body = b""
+                while size := int(handler.rfile.readline(), 16):
+                    body += handler.rfile.read(size)
+                    handler.rfile.readline()
+                handler.rfile.readline()
+                del handler.headers["Transfer-Encoding"]
+                handler.headers["Content-Length"] = str(len(body))
+                return body
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.handle_error = lambda *_: None  # a client that was killed
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.thread = threading.Thread(target=self.server.serve_forever)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()

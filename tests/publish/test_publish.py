@@ -10,7 +10,6 @@ Wants KILN_BIN, KILN_TOOLCHAINS and KILN_KERNELS (geglu-mlp's x86_64 CPU variant
 import json
 import os
 import pathlib
-import random
 import shutil
 import signal
 import subprocess
@@ -20,7 +19,7 @@ import threading
 import time
 import unittest
 
-from servers import Nginx, OciRegistry, digest_of, read_wholly
+from servers import Gate, Nginx, OciRegistry, digest_of, read_wholly
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 NAME = "geglu-mlp"
@@ -260,20 +259,16 @@ class Publish(unittest.TestCase):
         prefix = self.url
         self.publish()
         whole = self.versions(self.url)
-        moments = self.errors[self.errors.index("== publish to"):].count("\n")
+        # A registry of its own for each, and the moments spread over all that the registry is asked.
+        self.folder, self.url = self.work / "counted", f"{prefix}/counted"
+        process, requests = self.publish_through_gate()
+        self.assertEqual(process.returncode, 0)
         seen = []
-        attempts = 0
-        late = 0  # how often it ended before the kill: on a busy machine what is read here is old
-        while len(seen) < KILLS:
-            attempts += 1
-            self.assertLess(attempts, 5 * KILLS, "it ends before the kill, again and again")
-            # A registry of its own for each, and the moments spread over the whole of publishing.
-            self.folder, self.url = self.work / f"killed-{attempts}", f"{prefix}/killed-{attempts}"
+        for i in range(KILLS):
+            self.folder, self.url = self.work / f"killed-{i}", f"{prefix}/killed-{i}"
             with Watcher(self.url) as watcher:
-                lines = max(0, moments * len(seen) // KILLS - late)
-                if not self.kill_after(lines, random.uniform(0, 0.15) / (1 + late)):
-                    late += 1
-                    continue
+                process, _ = self.publish_through_gate(kill_at=1 + requests * i // KILLS, heard=i % 2 == 1)
+                self.assertEqual(process.returncode, -signal.SIGKILL)
                 time.sleep(0.2)  # for the server to finish with what it was sent
                 found = (self.versions(self.folder), self.versions(self.url))
                 for versions in found:
@@ -283,23 +278,25 @@ class Publish(unittest.TestCase):
                 self.publish()
                 self.assertEqual((self.versions(self.folder), self.versions(self.url)), (whole, whole))
             self.assertGreater(watcher.looks, 0)
-        print("\n".join(f"kill {i}: {text}" for i, text in enumerate(seen)))
+        print(f"{requests} requests;", "\n".join(f"kill {i}: {text}" for i, text in enumerate(seen)))
         self.assertGreater(len(set(seen)), 2, "the kills all hit the same state")
 
-    def kill_after(self, lines, delay):
-        """Kills ci/publish with all that it started, so many lines of progress after it began to publish.
-        False if it had ended."""
-        process = subprocess.Popen(self.command(), env=os.environ | {"KILN_BIN": str(self.bin)}, text=True,
-                                   start_new_session=True, stderr=subprocess.PIPE)
-        with process.stderr:
-            for line in process.stderr:
-                if line.startswith("== publish to"):
-                    break
-            for _ in range(lines):
-                process.stderr.readline()
-            time.sleep(delay)
+    def publish_through_gate(self, kill_at=0, heard=False):
+        """One run of ci/publish, killed with all that it started at the given request to the registry:
+        the process, and how many requests there were."""
+        started = threading.Event()
+
+        def kill():
+            started.wait()
             os.killpg(process.pid, signal.SIGKILL)
-            return process.wait() == -signal.SIGKILL
+
+        with Gate(self.server.url, kill, kill_at, heard) as gate:
+            through = self.url.replace(self.server.url, gate.url)
+            process = subprocess.Popen(self.command(to=[self.folder, through]), start_new_session=True,
+                                       env=os.environ | {"KILN_BIN": str(self.bin)}, stderr=subprocess.DEVNULL)
+            started.set()
+            process.wait()
+            return process, gate.requests
 
 
 class Watcher:

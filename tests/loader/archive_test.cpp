@@ -5,8 +5,12 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <functional>
+#include <random>
+#include <stdexcept>
 
+#include "cache/read_ahead.hpp"
 #include "cache/unpack.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
@@ -164,29 +168,85 @@ TEST_CASE("unpack: a config whose paths leave the folder is refused even if no p
   }
 }
 
-TEST_CASE("unpack: a large file, hashed beside its writer, must be what the config says too") {
-  std::string text(3u << 20, 'a');
-  const Digest promised = Digest::of(text);
-  for (const bool good : {true, false}) {
-    Scratch scratch;
-    if (!good) text.back() = 'b';
-    write_file(scratch / "layer", make_zstd(make_tar({{"large", text}})));
-    fs::create_directory(scratch / "unpacked");
-    Config config;
-    config.files = {{"large", promised, text.size()}};
-    const auto unpack = [&] {
-      unpack_layer(scratch / "layer", config, text.size(), scratch / "unpacked/variant",
-                   "sample@1");
-    };
-    if (good) {
-      unpack();
-      CHECK(read_file(scratch / "unpacked/variant/large") == text);
-    } else {
-      const Error error = error_of(unpack);
-      CHECK(error.code() == ErrorCode::kIntegrity);
-      CHECK_CONTAINS(error.what(), promised.str());
-      CHECK(fs::is_empty(scratch / "unpacked"));
+TEST_CASE("unpack: a large file, decoded or hashed beside its writer, is judged as a small one") {
+  const std::string repetitive(3u << 20, 'a');  // decoded on a thread of its own
+  std::string random(3u << 20, '\0');           // stored by zstd, and hashed on a thread of its own
+  std::mt19937 generator(1);
+  for (char& byte : random) byte = static_cast<char>(generator());
+  const struct {
+    const char* name;
+    std::function<std::string(const std::string& text)> layer;
+    const char* text;  // nullptr: it is sound
+  } cases[] = {
+      {"sound",
+       [](const std::string& text) {
+         return make_zstd(make_tar({{"large", text}}));
+       },
+       nullptr},
+      {"the last byte",
+       [](std::string text) {
+         text.back() = static_cast<char>(text.back() ^ 1);
+         return make_zstd(make_tar({{"large", text}}));
+       },
+       "digest is "},
+      {"cut",
+       [](const std::string& text) {
+         const std::string layer = make_zstd(make_tar({{"large", text}}));
+         return layer.substr(0, layer.size() / 2);
+       },
+       ""},
+      {"goes on",
+       [](const std::string& text) {
+         return make_zstd(make_tar({{"large", text}}) + "more");
+       },
+       "goes on after the archive's end"},
+      {"a bomb behind the end",
+       [](const std::string& text) {
+         return make_zstd(make_tar({{"large", text}}) + std::string(64u << 20, '\0'));
+       },
+       "decompresses to more than"},
+  };
+  for (const std::string& text : {repetitive, random}) {
+    for (const auto& each : cases) {
+      CAPTURE(each.name);
+      Scratch scratch;
+      write_file(scratch / "layer", each.layer(text));
+      fs::create_directory(scratch / "unpacked");
+      Config config;
+      config.files = {{"large", Digest::of(text), text.size()}};
+      const auto unpack = [&] {
+        unpack_layer(scratch / "layer", config, text.size(), scratch / "unpacked/variant",
+                     "sample@1");
+      };
+      if (each.text == nullptr) {
+        unpack();
+        CHECK(read_file(scratch / "unpacked/variant/large") == text);
+      } else {
+        const Error error = error_of(unpack);
+        CHECK(error.code() == ErrorCode::kIntegrity);
+        CHECK_CONTAINS(error.what(), each.text);
+        CHECK(fs::is_empty(scratch / "unpacked"));
+      }
     }
+  }
+}
+
+TEST_CASE("unpack: a reader ahead gives all that it read, then what it threw") {
+  for (const int pieces : {0, 1, 3, 4, 5, 20}) {
+    int read = 0;
+    ReadAhead ahead([&](std::span<char> to) -> std::size_t {
+      if (read == pieces) throw std::runtime_error("the end");
+      std::fill_n(to.begin(), 7, static_cast<char>('a' + read));
+      ++read;
+      return 7;
+    });
+    for (int i = 0; i < pieces; ++i)
+      CHECK(ahead.next() == std::string(7, static_cast<char>('a' + i)));
+    for (int again = 0; again < 2; ++again) CHECK_THROWS_WITH(ahead.next(), "the end");
+  }
+  for (int taken = 0; taken < 10; ++taken) {  // dropped while it reads
+    ReadAhead ahead([](std::span<char> to) { return to.size(); });
+    for (int i = 0; i < taken; ++i) CHECK_FALSE(ahead.next().empty());
   }
 }
 

@@ -34,8 +34,8 @@ void send(BlobSink& sink, std::string_view bytes, std::size_t piece) {
 }
 
 TEST_CASE("large: a thread hashes what the caller would") {
-  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, 256 * kKiB - 1, 256 * kKiB,
-                                 256 * kKiB + 1, 1024 * kKiB, 1280 * kKiB, 5000 * kKiB + 7}) {
+  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, 512 * kKiB - 1, 512 * kKiB,
+                                 512 * kKiB + 1, 2048 * kKiB, 2560 * kKiB, 5000 * kKiB + 7}) {
     const std::string bytes = bytes_of(size);
     for (const std::size_t piece : {16 * kKiB, std::size_t{65521}, 8192 * kKiB}) {
       CAPTURE(size);

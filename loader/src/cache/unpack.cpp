@@ -13,8 +13,11 @@
 #include <memory>
 #include <new>
 #include <set>
+#include <span>
+#include <system_error>
 #include <vector>
 
+#include "cache/read_ahead.hpp"
 #include "documents/quote.hpp"
 #include "files/posix.hpp"
 #include "kiln/error.hpp"
@@ -76,12 +79,24 @@ class Decoded {
       fail(subject_,
            "the layer has " + std::to_string(filters) + " compression filters, expected zstd once");
     }
+    if (most_bytes > PieceRing::kWorthAThread && fs::file_size(layer) < most_bytes / 5 * 4) {
+      try {
+        ahead_ = std::make_unique<ReadAhead>([this](std::span<char> to) { return decode(to); });
+        return;
+      } catch (const std::system_error&) {
+        // No more threads to be had: it is decoded here.
+      }
+    }
+    block_.resize(kBlockBytes);
   }
 
+  /// One thread beside the one that writes is for what takes longest: to decode or, where zstd
+  /// found nothing to make smaller and decoding is copying, to hash.
+  Hashing hashing() const { return ahead_ ? Hashing::kHere : Hashing::kBeside; }
+
   std::string_view next() {
-    const la_ssize_t count = archive_read_data(handle_.get(), block_.data(), block_.size());
-    if (count < 0) fail(subject_, "the layer does not decompress: " + reason(handle_.get()));
-    const std::string_view piece(block_.data(), static_cast<std::size_t>(count));
+    const std::string_view piece =
+        ahead_ ? ahead_->next() : std::string_view(block_.data(), decode(block_));
     if (piece.size() > most_bytes_ - bytes_) {
       fail(subject_, "the layer decompresses to more than the " + std::to_string(most_bytes_) +
                          " bytes that its manifest allows");
@@ -113,13 +128,20 @@ class Decoded {
   }
 
  private:
+  std::size_t decode(std::span<char> to) {
+    const la_ssize_t count = archive_read_data(handle_.get(), to.data(), to.size());
+    if (count < 0) fail(subject_, "the layer does not decompress: " + reason(handle_.get()));
+    return static_cast<std::size_t>(count);
+  }
+
   Archive handle_;
-  std::vector<char> block_ = std::vector<char>(kBlockBytes);
+  std::vector<char> block_;  ///< where there is no ahead_
   std::uint64_t most_bytes_;
   std::uint64_t bytes_ = 0;
   std::uint64_t content_end_ = 0;
   std::string subject_;
   std::exception_ptr failure_;
+  std::unique_ptr<ReadAhead> ahead_;  ///< last: its thread decodes
 };
 
 /// The one file that this entry is, or an error: everything but a plain, listed, new one is
@@ -173,20 +195,25 @@ void write_entry(archive* handle, const Decoded& decoded, const ArchiveFile& fil
   if (!out.valid()) fail_cache("create", path, errno);
   StreamVerifier verifier({"", file.digest, file.size},
                           {"'" + file.path + "' in " + std::string(subject), "its layer", ""},
-                          Hashing::kBeside);
+                          decoded.hashing());
   WriteBehind behind;
-  std::vector<char> buffer(kBlockBytes);
-  for (;;) {
-    const la_ssize_t count = archive_read_data(handle, buffer.data(), buffer.size());
-    if (count == 0) break;
-    if (count < 0) {
-      decoded.rethrow();
-      fail(subject, "'" + file.path + "' does not decode: " + reason(handle));
+  const void* block = nullptr;
+  std::size_t count = 0;
+  la_int64_t offset = 0;  // the bytes follow one another: a sparse file was refused
+  int status = ARCHIVE_OK;
+  while ((status = archive_read_data_block(handle, &block, &count, &offset)) == ARCHIVE_OK) {
+    std::string_view rest(static_cast<const char*>(block), count);
+    while (!rest.empty()) {  // ext4 stalls now and then in writes of half a megabyte
+      const std::string_view piece = rest.substr(0, kBlockBytes);
+      rest.remove_prefix(piece.size());
+      verifier.update(piece);
+      write_all(out.get(), piece, path);
+      behind.wrote(out.get(), piece.size());
     }
-    const std::string_view piece(buffer.data(), static_cast<std::size_t>(count));
-    verifier.update(piece);
-    write_all(out.get(), piece, path);
-    behind.wrote(out.get(), piece.size());
+  }
+  if (status != ARCHIVE_EOF) {
+    decoded.rethrow();
+    fail(subject, "'" + file.path + "' does not decode: " + reason(handle));
   }
   verifier.finish();
   if (::fchmod(out.get(), 0444) != 0) fail_cache("set mode of", path, errno);

@@ -5,52 +5,48 @@
 
 namespace kiln {
 
-HashThread::HashThread() {
-  for (std::string& piece : pieces_) piece.reserve(kPieceBytes);
-  thread_ = std::jthread([this](const std::stop_token& stop) { hash_pieces(stop); });
+HashThread::HashThread() : thread_([this] { hash_pieces(); }) {}
+
+HashThread::~HashThread() {
+  end();
 }
 
 void HashThread::update(std::string_view bytes) {
   while (!bytes.empty()) {
-    std::string& piece = pieces_[filled_ % kPieces];
-    const std::size_t count = std::min(bytes.size(), kPieceBytes - piece.size());
-    piece += bytes.substr(0, count);
+    const std::size_t count = std::min(bytes.size(), piece_.size() - used_);
+    std::copy_n(bytes.begin(), count, piece_.begin() + static_cast<std::ptrdiff_t>(used_));
+    used_ += count;
     bytes.remove_prefix(count);
-    if (piece.size() == kPieceBytes) hand_over();
+    if (used_ < piece_.size()) return;
+    ring_.fill(used_);
+    piece_ = ring_.room();
+    used_ = 0;
   }
 }
 
-void HashThread::hand_over() {
-  std::unique_lock held(mutex_);
-  ++filled_;
-  filled_one_.notify_one();
-  hashed_one_.wait(held, [&] { return filled_ - hashed_ < kPieces; });
-}
-
-void HashThread::hash_pieces(const std::stop_token& stop) {
-  std::unique_lock held(mutex_);
-  // Goes on after a stop until nothing is left.
-  while (filled_one_.wait(held, stop, [&] { return hashed_ < filled_; })) {
-    std::string& piece = pieces_[hashed_ % kPieces];
-    held.unlock();
+void HashThread::hash_pieces() {
+  for (std::string_view piece = ring_.next(); !piece.empty(); piece = ring_.next()) {
+    if (failure_) continue;
     try {
       hash_.update(piece);
     } catch (...) {
       failure_ = std::current_exception();  // for finish(), on the thread that can be told
     }
-    piece.clear();
-    held.lock();
-    ++hashed_;
-    hashed_one_.notify_one();
   }
 }
 
-Digest HashThread::finish() {
-  if (thread_.joinable()) {
-    hand_over();  // the last piece, which may be empty
-    thread_.request_stop();
-    thread_.join();
+void HashThread::end() {
+  if (!thread_.joinable()) return;
+  if (used_ > 0) {
+    ring_.fill(used_);
+    ring_.room();
   }
+  ring_.fill(0);
+  thread_.join();
+}
+
+Digest HashThread::finish() {
+  end();
   if (failure_) std::rethrow_exception(failure_);
   return hash_.finish();
 }

@@ -9,8 +9,6 @@
 namespace kiln {
 namespace {
 
-constexpr std::uint64_t kBesideFromBytes = std::uint64_t{1} << 20;  // below, the thread costs more
-
 [[noreturn]] void fail(const Subject& subject, const std::string& found) {
   std::string text = "verify " + subject.what + ": " + found + " (from " + subject.origin +
                      "); nothing was loaded";
@@ -22,7 +20,7 @@ constexpr std::uint64_t kBesideFromBytes = std::uint64_t{1} << 20;  // below, th
 
 StreamVerifier::StreamVerifier(Descriptor promised, Subject subject, Hashing hashing)
     : promised_(std::move(promised)), subject_(std::move(subject)) {
-  if (hashing == Hashing::kHere || promised_.size < kBesideFromBytes) return;
+  if (hashing == Hashing::kHere || promised_.size < PieceRing::kWorthAThread) return;
   try {
     beside_ = std::make_unique<HashThread>();
   } catch (const std::system_error&) {

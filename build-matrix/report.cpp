@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report.hpp"
 
+#include <algorithm>
 #include <iomanip>
 #include <ostream>
+#include <sstream>
 
 #include "documents/json.hpp"
 #include "files.hpp"
 #include "inspect.hpp"
+#include "ptxas.hpp"
 
 namespace kiln::build {
 namespace {
@@ -23,6 +26,20 @@ std::string images_text(const Facts& facts) {
     text += " " + image.stem + ":" + to_string(image.code);
   }
   return text;
+}
+
+/// How many, the most registers of one, and what all spill together.
+std::string kernels_text(const std::vector<KernelUse>& kernels) {
+  std::uint64_t registers = 0;
+  std::uint64_t spilled = 0;
+  for (const KernelUse& use : kernels) {
+    registers = std::max(registers, use.registers);
+    spilled += use.spilled;
+  }
+  std::ostringstream text;
+  text << std::right << std::setw(9) << kernels.size() << std::setw(11) << registers << std::setw(9)
+       << spilled << " ";
+  return text.str();
 }
 
 }  // namespace
@@ -60,7 +77,7 @@ void report_built(const Job& job, const std::filesystem::path& folder, bool json
   if (!json) {
     out << "  " << std::left << std::setw(30) << "variant" << std::right << std::setw(10)
         << "archive" << std::setw(10) << "library"
-        << "  glibc  images\n";
+        << "  glibc  kernels  registers  spilled  images\n";
   }
   for (const VariantPlan& plan : job.variants) {
     const std::filesystem::path at = folder / job.package.name / plan.id;
@@ -68,17 +85,20 @@ void report_built(const Job& job, const std::filesystem::path& folder, bool json
     const Facts facts = parse_facts(report, (at / "inspect.json").string());
     const std::uintmax_t archive = std::filesystem::file_size(at / "layer.tar.zst");
     const std::uint64_t library = report.at("library").at("size").get<std::uint64_t>();
+    const std::vector<KernelUse> kernels =
+        read_ptxas(read_file(at / "ptxas.txt"), (at / "ptxas.txt").string());
     total += archive;
     if (json) {
       Json entry = report;
       entry["variant"] = plan.id;
       entry["folder"] = at.string();
       entry["archive_size"] = archive;
+      entry["kernels"] = to_json(kernels);
       variants.push_back(std::move(entry));
     } else {
       out << "  " << std::left << std::setw(30) << plan.id << std::right << std::setw(10) << archive
           << std::setw(10) << library << "  " << std::left << std::setw(5) << to_string(facts.glibc)
-          << " " << images_text(facts) << "\n";
+          << kernels_text(kernels) << " " << images_text(facts) << "\n";
     }
   }
   if (json) {

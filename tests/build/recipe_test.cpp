@@ -6,8 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "kiln/error.hpp"
 #include "ninja.hpp"
 #include "nvrtc.hpp"
+#include "ptxas.hpp"
 
 namespace kiln::build {
 namespace {
@@ -103,6 +105,38 @@ TEST_CASE("nvrtc: what changes from run to run is not kept of the log") {
       "ptxas info    : Used 10 registers\n");
   CHECK(device_options(parse_device_code("sm_120").value()).back() == "-DKILN_SM=1200");
   CHECK(device_options(parse_device_code("sm_90a").value()).back() == "-DKILN_SM=900");
+}
+
+TEST_CASE("ptxas: each kernel's registers and spills, in the words of three toolkits") {
+  const std::string head = "== csrc/a.cu for sm_80, 5 bytes\nptxas info    : 284 bytes gmem\n";
+  const auto entry = [](const std::string& kernel, const std::string& spills,
+                        const std::string& registers) {
+    return "ptxas info    : Compiling entry function '" + kernel + "' for 'sm_80'\n" +
+           "ptxas info    : Function properties for " + kernel + "\n" + spills + registers;
+  };
+  const std::string none =
+      "ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n";
+  const std::string some =
+      "    16 bytes stack frame, 12 bytes spill stores, 20 bytes spill loads\n";
+  const std::string old_words = "ptxas info    : Used 165 registers, 448 bytes cmem[0]\n";
+  const std::string new_words = "ptxas info    : Used 71 registers, used 1 barriers\n";
+  CHECK(read_ptxas("", "log").empty());
+  CHECK(read_ptxas("== csrc/a.cu for compute_80\nPTX: the driver chooses\n", "log").empty());
+  const auto kernels =
+      read_ptxas(head + entry("first", none, old_words) + entry("second", some, new_words), "log");
+  CHECK(kernels ==
+        std::vector<KernelUse>{{"first", "sm_80", 165, 0, 0}, {"second", "sm_80", 71, 16, 32}});
+  for (const std::string& silent : {entry("first", "", old_words), entry("first", none, ""),
+                                    entry("first", none, "") + entry("second", none, new_words)}) {
+    try {
+      read_ptxas(silent, "the log");
+      FAIL("nothing was thrown");
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::kBuild);
+      CHECK(std::string(error.what()).find("the log: ptxas does not say") == 0);
+      CHECK(std::string(error.what()).find("first for sm_80") != std::string::npos);
+    }
+  }
 }
 
 }  // namespace

@@ -16,13 +16,13 @@ void ReadAhead::read_pieces() {
   try {
     for (std::span<char> room = ring_.room(); !room.empty(); room = ring_.room()) {
       const std::size_t count = read_(room);
+      if (count == 0) break;
       ring_.fill(count);
-      if (count == 0) return;
     }
   } catch (...) {
     failure_ = std::current_exception();
-    ring_.fill(0);
   }
+  ring_.close();
 }
 
 std::string_view ReadAhead::next() {

@@ -23,15 +23,17 @@ std::string_view PieceRing::next() {
     ++freed_;
     freed_one_.notify_one();
   }
-  filled_one_.wait(held, [&] { return freed_ < filled_; });
+  filled_one_.wait(held, [&] { return closed_ || freed_ < filled_; });
+  taking_ = freed_ < filled_;
+  if (!taking_) return {};
   const Piece& piece = pieces_[freed_ % kPieces];
-  taking_ = piece.size > 0;  // the last one stays, for whoever asks again
   return {piece.memory.get(), piece.size};
 }
 
 void PieceRing::close() {
   const std::scoped_lock held(mutex_);
   closed_ = true;
+  filled_one_.notify_one();
   freed_one_.notify_one();
 }
 

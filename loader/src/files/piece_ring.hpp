@@ -20,11 +20,12 @@ class PieceRing {
   static constexpr std::size_t kWorthAThread = std::size_t{1} << 20;
 
   // One thread fills:
-  std::span<char> room();        ///< waits for a free piece; empty once nobody takes any more
-  void fill(std::size_t count);  ///< so much of it is the next piece; 0: that was the last one
-  // and another takes:
+  std::span<char> room();        ///< waits for a free piece; empty once the ring is closed
+  void fill(std::size_t count);  ///< so much of it is the next piece
+  // another takes:
   std::string_view next();  ///< valid until the next call; empty after the last one
-  void close();             ///< takes no more
+  // and either ends it: nothing more comes, or nothing more is wanted.
+  void close();
 
  private:
   static constexpr std::size_t kPieces = 4;

@@ -37,11 +37,8 @@ void HashThread::hash_pieces() {
 
 void HashThread::end() {
   if (!thread_.joinable()) return;
-  if (used_ > 0) {
-    ring_.fill(used_);
-    ring_.room();
-  }
-  ring_.fill(0);
+  if (used_ > 0) ring_.fill(used_);
+  ring_.close();
   thread_.join();
 }
 

@@ -151,8 +151,8 @@ std::vector<BuiltVariant> read_built(const fs::path& folder) {
     const Config& first = all.front().config;
     const Config& last = all.back().config;
     if (first.name != last.name || first.version != last.version) {
-      fail(folder.string(), all.front().folder.string() + " is " + first.name + "@" +
-                                std::to_string(first.version) + " and " + one.string() + " is " +
+      fail(folder.string(), all.front().folder.string() + " is " +
+                                label(first.name, first.version) + " and " + one.string() + " is " +
                                 label(last.name, last.version) +
                                 ", expected one version of one package");
     }

@@ -74,8 +74,9 @@ Wanted wanted_kernels(const Locking& locking, const Options& options, const Lock
   } else {
     for (const auto& [name, kernel] : before) wanted.kernels.emplace(name, kernel.version);
     if (wanted.kernels.empty()) {
-      throw Error(ErrorCode::kUsage, "lock: nothing to lock. Name packages (kiln lock " +
-                                         std::string("geglu-mlp@2), or state them in kiln.json"));
+      throw Error(ErrorCode::kUsage,
+                  "lock: nothing to lock. Name packages (kiln lock geglu-mlp@2), or state them in "
+                  "kiln.json");
     }
   }
   return wanted;

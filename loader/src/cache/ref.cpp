@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "cache/cache.hpp"
+#include "documents/facts.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {
@@ -70,8 +71,8 @@ std::optional<Ref> read_ref_file(const fs::path& root, const fs::path& path) {
 void check_place(const Ref& ref, const fs::path& found, const fs::path& expected) {
   if (found == expected) return;
   throw Error(ErrorCode::kIntegrity,
-              "read ref " + found.string() + ": it speaks of " + ref.name + "@" +
-                  std::to_string(ref.version) + " of " + ref.registry +
+              "read ref " + found.string() + ": it speaks of " + label(ref.name, ref.version) +
+                  " of " + ref.registry +
                   "; nothing was loaded. Run 'kiln cache repair', which removes it");
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "documents/facts.hpp"
 #include "documents/quote.hpp"
 #include "kiln/error.hpp"
 #include "resolve/hint.hpp"
@@ -154,10 +155,10 @@ std::vector<Explanation> explain(const Resolution& resolution, const Index& inde
     explanations.push_back(std::move(explanation));
   }
   if (!variant.empty() && explanations.empty()) {
-    throw Error(ErrorCode::kUsage, "explain " + quote(variant) + ": " + index.name + "@" +
-                                       std::to_string(index.version) +
-                                       " has no such variant. 'kiln resolve " + index.name + "@" +
-                                       std::to_string(index.version) + "' lists those it has");
+    const std::string package = label(index.name, index.version);
+    throw Error(ErrorCode::kUsage, "explain " + quote(variant) + ": " + package +
+                                       " has no such variant. 'kiln resolve " + package +
+                                       "' lists those it has");
   }
   return explanations;
 }

@@ -231,8 +231,7 @@ std::optional<std::string> Cache::read_document(const Descriptor& descriptor,
   const fs::path path = blob_path(descriptor.digest);
   const FileDescriptor file = open_blob(descriptor.digest);
   if (!file.valid()) return std::nullopt;
-  const Subject subject{std::string(what), path.string(),
-                        "Run 'kiln install --refresh' to fetch it again"};
+  const Subject subject{std::string(what), path.string(), kFetchAgain};
   if (descriptor.size > kMaxDocumentBytes) {
     throw Error(ErrorCode::kIntegrity, "read " + subject.what + ": " +
                                            std::to_string(descriptor.size) +

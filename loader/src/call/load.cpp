@@ -113,8 +113,7 @@ void verify_file(const std::filesystem::path& path, const ArchiveFile& promised,
                  const std::function<void(std::string_view)>& sink) {
   const FileDescriptor file = open_file(path, promised);
   StreamVerifier verifier({"", promised.digest, promised.size},
-                          {"library of " + std::string(subject), path.string(),
-                           "Run 'kiln install --refresh' to fetch it again"});
+                          {"library of " + std::string(subject), path.string(), kFetchAgain});
   std::array<char, sizeof(Elf64_Ehdr)> head{};
   read_pieces(file.get(), path, [&](std::string_view piece) {
     if (verifier.seen() < head.size()) {

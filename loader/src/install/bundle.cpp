@@ -156,8 +156,8 @@ void copy_blob(const Cache& cache, const Descriptor& descriptor, const Sink& sin
   const fs::path path = cache.blob_path(descriptor.digest);
   const FileDescriptor file = cache.open_blob(descriptor.digest);
   if (!file.valid()) fail_cache("open", path, errno);
-  StreamVerifier verifier(descriptor, {"blob " + descriptor.digest.str(), path.string(),
-                                       "Run 'kiln install --refresh' to fetch it again"});
+  StreamVerifier verifier(descriptor,
+                          {"blob " + descriptor.digest.str(), path.string(), kFetchAgain});
   read_pieces(file.get(), path, [&](std::string_view piece) {
     verifier.update(piece);
     sink(piece);

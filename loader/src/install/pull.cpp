@@ -109,7 +109,7 @@ fs::path pull_layer(Selecting& self, const Descriptor& layer, const Variant& var
   const std::string subject = subject_of(self, variant);
   const std::string what = "layer of " + subject;
   try {
-    if (self.cache.verify_blob(layer, what, "Run 'kiln install --refresh' to fetch it again")) {
+    if (self.cache.verify_blob(layer, what, kFetchAgain)) {
       return self.cache.blob_path(layer.digest);
     }
   } catch (const Error& error) {

@@ -27,9 +27,8 @@ void check_library(const Config& config, const fs::path& folder, const std::stri
   const fs::path path = folder / config.library;
   const FileDescriptor file = open_inside(folder, config.library);
   if (!file.valid()) fail_cache("open", path, errno);
-  StreamVerifier verifier(
-      {"", library->digest, library->size},
-      {"library of " + subject, path.string(), "Run 'kiln install --refresh' to fetch it again"});
+  StreamVerifier verifier({"", library->digest, library->size},
+                          {"library of " + subject, path.string(), kFetchAgain});
   read_pieces(file.get(), path, [&](std::string_view piece) { verifier.update(piece); });
   verifier.finish();
 }
@@ -37,8 +36,7 @@ void check_library(const Config& config, const fs::path& folder, const std::stri
 /// Not unpacked yet: install would do it, from the layer in the cache.
 void check_layer(Selecting& self, const VariantManifest& manifest, const std::string& subject) {
   const std::string what = "layer of " + subject;
-  if (!self.cache.verify_blob(manifest.layer, what,
-                              "Run 'kiln install --refresh' to fetch it again")) {
+  if (!self.cache.verify_blob(manifest.layer, what, kFetchAgain)) {
     self.source.open(subject_of(self), what);  // throws kOffline: nothing may be fetched
   }
   if (::access(self.cache.root().c_str(), W_OK) != 0) {

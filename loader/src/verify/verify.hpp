@@ -23,6 +23,9 @@ struct Subject {
   std::string next;    ///< what the user can do about bytes that are wrong
 };
 
+/// What that is where the bytes lie in the cache.
+inline constexpr const char* kFetchAgain = "Run 'kiln install --refresh' to fetch it again";
+
 /// Throws kIntegrity, naming subject, origin and both digests, unless the bytes are exactly the
 /// promised ones.
 void verify_bytes(std::string_view bytes, const Descriptor& promised, const Subject& subject);

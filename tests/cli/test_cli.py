@@ -18,6 +18,7 @@ import unittest
 BIN = pathlib.Path(os.environ["KILN_BIN"])
 REGISTRY = pathlib.Path(os.environ["KILN_REGISTRY"])
 SPEC = "geglu-mlp@2"
+VERSION = SPEC.partition("@")[2]
 
 
 def digest_of(data):
@@ -59,19 +60,19 @@ class Cli(unittest.TestCase):
         return self.registry / "geglu-mlp"
 
     def index(self, layout):
-        """Path and content of the image index of version 1."""
+        """Path and content of the image index of the published version."""
         tags = json.loads((layout / "index.json").read_bytes())["manifests"]
-        descriptor = next(d for d in tags if d["annotations"]["org.opencontainers.image.ref.name"] == "2")
+        descriptor = next(d for d in tags if d["annotations"]["org.opencontainers.image.ref.name"] == VERSION)
         path = layout / "blobs/sha256" / descriptor["digest"].removeprefix("sha256:")
         return path, json.loads(path.read_bytes())
 
     def replace_index(self, layout, index):
-        """Publishes another index under version 1, with a digest that is right."""
+        """Publishes another index under that version, with a digest that is right."""
         data = json.dumps(index).encode()
         (layout / "blobs/sha256" / hashlib.sha256(data).hexdigest()).write_bytes(data)
         tags = json.loads((layout / "index.json").read_bytes())
         for descriptor in tags["manifests"]:
-            if descriptor["annotations"]["org.opencontainers.image.ref.name"] == "2":
+            if descriptor["annotations"]["org.opencontainers.image.ref.name"] == VERSION:
                 descriptor |= {"digest": digest_of(data), "size": len(data)}
         (layout / "index.json").write_text(json.dumps(tags))
 

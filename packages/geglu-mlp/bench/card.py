@@ -17,6 +17,7 @@ import subprocess
 import sys
 
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent
+VERSION = json.loads((PACKAGE / "package.json").read_text(encoding="utf-8"))["version"]
 
 
 def load(folder):
@@ -26,7 +27,7 @@ def load(folder):
 
 def published_variants(kiln):
     """What the registry says of each variant: a record counts only for the bytes that it was made with."""
-    answer = subprocess.run([kiln, "info", "geglu-mlp@2", "--json"], check=True, capture_output=True)
+    answer = subprocess.run([kiln, "info", f"geglu-mlp@{VERSION}", "--json"], check=True, capture_output=True)
     return sorted(json.loads(answer.stdout)["variants"], key=lambda variant: variant["variant"])
 
 
@@ -79,9 +80,8 @@ def openblas_tables(results):
 
 def speed_tables():
     results = load("bench/results")
-    version = json.loads((PACKAGE / "package.json").read_text(encoding="utf-8"))["version"]
-    if not any(result.get("package") == f"geglu-mlp@{version}" for result in results):
-        yield from ["", f"Version {version} has not been timed beside PyTorch yet; what is known of its "
+    if not any(result.get("package") == f"geglu-mlp@{VERSION}" for result in results):
+        yield from ["", f"Version {VERSION} has not been timed beside PyTorch yet; what is known of its "
                     "kernels one by one is in [bench/NOTES.md](bench/NOTES.md)."]
     by_schema = lambda schema: [r for r in results if r["schema"] == schema]
     yield from eager_tables(by_schema("geglu-mlp.eager/1"))

@@ -43,17 +43,18 @@ double gelu(double x, bool exact) {
   return x / (1.0 + std::exp(-2.0 * tanh_argument(x)));
 }
 
-double gelu_slope(double x, bool exact) {
+Slope gelu_slope(double x, bool exact) {
+  const auto of_terms = [](double a, double b) { return Slope{a + b, std::abs(a) + std::abs(b)}; };
   if (exact) {
     const double density = std::exp(-0.5 * x * x) / std::sqrt(2.0 * std::numbers::pi);
-    return 0.5 * std::erfc(-x / std::numbers::sqrt2) + x * density;
+    return of_terms(0.5 * std::erfc(-x / std::numbers::sqrt2), x * density);
   }
-  if (std::abs(x) > 50) return x > 0 ? 1.0 : 0.0;  // beyond double's own saturation
+  if (std::abs(x) > 50) return of_terms(x > 0 ? 1.0 : 0.0, 0.0);  // beyond double's own saturation
   const double z = tanh_argument(x);
   const double s = 1.0 / (1.0 + std::exp(-2.0 * z));
   const double rest = 1.0 / (1.0 + std::exp(2.0 * z));
   const double z_slope = std::sqrt(2.0 / std::numbers::pi) * (1.0 + 3.0 * kCubic * x * x);
-  return s + 2.0 * x * s * rest * z_slope;
+  return of_terms(s, 2.0 * x * s * rest * z_slope);
 }
 
 MlpReference mlp_reference(const MlpValues& values, const std::vector<std::int64_t>& rows) {

@@ -8,8 +8,13 @@
 
 namespace geglu_mlp_test {
 
-double gelu(double x, bool exact);        ///< tanh form, or exact: by erf
-double gelu_slope(double x, bool exact);  ///< its derivative
+double gelu(double x, bool exact);  ///< tanh form, or exact: by erf
+
+struct Slope {
+  double value;
+  double natural_size;  ///< were its two terms not of opposite signs: it is 0 near x = -0.75
+};
+Slope gelu_slope(double x, bool exact);  ///< the derivative
 
 struct MlpValues {
   std::vector<double> x, gate, up, down;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernel_shapes.hpp"
 #include "kiln/kiln.hpp"
 #include "kiln/layers/geglu_mlp.hpp"
 #include "memory.hpp"
@@ -59,10 +60,6 @@ class Guarded {
   unsigned char* base_;
 };
 
-struct Shape {
-  std::int64_t m, d, h;
-};
-
 /// Everything one forward call needs, on the host.
 struct MlpData {
   Shape shape;
@@ -101,6 +98,8 @@ struct Options {
 };
 
 void check_forward(std::vector<Variant>& variants, const Options& options);
+void check_rows(std::vector<Variant>& variants, const Options& options);
+void check_kernels(std::vector<Variant>& variants, const Options& options);
 void check_pointwise(std::vector<Variant>& variants, const Options& options);
 void check_behaviour(Variant& variant, const Options& options);
 

@@ -28,7 +28,10 @@ std::vector<Shape> shapes(const Options& options, bool gpu) {
   if (gpu) shapes.push_back({600, 136, 264});  // prefill kernels
   if (options.light) return shapes;
   shapes.insert(shapes.end(), {{1, 512, 1024}, {300, 264, 520}, {129, 127, 65}});
-  if (gpu) shapes.push_back({1500, 520, 2056});
+  if (gpu) {  // and a decode shape whose k is split, a larger one, and ragged prefill
+    shapes.insert(shapes.end(),
+                  {{16, 776, 1032}, {200, 776, 1032}, {1100, 264, 1032}, {1500, 520, 2056}});
+  }
   return shapes;
 }
 
@@ -92,6 +95,33 @@ void check_batch_invariance(Variant& variant, const MlpData& data, const std::st
   const Bytes found = run_once(variant, part_buffers);
   report(variant, std::equal(found.begin(), found.end(), whole.begin()),
          text + ": the first rows alone give other bits than within the batch");
+}
+
+/// The same rows in a prefill call of another size, or at another place in it, give the same bits.
+void check_prefill_rows(Variant& variant, kiln::DType dtype, Shape shape, std::uint64_t seed) {
+  struct Call {
+    std::int64_t first, rows;
+  };
+  shape.m = 4100;
+  const MlpData data = random_mlp(shape, dtype, true, seed);
+  MlpBuffers whole_buffers(variant, data, false);
+  const Bytes whole = run_once(variant, whole_buffers);
+  const std::int64_t row_bytes = shape.d * static_cast<std::int64_t>(kiln::size_of(dtype));
+  MlpData part = data;
+  for (const Call call :
+       {Call{0, 4096}, Call{0, 2048}, Call{0, 1500}, Call{0, 1024}, Call{0, kDecodeRows + 1},
+        Call{1003, 1500}, Call{2048, 2048}, Call{3331, 769}}) {
+    part.shape.m = call.rows;
+    part.x.assign(data.x.begin() + call.first * row_bytes,
+                  data.x.begin() + (call.first + call.rows) * row_bytes);
+    MlpBuffers buffers(variant, part, false);
+    const Bytes found = run_once(variant, buffers);
+    report(variant, std::equal(found.begin(), found.end(), whole.begin() + call.first * row_bytes),
+           "D=" + std::to_string(shape.d) + " H=" + std::to_string(shape.h) + " " + name_of(dtype) +
+               ": rows " + std::to_string(call.first) + " to " +
+               std::to_string(call.first + call.rows) +
+               " of 4100 give other bits in a call of their own");
+  }
 }
 
 void check_graph(Variant& variant, const MlpData& data, const std::string& text) {
@@ -230,6 +260,14 @@ void check_behaviour(Variant& variant, const Options& options) {
         if (!variant.memory.is_gpu()) check_fork(variant, data, text);
       } catch (const std::exception& error) {
         report(variant, false, text + ": " + error.what());
+      }
+    }
+    if (!variant.memory.is_gpu() || options.light) continue;
+    for (const Shape shape : {Shape{0, 264, 1032}, Shape{0, 1464, 1848}}) {
+      try {
+        check_prefill_rows(variant, dtype, shape, options.seed + 8);
+      } catch (const std::exception& error) {
+        report(variant, false, std::string("rows of prefill calls: ") + error.what());
       }
     }
   }

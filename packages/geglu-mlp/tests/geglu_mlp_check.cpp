@@ -66,6 +66,8 @@ int check(const Arguments& arguments) {
     geglu_mlp_test::check_behaviour(variant, arguments.options);
   }
   geglu_mlp_test::check_pointwise(variants, arguments.options);
+  geglu_mlp_test::check_kernels(variants, arguments.options);
+  geglu_mlp_test::check_rows(variants, arguments.options);
   geglu_mlp_test::check_forward(variants, arguments.options);
 
   bool passed = true;

@@ -29,6 +29,7 @@ class HostMemory final : public Memory {
   void release_stream(void*) override {}
   void synchronize() override {}
   bool is_gpu() const override { return false; }
+  Limits limits() const override { return {}; }
   float replay(void*, int times, const std::function<void()>& work) override {
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < times; ++i) work();
@@ -77,6 +78,12 @@ class CudaMemory final : public Memory {
   void release_stream(void* stream) override { call("cudaStreamDestroy", stream); }
   void synchronize() override { call("cudaDeviceSynchronize"); }
   bool is_gpu() const override { return true; }
+  Limits limits() const override {
+    Limits limits;
+    call("cudaDeviceGetAttribute", &limits.multiprocessors, kMultiprocessors, ordinal_);
+    call("cudaDeviceGetAttribute", &limits.shared_bytes_per_block, kSharedBytesPerBlock, ordinal_);
+    return limits;
+  }
 
   float replay(void* stream, int times, const std::function<void()>& work) override {
     void* graph = nullptr;
@@ -107,6 +114,8 @@ class CudaMemory final : public Memory {
   static constexpr int kDeviceToHost = 2;
   static constexpr unsigned kNonBlocking = 1;
   static constexpr int kCaptureThreadLocal = 1;
+  static constexpr int kMultiprocessors = 16;
+  static constexpr int kSharedBytesPerBlock = 97;  // the most a kernel may opt in to
 
   template <class... Arguments>
   void call(const char* name, Arguments... arguments) const {

@@ -14,6 +14,12 @@
 
 namespace geglu_mlp_test {
 
+/// What a plan is made for; zeros on a CPU.
+struct Limits {
+  int multiprocessors = 0;
+  int shared_bytes_per_block = 0;
+};
+
 class Memory {
  public:
   virtual ~Memory() = default;
@@ -25,6 +31,7 @@ class Memory {
   virtual void release_stream(void* stream) = 0;
   virtual void synchronize() = 0;  ///< the whole device
   virtual bool is_gpu() const = 0;
+  virtual Limits limits() const = 0;
 
   /// Records `work` as a CUDA graph and replays it `times` times; returns milliseconds a replay.
   virtual float replay(void* stream, int times, const std::function<void()>& work) = 0;

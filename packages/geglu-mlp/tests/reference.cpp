@@ -35,6 +35,20 @@ double bias_at(const std::vector<double>& bias, std::int64_t i) {
   return bias.empty() ? 0.0 : bias[static_cast<std::size_t>(i)];
 }
 
+/// One row of h; `round` is applied to the result of every operation.
+template <class Round>
+std::vector<double> hidden_row(const MlpValues& values, std::int64_t row, const Round& round) {
+  const std::int64_t d = values.d;
+  const double* x = values.x.data() + row * d;
+  std::vector<double> hidden(static_cast<std::size_t>(values.h));
+  for (std::int64_t j = 0; j < values.h; ++j) {
+    const double gate = round(dot(x, values.gate.data() + j * d, d) + bias_at(values.gate_bias, j));
+    const double up = round(dot(x, values.up.data() + j * d, d) + bias_at(values.up_bias, j));
+    hidden[static_cast<std::size_t>(j)] = round(round(gelu(gate, values.exact)) * up);
+  }
+  return hidden;
+}
+
 }  // namespace
 
 double gelu(double x, bool exact) {
@@ -65,13 +79,8 @@ MlpReference mlp_reference(const MlpValues& values, const std::vector<std::int64
   std::vector<double> squares(rows.size());
   parallel_for(static_cast<std::int64_t>(rows.size()), [&](std::int64_t i) {
     const auto index = static_cast<std::size_t>(i);
-    const double* x = values.x.data() + rows[index] * d;
-    std::vector<double> hidden(static_cast<std::size_t>(h));
-    for (std::int64_t j = 0; j < h; ++j) {
-      const double gate = dot(x, values.gate.data() + j * d, d) + bias_at(values.gate_bias, j);
-      const double up = dot(x, values.up.data() + j * d, d) + bias_at(values.up_bias, j);
-      hidden[static_cast<std::size_t>(j)] = gelu(gate, values.exact) * up;
-    }
+    const std::vector<double> hidden =
+        hidden_row(values, rows[index], [](double value) { return value; });
     double square = 0;
     for (std::int64_t j = 0; j < d; ++j) {
       const double* down = values.down.data() + j * h;
@@ -90,6 +99,26 @@ MlpReference mlp_reference(const MlpValues& values, const std::vector<std::int64
   for (const double square : squares) sum += square;
   result.natural_size = std::sqrt(sum);
   return result;
+}
+
+std::vector<double> mlp_eager(const MlpValues& values, const std::vector<std::int64_t>& rows,
+                              kiln::DType dtype) {
+  const auto round = [dtype](double value) {
+    unsigned char element[8];
+    encode(dtype, value, element);
+    return decode(dtype, element);
+  };
+  const std::int64_t d = values.d;
+  std::vector<double> y(rows.size() * static_cast<std::size_t>(d));
+  parallel_for(static_cast<std::int64_t>(rows.size()), [&](std::int64_t i) {
+    const std::vector<double> hidden = hidden_row(values, rows[static_cast<std::size_t>(i)], round);
+    for (std::int64_t j = 0; j < d; ++j) {
+      const double* down = values.down.data() + j * values.h;
+      y[static_cast<std::size_t>(i * d + j)] =
+          round(dot(hidden.data(), down, values.h) + bias_at(values.down_bias, j));
+    }
+  });
+  return y;
 }
 
 }  // namespace geglu_mlp_test

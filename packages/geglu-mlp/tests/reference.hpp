@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reference: the package's formulas in double, straight from their definitions.
+// Reference: the package's formulas in double, straight from their definitions; and the same with
+// the roundings of a framework, to compare errors with.
 #pragma once
 
 #include <cstdint>
 #include <vector>
+
+#include "kiln/tensor.hpp"
 
 namespace geglu_mlp_test {
 
@@ -32,5 +35,11 @@ struct MlpReference {
 };
 
 MlpReference mlp_reference(const MlpValues& values, const std::vector<std::int64_t>& rows);
+
+/// y[rows, d] as a framework gives it that runs one kernel an operation: both projections with
+/// their biases, the GELU, the product and the result are each rounded to `dtype`, and to nothing
+/// else.
+std::vector<double> mlp_eager(const MlpValues& values, const std::vector<std::int64_t>& rows,
+                              kiln::DType dtype);
 
 }  // namespace geglu_mlp_test

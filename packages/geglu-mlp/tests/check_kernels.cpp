@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Forward through every GPU kernel: shapes that the plan gives to each of them, and to each split
+// of k, on the GPU at hand.
+#include <string>
+
+#include "forward_case.hpp"
+
+namespace geglu_mlp_test {
+namespace {
+
+/// The variants whose aligned shapes the family's kernels take.
+std::vector<Variant*> of_family(std::vector<Variant>& variants, KernelFamily family) {
+  std::vector<Variant*> chosen;
+  for (Variant& variant : variants) {
+    const bool sm90 = variant.kernel.variant().find("sm_90a") != std::string::npos;
+    if (sm90 == (family == KernelFamily::kSm90)) chosen.push_back(&variant);
+  }
+  return chosen;
+}
+
+void check_shape(const std::vector<Variant*>& variants, const Shape& shape, const Options& options,
+                 std::mt19937_64& random) {
+  const std::vector<std::int64_t> rows = rows_to_check(shape.m, random);
+  for (const kiln::DType dtype : {kiln::DType::kBFloat16, kiln::DType::kFloat16}) {
+    const MlpData data = random_mlp(shape, dtype, true, random());
+    MlpValues values = values_of(data);
+    for (const bool exact : {false, true}) {
+      if (options.light && exact != (dtype == kiln::DType::kFloat16)) continue;
+      values.exact = exact;
+      const MlpReference reference = mlp_reference(values, rows);
+      for (Variant* variant : variants) {
+        check_forward_case(*variant, {.data = data,
+                                      .exact = exact,
+                                      .shift = 0,
+                                      .reference = reference,
+                                      .rows = rows,
+                                      .twice = !options.light});
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void check_kernels(std::vector<Variant>& variants, const Options& options) {
+  if (variants.empty() || !variants.front().memory.is_gpu()) return;
+  const Limits limits = variants.front().memory.limits();
+  const geglu_mlp::GpuFacts gpu = {limits.multiprocessors, limits.shared_bytes_per_block};
+  std::mt19937_64 random(options.seed + 3);
+  for (const KernelFamily family : {KernelFamily::kSm90, KernelFamily::kPortable}) {
+    const std::vector<Variant*> chosen = of_family(variants, family);
+    if (chosen.empty()) continue;
+    for (const Shape& shape : shapes_of_kernels(family, gpu, !options.light)) {
+      check_shape(chosen, shape, options, random);
+    }
+  }
+}
+
+}  // namespace geglu_mlp_test

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Forward over numbers of rows: each has its own tiles, boxes of rows and parts of k. A row's
+// result does not depend on the others, so the reference of the most rows serves every number of
+// them; and what eager gives for them, which no case may be worse than.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "forward_case.hpp"
+
+namespace geglu_mlp_test {
+namespace {
+
+struct RowSweep {
+  std::int64_t d, h;
+  kiln::DType dtype;
+  bool biased, exact;
+  std::vector<std::int64_t> row_counts;  // ascending
+};
+
+/// The reference's rows: all that a small call has, then one in seven and the last of each call.
+std::vector<std::int64_t> rows_of(const RowSweep& sweep) {
+  std::vector<std::int64_t> rows;
+  for (std::int64_t row = 0; row < sweep.row_counts.back(); ++row) {
+    const bool last = std::binary_search(sweep.row_counts.begin(), sweep.row_counts.end(), row + 1);
+    if (row < 300 || row % 7 == 0 || last) rows.push_back(row);
+  }
+  return rows;
+}
+
+void check_sweep(std::vector<Variant>& variants, const RowSweep& sweep, std::uint64_t seed) {
+  const MlpData most =
+      random_mlp({sweep.row_counts.back(), sweep.d, sweep.h}, sweep.dtype, sweep.biased, seed);
+  MlpValues values = values_of(most);
+  values.exact = sweep.exact;
+  const std::vector<std::int64_t> all_rows = rows_of(sweep);
+  MlpReference reference = mlp_reference(values, all_rows);
+  const double natural_size = reference.natural_size;
+  const std::vector<double> eager = mlp_eager(values, all_rows, sweep.dtype);
+  const std::size_t row_bytes = static_cast<std::size_t>(sweep.d) * kiln::size_of(sweep.dtype);
+  MlpData data = most;
+  for (const std::int64_t m : sweep.row_counts) {
+    data.shape.m = m;
+    data.x.assign(most.x.begin(), most.x.begin() + static_cast<std::ptrdiff_t>(
+                                                       static_cast<std::size_t>(m) * row_bytes));
+    const std::vector<std::int64_t> rows(all_rows.begin(),
+                                         std::lower_bound(all_rows.begin(), all_rows.end(), m));
+    reference.natural_size = natural_size * std::sqrt(static_cast<double>(rows.size()) /
+                                                      static_cast<double>(all_rows.size()));
+    for (Variant& variant : variants) {
+      check_forward_case(variant, {.data = data,
+                                   .exact = sweep.exact,
+                                   .shift = 0,
+                                   .reference = reference,
+                                   .rows = rows,
+                                   .eager = &eager});
+    }
+  }
+}
+
+}  // namespace
+
+void check_rows(std::vector<Variant>& variants, const Options& options) {
+  if (variants.empty() || options.light) return;
+  const bool gpu = variants.front().memory.is_gpu();
+  std::mt19937_64 random(options.seed + 2);
+  constexpr kiln::DType kBFloat16 = kiln::DType::kBFloat16;
+  constexpr kiln::DType kFloat16 = kiln::DType::kFloat16;
+  if (gpu) {
+    std::vector<std::int64_t> each(301);
+    std::iota(each.begin(), each.end(), 0);
+    for (const RowSweep& sweep : {RowSweep{264, 520, kBFloat16, true, false, each},
+                                  RowSweep{768, 1024, kFloat16, false, true, each},
+                                  RowSweep{512, 2056, kBFloat16, false, true, each}}) {
+      check_sweep(variants, sweep, random());
+    }
+  }
+  // Beside the edges of tiles, where D and H leave a part of each tile empty, too.
+  std::vector<std::pair<std::int64_t, std::int64_t>> widths = {{72, 136}};
+  if (gpu) widths.insert(widths.end(), {{264, 1032}, {1032, 264}});
+  for (const auto& [d, h] : widths) {
+    for (const kiln::DType dtype : {kBFloat16, kFloat16}) {
+      for (const bool exact : {false, true}) {
+        const RowSweep sweep = {d,    h,     dtype,
+                                true, exact, {1, 9, 17, 64, 65, 129, 257, 513, 777, 2050}};
+        check_sweep(variants, sweep, random());
+      }
+    }
+  }
+}
+
+}  // namespace geglu_mlp_test

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forward_case.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+namespace geglu_mlp_test {
+namespace {
+
+constexpr std::int64_t kAllRows = 256;     // above, the reference is computed for a sample of rows
+constexpr std::int64_t kSampledRows = 48;  // of them
+// Values of h and of y that are compared; fewer roundings than this do not average to the expected
+// error. (With H = 1 all of a row shares the one rounding of its h: 2.8e-3 was seen in bfloat16, M
+// = 27.)
+constexpr std::int64_t kLarge = 1024;
+
+/// Relative L2 error of the case's rows; `row` gives the values found for the i-th.
+template <class Row>
+double error_of(const ForwardCase& test, const Row& row) {
+  const auto d = static_cast<std::size_t>(test.data.shape.d);
+  double difference = 0;
+  double size = 0;
+  for (std::size_t i = 0; i < test.rows.size(); ++i) {
+    const double* found = row(i);
+    const double* expected = test.reference.y.data() + i * d;
+    for (std::size_t j = 0; j < d; ++j) {
+      difference += (found[j] - expected[j]) * (found[j] - expected[j]);
+      size += expected[j] * expected[j];
+    }
+  }
+  const double scale = std::max(std::sqrt(size), test.reference.natural_size);
+  if (scale == 0) return difference == 0 ? 0 : std::numeric_limits<double>::infinity();
+  return std::sqrt(difference) / scale;
+}
+
+/// Infinite for a value that is not finite anywhere in y (no input here is large enough for that).
+double error_of_call(const ForwardCase& test, const Bytes& bytes) {
+  const std::vector<double> y = decode_all(test.data.dtype, bytes);
+  if (!std::all_of(y.begin(), y.end(), [](double value) { return std::isfinite(value); })) {
+    return std::numeric_limits<double>::infinity();
+  }
+  return error_of(test, [&](std::size_t i) { return y.data() + test.rows[i] * test.data.shape.d; });
+}
+
+double error_of_eager(const ForwardCase& test) {
+  return error_of(test, [&](std::size_t i) {
+    return test.eager->data() + static_cast<std::int64_t>(i) * test.data.shape.d;
+  });
+}
+
+std::string describe(const ForwardCase& test) {
+  const MlpData& data = test.data;
+  const Shape shape = data.shape;
+  return "forward M=" + std::to_string(shape.m) + " D=" + std::to_string(shape.d) +
+         " H=" + std::to_string(shape.h) + " " + name_of(data.dtype) +
+         (test.exact ? " none" : " tanh") + (data.biased ? " bias" : "") +
+         (test.shift != 0 ? " shifted" : "");
+}
+
+}  // namespace
+
+void check_forward_case(Variant& variant, const ForwardCase& test) {
+  const MlpData& data = test.data;
+  try {
+    MlpBuffers buffers(variant, data, test.exact, test.shift);
+    buffers.run();
+    variant.memory.synchronize();
+    const Bytes y = buffers.read_y();
+    const double error = error_of_call(test, y);
+    const auto rows = static_cast<std::int64_t>(test.rows.size());
+    const bool large = rows * std::min(data.shape.d, data.shape.h) >= kLarge;
+    double bound = bound_of(data.dtype) * (large ? 1 : 2);
+    if (large && error <= bound) {
+      double& worst = variant.tally.worst[name_of(data.dtype)];
+      worst = std::max(worst, error);
+    }
+    if (large && test.eager != nullptr) bound = std::min(bound, error_of_eager(test));
+    std::string damage = buffers.damage();
+    if (test.twice) {
+      buffers.poison();
+      variant.memory.synchronize();
+      buffers.run();
+      variant.memory.synchronize();
+      if (buffers.read_y() != y) damage += "; the second call gives other bits";
+    }
+    char numbers[96];
+    std::snprintf(numbers, sizeof(numbers), ": error %.3g, at most %.3g", error, bound);
+    report(variant, error <= bound && damage.empty(), describe(test) + numbers + damage);
+  } catch (const std::exception& error) {
+    report(variant, false, describe(test) + ": " + error.what());
+  }
+}
+
+MlpValues values_of(const MlpData& data) {
+  MlpValues values;
+  values.x = decode_all(data.dtype, data.x);
+  values.gate = decode_all(data.dtype, data.gate);
+  values.up = decode_all(data.dtype, data.up);
+  values.down = decode_all(data.dtype, data.down);
+  if (data.biased) {
+    values.gate_bias = decode_all(data.dtype, data.gate_bias);
+    values.up_bias = decode_all(data.dtype, data.up_bias);
+    values.down_bias = decode_all(data.dtype, data.down_bias);
+  }
+  values.d = data.shape.d;
+  values.h = data.shape.h;
+  return values;
+}
+
+std::vector<std::int64_t> rows_to_check(std::int64_t m, std::mt19937_64& random) {
+  std::vector<std::int64_t> rows;
+  if (m <= kAllRows) {
+    for (std::int64_t row = 0; row < m; ++row) rows.push_back(row);
+    return rows;
+  }
+  rows = {0, m - 1};
+  while (static_cast<std::int64_t>(rows.size()) < kSampledRows) {
+    rows.push_back(static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(m)));
+  }
+  return rows;
+}
+
+}  // namespace geglu_mlp_test

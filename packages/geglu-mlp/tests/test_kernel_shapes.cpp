@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// That geglu_mlp_check runs every kernel, as far as the plans choose it: found without a GPU.
+#include <doctest/doctest.h>
+
+#include <set>
+
+#include "kernel_shapes.hpp"
+#include "sm90_plan.h"
+
+namespace {
+
+using namespace geglu_mlp;
+using geglu_mlp_test::KernelFamily;
+using geglu_mlp_test::Shape;
+using geglu_mlp_test::shapes_of_kernels;
+
+constexpr GpuFacts kH200 = {132, 232448};
+constexpr GpuFacts kA100 = {108, 166912};
+constexpr GpuFacts kRtx4090 = {128, 101376};
+
+GemmShape product_of(const Shape& shape, bool gated) {
+  return {gated,
+          Element::kBFloat16,
+          shape.m,
+          gated ? shape.h : shape.d,
+          gated ? shape.d : shape.h,
+          true,
+          true};
+}
+
+TEST_CASE("kernel shapes: on an H200 they run every sm_90a kernel that the plan offers") {
+  std::set<int> offered;
+  for (const int64_t m : {1, 65, 513}) {
+    for (const bool gated : {true, false}) {
+      for (int tile = 0; tile < kSm90Tiles; ++tile) {
+        const GemmShape shape = product_of({m, 8, 8}, gated);
+        const auto kind = static_cast<Sm90Tile>(tile);
+        if (sm90_offers(shape, kind, 1)) offered.insert(sm90_kernel(gated, shape.element, kind));
+      }
+    }
+  }
+  CHECK(offered.size() == 13);  // of one dtype
+  for (const bool every_split : {false, true}) {
+    std::set<int> run;
+    for (const Shape& shape : shapes_of_kernels(KernelFamily::kSm90, kH200, every_split)) {
+      CHECK(shape.d % 16 == 8);
+      CHECK(shape.h % 16 == 8);
+      for (const bool gated : {true, false}) {
+        run.insert(plan_sm90(product_of(shape, gated), true, kH200).kernel);
+      }
+    }
+    for (const int kernel : offered) {
+      CAPTURE(kernel - kKernels);
+      CHECK(run.count(kernel) == 1);
+    }
+  }
+}
+
+TEST_CASE("kernel shapes: the splits of k by 1, 2, 4 and 8 are among them") {
+  std::set<uint32_t> splits;
+  for (const Shape& shape : shapes_of_kernels(KernelFamily::kSm90, kH200, true)) {
+    for (const bool gated : {true, false}) {
+      const Sm90Plan plan = plan_sm90(product_of(shape, gated), true, kH200);
+      if (!is_prefill(plan.tile)) splits.insert(plan.cluster);
+    }
+  }
+  CHECK(splits == std::set<uint32_t>{1, 2, 4, 8});
+}
+
+TEST_CASE("kernel shapes: they run each portable tile that fits the GPU, gated and plain") {
+  struct Row {
+    GpuFacts gpu;
+    TileKind large;
+  };
+  for (const Row& row : {Row{kH200, TileKind::kLarge4}, Row{kA100, TileKind::kLarge4},
+                         Row{kRtx4090, TileKind::kLarge3}}) {
+    std::set<int> run;
+    for (const Shape& shape : shapes_of_kernels(KernelFamily::kPortable, row.gpu, true)) {
+      for (const bool gated : {true, false}) {
+        run.insert(plan_gemm(product_of(shape, gated), row.gpu).kernel);
+      }
+    }
+    std::set<int> expected;
+    for (const bool gated : {true, false}) {
+      for (const TileKind tile : {row.large, TileKind::kMedium, TileKind::kSmall}) {
+        expected.insert(gemm_kernel(gated, Element::kBFloat16, tile));
+      }
+    }
+    CHECK(run == expected);
+  }
+}
+
+}  // namespace

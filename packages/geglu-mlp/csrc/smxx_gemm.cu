@@ -20,6 +20,17 @@ __device__ __forceinline__ void copy_chunk(unsigned shared, const void* global, 
                : "memory");
 }
 
+// first or second, without a branch: for `?:` the compiler takes all copies of a stage out of the
+// loop's straight line, away from the multiplications that they should run among.
+__device__ __forceinline__ const void* select(bool condition, const void* first,
+                                              const void* second) {
+  const void* chosen;
+  asm("{\n.reg .pred p;\nsetp.ne.b32 p, %3, 0;\nselp.b64 %0, %1, %2, p;\n}"
+      : "=l"(chosen)
+      : "l"(first), "l"(second), "r"(static_cast<int>(condition)));
+  return chosen;
+}
+
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -54,27 +65,21 @@ __device__ __forceinline__ void multiply(float (&sum)[4], const unsigned (&a)[4]
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// One thread's share of copying kRows rows of a [rows, k] matrix, starting at row `first`.
+// One thread's share of copying kRows rows of a [rows, k] matrix, starting at row `first`: a chunk
+// of each kRowsPerPass-th row. The swizzle repeats after that many rows, so that the places in
+// shared memory lie at constant distances.
 template <class T, int kRows, bool kAligned>
 struct RowCopy {
   static constexpr int kPasses = kRows / T::kRowsPerPass;
-  const unsigned short* base;    // a valid address, for copies that read nothing
-  const unsigned short* source;  // this thread's row of pass 0, its chunk of k block 0
-  long long pass_stride;
-  long long k;
-  unsigned rows_in_range;  // one bit a pass
-  int chunk;
-  int shared_row;
+  static_assert(T::kRowsPerPass % 8 == 0, "the swizzle repeats after 8 rows");
+  const unsigned short* source;  // of pass 0, in the block of k that comes next
+  unsigned rows_in_range;        // one bit a pass
 
-  __device__ __forceinline__ RowCopy(const void* matrix, long long rows, long long k_extent,
-                                     long long first, int first_shared_row) {
+  __device__ __forceinline__ RowCopy(const void* matrix, long long rows, long long k,
+                                     long long first) {
     const int row = static_cast<int>(threadIdx.x) / T::kChunks;
-    chunk = static_cast<int>(threadIdx.x) % T::kChunks;
-    shared_row = first_shared_row + row;
-    k = k_extent;
-    base = static_cast<const unsigned short*>(matrix);
-    source = base + (first + row) * k + chunk * 8;
-    pass_stride = T::kRowsPerPass * k;
+    const int chunk = static_cast<int>(threadIdx.x) % T::kChunks;
+    source = static_cast<const unsigned short*>(matrix) + (first + row) * k + chunk * 8;
     rows_in_range = 0;
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
@@ -82,21 +87,23 @@ struct RowCopy {
     }
   }
 
-  // Copies k block `block` into the operand at `shared`.
-  __device__ __forceinline__ void copy(unsigned shared, long long block) const {
-    const long long k_first = block * T::kDepth + chunk * 8;
+  // Copies the next block of k to `shared`, this thread's place of pass 0. `left`: elements of k
+  // from this thread's chunk on. `valid`: an address for copies that read nothing.
+  __device__ __forceinline__ void copy(unsigned shared, const void* valid, long long pass_stride,
+                                       long long left) {
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
       const bool row_in_range = (rows_in_range >> pass & 1u) != 0;
-      const unsigned short* from = source + block * T::kDepth + pass * pass_stride;
-      const unsigned to = shared + chunk_offset<T>(shared_row + pass * T::kRowsPerPass, chunk);
+      const unsigned short* from = source + pass * pass_stride;
+      const unsigned to = shared + pass * T::kRowsPerPass * T::kRowBytes;
       if constexpr (kAligned) {
-        const bool in_range = row_in_range && k_first < k;  // k is a multiple of 8
-        copy_chunk(to, in_range ? from : base, in_range);
+        const bool in_range = row_in_range && left > 0;  // k is a multiple of 8
+        copy_chunk(to, select(in_range, from, valid), in_range);
       } else {
-        copy_elements(to, from, row_in_range, k - k_first);
+        copy_elements(to, from, row_in_range, left);
       }
     }
+    source += T::kDepth;
   }
 
   // The same for matrices whose rows are not 16-byte aligned: eight guarded loads.
@@ -115,53 +122,49 @@ struct RowCopy {
   }
 };
 
-// The copies of a whole stage: A, then B, whose two halves are gate and up in a gated kernel.
+// The copies of one block of k after the other: A, then B, whose two halves are gate and up in a
+// gated kernel.
 template <class T, bool kGated, bool kAligned>
 struct StageCopy {
   RowCopy<T, T::kRows, kAligned> a;
   RowCopy<T, T::kColumns / 2, kAligned> b0;
   RowCopy<T, T::kColumns / 2, kAligned> b1;
+  const void* valid;  // a kernel argument, so that it needs no register
+  long long pass_stride;
+  long long left;
+  unsigned place;
 
   __device__ __forceinline__ StageCopy(const GemmArguments& p, long long row, long long column)
-      : a(p.a, p.m, p.k, row, 0),
-        b0(p.b0, p.n, p.k, column, 0),
-        b1(kGated ? p.b1 : p.b0, p.n, p.k, kGated ? column : column + T::kColumns / 2,
-           T::kColumns / 2) {}
+      : a(p.a, p.m, p.k, row),
+        b0(p.b0, p.n, p.k, column),
+        b1(kGated ? p.b1 : p.b0, p.n, p.k, kGated ? column : column + T::kColumns / 2),
+        valid(p.a),
+        pass_stride(T::kRowsPerPass * p.k),
+        left(p.k - static_cast<int>(threadIdx.x) % T::kChunks * 8),
+        place(chunk_offset<T>(static_cast<int>(threadIdx.x) / T::kChunks,
+                              static_cast<int>(threadIdx.x) % T::kChunks)) {}
 
-  __device__ __forceinline__ void copy(unsigned stage, long long block) const {
-    a.copy(stage, block);
-    b0.copy(stage + T::kOperandBytes, block);
-    b1.copy(stage + T::kOperandBytes, block);
+  __device__ __forceinline__ void copy_next(unsigned stage) {
+    const unsigned to = stage + place;
+    a.copy(to, valid, pass_stride, left);
+    b0.copy(to + T::kOperandBytes, valid, pass_stride, left);
+    b1.copy(to + T::kOperandBytes + T::kColumns / 2 * T::kRowBytes, valid, pass_stride, left);
+    left -= T::kDepth;
   }
 };
 
 template <class T>
 using Sums = float[T::kRowBlocks][T::kColumnBlocks][4];
 
-// sums += A B^T over the kDepth of one stage.
-template <class T, class Element, bool kGated>
-__device__ __forceinline__ void multiply_stage(Sums<T>& sums, unsigned stage) {
-  const int lane = static_cast<int>(threadIdx.x) & 31;
-  const int warp = static_cast<int>(threadIdx.x) >> 5;
-  const int warp_row = warp / T::kWarpColumns * (T::kRows / T::kWarpRows);
-  const int warp_column = warp % T::kWarpColumns;
-  const unsigned operand_b = stage + T::kOperandBytes;
-#pragma unroll
-  for (int step = 0; step < T::kDepth / 16; ++step) {
-    unsigned a[T::kRowBlocks][4];
-    unsigned b[T::kColumnBlocks / 2][4];
-#pragma unroll
-    for (int i = 0; i < T::kRowBlocks; ++i) {
-      const int row = warp_row + i * 16 + a_lane_row(lane);
-      load_matrices(a[i], stage + chunk_offset<T>(row, step * 2 + a_lane_chunk(lane)));
-    }
-#pragma unroll
-    for (int j = 0; j < T::kColumnBlocks; j += 2) {
-      const int row_even = column_block_row<T, kGated>(warp_column, j);
-      const int row_odd = column_block_row<T, kGated>(warp_column, j + 1);
-      const int row = (b_lane_block(lane) != 0 ? row_odd : row_even) + b_lane_row(lane);
-      load_matrices(b[j / 2], operand_b + chunk_offset<T>(row, step * 2 + b_lane_chunk(lane)));
-    }
+// What a warp multiplies in one step of 16 k.
+template <class T>
+struct Fragments {
+  unsigned a[T::kRowBlocks][4];
+  unsigned b[T::kColumnBlocks / 2][4];
+
+  // sums += A B^T over the 16 k.
+  template <class Element>
+  __device__ __forceinline__ void multiply_into(Sums<T>& sums) const {
 #pragma unroll
     for (int i = 0; i < T::kRowBlocks; ++i) {
 #pragma unroll
@@ -170,30 +173,87 @@ __device__ __forceinline__ void multiply_stage(Sums<T>& sums, unsigned stage) {
       }
     }
   }
-}
+};
 
+// Where a thread reads them from: one place a step, and constant distances from there, since blocks
+// are 8 rows and the swizzle repeats after those.
+template <class T, bool kGated>
+struct FragmentPlaces {
+  static constexpr int kSteps = T::kDepth / 16;
+  static_assert(T::kColumnBlocks == 2 || T::kColumnBlocks % 4 == 0,
+                "a pair of blocks is gate and up, or lies within one of them");
+  unsigned a[kSteps];
+  unsigned b[kSteps];
+
+  __device__ __forceinline__ FragmentPlaces() {
+    const int lane = static_cast<int>(threadIdx.x) & 31;
+    const int warp = static_cast<int>(threadIdx.x) >> 5;
+    const int row = warp / T::kWarpColumns * (T::kRows / T::kWarpRows) + a_lane_row(lane);
+    const int column =
+        column_block_row<T, kGated>(warp % T::kWarpColumns, b_lane_block(lane)) + b_lane_row(lane);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      a[step] = chunk_offset<T>(row, step * 2 + a_lane_chunk(lane));
+      b[step] = T::kOperandBytes + chunk_offset<T>(column, step * 2 + b_lane_chunk(lane));
+    }
+  }
+
+  __device__ __forceinline__ void read(Fragments<T>& into, unsigned stage, int step) const {
+#pragma unroll
+    for (int i = 0; i < T::kRowBlocks; ++i) {
+      load_matrices(into.a[i], stage + a[step] + i * 16 * T::kRowBytes);
+    }
+#pragma unroll
+    for (int j = 0; j < T::kColumnBlocks; j += 2) {
+      constexpr int kFirst = column_block_row<T, kGated>(0, 0);
+      const int distance = column_block_row<T, kGated>(0, j) - kFirst;
+      load_matrices(into.b[j / 2], stage + b[step] + distance * T::kRowBytes);
+    }
+  }
+};
+
+// The fragments of a step are read while the ones before are multiplied, also across the end of a
+// stage: the tensor cores do not wait for shared memory.
 template <class T, class Element, bool kGated, bool kAligned>
 __device__ __forceinline__ void mainloop(Sums<T>& sums, const GemmArguments& p, long long row,
                                          long long column, unsigned shared) {
-  const StageCopy<T, kGated, kAligned> copies(p, row, column);
+  constexpr int kSteps = T::kDepth / 16;
+  static_assert(kSteps % 2 == 0, "a stage begins with the first of the two fragments");
+  StageCopy<T, kGated, kAligned> copies(p, row, column);
+  const FragmentPlaces<T, kGated> places;
   const long long blocks = (p.k + T::kDepth - 1) / T::kDepth;
 #pragma unroll
   for (int stage = 0; stage < T::kStages - 1; ++stage) {
-    if (stage < blocks) copies.copy(shared + stage * T::kStageBytes, stage);
+    if (stage < blocks) copies.copy_next(shared + stage * T::kStageBytes);
     commit_copies();
   }
+  const auto after = [](unsigned stage) {
+    return stage + T::kStageBytes == T::kSharedBytes ? 0 : stage + T::kStageBytes;
+  };
   unsigned read_stage = 0;
   unsigned write_stage = (T::kStages - 1) * T::kStageBytes;
+  Fragments<T> fragments[2];
+  wait_copies<T::kStages - 2>();
+  __syncthreads();
+  places.read(fragments[0], shared, 0);
   for (long long block = 0; block < blocks; ++block) {
-    wait_copies<T::kStages - 2>();
-    __syncthreads();  // stage `block` is complete, and all warps are done with the one before it
-    const long long next = block + T::kStages - 1;
-    if (next < blocks) copies.copy(shared + write_stage, next);
-    commit_copies();  // also when empty: wait_copies counts groups
-    multiply_stage<T, Element, kGated>(sums, shared + read_stage);
-    read_stage = read_stage + T::kStageBytes == T::kSharedBytes ? 0 : read_stage + T::kStageBytes;
-    write_stage =
-        write_stage + T::kStageBytes == T::kSharedBytes ? 0 : write_stage + T::kStageBytes;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      if (step == kSteps - 1) {
+        wait_copies<T::kStages - 2>();
+        // The next stage is complete, and all warps have read the whole of this one. After the last
+        // stage nothing is: what is read then is not multiplied.
+        __syncthreads();
+        read_stage = after(read_stage);
+      }
+      places.read(fragments[(step + 1) % 2], shared + read_stage, (step + 1) % kSteps);
+      if (step == 0) {
+        if (block + T::kStages - 1 < blocks) copies.copy_next(shared + write_stage);
+        commit_copies();  // also when empty: wait_copies counts groups
+        write_stage = after(write_stage);
+      }
+      fragments[step % 2].template multiply_into<Element>(sums);
+    }
   }
 }
 

@@ -27,6 +27,7 @@ struct Tile {
   static constexpr int kThreads = 32 * kWarpRows * kWarpColumns;
   static constexpr int kRowBlocks = kRows / kWarpRows / 16;          // mma tiles of a warp, m16
   static constexpr int kColumnBlocks = kColumns / kWarpColumns / 8;  // and n8
+  static constexpr int kRowBytes = 2 * kDepth;
   static constexpr int kChunks = kDepth / 8;  // 16-byte chunks in a shared-memory row
   static constexpr int kRowsPerPass = kThreads / kChunks;
   static constexpr int kOperandBytes = 2 * kDepth * kRows;

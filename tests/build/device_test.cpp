@@ -289,6 +289,10 @@ TEST_CASE("device: a matrix is described to the copy engine") {
   REQUIRE(gpu.map_matrix(box, "y", map, nullptr) == KILN_OK);
   CHECK(encode.type == 6);     // CU_TENSOR_MAP_DATA_TYPE_FLOAT16
   CHECK(encode.swizzle == 2);  // CU_TENSOR_MAP_SWIZZLE_64B
+  box.box_columns = 16;
+  REQUIRE(gpu.map_matrix(box, "y", map, nullptr) == KILN_OK);
+  CHECK(encode.swizzle == 1);  // CU_TENSOR_MAP_SWIZZLE_32B
+  box.box_columns = 32;
   driver().fail_call = FAKE_ENCODE;
   driver().fail_result = 2;
   kiln_error error = {};

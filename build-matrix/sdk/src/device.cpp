@@ -171,11 +171,14 @@ int32_t OnDevice::map_matrix(const MatrixBox& box, const char* name, void* map,
   const unsigned long long strides[] = {extents[0] * kElementBytes};  // of all but the innermost
   const unsigned boxes[] = {box.box_columns, box.box_rows};
   const unsigned steps[] = {1, 1};
-  const bool narrow = box.box_columns * kElementBytes == 64;
+  const uint32_t row_bytes = box.box_columns * kElementBytes;
+  const int swizzle = row_bytes == 32   ? kCuTensorMapSwizzle32
+                      : row_bytes == 64 ? kCuTensorMapSwizzle64
+                                        : kCuTensorMapSwizzle128;
   const CuResult result = driver->tensor_map_encode_tiled(
       map, box.dtype == DType::kFloat16 ? kCuTensorMapFloat16 : kCuTensorMapBFloat16, 2,
-      const_cast<void*>(box.data), extents, strides, boxes, steps, 0,
-      narrow ? kCuTensorMapSwizzle64 : kCuTensorMapSwizzle128, kCuTensorMapPromotion256, 0);
+      const_cast<void*>(box.data), extents, strides, boxes, steps, 0, swizzle,
+      kCuTensorMapPromotion256, 0);
   if (result == kCuSuccess) return KILN_OK;
   return driver_failure(*driver, "cuTensorMapEncodeTiled", result, what.c_str(), error);
 }

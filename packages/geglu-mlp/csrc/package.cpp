@@ -24,7 +24,6 @@ using geglu_mlp::PointwisePlan;
 using geglu_mlp::PointwiseShape;
 using geglu_mlp::Sm90Arguments;
 using geglu_mlp::Sm90Plan;
-using geglu_mlp::Sm90Tile;
 
 // In the order of gemm_kernel(), pointwise_kernel() and sm90_kernel().
 #define KILN_TILES(prefix)                                        \
@@ -38,20 +37,12 @@ using geglu_mlp::Sm90Tile;
   {"smxx_pointwise", prefix width, 0}, { \
     "smxx_pointwise", prefix "x1", 0     \
   }
-#define KILN_SM90(kind, gated, tile)                                          \
-  {                                                                           \
-    tile <= Sm90Tile::kPrefill128x256 ? "sm90_prefill" : "sm90_decode", kind, \
-        geglu_mlp::sm90_tile_facts(gated, tile).shared_bytes                  \
-  }
-// No gated kernel has the tile of 256 columns; its place repeats the first.
-#define KILN_SM90_TILES(kind, gated, wide)                                     \
-  KILN_SM90("prefill_" kind "_128x192", gated, Sm90Tile::kPrefill128x192),     \
-      KILN_SM90("prefill_" kind "_128x128", gated, Sm90Tile::kPrefill128x128), \
-      KILN_SM90("prefill_" kind wide, gated, Sm90Tile::kPrefill128x256),       \
-      KILN_SM90("decode_" kind "_64x64", gated, Sm90Tile::kDecode64x64),       \
-      KILN_SM90("decode_" kind "_64x128", gated, Sm90Tile::kDecode64x128),     \
-      KILN_SM90("decode_" kind "_128x64", gated, Sm90Tile::kDecode128x64),     \
-      KILN_SM90("decode_" kind "_128x128", gated, Sm90Tile::kDecode128x128)
+#define KILN_SM90(family, kind, shape, Tile) \
+  {"sm90_" #family, #family "_" kind "_" #shape, geglu_mlp::Tile::kSharedBytes},
+#define KILN_GATED_BF16(family, shape, Tile) KILN_SM90(family, "gated_bf16", shape, Tile)
+#define KILN_GATED_F16(family, shape, Tile) KILN_SM90(family, "gated_f16", shape, Tile)
+#define KILN_PLAIN_BF16(family, shape, Tile) KILN_SM90(family, "plain_bf16", shape, Tile)
+#define KILN_PLAIN_F16(family, shape, Tile) KILN_SM90(family, "plain_f16", shape, Tile)
 
 constexpr sdk::KernelSpec kKernelTable[] = {
     KILN_TILES("gated_bf16"),
@@ -64,16 +55,16 @@ constexpr sdk::KernelSpec kKernelTable[] = {
     KILN_WIDTHS("geglu_backward_f32", "x4"),
     KILN_WIDTHS("geglu_backward_bf16", "x8"),
     KILN_WIDTHS("geglu_backward_f16", "x8"),
-    KILN_SM90_TILES("gated_bf16", true, "_128x192"),
-    KILN_SM90_TILES("gated_f16", true, "_128x192"),
-    KILN_SM90_TILES("plain_bf16", false, "_128x256"),
-    KILN_SM90_TILES("plain_f16", false, "_128x256"),
-};
+    KILN_GATED_TILES(KILN_GATED_BF16) KILN_GATED_TILES(KILN_GATED_F16)
+        KILN_PLAIN_TILES(KILN_PLAIN_BF16) KILN_PLAIN_TILES(KILN_PLAIN_F16)};
 static_assert(sizeof(kKernelTable) / sizeof(kKernelTable[0]) == geglu_mlp::kAllKernels);
 #undef KILN_TILES
 #undef KILN_WIDTHS
 #undef KILN_SM90
-#undef KILN_SM90_TILES
+#undef KILN_GATED_BF16
+#undef KILN_GATED_F16
+#undef KILN_PLAIN_BF16
+#undef KILN_PLAIN_F16
 
 Element element_of(sdk::DType dtype) {
   switch (dtype) {
@@ -158,7 +149,7 @@ int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Pl
        &arguments.b0},
       {"up", {gemm.b1, dtype, shape.n, shape.k, plan.b_rows, geglu_mlp::kDepth}, &arguments.b1},
       {shape.gated ? "h" : "y",
-       {gemm.out, dtype, shape.m, shape.n, plan.out_rows, geglu_mlp::kPanelColumns},
+       {gemm.out, dtype, shape.m, shape.n, plan.out_rows, plan.out_columns},
        &arguments.out},
   };
   for (const auto& matrix : matrices) {
@@ -179,7 +170,7 @@ int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Pl
   arguments.exact = gemm.exact;
   void* pointers[] = {&arguments};
   const sdk::Launch launch{.grid = {plan.ctas},
-                           .threads = sm90_tile_facts(shape.gated, plan.tile).threads,
+                           .threads = geglu_mlp::sm90_tile(shape.gated, plan.tile).threads,
                            .cluster = plan.cluster,
                            .overlap = call.second};
   return gpu.launch(plan.kernel, launch, stream, pointers, error);

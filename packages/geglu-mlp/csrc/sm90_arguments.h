@@ -19,43 +19,53 @@ struct Sm90Arguments {
   TensorMap out;  // prefill kernels only
   const void* bias0;
   const void* bias1;
-  void* out_data;  // decode kernels only
+  void* out_data;  // decode and stream kernels
   long long m;
   long long n;
   unsigned k_blocks;  // of kDepth; the last one may be partly outside and is then filled with zeros
   unsigned tiles_m;   // prefill: of two CTAs' rows
   unsigned tiles_n;
   unsigned panel;   // tiles in a column panel (tile.h)
-  unsigned a_rows;  // decode: rows of a that one copy brings; at most the tile's
+  unsigned a_rows;  // decode, stream: rows of a that one copy brings; at most the tile's
   int exact;        // gelu by erf instead of tanh
 };
 
-inline constexpr int kDepth = 64;         // k of a stage: 128 bytes, the width of the swizzle
-inline constexpr int kPanelColumns = 32;  // of output that are staged and stored at once
+inline constexpr int kDepth = 64;  // k of a block: 128 bytes, the width of the swizzle
+
+inline constexpr int kSharedMost = 227 * 1024;  // of a CTA
+inline constexpr int kSharedAlign = 1024;       // of what the copy engine swizzles
+
+// Columns of the output that a warpgroup stages and stores at once.
+constexpr int panel_columns(int out_columns) {
+  return out_columns % 32 == 0 ? 32 : 16;
+}
 
 // Large M. Two consumer warpgroups of kWarpgroupRows x kColumns accumulators each: one tile of both
 // (cooperative), or each its own tile in turns, so that one multiplies while the other is in its
 // epilogue (ping-pong). Two CTAs of a cluster lie below each other and share b by multicast.
-template <int kWarpgroupRowsValue, int kColumnsValue, int kStagesValue, bool kPingPongValue>
+template <int kWarpgroupRowsValue, int kColumnsValue, bool kPingPongValue>
 struct PrefillTile {
   static constexpr int kWarpgroupRows = kWarpgroupRowsValue;
   static constexpr int kColumns = kColumnsValue;
-  static constexpr int kStages = kStagesValue;
   static constexpr bool kPingPong = kPingPongValue;
   static constexpr int kRows = kPingPong ? kWarpgroupRows : 2 * kWarpgroupRows;  // of one CTA
   static constexpr int kThreads = 3 * 128;
   static constexpr int kABytes = kRows * kDepth * 2;
   static constexpr int kBBytes = kColumns * kDepth * 2;
   static constexpr int kStageBytes = kABytes + kBBytes;
-  static constexpr int kPanelBytes = kWarpgroupRows * kPanelColumns * 2;
+  static constexpr int kPanelBytes = kWarpgroupRows * 32 * 2;
+  static constexpr int kAllPanelBytes = 2 * 2 * kPanelBytes;  // two a warpgroup
+  static constexpr int kStages = (kSharedMost - kSharedAlign - kAllPanelBytes - 256) / kStageBytes;
   static constexpr int kPanelsAt = kStages * kStageBytes;
-  static constexpr int kBarriersAt = kPanelsAt + 2 * 2 * kPanelBytes;  // two a warpgroup
+  static constexpr int kBarriersAt = kPanelsAt + kAllPanelBytes;
   static constexpr int kBarriers = 2 * kStages + 2;
-  static constexpr int kSharedBytes = 1024 + kBarriersAt + kBarriers * 8;  // 1024: to align
+  static constexpr int kSharedBytes = kSharedAlign + kBarriersAt + kBarriers * 8;
+  static_assert(kSharedBytes <= kSharedMost);
 };
-using Prefill128x192 = PrefillTile<128, 192, 4, true>;
-using Prefill128x128 = PrefillTile<128, 128, 5, true>;
-using Prefill128x256 = PrefillTile<64, 256, 4, false>;
+template <int kColumns>
+using PingPong = PrefillTile<128, kColumns, true>;
+template <int kColumns>
+using Cooperative = PrefillTile<64, kColumns, false>;
 
 // Small M. kTokens rows of a, stale above a_rows, against kColumns rows of b; the CTAs of a cluster
 // split k and add their sums in the order of their ranks.
@@ -71,7 +81,7 @@ struct DecodeTile {
   static constexpr int kBBytes = kColumns * kDepth * 2;
   static constexpr int kStageBytes = kABytes + kBBytes;
   static constexpr int kBarriersAt = kStages * kStageBytes;
-  static constexpr int kSharedBytes = 1024 + kBarriersAt + 2 * kStages * 8;
+  static constexpr int kSharedBytes = kSharedAlign + kBarriersAt + 2 * kStages * 8;
   // The sums that a CTA gets reuse the stages: of each rank, kTokens rows of its share of the
   // columns. Eight floats more a row let the eight rows that a warp writes at once lie in different
   // banks.
@@ -83,7 +93,80 @@ struct DecodeTile {
 using Decode64x64 = DecodeTile<64, 64, 6, 2>;
 using Decode64x128 = DecodeTile<64, 128, 4, 2>;
 using Decode128x64 = DecodeTile<128, 64, 4, 2>;
+// The gated one shares its multiprocessor with another, the plain one has all of it: k is longer
+// there, and there are fewer tiles.
 using Decode128x128 = DecodeTile<128, 128, 3, 2>;
 using Decode128x128Deep = DecodeTile<128, 128, 6, 1>;
+
+// Small M too: up to 64 tokens, CTAs that have their multiprocessor alone and read equal shares of
+// the weights, all of k, in one wave; kBlocks blocks of k a stage, so that a stage is worth its
+// barriers. As many stages as fit.
+template <int kColumnsValue>
+struct StreamTile {
+  static constexpr int kTokens = 64;  // of a wgmma; rows above a_rows are stale
+  static constexpr int kColumns = kColumnsValue;
+  static constexpr int kBlocks = kColumns >= 96 ? 1 : kColumns >= 48 ? 2 : kColumns >= 24 ? 4 : 8;
+  static constexpr int kConsumers = 128;  // threads
+  static constexpr int kThreads = kConsumers + 32;
+  static constexpr int kBlockBytes = kColumns * kDepth * 2;
+  static constexpr int kMostStages = 16;
+  static constexpr int kBarrierBytes = 2 * kMostStages * 8;
+  static constexpr int kRingBytes = kSharedMost - kSharedAlign - kBarrierBytes;
+  static constexpr int kSharedBytes = kSharedMost;
+  static constexpr int kPitch = kColumns + 8;  // of the sums, in floats: spreads rows over banks
+  static_assert(kTokens * kPitch * 4 <= kRingBytes);
+};
+
+// The kernels: X(family, rows x columns of a tile, the tile). The columns are those of the
+// accumulators, twice the output's in a gated kernel. There are so many because the last wave of
+// wide tiles can leave most of a GPU idle.
+#define KILN_GATED_PREFILLS(X)          \
+  X(prefill, 128x96, PingPong<96>)      \
+  X(prefill, 128x128, PingPong<128>)    \
+  X(prefill, 128x160, PingPong<160>)    \
+  X(prefill, 128x192, PingPong<192>)    \
+  X(prefill, 128x224, Cooperative<224>) \
+  X(prefill, 128x256, Cooperative<256>)
+#define KILN_PLAIN_PREFILLS(X)          \
+  X(prefill, 128x96, PingPong<96>)      \
+  X(prefill, 128x112, PingPong<112>)    \
+  X(prefill, 128x128, PingPong<128>)    \
+  X(prefill, 128x144, PingPong<144>)    \
+  X(prefill, 128x160, PingPong<160>)    \
+  X(prefill, 128x192, PingPong<192>)    \
+  X(prefill, 128x224, Cooperative<224>) \
+  X(prefill, 128x256, Cooperative<256>)
+#define KILN_GATED_DECODES(X)     \
+  X(decode, 64x64, Decode64x64)   \
+  X(decode, 64x128, Decode64x128) \
+  X(decode, 128x64, Decode128x64) \
+  X(decode, 128x128, Decode128x128)
+#define KILN_PLAIN_DECODES(X)     \
+  X(decode, 64x64, Decode64x64)   \
+  X(decode, 128x64, Decode128x64) \
+  X(decode, 128x128, Decode128x128Deep)
+#define KILN_GATED_STREAMS(X)        \
+  X(stream, 64x32, StreamTile<32>)   \
+  X(stream, 64x48, StreamTile<48>)   \
+  X(stream, 64x64, StreamTile<64>)   \
+  X(stream, 64x96, StreamTile<96>)   \
+  X(stream, 64x128, StreamTile<128>) \
+  X(stream, 64x144, StreamTile<144>) \
+  X(stream, 64x192, StreamTile<192>) \
+  X(stream, 64x224, StreamTile<224>)
+#define KILN_PLAIN_STREAMS(X)      \
+  X(stream, 64x8, StreamTile<8>)   \
+  X(stream, 64x16, StreamTile<16>) \
+  X(stream, 64x24, StreamTile<24>) \
+  X(stream, 64x32, StreamTile<32>)
+#define KILN_GATED_TILES(X) KILN_GATED_PREFILLS(X) KILN_GATED_DECODES(X) KILN_GATED_STREAMS(X)
+#define KILN_PLAIN_TILES(X) KILN_PLAIN_PREFILLS(X) KILN_PLAIN_DECODES(X) KILN_PLAIN_STREAMS(X)
+
+// What a source makes of them: for both types a kernel <family>_<gated or plain>_<type>_<tile>.
+#define KILN_KERNEL_PAIR(family, kind, gated, shape, Tile)                   \
+  KILN_KERNEL(family##_##kind##_bf16_##shape, family, Bfloat16, Tile, gated) \
+  KILN_KERNEL(family##_##kind##_f16_##shape, family, Float16, Tile, gated)
+#define KILN_GATED_KERNELS(family, shape, Tile) KILN_KERNEL_PAIR(family, gated, true, shape, Tile)
+#define KILN_PLAIN_KERNELS(family, shape, Tile) KILN_KERNEL_PAIR(family, plain, false, shape, Tile)
 
 }  // namespace geglu_mlp

@@ -7,6 +7,7 @@
 // adds them in the order of the ranks, and writes its outputs: the same bits each time.
 #include "activation.cuh"
 #include "sm90_arguments.h"
+#include "sm90_outputs.cuh"
 #include "sm90_ptx.cuh"
 #include "sm90_wgmma.cuh"
 
@@ -158,13 +159,6 @@ __device__ __forceinline__ float2 add_slots(unsigned address, unsigned slot_byte
   return sum;
 }
 
-template <class Element>
-__device__ __forceinline__ float2 with_bias(float2 sum, const void* bias, long long column) {
-  if (bias == nullptr) return sum;
-  const Element* at = static_cast<const Element*>(bias) + column;
-  return {sum.x + load_float(at[0]), sum.y + load_float(at[1])};
-}
-
 template <class T, class Element, bool kGated>
 __device__ __forceinline__ void reduce(const Sm90Arguments& p, const Shares<T, kGated>& shares,
                                        const DecodeWork& work, unsigned base, unsigned rank,
@@ -180,14 +174,9 @@ __device__ __forceinline__ void reduce(const Sm90Arguments& p, const Shares<T, k
     if constexpr (kGated) {
       const float2 up = with_bias<Element>(
           add_slots(address + shares.share() * 4, shares.slot_bytes, ranks), p.bias1, column);
-      if (p.exact != 0) {
-        out = {gelu_exact_for_half(out.x) * up.x, gelu_exact_for_half(out.y) * up.y};
-      } else {
-        out = {gelu_tanh(out.x) * up.x, gelu_tanh(out.y) * up.y};
-      }
+      out = gated_pair(out, up, p.exact != 0);
     }
-    Element* to = static_cast<Element*>(p.out_data) + (work.row + row) * p.n + column;
-    *reinterpret_cast<unsigned*>(to) = pack_pair(out.x, out.y, Element{});
+    store_output<Element>(p, work.row + row, column, out);
   }
 }
 
@@ -235,22 +224,11 @@ __device__ __forceinline__ void decode(const Sm90Arguments& p) {
 
 }  // namespace geglu_mlp
 
-#define KILN_DECODE(name, Element, TileShape, gated)                               \
+#define KILN_KERNEL(name, family, Element, TileShape, gated)                       \
   extern "C" __global__ void __launch_bounds__(geglu_mlp::TileShape::kThreads,     \
                                                geglu_mlp::TileShape::kCtas)        \
       name(const __grid_constant__ geglu_mlp::Sm90Arguments arguments) {           \
-    geglu_mlp::decode<geglu_mlp::TileShape, geglu_mlp::Element, gated>(arguments); \
+    geglu_mlp::family<geglu_mlp::TileShape, geglu_mlp::Element, gated>(arguments); \
   }
-
-// The gated 128 x 128 tile shares its multiprocessor with another, the plain one has all of it: k
-// is longer there, and there are fewer tiles.
-#define KILN_DECODES(kind, type, Element, Tile128x128, gated)                \
-  KILN_DECODE(decode_##kind##_##type##_64x64, Element, Decode64x64, gated)   \
-  KILN_DECODE(decode_##kind##_##type##_64x128, Element, Decode64x128, gated) \
-  KILN_DECODE(decode_##kind##_##type##_128x64, Element, Decode128x64, gated) \
-  KILN_DECODE(decode_##kind##_##type##_128x128, Element, Tile128x128, gated)
-
-KILN_DECODES(gated, bf16, Bfloat16, Decode128x128, true)
-KILN_DECODES(gated, f16, Float16, Decode128x128, true)
-KILN_DECODES(plain, bf16, Bfloat16, Decode128x128Deep, false)
-KILN_DECODES(plain, f16, Float16, Decode128x128Deep, false)
+KILN_GATED_DECODES(KILN_GATED_KERNELS)
+KILN_PLAIN_DECODES(KILN_PLAIN_KERNELS)

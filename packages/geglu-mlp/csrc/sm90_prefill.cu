@@ -171,12 +171,19 @@ __device__ __forceinline__ float gelu_of(float x) {
   return kExact ? gelu_exact_for_half(x) : gelu_tanh(x);
 }
 
-// Columns of a panel that a thread has: four blocks of 8. In 64-byte rows the copy engine's swizzle
-// exchanges 16-byte chunks by bits 1 and 2 of the row.
+// A panel has rows of 64 or 32 bytes, whose 16-byte chunks the copy engine's swizzle exchanges by
+// bits 7 and 8, or bit 7, of the address.
+template <int kPanelColumns>
+__device__ __forceinline__ unsigned in_panel(int row, int chunk) {
+  const int exchange = kPanelColumns == 32 ? row >> 1 & 3 : row >> 2 & 1;
+  return row * (kPanelColumns * 2) + (chunk ^ exchange) * 16;
+}
+
 template <class T, class Element, bool kGated, bool kExact>
 __device__ __forceinline__ void epilogue(const PrefillSums<T>& tile, const PrefillMemory<T>& memory,
                                          const Sm90Arguments& p, int warpgroup, int row,
                                          int column) {
+  constexpr int kPanelColumns = panel_columns(kOutColumns<kGated, T>);
   constexpr int kPanels = kOutColumns<kGated, T> / kPanelColumns;
   constexpr int kUp = T::kColumns / 4;  // from a gate to its up
   const int thread = static_cast<int>(threadIdx.x) % 128;
@@ -188,8 +195,8 @@ __device__ __forceinline__ void epilogue(const PrefillSums<T>& tile, const Prefi
     if (thread == 0) wait_stores_read<1>();
     warpgroup_sync<1>(warpgroup);
 #pragma unroll
-    for (int pair = 0; pair < 2; ++pair) {  // of column blocks
-      const int block = panel * 4 + pair * 2;
+    for (int pair = 0; pair < kPanelColumns / 16; ++pair) {  // of blocks of 8 columns
+      const int block = panel * (kPanelColumns / 8) + pair * 2;
       float2 bias0[2];
       float2 bias1[2];
 #pragma unroll
@@ -215,10 +222,8 @@ __device__ __forceinline__ void epilogue(const PrefillSums<T>& tile, const Prefi
             words[j * 2 + half] = pack_pair(first, second, Element{});
           }
         }
-        const int at = i * 64 + matrix_row;
-        const int chunk = (pair * 2 + lane / 16) ^ (at >> 1 & 3);
-        store_matrices(shared + at * (kPanelColumns * 2) + chunk * 16, words[0], words[1], words[2],
-                       words[3]);
+        const unsigned at = in_panel<kPanelColumns>(i * 64 + matrix_row, pair * 2 + lane / 16);
+        store_matrices(shared + at, words[0], words[1], words[2], words[3]);
       }
     }
     shared_writes_before_copies();
@@ -308,19 +313,10 @@ __device__ __forceinline__ void prefill(const Sm90Arguments& p) {
 
 }  // namespace geglu_mlp
 
-#define KILN_PREFILL(name, Element, TileShape, gated)                               \
-  extern "C" __global__ void __launch_bounds__(geglu_mlp::TileShape::kThreads, 1)   \
-      name(const __grid_constant__ geglu_mlp::Sm90Arguments arguments) {            \
-    geglu_mlp::prefill<geglu_mlp::TileShape, geglu_mlp::Element, gated>(arguments); \
+#define KILN_KERNEL(name, family, Element, TileShape, gated)                       \
+  extern "C" __global__ void __launch_bounds__(geglu_mlp::TileShape::kThreads, 1)  \
+      name(const __grid_constant__ geglu_mlp::Sm90Arguments arguments) {           \
+    geglu_mlp::family<geglu_mlp::TileShape, geglu_mlp::Element, gated>(arguments); \
   }
-
-#define KILN_PREFILLS(kind, type, Element, gated)                                 \
-  KILN_PREFILL(prefill_##kind##_##type##_128x192, Element, Prefill128x192, gated) \
-  KILN_PREFILL(prefill_##kind##_##type##_128x128, Element, Prefill128x128, gated)
-
-KILN_PREFILLS(gated, bf16, Bfloat16, true)
-KILN_PREFILLS(gated, f16, Float16, true)
-KILN_PREFILLS(plain, bf16, Bfloat16, false)
-KILN_PREFILLS(plain, f16, Float16, false)
-KILN_PREFILL(prefill_plain_bf16_128x256, Bfloat16, Prefill128x256, false)
-KILN_PREFILL(prefill_plain_f16_128x256, Float16, Prefill128x256, false)
+KILN_GATED_PREFILLS(KILN_GATED_KERNELS)
+KILN_PLAIN_PREFILLS(KILN_PLAIN_KERNELS)

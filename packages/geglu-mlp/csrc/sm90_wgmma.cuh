@@ -37,76 +37,81 @@ __device__ __forceinline__ void hold(float (&sums)[kCount]) {
 }
 
 // clang-format off
-#define KILN_SUMS_8(i) \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
-  "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
-#define KILN_SUMS_32(i) \
-  KILN_SUMS_8(i), KILN_SUMS_8(i + 8), KILN_SUMS_8(i + 16), KILN_SUMS_8(i + 24)
+// Operands of wgmma: the numbers of the sums of n columns, built up from four (eight columns) to 128.
+#define KILN_NUMBERS_8 "%0, %1, %2, %3"
+#define KILN_NUMBERS_16 KILN_NUMBERS_8 \
+  ", %4, %5, %6, %7"
+#define KILN_NUMBERS_24 KILN_NUMBERS_16 \
+  ", %8, %9, %10, %11"
+#define KILN_NUMBERS_32 KILN_NUMBERS_24 \
+  ", %12, %13, %14, %15"
+#define KILN_NUMBERS_48 KILN_NUMBERS_32 \
+  ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define KILN_NUMBERS_64 KILN_NUMBERS_48 \
+  ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define KILN_NUMBERS_96 KILN_NUMBERS_64 \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define KILN_NUMBERS_112 KILN_NUMBERS_96 \
+  ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define KILN_NUMBERS_128 KILN_NUMBERS_112 \
+  ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define KILN_NUMBERS_144 KILN_NUMBERS_128 \
+  ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define KILN_NUMBERS_160 KILN_NUMBERS_144 \
+  ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define KILN_NUMBERS_192 KILN_NUMBERS_160 \
+  ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define KILN_NUMBERS_224 KILN_NUMBERS_192 \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
+#define KILN_NUMBERS_256 KILN_NUMBERS_224 \
+  ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define KILN_SUMS_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define KILN_SUMS_16(i) KILN_SUMS_8(i), KILN_SUMS_8(i + 4)
+#define KILN_SUMS_32(i) KILN_SUMS_16(i), KILN_SUMS_16(i + 8)
+#define KILN_SUMS_64(i) KILN_SUMS_32(i), KILN_SUMS_32(i + 16)
+#define KILN_SUMS_128(i) KILN_SUMS_64(i), KILN_SUMS_64(i + 32)
+#define KILN_SUMS_24(i) KILN_SUMS_16(i), KILN_SUMS_8(i + 8)
+#define KILN_SUMS_48(i) KILN_SUMS_32(i), KILN_SUMS_16(i + 16)
+#define KILN_SUMS_96(i) KILN_SUMS_64(i), KILN_SUMS_32(i + 32)
+#define KILN_SUMS_112(i) KILN_SUMS_96(i), KILN_SUMS_16(i + 48)
+#define KILN_SUMS_144(i) KILN_SUMS_128(i), KILN_SUMS_16(i + 64)
+#define KILN_SUMS_160(i) KILN_SUMS_128(i), KILN_SUMS_32(i + 64)
+#define KILN_SUMS_192(i) KILN_SUMS_128(i), KILN_SUMS_64(i + 64)
+#define KILN_SUMS_224(i) KILN_SUMS_192(i), KILN_SUMS_32(i + 96)
+#define KILN_SUMS_256(i) KILN_SUMS_128(i), KILN_SUMS_128(i + 64)
 
-#define KILN_WGMMA_64(type) \
-  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n" \
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" \
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
-      "}, %32, %33, add, 1, 1, 0, 0;\n}" \
-      : KILN_SUMS_32(0) \
+// a, b and add are the operands after the sums.
+#define KILN_WGMMA(columns, type, a_number, b_number, add_number) \
+  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #add_number ", 0;\n" \
+      "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type " {" \
+      KILN_NUMBERS_##columns "}, %" #a_number ", %" #b_number ", add, 1, 1, 0, 0;\n}" \
+      : KILN_SUMS_##columns(0) \
       : "l"(a), "l"(b), "r"(add))
-
-#define KILN_WGMMA_128(type) \
-  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n" \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" \
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63" \
-      "}, %64, %65, add, 1, 1, 0, 0;\n}" \
-      : KILN_SUMS_32(0), KILN_SUMS_32(32) \
-      : "l"(a), "l"(b), "r"(add))
-
-#define KILN_WGMMA_192(type) \
-  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %98, 0;\n" \
-      "wgmma.mma_async.sync.aligned.m64n192k16.f32." type "." type " {" \
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95" \
-      "}, %96, %97, add, 1, 1, 0, 0;\n}" \
-      : KILN_SUMS_32(0), KILN_SUMS_32(32), KILN_SUMS_32(64) \
-      : "l"(a), "l"(b), "r"(add))
-
-#define KILN_WGMMA_256(type) \
-  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %130, 0;\n" \
-      "wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" \
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
-      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
-      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127" \
-      "}, %128, %129, add, 1, 1, 0, 0;\n}" \
-      : KILN_SUMS_32(0), KILN_SUMS_32(32), KILN_SUMS_32(64), KILN_SUMS_32(96) \
-      : "l"(a), "l"(b), "r"(add))
-
 // clang-format on
 
-// add == 0: the sums start at zero.
-
-#define KILN_WGMMA(columns)                                                              \
+// d += a b^T; add == 0: the sums start at zero.
+#define KILN_MULTIPLY(columns, a_number, b_number, add_number)                           \
   __device__ __forceinline__ void multiply(float(&d)[columns / 2], unsigned long long a, \
                                            unsigned long long b, int add, Bfloat16) {    \
-    KILN_WGMMA_##columns("bf16");                                                        \
+    KILN_WGMMA(columns, "bf16", a_number, b_number, add_number);                         \
   }                                                                                      \
   __device__ __forceinline__ void multiply(float(&d)[columns / 2], unsigned long long a, \
                                            unsigned long long b, int add, Float16) {     \
-    KILN_WGMMA_##columns("f16");                                                         \
+    KILN_WGMMA(columns, "f16", a_number, b_number, add_number);                          \
   }
-KILN_WGMMA(64)
-KILN_WGMMA(128)
-KILN_WGMMA(192)
-KILN_WGMMA(256)
+KILN_MULTIPLY(8, 4, 5, 6)
+KILN_MULTIPLY(16, 8, 9, 10)
+KILN_MULTIPLY(24, 12, 13, 14)
+KILN_MULTIPLY(32, 16, 17, 18)
+KILN_MULTIPLY(48, 24, 25, 26)
+KILN_MULTIPLY(64, 32, 33, 34)
+KILN_MULTIPLY(96, 48, 49, 50)
+KILN_MULTIPLY(112, 56, 57, 58)
+KILN_MULTIPLY(128, 64, 65, 66)
+KILN_MULTIPLY(144, 72, 73, 74)
+KILN_MULTIPLY(160, 80, 81, 82)
+KILN_MULTIPLY(192, 96, 97, 98)
+KILN_MULTIPLY(224, 112, 113, 114)
+KILN_MULTIPLY(256, 128, 129, 130)
 
 }  // namespace geglu_mlp

@@ -26,7 +26,8 @@ std::vector<Shape> shapes_to_check(const Options& options, bool gpu) {
       gpu ? std::vector<Shape>{{2061, 72, 2088},  {2061, 2056, 88}, {4100, 768, 3072},
                                {513, 512, 4112},  {1100, 8, 2056},  {700, 1032, 8},
                                {256, 3584, 1792}, {1, 1792, 7168},  {64, 768, 3072},
-                               {130, 1001, 2050}}
+                               {130, 1001, 2050}, {64, 776, 1544},  {64, 2328, 4104},
+                               {40, 2056, 6152}}
           : std::vector<Shape>{{1009, 64, 48}, {2030, 40, 100}, {5, 768, 3072}, {64, 768, 1536}};
   shapes.insert(shapes.end(), more.begin(), more.end());
   std::mt19937_64 random(options.seed);

@@ -13,7 +13,7 @@ namespace {
 using geglu_mlp::Element;
 using geglu_mlp::GemmShape;
 
-constexpr std::int64_t kMostElements = std::int64_t{32} << 20;  // a second of host work each
+constexpr std::int64_t kMostElements = std::int64_t{40} << 20;  // a second of host work each
 
 /// A kernel, and into how many parts it splits k; a negative kernel: none runs.
 using Use = std::pair<int, int>;

@@ -31,16 +31,11 @@ GemmShape product_of(const Shape& shape, bool gated) {
 
 TEST_CASE("kernel shapes: on an H200 they run every sm_90a kernel that the plan offers") {
   std::set<int> offered;
-  for (const int64_t m : {1, 65, 513}) {
-    for (const bool gated : {true, false}) {
-      for (int tile = 0; tile < kSm90Tiles; ++tile) {
-        const GemmShape shape = product_of({m, 8, 8}, gated);
-        const auto kind = static_cast<Sm90Tile>(tile);
-        if (sm90_offers(shape, kind, 1)) offered.insert(sm90_kernel(gated, shape.element, kind));
-      }
+  for (const bool gated : {true, false}) {
+    for (int tile = 0; tile < sm90_tile_count(gated); ++tile) {
+      offered.insert(sm90_kernel(gated, Element::kBFloat16, tile));
     }
   }
-  CHECK(offered.size() == 13);  // of one dtype
   for (const bool every_split : {false, true}) {
     std::set<int> run;
     for (const Shape& shape : shapes_of_kernels(KernelFamily::kSm90, kH200, every_split)) {
@@ -62,7 +57,7 @@ TEST_CASE("kernel shapes: the splits of k by 1, 2, 4 and 8 are among them") {
   for (const Shape& shape : shapes_of_kernels(KernelFamily::kSm90, kH200, true)) {
     for (const bool gated : {true, false}) {
       const Sm90Plan plan = plan_sm90(product_of(shape, gated), true, kH200);
-      if (!is_prefill(plan.tile)) splits.insert(plan.cluster);
+      if (sm90_tile(gated, plan.tile).family == Sm90Family::kDecode) splits.insert(plan.cluster);
     }
   }
   CHECK(splits == std::set<uint32_t>{1, 2, 4, 8});

@@ -42,17 +42,19 @@ TEST_CASE("sm90 plan: the tile and the parts of k follow the shape") {
   };
   const std::vector<Row> rows = {
       {gated(8192, 768, 3072),
-       "prefill_128x192: kernel 32, 32 x 32 tiles, panel 8, 132 CTAs in clusters of 2"},
+       "prefill_128x192: kernel 35, 32 x 32 tiles, panel 8, 132 CTAs in clusters of 2"},
       {plain(8192, 768, 3072),
-       "prefill_128x192: kernel 46, 32 x 4 tiles, panel 4, 132 CTAs in clusters of 2"},
+       "prefill_128x192: kernel 73, 32 x 4 tiles, panel 4, 132 CTAs in clusters of 2"},
       {plain(4096, 4096, 14336),
-       "prefill_128x256: kernel 48, 16 x 16 tiles, panel 8, 132 CTAs in clusters of 2"},
+       "prefill_128x256: kernel 75, 16 x 16 tiles, panel 8, 132 CTAs in clusters of 2"},
+      {gated(256, 3584, 14336),
+       "prefill_128x224: kernel 36, 1 x 128 tiles, panel 8, 132 CTAs in clusters of 2"},
       {gated(1, 3584, 14336),
-       "decode_64x128: kernel 36, 1 x 224 tiles, panel 1, 224 CTAs in clusters of 1"},
-      {plain(1, 3584, 14336),
-       "decode_64x64: kernel 49, 1 x 56 tiles, panel 1, 224 CTAs in clusters of 4"},
-      {plain(256, 4096, 14336),
-       "decode_128x128: kernel 52, 2 x 32 tiles, panel 1, 128 CTAs in clusters of 2"},
+       "stream_64x224: kernel 49, 1 x 128 tiles, panel 1, 128 CTAs in clusters of 1"},
+      {plain(1, 2048, 8192),
+       "decode_64x64: kernel 76, 1 x 32 tiles, panel 1, 128 CTAs in clusters of 4"},
+      {plain(256, 3584, 14336),
+       "decode_128x128: kernel 78, 2 x 28 tiles, panel 1, 112 CTAs in clusters of 2"},
   };
   for (const Row& row : rows) {
     CHECK(text_of(plan_sm90(row.shape, true, kH200), row.shape.gated) == row.text);
@@ -88,8 +90,9 @@ TEST_CASE("sm90 plan: the tiles cover every output once, the boxes fit the copy 
           const Sm90Plan plan = plan_sm90(shape, true, kH200);
           CAPTURE(text_of(plan, shape.gated));
           REQUIRE(plan.refused == nullptr);
-          const Sm90TileFacts facts = sm90_tile_facts(shape.gated, plan.tile);
-          const int64_t rows = facts.rows * (is_prefill(plan.tile) ? 2 : 1);
+          const Sm90Tile& facts = sm90_tile(shape.gated, plan.tile);
+          const bool is_prefill = facts.family == Sm90Family::kPrefill;
+          const int64_t rows = facts.rows * (is_prefill ? 2 : 1);
           const int64_t columns = shape.gated ? facts.columns / 2 : facts.columns;
           CHECK(plan.tiles_m == tiles_of(shape.m, rows));
           CHECK(plan.tiles_n == tiles_of(shape.n, columns));
@@ -100,7 +103,7 @@ TEST_CASE("sm90 plan: the tiles cover every output once, the boxes fit the copy 
           CHECK(plan.b_rows <= 256);
           CHECK(facts.shared_bytes <= static_cast<uint32_t>(kH200.shared_bytes_per_block));
           CHECK(plan.kernel == sm90_kernel(shape.gated, shape.element, plan.tile));
-          if (m > kDecodeRows) CHECK(is_prefill(plan.tile));  // a row's bits do not depend on M
+          if (m > kDecodeRows) CHECK(is_prefill);  // a row's bits do not depend on M
         }
       }
     }
@@ -118,8 +121,8 @@ TEST_CASE("sm90 plan: kernel numbers follow the portable ones without gaps") {
   std::set<int> numbers;
   for (const bool is_gated : {true, false}) {
     for (const Element element : {Element::kBFloat16, Element::kFloat16}) {
-      for (int tile = 0; tile < kSm90Tiles; ++tile) {
-        numbers.insert(sm90_kernel(is_gated, element, static_cast<Sm90Tile>(tile)));
+      for (int tile = 0; tile < sm90_tile_count(is_gated); ++tile) {
+        numbers.insert(sm90_kernel(is_gated, element, tile));
       }
     }
   }
@@ -142,9 +145,12 @@ TEST_CASE("sm90 plan: its choices lose little against the best measured ones") {
     ++count;
   };
   const auto name = [](const GemmShape& shape, const Sm90Plan& plan) {
-    return std::string(sm90_tile_facts(shape.gated, plan.tile).name);
+    return std::string(sm90_tile(shape.gated, plan.tile).name);
   };
-  const auto parts = [](const Sm90Plan& plan) { return is_prefill(plan.tile) ? 1U : plan.cluster; };
+  const auto parts = [](const GemmShape& shape, const Sm90Plan& plan) {
+    const bool splits = sm90_tile(shape.gated, plan.tile).family == Sm90Family::kDecode;
+    return splits ? plan.cluster : 1U;
+  };
   for (const auto& forward : data.at("forwards")) {
     const GemmShape first = gated(forward.at("m"), forward.at("d"), forward.at("h"));
     const GemmShape second = plain(forward.at("m"), forward.at("d"), forward.at("h"));
@@ -157,15 +163,14 @@ TEST_CASE("sm90 plan: its choices lose little against the best measured ones") {
     double found = 0;
     for (const auto& time : forward.at("times")) {
       best = std::min(best, time.at(4).get<double>());
-      if (time.at(0) == name(first, first_plan) && time.at(1) == parts(first_plan) &&
-          time.at(2) == name(second, second_plan) && time.at(3) == parts(second_plan)) {
+      if (time.at(0) == name(first, first_plan) && time.at(1) == parts(first, first_plan) &&
+          time.at(2) == name(second, second_plan) && time.at(3) == parts(second, second_plan)) {
         found = time.at(4);
       }
     }
     if (found > 0) {
       add(found, best);
     } else {
-      MESSAGE("not measured: M " << first.m << ", " << text_of(second_plan, false));
       ++unmeasured;
     }
   }
@@ -181,17 +186,18 @@ TEST_CASE("sm90 plan: its choices lose little against the best measured ones") {
     double best = 1e30;
     double found = 0;
     for (const auto& time : product.at("times")) {
-      best = std::min(best, time.at(1).get<double>());
-      if (time.at(0) == name(shape, plan)) found = time.at(1);
+      best = std::min(best, time.at(2).get<double>());
+      if (time.at(0) == name(shape, plan) && time.at(1) == parts(shape, plan)) found = time.at(2);
     }
+    CAPTURE(text_of(plan, shape.gated));
     REQUIRE(found > 0);
     add(found, best);
   }
   MESSAGE(count << " choices, geometric mean of the loss " << std::exp(sum / count) << ", worst "
                 << worst);
-  CHECK(count > 100);
-  // Eight parts of k in 128 x 64 tiles were timed alone, and then were at most 4% behind four.
-  CHECK(unmeasured == 3);
+  CHECK(count > 190);
+  // 128 x 768 x 3072 with 96 columns for gate and up: timed alone, where it was the fastest.
+  CHECK(unmeasured == 1);
   CHECK(std::exp(sum / count) < 1.01);
   CHECK(worst < 1.12);
 }

@@ -65,7 +65,7 @@ void add_command(CLI::App& root, const Row& row, CommandLine& line) {
   row.declare(command);
 }
 
-// `kiln build …` and `kiln registry …` become the program of that name beside this one, as git
+// `kiln bench …`, `kiln build …` and `kiln registry …` become the program of that name beside this one, as git
 // does.
 int run_beside(const std::string& name, char** argv) {
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
@@ -103,7 +103,8 @@ void flush_result() {
 
 int run(int argc, char** argv) {
   if (argc > 1 &&
-      (std::string_view(argv[1]) == "build" || std::string_view(argv[1]) == "registry")) {
+      (std::string_view(argv[1]) == "bench" || std::string_view(argv[1]) == "build" ||
+       std::string_view(argv[1]) == "registry")) {
     return run_beside(argv[1], argv);
   }
   // A file that grows over the limit of this process is an error of the write, which names it.

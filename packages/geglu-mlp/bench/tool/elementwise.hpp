@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Elementwise: the two kernels that an eager MLP has between its GEMMs, gelu and multiply, and one that
+// only reads, for the ceiling of bandwidth. Compiled by an installed NVRTC when the bench starts: they
+// are rivals, not part of any package.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "gpu.hpp"
+#include "kiln/tensor.hpp"
+
+namespace geglu_mlp_bench {
+
+class Elementwise {
+ public:
+  /// Null where no NVRTC is installed.
+  static std::unique_ptr<Elementwise> find(const Gpu& gpu, kiln::DType dtype);
+
+  // Each vectorised, 16 bytes a thread; counts are multiples of 8.
+  void gelu(const void* x, void* out, std::int64_t count) const;  ///< tanh form
+  void multiply(const void* a, const void* b, void* out, std::int64_t count) const;
+  void read(const void* from, std::size_t bytes, void* sink) const;  ///< sink: 4 bytes, not written
+
+  /// The CUDA source, for the tests.
+  static const char* source();
+
+ private:
+  explicit Elementwise(const Gpu& gpu) : gpu_(gpu) {}
+  const Gpu& gpu_;
+  void* gelu_ = nullptr;
+  void* multiply_ = nullptr;
+  void* read_ = nullptr;
+};
+
+}  // namespace geglu_mlp_bench

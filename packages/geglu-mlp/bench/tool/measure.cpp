@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "measure.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <random>
+#include <thread>
+
+#include "numbers.hpp"
+
+namespace geglu_mlp_bench {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr double kSustainedTurn = 20;  // milliseconds
+constexpr double kBurstTurn = 2;
+constexpr auto kBurstRest = 100ms;
+
+/// Samples NVML every 10 ms on a thread of its own; nothing is known where NVML does not answer.
+class Meter {
+ public:
+  explicit Meter(const Gpu& gpu) : nvml_({"libnvidia-ml.so.1"}) {
+    try {
+      nvml_.call("nvmlInit_v2");
+      nvml_.call("nvmlDeviceGetHandleByPciBusId_v2", gpu.bus_id().c_str(), &device_);
+    } catch (const std::runtime_error&) {
+      return;
+    }
+    thread_ = std::jthread([this](const std::stop_token& stop) { sample(stop); });
+  }
+
+  Card finish() {
+    if (!thread_.joinable()) return {};
+    thread_.request_stop();
+    thread_.join();
+    if (samples_ == 0) return {};
+    return {clock_ / samples_, power_ / samples_};
+  }
+
+ private:
+  void sample(const std::stop_token& stop) {
+    const auto clock = nvml_.function<int(void*, int, unsigned*)>("nvmlDeviceGetClockInfo");
+    const auto power = nvml_.function<int(void*, unsigned*)>("nvmlDeviceGetPowerUsage");
+    while (!stop.stop_requested()) {
+      constexpr int kSmClock = 1;
+      unsigned megahertz = 0;
+      unsigned milliwatts = 0;
+      if (clock(device_, kSmClock, &megahertz) == 0 && power(device_, &milliwatts) == 0) {
+        clock_ += megahertz;
+        power_ += milliwatts / 1000.0;
+        ++samples_;
+      }
+      std::this_thread::sleep_for(10ms);
+    }
+  }
+
+  SharedLibrary nvml_;
+  void* device_ = nullptr;
+  double clock_ = 0;
+  double power_ = 0;
+  int samples_ = 0;
+  std::jthread thread_;
+};
+
+int turns_of(const Gpu::Graph& graph, double budget) {
+  graph.milliseconds(2);
+  return std::clamp(static_cast<int>(budget / std::max(graph.milliseconds(3), 1e-4)), 1, 20000);
+}
+
+}  // namespace
+
+Spread spread_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const auto at = [&](double share) {
+    return values[static_cast<std::size_t>(
+        std::lround(share * static_cast<double>(values.size() - 1)))];
+  };
+  return {at(0.5), at(0.2), at(0.8)};
+}
+
+Times round_robin(const Gpu& gpu, const std::vector<Gpu::Graph>& graphs, int rounds, Regime regime) {
+  const bool burst = regime == Regime::kBurst;
+  std::vector<int> turns;
+  for (const Gpu::Graph& graph : graphs) {
+    turns.push_back(turns_of(graph, burst ? kBurstTurn : kSustainedTurn));
+  }
+  Meter meter(gpu);
+  std::vector<std::vector<double>> values(graphs.size());
+  for (int round = 0; round < rounds; ++round) {
+    for (std::size_t i = 0; i < graphs.size(); ++i) {
+      if (burst) {
+        std::this_thread::sleep_for(kBurstRest);
+        graphs[i].milliseconds(1);  // the first one after a rest wakes the GPU
+      }
+      values[i].push_back(1000 * graphs[i].milliseconds(turns[i]));
+    }
+  }
+  Times times{.microseconds = {}, .card = meter.finish()};
+  for (std::vector<double>& of_graph : values) {
+    times.microseconds.push_back(spread_of(std::move(of_graph)));
+  }
+  return times;
+}
+
+double host_nanoseconds(const Gpu& gpu, const std::function<void()>& enqueue) {
+  constexpr int kBatches = 100;
+  constexpr int kCalls = 16;
+  std::vector<double> values;
+  for (int batch = 0; batch < kBatches; ++batch) {
+    gpu.synchronize();
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < kCalls; ++i) enqueue();
+    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
+    values.push_back(took.count() / kCalls);
+  }
+  gpu.synchronize();
+  return spread_of(std::move(values)).median;
+}
+
+Ceilings measure_ceilings(const Gpu& gpu, const CublasLt* cublaslt, const Elementwise* elementwise,
+                          kiln::DType dtype) {
+  Ceilings ceilings;
+  constexpr std::int64_t kSide = 8192;
+  if (cublaslt != nullptr) {
+    constexpr auto kBytes = static_cast<std::size_t>(kSide * kSide * 2);
+    std::mt19937_64 random(5);
+    const auto block = geglu_mlp_test::random_normal(dtype, 1 << 20, 1.0 / 90, random);
+    geglu_mlp_test::Bytes host(kBytes);
+    for (std::size_t at = 0; at < kBytes; at += block.size()) {
+      std::copy_n(block.begin(), std::min(block.size(), kBytes - at),
+                  host.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    Gpu::Buffer x(gpu, kBytes);
+    Gpu::Buffer w(gpu, kBytes);
+    const Gpu::Buffer y(gpu, kBytes);
+    x.upload(host.data(), kBytes);
+    w.upload(host.data(), kBytes);
+    const CublasLt::Gemm gemm = cublaslt->choose(
+        {.rows = kSide, .in = kSide, .out = kSide, .dtype = dtype}, x.data(), w.data(), y.data());
+    const Gpu::Graph graph(gpu, [&] { gemm.run(x.data(), w.data(), y.data()); });
+    const double once = graph.milliseconds(turns_of(graph, 100));
+    ceilings.tflops = 2.0 * kSide * kSide * kSide / once * 1e-9;
+  }
+  if (elementwise != nullptr) {
+    constexpr std::size_t kBytes = std::size_t{1} << 30;
+    Gpu::Buffer source(gpu, kBytes);
+    const Gpu::Buffer sink(gpu, 4);
+    source.fill(0x5a);
+    const Gpu::Graph graph(gpu, [&] { elementwise->read(source.data(), kBytes, sink.data()); });
+    const double once = graph.milliseconds(turns_of(graph, 50));
+    ceilings.gbs = static_cast<double>(kBytes) / once * 1e-6;
+  }
+  return ceilings;
+}
+
+}  // namespace geglu_mlp_bench

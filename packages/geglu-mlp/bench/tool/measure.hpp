@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Measure: times of several graphs, round robin, and what the GPU can do at all in the same run. Clock
+// and power are sampled meanwhile. Reads settings of the card, changes none.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cublaslt.hpp"
+#include "elementwise.hpp"
+#include "gpu.hpp"
+
+namespace geglu_mlp_bench {
+
+/// Sustained: each turn is 20 ms, the power limit counts. Burst: 2 ms after a rest of 100 ms.
+enum class Regime { kSustained, kBurst };
+
+struct Spread {
+  double median = 0;
+  double low = 0;   ///< a fifth of the rounds is below
+  double high = 0;  ///< a fifth is above
+};
+Spread spread_of(std::vector<double> values);
+
+struct Card {
+  double clock = 0;  ///< MHz of the SMs, mean while it worked; 0: not known
+  double power = 0;  ///< watts
+};
+
+struct Times {
+  std::vector<Spread> microseconds;  ///< of one replay, in the order of the graphs
+  Card card;
+};
+Times round_robin(const Gpu& gpu, const std::vector<Gpu::Graph>& graphs, int rounds, Regime regime);
+
+/// Nanoseconds of the host for one call of `enqueue`, the GPU's queue never full.
+double host_nanoseconds(const Gpu& gpu, const std::function<void()>& enqueue);
+
+struct Ceilings {
+  double tflops = 0;  ///< cuBLASLt, 8192 cubed, random numbers; 0: no cuBLASLt
+  double gbs = 0;     ///< a kernel that only reads 1 GiB; 0: no NVRTC
+};
+Ceilings measure_ceilings(const Gpu& gpu, const CublasLt* cublaslt, const Elementwise* elementwise,
+                          kiln::DType dtype);
+
+}  // namespace geglu_mlp_bench

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-r"""Times forward against PyTorch eager (cuBLAS) on one GPU, round robin in one process.
+r"""Times forward against PyTorch and its rivals on one GPU, round robin in one process.
 
     bench/eager.py --package geglu-mlp@2 --variant <variant> --out bench/results/<gpu>.json \
         --library build/kernels/geglu-mlp/<variant>/libgeglu_mlp.so
@@ -8,7 +8,9 @@ r"""Times forward against PyTorch eager (cuBLAS) on one GPU, round robin in one 
 Eager is what a user writes: F.linear(F.gelu(F.linear(x, gate), approximate="tanh") * F.linear(x, up), down).
 Each shape is compared with fp64 first, and a wrong result ends the run. All are timed as CUDA graphs
 over several sets of random buffers, more memory than the L2 cache holds; a figure is the median of the
-rounds. Sustained, a large shape is held back by the power limit; in bursts it is not. The libraries are
+rounds. --rivals names more contenders than eager: torch.compile, with separate and with concatenated
+weights, in its default and its max-autotune mode, Liger and QuACK, whose wheels must be importable. Each
+compiles for the exact shape before it is timed; how long its first call took is in the result. Sustained, a large shape is held back by the power limit; in bursts it is not. The libraries are
 called through their C table with ctypes.
 """
 import argparse
@@ -158,11 +160,70 @@ def eager(x, gate, up, down):
     return F.linear(F.gelu(F.linear(x, gate), approximate="tanh") * F.linear(x, up), down)
 
 
-def errors_of(inputs, output, graphs):
-    """Relative L2 against fp64 over the first rows, of what each library's replay writes and of eager."""
+# Each gives, for one set of inputs, a function without arguments that enqueues the forward and returns y.
+def bind_eager(*one):
+    return lambda: eager(*one)
+
+
+def bind_compiled(mode):
+    function = torch.compile(eager, mode=mode, dynamic=False)
+    return lambda *one: lambda: function(*one)
+
+
+def bind_concatenated(mode):
+    def both(x, gate_up, down):
+        gate, up = F.linear(x, gate_up).chunk(2, dim=-1)
+        return F.linear(F.gelu(gate, approximate="tanh") * up, down)
+
+    function = torch.compile(both, mode=mode, dynamic=False)
+
+    def bind(x, gate, up, down):
+        gate_up = torch.cat([gate, up])
+        return lambda: function(x, gate_up, down)
+
+    return bind
+
+
+def bind_liger():
+    from liger_kernel.ops.geglu import LigerGELUMulFunction
+
+    def bind(x, gate, up, down):
+        return lambda: F.linear(LigerGELUMulFunction.apply(F.linear(x, gate), F.linear(x, up)), down)
+
+    return bind
+
+
+def bind_quack(concatenated):
+    from quack.mlp import MLP
+
+    def bind(x, gate, up, down):
+        h, d = gate.shape
+        layer = MLP(d, h, d, activation="geglu", tuned=False, concat_layout=concatenated,
+                    device="cuda", dtype=x.dtype)
+        packed = torch.cat([gate, up]) if concatenated else torch.stack([gate, up], dim=1).reshape(2 * h, d)
+        layer.fc1.weight.data, layer.fc2.weight.data = packed, down
+        return lambda: layer(x)
+
+    return bind
+
+
+RIVALS = {
+    "compile": lambda: bind_compiled(None),
+    "autotune": lambda: bind_compiled("max-autotune-no-cudagraphs"),
+    "concatenated": lambda: bind_concatenated(None),
+    "concatenated_autotune": lambda: bind_concatenated("max-autotune-no-cudagraphs"),
+    "liger": bind_liger,
+    "quack": lambda: bind_quack(True),
+    "quack_interleaved": lambda: bind_quack(False),
+}
+
+
+def errors_of(inputs, output, graphs, calls):
+    """Relative L2 against fp64 over the first rows, of what each library's replay writes and of what the
+    others return."""
     x, gate, up, down = (t.double() for t in inputs)
     exact = eager(x[:64], gate, up, down)
-    results = {"eager": eager(*inputs)[:64]}
+    results = {name: call()[:64] for name, call in calls.items()}
     for name in graphs.keys() - results.keys():
         output.fill_(float("nan"))
         graphs[name].replay()
@@ -183,7 +244,7 @@ def clock_and_power(graph, times):
     return {"sm_mhz": float(clock), "watts": float(power)}
 
 
-def compare(libraries, m, d, h, rounds, regime, clocked):
+def compare(libraries, rivals, m, d, h, rounds, regime, clocked):
     def random(rows, columns, scale):
         return (torch.randn(rows, columns, device="cuda") * scale).bfloat16()
 
@@ -194,8 +255,16 @@ def compare(libraries, m, d, h, rounds, regime, clocked):
     outputs = [torch.empty(m, d, dtype=torch.bfloat16, device="cuda") for _ in sets]
     graphs = {name: graph_of([forward.bind(*one, y) for one, y in zip(sets, outputs)])
               for name, forward in libraries.items()}
-    graphs["eager"] = graph_of([lambda one=one: eager(*one) for one in sets])
-    errors = errors_of(sets[0], outputs[0], graphs)
+    first_calls, calls = {}, {}
+    for name, bind in rivals.items():
+        torch._dynamo.reset()  # or the shapes before make it compile for any shape
+        begin = time.monotonic()
+        bound = [bind(*one) for one in sets]
+        bound[0]()
+        torch.cuda.synchronize()
+        first_calls[f"{name}_first_call_s"] = round(time.monotonic() - begin, 2)
+        graphs[name], calls[name] = graph_of(bound), bound[0]
+    errors = errors_of(sets[0], outputs[0], graphs, calls)
     if not errors["kiln"] <= min(BOUND, errors["eager"]):  # false for NaN too
         raise RuntimeError(f"{m}, {d}, {h}: relative L2 errors {errors}, expected at most {BOUND}")
     budget, rest = REGIMES[regime]
@@ -207,7 +276,7 @@ def compare(libraries, m, d, h, rounds, regime, clocked):
             if rest:
                 milliseconds(graph, 1)  # the first one after a rest wakes the GPU
             figures[name].append(1e3 * milliseconds(graph, times[name]) / count)
-    result = {"m": m, "d": d, "h": h, "sets": count}
+    result = {"m": m, "d": d, "h": h, "sets": count} | first_calls
     if clocked:
         result |= clock_and_power(graphs["kiln"], times["kiln"])
     for name, values in figures.items():
@@ -230,6 +299,8 @@ def main():
     parser.add_argument("--package", required=True, help="NAME@VERSION, for the record")
     parser.add_argument("--variant", required=True, help="its id, for the record")
     parser.add_argument("--portable", help="a library without kernels for this GPU alone, as a contender")
+    parser.add_argument("--rivals", default="", help="beside eager, separated by commas: " + ",".join(RIVALS))
+    parser.add_argument("--shapes", help="M,D,H and more of them, separated by spaces")
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--sweep", action="store_true", help="many shapes instead of the named ones")
@@ -240,6 +311,10 @@ def main():
     libraries = {"kiln": Forward(arguments.library)}
     if arguments.portable:
         libraries["portable"] = Forward(arguments.portable)
+    rivals = {"eager": bind_eager} | {name: RIVALS[name]() for name in arguments.rivals.split(",") if name}
+    shapes = SWEEP if arguments.sweep else SHAPES
+    if arguments.shapes:
+        shapes = [tuple(map(int, text.split(","))) for text in arguments.shapes.split()]
     driver = subprocess.check_output(smi_command("driver_version", "noheader"), text=True).strip()
     with open(arguments.library, "rb") as file:
         digest = hashlib.sha256(file.read()).hexdigest()
@@ -250,8 +325,8 @@ def main():
         "package": arguments.package, "variant": arguments.variant,
         "library": f"sha256:{digest}", "dtype": "bfloat16",
         "regime": "graph replays, round robin, " + arguments.regime,
-        "shapes": [compare(libraries, *shape, arguments.rounds, arguments.regime, clocked)
-                   for shape in (SWEEP if arguments.sweep else SHAPES)],
+        "shapes": [compare(libraries, rivals, *shape, arguments.rounds, arguments.regime, clocked)
+                   for shape in shapes],
     }
     with open(arguments.out, "w", encoding="utf-8") as file:
         json.dump(result, file, indent=2)

@@ -308,6 +308,7 @@ def main():
     parser.add_argument("--out", required=True)
     arguments = parser.parse_args()
     clocked = arguments.regime == "sustained" and not arguments.sweep
+    torch.set_grad_enabled(False)
     libraries = {"kiln": Forward(arguments.library)}
     if arguments.portable:
         libraries["portable"] = Forward(arguments.portable)

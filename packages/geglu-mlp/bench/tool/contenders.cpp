@@ -74,9 +74,12 @@ struct Field::Set {
 Field::Field(const Tools& tools, const kiln::Kernel& kernel, Shape shape, kiln::DType dtype)
     : gpu_(tools.gpu), kernel_(kernel), shape_(shape), dtype_(dtype) {
   const std::int64_t read = kElement * (3 * shape.d * shape.h + shape.m * (shape.d + shape.h));
-  const std::int64_t count = std::min(kMostSets, 1 + kRotatedBytes / std::max<std::int64_t>(read, 1));
+  const std::int64_t count =
+      std::min(kMostSets, 1 + kRotatedBytes / std::max<std::int64_t>(read, 1));
   const Host host = make_host(shape, dtype);
-  const auto bytes = [](std::int64_t elements) { return static_cast<std::size_t>(elements * kElement); };
+  const auto bytes = [](std::int64_t elements) {
+    return static_cast<std::size_t>(elements * kElement);
+  };
   const auto upload = [&](const Bytes& from) {
     Gpu::Buffer buffer(gpu_, from.size());
     buffer.upload(from.data(), from.size());
@@ -106,6 +109,8 @@ Field::Field(const Tools& tools, const kiln::Kernel& kernel, Shape shape, kiln::
   if (tools.cublaslt != nullptr) add_rivals(tools);
   add_kiln();
 }
+
+Field::~Field() = default;
 
 void Field::add_rivals(const Tools& tools) {
   const auto [m, d, h] = shape_;
@@ -151,8 +156,8 @@ void Field::add_rivals(const Tools& tools) {
                              gemms_[narrow].run(s.x.data(), s.gate_up.data(), s.wide.data());
                              elementwise->gelu(s.wide.data(), s.hidden.data(), count);
                              gemms_[narrow].run(s.x.data(), s.up(shape), s.second(shape));
-                             elementwise->multiply(s.hidden.data(), s.second(shape), s.hidden.data(),
-                                                   count);
+                             elementwise->multiply(s.hidden.data(), s.second(shape),
+                                                   s.hidden.data(), count);
                              gemms_[down].run(s.hidden.data(), s.down.data(), s.y.data());
                            }});
   }
@@ -162,30 +167,30 @@ void Field::add_rivals(const Tools& tools) {
                    kiln::Tensor(s.hidden.data(), dtype_, {shape.m, shape.h}, kernel_.device()),
                    gpu_.stream());
   };
-  contenders_.push_back({.name = "fused pointwise",
-                         .what = "GEMM, GEMM, geglu, GEMM: the shape of Inductor and Liger",
-                         .launches = 4,
-                         .run = [=, this](std::size_t i) {
-                           const Set& s = *sets_[i];
-                           const kiln::Device device = kernel_.device();
-                           gemms_[narrow].run(s.x.data(), s.gate_up.data(), s.wide.data());
-                           gemms_[narrow].run(s.x.data(), s.up(shape), s.second(shape));
-                           pointwise(kiln::Tensor(s.wide.data(), dtype_, {shape.m, shape.h}, device),
-                                     kiln::Tensor(s.second(shape), dtype_, {shape.m, shape.h}, device),
-                                     s);
-                           gemms_[down].run(s.hidden.data(), s.down.data(), s.y.data());
-                         }});
-  contenders_.push_back({.name = "concatenated",
-                         .what = "GEMM of both, geglu, GEMM: weights stored as [2H, D]",
-                         .launches = 3,
-                         .run = [=, this](std::size_t i) {
-                           const Set& s = *sets_[i];
-                           const kiln::Tensor wide(s.wide.data(), dtype_, {shape.m, 2 * shape.h},
-                                                   kernel_.device());
-                           gemms_[both].run(s.x.data(), s.gate_up.data(), s.wide.data());
-                           pointwise(wide.columns(0, shape.h), wide.columns(shape.h, shape.h), s);
-                           gemms_[down].run(s.hidden.data(), s.down.data(), s.y.data());
-                         }});
+  contenders_.push_back(
+      {.name = "fused pointwise",
+       .what = "GEMM, GEMM, geglu, GEMM: the shape of Inductor and Liger",
+       .launches = 4,
+       .run = [=, this](std::size_t i) {
+         const Set& s = *sets_[i];
+         const kiln::Device device = kernel_.device();
+         gemms_[narrow].run(s.x.data(), s.gate_up.data(), s.wide.data());
+         gemms_[narrow].run(s.x.data(), s.up(shape), s.second(shape));
+         pointwise(kiln::Tensor(s.wide.data(), dtype_, {shape.m, shape.h}, device),
+                   kiln::Tensor(s.second(shape), dtype_, {shape.m, shape.h}, device), s);
+         gemms_[down].run(s.hidden.data(), s.down.data(), s.y.data());
+       }});
+  contenders_.push_back(
+      {.name = "concatenated",
+       .what = "GEMM of both, geglu, GEMM: weights stored as [2H, D]",
+       .launches = 3,
+       .run = [=, this](std::size_t i) {
+         const Set& s = *sets_[i];
+         const kiln::Tensor wide(s.wide.data(), dtype_, {shape.m, 2 * shape.h}, kernel_.device());
+         gemms_[both].run(s.x.data(), s.gate_up.data(), s.wide.data());
+         pointwise(wide.columns(0, shape.h), wide.columns(shape.h, shape.h), s);
+         gemms_[down].run(s.hidden.data(), s.down.data(), s.y.data());
+       }});
 }
 
 void Field::add_kiln() {
@@ -195,7 +200,8 @@ void Field::add_kiln() {
                          .run = [this](std::size_t i) {
                            Set& s = *sets_[i];
                            s.layer->forward(s.x_view, s.y_view,
-                                            {s.workspace.data(), s.workspace.size()}, gpu_.stream());
+                                            {s.workspace.data(), s.workspace.size()},
+                                            gpu_.stream());
                          }});
 }
 
@@ -215,16 +221,16 @@ double Field::error_of(const Contender& contender) {
   const auto half = gate_up.begin() + h * d;
   std::vector<double> exact;
   if (contender.is_mlp) {
-    exact = mlp_reference({.x = x,
-                           .gate = {gate_up.begin(), half},
-                           .up = {half, gate_up.end()},
-                           .down = geglu_mlp_test::decode_all(dtype_, host.down),
-                           .gate_bias = {},
-                           .up_bias = {},
-                           .down_bias = {},
-                           .d = d,
-                           .h = h},
-                          rows)
+    exact = geglu_mlp_test::mlp_reference({.x = x,
+                                           .gate = {gate_up.begin(), half},
+                                           .up = {half, gate_up.end()},
+                                           .down = geglu_mlp_test::decode_all(dtype_, host.down),
+                                           .gate_bias = {},
+                                           .up_bias = {},
+                                           .down_bias = {},
+                                           .d = d,
+                                           .h = h},
+                                          rows)
                 .y;
   } else {
     const std::vector<double> bias = geglu_mlp_test::decode_all(dtype_, host.bias);
@@ -244,8 +250,8 @@ double Field::error_of(const Contender& contender) {
   for (std::size_t at = 0; at < exact.size(); ++at) {
     const std::int64_t row = rows[at / static_cast<std::size_t>(width)];
     const std::int64_t column = static_cast<std::int64_t>(at) % width;
-    const double found = geglu_mlp_test::decode(dtype_, &result[static_cast<std::size_t>(
-                                                            (row * width + column) * kElement)]);
+    const double found = geglu_mlp_test::decode(
+        dtype_, &result[static_cast<std::size_t>((row * width + column) * kElement)]);
     difference += (found - exact[at]) * (found - exact[at]);
     size += exact[at] * exact[at];
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Contenders: the ways to compute one GeGLU MLP, and one Linear, on the same buffers: what a user has
-// without Kiln, step by step, and Kiln. What is not installed is left out with its reason.
+// Contenders: the ways to compute one GeGLU MLP, and one Linear, on the same buffers: what a user
+// has without Kiln, step by step, and Kiln. What is not installed is left out with its reason.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,9 @@ struct Tools {
 
 struct Contender {
   std::string name;
-  std::string what;      ///< "GEMM, gelu, GEMM, multiply, GEMM"
-  int launches = 0;      ///< kernels expected for one forward
-  bool is_mlp = true;    ///< else one Linear: fewer operations, another result
+  std::string what;    ///< "GEMM, gelu, GEMM, multiply, GEMM"
+  int launches = 0;    ///< kernels expected for one forward
+  bool is_mlp = true;  ///< else one Linear: fewer operations, another result
   bool biased = false;
   std::function<void(std::size_t set)> run;  ///< enqueues one forward on a set of buffers
 };
@@ -43,18 +43,19 @@ struct Contender {
 class Field {
  public:
   Field(const Tools& tools, const kiln::Kernel& kernel, Shape shape, kiln::DType dtype);
+  ~Field();
   Field(const Field&) = delete;  // contenders point into it
   Field& operator=(const Field&) = delete;
 
   const std::vector<Contender>& contenders() const { return contenders_; }
   std::size_t sets() const { return sets_.size(); }
 
-  /// Relative L2 error of the contender's result on set 0 against fp64, over a few rows. The output is
-  /// poisoned before.
+  /// Relative L2 error of the contender's result on set 0 against fp64, over a few rows. The output
+  /// is poisoned before.
   double error_of(const Contender& contender);
 
-  double operations(const Contender& contender) const;  ///< floating-point operations a forward
-  double least_bytes(const Contender& contender) const; ///< inputs once, result once
+  double operations(const Contender& contender) const;   ///< floating-point operations a forward
+  double least_bytes(const Contender& contender) const;  ///< inputs once, result once
 
  private:
   struct Set;

@@ -56,9 +56,10 @@ struct CublasLt::Gemm::State {
   void run(const Proposal& with, const void* x, const void* w, void* y) const {
     const float one = 1;
     const float zero = 0;
-    library->call("cublasLtMatmul", handle, description, static_cast<const void*>(&one), w, w_layout,
-                  x, x_layout, static_cast<const void*>(&zero), static_cast<const void*>(y), y_layout,
-                  y, y_layout, static_cast<const void*>(with.algorithm.data()), workspace, kWorkspace,
+    library->call("cublasLtMatmul", handle, description, static_cast<const void*>(&one), w,
+                  w_layout, x, x_layout, static_cast<const void*>(&zero),
+                  static_cast<const void*>(y), y_layout, y, y_layout,
+                  static_cast<const void*>(with.algorithm.data()), workspace, kWorkspace,
                   gpu->stream());
   }
 };
@@ -81,7 +82,9 @@ CublasLt::CublasLt(const Gpu& gpu, SharedLibrary library)
   library_.call("cublasLtCreate", &handle_);
 }
 
-CublasLt::~CublasLt() { library_.function<int(void*)>("cublasLtDestroy")(handle_); }
+CublasLt::~CublasLt() {
+  library_.function<int(void*)>("cublasLtDestroy")(handle_);
+}
 
 std::string CublasLt::version() const {
   return library_.name() + " " +
@@ -90,8 +93,8 @@ std::string CublasLt::version() const {
 
 CublasLt::Gemm CublasLt::choose(const Linear& linear, const void* x, const void* w, void* y) const {
   const int type = linear.dtype == kiln::DType::kFloat16 ? kReal16 : kRealB16;
-  auto state = std::make_unique<Gemm::State>(
-      Gemm::State{.gpu = &gpu_, .library = &library_, .handle = handle_, .workspace = workspace_.data()});
+  auto state = std::make_unique<Gemm::State>(Gemm::State{
+      .gpu = &gpu_, .library = &library_, .handle = handle_, .workspace = workspace_.data()});
   const auto rows = static_cast<std::uint64_t>(linear.rows);
   const auto in = static_cast<std::uint64_t>(linear.in);
   const auto out = static_cast<std::uint64_t>(linear.out);

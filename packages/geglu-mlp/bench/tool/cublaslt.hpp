@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CublasLt: cuBLAS's GEMM as nn.Linear uses it, y = x w^T + bias, found at run time. The fastest of its
-// own proposals is taken, each timed once: a stronger rival than PyTorch, which takes the first.
+// CublasLt: cuBLAS's GEMM as nn.Linear uses it, y = x w^T + bias, found at run time. The fastest of
+// its own proposals is taken, each timed once: a stronger rival than PyTorch, which takes the
+// first.
 #pragma once
 
 #include <cstdint>

@@ -74,14 +74,17 @@ extern "C" __global__ void read(const uint4* from, long long count, unsigned* si
 
 }  // namespace
 
-const char* Elementwise::source() { return kSource; }
+const char* Elementwise::source() {
+  return kSource;
+}
 
 std::unique_ptr<Elementwise> Elementwise::find(const Gpu& gpu, kiln::DType dtype) {
   for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"}) {
     if (!SharedLibrary({name}).loaded()) continue;
     const kiln::build::Nvrtc compiler(name);
-    // PTX for the oldest target that has all of it: the driver finishes it for any GPU since.
-    const auto target = kiln::parse_device_code("compute_80");
+    const auto [major, minor] = gpu.capability();
+    const auto target =
+        kiln::parse_device_code("sm_" + std::to_string(major) + std::to_string(minor));
     std::vector<std::string> options = {"-default-device"};
     if (dtype == kiln::DType::kFloat16) options.emplace_back("-DHALF");
     const kiln::build::Compiled compiled = compiler.compile(kSource, "bench.cu", *target, options);
@@ -98,7 +101,8 @@ std::unique_ptr<Elementwise> Elementwise::find(const Gpu& gpu, kiln::DType dtype
 void Elementwise::gelu(const void* x, void* out, std::int64_t count) const {
   long long vectors = count / kElementsAThread;
   void* arguments[] = {&x, &out, &vectors};
-  gpu_.launch(gelu_, static_cast<unsigned>((vectors + kThreads - 1) / kThreads), kThreads, arguments);
+  gpu_.launch(gelu_, static_cast<unsigned>((vectors + kThreads - 1) / kThreads), kThreads,
+              arguments);
 }
 
 void Elementwise::multiply(const void* a, const void* b, void* out, std::int64_t count) const {

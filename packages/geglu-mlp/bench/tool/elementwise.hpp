@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Elementwise: the two kernels that an eager MLP has between its GEMMs, gelu and multiply, and one that
-// only reads, for the ceiling of bandwidth. Compiled by an installed NVRTC when the bench starts: they
-// are rivals, not part of any package.
+// Elementwise: the two kernels that an eager MLP has between its GEMMs, gelu and multiply, and one
+// that only reads, for the ceiling of bandwidth. Compiled by an installed NVRTC when the bench
+// starts: they are rivals, not part of any package.
 #pragma once
 
 #include <cstdint>

@@ -11,8 +11,8 @@ constexpr int kMultiprocessors = 16;
 constexpr int kCapabilityMajor = 75;
 constexpr int kCapabilityMinor = 76;
 
-constexpr unsigned kNonBlocking = 1;      // CU_STREAM_NON_BLOCKING
-constexpr int kCaptureThreadLocal = 1;    // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+constexpr unsigned kNonBlocking = 1;    // CU_STREAM_NON_BLOCKING
+constexpr int kCaptureThreadLocal = 1;  // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 
 }  // namespace
 
@@ -28,7 +28,8 @@ void Gpu::call(const char* name, Arguments... arguments) const {
 
 Gpu::Gpu(int ordinal) : driver_({"libcuda.so.1"}) {
   if (!driver_.loaded()) {
-    throw std::runtime_error("no GPU: libcuda.so.1, which comes with NVIDIA's driver, does not load");
+    throw std::runtime_error(
+        "no GPU: libcuda.so.1, which comes with NVIDIA's driver, does not load");
   }
   call("cuInit", 0U);
   call("cuDriverGetVersion", &driver_version_);
@@ -55,7 +56,9 @@ std::size_t Gpu::free_memory() const {
   return free;
 }
 
-void Gpu::synchronize() const { call("cuStreamSynchronize", stream_); }
+void Gpu::synchronize() const {
+  call("cuStreamSynchronize", stream_);
+}
 
 Gpu::Buffer::Buffer(const Gpu& gpu, std::size_t bytes) : gpu_(&gpu), bytes_(bytes) {
   gpu.call("cuMemAlloc_v2", &address_, bytes + 1);

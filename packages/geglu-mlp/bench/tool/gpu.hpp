@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Gpu: memory, one stream, graphs and modules of one GPU through CUDA's driver, which is all that a
-// machine with Kiln must have. Errors are std::runtime_error with the driver's own name for them. One
-// thread.
+// machine with Kiln must have. Errors are std::runtime_error with the driver's own name for them.
+// One thread.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class Gpu {
   Gpu& operator=(const Gpu&) = delete;
 
   const std::string& name() const { return name_; }
-  const std::string& bus_id() const { return bus_id_; }    ///< "00000000:1B:00.0", for NVML
+  const std::string& bus_id() const { return bus_id_; }   ///< "00000000:1B:00.0", for NVML
   int driver_version() const { return driver_version_; }  ///< of CUDA: 13000
   int multiprocessors() const { return multiprocessors_; }
   std::pair<int, int> capability() const { return capability_; }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// kiln-bench (`kiln bench`): guess first, then look. For one shape or many: says how many kernels each
-// way to compute a GeGLU MLP should launch, traces one forward of each and says what was seen, and times
-// them round robin on this GPU, with errors against fp64 and shares of the ceilings that the same run
-// measured.
+// kiln-bench (`kiln bench`): guess first, then look. For one shape or many: says how many kernels
+// each way to compute a GeGLU MLP should launch, traces one forward of each and says what was seen,
+// and times them round robin on this GPU, with errors against fp64 and shares of the ceilings that
+// the same run measured.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -32,7 +32,8 @@ std::vector<Shape> sweep_shapes() {
       shapes.push_back({m, d, h});
     }
   }
-  for (const Shape shape : {Shape{1000, 1152, 6912}, Shape{77, 640, 2560}, Shape{3001, 896, 4864}}) {
+  for (const Shape shape :
+       {Shape{1000, 1152, 6912}, Shape{77, 640, 2560}, Shape{3001, 896, 4864}}) {
     shapes.push_back(shape);
   }
   return shapes;
@@ -41,11 +42,12 @@ std::vector<Shape> sweep_shapes() {
 Shape parse_shape(const std::string& text) {
   Shape shape{};
   int used = 0;
-  const bool read = std::sscanf(text.c_str(), "%ld,%ld,%ld%n", &shape.m, &shape.d, &shape.h, &used) == 3;
+  const bool read =
+      std::sscanf(text.c_str(), "%ld,%ld,%ld%n", &shape.m, &shape.d, &shape.h, &used) == 3;
   if (!read || static_cast<std::size_t>(used) != text.size() || shape.m < 1 || shape.d < 8 ||
       shape.h < 8 || shape.d % 8 != 0 || shape.h % 8 != 0) {
-    throw CLI::ValidationError("--shape", "'" + text +
-                                              "' is not M,D,H with M from 1, D and H multiples of 8");
+    throw CLI::ValidationError("--shape",
+                               "'" + text + "' is not M,D,H with M from 1, D and H multiples of 8");
   }
   return shape;
 }
@@ -162,24 +164,25 @@ void print_expected(const Tools& tools, std::ostream& out) {
 
 void print_table(const Outcome& outcome, const Ceilings& ceilings, std::ostream& out) {
   out << "M, D, H = " << text_of(outcome.shape) << "\n"
-      << "  contender        kernels        us   (20%..80%)       TFLOP/s        GB/s    error  time/kiln\n";
+      << "  contender        kernels        us   (20%..80%)       TFLOP/s        GB/s    error  "
+         "time/kiln\n";
   for (const Seen& seen : outcome.seen) {
     const auto share = [](double value, double ceiling) {
       return ceiling > 0 ? " (" + std::to_string(std::lround(100 * value / ceiling)) + "%)" : "";
     };
     const std::string kernels = seen.kernels.empty() ? "?" : std::to_string(seen.kernels.size());
     char line[240];
-    std::snprintf(line, sizeof(line), "  %-16s %3s of %d %9.2f  %8.2f..%-8.2f %6.1f%-7s %6.0f%-7s %.2e  %s\n",
-                  seen.name.c_str(), kernels.c_str(), seen.expected, seen.microseconds.median,
-                  seen.microseconds.low, seen.microseconds.high, seen.tflops,
-                  share(seen.tflops, ceilings.tflops).c_str(), seen.gbs,
-                  share(seen.gbs, ceilings.gbs).c_str(), seen.error,
-                  !seen.is_mlp ? "" : [&] {
-                    static char ratio[16];
-                    std::snprintf(ratio, sizeof(ratio), "%.2f",
-                                  seen.microseconds.median / outcome.kiln().microseconds.median);
-                    return ratio;
-                  }());
+    std::snprintf(
+        line, sizeof(line), "  %-16s %3s of %d %9.2f  %8.2f..%-8.2f %6.1f%-7s %6.0f%-7s %.2e  %s\n",
+        seen.name.c_str(), kernels.c_str(), seen.expected, seen.microseconds.median,
+        seen.microseconds.low, seen.microseconds.high, seen.tflops,
+        share(seen.tflops, ceilings.tflops).c_str(), seen.gbs,
+        share(seen.gbs, ceilings.gbs).c_str(), seen.error, !seen.is_mlp ? "" : [&] {
+          static char ratio[16];
+          std::snprintf(ratio, sizeof(ratio), "%.2f",
+                        seen.microseconds.median / outcome.kiln().microseconds.median);
+          return ratio;
+        }());
     out << line;
   }
   for (const Seen& seen : outcome.seen) {
@@ -261,11 +264,10 @@ int bench(const Options& options) {
   const kiln::DType dtype =
       options.dtype == "float16" ? kiln::DType::kFloat16 : kiln::DType::kBFloat16;
 
-  const kiln::Kernel kernel =
-      kiln::get_kernel("geglu-mlp", {.version = options.version,
-                                     .device = kiln::Device::cuda(0),
-                                     .registry = options.registry,
-                                     .variant = options.variant});
+  const kiln::Kernel kernel = kiln::get_kernel("geglu-mlp", {.version = options.version,
+                                                             .device = kiln::Device::cuda(0),
+                                                             .registry = options.registry,
+                                                             .variant = options.variant});
   std::string no_trace;
   const std::unique_ptr<Recorder> recorder = Recorder::find(no_trace);  // before CUDA starts
   const Gpu gpu(0);
@@ -278,14 +280,17 @@ int bench(const Options& options) {
       << ", CUDA driver " << gpu.driver_version() / 1000 << "." << gpu.driver_version() % 1000 / 10
       << ", " << options.dtype << ", " << options.regime << "\n";
   if (cublaslt == nullptr) out << "no cuBLASLt on the library path: the rivals are left out\n";
-  if (elementwise == nullptr) out << "no NVRTC on the library path: eager and the bandwidth are left out\n";
+  if (elementwise == nullptr)
+    out << "no NVRTC on the library path: eager and the bandwidth are left out\n";
   if (recorder == nullptr) out << "no trace: " << no_trace << "\n";
   out << '\n';
   print_expected(tools, out);
 
   const Ceilings ceilings = measure_ceilings(gpu, cublaslt.get(), elementwise.get(), dtype);
-  if (ceilings.tflops > 0) out << "ceilings: " << std::lround(ceilings.tflops) << " TFLOP/s (cuBLASLt, 8192 cubed)";
-  if (ceilings.gbs > 0) out << ", " << std::lround(ceilings.gbs) << " GB/s (a kernel that only reads)";
+  if (ceilings.tflops > 0)
+    out << "ceilings: " << std::lround(ceilings.tflops) << " TFLOP/s (cuBLASLt, 8192 cubed)";
+  if (ceilings.gbs > 0)
+    out << ", " << std::lround(ceilings.gbs) << " GB/s (a kernel that only reads)";
   if (ceilings.tflops > 0) out << "\n\n";
 
   std::vector<Outcome> outcomes;
@@ -296,8 +301,8 @@ int bench(const Options& options) {
     print_table(outcomes.back(), ceilings, out);
     out.flush();
   }
-  const std::string subtitle = gpu.name() + ", " + options.dtype + ", " + options.regime + ", " +
-                               geglu_mlp_test::today();
+  const std::string subtitle =
+      gpu.name() + ", " + options.dtype + ", " + options.regime + ", " + geglu_mlp_test::today();
   if (!options.trace.empty()) {
     if (recorder == nullptr) throw std::runtime_error("--trace: " + no_trace);
     std::ofstream file(options.trace, std::ios::binary);
@@ -334,7 +339,8 @@ int run(int argc, char** argv) {
       ->check(CLI::IsMember({"sustained", "burst"}));
   app.add_option("--rounds", options.rounds)->check(CLI::Range(1, 1000));
   app.add_option("--json", options.json, "Write all figures to this file");
-  app.add_option("--trace", options.trace, "Write one forward of each as a Chrome trace, for Perfetto");
+  app.add_option("--trace", options.trace,
+                 "Write one forward of each as a Chrome trace, for Perfetto");
   app.add_option("--plot", options.plot, "Write the times as SVG; of a sweep, the ratios");
   app.add_option("--version-number", options.version, "Of geglu-mlp; default 2");
   app.add_option("--variant", options.variant, "Default: the best that fits");

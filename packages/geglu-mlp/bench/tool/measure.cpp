@@ -80,7 +80,8 @@ Spread spread_of(std::vector<double> values) {
   return {at(0.5), at(0.2), at(0.8)};
 }
 
-Times round_robin(const Gpu& gpu, const std::vector<Gpu::Graph>& graphs, int rounds, Regime regime) {
+Times round_robin(const Gpu& gpu, const std::vector<Gpu::Graph>& graphs, int rounds,
+                  Regime regime) {
   const bool burst = regime == Regime::kBurst;
   std::vector<int> turns;
   for (const Gpu::Graph& graph : graphs) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Measure: times of several graphs, round robin, and what the GPU can do at all in the same run. Clock
-// and power are sampled meanwhile. Reads settings of the card, changes none.
+// Measure: times of several graphs, round robin, and what the GPU can do at all in the same run.
+// Clock and power are sampled meanwhile. Reads settings of the card, changes none.
 #pragma once
 
 #include <functional>

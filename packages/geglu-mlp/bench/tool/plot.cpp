@@ -43,7 +43,8 @@ std::string bar_chart(const std::string& title, const std::string& subtitle,
   for (const Bar& bar : bars) most = std::max(most, bar.value);
   const int room = kWidth - kLabelWidth - kTextWidth;
   const auto length = [&](double value) {
-    return most > 0 && std::isfinite(value) ? static_cast<int>(std::lround(value / most * room)) : 0;
+    return most > 0 && std::isfinite(value) ? static_cast<int>(std::lround(value / most * room))
+                                            : 0;
   };
   const int height = kTop + kPitch * static_cast<int>(bars.size()) + 12;
   std::ostringstream svg;
@@ -57,10 +58,10 @@ std::string bar_chart(const std::string& title, const std::string& subtitle,
     const Bar& bar = bars[i];
     const int y = kTop + kPitch * static_cast<int>(i);
     svg << "<text x=\"" << kLabelWidth - 8 << "\" y=\"" << y + 14 << "\" text-anchor=\"end\">"
-        << escaped(bar.label) << "</text><rect class=\"" << (bar.emphasised ? 'k' : 'b') << "\" x=\""
-        << kLabelWidth << "\" y=\"" << y << "\" width=\"" << length(bar.value) << "\" height=\""
-        << kBarHeight << "\"/><text x=\"" << kLabelWidth + length(bar.value) + 6 << "\" y=\""
-        << y + 14 << "\">" << escaped(bar.text) << "</text>\n";
+        << escaped(bar.label) << "</text><rect class=\"" << (bar.emphasised ? 'k' : 'b')
+        << "\" x=\"" << kLabelWidth << "\" y=\"" << y << "\" width=\"" << length(bar.value)
+        << "\" height=\"" << kBarHeight << "\"/><text x=\"" << kLabelWidth + length(bar.value) + 6
+        << "\" y=\"" << y + 14 << "\">" << escaped(bar.text) << "</text>\n";
   }
   if (mark > 0) {
     const int x = kLabelWidth + length(mark);

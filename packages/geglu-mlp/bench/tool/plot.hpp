@@ -11,8 +11,8 @@ namespace geglu_mlp_bench {
 struct Bar {
   std::string label;
   double value = 0;
-  std::string text;        ///< behind the bar: "163 us"
-  bool emphasised = false; ///< ours
+  std::string text;         ///< behind the bar: "163 us"
+  bool emphasised = false;  ///< ours
 };
 
 /// Horizontal bars from zero, with a line at `mark` where that is greater than 0.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // SharedLibrary: one of CUDA's libraries, found at run time by the first soname that loads, so that
-// the bench builds without CUDA and says what is missing where it is. Functions are looked up by name
-// and called with the caller's argument types: they must be those of the C declaration.
+// the bench builds without CUDA and says what is missing where it is. Functions are looked up by
+// name and called with the caller's argument types: they must be those of the C declaration.
 #pragma once
 
 #include <dlfcn.h>

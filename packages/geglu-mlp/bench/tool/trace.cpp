@@ -165,7 +165,8 @@ std::vector<std::string> kernels_of(const std::vector<Activity>& all) {
 
 std::string short_name(const std::string& kernel, std::size_t most) {
   std::string name = kernel.substr(0, kernel.find_first_of("(<"));
-  if (const std::size_t space = name.rfind(' '); space != std::string::npos) name.erase(0, space + 1);
+  if (const std::size_t space = name.rfind(' '); space != std::string::npos)
+    name.erase(0, space + 1);
   if (name.size() > most) name = name.substr(0, most - 3) + "...";
   return name;
 }
@@ -184,7 +185,10 @@ void write_chrome_trace(const std::vector<Section>& sections, std::ostream& out)
   Json events = Json::array();
   const auto describe = [&](const char* what, int process, std::uint32_t thread,
                             const std::string& name) {
-    events.push_back({{"name", what}, {"ph", "M"}, {"pid", process}, {"tid", thread},
+    events.push_back({{"name", what},
+                      {"ph", "M"},
+                      {"pid", process},
+                      {"tid", thread},
                       {"args", {{"name", name}}}});
   };
   describe("process_name", kHost, 0, "host");
@@ -214,19 +218,31 @@ void write_chrome_trace(const std::vector<Section>& sections, std::ostream& out)
       }
       for (const Activity& call : section.activities) {
         if (call.on_gpu || call.correlation != activity.correlation) continue;
-        events.push_back({{"name", "launch"}, {"cat", "launch"}, {"ph", "s"},
-                          {"id", activity.correlation}, {"ts", microseconds(call.begin)},
-                          {"pid", kHost}, {"tid", call.lane}});
-        events.push_back({{"name", "launch"}, {"cat", "launch"}, {"ph", "f"}, {"bp", "e"},
-                          {"id", activity.correlation}, {"ts", microseconds(activity.begin)},
-                          {"pid", kGpu}, {"tid", activity.lane}});
+        events.push_back({{"name", "launch"},
+                          {"cat", "launch"},
+                          {"ph", "s"},
+                          {"id", activity.correlation},
+                          {"ts", microseconds(call.begin)},
+                          {"pid", kHost},
+                          {"tid", call.lane}});
+        events.push_back({{"name", "launch"},
+                          {"cat", "launch"},
+                          {"ph", "f"},
+                          {"bp", "e"},
+                          {"id", activity.correlation},
+                          {"ts", microseconds(activity.begin)},
+                          {"pid", kGpu},
+                          {"tid", activity.lane}});
         break;
       }
     }
     if (end == 0) continue;
-    events.push_back({{"name", section.name}, {"cat", "forward"}, {"ph", "X"},
+    events.push_back({{"name", section.name},
+                      {"cat", "forward"},
+                      {"ph", "X"},
                       {"ts", microseconds(begin)},
-                      {"dur", static_cast<double>(end - begin) / 1000.0}, {"pid", kHost},
+                      {"dur", static_cast<double>(end - begin) / 1000.0},
+                      {"pid", kHost},
                       {"tid", 0}});
   }
   describe("thread_name", kHost, 0, "forward");

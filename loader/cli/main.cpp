@@ -65,8 +65,8 @@ void add_command(CLI::App& root, const Row& row, CommandLine& line) {
   row.declare(command);
 }
 
-// `kiln bench …`, `kiln build …` and `kiln registry …` become the program of that name beside this one, as git
-// does.
+// `kiln bench …`, `kiln build …` and `kiln registry …` become the program of that name beside this
+// one, as git does.
 int run_beside(const std::string& name, char** argv) {
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
   const std::filesystem::path program = self.parent_path() / ("kiln-" + name);
@@ -102,9 +102,8 @@ void flush_result() {
 }
 
 int run(int argc, char** argv) {
-  if (argc > 1 &&
-      (std::string_view(argv[1]) == "bench" || std::string_view(argv[1]) == "build" ||
-       std::string_view(argv[1]) == "registry")) {
+  if (argc > 1 && (std::string_view(argv[1]) == "bench" || std::string_view(argv[1]) == "build" ||
+                   std::string_view(argv[1]) == "registry")) {
     return run_beside(argv[1], argv);
   }
   // A file that grows over the limit of this process is an error of the write, which names it.
@@ -118,7 +117,8 @@ int run(int argc, char** argv) {
   for (const Row& row : kCommands) add_command(app, row, line);
   // Set last: a command starts with the footer that its parent has.
   app.footer(
-      "Also: kiln build (compile packages), kiln registry (publish, export, check).\n"
+      "Also: kiln build (compile packages), kiln registry (publish, export, check),\n"
+      "kiln bench (time the GeGLU MLP on this GPU).\n"
       "'kiln COMMAND --help' has what a command takes, and examples.\n"
       "Exit codes: 2 usage, 3 no variant fits, 4 not found, 5 network, 6 integrity, 8 lock,\n"
       "9 cache, 10 offline, 11 needs a newer kiln, 12 load, 13 call, 14 device, 15 build,\n"

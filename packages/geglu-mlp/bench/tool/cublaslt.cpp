@@ -23,16 +23,16 @@ constexpr int kPreferenceWorkspace = 1;
 constexpr int kProposals = 16;
 constexpr std::size_t kWorkspace = std::size_t{64} << 20;
 
+}  // namespace
+
 /// cublasLtMatmulHeuristicResult_t
-struct Proposal {
+struct CublasLt::Proposal {
   std::array<std::uint64_t, 8> algorithm;
   std::size_t workspace;
   int state;
   float waves;
   std::array<int, 4> reserved;
 };
-
-}  // namespace
 
 struct CublasLt::Gemm::State {
   const Gpu* gpu;
@@ -53,12 +53,12 @@ struct CublasLt::Gemm::State {
   }
 
   // cuBLAS counts by columns: row-major y = x w^T is y^T = w x^T there.
-  void run(const Proposal& with, const void* x, const void* w, void* y) const {
+  void run(const Proposal& with, const Operands& on) const {
     const float one = 1;
     const float zero = 0;
-    library->call("cublasLtMatmul", handle, description, static_cast<const void*>(&one), w,
-                  w_layout, x, x_layout, static_cast<const void*>(&zero),
-                  static_cast<const void*>(y), y_layout, y, y_layout,
+    library->call("cublasLtMatmul", handle, description, static_cast<const void*>(&one), on.w,
+                  w_layout, on.x, x_layout, static_cast<const void*>(&zero),
+                  static_cast<const void*>(on.y), y_layout, on.y, y_layout,
                   static_cast<const void*>(with.algorithm.data()), workspace, kWorkspace,
                   gpu->stream());
   }
@@ -67,8 +67,8 @@ struct CublasLt::Gemm::State {
 CublasLt::Gemm::Gemm(std::unique_ptr<State> state) : state_(std::move(state)) {}
 CublasLt::Gemm::Gemm(Gemm&&) noexcept = default;
 CublasLt::Gemm::~Gemm() = default;
-void CublasLt::Gemm::run(const void* x, const void* w, void* y) const {
-  state_->run(state_->proposal, x, w, y);
+void CublasLt::Gemm::run(const Operands& operands) const {
+  state_->run(state_->proposal, operands);
 }
 
 std::unique_ptr<CublasLt> CublasLt::find(const Gpu& gpu) {
@@ -91,7 +91,7 @@ std::string CublasLt::version() const {
          std::to_string(library_.function<std::size_t()>("cublasLtGetVersion")());
 }
 
-CublasLt::Gemm CublasLt::choose(const Linear& linear, const void* x, const void* w, void* y) const {
+CublasLt::Gemm CublasLt::choose(const Linear& linear, const std::vector<Operands>& rotated) const {
   const int type = linear.dtype == kiln::DType::kFloat16 ? kReal16 : kRealB16;
   auto state = std::make_unique<Gemm::State>(Gemm::State{
       .gpu = &gpu_, .library = &library_, .handle = handle_, .workspace = workspace_.data()});
@@ -112,23 +112,16 @@ CublasLt::Gemm CublasLt::choose(const Linear& linear, const void* x, const void*
   library_.call("cublasLtMatrixLayoutCreate", &state->x_layout, type, in, rows, linear.in);
   library_.call("cublasLtMatrixLayoutCreate", &state->y_layout, type, out, rows, linear.out);
 
-  void* preference = nullptr;
-  library_.call("cublasLtMatmulPreferenceCreate", &preference);
-  const std::size_t workspace = kWorkspace;
-  library_.call("cublasLtMatmulPreferenceSetAttribute", preference, kPreferenceWorkspace,
-                static_cast<const void*>(&workspace), sizeof(workspace));
-  std::vector<Proposal> proposals(kProposals);
-  int found = 0;
-  library_.call("cublasLtMatmulAlgoGetHeuristic", handle_, state->description, state->w_layout,
-                state->x_layout, state->y_layout, state->y_layout, preference, kProposals,
-                proposals.data(), &found);
-  library_.call("cublasLtMatmulPreferenceDestroy", preference);
-
+  const Key key(linear.rows, linear.in, linear.out, linear.dtype, linear.bias != nullptr);
+  if (const auto known = chosen_.find(key); known != chosen_.end()) {
+    state->proposal = known->second;
+    return Gemm(std::move(state));
+  }
   double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < found; ++i) {
-    const Proposal& proposal = proposals[static_cast<std::size_t>(i)];
-    if (proposal.state != 0) continue;
-    const Gpu::Graph graph(gpu_, [&] { state->run(proposal, x, w, y); });
+  for (const Proposal& proposal : propose(*state)) {
+    const Gpu::Graph graph(gpu_, [&] {
+      for (const Operands& operands : rotated) state->run(proposal, operands);
+    });
     graph.milliseconds(2);
     const double took = graph.milliseconds(5);
     if (took < best) {
@@ -140,7 +133,25 @@ CublasLt::Gemm CublasLt::choose(const Linear& linear, const void* x, const void*
     throw std::runtime_error(library_.name() + " proposes nothing for " + std::to_string(rows) +
                              " x " + std::to_string(out) + " x " + std::to_string(in));
   }
+  chosen_.emplace(key, state->proposal);
   return Gemm(std::move(state));
+}
+
+std::vector<CublasLt::Proposal> CublasLt::propose(const Gemm::State& state) const {
+  void* preference = nullptr;
+  library_.call("cublasLtMatmulPreferenceCreate", &preference);
+  const std::size_t workspace = kWorkspace;
+  library_.call("cublasLtMatmulPreferenceSetAttribute", preference, kPreferenceWorkspace,
+                static_cast<const void*>(&workspace), sizeof(workspace));
+  std::vector<Proposal> proposals(kProposals);
+  int found = 0;
+  library_.call("cublasLtMatmulAlgoGetHeuristic", handle_, state.description, state.w_layout,
+                state.x_layout, state.y_layout, state.y_layout, preference, kProposals,
+                proposals.data(), &found);
+  library_.call("cublasLtMatmulPreferenceDestroy", preference);
+  proposals.resize(static_cast<std::size_t>(found));
+  std::erase_if(proposals, [](const Proposal& proposal) { return proposal.state != 0; });
+  return proposals;
 }
 
 }  // namespace geglu_mlp_bench

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CublasLt: cuBLAS's GEMM as nn.Linear uses it, y = x w^T + bias, found at run time. The fastest of
-// its own proposals is taken, each timed once: a stronger rival than PyTorch, which takes the
-// first.
+// its own proposals is taken, each timed on all sets of buffers: a stronger rival than PyTorch,
+// which takes the first.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "gpu.hpp"
 #include "kiln/tensor.hpp"
@@ -31,12 +34,18 @@ class CublasLt {
     const void* bias = nullptr;  ///< [out], added in the GEMM's epilogue
   };
 
+  struct Operands {
+    const void* x;
+    const void* w;
+    void* y;
+  };
+
   /// A chosen algorithm for one shape; run() enqueues it on the GPU's stream.
   class Gemm {
    public:
     Gemm(Gemm&&) noexcept;
     ~Gemm();
-    void run(const void* x, const void* w, void* y) const;
+    void run(const Operands& operands) const;
 
    private:
     friend class CublasLt;
@@ -45,15 +54,22 @@ class CublasLt {
     std::unique_ptr<State> state_;
   };
 
-  /// Times the proposals on these buffers. Throws std::runtime_error if there is no proposal.
-  Gemm choose(const Linear& linear, const void* x, const void* w, void* y) const;
+  /// Times the proposals, each over all of these buffers in turn; asked again for the same Linear
+  /// it gives the same answer. Throws std::runtime_error if there is no proposal.
+  Gemm choose(const Linear& linear, const std::vector<Operands>& rotated) const;
 
  private:
+  struct Proposal;
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, kiln::DType, bool>;
+
   CublasLt(const Gpu& gpu, SharedLibrary library);
+  std::vector<Proposal> propose(const Gemm::State& state) const;
+
   const Gpu& gpu_;
   SharedLibrary library_;
   void* handle_ = nullptr;
   Gpu::Buffer workspace_;
+  mutable std::map<Key, Proposal> chosen_;
 };
 
 }  // namespace geglu_mlp_bench

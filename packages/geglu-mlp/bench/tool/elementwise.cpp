@@ -56,14 +56,14 @@ extern "C" __global__ void multiply(const uint4* a, const uint4* b, uint4* out, 
 extern "C" __global__ void read(const uint4* from, long long count, unsigned* sink) {
   unsigned mixed = 0;
   const long long step = gridDim.x * 256ll;
-  long long i = blockIdx.x * 256ll + threadIdx.x;
-  for (; i + 3 * step < count; i += 4 * step) {
-    uint4 v[4];
+  for (long long i = blockIdx.x * 256ll + threadIdx.x; i < count; i += 4 * step) {
+    uint4 v[4] = {};
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(v[k].x), "=r"(v[k].y), "=r"(v[k].z), "=r"(v[k].w)
-                   : "l"(from + i + k * step));
+    for (int k = 0; k < 4; ++k) {  // predicated, so that four are in flight at the ragged end too
+      asm volatile("{ .reg .pred there; setp.ne.u32 there, %5, 0;"
+                   "  @there ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+                   : "+r"(v[k].x), "+r"(v[k].y), "+r"(v[k].z), "+r"(v[k].w)
+                   : "l"(from + i + k * step), "r"(unsigned(i + k * step < count)));
     }
 #pragma unroll
     for (int k = 0; k < 4; ++k) mixed ^= v[k].x ^ v[k].y ^ v[k].z ^ v[k].w;
@@ -73,10 +73,6 @@ extern "C" __global__ void read(const uint4* from, long long count, unsigned* si
 )cuda";
 
 }  // namespace
-
-const char* Elementwise::source() {
-  return kSource;
-}
 
 std::unique_ptr<Elementwise> Elementwise::find(const Gpu& gpu, kiln::DType dtype) {
   for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"}) {

@@ -2,6 +2,7 @@
 #include "gpu.hpp"
 
 #include <array>
+#include <type_traits>
 
 namespace geglu_mlp_bench {
 namespace {
@@ -18,7 +19,10 @@ constexpr int kCaptureThreadLocal = 1;  // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 
 template <class... Arguments>
 void Gpu::call(const char* name, Arguments... arguments) const {
-  const int status = driver_.function<int(Arguments...)>(name)(arguments...);
+  check(name, driver_.function<int(Arguments...)>(name)(arguments...));
+}
+
+void Gpu::check(const char* name, int status) const {
   if (status == 0) return;
   const char* text = nullptr;
   driver_.function<int(int, const char**)>("cuGetErrorName")(status, &text);
@@ -47,6 +51,8 @@ Gpu::Gpu(int ordinal) : driver_({"libcuda.so.1"}) {
   call("cuDevicePrimaryCtxRetain", &context, device);
   call("cuCtxSetCurrent", context);
   call("cuStreamCreate", &stream_, kNonBlocking);
+  launch_kernel_ =
+      driver_.function<std::remove_pointer_t<decltype(launch_kernel_)>>("cuLaunchKernel");
 }
 
 std::size_t Gpu::free_memory() const {
@@ -136,8 +142,8 @@ void* Gpu::load(const std::string& image, const char* kernel) const {
 }
 
 void Gpu::launch(void* kernel, unsigned blocks, unsigned threads, void** arguments) const {
-  call("cuLaunchKernel", kernel, blocks, 1U, 1U, threads, 1U, 1U, 0U, stream_, arguments,
-       static_cast<void**>(nullptr));
+  check("cuLaunchKernel",
+        launch_kernel_(kernel, blocks, 1, 1, threads, 1, 1, 0, stream_, arguments, nullptr));
 }
 
 }  // namespace geglu_mlp_bench

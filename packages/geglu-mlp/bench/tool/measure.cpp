@@ -17,6 +17,10 @@ using namespace std::chrono_literals;
 constexpr double kSustainedTurn = 20;  // milliseconds
 constexpr double kBurstTurn = 2;
 constexpr auto kBurstRest = 100ms;
+// NVML's power is the mean of the last second on GPUs since Ampere (nvmlDeviceGetPowerUsage).
+constexpr auto kPowerWindow = 1000ms;
+constexpr auto kSampled = 500ms;
+constexpr auto kHostBudget = 300ms;
 
 /// Samples NVML every 10 ms on a thread of its own; nothing is known where NVML does not answer.
 class Meter {
@@ -80,14 +84,13 @@ Spread spread_of(std::vector<double> values) {
   return {at(0.5), at(0.2), at(0.8)};
 }
 
-Times round_robin(const Gpu& gpu, const std::vector<Gpu::Graph>& graphs, int rounds,
-                  Regime regime) {
+std::vector<Spread> round_robin(const std::vector<Gpu::Graph>& graphs, int rounds, Regime regime) {
   const bool burst = regime == Regime::kBurst;
   std::vector<int> turns;
+  turns.reserve(graphs.size());
   for (const Gpu::Graph& graph : graphs) {
     turns.push_back(turns_of(graph, burst ? kBurstTurn : kSustainedTurn));
   }
-  Meter meter(gpu);
   std::vector<std::vector<double>> values(graphs.size());
   for (int round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < graphs.size(); ++i) {
@@ -98,22 +101,36 @@ Times round_robin(const Gpu& gpu, const std::vector<Gpu::Graph>& graphs, int rou
       values[i].push_back(1000 * graphs[i].milliseconds(turns[i]));
     }
   }
-  Times times{.microseconds = {}, .card = meter.finish()};
-  for (std::vector<double>& of_graph : values) {
-    times.microseconds.push_back(spread_of(std::move(of_graph)));
-  }
-  return times;
+  std::vector<Spread> spreads;
+  spreads.reserve(graphs.size());
+  for (std::vector<double>& of_graph : values) spreads.push_back(spread_of(std::move(of_graph)));
+  return spreads;
+}
+
+Card card_under(const Gpu& gpu, const Gpu::Graph& graph) {
+  const int turns = turns_of(graph, kSustainedTurn);
+  const auto replay_for = [&](std::chrono::milliseconds time) {
+    const auto end = std::chrono::steady_clock::now() + time;
+    while (std::chrono::steady_clock::now() < end) graph.milliseconds(turns);
+  };
+  replay_for(kPowerWindow);
+  Meter meter(gpu);
+  replay_for(kSampled);
+  return meter.finish();
 }
 
 double host_nanoseconds(const Gpu& gpu, const std::function<void()>& enqueue) {
   constexpr int kBatches = 100;
+  constexpr int kFewest = 5;
   constexpr int kCalls = 16;
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + kHostBudget;
   std::vector<double> values;
-  for (int batch = 0; batch < kBatches; ++batch) {
+  for (int batch = 0; batch < kBatches && (batch < kFewest || Clock::now() < deadline); ++batch) {
     gpu.synchronize();
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = Clock::now();
     for (int i = 0; i < kCalls; ++i) enqueue();
-    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
+    const std::chrono::duration<double, std::nano> took = Clock::now() - begin;
     values.push_back(took.count() / kCalls);
   }
   gpu.synchronize();
@@ -138,9 +155,10 @@ Ceilings measure_ceilings(const Gpu& gpu, const CublasLt* cublaslt, const Elemen
     const Gpu::Buffer y(gpu, kBytes);
     x.upload(host.data(), kBytes);
     w.upload(host.data(), kBytes);
-    const CublasLt::Gemm gemm = cublaslt->choose(
-        {.rows = kSide, .in = kSide, .out = kSide, .dtype = dtype}, x.data(), w.data(), y.data());
-    const Gpu::Graph graph(gpu, [&] { gemm.run(x.data(), w.data(), y.data()); });
+    const CublasLt::Operands operands{x.data(), w.data(), y.data()};
+    const CublasLt::Gemm gemm =
+        cublaslt->choose({.rows = kSide, .in = kSide, .out = kSide, .dtype = dtype}, {operands});
+    const Gpu::Graph graph(gpu, [&] { gemm.run(operands); });
     const double once = graph.milliseconds(turns_of(graph, 100));
     ceilings.tflops = 2.0 * kSide * kSide * kSide / once * 1e-9;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Measure: times of several graphs, round robin, and what the GPU can do at all in the same run.
-// Clock and power are sampled meanwhile. Reads settings of the card, changes none.
+// Measure: times of several graphs, round robin, clock and power under one of them, and what the
+// GPU can do at all in the same run. Reads settings of the card, changes none. One thread.
 #pragma once
 
 #include <functional>
@@ -24,23 +24,24 @@ struct Spread {
 };
 Spread spread_of(std::vector<double> values);
 
+/// Microseconds of one replay, in the order of the graphs.
+std::vector<Spread> round_robin(const std::vector<Gpu::Graph>& graphs, int rounds, Regime regime);
+
 struct Card {
-  double clock = 0;  ///< MHz of the SMs, mean while it worked; 0: not known
-  double power = 0;  ///< watts
+  double clock = 0;  ///< MHz of the SMs, mean; 0: not known
+  double power = 0;  ///< watts, mean
 };
 
-struct Times {
-  std::vector<Spread> microseconds;  ///< of one replay, in the order of the graphs
-  Card card;
-};
-Times round_robin(const Gpu& gpu, const std::vector<Gpu::Graph>& graphs, int rounds, Regime regime);
+/// While the GPU does nothing but replay this graph, from the second second on: takes 1.5 s.
+Card card_under(const Gpu& gpu, const Gpu::Graph& graph);
 
-/// Nanoseconds of the host for one call of `enqueue`, the GPU's queue never full.
+/// Nanoseconds of the host for one call of `enqueue`, the GPU's queue never full: the median of up
+/// to 100 batches of 16 calls, fewer where the GPU takes long.
 double host_nanoseconds(const Gpu& gpu, const std::function<void()>& enqueue);
 
 struct Ceilings {
   double tflops = 0;  ///< cuBLASLt, 8192 cubed, random numbers; 0: no cuBLASLt
-  double gbs = 0;     ///< a kernel that only reads 1 GiB; 0: no NVRTC
+  double gbs = 0;     ///< one kernel that only reads, 1 GiB; 0: no NVRTC
 };
 Ceilings measure_ceilings(const Gpu& gpu, const CublasLt* cublaslt, const Elementwise* elementwise,
                           kiln::DType dtype);

@@ -11,12 +11,17 @@ namespace geglu_mlp_bench {
 struct Bar {
   std::string label;
   double value = 0;
-  std::string text;         ///< behind the bar: "163 us"
-  bool emphasised = false;  ///< ours
+  std::string text;         ///< behind the bar: "163"
+  bool emphasised = false;  ///< ours, or won
 };
 
-/// Horizontal bars from zero, with a line at `mark` where that is greater than 0.
+struct Panel {
+  std::string title;
+  std::vector<Bar> bars;  ///< from zero; the panel has a scale of its own
+  double mark = 0;        ///< a line across at this value; 0: none
+};
+
 std::string bar_chart(const std::string& title, const std::string& subtitle,
-                      const std::vector<Bar>& bars, double mark = 0);
+                      const std::vector<Panel>& panels);
 
 }  // namespace geglu_mlp_bench

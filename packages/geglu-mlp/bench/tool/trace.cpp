@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trace.hpp"
 
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <string_view>
+#include <utility>
 
 namespace geglu_mlp_bench {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 // Of cupti_activity.h: kinds and the fields that have had these places since CUPTI 11.
 constexpr int kDriverCall = 4;
@@ -112,22 +119,11 @@ std::vector<Activity> activities;
 
 }  // namespace
 
-std::unique_ptr<Recorder> Recorder::find(std::string& reason) {
+std::unique_ptr<Recorder> Recorder::find() {
   SharedLibrary library({"libcupti.so.13", "libcupti.so.12", "libcupti.so.11.8", "libcupti.so"});
-  if (!library.loaded()) {
-    reason = "libcupti.so is not on the library path (it comes with the CUDA Toolkit)";
-    return nullptr;
-  }
+  if (!library.loaded()) return nullptr;
   std::unique_ptr<Recorder> recorder(new Recorder(std::move(library)));
   cupti = &recorder->library_;
-  try {
-    cupti->call("cuptiActivityRegisterCallbacks", &give_buffer, &take_buffer);
-    cupti->call("cuptiActivityEnable", kKernel);
-    cupti->call("cuptiActivityDisable", kKernel);
-  } catch (const std::exception& error) {
-    reason = error.what();
-    return nullptr;
-  }
   return recorder;
 }
 
@@ -137,11 +133,19 @@ Recorder::~Recorder() {
 }
 
 void Recorder::start() {
+  if (!std::exchange(attached_, true)) {
+    library_.call("cuptiActivityRegisterCallbacks", &give_buffer, &take_buffer);
+  }
   activities.clear();
   recorded = &activities;
   for (const int kind : {kKernel, kDriverCall, kRuntimeCall}) {
     library_.call("cuptiActivityEnable", kind);
   }
+}
+
+void Recorder::discard() {
+  library_.call("cuptiActivityFlushAll", 1U);
+  activities.clear();
 }
 
 std::vector<Activity> Recorder::stop() {
@@ -158,95 +162,146 @@ std::vector<Activity> Recorder::stop() {
 std::vector<std::string> kernels_of(const std::vector<Activity>& all) {
   std::vector<std::string> names;
   for (const Activity& activity : all) {
-    if (activity.on_gpu) names.push_back(activity.name);
+    if (activity.on_gpu) names.push_back(readable_name(activity.name));
   }
   return names;
 }
 
-std::string short_name(const std::string& kernel, std::size_t most) {
-  std::string name = kernel.substr(0, kernel.find_first_of("(<"));
-  if (const std::size_t space = name.rfind(' '); space != std::string::npos)
-    name.erase(0, space + 1);
-  if (name.size() > most) name = name.substr(0, most - 3) + "...";
-  return name;
+std::string readable_name(const std::string& symbol) {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> demangled(
+      abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), std::free);
+  const std::string full = status == 0 ? demangled.get() : symbol;
+  std::string name;
+  int depth = 0;  // of template arguments
+  for (std::size_t at = 0; at < full.size(); ++at) {
+    constexpr std::string_view kAnonymous = "(anonymous namespace)::";
+    if (full.compare(at, kAnonymous.size(), kAnonymous) == 0) {
+      at += kAnonymous.size() - 1;
+      continue;
+    }
+    if (full[at] == '(' && depth == 0) break;
+    if (full[at] == '<') ++depth;
+    if (depth == 0) name += full[at];
+    if (full[at] == '>') --depth;
+  }
+  return name.substr(name.rfind(' ') + 1);  // npos + 1 is 0: no return type
 }
 
-void write_chrome_trace(const std::vector<Section>& sections, std::ostream& out) {
-  using Json = nlohmann::ordered_json;
-  constexpr int kHost = 1;
-  constexpr int kGpu = 2;
-  std::uint64_t first = UINT64_MAX;
-  for (const Section& section : sections) {
-    for (const Activity& activity : section.activities) first = std::min(first, activity.begin);
+namespace {
+
+/// The events of a trace. Lanes (Chrome's "threads") are numbered from 1: Perfetto takes 0 for the
+/// idle thread.
+class Events {
+ public:
+  Events() {
+    describe("process_name", kHost, 0, "host");
+    describe("process_name", kGpu, 0, "GPU");
+    describe("thread_name", kHost, kForwards, "forwards");
   }
-  const auto microseconds = [&](std::uint64_t nanoseconds) {
-    return static_cast<double>(nanoseconds - first) / 1000.0;
-  };
-  Json events = Json::array();
-  const auto describe = [&](const char* what, int process, std::uint32_t thread,
-                            const std::string& name) {
-    events.push_back({{"name", what},
-                      {"ph", "M"},
-                      {"pid", process},
-                      {"tid", thread},
-                      {"args", {{"name", name}}}});
-  };
-  describe("process_name", kHost, 0, "host");
-  describe("process_name", kGpu, 0, "GPU");
-  std::vector<std::uint32_t> streams;
-  for (const Section& section : sections) {
-    std::uint64_t begin = UINT64_MAX;
-    std::uint64_t end = 0;
+
+  void add(const Section& section) {
+    if (section.activities.empty()) return;
+    first_ = UINT64_MAX;
+    std::uint64_t last = 0;
     for (const Activity& activity : section.activities) {
-      begin = std::min(begin, activity.begin);
-      end = std::max(end, activity.end);
-      const int process = activity.on_gpu ? kGpu : kHost;
-      Json event = {{"name", activity.name},
-                    {"cat", activity.on_gpu ? "kernel" : "call"},
-                    {"ph", "X"},
-                    {"ts", microseconds(activity.begin)},
-                    {"dur", static_cast<double>(activity.end - activity.begin) / 1000.0},
-                    {"pid", process},
-                    {"tid", activity.lane},
-                    {"args", {{"contender", section.name}}}};
-      if (!activity.detail.empty()) event["args"]["launch"] = activity.detail;
-      events.push_back(std::move(event));
-      if (!activity.on_gpu) continue;
-      if (std::find(streams.begin(), streams.end(), activity.lane) == streams.end()) {
-        streams.push_back(activity.lane);
-        describe("thread_name", kGpu, activity.lane, "stream " + std::to_string(activity.lane));
-      }
-      for (const Activity& call : section.activities) {
-        if (call.on_gpu || call.correlation != activity.correlation) continue;
-        events.push_back({{"name", "launch"},
-                          {"cat", "launch"},
-                          {"ph", "s"},
-                          {"id", activity.correlation},
-                          {"ts", microseconds(call.begin)},
-                          {"pid", kHost},
-                          {"tid", call.lane}});
-        events.push_back({{"name", "launch"},
-                          {"cat", "launch"},
-                          {"ph", "f"},
-                          {"bp", "e"},
-                          {"id", activity.correlation},
-                          {"ts", microseconds(activity.begin)},
-                          {"pid", kGpu},
-                          {"tid", activity.lane}});
-        break;
-      }
+      first_ = std::min(first_, activity.begin);
+      last = std::max(last, activity.end);
     }
-    if (end == 0) continue;
-    events.push_back({{"name", section.name},
-                      {"cat", "forward"},
-                      {"ph", "X"},
-                      {"ts", microseconds(begin)},
-                      {"dur", static_cast<double>(end - begin) / 1000.0},
-                      {"pid", kHost},
-                      {"tid", 0}});
+    slice(section.name, "forward", kHost, kForwards, first_, last);
+    for (const Activity& activity : section.activities) add(activity, section);
+    start_ += length(first_, last) + kGap;
   }
-  describe("thread_name", kHost, 0, "forward");
-  out << Json({{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events)}}).dump() << '\n';
+
+  Json finish() && { return std::move(events_); }
+
+ private:
+  static constexpr int kHost = 1;
+  static constexpr int kGpu = 2;
+  static constexpr int kForwards = 1;
+  static constexpr double kGap = 100;  // microseconds
+
+  static double length(std::uint64_t begin, std::uint64_t end) {
+    return static_cast<double>(end - begin) / 1000;
+  }
+  double at(std::uint64_t time) const { return start_ + length(first_, time); }
+
+  void describe(const char* what, int process, int lane, const std::string& name) {
+    events_.push_back(
+        {{"name", what}, {"ph", "M"}, {"pid", process}, {"tid", lane}, {"args", {{"name", name}}}});
+  }
+
+  Json& slice(const std::string& name, const char* category, int process, int lane,
+              std::uint64_t begin, std::uint64_t end) {
+    events_.push_back({{"name", name},
+                       {"cat", category},
+                       {"ph", "X"},
+                       {"ts", at(begin)},
+                       {"dur", length(begin, end)},
+                       {"pid", process},
+                       {"tid", lane}});
+    return events_.back();
+  }
+
+  void add(const Activity& activity, const Section& section) {
+    const int process = activity.on_gpu ? kGpu : kHost;
+    const int lane = lane_of(activity);
+    // The runtime's calls have the version of their ABI in the name: cudaGetDevice_v3020.
+    const std::string name = activity.on_gpu ? readable_name(activity.name)
+                                             : activity.name.substr(0, activity.name.find("_v"));
+    Json& event = slice(name, activity.on_gpu ? "kernel" : "call", process, lane, activity.begin,
+                        activity.end);
+    event["args"] = {{"contender", section.name}};
+    if (!activity.on_gpu) return;
+    event["args"]["launch"] = activity.detail;
+    event["args"]["symbol"] = activity.name;
+    const auto launched = [&](const Activity& call) {
+      return !call.on_gpu && call.correlation == activity.correlation;
+    };
+    const auto call = std::find_if(section.activities.begin(), section.activities.end(), launched);
+    if (call == section.activities.end()) return;
+    arrow("s", kHost, lane_of(*call), call->begin, activity.correlation);
+    arrow("f", kGpu, lane, activity.begin, activity.correlation);
+    events_.back()["bp"] = "e";  // ends at the kernel that encloses this time, not at the next one
+  }
+
+  void arrow(const char* end, int process, int lane, std::uint64_t time, std::uint32_t id) {
+    events_.push_back({{"name", "launch"},
+                       {"cat", "launch"},
+                       {"ph", end},
+                       {"id", id},
+                       {"ts", at(time)},
+                       {"pid", process},
+                       {"tid", lane}});
+  }
+
+  /// Thread and stream ids are large and mean nothing: 2, 3, … in the order of their first use.
+  int lane_of(const Activity& activity) {
+    const auto key = std::make_pair(activity.on_gpu, activity.lane);
+    if (const auto known = lanes_.find(key); known != lanes_.end()) return known->second;
+    const int lane = 2 + static_cast<int>(lanes_.size());
+    lanes_.emplace(key, lane);
+    if (activity.on_gpu) {
+      describe("thread_name", kGpu, lane, "stream " + std::to_string(activity.lane));
+    } else {
+      describe("thread_name", kHost, lane, "calls of the driver and the runtime");
+    }
+    return lane;
+  }
+
+  Json events_ = Json::array();
+  std::map<std::pair<bool, std::uint32_t>, int> lanes_;
+  std::uint64_t first_ = 0;  ///< of the section that is being added
+  double start_ = 0;         ///< where it stands in the trace
+};
+
+}  // namespace
+
+void write_chrome_trace(const std::vector<Section>& sections, std::ostream& out) {
+  Events events;
+  for (const Section& section : sections) events.add(section);
+  out << Json({{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events).finish()}}).dump()
+      << '\n';
 }
 
 }  // namespace geglu_mlp_bench

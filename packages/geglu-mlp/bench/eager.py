@@ -6,18 +6,22 @@ r"""Times forward against PyTorch and its rivals on one GPU, round robin in one 
         --library build/kernels/geglu-mlp/<variant>/libgeglu_mlp.so
 
 Eager is what a user writes: F.linear(F.gelu(F.linear(x, gate), approximate="tanh") * F.linear(x, up), down).
-Each shape is compared with fp64 first, and a wrong result ends the run. All are timed as CUDA graphs
+Each shape is compared with fp64 first, and a wrong result of ours ends the run. All are timed as CUDA graphs
 over several sets of random buffers, more memory than the L2 cache holds; a figure is the median of the
-rounds. --rivals names more contenders than eager: torch.compile, with separate and with concatenated
-weights, in its default and its max-autotune mode, Liger and QuACK, whose wheels must be importable. Each
-compiles for the exact shape before it is timed; how long its first call took is in the result. Sustained, a large shape is held back by the power limit; in bursts it is not. The libraries are
+rounds. Sustained, a large shape is held back by the power limit; in bursts it is not. The libraries are
 called through their C table with ctypes.
+
+--rivals names more contenders than eager: torch.compile, with separate and with concatenated weights, in
+its default and its max-autotune mode, Liger and QuACK. Each compiles for the exact shape before it is
+timed; how long its first call took is in the result. A rival that is not there, fails or is wrong at a shape
+is left out of that shape, and the result says why.
 """
 import argparse
 import ctypes
 import datetime
 import hashlib
 import json
+import site
 import statistics
 import subprocess
 import time
@@ -39,6 +43,8 @@ SWEEP = [(m, d, h) for d, h in [(768, 3072), (1024, 4096), (2048, 8192), (2304, 
 REGIMES = {"sustained": (20, 0), "burst": (2, 0.1)}
 ROTATED_BYTES = 200 << 20
 BOUND = 2.5e-3  # relative L2 of bfloat16: what CARD.md promises
+RIVAL_BOUND = 1e-2  # three times what eager's roundings make: more is another function
+OURS = ("kiln", "portable")
 CUDA = 2  # kDLCUDA
 BFLOAT = 4  # kDLBfloat
 
@@ -88,40 +94,44 @@ class Package(ctypes.Structure):
                 ("prepare", ctypes.CFUNCTYPE(ctypes.c_int32, DLDevice, ctypes.POINTER(Error)))]
 
 
-class Forward:
-    """The op `forward` of one library."""
+class Library:
+    """The ops of one library, through its C table."""
 
     def __init__(self, path):
         library = ctypes.CDLL(path)
         library.kiln_package_v1.restype = ctypes.POINTER(Package)
         package = library.kiln_package_v1().contents
-        self.name = f"{package.name.decode()}@{package.version}"
-        self.op = Op.from_address(package.ops)
-        assert self.op.name == b"forward", self.op.name
+        ops = [Op.from_address(package.ops + i * package.op_stride) for i in range(package.op_count)]
+        self.ops = {op.name.decode(): op for op in ops}
         error = Error()
         if package.prepare(DLDevice(CUDA, 0), ctypes.byref(error)) != 0:
             raise RuntimeError(error.text.decode())
 
-    def bind(self, x, gate, up, down, y):
-        """A call without arguments; everything it points to lives as long as it does."""
-        keep = [tensor_of(t) for t in (x, gate, up, down)] + [None] * 3 + [tensor_of(y)]
-        pointers = (ctypes.POINTER(DLTensor) * 8)(
+    def bind(self, name, *tensors):
+        """A call without arguments; everything it points to lives as long as it does. The tensors are the
+        op's, in the schema's order; None stands for an optional one."""
+        op = self.ops[name]
+        keep = [None if t is None else tensor_of(t) for t in tensors]
+        pointers = (ctypes.POINTER(DLTensor) * len(keep))(
             *[ctypes.pointer(t[0]) if t else None for t in keep])
-        call = Call(ctypes.sizeof(Call), 8, pointers)
+        call = Call(ctypes.sizeof(Call), len(keep), pointers)
         error = Error()
         size = ctypes.c_size_t()
-        if self.op.workspace_bytes(ctypes.byref(call), ctypes.byref(size), ctypes.byref(error)):
+        if op.workspace_bytes(ctypes.byref(call), ctypes.byref(size), ctypes.byref(error)):
             raise RuntimeError(error.text.decode())
         workspace = torch.empty(max(size.value, 1), dtype=torch.uint8, device="cuda")
         call.workspace, call.workspace_bytes = workspace.data_ptr(), size.value
 
         def run():
             call.stream = torch.cuda.current_stream().cuda_stream
-            if self.op.run(ctypes.byref(call), ctypes.byref(error)) != 0:
+            if op.run(ctypes.byref(call), ctypes.byref(error)) != 0:
                 raise RuntimeError(error.text.decode())
 
-        run.keep = (x, gate, up, down, y, keep, pointers, workspace)
+        run.keep = (tensors, keep, pointers, workspace)
         return run
+
+    def forward(self, x, gate, up, down, y):
+        return self.bind("forward", x, gate, up, down, None, None, None, y)
 
 
 def tensor_of(t):
@@ -208,6 +218,7 @@ def bind_quack(concatenated):
 
 
 RIVALS = {
+    "eager": lambda: bind_eager,
     "compile": lambda: bind_compiled(None),
     "autotune": lambda: bind_compiled("max-autotune-no-cudagraphs"),
     "concatenated": lambda: bind_concatenated(None),
@@ -218,12 +229,12 @@ RIVALS = {
 }
 
 
-def errors_of(inputs, output, graphs, calls):
+def errors_of(inputs, output, graphs, results):
     """Relative L2 against fp64 over the first rows, of what each library's replay writes and of what the
-    others return."""
+    others returned."""
     x, gate, up, down = (t.double() for t in inputs)
     exact = eager(x[:64], gate, up, down)
-    results = {name: call()[:64] for name, call in calls.items()}
+    results = {name: result[:64] for name, (result,) in results.items()}
     for name in graphs.keys() - results.keys():
         output.fill_(float("nan"))
         graphs[name].replay()
@@ -231,9 +242,86 @@ def errors_of(inputs, output, graphs, calls):
     return {k: ((v.double() - exact).norm() / exact.norm()).item() for k, v in results.items()}
 
 
-def clock_and_power(graph, times):
-    """Of the GPU while it replays the graph, after half a second of it."""
-    deadline = time.monotonic() + 0.5
+def bind_rivals(rivals, sets):
+    """The graph of each rival that works here, what its first call returned, and what is to be said of all:
+    how long that call took, or why there is no other. Eager must work: it is what errors are held against."""
+    graphs, results, notes = {}, {}, {}
+    for name, make in rivals.items():
+        torch._dynamo.reset()  # or the shapes before make it compile for any shape
+        begin = time.monotonic()
+        try:
+            bind = make()
+            bound = [bind(*one) for one in sets]
+            first = bound[0]()
+            torch.cuda.synchronize()
+            took = time.monotonic() - begin
+            # Copies: a call may work in place, and the next one does.
+            result = tuple(t.clone() for t in (first if isinstance(first, tuple) else (first,)))
+            graphs[name] = graph_of(bound)
+        except Exception as error:  # pylint: disable=broad-except; a rival's compiler may raise anything
+            if name == "eager":
+                raise
+            notes[f"{name}_failed"] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
+            continue
+        results[name], notes[f"{name}_first_call_s"] = result, round(took, 2)
+    return graphs, results, notes
+
+
+def drop_wrong(errors, graphs, notes):
+    """A rival that computes something else is none. False for NaN too."""
+    for name in [name for name in errors if name not in OURS and not errors[name] <= RIVAL_BOUND]:
+        notes[f"{name}_failed"] = f"relative L2 error {errors[name]:.2e}"
+        del graphs[name], errors[name]
+
+
+def require_right(errors, what):
+    if not errors["kiln"] <= min(BOUND, errors["eager"]):  # false for NaN too
+        raise RuntimeError(f"{what}: relative L2 errors {errors}, expected at most {BOUND}")
+
+
+def round_robin(graphs, count, rounds, regime):
+    """Microseconds of one of the graph's `count` calls, in each round."""
+    budget, rest = REGIMES[regime]
+    times = {name: max(1, int(budget / milliseconds(graph, 3))) for name, graph in graphs.items()}
+    figures = {name: [] for name in graphs}
+    for _ in range(rounds):
+        for name, graph in graphs.items():
+            time.sleep(rest)
+            if rest:
+                milliseconds(graph, 1)  # the first one after a rest wakes the GPU
+            figures[name].append(1e3 * milliseconds(graph, times[name]) / count)
+    return figures
+
+
+def summary(figures, errors):
+    """Medians and fifths, and which of the others was best."""
+    result = {}
+    for name, values in figures.items():
+        values = sorted(values)
+        result[f"{name}_us"] = round(statistics.median(values), 2)
+        result[f"{name}_us_20"] = round(values[int(0.2 * (len(values) - 1))], 2)
+        result[f"{name}_us_80"] = round(values[int(0.8 * (len(values) - 1))], 2)
+        result[f"{name}_error"] = errors[name]
+    best = min((name for name in figures if name not in OURS), key=lambda name: result[f"{name}_us"])
+    result["best_rival"] = best
+    result["best_rival_over_kiln"] = round(result[f"{best}_us"] / result["kiln_us"], 3)
+    return result
+
+
+def line_of(result, names):
+    """One shape for a person."""
+    times = ", ".join(f"{name} {result[f'{name}_us']}" for name in names)
+    lines = [f"{times}; best rival {result['best_rival']}, {result['best_rival_over_kiln']:.2f} times kiln's"]
+    lines += [f"  {key.removesuffix('_failed')} failed: {value}" for key, value in result.items()
+              if key.endswith("_failed")]
+    return "\n".join(lines)
+
+
+def clock_and_power(graph):
+    """Of the GPU while it replays the graph and nothing else. After a second of it: on GPUs since Ampere
+    the power is the mean of the last second."""
+    times = max(1, int(20 / milliseconds(graph, 3)))
+    deadline = time.monotonic() + 1.0
     while time.monotonic() < deadline:
         milliseconds(graph, times)
     command = smi_command("clocks.sm,power.draw", "noheader,nounits")
@@ -253,39 +341,19 @@ def compare(libraries, rivals, m, d, h, rounds, regime, clocked):
     sets = [(random(m, d, 1), random(h, d, d**-0.5), random(h, d, d**-0.5), random(d, h, h**-0.5))
             for _ in range(count)]
     outputs = [torch.empty(m, d, dtype=torch.bfloat16, device="cuda") for _ in sets]
-    graphs = {name: graph_of([forward.bind(*one, y) for one, y in zip(sets, outputs)])
-              for name, forward in libraries.items()}
-    first_calls, calls = {}, {}
-    for name, bind in rivals.items():
-        torch._dynamo.reset()  # or the shapes before make it compile for any shape
-        begin = time.monotonic()
-        bound = [bind(*one) for one in sets]
-        bound[0]()
-        torch.cuda.synchronize()
-        first_calls[f"{name}_first_call_s"] = round(time.monotonic() - begin, 2)
-        graphs[name], calls[name] = graph_of(bound), bound[0]
-    errors = errors_of(sets[0], outputs[0], graphs, calls)
-    if not errors["kiln"] <= min(BOUND, errors["eager"]):  # false for NaN too
-        raise RuntimeError(f"{m}, {d}, {h}: relative L2 errors {errors}, expected at most {BOUND}")
-    budget, rest = REGIMES[regime]
-    times = {name: max(1, int(budget / milliseconds(graph, 3))) for name, graph in graphs.items()}
-    figures = {name: [] for name in graphs}
-    for _ in range(rounds):
-        for name, graph in graphs.items():
-            time.sleep(rest)
-            if rest:
-                milliseconds(graph, 1)  # the first one after a rest wakes the GPU
-            figures[name].append(1e3 * milliseconds(graph, times[name]) / count)
-    result = {"m": m, "d": d, "h": h, "sets": count} | first_calls
+    graphs = {name: graph_of([library.forward(*one, y) for one, y in zip(sets, outputs)])
+              for name, library in libraries.items()}
+    rival_graphs, results, notes = bind_rivals(rivals, sets)
+    graphs |= rival_graphs
+    errors = errors_of(sets[0], outputs[0], graphs, results)
+    drop_wrong(errors, graphs, notes)
+    require_right(errors, f"{m}, {d}, {h}")
+    figures = round_robin(graphs, count, rounds, regime)
+    result = {"m": m, "d": d, "h": h, "sets": count} | notes
     if clocked:
-        result |= clock_and_power(graphs["kiln"], times["kiln"])
-    for name, values in figures.items():
-        values.sort()
-        result[f"{name}_us"] = round(statistics.median(values), 2)
-        result[f"{name}_us_20"] = round(values[int(0.2 * (rounds - 1))], 2)
-        result[f"{name}_us_80"] = round(values[int(0.8 * (rounds - 1))], 2)
-        result[f"{name}_error"] = errors[name]
-    print(f"{m}, {d}, {h}: " + ", ".join(f"{name} {result[name + '_us']}" for name in graphs), flush=True)
+        result |= clock_and_power(graphs["kiln"])
+    result |= summary(figures, errors)
+    print(f"{m}, {d}, {h}: " + line_of(result, graphs), flush=True)
     return result
 
 
@@ -293,45 +361,69 @@ def smi_command(fields, form):
     return ["nvidia-smi", f"--query-gpu={fields}", f"--format=csv,{form}", "--id=0"]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def add_common_options(parser, rivals):
     parser.add_argument("--library", required=True)
     parser.add_argument("--package", required=True, help="NAME@VERSION, for the record")
     parser.add_argument("--variant", required=True, help="its id, for the record")
-    parser.add_argument("--portable", help="a library without kernels for this GPU alone, as a contender")
-    parser.add_argument("--rivals", default="", help="beside eager, separated by commas: " + ",".join(RIVALS))
-    parser.add_argument("--shapes", help="M,D,H and more of them, separated by spaces")
     parser.add_argument("--commit", default="unknown")
+    parser.add_argument("--rivals", default="", help="beside eager, separated by commas: " + ",".join(rivals))
+    parser.add_argument("--site", action="append", default=[], metavar="DIR",
+                        help="a folder of installed wheels, as pip install --target makes it")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--sweep", action="store_true", help="many shapes instead of the named ones")
-    parser.add_argument("--regime", choices=REGIMES, default="sustained")
     parser.add_argument("--out", required=True)
-    arguments = parser.parse_args()
-    clocked = arguments.regime == "sustained" and not arguments.sweep
-    torch.set_grad_enabled(False)
-    libraries = {"kiln": Forward(arguments.library)}
-    if arguments.portable:
-        libraries["portable"] = Forward(arguments.portable)
-    rivals = {"eager": bind_eager} | {name: RIVALS[name]() for name in arguments.rivals.split(",") if name}
-    shapes = SWEEP if arguments.sweep else SHAPES
-    if arguments.shapes:
-        shapes = [tuple(map(int, text.split(","))) for text in arguments.shapes.split()]
+
+
+def chosen_rivals(arguments, rivals):
+    # Not PYTHONPATH: the CuTe DSL under QuACK puts its modules on the path by a .pth file, and those
+    # are read in site folders only.
+    for folder in arguments.site:
+        site.addsitedir(folder)
+    names = ["eager"] + [name for name in arguments.rivals.split(",") if name]
+    return {name: rivals[name] for name in dict.fromkeys(names)}
+
+
+def provenance(arguments, schema):
     driver = subprocess.check_output(smi_command("driver_version", "noheader"), text=True).strip()
     with open(arguments.library, "rb") as file:
         digest = hashlib.sha256(file.read()).hexdigest()
-    result = {
-        "schema": "geglu-mlp.eager/1", "gpu": torch.cuda.get_device_name(0),
+    return {
+        "schema": schema, "gpu": torch.cuda.get_device_name(0),
         "driver": driver, "torch": torch.__version__, "cuda": torch.version.cuda,
         "date": datetime.date.today().isoformat(), "commit": arguments.commit,
         "package": arguments.package, "variant": arguments.variant,
         "library": f"sha256:{digest}", "dtype": "bfloat16",
-        "regime": "graph replays, round robin, " + arguments.regime,
-        "shapes": [compare(libraries, rivals, *shape, arguments.rounds, arguments.regime, clocked)
-                   for shape in shapes],
     }
-    with open(arguments.out, "w", encoding="utf-8") as file:
+
+
+def write_result(result, path):
+    with open(path, "w", encoding="utf-8") as file:
         json.dump(result, file, indent=2)
         file.write("\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add_common_options(parser, RIVALS)
+    parser.add_argument("--portable", help="a library without kernels for this GPU alone, as a contender")
+    parser.add_argument("--shapes", help="M,D,H and more of them, separated by spaces")
+    parser.add_argument("--sweep", action="store_true", help="many shapes instead of the named ones")
+    parser.add_argument("--regime", choices=REGIMES, default="sustained")
+    arguments = parser.parse_args()
+    clocked = arguments.regime == "sustained" and not arguments.sweep
+    torch.set_grad_enabled(False)
+    rivals = chosen_rivals(arguments, RIVALS)
+    libraries = {"kiln": Library(arguments.library)}
+    if arguments.portable:
+        libraries["portable"] = Library(arguments.portable)
+    shapes = SWEEP if arguments.sweep else SHAPES
+    if arguments.shapes:
+        shapes = [tuple(map(int, text.split(","))) for text in arguments.shapes.split()]
+    result = provenance(arguments, "geglu-mlp.eager/1") | {
+        "regime": "graph replays, round robin, " + arguments.regime, "shapes": []}
+    for shape in shapes:
+        result["shapes"].append(
+            compare(libraries, rivals, *shape, arguments.rounds, arguments.regime, clocked))
+        write_result(result, arguments.out)  # each time: a long run may be cut off
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""bench/eager.py: a graph alone keeps alive what its replay reads and writes. Runs without torch and
-without a GPU: torch is replaced by a model in which a tensor is an address until nobody holds it."""
+"""bench/eager.py: a graph alone keeps alive what its replay reads and writes, and a rival that fails is
+left out with its reason. Runs without torch and without a GPU: torch is replaced by a model in which a
+tensor is an address until nobody holds it."""
 import contextlib
 import importlib.util
 import itertools
@@ -68,6 +69,7 @@ class Op:
 def load_bench():
     torch = types.ModuleType("torch")
     torch.empty, torch.uint8 = Tensor, None
+    torch._dynamo = types.SimpleNamespace(reset=lambda: None)
     torch.cuda = types.SimpleNamespace(
         synchronize=lambda: None, Stream=Stream, stream=contextlib.nullcontext, CUDAGraph=CUDAGraph,
         graph=capture, current_stream=Stream)
@@ -81,20 +83,69 @@ def load_bench():
     return bench
 
 
-def main():
-    sys.dont_write_bytecode = True
-    bench = load_bench()
-    forward = bench.Forward.__new__(bench.Forward)  # without a library
-    forward.op = Op
+def graphs_hold_their_calls(bench):
+    library = bench.Library.__new__(bench.Library)  # without a file
+    library.ops = {"forward": Op}
     sets = 3
     graph = bench.graph_of([
-        forward.bind(Tensor(4, 8), Tensor(16, 8), Tensor(16, 8), Tensor(8, 16), Tensor(4, 8))
+        library.forward(Tensor(4, 8), Tensor(16, 8), Tensor(16, 8), Tensor(8, 16), Tensor(4, 8))
         for _ in range(sets)])
     assert len(set(graph.recorded)) == 6 * sets, graph.recorded  # five tensors and a workspace a call
     lost = graph.replay()
     assert not lost, f"a replay uses {len(lost)} of {len(graph.recorded)} addresses that nobody holds"
     del graph
     assert not mapped, f"{len(mapped)} tensors outlive the graph"
+
+
+def failing_rivals_are_left_out(bench):
+    def missing():
+        raise ImportError("No module named 'quack'\nand more")
+
+    def refusing():
+        def bind(_):
+            raise ValueError
+        return bind
+
+    result = types.SimpleNamespace(clone=lambda: "copied")
+    working = lambda: lambda _: lambda: result
+    rivals = {"eager": working, "quack": missing, "compile": refusing, "liger": working}
+    graphs, results, notes = bench.bind_rivals(rivals, [(1,), (2,)])
+    assert list(graphs) == ["eager", "liger"], graphs
+    assert results == {"eager": ("copied",), "liger": ("copied",)}, results
+    assert notes["quack_failed"] == "ImportError: No module named 'quack'", notes
+    assert notes["compile_failed"] == "ValueError: ", notes
+    assert notes["liger_first_call_s"] >= 0 and "quack_first_call_s" not in notes, notes
+    try:
+        bench.bind_rivals({"eager": missing}, [(1,)])
+        raise AssertionError("a run without eager went on")
+    except ImportError:
+        pass
+
+
+def wrong_rivals_are_left_out(bench):
+    errors = {"kiln": 1.0, "eager": 4e-3, "quack": float("nan"), "liger": 2e-2}
+    graphs, notes = dict.fromkeys(errors), {}
+    bench.drop_wrong(errors, graphs, notes)
+    assert list(graphs) == list(errors) == ["kiln", "eager"], errors  # a wrong Kiln is not dropped
+    assert notes == {"quack_failed": "relative L2 error nan", "liger_failed": "relative L2 error 2.00e-02"}
+
+
+def the_best_rival_is_named(bench):
+    figures = {"kiln": [10, 30, 20], "portable": [1, 1, 1], "eager": [40, 40, 41], "liger": [25, 24, 26]}
+    result = bench.summary(figures, dict.fromkeys(figures, 1e-3))
+    assert (result["kiln_us"], result["kiln_us_20"], result["eager_us"]) == (20, 10, 40), result
+    assert (result["best_rival"], result["best_rival_over_kiln"]) == ("liger", 1.25), result
+    line = bench.line_of(result | {"quack_failed": "ImportError: none"}, figures)
+    assert line.endswith("best rival liger, 1.25 times kiln's\n  quack failed: ImportError: none"), line
+
+
+def main():
+    sys.dont_write_bytecode = True
+    bench = load_bench()
+    graphs_hold_their_calls(bench)
+    failing_rivals_are_left_out(bench)
+    wrong_rivals_are_left_out(bench)
+    the_best_rival_is_named(bench)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+r"""Times geglu and geglu_backward against PyTorch, Inductor and Liger on one GPU, round robin in one process.
+
+    bench/pointwise.py --package geglu-mlp@2 --variant <variant> --rivals compile,liger \
+        --library build/kernels/geglu-mlp/<variant>/libgeglu_mlp.so --out bench/results/<gpu>-pointwise.json
+
+Each shape is compared with fp64 first. All are timed as CUDA graphs over several sets of random buffers,
+every input and output in memory of its own, so that none is found in the L2 cache; a figure is the median of
+the rounds. GB/s counts each input once and each output once; the share is that of a copy of 1 GiB, read and
+written, in the same run.
+
+Eager's backward is autograd's: three kernels, with gelu(gate) kept from the forward. The others compute it
+again. Liger's writes its gradients over gate and up.
+"""
+import argparse
+import types
+
+import torch
+import torch.nn.functional as F
+
+import eager as bench
+
+SHAPES = [(8192, 3072), (4096, 9216), (8192, 14336), (1, 14336), (16, 14336), (1000, 6912), (77, 2560),
+          (3001, 4864)]
+COPIED_BYTES = 1 << 30
+CHECKED_ROWS = 256
+
+
+def forward(gate, up):
+    return (F.gelu(gate, approximate="tanh") * up,)
+
+
+def backward(grad_out, gate, up):
+    grad_gate = torch.ops.aten.gelu_backward(grad_out * up, gate, approximate="tanh")
+    return grad_gate, grad_out * F.gelu(gate, approximate="tanh")
+
+
+OPS = {"geglu": forward, "geglu_backward": backward}  # of as many inputs and outputs as the library's
+INPUTS = {"geglu": 2, "geglu_backward": 3}
+OUTPUTS = {"geglu": 1, "geglu_backward": 2}
+
+
+def holding(function):
+    """Binds it to inputs. The result lives as long as the call: else the graph's calls would all write to
+    the same few blocks, which stay in the L2 cache."""
+    def bind(*inputs):
+        def call():
+            call.result = function(*inputs)
+            return call.result
+
+        return call
+
+    return bind
+
+
+def bind_eager(op):
+    def from_saved(grad_out, gate, up, activated):
+        grad_gate = torch.ops.aten.gelu_backward(grad_out * up, gate, approximate="tanh")
+        return grad_gate, grad_out * activated
+
+    def bind_backward(grad_out, gate, up):
+        return holding(from_saved)(grad_out, gate, up, F.gelu(gate, approximate="tanh"))
+
+    return bind_backward if op == "geglu_backward" else holding(forward)
+
+
+def bind_compiled(op):
+    return holding(torch.compile(OPS[op], dynamic=False))
+
+
+def bind_liger(op):
+    from liger_kernel.ops.geglu import LigerGELUMulFunction
+
+    def bind_backward(grad_out, gate, up):
+        context = types.SimpleNamespace(saved_tensors=(gate.clone(), up.clone()))
+        return lambda: LigerGELUMulFunction.backward(context, grad_out)
+
+    if op == "geglu_backward":
+        return bind_backward
+    return holding(lambda gate, up: (LigerGELUMulFunction.apply(gate, up),))
+
+
+RIVALS = {"eager": bind_eager, "compile": bind_compiled, "liger": bind_liger}
+
+
+def copy_bandwidth():
+    """GB/s, read and written."""
+    source = torch.randint(256, (COPIED_BYTES,), dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    graph = bench.graph_of([lambda: target.copy_(source)])
+    bench.milliseconds(graph, 20)
+    return 2e-6 * COPIED_BYTES / bench.milliseconds(graph, 100)
+
+
+def errors_of(op, inputs, results):
+    """Relative L2 against fp64, of the worse output."""
+    exact = OPS[op](*(t[:CHECKED_ROWS].double() for t in inputs))
+    return {name: max(((r[:CHECKED_ROWS].double() - e).norm() / e.norm()).item() for r, e in zip(result, exact))
+            for name, result in results.items()}
+
+
+def compare(library, rivals, op, m, h, rounds, copied_gbs):
+    count = 1 + bench.ROTATED_BYTES // (2 * 3 * m * h)  # gate, up and one output; more in the backward
+
+    def buffers(number):
+        return [torch.randn(count, m, h, device="cuda", dtype=torch.bfloat16) for _ in range(number)]
+
+    sets = list(zip(*buffers(INPUTS[op])))
+    outputs = list(zip(*buffers(OUTPUTS[op])))
+    graphs = {"kiln": bench.graph_of([library.bind(op, *one, *out) for one, out in zip(sets, outputs)])}
+    rival_graphs, results, notes = bench.bind_rivals(
+        {name: lambda make=make: make(op) for name, make in rivals.items()}, sets)
+    graphs |= rival_graphs
+    for output in outputs[0]:
+        output.fill_(float("nan"))
+    graphs["kiln"].replay()
+    errors = errors_of(op, sets[0], results | {"kiln": outputs[0]})
+    bench.drop_wrong(errors, graphs, notes)
+    bench.require_right(errors, f"{op} {m}, {h}")
+    figures = bench.round_robin(graphs, count, rounds, "sustained")
+    result = {"op": op, "m": m, "h": h, "sets": count} | notes | bench.summary(figures, errors)
+    least_bytes = 2 * (INPUTS[op] + OUTPUTS[op]) * m * h
+    for name in graphs:
+        gbs = 1e-3 * least_bytes / result[f"{name}_us"]
+        result[f"{name}_gbs"], result[f"{name}_copy_share"] = round(gbs, 1), round(gbs / copied_gbs, 3)
+    print(f"{op} {m}, {h}: {result['kiln_gbs']:.0f} GB/s, {100 * result['kiln_copy_share']:.0f}% of a copy; "
+          + bench.line_of(result, graphs), flush=True)
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    bench.add_common_options(parser, RIVALS)
+    arguments = parser.parse_args()
+    torch.set_grad_enabled(False)
+    rivals = bench.chosen_rivals(arguments, RIVALS)
+    library = bench.Library(arguments.library)
+    copied_gbs = copy_bandwidth()
+    print(f"copy of 1 GiB: {copied_gbs:.0f} GB/s", flush=True)
+    result = bench.provenance(arguments, "geglu-mlp.pointwise/1") | {
+        "regime": "graph replays, round robin, sustained", "copy_gbs": round(copied_gbs, 1), "shapes": []}
+    for op in OPS:
+        for m, h in SHAPES:
+            result["shapes"].append(compare(library, rivals, op, m, h, arguments.rounds, copied_gbs))
+            bench.write_result(result, arguments.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -41,28 +41,118 @@ def tested_table(variants):
     return lines
 
 
+def table(header, rows):
+    yield "| " + " | ".join(header) + " |"
+    yield "|---" * len(header) + "|"
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+
+
+def rivals_of(shapes):
+    """What was timed beside Kiln at any of the shapes, in the order of the data."""
+    names = dict.fromkeys(key.removesuffix("_us") for s in shapes for key in s if key.endswith("_us"))
+    return [name for name in names if name not in ("kiln", "portable")]
+
+
+def best_of(s, rivals):
+    """The best rival's name and its time over Kiln's."""
+    name = min((name for name in rivals if f"{name}_us" in s), key=lambda name: s[f"{name}_us"])
+    return name, s[f"{name}_us"] / s["kiln_us"]
+
+
+def microseconds(s, name):
+    if f"{name}_us" not in s:
+        return "failed"
+    us = s[f"{name}_us"]
+    return f"{us:.1f}" if us >= 10 else f"{us:.2f}"
+
+
+def shape_of(s):
+    return ", ".join(str(s[key]) for key in "mdh" if key in s)
+
+
+def ratios_line(what, ratios):
+    return (f"{what} / kiln over these {len(ratios)} shapes: geometric mean "
+            f"{statistics.geometric_mean(ratios):.2f}, worst {min(ratios):.2f}; "
+            f"{sum(ratio < 1 for ratio in ratios)} below 1.")
+
+
+def best_rival_lines(shapes, rivals):
+    """How Kiln stands against the best of several, with every shape that it loses."""
+    best = [(*best_of(s, rivals), shape_of(s)) for s in shapes]
+    yield ratios_line("Best rival", [ratio for _, ratio, _ in best])
+    lost = sorted((ratio, f"{shape} ({ratio:.2f}, {name})") for name, ratio, shape in best if ratio < 1)
+    if lost:
+        yield "Below 1: " + "; ".join(text for _, text in lost) + "."
+
+
+def failure_lines(shapes):
+    for name in dict.fromkeys(key.removesuffix("_failed") for s in shapes for key in s if key.endswith("_failed")):
+        reasons = [s[f"{name}_failed"] for s in shapes if f"{name}_failed" in s]
+        yield f"{name} failed at {len(reasons)} of them: {reasons[0]}."
+
+
+def measured_on(result):
+    return (f"{result['package']}: {result['gpu']}, driver {result['driver']}, variant `{result['variant']}`, "
+            f"PyTorch {result['torch']}, {result['dtype']}, {result['date']}, commit {result['commit']}; "
+            f"{result['regime']}; median, microseconds")
+
+
+def newest_first(result):
+    version = int(result["package"].partition("@")[2])
+    return -version, len(result["shapes"]), "burst" in result["regime"]
+
+
+def eager_table(result):
+    shapes = result["shapes"]
+    rivals = rivals_of(shapes)
+    portable = "portable_us" in shapes[0]
+    several = len(rivals) > 1
+    header = (["M, D, H", "kiln", *rivals, "eager / kiln"] + ["best rival / kiln"] * several +
+              ["portable"] * portable + ["error, kiln", "error, eager"])
+    rows = []
+    for s in shapes:
+        name, ratio = best_of(s, rivals)
+        rows.append([shape_of(s), microseconds(s, "kiln"), *(microseconds(s, name) for name in rivals),
+                     f"{s['eager_us'] / s['kiln_us']:.2f}"] + [f"{ratio:.2f}, {name}"] * several +
+                    ([microseconds(s, "portable")] if portable else []) +
+                    [f"{s['kiln_error']:.2e}", f"{s['eager_error']:.2e}"])
+    yield from ["", measured_on(result) + ":", "", *table(header, rows), ""]
+    yield ratios_line("Eager", [s["eager_us"] / s["kiln_us"] for s in shapes])
+    if several:
+        yield from best_rival_lines(shapes, rivals)
+    yield from failure_lines(shapes)
+    if portable:
+        yield "Portable: the kernels that version 1 had for this GPU, in the same run."
+    if "watts" in shapes[0]:
+        yield (f"Clock and power at {shape_of(shapes[0])}: "
+               f"{shapes[0]['sm_mhz']:.0f} MHz, {shapes[0]['watts']:.0f} W.")
+
+
 def eager_tables(results):
-    for result in sorted(results, key=lambda r: (len(r["shapes"]), "burst" in r["regime"])):
-        shapes = result["shapes"]
-        portable = "portable_us" in shapes[0]
-        yield from ["", f"{result['package']}: {result['gpu']}, driver {result['driver']}, variant `{result['variant']}`, "
-                    f"PyTorch {result['torch']}, {result['dtype']}, {result['date']}, commit "
-                    f"{result['commit']}; {result['regime']}; median, microseconds:", "",
-                    f"| M, D, H | kiln | eager | eager / kiln |{' portable |' * portable} error, kiln | error, eager |",
-                    "|---|---|---|---|---|---|" + "---|" * portable]
-        for s in shapes:
-            yield (f"| {s['m']}, {s['d']}, {s['h']} | {s['kiln_us']:.1f} | {s['eager_us']:.1f} | "
-                   f"{s['eager_us'] / s['kiln_us']:.2f} |" + (f" {s['portable_us']:.1f} |" if portable else "")
-                   + f" {s['kiln_error']:.2e} | {s['eager_error']:.2e} |")
-        ratios = [s["eager_us"] / s["kiln_us"] for s in shapes]
-        yield from ["", f"Eager / kiln over these {len(ratios)} shapes: geometric mean "
-                    f"{statistics.geometric_mean(ratios):.2f}, worst {min(ratios):.2f}; "
-                    f"{sum(ratio < 1 for ratio in ratios)} below 1."]
-        if portable:
-            yield "Portable: the kernels that version 1 had for this GPU, in the same run."
-        if "watts" in shapes[0]:
-            yield (f"Clock and power at {shapes[0]['m']}, {shapes[0]['d']}, {shapes[0]['h']}: "
-                   f"{shapes[0]['sm_mhz']:.0f} MHz, {shapes[0]['watts']:.0f} W.")
+    if any(len(rivals_of(result["shapes"])) > 1 for result in results):
+        yield from ["", "Rivals: eager is what a user writes; compile and autotune are torch.compile of it in its "
+                    "default and its max-autotune mode, for the exact shape; concatenated has gate and up in one "
+                    "weight; liger is Liger-Kernel's GeGLU between eager's GEMMs; quack is QuACK's MLP."]
+    for result in sorted(results, key=newest_first):
+        yield from eager_table(result)
+
+
+def pointwise_tables(results):
+    for result in sorted(results, key=newest_first):
+        yield from ["", measured_on(result) + f"; GB/s and their share of a copy's, {result['copy_gbs']:.0f} "
+                    "GB/s in the same run, count each input and output once:"]
+        for op in dict.fromkeys(s["op"] for s in result["shapes"]):
+            shapes = [s for s in result["shapes"] if s["op"] == op]
+            rivals = rivals_of(shapes)
+            rows = []
+            for s in shapes:
+                name, ratio = best_of(s, rivals)
+                rows.append([shape_of(s), *(microseconds(s, n) for n in ["kiln", *rivals]), f"{ratio:.2f}, {name}",
+                             f"{s['kiln_gbs']:.0f}", f"{100 * s['kiln_copy_share']:.0f}%",
+                             f"{s['kiln_error']:.2e}"])
+            yield from ["", *table([f"`{op}` M, H", "kiln", *rivals, "best rival / kiln", "GB/s", "of a copy",
+                                    "error, kiln"], rows), "", *best_rival_lines(shapes, rivals), *failure_lines(shapes)]
 
 
 def openblas_tables(results):
@@ -80,11 +170,13 @@ def openblas_tables(results):
 
 def speed_tables():
     results = load("bench/results")
-    if not any(result.get("package") == f"geglu-mlp@{VERSION}" for result in results):
+    by_schema = lambda schema: [r for r in results if r["schema"] == schema]
+    forwards = by_schema("geglu-mlp.eager/1")
+    if not any(result["package"] == f"geglu-mlp@{VERSION}" for result in forwards):
         yield from ["", f"Version {VERSION} has not been timed beside PyTorch yet; what is known of its "
                     "kernels one by one is in [bench/NOTES.md](bench/NOTES.md)."]
-    by_schema = lambda schema: [r for r in results if r["schema"] == schema]
-    yield from eager_tables(by_schema("geglu-mlp.eager/1"))
+    yield from eager_tables(forwards)
+    yield from pointwise_tables(by_schema("geglu-mlp.pointwise/1"))
     yield from openblas_tables(by_schema("geglu-mlp.openblas/1"))
 
 

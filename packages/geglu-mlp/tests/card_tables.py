@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""bench/card.py: the tables of CARD.md say the best rival of each shape, what Kiln loses and what failed."""
+import pathlib
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "bench"))
+import card
+
+RUN = {"package": "geglu-mlp@2", "gpu": "GPU", "driver": "1", "variant": "v", "torch": "2", "dtype": "bfloat16",
+       "date": "2026-01-01", "commit": "c", "regime": "sustained"}
+ERRORS = {"kiln_error": 2e-3, "eager_error": 4e-3}
+
+
+def tables_of(shapes):
+    return [*card.eager_tables([RUN | {"shapes": shapes}])]
+
+
+def eager_alone_has_no_columns_of_rivals():
+    lines = tables_of([{"m": 1, "d": 8, "h": 16, "kiln_us": 8.0, "eager_us": 20.0} | ERRORS])
+    assert "| 1, 8, 16 | 8.00 | 20.0 | 2.50 | 2.00e-03 | 4.00e-03 |" in lines, lines
+    assert not any("rival" in line.lower() for line in lines), lines
+
+
+def rivals_have_columns_and_losses_are_listed():
+    lines = tables_of([
+        {"m": 1, "d": 8, "h": 16, "kiln_us": 20.0, "eager_us": 40.0, "compile_us": 30.0} | ERRORS,
+        {"m": 2, "d": 8, "h": 16, "kiln_us": 20.0, "eager_us": 30.0, "compile_us": 16.0} | ERRORS,
+        {"m": 3, "d": 8, "h": 16, "kiln_us": 20.0, "eager_us": 22.0, "compile_failed": "no memory",
+         "quack_failed": "none"} | ERRORS])
+    assert "| M, D, H | kiln | eager | compile | eager / kiln | best rival / kiln | error, kiln | error, eager |" in lines
+    assert "| 2, 8, 16 | 20.0 | 30.0 | 16.0 | 1.50 | 0.80, compile | 2.00e-03 | 4.00e-03 |" in lines, lines
+    assert "| 3, 8, 16 | 20.0 | 22.0 | failed | 1.10 | 1.10, eager | 2.00e-03 | 4.00e-03 |" in lines, lines
+    assert "Best rival / kiln over these 3 shapes: geometric mean 1.10, worst 0.80; 1 below 1." in lines, lines
+    assert "Below 1: 2, 8, 16 (0.80, compile)." in lines, lines
+    assert "compile failed at 1 of them: no memory." in lines, lines
+    assert "quack failed at 1 of them: none." in lines, lines
+
+
+def pointwise_has_a_table_for_each_op():
+    shapes = [{"op": op, "m": 1, "h": 16, "kiln_us": 2.0, "eager_us": 5.0, "kiln_gbs": 3000.0,
+               "kiln_copy_share": 0.75} | ERRORS for op in ("geglu", "geglu_backward")]
+    lines = [*card.pointwise_tables([RUN | {"copy_gbs": 4000.0, "shapes": shapes}])]
+    for op in ("geglu", "geglu_backward"):
+        assert f"| `{op}` M, H | kiln | eager | best rival / kiln | GB/s | of a copy | error, kiln |" in lines, lines
+    assert lines.count("| 1, 16 | 2.00 | 5.00 | 2.50, eager | 3000 | 75% | 2.00e-03 |") == 2, lines
+
+
+if __name__ == "__main__":
+    eager_alone_has_no_columns_of_rivals()
+    rivals_have_columns_and_losses_are_listed()
+    pointwise_has_a_table_for_each_op()

@@ -199,11 +199,13 @@ int bench(const Options& options) {
     print_times(outcomes.back(), ceilings, out);
     out.flush();
   }
-  if (recorder != nullptr) {
-    look(tools, kernel, dtype, *recorder, options, outcomes, out);
-  } else {
-    out << "No look at the kernels: libcupti.so is not on the library path.\n";
+  std::string blind = recorder == nullptr ? "libcupti.so is not on the library path" : "";
+  try {
+    if (recorder != nullptr) look(tools, kernel, dtype, *recorder, options, outcomes, out);
+  } catch (const std::runtime_error& error) {  // the times are taken: they are not lost for this
+    blind = error.what();
   }
+  if (!blind.empty()) out << "No look at the kernels: " << blind << "\n";
   if (!options.plot.empty()) {
     write_file(options.plot,
                plot_of(outcomes, gpu.name() + ", " + options.dtype + ", " + options.regime + ", " +
@@ -213,6 +215,7 @@ int bench(const Options& options) {
     write_file(options.json,
                document_of(tools, kernel, options, outcomes, ceilings).dump(2) + "\n");
   }
+  if (!blind.empty() && !options.trace.empty()) throw std::runtime_error("--trace: " + blind);
   return 0;
 }
 

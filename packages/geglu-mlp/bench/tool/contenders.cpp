@@ -111,8 +111,7 @@ Field::Field(const Tools& tools, const kiln::Kernel& kernel, Shape shape, kiln::
     set->workspace = Gpu::Buffer(gpu_, set->layer->workspace_bytes(set->x_view));
     sets_.push_back(std::move(set));
   }
-  // Elsewhere the weights of all sets might fit in the L2 cache: activations are what a set is made
-  // of.
+  // Where sets are mostly activations, the weights of all of them might fit in the L2 cache.
   const bool decode = 10 * kElement * 3 * shape.d * shape.h >= 9 * read;
   if (tools.elementwise != nullptr && decode) add_read(*tools.elementwise);
   if (tools.cublaslt != nullptr) add_rivals(tools);

@@ -31,8 +31,9 @@ struct Contender {
   std::function<void(std::size_t set)> run;  ///< enqueues one forward on a set of buffers
 };
 
-/// All buffers of one shape, several sets of them: together at least 200 MiB, more than the L2
-/// cache of any GPU so far, so that weights come from memory as in a model.
+/// All buffers of one shape, several sets of them: what a forward must read of all sets is at least
+/// 200 MiB (or there are 32 sets), more than the L2 cache of any GPU so far, so that weights come
+/// from memory as in a model.
 class Field {
  public:
   static constexpr std::int64_t kMostSets = 32;  // small shapes: of 14 MB, 15 are enough

@@ -179,10 +179,12 @@ __device__ __forceinline__ unsigned in_panel(int row, int chunk) {
   return row * (kPanelColumns * 2) + (chunk ^ exchange) * 16;
 }
 
+// The panels take turns between two places, on from one tile to the next (`first`): a tile may have
+// an odd number of them, and its last one may still be on its way when the next tile begins.
 template <class T, class Element, bool kGated, bool kExact>
 __device__ __forceinline__ void epilogue(const PrefillSums<T>& tile, const PrefillMemory<T>& memory,
-                                         const Sm90Arguments& p, int warpgroup, int row,
-                                         int column) {
+                                         const Sm90Arguments& p, int warpgroup, int row, int column,
+                                         int first) {
   constexpr int kPanelColumns = panel_columns(kOutColumns<kGated, T>);
   constexpr int kPanels = kOutColumns<kGated, T> / kPanelColumns;
   constexpr int kUp = T::kColumns / 4;  // from a gate to its up
@@ -191,7 +193,7 @@ __device__ __forceinline__ void epilogue(const PrefillSums<T>& tile, const Prefi
   const int matrix_row = thread / 32 * 16 + lane % 16;
 #pragma unroll
   for (int panel = 0; panel < kPanels; ++panel) {
-    const unsigned shared = memory.panel(warpgroup, panel % 2);
+    const unsigned shared = memory.panel(warpgroup, (first + panel) % 2);
     if (thread == 0) wait_stores_read<1>();
     warpgroup_sync<1>(warpgroup);
 #pragma unroll
@@ -246,6 +248,8 @@ __device__ __forceinline__ void consume(const Sm90Arguments& p, const PrefillMem
     first += clusters;
     ring.skip(p.k_blocks);
   }
+  constexpr int kPanels = kOutColumns<kGated, T> / panel_columns(kOutColumns<kGated, T>);
+  int panel = 0;
   PrefillSums<T> sums;
   for (unsigned tile = first; tile < tiles; tile += step) {
     const TileAt<T, kGated> at(p, tile, rank);
@@ -263,11 +267,12 @@ __device__ __forceinline__ void consume(const Sm90Arguments& p, const PrefillMem
     if (T::kPingPong) ring.skip(p.k_blocks);
     if (kGated && p.exact != 0) {
       epilogue<T, Element, kGated, true>(sums, memory, p, warpgroup, at.row + row_in_tile,
-                                         at.column);
+                                         at.column, panel);
     } else {
       epilogue<T, Element, kGated, false>(sums, memory, p, warpgroup, at.row + row_in_tile,
-                                          at.column);
+                                          at.column, panel);
     }
+    panel = (panel + kPanels) % 2;
   }
   if (threadIdx.x % 128 == 0) wait_stores();
 }

@@ -29,6 +29,9 @@ struct Variant {
   Tally tally;
 };
 
+/// Whose kernels take the variant's aligned shapes.
+KernelFamily family_of(const Variant& variant);
+
 /// Counts a case; prints it if it failed.
 void report(Variant& variant, bool passed, const std::string& text);
 

@@ -11,9 +11,12 @@
 #include <thread>
 
 #include "check.hpp"
+#include "sm90_plan.h"
 
 namespace geglu_mlp_test {
 namespace {
+
+using geglu_mlp::kDecodeRows;
 
 Bytes run_once(const Variant& variant, MlpBuffers& buffers, void* stream = nullptr) {
   buffers.poison();
@@ -77,13 +80,10 @@ void check_isolation(Variant& variant, const MlpData& data, const std::string& t
   report(variant, nan_stays, text + ": a NaN row of x gave a number");
 }
 
-/// Up to here the kernels of sm_90a split k as M asks for.
-constexpr std::int64_t kDecodeRows = 512;
-
 /// The first rows alone give the same bits as within the batch (GPU: every tile sums in one order;
 /// on sm_90a only above kDecodeRows).
 void check_batch_invariance(Variant& variant, const MlpData& data, const std::string& text) {
-  const bool splits = variant.kernel.variant().find("sm_90a") != std::string::npos;
+  const bool splits = family_of(variant) == KernelFamily::kSm90;
   if (splits && data.shape.m <= kDecodeRows) return;
   MlpBuffers whole_buffers(variant, data, false);
   const Bytes whole = run_once(variant, whole_buffers);

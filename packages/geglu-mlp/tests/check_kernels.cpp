@@ -2,19 +2,15 @@
 //
 // Forward through every GPU kernel: shapes that the plan gives to each of them, and to each split
 // of k, on the GPU at hand.
-#include <string>
-
 #include "forward_case.hpp"
 
 namespace geglu_mlp_test {
 namespace {
 
-/// The variants whose aligned shapes the family's kernels take.
 std::vector<Variant*> of_family(std::vector<Variant>& variants, KernelFamily family) {
   std::vector<Variant*> chosen;
   for (Variant& variant : variants) {
-    const bool sm90 = variant.kernel.variant().find("sm_90a") != std::string::npos;
-    if (sm90 == (family == KernelFamily::kSm90)) chosen.push_back(&variant);
+    if (family_of(variant) == family) chosen.push_back(&variant);
   }
   return chosen;
 }

@@ -13,6 +13,11 @@ constexpr unsigned char kPoisonByte = 0xff;
 
 }  // namespace
 
+KernelFamily family_of(const Variant& variant) {
+  const bool sm90 = variant.kernel.variant().find("sm_90a") != std::string::npos;
+  return sm90 ? KernelFamily::kSm90 : KernelFamily::kPortable;
+}
+
 void report(Variant& variant, bool passed, const std::string& text) {
   ++variant.tally.cases;
   if (passed) return;

@@ -124,6 +124,18 @@ Bytes random_normal(kiln::DType dtype, std::int64_t count, double deviation,
   return bytes;
 }
 
+Bytes repeated_normal(kiln::DType dtype, std::int64_t count, double deviation, std::uint64_t seed) {
+  constexpr std::int64_t kBlock = 1000003;  // a prime: no row begins as the one above it
+  std::mt19937_64 random(seed);
+  const Bytes block = random_normal(dtype, std::min(count, kBlock), deviation, random);
+  Bytes bytes(static_cast<std::size_t>(count) * kiln::size_of(dtype));
+  for (std::size_t at = 0; at < bytes.size(); at += block.size()) {
+    std::copy_n(block.begin(), std::min(block.size(), bytes.size() - at),
+                bytes.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+  return bytes;
+}
+
 void parallel_for(std::int64_t count, const std::function<void(std::int64_t)>& function) {
   std::atomic<std::int64_t> next = 0;
   const auto work = [&] {

@@ -10,25 +10,13 @@
 namespace geglu_mlp_bench {
 
 using geglu_mlp_test::Bytes;
+using geglu_mlp_test::repeated_normal;
 
 namespace {
 
 constexpr std::int64_t kRotatedBytes = 200 << 20;
 constexpr std::int64_t kCheckedRows = 4;
 constexpr std::int64_t kElement = 2;  // bytes of bfloat16 and float16
-
-/// Random numbers by repeating one block: cheap to make, and no power is saved as with zeros.
-Bytes random_tensor(kiln::DType dtype, std::int64_t count, double deviation, unsigned seed) {
-  std::mt19937_64 random(seed);
-  const Bytes block = geglu_mlp_test::random_normal(dtype, std::min<std::int64_t>(count, 1000003),
-                                                    deviation, random);
-  Bytes bytes(static_cast<std::size_t>(count * kElement));
-  for (std::size_t at = 0; at < bytes.size(); at += block.size()) {
-    std::copy_n(block.begin(), std::min(block.size(), bytes.size() - at),
-                bytes.begin() + static_cast<std::ptrdiff_t>(at));
-  }
-  return bytes;
-}
 
 /// The data of set 0, again on the host: for the reference. Every set has the same numbers.
 struct Host {
@@ -37,11 +25,11 @@ struct Host {
 
 Host make_host(Shape shape, kiln::DType dtype) {
   const auto scale = [](std::int64_t k) { return 1.0 / std::sqrt(static_cast<double>(k)); };
-  Bytes weights = random_tensor(dtype, 2 * shape.h * shape.d, scale(shape.d), 2);
-  const Bytes down = random_tensor(dtype, shape.d * shape.h, scale(shape.h), 3);
+  Bytes weights = repeated_normal(dtype, 2 * shape.h * shape.d, scale(shape.d), 2);
+  const Bytes down = repeated_normal(dtype, shape.d * shape.h, scale(shape.h), 3);
   weights.insert(weights.end(), down.begin(), down.end());
-  return {random_tensor(dtype, shape.m * shape.d, 1.0, 1), std::move(weights),
-          random_tensor(dtype, shape.h, 1.0, 4)};
+  return {repeated_normal(dtype, shape.m * shape.d, 1.0, 1), std::move(weights),
+          repeated_normal(dtype, shape.h, 1.0, 4)};
 }
 
 std::vector<std::int64_t> checked_rows(std::int64_t m) {

@@ -55,13 +55,6 @@ Gpu::Gpu(int ordinal) : driver_({"libcuda.so.1"}) {
       driver_.function<std::remove_pointer_t<decltype(launch_kernel_)>>("cuLaunchKernel");
 }
 
-std::size_t Gpu::free_memory() const {
-  std::size_t free = 0;
-  std::size_t total = 0;
-  call("cuMemGetInfo_v2", &free, &total);
-  return free;
-}
-
 void Gpu::synchronize() const {
   call("cuStreamSynchronize", stream_);
 }

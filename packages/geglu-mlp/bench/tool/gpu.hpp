@@ -26,7 +26,6 @@ class Gpu {
   int driver_version() const { return driver_version_; }  ///< of CUDA: 13000
   int multiprocessors() const { return multiprocessors_; }
   std::pair<int, int> capability() const { return capability_; }
-  std::size_t free_memory() const;
   void* stream() const { return stream_; }
   void synchronize() const;
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <random>
 #include <thread>
 
 #include "numbers.hpp"
@@ -143,13 +142,8 @@ Ceilings measure_ceilings(const Gpu& gpu, const CublasLt* cublaslt, const Elemen
   constexpr std::int64_t kSide = 8192;
   if (cublaslt != nullptr) {
     constexpr auto kBytes = static_cast<std::size_t>(kSide * kSide * 2);
-    std::mt19937_64 random(5);
-    const auto block = geglu_mlp_test::random_normal(dtype, 1 << 20, 1.0 / 90, random);
-    geglu_mlp_test::Bytes host(kBytes);
-    for (std::size_t at = 0; at < kBytes; at += block.size()) {
-      std::copy_n(block.begin(), std::min(block.size(), kBytes - at),
-                  host.begin() + static_cast<std::ptrdiff_t>(at));
-    }
+    const geglu_mlp_test::Bytes host =
+        geglu_mlp_test::repeated_normal(dtype, kSide * kSide, 1.0 / 90, 5);
     Gpu::Buffer x(gpu, kBytes);
     Gpu::Buffer w(gpu, kBytes);
     const Gpu::Buffer y(gpu, kBytes);

@@ -23,11 +23,12 @@ struct Sm90Arguments {
   long long m;
   long long n;
   unsigned k_blocks;  // of kDepth; the last one may be partly outside and is then filled with zeros
-  unsigned tiles_m;   // prefill: of two CTAs' rows
+  unsigned tiles_m;   // prefill: of a cluster's tile, as tiles_n
   unsigned tiles_n;
   unsigned panel;   // tiles in a column panel (tile.h)
   unsigned a_rows;  // decode, stream: rows of a that one copy brings; at most the tile's
   int exact;        // gelu by erf instead of tanh
+  int across;       // prefill: the CTAs of a cluster lie side by side
 };
 
 inline constexpr int kDepth = 64;  // k of a block: 128 bytes, the width of the swizzle
@@ -42,7 +43,9 @@ constexpr int panel_columns(int out_columns) {
 
 // Large M. Two consumer warpgroups of kWarpgroupRows x kColumns accumulators each: one tile of both
 // (cooperative), or each its own tile in turns, so that one multiplies while the other is in its
-// epilogue (ping-pong). Two CTAs of a cluster lie below each other and share b by multicast.
+// epilogue (ping-pong). The two CTAs of a cluster lie below each other and share b by multicast, or
+// side by side (across) and share a: where the last rows fill one CTA's tile and not two, no CTA
+// then multiplies nothing but zeros.
 template <int kWarpgroupRowsValue, int kColumnsValue, bool kPingPongValue>
 struct PrefillTile {
   static constexpr int kWarpgroupRows = kWarpgroupRowsValue;

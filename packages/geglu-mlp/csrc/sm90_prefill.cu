@@ -4,7 +4,8 @@
 // stages with the copy engine, two consumer warpgroups multiply with wgmma, CTAs stay and walk over
 // the tiles. A gated stage holds a tile of gate beside the same rows of up, so that one wgmma gives
 // a thread both values of an output. Every output is one accumulator that runs through k in order
-// in every tile shape: a row's result does not depend on how many rows there are.
+// in every tile shape, and however the CTAs of a cluster lie: a row's result does not depend on how
+// many rows there are.
 #include "activation.cuh"
 #include "sm90_arguments.h"
 #include "sm90_ptx.cuh"
@@ -71,20 +72,43 @@ struct TileAt {
   int column;  // of the output
   __device__ __forceinline__ TileAt(const Sm90Arguments& p, unsigned tile, unsigned rank) {
     const TilePosition at = tile_position(tile, p.tiles_m, p.tiles_n, p.panel);
-    row = static_cast<int>(at.row * 2 + rank) * T::kRows;
-    column = static_cast<int>(at.column) * kOutColumns<kGated, T>;
+    const bool across = p.across != 0;
+    row = static_cast<int>(across ? at.row : at.row * 2 + rank) * T::kRows;
+    column = static_cast<int>(across ? at.column * 2 + rank : at.column) * kOutColumns<kGated, T>;
   }
 };
 
-// Half of b from this CTA to both: gate or up, or half of the rows of down.
+// Across: half of the rows of a from this CTA to both. Otherwise all of its own.
+template <class T, bool kGated>
+__device__ __forceinline__ void load_a(const Sm90Arguments& p, const PrefillMemory<T>& memory,
+                                       unsigned stage, const TileAt<T, kGated>& at, int k,
+                                       unsigned rank, unsigned long long policy) {
+  if (p.across != 0) {
+    const int half = static_cast<int>(rank) * (T::kRows / 2);
+    load_box_both(memory.a(stage) + half * kDepth * 2, p.a, memory.full(stage), k, at.row + half,
+                  policy);
+  } else {
+    load_box(memory.a(stage), p.a, memory.full(stage), k, at.row, policy);
+  }
+}
+
+// Across: all of this CTA's own b. Otherwise half of it to both: gate or up, or half of the rows of
+// down.
 template <class T, bool kGated>
 __device__ __forceinline__ void load_b(const Sm90Arguments& p, const PrefillMemory<T>& memory,
                                        unsigned stage, const TileAt<T, kGated>& at, int k,
                                        unsigned rank) {
-  const int half = static_cast<int>(rank) * (T::kColumns / 2);
-  const TensorMap& map = kGated && rank == 1 ? p.b1 : p.b0;
-  load_box_both(memory.b(stage) + half * kDepth * 2, map, memory.full(stage), k,
-                at.column + (kGated ? 0 : half));
+  constexpr unsigned kHalf = T::kBBytes / 2;
+  constexpr int kRowsBetween = kGated ? 0 : T::kColumns / 2;  // from the first half to the second
+  const unsigned full = memory.full(stage);
+  if (p.across != 0) {
+    load_box(memory.b(stage), p.b0, full, k, at.column);
+    load_box(memory.b(stage) + kHalf, kGated ? p.b1 : p.b0, full, k, at.column + kRowsBetween);
+  } else {
+    const TensorMap& map = kGated && rank == 1 ? p.b1 : p.b0;
+    load_box_both(memory.b(stage) + rank * kHalf, map, full, k,
+                  at.column + static_cast<int>(rank) * kRowsBetween);
+  }
 }
 
 template <class T, bool kGated>
@@ -116,7 +140,7 @@ __device__ __forceinline__ void produce(const Sm90Arguments& p, const PrefillMem
         barrier_expect(memory.full(ring.stage), T::kStageBytes);
         load_b<T, kGated>(p, memory, ring.stage, at, k, rank);
       }
-      load_box(memory.a(ring.stage), p.a, memory.full(ring.stage), k, at.row, keep);
+      load_a<T, kGated>(p, memory, ring.stage, at, k, rank, keep);
       ring.next();
     }
   }

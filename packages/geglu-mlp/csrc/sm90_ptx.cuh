@@ -112,6 +112,14 @@ __device__ __forceinline__ void prefetch_map(const TensorMap& map) {
 }
 // A box at (k, row) into shared memory; what lies outside of the tensor arrives as zeros.
 __device__ __forceinline__ void load_box(unsigned shared, const TensorMap& map, unsigned barrier,
+                                         int k, int row) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4}], [%2];" ::"r"(shared),
+      "l"(&map), "r"(barrier), "r"(k), "r"(row)
+      : "memory");
+}
+__device__ __forceinline__ void load_box(unsigned shared, const TensorMap& map, unsigned barrier,
                                          int k, int row, unsigned long long policy) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
@@ -126,6 +134,15 @@ __device__ __forceinline__ void load_box_both(unsigned shared, const TensorMap& 
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
       ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared),
       "l"(&map), "r"(barrier), "r"(k), "r"(row), "h"(static_cast<unsigned short>(3))
+      : "memory");
+}
+__device__ __forceinline__ void load_box_both(unsigned shared, const TensorMap& map,
+                                              unsigned barrier, int k, int row,
+                                              unsigned long long policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5, %6;" ::"r"(shared),
+      "l"(&map), "r"(barrier), "r"(k), "r"(row), "h"(static_cast<unsigned short>(3)), "l"(policy)
       : "memory");
 }
 // Writes a box from shared memory; what lies outside of the tensor is dropped.

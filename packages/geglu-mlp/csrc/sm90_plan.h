@@ -6,6 +6,8 @@
 // against that file.
 #pragma once
 
+#include <initializer_list>
+
 #include "plan.h"
 #include "sm90_arguments.h"
 
@@ -20,7 +22,7 @@ enum class Sm90Family : int32_t {
 struct Sm90Tile {
   Sm90Family family;
   const char* name;
-  int64_t rows;     // of a CTA; prefill: a cluster has two of them
+  int64_t rows;     // of a CTA
   int64_t columns;  // of accumulators
   uint32_t threads;
   uint32_t shared_bytes;
@@ -87,9 +89,17 @@ constexpr int sm90_kernel(bool gated, Element element, int tile) {
 // Above this, only prefill kernels run, and a row's bits do not depend on M.
 inline constexpr int64_t kDecodeRows = 512;
 
+// What a plan is free to choose.
+struct Sm90Choice {
+  int tile = 0;
+  int64_t parts = 1;    // decode: of k
+  bool across = false;  // prefill: the CTAs of a cluster lie side by side, not below each other
+};
+
 struct Sm90Plan {
   const char* refused = nullptr;  // why the portable kernels run instead; nothing below then counts
   int tile = 0;
+  bool across = false;  // prefill
   int kernel = 0;
   uint32_t cluster = 1;  // decode: the parts of k
   uint32_t tiles_m = 0;
@@ -114,6 +124,9 @@ struct Sm90Times {
   double cooperative_column = 0.002703;
   double prefill_epilogue = 2.802;  // of 192 columns
   double prefill_wave = 0.008833;
+  // Not fitted but estimated: of the step otherwise. A CTA gets 32 KB instead of 28 KB through the
+  // L2 cache for a stage of 128 x 192.
+  double across_step = 1.02;
   double memory_rate = 3.118;
   double memory_rate_of_cta = 0.02703;
   double cache_rate = 10.17;
@@ -136,17 +149,29 @@ constexpr double sm90_ceil(double value) {
   return whole < value ? whole + 1 : whole;
 }
 
-constexpr double prefill_time(const GemmShape& shape, const Sm90Tile& tile, double weights,
-                              const GpuFacts& gpu) {
+// Of the output, in tiles of a prefill cluster's two CTAs.
+struct Sm90ClusterTiles {
+  int64_t m;
+  int64_t n;
+};
+constexpr Sm90ClusterTiles cluster_tiles(const GemmShape& shape, const Sm90Tile& tile,
+                                         bool across) {
+  const int64_t out_columns = shape.gated ? tile.columns / 2 : tile.columns;
+  return {tiles_of(shape.m, tile.rows * (across ? 1 : 2)),
+          tiles_of(shape.n, out_columns * (across ? 2 : 1))};
+}
+
+constexpr double prefill_time(const GemmShape& shape, const Sm90Tile& tile, bool across,
+                              double weights, const GpuFacts& gpu) {
   const Sm90Times& t = kSm90Times;
   const double memory_time = weights / t.memory_rate * 1e-6;
-  const int64_t out_columns = shape.gated ? tile.columns / 2 : tile.columns;
-  const auto tiles = static_cast<double>(tiles_of(shape.m, 2 * tile.rows)) *
-                     static_cast<double>(tiles_of(shape.n, out_columns));
+  const Sm90ClusterTiles grid = cluster_tiles(shape, tile, across);
+  const double tiles = static_cast<double>(grid.m) * static_cast<double>(grid.n);
   const double waves = sm90_ceil(tiles / static_cast<double>(gpu.multiprocessors / 2));
   const auto columns = static_cast<double>(tile.columns);
-  const double step = tile.ping_pong ? t.ping_pong_step + t.ping_pong_column * columns
-                                     : t.cooperative_step + t.cooperative_column * columns;
+  const double step = (tile.ping_pong ? t.ping_pong_step + t.ping_pong_column * columns
+                                      : t.cooperative_step + t.cooperative_column * columns) *
+                      (across ? t.across_step : 1);
   const double work = waves * static_cast<double>(tiles_of(shape.k, kDepth)) * step;
   return t.launch + (work > memory_time ? work : memory_time) + t.prefill_epilogue * columns / 192 +
          t.prefill_wave * (waves - 1);
@@ -194,13 +219,14 @@ constexpr double stream_time(const GemmShape& shape, const Sm90Tile& tile, doubl
 }
 
 // The expected time of one choice; tests and the search use the same.
-constexpr double sm90_time(const GemmShape& shape, int tile, int64_t parts, const GpuFacts& gpu) {
-  const Sm90Tile& facts = sm90_tile(shape.gated, tile);
+constexpr double sm90_time(const GemmShape& shape, const Sm90Choice& choice, const GpuFacts& gpu) {
+  const Sm90Tile& facts = sm90_tile(shape.gated, choice.tile);
   const double weights = static_cast<double>(shape.n) * static_cast<double>(shape.k) * kHalfBytes *
                          (shape.gated ? 2 : 1);
-  if (facts.family == Sm90Family::kPrefill) return prefill_time(shape, facts, weights, gpu);
+  if (facts.family == Sm90Family::kPrefill)
+    return prefill_time(shape, facts, choice.across, weights, gpu);
   if (facts.family == Sm90Family::kStream) return stream_time(shape, facts, weights);
-  return decode_time(shape, facts, parts, weights, gpu);
+  return decode_time(shape, facts, choice.parts, weights, gpu);
 }
 
 // The narrowest stream tile that needs one wave; -1: all need more.
@@ -213,17 +239,18 @@ constexpr int stream_tile_of(bool gated, int64_t n, const GpuFacts& gpu) {
   return -1;
 }
 
-constexpr bool sm90_offers(const GemmShape& shape, int tile, int64_t parts, const GpuFacts& gpu) {
+constexpr bool sm90_offers(const GemmShape& shape, const Sm90Choice& choice, const GpuFacts& gpu) {
+  const auto [tile, parts, across] = choice;
   const Sm90Tile& facts = sm90_tile(shape.gated, tile);
   const bool one_tile = shape.m <= 64;  // of 64 tokens
   switch (facts.family) {
     case Sm90Family::kPrefill:
       return parts == 1 && !one_tile;
     case Sm90Family::kDecode:
-      return shape.m <= kDecodeRows && facts.rows == (one_tile ? 64 : 128) &&
+      return !across && shape.m <= kDecodeRows && facts.rows == (one_tile ? 64 : 128) &&
              parts <= (one_tile ? 8 : 4);
     case Sm90Family::kStream:
-      return parts == 1 && one_tile && tile == stream_tile_of(shape.gated, shape.n, gpu);
+      return !across && parts == 1 && one_tile && tile == stream_tile_of(shape.gated, shape.n, gpu);
   }
   return false;
 }
@@ -243,39 +270,54 @@ constexpr const char* sm90_refusal(const GemmShape& shape, bool mapped, const Gp
   return nullptr;
 }
 
+constexpr Sm90Choice choose_sm90(const GemmShape& shape, const GpuFacts& gpu) {
+  Sm90Choice best;
+  double best_time = 0;
+  for (int tile = 0; tile < sm90_tile_count(shape.gated); ++tile) {
+    for (const bool across : {false, true}) {
+      for (int64_t parts = 1; parts <= 8; parts *= 2) {
+        const Sm90Choice choice = {tile, parts, across};
+        if (!sm90_offers(shape, choice, gpu)) continue;
+        const double time = sm90_time(shape, choice, gpu);
+        if (best_time != 0 && time >= best_time) continue;
+        best_time = time;
+        best = choice;
+      }
+    }
+  }
+  return best;
+}
+
 constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts& gpu) {
   Sm90Plan plan;
   plan.refused = sm90_refusal(shape, mapped, gpu);
   if (plan.refused != nullptr || shape.m <= 0 || shape.n <= 0) return plan;
-  double best = 0;
-  for (int tile = 0; tile < sm90_tile_count(shape.gated); ++tile) {
-    for (int64_t parts = 1; parts <= 8; parts *= 2) {
-      if (!sm90_offers(shape, tile, parts, gpu)) continue;
-      const double time = sm90_time(shape, tile, parts, gpu);
-      if (best != 0 && time >= best) continue;
-      best = time;
-      plan.tile = tile;
-      plan.cluster = static_cast<uint32_t>(parts);
-    }
-  }
+  const Sm90Choice choice = choose_sm90(shape, gpu);
+  plan.tile = choice.tile;
+  plan.across = choice.across;
+  plan.cluster = static_cast<uint32_t>(choice.parts);
   const Sm90Tile& tile = sm90_tile(shape.gated, plan.tile);
   const int64_t out_columns = shape.gated ? tile.columns / 2 : tile.columns;
   plan.kernel = sm90_kernel(shape.gated, shape.element, plan.tile);
-  plan.tiles_n = static_cast<uint32_t>(tiles_of(shape.n, out_columns));
   if (tile.family == Sm90Family::kPrefill) {
-    plan.cluster = 2;  // neighbours in M
-    plan.tiles_m = static_cast<uint32_t>(tiles_of(shape.m, 2 * tile.rows));
-    // As in plan_gemm: the tiles of a wave then read the fewest distinct rows.
-    plan.panel = plan.tiles_n < 8 ? plan.tiles_n : 8;
+    const Sm90ClusterTiles grid = cluster_tiles(shape, tile, plan.across);
+    plan.cluster = 2;
+    plan.tiles_m = static_cast<uint32_t>(grid.m);
+    plan.tiles_n = static_cast<uint32_t>(grid.n);
+    // As in plan_gemm: the tiles of a wave then read the fewest distinct rows. A tile across is
+    // twice as wide.
+    const uint32_t widest = plan.across ? 4 : 8;
+    plan.panel = plan.tiles_n < widest ? plan.tiles_n : widest;
     const uint32_t tiles = plan.tiles_m * plan.tiles_n;
     const auto clusters = static_cast<uint32_t>(gpu.multiprocessors / 2);
     plan.ctas = 2 * (tiles < clusters ? tiles : clusters);
-    plan.a_rows = static_cast<uint32_t>(tile.rows);
+    plan.a_rows = static_cast<uint32_t>(plan.across ? tile.rows / 2 : tile.rows);
     plan.b_rows = static_cast<uint32_t>(tile.columns / 2);
     plan.out_rows = static_cast<uint32_t>(tile.store_rows);
     plan.out_columns = static_cast<uint32_t>(panel_columns(static_cast<int>(out_columns)));
   } else {
     plan.tiles_m = static_cast<uint32_t>(tiles_of(shape.m, tile.rows));
+    plan.tiles_n = static_cast<uint32_t>(tiles_of(shape.n, out_columns));
     plan.ctas = plan.tiles_m * plan.tiles_n * plan.cluster;
     const int64_t rows = tiles_of(shape.m, 8) * 8;
     plan.a_rows = static_cast<uint32_t>(rows < tile.rows ? rows : tile.rows);
@@ -286,9 +328,9 @@ constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts
 
 inline int describe(const Sm90Plan& plan, bool gated, char* text, size_t size) {
   if (plan.refused != nullptr) return snprintf(text, size, "portable kernels: %s", plan.refused);
-  return snprintf(text, size, "%s: kernel %d, %u x %u tiles, panel %u, %u CTAs in clusters of %u",
-                  sm90_tile(gated, plan.tile).name, plan.kernel, plan.tiles_m, plan.tiles_n,
-                  plan.panel, plan.ctas, plan.cluster);
+  return snprintf(text, size, "%s%s: kernel %d, %u x %u tiles, panel %u, %u CTAs in clusters of %u",
+                  sm90_tile(gated, plan.tile).name, plan.across ? " across" : "", plan.kernel,
+                  plan.tiles_m, plan.tiles_n, plan.panel, plan.ctas, plan.cluster);
 }
 
 }  // namespace geglu_mlp

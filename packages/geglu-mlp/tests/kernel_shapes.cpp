@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <map>
-#include <utility>
+#include <tuple>
 
 #include "sm90_plan.h"
 
@@ -15,19 +15,20 @@ using geglu_mlp::GemmShape;
 
 constexpr std::int64_t kMostElements = std::int64_t{40} << 20;  // a second of host work each
 
-/// A kernel, and into how many parts it splits k; a negative kernel: none runs.
-using Use = std::pair<int, int>;
+/// A kernel, into how many parts it splits k, and whether its clusters lie across; a negative
+/// kernel: none runs.
+using Use = std::tuple<int, int, bool>;
 
 Use use_of(KernelFamily family, const GemmShape& shape, const geglu_mlp::GpuFacts& gpu,
            bool every_split) {
   if (family == KernelFamily::kPortable) {
     const geglu_mlp::GemmPlan plan = geglu_mlp::plan_gemm(shape, gpu);
-    return {plan.ctas == 0 ? -1 : plan.kernel, 1};
+    return {plan.ctas == 0 ? -1 : plan.kernel, 1, false};
   }
   const geglu_mlp::Sm90Plan plan = geglu_mlp::plan_sm90(shape, true, gpu);
-  if (plan.refused != nullptr || plan.ctas == 0) return {-1, 1};
+  if (plan.refused != nullptr || plan.ctas == 0) return {-1, 1, false};
   const int parts = static_cast<int>(plan.cluster);
-  return {plan.kernel, every_split ? parts : std::min(parts, 2)};
+  return {plan.kernel, every_split ? parts : std::min(parts, 2), plan.across};
 }
 
 std::int64_t elements_of(const Shape& shape) {
@@ -61,7 +62,7 @@ std::vector<Shape> shapes_of_kernels(KernelFamily family, const geglu_mlp::GpuFa
                                       {false, Element::kBFloat16, m, d, h, true, true}};
         for (const GemmShape& product : products) {
           const Use use = use_of(family, product, gpu, every_split);
-          if (use.first < 0) continue;
+          if (std::get<0>(use) < 0) continue;
           const auto [found, added] = least.emplace(use, shape);
           if (!added && elements_of(shape) < elements_of(found->second)) found->second = shape;
         }

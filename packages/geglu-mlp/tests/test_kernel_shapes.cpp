@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <set>
+#include <utility>
 
 #include "kernel_shapes.hpp"
 #include "sm90_plan.h"
@@ -30,24 +31,28 @@ GemmShape product_of(const Shape& shape, bool gated) {
 }
 
 TEST_CASE("kernel shapes: on an H200 they run every sm_90a kernel that the plan offers") {
-  std::set<int> offered;
+  std::set<std::pair<int, bool>> offered;  // and whether across
   for (const bool gated : {true, false}) {
     for (int tile = 0; tile < sm90_tile_count(gated); ++tile) {
-      offered.insert(sm90_kernel(gated, Element::kBFloat16, tile));
+      const int kernel = sm90_kernel(gated, Element::kBFloat16, tile);
+      offered.insert({kernel, false});
+      if (sm90_tile(gated, tile).family == Sm90Family::kPrefill) offered.insert({kernel, true});
     }
   }
   for (const bool every_split : {false, true}) {
-    std::set<int> run;
+    std::set<std::pair<int, bool>> run;
     for (const Shape& shape : shapes_of_kernels(KernelFamily::kSm90, kH200, every_split)) {
       CHECK(shape.d % 16 == 8);
       CHECK(shape.h % 16 == 8);
       for (const bool gated : {true, false}) {
-        run.insert(plan_sm90(product_of(shape, gated), true, kH200).kernel);
+        const Sm90Plan plan = plan_sm90(product_of(shape, gated), true, kH200);
+        run.insert({plan.kernel, plan.across});
       }
     }
-    for (const int kernel : offered) {
+    for (const auto& [kernel, across] : offered) {
       CAPTURE(kernel - kKernels);
-      CHECK(run.count(kernel) == 1);
+      CAPTURE(across);
+      CHECK(run.count({kernel, across}) == 1);
     }
   }
 }

@@ -26,6 +26,8 @@ struct GemmArguments {
   int paired_stores;  // n is even and out is 4-byte aligned
 };
 
+constexpr unsigned kPointwiseThreads = 256;
+
 // Row r of a tensor starts at data + r * stride; strides in elements.
 struct PointwiseArguments {
   const void* grad_out;  // backward only

@@ -33,9 +33,9 @@ using geglu_mlp::Sm90Plan;
       {"smxx_gemm", prefix "_32x32", kTiles[3].shared_bytes}, {   \
     "smxx_gemm", prefix "_64x64_any", kTiles[4].shared_bytes      \
   }
-#define KILN_WIDTHS(prefix, width)       \
-  {"smxx_pointwise", prefix width, 0}, { \
-    "smxx_pointwise", prefix "x1", 0     \
+#define KILN_WIDTHS(prefix, wide, narrow)                                     \
+  {"smxx_pointwise", prefix wide, 0}, {"smxx_pointwise", prefix narrow, 0}, { \
+    "smxx_pointwise", prefix "x1", 0                                          \
   }
 #define KILN_SM90(family, kind, shape, Tile) \
   {"sm90_" #family, #family "_" kind "_" #shape, geglu_mlp::Tile::kSharedBytes},
@@ -49,12 +49,12 @@ constexpr sdk::KernelSpec kKernelTable[] = {
     KILN_TILES("gated_f16"),
     KILN_TILES("plain_bf16"),
     KILN_TILES("plain_f16"),
-    KILN_WIDTHS("geglu_f32", "x4"),
-    KILN_WIDTHS("geglu_bf16", "x8"),
-    KILN_WIDTHS("geglu_f16", "x8"),
-    KILN_WIDTHS("geglu_backward_f32", "x4"),
-    KILN_WIDTHS("geglu_backward_bf16", "x8"),
-    KILN_WIDTHS("geglu_backward_f16", "x8"),
+    KILN_WIDTHS("geglu_f32", "x4", "x2"),
+    KILN_WIDTHS("geglu_bf16", "x8", "x4"),
+    KILN_WIDTHS("geglu_f16", "x8", "x4"),
+    KILN_WIDTHS("geglu_backward_f32", "x4", "x2"),
+    KILN_WIDTHS("geglu_backward_bf16", "x8", "x4"),
+    KILN_WIDTHS("geglu_backward_f16", "x8", "x4"),
     KILN_GATED_TILES(KILN_GATED_BF16) KILN_GATED_TILES(KILN_GATED_F16)
         KILN_PLAIN_TILES(KILN_PLAIN_BF16) KILN_PLAIN_TILES(KILN_PLAIN_F16)};
 static_assert(sizeof(kKernelTable) / sizeof(kKernelTable[0]) == geglu_mlp::kAllKernels);
@@ -76,10 +76,6 @@ Element element_of(sdk::DType dtype) {
       return Element::kBFloat16;
   }
   return Element::kFloat32;
-}
-
-int64_t bytes_of(Element element) {
-  return element == Element::kFloat32 ? 4 : geglu_mlp::kHalfBytes;
 }
 
 bool is_aligned(const void* address, uintptr_t bytes) {
@@ -186,8 +182,11 @@ struct PointwiseCall {
 void add_tensor(PointwiseCall& call, const sdk::Tensor& tensor) {
   const int64_t stride_bytes = tensor.stride[0] * bytes_of(call.shape.element);
   const bool one_row = call.shape.rows <= 1;
-  call.shape.aligned =
-      call.shape.aligned && is_aligned(tensor.data, 16) && (one_row || stride_bytes % 16 == 0);
+  int64_t& alignment = call.shape.alignment;
+  while (!is_aligned(tensor.data, static_cast<uintptr_t>(alignment)) ||
+         (!one_row && stride_bytes % alignment != 0)) {
+    alignment /= 2;
+  }
   call.shape.compact = call.shape.compact && (one_row || tensor.stride[0] == call.shape.columns);
 }
 
@@ -196,11 +195,18 @@ int32_t launch_pointwise(const sdk::Placement& placement, PointwiseCall& call, k
   sdk::OnDevice gpu;
   if (const int32_t status = gpu.enter(placement.device, error); status != KILN_OK) return status;
   const PointwisePlan plan = plan_pointwise(call.shape, facts_of(gpu));
+  if (!plan.fits) {
+    return sdk::fail(error, KILN_UNSUPPORTED,
+                     "%s: %lld rows of %lld elements need more CTAs than a grid has; "
+                     "split the tensors into several calls",
+                     call.shape.backward ? "geglu_backward" : "geglu",
+                     static_cast<long long>(plan.rows), static_cast<long long>(plan.columns));
+  }
   call.arguments.rows = plan.rows;
   call.arguments.columns = plan.columns;
   void* pointers[] = {&call.arguments};
-  return gpu.launch(plan.kernel, {plan.grid_x, plan.grid_y}, geglu_mlp::kPointwiseThreads,
-                    placement.stream, pointers, error);
+  return gpu.launch(plan.kernel, {plan.grid_x, plan.grid_y, plan.grid_z},
+                    geglu_mlp::kPointwiseThreads, placement.stream, pointers, error);
 }
 
 }  // namespace
@@ -272,7 +278,8 @@ size_t geglu_workspace_bytes(const GegluArguments&) {
 
 int32_t geglu(const GegluArguments& call, kiln_error* error) {
   PointwiseCall pointwise = {};
-  pointwise.shape = {false, element_of(call.gate.dtype), call.M, call.H, true, true};
+  pointwise.shape = {false, element_of(call.gate.dtype), call.M, call.H,
+                     true,  geglu_mlp::kWideBytes};
   const sdk::Tensor* const tensors[] = {&call.gate, &call.up, &call.out};
   for (const sdk::Tensor* tensor : tensors) add_tensor(pointwise, *tensor);
   PointwiseArguments& arguments = pointwise.arguments;
@@ -292,7 +299,8 @@ size_t geglu_backward_workspace_bytes(const GegluBackwardArguments&) {
 
 int32_t geglu_backward(const GegluBackwardArguments& call, kiln_error* error) {
   PointwiseCall pointwise = {};
-  pointwise.shape = {true, element_of(call.gate.dtype), call.M, call.H, true, true};
+  pointwise.shape = {true, element_of(call.gate.dtype), call.M, call.H,
+                     true, geglu_mlp::kWideBytes};
   const sdk::Tensor* const tensors[] = {&call.grad_out, &call.gate, &call.up, &call.grad_gate,
                                         &call.grad_up};
   for (const sdk::Tensor* tensor : tensors) add_tensor(pointwise, *tensor);

@@ -8,12 +8,17 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "arguments.h"
 #include "tile.h"
 
 namespace geglu_mlp {
 
 enum class Element : int32_t { kFloat32, kFloat16, kBFloat16 };
 inline constexpr int64_t kHalfBytes = 2;  // of float16 and bfloat16, the GEMMs' types
+
+constexpr int64_t bytes_of(Element element) {
+  return element == Element::kFloat32 ? 4 : kHalfBytes;
+}
 
 enum class TileKind : int32_t { kLarge3, kLarge4, kMedium, kSmall, kAnyAlignment };
 inline constexpr int kTileKinds = 5;
@@ -38,19 +43,24 @@ inline constexpr TileFacts kTiles[kTileKinds] = {
 inline constexpr uint32_t kThreads = LargeTile3::kThreads;
 static_assert(MediumTile::kThreads == kThreads && SmallTile::kThreads == kThreads);
 
-// Kernel numbers: 20 GEMMs (gated bf16, gated f16, plain bf16, plain f16; five tiles each), then 12
-// elementwise kernels (forward f32, bf16, f16, then backward; vectors first, then single elements).
+// Kernel numbers: 20 GEMMs (gated bf16, gated f16, plain bf16, plain f16; five tiles each), then 18
+// elementwise kernels (forward f32, bf16, f16, then backward; three widths each).
 inline constexpr int kGemmKernels = 4 * kTileKinds;
-inline constexpr int kKernels = kGemmKernels + 12;
+inline constexpr int kKernels = kGemmKernels + 18;
+
+// What a thread takes of each tensor: 16 bytes, 8 bytes, one element.
+enum class Width : int32_t { kWide, kNarrow, kSingle };
+inline constexpr int64_t kWideBytes = 16;
+inline constexpr int64_t kNarrowBytes = 8;
 
 constexpr int gemm_kernel(bool gated, Element element, TileKind tile) {
   const int row = (gated ? 0 : 2) + (element == Element::kFloat16 ? 1 : 0);
   return row * kTileKinds + static_cast<int>(tile);
 }
 
-constexpr int pointwise_kernel(bool backward, Element element, bool vectors) {
+constexpr int pointwise_kernel(bool backward, Element element, Width width) {
   const int row = element == Element::kFloat32 ? 0 : element == Element::kBFloat16 ? 1 : 2;
-  return kGemmKernels + (backward ? 6 : 0) + row * 2 + (vectors ? 0 : 1);
+  return kGemmKernels + (backward ? 9 : 0) + row * 3 + static_cast<int>(width);
 }
 
 struct GpuFacts {
@@ -146,36 +156,58 @@ struct PointwiseShape {
   int64_t rows = 0;
   int64_t columns = 0;
   bool compact = false;  // no tensor has gaps between its rows
-  bool aligned = false;  // all addresses and, where rows > 1, all row strides are 16-byte multiples
+  // Bytes, a power of two: all addresses and, where rows > 1, all row strides are multiples of it.
+  int64_t alignment = 1;
 };
 
 struct PointwisePlan {
   int kernel = 0;
   int64_t rows = 0;  // after compact tensors were flattened into one row
   int64_t columns = 0;
-  uint32_t grid_x = 0;  // 0: nothing to launch
-  uint32_t grid_y = 1;
+  uint32_t grid_x = 0;  // over a row; 0: nothing to launch
+  uint32_t grid_y = 1;  // times grid_z: at least the rows
+  uint32_t grid_z = 1;
+  bool fits = true;  // false: more CTAs than a grid can have
   bool operator==(const PointwisePlan&) const = default;
 };
 
-inline constexpr uint32_t kPointwiseThreads = 256;
+inline constexpr int64_t kMostGridX = INT32_MAX;
+inline constexpr int64_t kMostGridY = 65535;  // and z
+inline constexpr int64_t kMostSmall = 2048;   // elements a multiprocessor of a small tensor
+
+constexpr int64_t elements_of(Width width, Element element) {
+  if (width == Width::kSingle) return 1;
+  return (width == Width::kWide ? kWideBytes : kNarrowBytes) / bytes_of(element);
+}
+
+// Measured on an H200: wide is the fastest forward of large tensors, narrow everything else.
+constexpr Width choose_width(const PointwiseShape& shape, int64_t columns, const GpuFacts& gpu) {
+  const int64_t row_bytes = columns * bytes_of(shape.element);
+  const bool large = shape.rows * shape.columns > kMostSmall * gpu.multiprocessors;
+  if (!shape.backward && large && shape.alignment >= kWideBytes && row_bytes % kWideBytes == 0) {
+    return Width::kWide;
+  }
+  const bool narrow = shape.alignment >= kNarrowBytes && row_bytes % kNarrowBytes == 0;
+  return narrow ? Width::kNarrow : Width::kSingle;
+}
 
 constexpr PointwisePlan plan_pointwise(const PointwiseShape& shape, const GpuFacts& gpu) {
   PointwisePlan plan;
   plan.rows = shape.compact ? 1 : shape.rows;
   plan.columns = shape.compact ? shape.rows * shape.columns : shape.columns;
-  const int64_t width = shape.element == Element::kFloat32 ? 4 : 8;
-  const bool vectors = shape.aligned && plan.columns % width == 0;
-  plan.kernel = pointwise_kernel(shape.backward, shape.element, vectors);
+  const Width width = choose_width(shape, plan.columns, gpu);
+  plan.kernel = pointwise_kernel(shape.backward, shape.element, width);
   if (shape.rows <= 0 || shape.columns <= 0) return plan;
-  // 32 CTAs an SM are four full waves: enough to hide the tail, few enough to keep launch cheap.
-  const int64_t most = 32 * static_cast<int64_t>(gpu.multiprocessors > 0 ? gpu.multiprocessors : 1);
-  const int64_t a_row = tiles_of(plan.columns, kPointwiseThreads * (vectors ? width : 1));
-  const int64_t grid_x = a_row < most ? a_row : most;
-  const int64_t rows_at_once = tiles_of(most, grid_x);
-  const int64_t grid_y = plan.rows < rows_at_once ? plan.rows : rows_at_once;
+  const int64_t grid_x =
+      tiles_of(plan.columns, kPointwiseThreads * elements_of(width, shape.element));
+  const int64_t grid_z = tiles_of(plan.rows, kMostGridY);
+  if (grid_x > kMostGridX || grid_z > kMostGridY) {
+    plan.fits = false;
+    return plan;
+  }
   plan.grid_x = static_cast<uint32_t>(grid_x);
-  plan.grid_y = static_cast<uint32_t>(grid_y < 65535 ? grid_y : 65535);
+  plan.grid_y = static_cast<uint32_t>(tiles_of(plan.rows, grid_z));  // no layer nearly empty
+  plan.grid_z = static_cast<uint32_t>(grid_z);
   return plan;
 }
 

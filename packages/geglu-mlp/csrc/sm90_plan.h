@@ -247,8 +247,8 @@ constexpr bool sm90_offers(const GemmShape& shape, const Sm90Choice& choice, con
     case Sm90Family::kPrefill:
       return parts == 1 && !one_tile;
     case Sm90Family::kDecode:
-      return !across && shape.m <= kDecodeRows && facts.rows == (one_tile ? 64 : 128) &&
-             parts <= (one_tile ? 8 : 4);
+      if (across || shape.m > kDecodeRows) return false;
+      return facts.rows == 64 ? shape.m <= 3 * 64 : !one_tile;
     case Sm90Family::kStream:
       return !across && parts == 1 && one_tile && tile == stream_tile_of(shape.gated, shape.n, gpu);
   }

@@ -1,129 +1,173 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // out = gelu(gate) * up and its gradients, elementwise, fp32 inside. Tensors have rows with any
-// stride; blockIdx.y walks the rows, blockIdx.x and the threads walk the columns, kWidth elements
-// at a time (16 bytes where the host found everything aligned, one element otherwise).
+// stride. One vector of kWidth elements a thread and no loop: blockIdx.x and the threads are the
+// place in a row, blockIdx.z and blockIdx.y the row; a flat grid has one row and spares the
+// products of row and stride. The host chooses the width (plan.h).
 #include "activation.cuh"
 #include "arguments.h"
 
 namespace geglu_mlp {
 
+// The bits of kWidth elements, in the words that one instruction loads or stores: 16-bit elements
+// in pairs, a single one in the low half. Of an array of 16-bit elements the compiler keeps each in
+// a register of its own and puts them together again.
 template <class Element, int kWidth>
-struct alignas(kWidth * sizeof(Element)) Vector {
-  Element at[kWidth];
+struct Vector {
+  static constexpr int kBytes = kWidth * sizeof(Element);
+  static constexpr int kWords = (kBytes + 3) / 4;
+  unsigned words[kWords];
+
+  __device__ __forceinline__ float at(int i) const {
+    if constexpr (sizeof(Element) == 4) {
+      return __uint_as_float(words[i]);
+    } else {
+      return load_float(Element{static_cast<unsigned short>(words[i / 2] >> (i % 2 * 16))});
+    }
+  }
 };
 
 template <class Element, int kWidth>
 __device__ __forceinline__ Vector<Element, kWidth> load(const void* data, long long offset) {
-  const Element* address = static_cast<const Element*>(data) + offset;
-  if constexpr (kWidth * sizeof(Element) == 16) {
-    union {
-      uint4 words;
-      Vector<Element, kWidth> vector;
-    } value{};
-    value.words = *reinterpret_cast<const uint4*>(address);
-    return value.vector;
+  using Result = Vector<Element, kWidth>;
+  const void* address = static_cast<const Element*>(data) + offset;
+  if constexpr (Result::kBytes == 16) {
+    const uint4 words = *static_cast<const uint4*>(address);
+    return {{words.x, words.y, words.z, words.w}};
+  } else if constexpr (Result::kBytes == 8) {
+    const uint2 words = *static_cast<const uint2*>(address);
+    return {{words.x, words.y}};
+  } else if constexpr (Result::kBytes == 4) {
+    return {{*static_cast<const unsigned*>(address)}};
   } else {
-    return *reinterpret_cast<const Vector<Element, kWidth>*>(address);
+    return {{*static_cast<const unsigned short*>(address)}};
+  }
+}
+
+// One instruction, spelled out: NVRTC makes four stores of a uint4 that was computed in a branch
+// (11.8 for sm_80, 13.0 for sm_90a).
+template <class Element, int kWidth>
+__device__ __forceinline__ void store(void* data, long long offset,
+                                      const Vector<Element, kWidth>& vector) {
+  using Given = Vector<Element, kWidth>;
+  const auto& words = vector.words;
+  void* address = static_cast<Element*>(data) + offset;
+  if constexpr (Given::kBytes == 16) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(words[0]),
+                 "r"(words[1]), "r"(words[2]), "r"(words[3])
+                 : "memory");
+  } else if constexpr (Given::kBytes == 8) {
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(address), "r"(words[0]), "r"(words[1])
+                 : "memory");
+  } else if constexpr (Given::kBytes == 4) {
+    *static_cast<unsigned*>(address) = words[0];
+  } else {
+    *static_cast<unsigned short*>(address) = static_cast<unsigned short>(words[0]);
   }
 }
 
 template <class Element, int kWidth>
-__device__ __forceinline__ void store(void* data, long long offset,
-                                      const Vector<Element, kWidth>& vector) {
-  Element* address = static_cast<Element*>(data) + offset;
-  if constexpr (kWidth * sizeof(Element) == 16) {
-    union {
-      uint4 words;
-      Vector<Element, kWidth> vector;
-    } value{};
-    value.vector = vector;
-    *reinterpret_cast<uint4*>(address) = value.words;
-  } else {
-    *reinterpret_cast<Vector<Element, kWidth>*>(address) = vector;
-  }
-}
-
-template <class Element, int kWidth, bool kExact>
-__device__ __forceinline__ void forward_vector(const PointwiseArguments& p, long long row,
-                                               long long column) {
-  const auto gate = load<Element, kWidth>(p.gate, row * p.gate_stride + column);
-  const auto up = load<Element, kWidth>(p.up, row * p.up_stride + column);
-  Vector<Element, kWidth> out;
+__device__ __forceinline__ Vector<Element, kWidth> rounded(const float (&values)[kWidth]) {
+  Vector<Element, kWidth> result;
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
-    const float x = load_float(gate.at[i]);
-    const float activated = kExact ? gelu_exact(x) : gelu_tanh(x);
-    store_float(&out.at[i], activated * load_float(up.at[i]));
-  }
-  store<Element, kWidth>(p.out0, row * p.out0_stride + column, out);
-}
-
-template <class Element, int kWidth, bool kExact>
-__device__ __forceinline__ void backward_vector(const PointwiseArguments& p, long long row,
-                                                long long column) {
-  const auto grad = load<Element, kWidth>(p.grad_out, row * p.grad_out_stride + column);
-  const auto gate = load<Element, kWidth>(p.gate, row * p.gate_stride + column);
-  const auto up = load<Element, kWidth>(p.up, row * p.up_stride + column);
-  Vector<Element, kWidth> grad_gate;
-  Vector<Element, kWidth> grad_up;
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
-    const float x = load_float(gate.at[i]);
-    const GeluWithSlope gelu = kExact ? gelu_exact_with_slope(x) : gelu_tanh_with_slope(x);
-    const float g = load_float(grad.at[i]);
-    store_float(&grad_gate.at[i], g * load_float(up.at[i]) * gelu.slope);
-    store_float(&grad_up.at[i], g * gelu.value);
-  }
-  store<Element, kWidth>(p.out0, row * p.out0_stride + column, grad_gate);
-  store<Element, kWidth>(p.out1, row * p.out1_stride + column, grad_up);
-}
-
-template <class Element, int kWidth, bool kBackward, bool kExact>
-__device__ __forceinline__ void walk(const PointwiseArguments& p) {
-  const long long step = static_cast<long long>(gridDim.x) * blockDim.x * kWidth;
-  const long long first = (static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
-  for (long long row = blockIdx.y; row < p.rows; row += gridDim.y) {
-    for (long long column = first; column < p.columns; column += step) {
-      if constexpr (kBackward) {
-        backward_vector<Element, kWidth, kExact>(p, row, column);
-      } else {
-        forward_vector<Element, kWidth, kExact>(p, row, column);
-      }
+  for (int i = 0; i < result.kWords; ++i) {
+    if constexpr (sizeof(Element) == 4) {
+      result.words[i] = __float_as_uint(values[i]);
+    } else {
+      result.words[i] = pack_pair(values[2 * i], kWidth > 1 ? values[2 * i + 1] : 0.0f, Element{});
     }
   }
+  return result;
+}
+
+template <bool kExact, class Element, int kWidth>
+__device__ __forceinline__ Vector<Element, kWidth> forward(const Vector<Element, kWidth>& gate,
+                                                           const Vector<Element, kWidth>& up) {
+  float out[kWidth];
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    const float x = gate.at(i);
+    out[i] = (kExact ? gelu_exact(x) : gelu_tanh(x)) * up.at(i);
+  }
+  return rounded<Element, kWidth>(out);
+}
+
+template <class Element, int kWidth>
+struct Gradients {
+  Vector<Element, kWidth> gate;
+  Vector<Element, kWidth> up;
+};
+
+template <bool kExact, class Element, int kWidth>
+__device__ __forceinline__ Gradients<Element, kWidth> backward(
+    const Vector<Element, kWidth>& grad_out, const Vector<Element, kWidth>& gate,
+    const Vector<Element, kWidth>& up) {
+  float grad_gate[kWidth];
+  float grad_up[kWidth];
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    const float x = gate.at(i);
+    const GeluWithSlope gelu = kExact ? gelu_exact_with_slope(x) : gelu_tanh_with_slope(x);
+    const float g = grad_out.at(i);
+    grad_gate[i] = g * up.at(i) * gelu.slope;
+    grad_up[i] = g * gelu.value;
+  }
+  return {rounded<Element, kWidth>(grad_gate), rounded<Element, kWidth>(grad_up)};
 }
 
 template <class Element, int kWidth, bool kBackward>
 __device__ __forceinline__ void pointwise(const PointwiseArguments& p) {
-  if (p.exact != 0) {
-    walk<Element, kWidth, kBackward, true>(p);
+  const long long column =
+      (static_cast<long long>(blockIdx.x) * kPointwiseThreads + threadIdx.x) * kWidth;
+  if (column >= p.columns) return;
+  long long gate_at = column;
+  long long up_at = column;
+  long long grad_out_at = column;
+  long long out0_at = column;
+  long long out1_at = column;
+  if (gridDim.y > 1 || gridDim.z > 1) {
+    const long long row = static_cast<long long>(blockIdx.z) * gridDim.y + blockIdx.y;
+    if (row >= p.rows) return;
+    gate_at += row * p.gate_stride;
+    up_at += row * p.up_stride;
+    grad_out_at += row * p.grad_out_stride;
+    out0_at += row * p.out0_stride;
+    out1_at += row * p.out1_stride;
+  }
+  const auto gate = load<Element, kWidth>(p.gate, gate_at);
+  const auto up = load<Element, kWidth>(p.up, up_at);
+  if constexpr (kBackward) {
+    const auto grad_out = load<Element, kWidth>(p.grad_out, grad_out_at);
+    const auto grads =
+        p.exact != 0 ? backward<true>(grad_out, gate, up) : backward<false>(grad_out, gate, up);
+    store(p.out0, out0_at, grads.gate);
+    store(p.out1, out1_at, grads.up);
   } else {
-    walk<Element, kWidth, kBackward, false>(p);
+    store(p.out0, out0_at, p.exact != 0 ? forward<true>(gate, up) : forward<false>(gate, up));
   }
 }
 
 }  // namespace geglu_mlp
 
-#define KILN_POINTWISE(name, Element, width, backward)                    \
-  extern "C" __global__ void __launch_bounds__(256)                       \
-      name(const geglu_mlp::PointwiseArguments arguments) {               \
-    geglu_mlp::pointwise<geglu_mlp::Element, width, backward>(arguments); \
+#define KILN_POINTWISE(name, Element, width, backward)                       \
+  extern "C" __global__ void __launch_bounds__(geglu_mlp::kPointwiseThreads) \
+      name(const geglu_mlp::PointwiseArguments arguments) {                  \
+    geglu_mlp::pointwise<geglu_mlp::Element, width, backward>(arguments);    \
   }
+#define KILN_WIDTHS(op, backward)                    \
+  KILN_POINTWISE(op##_f32x4, Float32, 4, backward)   \
+  KILN_POINTWISE(op##_f32x2, Float32, 2, backward)   \
+  KILN_POINTWISE(op##_f32x1, Float32, 1, backward)   \
+  KILN_POINTWISE(op##_bf16x8, Bfloat16, 8, backward) \
+  KILN_POINTWISE(op##_bf16x4, Bfloat16, 4, backward) \
+  KILN_POINTWISE(op##_bf16x1, Bfloat16, 1, backward) \
+  KILN_POINTWISE(op##_f16x8, Float16, 8, backward)   \
+  KILN_POINTWISE(op##_f16x4, Float16, 4, backward)   \
+  KILN_POINTWISE(op##_f16x1, Float16, 1, backward)
 
 namespace geglu_mlp {
 using Float32 = float;
 }
 
-KILN_POINTWISE(geglu_f32x4, Float32, 4, false)
-KILN_POINTWISE(geglu_f32x1, Float32, 1, false)
-KILN_POINTWISE(geglu_bf16x8, Bfloat16, 8, false)
-KILN_POINTWISE(geglu_bf16x1, Bfloat16, 1, false)
-KILN_POINTWISE(geglu_f16x8, Float16, 8, false)
-KILN_POINTWISE(geglu_f16x1, Float16, 1, false)
-KILN_POINTWISE(geglu_backward_f32x4, Float32, 4, true)
-KILN_POINTWISE(geglu_backward_f32x1, Float32, 1, true)
-KILN_POINTWISE(geglu_backward_bf16x8, Bfloat16, 8, true)
-KILN_POINTWISE(geglu_backward_bf16x1, Bfloat16, 1, true)
-KILN_POINTWISE(geglu_backward_f16x8, Float16, 8, true)
-KILN_POINTWISE(geglu_backward_f16x1, Float16, 1, true)
+KILN_WIDTHS(geglu, false)
+KILN_WIDTHS(geglu_backward, true)

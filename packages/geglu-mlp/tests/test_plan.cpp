@@ -184,8 +184,8 @@ TEST_CASE("plan: every kernel number is used by exactly one kernel") {
   }
   for (const bool backward : {false, true}) {
     for (const Element element : {Element::kFloat32, Element::kBFloat16, Element::kFloat16}) {
-      for (const bool vectors : {true, false}) {
-        numbers.insert(pointwise_kernel(backward, element, vectors));
+      for (const Width width : {Width::kWide, Width::kNarrow, Width::kSingle}) {
+        numbers.insert(pointwise_kernel(backward, element, width));
       }
     }
   }
@@ -194,42 +194,96 @@ TEST_CASE("plan: every kernel number is used by exactly one kernel") {
   CHECK(*numbers.rbegin() == kKernels - 1);
 }
 
-TEST_CASE("plan: elementwise work is flattened and vectorised where the memory allows it") {
+TEST_CASE("plan: elementwise work is flattened, and as wide as alignment and size ask for") {
   struct Row {
     PointwiseShape shape;
-    int kernel;
+    Width width;
     int64_t rows, columns;
-    unsigned grid_x, grid_y;
+    unsigned grid_x, grid_y, grid_z;
   };
   constexpr Element kBf16 = Element::kBFloat16;
   constexpr Element kF32 = Element::kFloat32;
+  constexpr Element kF16 = Element::kFloat16;
+  constexpr Width kWide = Width::kWide;
+  constexpr Width kNarrow = Width::kNarrow;
+  constexpr Width kSingle = Width::kSingle;
   const std::vector<Row> rows = {
-      {{false, kBf16, 2, 1024, true, true}, pointwise_kernel(false, kBf16, true), 1, 2048, 1, 1},
-      {{false, kBf16, 3, 5, true, true}, pointwise_kernel(false, kBf16, false), 1, 15, 1, 1},
-      {{true, kF32, 100, 3072, false, true}, pointwise_kernel(true, kF32, true), 100, 3072, 3, 100},
-      {{true, kF32, 100, 3072, false, false},
-       pointwise_kernel(true, kF32, false),
-       100,
-       3072,
-       12,
-       100},
-      {{false, kBf16, 8192, 14336, true, true},
-       pointwise_kernel(false, kBf16, true),
-       1,
-       int64_t{8192} * 14336,
-       32 * 132,
-       1},
-      {{false, kBf16, 0, 8, true, true}, pointwise_kernel(false, kBf16, true), 1, 0, 0, 1},
+      // Small: narrow in both directions, whatever the alignment allows.
+      {{false, kBf16, 1, 14336, true, 16}, kNarrow, 1, 14336, 14, 1, 1},
+      {{true, kF16, 1, 14336, true, 16}, kNarrow, 1, 14336, 14, 1, 1},
+      {{false, kF32, 2, 1024, true, 16}, kNarrow, 1, 2048, 4, 1, 1},
+      {{true, kF32, 2, 1024, true, 16}, kNarrow, 1, 2048, 4, 1, 1},
+      // 2048 elements a multiprocessor are the most of a small forward.
+      {{false, kBf16, 132, 2048, true, 16}, kNarrow, 1, 270336, 264, 1, 1},
+      {{false, kBf16, 132, 2056, true, 16}, kWide, 1, 271392, 133, 1, 1},
+      {{false, kF32, 132, 2056, true, 16}, kWide, 1, 271392, 266, 1, 1},
+      // Large: wide forward, narrow backward.
+      {{false, kBf16, 8192, 14336, true, 16}, kWide, 1, 117440512, 57344, 1, 1},
+      {{true, kBf16, 8192, 14336, true, 16}, kNarrow, 1, 117440512, 114688, 1, 1},
+      {{false, kF32, 8192, 14336, true, 16}, kWide, 1, 117440512, 114688, 1, 1},
+      {{true, kF32, 8192, 14336, true, 16}, kNarrow, 1, 117440512, 229376, 1, 1},
+      // Aligned to 8 bytes only, in addresses and row strides or in the row's length.
+      {{false, kBf16, 500, 3072, false, 8}, kNarrow, 500, 3072, 3, 500, 1},
+      {{false, kBf16, 500, 3068, false, 16}, kNarrow, 500, 3068, 3, 500, 1},
+      {{false, kF32, 500, 3070, false, 16}, kNarrow, 500, 3070, 6, 500, 1},
+      {{true, kF32, 500, 3070, false, 8}, kNarrow, 500, 3070, 6, 500, 1},
+      // Less than that.
+      {{false, kBf16, 500, 3072, false, 4}, kSingle, 500, 3072, 12, 500, 1},
+      {{true, kBf16, 500, 3072, false, 4}, kSingle, 500, 3072, 12, 500, 1},
+      {{true, kF32, 500, 3072, false, 4}, kSingle, 500, 3072, 12, 500, 1},
+      {{false, kBf16, 500, 3070, false, 16}, kSingle, 500, 3070, 12, 500, 1},
+      {{true, kF32, 500, 3071, false, 16}, kSingle, 500, 3071, 12, 500, 1},
+      {{false, kBf16, 3, 5, true, 16}, kSingle, 1, 15, 1, 1, 1},
+      // Flat beyond what 32 bits count, in elements and in bytes.
+      {{false, kBf16, 1 << 19, 14336, true, 16}, kWide, 1, int64_t{14336} << 19, 3670016, 1, 1},
+      // Rows with gaps, more than a grid has in y: two layers of the same height.
+      {{false, kBf16, 65535, 3072, false, 16}, kWide, 65535, 3072, 2, 65535, 1},
+      {{false, kBf16, 65537, 3072, false, 16}, kWide, 65537, 3072, 2, 32769, 2},
+      {{false, kBf16, 0, 8, true, 16}, kNarrow, 1, 0, 0, 1, 1},
   };
   for (const Row& row : rows) {
     CAPTURE(row.columns);
     const PointwisePlan plan = plan_pointwise(row.shape, kH200);
-    CHECK(plan.kernel == row.kernel);
+    CHECK(plan.fits);
+    CHECK(plan.kernel == pointwise_kernel(row.shape.backward, row.shape.element, row.width));
     CHECK(plan.rows == row.rows);
     CHECK(plan.columns == row.columns);
     CHECK(plan.grid_x == row.grid_x);
     CHECK(plan.grid_y == row.grid_y);
+    CHECK(plan.grid_z == row.grid_z);
   }
+}
+
+TEST_CASE("plan: the threads of an elementwise grid reach every element, and no layer is idle") {
+  for (const bool compact : {true, false}) {
+    for (const int64_t alignment : {16, 8, 2}) {
+      for (const int64_t count : {1, 7, 77, 65535, 65536, 131071, 200000}) {
+        for (const int64_t columns : {1, 2, 5, 8, 1020, 1022, 1024, 6912}) {
+          CAPTURE(count);
+          CAPTURE(columns);
+          const PointwisePlan plan =
+              plan_pointwise({false, Element::kFloat16, count, columns, compact, alignment}, kH200);
+          const int place = plan.kernel - pointwise_kernel(false, Element::kFloat16, Width::kWide);
+          const int64_t width = elements_of(static_cast<Width>(place), Element::kFloat16);
+          const int64_t a_cta = width * kPointwiseThreads;
+          CHECK(plan.columns % width == 0);
+          CHECK(alignment % (width * bytes_of(Element::kFloat16)) == 0);
+          CHECK(plan.grid_x * a_cta >= plan.columns);
+          CHECK((plan.grid_x - 1) * a_cta < plan.columns);
+          CHECK(plan.grid_y <= 65535);
+          const int64_t spare = int64_t{plan.grid_y} * plan.grid_z - plan.rows;
+          CHECK(spare >= 0);
+          CHECK(spare < plan.grid_z);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("plan: more elementwise CTAs than a grid can have are refused, not wrapped") {
+  constexpr Element kF16 = Element::kFloat16;
+  CHECK_FALSE(plan_pointwise({false, kF16, 1, int64_t{1} << 43, true, 16}, kH200).fits);
+  CHECK_FALSE(plan_pointwise({false, kF16, int64_t{1} << 33, 1, false, 2}, kH200).fits);
 }
 
 }  // namespace

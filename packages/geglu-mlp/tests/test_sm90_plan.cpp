@@ -42,23 +42,23 @@ TEST_CASE("sm90 plan: the tile and the parts of k follow the shape") {
   };
   const std::vector<Row> rows = {
       {gated(8192, 768, 3072),
-       "prefill_128x192: kernel 35, 32 x 32 tiles, panel 8, 132 CTAs in clusters of 2"},
+       "prefill_128x192: kernel 41, 32 x 32 tiles, panel 8, 132 CTAs in clusters of 2"},
       {plain(8192, 768, 3072),
-       "prefill_128x192: kernel 73, 32 x 4 tiles, panel 4, 132 CTAs in clusters of 2"},
+       "prefill_128x192: kernel 79, 32 x 4 tiles, panel 4, 132 CTAs in clusters of 2"},
       {plain(4096, 4096, 14336),
-       "prefill_128x256: kernel 75, 16 x 16 tiles, panel 8, 132 CTAs in clusters of 2"},
+       "prefill_128x256: kernel 81, 16 x 16 tiles, panel 8, 132 CTAs in clusters of 2"},
       {gated(256, 3584, 14336),
-       "prefill_128x224: kernel 36, 1 x 128 tiles, panel 8, 132 CTAs in clusters of 2"},
+       "prefill_128x224: kernel 42, 1 x 128 tiles, panel 8, 132 CTAs in clusters of 2"},
       {gated(384, 3584, 14336),
-       "prefill_128x224 across: kernel 36, 3 x 64 tiles, panel 4, 132 CTAs in clusters of 2"},
+       "prefill_128x224 across: kernel 42, 3 x 64 tiles, panel 4, 132 CTAs in clusters of 2"},
       {plain(640, 4096, 14336),
-       "prefill_128x160 across: kernel 72, 5 x 13 tiles, panel 4, 130 CTAs in clusters of 2"},
+       "prefill_128x160 across: kernel 78, 5 x 13 tiles, panel 4, 130 CTAs in clusters of 2"},
       {gated(1, 3584, 14336),
-       "stream_64x224: kernel 49, 1 x 128 tiles, panel 1, 128 CTAs in clusters of 1"},
+       "stream_64x224: kernel 55, 1 x 128 tiles, panel 1, 128 CTAs in clusters of 1"},
       {plain(1, 2048, 8192),
-       "decode_64x64: kernel 76, 1 x 32 tiles, panel 1, 128 CTAs in clusters of 4"},
+       "decode_64x64: kernel 82, 1 x 32 tiles, panel 1, 128 CTAs in clusters of 4"},
       {plain(256, 3584, 14336),
-       "decode_128x128: kernel 78, 2 x 28 tiles, panel 1, 112 CTAs in clusters of 2"},
+       "decode_128x128: kernel 84, 2 x 28 tiles, panel 1, 112 CTAs in clusters of 2"},
   };
   for (const Row& row : rows) {
     CHECK(text_of(plan_sm90(row.shape, true, kH200), row.shape.gated) == row.text);

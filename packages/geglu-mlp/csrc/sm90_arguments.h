@@ -94,7 +94,6 @@ struct DecodeTile {
   static_assert(kCtas * (kSharedBytes + 1024) <= 228 * 1024);  // CUDA reserves 1 KiB a CTA
 };
 using Decode64x64 = DecodeTile<64, 64, 6, 2>;
-using Decode64x128 = DecodeTile<64, 128, 4, 2>;
 using Decode128x64 = DecodeTile<128, 64, 4, 2>;
 // The gated one shares its multiprocessor with another, the plain one has all of it: k is longer
 // there, and there are fewer tiles.
@@ -141,7 +140,6 @@ struct StreamTile {
   X(prefill, 128x256, Cooperative<256>)
 #define KILN_GATED_DECODES(X)     \
   X(decode, 64x64, Decode64x64)   \
-  X(decode, 64x128, Decode64x128) \
   X(decode, 128x64, Decode128x64) \
   X(decode, 128x128, Decode128x128)
 #define KILN_PLAIN_DECODES(X)     \

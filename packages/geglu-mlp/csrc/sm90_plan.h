@@ -29,36 +29,23 @@ struct Sm90Tile {
   int64_t ctas;        // that share a multiprocessor
   bool ping_pong;      // prefill
   int64_t store_rows;  // prefill: of a box of the output
+  int64_t ring_bytes;  // decode: of the weights in a CTA's ring
 };
 
 template <class T>
 constexpr Sm90Tile prefill_tile(const char* name) {
-  return {Sm90Family::kPrefill, name, T::kRows,     T::kColumns,      T::kThreads,
-          T::kSharedBytes,      1,    T::kPingPong, T::kWarpgroupRows};
+  return {Sm90Family::kPrefill, name, T::kRows,     T::kColumns,       T::kThreads,
+          T::kSharedBytes,      1,    T::kPingPong, T::kWarpgroupRows, 0};
 }
 template <class T>
 constexpr Sm90Tile decode_tile(const char* name) {
-  return {Sm90Family::kDecode,
-          name,
-          T::kTokens,
-          T::kColumns,
-          T::kThreads,
-          T::kSharedBytes,
-          T::kCtas,
-          false,
-          0};
+  return {Sm90Family::kDecode, name,     T::kTokens, T::kColumns, T::kThreads,
+          T::kSharedBytes,     T::kCtas, false,      0,           T::kStages * T::kBBytes};
 }
 template <class T>
 constexpr Sm90Tile stream_tile(const char* name) {
-  return {Sm90Family::kStream,
-          name,
-          T::kTokens,
-          T::kColumns,
-          T::kThreads,
-          T::kSharedBytes,
-          1,
-          false,
-          0};
+  return {Sm90Family::kStream, name, T::kTokens, T::kColumns, T::kThreads,
+          T::kSharedBytes,     1,    false,      0,           0};
 }
 
 // A tile is known by its place in one of these.
@@ -115,32 +102,31 @@ struct Sm90Plan {
 
 // What orders the choices, in microseconds and terabytes a second. Fitted by random search so that
 // the choices lose least against the best of the measured ones; the single constants are no
-// measurements.
+// measurements. What all choices cost, a launch, is not in them.
+struct Sm90Step {
+  int64_t columns;
+  double time;
+};
 struct Sm90Times {
-  double launch = 3.0;
-  double ping_pong_step = 0.1092;  // one stage of a wave
-  double ping_pong_column = 0.002071;
-  double cooperative_step = 0.02457;
-  double cooperative_column = 0.002703;
-  double prefill_epilogue = 2.802;  // of 192 columns
-  double prefill_wave = 0.008833;
-  // Not fitted but estimated: of the step otherwise. A CTA gets 32 KB instead of 28 KB through the
-  // L2 cache for a stage of 128 x 192.
-  double across_step = 1.02;
-  double memory_rate = 3.118;
-  double memory_rate_of_cta = 0.02703;
-  double cache_rate = 10.17;
-  double decode_latency = 0.2089;  // least time of one stage
-  double decode_cta = 0.002446;
-  double decode_split = 4.082;
-  double decode_row = 0.0305;
-  double cluster_share_one =
-      0.8128;  // of the CTAs that fit, where they come in clusters of 4 or 8:
-  double cluster_share_two = 0.9734;  // with one and with two CTAs on a multiprocessor
-  double stream_rate = 3.599;         // of memory
-  double stream_latency = 0.09729;    // least time of one block of k
-  double stream_end_gated = 2.112;
-  double stream_end_plain = 2.589;
+  Sm90Step prefill[8] = {{96, 0.3174},  {112, 0.3381}, {128, 0.361},  {144, 0.3821},
+                         {160, 0.4296}, {192, 0.5017}, {224, 0.6247}, {256, 0.6847}};
+  double prefill_epilogue = 3.869;  // of 192 columns
+  double memory_rate = 2.985;
+  double memory_latency = 1.646;  // of what is in the ring of a decode CTA
+  double cache_rate = 9.131;
+  double decode_step = 0.2706;  // least time of one stage of 64 rows
+  double decode_split = 2.271;
+  double decode_row = 0.02286;
+  double decode_alone =
+      0.9506;  // of CTAs that have their multiprocessor alone, a share of the time
+  // Of the CTAs that fit, where they come in clusters of 4 or 8: with one and with two CTAs on a
+  // multiprocessor.
+  double cluster_share_one = 0.8863;
+  double cluster_share_two = 0.8419;
+  double stream_rate = 4.138;   // of memory
+  double stream_step = 0.1054;  // least time of one block of k
+  double stream_end_gated = 4.093;
+  double stream_end_plain = 0.1669;
 };
 inline constexpr Sm90Times kSm90Times = {};
 
@@ -161,20 +147,25 @@ constexpr Sm90ClusterTiles cluster_tiles(const GemmShape& shape, const Sm90Tile&
           tiles_of(shape.n, out_columns * (across ? 2 : 1))};
 }
 
+constexpr double prefill_step(int64_t columns) {
+  for (const Sm90Step& step : kSm90Times.prefill) {
+    if (step.columns == columns) return step.time;
+  }
+  return 0;
+}
+
 constexpr double prefill_time(const GemmShape& shape, const Sm90Tile& tile, bool across,
                               double weights, const GpuFacts& gpu) {
   const Sm90Times& t = kSm90Times;
   const double memory_time = weights / t.memory_rate * 1e-6;
   const Sm90ClusterTiles grid = cluster_tiles(shape, tile, across);
   const double tiles = static_cast<double>(grid.m) * static_cast<double>(grid.n);
-  const double waves = sm90_ceil(tiles / static_cast<double>(gpu.multiprocessors / 2));
-  const auto columns = static_cast<double>(tile.columns);
-  const double step = (tile.ping_pong ? t.ping_pong_step + t.ping_pong_column * columns
-                                      : t.cooperative_step + t.cooperative_column * columns) *
-                      (across ? t.across_step : 1);
-  const double work = waves * static_cast<double>(tiles_of(shape.k, kDepth)) * step;
-  return t.launch + (work > memory_time ? work : memory_time) + t.prefill_epilogue * columns / 192 +
-         t.prefill_wave * (waves - 1);
+  const int clusters = gpu.multiprocessors / 2;
+  const double waves = sm90_ceil(tiles / clusters);
+  const double work =
+      waves * static_cast<double>(tiles_of(shape.k, kDepth)) * prefill_step(tile.columns);
+  return (work > memory_time ? work : memory_time) +
+         t.prefill_epilogue * static_cast<double>(tile.columns) / 192;
 }
 
 constexpr double decode_time(const GemmShape& shape, const Sm90Tile& tile, int64_t parts,
@@ -188,20 +179,20 @@ constexpr double decode_time(const GemmShape& shape, const Sm90Tile& tile, int64
       static_cast<double>(gpu.multiprocessors * tile.ctas) * (parts >= 4 ? share : 1)));
   const double waves = sm90_ceil(ctas / slots);
   const double at_once = ctas < slots ? ctas : slots;
-  const double rate = t.memory_rate_of_cta * at_once;
+  const double rate = static_cast<double>(tile.ring_bytes) * at_once / t.memory_latency * 1e-6;
   const double memory_time = weights / (rate < t.memory_rate ? rate : t.memory_rate) * 1e-6;
   const auto rows = static_cast<double>(shape.m < tile.rows ? shape.m : tile.rows);
   const auto columns = static_cast<double>(tile.columns);
   // One stage: its bytes through the L2 cache, or what a stage takes however small it is.
   const double move = (rows + columns) * kDepth * kHalfBytes * at_once / t.cache_rate * 1e-6;
   const double root = tile.rows == 64 ? 1 : 1.414;
-  const double latency = t.decode_latency * root * (tile.columns > 64 ? 1 : 0.8);
-  const double step = move > latency ? move : latency;
+  const double least = t.decode_step * root * (tile.columns > 64 ? 1 : 0.8);
+  const double step = move > least ? move : least;
   const double work =
       waves * static_cast<double>(tiles_of(tiles_of(shape.k, kDepth), parts)) * step;
-  return t.launch + (work > memory_time ? work : memory_time) +
-         waves * (t.decode_cta + (parts > 1 ? t.decode_split : 0) +
-                  t.decode_row * rows * columns / 128);
+  const double end = (parts > 1 ? t.decode_split : 0) + t.decode_row * rows * columns / 128;
+  const double factor = tile.ctas == 1 ? t.decode_alone : 1;
+  return ((work > memory_time ? work : memory_time) + waves * end) * factor;
 }
 
 constexpr double stream_time(const GemmShape& shape, const Sm90Tile& tile, double weights) {
@@ -211,10 +202,10 @@ constexpr double stream_time(const GemmShape& shape, const Sm90Tile& tile, doubl
   const auto rows = static_cast<double>(tiles_of(shape.m, 8) * 8);
   const auto columns = static_cast<double>(tile.columns);
   const double move = (rows + columns) * kDepth * kHalfBytes * ctas / t.cache_rate * 1e-6;
-  const double step = move > t.stream_latency ? move : t.stream_latency;
+  const double step = move > t.stream_step ? move : t.stream_step;
   const double work = static_cast<double>(tiles_of(shape.k, kDepth)) * step;
   const double memory_time = weights / t.stream_rate * 1e-6;
-  return t.launch + (work > memory_time ? work : memory_time) +
+  return (work > memory_time ? work : memory_time) +
          (shape.gated ? t.stream_end_gated : t.stream_end_plain);
 }
 
@@ -245,10 +236,11 @@ constexpr bool sm90_offers(const GemmShape& shape, const Sm90Choice& choice, con
   const bool one_tile = shape.m <= 64;  // of 64 tokens
   switch (facts.family) {
     case Sm90Family::kPrefill:
-      return parts == 1 && !one_tile;
+      // Across where that spares a CTA in two of the last row of tiles: elsewhere it is no faster.
+      return parts == 1 && !one_tile && (!across || tiles_of(shape.m, facts.rows) % 2 == 1);
     case Sm90Family::kDecode:
       if (across || shape.m > kDecodeRows) return false;
-      return facts.rows == 64 ? shape.m <= 3 * 64 : !one_tile;
+      return facts.rows == 64 ? shape.m <= 192 : !one_tile;
     case Sm90Family::kStream:
       return !across && parts == 1 && one_tile && tile == stream_tile_of(shape.gated, shape.n, gpu);
   }

@@ -49,10 +49,10 @@ TEST_CASE("kernel shapes: on an H200 they run every sm_90a kernel that the plan 
         run.insert({plan.kernel, plan.across});
       }
     }
-    for (const auto& [kernel, across] : offered) {
-      CAPTURE(kernel - kKernels);
-      CAPTURE(across);
-      CHECK(run.count({kernel, across}) == 1);
+    for (const auto& use : offered) {
+      CAPTURE(use.first - kKernels);
+      CAPTURE(use.second);
+      CHECK(run.count(use) == 1);
     }
   }
 }

@@ -16,16 +16,8 @@ double tanh_argument(double x) {
   return std::sqrt(2.0 / std::numbers::pi) * (x + kCubic * x * x * x);
 }
 
-// A check of all variants spends most of its time in dot: one copy of it for each width of vectors
-// that the machine may have.
-#if defined(__x86_64__)
-#define GEGLU_MLP_VECTORS __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define GEGLU_MLP_VECTORS
-#endif
-
 // Eight sums, so that the compiler may use vectors.
-GEGLU_MLP_VECTORS double dot(const double* a, const double* b, std::int64_t count) {
+double dot(const double* a, const double* b, std::int64_t count) {
   std::array<double, 8> sums{};
   std::int64_t i = 0;
   for (; i + 8 <= count; i += 8) {

@@ -69,6 +69,20 @@ __device__ __forceinline__ float gelu_tanh(float x) {
   return x * reciprocal_approx(1.0f + exp2_approx(exponent));
 }
 
+// The same of two values with one reciprocal, 1 / a = b (1 / (a b)): exponentials and reciprocals
+// run at a quarter of the rate of products. a b stays finite because x is cut at -7.6, where the
+// result is -1e-18; NaN passes through.
+__device__ __forceinline__ float2 gelu_tanh_pair(float2 x) {
+  constexpr float kLinear = -kTwiceSqrtTwoOverPi * kLog2E;
+  constexpr float kLeast = -7.6f;
+  asm("max.NaN.f32 %0, %0, %1;" : "+f"(x.x) : "f"(kLeast));
+  asm("max.NaN.f32 %0, %0, %1;" : "+f"(x.y) : "f"(kLeast));
+  const float a = 1.0f + exp2_approx(x.x * fmaf(kLinear * kCubic, x.x * x.x, kLinear));
+  const float b = 1.0f + exp2_approx(x.y * fmaf(kLinear * kCubic, x.y * x.y, kLinear));
+  const float both = reciprocal_approx(a * b);
+  return {x.x * (b * both), x.y * (a * both)};
+}
+
 // 0.5 (1 + erf(x / sqrt 2)) = 0.5 erfc(-x / sqrt 2), for the same reason.
 __device__ __forceinline__ float gelu_exact(float x) {
   return x * (0.5f * erfcf(-kSqrtHalf * x));
@@ -89,6 +103,14 @@ __device__ __forceinline__ float gelu_exact_for_half(float x) {
   p = fmaf(p, t, 0.1128375211f);
   const float tail = p * t * exp2_approx((-0.5f * kLog2E) * x * x);
   return x * (x < 0.0f ? tail : 1.0f - tail);
+}
+
+// Of the results of wgmma, two at a time.
+template <bool kExact>
+__device__ __forceinline__ float2 gated_pair(float2 gate, float2 up) {
+  const float2 gelu = kExact ? float2{gelu_exact_for_half(gate.x), gelu_exact_for_half(gate.y)}
+                             : gelu_tanh_pair(gate);
+  return {gelu.x * up.x, gelu.y * up.y};
 }
 
 struct GeluWithSlope {

@@ -164,10 +164,10 @@ int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Pl
   arguments.panel = plan.panel;
   arguments.a_rows = plan.a_rows;
   arguments.exact = gemm.exact;
-  arguments.across = plan.across ? 1 : 0;
+  arguments.across = plan.choice.across ? 1 : 0;
   void* pointers[] = {&arguments};
   const sdk::Launch launch{.grid = {plan.ctas},
-                           .threads = geglu_mlp::sm90_tile(shape.gated, plan.tile).threads,
+                           .threads = geglu_mlp::sm90_tile(shape.gated, plan.choice.tile).threads,
                            .cluster = plan.cluster,
                            .overlap = call.second};
   return gpu.launch(plan.kernel, launch, stream, pointers, error);

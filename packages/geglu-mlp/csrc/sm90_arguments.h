@@ -43,9 +43,10 @@ constexpr int panel_columns(int out_columns) {
 
 // Large M. Two consumer warpgroups of kWarpgroupRows x kColumns accumulators each: one tile of both
 // (cooperative), or each its own tile in turns, so that one multiplies while the other is in its
-// epilogue (ping-pong). The two CTAs of a cluster lie below each other and share b by multicast, or
-// side by side (across) and share a: where the last rows fill one CTA's tile and not two, no CTA
-// then multiplies nothing but zeros.
+// epilogue (ping-pong). Of 256 rows the cooperative tile reads the least for its products, and pays
+// where k is long and the epilogue short. The two CTAs of a cluster lie below each other and share
+// b by multicast, or side by side (across) and share a: where the last rows fill one CTA's tile and
+// not two, no CTA then multiplies nothing but zeros.
 template <int kWarpgroupRowsValue, int kColumnsValue, bool kPingPongValue>
 struct PrefillTile {
   static constexpr int kWarpgroupRows = kWarpgroupRowsValue;
@@ -53,6 +54,7 @@ struct PrefillTile {
   static constexpr bool kPingPong = kPingPongValue;
   static constexpr int kRows = kPingPong ? kWarpgroupRows : 2 * kWarpgroupRows;  // of one CTA
   static constexpr int kThreads = 3 * 128;
+  static constexpr int kCtas = 1;  // that share a multiprocessor
   static constexpr int kABytes = kRows * kDepth * 2;
   static constexpr int kBBytes = kColumns * kDepth * 2;
   static constexpr int kStageBytes = kABytes + kBBytes;
@@ -69,6 +71,8 @@ template <int kColumns>
 using PingPong = PrefillTile<128, kColumns, true>;
 template <int kColumns>
 using Cooperative = PrefillTile<64, kColumns, false>;
+template <int kColumns>
+using Tall = PrefillTile<128, kColumns, false>;
 
 // Small M. kTokens rows of a, stale above a_rows, against kColumns rows of b; the CTAs of a cluster
 // split k and add their sums in the order of their ranks.
@@ -77,7 +81,7 @@ struct DecodeTile {
   static constexpr int kTokens = kTokensValue;
   static constexpr int kColumns = kColumnsValue;
   static constexpr int kStages = kStagesValue;
-  static constexpr int kCtas = kCtasValue;               // that share a multiprocessor
+  static constexpr int kCtas = kCtasValue;
   static constexpr int kConsumers = kTokens / 64 * 128;  // threads
   static constexpr int kThreads = kConsumers + 32;
   static constexpr int kABytes = kTokens * kDepth * 2;
@@ -110,6 +114,7 @@ struct StreamTile {
   static constexpr int kBlocks = kColumns >= 96 ? 1 : kColumns >= 48 ? 2 : kColumns >= 24 ? 4 : 8;
   static constexpr int kConsumers = 128;  // threads
   static constexpr int kThreads = kConsumers + 32;
+  static constexpr int kCtas = 1;
   static constexpr int kBlockBytes = kColumns * kDepth * 2;
   static constexpr int kMostStages = 16;
   static constexpr int kBarrierBytes = 2 * kMostStages * 8;
@@ -137,7 +142,8 @@ struct StreamTile {
   X(prefill, 128x160, PingPong<160>)    \
   X(prefill, 128x192, PingPong<192>)    \
   X(prefill, 128x224, Cooperative<224>) \
-  X(prefill, 128x256, Cooperative<256>)
+  X(prefill, 128x256, Cooperative<256>) \
+  X(prefill, 256x192, Tall<192>)
 #define KILN_GATED_DECODES(X)     \
   X(decode, 64x64, Decode64x64)   \
   X(decode, 128x64, Decode128x64) \
@@ -164,6 +170,12 @@ struct StreamTile {
 #define KILN_PLAIN_TILES(X) KILN_PLAIN_PREFILLS(X) KILN_PLAIN_DECODES(X) KILN_PLAIN_STREAMS(X)
 
 // What a source makes of them: for both types a kernel <family>_<gated or plain>_<type>_<tile>.
+#define KILN_KERNEL(name, family, Element, TileShape, gated)                       \
+  extern "C" __global__ void __launch_bounds__(geglu_mlp::TileShape::kThreads,     \
+                                               geglu_mlp::TileShape::kCtas)        \
+      name(const __grid_constant__ geglu_mlp::Sm90Arguments arguments) {           \
+    geglu_mlp::family<geglu_mlp::TileShape, geglu_mlp::Element, gated>(arguments); \
+  }
 #define KILN_KERNEL_PAIR(family, kind, gated, shape, Tile)                   \
   KILN_KERNEL(family##_##kind##_bf16_##shape, family, Bfloat16, Tile, gated) \
   KILN_KERNEL(family##_##kind##_f16_##shape, family, Float16, Tile, gated)

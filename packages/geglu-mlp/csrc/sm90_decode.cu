@@ -174,7 +174,7 @@ __device__ __forceinline__ void reduce(const Sm90Arguments& p, const Shares<T, k
     if constexpr (kGated) {
       const float2 up = with_bias<Element>(
           add_slots(address + shares.share() * 4, shares.slot_bytes, ranks), p.bias1, column);
-      out = gated_pair(out, up, p.exact != 0);
+      out = p.exact != 0 ? gated_pair<true>(out, up) : gated_pair<false>(out, up);
     }
     store_output<Element>(p, work.row + row, column, out);
   }
@@ -224,11 +224,5 @@ __device__ __forceinline__ void decode(const Sm90Arguments& p) {
 
 }  // namespace geglu_mlp
 
-#define KILN_KERNEL(name, family, Element, TileShape, gated)                       \
-  extern "C" __global__ void __launch_bounds__(geglu_mlp::TileShape::kThreads,     \
-                                               geglu_mlp::TileShape::kCtas)        \
-      name(const __grid_constant__ geglu_mlp::Sm90Arguments arguments) {           \
-    geglu_mlp::family<geglu_mlp::TileShape, geglu_mlp::Element, gated>(arguments); \
-  }
 KILN_GATED_DECODES(KILN_GATED_KERNELS)
 KILN_PLAIN_DECODES(KILN_PLAIN_KERNELS)

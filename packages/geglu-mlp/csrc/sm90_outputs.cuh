@@ -15,11 +15,6 @@ __device__ __forceinline__ float2 with_bias(float2 sum, const void* bias, long l
   return {sum.x + load_float(at[0]), sum.y + load_float(at[1])};
 }
 
-__device__ __forceinline__ float2 gated_pair(float2 gate, float2 up, bool exact) {
-  if (exact) return {gelu_exact_for_half(gate.x) * up.x, gelu_exact_for_half(gate.y) * up.y};
-  return {gelu_tanh(gate.x) * up.x, gelu_tanh(gate.y) * up.y};
-}
-
 template <class Element>
 __device__ __forceinline__ void store_output(const Sm90Arguments& p, long long row,
                                              long long column, float2 pair) {

@@ -6,8 +6,6 @@
 // against that file.
 #pragma once
 
-#include <initializer_list>
-
 #include "plan.h"
 #include "sm90_arguments.h"
 
@@ -19,6 +17,45 @@ enum class Sm90Family : int32_t {
   kStream,   // M up to one tile
 };
 
+// What orders the choices, in microseconds and terabytes a second. Fitted by random search so that
+// the choices lose least against the best of the measured ones; the single constants are no
+// measurements. What all choices cost, a launch, is not in them.
+struct Sm90Step {
+  int64_t rows;
+  int64_t columns;
+  double time;
+};
+struct Sm90Times {
+  Sm90Step prefill[9] = {{128, 96, 0.3174},  {128, 112, 0.3381}, {128, 128, 0.361},
+                         {128, 144, 0.3821}, {128, 160, 0.4296}, {128, 192, 0.5017},
+                         {128, 224, 0.6247}, {128, 256, 0.6847}, {256, 192, 0.973}};
+  double prefill_epilogue = 3.869;  // of 192 columns
+  double memory_rate = 2.985;
+  double memory_latency = 1.646;  // of what is in the ring of a decode CTA
+  double cache_rate = 9.131;
+  double decode_step = 0.2706;  // least time of one stage of 64 rows
+  double decode_split = 2.271;
+  double decode_row = 0.02286;
+  double decode_alone =
+      0.9506;  // of CTAs that have their multiprocessor alone, a share of the time
+  // Of the CTAs that fit, where they come in clusters of 4 or 8: with one and with two CTAs on a
+  // multiprocessor.
+  double cluster_share_one = 0.8863;
+  double cluster_share_two = 0.8419;
+  double stream_rate = 4.138;   // of memory
+  double stream_step = 0.1054;  // least time of one block of k
+  double stream_end_gated = 4.093;
+  double stream_end_plain = 0.1669;
+};
+inline constexpr Sm90Times kSm90Times = {};
+
+constexpr double prefill_step(int64_t rows, int64_t columns) {
+  for (const Sm90Step& step : kSm90Times.prefill) {
+    if (step.rows == rows && step.columns == columns) return step.time;
+  }
+  return 0;
+}
+
 struct Sm90Tile {
   Sm90Family family;
   const char* name;
@@ -26,26 +63,30 @@ struct Sm90Tile {
   int64_t columns;  // of accumulators
   uint32_t threads;
   uint32_t shared_bytes;
-  int64_t ctas;        // that share a multiprocessor
-  bool ping_pong;      // prefill
-  int64_t store_rows;  // prefill: of a box of the output
-  int64_t ring_bytes;  // decode: of the weights in a CTA's ring
+  int64_t ctas = 1;        // that share a multiprocessor
+  int64_t store_rows = 0;  // prefill: of a box of the output
+  double step = 0;         // prefill: microseconds of one block of k
+  int64_t ring_bytes = 0;  // decode: of the weights in a CTA's ring
 };
 
 template <class T>
 constexpr Sm90Tile prefill_tile(const char* name) {
-  return {Sm90Family::kPrefill, name, T::kRows,     T::kColumns,       T::kThreads,
-          T::kSharedBytes,      1,    T::kPingPong, T::kWarpgroupRows, 0};
+  Sm90Tile tile = {Sm90Family::kPrefill, name, T::kRows, T::kColumns, T::kThreads, T::kSharedBytes};
+  tile.store_rows = T::kWarpgroupRows;
+  tile.step = prefill_step(T::kRows, T::kColumns);
+  return tile;
 }
 template <class T>
 constexpr Sm90Tile decode_tile(const char* name) {
-  return {Sm90Family::kDecode, name,     T::kTokens, T::kColumns, T::kThreads,
-          T::kSharedBytes,     T::kCtas, false,      0,           T::kStages * T::kBBytes};
+  Sm90Tile tile = {Sm90Family::kDecode, name,        T::kTokens,
+                   T::kColumns,         T::kThreads, T::kSharedBytes};
+  tile.ctas = T::kCtas;
+  tile.ring_bytes = T::kStages * T::kBBytes;
+  return tile;
 }
 template <class T>
 constexpr Sm90Tile stream_tile(const char* name) {
-  return {Sm90Family::kStream, name, T::kTokens, T::kColumns, T::kThreads,
-          T::kSharedBytes,     1,    false,      0,           0};
+  return {Sm90Family::kStream, name, T::kTokens, T::kColumns, T::kThreads, T::kSharedBytes};
 }
 
 // A tile is known by its place in one of these.
@@ -85,8 +126,7 @@ struct Sm90Choice {
 
 struct Sm90Plan {
   const char* refused = nullptr;  // why the portable kernels run instead; nothing below then counts
-  int tile = 0;
-  bool across = false;  // prefill
+  Sm90Choice choice;
   int kernel = 0;
   uint32_t cluster = 1;  // decode: the parts of k
   uint32_t tiles_m = 0;
@@ -99,36 +139,6 @@ struct Sm90Plan {
   uint32_t out_columns = 0;
   bool operator==(const Sm90Plan&) const = default;
 };
-
-// What orders the choices, in microseconds and terabytes a second. Fitted by random search so that
-// the choices lose least against the best of the measured ones; the single constants are no
-// measurements. What all choices cost, a launch, is not in them.
-struct Sm90Step {
-  int64_t columns;
-  double time;
-};
-struct Sm90Times {
-  Sm90Step prefill[8] = {{96, 0.3174},  {112, 0.3381}, {128, 0.361},  {144, 0.3821},
-                         {160, 0.4296}, {192, 0.5017}, {224, 0.6247}, {256, 0.6847}};
-  double prefill_epilogue = 3.869;  // of 192 columns
-  double memory_rate = 2.985;
-  double memory_latency = 1.646;  // of what is in the ring of a decode CTA
-  double cache_rate = 9.131;
-  double decode_step = 0.2706;  // least time of one stage of 64 rows
-  double decode_split = 2.271;
-  double decode_row = 0.02286;
-  double decode_alone =
-      0.9506;  // of CTAs that have their multiprocessor alone, a share of the time
-  // Of the CTAs that fit, where they come in clusters of 4 or 8: with one and with two CTAs on a
-  // multiprocessor.
-  double cluster_share_one = 0.8863;
-  double cluster_share_two = 0.8419;
-  double stream_rate = 4.138;   // of memory
-  double stream_step = 0.1054;  // least time of one block of k
-  double stream_end_gated = 4.093;
-  double stream_end_plain = 0.1669;
-};
-inline constexpr Sm90Times kSm90Times = {};
 
 constexpr double sm90_ceil(double value) {
   const auto whole = static_cast<double>(static_cast<int64_t>(value));
@@ -147,13 +157,6 @@ constexpr Sm90ClusterTiles cluster_tiles(const GemmShape& shape, const Sm90Tile&
           tiles_of(shape.n, out_columns * (across ? 2 : 1))};
 }
 
-constexpr double prefill_step(int64_t columns) {
-  for (const Sm90Step& step : kSm90Times.prefill) {
-    if (step.columns == columns) return step.time;
-  }
-  return 0;
-}
-
 constexpr double prefill_time(const GemmShape& shape, const Sm90Tile& tile, bool across,
                               double weights, const GpuFacts& gpu) {
   const Sm90Times& t = kSm90Times;
@@ -162,8 +165,7 @@ constexpr double prefill_time(const GemmShape& shape, const Sm90Tile& tile, bool
   const double tiles = static_cast<double>(grid.m) * static_cast<double>(grid.n);
   const int clusters = gpu.multiprocessors / 2;
   const double waves = sm90_ceil(tiles / clusters);
-  const double work =
-      waves * static_cast<double>(tiles_of(shape.k, kDepth)) * prefill_step(tile.columns);
+  const double work = waves * static_cast<double>(tiles_of(shape.k, kDepth)) * tile.step;
   return (work > memory_time ? work : memory_time) +
          t.prefill_epilogue * static_cast<double>(tile.columns) / 192;
 }
@@ -230,21 +232,31 @@ constexpr int stream_tile_of(bool gated, int64_t n, const GpuFacts& gpu) {
   return -1;
 }
 
-constexpr bool sm90_offers(const GemmShape& shape, const Sm90Choice& choice, const GpuFacts& gpu) {
-  const auto [tile, parts, across] = choice;
-  const Sm90Tile& facts = sm90_tile(shape.gated, tile);
+constexpr bool can_lie_across(const Sm90Tile& tile) {
+  return tile.family == Sm90Family::kPrefill && tile.rows == 128;
+}
+
+// Calls visit for each choice that a shape has.
+template <class Visit>
+constexpr void each_sm90_choice(const GemmShape& shape, const GpuFacts& gpu, Visit&& visit) {
   const bool one_tile = shape.m <= 64;  // of 64 tokens
-  switch (facts.family) {
-    case Sm90Family::kPrefill:
-      // Across where that spares a CTA in two of the last row of tiles: elsewhere it is no faster.
-      return parts == 1 && !one_tile && (!across || tiles_of(shape.m, facts.rows) % 2 == 1);
-    case Sm90Family::kDecode:
-      if (across || shape.m > kDecodeRows) return false;
-      return facts.rows == 64 ? shape.m <= 192 : !one_tile;
-    case Sm90Family::kStream:
-      return !across && parts == 1 && one_tile && tile == stream_tile_of(shape.gated, shape.n, gpu);
+  for (int tile = 0; tile < sm90_tile_count(shape.gated); ++tile) {
+    const Sm90Tile& facts = sm90_tile(shape.gated, tile);
+    if (facts.family == Sm90Family::kPrefill && !one_tile) {
+      visit(Sm90Choice{tile, 1, false});
+      // Where that spares a CTA in two of the last row of tiles. Narrow tiles are up to a tenth
+      // faster so at other M too, but wide ones are faster still.
+      if (can_lie_across(facts) && tiles_of(shape.m, facts.rows) % 2 == 1) {
+        visit(Sm90Choice{tile, 1, true});
+      }
+    }
+    if (facts.family == Sm90Family::kDecode && shape.m <= kDecodeRows &&
+        (facts.rows == 64 ? shape.m <= 192 : !one_tile)) {
+      for (int64_t parts = 1; parts <= 8; parts *= 2) visit(Sm90Choice{tile, parts, false});
+    }
   }
-  return false;
+  const int stream = one_tile ? stream_tile_of(shape.gated, shape.n, gpu) : -1;
+  if (stream >= 0) visit(Sm90Choice{stream, 1, false});
 }
 
 // Null, or why the fast kernels cannot take this GEMM. `mapped`: every tensor is 16-byte aligned.
@@ -265,18 +277,12 @@ constexpr const char* sm90_refusal(const GemmShape& shape, bool mapped, const Gp
 constexpr Sm90Choice choose_sm90(const GemmShape& shape, const GpuFacts& gpu) {
   Sm90Choice best;
   double best_time = 0;
-  for (int tile = 0; tile < sm90_tile_count(shape.gated); ++tile) {
-    for (const bool across : {false, true}) {
-      for (int64_t parts = 1; parts <= 8; parts *= 2) {
-        const Sm90Choice choice = {tile, parts, across};
-        if (!sm90_offers(shape, choice, gpu)) continue;
-        const double time = sm90_time(shape, choice, gpu);
-        if (best_time != 0 && time >= best_time) continue;
-        best_time = time;
-        best = choice;
-      }
-    }
-  }
+  each_sm90_choice(shape, gpu, [&](const Sm90Choice& choice) {
+    const double time = sm90_time(shape, choice, gpu);
+    if (best_time != 0 && time >= best_time) return;
+    best_time = time;
+    best = choice;
+  });
   return best;
 }
 
@@ -284,30 +290,29 @@ constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts
   Sm90Plan plan;
   plan.refused = sm90_refusal(shape, mapped, gpu);
   if (plan.refused != nullptr || shape.m <= 0 || shape.n <= 0) return plan;
-  const Sm90Choice choice = choose_sm90(shape, gpu);
-  plan.tile = choice.tile;
-  plan.across = choice.across;
-  plan.cluster = static_cast<uint32_t>(choice.parts);
-  const Sm90Tile& tile = sm90_tile(shape.gated, plan.tile);
+  plan.choice = choose_sm90(shape, gpu);
+  const auto [tile_number, parts, across] = plan.choice;
+  const Sm90Tile& tile = sm90_tile(shape.gated, tile_number);
   const int64_t out_columns = shape.gated ? tile.columns / 2 : tile.columns;
-  plan.kernel = sm90_kernel(shape.gated, shape.element, plan.tile);
+  plan.kernel = sm90_kernel(shape.gated, shape.element, tile_number);
   if (tile.family == Sm90Family::kPrefill) {
-    const Sm90ClusterTiles grid = cluster_tiles(shape, tile, plan.across);
+    const Sm90ClusterTiles grid = cluster_tiles(shape, tile, across);
     plan.cluster = 2;
     plan.tiles_m = static_cast<uint32_t>(grid.m);
     plan.tiles_n = static_cast<uint32_t>(grid.n);
     // As in plan_gemm: the tiles of a wave then read the fewest distinct rows. A tile across is
     // twice as wide.
-    const uint32_t widest = plan.across ? 4 : 8;
+    const uint32_t widest = across ? 4 : 8;
     plan.panel = plan.tiles_n < widest ? plan.tiles_n : widest;
     const uint32_t tiles = plan.tiles_m * plan.tiles_n;
     const auto clusters = static_cast<uint32_t>(gpu.multiprocessors / 2);
     plan.ctas = 2 * (tiles < clusters ? tiles : clusters);
-    plan.a_rows = static_cast<uint32_t>(plan.across ? tile.rows / 2 : tile.rows);
+    plan.a_rows = static_cast<uint32_t>(across ? tile.rows / 2 : tile.rows);
     plan.b_rows = static_cast<uint32_t>(tile.columns / 2);
     plan.out_rows = static_cast<uint32_t>(tile.store_rows);
     plan.out_columns = static_cast<uint32_t>(panel_columns(static_cast<int>(out_columns)));
   } else {
+    plan.cluster = static_cast<uint32_t>(parts);
     plan.tiles_m = static_cast<uint32_t>(tiles_of(shape.m, tile.rows));
     plan.tiles_n = static_cast<uint32_t>(tiles_of(shape.n, out_columns));
     plan.ctas = plan.tiles_m * plan.tiles_n * plan.cluster;
@@ -321,8 +326,8 @@ constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts
 inline int describe(const Sm90Plan& plan, bool gated, char* text, size_t size) {
   if (plan.refused != nullptr) return snprintf(text, size, "portable kernels: %s", plan.refused);
   return snprintf(text, size, "%s%s: kernel %d, %u x %u tiles, panel %u, %u CTAs in clusters of %u",
-                  sm90_tile(gated, plan.tile).name, plan.across ? " across" : "", plan.kernel,
-                  plan.tiles_m, plan.tiles_n, plan.panel, plan.ctas, plan.cluster);
+                  sm90_tile(gated, plan.choice.tile).name, plan.choice.across ? " across" : "",
+                  plan.kernel, plan.tiles_m, plan.tiles_n, plan.panel, plan.ctas, plan.cluster);
 }
 
 }  // namespace geglu_mlp

@@ -183,16 +183,28 @@ __device__ __forceinline__ void mainloop(PrefillSums<T>& tile, const PrefillMemo
   }
 }
 
-template <class Element>
-__device__ __forceinline__ float2 bias_pair(const void* bias, int column, long long columns) {
-  if (bias == nullptr || column >= columns) return {0.0f, 0.0f};
-  const Element* at = static_cast<const Element*>(bias) + column;
-  return {load_float(at[0]), load_float(at[1])};
-}
-
-template <bool kExact>
-__device__ __forceinline__ float gelu_of(float x) {
-  return kExact ? gelu_exact_for_half(x) : gelu_tanh(x);
+// The columns of a half of the accumulators: all of gate, or of up, or half of down's.
+template <class T, class Element>
+__device__ __forceinline__ void add_bias(PrefillSums<T>& tile, int half, const void* bias,
+                                         int column, long long columns) {
+  if (bias == nullptr) return;
+  column += static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+  for (int block = 0; block < T::kColumns / 16; ++block) {
+    const int at = column + block * 8;
+    if (at >= columns) continue;
+    const Element* from = static_cast<const Element*>(bias) + at;
+    const float first = load_float(from[0]);
+    const float second = load_float(from[1]);
+#pragma unroll
+    for (int i = 0; i < PrefillSums<T>::kBlocks; ++i) {
+      float* sums = tile.sums[i] + half * (T::kColumns / 4) + block * 4;
+      sums[0] += first;
+      sums[1] += second;
+      sums[2] += first;
+      sums[3] += second;
+    }
+  }
 }
 
 // A panel has rows of 64 or 32 bytes, whose 16-byte chunks the copy engine's swizzle exchanges by
@@ -223,14 +235,6 @@ __device__ __forceinline__ void epilogue(const PrefillSums<T>& tile, const Prefi
 #pragma unroll
     for (int pair = 0; pair < kPanelColumns / 16; ++pair) {  // of blocks of 8 columns
       const int block = panel * (kPanelColumns / 8) + pair * 2;
-      float2 bias0[2];
-      float2 bias1[2];
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const int at = column + (block + j) * 8 + lane % 4 * 2;
-        bias0[j] = bias_pair<Element>(p.bias0, at, p.n);
-        if constexpr (kGated) bias1[j] = bias_pair<Element>(p.bias1, at, p.n);
-      }
 #pragma unroll
       for (int i = 0; i < PrefillSums<T>::kBlocks; ++i) {
         unsigned words[4];
@@ -238,14 +242,10 @@ __device__ __forceinline__ void epilogue(const PrefillSums<T>& tile, const Prefi
         for (int j = 0; j < 2; ++j) {
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
-            const int sum = (block + j) * 4 + half * 2;
-            float first = tile.sums[i][sum] + bias0[j].x;
-            float second = tile.sums[i][sum + 1] + bias0[j].y;
-            if constexpr (kGated) {
-              first = gelu_of<kExact>(first) * (tile.sums[i][sum + kUp] + bias1[j].x);
-              second = gelu_of<kExact>(second) * (tile.sums[i][sum + kUp + 1] + bias1[j].y);
-            }
-            words[j * 2 + half] = pack_pair(first, second, Element{});
+            const float* sums = tile.sums[i] + (block + j) * 4 + half * 2;
+            float2 out = {sums[0], sums[1]};
+            if constexpr (kGated) out = gated_pair<kExact>(out, {sums[kUp], sums[kUp + 1]});
+            words[j * 2 + half] = pack_pair(out.x, out.y, Element{});
           }
         }
         const unsigned at = in_panel<kPanelColumns>(i * 64 + matrix_row, pair * 2 + lane / 16);
@@ -289,12 +289,17 @@ __device__ __forceinline__ void consume(const Sm90Arguments& p, const PrefillMem
     for (int i = 0; i < PrefillSums<T>::kBlocks; ++i) hold(sums.sums[i]);
     release(memory.empty(ring.stage == 0 ? T::kStages - 1 : ring.stage - 1));
     if (T::kPingPong) ring.skip(p.k_blocks);
-    if (kGated && p.exact != 0) {
-      epilogue<T, Element, kGated, true>(sums, memory, p, warpgroup, at.row + row_in_tile,
-                                         at.column, panel);
+    add_bias<T, Element>(sums, 0, p.bias0, at.column, p.n);
+    if constexpr (kGated) {
+      add_bias<T, Element>(sums, 1, p.bias1, at.column, p.n);
     } else {
-      epilogue<T, Element, kGated, false>(sums, memory, p, warpgroup, at.row + row_in_tile,
-                                          at.column, panel);
+      add_bias<T, Element>(sums, 1, p.bias0, at.column + T::kColumns / 2, p.n);
+    }
+    const int row = at.row + row_in_tile;
+    if (kGated && p.exact != 0) {
+      epilogue<T, Element, kGated, true>(sums, memory, p, warpgroup, row, at.column, panel);
+    } else {
+      epilogue<T, Element, kGated, false>(sums, memory, p, warpgroup, row, at.column, panel);
     }
     panel = (panel + kPanels) % 2;
   }
@@ -342,10 +347,5 @@ __device__ __forceinline__ void prefill(const Sm90Arguments& p) {
 
 }  // namespace geglu_mlp
 
-#define KILN_KERNEL(name, family, Element, TileShape, gated)                       \
-  extern "C" __global__ void __launch_bounds__(geglu_mlp::TileShape::kThreads, 1)  \
-      name(const __grid_constant__ geglu_mlp::Sm90Arguments arguments) {           \
-    geglu_mlp::family<geglu_mlp::TileShape, geglu_mlp::Element, gated>(arguments); \
-  }
 KILN_GATED_PREFILLS(KILN_GATED_KERNELS)
 KILN_PLAIN_PREFILLS(KILN_PLAIN_KERNELS)

@@ -151,7 +151,7 @@ __device__ __forceinline__ void put_outputs(const Sm90Arguments& p, const Stream
     if constexpr (kGated) {
       const float2 up =
           with_bias<Element>(load_shared(ring.sum(row, T::kColumns / 2 + at)), p.bias1, column);
-      out = gated_pair(out, up, p.exact != 0);
+      out = p.exact != 0 ? gated_pair<true>(out, up) : gated_pair<false>(out, up);
     }
     store_output<Element>(p, row, column, out);
   }
@@ -187,10 +187,5 @@ __device__ __forceinline__ void stream(const Sm90Arguments& p) {
 
 }  // namespace geglu_mlp
 
-#define KILN_KERNEL(name, family, Element, TileShape, gated)                       \
-  extern "C" __global__ void __launch_bounds__(geglu_mlp::TileShape::kThreads, 1)  \
-      name(const __grid_constant__ geglu_mlp::Sm90Arguments arguments) {           \
-    geglu_mlp::family<geglu_mlp::TileShape, geglu_mlp::Element, gated>(arguments); \
-  }
 KILN_GATED_STREAMS(KILN_GATED_KERNELS)
 KILN_PLAIN_STREAMS(KILN_PLAIN_KERNELS)

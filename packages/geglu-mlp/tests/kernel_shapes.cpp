@@ -28,7 +28,7 @@ Use use_of(KernelFamily family, const GemmShape& shape, const geglu_mlp::GpuFact
   const geglu_mlp::Sm90Plan plan = geglu_mlp::plan_sm90(shape, true, gpu);
   if (plan.refused != nullptr || plan.ctas == 0) return {-1, 1, false};
   const int parts = static_cast<int>(plan.cluster);
-  return {plan.kernel, every_split ? parts : std::min(parts, 2), plan.across};
+  return {plan.kernel, every_split ? parts : std::min(parts, 2), plan.choice.across};
 }
 
 std::int64_t elements_of(const Shape& shape) {

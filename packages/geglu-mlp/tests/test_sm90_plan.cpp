@@ -44,7 +44,7 @@ TEST_CASE("sm90 plan: the tile and the parts of k follow the shape") {
       {gated(8192, 768, 3072),
        "prefill_128x192: kernel 41, 32 x 32 tiles, panel 8, 132 CTAs in clusters of 2"},
       {plain(8192, 768, 3072),
-       "prefill_128x192: kernel 77, 32 x 4 tiles, panel 4, 132 CTAs in clusters of 2"},
+       "prefill_256x192: kernel 80, 16 x 4 tiles, panel 4, 128 CTAs in clusters of 2"},
       {plain(4096, 4096, 14336),
        "prefill_128x256: kernel 79, 16 x 16 tiles, panel 8, 132 CTAs in clusters of 2"},
       {gated(256, 3584, 14336),
@@ -56,9 +56,9 @@ TEST_CASE("sm90 plan: the tile and the parts of k follow the shape") {
       {gated(1, 3584, 14336),
        "stream_64x224: kernel 54, 1 x 128 tiles, panel 1, 128 CTAs in clusters of 1"},
       {plain(1, 2048, 8192),
-       "decode_64x64: kernel 80, 1 x 32 tiles, panel 1, 128 CTAs in clusters of 4"},
+       "decode_64x64: kernel 81, 1 x 32 tiles, panel 1, 128 CTAs in clusters of 4"},
       {plain(256, 3584, 14336),
-       "decode_128x128: kernel 82, 2 x 28 tiles, panel 1, 112 CTAs in clusters of 2"},
+       "decode_128x128: kernel 83, 2 x 28 tiles, panel 1, 112 CTAs in clusters of 2"},
   };
   for (const Row& row : rows) {
     CHECK(text_of(plan_sm90(row.shape, true, kH200), row.shape.gated) == row.text);
@@ -94,22 +94,22 @@ TEST_CASE("sm90 plan: the tiles cover every output once, the boxes fit the copy 
           const Sm90Plan plan = plan_sm90(shape, true, kH200);
           CAPTURE(text_of(plan, shape.gated));
           REQUIRE(plan.refused == nullptr);
-          const Sm90Tile& facts = sm90_tile(shape.gated, plan.tile);
+          const Sm90Tile& facts = sm90_tile(shape.gated, plan.choice.tile);
           const bool is_prefill = facts.family == Sm90Family::kPrefill;
-          const int64_t ctas_m = is_prefill && !plan.across ? 2 : 1;  // of a tile
-          const int64_t ctas_n = plan.across ? 2 : 1;
+          const int64_t ctas_m = is_prefill && !plan.choice.across ? 2 : 1;  // of a tile
+          const int64_t ctas_n = plan.choice.across ? 2 : 1;
           const int64_t columns = shape.gated ? facts.columns / 2 : facts.columns;
           CHECK(plan.tiles_m == tiles_of(shape.m, facts.rows * ctas_m));
           CHECK(plan.tiles_n == tiles_of(shape.n, columns * ctas_n));
-          if (is_prefill) CHECK(plan.a_rows * (plan.across ? 2 : 1) == facts.rows);
-          if (plan.across) CHECK(is_prefill);
+          if (is_prefill) CHECK(plan.a_rows * (plan.choice.across ? 2 : 1) == facts.rows);
+          if (plan.choice.across) CHECK(is_prefill);
           CHECK(plan.ctas % plan.cluster == 0);
           CHECK(plan.ctas > 0);
           CHECK(plan.a_rows >= 1);
           CHECK(plan.a_rows <= 256);  // the most that a box has
           CHECK(plan.b_rows <= 256);
           CHECK(facts.shared_bytes <= static_cast<uint32_t>(kH200.shared_bytes_per_block));
-          CHECK(plan.kernel == sm90_kernel(shape.gated, shape.element, plan.tile));
+          CHECK(plan.kernel == sm90_kernel(shape.gated, shape.element, plan.choice.tile));
           if (m > kDecodeRows) CHECK(is_prefill);  // a row's bits do not depend on M
         }
       }

@@ -244,6 +244,29 @@ void write_functions(std::ostream& out, const OpSchema& op) {
       << op.name << "(arguments, error);\n}\n";
 }
 
+/// Whether the GPU variants have a list of libraries, if only an empty one, and prepare() a part
+/// that the package writes. A package without needs has neither, so its code is what it was before
+/// there were any.
+bool has_needs(const Package& package) {
+  return !package.cuda.needs.empty();
+}
+
+void write_libraries(std::ostream& out, const GlueFacts& facts) {
+  // An array needs an element; the count says that it does not matter.
+  std::string sonames = facts.libraries.empty() ? "nullptr" : "";
+  for (const std::string& soname : facts.libraries) {
+    sonames += (sonames.empty() ? "" : ", ") + quoted(soname);
+  }
+  out << "namespace {\nconstexpr const char* kSonames[] = {" << sonames << "};\n}  // namespace\n\n"
+      << "const sdk::Libraries kLibraries = {kSonames, " << facts.libraries.size() << "};\n\n";
+}
+
+void write_prepare(std::ostream& out) {
+  out << "\nint32_t prepare(DLDevice device, kiln_error* error) {\n"
+         "  const int32_t status = sdk::prepare(device, error);\n"
+         "  return status == KILN_OK ? prepare_libraries(device, error) : status;\n}\n";
+}
+
 void write_package_table(std::ostream& out, const Package& package, const GlueFacts& facts) {
   out << "\nconstexpr kiln_op kOps[] = {\n";
   for (const OpSchema& op : package.ops) {
@@ -254,7 +277,9 @@ void write_package_table(std::ostream& out, const Package& package, const GlueFa
          "    sizeof(kiln_package), KILN_ABI_MAJOR, KILN_ABI_MINOR,\n    \""
       << package.name << "\", \"" << facts.build_id << "\", " << package.version << ", "
       << package.ops.size() << ", kOps, sizeof(kiln_op), "
-      << (facts.backend == Backend::kCuda ? "kDLCUDA" : "kDLCPU") << ", sdk::prepare};\n";
+      << (facts.backend == Backend::kCuda ? "kDLCUDA" : "kDLCPU") << ", "
+      << (facts.backend == Backend::kCuda && has_needs(package) ? "prepare" : "sdk::prepare")
+      << "};\n";
 }
 
 void write_exports(std::ostream& out, const Package& package) {
@@ -289,6 +314,13 @@ std::string generate_header(const Package& package) {
     out << "\n";
     write_arguments(out, op);
   }
+  if (has_needs(package)) {
+    out << "\n// GPU variants only. What this one looks up at run time, of package.json's needs;\n"
+           "// and the package's part of kiln_package.prepare, called after the device code is "
+           "loaded.\n"
+           "extern const kiln::sdk::Libraries kLibraries;\n"
+           "int32_t prepare_libraries(DLDevice device, kiln_error* error);\n";
+  }
   out << "\n}  // namespace kiln::package\n";
   return out.str();
 }
@@ -299,12 +331,16 @@ std::string generate_glue(const Package& package, const GlueFacts& facts) {
       << package.version << ".\n#include \"package.gen.hpp\"\n\n#include <kiln/sdk/glue.hpp>\n\n"
       << "namespace kiln::sdk {\n\nconst Identity kIdentity = {\"" << package.name << "\", "
       << package.version << ", " << (facts.backend == Backend::kCuda ? "kDLCUDA" : "kDLCPU")
-      << "};\n\n}  // namespace kiln::sdk\n\nnamespace kiln::package {\nnamespace {\n";
+      << "};\n\n}  // namespace kiln::sdk\n\nnamespace kiln::package {\n";
+  const bool libraries = facts.backend == Backend::kCuda && has_needs(package);
+  if (libraries) write_libraries(out, facts);
+  out << "namespace {\n";
   for (const OpSchema& op : package.ops) {
     out << "\n";
     write_tables(out, op);
     write_functions(out, op);
   }
+  if (libraries) write_prepare(out);
   write_package_table(out, package, facts);
   out << "\n}  // namespace\n}  // namespace kiln::package\n";
   write_exports(out, package);

@@ -24,7 +24,8 @@ enum class Backend { kCuda, kCpu };
 /// What package.gen.cpp says about one variant.
 struct GlueFacts {
   Backend backend = Backend::kCpu;
-  std::string build_id;  ///< hex digest; ends up in kiln_package.build_id
+  std::string build_id;                ///< hex digest; ends up in kiln_package.build_id
+  std::vector<std::string> libraries;  ///< sonames that the variant looks up at run time
 };
 
 /// One compiled device source, to be embedded.

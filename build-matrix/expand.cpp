@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kiln/error.hpp"
+#include "names.hpp"
 
 namespace kiln::build {
 namespace {
@@ -84,6 +85,11 @@ void expand_cuda(const Matrix& matrix, const Package& package, const Toolkit& to
     expansion.excluded.push_back(
         {plan.id, "no device source of " + package.name + " targets " + to_string(target)});
     return;
+  }
+  for (const LibraryNeed& need : package.cuda.needs) {
+    if (empty_or_holds(need.targets, target)) {
+      plan.libraries.push_back(soname_for(need.soname, toolkit.version.major));
+    }
   }
   expansion.variants.push_back(std::move(plan));
 }

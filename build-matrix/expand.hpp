@@ -21,9 +21,10 @@ struct VariantPlan {
   CpuLevel cpu;    ///< of the host code; its arch is the variant's
   std::optional<Version> toolkit;
   std::optional<Version> min_driver;
-  std::optional<DeviceCode> target;  ///< set, like the two above, for a GPU variant
-  std::vector<std::string> host;     ///< C++ sources, relative to the package's folder
-  std::vector<DeviceSource> device;  ///< those that are compiled for `target`
+  std::optional<DeviceCode> target;    ///< set, like the two above, for a GPU variant
+  std::vector<std::string> host;       ///< C++ sources, relative to the package's folder
+  std::vector<DeviceSource> device;    ///< those that are compiled for `target`
+  std::vector<std::string> libraries;  ///< sonames that it looks up at run time
   bool is_cuda() const { return toolkit.has_value(); }
 };
 

@@ -82,9 +82,10 @@ class PackageGraph {
     Recipe recipe = make_recipe(job_.package, plan, glibc_, ingredients);
     const std::string folder = job_.package.name + "/" + plan.id;
     write_if_changed(places_.work() / folder / "recipe.json", dump_json(to_json(recipe)) + "\n");
-    write_if_changed(
-        places_.work() / folder / "package.gen.cpp",
-        generate_glue(job_.package, {.backend = backend_of(plan), .build_id = recipe.build_id}));
+    write_if_changed(places_.work() / folder / "package.gen.cpp",
+                     generate_glue(job_.package, {.backend = backend_of(plan),
+                                                  .build_id = recipe.build_id,
+                                                  .libraries = recipe.libraries}));
 
     std::vector<std::string> objects = host_objects(plan);
     objects.push_back(compile(folder + "/package.gen.cpp", folder + "/package.gen.o", plan.cpu));
@@ -138,7 +139,7 @@ class PackageGraph {
     }
     ingredients.sources["package/package.json"] = hash(job_.folder / "package.json");
     // What the generators make of package.json, so that a change in them is a change of the build.
-    const GlueFacts facts{.backend = backend_of(plan), .build_id = ""};
+    const GlueFacts facts{.backend = backend_of(plan), .build_id = "", .libraries = plan.libraries};
     ingredients.sources["work/gen/exports.map"] = Digest::of(exports_).hex();
     ingredients.sources["work/package.gen.cpp"] =
         Digest::of(generate_glue(job_.package, facts)).hex();

@@ -112,6 +112,14 @@ bool is_soname(std::string_view name) {
          });
 }
 
+std::string soname_for(std::string_view pattern, int cuda_major) {
+  constexpr std::string_view kPlace = "{cuda_major}";
+  std::string soname(pattern);
+  const std::size_t at = soname.find(kPlace);
+  if (at != std::string::npos) soname.replace(at, kPlace.size(), std::to_string(cuda_major));
+  return soname;
+}
+
 bool is_release(std::string_view text) {
   int numbers = 0;
   std::size_t digits = 0;

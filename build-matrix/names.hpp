@@ -27,6 +27,9 @@ std::string stem_of(std::string_view path);
 /// "libcublasLt.so.12".
 bool is_soname(std::string_view name);
 
+/// "libcublasLt.so.{cuda_major}" and 12 -> "libcublasLt.so.12". Nothing else in braces is replaced.
+std::string soname_for(std::string_view pattern, int cuda_major);
+
 /// "0.1.0": three numbers.
 bool is_release(std::string_view text);
 

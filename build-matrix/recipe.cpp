@@ -103,9 +103,9 @@ Recipe make_recipe(const Package& package, const VariantPlan& plan, Version glib
                 .toolkit = plan.toolkit,
                 .min_driver = plan.min_driver,
                 .target = plan.target,
+                .libraries = plan.libraries,
                 .build_id = make_build_id(plan, glibc, ingredients)};
   for (const DeviceSource& device : plan.device) recipe.stems.push_back(device.stem);
-  if (plan.is_cuda()) recipe.libraries = package.cuda.needs;
   recipe.build = {{"zig", ingredients.zig},
                   {"source", Digest::of(source_lines(ingredients)).str()}};
   if (!ingredients.nvrtc.empty()) recipe.build["nvrtc"] = ingredients.nvrtc;

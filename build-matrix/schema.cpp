@@ -281,6 +281,23 @@ std::vector<std::string> parse_sources(const JsonView& value, std::string_view s
   return sources;
 }
 
+std::vector<DeviceCode> parse_targets(const JsonView& value) {
+  std::vector<DeviceCode> targets;
+  for (const JsonView& item : non_empty(value)) {
+    const std::string word = item.string();
+    const std::optional<DeviceCode> code = parse_device_code(word);
+    if (!code || to_string(*code) != word) {
+      item.fail("\"" + word +
+                "\" is not a target; expected sm_90, sm_90a, compute_80 and the like");
+    }
+    if (std::find(targets.begin(), targets.end(), *code) != targets.end()) {
+      item.fail(word + " is listed twice");
+    }
+    targets.push_back(*code);
+  }
+  return targets;
+}
+
 DeviceSource parse_device_source(const JsonView& value) {
   allow_keys(value, {"source", "targets"});
   DeviceSource device;
@@ -294,19 +311,45 @@ DeviceSource parse_device_source(const JsonView& value) {
   if (!why_not_identifier(device.stem).empty()) {
     source.fail("the file name \"" + device.stem + "\" " + why_not_identifier(device.stem));
   }
-  for (const JsonView& item : non_empty(value.at("targets"))) {
-    const std::string word = item.string();
-    const std::optional<DeviceCode> code = parse_device_code(word);
-    if (!code || to_string(*code) != word) {
-      item.fail("\"" + word +
-                "\" is not a target; expected sm_90, sm_90a, compute_80 and the like");
-    }
-    if (std::find(device.targets.begin(), device.targets.end(), *code) != device.targets.end()) {
-      item.fail(word + " is listed twice");
-    }
-    device.targets.push_back(*code);
-  }
+  device.targets = parse_targets(value.at("targets"));
   return device;
+}
+
+std::string parse_soname(const JsonView& value) {
+  std::string soname = value.string();
+  if (!is_soname(soname_for(soname, 12))) {
+    value.fail("\"" + soname +
+               "\" is not a soname; expected libcublasLt.so.12, "
+               "libcublasLt.so.{cuda_major} and the like");
+  }
+  return soname;
+}
+
+/// A soname alone, or one with the targets whose variants need it.
+LibraryNeed parse_need(const JsonView& value, const CudaSection& earlier) {
+  LibraryNeed need;
+  if (value.json().is_string()) {
+    need.soname = parse_soname(value);
+  } else {
+    allow_keys(value, {"soname", "targets"});
+    need.soname = parse_soname(value.at("soname"));
+    need.targets = parse_targets(value.at("targets"));
+  }
+  for (const LibraryNeed& other : earlier.needs) {
+    if (other.soname == need.soname) value.fail(need.soname + " is listed twice");
+  }
+  for (std::size_t i = 0; i < need.targets.size(); ++i) {
+    const bool built =
+        std::any_of(earlier.device.begin(), earlier.device.end(), [&](const DeviceSource& device) {
+          return std::find(device.targets.begin(), device.targets.end(), need.targets[i]) !=
+                 device.targets.end();
+        });
+    if (!built) {
+      value.at("targets").items()[i].fail("no device source has the target " +
+                                          to_string(need.targets[i]));
+    }
+  }
+  return need;
 }
 
 CudaSection parse_cuda(const JsonView& value) {
@@ -321,11 +364,7 @@ CudaSection parse_cuda(const JsonView& value) {
   }
   if (value.has("needs")) {
     for (const JsonView& item : value.at("needs").items()) {
-      const std::string soname = item.string();
-      if (!is_soname(soname)) {
-        item.fail("\"" + soname + "\" is not a soname; expected libcublasLt.so.12 and the like");
-      }
-      cuda.needs.push_back(soname);
+      cuda.needs.push_back(parse_need(item, cuda));
     }
   }
   return cuda;

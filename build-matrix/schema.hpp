@@ -72,10 +72,17 @@ struct DeviceSource {
   bool operator==(const DeviceSource&) const = default;
 };
 
+/// A library looked up at run time, beyond libcuda.so.1.
+struct LibraryNeed {
+  std::string soname;               ///< "{cuda_major}" in it: see soname_for
+  std::vector<DeviceCode> targets;  ///< whose variants need it; empty: every GPU variant does
+  bool operator==(const LibraryNeed&) const = default;
+};
+
 struct CudaSection {
   std::vector<std::string> host;  ///< C++ sources, relative to the package's folder
   std::vector<DeviceSource> device;
-  std::vector<std::string> needs;  ///< sonames looked up at run time, beyond libcuda.so.1
+  std::vector<LibraryNeed> needs;
   bool present() const { return !host.empty(); }
   bool operator==(const CudaSection&) const = default;
 };

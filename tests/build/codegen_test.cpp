@@ -153,6 +153,30 @@ TEST_CASE("codegen: only build id and device differ between the variants' glue")
   CHECK(contains(generate_glue(package, {Backend::kCpu, "bb"}), "\"bb\""));
 }
 
+TEST_CASE("codegen: a package with needs has a list of its variant's libraries, others none") {
+  const Package without = sample_package();
+  Package with = without;
+  with.cuda.needs = {{.soname = "libcublasLt.so.{cuda_major}"}};
+  CHECK(generate_header(with) != generate_header(without));
+  CHECK(contains(generate_header(with), "extern const kiln::sdk::Libraries kLibraries;"));
+  CHECK(!contains(generate_header(without), "ibraries"));
+
+  const std::string plain = generate_glue(without, {Backend::kCuda, "aa"});
+  CHECK(!contains(plain, "ibraries"));
+  CHECK(contains(plain, ", kDLCUDA, sdk::prepare};"));
+  CHECK(generate_glue(with, {Backend::kCpu, "aa"}) ==
+        generate_glue(without, {Backend::kCpu, "aa"}));
+
+  const std::string two = generate_glue(with, {Backend::kCuda, "aa", {"liba.so.1", "libb.so.2"}});
+  CHECK(contains(two, "kSonames[] = {\"liba.so.1\", \"libb.so.2\"};"));
+  CHECK(contains(two, "kLibraries = {kSonames, 2};"));
+  CHECK(contains(two, "prepare_libraries(device, error)"));
+  CHECK(contains(two, ", kDLCUDA, prepare};"));
+  const std::string none = generate_glue(with, {Backend::kCuda, "aa"});
+  CHECK(contains(none, "kSonames[] = {nullptr};"));
+  CHECK(contains(none, "kLibraries = {kSonames, 0};"));
+}
+
 TEST_CASE("codegen: a doc that ends in a backslash does not comment the struct out") {
   Package package = sample_package();
   package.ops[0].doc = "ends in \\";

@@ -130,7 +130,9 @@ TEST_CASE("build: both CPU architectures carry the same machine code") {
   workshop().must({"scale", "--only", "cu12.9-sm_90a-*,cu11.8-compute_80-*"});
   const Config x86 = workshop().config("cu12.9-sm_90a-x86_64");
   CHECK(x86.build.at("nvrtc").get<std::string>().starts_with("12.9."));
-  CHECK(x86.needs.libraries == std::vector<std::string>{"libnvrtc.so.12"});
+  CHECK(x86.needs.libraries == std::vector<std::string>{"libnvJitLink.so.12", "libnvrtc.so.12"});
+  CHECK(workshop().config("cu11.8-compute_80-x86_64").needs.libraries ==
+        std::vector<std::string>{"libnvrtc.so.12"});
   CHECK(workshop().config("cu12.9-sm_90a-aarch64").needs.cpu.arch == Arch::kAarch64);
   CHECK(to_string(workshop().config("cu11.8-compute_80-x86_64").needs.device_code.at(0)) ==
         "compute_80");

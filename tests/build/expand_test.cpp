@@ -60,6 +60,20 @@ const VariantPlan& plan(const Expansion& expansion, std::string_view id) {
   return *found;
 }
 
+TEST_CASE("expand: a variant has the libraries of its target, of its toolkit's major version") {
+  Package package = package_for({"sm_90", "sm_100", "compute_80"}, {"x86-64-v3"});
+  package.cuda.needs = {{.soname = "libany.so.1"},
+                        {.soname = "libcublasLt.so.{cuda_major}", .targets = {code("sm_100")}}};
+  const Expansion expansion = expand(shipped_matrix(), package);
+  const auto libraries = [&](std::string_view id) { return plan(expansion, id).libraries; };
+  using Sonames = std::vector<std::string>;
+  CHECK(libraries("cu12.9-sm_100-x86_64") == Sonames{"libany.so.1", "libcublasLt.so.12"});
+  CHECK(libraries("cu13.0-sm_100-x86_64") == Sonames{"libany.so.1", "libcublasLt.so.13"});
+  CHECK(libraries("cu13.0-sm_90-aarch64") == Sonames{"libany.so.1"});
+  CHECK(libraries("cu11.8-compute_80-x86_64") == Sonames{"libany.so.1"});
+  CHECK(libraries("cpu-x86-64-v3").empty());
+}
+
 TEST_CASE("expand: a target is built by every toolkit and for every host that can") {
   struct Row {
     std::vector<std::string> targets;

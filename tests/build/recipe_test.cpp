@@ -17,7 +17,6 @@ namespace {
 Package example_package() {
   Package package{.name = "geglu-mlp", .version = 4, .min_loader = "0.1.0"};
   package.cuda.host = {"csrc/package.cpp"};
-  package.cuda.needs = {"libcublasLt.so.12"};
   return package;
 }
 
@@ -28,7 +27,8 @@ VariantPlan example_plan() {
           .min_driver = Version{12, 0},
           .target = parse_device_code("sm_90a"),
           .host = {"csrc/package.cpp"},
-          .device = {{.source = "csrc/smxx_gemm.cu", .stem = "smxx_gemm"}}};
+          .device = {{.source = "csrc/smxx_gemm.cu", .stem = "smxx_gemm"}},
+          .libraries = {"libcublasLt.so.12"}};
 }
 
 Ingredients example_ingredients() {

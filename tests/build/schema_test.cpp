@@ -23,7 +23,8 @@ const char* const kGood = R"({
   "cuda": {
     "host": ["csrc/package.cpp"],
     "device": [{"source": "csrc/sm90_gemm.cu", "targets": ["sm_90a", "compute_80"]}],
-    "needs": ["libcublasLt.so.12"]
+    "needs": ["libnvrtc.so.12",
+              {"soname": "libcublasLt.so.{cuda_major}", "targets": ["compute_80"]}]
   },
   "cpu": {"host": ["csrc/cpu.cpp", "csrc/more.cpp"], "levels": ["x86-64-v3", "armv8-a"]},
   "ops": [{
@@ -92,7 +93,10 @@ TEST_CASE("schema: every field of a package is read") {
   REQUIRE(package.cuda.device[0].targets.size() == 2);
   CHECK(to_string(package.cuda.device[0].targets[0]) == "sm_90a");
   CHECK(to_string(package.cuda.device[0].targets[1]) == "compute_80");
-  CHECK(package.cuda.needs == std::vector<std::string>{"libcublasLt.so.12"});
+  REQUIRE(package.cuda.needs.size() == 2);
+  CHECK(package.cuda.needs[0] == LibraryNeed{.soname = "libnvrtc.so.12"});
+  CHECK(package.cuda.needs[1] == LibraryNeed{.soname = "libcublasLt.so.{cuda_major}",
+                                             .targets = {package.cuda.device[0].targets[1]}});
   CHECK(package.cpu.host.size() == 2);
   REQUIRE(package.cpu.levels.size() == 2);
   CHECK(to_string(package.cpu.levels[1]) == "armv8-a");
@@ -154,6 +158,8 @@ TEST_CASE("schema: the head of a package") {
 
 TEST_CASE("schema: sources and targets") {
   const std::string source = "is not a source; expected a path inside the package that ends in ";
+  const std::string no_soname =
+      "is not a soname; expected libcublasLt.so.12, libcublasLt.so.{cuda_major} and the like";
   check_refused({
       {"/cuda/host", json::array(), "cuda.host: is empty"},
       {"/cuda/host/0", "../x.cpp", "cuda.host[0]: \"../x.cpp\" " + source + ".cpp"},
@@ -175,8 +181,24 @@ TEST_CASE("schema: sources and targets") {
       {"/cuda/device/0/targets/1", "sm_90a", "cuda.device[0].targets[1]: sm_90a is listed twice"},
       {"/cuda/device/1", json::parse(R"({"source": "b/sm90_gemm.cu", "targets": ["sm_80"]})"),
        "cuda.device[1].source: the name sm90_gemm is already taken"},
-      {"/cuda/needs/0", "cublas.dll",
-       "cuda.needs[0]: \"cublas.dll\" is not a soname; expected libcublasLt.so.12 and the like"},
+      {"/cuda/needs/0", "cublas.dll", "cuda.needs[0]: \"cublas.dll\" " + no_soname},
+      {"/cuda/needs/0", "libx.so.{cuda}", "cuda.needs[0]: \"libx.so.{cuda}\" " + no_soname},
+      {"/cuda/needs/0", "libx.so.{cuda_major}.{cuda_major}",
+       "cuda.needs[0]: \"libx.so.{cuda_major}.{cuda_major}\" " + no_soname},
+      {"/cuda/needs/1/soname", "libx.so.{CUDA_MAJOR}",
+       "cuda.needs[1].soname: \"libx.so.{CUDA_MAJOR}\" " + no_soname},
+      {"/cuda/needs/0", "libcublasLt.so.{cuda_major}",
+       "cuda.needs[1]: libcublasLt.so.{cuda_major} is listed twice"},
+      {"/cuda/needs/1/target", "sm_90a",
+       "cuda.needs[1]: unknown key \"target\"; the keys are soname, targets"},
+      {"/cuda/needs/1/targets", json::array(), "cuda.needs[1].targets: is empty"},
+      {"/cuda/needs/1/targets/0", "sm90",
+       "cuda.needs[1].targets[0]: \"sm90\" is not a target; expected sm_90, sm_90a, compute_80 "
+       "and the like"},
+      {"/cuda/needs/1/targets/1", "compute_80",
+       "cuda.needs[1].targets[1]: compute_80 is listed twice"},
+      {"/cuda/needs/1/targets/1", "sm_100",
+       "cuda.needs[1].targets[1]: no device source has the target sm_100"},
       {"/cpu/level", 1, "cpu: unknown key \"level\"; the keys are host, levels"},
       {"/cpu/host/1", "csrc/cpu.cpp", "cpu.host[1]: csrc/cpu.cpp is listed twice"},
       {"/cpu/levels/0", "avx2",
@@ -277,6 +299,15 @@ TEST_CASE("schema: missing keys and wrong types name their place") {
   json document = json::parse(kGood);
   document["ops"][0]["tensors"][1]["shape"] = "MD";
   CHECK(refusal(document).find("package.json: ops[0].tensors[1].shape: ") != std::string::npos);
+  for (const char* key : {"soname", "targets"}) {
+    CAPTURE(key);
+    document = json::parse(kGood);
+    document["cuda"]["needs"][1].erase(key);
+    CHECK(refusal(document).find(key) != std::string::npos);
+  }
+  document = json::parse(kGood);
+  document["cuda"]["needs"][0] = 12;
+  CHECK(refusal(document) == "packages/two-words/package.json: cuda.needs[0]: is not an object");
   document = json::parse(kGood);
   document["cuda"] = json::array();
   CHECK(refusal(document) == "packages/two-words/package.json: cuda: is not an object");

@@ -413,6 +413,28 @@ TEST_CASE("resolve: libraries that a variant looks up must be there") {
   CHECK(decide(host, needs).accepted());
 }
 
+TEST_CASE("resolve: without its library a variant makes room for the next, with the reason") {
+  Needs sm_100 = gpu_needs("13.0", "13.0", {"sm_100"});
+  sm_100.libraries = {"libcublasLt.so.13"};
+  Needs older = gpu_needs("12.9", "12.0", {"sm_100"});
+  older.libraries = {"libcublasLt.so.12"};
+  const Index index = index_of({variant_of("sm_100", sm_100), variant_of("older", older),
+                                variant_of("ptx", gpu_needs("11.8", "11.8", {"compute_80"}))});
+  Host host = gpu_host("13.0", "10.0");
+  const auto chosen = [&] { return index.variants[resolve(host, index, {}).chosen.value()].id; };
+  host.libraries = {"libcublasLt.so.12", "libcublasLt.so.13"};
+  CHECK(chosen() == "sm_100");
+  host.libraries = {"libcublasLt.so.12"};
+  CHECK(chosen() == "older");
+  host.libraries = {};
+  CHECK(chosen() == "ptx");
+  const Resolution resolution = resolve(host, index, {});
+  CHECK(resolution.decisions[0].refusal == Refusal::kLibrary);
+  CHECK(resolution.decisions[0].detail ==
+        "needs libcublasLt.so.13, which the dynamic linker does not find");
+  CHECK(resolution.decisions[1].refusal == Refusal::kLibrary);
+}
+
 TEST_CASE("resolve: the caller's wishes come last: a pinned variant, no JIT") {
   const Host host = gpu_host("12.9", "9.0");
   const Index index = index_of({variant_of("a", gpu_needs("12.9", "12.0", {"sm_90a"})),

@@ -10,7 +10,8 @@
 //   size_t forward_workspace_bytes(const ForwardArguments&);
 //   int32_t forward(const ForwardArguments&, kiln_error*);
 //
-// When they are called, every rule of the schema holds.
+// When they are called, every rule of the schema holds. A package with "needs" also writes, for its
+// GPU variants, `prepare_libraries`, and finds the variant's sonames in `kLibraries`.
 #pragma once
 
 #include <kiln/abi.h>
@@ -35,6 +36,13 @@ struct Placement {
   void* workspace = nullptr;  // 256-byte aligned, at least what the op's workspace_bytes said
   size_t workspace_bytes = 0;
   void* stream = nullptr;
+};
+
+// The sonames of package.json's "needs" that this variant looks up at run time. The resolver has
+// seen that the machine has them.
+struct Libraries {
+  const char* const* sonames;
+  int count;
 };
 
 // Writes "<package>@<version> …" text and the status into *error and returns the status.

@@ -115,6 +115,22 @@ TEST_CASE("device: the caller's own context is used if it belongs to the device"
   CHECK(driver().calls[FAKE_POP] == 0);
 }
 
+TEST_CASE("device: an attachment stays with its context and ends with it") {
+  fresh_contexts();
+  int own = 0;
+  const auto attachment = [](DLDevice device) -> std::atomic<void*>& {
+    OnDevice gpu;
+    REQUIRE(gpu.enter(device, nullptr) == KILN_OK);
+    return gpu.attachment();
+  };
+  CHECK(attachment(kGpu0).load() == nullptr);
+  attachment(kGpu0).store(&own);
+  CHECK(attachment(kGpu0).load() == &own);
+  CHECK(attachment(kGpu1).load() == nullptr);
+  fresh_contexts();  // destroyed and made again at the same address
+  CHECK(attachment(kGpu0).load() == nullptr);
+}
+
 TEST_CASE("device: another device's context is set aside and restored") {
   fresh_contexts();
   make_current(2);

@@ -162,7 +162,7 @@ int32_t primary_context(const Driver& driver, CuDevice device, int ordinal, CuCo
 }
 
 int32_t loaded_context(const Driver& driver, CuContext context, CuDevice device, int ordinal,
-                       const LoadedContext** loaded, kiln_error* error) {
+                       LoadedContext** loaded, kiln_error* error) {
   unsigned long long id = 0;
   if (driver.context_get_id != nullptr) {
     const CuResult result = driver.context_get_id(context, &id);
@@ -184,6 +184,7 @@ int32_t loaded_context(const Driver& driver, CuContext context, CuDevice device,
   int32_t status = read_facts(driver, device, ordinal, &slot->facts, error);
   if (status == KILN_OK) status = load_images(driver, ordinal, slot, error);
   if (status != KILN_OK) return status;
+  slot->attachment.store(nullptr, std::memory_order_relaxed);
   slot->id.store(id, std::memory_order_release);
   slot->context.store(context, std::memory_order_release);
   *loaded = slot;

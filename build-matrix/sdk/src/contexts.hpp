@@ -22,6 +22,7 @@ inline constexpr int kMaxKernels = 256;
 struct LoadedContext {
   std::atomic<CuContext> context = nullptr;
   std::atomic<unsigned long long> id = 0;
+  std::atomic<void*> attachment = nullptr;
   DeviceFacts facts;
   CuFunction functions[kMaxKernels] = {};  // null: not in this variant, or too large for the device
 };
@@ -32,7 +33,7 @@ int32_t primary_context(const Driver& driver, CuDevice device, int ordinal, CuCo
 
 // The images in `context`, which is current and belongs to `device`.
 int32_t loaded_context(const Driver& driver, CuContext context, CuDevice device, int ordinal,
-                       const LoadedContext** loaded, kiln_error* error);
+                       LoadedContext** loaded, kiln_error* error);
 
 // "prepare on cuda:0: <call> failed with …", as KILN_DEVICE_ERROR.
 int32_t prepare_failure(const Driver& driver, const char* call, CuResult result, int ordinal,

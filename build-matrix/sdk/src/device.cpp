@@ -92,6 +92,10 @@ bool OnDevice::has(int kernel) const {
          loaded_->functions[kernel] != nullptr;
 }
 
+std::atomic<void*>& OnDevice::attachment() const {
+  return loaded_->attachment;
+}
+
 int32_t OnDevice::launch(int kernel, Grid grid, uint32_t threads, void* stream, void** arguments,
                          kiln_error* error) const {
   return launch(kernel, Launch{.grid = grid, .threads = threads}, stream, arguments, error);

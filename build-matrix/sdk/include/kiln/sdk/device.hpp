@@ -7,6 +7,8 @@
 
 #include <kiln/sdk/types.hpp>
 
+#include <atomic>
+
 namespace kiln::sdk {
 
 // One kernel that this package may launch. The package defines the list; a kernel whose image is
@@ -71,6 +73,11 @@ class OnDevice {
   const DeviceFacts& facts() const;
   bool has(int kernel) const;
 
+  // A place for one pointer of the package's own that belongs to the context: a library's handle.
+  // Null in a new context, also in one at the address of a destroyed one; the launcher never looks
+  // at it. Only after enter().
+  std::atomic<void*>& attachment() const;
+
   // Enqueues kernel number `kernel` of kernel_list(); `arguments` as for cuLaunchKernel.
   int32_t launch(int kernel, Grid grid, uint32_t threads, void* stream, void** arguments,
                  kiln_error* error) const;
@@ -82,7 +89,7 @@ class OnDevice {
   int32_t map_matrix(const MatrixBox& box, const char* name, void* map, kiln_error* error) const;
 
  private:
-  const struct LoadedContext* loaded_ = nullptr;
+  struct LoadedContext* loaded_ = nullptr;
   bool pushed_ = false;
 };
 

@@ -6,6 +6,8 @@
 #include <kiln/sdk/types.hpp>
 
 #include "arguments.h"
+#include "cublaslt.hpp"
+#include "cublaslt_plan.h"
 #include "package.gen.hpp"
 #include "plan.h"
 #include "sm90_plan.h"
@@ -13,6 +15,7 @@
 namespace kiln::package {
 namespace {
 
+using geglu_mlp::CublasltPlan;
 using geglu_mlp::Element;
 using geglu_mlp::GemmArguments;
 using geglu_mlp::GemmPlan;
@@ -209,15 +212,56 @@ int32_t launch_pointwise(const sdk::Placement& placement, PointwiseCall& call, k
                     geglu_mlp::kPointwiseThreads, placement.stream, pointers, error);
 }
 
+CublasltPlan plan_by_cublaslt(const ForwardArguments& call, bool aligned) {
+  return geglu_mlp::plan_cublaslt({needs_cublaslt(), call.M, call.D, call.H, aligned});
+}
+
+bool is_aligned_for_cublaslt(const ForwardArguments& call) {
+  const sdk::Tensor* const tensors[] = {&call.x,         &call.gate,    &call.up,        &call.down,
+                                        &call.gate_bias, &call.up_bias, &call.down_bias, &call.y};
+  for (const sdk::Tensor* tensor : tensors) {
+    if (!is_aligned(data_or_null(*tensor), geglu_mlp::kCublasltAlignment)) return false;
+  }
+  return true;
+}
+
+int32_t forward_by_cublaslt(const sdk::OnDevice& gpu, const ForwardArguments& call,
+                            const CublasltPlan& plan, kiln_error* error) {
+  CublasltHandle handle = nullptr;
+  int32_t status = enter_cublaslt(gpu, &handle, error);
+  if (status != KILN_OK) return status;
+  char* const workspace = static_cast<char*>(call.workspace);
+  void* const gated = workspace;
+  void* const up = workspace + plan.up_offset;
+  void* const scratch = workspace + plan.scratch_offset;
+  const auto linear = [&](const char* name, int64_t in, int64_t out, const void* x,
+                          const sdk::Tensor& weight, const sdk::Tensor& bias, void* y) {
+    return launch_linear(
+        handle, {name, call.x.dtype, call.M, in, out, x, weight.data, data_or_null(bias), y},
+        scratch, call.stream, error);
+  };
+  status = linear("gate", call.D, call.H, call.x.data, call.gate, call.gate_bias, gated);
+  if (status != KILN_OK) return status;
+  status = linear("up", call.D, call.H, call.x.data, call.up, call.up_bias, up);
+  if (status != KILN_OK) return status;
+
+  // In place: a thread stores where it alone has read.
+  PointwiseCall pointwise = {};
+  pointwise.shape = {false, element_of(call.x.dtype), call.M, call.H, true, geglu_mlp::kWideBytes};
+  pointwise.arguments.gate = gated;
+  pointwise.arguments.up = up;
+  pointwise.arguments.out0 = gated;
+  pointwise.arguments.exact = call.approximate == ForwardArguments::Approximate::kNone ? 1 : 0;
+  status = launch_pointwise(call, pointwise, error);
+  if (status != KILN_OK) return status;
+  return linear("down", call.H, call.D, gated, call.down, call.down_bias, call.y.data);
+}
+
 }  // namespace
 
 size_t forward_workspace_bytes(const ForwardArguments& call) {
-  // The intermediate h. A product that does not fit is a size that no caller can bring.
-  size_t bytes = 0;
-  const bool overflow =
-      __builtin_mul_overflow(static_cast<size_t>(call.M), static_cast<size_t>(call.H), &bytes) ||
-      __builtin_mul_overflow(bytes, static_cast<size_t>(geglu_mlp::kHalfBytes), &bytes);
-  return overflow ? SIZE_MAX : bytes;
+  // Addresses are not known yet: with others than aligned ones less of it is used.
+  return plan_by_cublaslt(call, true).workspace_bytes;
 }
 
 int32_t forward(const ForwardArguments& call, kiln_error* error) {
@@ -230,6 +274,8 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   if (call.M == 0 || call.D == 0) return KILN_OK;
   sdk::OnDevice gpu;
   if (const int32_t status = gpu.enter(call.device, error); status != KILN_OK) return status;
+  const CublasltPlan by_cublaslt = plan_by_cublaslt(call, is_aligned_for_cublaslt(call));
+  if (by_cublaslt.refused == nullptr) return forward_by_cublaslt(gpu, call, by_cublaslt, error);
 
   void* h = call.workspace;
   const bool x_aligned = call.D % 8 == 0 && is_aligned(call.x.data, 16) &&

@@ -32,11 +32,16 @@ struct Variant {
 /// Whose kernels take the variant's aligned shapes.
 KernelFamily family_of(const Variant& variant);
 
+/// Whether cuBLASLt computes the shape.
+bool is_by_cublaslt(const Variant& variant, const Shape& shape, bool aligned);
+
 /// Counts a case; prints it if it failed.
 void report(Variant& variant, bool passed, const std::string& text);
 
 std::string name_of(kiln::DType dtype);
 double bound_of(kiln::DType dtype);  ///< relative L2 error that is accepted
+/// The same where gate's and up's products are rounded too.
+double bound_of_cublaslt(kiln::DType dtype);
 
 /// A tensor in device memory with guard bands on both sides. Poison is 0xff: a NaN in every dtype.
 class Guarded {

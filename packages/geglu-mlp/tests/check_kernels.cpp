@@ -44,7 +44,8 @@ void check_kernels(std::vector<Variant>& variants, const Options& options) {
   const Limits limits = variants.front().memory.limits();
   const geglu_mlp::GpuFacts gpu = {limits.multiprocessors, limits.shared_bytes_per_block};
   std::mt19937_64 random(options.seed + 3);
-  for (const KernelFamily family : {KernelFamily::kSm90, KernelFamily::kPortable}) {
+  for (const KernelFamily family :
+       {KernelFamily::kSm90, KernelFamily::kCublaslt, KernelFamily::kPortable}) {
     const std::vector<Variant*> chosen = of_family(variants, family);
     if (chosen.empty()) continue;
     for (const Shape& shape : shapes_of_kernels(family, gpu, !options.light)) {

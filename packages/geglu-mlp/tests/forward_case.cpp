@@ -72,7 +72,9 @@ void check_forward_case(Variant& variant, const ForwardCase& test) {
     const double error = error_of_call(test, y);
     const auto rows = static_cast<std::int64_t>(test.rows.size());
     const bool large = rows * std::min(data.shape.d, data.shape.h) >= kLarge;
-    double bound = bound_of(data.dtype) * (large ? 1 : kFewFactor);
+    const bool by_cublaslt = is_by_cublaslt(variant, data.shape, test.shift == 0);
+    double bound = by_cublaslt ? bound_of_cublaslt(data.dtype) : bound_of(data.dtype);
+    if (!large) bound *= kFewFactor;
     if (large && error <= bound) {
       double& worst = variant.tally.worst[name_of(data.dtype)];
       worst = std::max(worst, error);

@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "cublaslt_plan.h"
 #include "sm90_plan.h"
 
 namespace geglu_mlp_test {
@@ -21,7 +22,11 @@ using Use = std::tuple<int, int, bool>;
 
 Use use_of(KernelFamily family, const GemmShape& shape, const geglu_mlp::GpuFacts& gpu,
            bool every_split) {
-  if (family == KernelFamily::kPortable) {
+  if (family == KernelFamily::kCublaslt &&
+      geglu_mlp::plan_cublaslt({true, shape.m, shape.k, shape.n}).refused == nullptr) {
+    return {geglu_mlp::kAllKernels, 1, false};
+  }
+  if (family != KernelFamily::kSm90) {
     const geglu_mlp::GemmPlan plan = geglu_mlp::plan_gemm(shape, gpu);
     return {plan.ctas == 0 ? -1 : plan.kernel, 1, false};
   }

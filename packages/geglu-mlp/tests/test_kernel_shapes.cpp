@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "cublaslt_plan.h"
 #include "kernel_shapes.hpp"
 #include "sm90_plan.h"
 
@@ -90,6 +91,20 @@ TEST_CASE("kernel shapes: they run each portable tile that fits the GPU, gated a
     }
     CHECK(run == expected);
   }
+}
+
+TEST_CASE("kernel shapes: cuBLASLt gets one, and the portable kernels those below its rows") {
+  int by_cublaslt = 0;
+  std::set<int> run;
+  for (const Shape& shape : shapes_of_kernels(KernelFamily::kCublaslt, kH200, true)) {
+    by_cublaslt += plan_cublaslt({true, shape.m, shape.d, shape.h}).refused == nullptr ? 1 : 0;
+    if (shape.m >= kCublasltRows) continue;
+    for (const bool gated : {true, false}) {
+      run.insert(plan_gemm(product_of(shape, gated), kH200).kernel);
+    }
+  }
+  CHECK(by_cublaslt == 1);
+  CHECK(run.size() == 6);  // three tiles fit the GPU, gated and plain
 }
 
 }  // namespace

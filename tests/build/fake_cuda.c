@@ -115,6 +115,8 @@ int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned gr
                                      extra,
                                      fake_cuda.stack[fake_cuda.depth - 1]};
   fake_cuda.launch = launch;
+  memcpy(fake_cuda.argument, fake_cuda.argument_bytes != 0 ? arguments[0] : "",
+         fake_cuda.argument_bytes);
   return outcome(FAKE_LAUNCH);
 }
 

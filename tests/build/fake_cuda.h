@@ -78,6 +78,8 @@ struct fake_cuda {
   void* loaded_in; /* context of the last module load */
   int last_attribute, last_value;
   struct fake_launch launch;
+  unsigned argument_bytes; /* of a launch's first argument to keep: it is gone afterwards */
+  unsigned char argument[256];
   int version;              /* what cuDriverGetVersion writes, at the first use */
   unsigned attribute_count; /* of the last cuLaunchKernelEx */
   struct fake_attribute attributes[4];

@@ -122,6 +122,7 @@ struct Sm90Choice {
   int tile = 0;
   int64_t parts = 1;    // decode: of k
   bool across = false;  // prefill: the CTAs of a cluster lie side by side, not below each other
+  bool operator==(const Sm90Choice&) const = default;
 };
 
 struct Sm90Plan {

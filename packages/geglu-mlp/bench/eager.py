@@ -8,8 +8,10 @@ r"""Times forward against PyTorch and its rivals on one GPU, round robin in one 
 Eager is what a user writes: F.linear(F.gelu(F.linear(x, gate), approximate="tanh") * F.linear(x, up), down).
 Each shape is compared with fp64 first, and a wrong result of ours ends the run. All are timed as CUDA graphs
 over several sets of random buffers, more memory than the L2 cache holds; a figure is the median of the
-rounds. Sustained, a large shape is held back by the power limit; in bursts it is not. The libraries are
-called through their C table with ctypes.
+rounds. Sustained, a large shape is held back by the power limit; in bursts it is not. A GPU takes a tenth
+of a second to find the clock at which a load meets the limit, so each contender runs for longer than that
+before it is timed: else it would have the clock of the one before it. The libraries are called through
+their C table with ctypes.
 
 --rivals names more contenders than eager: torch.compile, with separate and with concatenated weights, in
 its default and its max-autotune mode, Liger and QuACK. Each compiles for the exact shape before it is
@@ -25,6 +27,7 @@ import site
 import statistics
 import subprocess
 import time
+import typing
 
 import torch
 import torch.nn.functional as F
@@ -40,8 +43,15 @@ SWEEP = [(m, d, h) for d, h in [(768, 3072), (1024, 4096), (2048, 8192), (2304, 
          for m in (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096, 16384)] + [
     (1000, 1152, 6912), (77, 640, 2560), (3001, 896, 4864), (192, 3584, 14336), (384, 3584, 14336),
     (700, 2304, 9216)]
-# Milliseconds of one contender in one round, and seconds of rest before them.
-REGIMES = {"sustained": (20, 0), "burst": (2, 0.1)}
+class Regime(typing.NamedTuple):
+    """Of one contender in one round."""
+    timed: float  # milliseconds
+    load: float  # milliseconds of its own before them
+    rest: float  # seconds before all
+
+
+REGIMES = {"sustained": Regime(timed=40, load=200, rest=0), "burst": Regime(timed=2, load=0, rest=0.1)}
+POWER_ROWS = 256  # below, no contender comes near the power limit: there is no clock to wait for
 ROTATED_BYTES = 200 << 20
 BOUND = 2.5e-3  # relative L2 of bfloat16: what CARD.md promises
 RIVAL_BOUND = 1e-2  # three times what eager's roundings make: more is another function
@@ -282,15 +292,14 @@ def require_right(errors, what):
 
 def round_robin(graphs, count, rounds, regime):
     """Microseconds of one of the graph's `count` calls, in each round."""
-    budget, rest = REGIMES[regime]
-    times = {name: max(1, int(budget / milliseconds(graph, 3))) for name, graph in graphs.items()}
+    one = {name: milliseconds(graph, 3) for name, graph in graphs.items()}
     figures = {name: [] for name in graphs}
     for _ in range(rounds):
         for name, graph in graphs.items():
-            time.sleep(rest)
-            if rest:
-                milliseconds(graph, 1)  # the first one after a rest wakes the GPU
-            figures[name].append(1e3 * milliseconds(graph, times[name]) / count)
+            time.sleep(regime.rest)
+            # At least one: the first after a rest wakes the GPU.
+            milliseconds(graph, max(1, int(regime.load / one[name])))
+            figures[name].append(1e3 * milliseconds(graph, max(1, int(regime.timed / one[name]))) / count)
     return figures
 
 
@@ -349,13 +358,22 @@ def compare(libraries, rivals, m, d, h, rounds, regime, clocked):
     errors = errors_of(sets[0], outputs[0], graphs, results)
     drop_wrong(errors, graphs, notes)
     require_right(errors, f"{m}, {d}, {h}")
-    figures = round_robin(graphs, count, rounds, regime)
+    figures = round_robin(graphs, count, rounds, regime if m >= POWER_ROWS else regime._replace(load=0))
     result = {"m": m, "d": d, "h": h, "sets": count} | notes
     if clocked:
         result |= clock_and_power(graphs["kiln"])
     result |= summary(figures, errors)
     print(f"{m}, {d}, {h}: " + line_of(result, graphs), flush=True)
     return result
+
+
+def regime_text(regime):
+    text = f"{regime.timed} ms of each timed"
+    if regime.load:
+        text += f", after {regime.load} ms of the same contender where M is {POWER_ROWS} or more"
+    if regime.rest:
+        text += f", after {regime.rest} s of rest"
+    return text
 
 
 def smi_command(fields, form):
@@ -420,10 +438,11 @@ def main():
     if arguments.shapes:
         shapes = [tuple(map(int, text.split(","))) for text in arguments.shapes.split()]
     result = provenance(arguments, "geglu-mlp.eager/1") | {
-        "regime": "graph replays, round robin, " + arguments.regime, "shapes": []}
+        "regime": f"graph replays, round robin, {arguments.regime}: "
+                  + regime_text(REGIMES[arguments.regime]), "shapes": []}
     for shape in shapes:
         result["shapes"].append(
-            compare(libraries, rivals, *shape, arguments.rounds, arguments.regime, clocked))
+            compare(libraries, rivals, *shape, arguments.rounds, REGIMES[arguments.regime], clocked))
         write_result(result, arguments.out)  # each time: a long run may be cut off
 
 

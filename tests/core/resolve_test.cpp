@@ -427,12 +427,32 @@ TEST_CASE("resolve: without its library a variant makes room for the next, with 
   host.libraries = {"libcublasLt.so.12"};
   CHECK(chosen() == "older");
   host.libraries = {};
+  host.absent = {"libcublasLt.so.12", "libcublasLt.so.13"};
   CHECK(chosen() == "ptx");
   const Resolution resolution = resolve(host, index, {});
   CHECK(resolution.decisions[0].refusal == Refusal::kLibrary);
   CHECK(resolution.decisions[0].detail ==
         "needs libcublasLt.so.13, which the dynamic linker does not find");
   CHECK(resolution.decisions[1].refusal == Refusal::kLibrary);
+}
+
+TEST_CASE("resolve: only libraries that decide are looked for") {
+  Needs sm_100 = gpu_needs("13.0", "13.0", {"sm_100"});
+  sm_100.libraries = {"libcublasLt.so.13"};
+  Needs sm_90 = gpu_needs("13.0", "13.0", {"sm_90"});
+  sm_90.libraries = {"libx.so.1"};
+  const Index index = index_of({variant_of("sm_100", sm_100), variant_of("sm_90", sm_90),
+                                variant_of("cpu", cpu_needs("x86-64"))});
+  using Sonames = std::vector<std::string>;
+  CHECK(deciding_libraries(gpu_host("13.0", "10.0"), index, {}) == Sonames{"libcublasLt.so.13"});
+  CHECK(deciding_libraries(gpu_host("13.0", "9.0"), index, {}) == Sonames{"libx.so.1"});
+  CHECK(deciding_libraries(gpu_host("12.9", "10.0"), index, {}).empty());  // the driver refuses
+  CHECK(deciding_libraries(gpu_host("13.0", "10.0"), index, {.device = Device::cpu()}).empty());
+  CHECK(deciding_libraries(cpu_host(), index, {}).empty());
+  // Known already or not: the question is which are asked.
+  Host host = gpu_host("13.0", "9.0");
+  host.libraries = {"libx.so.1"};
+  CHECK(deciding_libraries(host, index, {}) == Sonames{"libx.so.1"});
 }
 
 TEST_CASE("resolve: the caller's wishes come last: a pinned variant, no JIT") {

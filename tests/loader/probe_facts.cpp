@@ -44,11 +44,8 @@ std::string workspace() {
 }
 
 std::string library(const char* name) {
-  kiln::Index index;
-  index.variants.emplace_back();
-  index.variants[0].needs.libraries = {name};
   kiln::Host host;
-  probe_libraries(host, index);
+  probe_libraries(host, {name});
   return host.libraries.empty() ? "absent" : "present";
 }
 

@@ -14,6 +14,7 @@
 #include "install/no_variant.hpp"
 #include "kiln/error.hpp"
 #include "probe/probe.hpp"
+#include "resolve/rules.hpp"
 
 namespace kiln {
 namespace {
@@ -71,7 +72,9 @@ Selection selection_of(const Request& request) {
 }
 
 void look_up_libraries(const Request& request, Host& host, const Index& index) {
-  if (!request.host) return probe_libraries(host, index);
+  if (!request.host) {
+    return probe_libraries(host, deciding_libraries(host, index, selection_of(request)));
+  }
   std::string unknown;
   for (const std::string& soname : unknown_libraries(host, index)) {
     unknown += (unknown.empty() ? "" : ", ") + soname;

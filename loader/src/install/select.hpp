@@ -68,9 +68,10 @@ Selecting start_selecting(std::string_view name, const Request& request);
 /// What a request, and the deny list of the settings, ask of resolve.
 Selection selection_of(const Request& request);
 
-/// The sonames that the index looks up, into `host`: on this machine or, where the request has the
-/// facts of another, in those, which must speak of them all (kUsage): this machine's answer could
-/// differ from that one's.
+/// The sonames that the choice depends on, into `host`: on this machine, where opening a library
+/// can take most of a second (cuBLASLt is 500 MB), or, where the request has the facts of another,
+/// in those, which must speak of them all (kUsage): this machine's answer could differ from that
+/// one's.
 void look_up_libraries(const Request& request, Host& host, const Index& index);
 
 /// get_kernel's own condition: kUsage for a request that is for another machine than this one.

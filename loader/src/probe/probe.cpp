@@ -191,14 +191,6 @@ Host probe_host(bool ask_gpus) {
   return host;
 }
 
-void probe_libraries(Host& host, const Index& index) {
-  std::vector<std::string> sonames;
-  for (const Variant& variant : index.variants) {
-    sonames.insert(sonames.end(), variant.needs.libraries.begin(), variant.needs.libraries.end());
-  }
-  probe_libraries(host, std::move(sonames));
-}
-
 void probe_libraries(Host& host, std::vector<std::string> sonames) {
   std::sort(sonames.begin(), sonames.end());
   sonames.erase(std::unique(sonames.begin(), sonames.end()), sonames.end());

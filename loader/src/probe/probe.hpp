@@ -31,12 +31,8 @@ namespace kiln {
 /// override that does not parse.
 Host probe_host(bool ask_gpus = true);
 
-/// Sorts those sonames that the index's variants look up into host.libraries, which this machine
-/// has, and host.absent. A library is asked for by dlopen: its constructors run, as they would at
-/// the kernel's load.
-void probe_libraries(Host& host, const Index& index);
-
-/// The same for any sonames.
+/// Sorts the sonames into host.libraries, which this machine has, and host.absent. A library is
+/// asked for by dlopen: its constructors run, as they would at the kernel's load.
 void probe_libraries(Host& host, std::vector<std::string> sonames);
 
 /// The libraries of CUDA and its neighbours that kernels look up: what `kiln host` asks for where

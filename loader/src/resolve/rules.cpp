@@ -170,13 +170,19 @@ bool library_holds(const Variant& variant, const Fit&, const Question& question)
 std::string describe_library(const Variant& variant, const Fit&, const Question& question) {
   std::string all;
   std::string missing;
+  std::string why = ", which the dynamic linker does not find";
+  const std::vector<std::string>& absent = question.host->absent;
   for (const std::string& soname : variant.needs.libraries) {
     all += (all.empty() ? "" : ", ") + soname;
-    if (!is_present(soname, question)) missing += (missing.empty() ? "" : ", ") + soname;
+    if (is_present(soname, question)) continue;
+    missing += (missing.empty() ? "" : ", ") + soname;
+    if (std::find(absent.begin(), absent.end(), soname) == absent.end()) {
+      why = ", which was not looked for: the variant is refused before that";
+    }
   }
   if (all.empty()) return "needs no library";
   if (missing.empty()) return "needs " + all + ", which the dynamic linker finds";
-  return "needs " + missing + ", which the dynamic linker does not find";
+  return "needs " + missing + why;
 }
 
 bool is_jit_refused(const Fit& fit, const Question& question) {
@@ -291,6 +297,21 @@ const Rule* first_broken(const Variant& variant, const Fit& fit, const Question&
     return !rule.holds(variant, fit, question);
   });
   return found == kRules.end() ? nullptr : found;
+}
+
+std::vector<std::string> deciding_libraries(const Host& host, const Index& index,
+                                            const Selection& selection) {
+  Host bare = host;
+  bare.libraries.clear();
+  const Question question = ask(bare, index, selection);
+  std::vector<std::string> sonames;
+  for (const Variant& variant : index.variants) {
+    if (variant.needs.libraries.empty()) continue;
+    const Rule* const broken = first_broken(variant, best_fit(variant, question), question);
+    if (broken == nullptr || broken->refusal != Refusal::kLibrary) continue;
+    sonames.insert(sonames.end(), variant.needs.libraries.begin(), variant.needs.libraries.end());
+  }
+  return sonames;
 }
 
 std::vector<const Rule*> all_broken(const Variant& variant, const Fit& fit,

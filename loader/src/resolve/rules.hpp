@@ -55,6 +55,11 @@ extern const std::array<Rule, 10> kRules;
 /// The first rule that this variant breaks; none if it fits.
 const Rule* first_broken(const Variant& variant, const Fit& fit, const Question& question);
 
+/// The sonames that a choice depends on: those of the variants that only a missing library could
+/// still refuse. Of other variants' libraries nothing has to be known. Throws what resolve throws.
+std::vector<std::string> deciding_libraries(const Host& host, const Index& index,
+                                            const Selection& selection);
+
 /// All of them: what stands in the way of a variant. A variant for a newer Kiln breaks that rule
 /// alone, as its needs are not known.
 std::vector<const Rule*> all_broken(const Variant& variant, const Fit& fit,

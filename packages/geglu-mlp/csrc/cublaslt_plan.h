@@ -14,9 +14,9 @@
 namespace geglu_mlp {
 
 // A guess, without a measurement on a GPU of such a variant: three GEMMs and a pass over gate and
-// up must first earn back their four launches and the larger workspace. On an H200, where the
-// portable kernels also reach half of the tensor cores' rate, cuBLAS is ahead of them from M = 256
-// on; 512 keeps a distance, and every M up to there the bits that other variants give.
+// up must first earn back four launches and the larger workspace. On an H200 eager, which is cuBLAS
+// and more passes, is ahead of the portable kernels from M = 256 on
+// (bench/results/nvidia-h200-sweep.json); 512 keeps a distance.
 inline constexpr int64_t kCublasltRows = 512;
 
 // What a caller's tensors must have, and all that cuBLASLt is told of them: with its own default
@@ -24,7 +24,7 @@ inline constexpr int64_t kCublasltRows = 512;
 inline constexpr int64_t kCublasltAlignment = 16;
 inline constexpr int64_t kCublasltMultiple = kCublasltAlignment / kHalfBytes;
 
-// For partial sums. PyTorch gives 32 MiB, too, on the GPUs of SM 9.0 and newer.
+// For partial sums: what NVIDIA's documentation recommends for cuBLAS on Hopper.
 inline constexpr size_t kCublasltScratchBytes = size_t{32} << 20;
 inline constexpr size_t kWorkspaceAlignment = 256;
 

@@ -51,7 +51,7 @@ class Regime(typing.NamedTuple):
 
 
 REGIMES = {"sustained": Regime(timed=40, load=200, rest=0), "burst": Regime(timed=2, load=0, rest=0.1)}
-POWER_ROWS = 256  # below, no contender comes near the power limit: there is no clock to wait for
+POWER_ROWS = 256  # below, memory holds a forward back more than the power limit does
 ROTATED_BYTES = 200 << 20
 BOUND = 2.5e-3  # relative L2 of bfloat16: what CARD.md promises
 RIVAL_BOUND = 1e-2  # three times what eager's roundings make: more is another function

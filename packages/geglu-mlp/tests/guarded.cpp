@@ -14,14 +14,14 @@ constexpr unsigned char kPoisonByte = 0xff;
 
 /// A variant that needs cuBLASLt asks for its workspace: no name tells which they are.
 bool asks_for_cublaslt(const Variant& variant) {
+  if (!variant.memory.is_gpu()) return false;
   const kiln::Device device = variant.kernel.device();
   const kiln::Tensor weight(nullptr, kiln::DType::kBFloat16, {8, 8}, device);
   const kiln::Tensor x(nullptr, kiln::DType::kBFloat16, {geglu_mlp::kCublasltRows, 8}, device);
   const auto layer =
       variant.kernel.layer<kiln::layers::GegluMlp>({.gate = weight, .up = weight, .down = weight});
-  return variant.memory.is_gpu() &&
-         layer.workspace_bytes(x) ==
-             geglu_mlp::plan_cublaslt({true, geglu_mlp::kCublasltRows, 8, 8}).workspace_bytes;
+  return layer.workspace_bytes(x) ==
+         geglu_mlp::plan_cublaslt({true, geglu_mlp::kCublasltRows, 8, 8}).workspace_bytes;
 }
 
 }  // namespace

@@ -113,6 +113,10 @@ __device__ __forceinline__ float2 gated_pair(float2 gate, float2 up) {
   return {gelu.x * up.x, gelu.y * up.y};
 }
 
+__device__ __forceinline__ float2 gated_pair(float2 gate, float2 up, bool exact) {
+  return exact ? gated_pair<true>(gate, up) : gated_pair<false>(gate, up);
+}
+
 struct GeluWithSlope {
   float value;
   float slope;

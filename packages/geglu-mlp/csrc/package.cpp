@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Package: the GPU ops of geglu-mlp. The glue has checked the call against the schema; this file
-// turns it into plans (plan.h) and launches them. No state of its own.
+// turns it into plans (plan.h) and launches them. The only state is a thread's last plans.
 #include <kiln/sdk/device.hpp>
 #include <kiln/sdk/types.hpp>
 
@@ -128,6 +128,25 @@ bool is_mapped(const GemmArguments& gemm) {
          is_aligned(gemm.out, 16);
 }
 
+// Keeps the last plan of each GEMM: a model calls with the same shapes again and again, and for
+// some hundred rows a plan takes microseconds.
+const Sm90Plan& plan_of(const GemmCall& call, const GpuFacts& gpu) {
+  struct Planned {
+    GemmShape shape;
+    bool mapped = false;
+    GpuFacts gpu;
+    Sm90Plan plan;
+  };
+  static thread_local Planned gated;
+  static thread_local Planned plain;
+  Planned& last = call.shape.gated ? gated : plain;
+  const bool mapped = is_mapped(call.arguments);
+  if (!(last.shape == call.shape && last.mapped == mapped && last.gpu == gpu)) {
+    last = {call.shape, mapped, gpu, plan_sm90(call.shape, mapped, gpu)};
+  }
+  return last.plan;
+}
+
 int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Plan& plan,
                     void* stream, kiln_error* error) {
   const GemmShape& shape = call.shape;
@@ -141,7 +160,7 @@ int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Pl
     geglu_mlp::TensorMap* map;
   } matrices[] = {
       {call.a_name,
-       {gemm.a, dtype, shape.m, shape.k, plan.a_rows, geglu_mlp::kDepth},
+       {gemm.a, dtype, shape.m, shape.k, plan.a_box_rows, geglu_mlp::kDepth},
        &arguments.a},
       {call.b0_name,
        {gemm.b0, dtype, shape.n, shape.k, plan.b_rows, geglu_mlp::kDepth},
@@ -166,6 +185,7 @@ int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Pl
   arguments.tiles_n = plan.tiles_n;
   arguments.panel = plan.panel;
   arguments.a_rows = plan.a_rows;
+  arguments.quads = plan.quads;
   arguments.exact = gemm.exact;
   arguments.across = plan.choice.across ? 1 : 0;
   void* pointers[] = {&arguments};
@@ -274,8 +294,10 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   if (call.M == 0 || call.D == 0) return KILN_OK;
   sdk::OnDevice gpu;
   if (const int32_t status = gpu.enter(call.device, error); status != KILN_OK) return status;
-  const CublasltPlan by_cublaslt = plan_by_cublaslt(call, is_aligned_for_cublaslt(call));
-  if (by_cublaslt.refused == nullptr) return forward_by_cublaslt(gpu, call, by_cublaslt, error);
+  if (needs_cublaslt()) {
+    const CublasltPlan plan = plan_by_cublaslt(call, is_aligned_for_cublaslt(call));
+    if (plan.refused == nullptr) return forward_by_cublaslt(gpu, call, plan, error);
+  }
 
   void* h = call.workspace;
   const bool x_aligned = call.D % 8 == 0 && is_aligned(call.x.data, 16) &&
@@ -305,8 +327,8 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   plain.arguments.out = call.y.data;
 
   // Both or neither: the fast kernels of one read what those of the other wrote.
-  const Sm90Plan gated_plan = plan_sm90(gated.shape, is_mapped(gated.arguments), facts_of(gpu));
-  const Sm90Plan plain_plan = plan_sm90(plain.shape, is_mapped(plain.arguments), facts_of(gpu));
+  const Sm90Plan& gated_plan = plan_of(gated, facts_of(gpu));
+  const Sm90Plan& plain_plan = plan_of(plain, facts_of(gpu));
   if (gated_plan.refused == nullptr && plain_plan.refused == nullptr &&
       gpu.has(gated_plan.kernel) && gpu.has(plain_plan.kernel)) {
     const int32_t status = launch_sm90(gpu, gated, gated_plan, call.stream, error);

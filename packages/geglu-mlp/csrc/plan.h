@@ -66,6 +66,7 @@ constexpr int pointwise_kernel(bool backward, Element element, Width width) {
 struct GpuFacts {
   int multiprocessors = 0;
   int shared_bytes_per_block = 0;
+  bool operator==(const GpuFacts&) const = default;
 };
 
 // out[m, n] from a[m, k] and b[n, k]; gated: from two b.
@@ -77,6 +78,7 @@ struct GemmShape {
   int64_t k = 0;
   bool aligned = false;  // a and b are 16-byte aligned and k is a multiple of 8
   bool paired = false;   // out is 4-byte aligned and n is even
+  bool operator==(const GemmShape&) const = default;
 };
 
 struct GemmPlan {

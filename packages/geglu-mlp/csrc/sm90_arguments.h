@@ -27,8 +27,9 @@ struct Sm90Arguments {
   unsigned tiles_n;
   unsigned panel;   // tiles in a column panel (tile.h)
   unsigned a_rows;  // decode, stream: rows of a that one copy brings; at most the tile's
+  unsigned quads;   // decode: of four columns of the output, that each part of k adds up
   int exact;        // gelu by erf instead of tanh
-  int across;       // prefill: the CTAs of a cluster lie side by side
+  int across;       // prefill, decode: the two CTAs that share tokens lie side by side
 };
 
 inline constexpr int kDepth = 64;  // k of a block: 128 bytes, the width of the swizzle
@@ -36,9 +37,10 @@ inline constexpr int kDepth = 64;  // k of a block: 128 bytes, the width of the 
 inline constexpr int kSharedMost = 227 * 1024;  // of a CTA
 inline constexpr int kSharedAlign = 1024;       // of what the copy engine swizzles
 
-// Columns of the output that a warpgroup stages and stores at once.
+// Columns of the output that a warpgroup stages and stores at once, at most; and of a tile.
+inline constexpr int kMostPanelColumns = 32;
 constexpr int panel_columns(int out_columns) {
-  return out_columns % 32 == 0 ? 32 : 16;
+  return out_columns % kMostPanelColumns == 0 ? kMostPanelColumns : 16;
 }
 
 // Large M. Two consumer warpgroups of kWarpgroupRows x kColumns accumulators each: one tile of both
@@ -52,13 +54,14 @@ struct PrefillTile {
   static constexpr int kWarpgroupRows = kWarpgroupRowsValue;
   static constexpr int kColumns = kColumnsValue;
   static constexpr bool kPingPong = kPingPongValue;
+  static constexpr int kBlocks = kWarpgroupRows / 64;                            // of rows
   static constexpr int kRows = kPingPong ? kWarpgroupRows : 2 * kWarpgroupRows;  // of one CTA
   static constexpr int kThreads = 3 * 128;
   static constexpr int kCtas = 1;  // that share a multiprocessor
   static constexpr int kABytes = kRows * kDepth * 2;
   static constexpr int kBBytes = kColumns * kDepth * 2;
   static constexpr int kStageBytes = kABytes + kBBytes;
-  static constexpr int kPanelBytes = kWarpgroupRows * 32 * 2;
+  static constexpr int kPanelBytes = kWarpgroupRows * kMostPanelColumns * 2;
   static constexpr int kAllPanelBytes = 2 * 2 * kPanelBytes;  // two a warpgroup
   static constexpr int kStages = (kSharedMost - kSharedAlign - kAllPanelBytes - 256) / kStageBytes;
   static constexpr int kPanelsAt = kStages * kStageBytes;
@@ -74,35 +77,55 @@ using Cooperative = PrefillTile<64, kColumns, false>;
 template <int kColumns>
 using Tall = PrefillTile<128, kColumns, false>;
 
+inline constexpr int kMostParts = 8;  // of k
+
+// How many fours of columns of the output each part of k adds up.
+constexpr int decode_quads(int out_columns, int parts) {
+  return (out_columns / 4 + parts - 1) / parts;
+}
+
 // Small M. kTokens rows of a, stale above a_rows, against kColumns rows of b; the CTAs of a cluster
-// split k and add their sums in the order of their ranks.
-template <int kTokensValue, int kColumnsValue, int kStagesValue, int kCtasValue>
+// split k and add their sums in the order of their parts. Across, a cluster has the tiles of two
+// neighbouring columns. As many stages as fit.
+template <int kTokensValue, int kColumnsValue, int kCtasValue>
 struct DecodeTile {
   static constexpr int kTokens = kTokensValue;
   static constexpr int kColumns = kColumnsValue;
-  static constexpr int kStages = kStagesValue;
   static constexpr int kCtas = kCtasValue;
-  static constexpr int kConsumers = kTokens / 64 * 128;  // threads
-  static constexpr int kThreads = kConsumers + 32;
+  // Of 64 rows, of a warpgroup. Four warpgroups have too few registers for wide tiles.
+  static constexpr int kBlocks = kTokens == 256 ? 2 : 1;
+  static constexpr int kConsumers = kTokens / 64 / kBlocks * 128;  // threads
+  // A thread of three warpgroups has 128 registers, too few for these columns: they take more from
+  // three idle warps that come with the producer's, and a wgmma has half of the columns.
+  static constexpr bool kWide = kTokens == 192 && kColumns > 192;
+  static constexpr int kThreads = kConsumers + (kWide ? 128 : 32);
   static constexpr int kABytes = kTokens * kDepth * 2;
   static constexpr int kBBytes = kColumns * kDepth * 2;
   static constexpr int kStageBytes = kABytes + kBBytes;
+  static constexpr int kMostBytes = kCtas == 1 ? kSharedMost : (228 / kCtas - 1) * 1024;
+  static constexpr int kStages = (kMostBytes - kSharedAlign - 256) / kStageBytes;
   static constexpr int kBarriersAt = kStages * kStageBytes;
   static constexpr int kSharedBytes = kSharedAlign + kBarriersAt + 2 * kStages * 8;
-  // The sums that a CTA gets reuse the stages: of each rank, kTokens rows of its share of the
+  // The sums that a CTA gets reuse the stages: of each part, kTokens rows of its share of the
   // columns. Eight floats more a row let the eight rows that a warp writes at once lie in different
   // banks.
-  static constexpr int kMostRanks = 8;
   static constexpr int kRowPadding = 8;
-  static_assert(kTokens * (kColumns + kMostRanks * kRowPadding) * 4 <= kBarriersAt);
-  static_assert(kCtas * (kSharedBytes + 1024) <= 228 * 1024);  // CUDA reserves 1 KiB a CTA
+  static constexpr bool has_room(int parts) {
+    const int columns = 8 * decode_quads(kColumns / 2, parts);  // of gate and up, or a few more
+    return parts * kTokens * (columns + kRowPadding) * 4 <= kBarriersAt;
+  }
 };
-using Decode64x64 = DecodeTile<64, 64, 6, 2>;
-using Decode128x64 = DecodeTile<128, 64, 4, 2>;
-// The gated one shares its multiprocessor with another, the plain one has all of it: k is longer
-// there, and there are fewer tiles.
-using Decode128x128 = DecodeTile<128, 128, 3, 2>;
-using Decode128x128Deep = DecodeTile<128, 128, 6, 1>;
+// Two CTAs share a multiprocessor, or one has it alone, with more in flight for a longer k.
+template <int kColumns>
+using Tokens64 = DecodeTile<64, kColumns, 2>;
+template <int kColumns>
+using Tokens128By2 = DecodeTile<128, kColumns, 2>;
+template <int kColumns>
+using Tokens128 = DecodeTile<128, kColumns, 1>;
+template <int kColumns>
+using Tokens192 = DecodeTile<192, kColumns, 1>;
+template <int kColumns>
+using Tokens256 = DecodeTile<256, kColumns, 1>;
 
 // Small M too: up to 64 tokens, CTAs that have their multiprocessor alone and read equal shares of
 // the weights, all of k, in one wave; kBlocks blocks of k a stage, so that a stage is worth its
@@ -144,14 +167,23 @@ struct StreamTile {
   X(prefill, 128x224, Cooperative<224>) \
   X(prefill, 128x256, Cooperative<256>) \
   X(prefill, 256x192, Tall<192>)
-#define KILN_GATED_DECODES(X)     \
-  X(decode, 64x64, Decode64x64)   \
-  X(decode, 128x64, Decode128x64) \
-  X(decode, 128x128, Decode128x128)
-#define KILN_PLAIN_DECODES(X)     \
-  X(decode, 64x64, Decode64x64)   \
-  X(decode, 128x64, Decode128x64) \
-  X(decode, 128x128, Decode128x128Deep)
+#define KILN_GATED_DECODES(X)         \
+  X(decode, 64x64, Tokens64<64>)      \
+  X(decode, 128x64, Tokens128By2<64>) \
+  X(decode, 192x128, Tokens192<128>)  \
+  X(decode, 192x160, Tokens192<160>)  \
+  X(decode, 192x224, Tokens192<224>)
+#define KILN_PLAIN_DECODES(X)         \
+  X(decode, 64x64, Tokens64<64>)      \
+  X(decode, 128x64, Tokens128By2<64>) \
+  X(decode, 128x80, Tokens128<80>)    \
+  X(decode, 128x96, Tokens128<96>)    \
+  X(decode, 128x128, Tokens128<128>)  \
+  X(decode, 192x64, Tokens192<64>)    \
+  X(decode, 192x96, Tokens192<96>)    \
+  X(decode, 192x128, Tokens192<128>)  \
+  X(decode, 256x64, Tokens256<64>)    \
+  X(decode, 256x80, Tokens256<80>)
 #define KILN_GATED_STREAMS(X)        \
   X(stream, 64x32, StreamTile<32>)   \
   X(stream, 64x48, StreamTile<48>)   \

@@ -4,7 +4,8 @@
 // has one tile of outputs; its CTAs split k, stream their part of the weights through a ring of
 // shared-memory stages and multiply with wgmma, tokens as its 64 rows and weights as its columns.
 // Then each CTA gets a share of the columns from all of them through distributed shared memory,
-// adds them in the order of the ranks, and writes its outputs: the same bits each time.
+// adds them in the order of the parts, and writes its outputs: the same bits each time. Across, a
+// cluster has two tiles side by side: the two CTAs of one part of k share its tokens by multicast.
 #include "activation.cuh"
 #include "sm90_arguments.h"
 #include "sm90_outputs.cuh"
@@ -28,12 +29,20 @@ struct DecodeMemory {
   }
 };
 
-// What one CTA does: a tile of outputs and a range of k blocks.
+// What one CTA does: a tile of outputs and a range of k blocks. Of its cluster, the CTAs of the
+// same tile have the ranks rank(part), and those of the same part follow each other.
 struct DecodeWork {
   int row;
   int column;
   unsigned begin;
   unsigned end;
+  unsigned part;
+  unsigned parts;
+  unsigned across;  // 1: the cluster has two tiles, and this CTA that of its side
+  unsigned side;
+  __device__ __forceinline__ unsigned rank(unsigned of_part) const {
+    return (of_part << across) + side;
+  }
 };
 
 template <class T, bool kGated>
@@ -47,6 +56,21 @@ __device__ __forceinline__ void load_weights(const Sm90Arguments& p, const Decod
   if (kGated) load_box(memory.b(stage) + T::kBBytes / 2, p.b1, barrier, k, work.column, once);
 }
 
+// Across: half of the rows from this CTA to both.
+template <class T>
+__device__ __forceinline__ void load_tokens(const Sm90Arguments& p, const DecodeMemory<T>& memory,
+                                            const DecodeWork& work, unsigned block, unsigned stage,
+                                            unsigned long long keep) {
+  const int k = static_cast<int>(block) * kDepth;
+  if (work.across != 0) {
+    const int half = static_cast<int>(work.side * p.a_rows / 2);
+    load_box_both(memory.a(stage) + half * kDepth * 2, p.a, memory.full(stage), k, work.row + half,
+                  keep, work.part * 2);
+  } else {
+    load_box(memory.a(stage), p.a, memory.full(stage), k, work.row, keep);
+  }
+}
+
 template <class T, bool kGated>
 __device__ __forceinline__ void produce(const Sm90Arguments& p, const DecodeMemory<T>& memory,
                                         const DecodeWork& work) {
@@ -55,128 +79,207 @@ __device__ __forceinline__ void produce(const Sm90Arguments& p, const DecodeMemo
   // The weights do not depend on the previous kernel: fill the ring with them while it ends.
   const unsigned blocks = work.end - work.begin;
   const unsigned ahead = blocks < T::kStages ? blocks : T::kStages;
+#pragma unroll 1
   for (unsigned i = 0; i < ahead; ++i) {
     load_weights<T, kGated>(p, memory, work, work.begin + i, i, once);
   }
   if (!kGated) wait_for_previous_kernel();
-  unsigned stage = 0;
-  unsigned parity = 0;
+  Ring<T::kStages> ring;
+#pragma unroll 1
   for (unsigned i = 0; i < blocks; ++i) {
     const unsigned block = work.begin + i;
     if (i >= ahead) {
-      barrier_wait(memory.empty(stage), parity ^ 1);
-      load_weights<T, kGated>(p, memory, work, block, stage, once);
+      barrier_wait(memory.empty(ring.stage), ring.parity ^ 1);
+      load_weights<T, kGated>(p, memory, work, block, ring.stage, once);
     }
-    load_box(memory.a(stage), p.a, memory.full(stage), static_cast<int>(block) * kDepth, work.row,
-             keep);
-    if (++stage == T::kStages) {
-      stage = 0;
-      parity ^= 1;
-    }
+    load_tokens<T>(p, memory, work, block, ring.stage, keep);
+    ring.next();
+  }
+}
+
+// One lane for each CTA that fills this stage says that this warp has read it.
+__device__ __forceinline__ void release(const DecodeWork& work, unsigned empty_barrier) {
+  const unsigned lane = threadIdx.x & 31;
+  if (lane > work.across) return;
+  if (work.across != 0) {
+    barrier_arrive_peer(empty_barrier, work.part * 2 + lane);
+  } else {
+    barrier_arrive(empty_barrier);
   }
 }
 
 template <class T, class Element>
-__device__ __forceinline__ void mainloop(float (&sums)[T::kColumns / 2],
-                                         const DecodeMemory<T>& memory, unsigned blocks,
-                                         unsigned a_offset) {
+__device__ __forceinline__ void mainloop(Sums<T>& tile, const DecodeMemory<T>& memory,
+                                         const DecodeWork& work, unsigned a_offset) {
 #pragma unroll
-  for (int i = 0; i < T::kColumns / 2; ++i) sums[i] = 0.0f;
-  const bool leader = threadIdx.x % 32 == 0;  // of its warp
-  unsigned stage = 0;
-  unsigned parity = 0;
+  for (int i = 0; i < T::kBlocks; ++i) {
+#pragma unroll
+    for (int j = 0; j < T::kColumns / 2; ++j) tile.sums[i][j] = 0.0f;
+  }
+  Ring<T::kStages> ring;
   unsigned before = 0;
 #pragma unroll 1
-  for (unsigned block = 0; block < blocks; ++block) {
-    barrier_wait(memory.full(stage), parity);
-    hold(sums);
+  for (unsigned block = work.begin; block < work.end; ++block) {
+    barrier_wait(memory.full(ring.stage), ring.parity);
+#pragma unroll
+    for (int i = 0; i < T::kBlocks; ++i) hold(tile.sums[i]);
     wgmma_fence();
-    const unsigned long long a = matrix_at(memory.a(stage) + a_offset);
-    const unsigned long long b = matrix_at(memory.b(stage));
+    const unsigned long long a = matrix_at(memory.a(ring.stage) + a_offset);
+    const unsigned long long b = matrix_at(memory.b(ring.stage));
 #pragma unroll
     for (int k = 0; k < kDepth / 16; ++k) {
-      multiply(sums, a + k * kNextK16, b + k * kNextK16, 1, Element{});
+#pragma unroll
+      for (int i = 0; i < T::kBlocks; ++i) {
+        const unsigned long long rows = a + k * kNextK16 + i * (64 * 128 / 16);
+        const unsigned long long columns = b + k * kNextK16;
+        if constexpr (T::kWide) {
+          constexpr int kHalf = T::kColumns / 4;
+          multiply(reinterpret_cast<float(&)[kHalf]>(tile.sums[i]), rows, columns, 1, Element{});
+          multiply(reinterpret_cast<float(&)[kHalf]>(tile.sums[i][kHalf]), rows,
+                   columns + T::kBBytes / 2 / 16, 1, Element{});
+        } else {
+          multiply(tile.sums[i], rows, columns, 1, Element{});
+        }
+      }
     }
     wgmma_commit();
-    hold(sums);
+#pragma unroll
+    for (int i = 0; i < T::kBlocks; ++i) hold(tile.sums[i]);
     wgmma_wait<1>();
-    if (block > 0 && leader) barrier_arrive(memory.empty(before));
-    before = stage;
-    if (++stage == T::kStages) {
-      stage = 0;
-      parity ^= 1;
-    }
+    if (block > work.begin) release(work, memory.empty(before));
+    before = ring.stage;
+    ring.next();
   }
   wgmma_wait<0>();
-  hold(sums);
+#pragma unroll
+  for (int i = 0; i < T::kBlocks; ++i) hold(tile.sums[i]);
 }
 
-// Where the sums of a tile go: output column c to rank c / share, there into the slot of the rank
-// that they come from. A slot has rows of `pitch` floats: the share of gate, then that of up.
+// Where the sums of a tile go: output column c to part c / (4 quads), there into the slot of the
+// part that they come from. A slot has rows of `pitch` floats: of gate, then of up.
 template <class T, bool kGated>
 struct Shares {
   static constexpr int kOutColumns = kGated ? T::kColumns / 2 : T::kColumns;
-  unsigned share_bits;  // 2^bits columns of the output a rank
+  unsigned quads;    // of columns of the output a part
+  unsigned inverse;  // what divides by it: a product is faster
   unsigned pitch;
   unsigned slot_bytes;
-  __device__ __forceinline__ explicit Shares(unsigned ranks) {
-    share_bits = 31 - __clz(kOutColumns / ranks);
-    pitch = (kGated ? 2u << share_bits : 1u << share_bits) + T::kRowPadding;
-    slot_bytes = T::kTokens * pitch * 4;
+  __device__ __forceinline__ explicit Shares(unsigned quads_a_part)
+      : quads(quads_a_part),
+        inverse((1u << 16) / quads + 1),
+        pitch((kGated ? 8 : 4) * quads + T::kRowPadding),
+        slot_bytes(T::kTokens * pitch * 4) {}
+  // n / quads, exact for n up to the threads of a CTA.
+  __device__ __forceinline__ unsigned by_quads(unsigned n) const { return n * inverse >> 16; }
+};
+
+// A thread has two neighbouring columns of two rows. It gives those of one row to the lane beside
+// it for as many of the other: then it has four columns of one row.
+template <class T>
+struct QuadAt {
+  bool odd;
+  int row;     // of its first block
+  int column;  // of eight
+  __device__ __forceinline__ QuadAt() {
+    const int thread = static_cast<int>(threadIdx.x);
+    odd = thread % 2 == 1;
+    row = thread / 128 * (T::kBlocks * 64) + thread % 128 / 32 * 16 + thread % 32 / 4 + odd * 8;
+    column = thread % 4 / 2 * 4;
   }
-  __device__ __forceinline__ unsigned share() const { return 1u << share_bits; }
+  // `upper`: what belongs to the row of even lanes.
+  template <class Value>
+  __device__ __forceinline__ Value exchange(Value upper, Value lower) const {
+    return __shfl_xor_sync(0xffffffffu, odd ? upper : lower, 1);
+  }
 };
 
 template <class T, bool kGated>
-__device__ __forceinline__ void push_sums(const float (&sums)[T::kColumns / 2],
-                                          const Shares<T, kGated>& shares, unsigned base,
-                                          unsigned rank, int rows) {
-  const int thread = static_cast<int>(threadIdx.x);
-  const int row = thread / 32 * 16 + thread % 32 / 4;
-  if (row >= rows) return;
-  const unsigned slot = base + rank * shares.slot_bytes + row * shares.pitch * 4;
+__device__ __forceinline__ void push_sums(const Sums<T>& tile, const Shares<T, kGated>& shares,
+                                          const DecodeWork& work, unsigned base, int rows) {
+  constexpr unsigned kOutColumns = Shares<T, kGated>::kOutColumns;
+  const QuadAt<T> lane;
 #pragma unroll
-  for (int j = 0; j < T::kColumns / 8; ++j) {
-    const unsigned column = j * 8 + thread % 4 * 2;
-    const unsigned out_column = column % Shares<T, kGated>::kOutColumns;
-    const unsigned half = column / Shares<T, kGated>::kOutColumns;
-    const unsigned at = half * shares.share() + (out_column & (shares.share() - 1));
-    const unsigned address = peer_address(slot + at * 4, out_column >> shares.share_bits);
-    store_peer(address, sums[4 * j], sums[4 * j + 1]);
-    if (row + 8 < rows) {
-      store_peer(address + 8 * shares.pitch * 4, sums[4 * j + 2], sums[4 * j + 3]);
+  for (int i = 0; i < T::kBlocks; ++i) {
+    const int row = lane.row + i * 64;
+    const unsigned slot = base + work.part * shares.slot_bytes + row * shares.pitch * 4;
+#pragma unroll
+    for (int j = 0; j < T::kColumns / 8; ++j) {
+      const unsigned column = j * 8 + lane.column;
+      const unsigned out_column = column % kOutColumns;
+      const unsigned half = column / kOutColumns;
+      const unsigned to = shares.by_quads(out_column / 4);
+      const unsigned at = (half - to) * shares.quads * 4 + out_column;
+      const float* mine = tile.sums[i] + 4 * j;
+      const float first = lane.exchange(mine[0], mine[2]);
+      const float second = lane.exchange(mine[1], mine[3]);
+      if (row < rows) {
+        store_peer(peer_address(slot + at * 4, work.rank(to)), lane.odd ? first : mine[0],
+                   lane.odd ? second : mine[1], lane.odd ? mine[2] : first,
+                   lane.odd ? mine[3] : second);
+      }
     }
   }
 }
 
-__device__ __forceinline__ float2 add_slots(unsigned address, unsigned slot_bytes, unsigned ranks) {
-  float2 sum = load_shared(address);
-  for (unsigned rank = 1; rank < ranks; ++rank) {
-    const float2 more = load_shared(address + rank * slot_bytes);
-    sum.x += more.x;
-    sum.y += more.y;
+__device__ __forceinline__ float4 add_slots(unsigned address, unsigned slot_bytes, unsigned parts) {
+  float4 sum = load_shared(address);
+#pragma unroll
+  for (unsigned part = 1; part < kMostParts; ++part) {
+    if (part < parts) sum = add(sum, load_shared(address + part * slot_bytes));
   }
   return sum;
 }
 
+// Waits for the sums of all parts. Each thread keeps to four columns.
 template <class T, class Element, bool kGated>
 __device__ __forceinline__ void reduce(const Sm90Arguments& p, const Shares<T, kGated>& shares,
-                                       const DecodeWork& work, unsigned base, unsigned rank,
-                                       unsigned ranks, unsigned rows) {
-  const unsigned pair_bits = shares.share_bits - 1;
-  for (unsigned i = threadIdx.x; i < rows << pair_bits; i += T::kConsumers) {
-    const unsigned row = i >> pair_bits;
-    const unsigned at = (i & ((1u << pair_bits) - 1)) * 2;
-    const long long column = work.column + static_cast<long long>(rank * shares.share() + at);
-    if (column >= p.n) continue;
+                                       const DecodeWork& work, unsigned base, int rows) {
+  const int rows_at_once = static_cast<int>(shares.by_quads(T::kConsumers));
+  const int first_row = static_cast<int>(shares.by_quads(threadIdx.x));
+  const unsigned at = (threadIdx.x - first_row * shares.quads) * 4;
+  const unsigned in_tile = work.part * shares.quads * 4 + at;
+  const long long column = work.column + static_cast<long long>(in_tile);
+  const bool has_work =
+      first_row < rows_at_once && in_tile < Shares<T, kGated>::kOutColumns && column < p.n;
+  const float4 bias0 = has_work ? load_biases<Element>(p.bias0, column) : float4{};
+  const float4 bias1 = kGated && has_work ? load_biases<Element>(p.bias1, column) : float4{};
+  cluster_wait();
+  if (!has_work) return;
+  for (int row = first_row; row < rows; row += rows_at_once) {
     const unsigned address = base + (row * shares.pitch + at) * 4;
-    float2 out = with_bias<Element>(add_slots(address, shares.slot_bytes, ranks), p.bias0, column);
-    if constexpr (kGated) {
-      const float2 up = with_bias<Element>(
-          add_slots(address + shares.share() * 4, shares.slot_bytes, ranks), p.bias1, column);
-      out = p.exact != 0 ? gated_pair<true>(out, up) : gated_pair<false>(out, up);
+    const float4 sum = add_slots(address, shares.slot_bytes, work.parts);
+    float4 up = {};
+    if (kGated) up = add_slots(address + shares.quads * 16, shares.slot_bytes, work.parts);
+    store_quad<Element, kGated>(p, work.row + row, column, add(sum, bias0), add(up, bias1));
+  }
+}
+
+// Of a tile whose k is not split.
+template <class T, class Element, bool kGated, bool kExact>
+__device__ __forceinline__ void store_sums(const Sums<T>& tile, const Sm90Arguments& p,
+                                           const DecodeWork& work, int rows) {
+  constexpr int kUp = T::kColumns / 4;  // from a gate to its up
+  const QuadAt<T> lane;
+#pragma unroll
+  for (int i = 0; i < T::kBlocks; ++i) {
+    const int row = lane.row + i * 64;
+#pragma unroll
+    for (int j = 0; j < Shares<T, kGated>::kOutColumns / 8; ++j) {
+      unsigned words[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float* sums = tile.sums[i] + 4 * j + 2 * half;
+        float2 out = {sums[0], sums[1]};
+        if constexpr (kGated) out = gated_pair<kExact>(out, {sums[kUp], sums[kUp + 1]});
+        words[half] = pack_pair(out.x, out.y, Element{});
+      }
+      const unsigned got = lane.exchange(words[0], words[1]);
+      const long long column = work.column + static_cast<long long>(j * 8 + lane.column);
+      if (row < rows && column < p.n) {
+        store_words<Element>(p, work.row + row, column, lane.odd ? got : words[0],
+                             lane.odd ? words[1] : got);
+      }
     }
-    store_output<Element>(p, work.row + row, column, out);
   }
 }
 
@@ -185,41 +288,76 @@ __device__ __forceinline__ void decode(const Sm90Arguments& p) {
   extern __shared__ unsigned char shared_memory[];
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_memory));
   const DecodeMemory<T> memory = {(shared + 1023) & ~1023u};
-  const unsigned rank = cluster_rank();
-  const unsigned ranks = cluster_size();
-  const unsigned tile = blockIdx.x / ranks;
   DecodeWork work;
+  work.across = p.across;
+  work.side = cluster_rank() & work.across;
+  work.part = cluster_rank() >> work.across;
+  work.parts = cluster_size() >> work.across;
+  const unsigned tile = cluster_number();
   work.row = static_cast<int>(tile % p.tiles_m) * T::kTokens;
-  work.column = static_cast<int>(tile / p.tiles_m) * Shares<T, kGated>::kOutColumns;
-  work.begin = p.k_blocks * rank / ranks;
-  work.end = p.k_blocks * (rank + 1) / ranks;
+  work.column = static_cast<int>((tile / p.tiles_m << work.across) + work.side) *
+                Shares<T, kGated>::kOutColumns;
+  work.begin = p.k_blocks * work.part / work.parts;
+  work.end = p.k_blocks * (work.part + 1) / work.parts;
   if (threadIdx.x == 0) {
     for (unsigned stage = 0; stage < T::kStages; ++stage) {
       barrier_init(memory.full(stage), 1);
-      barrier_init(memory.empty(stage), T::kConsumers / 32);
+      barrier_init(memory.empty(stage), (T::kConsumers / 32) << work.across);
     }
-    barrier_init_fence();
+    // Across, the other CTA's copies arrive at these barriers.
+    if (work.across != 0) {
+      barrier_init_cluster_fence();
+    } else {
+      barrier_init_fence();
+    }
   }
-  __syncthreads();
+  if (work.across != 0) {
+    cluster_arrive();
+    cluster_wait();
+  } else {
+    __syncthreads();
+  }
   if (kGated) let_next_kernel_start();
-  const bool producer = threadIdx.x >= T::kConsumers;
-  float sums[T::kColumns / 2];
-  if (producer) {
+  const bool producer = __shfl_sync(0xffffffffu, threadIdx.x, 0) >= T::kConsumers;
+  // Expected, so that its code is the first after this: it is what a CTA waits for.
+  if (__builtin_expect(producer, true)) {
+    if constexpr (T::kWide) give_registers<32>();
     if (threadIdx.x == T::kConsumers) produce<T, kGated>(p, memory, work);
     __syncwarp();
-  } else {
-    mainloop<T, Element>(sums, memory, work.end - work.begin,
-                         threadIdx.x / 128 * (64 * kDepth * 2));
+    if (work.parts > 1) {
+      cluster_arrive_relaxed();
+      cluster_wait();
+    }
+    if (work.parts > 1 || work.across != 0) {
+      cluster_arrive_relaxed();
+      cluster_wait();
+    }
+    return;
   }
-  const Shares<T, kGated> shares(ranks);
+  if constexpr (T::kWide) take_registers<160>();
+  const Shares<T, kGated> shares(p.quads);
+  Sums<T> sums;
+  mainloop<T, Element>(sums, memory, work, threadIdx.x / 128 * (T::kBlocks * 64 * kDepth * 2));
   const long long left = p.m - work.row;
   const int rows = left < T::kTokens ? static_cast<int>(left) : T::kTokens;
+  if (work.parts == 1) {
+    add_biases<T, Element, kGated>(sums, p, work.column);
+    if (kGated && p.exact != 0) {
+      store_sums<T, Element, kGated, true>(sums, p, work, rows);
+    } else {
+      store_sums<T, Element, kGated, false>(sums, p, work, rows);
+    }
+    if (work.across != 0) {  // the memory must outlive the other CTA's arrivals at its barriers
+      cluster_arrive_relaxed();
+      cluster_wait();
+    }
+    return;
+  }
   cluster_arrive_relaxed();  // no CTA reads its stages any more
   cluster_wait();
-  if (!producer) push_sums<T, kGated>(sums, shares, memory.base, rank, rows);
+  push_sums<T, kGated>(sums, shares, work, memory.base, rows);
   cluster_arrive();
-  cluster_wait();
-  if (!producer) reduce<T, Element, kGated>(p, shares, work, memory.base, rank, ranks, rows);
+  reduce<T, Element, kGated>(p, shares, work, memory.base, rows);
 }
 
 }  // namespace geglu_mlp

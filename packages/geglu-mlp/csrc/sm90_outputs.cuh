@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the kernels for small M do with the sums of two neighbouring outputs. Device only.
+// What becomes of the sums of wgmma: biases, the GeGLU, stores. Device only.
 #pragma once
 
 #include "activation.cuh"
@@ -8,18 +8,80 @@
 
 namespace geglu_mlp {
 
-template <class Element>
-__device__ __forceinline__ float2 with_bias(float2 sum, const void* bias, long long column) {
-  if (bias == nullptr) return sum;
-  const Element* at = static_cast<const Element*>(bias) + column;
-  return {sum.x + load_float(at[0]), sum.y + load_float(at[1])};
+// A thread's sums of a tile: for each block of 64 rows of its warpgroup as sm90_wgmma.cuh has them.
+template <class T>
+struct Sums {
+  float sums[T::kBlocks][T::kColumns / 2];
+};
+
+// To the columns of a half of the sums: all of gate, or of up, or half of down's.
+template <class T, class Element>
+__device__ __forceinline__ void add_bias(Sums<T>& tile, int half, const void* bias,
+                                         long long column, long long columns) {
+  if (bias == nullptr) return;
+  column += static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+  for (int block = 0; block < T::kColumns / 16; ++block) {
+    const long long at = column + block * 8;
+    if (at >= columns) continue;
+    const Element* from = static_cast<const Element*>(bias) + at;
+    const float first = load_float(from[0]);
+    const float second = load_float(from[1]);
+#pragma unroll
+    for (int i = 0; i < T::kBlocks; ++i) {
+      float* sums = tile.sums[i] + half * (T::kColumns / 4) + block * 4;
+      sums[0] += first;
+      sums[1] += second;
+      sums[2] += first;
+      sums[3] += second;
+    }
+  }
 }
 
+// `column`: of the output, where the tile begins.
+template <class T, class Element, bool kGated>
+__device__ __forceinline__ void add_biases(Sums<T>& tile, const Sm90Arguments& p,
+                                           long long column) {
+  add_bias<T, Element>(tile, 0, p.bias0, column, p.n);
+  if constexpr (kGated) {
+    add_bias<T, Element>(tile, 1, p.bias1, column, p.n);
+  } else {
+    add_bias<T, Element>(tile, 1, p.bias0, column + T::kColumns / 2, p.n);
+  }
+}
+
+// Of four columns; zeros without a bias.
 template <class Element>
-__device__ __forceinline__ void store_output(const Sm90Arguments& p, long long row,
-                                             long long column, float2 pair) {
+__device__ __forceinline__ float4 load_biases(const void* bias, long long column) {
+  if (bias == nullptr) return {};
+  const Element* at = static_cast<const Element*>(bias) + column;
+  return {load_float(at[0]), load_float(at[1]), load_float(at[2]), load_float(at[3])};
+}
+
+__device__ __forceinline__ float4 add(float4 a, float4 b) {
+  return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
+}
+
+// Of four columns, two in a word.
+template <class Element>
+__device__ __forceinline__ void store_words(const Sm90Arguments& p, long long row, long long column,
+                                            unsigned low, unsigned high) {
   Element* to = static_cast<Element*>(p.out_data) + row * p.n + column;
-  *reinterpret_cast<unsigned*>(to) = pack_pair(pair.x, pair.y, Element{});
+  *reinterpret_cast<uint2*>(to) = {low, high};
+}
+
+// Of sums that already have their biases.
+template <class Element, bool kGated>
+__device__ __forceinline__ void store_quad(const Sm90Arguments& p, long long row, long long column,
+                                           float4 out, float4 up) {
+  if constexpr (kGated) {
+    const bool exact = p.exact != 0;
+    const float2 low = gated_pair({out.x, out.y}, {up.x, up.y}, exact);
+    const float2 high = gated_pair({out.z, out.w}, {up.z, up.w}, exact);
+    out = {low.x, low.y, high.x, high.y};
+  }
+  store_words<Element>(p, row, column, pack_pair(out.x, out.y, Element{}),
+                       pack_pair(out.z, out.w, Element{}));
 }
 
 }  // namespace geglu_mlp

@@ -2,12 +2,13 @@
 //
 // Sm90_plan: shape and device facts -> which sm_90a kernel runs each GEMM, with which grid; or why
 // none does and the portable kernels of plan.h run. Pure, as plan.h. The constants of the time
-// model are fitted to bench/results/nvidia-h200-gemms.json; geglu_mlp_plan checks its choices
-// against that file.
+// model are fitted to bench/results/nvidia-h200-gemms.json, from which the choices in
+// sm90_measured.h are; geglu_mlp_plan checks all choices against that file.
 #pragma once
 
 #include "plan.h"
 #include "sm90_arguments.h"
+#include "sm90_measured.h"
 
 namespace geglu_mlp {
 
@@ -20,37 +21,49 @@ enum class Sm90Family : int32_t {
 // What orders the choices, in microseconds and terabytes a second. Fitted by random search so that
 // the choices lose least against the best of the measured ones; the single constants are no
 // measurements. What all choices cost, a launch, is not in them.
-struct Sm90Step {
+struct Sm90Step {  // of one block of k
   int64_t rows;
   int64_t columns;
   double time;
 };
 struct Sm90Times {
-  Sm90Step prefill[9] = {{128, 96, 0.3174},  {128, 112, 0.3381}, {128, 128, 0.361},
-                         {128, 144, 0.3821}, {128, 160, 0.4296}, {128, 192, 0.5017},
-                         {128, 224, 0.6247}, {128, 256, 0.6847}, {256, 192, 0.973}};
-  double prefill_epilogue = 3.869;  // of 192 columns
-  double memory_rate = 2.985;
-  double memory_latency = 1.646;  // of what is in the ring of a decode CTA
-  double cache_rate = 9.131;
-  double decode_step = 0.2706;  // least time of one stage of 64 rows
-  double decode_split = 2.271;
-  double decode_row = 0.02286;
-  double decode_alone =
-      0.9506;  // of CTAs that have their multiprocessor alone, a share of the time
-  // Of the CTAs that fit, where they come in clusters of 4 or 8: with one and with two CTAs on a
-  // multiprocessor.
-  double cluster_share_one = 0.8863;
-  double cluster_share_two = 0.8419;
-  double stream_rate = 4.138;   // of memory
-  double stream_step = 0.1054;  // least time of one block of k
-  double stream_end_gated = 4.093;
-  double stream_end_plain = 0.1669;
+  Sm90Step prefill[9] = {{128, 96, 0.2964},  {128, 112, 0.344},  {128, 128, 0.3458},
+                         {128, 144, 0.4116}, {128, 160, 0.4144}, {128, 192, 0.49},
+                         {128, 224, 0.6016}, {128, 256, 0.6719}, {256, 192, 0.9714}};
+  double prefill_across = 0.915;  // of a step
+  double prefill_start_gated = 2.436;
+  double prefill_wave = 0.03446;
+  double prefill_epilogue = 2.286;  // of 192 columns
+  Sm90Step decode[12] = {{64, 64, 0.27},     {128, 64, 0.2995},  {128, 80, 0.1921},
+                         {128, 96, 0.2402},  {128, 128, 0.3769}, {192, 64, 0.2515},
+                         {192, 96, 0.4257},  {192, 128, 0.461},  {192, 160, 0.7438},
+                         {192, 224, 0.8473}, {256, 64, 0.3191},  {256, 80, 0.3843}};
+  double decode_start_gated = 0.03965;
+  double decode_start_plain = -1.572;
+  double decode_across = 2.778;
+  double decode_wave = 1.074;
+  double decode_end = 0.008746;  // of a row of 128 columns
+  // Where k is split; of a row of 128 columns that goes to other CTAs.
+  double decode_split = 0.9987;
+  double decode_part = 0.07438;
+  double decode_push = 0.04564;
+  double memory_rate = 2.054;
+  double cache_rate = 7.325;
+  // Of the shorter of two things that run side by side, what it costs nevertheless: in a decode
+  // kernel products and the L2 cache, then both and memory.
+  double decode_overlap = 0.4474;
+  double memory_overlap = 0.4343;
+  double stream_rate = 2.012;  // of memory
+  double stream_end_gated = 6.128;
+  double stream_end_plain = 5.165;
+  // Of two CTAs on each multiprocessor, those that fit in clusters of 4 to 8.
+  double cluster_share_two = 0.8;
 };
 inline constexpr Sm90Times kSm90Times = {};
 
-constexpr double prefill_step(int64_t rows, int64_t columns) {
-  for (const Sm90Step& step : kSm90Times.prefill) {
+template <int kCount>
+constexpr double step_of(const Sm90Step (&steps)[kCount], int64_t rows, int64_t columns) {
+  for (const Sm90Step& step : steps) {
     if (step.rows == rows && step.columns == columns) return step.time;
   }
   return 0;
@@ -65,15 +78,15 @@ struct Sm90Tile {
   uint32_t shared_bytes;
   int64_t ctas = 1;        // that share a multiprocessor
   int64_t store_rows = 0;  // prefill: of a box of the output
-  double step = 0;         // prefill: microseconds of one block of k
-  int64_t ring_bytes = 0;  // decode: of the weights in a CTA's ring
+  double step = 0;         // prefill, decode: microseconds of one block of k
+  int64_t most_parts = 1;  // decode: of k, whose sums a CTA has room for
 };
 
 template <class T>
 constexpr Sm90Tile prefill_tile(const char* name) {
   Sm90Tile tile = {Sm90Family::kPrefill, name, T::kRows, T::kColumns, T::kThreads, T::kSharedBytes};
   tile.store_rows = T::kWarpgroupRows;
-  tile.step = prefill_step(T::kRows, T::kColumns);
+  tile.step = step_of(kSm90Times.prefill, T::kRows, T::kColumns);
   return tile;
 }
 template <class T>
@@ -81,7 +94,10 @@ constexpr Sm90Tile decode_tile(const char* name) {
   Sm90Tile tile = {Sm90Family::kDecode, name,        T::kTokens,
                    T::kColumns,         T::kThreads, T::kSharedBytes};
   tile.ctas = T::kCtas;
-  tile.ring_bytes = T::kStages * T::kBBytes;
+  tile.step = step_of(kSm90Times.decode, T::kTokens, T::kColumns);
+  while (tile.most_parts < kMostParts && T::has_room(static_cast<int>(tile.most_parts) + 1)) {
+    ++tile.most_parts;
+  }
   return tile;
 }
 template <class T>
@@ -117,11 +133,15 @@ constexpr int sm90_kernel(bool gated, Element element, int tile) {
 // Above this, only prefill kernels run, and a row's bits do not depend on M.
 inline constexpr int64_t kDecodeRows = 512;
 
+inline constexpr int64_t kSm90Parts[] = {1, 2, 3, 4, 6, 8};  // of k, in a decode kernel
+
 // What a plan is free to choose.
 struct Sm90Choice {
   int tile = 0;
-  int64_t parts = 1;    // decode: of k
-  bool across = false;  // prefill: the CTAs of a cluster lie side by side, not below each other
+  int64_t parts = 1;  // decode: of k
+  // Prefill: the CTAs of a cluster lie side by side, not below each other. Decode: a cluster has
+  // two tiles side by side.
+  bool across = false;
   bool operator==(const Sm90Choice&) const = default;
 };
 
@@ -129,13 +149,15 @@ struct Sm90Plan {
   const char* refused = nullptr;  // why the portable kernels run instead; nothing below then counts
   Sm90Choice choice;
   int kernel = 0;
-  uint32_t cluster = 1;  // decode: the parts of k
+  uint32_t cluster = 1;
   uint32_t tiles_m = 0;
   uint32_t tiles_n = 0;
   uint32_t panel = 1;
   uint32_t ctas = 0;
-  uint32_t a_rows = 0;    // of a box of a
+  uint32_t a_rows = 0;  // of a in a stage
+  uint32_t a_box_rows = 0;
   uint32_t b_rows = 0;    // of a box of b0 and of b1
+  uint32_t quads = 0;     // decode: of columns that each part adds up
   uint32_t out_rows = 0;  // of a box of out; 0: the kernel writes by itself
   uint32_t out_columns = 0;
   bool operator==(const Sm90Plan&) const = default;
@@ -158,56 +180,71 @@ constexpr Sm90ClusterTiles cluster_tiles(const GemmShape& shape, const Sm90Tile&
           tiles_of(shape.n, out_columns * (across ? 2 : 1))};
 }
 
+// Two things that run side by side.
+constexpr double together(double a, double b, double overlap) {
+  return a > b ? a + overlap * b : b + overlap * a;
+}
+
 constexpr double prefill_time(const GemmShape& shape, const Sm90Tile& tile, bool across,
                               double weights, const GpuFacts& gpu) {
   const Sm90Times& t = kSm90Times;
-  const double memory_time = weights / t.memory_rate * 1e-6;
   const Sm90ClusterTiles grid = cluster_tiles(shape, tile, across);
   const double tiles = static_cast<double>(grid.m) * static_cast<double>(grid.n);
   const int clusters = gpu.multiprocessors / 2;
   const double waves = sm90_ceil(tiles / clusters);
-  const double work = waves * static_cast<double>(tiles_of(shape.k, kDepth)) * tile.step;
-  return (work > memory_time ? work : memory_time) +
-         t.prefill_epilogue * static_cast<double>(tile.columns) / 192;
+  const double work = waves * static_cast<double>(tiles_of(shape.k, kDepth)) * tile.step *
+                      (across ? t.prefill_across : 1);
+  return work + weights * (1e-6 / t.memory_rate) +
+         t.prefill_epilogue * static_cast<double>(tile.columns) / 192 + t.prefill_wave * waves +
+         (shape.gated ? t.prefill_start_gated : 0);
 }
 
-constexpr double decode_time(const GemmShape& shape, const Sm90Tile& tile, int64_t parts,
+// How many CTAs in clusters of this size run at once. An H200 takes 39 clusters of 3, 30 of 4, 17
+// of 6 and 15 of 8 (cuOccupancyMaxActiveClusters), where a CTA has its multiprocessor alone.
+constexpr double decode_slots(const Sm90Tile& tile, int64_t cluster, const GpuFacts& gpu) {
+  const auto all = static_cast<double>(gpu.multiprocessors * tile.ctas);
+  if (cluster <= 2) return all;
+  double share = cluster == 3 ? 1 : kSm90Times.cluster_share_two;
+  if (tile.ctas == 1) share = (cluster == 3 ? 117 : cluster == 6 ? 102 : 120) / 132.0;
+  return static_cast<double>(static_cast<int64_t>(all * share));
+}
+
+constexpr double decode_time(const GemmShape& shape, const Sm90Tile& tile, const Sm90Choice& choice,
                              double weights, const GpuFacts& gpu) {
   const Sm90Times& t = kSm90Times;
   const int64_t out_columns = shape.gated ? tile.columns / 2 : tile.columns;
-  const auto ctas =
-      static_cast<double>(tiles_of(shape.m, tile.rows) * tiles_of(shape.n, out_columns) * parts);
-  const double share = tile.ctas == 1 ? t.cluster_share_one : t.cluster_share_two;
-  const double slots = static_cast<double>(static_cast<int64_t>(
-      static_cast<double>(gpu.multiprocessors * tile.ctas) * (parts >= 4 ? share : 1)));
+  const int64_t sides = choice.across ? 2 : 1;
+  const auto ctas = static_cast<double>(
+      tiles_of(shape.m, tile.rows) * tiles_of(shape.n, out_columns * sides) * sides * choice.parts);
+  const double slots = decode_slots(tile, choice.parts * sides, gpu);
   const double waves = sm90_ceil(ctas / slots);
   const double at_once = ctas < slots ? ctas : slots;
-  const double rate = static_cast<double>(tile.ring_bytes) * at_once / t.memory_latency * 1e-6;
-  const double memory_time = weights / (rate < t.memory_rate ? rate : t.memory_rate) * 1e-6;
+  const double memory_time = weights * (1e-6 / t.memory_rate);
   const auto rows = static_cast<double>(shape.m < tile.rows ? shape.m : tile.rows);
   const auto columns = static_cast<double>(tile.columns);
-  // One stage: its bytes through the L2 cache, or what a stage takes however small it is.
-  const double move = (rows + columns) * kDepth * kHalfBytes * at_once / t.cache_rate * 1e-6;
-  const double root = tile.rows == 64 ? 1 : 1.414;
-  const double least = t.decode_step * root * (tile.columns > 64 ? 1 : 0.8);
-  const double step = move > least ? move : least;
+  const double moved = (choice.across ? rows / 2 : rows) + columns;
+  const double move = moved * kDepth * kHalfBytes * at_once * (1e-6 / t.cache_rate);
+  const double step = together(tile.step, move, t.decode_overlap);
   const double work =
-      waves * static_cast<double>(tiles_of(tiles_of(shape.k, kDepth), parts)) * step;
-  const double end = (parts > 1 ? t.decode_split : 0) + t.decode_row * rows * columns / 128;
-  const double factor = tile.ctas == 1 ? t.decode_alone : 1;
-  return ((work > memory_time ? work : memory_time) + waves * end) * factor;
+      waves * static_cast<double>(tiles_of(tiles_of(shape.k, kDepth), choice.parts)) * step;
+  const auto parts = static_cast<double>(choice.parts);
+  const double outputs = rows * columns / 128;
+  const double split =
+      t.decode_split + t.decode_part * parts + t.decode_push * outputs * (1 - 1 / parts);
+  const double end = t.decode_wave + t.decode_end * outputs + (choice.parts > 1 ? split : 0);
+  return together(work, memory_time, t.memory_overlap) + waves * end +
+         (shape.gated ? t.decode_start_gated : t.decode_start_plain) +
+         (choice.across ? t.decode_across : 0);
 }
 
 constexpr double stream_time(const GemmShape& shape, const Sm90Tile& tile, double weights) {
   const Sm90Times& t = kSm90Times;
   const int64_t out_columns = shape.gated ? tile.columns / 2 : tile.columns;
   const auto ctas = static_cast<double>(tiles_of(shape.n, out_columns));
-  const auto rows = static_cast<double>(tiles_of(shape.m, 8) * 8);
-  const auto columns = static_cast<double>(tile.columns);
-  const double move = (rows + columns) * kDepth * kHalfBytes * ctas / t.cache_rate * 1e-6;
-  const double step = move > t.stream_step ? move : t.stream_step;
-  const double work = static_cast<double>(tiles_of(shape.k, kDepth)) * step;
-  const double memory_time = weights / t.stream_rate * 1e-6;
+  const auto moved = static_cast<double>(tiles_of(shape.m, 8) * 8 + tile.columns);
+  const auto blocks = static_cast<double>(tiles_of(shape.k, kDepth));
+  const double work = blocks * moved * kDepth * kHalfBytes * ctas * (1e-6 / t.cache_rate);
+  const double memory_time = weights * (1e-6 / t.stream_rate);
   return (work > memory_time ? work : memory_time) +
          (shape.gated ? t.stream_end_gated : t.stream_end_plain);
 }
@@ -220,7 +257,7 @@ constexpr double sm90_time(const GemmShape& shape, const Sm90Choice& choice, con
   if (facts.family == Sm90Family::kPrefill)
     return prefill_time(shape, facts, choice.across, weights, gpu);
   if (facts.family == Sm90Family::kStream) return stream_time(shape, facts, weights);
-  return decode_time(shape, facts, choice.parts, weights, gpu);
+  return decode_time(shape, facts, choice, weights, gpu);
 }
 
 // The narrowest stream tile that needs one wave; -1: all need more.
@@ -235,6 +272,12 @@ constexpr int stream_tile_of(bool gated, int64_t n, const GpuFacts& gpu) {
 
 constexpr bool can_lie_across(const Sm90Tile& tile) {
   return tile.family == Sm90Family::kPrefill && tile.rows == 128;
+}
+
+// Whether a decode tile suits the rows: one of 192 or 256 has less than 64 rows of zeros.
+constexpr bool decode_offers(const GemmShape& shape, const Sm90Tile& tile) {
+  if (tile.rows == 64) return shape.m <= 192;
+  return shape.m > (tile.rows == 128 ? 64 : tile.rows - 64);
 }
 
 // Calls visit for each choice that a shape has.
@@ -252,8 +295,12 @@ constexpr void each_sm90_choice(const GemmShape& shape, const GpuFacts& gpu, Vis
       }
     }
     if (facts.family == Sm90Family::kDecode && shape.m <= kDecodeRows &&
-        (facts.rows == 64 ? shape.m <= 192 : !one_tile)) {
-      for (int64_t parts = 1; parts <= 8; parts *= 2) visit(Sm90Choice{tile, parts, false});
+        decode_offers(shape, facts)) {
+      for (const int64_t parts : kSm90Parts) {
+        if (parts > facts.most_parts) break;
+        visit(Sm90Choice{tile, parts, false});
+        if (!one_tile && parts <= 4) visit(Sm90Choice{tile, parts, true});
+      }
     }
   }
   const int stream = one_tile ? stream_tile_of(shape.gated, shape.n, gpu) : -1;
@@ -275,7 +322,36 @@ constexpr const char* sm90_refusal(const GemmShape& shape, bool mapped, const Gp
   return nullptr;
 }
 
+constexpr bool same_text(const char* a, const char* b) {
+  while (*a != 0 && *a == *b) ++a, ++b;
+  return *a == *b;
+}
+
+constexpr int tile_named(bool gated, const char* name) {
+  int tile = 0;
+  while (tile < sm90_tile_count(gated) && !same_text(sm90_tile(gated, tile).name, name)) ++tile;
+  return tile;
+}
+constexpr bool all_tiles_exist() {
+  for (const Sm90Measured& measured : kSm90Measured) {
+    if (tile_named(true, measured.gated.tile) == kGatedTileCount) return false;
+    if (tile_named(false, measured.plain.tile) == kPlainTileCount) return false;
+  }
+  return true;
+}
+static_assert(all_tiles_exist(), "sm90_measured.h names a tile that there is not");
+
+// The measured choice where there is one, else that of the least expected time.
 constexpr Sm90Choice choose_sm90(const GemmShape& shape, const GpuFacts& gpu) {
+  const int64_t blocks = tiles_of(shape.m, 64);
+  for (const Sm90Measured& measured : kSm90Measured) {
+    if (measured.blocks == blocks && measured.d == (shape.gated ? shape.k : shape.n) &&
+        measured.h == (shape.gated ? shape.n : shape.k) &&
+        gpu.multiprocessors == kSm90MeasuredMultiprocessors) {
+      const Sm90NamedChoice& named = shape.gated ? measured.gated : measured.plain;
+      return {tile_named(shape.gated, named.tile), named.parts, named.across};
+    }
+  }
   Sm90Choice best;
   double best_time = 0;
   each_sm90_choice(shape, gpu, [&](const Sm90Choice& choice) {
@@ -308,18 +384,22 @@ constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts
     const uint32_t tiles = plan.tiles_m * plan.tiles_n;
     const auto clusters = static_cast<uint32_t>(gpu.multiprocessors / 2);
     plan.ctas = 2 * (tiles < clusters ? tiles : clusters);
-    plan.a_rows = static_cast<uint32_t>(across ? tile.rows / 2 : tile.rows);
+    plan.a_box_rows = static_cast<uint32_t>(across ? tile.rows / 2 : tile.rows);
     plan.b_rows = static_cast<uint32_t>(tile.columns / 2);
     plan.out_rows = static_cast<uint32_t>(tile.store_rows);
     plan.out_columns = static_cast<uint32_t>(panel_columns(static_cast<int>(out_columns)));
   } else {
-    plan.cluster = static_cast<uint32_t>(parts);
+    const int64_t sides = across ? 2 : 1;
+    plan.cluster = static_cast<uint32_t>(parts * sides);
     plan.tiles_m = static_cast<uint32_t>(tiles_of(shape.m, tile.rows));
-    plan.tiles_n = static_cast<uint32_t>(tiles_of(shape.n, out_columns));
+    plan.tiles_n = static_cast<uint32_t>(tiles_of(shape.n, out_columns * sides));
     plan.ctas = plan.tiles_m * plan.tiles_n * plan.cluster;
-    const int64_t rows = tiles_of(shape.m, 8) * 8;
+    const int64_t rows = tiles_of(shape.m, 8 * sides) * 8 * sides;  // whole groups of the swizzle
     plan.a_rows = static_cast<uint32_t>(rows < tile.rows ? rows : tile.rows);
+    plan.a_box_rows = plan.a_rows / static_cast<uint32_t>(sides);
     plan.b_rows = static_cast<uint32_t>(out_columns);
+    plan.quads =
+        static_cast<uint32_t>(decode_quads(static_cast<int>(out_columns), static_cast<int>(parts)));
   }
   return plan;
 }

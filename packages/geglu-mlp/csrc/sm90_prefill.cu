@@ -8,6 +8,7 @@
 // many rows there are.
 #include "activation.cuh"
 #include "sm90_arguments.h"
+#include "sm90_outputs.cuh"
 #include "sm90_ptx.cuh"
 #include "sm90_wgmma.cuh"
 #include "tile.h"
@@ -16,12 +17,6 @@ namespace geglu_mlp {
 
 constexpr int kProducerRegisters = 40;
 constexpr int kConsumerRegisters = 232;
-
-template <class T>
-struct PrefillSums {
-  static constexpr int kBlocks = T::kWarpgroupRows / 64;
-  float sums[kBlocks][T::kColumns / 2];
-};
 
 // Shared memory of a CTA, by addresses.
 template <class T>
@@ -42,24 +37,6 @@ struct PrefillMemory {
   }
   __device__ __forceinline__ unsigned turn(int warpgroup) const {
     return base + T::kBarriersAt + (2 * T::kStages + warpgroup) * 8;
-  }
-};
-
-// Position in the ring; the parity flips each time around.
-template <int kStages>
-struct Ring {
-  unsigned stage = 0;
-  unsigned parity = 0;
-  __device__ __forceinline__ void next() {
-    if (++stage == kStages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-  __device__ __forceinline__ void skip(unsigned steps) {
-    const unsigned at = stage + steps;
-    parity ^= at / kStages & 1;
-    stage = at % kStages;
   }
 };
 
@@ -153,7 +130,7 @@ __device__ __forceinline__ void release(unsigned empty_barrier) {
 }
 
 template <class T, class Element>
-__device__ __forceinline__ void mainloop(PrefillSums<T>& tile, const PrefillMemory<T>& memory,
+__device__ __forceinline__ void mainloop(Sums<T>& tile, const PrefillMemory<T>& memory,
                                          Ring<T::kStages>& ring, unsigned k_blocks,
                                          unsigned a_offset) {
   unsigned before = ring.stage;
@@ -161,49 +138,25 @@ __device__ __forceinline__ void mainloop(PrefillSums<T>& tile, const PrefillMemo
   for (unsigned block = 0; block < k_blocks; ++block) {
     barrier_wait(memory.full(ring.stage), ring.parity);
 #pragma unroll
-    for (int i = 0; i < PrefillSums<T>::kBlocks; ++i) hold(tile.sums[i]);
+    for (int i = 0; i < T::kBlocks; ++i) hold(tile.sums[i]);
     wgmma_fence();
     const unsigned long long a = matrix_at(memory.a(ring.stage) + a_offset);
     const unsigned long long b = matrix_at(memory.b(ring.stage));
 #pragma unroll
     for (int k = 0; k < kDepth / 16; ++k) {
 #pragma unroll
-      for (int i = 0; i < PrefillSums<T>::kBlocks; ++i) {
+      for (int i = 0; i < T::kBlocks; ++i) {
         multiply(tile.sums[i], a + k * kNextK16 + i * (64 * 128 / 16), b + k * kNextK16,
                  k == 0 ? static_cast<int>(block) : 1, Element{});
       }
     }
     wgmma_commit();
 #pragma unroll
-    for (int i = 0; i < PrefillSums<T>::kBlocks; ++i) hold(tile.sums[i]);
+    for (int i = 0; i < T::kBlocks; ++i) hold(tile.sums[i]);
     wgmma_wait<1>();
     if (block > 0) release(memory.empty(before));
     before = ring.stage;
     ring.next();
-  }
-}
-
-// The columns of a half of the accumulators: all of gate, or of up, or half of down's.
-template <class T, class Element>
-__device__ __forceinline__ void add_bias(PrefillSums<T>& tile, int half, const void* bias,
-                                         int column, long long columns) {
-  if (bias == nullptr) return;
-  column += static_cast<int>(threadIdx.x) % 4 * 2;
-#pragma unroll
-  for (int block = 0; block < T::kColumns / 16; ++block) {
-    const int at = column + block * 8;
-    if (at >= columns) continue;
-    const Element* from = static_cast<const Element*>(bias) + at;
-    const float first = load_float(from[0]);
-    const float second = load_float(from[1]);
-#pragma unroll
-    for (int i = 0; i < PrefillSums<T>::kBlocks; ++i) {
-      float* sums = tile.sums[i] + half * (T::kColumns / 4) + block * 4;
-      sums[0] += first;
-      sums[1] += second;
-      sums[2] += first;
-      sums[3] += second;
-    }
   }
 }
 
@@ -218,7 +171,7 @@ __device__ __forceinline__ unsigned in_panel(int row, int chunk) {
 // The panels take turns between two places, on from one tile to the next (`first`): a tile may have
 // an odd number of them, and its last one may still be on its way when the next tile begins.
 template <class T, class Element, bool kGated, bool kExact>
-__device__ __forceinline__ void epilogue(const PrefillSums<T>& tile, const PrefillMemory<T>& memory,
+__device__ __forceinline__ void epilogue(const Sums<T>& tile, const PrefillMemory<T>& memory,
                                          const Sm90Arguments& p, int warpgroup, int row, int column,
                                          int first) {
   constexpr int kPanelColumns = panel_columns(kOutColumns<kGated, T>);
@@ -236,7 +189,7 @@ __device__ __forceinline__ void epilogue(const PrefillSums<T>& tile, const Prefi
     for (int pair = 0; pair < kPanelColumns / 16; ++pair) {  // of blocks of 8 columns
       const int block = panel * (kPanelColumns / 8) + pair * 2;
 #pragma unroll
-      for (int i = 0; i < PrefillSums<T>::kBlocks; ++i) {
+      for (int i = 0; i < T::kBlocks; ++i) {
         unsigned words[4];
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
@@ -274,7 +227,7 @@ __device__ __forceinline__ void consume(const Sm90Arguments& p, const PrefillMem
   }
   constexpr int kPanels = kOutColumns<kGated, T> / panel_columns(kOutColumns<kGated, T>);
   int panel = 0;
-  PrefillSums<T> sums;
+  Sums<T> sums;
   for (unsigned tile = first; tile < tiles; tile += step) {
     const TileAt<T, kGated> at(p, tile, rank);
     if (T::kPingPong) {
@@ -286,15 +239,10 @@ __device__ __forceinline__ void consume(const Sm90Arguments& p, const PrefillMem
     if (T::kPingPong && leader) barrier_arrive(memory.turn(1 - warpgroup));
     wgmma_wait<0>();
 #pragma unroll
-    for (int i = 0; i < PrefillSums<T>::kBlocks; ++i) hold(sums.sums[i]);
+    for (int i = 0; i < T::kBlocks; ++i) hold(sums.sums[i]);
     release(memory.empty(ring.stage == 0 ? T::kStages - 1 : ring.stage - 1));
     if (T::kPingPong) ring.skip(p.k_blocks);
-    add_bias<T, Element>(sums, 0, p.bias0, at.column, p.n);
-    if constexpr (kGated) {
-      add_bias<T, Element>(sums, 1, p.bias1, at.column, p.n);
-    } else {
-      add_bias<T, Element>(sums, 1, p.bias0, at.column + T::kColumns / 2, p.n);
-    }
+    add_biases<T, Element, kGated>(sums, p, at.column);
     const int row = at.row + row_in_tile;
     if (kGated && p.exact != 0) {
       epilogue<T, Element, kGated, true>(sums, memory, p, warpgroup, row, at.column, panel);
@@ -323,7 +271,7 @@ __device__ __forceinline__ void prefill(const Sm90Arguments& p) {
     }
     barrier_init(memory.turn(0), 4);
     barrier_init(memory.turn(1), 4);
-    barrier_init_fence();
+    barrier_init_cluster_fence();
     prefetch_map(p.a);
     prefetch_map(p.b0);
     if (kGated) prefetch_map(p.b1);

@@ -18,6 +18,11 @@ __device__ __forceinline__ unsigned cluster_size() {
   asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
   return size;
 }
+__device__ __forceinline__ unsigned cluster_number() {
+  unsigned number;
+  asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(number));
+  return number;
+}
 // Of all threads of the cluster, then cluster_wait. What was written before is visible after.
 __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
@@ -35,27 +40,32 @@ __device__ __forceinline__ unsigned peer_address(unsigned shared, unsigned rank)
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared), "r"(rank));
   return address;
 }
-__device__ __forceinline__ void store_peer(unsigned address, float first, float second) {
-  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(first), "f"(second)
+__device__ __forceinline__ void store_peer(unsigned address, float a, float b, float c, float d) {
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(a), "f"(b),
+               "f"(c), "f"(d)
                : "memory");
 }
 __device__ __forceinline__ void store_shared(unsigned address, float first, float second) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(first), "f"(second)
                : "memory");
 }
-__device__ __forceinline__ float2 load_shared(unsigned address) {
-  float2 pair;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "r"(address));
-  return pair;
+__device__ __forceinline__ float4 load_shared(unsigned address) {
+  float4 quad;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(quad.x), "=f"(quad.y), "=f"(quad.z), "=f"(quad.w)
+               : "r"(address));
+  return quad;
 }
-
 __device__ __forceinline__ void barrier_init(unsigned barrier, unsigned arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-// Makes the inits visible to the copy engine and to the cluster.
+// Makes the inits visible to the copy engine; and to the cluster.
 __device__ __forceinline__ void barrier_init_fence() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async;" ::: "memory");
+}
+__device__ __forceinline__ void barrier_init_cluster_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  barrier_init_fence();
 }
 __device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
@@ -81,6 +91,24 @@ __device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) 
       "r"(parity)
       : "memory");
 }
+
+// A position in a ring of stages, each with barriers; the parity flips each time around.
+template <int kStages>
+struct Ring {
+  unsigned stage = 0;
+  unsigned parity = 0;
+  __device__ __forceinline__ void next() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+  __device__ __forceinline__ void skip(unsigned steps) {
+    const unsigned at = stage + steps;
+    parity ^= at / kStages & 1;
+    stage = at % kStages;
+  }
+};
 
 template <int kId>
 __device__ __forceinline__ void warpgroup_sync(int warpgroup) {
@@ -127,7 +155,8 @@ __device__ __forceinline__ void load_box(unsigned shared, const TensorMap& map, 
       "l"(&map), "r"(barrier), "r"(k), "r"(row), "l"(policy)
       : "memory");
 }
-// The same into the same place of both CTAs of a cluster, and onto the barrier of each.
+// The same into the same place of two CTAs of a cluster, `first` and the next, and onto the barrier
+// of each.
 __device__ __forceinline__ void load_box_both(unsigned shared, const TensorMap& map,
                                               unsigned barrier, int k, int row) {
   asm volatile(
@@ -138,11 +167,12 @@ __device__ __forceinline__ void load_box_both(unsigned shared, const TensorMap& 
 }
 __device__ __forceinline__ void load_box_both(unsigned shared, const TensorMap& map,
                                               unsigned barrier, int k, int row,
-                                              unsigned long long policy) {
+                                              unsigned long long policy, unsigned first = 0) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
       ".multicast::cluster.L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5, %6;" ::"r"(shared),
-      "l"(&map), "r"(barrier), "r"(k), "r"(row), "h"(static_cast<unsigned short>(3)), "l"(policy)
+      "l"(&map), "r"(barrier), "r"(k), "r"(row), "h"(static_cast<unsigned short>(3u << first)),
+      "l"(policy)
       : "memory");
 }
 // Writes a box from shared memory; what lies outside of the tensor is dropped.

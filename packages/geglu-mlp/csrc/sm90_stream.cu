@@ -141,19 +141,20 @@ __device__ __forceinline__ void put_sums(const float (&sums)[T::kColumns / 2],
 template <class T, class Element, bool kGated>
 __device__ __forceinline__ void put_outputs(const Sm90Arguments& p, const StreamRing<T>& ring,
                                             unsigned rows, int first_column) {
-  constexpr unsigned kPairs = (kGated ? T::kColumns / 2 : T::kColumns) / 2;
-  for (unsigned i = threadIdx.x; i < rows * kPairs; i += T::kConsumers) {
-    const unsigned row = i / kPairs;
-    const unsigned at = i % kPairs * 2;
+  constexpr unsigned kQuads = (kGated ? T::kColumns / 2 : T::kColumns) / 4;
+  for (unsigned i = threadIdx.x; i < rows * kQuads; i += T::kConsumers) {
+    const unsigned row = i / kQuads;
+    const unsigned at = i % kQuads * 4;
     const long long column = first_column + static_cast<long long>(at);
     if (column >= p.n) continue;
-    float2 out = with_bias<Element>(load_shared(ring.sum(row, at)), p.bias0, column);
-    if constexpr (kGated) {
-      const float2 up =
-          with_bias<Element>(load_shared(ring.sum(row, T::kColumns / 2 + at)), p.bias1, column);
-      out = p.exact != 0 ? gated_pair<true>(out, up) : gated_pair<false>(out, up);
+    const float4 sum = load_shared(ring.sum(row, at));
+    float4 up = {};
+    if (kGated) {
+      up = add(load_shared(ring.sum(row, T::kColumns / 2 + at)),
+               load_biases<Element>(p.bias1, column));
     }
-    store_output<Element>(p, row, column, out);
+    store_quad<Element, kGated>(p, row, column, add(sum, load_biases<Element>(p.bias0, column)),
+                                up);
   }
 }
 

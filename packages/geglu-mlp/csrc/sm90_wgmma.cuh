@@ -49,6 +49,8 @@ __device__ __forceinline__ void hold(float (&sums)[kCount]) {
   ", %16, %17, %18, %19, %20, %21, %22, %23"
 #define KILN_NUMBERS_64 KILN_NUMBERS_48 \
   ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define KILN_NUMBERS_80 KILN_NUMBERS_64 \
+  ", %32, %33, %34, %35, %36, %37, %38, %39"
 #define KILN_NUMBERS_96 KILN_NUMBERS_64 \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define KILN_NUMBERS_112 KILN_NUMBERS_96 \
@@ -72,6 +74,7 @@ __device__ __forceinline__ void hold(float (&sums)[kCount]) {
 #define KILN_SUMS_128(i) KILN_SUMS_64(i), KILN_SUMS_64(i + 32)
 #define KILN_SUMS_24(i) KILN_SUMS_16(i), KILN_SUMS_8(i + 8)
 #define KILN_SUMS_48(i) KILN_SUMS_32(i), KILN_SUMS_16(i + 16)
+#define KILN_SUMS_80(i) KILN_SUMS_64(i), KILN_SUMS_16(i + 32)
 #define KILN_SUMS_96(i) KILN_SUMS_64(i), KILN_SUMS_32(i + 32)
 #define KILN_SUMS_112(i) KILN_SUMS_96(i), KILN_SUMS_16(i + 48)
 #define KILN_SUMS_144(i) KILN_SUMS_128(i), KILN_SUMS_16(i + 64)
@@ -105,6 +108,7 @@ KILN_MULTIPLY(24, 12, 13, 14)
 KILN_MULTIPLY(32, 16, 17, 18)
 KILN_MULTIPLY(48, 24, 25, 26)
 KILN_MULTIPLY(64, 32, 33, 34)
+KILN_MULTIPLY(80, 40, 41, 42)
 KILN_MULTIPLY(96, 48, 49, 50)
 KILN_MULTIPLY(112, 56, 57, 58)
 KILN_MULTIPLY(128, 64, 65, 66)

@@ -32,7 +32,7 @@ Use use_of(KernelFamily family, const GemmShape& shape, const geglu_mlp::GpuFact
   }
   const geglu_mlp::Sm90Plan plan = geglu_mlp::plan_sm90(shape, true, gpu);
   if (plan.refused != nullptr || plan.ctas == 0) return {-1, 1, false};
-  const int parts = static_cast<int>(plan.cluster);
+  const int parts = static_cast<int>(plan.choice.parts);
   return {plan.kernel, every_split ? parts : std::min(parts, 2), plan.choice.across};
 }
 
@@ -40,12 +40,13 @@ std::int64_t elements_of(const Shape& shape) {
   return 3 * shape.d * shape.h + 2 * shape.m * shape.d + shape.m * shape.h;
 }
 
-/// Odd multiples of 8, each about an eighth more than the one before. The least is seven and an
-/// eighth blocks of 64: no prefill or decode kernel has more than six stages, so that each goes
-/// around its ring. The longer rings of narrow stream tiles are left to check_forward's shapes.
+/// Odd multiples of 8, each about an eighth more than the one before. The least is eight and an
+/// eighth blocks of 64: no prefill or decode kernel has more than eight stages, so that each whose
+/// k is not split goes around its ring. The longer rings of narrow stream tiles, and those of parts
+/// of k, are left to check_forward's shapes.
 std::vector<std::int64_t> widths() {
   std::vector<std::int64_t> widths;
-  for (std::int64_t eighths = 57; eighths < 2048; eighths += eighths / 16 * 2) {
+  for (std::int64_t eighths = 65; eighths < 2048; eighths += eighths / 16 * 2) {
     widths.push_back(8 * eighths);
   }
   return widths;

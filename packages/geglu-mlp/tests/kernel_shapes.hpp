@@ -21,8 +21,8 @@ struct Shape {
 /// kCublaslt: cuBLASLt from kCublasltRows on, below it the portable kernels.
 enum class KernelFamily { kSm90, kCublaslt, kPortable };
 
-/// For each kernel of the family, a prefill kernel across and not, the shape with the fewest
-/// elements that the plan gives to it. `every_split`: and for each number of parts of k. D and H
+/// For each kernel of the family, across and not, the shape with the fewest elements that the plan
+/// gives to it. `every_split`: and for each number of parts of k. D and H
 /// are odd multiples of 8, so that every tile is ragged. A kernel that only shapes of more than 48
 /// M elements get has none. What cuBLASLt computes counts as one kernel.
 std::vector<Shape> shapes_of_kernels(KernelFamily family, const geglu_mlp::GpuFacts& gpu,

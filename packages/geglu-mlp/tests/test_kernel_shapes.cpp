@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <set>
+#include <string>
 #include <utility>
 
 #include "cublaslt_plan.h"
@@ -32,16 +33,8 @@ GemmShape product_of(const Shape& shape, bool gated) {
 }
 
 TEST_CASE("kernel shapes: on an H200 they run every sm_90a kernel that the plan offers") {
-  std::set<std::pair<int, bool>> offered;  // and whether across
-  for (const bool gated : {true, false}) {
-    for (int tile = 0; tile < sm90_tile_count(gated); ++tile) {
-      const int kernel = sm90_kernel(gated, Element::kBFloat16, tile);
-      offered.insert({kernel, false});
-      if (can_lie_across(sm90_tile(gated, tile))) offered.insert({kernel, true});
-    }
-  }
   for (const bool every_split : {false, true}) {
-    std::set<std::pair<int, bool>> run;
+    std::set<std::pair<int, bool>> run;  // and whether across
     for (const Shape& shape : shapes_of_kernels(KernelFamily::kSm90, kH200, every_split)) {
       CHECK(shape.d % 16 == 8);
       CHECK(shape.h % 16 == 8);
@@ -50,24 +43,34 @@ TEST_CASE("kernel shapes: on an H200 they run every sm_90a kernel that the plan 
         run.insert({plan.kernel, plan.choice.across});
       }
     }
-    for (const auto& use : offered) {
-      CAPTURE(use.first - kKernels);
-      CAPTURE(use.second);
-      CHECK(run.count(use) == 1);
+    for (const bool gated : {true, false}) {
+      bool decodes_across = false;
+      for (int tile = 0; tile < sm90_tile_count(gated); ++tile) {
+        const Sm90Tile& facts = sm90_tile(gated, tile);
+        const int kernel = sm90_kernel(gated, Element::kBFloat16, tile);
+        CAPTURE(std::string(facts.name));
+        CAPTURE(gated);
+        const bool across = run.count({kernel, true}) == 1;
+        CHECK((across || run.count({kernel, false}) == 1));
+        if (can_lie_across(facts)) {
+          CHECK(across);
+          CHECK(run.count({kernel, false}) == 1);
+        }
+        if (facts.family == Sm90Family::kDecode && across) decodes_across = true;
+      }
+      CHECK(decodes_across);
     }
   }
 }
 
-TEST_CASE("kernel shapes: the splits of k by 1, 2, 4 and 8 are among them") {
-  std::set<uint32_t> splits;
+TEST_CASE("kernel shapes: the splits of k are among them") {
+  std::set<int64_t> splits;
   for (const Shape& shape : shapes_of_kernels(KernelFamily::kSm90, kH200, true)) {
     for (const bool gated : {true, false}) {
-      const Sm90Plan plan = plan_sm90(product_of(shape, gated), true, kH200);
-      if (sm90_tile(gated, plan.choice.tile).family == Sm90Family::kDecode)
-        splits.insert(plan.cluster);
+      splits.insert(plan_sm90(product_of(shape, gated), true, kH200).choice.parts);
     }
   }
-  CHECK(splits == std::set<uint32_t>{1, 2, 4, 8});
+  CHECK(splits == std::set<int64_t>{1, 2, 3, 4, 6, 8});
 }
 
 TEST_CASE("kernel shapes: they run each portable tile that fits the GPU, gated and plain") {

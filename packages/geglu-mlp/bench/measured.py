@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measured times of pairs of kernels -> csrc/sm90_measured.h, the choices for the shapes of models.
+
+    bench/measured.py [--check]
+
+From results/nvidia-h200-gemms.json takes the forwards of 65 to 512 rows. Shapes with as many blocks of 64
+rows take the same kernels: the pair whose geometric mean over them is least. A pair that was not measured
+with one of them, or was more than LIMIT behind there, counts LIMIT.
+--check: writes nothing, and fails where the header is another one.
+"""
+import collections
+import json
+import math
+import pathlib
+import sys
+
+PACKAGE = pathlib.Path(__file__).resolve().parent.parent
+LIMIT = 1.12
+
+HEAD = """\
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sm90_measured: the kernels that were fastest for the widths of models, 65 to 512 rows, where the
+// time model of sm90_plan.h loses most. Written by bench/measured.py from
+// bench/results/nvidia-h200-gemms.json.
+#pragma once
+
+#include <cstdint>
+
+namespace geglu_mlp {
+
+struct Sm90NamedChoice {
+  const char* tile;
+  int64_t parts;
+  bool across;
+};
+
+struct Sm90Measured {
+  int64_t blocks;  // of 64 rows
+  int64_t d;
+  int64_t h;
+  Sm90NamedChoice gated;
+  Sm90NamedChoice plain;
+};
+
+inline constexpr int kSm90MeasuredMultiprocessors = 132;
+
+// clang-format off
+inline constexpr Sm90Measured kSm90Measured[] = {
+"""
+TAIL = """};
+// clang-format on
+
+}  // namespace geglu_mlp
+"""
+
+
+def named(tile, parts):
+    across = "_across_" in tile
+    return f'{{"{tile.replace("_across", "")}", {parts}, {"true" if across else "false"}}}'
+
+
+def best_pair(shapes):
+    """`shapes`: of each row count the times by pair."""
+    losses = collections.defaultdict(lambda: len(shapes) * math.log(LIMIT))
+    for times in shapes:
+        best = min(times.values())
+        for pair, time in times.items():
+            losses[pair] += min(math.log(time / best), math.log(LIMIT)) - math.log(LIMIT)
+    return min(losses, key=lambda pair: (losses[pair], pair))
+
+
+def header(data):
+    groups = collections.defaultdict(list)
+    for forward in data["forwards"]:
+        if 64 < forward["m"] <= 512:
+            times = {tuple(row[:4]): row[4] for row in forward["times"]}
+            groups[-(-forward["m"] // 64), forward["d"], forward["h"]].append(times)
+    rows = []
+    for (blocks, d, h), shapes in sorted(groups.items()):
+        gated_tile, gated_parts, plain_tile, plain_parts = best_pair(shapes)
+        rows.append(f"    {{{blocks}, {d}, {h}, {named(gated_tile, gated_parts)}, {named(plain_tile, plain_parts)}}},\n")
+    return HEAD + "".join(rows) + TAIL
+
+
+def main():
+    text = header(json.loads((PACKAGE / "bench/results/nvidia-h200-gemms.json").read_text()))
+    path = PACKAGE / "csrc/sm90_measured.h"
+    if sys.argv[1:] == ["--check"]:
+        if path.read_text() != text:
+            sys.exit(f"{path}: not what bench/measured.py writes; run it")
+    else:
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -23,6 +23,7 @@ import ctypes
 import datetime
 import hashlib
 import json
+import os
 import site
 import statistics
 import subprocess
@@ -54,6 +55,9 @@ REGIMES = {"sustained": Regime(timed=40, load=200, rest=0), "burst": Regime(time
 POWER_ROWS = 256  # below, memory holds a forward back more than the power limit does
 ROTATED_BYTES = 200 << 20
 BOUND = 2.5e-3  # relative L2 of bfloat16: what CARD.md promises
+# As in geglu_mlp_check: of fewer values the roundings do not average to the expected error.
+LARGE = 1024
+FEW_FACTOR = 3
 RIVAL_BOUND = 1e-2  # three times what eager's roundings make: more is another function
 OURS = ("kiln", "portable")
 CUDA = 2  # kDLCUDA
@@ -285,9 +289,10 @@ def drop_wrong(errors, graphs, notes):
         del graphs[name], errors[name]
 
 
-def require_right(errors, what):
-    if not errors["kiln"] <= min(BOUND, errors["eager"]):  # false for NaN too
-        raise RuntimeError(f"{what}: relative L2 errors {errors}, expected at most {BOUND}")
+def require_right(errors, values, what):
+    bound = BOUND if values >= LARGE else FEW_FACTOR * BOUND
+    if not errors["kiln"] <= min(bound, errors["eager"]):  # false for NaN too
+        raise RuntimeError(f"{what}: relative L2 errors {errors}, expected at most {bound}")
 
 
 def round_robin(graphs, count, rounds, regime):
@@ -357,7 +362,7 @@ def compare(libraries, rivals, m, d, h, rounds, regime, clocked):
     graphs |= rival_graphs
     errors = errors_of(sets[0], outputs[0], graphs, results)
     drop_wrong(errors, graphs, notes)
-    require_right(errors, f"{m}, {d}, {h}")
+    require_right(errors, m * min(d, h), f"{m}, {d}, {h}")
     figures = round_robin(graphs, count, rounds, regime if m >= POWER_ROWS else regime._replace(load=0))
     result = {"m": m, "d": d, "h": h, "sets": count} | notes
     if clocked:
@@ -380,13 +385,19 @@ def smi_command(fields, form):
     return ["nvidia-smi", f"--query-gpu={fields}", f"--format=csv,{form}", "--id=0"]
 
 
+def folder(path):
+    if not os.path.isdir(path):
+        raise argparse.ArgumentTypeError(f"{path} is no folder")
+    return path
+
+
 def add_common_options(parser, rivals):
     parser.add_argument("--library", required=True)
     parser.add_argument("--package", required=True, help="NAME@VERSION, for the record")
     parser.add_argument("--variant", required=True, help="its id, for the record")
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--rivals", default="", help="beside eager, separated by commas: " + ",".join(rivals))
-    parser.add_argument("--site", action="append", default=[], metavar="DIR",
+    parser.add_argument("--site", action="append", default=[], type=folder, metavar="DIR",
                         help="a folder of installed wheels, as pip install --target makes it")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", required=True)

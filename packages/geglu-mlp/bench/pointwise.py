@@ -119,7 +119,7 @@ def compare(library, rivals, op, m, h, rounds, copied_gbs):
     graphs["kiln"].replay()
     errors = errors_of(op, sets[0], results | {"kiln": outputs[0]})
     bench.drop_wrong(errors, graphs, notes)
-    bench.require_right(errors, f"{op} {m}, {h}")
+    bench.require_right(errors, m * h, f"{op} {m}, {h}")
     figures = bench.round_robin(graphs, count, rounds, REGIME)
     result = {"op": op, "m": m, "h": h, "sets": count} | notes | bench.summary(figures, errors)
     least_bytes = 2 * (INPUTS[op] + OUTPUTS[op]) * m * h

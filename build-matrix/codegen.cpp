@@ -15,7 +15,7 @@ constexpr std::string_view kLicenseLine = "// SPDX-License-Identifier: Apache-2.
 
 /// A C string literal; long text is cut into one literal a line. Octal escapes, because they end
 /// after three digits whatever follows.
-std::string quoted(std::string_view text) {
+std::string literal_of(std::string_view text) {
   constexpr std::size_t kPieceBytes = 80;
   std::string out = "\"";
   std::size_t in_line = 0;
@@ -255,7 +255,7 @@ void write_libraries(std::ostream& out, const GlueFacts& facts) {
   // An array needs an element; the count says that it does not matter.
   std::string sonames = facts.libraries.empty() ? "nullptr" : "";
   for (const std::string& soname : facts.libraries) {
-    sonames += (sonames.empty() ? "" : ", ") + quoted(soname);
+    sonames += (sonames.empty() ? "" : ", ") + literal_of(soname);
   }
   out << "namespace {\nconstexpr const char* kSonames[] = {" << sonames << "};\n}  // namespace\n\n"
       << "const sdk::Libraries kLibraries = {kSonames, " << facts.libraries.size() << "};\n\n";
@@ -270,7 +270,7 @@ void write_prepare(std::ostream& out) {
 void write_package_table(std::ostream& out, const Package& package, const GlueFacts& facts) {
   out << "\nconstexpr kiln_op kOps[] = {\n";
   for (const OpSchema& op : package.ops) {
-    out << "    {sizeof(kiln_op), 0, \"" << op.name << "\",\n    " << quoted(op.text)
+    out << "    {sizeof(kiln_op), 0, \"" << op.name << "\",\n    " << literal_of(op.text)
         << ",\n     workspace_" << op.name << ", run_" << op.name << "},\n";
   }
   out << "};\n\nconstexpr kiln_package kPackage = {\n"
@@ -358,7 +358,7 @@ std::string generate_images(std::span<const DeviceImage> images) {
     const DeviceImage& image = images[i];
     out << "\n// sha256:" << image.sha256 << "\n__attribute__((section(\".kiln.image." << image.stem
         << "\"), aligned(64))) constexpr unsigned char kImage" << i << "[] = {\n"
-        << "#embed " << quoted(image.path) << (image.ptx ? " suffix(, 0)" : "") << "\n};\n";
+        << "#embed " << literal_of(image.path) << (image.ptx ? " suffix(, 0)" : "") << "\n};\n";
   }
   out << "\n}  // namespace\n\nconst Image kImages[] = {\n";
   for (std::size_t i = 0; i < images.size(); ++i) {

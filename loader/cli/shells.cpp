@@ -41,7 +41,7 @@ std::string replace_all(std::string text, std::string_view what, std::string_vie
 }
 
 /// A single-quoted word of a POSIX shell.
-std::string quoted(const std::string& text) {
+std::string single_quoted(const std::string& text) {
   return "'" + replace_all(text, "'", "'\\''") + "'";
 }
 
@@ -104,7 +104,7 @@ std::string zsh_flags(const Node& node) {
       std::string argument = name;
       argument += "[" + summary + "]";
       if (flag.takes_value) argument += ":" + zsh_action(flag.value);
-      text += " " + quoted(argument);
+      text += " " + single_quoted(argument);
     }
   }
   return text;
@@ -172,13 +172,13 @@ std::string zsh_script(const Node& root) {
     if (!node.children.empty()) {
       cases += "      if [[ $words[CURRENT] != -* ]]; then\n        commands=(";
       for (const Node& child : node.children) {
-        cases += " " + quoted(child.name + ":" + replace_all(child.summary, ":", "\\:"));
+        cases += " " + single_quoted(child.name + ":" + replace_all(child.summary, ":", "\\:"));
       }
       cases += ")\n        _describe command commands\n        return\n      fi\n";
     }
     cases += "      _arguments" + zsh_flags(node);
     if (node.children.empty() && node.positional.kind != Value::Kind::kNone) {
-      cases += " " + quoted("*:" + zsh_action(node.positional));
+      cases += " " + single_quoted("*:" + zsh_action(node.positional));
     }
     cases += " ;;\n";
   });
@@ -215,7 +215,7 @@ std::string fish_script(const Node& root) {
         "complete -c kiln -n '__kiln_at " +
         (node.words.empty() ? std::string("\"\"") : "\"" + node.words + "\"") + "'";
     for (const Node& child : node.children) {
-      lines += start + " -a " + child.name + " -d " + quoted(child.summary) + "\n";
+      lines += start + " -a " + child.name + " -d " + single_quoted(child.summary) + "\n";
     }
     for (const Flag& flag : node.flags) {
       lines += start;
@@ -224,7 +224,7 @@ std::string fish_script(const Node& root) {
       }
       if (flag.takes_value)
         lines += (flag.value.kind == Value::Kind::kFile ? " -r" : " -x") + fish_action(flag.value);
-      lines += " -d " + quoted(flag.summary) + "\n";
+      lines += " -d " + single_quoted(flag.summary) + "\n";
     }
     if (node.children.empty() && node.positional.kind != Value::Kind::kNone) {
       lines += start + fish_action(node.positional) + "\n";

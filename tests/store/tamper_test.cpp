@@ -128,46 +128,6 @@ std::size_t damaged_files(const Cache& cache) {
                     [](const CheckedFile& file) { return !file.problem.empty(); }));
 }
 
-TEST_CASE("tamper: refused with integrity, seen by verify, and mended by repair") {
-  for (const Case& each : cases()) {
-    CAPTURE(each.what);
-    Sample sample;
-    sample.published.publish({cpu_draft(sample_library())});
-    {
-      const Installed installed = install("sample", sample.request);
-      each.tamper(sample, installed);
-    }
-    const int before = loaded_libraries();
-    const Error error = error_of([&] { get_kernel("sample", sample.request); });
-    CHECK(error.code() == ErrorCode::kIntegrity);
-    CHECK(loaded_libraries() == before);
-    CHECK(damaged_files(sample.cache()) > 0);
-
-    const std::vector<Repaired> repaired = repair(sample.cache(), {}, false);
-    CHECK_FALSE(repaired.empty());
-    for (const Repaired& done : repaired) CHECK_MESSAGE(!done.failed, done.done);
-    CHECK(damaged_files(sample.cache()) == 0);
-    CHECK(repair(sample.cache(), {}, false).empty());
-    CHECK(get_kernel("sample", sample.request).version() == 1);
-  }
-}
-
-TEST_CASE("tamper: repair without the registry says what is missing, and goes on later") {
-  Sample sample;
-  sample.install_version(1);
-  damage(sample.cache().blob_path(sample.manifest().config.digest));
-  const std::vector<Repaired> offline = repair(sample.cache(), {}, true);
-  REQUIRE(offline.size() == 1);
-  CHECK(offline[0].failed == ErrorCode::kOffline);
-  CHECK_CONTAINS(offline[0].problem, "digest is");
-  CHECK_CONTAINS(offline[0].done, "not fetched again");
-  const std::vector<Repaired> online = repair(sample.cache(), {}, false);
-  REQUIRE(online.size() == 1);
-  CHECK_FALSE(online[0].failed);
-  CHECK(damaged_files(sample.cache()) == 0);
-  CHECK(list_installed(sample.cache()).size() == 1);
-}
-
 /// The digest of each memory file that Kiln has in this process.
 std::set<std::string> mapped_digests() {
   std::set<std::string> found;
@@ -181,18 +141,6 @@ std::set<std::string> mapped_digests() {
     found.insert(hash.finish().hex());
   }
   return found;
-}
-
-TEST_CASE("tamper: what is mapped is what was hashed, and sealed") {
-  Sample sample;
-  sample.published.publish({cpu_draft(sample_library())});
-  const auto before = mapped_digests();
-  const Kernel kernel = get_kernel("sample", sample.request);
-  const Digest promised = Digest::of(read_file(kernel.library()));
-  damage(kernel.library());
-  auto after = mapped_digests();
-  for (const std::string& each : before) after.erase(each);
-  CHECK(after == std::set<std::string>{promised.hex()});
 }
 
 constexpr useconds_t kPauseMicroseconds = 200;
@@ -216,6 +164,7 @@ class Swapper {
   pid_t child_;
 };
 
+// First, as a fork copies all that the tests before have touched.
 TEST_CASE("tamper: a library that is swapped while it is loaded is refused or the right one") {
   constexpr int kLoads = 500;
   Sample sample;
@@ -273,6 +222,58 @@ TEST_CASE("tamper: a library that is swapped while it is loaded is refused or th
     CHECK(refused > 0);
     write_file(library, good);
   }
+}
+
+TEST_CASE("tamper: refused with integrity, seen by verify, and mended by repair") {
+  for (const Case& each : cases()) {
+    CAPTURE(each.what);
+    Sample sample;
+    sample.published.publish({cpu_draft(sample_library())});
+    {
+      const Installed installed = install("sample", sample.request);
+      each.tamper(sample, installed);
+    }
+    const int before = loaded_libraries();
+    const Error error = error_of([&] { get_kernel("sample", sample.request); });
+    CHECK(error.code() == ErrorCode::kIntegrity);
+    CHECK(loaded_libraries() == before);
+    CHECK(damaged_files(sample.cache()) > 0);
+
+    const std::vector<Repaired> repaired = repair(sample.cache(), {}, false);
+    CHECK_FALSE(repaired.empty());
+    for (const Repaired& done : repaired) CHECK_MESSAGE(!done.failed, done.done);
+    CHECK(damaged_files(sample.cache()) == 0);
+    CHECK(repair(sample.cache(), {}, false).empty());
+    CHECK(get_kernel("sample", sample.request).version() == 1);
+  }
+}
+
+TEST_CASE("tamper: repair without the registry says what is missing, and goes on later") {
+  Sample sample;
+  sample.install_version(1);
+  damage(sample.cache().blob_path(sample.manifest().config.digest));
+  const std::vector<Repaired> offline = repair(sample.cache(), {}, true);
+  REQUIRE(offline.size() == 1);
+  CHECK(offline[0].failed == ErrorCode::kOffline);
+  CHECK_CONTAINS(offline[0].problem, "digest is");
+  CHECK_CONTAINS(offline[0].done, "not fetched again");
+  const std::vector<Repaired> online = repair(sample.cache(), {}, false);
+  REQUIRE(online.size() == 1);
+  CHECK_FALSE(online[0].failed);
+  CHECK(damaged_files(sample.cache()) == 0);
+  CHECK(list_installed(sample.cache()).size() == 1);
+}
+
+TEST_CASE("tamper: what is mapped is what was hashed, and sealed") {
+  Sample sample;
+  sample.published.publish({cpu_draft(sample_library())});
+  const auto before = mapped_digests();
+  const Kernel kernel = get_kernel("sample", sample.request);
+  const Digest promised = Digest::of(read_file(kernel.library()));
+  damage(kernel.library());
+  auto after = mapped_digests();
+  for (const std::string& each : before) after.erase(each);
+  CHECK(after == std::set<std::string>{promised.hex()});
 }
 
 }  // namespace

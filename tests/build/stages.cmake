@@ -19,7 +19,7 @@ add_dependencies(build_end_to_end_test kiln-build)
 add_test(NAME build_end_to_end_test COMMAND build_end_to_end_test)
 kiln_unit_tests(build_end_to_end_test build_end_to_end_test)
 set_tests_properties(build_end_to_end_test PROPERTIES
-  SKIP_RETURN_CODE 77 TIMEOUT 600)
+  SKIP_RETURN_CODE 77 TIMEOUT 600 COST 40)
 if(KILN_SANITIZE)
   # NVRTC 11.8 leaves memory of its own behind; LeakSanitizer would fail every step that compiles.
   set_property(TEST build_end_to_end_test APPEND PROPERTY ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)

@@ -398,7 +398,8 @@ def add_common_options(parser, rivals):
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--rivals", default="", help="beside eager, separated by commas: " + ",".join(rivals))
     parser.add_argument("--site", action="append", default=[], type=folder, metavar="DIR",
-                        help="a folder of installed wheels, as pip install --target makes it")
+                        help="a folder of installed wheels, as pip install --target makes it; QuACK wants it to be "
+                             "named site-packages")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", required=True)
 

@@ -63,12 +63,10 @@ def named(tile, parts):
 
 def best_pair(shapes):
     """`shapes`: of each row count the times by pair."""
-    losses = collections.defaultdict(lambda: len(shapes) * math.log(LIMIT))
-    for times in shapes:
-        best = min(times.values())
-        for pair, time in times.items():
-            losses[pair] += min(math.log(time / best), math.log(LIMIT)) - math.log(LIMIT)
-    return min(losses, key=lambda pair: (losses[pair], pair))
+    def loss(pair):
+        return sum(math.log(min(times.get(pair, math.inf) / min(times.values()), LIMIT)) for times in shapes)
+
+    return min({pair for times in shapes for pair in times}, key=lambda pair: (loss(pair), pair))
 
 
 def header(data):

@@ -385,7 +385,7 @@ def smi_command(fields, form):
     return ["nvidia-smi", f"--query-gpu={fields}", f"--format=csv,{form}", "--id=0"]
 
 
-def folder(path):
+def existing_folder(path):
     if not os.path.isdir(path):
         raise argparse.ArgumentTypeError(f"{path} is no folder")
     return path
@@ -397,7 +397,7 @@ def add_common_options(parser, rivals):
     parser.add_argument("--variant", required=True, help="its id, for the record")
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--rivals", default="", help="beside eager, separated by commas: " + ",".join(rivals))
-    parser.add_argument("--site", action="append", default=[], type=folder, metavar="DIR",
+    parser.add_argument("--site", action="append", default=[], type=existing_folder, metavar="DIR",
                         help="a folder of installed wheels, as pip install --target makes it; QuACK wants it to be "
                              "named site-packages")
     parser.add_argument("--rounds", type=int, default=9)

@@ -21,38 +21,9 @@ LIMIT = 1.12
 HEAD = """\
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sm90_measured: the kernels that were fastest for the widths of models, 65 to 512 rows, where the
-// time model of sm90_plan.h loses most. Written by bench/measured.py from
-// bench/results/nvidia-h200-gemms.json.
-#pragma once
-
-#include <cstdint>
-
-namespace geglu_mlp {
-
-struct Sm90NamedChoice {
-  const char* tile;
-  int64_t parts;
-  bool across;
-};
-
-struct Sm90Measured {
-  int64_t blocks;  // of 64 rows
-  int64_t d;
-  int64_t h;
-  Sm90NamedChoice gated;
-  Sm90NamedChoice plain;
-};
-
-inline constexpr int kSm90MeasuredMultiprocessors = 132;
-
+// Sm90_measured: the rows of kSm90Measured, for sm90_plan.h to include. Written by
+// bench/measured.py from bench/results/nvidia-h200-gemms.json.
 // clang-format off
-inline constexpr Sm90Measured kSm90Measured[] = {
-"""
-TAIL = """};
-// clang-format on
-
-}  // namespace geglu_mlp
 """
 
 
@@ -78,8 +49,8 @@ def header(data):
     rows = []
     for (blocks, d, h), shapes in sorted(groups.items()):
         gated_tile, gated_parts, plain_tile, plain_parts = best_pair(shapes)
-        rows.append(f"    {{{blocks}, {d}, {h}, {named(gated_tile, gated_parts)}, {named(plain_tile, plain_parts)}}},\n")
-    return HEAD + "".join(rows) + TAIL
+        rows.append(f"{{{blocks}, {d}, {h}, {named(gated_tile, gated_parts)}, {named(plain_tile, plain_parts)}}},\n")
+    return HEAD + "".join(rows)
 
 
 def main():

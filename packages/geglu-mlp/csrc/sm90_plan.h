@@ -8,7 +8,6 @@
 
 #include "plan.h"
 #include "sm90_arguments.h"
-#include "sm90_measured.h"
 
 namespace geglu_mlp {
 
@@ -321,6 +320,31 @@ constexpr const char* sm90_refusal(const GemmShape& shape, bool mapped, const Gp
     return "there are too many tiles";
   return nullptr;
 }
+
+// A choice as measurements name it: a tile's place is not the same in gated and plain kernels, and
+// moves when another joins them.
+struct Sm90NamedChoice {
+  const char* tile;
+  int64_t parts;
+  bool across;
+};
+
+// The kernels that were the fastest pair for forwards of these rows and widths.
+struct Sm90Measured {
+  int64_t blocks;  // of 64 rows
+  int64_t d;
+  int64_t h;
+  Sm90NamedChoice gated;
+  Sm90NamedChoice plain;
+};
+
+// For the widths of models, 65 to 512 rows, where the time model loses most.
+inline constexpr Sm90Measured kSm90Measured[] = {
+#include "sm90_measured.h"
+};
+// Of the GPU that they were measured on. With another number the waves are others, and so is what
+// is the fastest.
+inline constexpr int kSm90MeasuredMultiprocessors = 132;
 
 constexpr bool same_text(const char* a, const char* b) {
   while (*a != 0 && *a == *b) ++a, ++b;

@@ -65,7 +65,7 @@ constexpr double step_of(const Sm90Step (&steps)[kCount], int64_t rows, int64_t 
   for (const Sm90Step& step : steps) {
     if (step.rows == rows && step.columns == columns) return step.time;
   }
-  return 0;
+  return 0;  // unknown: such a tile would be the fastest everywhere, and does not compile
 }
 
 struct Sm90Tile {
@@ -83,17 +83,21 @@ struct Sm90Tile {
 
 template <class T>
 constexpr Sm90Tile prefill_tile(const char* name) {
+  constexpr double kStep = step_of(kSm90Times.prefill, T::kRows, T::kColumns);
+  static_assert(kStep > 0, "kSm90Times.prefill lacks this tile");
   Sm90Tile tile = {Sm90Family::kPrefill, name, T::kRows, T::kColumns, T::kThreads, T::kSharedBytes};
   tile.store_rows = T::kWarpgroupRows;
-  tile.step = step_of(kSm90Times.prefill, T::kRows, T::kColumns);
+  tile.step = kStep;
   return tile;
 }
 template <class T>
 constexpr Sm90Tile decode_tile(const char* name) {
+  constexpr double kStep = step_of(kSm90Times.decode, T::kTokens, T::kColumns);
+  static_assert(kStep > 0, "kSm90Times.decode lacks this tile");
   Sm90Tile tile = {Sm90Family::kDecode, name,        T::kTokens,
                    T::kColumns,         T::kThreads, T::kSharedBytes};
   tile.ctas = T::kCtas;
-  tile.step = step_of(kSm90Times.decode, T::kTokens, T::kColumns);
+  tile.step = kStep;
   while (tile.most_parts < kMostParts && T::has_room(static_cast<int>(tile.most_parts) + 1)) {
     ++tile.most_parts;
   }

@@ -151,17 +151,6 @@ TEST_CASE("sm90 plan: kernel numbers follow the portable ones without gaps") {
   CHECK(*numbers.rbegin() == kAllKernels - 1);
 }
 
-TEST_CASE("sm90 plan: the time model knows each tile") {
-  for (const bool is_gated : {true, false}) {
-    for (int tile = 0; tile < sm90_tile_count(is_gated); ++tile) {
-      const Sm90Tile& facts = sm90_tile(is_gated, tile);
-      CAPTURE(std::string(facts.name));
-      // A step of zero would make it the fastest everywhere.
-      if (facts.family != Sm90Family::kStream) CHECK(facts.step > 0);
-    }
-  }
-}
-
 /// As the data file has it: "prefill_across_128x192" is "prefill_128x192" across.
 std::string name_of(const GemmShape& shape, const Sm90Choice& choice) {
   std::string name = sm90_tile(shape.gated, choice.tile).name;

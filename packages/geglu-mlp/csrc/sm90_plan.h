@@ -369,16 +369,24 @@ constexpr bool all_tiles_exist() {
 }
 static_assert(all_tiles_exist(), "sm90_measured.h names a tile that there is not");
 
+// Null where nothing was measured.
+constexpr const Sm90NamedChoice* measured_choice(const GemmShape& shape, const GpuFacts& gpu) {
+  if (gpu.multiprocessors != kSm90MeasuredMultiprocessors) return nullptr;
+  const int64_t blocks = tiles_of(shape.m, 64);
+  const int64_t d = shape.gated ? shape.k : shape.n;
+  const int64_t h = shape.gated ? shape.n : shape.k;
+  for (const Sm90Measured& measured : kSm90Measured) {
+    if (measured.blocks == blocks && measured.d == d && measured.h == h) {
+      return shape.gated ? &measured.gated : &measured.plain;
+    }
+  }
+  return nullptr;
+}
+
 // The measured choice where there is one, else that of the least expected time.
 constexpr Sm90Choice choose_sm90(const GemmShape& shape, const GpuFacts& gpu) {
-  const int64_t blocks = tiles_of(shape.m, 64);
-  for (const Sm90Measured& measured : kSm90Measured) {
-    if (measured.blocks == blocks && measured.d == (shape.gated ? shape.k : shape.n) &&
-        measured.h == (shape.gated ? shape.n : shape.k) &&
-        gpu.multiprocessors == kSm90MeasuredMultiprocessors) {
-      const Sm90NamedChoice& named = shape.gated ? measured.gated : measured.plain;
-      return {tile_named(shape.gated, named.tile), named.parts, named.across};
-    }
+  if (const Sm90NamedChoice* named = measured_choice(shape, gpu); named != nullptr) {
+    return {tile_named(shape.gated, named->tile), named->parts, named->across};
   }
   Sm90Choice best;
   double best_time = 0;

@@ -131,15 +131,13 @@ bool is_mapped(const GemmArguments& gemm) {
 // Keeps the last plan of each GEMM: a model calls with the same shapes again and again, and for
 // some hundred rows a plan takes microseconds.
 const Sm90Plan& plan_of(const GemmCall& call, const GpuFacts& gpu) {
-  struct Planned {
+  static thread_local struct {
     GemmShape shape;
     bool mapped = false;
     GpuFacts gpu;
     Sm90Plan plan;
-  };
-  static thread_local Planned gated;
-  static thread_local Planned plain;
-  Planned& last = call.shape.gated ? gated : plain;
+  } planned[2];
+  auto& last = planned[call.shape.gated ? 1 : 0];
   const bool mapped = is_mapped(call.arguments);
   if (!(last.shape == call.shape && last.mapped == mapped && last.gpu == gpu)) {
     last = {call.shape, mapped, gpu, plan_sm90(call.shape, mapped, gpu)};

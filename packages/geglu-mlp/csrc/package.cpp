@@ -199,8 +199,11 @@ struct PointwiseCall {
   PointwiseArguments arguments;
 };
 
-// Takes one tensor into account: alignment and gaps.
-void add_tensor(PointwiseCall& call, const sdk::Tensor& tensor) {
+// Puts one tensor into the arguments, and its alignment and gaps into the shape.
+template <class Data>
+void add_tensor(PointwiseCall& call, const sdk::Tensor& tensor, Data*& data, long long& stride) {
+  data = tensor.data;
+  stride = tensor.stride[0];
   const int64_t stride_bytes = tensor.stride[0] * bytes_of(call.shape.element);
   const bool one_row = call.shape.rows <= 1;
   int64_t& alignment = call.shape.alignment;
@@ -209,6 +212,19 @@ void add_tensor(PointwiseCall& call, const sdk::Tensor& tensor) {
     alignment /= 2;
   }
   call.shape.compact = call.shape.compact && (one_row || tensor.stride[0] == call.shape.columns);
+}
+
+// What forward and backward share; `out` is backward's gradient of gate.
+template <class Arguments>
+PointwiseCall pointwise_call(const Arguments& op, bool backward, const sdk::Tensor& gate,
+                             const sdk::Tensor& up, const sdk::Tensor& out) {
+  PointwiseCall call = {};
+  call.shape = {backward, element_of(gate.dtype), op.M, op.H, true, geglu_mlp::kWideBytes};
+  call.arguments.exact = op.approximate == Arguments::Approximate::kNone ? 1 : 0;
+  add_tensor(call, gate, call.arguments.gate, call.arguments.gate_stride);
+  add_tensor(call, up, call.arguments.up, call.arguments.up_stride);
+  add_tensor(call, out, call.arguments.out0, call.arguments.out0_stride);
+  return call;
 }
 
 int32_t launch_pointwise(const sdk::Placement& placement, PointwiseCall& call, kiln_error* error) {
@@ -249,8 +265,11 @@ int32_t forward_by_cublaslt(const sdk::OnDevice& gpu, const ForwardArguments& ca
   int32_t status = enter_cublaslt(gpu, &handle, error);
   if (status != KILN_OK) return status;
   char* const workspace = static_cast<char*>(call.workspace);
-  void* const gated = workspace;
-  void* const up = workspace + plan.up_offset;
+  const auto intermediate = [&](void* data) {
+    return sdk::Tensor{true, call.x.dtype, data, {call.M, call.H}, {call.H, 1}};
+  };
+  const sdk::Tensor gated = intermediate(workspace);
+  const sdk::Tensor up = intermediate(workspace + plan.up_offset);
   void* const scratch = workspace + plan.scratch_offset;
   const auto linear = [&](const char* name, int64_t in, int64_t out, const void* x,
                           const sdk::Tensor& weight, const sdk::Tensor& bias, void* y) {
@@ -258,21 +277,16 @@ int32_t forward_by_cublaslt(const sdk::OnDevice& gpu, const ForwardArguments& ca
         handle, {name, call.x.dtype, call.M, in, out, x, weight.data, data_or_null(bias), y},
         scratch, call.stream, error);
   };
-  status = linear("gate", call.D, call.H, call.x.data, call.gate, call.gate_bias, gated);
+  status = linear("gate", call.D, call.H, call.x.data, call.gate, call.gate_bias, gated.data);
   if (status != KILN_OK) return status;
-  status = linear("up", call.D, call.H, call.x.data, call.up, call.up_bias, up);
+  status = linear("up", call.D, call.H, call.x.data, call.up, call.up_bias, up.data);
   if (status != KILN_OK) return status;
 
   // In place: a thread stores where it alone has read.
-  PointwiseCall pointwise = {};
-  pointwise.shape = {false, element_of(call.x.dtype), call.M, call.H, true, geglu_mlp::kWideBytes};
-  pointwise.arguments.gate = gated;
-  pointwise.arguments.up = up;
-  pointwise.arguments.out0 = gated;
-  pointwise.arguments.exact = call.approximate == ForwardArguments::Approximate::kNone ? 1 : 0;
+  PointwiseCall pointwise = pointwise_call(call, false, gated, up, gated);
   status = launch_pointwise(call, pointwise, error);
   if (status != KILN_OK) return status;
-  return linear("down", call.H, call.D, gated, call.down, call.down_bias, call.y.data);
+  return linear("down", call.H, call.D, gated.data, call.down, call.down_bias, call.y.data);
 }
 
 }  // namespace
@@ -343,19 +357,7 @@ size_t geglu_workspace_bytes(const GegluArguments&) {
 }
 
 int32_t geglu(const GegluArguments& call, kiln_error* error) {
-  PointwiseCall pointwise = {};
-  pointwise.shape = {false, element_of(call.gate.dtype), call.M, call.H,
-                     true,  geglu_mlp::kWideBytes};
-  const sdk::Tensor* const tensors[] = {&call.gate, &call.up, &call.out};
-  for (const sdk::Tensor* tensor : tensors) add_tensor(pointwise, *tensor);
-  PointwiseArguments& arguments = pointwise.arguments;
-  arguments.gate = call.gate.data;
-  arguments.up = call.up.data;
-  arguments.out0 = call.out.data;
-  arguments.gate_stride = call.gate.stride[0];
-  arguments.up_stride = call.up.stride[0];
-  arguments.out0_stride = call.out.stride[0];
-  arguments.exact = call.approximate == GegluArguments::Approximate::kNone ? 1 : 0;
+  PointwiseCall pointwise = pointwise_call(call, false, call.gate, call.up, call.out);
   return launch_pointwise(call, pointwise, error);
 }
 
@@ -364,24 +366,10 @@ size_t geglu_backward_workspace_bytes(const GegluBackwardArguments&) {
 }
 
 int32_t geglu_backward(const GegluBackwardArguments& call, kiln_error* error) {
-  PointwiseCall pointwise = {};
-  pointwise.shape = {true, element_of(call.gate.dtype), call.M, call.H,
-                     true, geglu_mlp::kWideBytes};
-  const sdk::Tensor* const tensors[] = {&call.grad_out, &call.gate, &call.up, &call.grad_gate,
-                                        &call.grad_up};
-  for (const sdk::Tensor* tensor : tensors) add_tensor(pointwise, *tensor);
+  PointwiseCall pointwise = pointwise_call(call, true, call.gate, call.up, call.grad_gate);
   PointwiseArguments& arguments = pointwise.arguments;
-  arguments.grad_out = call.grad_out.data;
-  arguments.gate = call.gate.data;
-  arguments.up = call.up.data;
-  arguments.out0 = call.grad_gate.data;
-  arguments.out1 = call.grad_up.data;
-  arguments.grad_out_stride = call.grad_out.stride[0];
-  arguments.gate_stride = call.gate.stride[0];
-  arguments.up_stride = call.up.stride[0];
-  arguments.out0_stride = call.grad_gate.stride[0];
-  arguments.out1_stride = call.grad_up.stride[0];
-  arguments.exact = call.approximate == GegluBackwardArguments::Approximate::kNone ? 1 : 0;
+  add_tensor(pointwise, call.grad_out, arguments.grad_out, arguments.grad_out_stride);
+  add_tensor(pointwise, call.grad_up, arguments.out1, arguments.out1_stride);
   return launch_pointwise(call, pointwise, error);
 }
 

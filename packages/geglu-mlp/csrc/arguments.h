@@ -45,4 +45,18 @@ struct PointwiseArguments {
   int exact;
 };
 
+// The elementwise kernels in the order of pointwise_kernel(): X(op, backward, type, Element,
+// width). Kernel <op>_<type>x<width> takes `width` elements a thread.
+#define KILN_WIDTHS(X, op, backward) \
+  X(op, backward, f32, Float32, 4)   \
+  X(op, backward, f32, Float32, 2)   \
+  X(op, backward, f32, Float32, 1)   \
+  X(op, backward, bf16, Bfloat16, 8) \
+  X(op, backward, bf16, Bfloat16, 4) \
+  X(op, backward, bf16, Bfloat16, 1) \
+  X(op, backward, f16, Float16, 8)   \
+  X(op, backward, f16, Float16, 4)   \
+  X(op, backward, f16, Float16, 1)
+#define KILN_POINTWISES(X) KILN_WIDTHS(X, geglu, false) KILN_WIDTHS(X, geglu_backward, true)
+
 }  // namespace geglu_mlp

@@ -33,13 +33,10 @@ using geglu_mlp::Sm90Plan;
   {"smxx_gemm", prefix "_128x128x3", kTiles[0].shared_bytes},     \
       {"smxx_gemm", prefix "_128x128x4", kTiles[1].shared_bytes}, \
       {"smxx_gemm", prefix "_64x64", kTiles[2].shared_bytes},     \
-      {"smxx_gemm", prefix "_32x32", kTiles[3].shared_bytes}, {   \
-    "smxx_gemm", prefix "_64x64_any", kTiles[4].shared_bytes      \
-  }
-#define KILN_WIDTHS(prefix, wide, narrow)                                     \
-  {"smxx_pointwise", prefix wide, 0}, {"smxx_pointwise", prefix narrow, 0}, { \
-    "smxx_pointwise", prefix "x1", 0                                          \
-  }
+      {"smxx_gemm", prefix "_32x32", kTiles[3].shared_bytes},     \
+      {"smxx_gemm", prefix "_64x64_any", kTiles[4].shared_bytes},
+#define KILN_POINTWISE(op, backward, type, Element, width) \
+  {"smxx_pointwise", #op "_" #type "x" #width, 0},
 #define KILN_SM90(family, kind, shape, Tile) \
   {"sm90_" #family, #family "_" kind "_" #shape, geglu_mlp::Tile::kSharedBytes},
 #define KILN_GATED_BF16(family, shape, Tile) KILN_SM90(family, "gated_bf16", shape, Tile)
@@ -48,21 +45,14 @@ using geglu_mlp::Sm90Plan;
 #define KILN_PLAIN_F16(family, shape, Tile) KILN_SM90(family, "plain_f16", shape, Tile)
 
 constexpr sdk::KernelSpec kKernelTable[] = {
-    KILN_TILES("gated_bf16"),
-    KILN_TILES("gated_f16"),
-    KILN_TILES("plain_bf16"),
-    KILN_TILES("plain_f16"),
-    KILN_WIDTHS("geglu_f32", "x4", "x2"),
-    KILN_WIDTHS("geglu_bf16", "x8", "x4"),
-    KILN_WIDTHS("geglu_f16", "x8", "x4"),
-    KILN_WIDTHS("geglu_backward_f32", "x4", "x2"),
-    KILN_WIDTHS("geglu_backward_bf16", "x8", "x4"),
-    KILN_WIDTHS("geglu_backward_f16", "x8", "x4"),
-    KILN_GATED_TILES(KILN_GATED_BF16) KILN_GATED_TILES(KILN_GATED_F16)
-        KILN_PLAIN_TILES(KILN_PLAIN_BF16) KILN_PLAIN_TILES(KILN_PLAIN_F16)};
+    KILN_TILES("gated_bf16") KILN_TILES("gated_f16")                    //
+    KILN_TILES("plain_bf16") KILN_TILES("plain_f16")                    //
+    KILN_POINTWISES(KILN_POINTWISE)                                     //
+    KILN_GATED_TILES(KILN_GATED_BF16) KILN_GATED_TILES(KILN_GATED_F16)  //
+    KILN_PLAIN_TILES(KILN_PLAIN_BF16) KILN_PLAIN_TILES(KILN_PLAIN_F16)};
 static_assert(sizeof(kKernelTable) / sizeof(kKernelTable[0]) == geglu_mlp::kAllKernels);
 #undef KILN_TILES
-#undef KILN_WIDTHS
+#undef KILN_POINTWISE
 #undef KILN_SM90
 #undef KILN_GATED_BF16
 #undef KILN_GATED_F16

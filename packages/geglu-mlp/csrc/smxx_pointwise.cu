@@ -149,25 +149,13 @@ __device__ __forceinline__ void pointwise(const PointwiseArguments& p) {
 
 }  // namespace geglu_mlp
 
-#define KILN_POINTWISE(name, Element, width, backward)                       \
-  extern "C" __global__ void __launch_bounds__(geglu_mlp::kPointwiseThreads) \
-      name(const geglu_mlp::PointwiseArguments arguments) {                  \
-    geglu_mlp::pointwise<geglu_mlp::Element, width, backward>(arguments);    \
-  }
-#define KILN_WIDTHS(op, backward)                    \
-  KILN_POINTWISE(op##_f32x4, Float32, 4, backward)   \
-  KILN_POINTWISE(op##_f32x2, Float32, 2, backward)   \
-  KILN_POINTWISE(op##_f32x1, Float32, 1, backward)   \
-  KILN_POINTWISE(op##_bf16x8, Bfloat16, 8, backward) \
-  KILN_POINTWISE(op##_bf16x4, Bfloat16, 4, backward) \
-  KILN_POINTWISE(op##_bf16x1, Bfloat16, 1, backward) \
-  KILN_POINTWISE(op##_f16x8, Float16, 8, backward)   \
-  KILN_POINTWISE(op##_f16x4, Float16, 4, backward)   \
-  KILN_POINTWISE(op##_f16x1, Float16, 1, backward)
-
 namespace geglu_mlp {
 using Float32 = float;
 }
 
-KILN_WIDTHS(geglu, false)
-KILN_WIDTHS(geglu_backward, true)
+#define KILN_POINTWISE(op, backward, type, Element, width)                   \
+  extern "C" __global__ void __launch_bounds__(geglu_mlp::kPointwiseThreads) \
+      op##_##type##x##width(const geglu_mlp::PointwiseArguments arguments) { \
+    geglu_mlp::pointwise<geglu_mlp::Element, width, backward>(arguments);    \
+  }
+KILN_POINTWISES(KILN_POINTWISE)

@@ -133,10 +133,10 @@ __device__ __forceinline__ void mainloop(Sums<T>& tile, const DecodeMemory<T>& m
         const unsigned long long rows = a + k * kNextK16 + i * (64 * 128 / 16);
         const unsigned long long columns = b + k * kNextK16;
         if constexpr (T::kWide) {
-          constexpr int kHalf = T::kColumns / 4;
-          multiply(reinterpret_cast<float(&)[kHalf]>(tile.sums[i]), rows, columns, 1, Element{});
-          multiply(reinterpret_cast<float(&)[kHalf]>(tile.sums[i][kHalf]), rows,
-                   columns + T::kBBytes / 2 / 16, 1, Element{});
+          constexpr Columns<T::kColumns / 2> kHalf = {};
+          multiply(kHalf, tile.sums[i], rows, columns, 1, Element{});
+          multiply(kHalf, tile.sums[i] + T::kColumns / 4, rows, columns + T::kBBytes / 2 / 16, 1,
+                   Element{});
         } else {
           multiply(tile.sums[i], rows, columns, 1, Element{});
         }

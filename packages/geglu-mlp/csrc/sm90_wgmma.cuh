@@ -92,15 +92,19 @@ __device__ __forceinline__ void hold(float (&sums)[kCount]) {
       : "l"(a), "l"(b), "r"(add))
 // clang-format on
 
+// Tells multiply how many columns the sums have.
+template <int kColumns>
+struct Columns {};
+
 // d += a b^T; add == 0: the sums start at zero.
-#define KILN_MULTIPLY(columns, a_number, b_number, add_number)                           \
-  __device__ __forceinline__ void multiply(float(&d)[columns / 2], unsigned long long a, \
-                                           unsigned long long b, int add, Bfloat16) {    \
-    KILN_WGMMA(columns, "bf16", a_number, b_number, add_number);                         \
-  }                                                                                      \
-  __device__ __forceinline__ void multiply(float(&d)[columns / 2], unsigned long long a, \
-                                           unsigned long long b, int add, Float16) {     \
-    KILN_WGMMA(columns, "f16", a_number, b_number, add_number);                          \
+#define KILN_MULTIPLY(columns, a_number, b_number, add_number)                               \
+  __device__ __forceinline__ void multiply(Columns<columns>, float* d, unsigned long long a, \
+                                           unsigned long long b, int add, Bfloat16) {        \
+    KILN_WGMMA(columns, "bf16", a_number, b_number, add_number);                             \
+  }                                                                                          \
+  __device__ __forceinline__ void multiply(Columns<columns>, float* d, unsigned long long a, \
+                                           unsigned long long b, int add, Float16) {         \
+    KILN_WGMMA(columns, "f16", a_number, b_number, add_number);                              \
   }
 KILN_MULTIPLY(8, 4, 5, 6)
 KILN_MULTIPLY(16, 8, 9, 10)
@@ -117,5 +121,12 @@ KILN_MULTIPLY(160, 80, 81, 82)
 KILN_MULTIPLY(192, 96, 97, 98)
 KILN_MULTIPLY(224, 112, 113, 114)
 KILN_MULTIPLY(256, 128, 129, 130)
+
+// Into all of an array: its size tells the columns.
+template <int kCount, class Element>
+__device__ __forceinline__ void multiply(float (&d)[kCount], unsigned long long a,
+                                         unsigned long long b, int add, Element element) {
+  multiply(Columns<2 * kCount>{}, d, a, b, add, element);
+}
 
 }  // namespace geglu_mlp

@@ -6,6 +6,8 @@
 
 #include <atomic>
 
+#include <kiln/sdk/library.hpp>
+
 namespace kiln::sdk {
 namespace {
 
@@ -14,14 +16,6 @@ constexpr const char* kLibrary = "libcuda.so.1";
 pthread_mutex_t load_mutex = PTHREAD_MUTEX_INITIALIZER;
 constinit Driver table = {};
 constinit std::atomic<const Driver*> loaded = nullptr;  // &table, once it is complete
-
-// Looks one function up; `missing` keeps the name of the first that is not there.
-template <class Function>
-void find(void* library, const char* name, Function* function, const char** missing) {
-  // POSIX lets an object pointer from dlsym be used as a function pointer.
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-  if (*function == nullptr && missing != nullptr && *missing == nullptr) *missing = name;
-}
 
 // Names with _v2 are the ABI that the headers have meant by the plain name since CUDA 4.0.
 const char* fill_table(void* library) {

@@ -7,6 +7,8 @@
 
 #include <atomic>
 
+#include <kiln/sdk/library.hpp>
+
 #include "cublaslt_api.h"
 #include "cublaslt_plan.h"
 #include "package.gen.hpp"
@@ -16,6 +18,7 @@ namespace {
 
 using geglu_mlp::kCublasltAlignment;
 using geglu_mlp::kCublasltScratchBytes;
+using sdk::find;
 
 pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  // for filling the table, and making handles
 constinit CublasltApi table = {};                   // complete before the first handle is seen
@@ -27,14 +30,6 @@ const char* soname() {
     if (strncmp(kLibraries.sonames[i], kPrefix, strlen(kPrefix)) == 0) return kLibraries.sonames[i];
   }
   return nullptr;
-}
-
-// Looks one function up; `missing` keeps the name of the first that is not there.
-template <class Function>
-void find(void* library, const char* name, Function* function, const char** missing) {
-  // POSIX lets an object pointer from dlsym be used as a function pointer.
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-  if (*function == nullptr && *missing == nullptr) *missing = name;
 }
 
 const char* fill_table(void* library) {

@@ -4,12 +4,14 @@
 
     bench/measured.py [--check]
 
-From results/nvidia-h200-gemms.json takes the forwards of 65 to 512 rows. Shapes with as many blocks of 64
-rows take the same kernels: the pair whose geometric mean over them is least. A pair that was not measured
-with one of them, or was more than LIMIT behind there, counts LIMIT.
+From results/nvidia-h200-gemms.json takes the forwards of 65 to 512 rows, and of 513 to 768 rows the products,
+each pair of which counts its sum. Shapes with as many blocks of 64 rows take the same kernels: the pair whose
+geometric mean over them is least. A pair that was not measured with one of them, or was more than LIMIT behind
+there, counts LIMIT.
 --check: writes nothing, and fails where the header is another one.
 """
 import collections
+import itertools
 import json
 import math
 import pathlib
@@ -40,12 +42,22 @@ def best_pair(shapes):
     return min({pair for times in shapes for pair in times}, key=lambda pair: (loss(pair), pair))
 
 
+def forwards(data):
+    """Of each measured shape (m, d, h) the times by pair."""
+    for forward in data["forwards"]:
+        yield (forward["m"], forward["d"], forward["h"]), {tuple(row[:4]): row[4] for row in forward["times"]}
+    products = {(p["gated"], p["m"], p["n"], p["k"]): p["times"] for p in data["products"]}
+    for (gated, m, n, k), times in products.items():
+        if gated and (False, m, k, n) in products:
+            pairs = itertools.product(times, products[False, m, k, n])
+            yield (m, k, n), {(*first[:2], *second[:2]): first[2] + second[2] for first, second in pairs}
+
+
 def header(data):
     groups = collections.defaultdict(list)
-    for forward in data["forwards"]:
-        if 64 < forward["m"] <= 512:
-            times = {tuple(row[:4]): row[4] for row in forward["times"]}
-            groups[-(-forward["m"] // 64), forward["d"], forward["h"]].append(times)
+    for (m, d, h), times in forwards(data):
+        if 64 < m <= 768:
+            groups[-(-m // 64), d, h].append(times)
     rows = []
     for (blocks, d, h), shapes in sorted(groups.items()):
         gated_tile, gated_parts, plain_tile, plain_parts = best_pair(shapes)

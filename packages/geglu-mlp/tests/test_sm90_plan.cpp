@@ -42,17 +42,21 @@ TEST_CASE("sm90 plan: the tile and the parts of k follow the shape") {
   };
   const std::vector<Row> rows = {
       {gated(8192, 768, 3072),
-       "prefill_128x192: kernel 41, 32 x 32 tiles, panel 8, 132 CTAs in clusters of 2"},
+       "prefill_128x192: kernel 41, 32 x 32 tiles, panel 32, 132 CTAs in clusters of 2"},
       {plain(8192, 768, 3072),
        "prefill_256x192: kernel 84, 16 x 4 tiles, panel 4, 128 CTAs in clusters of 2"},
       {plain(4096, 4096, 14336),
-       "prefill_128x256: kernel 83, 16 x 16 tiles, panel 8, 132 CTAs in clusters of 2"},
+       "prefill_128x256: kernel 83, 16 x 16 tiles, panel 12, 132 CTAs in clusters of 2"},
+      {gated(16384, 2048, 8192),
+       "prefill_128x192: kernel 41, 64 x 86 tiles, panel 16, 132 CTAs in clusters of 2"},
+      {plain(600, 1000, 4000),
+       "decode_128x96 across: kernel 88, 5 x 6 tiles, panel 1, 120 CTAs in clusters of 4"},
       {gated(256, 3584, 14336),
-       "prefill_128x224: kernel 42, 1 x 128 tiles, panel 8, 132 CTAs in clusters of 2"},
+       "prefill_128x224: kernel 42, 1 x 128 tiles, panel 12, 132 CTAs in clusters of 2"},
       {gated(384, 3584, 14336),
-       "prefill_128x224 across: kernel 42, 3 x 64 tiles, panel 4, 132 CTAs in clusters of 2"},
+       "prefill_128x224 across: kernel 42, 3 x 64 tiles, panel 6, 132 CTAs in clusters of 2"},
       {plain(640, 4096, 14336),
-       "prefill_128x160 across: kernel 80, 5 x 13 tiles, panel 4, 130 CTAs in clusters of 2"},
+       "prefill_128x160 across: kernel 80, 5 x 13 tiles, panel 6, 130 CTAs in clusters of 2"},
       {gated(1, 3584, 14336),
        "stream_64x224: kernel 56, 1 x 128 tiles, panel 1, 128 CTAs in clusters of 1"},
       {plain(1, 2048, 8192),
@@ -89,7 +93,7 @@ TEST_CASE("sm90 plan: what the kernels cannot take is refused with the reason") 
 }
 
 TEST_CASE("sm90 plan: the tiles cover every output once, the boxes fit the copy engine") {
-  for (const int64_t m : {1, 7, 64, 65, 128, 300, 512, 513, 2061, 8192}) {
+  for (const int64_t m : {1, 7, 64, 65, 128, 300, 513, 768, 769, 2061, 8192}) {
     for (const int64_t d : {8, 72, 768, 3584}) {
       for (const int64_t h : {8, 88, 3072, 14336}) {
         for (const GemmShape& shape : {gated(m, d, h), plain(m, d, h)}) {
@@ -213,9 +217,9 @@ TEST_CASE("sm90 plan: its choices lose little against the best measured ones") {
   }
   MESSAGE(count << " choices, geometric mean of the loss " << std::exp(sum / count) << ", worst "
                 << worst);
-  CHECK(count > 400);
-  CHECK(std::exp(sum / count) < 1.01);
-  CHECK(worst < 1.2);
+  CHECK(count > 550);
+  CHECK(std::exp(sum / count) < 1.005);
+  CHECK(worst < 1.15);
 }
 
 }  // namespace

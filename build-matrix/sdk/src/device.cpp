@@ -182,7 +182,7 @@ int32_t OnDevice::map_matrix(const MatrixBox& box, const char* name, void* map,
   const CuResult result = driver->tensor_map_encode_tiled(
       map, box.dtype == DType::kFloat16 ? kCuTensorMapFloat16 : kCuTensorMapBFloat16, 2,
       const_cast<void*>(box.data), extents, strides, boxes, steps, 0, swizzle,
-      kCuTensorMapPromotion256, 0);
+      box.wide_fetch ? kCuTensorMapPromotion256 : kCuTensorMapPromotion128, 0);
   if (result == kCuSuccess) return KILN_OK;
   return driver_failure(*driver, "cuTensorMapEncodeTiled", result, what.c_str(), error);
 }

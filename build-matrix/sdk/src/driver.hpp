@@ -56,6 +56,7 @@ inline constexpr int kCuTensorMapBFloat16 = 9;
 inline constexpr int kCuTensorMapSwizzle32 = 1;
 inline constexpr int kCuTensorMapSwizzle64 = 2;
 inline constexpr int kCuTensorMapSwizzle128 = 3;
+inline constexpr int kCuTensorMapPromotion128 = 2;
 inline constexpr int kCuTensorMapPromotion256 = 3;
 
 inline constexpr int kCuda123 = 12030;  // as cuDriverGetVersion writes it

@@ -165,9 +165,10 @@ struct Sm90Plan {
   uint32_t ctas = 0;
   uint32_t a_rows = 0;  // of a in a stage
   uint32_t a_box_rows = 0;
-  uint32_t b_rows = 0;    // of a box of b0 and of b1
-  uint32_t quads = 0;     // decode: of columns that each part adds up
-  uint32_t out_rows = 0;  // of a box of out; 0: the kernel writes by itself
+  uint32_t b_rows = 0;        // of a box of b0 and of b1
+  bool b_wide_fetch = false;  // whether other CTAs soon read what lies beside it
+  uint32_t quads = 0;         // decode: of columns that each part adds up
+  uint32_t out_rows = 0;      // of a box of out; 0: the kernel writes by itself
   uint32_t out_columns = 0;
   bool operator==(const Sm90Plan&) const = default;
 };
@@ -450,6 +451,7 @@ constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts
     plan.ctas = 2 * (tiles < clusters ? tiles : clusters);
     plan.a_box_rows = static_cast<uint32_t>(across ? tile.rows / 2 : tile.rows);
     plan.b_rows = static_cast<uint32_t>(tile.columns / 2);
+    plan.b_wide_fetch = true;
     plan.out_rows = static_cast<uint32_t>(tile.store_rows);
     plan.out_columns = static_cast<uint32_t>(panel_columns(static_cast<int>(out_columns)));
   } else {

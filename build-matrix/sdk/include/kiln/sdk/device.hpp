@@ -56,6 +56,9 @@ struct MatrixBox {
   int64_t columns = 0;
   uint32_t box_rows = 0;
   uint32_t box_columns = 0;
+  // A read that misses the L2 cache brings the 256 bytes around it there, not 128: for rows that
+  // many CTAs read. Where each byte is read once it costs bandwidth.
+  bool wide_fetch = true;
 };
 inline constexpr int kTensorMapBytes = 128;  // of a CUtensorMap, which is 64-byte aligned
 

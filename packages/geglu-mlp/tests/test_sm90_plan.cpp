@@ -120,6 +120,7 @@ TEST_CASE("sm90 plan: the tiles cover every output once, the boxes fit the copy 
           if (facts.family == Sm90Family::kDecode) {
             CHECK(int64_t{plan.quads} * 4 * plan.choice.parts >= columns);
           }
+          CHECK(plan.b_wide_fetch == is_prefill);
           CHECK(plan.ctas % plan.cluster == 0);
           CHECK(plan.ctas > 0);
           CHECK(plan.a_box_rows >= 1);

@@ -236,8 +236,10 @@ def signals(box):
     box.expect(OK, "loads", prepare=prepare)
 
 
+# Not with AddressSanitizer: its allocator asks for the time with a lock held, and libfaketime, at its first
+# call, allocates and may wait for that lock for ever.
 for when in ("1970-01-01 00:00:01", "2038-01-19 03:14:08", "2100-01-01 00:00:00"):
-    @case(f"the clock says {when[:10]}", shutil.which("faketime"))
+    @case(f"the clock says {when[:10]}", shutil.which("faketime") and not SANITIZED)
     @published
     def clock(box, when=when):
         prefix = ("faketime", "-f", "@" + when)

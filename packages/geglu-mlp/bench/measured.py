@@ -19,6 +19,7 @@ import sys
 
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent
 LIMIT = 1.12
+MOST_ROWS = 768  # kDecodeRows of sm90_plan.h
 
 HEAD = """\
 // SPDX-License-Identifier: Apache-2.0
@@ -36,17 +37,20 @@ def named(tile, parts):
 
 def best_pair(shapes):
     """`shapes`: of each row count the times by pair."""
+    bests = [min(times.values()) for times in shapes]
+
     def loss(pair):
-        return sum(math.log(min(times.get(pair, math.inf) / min(times.values()), LIMIT)) for times in shapes)
+        return sum(math.log(min(times.get(pair, math.inf) / best, LIMIT)) for times, best in zip(shapes, bests))
 
     return min({pair for times in shapes for pair in times}, key=lambda pair: (loss(pair), pair))
 
 
 def forwards(data):
-    """Of each measured shape (m, d, h) the times by pair."""
+    """Of each shape (m, d, h) that was measured, up to MOST_ROWS, the times by pair."""
     for forward in data["forwards"]:
         yield (forward["m"], forward["d"], forward["h"]), {tuple(row[:4]): row[4] for row in forward["times"]}
-    products = {(p["gated"], p["m"], p["n"], p["k"]): p["times"] for p in data["products"]}
+    products = {(p["gated"], p["m"], p["n"], p["k"]): p["times"] for p in data["products"]
+                if p["m"] <= MOST_ROWS}
     for (gated, m, n, k), times in products.items():
         if gated and (False, m, k, n) in products:
             pairs = itertools.product(times, products[False, m, k, n])
@@ -56,7 +60,7 @@ def forwards(data):
 def header(data):
     groups = collections.defaultdict(list)
     for (m, d, h), times in forwards(data):
-        if 64 < m <= 768:
+        if 64 < m <= MOST_ROWS:
             groups[-(-m // 64), d, h].append(times)
     rows = []
     for (blocks, d, h), shapes in sorted(groups.items()):

@@ -110,7 +110,6 @@ struct GemmCall {
   GemmArguments arguments;
   const char* a_name;  // for errors
   const char* b0_name;
-  bool second;  // it reads what the GEMM before it wrote
 };
 
 bool is_mapped(const GemmArguments& gemm) {
@@ -135,10 +134,14 @@ const Sm90Plan& plan_of(const GemmCall& call, const GpuFacts& gpu) {
   return last.plan;
 }
 
+// `early`: the next kernel may start before this one ends.
 int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Plan& plan,
-                    void* stream, kiln_error* error) {
+                    bool early, void* stream, kiln_error* error) {
   const GemmShape& shape = call.shape;
   const GemmArguments& gemm = call.arguments;
+  const geglu_mlp::Sm90Tile& tile = geglu_mlp::sm90_tile(shape.gated, plan.choice.tile);
+  // In the other families each CTA reads weights of its own, once.
+  const bool weights_are_shared = tile.family == geglu_mlp::Sm90Family::kPrefill;
   Sm90Arguments arguments = {};
   const sdk::DType dtype =
       shape.element == Element::kFloat16 ? sdk::DType::kFloat16 : sdk::DType::kBFloat16;
@@ -151,10 +154,10 @@ int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Pl
        {gemm.a, dtype, shape.m, shape.k, plan.a_box_rows, geglu_mlp::kDepth},
        &arguments.a},
       {call.b0_name,
-       {gemm.b0, dtype, shape.n, shape.k, plan.b_rows, geglu_mlp::kDepth, plan.b_wide_fetch},
+       {gemm.b0, dtype, shape.n, shape.k, plan.b_rows, geglu_mlp::kDepth, weights_are_shared},
        &arguments.b0},
       {"up",
-       {gemm.b1, dtype, shape.n, shape.k, plan.b_rows, geglu_mlp::kDepth, plan.b_wide_fetch},
+       {gemm.b1, dtype, shape.n, shape.k, plan.b_rows, geglu_mlp::kDepth, weights_are_shared},
        &arguments.b1},
       {shape.gated ? "h" : "y",
        {gemm.out, dtype, shape.m, shape.n, plan.out_rows, plan.out_columns},
@@ -178,11 +181,10 @@ int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Pl
   arguments.quads = plan.quads;
   arguments.exact = gemm.exact;
   arguments.across = plan.choice.across ? 1 : 0;
+  arguments.early = early ? 1 : 0;
   void* pointers[] = {&arguments};
-  const sdk::Launch launch{.grid = {plan.ctas},
-                           .threads = geglu_mlp::sm90_tile(shape.gated, plan.choice.tile).threads,
-                           .cluster = plan.cluster,
-                           .overlap = call.second};
+  const sdk::Launch launch{
+      .grid = {plan.ctas}, .threads = tile.threads, .cluster = plan.cluster, .overlap = true};
   return gpu.launch(plan.kernel, launch, stream, pointers, error);
 }
 
@@ -324,7 +326,6 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   plain.shape = {false, element, call.M, call.D, call.H, h_aligned, paired};
   plain.a_name = "h";
   plain.b0_name = "down";
-  plain.second = true;
   plain.arguments.a = h;
   plain.arguments.b0 = call.down.data;
   plain.arguments.bias0 = data_or_null(call.down_bias);
@@ -335,9 +336,10 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   const Sm90Plan& plain_plan = plan_of(plain, facts_of(gpu));
   if (gated_plan.refused == nullptr && plain_plan.refused == nullptr &&
       gpu.has(gated_plan.kernel) && gpu.has(plain_plan.kernel)) {
-    const int32_t status = launch_sm90(gpu, gated, gated_plan, call.stream, error);
+    const int32_t status = launch_sm90(gpu, gated, gated_plan, true, call.stream, error);
     if (status != KILN_OK) return status;
-    return launch_sm90(gpu, plain, plain_plan, call.stream, error);
+    const bool early = starts_next_early(gated.shape, gated_plan, facts_of(gpu));
+    return launch_sm90(gpu, plain, plain_plan, early, call.stream, error);
   }
   const int32_t status = launch_gemm(gpu, gated.shape, gated.arguments, call.stream, error);
   if (status != KILN_OK) return status;

@@ -30,6 +30,7 @@ struct Sm90Arguments {
   unsigned quads;   // decode: of four columns of the output, that each part of k adds up
   int exact;        // gelu by erf instead of tanh
   int across;       // prefill, decode: the two CTAs that share tokens lie side by side
+  int early;        // the next kernel may start before this one ends
 };
 
 inline constexpr int kDepth = 64;  // k of a block: 128 bytes, the width of the swizzle
@@ -78,6 +79,7 @@ template <int kColumns>
 using Tall = PrefillTile<128, kColumns, false>;
 
 inline constexpr int kMostParts = 8;  // of k
+inline constexpr int kFewRows = 32;   // up to so many, reading the weights is all that counts
 
 // How many fours of columns of the output each part of k adds up.
 constexpr int decode_quads(int out_columns, int parts) {

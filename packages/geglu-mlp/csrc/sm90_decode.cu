@@ -71,6 +71,20 @@ __device__ __forceinline__ void load_tokens(const Sm90Arguments& p, const Decode
   }
 }
 
+// Of gate and up, as many as fit into the ring: into the L2 cache, which also sees what the
+// previous kernel still writes.
+template <class T>
+__device__ __forceinline__ void fetch_weights(const Sm90Arguments& p, const DecodeWork& work) {
+  const unsigned left = work.end - work.begin;
+  const unsigned blocks = left < T::kStages ? left : T::kStages;
+#pragma unroll 1
+  for (unsigned i = 0; i < blocks; ++i) {
+    const int k = static_cast<int>(work.begin + i) * kDepth;
+    fetch_box(p.b0, k, work.column);
+    fetch_box(p.b1, k, work.column);
+  }
+}
+
 template <class T, bool kGated>
 __device__ __forceinline__ void produce(const Sm90Arguments& p, const DecodeMemory<T>& memory,
                                         const DecodeWork& work) {
@@ -317,7 +331,13 @@ __device__ __forceinline__ void decode(const Sm90Arguments& p) {
   } else {
     __syncthreads();
   }
-  if (kGated) let_next_kernel_start();
+  if (kGated) {
+    if (T::kTokens == 64 && p.m <= kFewRows && threadIdx.x == T::kConsumers) {
+      fetch_weights<T>(p, work);
+    }
+    wait_for_previous_kernel();
+  }
+  if (p.early != 0) let_next_kernel_start();
   const bool producer = __shfl_sync(0xffffffffu, threadIdx.x, 0) >= T::kConsumers;
   // Expected, so that its code is the first after this: it is what a CTA waits for.
   if (__builtin_expect(producer, true)) {

@@ -165,10 +165,9 @@ struct Sm90Plan {
   uint32_t ctas = 0;
   uint32_t a_rows = 0;  // of a in a stage
   uint32_t a_box_rows = 0;
-  uint32_t b_rows = 0;        // of a box of b0 and of b1
-  bool b_wide_fetch = false;  // whether other CTAs soon read what lies beside it
-  uint32_t quads = 0;         // decode: of columns that each part adds up
-  uint32_t out_rows = 0;      // of a box of out; 0: the kernel writes by itself
+  uint32_t b_rows = 0;    // of a box of b0 and of b1
+  uint32_t quads = 0;     // decode: of columns that each part adds up
+  uint32_t out_rows = 0;  // of a box of out; 0: the kernel writes by itself
   uint32_t out_columns = 0;
   bool operator==(const Sm90Plan&) const = default;
 };
@@ -190,6 +189,11 @@ constexpr Sm90ClusterTiles cluster_tiles(const GemmShape& shape, const Sm90Tile&
           tiles_of(shape.n, out_columns * (across ? 2 : 1))};
 }
 
+// Of a block of k of so many rows of a and b together, to each of the CTAs, from the L2 cache.
+constexpr double copy_time(double rows, double ctas, double cache_rate) {
+  return rows * kDepth * kHalfBytes * ctas * (1e-6 / cache_rate);
+}
+
 // Two things that run side by side.
 constexpr double together(double a, double b, double overlap) {
   return a > b ? a + overlap * b : b + overlap * a;
@@ -206,10 +210,10 @@ constexpr double prefill_time(const GemmShape& shape, const Sm90Tile& tile, bool
   const auto rows = static_cast<double>(tile.rows);
   const auto columns = static_cast<double>(tile.columns);
   const double moved = across ? rows / 2 + columns : rows + columns / 2;
-  const double move = moved * kDepth * kHalfBytes * ctas * (1e-6 / t.prefill_cache_rate);
   const double across_share = tile.columns <= 128 ? t.prefill_across : t.prefill_across_wide;
   const double products = tile.step * (across ? across_share : 1);
-  const double step = together(products, move, t.prefill_overlap);
+  const double step =
+      together(products, copy_time(moved, ctas, t.prefill_cache_rate), t.prefill_overlap);
   // Two tiles of 128 rows hide each other's epilogues; a cooperative one's follows its products.
   const bool cooperative = tile.store_rows != tile.rows;
   const double shown = (shape.gated ? t.cooperative_gated : t.cooperative_plain) * rows / 128;
@@ -243,8 +247,8 @@ constexpr double decode_time(const GemmShape& shape, const Sm90Tile& tile, const
   const auto rows = static_cast<double>(shape.m < tile.rows ? shape.m : tile.rows);
   const auto columns = static_cast<double>(tile.columns);
   const double moved = (choice.across ? rows / 2 : rows) + columns;
-  const double move = moved * kDepth * kHalfBytes * at_once * (1e-6 / t.cache_rate);
-  const double step = together(tile.step, move, t.decode_overlap);
+  const double step =
+      together(tile.step, copy_time(moved, at_once, t.cache_rate), t.decode_overlap);
   const double work =
       waves * static_cast<double>(tiles_of(tiles_of(shape.k, kDepth), choice.parts)) * step;
   const auto parts = static_cast<double>(choice.parts);
@@ -263,7 +267,7 @@ constexpr double stream_time(const GemmShape& shape, const Sm90Tile& tile, doubl
   const auto ctas = static_cast<double>(tiles_of(shape.n, out_columns));
   const auto moved = static_cast<double>(tiles_of(shape.m, 8) * 8 + tile.columns);
   const auto blocks = static_cast<double>(tiles_of(shape.k, kDepth));
-  const double work = blocks * moved * kDepth * kHalfBytes * ctas * (1e-6 / t.cache_rate);
+  const double work = blocks * copy_time(moved, ctas, t.cache_rate);
   const double memory_time = weights * (1e-6 / t.stream_rate);
   return (work > memory_time ? work : memory_time) +
          (shape.gated ? t.stream_end_gated : t.stream_end_plain);
@@ -451,7 +455,6 @@ constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts
     plan.ctas = 2 * (tiles < clusters ? tiles : clusters);
     plan.a_box_rows = static_cast<uint32_t>(across ? tile.rows / 2 : tile.rows);
     plan.b_rows = static_cast<uint32_t>(tile.columns / 2);
-    plan.b_wide_fetch = true;
     plan.out_rows = static_cast<uint32_t>(tile.store_rows);
     plan.out_columns = static_cast<uint32_t>(panel_columns(static_cast<int>(out_columns)));
   } else {
@@ -468,6 +471,16 @@ constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts
         static_cast<uint32_t>(decode_quads(static_cast<int>(out_columns), static_cast<int>(parts)));
   }
   return plan;
+}
+
+// Whether down lets the kernel after it start early. In a row of layers that is gate and up again,
+// whose CTAs take multiprocessors as down's leave them. A grid that fills the GPU lies there as it
+// would anyway; a smaller one crowds where down ends first and leaves the rest idle, which costs
+// more than the early start brings, but for the fewest rows.
+constexpr bool starts_next_early(const GemmShape& gated, const Sm90Plan& plan,
+                                 const GpuFacts& gpu) {
+  const int64_t room = sm90_tile(true, plan.choice.tile).ctas * gpu.multiprocessors;
+  return gated.m <= kFewRows || plan.ctas * 10 >= room * 9;
 }
 
 inline int describe(const Sm90Plan& plan, bool gated, char* text, size_t size) {

@@ -279,7 +279,8 @@ __device__ __forceinline__ void prefill(const Sm90Arguments& p) {
   }
   cluster_arrive();
   cluster_wait();
-  if (kGated) let_next_kernel_start();
+  if (kGated) wait_for_previous_kernel();
+  if (p.early != 0) let_next_kernel_start();
   if (role == 0) {
     give_registers<kProducerRegisters>();
     if (threadIdx.x == 0) produce<T, kGated>(p, memory, rank, first, clusters);

@@ -155,6 +155,12 @@ __device__ __forceinline__ void load_box(unsigned shared, const TensorMap& map, 
       "l"(&map), "r"(barrier), "r"(k), "r"(row), "l"(policy)
       : "memory");
 }
+// The same into the L2 cache alone.
+__device__ __forceinline__ void fetch_box(const TensorMap& map, int k, int row) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];" ::"l"(&map), "r"(k),
+               "r"(row)
+               : "memory");
+}
 // The same into the same place of two CTAs of a cluster, `first` and the next, and onto the barrier
 // of each.
 __device__ __forceinline__ void load_box_both(unsigned shared, const TensorMap& map,
@@ -197,7 +203,9 @@ __device__ __forceinline__ void shared_writes_before_copies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Programmatic dependent launch. Both do nothing in a kernel that was launched without it.
+// Programmatic dependent launch. Both do nothing in a kernel that was launched without it. Before
+// it waits, gate and up's kernel touches nothing that any kernel may have written, and only then
+// lets down's start: so down's may load its weights at once, whoever wrote them.
 __device__ __forceinline__ void let_next_kernel_start() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }

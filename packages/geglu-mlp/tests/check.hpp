@@ -4,7 +4,9 @@
 // buffers, and the tally that becomes the test record.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -83,6 +85,10 @@ class MlpBuffers {
   MlpBuffers(Variant& variant, const MlpData& data, bool exact, std::size_t shift = 0);
 
   void run(void* stream = nullptr) const;
+  /// `count` calls, each on what the one before it wrote: x to y, y to x, and so on.
+  void run_chain(int count, void* stream, const std::function<void()>& after_each) const;
+  /// x, gate, up and down become geglu(s, s) of `source`'s, each by a kernel, number `last` last.
+  void derive_inputs(const MlpBuffers& source, int last, void* stream) const;
   Bytes read_y() const { return y_.read(); }
   void poison();
   /// Empty if every guard band is intact and no input was written.
@@ -91,10 +97,12 @@ class MlpBuffers {
  private:
   kiln::layers::GegluMlp::Weights weights(bool exact) const;
   kiln::Tensor x_tensor() const;
+  std::array<kiln::Tensor, 4> inputs() const;
   kiln::Tensor tensor(const Guarded& buffer, std::initializer_list<std::int64_t> shape) const;
 
   const MlpData& data_;
   kiln::Device device_;
+  kiln::layers::Geglu geglu_;
   Guarded x_, gate_, up_, down_, gate_bias_, up_bias_, down_bias_, y_;
   kiln::layers::GegluMlp layer_;
   Guarded workspace_;

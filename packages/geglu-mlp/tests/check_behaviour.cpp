@@ -139,6 +139,52 @@ void check_graph(Variant& variant, const MlpData& data, const std::string& text)
   report(variant, damage.empty(), text + ": graph replay" + damage);
 }
 
+/// Kernels may start before the one ahead of them ends: nothing may be read before it was written,
+/// nor written while it is still read. `enqueue` gets a stream and what to do after each step.
+using Steps = std::function<void(MlpBuffers&, void*, const std::function<void()>&)>;
+void check_without_pauses(Variant& variant, const MlpData& data, const std::string& text,
+                          const Steps& enqueue) {
+  Memory& memory = variant.memory;
+  MlpBuffers apart(variant, data, false);
+  enqueue(apart, nullptr, [&memory] { memory.synchronize(); });
+  const Bytes expected = apart.read_y();
+  void* stream = memory.make_stream();
+  for (const bool captured : {false, true}) {
+    MlpBuffers close(variant, data, false);
+    const auto steps = [&] { enqueue(close, stream, [] {}); };
+    if (captured) {
+      memory.replay(stream, 1, steps);
+    } else {
+      steps();
+    }
+    memory.synchronize();
+    report(variant, close.read_y() == expected,
+           text + (captured ? ", from a graph" : "") + ", give other bits than with pauses");
+  }
+  memory.release_stream(stream);
+}
+
+void check_order(Variant& variant, const MlpData& data, const std::string& text) {
+  constexpr int kCalls = 9;  // odd: the last one writes y
+  check_without_pauses(
+      variant, data, text + ": calls on each other's outputs",
+      [](MlpBuffers& buffers, void* stream, const std::function<void()>& after_each) {
+        buffers.run_chain(kCalls, stream, after_each);
+      });
+  const MlpBuffers source(variant, data, false);
+  for (const int last : {0, 1, 2, 3}) {
+    check_without_pauses(
+        variant, data, text + ": inputs just written, number " + std::to_string(last) + " last",
+        [&](MlpBuffers& buffers, void* stream, const std::function<void()>& after_each) {
+          buffers.run(stream);
+          buffers.derive_inputs(source, last, stream);
+          after_each();
+          buffers.run(stream);
+          after_each();
+        });
+  }
+}
+
 /// Two threads with a stream and buffers each, over and over.
 void check_threads(Variant& variant, const MlpData& first, const MlpData& second,
                    const std::string& text) {
@@ -257,6 +303,7 @@ void check_behaviour(Variant& variant, const Options& options) {
         check_isolation(variant, data, text);
         if (variant.memory.is_gpu()) check_batch_invariance(variant, data, text);
         if (variant.memory.is_gpu()) check_graph(variant, data, text);
+        if (variant.memory.is_gpu()) check_order(variant, data, text);
         check_threads(variant, data, other, text);
         if (!variant.memory.is_gpu()) check_fork(variant, data, text);
       } catch (const std::exception& error) {

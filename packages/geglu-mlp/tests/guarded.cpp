@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <utility>
 
 #include "check.hpp"
 #include "cublaslt_plan.h"
@@ -130,6 +131,7 @@ MlpData random_mlp(Shape shape, kiln::DType dtype, bool biased, std::uint64_t se
 MlpBuffers::MlpBuffers(Variant& variant, const MlpData& data, bool exact, std::size_t shift)
     : data_(data),
       device_(variant.kernel.device()),
+      geglu_(variant.kernel.layer<kiln::layers::Geglu>({})),
       x_(variant.memory, data.x, shift),
       gate_(variant.memory, data.gate, shift),
       up_(variant.memory, data.up, shift),
@@ -167,6 +169,30 @@ kiln::layers::GegluMlp::Weights MlpBuffers::weights(bool exact) const {
 void MlpBuffers::run(void* stream) const {
   layer_.forward(x_tensor(), tensor(y_, {data_.shape.m, data_.shape.d}),
                  {workspace_.data(), workspace_.bytes()}, stream);
+}
+
+void MlpBuffers::run_chain(int count, void* stream, const std::function<void()>& after_each) const {
+  kiln::Tensor from = x_tensor();
+  kiln::Tensor to = tensor(y_, {data_.shape.m, data_.shape.d});
+  for (int i = 0; i < count; ++i) {
+    layer_.forward(from, to, {workspace_.data(), workspace_.bytes()}, stream);
+    after_each();
+    std::swap(from, to);
+  }
+}
+
+std::array<kiln::Tensor, 4> MlpBuffers::inputs() const {
+  const auto [m, d, h] = data_.shape;
+  return {x_tensor(), tensor(gate_, {h, d}), tensor(up_, {h, d}), tensor(down_, {d, h})};
+}
+
+void MlpBuffers::derive_inputs(const MlpBuffers& source, int last, void* stream) const {
+  const std::array<kiln::Tensor, 4> from = source.inputs();
+  const std::array<kiln::Tensor, 4> to = inputs();
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    const std::size_t input = (i + static_cast<std::size_t>(last) + 1) % to.size();
+    geglu_.forward(from[input], from[input], to[input], stream);
+  }
 }
 
 void MlpBuffers::poison() {

@@ -120,7 +120,6 @@ TEST_CASE("sm90 plan: the tiles cover every output once, the boxes fit the copy 
           if (facts.family == Sm90Family::kDecode) {
             CHECK(int64_t{plan.quads} * 4 * plan.choice.parts >= columns);
           }
-          CHECK(plan.b_wide_fetch == is_prefill);
           CHECK(plan.ctas % plan.cluster == 0);
           CHECK(plan.ctas > 0);
           CHECK(plan.a_box_rows >= 1);
@@ -132,6 +131,27 @@ TEST_CASE("sm90 plan: the tiles cover every output once, the boxes fit the copy 
         }
       }
     }
+  }
+}
+
+TEST_CASE("sm90 plan: down starts the next kernel early where gate and up fill the GPU") {
+  struct Row {
+    GemmShape shape;
+    bool early;
+  };
+  const std::vector<Row> rows = {
+      {gated(1, 768, 3072), true},      // 96 CTAs of 264, but few rows
+      {gated(32, 768, 3072), true},     //
+      {gated(33, 768, 3072), false},    //
+      {gated(128, 1024, 4096), false},  // 128 of 264
+      {gated(128, 2048, 8192), true},   // 256 of 264
+      {gated(128, 2304, 9216), false},  // 84 of 132
+      {gated(8192, 768, 3072), true},
+  };
+  for (const Row& row : rows) {
+    const Sm90Plan plan = plan_sm90(row.shape, true, kH200);
+    CAPTURE(text_of(plan, true));
+    CHECK(starts_next_early(row.shape, plan, kH200) == row.early);
   }
 }
 

@@ -37,8 +37,8 @@ struct Grid {
 
 // A launch in full. `cluster` CTAs, neighbours in x, share their memory (SM 9.0 and newer; grid.x
 // is a multiple of it). `overlap`: the kernel may start before the one ahead of it in the stream
-// has ended, and waits for it itself (griddepcontrol.wait); ignored by drivers older than
-// CUDA 12.3, which cannot capture that into a graph.
+// has ended, whosever that is, and waits for it itself (griddepcontrol.wait) before it reads or
+// writes; ignored by drivers older than CUDA 12.3, which cannot capture that into a graph.
 struct Launch {
   Grid grid;
   uint32_t threads = 1;

@@ -7,8 +7,9 @@ r"""Times forward against PyTorch and its rivals on one GPU, round robin in one 
 
 Eager is what a user writes: F.linear(F.gelu(F.linear(x, gate), approximate="tanh") * F.linear(x, up), down).
 Each shape is compared with fp64 first, and a wrong result of ours ends the run. All are timed as CUDA graphs
-over several sets of random buffers, more memory than the L2 cache holds; a figure is the median of the
-rounds. Sustained, a large shape is held back by the power limit; in bursts it is not. A GPU takes a tenth
+over several sets of random buffers, more memory than the L2 cache holds, each of at least eight forwards if
+that is at most two milliseconds: as in a model, and to launch a graph takes 3 us. A figure is the median of
+the rounds, in which the contenders take turns at being first. Sustained, a large shape is held back by the power limit; in bursts it is not. A GPU takes a tenth
 of a second to find the clock at which a load meets the limit, so each contender runs for longer than that
 before it is timed: else it would have the clock of the one before it. The libraries are called through
 their C table with ctypes.
@@ -59,6 +60,8 @@ BOUND = 2.5e-3  # relative L2 of bfloat16: what CARD.md promises
 LARGE = 1024
 FEW_FACTOR = 3
 RIVAL_BOUND = 1e-2  # three times what eager's roundings make: more is another function
+FEWEST_CALLS = 8  # in a graph
+MOST_OPERATIONS = 1.2e12  # of a graph that has more calls than sets: 2 ms, as a burst
 OURS = ("kiln", "portable")
 CUDA = 2  # kDLCUDA
 BFLOAT = 4  # kDLBfloat
@@ -154,9 +157,10 @@ def tensor_of(t):
     return DLTensor(t.data_ptr(), DLDevice(CUDA, 0), t.dim(), DLDataType(BFLOAT, 16, 1), shape), shape
 
 
-def graph_of(calls):
-    """One replay makes all calls. The graph holds them: torch knows neither their workspaces nor that the
+def graph_of(calls, fewest=1):
+    """One replay makes all calls, over and over until there are `fewest`. The graph holds them: torch knows neither their workspaces nor that the
     kernels write there, and gives what nobody holds back to the driver before the next capture."""
+    calls = calls * -(-fewest // len(calls))
     torch.cuda.synchronize()  # the inputs were made on another stream
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -257,7 +261,7 @@ def errors_of(inputs, output, graphs, results):
     return {k: ((v.double() - exact).norm() / exact.norm()).item() for k, v in results.items()}
 
 
-def bind_rivals(rivals, sets):
+def bind_rivals(rivals, sets, fewest=1):
     """The graph of each rival that works here, what its first call returned, and what is to be said of all:
     how long that call took, or why there is no other. Eager must work: it is what errors are held against."""
     graphs, results, notes = {}, {}, {}
@@ -272,7 +276,7 @@ def bind_rivals(rivals, sets):
             took = time.monotonic() - begin
             # Copies: a call may work in place, and the next one does.
             result = tuple(t.clone() for t in (first if isinstance(first, tuple) else (first,)))
-            graphs[name] = graph_of(bound)
+            graphs[name] = graph_of(bound, fewest)
         except Exception as error:  # pylint: disable=broad-except; a rival's compiler may raise anything
             if name == "eager":
                 raise
@@ -295,16 +299,20 @@ def require_right(errors, values, what):
         raise RuntimeError(f"{what}: relative L2 errors {errors}, expected at most {bound}")
 
 
-def round_robin(graphs, count, rounds, regime):
-    """Microseconds of one of the graph's `count` calls, in each round."""
+def round_robin(graphs, rounds, regime):
+    """Microseconds of one of a graph's calls, in each round."""
     one = {name: milliseconds(graph, 3) for name, graph in graphs.items()}
     figures = {name: [] for name in graphs}
+    names = list(graphs)
     for _ in range(rounds):
-        for name, graph in graphs.items():
+        names = names[1:] + names[:1]
+        for name in names:
+            graph = graphs[name]
             time.sleep(regime.rest)
             # At least one: the first after a rest wakes the GPU.
             milliseconds(graph, max(1, int(regime.load / one[name])))
-            figures[name].append(1e3 * milliseconds(graph, max(1, int(regime.timed / one[name]))) / count)
+            times = max(1, int(regime.timed / one[name]))
+            figures[name].append(1e3 * milliseconds(graph, times) / len(graph.calls))
     return figures
 
 
@@ -356,14 +364,15 @@ def compare(libraries, rivals, m, d, h, rounds, regime, clocked):
     sets = [(random(m, d, 1), random(h, d, d**-0.5), random(h, d, d**-0.5), random(d, h, h**-0.5))
             for _ in range(count)]
     outputs = [torch.empty(m, d, dtype=torch.bfloat16, device="cuda") for _ in sets]
-    graphs = {name: graph_of([library.forward(*one, y) for one, y in zip(sets, outputs)])
+    fewest = min(FEWEST_CALLS, int(MOST_OPERATIONS / (6 * m * d * h)))
+    graphs = {name: graph_of([library.forward(*one, y) for one, y in zip(sets, outputs)], fewest)
               for name, library in libraries.items()}
-    rival_graphs, results, notes = bind_rivals(rivals, sets)
+    rival_graphs, results, notes = bind_rivals(rivals, sets, fewest)
     graphs |= rival_graphs
     errors = errors_of(sets[0], outputs[0], graphs, results)
     drop_wrong(errors, graphs, notes)
     require_right(errors, m * min(d, h), f"{m}, {d}, {h}")
-    figures = round_robin(graphs, count, rounds, regime if m >= POWER_ROWS else regime._replace(load=0))
+    figures = round_robin(graphs, rounds, regime if m >= POWER_ROWS else regime._replace(load=0))
     result = {"m": m, "d": d, "h": h, "sets": count} | notes
     if clocked:
         result |= clock_and_power(graphs["kiln"])

@@ -89,7 +89,9 @@ def graphs_hold_their_calls(bench):
     sets = 3
     graph = bench.graph_of([
         library.forward(Tensor(4, 8), Tensor(16, 8), Tensor(16, 8), Tensor(8, 16), Tensor(4, 8))
-        for _ in range(sets)])
+        for _ in range(sets)], 8)
+    assert len(graph.calls) == 9, f"{len(graph.calls)} calls of 3 sets, and of at least 8"
+    assert len(graph.recorded) == 6 * 9, graph.recorded
     assert len(set(graph.recorded)) == 6 * sets, graph.recorded  # five tensors and a workspace a call
     lost = graph.replay()
     assert not lost, f"a replay uses {len(lost)} of {len(graph.recorded)} addresses that nobody holds"

@@ -5,6 +5,8 @@
 // against fp64 and shares of the ceilings that the same run measured, and traces one forward of
 // each. The trace is last: a process that CUPTI is attached to launches more slowly.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -65,10 +67,21 @@ struct Options {
   std::string plot;
 };
 
+/// A multiple of the sets: at least eight, as in a model, since to launch a graph takes 3 us; but
+/// no more than a burst has time for.
+std::size_t forwards_of_graph(const Field& field) {
+  constexpr double kFewest = 8;
+  constexpr double kMostOperations = 1.2e12;  // 2 ms
+  const double fewest = std::min(kFewest, kMostOperations / field.operations(Result::kMlp));
+  const auto sets = static_cast<double>(field.sets());
+  return static_cast<std::size_t>(sets * std::max(1.0, std::ceil(std::floor(fewest) / sets)));
+}
+
 Outcome time_shape(const Tools& tools, const kiln::Kernel& kernel, Shape shape, kiln::DType dtype,
                    const Options& options) {
   Field field(tools, kernel, shape, dtype);
   Outcome outcome{.shape = shape, .seen = {}, .card = {}};
+  const std::size_t forwards = forwards_of_graph(field);
   std::vector<Gpu::Graph> graphs;
   for (const Contender& contender : field.contenders()) {
     outcome.seen.push_back({.way = contender.way,
@@ -76,16 +89,16 @@ Outcome time_shape(const Tools& tools, const kiln::Kernel& kernel, Shape shape, 
                             .microseconds = {},
                             .error = field.error_of(contender)});
     graphs.emplace_back(tools.gpu, [&] {
-      for (std::size_t set = 0; set < field.sets(); ++set) contender.run(set);
+      for (std::size_t i = 0; i < forwards; ++i) contender.run(i % field.sets());
     });
   }
   const bool burst = options.regime == "burst";
   const std::vector<Spread> times =
       round_robin(graphs, options.rounds, burst ? Regime::kBurst : Regime::kSustained);
-  const auto sets = static_cast<double>(field.sets());
+  const auto count = static_cast<double>(forwards);
   for (std::size_t i = 0; i < outcome.seen.size(); ++i) {
     Seen& seen = outcome.seen[i];
-    seen.microseconds = {times[i].median / sets, times[i].low / sets, times[i].high / sets};
+    seen.microseconds = {times[i].median / count, times[i].low / count, times[i].high / count};
     seen.tflops = field.operations(seen.way->result) / seen.microseconds.median * 1e-6;
     seen.gbs = field.least_bytes(seen.way->result) / seen.microseconds.median * 1e-3;
   }
@@ -228,7 +241,9 @@ constexpr const char* kFooter =
     "rounds and what a fifth of them was below and above. A graph holds one forward for each of\n"
     "several sets of buffers (input, weights, intermediates, output), together at least 200 MiB, "
     "so\n"
-    "that weights come from memory and not from the L2 cache.\n"
+    "that weights come from memory and not from the L2 cache; over again until there are eight, "
+    "if\n"
+    "that takes at most 2 ms.\n"
     "  sustained  a turn is 20 ms, one after the other: the power limit may hold the clock back\n"
     "  burst      a turn is 2 ms after 100 ms of rest: it mostly does not\n"
     "TFLOP/s counts 6 M D H operations, GB/s the least traffic: weights and input once, output "

@@ -152,6 +152,7 @@ void check_without_pauses(Variant& variant, const MlpData& data, const std::stri
   for (const bool captured : {false, true}) {
     MlpBuffers close(variant, data, false);
     const auto steps = [&] { enqueue(close, stream, [] {}); };
+    memory.synchronize();  // the buffers were filled in another stream
     if (captured) {
       memory.replay(stream, 1, steps);
     } else {

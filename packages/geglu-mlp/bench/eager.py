@@ -160,7 +160,7 @@ def tensor_of(t):
 def graph_of(calls, fewest=1):
     """One replay makes all calls, over and over until there are `fewest`. The graph holds them: torch knows neither their workspaces nor that the
     kernels write there, and gives what nobody holds back to the driver before the next capture."""
-    calls = calls * -(-fewest // len(calls))
+    calls = calls * max(1, -(-fewest // len(calls)))
     torch.cuda.synchronize()  # the inputs were made on another stream
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):

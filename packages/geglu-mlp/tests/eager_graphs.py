@@ -91,6 +91,7 @@ def graphs_hold_their_calls(bench):
         library.forward(Tensor(4, 8), Tensor(16, 8), Tensor(16, 8), Tensor(8, 16), Tensor(4, 8))
         for _ in range(sets)], 8)
     assert len(graph.calls) == 9, f"{len(graph.calls)} calls of 3 sets, and of at least 8"
+    assert len(bench.graph_of([lambda: None], 0).calls) == 1
     assert len(graph.recorded) == 6 * 9, graph.recorded
     assert len(set(graph.recorded)) == 6 * sets, graph.recorded  # five tensors and a workspace a call
     lost = graph.replay()

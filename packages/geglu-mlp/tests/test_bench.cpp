@@ -128,6 +128,16 @@ TEST_CASE("bench: a spread is the median and the fifths") {
   CHECK(spread_of({7}).median == 7);
 }
 
+TEST_CASE("bench: a graph holds at least eight forwards, unless they take more than a burst") {
+  CHECK(forwards_of_graph(1, 3e8) == 8);
+  CHECK(forwards_of_graph(3, 3e8) == 9);
+  CHECK(forwards_of_graph(32, 1e6) == 32);
+  CHECK(forwards_of_graph(1, 3e11) == 4);
+  CHECK(forwards_of_graph(3, 3e11) == 6);
+  CHECK(forwards_of_graph(1, 1.3e12) == 1);
+  CHECK(forwards_of_graph(2, 1e13) == 2);
+}
+
 TEST_CASE("bench: a bar is as long as its value in its panel, and names are text") {
   const std::string svg =
       bar_chart("a < b & c", "",

@@ -5,8 +5,6 @@
 // against fp64 and shares of the ceilings that the same run measured, and traces one forward of
 // each. The trace is last: a process that CUPTI is attached to launches more slowly.
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -67,21 +65,11 @@ struct Options {
   std::string plot;
 };
 
-/// A multiple of the sets: at least eight, as in a model, since to launch a graph takes 3 us; but
-/// no more than a burst has time for.
-std::size_t forwards_of_graph(const Field& field) {
-  constexpr double kFewest = 8;
-  constexpr double kMostOperations = 1.2e12;  // 2 ms
-  const double fewest = std::min(kFewest, kMostOperations / field.operations(Result::kMlp));
-  const auto sets = static_cast<double>(field.sets());
-  return static_cast<std::size_t>(sets * std::max(1.0, std::ceil(std::floor(fewest) / sets)));
-}
-
 Outcome time_shape(const Tools& tools, const kiln::Kernel& kernel, Shape shape, kiln::DType dtype,
                    const Options& options) {
   Field field(tools, kernel, shape, dtype);
   Outcome outcome{.shape = shape, .seen = {}, .card = {}};
-  const std::size_t forwards = forwards_of_graph(field);
+  const std::size_t forwards = forwards_of_graph(field.sets(), field.operations(Result::kMlp));
   std::vector<Gpu::Graph> graphs;
   for (const Contender& contender : field.contenders()) {
     outcome.seen.push_back({.way = contender.way,

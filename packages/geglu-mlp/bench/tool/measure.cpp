@@ -83,6 +83,13 @@ Spread spread_of(std::vector<double> values) {
   return {at(0.5), at(0.2), at(0.8)};
 }
 
+std::size_t forwards_of_graph(std::size_t sets, double operations) {
+  constexpr double kFewest = 8;
+  constexpr double kMostOperations = 1.2e12;  // of them all: 2 ms
+  const auto fewest = static_cast<std::size_t>(std::min(kFewest, kMostOperations / operations));
+  return sets * std::max<std::size_t>(1, (fewest + sets - 1) / sets);
+}
+
 std::vector<Spread> round_robin(const std::vector<Gpu::Graph>& graphs, int rounds, Regime regime) {
   const bool burst = regime == Regime::kBurst;
   std::vector<int> turns;

@@ -4,6 +4,7 @@
 // GPU can do at all in the same run. Reads settings of the card, changes none. One thread.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
@@ -23,6 +24,11 @@ struct Spread {
   double high = 0;  ///< a fifth is above
 };
 Spread spread_of(std::vector<double> values);
+
+/// How many forwards a graph holds, over `sets` sets of buffers: a multiple of them, at least
+/// eight, as in a model, since to launch a graph takes 3 us; but fewer where eight take longer than
+/// a burst, 2 ms.
+std::size_t forwards_of_graph(std::size_t sets, double operations);
 
 /// Microseconds of one replay, in the order of the graphs.
 std::vector<Spread> round_robin(const std::vector<Gpu::Graph>& graphs, int rounds, Regime regime);

@@ -9,10 +9,10 @@ Eager is what a user writes: F.linear(F.gelu(F.linear(x, gate), approximate="tan
 Each shape is compared with fp64 first, and a wrong result of ours ends the run. All are timed as CUDA graphs
 over several sets of random buffers, more memory than the L2 cache holds, each of at least eight forwards if
 that is at most two milliseconds: as in a model, and to launch a graph takes 3 us. A figure is the median of
-the rounds, in which the contenders take turns at being first. Sustained, a large shape is held back by the power limit; in bursts it is not. A GPU takes a tenth
-of a second to find the clock at which a load meets the limit, so each contender runs for longer than that
-before it is timed: else it would have the clock of the one before it. The libraries are called through
-their C table with ctypes.
+the rounds, in which the contenders take turns at being first. Sustained, a large shape is held back by the
+power limit; in bursts it is not. A GPU takes a tenth of a second to find the clock at which a load meets the
+limit, so each contender runs for longer than that before it is timed: else it would have the clock of the one
+before it. The libraries are called through their C table with ctypes.
 
 --rivals names more contenders than eager: torch.compile, with separate and with concatenated weights, in
 its default and its max-autotune mode, Liger and QuACK. Each compiles for the exact shape before it is
@@ -158,8 +158,9 @@ def tensor_of(t):
 
 
 def graph_of(calls, fewest=1):
-    """One replay makes all calls, over and over until there are `fewest`. The graph holds them: torch knows neither their workspaces nor that the
-    kernels write there, and gives what nobody holds back to the driver before the next capture."""
+    """One replay makes all calls, over and over until there are `fewest`. The graph holds them: torch knows
+    neither their workspaces nor that the kernels write there, and gives what nobody holds back to the driver
+    before the next capture."""
     calls = calls * max(1, -(-fewest // len(calls)))
     torch.cuda.synchronize()  # the inputs were made on another stream
     stream = torch.cuda.Stream()

@@ -7,8 +7,9 @@ r"""Times geglu and geglu_backward against PyTorch, Inductor and Liger on one GP
 
 Each shape is compared with fp64 first. All are timed as CUDA graphs over several sets of random buffers,
 every input and output in memory of its own, so that none is found in the L2 cache; at least four sets, since
-where they lie makes up to 1%. A graph has at least eight calls. A figure is the median of the rounds. GB/s counts each input once and each output once; the share is that of a kernel that reads 1 GiB
-and writes as much, in the same run.
+where they lie makes up to 1%. A graph has at least eight calls. A figure is the median of the rounds. GB/s
+counts each input once and each output once; the share is that of a kernel that reads 1 GiB and writes as
+much, in the same run.
 
 Eager's backward is autograd's: three kernels, with gelu(gate) kept from the forward. The others compute it
 again. Liger's writes its gradients over gate and up.

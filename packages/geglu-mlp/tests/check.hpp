@@ -88,7 +88,8 @@ class MlpBuffers {
   /// `count` calls, each on what the one before it wrote: x to y, y to x, and so on.
   void run_chain(int count, void* stream, const std::function<void()>& after_each) const;
   /// x, gate, up and down become geglu(s, s) of `source`'s, each by a kernel, number `last` last.
-  void derive_inputs(const MlpBuffers& source, int last, void* stream) const;
+  void derive_inputs(const kiln::layers::Geglu& geglu, const MlpBuffers& source, int last,
+                     void* stream) const;
   Bytes read_y() const { return y_.read(); }
   void poison();
   /// Empty if every guard band is intact and no input was written.
@@ -102,7 +103,6 @@ class MlpBuffers {
 
   const MlpData& data_;
   kiln::Device device_;
-  kiln::layers::Geglu geglu_;
   Guarded x_, gate_, up_, down_, gate_bias_, up_bias_, down_bias_, y_;
   kiln::layers::GegluMlp layer_;
   Guarded workspace_;

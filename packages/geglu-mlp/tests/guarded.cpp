@@ -131,7 +131,6 @@ MlpData random_mlp(Shape shape, kiln::DType dtype, bool biased, std::uint64_t se
 MlpBuffers::MlpBuffers(Variant& variant, const MlpData& data, bool exact, std::size_t shift)
     : data_(data),
       device_(variant.kernel.device()),
-      geglu_(variant.kernel.layer<kiln::layers::Geglu>({})),
       x_(variant.memory, data.x, shift),
       gate_(variant.memory, data.gate, shift),
       up_(variant.memory, data.up, shift),
@@ -154,9 +153,8 @@ kiln::Tensor MlpBuffers::x_tensor() const {
 
 kiln::layers::GegluMlp::Weights MlpBuffers::weights(bool exact) const {
   const Shape shape = data_.shape;
-  kiln::layers::GegluMlp::Weights weights = {.gate = tensor(gate_, {shape.h, shape.d}),
-                                             .up = tensor(up_, {shape.h, shape.d}),
-                                             .down = tensor(down_, {shape.d, shape.h})};
+  const auto [x, gate, up, down] = inputs();
+  kiln::layers::GegluMlp::Weights weights = {.gate = gate, .up = up, .down = down};
   if (data_.biased) {
     weights.gate_bias = tensor(gate_bias_, {shape.h});
     weights.up_bias = tensor(up_bias_, {shape.h});
@@ -186,12 +184,13 @@ std::array<kiln::Tensor, 4> MlpBuffers::inputs() const {
   return {x_tensor(), tensor(gate_, {h, d}), tensor(up_, {h, d}), tensor(down_, {d, h})};
 }
 
-void MlpBuffers::derive_inputs(const MlpBuffers& source, int last, void* stream) const {
+void MlpBuffers::derive_inputs(const kiln::layers::Geglu& geglu, const MlpBuffers& source, int last,
+                               void* stream) const {
   const std::array<kiln::Tensor, 4> from = source.inputs();
   const std::array<kiln::Tensor, 4> to = inputs();
   for (std::size_t i = 0; i < to.size(); ++i) {
     const std::size_t input = (i + static_cast<std::size_t>(last) + 1) % to.size();
-    geglu_.forward(from[input], from[input], to[input], stream);
+    geglu.forward(from[input], from[input], to[input], stream);
   }
 }
 

@@ -64,7 +64,11 @@ class CudaMemory final : public Memory {
   }
   void release(void* address) override { call("cudaFree", address); }
   void upload(void* to, const void* from, std::size_t bytes) override {
-    if (bytes > 0) call("cudaMemcpy", to, from, bytes, kHostToDevice);
+    if (bytes == 0) return;
+    call("cudaMemcpy", to, from, bytes, kHostToDevice);
+    // From pageable memory it returns before the bytes are there, which only the default stream
+    // waits for.
+    synchronize();
   }
   void download(void* to, const void* from, std::size_t bytes) override {
     if (bytes > 0) call("cudaMemcpy", to, from, bytes, kDeviceToHost);

@@ -25,6 +25,7 @@ class Memory {
   virtual ~Memory() = default;
   virtual void* allocate(std::size_t bytes) = 0;  ///< 256-byte aligned
   virtual void release(void* address) = 0;
+  /// Has arrived when it returns: in every stream.
   virtual void upload(void* to, const void* from, std::size_t bytes) = 0;
   virtual void download(void* to, const void* from, std::size_t bytes) = 0;
   virtual void* make_stream() = 0;

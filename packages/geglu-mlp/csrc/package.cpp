@@ -235,9 +235,14 @@ int32_t launch_pointwise(const sdk::Placement& placement, PointwiseCall& call, k
   }
   call.arguments.rows = plan.rows;
   call.arguments.columns = plan.columns;
+  call.arguments.passing = plan.passing ? 1 : 0;
   void* pointers[] = {&call.arguments};
-  return gpu.launch(plan.kernel, {plan.grid_x, plan.grid_y, plan.grid_z},
-                    geglu_mlp::kPointwiseThreads, placement.stream, pointers, error);
+  // A variant with kernels of SM 9.0 has the elementwise ones from the same compiler target: they
+  // wait for the kernel ahead. In others they may be PTX of an older one, which does not.
+  const sdk::Launch launch{.grid = {plan.grid_x, plan.grid_y, plan.grid_z},
+                           .threads = geglu_mlp::kPointwiseThreads,
+                           .overlap = gpu.has(geglu_mlp::kKernels)};
+  return gpu.launch(plan.kernel, launch, placement.stream, pointers, error);
 }
 
 CublasltPlan plan_by_cublaslt(const ForwardArguments& call, bool aligned) {
@@ -332,13 +337,14 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   plain.arguments.out = call.y.data;
 
   // Both or neither: the fast kernels of one read what those of the other wrote.
-  const Sm90Plan& gated_plan = plan_of(gated, facts_of(gpu));
-  const Sm90Plan& plain_plan = plan_of(plain, facts_of(gpu));
+  const GpuFacts facts = facts_of(gpu);
+  const Sm90Plan& gated_plan = plan_of(gated, facts);
+  const Sm90Plan& plain_plan = plan_of(plain, facts);
   if (gated_plan.refused == nullptr && plain_plan.refused == nullptr &&
       gpu.has(gated_plan.kernel) && gpu.has(plain_plan.kernel)) {
     const int32_t status = launch_sm90(gpu, gated, gated_plan, true, call.stream, error);
     if (status != KILN_OK) return status;
-    const bool early = starts_next_early(gated.shape, gated_plan, facts_of(gpu));
+    const bool early = starts_next_early(gated.shape, gated_plan, facts);
     return launch_sm90(gpu, plain, plain_plan, early, call.stream, error);
   }
   const int32_t status = launch_gemm(gpu, gated.shape, gated.arguments, call.stream, error);

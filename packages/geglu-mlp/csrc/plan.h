@@ -169,13 +169,15 @@ struct PointwisePlan {
   uint32_t grid_x = 0;  // over a row; 0: nothing to launch
   uint32_t grid_y = 1;  // times grid_z: at least the rows
   uint32_t grid_z = 1;
-  bool fits = true;  // false: more CTAs than a grid can have
+  bool passing = false;  // the output is larger than the L2 cache, so nothing there will be found
+  bool fits = true;      // false: more CTAs than a grid can have
   bool operator==(const PointwisePlan&) const = default;
 };
 
 inline constexpr int64_t kMostGridX = INT32_MAX;
 inline constexpr int64_t kMostGridY = 65535;  // and z
 inline constexpr int64_t kMostSmall = 2048;   // elements a multiprocessor of a small tensor
+inline constexpr int64_t kMostCacheBytes = 128 << 20;  // no GPU has a larger L2 cache
 
 constexpr int64_t elements_of(Width width, Element element) {
   if (width == Width::kSingle) return 1;
@@ -210,6 +212,7 @@ constexpr PointwisePlan plan_pointwise(const PointwiseShape& shape, const GpuFac
   plan.grid_x = static_cast<uint32_t>(grid_x);
   plan.grid_y = static_cast<uint32_t>(tiles_of(plan.rows, grid_z));  // no layer nearly empty
   plan.grid_z = static_cast<uint32_t>(grid_z);
+  plan.passing = shape.rows * shape.columns * bytes_of(shape.element) > kMostCacheBytes;
   return plan;
 }
 

@@ -6,6 +6,7 @@
 // products of row and stride. The host chooses the width (plan.h).
 #include "activation.cuh"
 #include "arguments.h"
+#include "overlap.cuh"
 
 namespace geglu_mlp {
 
@@ -46,16 +47,23 @@ __device__ __forceinline__ Vector<Element, kWidth> load(const void* data, long l
 
 // One instruction, spelled out: NVRTC makes four stores of a uint4 that was computed in a branch
 // (11.8 for sm_80, 13.0 for sm_90a).
+// `passing`: as what the L2 cache gives up first.
 template <class Element, int kWidth>
 __device__ __forceinline__ void store(void* data, long long offset,
-                                      const Vector<Element, kWidth>& vector) {
+                                      const Vector<Element, kWidth>& vector, bool passing) {
   using Given = Vector<Element, kWidth>;
   const auto& words = vector.words;
   void* address = static_cast<Element*>(data) + offset;
   if constexpr (Given::kBytes == 16) {
-    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(words[0]),
-                 "r"(words[1]), "r"(words[2]), "r"(words[3])
-                 : "memory");
+    if (passing) {
+      asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(words[0]),
+                   "r"(words[1]), "r"(words[2]), "r"(words[3])
+                   : "memory");
+    } else {
+      asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(words[0]),
+                   "r"(words[1]), "r"(words[2]), "r"(words[3])
+                   : "memory");
+    }
   } else if constexpr (Given::kBytes == 8) {
     asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(address), "r"(words[0]), "r"(words[1])
                  : "memory");
@@ -117,6 +125,8 @@ __device__ __forceinline__ Gradients<Element, kWidth> backward(
 
 template <class Element, int kWidth, bool kBackward>
 __device__ __forceinline__ void pointwise(const PointwiseArguments& p) {
+  wait_for_previous_kernel();
+  let_next_kernel_start();
   const long long column =
       (static_cast<long long>(blockIdx.x) * kPointwiseThreads + threadIdx.x) * kWidth;
   if (column >= p.columns) return;
@@ -140,10 +150,11 @@ __device__ __forceinline__ void pointwise(const PointwiseArguments& p) {
     const auto grad_out = load<Element, kWidth>(p.grad_out, grad_out_at);
     const auto grads =
         p.exact != 0 ? backward<true>(grad_out, gate, up) : backward<false>(grad_out, gate, up);
-    store(p.out0, out0_at, grads.gate);
-    store(p.out1, out1_at, grads.up);
+    store(p.out0, out0_at, grads.gate, false);
+    store(p.out1, out1_at, grads.up, false);
   } else {
-    store(p.out0, out0_at, p.exact != 0 ? forward<true>(gate, up) : forward<false>(gate, up));
+    store(p.out0, out0_at, p.exact != 0 ? forward<true>(gate, up) : forward<false>(gate, up),
+          p.passing != 0);
   }
 }
 

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The elementwise ops against the double reference, on compact tensors, on the two halves of packed
-// ones and on rows with odd strides; and that no finite gate, however large, makes a NaN.
+// ones and on rows with odd strides; that no finite gate, however large, makes a NaN; and that
+// neither calls in a row nor large tensors change a bit.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <functional>
+#include <utility>
 
 #include "check.hpp"
+#include "plan.h"
 #include "reference.hpp"
 
 namespace geglu_mlp_test {
@@ -209,6 +213,78 @@ void check_extremes(Variant& variant, kiln::DType dtype, bool exact) {
              " of 512 gates up to the largest finite one are wrong");
 }
 
+/// Calls on each other's outputs give the same bits without pauses between as with them. The inputs
+/// change from round to round, so that what a round before it left behind is not right by chance.
+void check_in_a_row(Variant& variant, kiln::DType dtype, std::mt19937_64& random) {
+  constexpr std::size_t kRounds = 9;
+  const Placed place = placed(Layout::kCompact, 300, 4096, 0);
+  const auto input = [&] {
+    return Operand(variant.memory, dtype, place,
+                   random_normal(dtype, place.m * place.stride, 2.0, random));
+  };
+  const std::array<Operand, 2> inputs = {input(), input()};
+  const Operand once(variant.memory, dtype, place);
+  const Operand twice(variant.memory, dtype, place);
+  const Operand grad_once(variant.memory, dtype, place);
+  const Operand grad_input(variant.memory, dtype, place);
+  const auto layer = variant.kernel.layer<kiln::layers::Geglu>({});
+  const auto result = [&](const std::function<void()>& after_each) {
+    const auto tensor = [&](const Operand& one) {
+      return one.tensor(dtype, variant.kernel.device());
+    };
+    for (std::size_t i = 0; i < kRounds; ++i) {
+      const kiln::Tensor x = tensor(inputs[i % 2]);
+      layer.forward(x, x, tensor(once));
+      after_each();
+      layer.forward(tensor(once), x, tensor(twice));
+      after_each();
+      layer.backward(tensor(twice), tensor(once), x, tensor(grad_once), tensor(grad_input));
+      after_each();
+    }
+    variant.memory.synchronize();
+    return std::pair(grad_once.buffer.read(), grad_input.buffer.read());
+  };
+  const auto paused = result([&] { variant.memory.synchronize(); });
+  report(variant, result([] {}) == paused,
+         "geglu " + name_of(dtype) + ": calls in a row are not as with pauses between");
+}
+
+/// Of a tensor larger than the L2 cache (plan.h stores it otherwise) the same bits as of its parts.
+void check_larger_than_the_cache(Variant& variant, kiln::DType dtype, std::mt19937_64& random) {
+  constexpr std::int64_t kColumns = 8192;
+  constexpr std::int64_t kRowsOfPart = 1024;
+  const auto size = static_cast<std::int64_t>(kiln::size_of(dtype));
+  const std::int64_t parts = geglu_mlp::kMostCacheBytes / (kRowsOfPart * kColumns * size) + 1;
+  const Placed all = placed(Layout::kCompact, parts * kRowsOfPart, kColumns, 0);
+  const auto repeated = [&] {
+    const Bytes part = random_normal(dtype, kRowsOfPart * kColumns, 2.0, random);
+    Bytes whole;
+    for (std::int64_t i = 0; i < parts; ++i) whole.insert(whole.end(), part.begin(), part.end());
+    return whole;
+  };
+  const Guarded gate(variant.memory, repeated());
+  const Guarded up(variant.memory, repeated());
+  Guarded out(variant.memory, Bytes(gate.bytes(), 0xff));
+  const auto layer = variant.kernel.layer<kiln::layers::Geglu>({});
+  const auto run = [&](std::int64_t row, std::int64_t rows) {
+    const auto tensor = [&](const Guarded& buffer) {
+      unsigned char* const begin =
+          static_cast<unsigned char*>(buffer.data()) + row * kColumns * size;
+      return kiln::Tensor(begin, dtype, {rows, kColumns}, variant.kernel.device());
+    };
+    layer.forward(tensor(gate), tensor(up), tensor(out));
+  };
+  run(0, all.m);
+  variant.memory.synchronize();
+  const Bytes whole = out.read();
+  const bool intact = out.guards_intact();
+  out.poison();
+  for (std::int64_t i = 0; i < parts; ++i) run(i * kRowsOfPart, kRowsOfPart);
+  variant.memory.synchronize();
+  report(variant, intact && out.read() == whole,
+         "geglu " + name_of(dtype) + ": a large tensor is not as its parts");
+}
+
 }  // namespace
 
 void check_pointwise(std::vector<Variant>& variants, const Options& options) {
@@ -230,6 +306,10 @@ void check_pointwise(std::vector<Variant>& variants, const Options& options) {
   for (Variant& variant : variants) {
     for (const kiln::DType dtype :
          {kiln::DType::kFloat32, kiln::DType::kBFloat16, kiln::DType::kFloat16}) {
+      check_in_a_row(variant, dtype, random);
+      if (variant.memory.is_gpu() && !options.light) {
+        check_larger_than_the_cache(variant, dtype, random);
+      }
       for (const bool exact : {false, true}) {
         check_extremes(variant, dtype, exact);
         for (const Extent extent : extents) {

@@ -254,6 +254,16 @@ TEST_CASE("plan: elementwise work is flattened, and as wide as alignment and siz
   }
 }
 
+TEST_CASE("plan: outputs that no L2 cache holds are stored as passing it") {
+  const auto passes = [](Element element, int64_t rows, int64_t columns) {
+    return plan_pointwise({false, element, rows, columns, true, 16}, kH200).passing;
+  };
+  CHECK_FALSE(passes(Element::kBFloat16, 8192, 3072));
+  CHECK_FALSE(passes(Element::kBFloat16, 8192, 8192));  // 128 MiB
+  CHECK(passes(Element::kBFloat16, 8193, 8192));
+  CHECK(passes(Element::kFloat32, 4097, 8192));
+}
+
 TEST_CASE("plan: the threads of an elementwise grid reach every element, and no layer is idle") {
   for (const bool compact : {true, false}) {
     for (const int64_t alignment : {16, 8, 2}) {

@@ -5,7 +5,7 @@
     bench/measured.py [--check]
 
 From results/nvidia-h200-gemms.json takes the forwards of 65 to 512 rows, and of 513 to 768 rows the products,
-each pair of which counts its sum. Shapes with as many blocks of 64 rows take the same kernels: the pair whose
+each pair of which counts its sum. Shapes with as many blocks of 32 rows take the same kernels: the pair whose
 geometric mean over them is least. A pair that was not measured with one of them, or was more than LIMIT behind
 there, counts LIMIT.
 --check: writes nothing, and fails where the header is another one.
@@ -61,11 +61,11 @@ def header(data):
     groups = collections.defaultdict(list)
     for (m, d, h), times in forwards(data):
         if 64 < m <= MOST_ROWS:
-            groups[-(-m // 64), d, h].append(times)
+            groups[-(-m // 32) * 32, d, h].append(times)
     rows = []
-    for (blocks, d, h), shapes in sorted(groups.items()):
+    for (most, d, h), shapes in sorted(groups.items()):
         gated_tile, gated_parts, plain_tile, plain_parts = best_pair(shapes)
-        rows.append(f"{{{blocks}, {d}, {h}, {named(gated_tile, gated_parts)}, {named(plain_tile, plain_parts)}}},\n")
+        rows.append(f"{{{most}, {d}, {h}, {named(gated_tile, gated_parts)}, {named(plain_tile, plain_parts)}}},\n")
     return HEAD + "".join(rows)
 
 

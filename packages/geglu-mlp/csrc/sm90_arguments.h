@@ -26,7 +26,7 @@ struct Sm90Arguments {
   unsigned tiles_m;   // prefill: of a cluster's tile, as tiles_n
   unsigned tiles_n;
   unsigned panel;   // tiles in a column panel (tile.h)
-  unsigned a_rows;  // decode, stream: rows of a that one copy brings; at most the tile's
+  unsigned a_rows;  // decode, stream: rows of a in a stage; at most the tile's
   unsigned quads;   // decode: of four columns of the output, that each part of k adds up
   int exact;        // gelu by erf instead of tanh
   int across;       // prefill, decode: the two CTAs that share tokens lie side by side
@@ -35,6 +35,7 @@ struct Sm90Arguments {
 
 inline constexpr int kDepth = 64;  // k of a block: 128 bytes, the width of the swizzle
 
+inline constexpr int kMostBoxRows = 256;        // of one copy
 inline constexpr int kSharedMost = 227 * 1024;  // of a CTA
 inline constexpr int kSharedAlign = 1024;       // of what the copy engine swizzles
 
@@ -50,12 +51,18 @@ constexpr int panel_columns(int out_columns) {
 // where k is long and the epilogue short. The two CTAs of a cluster lie below each other and share
 // b by multicast, or side by side (across) and share a: where the last rows fill one CTA's tile and
 // not two, no CTA then multiplies nothing but zeros.
-template <int kWarpgroupRowsValue, int kColumnsValue, bool kPingPongValue>
+//
+// Swapped, the weights are the 64 rows of a wgmma and the tokens its columns, so that a tile can
+// have any multiple of 16 tokens: one block is 64 rows of gate, the next those of up.
+template <int kWarpgroupRowsValue, int kColumnsValue, bool kPingPongValue,
+          bool kSwappedValue = false>
 struct PrefillTile {
   static constexpr int kWarpgroupRows = kWarpgroupRowsValue;
   static constexpr int kColumns = kColumnsValue;
   static constexpr bool kPingPong = kPingPongValue;
-  static constexpr int kBlocks = kWarpgroupRows / 64;                            // of rows
+  static constexpr bool kSwapped = kSwappedValue;
+  static constexpr int kBlocks = (kSwapped ? kColumns : kWarpgroupRows) / 64;
+  static constexpr int kSums = (kSwapped ? kWarpgroupRows : kColumns) / 2;  // of a block, a thread
   static constexpr int kRows = kPingPong ? kWarpgroupRows : 2 * kWarpgroupRows;  // of one CTA
   static constexpr int kThreads = 3 * 128;
   static constexpr int kCtas = 1;  // that share a multiprocessor
@@ -70,6 +77,7 @@ struct PrefillTile {
   static constexpr int kBarriers = 2 * kStages + 2;
   static constexpr int kSharedBytes = kSharedAlign + kBarriersAt + kBarriers * 8;
   static_assert(kSharedBytes <= kSharedMost);
+  static_assert(!kSwapped || (kPingPong && kBlocks == 2 && kRows % 16 == 0));
 };
 template <int kColumns>
 using PingPong = PrefillTile<128, kColumns, true>;
@@ -77,6 +85,8 @@ template <int kColumns>
 using Cooperative = PrefillTile<64, kColumns, false>;
 template <int kColumns>
 using Tall = PrefillTile<128, kColumns, false>;
+template <int kRows>
+using Swapped = PrefillTile<kRows, 128, true, true>;
 
 inline constexpr int kMostParts = 8;  // of k
 inline constexpr int kFewRows = 32;   // up to so many, reading the weights is all that counts
@@ -97,6 +107,7 @@ struct DecodeTile {
   // Of 64 rows, of a warpgroup. Four warpgroups have too few registers for wide tiles.
   static constexpr int kBlocks = kTokens == 256 ? 2 : 1;
   static constexpr int kConsumers = kTokens / 64 / kBlocks * 128;  // threads
+  static constexpr int kSums = kColumns / 2;                       // of a block, a thread
   // A thread of three warpgroups has 128 registers, too few for these columns: they take more from
   // three idle warps that come with the producer's, and a wgmma has half of the columns.
   static constexpr bool kWide = kTokens == 192 && kColumns > 192;
@@ -128,6 +139,8 @@ template <int kColumns>
 using Tokens192 = DecodeTile<192, kColumns, 1>;
 template <int kColumns>
 using Tokens256 = DecodeTile<256, kColumns, 1>;
+template <int kColumns>
+using Tokens320 = DecodeTile<320, kColumns, 1>;
 
 // Small M too: up to 64 tokens, CTAs that have their multiprocessor alone and read equal shares of
 // the weights, all of k, in one wave; kBlocks blocks of k a stage, so that a stage is worth its
@@ -158,7 +171,9 @@ struct StreamTile {
   X(prefill, 128x160, PingPong<160>)    \
   X(prefill, 128x192, PingPong<192>)    \
   X(prefill, 128x224, Cooperative<224>) \
-  X(prefill, 128x256, Cooperative<256>)
+  X(prefill, 128x256, Cooperative<256>) \
+  X(prefill, 144x128, Swapped<144>)     \
+  X(prefill, 160x128, Swapped<160>)
 #define KILN_PLAIN_PREFILLS(X)          \
   X(prefill, 128x96, PingPong<96>)      \
   X(prefill, 128x112, PingPong<112>)    \
@@ -185,7 +200,10 @@ struct StreamTile {
   X(decode, 192x96, Tokens192<96>)    \
   X(decode, 192x128, Tokens192<128>)  \
   X(decode, 256x64, Tokens256<64>)    \
-  X(decode, 256x80, Tokens256<80>)
+  X(decode, 256x80, Tokens256<80>)    \
+  X(decode, 320x64, Tokens320<64>)    \
+  X(decode, 320x80, Tokens320<80>)    \
+  X(decode, 320x96, Tokens320<96>)
 #define KILN_GATED_STREAMS(X)        \
   X(stream, 64x32, StreamTile<32>)   \
   X(stream, 64x48, StreamTile<48>)   \

@@ -56,32 +56,23 @@ __device__ __forceinline__ void load_weights(const Sm90Arguments& p, const Decod
   if (kGated) load_box(memory.b(stage) + T::kBBytes / 2, p.b1, barrier, k, work.column, once);
 }
 
-// Across: half of the rows from this CTA to both.
+// Across: half of the rows from this CTA to both. More rows than a copy can bring come in halves.
 template <class T>
 __device__ __forceinline__ void load_tokens(const Sm90Arguments& p, const DecodeMemory<T>& memory,
                                             const DecodeWork& work, unsigned block, unsigned stage,
                                             unsigned long long keep) {
   const int k = static_cast<int>(block) * kDepth;
+  const int half = static_cast<int>(p.a_rows / 2);
   if (work.across != 0) {
-    const int half = static_cast<int>(work.side * p.a_rows / 2);
-    load_box_both(memory.a(stage) + half * kDepth * 2, p.a, memory.full(stage), k, work.row + half,
-                  keep, work.part * 2);
-  } else {
-    load_box(memory.a(stage), p.a, memory.full(stage), k, work.row, keep);
+    const int first = static_cast<int>(work.side) * half;
+    load_box_both(memory.a(stage) + first * kDepth * 2, p.a, memory.full(stage), k,
+                  work.row + first, keep, work.part * 2);
+    return;
   }
-}
-
-// Of gate and up, as many as fit into the ring: into the L2 cache, which also sees what the
-// previous kernel still writes.
-template <class T>
-__device__ __forceinline__ void fetch_weights(const Sm90Arguments& p, const DecodeWork& work) {
-  const unsigned left = work.end - work.begin;
-  const unsigned blocks = left < T::kStages ? left : T::kStages;
-#pragma unroll 1
-  for (unsigned i = 0; i < blocks; ++i) {
-    const int k = static_cast<int>(work.begin + i) * kDepth;
-    fetch_box(p.b0, k, work.column);
-    fetch_box(p.b1, k, work.column);
+  load_box(memory.a(stage), p.a, memory.full(stage), k, work.row, keep);
+  if (T::kTokens > kMostBoxRows) {
+    load_box(memory.a(stage) + half * kDepth * 2, p.a, memory.full(stage), k, work.row + half,
+             keep);
   }
 }
 
@@ -331,13 +322,11 @@ __device__ __forceinline__ void decode(const Sm90Arguments& p) {
   } else {
     __syncthreads();
   }
-  if (kGated) {
-    if (T::kTokens == 64 && p.m <= kFewRows && threadIdx.x == T::kConsumers) {
-      fetch_weights<T>(p, work);
-    }
-    wait_for_previous_kernel();
+  if (kGated && T::kTokens == 64 && p.m <= kFewRows && threadIdx.x == T::kConsumers) {
+    // As many as fit into the ring.
+    fetch_weights(p, work.column, work.begin, min(work.end, work.begin + T::kStages));
   }
-  if (p.early != 0) let_next_kernel_start();
+  begin_in_turn<kGated>(p);
   const bool producer = __shfl_sync(0xffffffffu, threadIdx.x, 0) >= T::kConsumers;
   // Expected, so that its code is the first after this: it is what a CTA waits for.
   if (__builtin_expect(producer, true)) {

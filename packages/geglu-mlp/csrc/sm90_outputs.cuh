@@ -11,7 +11,7 @@ namespace geglu_mlp {
 // A thread's sums of a tile: for each block of 64 rows of its warpgroup as sm90_wgmma.cuh has them.
 template <class T>
 struct Sums {
-  float sums[T::kBlocks][T::kColumns / 2];
+  float sums[T::kBlocks][T::kSums];
 };
 
 // To the columns of a half of the sums: all of gate, or of up, or half of down's.

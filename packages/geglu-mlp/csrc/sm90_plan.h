@@ -27,9 +27,10 @@ struct Sm90Step {  // of one block of k
 };
 struct Sm90Times {
   // 256 x 192 is 3% less than fitted: it needs less power, which bursts do not show.
-  Sm90Step prefill[9] = {{128, 96, 0.3353},  {128, 112, 0.3428}, {128, 128, 0.3582},
-                         {128, 144, 0.4192}, {128, 160, 0.4487}, {128, 192, 0.5332},
-                         {128, 224, 0.642},  {128, 256, 0.723},  {256, 192, 1.075}};
+  Sm90Step prefill[11] = {{128, 96, 0.3353},  {128, 112, 0.3428}, {128, 128, 0.3582},
+                          {128, 144, 0.4192}, {128, 160, 0.4487}, {128, 192, 0.5332},
+                          {128, 224, 0.642},  {128, 256, 0.723},  {256, 192, 1.075},
+                          {144, 128, 0.43},   {160, 128, 0.4324}};
   double prefill_across = 1.028;  // of a step, up to 128 columns
   double prefill_across_wide = 0.9737;
   double prefill_start_gated = 1.769;
@@ -39,10 +40,11 @@ struct Sm90Times {
   double prefill_memory_rate = 2.51;
   double prefill_cache_rate = 19.21;
   double prefill_overlap = 0.8168;  // as decode_overlap
-  Sm90Step decode[12] = {{64, 64, 0.2687},  {128, 64, 0.2928},  {128, 80, 0.1982},
+  Sm90Step decode[15] = {{64, 64, 0.2687},  {128, 64, 0.2928},  {128, 80, 0.1982},
                          {128, 96, 0.2441}, {128, 128, 0.3126}, {192, 64, 0.2466},
                          {192, 96, 0.3614}, {192, 128, 0.5762}, {192, 160, 0.8405},
-                         {192, 224, 1.063}, {256, 64, 0.3261},  {256, 80, 0.4362}};
+                         {192, 224, 1.063}, {256, 64, 0.3261},  {256, 80, 0.4362},
+                         {320, 64, 0.3696}, {320, 80, 0.423},   {320, 96, 0.53}};
   double decode_start_gated = -1.729;
   double decode_start_plain = 0.5888;
   double decode_across = 2.008;
@@ -84,6 +86,7 @@ struct Sm90Tile {
   int64_t ctas = 1;        // that share a multiprocessor
   int64_t store_rows = 0;  // prefill: of a box of the output
   double step = 0;         // prefill, decode: microseconds of one block of k
+  bool swapped = false;    // prefill: any multiple of 16 rows
   int64_t most_parts = 1;  // decode: of k, whose sums a CTA has room for
 };
 
@@ -93,6 +96,7 @@ constexpr Sm90Tile prefill_tile(const char* name) {
   static_assert(kStep > 0, "kSm90Times.prefill lacks this tile");
   Sm90Tile tile = {Sm90Family::kPrefill, name, T::kRows, T::kColumns, T::kThreads, T::kSharedBytes};
   tile.store_rows = T::kWarpgroupRows;
+  tile.swapped = T::kSwapped;
   tile.step = kStep;
   return tile;
 }
@@ -295,10 +299,10 @@ constexpr int stream_tile_of(bool gated, int64_t n, const GpuFacts& gpu) {
 }
 
 constexpr bool can_lie_across(const Sm90Tile& tile) {
-  return tile.family == Sm90Family::kPrefill && tile.rows == 128;
+  return tile.family == Sm90Family::kPrefill && (tile.rows == 128 || tile.swapped);
 }
 
-// Whether a decode tile suits the rows: one of 192 or 256 has less than 64 rows of zeros.
+// Whether a decode tile suits the rows: one of 192 to 320 has less than 64 rows of zeros.
 constexpr bool decode_offers(const GemmShape& shape, const Sm90Tile& tile) {
   if (tile.rows == 64) return shape.m <= 192;
   return shape.m > (tile.rows == 128 ? 64 : tile.rows - 64);
@@ -310,7 +314,9 @@ constexpr void each_sm90_choice(const GemmShape& shape, const GpuFacts& gpu, Vis
   const bool one_tile = shape.m <= 64;  // of 64 tokens
   for (int tile = 0; tile < sm90_tile_count(shape.gated); ++tile) {
     const Sm90Tile& facts = sm90_tile(shape.gated, tile);
-    if (facts.family == Sm90Family::kPrefill && !one_tile) {
+    // Swapped tiles are only worth it where few rows leave the last of the others nearly empty.
+    if (facts.family == Sm90Family::kPrefill && !one_tile &&
+        (!facts.swapped || shape.m <= kDecodeRows)) {
       visit(Sm90Choice{tile, 1, false});
       // Where that spares a CTA in two of the last row of tiles. Narrow tiles are up to a tenth
       // faster so at other M too, but wide ones are faster still.
@@ -356,7 +362,7 @@ struct Sm90NamedChoice {
 
 // The kernels that were the fastest pair for forwards of these rows and widths.
 struct Sm90Measured {
-  int64_t blocks;  // of 64 rows
+  int64_t rows;  // at most; a multiple of 32
   int64_t d;
   int64_t h;
   Sm90NamedChoice gated;
@@ -392,12 +398,12 @@ static_assert(all_tiles_exist(), "sm90_measured.h names a tile that there is not
 
 // Null where nothing was measured.
 constexpr const Sm90NamedChoice* measured_choice(const GemmShape& shape, const GpuFacts& gpu) {
-  if (gpu.multiprocessors != kSm90MeasuredMultiprocessors) return nullptr;
-  const int64_t blocks = tiles_of(shape.m, 64);
+  if (gpu.multiprocessors != kSm90MeasuredMultiprocessors || shape.m <= 64) return nullptr;
   const int64_t d = shape.gated ? shape.k : shape.n;
   const int64_t h = shape.gated ? shape.n : shape.k;
   for (const Sm90Measured& measured : kSm90Measured) {
-    if (measured.blocks == blocks && measured.d == d && measured.h == h) {
+    const int64_t spare = measured.rows - shape.m;  // the rows ascend: the first is the nearest
+    if (spare >= 0 && spare < 64 && measured.d == d && measured.h == h) {
       return shape.gated ? &measured.gated : &measured.plain;
     }
   }
@@ -463,9 +469,10 @@ constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts
     plan.tiles_m = static_cast<uint32_t>(tiles_of(shape.m, tile.rows));
     plan.tiles_n = static_cast<uint32_t>(tiles_of(shape.n, out_columns * sides));
     plan.ctas = plan.tiles_m * plan.tiles_n * plan.cluster;
-    const int64_t rows = tiles_of(shape.m, 8 * sides) * 8 * sides;  // whole groups of the swizzle
+    const int64_t boxes = across || tile.rows > kMostBoxRows ? 2 : 1;
+    const int64_t rows = tiles_of(shape.m, 8 * boxes) * 8 * boxes;  // whole groups of the swizzle
     plan.a_rows = static_cast<uint32_t>(rows < tile.rows ? rows : tile.rows);
-    plan.a_box_rows = plan.a_rows / static_cast<uint32_t>(sides);
+    plan.a_box_rows = plan.a_rows / static_cast<uint32_t>(boxes);
     plan.b_rows = static_cast<uint32_t>(out_columns);
     plan.quads =
         static_cast<uint32_t>(decode_quads(static_cast<int>(out_columns), static_cast<int>(parts)));
@@ -480,7 +487,7 @@ constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts
 constexpr bool starts_next_early(const GemmShape& gated, const Sm90Plan& plan,
                                  const GpuFacts& gpu) {
   const int64_t room = sm90_tile(true, plan.choice.tile).ctas * gpu.multiprocessors;
-  return gated.m <= kFewRows || plan.ctas * 10 >= room * 9;
+  return gated.m <= kFewRows || int64_t{plan.ctas} * 10 >= room * 9;
 }
 
 inline int describe(const Sm90Plan& plan, bool gated, char* text, size_t size) {

@@ -5,7 +5,7 @@
 // the tiles. A gated stage holds a tile of gate beside the same rows of up, so that one wgmma gives
 // a thread both values of an output. Every output is one accumulator that runs through k in order
 // in every tile shape, and however the CTAs of a cluster lie: a row's result does not depend on how
-// many rows there are.
+// many rows there are. Swapped tiles are for small M, where that is not promised.
 #include "activation.cuh"
 #include "sm90_arguments.h"
 #include "sm90_outputs.cuh"
@@ -140,8 +140,10 @@ __device__ __forceinline__ void mainloop(Sums<T>& tile, const PrefillMemory<T>& 
 #pragma unroll
     for (int i = 0; i < T::kBlocks; ++i) hold(tile.sums[i]);
     wgmma_fence();
-    const unsigned long long a = matrix_at(memory.a(ring.stage) + a_offset);
-    const unsigned long long b = matrix_at(memory.b(ring.stage));
+    const unsigned long long tokens = matrix_at(memory.a(ring.stage) + a_offset);
+    const unsigned long long weights = matrix_at(memory.b(ring.stage));
+    const unsigned long long a = T::kSwapped ? weights : tokens;
+    const unsigned long long b = T::kSwapped ? tokens : weights;
 #pragma unroll
     for (int k = 0; k < kDepth / 16; ++k) {
 #pragma unroll
@@ -202,12 +204,63 @@ __device__ __forceinline__ void epilogue(const Sums<T>& tile, const PrefillMemor
           }
         }
         const unsigned at = in_panel<kPanelColumns>(i * 64 + matrix_row, pair * 2 + lane / 16);
-        store_matrices(shared + at, words[0], words[1], words[2], words[3]);
+        store_matrices(shared + at, words);
       }
     }
     shared_writes_before_copies();
     warpgroup_sync<1>(warpgroup);
     if (thread == 0) store_box(p.out, shared, column + panel * kPanelColumns, row);
+  }
+}
+
+// Of a swapped tile: a thread's rows are two columns of the output, eight apart.
+template <class T, class Element>
+__device__ __forceinline__ void add_swapped_bias(float (&sums)[T::kSums], const void* bias,
+                                                 long long column, long long columns) {
+  if (bias == nullptr) return;
+  column += static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
+  const Element* from = static_cast<const Element*>(bias) + column;
+  const float upper = column < columns ? load_float(from[0]) : 0.0f;
+  const float lower = column + 8 < columns ? load_float(from[8]) : 0.0f;
+#pragma unroll
+  for (int at = 0; at < T::kSums; at += 4) {
+    sums[at] += upper;
+    sums[at + 1] += upper;
+    sums[at + 2] += lower;
+    sums[at + 3] += lower;
+  }
+}
+
+// Two panels side by side, each of the rows of two warps' sums, transposed.
+template <class T, class Element, bool kExact>
+__device__ __forceinline__ void swapped_epilogue(const Sums<T>& tile,
+                                                 const PrefillMemory<T>& memory,
+                                                 const Sm90Arguments& p, int warpgroup, int row,
+                                                 int column) {
+  const int thread = static_cast<int>(threadIdx.x) % 128;
+  const int lane = thread % 32;
+  const unsigned shared = memory.panel(warpgroup, thread / 64);
+  const int chunk = thread / 32 % 2 * 2 + lane / 8 % 2;
+  const int panel_row = lane / 16 * 8 + lane % 8;
+  if (thread == 0) wait_stores_read<0>();
+  warpgroup_sync<1>(warpgroup);
+#pragma unroll
+  for (int first = 0; first < T::kWarpgroupRows; first += 16) {
+    unsigned words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int at = first / 2 + i * 2;
+      const float2 out = gated_pair<kExact>({tile.sums[0][at], tile.sums[0][at + 1]},
+                                            {tile.sums[1][at], tile.sums[1][at + 1]});
+      words[i] = pack_pair(out.x, out.y, Element{});
+    }
+    store_transposed(shared + in_panel<kMostPanelColumns>(first + panel_row, chunk), words);
+  }
+  shared_writes_before_copies();
+  warpgroup_sync<1>(warpgroup);
+  if (thread == 0) {
+    store_box(p.out, memory.panel(warpgroup, 0), column, row);
+    store_box(p.out, memory.panel(warpgroup, 1), column + kMostPanelColumns, row);
   }
 }
 
@@ -242,14 +295,24 @@ __device__ __forceinline__ void consume(const Sm90Arguments& p, const PrefillMem
     for (int i = 0; i < T::kBlocks; ++i) hold(sums.sums[i]);
     release(memory.empty(ring.stage == 0 ? T::kStages - 1 : ring.stage - 1));
     if (T::kPingPong) ring.skip(p.k_blocks);
-    add_biases<T, Element, kGated>(sums, p, at.column);
     const int row = at.row + row_in_tile;
-    if (kGated && p.exact != 0) {
-      epilogue<T, Element, kGated, true>(sums, memory, p, warpgroup, row, at.column, panel);
+    if constexpr (T::kSwapped) {
+      add_swapped_bias<T, Element>(sums.sums[0], p.bias0, at.column, p.n);
+      add_swapped_bias<T, Element>(sums.sums[1], p.bias1, at.column, p.n);
+      if (p.exact != 0) {
+        swapped_epilogue<T, Element, true>(sums, memory, p, warpgroup, row, at.column);
+      } else {
+        swapped_epilogue<T, Element, false>(sums, memory, p, warpgroup, row, at.column);
+      }
     } else {
-      epilogue<T, Element, kGated, false>(sums, memory, p, warpgroup, row, at.column, panel);
+      add_biases<T, Element, kGated>(sums, p, at.column);
+      if (kGated && p.exact != 0) {
+        epilogue<T, Element, kGated, true>(sums, memory, p, warpgroup, row, at.column, panel);
+      } else {
+        epilogue<T, Element, kGated, false>(sums, memory, p, warpgroup, row, at.column, panel);
+      }
+      panel = (panel + kPanels) % 2;
     }
-    panel = (panel + kPanels) % 2;
   }
   if (threadIdx.x % 128 == 0) wait_stores();
 }
@@ -279,8 +342,7 @@ __device__ __forceinline__ void prefill(const Sm90Arguments& p) {
   }
   cluster_arrive();
   cluster_wait();
-  if (kGated) wait_for_previous_kernel();
-  if (p.early != 0) let_next_kernel_start();
+  begin_in_turn<kGated>(p);
   if (role == 0) {
     give_registers<kProducerRegisters>();
     if (threadIdx.x == 0) produce<T, kGated>(p, memory, rank, first, clusters);

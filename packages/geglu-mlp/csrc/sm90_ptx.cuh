@@ -4,6 +4,7 @@
 // memory, the copy engine, clusters, programmatic launch, register budgets. Device only.
 #pragma once
 
+#include "overlap.cuh"
 #include "sm90_arguments.h"
 
 namespace geglu_mlp {
@@ -203,21 +204,35 @@ __device__ __forceinline__ void shared_writes_before_copies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Programmatic dependent launch. Both do nothing in a kernel that was launched without it. Before
-// it waits, gate and up's kernel touches nothing that any kernel may have written, and only then
-// lets down's start: so down's may load its weights at once, whoever wrote them.
-__device__ __forceinline__ void let_next_kernel_start() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+// Before gate and up's kernel waits here, it touches nothing that any kernel may have written, and
+// only then lets down's start: so down's may load its weights at once, whoever wrote them.
+template <bool kGated>
+__device__ __forceinline__ void begin_in_turn(const Sm90Arguments& p) {
+  if (kGated) wait_for_previous_kernel();
+  if (p.early != 0) let_next_kernel_start();
 }
-__device__ __forceinline__ void wait_for_previous_kernel() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
+// Blocks of k of gate and up into the L2 cache, before the kernel waits: that cache also sees what
+// the previous kernel still writes.
+__device__ __forceinline__ void fetch_weights(const Sm90Arguments& p, int column, unsigned begin,
+                                              unsigned end) {
+#pragma unroll 1
+  for (unsigned block = begin; block < end; ++block) {
+    const int k = static_cast<int>(block) * kDepth;
+    fetch_box(p.b0, k, column);
+    fetch_box(p.b1, k, column);
+  }
 }
 
-__device__ __forceinline__ void store_matrices(unsigned shared, unsigned a, unsigned b, unsigned c,
-                                               unsigned d) {
+__device__ __forceinline__ void store_matrices(unsigned shared, const unsigned (&words)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared),
-               "r"(a), "r"(b), "r"(c), "r"(d)
+               "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
                : "memory");
+}
+__device__ __forceinline__ void store_transposed(unsigned shared, const unsigned (&words)[4]) {
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared),
+      "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+      : "memory");
 }
 
 }  // namespace geglu_mlp

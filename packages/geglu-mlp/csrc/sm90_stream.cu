@@ -58,18 +58,6 @@ __device__ __forceinline__ void load_weights(const Sm90Arguments& p, const Strea
   }
 }
 
-// Of gate and up an eighth, what memory can read while the previous kernel ends: into the L2 cache,
-// which also sees what that kernel still writes.
-__device__ __forceinline__ void fetch_weights(const Sm90Arguments& p, int column) {
-  const unsigned blocks = (p.k_blocks + 7) / 8;
-#pragma unroll 1
-  for (unsigned i = 0; i < blocks; ++i) {
-    const int k = static_cast<int>(i) * kDepth;
-    fetch_box(p.b0, k, column);
-    fetch_box(p.b1, k, column);
-  }
-}
-
 template <class T, bool kGated>
 __device__ __forceinline__ void produce(const Sm90Arguments& p, const StreamRing<T>& ring,
                                         unsigned steps, int column) {
@@ -185,11 +173,11 @@ __device__ __forceinline__ void stream(const Sm90Arguments& p) {
     barrier_init_fence();
   }
   __syncthreads();
-  if (kGated) {
-    if (threadIdx.x == T::kConsumers) fetch_weights(p, column);
-    wait_for_previous_kernel();
+  if (kGated && threadIdx.x == T::kConsumers) {
+    // An eighth: what memory can read while the previous kernel ends.
+    fetch_weights(p, column, 0, (p.k_blocks + 7) / 8);
   }
-  if (p.early != 0) let_next_kernel_start();
+  begin_in_turn<kGated>(p);
   if (threadIdx.x >= T::kConsumers) {
     if (threadIdx.x == T::kConsumers) produce<T, kGated>(p, ring, steps, column);
     return;

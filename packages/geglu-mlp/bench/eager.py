@@ -9,10 +9,10 @@ Eager is what a user writes: F.linear(F.gelu(F.linear(x, gate), approximate="tan
 Each shape is compared with fp64 first, and a wrong result of ours ends the run. All are timed as CUDA graphs
 over several sets of random buffers, more memory than the L2 cache holds, each of at least eight forwards if
 that is at most two milliseconds: as in a model, and to launch a graph takes 3 us. A figure is the median of
-the rounds, in which the contenders take turns at being first. Sustained, a large shape is held back by the
-power limit; in bursts it is not. A GPU takes a tenth of a second to find the clock at which a load meets the
-limit, so each contender runs for longer than that before it is timed: else it would have the clock of the one
-before it. The libraries are called through their C table with ctypes.
+the rounds, each in an order of its own. Sustained, a large shape is held back by the power limit; in bursts
+it is not. A GPU takes a tenth of a second to find the clock at which a load meets the limit, so each
+contender runs for longer than that before it is timed: else it would have the clock of the one before it. The
+libraries are called through their C table with ctypes.
 
 --rivals names more contenders than eager: torch.compile, with separate and with concatenated weights, in
 its default and its max-autotune mode, Liger and QuACK. Each compiles for the exact shape before it is
@@ -25,6 +25,7 @@ import datetime
 import hashlib
 import json
 import os
+import random
 import site
 import statistics
 import subprocess
@@ -44,7 +45,8 @@ SWEEP = [(m, d, h) for d, h in [(768, 3072), (1024, 4096), (2048, 8192), (2304, 
                                 (4096, 14336)]
          for m in (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096, 16384)] + [
     (1000, 1152, 6912), (77, 640, 2560), (3001, 896, 4864), (192, 3584, 14336), (384, 3584, 14336),
-    (700, 2304, 9216)]
+    (700, 2304, 9216), (300, 2048, 8192), (288, 3584, 14336), (320, 4096, 14336)]
+
 class Regime(typing.NamedTuple):
     """Of one contender in one round."""
     timed: float  # milliseconds
@@ -304,11 +306,8 @@ def round_robin(graphs, rounds, regime):
     """Microseconds of one of a graph's calls, in each round."""
     one = {name: milliseconds(graph, 3) for name, graph in graphs.items()}
     figures = {name: [] for name in graphs}
-    names = list(graphs)
     for _ in range(rounds):
-        names = names[1:] + names[:1]
-        for name in names:
-            graph = graphs[name]
+        for name, graph in random.sample(list(graphs.items()), len(graphs)):
             time.sleep(regime.rest)
             # At least one: the first after a rest wakes the GPU.
             milliseconds(graph, max(1, int(regime.load / one[name])))

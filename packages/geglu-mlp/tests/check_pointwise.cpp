@@ -255,15 +255,10 @@ void check_larger_than_the_cache(Variant& variant, kiln::DType dtype, std::mt199
   constexpr std::int64_t kRowsOfPart = 1024;
   const auto size = static_cast<std::int64_t>(kiln::size_of(dtype));
   const std::int64_t parts = geglu_mlp::kMostCacheBytes / (kRowsOfPart * kColumns * size) + 1;
-  const Placed all = placed(Layout::kCompact, parts * kRowsOfPart, kColumns, 0);
-  const auto repeated = [&] {
-    const Bytes part = random_normal(dtype, kRowsOfPart * kColumns, 2.0, random);
-    Bytes whole;
-    for (std::int64_t i = 0; i < parts; ++i) whole.insert(whole.end(), part.begin(), part.end());
-    return whole;
-  };
-  const Guarded gate(variant.memory, repeated());
-  const Guarded up(variant.memory, repeated());
+  const std::int64_t all_rows = parts * kRowsOfPart;
+  const auto input = [&] { return repeated_normal(dtype, all_rows * kColumns, 2.0, random()); };
+  const Guarded gate(variant.memory, input());
+  const Guarded up(variant.memory, input());
   Guarded out(variant.memory, Bytes(gate.bytes(), 0xff));
   const auto layer = variant.kernel.layer<kiln::layers::Geglu>({});
   const auto run = [&](std::int64_t row, std::int64_t rows) {
@@ -274,7 +269,7 @@ void check_larger_than_the_cache(Variant& variant, kiln::DType dtype, std::mt199
     };
     layer.forward(tensor(gate), tensor(up), tensor(out));
   };
-  run(0, all.m);
+  run(0, all_rows);
   variant.memory.synchronize();
   const Bytes whole = out.read();
   const bool intact = out.guards_intact();

@@ -128,6 +128,17 @@ TEST_CASE("bench: a spread is the median and the fifths") {
   CHECK(spread_of({7}).median == 7);
 }
 
+TEST_CASE("bench: many rows run for a second first, and a burst after a rest") {
+  CHECK(turn_of(Regime::kSustained, 255).load == 0);
+  CHECK(turn_of(Regime::kSustained, 256).load == 1000);
+  CHECK(turn_of(Regime::kSustained, 256).rest == 0);
+  for (const std::int64_t rows : {1, 8192}) {
+    CHECK(turn_of(Regime::kBurst, rows).rest == 100);
+    CHECK(turn_of(Regime::kBurst, rows).load == 0);
+    CHECK(turn_of(Regime::kBurst, rows).timed < turn_of(Regime::kSustained, rows).timed);
+  }
+}
+
 TEST_CASE("bench: a graph holds at least eight forwards, unless they take more than a burst") {
   CHECK(forwards_of_graph(1, 3e8) == 8);
   CHECK(forwards_of_graph(3, 3e8) == 9);

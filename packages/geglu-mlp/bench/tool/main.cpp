@@ -59,7 +59,7 @@ struct Options {
   bool sweep = false;
   std::string dtype = "bfloat16";
   std::string regime = "sustained";
-  int rounds = 9;
+  int rounds = 5;
   std::string json;
   std::string trace;
   std::string plot;
@@ -81,8 +81,8 @@ Outcome time_shape(const Tools& tools, const kiln::Kernel& kernel, Shape shape, 
     });
   }
   const bool burst = options.regime == "burst";
-  const std::vector<Spread> times =
-      round_robin(graphs, options.rounds, burst ? Regime::kBurst : Regime::kSustained);
+  const std::vector<Spread> times = round_robin(
+      graphs, options.rounds, turn_of(burst ? Regime::kBurst : Regime::kSustained, shape.m));
   const auto count = static_cast<double>(forwards);
   for (std::size_t i = 0; i < outcome.seen.size(); ++i) {
     Seen& seen = outcome.seen[i];
@@ -232,8 +232,11 @@ constexpr const char* kFooter =
     "that weights come from memory and not from the L2 cache; over again until there are eight, "
     "if\n"
     "that takes at most 2 ms.\n"
-    "  sustained  a turn is 20 ms, one after the other: the power limit may hold the clock back\n"
+    "  sustained  a turn is 40 ms, from 256 rows on after a second of the same: the power limit "
+    "may\n"
+    "             hold the clock back\n"
     "  burst      a turn is 2 ms after 100 ms of rest: it mostly does not\n"
+    "The ways come in another order each round.\n"
     "TFLOP/s counts 6 M D H operations, GB/s the least traffic: weights and input once, output "
     "once.\n"
     "Their ceilings are measured in the same run: cuBLASLt's best at 8192 cubed, and the bandwidth "

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
+#include <random>
 #include <thread>
 
 #include "numbers.hpp"
@@ -13,9 +15,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr double kSustainedTurn = 20;  // milliseconds
-constexpr double kBurstTurn = 2;
-constexpr auto kBurstRest = 100ms;
+constexpr double kCardTurn = 20;          // milliseconds
+constexpr std::int64_t kPowerRows = 256;  // below, memory is the limit and not power
 // NVML's power is the mean of the last second on GPUs since Ampere (nvmlDeviceGetPowerUsage).
 constexpr auto kPowerWindow = 1000ms;
 constexpr auto kSampled = 500ms;
@@ -90,21 +91,30 @@ std::size_t forwards_of_graph(std::size_t sets, double operations) {
   return sets * std::max<std::size_t>(1, (fewest + sets - 1) / sets);
 }
 
-std::vector<Spread> round_robin(const std::vector<Gpu::Graph>& graphs, int rounds, Regime regime) {
-  const bool burst = regime == Regime::kBurst;
-  std::vector<int> turns;
-  turns.reserve(graphs.size());
+Turn turn_of(Regime regime, std::int64_t rows) {
+  if (regime == Regime::kBurst) return {.rest = 100, .load = 0, .timed = 2};
+  return {.rest = 0, .load = rows < kPowerRows ? 0.0 : 1000.0, .timed = 40};
+}
+
+std::vector<Spread> round_robin(const std::vector<Gpu::Graph>& graphs, int rounds,
+                                const Turn& turn) {
+  const std::chrono::duration<double, std::milli> rest(turn.rest);
+  std::vector<int> load;
+  std::vector<int> timed;
   for (const Gpu::Graph& graph : graphs) {
-    turns.push_back(turns_of(graph, burst ? kBurstTurn : kSustainedTurn));
+    load.push_back(turns_of(graph, turn.load));
+    timed.push_back(turns_of(graph, turn.timed));
   }
   std::vector<std::vector<double>> values(graphs.size());
+  std::vector<std::size_t> order(graphs.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::mt19937_64 random;  // NOLINT(cert-msc51-cpp): any order will do
   for (int round = 0; round < rounds; ++round) {
-    for (std::size_t i = 0; i < graphs.size(); ++i) {
-      if (burst) {
-        std::this_thread::sleep_for(kBurstRest);
-        graphs[i].milliseconds(1);  // the first one after a rest wakes the GPU
-      }
-      values[i].push_back(1000 * graphs[i].milliseconds(turns[i]));
+    std::shuffle(order.begin(), order.end(), random);
+    for (const std::size_t i : order) {
+      std::this_thread::sleep_for(rest);
+      graphs[i].milliseconds(load[i]);  // at least once: the first one after a rest wakes the GPU
+      values[i].push_back(1000 * graphs[i].milliseconds(timed[i]));
     }
   }
   std::vector<Spread> spreads;
@@ -114,7 +124,7 @@ std::vector<Spread> round_robin(const std::vector<Gpu::Graph>& graphs, int round
 }
 
 Card card_under(const Gpu& gpu, const Gpu::Graph& graph) {
-  const int turns = turns_of(graph, kSustainedTurn);
+  const int turns = turns_of(graph, kCardTurn);
   const auto replay_for = [&](std::chrono::milliseconds time) {
     const auto end = std::chrono::steady_clock::now() + time;
     while (std::chrono::steady_clock::now() < end) graph.milliseconds(turns);

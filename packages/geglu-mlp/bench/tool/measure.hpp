@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -15,8 +16,18 @@
 
 namespace geglu_mlp_bench {
 
-/// Sustained: each turn is 20 ms, the power limit counts. Burst: 2 ms after a rest of 100 ms.
+/// What a contender does in a round: it rests, runs untimed, and is timed. In milliseconds.
+struct Turn {
+  double rest = 0;
+  double load = 0;
+  double timed = 0;
+};
+
+/// Sustained: 40 ms, from 256 rows on after a second of load, which a GPU takes to find the clock
+/// at which it meets the power limit; else it would have the clock of the contender before. Burst:
+/// 2 ms after a rest of 100 ms.
 enum class Regime { kSustained, kBurst };
+Turn turn_of(Regime regime, std::int64_t rows);
 
 struct Spread {
   double median = 0;
@@ -30,8 +41,9 @@ Spread spread_of(std::vector<double> values);
 /// a burst, 2 ms.
 std::size_t forwards_of_graph(std::size_t sets, double operations);
 
-/// Microseconds of one replay, in the order of the graphs.
-std::vector<Spread> round_robin(const std::vector<Gpu::Graph>& graphs, int rounds, Regime regime);
+/// Microseconds of one replay, in the order of the graphs; each round has an order of its own.
+std::vector<Spread> round_robin(const std::vector<Gpu::Graph>& graphs, int rounds,
+                                const Turn& turn);
 
 struct Card {
   double clock = 0;  ///< MHz of the SMs, mean; 0: not known

@@ -43,7 +43,7 @@ struct PointwiseArguments {
   long long rows;
   long long columns;
   int exact;
-  int passing;  // 16-byte stores: the L2 cache gives up first what they write
+  int passing;  // stores of 8 and 16 bytes: the L2 cache gives up first what they write
 };
 
 // The elementwise kernels in the order of pointwise_kernel(): X(op, backward, type, Element,

@@ -27,7 +27,8 @@ struct Sm90Arguments {
   unsigned tiles_n;
   unsigned panel;   // tiles in a column panel (tile.h)
   unsigned a_rows;  // decode, stream: rows of a in a stage; at most the tile's
-  unsigned quads;   // decode: of four columns of the output, that each part of k adds up
+  unsigned quads;   // decode: of four columns of the output, or of tokens in a swapped tile, that
+                    // each part of k adds up
   int exact;        // gelu by erf instead of tanh
   int across;       // prefill, decode: the two CTAs that share tokens lie side by side
   int early;        // the next kernel may start before this one ends
@@ -35,7 +36,6 @@ struct Sm90Arguments {
 
 inline constexpr int kDepth = 64;  // k of a block: 128 bytes, the width of the swizzle
 
-inline constexpr int kMostBoxRows = 256;        // of one copy
 inline constexpr int kSharedMost = 227 * 1024;  // of a CTA
 inline constexpr int kSharedAlign = 1024;       // of what the copy engine swizzles
 
@@ -91,23 +91,29 @@ using Swapped = PrefillTile<kRows, 128, true, true>;
 inline constexpr int kMostParts = 8;  // of k
 inline constexpr int kFewRows = 32;   // up to so many, reading the weights is all that counts
 
-// How many fours of columns of the output each part of k adds up.
-constexpr int decode_quads(int out_columns, int parts) {
-  return (out_columns / 4 + parts - 1) / parts;
+// How many fours of so many columns, or tokens, each part of k adds up.
+constexpr int decode_quads(int columns, int parts) {
+  return (columns / 4 + parts - 1) / parts;
 }
 
 // Small M. kTokens rows of a, stale above a_rows, against kColumns rows of b; the CTAs of a cluster
 // split k and add their sums in the order of their parts. Across, a cluster has the tiles of two
 // neighbouring columns. As many stages as fit.
-template <int kTokensValue, int kColumnsValue, int kCtasValue>
+//
+// Swapped as prefill's, of down alone: each warpgroup has 64 rows of the weights, and each part of
+// k adds up some of the tokens.
+template <int kTokensValue, int kColumnsValue, int kCtasValue, bool kSwappedValue = false>
 struct DecodeTile {
   static constexpr int kTokens = kTokensValue;
   static constexpr int kColumns = kColumnsValue;
   static constexpr int kCtas = kCtasValue;
+  static constexpr bool kSwapped = kSwappedValue;
+  static constexpr int kMatrixRows = kSwapped ? kColumns : kTokens;     // of wgmma's a
+  static constexpr int kMatrixColumns = kSwapped ? kTokens : kColumns;  // of its sums
   // Of 64 rows, of a warpgroup. Four warpgroups have too few registers for wide tiles.
-  static constexpr int kBlocks = kTokens == 256 ? 2 : 1;
-  static constexpr int kConsumers = kTokens / 64 / kBlocks * 128;  // threads
-  static constexpr int kSums = kColumns / 2;                       // of a block, a thread
+  static constexpr int kBlocks = kMatrixRows == 256 ? 2 : 1;
+  static constexpr int kConsumers = kMatrixRows / 64 / kBlocks * 128;  // threads
+  static constexpr int kSums = kMatrixColumns / 2;                     // of a block, a thread
   // A thread of three warpgroups has 128 registers, too few for these columns: they take more from
   // three idle warps that come with the producer's, and a wgmma has half of the columns.
   static constexpr bool kWide = kTokens == 192 && kColumns > 192;
@@ -119,13 +125,13 @@ struct DecodeTile {
   static constexpr int kStages = (kMostBytes - kSharedAlign - 256) / kStageBytes;
   static constexpr int kBarriersAt = kStages * kStageBytes;
   static constexpr int kSharedBytes = kSharedAlign + kBarriersAt + 2 * kStages * 8;
-  // The sums that a CTA gets reuse the stages: of each part, kTokens rows of its share of the
-  // columns. Eight floats more a row let the eight rows that a warp writes at once lie in different
-  // banks.
+  // The sums that a CTA gets reuse the stages: of each part, kMatrixRows rows of its share of the
+  // columns of the sums. Eight floats more a row, or fewer, let the eight rows that a warp writes
+  // at once lie in different banks.
   static constexpr int kRowPadding = 8;
   static constexpr bool has_room(int parts) {
-    const int columns = 8 * decode_quads(kColumns / 2, parts);  // of gate and up, or a few more
-    return parts * kTokens * (columns + kRowPadding) * 4 <= kBarriersAt;
+    const int columns = 8 * decode_quads(kMatrixColumns / 2, parts);  // of gate and up, or more
+    return parts * kMatrixRows * (columns + kRowPadding) * 4 <= kBarriersAt;
   }
 };
 // Two CTAs share a multiprocessor, or one has it alone, with more in flight for a longer k.
@@ -140,7 +146,9 @@ using Tokens192 = DecodeTile<192, kColumns, 1>;
 template <int kColumns>
 using Tokens256 = DecodeTile<256, kColumns, 1>;
 template <int kColumns>
-using Tokens320 = DecodeTile<320, kColumns, 1>;
+using SwappedDown144 = DecodeTile<144, kColumns, 1, true>;
+template <int kColumns>
+using SwappedDown160 = DecodeTile<160, kColumns, 1, true>;
 
 // Small M too: up to 64 tokens, CTAs that have their multiprocessor alone and read equal shares of
 // the weights, all of k, in one wave; kBlocks blocks of k a stage, so that a stage is worth its
@@ -190,20 +198,21 @@ struct StreamTile {
   X(decode, 192x128, Tokens192<128>)  \
   X(decode, 192x160, Tokens192<160>)  \
   X(decode, 192x224, Tokens192<224>)
-#define KILN_PLAIN_DECODES(X)         \
-  X(decode, 64x64, Tokens64<64>)      \
-  X(decode, 128x64, Tokens128By2<64>) \
-  X(decode, 128x80, Tokens128<80>)    \
-  X(decode, 128x96, Tokens128<96>)    \
-  X(decode, 128x128, Tokens128<128>)  \
-  X(decode, 192x64, Tokens192<64>)    \
-  X(decode, 192x96, Tokens192<96>)    \
-  X(decode, 192x128, Tokens192<128>)  \
-  X(decode, 256x64, Tokens256<64>)    \
-  X(decode, 256x80, Tokens256<80>)    \
-  X(decode, 320x64, Tokens320<64>)    \
-  X(decode, 320x80, Tokens320<80>)    \
-  X(decode, 320x96, Tokens320<96>)
+#define KILN_PLAIN_DECODES(X)             \
+  X(decode, 64x64, Tokens64<64>)          \
+  X(decode, 128x64, Tokens128By2<64>)     \
+  X(decode, 128x80, Tokens128<80>)        \
+  X(decode, 128x96, Tokens128<96>)        \
+  X(decode, 128x128, Tokens128<128>)      \
+  X(decode, 192x64, Tokens192<64>)        \
+  X(decode, 192x96, Tokens192<96>)        \
+  X(decode, 192x128, Tokens192<128>)      \
+  X(decode, 256x64, Tokens256<64>)        \
+  X(decode, 256x80, Tokens256<80>)        \
+  X(decode, 144x128, SwappedDown144<128>) \
+  X(decode, 144x192, SwappedDown144<192>) \
+  X(decode, 160x128, SwappedDown160<128>) \
+  X(decode, 160x192, SwappedDown160<192>)
 #define KILN_GATED_STREAMS(X)        \
   X(stream, 64x32, StreamTile<32>)   \
   X(stream, 64x48, StreamTile<48>)   \

@@ -6,10 +6,12 @@
 // Then each CTA gets a share of the columns from all of them through distributed shared memory,
 // adds them in the order of the parts, and writes its outputs: the same bits each time. Across, a
 // cluster has two tiles side by side: the two CTAs of one part of k share its tokens by multicast.
+// Swapped tiles multiply with weights as the rows and tokens as the columns, and share those.
 #include "activation.cuh"
 #include "sm90_arguments.h"
 #include "sm90_outputs.cuh"
 #include "sm90_ptx.cuh"
+#include "sm90_start.cuh"
 #include "sm90_wgmma.cuh"
 
 namespace geglu_mlp {
@@ -56,23 +58,18 @@ __device__ __forceinline__ void load_weights(const Sm90Arguments& p, const Decod
   if (kGated) load_box(memory.b(stage) + T::kBBytes / 2, p.b1, barrier, k, work.column, once);
 }
 
-// Across: half of the rows from this CTA to both. More rows than a copy can bring come in halves.
+// Across: half of the rows from this CTA to both.
 template <class T>
 __device__ __forceinline__ void load_tokens(const Sm90Arguments& p, const DecodeMemory<T>& memory,
                                             const DecodeWork& work, unsigned block, unsigned stage,
                                             unsigned long long keep) {
   const int k = static_cast<int>(block) * kDepth;
-  const int half = static_cast<int>(p.a_rows / 2);
   if (work.across != 0) {
-    const int first = static_cast<int>(work.side) * half;
+    const int first = static_cast<int>(work.side * p.a_rows / 2);
     load_box_both(memory.a(stage) + first * kDepth * 2, p.a, memory.full(stage), k,
                   work.row + first, keep, work.part * 2);
-    return;
-  }
-  load_box(memory.a(stage), p.a, memory.full(stage), k, work.row, keep);
-  if (T::kTokens > kMostBoxRows) {
-    load_box(memory.a(stage) + half * kDepth * 2, p.a, memory.full(stage), k, work.row + half,
-             keep);
+  } else {
+    load_box(memory.a(stage), p.a, memory.full(stage), k, work.row, keep);
   }
 }
 
@@ -115,11 +112,12 @@ __device__ __forceinline__ void release(const DecodeWork& work, unsigned empty_b
 
 template <class T, class Element>
 __device__ __forceinline__ void mainloop(Sums<T>& tile, const DecodeMemory<T>& memory,
-                                         const DecodeWork& work, unsigned a_offset) {
+                                         const DecodeWork& work) {
+  const unsigned in_matrix = threadIdx.x / 128 * (T::kBlocks * 64 * kDepth * 2);
 #pragma unroll
   for (int i = 0; i < T::kBlocks; ++i) {
 #pragma unroll
-    for (int j = 0; j < T::kColumns / 2; ++j) tile.sums[i][j] = 0.0f;
+    for (int j = 0; j < T::kSums; ++j) tile.sums[i][j] = 0.0f;
   }
   Ring<T::kStages> ring;
   unsigned before = 0;
@@ -129,8 +127,10 @@ __device__ __forceinline__ void mainloop(Sums<T>& tile, const DecodeMemory<T>& m
 #pragma unroll
     for (int i = 0; i < T::kBlocks; ++i) hold(tile.sums[i]);
     wgmma_fence();
-    const unsigned long long a = matrix_at(memory.a(ring.stage) + a_offset);
-    const unsigned long long b = matrix_at(memory.b(ring.stage));
+    const unsigned tokens = memory.a(ring.stage);
+    const unsigned weights = memory.b(ring.stage);
+    const unsigned long long a = matrix_at((T::kSwapped ? weights : tokens) + in_matrix);
+    const unsigned long long b = matrix_at(T::kSwapped ? tokens : weights);
 #pragma unroll
     for (int k = 0; k < kDepth / 16; ++k) {
 #pragma unroll
@@ -160,20 +160,21 @@ __device__ __forceinline__ void mainloop(Sums<T>& tile, const DecodeMemory<T>& m
   for (int i = 0; i < T::kBlocks; ++i) hold(tile.sums[i]);
 }
 
-// Where the sums of a tile go: output column c to part c / (4 quads), there into the slot of the
-// part that they come from. A slot has rows of `pitch` floats: of gate, then of up.
+// Where the sums of a tile go: column c of the output, or token c of a swapped tile, to part
+// c / (4 quads), there into the slot of the part that they come from. A slot has rows of `pitch`
+// floats: of gate, then of up.
 template <class T, bool kGated>
 struct Shares {
-  static constexpr int kOutColumns = kGated ? T::kColumns / 2 : T::kColumns;
-  unsigned quads;    // of columns of the output a part
+  static constexpr int kColumns = kGated ? T::kColumns / 2 : T::kMatrixColumns;
+  unsigned quads;    // of columns a part
   unsigned inverse;  // what divides by it: a product is faster
   unsigned pitch;
   unsigned slot_bytes;
   __device__ __forceinline__ explicit Shares(unsigned quads_a_part)
       : quads(quads_a_part),
         inverse((1u << 16) / quads + 1),
-        pitch((kGated ? 8 : 4) * quads + T::kRowPadding),
-        slot_bytes(T::kTokens * pitch * 4) {}
+        pitch(T::kSwapped ? 4 * (quads | 1) : (kGated ? 8 : 4) * quads + T::kRowPadding),
+        slot_bytes(T::kMatrixRows * pitch * 4) {}
   // n / quads, exact for n up to the threads of a CTA.
   __device__ __forceinline__ unsigned by_quads(unsigned n) const { return n * inverse >> 16; }
 };
@@ -198,26 +199,26 @@ struct QuadAt {
   }
 };
 
+// Those of `rows` tokens; of a swapped tile all.
 template <class T, bool kGated>
 __device__ __forceinline__ void push_sums(const Sums<T>& tile, const Shares<T, kGated>& shares,
                                           const DecodeWork& work, unsigned base, int rows) {
-  constexpr unsigned kOutColumns = Shares<T, kGated>::kOutColumns;
+  constexpr unsigned kColumns = Shares<T, kGated>::kColumns;
   const QuadAt<T> lane;
 #pragma unroll
   for (int i = 0; i < T::kBlocks; ++i) {
     const int row = lane.row + i * 64;
     const unsigned slot = base + work.part * shares.slot_bytes + row * shares.pitch * 4;
 #pragma unroll
-    for (int j = 0; j < T::kColumns / 8; ++j) {
-      const unsigned column = j * 8 + lane.column;
-      const unsigned out_column = column % kOutColumns;
-      const unsigned half = column / kOutColumns;
-      const unsigned to = shares.by_quads(out_column / 4);
-      const unsigned at = (half - to) * shares.quads * 4 + out_column;
+    for (int j = 0; j < T::kMatrixColumns / 8; ++j) {
+      const unsigned half = (j * 8) / kColumns;  // gate or up
+      const unsigned column = j * 8 - half * kColumns + lane.column;
+      const unsigned to = shares.by_quads(column / 4);
+      const unsigned at = (half - to) * shares.quads * 4 + column;
       const float* mine = tile.sums[i] + 4 * j;
       const float first = lane.exchange(mine[0], mine[2]);
       const float second = lane.exchange(mine[1], mine[3]);
-      if (row < rows) {
+      if (T::kSwapped || row < rows) {
         store_peer(peer_address(slot + at * 4, work.rank(to)), lane.odd ? first : mine[0],
                    lane.odd ? second : mine[1], lane.odd ? mine[2] : first,
                    lane.odd ? mine[3] : second);
@@ -245,7 +246,7 @@ __device__ __forceinline__ void reduce(const Sm90Arguments& p, const Shares<T, k
   const unsigned in_tile = work.part * shares.quads * 4 + at;
   const long long column = work.column + static_cast<long long>(in_tile);
   const bool has_work =
-      first_row < rows_at_once && in_tile < Shares<T, kGated>::kOutColumns && column < p.n;
+      first_row < rows_at_once && in_tile < Shares<T, kGated>::kColumns && column < p.n;
   const float4 bias0 = has_work ? load_biases<Element>(p.bias0, column) : float4{};
   const float4 bias1 = kGated && has_work ? load_biases<Element>(p.bias1, column) : float4{};
   cluster_wait();
@@ -259,6 +260,36 @@ __device__ __forceinline__ void reduce(const Sm90Arguments& p, const Shares<T, k
   }
 }
 
+// The same of a swapped tile. Each thread keeps to two columns, and takes four tokens at once.
+template <class T, class Element>
+__device__ __forceinline__ void reduce_swapped(const Sm90Arguments& p,
+                                               const Shares<T, false>& shares,
+                                               const DecodeWork& work, unsigned base, int rows) {
+  constexpr unsigned kPairs = T::kColumns / 2;
+  const unsigned pair = threadIdx.x % kPairs;
+  const long long column = work.column + 2ll * pair;
+  const bool has_work = column < p.n;
+  const float2 bias = has_work ? load_bias_pair<Element>(p.bias0, column) : float2{};
+  cluster_wait();
+  if (!has_work) return;
+  const unsigned first = base + 2 * pair * shares.pitch * 4;
+  const unsigned second = first + shares.pitch * 4;
+  const int share = static_cast<int>(work.part * shares.quads) * 4;
+  for (unsigned quad = threadIdx.x / kPairs; quad < shares.quads; quad += T::kConsumers / kPairs) {
+    const float4 left = add_slots(first + quad * 16, shares.slot_bytes, work.parts);
+    const float4 right = add_slots(second + quad * 16, shares.slot_bytes, work.parts);
+    const float2 sums[] = {
+        {left.x, right.x}, {left.y, right.y}, {left.z, right.z}, {left.w, right.w}};
+    const int token = share + static_cast<int>(quad) * 4;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (token + i >= rows) break;
+      store_word<Element>(p, work.row + token + i, column,
+                          pack_pair(sums[i].x + bias.x, sums[i].y + bias.y, Element{}));
+    }
+  }
+}
+
 // Of a tile whose k is not split.
 template <class T, class Element, bool kGated, bool kExact>
 __device__ __forceinline__ void store_sums(const Sums<T>& tile, const Sm90Arguments& p,
@@ -269,7 +300,7 @@ __device__ __forceinline__ void store_sums(const Sums<T>& tile, const Sm90Argume
   for (int i = 0; i < T::kBlocks; ++i) {
     const int row = lane.row + i * 64;
 #pragma unroll
-    for (int j = 0; j < Shares<T, kGated>::kOutColumns / 8; ++j) {
+    for (int j = 0; j < Shares<T, kGated>::kColumns / 8; ++j) {
       unsigned words[2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -301,7 +332,7 @@ __device__ __forceinline__ void decode(const Sm90Arguments& p) {
   const unsigned tile = cluster_number();
   work.row = static_cast<int>(tile % p.tiles_m) * T::kTokens;
   work.column = static_cast<int>((tile / p.tiles_m << work.across) + work.side) *
-                Shares<T, kGated>::kOutColumns;
+                (kGated ? T::kColumns / 2 : T::kColumns);
   work.begin = p.k_blocks * work.part / work.parts;
   work.end = p.k_blocks * (work.part + 1) / work.parts;
   if (threadIdx.x == 0) {
@@ -327,17 +358,18 @@ __device__ __forceinline__ void decode(const Sm90Arguments& p) {
     fetch_weights(p, work.column, work.begin, min(work.end, work.begin + T::kStages));
   }
   begin_in_turn<kGated>(p);
+  const bool pushes = T::kSwapped || work.parts > 1;
   const bool producer = __shfl_sync(0xffffffffu, threadIdx.x, 0) >= T::kConsumers;
   // Expected, so that its code is the first after this: it is what a CTA waits for.
   if (__builtin_expect(producer, true)) {
     if constexpr (T::kWide) give_registers<32>();
     if (threadIdx.x == T::kConsumers) produce<T, kGated>(p, memory, work);
     __syncwarp();
-    if (work.parts > 1) {
+    if (pushes) {
       cluster_arrive_relaxed();
       cluster_wait();
     }
-    if (work.parts > 1 || work.across != 0) {
+    if (pushes || work.across != 0) {
       cluster_arrive_relaxed();
       cluster_wait();
     }
@@ -346,10 +378,10 @@ __device__ __forceinline__ void decode(const Sm90Arguments& p) {
   if constexpr (T::kWide) take_registers<160>();
   const Shares<T, kGated> shares(p.quads);
   Sums<T> sums;
-  mainloop<T, Element>(sums, memory, work, threadIdx.x / 128 * (T::kBlocks * 64 * kDepth * 2));
+  mainloop<T, Element>(sums, memory, work);
   const long long left = p.m - work.row;
   const int rows = left < T::kTokens ? static_cast<int>(left) : T::kTokens;
-  if (work.parts == 1) {
+  if (!pushes) {
     add_biases<T, Element, kGated>(sums, p, work.column);
     if (kGated && p.exact != 0) {
       store_sums<T, Element, kGated, true>(sums, p, work, rows);
@@ -366,7 +398,11 @@ __device__ __forceinline__ void decode(const Sm90Arguments& p) {
   cluster_wait();
   push_sums<T, kGated>(sums, shares, work, memory.base, rows);
   cluster_arrive();
-  reduce<T, Element, kGated>(p, shares, work, memory.base, rows);
+  if constexpr (T::kSwapped) {
+    reduce_swapped<T, Element>(p, shares, work, memory.base, rows);
+  } else {
+    reduce<T, Element, kGated>(p, shares, work, memory.base, rows);
+  }
 }
 
 }  // namespace geglu_mlp

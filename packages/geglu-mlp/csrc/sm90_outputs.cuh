@@ -16,8 +16,8 @@ struct Sums {
 
 // To the columns of a half of the sums: all of gate, or of up, or half of down's.
 template <class T, class Element>
-__device__ __forceinline__ void add_bias(Sums<T>& tile, int half, const void* bias,
-                                         long long column, long long columns) {
+__device__ __forceinline__ void add_to_half(Sums<T>& tile, int half, const void* bias,
+                                            long long column, long long columns) {
   if (bias == nullptr) return;
   column += static_cast<int>(threadIdx.x) % 4 * 2;
 #pragma unroll
@@ -38,31 +38,65 @@ __device__ __forceinline__ void add_bias(Sums<T>& tile, int half, const void* bi
   }
 }
 
+// The same of a block of a swapped tile, whose rows are the columns of the output: a thread has two
+// of them, eight apart.
+template <class Element, int kSums>
+__device__ __forceinline__ void add_to_rows(float (&sums)[kSums], const void* bias,
+                                            long long column, long long columns) {
+  if (bias == nullptr) return;
+  const int thread = static_cast<int>(threadIdx.x) % 128;
+  column += thread / 32 * 16 + thread % 32 / 4;
+  const Element* from = static_cast<const Element*>(bias) + column;
+  const float upper = column < columns ? load_float(from[0]) : 0.0f;
+  const float lower = column + 8 < columns ? load_float(from[8]) : 0.0f;
+#pragma unroll
+  for (int at = 0; at < kSums; at += 4) {
+    sums[at] += upper;
+    sums[at + 1] += upper;
+    sums[at + 2] += lower;
+    sums[at + 3] += lower;
+  }
+}
+
 // `column`: of the output, where the tile begins.
 template <class T, class Element, bool kGated>
 __device__ __forceinline__ void add_biases(Sums<T>& tile, const Sm90Arguments& p,
                                            long long column) {
-  add_bias<T, Element>(tile, 0, p.bias0, column, p.n);
-  if constexpr (kGated) {
-    add_bias<T, Element>(tile, 1, p.bias1, column, p.n);
+  if constexpr (T::kSwapped) {
+    add_to_rows<Element>(tile.sums[0], p.bias0, column, p.n);
+    add_to_rows<Element>(tile.sums[1], p.bias1, column, p.n);
   } else {
-    add_bias<T, Element>(tile, 1, p.bias0, column + T::kColumns / 2, p.n);
+    add_to_half<T, Element>(tile, 0, p.bias0, column, p.n);
+    add_to_half<T, Element>(tile, 1, kGated ? p.bias1 : p.bias0,
+                            kGated ? column : column + T::kColumns / 2, p.n);
   }
 }
 
-// Of four columns; zeros without a bias.
+// Of two columns, or four; zeros without a bias.
 template <class Element>
-__device__ __forceinline__ float4 load_biases(const void* bias, long long column) {
+__device__ __forceinline__ float2 load_bias_pair(const void* bias, long long column) {
   if (bias == nullptr) return {};
   const Element* at = static_cast<const Element*>(bias) + column;
-  return {load_float(at[0]), load_float(at[1]), load_float(at[2]), load_float(at[3])};
+  return {load_float(at[0]), load_float(at[1])};
+}
+template <class Element>
+__device__ __forceinline__ float4 load_biases(const void* bias, long long column) {
+  const float2 low = load_bias_pair<Element>(bias, column);
+  const float2 high = load_bias_pair<Element>(bias, column + 2);
+  return {low.x, low.y, high.x, high.y};
 }
 
 __device__ __forceinline__ float4 add(float4 a, float4 b) {
   return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
 }
 
-// Of four columns, two in a word.
+// Of two columns in a word, and of four.
+template <class Element>
+__device__ __forceinline__ void store_word(const Sm90Arguments& p, long long row, long long column,
+                                           unsigned word) {
+  Element* to = static_cast<Element*>(p.out_data) + row * p.n + column;
+  *reinterpret_cast<unsigned*>(to) = word;
+}
 template <class Element>
 __device__ __forceinline__ void store_words(const Sm90Arguments& p, long long row, long long column,
                                             unsigned low, unsigned high) {

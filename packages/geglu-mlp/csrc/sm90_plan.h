@@ -27,44 +27,44 @@ struct Sm90Step {  // of one block of k
 };
 struct Sm90Times {
   // 256 x 192 is 3% less than fitted: it needs less power, which bursts do not show.
-  Sm90Step prefill[11] = {{128, 96, 0.3353},  {128, 112, 0.3428}, {128, 128, 0.3582},
-                          {128, 144, 0.4192}, {128, 160, 0.4487}, {128, 192, 0.5332},
-                          {128, 224, 0.642},  {128, 256, 0.723},  {256, 192, 1.075},
-                          {144, 128, 0.43},   {160, 128, 0.4324}};
-  double prefill_across = 1.028;  // of a step, up to 128 columns
-  double prefill_across_wide = 0.9737;
-  double prefill_start_gated = 1.769;
-  double prefill_end_gated = -1.371;  // of 192 columns
-  double cooperative_gated = 1.49;    // of 128 x 192, each wave
-  double cooperative_plain = 1;
-  double prefill_memory_rate = 2.51;
-  double prefill_cache_rate = 19.21;
-  double prefill_overlap = 0.8168;  // as decode_overlap
-  Sm90Step decode[15] = {{64, 64, 0.2687},  {128, 64, 0.2928},  {128, 80, 0.1982},
-                         {128, 96, 0.2441}, {128, 128, 0.3126}, {192, 64, 0.2466},
-                         {192, 96, 0.3614}, {192, 128, 0.5762}, {192, 160, 0.8405},
-                         {192, 224, 1.063}, {256, 64, 0.3261},  {256, 80, 0.4362},
-                         {320, 64, 0.3696}, {320, 80, 0.423},   {320, 96, 0.53}};
-  double decode_start_gated = -1.729;
-  double decode_start_plain = 0.5888;
-  double decode_across = 2.008;
-  double decode_wave = 0.5238;
-  double decode_end = 0.0114;  // of a row of 128 columns
+  Sm90Step prefill[11] = {{128, 96, 0.337},   {128, 112, 0.3444}, {128, 128, 0.3591},
+                          {128, 144, 0.4273}, {128, 160, 0.4478}, {128, 192, 0.5324},
+                          {128, 224, 0.6572}, {128, 256, 0.7208}, {256, 192, 1.083},
+                          {144, 128, 0.4398}, {160, 128, 0.4349}};
+  double prefill_across = 1.027;  // of a step, up to 128 columns
+  double prefill_across_wide = 0.9727;
+  double prefill_start_gated = 1.919;
+  double prefill_end_gated = -1.395;  // of 192 columns
+  double cooperative_gated = 1.559;   // of 128 x 192, each wave
+  double cooperative_plain = 0.2265;
+  double prefill_memory_rate = 2.528;
+  double prefill_cache_rate = 21.11;
+  double prefill_overlap = 0.8862;  // as decode_overlap
+  Sm90Step decode[16] = {
+      {64, 64, 0.2731},   {128, 64, 0.2968},  {128, 80, 0.2},     {128, 96, 0.2247},
+      {128, 128, 0.3136}, {192, 64, 0.2422},  {192, 96, 0.3878},  {192, 128, 0.5941},
+      {192, 160, 0.7625}, {192, 224, 1.1},    {256, 64, 0.3733},  {256, 80, 0.4225},
+      {144, 128, 0.396},  {144, 192, 0.7066}, {160, 128, 0.4156}, {160, 192, 0.7442}};
+  double decode_start_gated = -1.2;
+  double decode_start_plain = 0.01153;
+  double decode_across = 1.613;
+  double decode_wave = 0.1226;
+  double decode_end = 0.01007;  // of a row of 128 columns
   // Where k is split; of a row of 128 columns that goes to other CTAs.
-  double decode_split = 0.7791;
-  double decode_part = 0.09474;
-  double decode_push = 0.04439;
-  double memory_rate = 2.054;
-  double cache_rate = 7.258;
+  double decode_split = 0.8195;
+  double decode_part = 0.09481;
+  double decode_push = 0.04578;
+  double memory_rate = 2.007;
+  double cache_rate = 7.241;
   // Of the shorter of two things that run side by side, what it costs nevertheless: in a decode
   // kernel products and the L2 cache, then both and memory.
-  double decode_overlap = 0.4925;
-  double memory_overlap = 0.4702;
-  double stream_rate = 2.012;  // of memory
-  double stream_end_gated = 5.178;
-  double stream_end_plain = 7.072;
+  double decode_overlap = 0.4945;
+  double memory_overlap = 0.4763;
+  double stream_rate = 2.177;  // of memory
+  double stream_end_gated = 8.959;
+  double stream_end_plain = 8.318;
   // Of two CTAs on each multiprocessor, those that fit in clusters of 4 to 8.
-  double cluster_share_two = 0.8;
+  double cluster_share_two = 0.765;
 };
 inline constexpr Sm90Times kSm90Times = {};
 
@@ -86,7 +86,7 @@ struct Sm90Tile {
   int64_t ctas = 1;        // that share a multiprocessor
   int64_t store_rows = 0;  // prefill: of a box of the output
   double step = 0;         // prefill, decode: microseconds of one block of k
-  bool swapped = false;    // prefill: any multiple of 16 rows
+  bool swapped = false;    // any multiple of 16 rows
   int64_t most_parts = 1;  // decode: of k, whose sums a CTA has room for
 };
 
@@ -107,6 +107,7 @@ constexpr Sm90Tile decode_tile(const char* name) {
   Sm90Tile tile = {Sm90Family::kDecode, name,        T::kTokens,
                    T::kColumns,         T::kThreads, T::kSharedBytes};
   tile.ctas = T::kCtas;
+  tile.swapped = T::kSwapped;
   tile.step = kStep;
   while (tile.most_parts < kMostParts && T::has_room(static_cast<int>(tile.most_parts) + 1)) {
     ++tile.most_parts;
@@ -170,7 +171,7 @@ struct Sm90Plan {
   uint32_t a_rows = 0;  // of a in a stage
   uint32_t a_box_rows = 0;
   uint32_t b_rows = 0;    // of a box of b0 and of b1
-  uint32_t quads = 0;     // decode: of columns that each part adds up
+  uint32_t quads = 0;     // decode: of columns, or tokens, that each part adds up
   uint32_t out_rows = 0;  // of a box of out; 0: the kernel writes by itself
   uint32_t out_columns = 0;
   bool operator==(const Sm90Plan&) const = default;
@@ -218,7 +219,7 @@ constexpr double prefill_time(const GemmShape& shape, const Sm90Tile& tile, bool
   const double products = tile.step * (across ? across_share : 1);
   const double step =
       together(products, copy_time(moved, ctas, t.prefill_cache_rate), t.prefill_overlap);
-  // Two tiles of 128 rows hide each other's epilogues; a cooperative one's follows its products.
+  // In ping-pong two tiles hide each other's epilogues; a cooperative one's follows its products.
   const bool cooperative = tile.store_rows != tile.rows;
   const double shown = (shape.gated ? t.cooperative_gated : t.cooperative_plain) * rows / 128;
   const double wave = static_cast<double>(tiles_of(shape.k, kDepth)) * step +
@@ -302,8 +303,10 @@ constexpr bool can_lie_across(const Sm90Tile& tile) {
   return tile.family == Sm90Family::kPrefill && (tile.rows == 128 || tile.swapped);
 }
 
-// Whether a decode tile suits the rows: one of 192 to 320 has less than 64 rows of zeros.
+// Whether a decode tile suits the rows: one of 192 or 256 has less than 64 rows of zeros, swapped
+// ones less than 32.
 constexpr bool decode_offers(const GemmShape& shape, const Sm90Tile& tile) {
+  if (tile.swapped) return tiles_of(shape.m, tile.rows) * tile.rows - shape.m < 32;
   if (tile.rows == 64) return shape.m <= 192;
   return shape.m > (tile.rows == 128 ? 64 : tile.rows - 64);
 }
@@ -469,13 +472,13 @@ constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts
     plan.tiles_m = static_cast<uint32_t>(tiles_of(shape.m, tile.rows));
     plan.tiles_n = static_cast<uint32_t>(tiles_of(shape.n, out_columns * sides));
     plan.ctas = plan.tiles_m * plan.tiles_n * plan.cluster;
-    const int64_t boxes = across || tile.rows > kMostBoxRows ? 2 : 1;
-    const int64_t rows = tiles_of(shape.m, 8 * boxes) * 8 * boxes;  // whole groups of the swizzle
+    const int64_t rows = tiles_of(shape.m, 8 * sides) * 8 * sides;  // whole groups of the swizzle
     plan.a_rows = static_cast<uint32_t>(rows < tile.rows ? rows : tile.rows);
-    plan.a_box_rows = plan.a_rows / static_cast<uint32_t>(boxes);
+    plan.a_box_rows = plan.a_rows / static_cast<uint32_t>(sides);
     plan.b_rows = static_cast<uint32_t>(out_columns);
+    const int64_t shared = tile.swapped ? tile.rows : out_columns;
     plan.quads =
-        static_cast<uint32_t>(decode_quads(static_cast<int>(out_columns), static_cast<int>(parts)));
+        static_cast<uint32_t>(decode_quads(static_cast<int>(shared), static_cast<int>(parts)));
   }
   return plan;
 }

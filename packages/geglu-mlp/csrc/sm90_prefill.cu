@@ -10,6 +10,7 @@
 #include "sm90_arguments.h"
 #include "sm90_outputs.cuh"
 #include "sm90_ptx.cuh"
+#include "sm90_start.cuh"
 #include "sm90_wgmma.cuh"
 #include "tile.h"
 
@@ -132,7 +133,7 @@ __device__ __forceinline__ void release(unsigned empty_barrier) {
 template <class T, class Element>
 __device__ __forceinline__ void mainloop(Sums<T>& tile, const PrefillMemory<T>& memory,
                                          Ring<T::kStages>& ring, unsigned k_blocks,
-                                         unsigned a_offset) {
+                                         unsigned in_matrix) {
   unsigned before = ring.stage;
 #pragma unroll 1
   for (unsigned block = 0; block < k_blocks; ++block) {
@@ -140,10 +141,10 @@ __device__ __forceinline__ void mainloop(Sums<T>& tile, const PrefillMemory<T>& 
 #pragma unroll
     for (int i = 0; i < T::kBlocks; ++i) hold(tile.sums[i]);
     wgmma_fence();
-    const unsigned long long tokens = matrix_at(memory.a(ring.stage) + a_offset);
-    const unsigned long long weights = matrix_at(memory.b(ring.stage));
-    const unsigned long long a = T::kSwapped ? weights : tokens;
-    const unsigned long long b = T::kSwapped ? tokens : weights;
+    const unsigned tokens = memory.a(ring.stage);
+    const unsigned weights = memory.b(ring.stage);
+    const unsigned long long a = matrix_at((T::kSwapped ? weights : tokens) + in_matrix);
+    const unsigned long long b = matrix_at(T::kSwapped ? tokens : weights);
 #pragma unroll
     for (int k = 0; k < kDepth / 16; ++k) {
 #pragma unroll
@@ -213,24 +214,6 @@ __device__ __forceinline__ void epilogue(const Sums<T>& tile, const PrefillMemor
   }
 }
 
-// Of a swapped tile: a thread's rows are two columns of the output, eight apart.
-template <class T, class Element>
-__device__ __forceinline__ void add_swapped_bias(float (&sums)[T::kSums], const void* bias,
-                                                 long long column, long long columns) {
-  if (bias == nullptr) return;
-  column += static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
-  const Element* from = static_cast<const Element*>(bias) + column;
-  const float upper = column < columns ? load_float(from[0]) : 0.0f;
-  const float lower = column + 8 < columns ? load_float(from[8]) : 0.0f;
-#pragma unroll
-  for (int at = 0; at < T::kSums; at += 4) {
-    sums[at] += upper;
-    sums[at + 1] += upper;
-    sums[at + 2] += lower;
-    sums[at + 3] += lower;
-  }
-}
-
 // Two panels side by side, each of the rows of two warps' sums, transposed.
 template <class T, class Element, bool kExact>
 __device__ __forceinline__ void swapped_epilogue(const Sums<T>& tile,
@@ -261,6 +244,17 @@ __device__ __forceinline__ void swapped_epilogue(const Sums<T>& tile,
   if (thread == 0) {
     store_box(p.out, memory.panel(warpgroup, 0), column, row);
     store_box(p.out, memory.panel(warpgroup, 1), column + kMostPanelColumns, row);
+  }
+}
+
+template <class T, class Element, bool kGated, bool kExact>
+__device__ __forceinline__ void store_tile(const Sums<T>& tile, const PrefillMemory<T>& memory,
+                                           const Sm90Arguments& p, int warpgroup, int row,
+                                           int column, int first) {
+  if constexpr (T::kSwapped) {
+    swapped_epilogue<T, Element, kExact>(tile, memory, p, warpgroup, row, column);
+  } else {
+    epilogue<T, Element, kGated, kExact>(tile, memory, p, warpgroup, row, column, first);
   }
 }
 
@@ -296,23 +290,13 @@ __device__ __forceinline__ void consume(const Sm90Arguments& p, const PrefillMem
     release(memory.empty(ring.stage == 0 ? T::kStages - 1 : ring.stage - 1));
     if (T::kPingPong) ring.skip(p.k_blocks);
     const int row = at.row + row_in_tile;
-    if constexpr (T::kSwapped) {
-      add_swapped_bias<T, Element>(sums.sums[0], p.bias0, at.column, p.n);
-      add_swapped_bias<T, Element>(sums.sums[1], p.bias1, at.column, p.n);
-      if (p.exact != 0) {
-        swapped_epilogue<T, Element, true>(sums, memory, p, warpgroup, row, at.column);
-      } else {
-        swapped_epilogue<T, Element, false>(sums, memory, p, warpgroup, row, at.column);
-      }
+    add_biases<T, Element, kGated>(sums, p, at.column);
+    if (kGated && p.exact != 0) {
+      store_tile<T, Element, kGated, true>(sums, memory, p, warpgroup, row, at.column, panel);
     } else {
-      add_biases<T, Element, kGated>(sums, p, at.column);
-      if (kGated && p.exact != 0) {
-        epilogue<T, Element, kGated, true>(sums, memory, p, warpgroup, row, at.column, panel);
-      } else {
-        epilogue<T, Element, kGated, false>(sums, memory, p, warpgroup, row, at.column, panel);
-      }
-      panel = (panel + kPanels) % 2;
+      store_tile<T, Element, kGated, false>(sums, memory, p, warpgroup, row, at.column, panel);
     }
+    panel = (panel + kPanels) % 2;
   }
   if (threadIdx.x % 128 == 0) wait_stores();
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The instructions of sm_90 that the kernels are made of, one function each: barriers in shared
-// memory, the copy engine, clusters, programmatic launch, register budgets. Device only.
+// memory, the copy engine, clusters, register budgets. Device only.
 #pragma once
 
-#include "overlap.cuh"
 #include "sm90_arguments.h"
 
 namespace geglu_mlp {
@@ -202,25 +201,6 @@ __device__ __forceinline__ void wait_stores() {
 // Orders this thread's writes to shared memory before the copy engine's reads.
 __device__ __forceinline__ void shared_writes_before_copies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-// Before gate and up's kernel waits here, it touches nothing that any kernel may have written, and
-// only then lets down's start: so down's may load its weights at once, whoever wrote them.
-template <bool kGated>
-__device__ __forceinline__ void begin_in_turn(const Sm90Arguments& p) {
-  if (kGated) wait_for_previous_kernel();
-  if (p.early != 0) let_next_kernel_start();
-}
-// Blocks of k of gate and up into the L2 cache, before the kernel waits: that cache also sees what
-// the previous kernel still writes.
-__device__ __forceinline__ void fetch_weights(const Sm90Arguments& p, int column, unsigned begin,
-                                              unsigned end) {
-#pragma unroll 1
-  for (unsigned block = begin; block < end; ++block) {
-    const int k = static_cast<int>(block) * kDepth;
-    fetch_box(p.b0, k, column);
-    fetch_box(p.b1, k, column);
-  }
 }
 
 __device__ __forceinline__ void store_matrices(unsigned shared, const unsigned (&words)[4]) {

@@ -9,6 +9,7 @@
 #include "sm90_arguments.h"
 #include "sm90_outputs.cuh"
 #include "sm90_ptx.cuh"
+#include "sm90_start.cuh"
 #include "sm90_wgmma.cuh"
 
 namespace geglu_mlp {

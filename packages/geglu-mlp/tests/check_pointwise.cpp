@@ -249,7 +249,8 @@ void check_in_a_row(Variant& variant, kiln::DType dtype, std::mt19937_64& random
          "geglu " + name_of(dtype) + ": calls in a row are not as with pauses between");
 }
 
-/// Of a tensor larger than the L2 cache (plan.h stores it otherwise) the same bits as of its parts.
+/// Of tensors larger than the L2 cache (plan.h stores them otherwise) the same bits as of their
+/// parts, forward and backward.
 void check_larger_than_the_cache(Variant& variant, kiln::DType dtype, std::mt19937_64& random) {
   constexpr std::int64_t kColumns = 8192;
   constexpr std::int64_t kRowsOfPart = 1024;
@@ -259,7 +260,10 @@ void check_larger_than_the_cache(Variant& variant, kiln::DType dtype, std::mt199
   const auto input = [&] { return repeated_normal(dtype, all_rows * kColumns, 2.0, random()); };
   const Guarded gate(variant.memory, input());
   const Guarded up(variant.memory, input());
-  Guarded out(variant.memory, Bytes(gate.bytes(), 0xff));
+  const Bytes poison(gate.bytes(), 0xff);
+  std::array<Guarded, 3> outputs = {Guarded(variant.memory, poison),
+                                    Guarded(variant.memory, poison),
+                                    Guarded(variant.memory, poison)};
   const auto layer = variant.kernel.layer<kiln::layers::Geglu>({});
   const auto run = [&](std::int64_t row, std::int64_t rows) {
     const auto tensor = [&](const Guarded& buffer) {
@@ -267,17 +271,23 @@ void check_larger_than_the_cache(Variant& variant, kiln::DType dtype, std::mt199
           static_cast<unsigned char*>(buffer.data()) + row * kColumns * size;
       return kiln::Tensor(begin, dtype, {rows, kColumns}, variant.kernel.device());
     };
-    layer.forward(tensor(gate), tensor(up), tensor(out));
+    layer.forward(tensor(gate), tensor(up), tensor(outputs[0]));
+    layer.backward(tensor(outputs[0]), tensor(gate), tensor(up), tensor(outputs[1]),
+                   tensor(outputs[2]));
   };
   run(0, all_rows);
   variant.memory.synchronize();
-  const Bytes whole = out.read();
-  const bool intact = out.guards_intact();
-  out.poison();
+  std::array<Bytes, 3> whole;
+  bool right = true;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    whole[i] = outputs[i].read();
+    right = right && outputs[i].guards_intact();
+    outputs[i].poison();
+  }
   for (std::int64_t i = 0; i < parts; ++i) run(i * kRowsOfPart, kRowsOfPart);
   variant.memory.synchronize();
-  report(variant, intact && out.read() == whole,
-         "geglu " + name_of(dtype) + ": a large tensor is not as its parts");
+  for (std::size_t i = 0; i < outputs.size(); ++i) right = right && outputs[i].read() == whole[i];
+  report(variant, right, "geglu " + name_of(dtype) + ": a large tensor is not as its parts");
 }
 
 }  // namespace

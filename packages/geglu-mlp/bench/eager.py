@@ -357,12 +357,12 @@ def clock_and_power(graph):
 
 
 def compare(libraries, rivals, m, d, h, rounds, regime, clocked):
-    def random(rows, columns, scale):
+    def normal(rows, columns, scale):
         return (torch.randn(rows, columns, device="cuda") * scale).bfloat16()
 
     set_bytes = 2 * (3 * d * h + m * (2 * d + h))
     count = min(32, 1 + ROTATED_BYTES // set_bytes)
-    sets = [(random(m, d, 1), random(h, d, d**-0.5), random(h, d, d**-0.5), random(d, h, h**-0.5))
+    sets = [(normal(m, d, 1), normal(h, d, d**-0.5), normal(h, d, d**-0.5), normal(d, h, h**-0.5))
             for _ in range(count)]
     outputs = [torch.empty(m, d, dtype=torch.bfloat16, device="cuda") for _ in sets]
     fewest = min(FEWEST_CALLS, int(MOST_OPERATIONS / (6 * m * d * h)))

@@ -68,9 +68,13 @@ class Meter {
   std::jthread thread_;
 };
 
-int turns_of(const Gpu::Graph& graph, double budget) {
+double milliseconds_of_one(const Gpu::Graph& graph) {
   graph.milliseconds(2);
-  return std::clamp(static_cast<int>(budget / std::max(graph.milliseconds(3), 1e-4)), 1, 20000);
+  return graph.milliseconds(3);
+}
+
+int turns_of(double milliseconds, double budget) {
+  return std::clamp(static_cast<int>(budget / std::max(milliseconds, 1e-4)), 1, 20000);
 }
 
 }  // namespace
@@ -102,8 +106,9 @@ std::vector<Spread> round_robin(const std::vector<Gpu::Graph>& graphs, int round
   std::vector<int> load;
   std::vector<int> timed;
   for (const Gpu::Graph& graph : graphs) {
-    load.push_back(turns_of(graph, turn.load));
-    timed.push_back(turns_of(graph, turn.timed));
+    const double one = milliseconds_of_one(graph);
+    load.push_back(turns_of(one, turn.load));
+    timed.push_back(turns_of(one, turn.timed));
   }
   std::vector<std::vector<double>> values(graphs.size());
   std::vector<std::size_t> order(graphs.size());
@@ -124,7 +129,7 @@ std::vector<Spread> round_robin(const std::vector<Gpu::Graph>& graphs, int round
 }
 
 Card card_under(const Gpu& gpu, const Gpu::Graph& graph) {
-  const int turns = turns_of(graph, kCardTurn);
+  const int turns = turns_of(milliseconds_of_one(graph), kCardTurn);
   const auto replay_for = [&](std::chrono::milliseconds time) {
     const auto end = std::chrono::steady_clock::now() + time;
     while (std::chrono::steady_clock::now() < end) graph.milliseconds(turns);
@@ -170,7 +175,7 @@ Ceilings measure_ceilings(const Gpu& gpu, const CublasLt* cublaslt, const Elemen
     const CublasLt::Gemm gemm =
         cublaslt->choose({.rows = kSide, .in = kSide, .out = kSide, .dtype = dtype}, {operands});
     const Gpu::Graph graph(gpu, [&] { gemm.run(operands); });
-    const double once = graph.milliseconds(turns_of(graph, 100));
+    const double once = graph.milliseconds(turns_of(milliseconds_of_one(graph), 100));
     ceilings.tflops = 2.0 * kSide * kSide * kSide / once * 1e-9;
   }
   if (elementwise != nullptr) {
@@ -179,7 +184,7 @@ Ceilings measure_ceilings(const Gpu& gpu, const CublasLt* cublaslt, const Elemen
     const Gpu::Buffer sink(gpu, 4);
     source.fill(0x5a);
     const Gpu::Graph graph(gpu, [&] { elementwise->read(source.data(), kBytes, sink.data()); });
-    const double once = graph.milliseconds(turns_of(graph, 50));
+    const double once = graph.milliseconds(turns_of(milliseconds_of_one(graph), 50));
     ceilings.gbs = static_cast<double>(kBytes) / once * 1e-6;
   }
   return ceilings;

@@ -61,6 +61,7 @@ struct PrefillTile {
   static constexpr int kColumns = kColumnsValue;
   static constexpr bool kPingPong = kPingPongValue;
   static constexpr bool kSwapped = kSwappedValue;
+  static constexpr bool kWide = false;  // as in DecodeTile
   static constexpr int kBlocks = (kSwapped ? kColumns : kWarpgroupRows) / 64;
   static constexpr int kSums = (kSwapped ? kWarpgroupRows : kColumns) / 2;  // of a block, a thread
   static constexpr int kRows = kPingPong ? kWarpgroupRows : 2 * kWarpgroupRows;  // of one CTA

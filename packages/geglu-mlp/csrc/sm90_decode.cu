@@ -9,10 +9,10 @@
 // Swapped tiles multiply with weights as the rows and tokens as the columns, and share those.
 #include "activation.cuh"
 #include "sm90_arguments.h"
+#include "sm90_mainloop.cuh"
 #include "sm90_outputs.cuh"
 #include "sm90_ptx.cuh"
 #include "sm90_start.cuh"
-#include "sm90_wgmma.cuh"
 
 namespace geglu_mlp {
 
@@ -108,56 +108,6 @@ __device__ __forceinline__ void release(const DecodeWork& work, unsigned empty_b
   } else {
     barrier_arrive(empty_barrier);
   }
-}
-
-template <class T, class Element>
-__device__ __forceinline__ void mainloop(Sums<T>& tile, const DecodeMemory<T>& memory,
-                                         const DecodeWork& work) {
-  const unsigned in_matrix = threadIdx.x / 128 * (T::kBlocks * 64 * kDepth * 2);
-#pragma unroll
-  for (int i = 0; i < T::kBlocks; ++i) {
-#pragma unroll
-    for (int j = 0; j < T::kSums; ++j) tile.sums[i][j] = 0.0f;
-  }
-  Ring<T::kStages> ring;
-  unsigned before = 0;
-#pragma unroll 1
-  for (unsigned block = work.begin; block < work.end; ++block) {
-    barrier_wait(memory.full(ring.stage), ring.parity);
-#pragma unroll
-    for (int i = 0; i < T::kBlocks; ++i) hold(tile.sums[i]);
-    wgmma_fence();
-    const unsigned tokens = memory.a(ring.stage);
-    const unsigned weights = memory.b(ring.stage);
-    const unsigned long long a = matrix_at((T::kSwapped ? weights : tokens) + in_matrix);
-    const unsigned long long b = matrix_at(T::kSwapped ? tokens : weights);
-#pragma unroll
-    for (int k = 0; k < kDepth / 16; ++k) {
-#pragma unroll
-      for (int i = 0; i < T::kBlocks; ++i) {
-        const unsigned long long rows = a + k * kNextK16 + i * (64 * 128 / 16);
-        const unsigned long long columns = b + k * kNextK16;
-        if constexpr (T::kWide) {
-          constexpr Columns<T::kColumns / 2> kHalf = {};
-          multiply(kHalf, tile.sums[i], rows, columns, 1, Element{});
-          multiply(kHalf, tile.sums[i] + T::kColumns / 4, rows, columns + T::kBBytes / 2 / 16, 1,
-                   Element{});
-        } else {
-          multiply(tile.sums[i], rows, columns, 1, Element{});
-        }
-      }
-    }
-    wgmma_commit();
-#pragma unroll
-    for (int i = 0; i < T::kBlocks; ++i) hold(tile.sums[i]);
-    wgmma_wait<1>();
-    if (block > work.begin) release(work, memory.empty(before));
-    before = ring.stage;
-    ring.next();
-  }
-  wgmma_wait<0>();
-#pragma unroll
-  for (int i = 0; i < T::kBlocks; ++i) hold(tile.sums[i]);
 }
 
 // Where the sums of a tile go: column c of the output, or token c of a swapped tile, to part
@@ -378,7 +328,16 @@ __device__ __forceinline__ void decode(const Sm90Arguments& p) {
   if constexpr (T::kWide) take_registers<160>();
   const Shares<T, kGated> shares(p.quads);
   Sums<T> sums;
-  mainloop<T, Element>(sums, memory, work);
+#pragma unroll
+  for (int i = 0; i < T::kBlocks; ++i) {
+#pragma unroll
+    for (int j = 0; j < T::kSums; ++j) sums.sums[i][j] = 0.0f;
+  }
+  Ring<T::kStages> ring;
+  multiply_blocks<T, Element, false>(sums, memory, ring, work.end - work.begin,
+                                     threadIdx.x / 128 * (T::kBlocks * 64 * kDepth * 2),
+                                     [&](unsigned stage) { release(work, memory.empty(stage)); });
+  wait_for_sums(sums);
   const long long left = p.m - work.row;
   const int rows = left < T::kTokens ? static_cast<int>(left) : T::kTokens;
   if (!pushes) {

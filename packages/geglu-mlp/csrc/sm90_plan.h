@@ -331,6 +331,7 @@ constexpr void each_sm90_choice(const GemmShape& shape, const GpuFacts& gpu, Vis
         decode_offers(shape, facts)) {
       for (const int64_t parts : kSm90Parts) {
         if (parts > facts.most_parts) break;
+        if (parts == 1 && facts.swapped) continue;  // its sums go through a cluster's memory
         visit(Sm90Choice{tile, parts, false});
         if (!one_tile && parts <= 4) visit(Sm90Choice{tile, parts, true});
       }

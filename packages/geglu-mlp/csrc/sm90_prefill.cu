@@ -8,10 +8,10 @@
 // many rows there are. Swapped tiles are for small M, where that is not promised.
 #include "activation.cuh"
 #include "sm90_arguments.h"
+#include "sm90_mainloop.cuh"
 #include "sm90_outputs.cuh"
 #include "sm90_ptx.cuh"
 #include "sm90_start.cuh"
-#include "sm90_wgmma.cuh"
 #include "tile.h"
 
 namespace geglu_mlp {
@@ -128,39 +128,6 @@ __device__ __forceinline__ void produce(const Sm90Arguments& p, const PrefillMem
 __device__ __forceinline__ void release(unsigned empty_barrier) {
   const unsigned lane = threadIdx.x & 31;
   if (lane < 2) barrier_arrive_peer(empty_barrier, lane);
-}
-
-template <class T, class Element>
-__device__ __forceinline__ void mainloop(Sums<T>& tile, const PrefillMemory<T>& memory,
-                                         Ring<T::kStages>& ring, unsigned k_blocks,
-                                         unsigned in_matrix) {
-  unsigned before = ring.stage;
-#pragma unroll 1
-  for (unsigned block = 0; block < k_blocks; ++block) {
-    barrier_wait(memory.full(ring.stage), ring.parity);
-#pragma unroll
-    for (int i = 0; i < T::kBlocks; ++i) hold(tile.sums[i]);
-    wgmma_fence();
-    const unsigned tokens = memory.a(ring.stage);
-    const unsigned weights = memory.b(ring.stage);
-    const unsigned long long a = matrix_at((T::kSwapped ? weights : tokens) + in_matrix);
-    const unsigned long long b = matrix_at(T::kSwapped ? tokens : weights);
-#pragma unroll
-    for (int k = 0; k < kDepth / 16; ++k) {
-#pragma unroll
-      for (int i = 0; i < T::kBlocks; ++i) {
-        multiply(tile.sums[i], a + k * kNextK16 + i * (64 * 128 / 16), b + k * kNextK16,
-                 k == 0 ? static_cast<int>(block) : 1, Element{});
-      }
-    }
-    wgmma_commit();
-#pragma unroll
-    for (int i = 0; i < T::kBlocks; ++i) hold(tile.sums[i]);
-    wgmma_wait<1>();
-    if (block > 0) release(memory.empty(before));
-    before = ring.stage;
-    ring.next();
-  }
 }
 
 // A panel has rows of 64 or 32 bytes, whose 16-byte chunks the copy engine's swizzle exchanges by
@@ -281,12 +248,11 @@ __device__ __forceinline__ void consume(const Sm90Arguments& p, const PrefillMem
       barrier_wait(memory.turn(warpgroup), turn_parity);
       turn_parity ^= 1;
     }
-    mainloop<T, Element>(sums, memory, ring, p.k_blocks, row_in_tile * kDepth * 2);
+    multiply_blocks<T, Element, true>(sums, memory, ring, p.k_blocks, row_in_tile * kDepth * 2,
+                                      [&](unsigned stage) { release(memory.empty(stage)); });
     // The other warpgroup's first wgmma may queue behind this one's last.
     if (T::kPingPong && leader) barrier_arrive(memory.turn(1 - warpgroup));
-    wgmma_wait<0>();
-#pragma unroll
-    for (int i = 0; i < T::kBlocks; ++i) hold(sums.sums[i]);
+    wait_for_sums(sums);
     release(memory.empty(ring.stage == 0 ? T::kStages - 1 : ring.stage - 1));
     if (T::kPingPong) ring.skip(p.k_blocks);
     const int row = at.row + row_in_tile;

@@ -43,21 +43,23 @@ struct PointwiseArguments {
   long long rows;
   long long columns;
   int exact;
-  int passing;  // stores of 8 and 16 bytes: the L2 cache gives up first what they write
+  int passing;  // stores of 16 bytes: the L2 cache gives up first what they write
 };
 
 // The elementwise kernels in the order of pointwise_kernel(): X(op, backward, type, Element,
 // width). Kernel <op>_<type>x<width> takes `width` elements a thread.
-#define KILN_WIDTHS(X, op, backward) \
-  X(op, backward, f32, Float32, 4)   \
+#define KILN_WIDE(X)                 \
+  X(geglu, false, f32, Float32, 4)   \
+  X(geglu, false, bf16, Bfloat16, 8) \
+  X(geglu, false, f16, Float16, 8)
+#define KILN_NARROW(X, op, backward) \
   X(op, backward, f32, Float32, 2)   \
   X(op, backward, f32, Float32, 1)   \
-  X(op, backward, bf16, Bfloat16, 8) \
   X(op, backward, bf16, Bfloat16, 4) \
   X(op, backward, bf16, Bfloat16, 1) \
-  X(op, backward, f16, Float16, 8)   \
   X(op, backward, f16, Float16, 4)   \
   X(op, backward, f16, Float16, 1)
-#define KILN_POINTWISES(X) KILN_WIDTHS(X, geglu, false) KILN_WIDTHS(X, geglu_backward, true)
+#define KILN_POINTWISES(X) \
+  KILN_WIDE(X) KILN_NARROW(X, geglu, false) KILN_NARROW(X, geglu_backward, true)
 
 }  // namespace geglu_mlp

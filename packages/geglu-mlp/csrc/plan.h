@@ -43,12 +43,13 @@ inline constexpr TileFacts kTiles[kTileKinds] = {
 inline constexpr uint32_t kThreads = LargeTile3::kThreads;
 static_assert(MediumTile::kThreads == kThreads && SmallTile::kThreads == kThreads);
 
-// Kernel numbers: 20 GEMMs (gated bf16, gated f16, plain bf16, plain f16; five tiles each), then 18
-// elementwise kernels (forward f32, bf16, f16, then backward; three widths each).
+// Kernel numbers: 20 GEMMs (gated bf16, gated f16, plain bf16, plain f16; five tiles each), then 15
+// elementwise kernels (of f32, bf16 and f16: the wide forward, then forward and backward, narrow
+// and single).
 inline constexpr int kGemmKernels = 4 * kTileKinds;
-inline constexpr int kKernels = kGemmKernels + 18;
+inline constexpr int kKernels = kGemmKernels + 15;
 
-// What a thread takes of each tensor: 16 bytes, 8 bytes, one element.
+// What a thread takes of each tensor: 16 bytes (forward only), 8 bytes, one element.
 enum class Width : int32_t { kWide, kNarrow, kSingle };
 inline constexpr int64_t kWideBytes = 16;
 inline constexpr int64_t kNarrowBytes = 8;
@@ -60,7 +61,9 @@ constexpr int gemm_kernel(bool gated, Element element, TileKind tile) {
 
 constexpr int pointwise_kernel(bool backward, Element element, Width width) {
   const int row = element == Element::kFloat32 ? 0 : element == Element::kBFloat16 ? 1 : 2;
-  return kGemmKernels + (backward ? 9 : 0) + row * 3 + static_cast<int>(width);
+  if (width == Width::kWide) return kGemmKernels + row;  // forward only
+  const int single = width == Width::kSingle ? 1 : 0;
+  return kGemmKernels + 3 + (backward ? 6 : 0) + 2 * row + single;
 }
 
 struct GpuFacts {
@@ -169,8 +172,9 @@ struct PointwisePlan {
   uint32_t grid_x = 0;  // over a row; 0: nothing to launch
   uint32_t grid_y = 1;  // times grid_z: at least the rows
   uint32_t grid_z = 1;
-  bool passing = false;  // the output is larger than the L2 cache, so nothing there will be found
-  bool fits = true;      // false: more CTAs than a grid can have
+  // Wide, and the output is larger than the L2 cache, so that nothing there will be found.
+  bool passing = false;
+  bool fits = true;  // false: more CTAs than a grid can have
   bool operator==(const PointwisePlan&) const = default;
 };
 
@@ -212,7 +216,8 @@ constexpr PointwisePlan plan_pointwise(const PointwiseShape& shape, const GpuFac
   plan.grid_x = static_cast<uint32_t>(grid_x);
   plan.grid_y = static_cast<uint32_t>(tiles_of(plan.rows, grid_z));  // no layer nearly empty
   plan.grid_z = static_cast<uint32_t>(grid_z);
-  plan.passing = shape.rows * shape.columns * bytes_of(shape.element) > kMostCacheBytes;
+  plan.passing = width == Width::kWide &&
+                 shape.rows * shape.columns * bytes_of(shape.element) > kMostCacheBytes;
   return plan;
 }
 

@@ -47,10 +47,10 @@ __device__ __forceinline__ Vector<Element, kWidth> load(const void* data, long l
 
 // One instruction, spelled out: NVRTC makes four stores of a uint4 that was computed in a branch
 // (11.8 for sm_80, 13.0 for sm_90a).
-// `passing`: as what the L2 cache gives up first.
+// `passing`, in 16 bytes: as what the L2 cache gives up first.
 template <class Element, int kWidth>
 __device__ __forceinline__ void store(void* data, long long offset,
-                                      const Vector<Element, kWidth>& vector, int passing) {
+                                      const Vector<Element, kWidth>& vector, int passing = 0) {
   using Given = Vector<Element, kWidth>;
   const auto& words = vector.words;
   void* address = static_cast<Element*>(data) + offset;
@@ -65,15 +65,8 @@ __device__ __forceinline__ void store(void* data, long long offset,
         "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]), "r"(passing)
         : "memory");
   } else if constexpr (Given::kBytes == 8) {
-    asm volatile(
-        "{\n"
-        ".reg .pred passing;\n"
-        "setp.ne.s32 passing, %3, 0;\n"
-        "@passing st.global.cs.v2.u32 [%0], {%1, %2};\n"
-        "@!passing st.global.v2.u32 [%0], {%1, %2};\n"
-        "}" ::"l"(address),
-        "r"(words[0]), "r"(words[1]), "r"(passing)
-        : "memory");
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(address), "r"(words[0]), "r"(words[1])
+                 : "memory");
   } else if constexpr (Given::kBytes == 4) {
     *static_cast<unsigned*>(address) = words[0];
   } else {
@@ -157,8 +150,8 @@ __device__ __forceinline__ void pointwise(const PointwiseArguments& p) {
     const auto grad_out = load<Element, kWidth>(p.grad_out, grad_out_at);
     const auto grads =
         p.exact != 0 ? backward<true>(grad_out, gate, up) : backward<false>(grad_out, gate, up);
-    store(p.out0, out0_at, grads.gate, p.passing);
-    store(p.out1, out1_at, grads.up, p.passing);
+    store(p.out0, out0_at, grads.gate);
+    store(p.out1, out1_at, grads.up);
   } else {
     store(p.out0, out0_at, p.exact != 0 ? forward<true>(gate, up) : forward<false>(gate, up),
           p.passing);

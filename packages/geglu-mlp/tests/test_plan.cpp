@@ -185,6 +185,7 @@ TEST_CASE("plan: every kernel number is used by exactly one kernel") {
   for (const bool backward : {false, true}) {
     for (const Element element : {Element::kFloat32, Element::kBFloat16, Element::kFloat16}) {
       for (const Width width : {Width::kWide, Width::kNarrow, Width::kSingle}) {
+        if (backward && width == Width::kWide) continue;  // there is none
         numbers.insert(pointwise_kernel(backward, element, width));
       }
     }
@@ -254,14 +255,17 @@ TEST_CASE("plan: elementwise work is flattened, and as wide as alignment and siz
   }
 }
 
-TEST_CASE("plan: outputs that no L2 cache holds are stored as passing it") {
-  const auto passes = [](Element element, int64_t rows, int64_t columns) {
-    return plan_pointwise({false, element, rows, columns, true, 16}, kH200).passing;
+TEST_CASE("plan: wide outputs that no L2 cache holds are stored as passing it") {
+  const auto passes = [](Element element, int64_t rows, int64_t columns, bool backward = false,
+                         int64_t alignment = 16) {
+    return plan_pointwise({backward, element, rows, columns, true, alignment}, kH200).passing;
   };
   CHECK_FALSE(passes(Element::kBFloat16, 8192, 3072));
   CHECK_FALSE(passes(Element::kBFloat16, 8192, 8192));  // 128 MiB
   CHECK(passes(Element::kBFloat16, 8193, 8192));
   CHECK(passes(Element::kFloat32, 4097, 8192));
+  CHECK_FALSE(passes(Element::kBFloat16, 8193, 8192, true));  // backward is never wide
+  CHECK_FALSE(passes(Element::kBFloat16, 8193, 8192, false, 8));
 }
 
 TEST_CASE("plan: the threads of an elementwise grid reach every element, and no layer is idle") {
@@ -273,8 +277,12 @@ TEST_CASE("plan: the threads of an elementwise grid reach every element, and no 
           CAPTURE(columns);
           const PointwisePlan plan =
               plan_pointwise({false, Element::kFloat16, count, columns, compact, alignment}, kH200);
-          const int place = plan.kernel - pointwise_kernel(false, Element::kFloat16, Width::kWide);
-          const int64_t width = elements_of(static_cast<Width>(place), Element::kFloat16);
+          int64_t width = 0;
+          for (const Width each : {Width::kWide, Width::kNarrow, Width::kSingle}) {
+            if (plan.kernel == pointwise_kernel(false, Element::kFloat16, each))
+              width = elements_of(each, Element::kFloat16);
+          }
+          REQUIRE(width > 0);
           const int64_t a_cta = width * kPointwiseThreads;
           CHECK(plan.columns % width == 0);
           CHECK(alignment % (width * bytes_of(Element::kFloat16)) == 0);

@@ -4,14 +4,12 @@
 
     bench/measured.py [--check]
 
-From results/nvidia-h200-gemms.json takes the forwards of 65 to 512 rows, and of 513 to 768 rows the products,
-each pair of which counts its sum. Shapes with as many blocks of 32 rows take the same kernels: the pair whose
-geometric mean over them is least. A pair that was not measured with one of them, or was more than LIMIT behind
-there, counts LIMIT.
+From results/nvidia-h200-gemms.json takes the forwards of 65 to 768 rows, those after a second of load too. Shapes
+with as many blocks of 32 rows take the same kernels: the pair whose geometric mean over all of them is least. A pair that was not measured with one of
+them, or was more than LIMIT behind there, counts LIMIT.
 --check: writes nothing, and fails where the header is another one.
 """
 import collections
-import itertools
 import json
 import math
 import pathlib
@@ -19,7 +17,6 @@ import sys
 
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent
 LIMIT = 1.12
-MOST_ROWS = 768  # kDecodeRows of sm90_plan.h
 
 HEAD = """\
 // SPDX-License-Identifier: Apache-2.0
@@ -45,23 +42,13 @@ def best_pair(shapes):
     return min({pair for times in shapes for pair in times}, key=lambda pair: (loss(pair), pair))
 
 
-def forwards(data):
-    """Of each shape (m, d, h) that was measured, up to MOST_ROWS, the times by pair."""
-    for forward in data["forwards"]:
-        yield (forward["m"], forward["d"], forward["h"]), {tuple(row[:4]): row[4] for row in forward["times"]}
-    products = {(p["gated"], p["m"], p["n"], p["k"]): p["times"] for p in data["products"]
-                if p["m"] <= MOST_ROWS}
-    for (gated, m, n, k), times in products.items():
-        if gated and (False, m, k, n) in products:
-            pairs = itertools.product(times, products[False, m, k, n])
-            yield (m, k, n), {(*first[:2], *second[:2]): first[2] + second[2] for first, second in pairs}
-
-
 def header(data):
     groups = collections.defaultdict(list)
-    for (m, d, h), times in forwards(data):
-        if 64 < m <= MOST_ROWS:
-            groups[-(-m // 32) * 32, d, h].append(times)
+    for forward in data["forwards"] + data["loaded"]:
+        m = forward["m"]
+        if 64 < m:
+            times = {tuple(row[:4]): row[4] for row in forward["times"]}
+            groups[-(-m // 32) * 32, forward["d"], forward["h"]].append(times)
     rows = []
     for (most, d, h), shapes in sorted(groups.items()):
         gated_tile, gated_parts, plain_tile, plain_parts = best_pair(shapes)

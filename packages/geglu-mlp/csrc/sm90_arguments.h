@@ -148,8 +148,7 @@ template <int kColumns>
 using Tokens256 = DecodeTile<256, kColumns, 1>;
 template <int kColumns>
 using SwappedDown144 = DecodeTile<144, kColumns, 1, true>;
-template <int kColumns>
-using SwappedDown160 = DecodeTile<160, kColumns, 1, true>;
+using SwappedDown160 = DecodeTile<160, 128, 1, true>;
 
 // Small M too: up to 64 tokens, CTAs that have their multiprocessor alone and read equal shares of
 // the weights, all of k, in one wave; kBlocks blocks of k a stage, so that a stage is worth its
@@ -212,8 +211,7 @@ struct StreamTile {
   X(decode, 256x80, Tokens256<80>)        \
   X(decode, 144x128, SwappedDown144<128>) \
   X(decode, 144x192, SwappedDown144<192>) \
-  X(decode, 160x128, SwappedDown160<128>) \
-  X(decode, 160x192, SwappedDown160<192>)
+  X(decode, 160x128, SwappedDown160)
 #define KILN_GATED_STREAMS(X)        \
   X(stream, 64x32, StreamTile<32>)   \
   X(stream, 64x48, StreamTile<48>)   \

@@ -64,7 +64,7 @@ struct Sm90Times {
   double stream_end_gated = 8.959;
   double stream_end_plain = 8.318;
   // Of two CTAs on each multiprocessor, those that fit in clusters of 4 to 8.
-  double cluster_share_two = 0.8149;
+  double cluster_share_two = 0.765;
 };
 inline constexpr Sm90Times kSm90Times = {};
 

@@ -5,11 +5,11 @@ r"""Times geglu and geglu_backward against PyTorch, Inductor and Liger on one GP
     bench/pointwise.py --package geglu-mlp@2 --variant <variant> --rivals compile,liger \
         --library build/kernels/geglu-mlp/<variant>/libgeglu_mlp.so --out bench/results/<gpu>-pointwise.json
 
-Each shape is compared with fp64 first. All are timed as CUDA graphs over several sets of random buffers,
-every input and output in memory of its own, so that none is found in the L2 cache; at least four sets, since
-where they lie makes up to 1%. A graph has at least eight calls. A figure is the median of the rounds. GB/s
-counts each input once and each output once; the share is that of a kernel that reads 1 GiB and writes as
-much, in the same run.
+Each shape is compared with fp64 first. All are timed as CUDA graphs over several sets of random buffers, every
+input and output in memory of its own, so that none is found in the L2 cache. Where they lie makes up to 1%, so
+there are at least sixteen sets, and our outputs are allocations of their own, as the rivals' are. A figure is
+the median of the rounds. GB/s counts each input once and each output once; the share is that of a kernel that
+reads 1 GiB and writes as much, in the same run.
 
 Eager's backward is autograd's: three kernels, with gelu(gate) kept from the forward. The others compute it
 again. Liger's writes its gradients over gate and up.
@@ -27,7 +27,7 @@ SHAPES = [(8192, 3072), (4096, 9216), (8192, 14336), (1, 14336), (16, 14336), (1
 COPIED_BYTES = 1 << 30
 REGIME = bench.Regime(timed=20, load=0, rest=0)  # memory holds these back, not the power limit
 CHECKED_ROWS = 256
-FEWEST_SETS = 4
+FEWEST_SETS = 16
 
 
 def forward(gate, up):
@@ -108,15 +108,12 @@ def compare(library, rivals, op, m, h, rounds, copied_gbs):
     # Of gate, up and one output; there is more in the backward.
     count = max(FEWEST_SETS, 1 + bench.ROTATED_BYTES // (2 * 3 * m * h))
 
-    def buffers(number):
-        return [torch.randn(count, m, h, device="cuda", dtype=torch.bfloat16) for _ in range(number)]
-
-    sets = list(zip(*buffers(INPUTS[op])))
-    outputs = list(zip(*buffers(OUTPUTS[op])))
-    graphs = {"kiln": bench.graph_of([library.bind(op, *one, *out) for one, out in zip(sets, outputs)],
-                                      bench.FEWEST_CALLS)}
+    inputs = [torch.randn(count, m, h, device="cuda", dtype=torch.bfloat16) for _ in range(INPUTS[op])]
+    sets = list(zip(*inputs))
+    outputs = [[torch.empty_like(one[0]) for _ in range(OUTPUTS[op])] for one in sets]
+    graphs = {"kiln": bench.graph_of([library.bind(op, *one, *out) for one, out in zip(sets, outputs)])}
     rival_graphs, results, notes = bench.bind_rivals(
-        {name: lambda make=make: make(op) for name, make in rivals.items()}, sets, bench.FEWEST_CALLS)
+        {name: lambda make=make: make(op) for name, make in rivals.items()}, sets)
     graphs |= rival_graphs
     for output in outputs[0]:
         output.fill_(float("nan"))

@@ -449,7 +449,11 @@ def main():
     parser.add_argument("--shapes", help="M,D,H and more of them, separated by spaces")
     parser.add_argument("--sweep", action="store_true", help="many shapes instead of the named ones")
     parser.add_argument("--regime", choices=REGIMES, default="sustained")
+    parser.add_argument("--load", type=float, help="milliseconds of own load before each is timed, if not the regime's")
     arguments = parser.parse_args()
+    regime = REGIMES[arguments.regime]
+    if arguments.load is not None:
+        regime = regime._replace(load=arguments.load)
     clocked = arguments.regime == "sustained" and not arguments.sweep
     torch.set_grad_enabled(False)
     rivals = chosen_rivals(arguments, RIVALS)
@@ -461,10 +465,10 @@ def main():
         shapes = [tuple(map(int, text.split(","))) for text in arguments.shapes.split()]
     result = provenance(arguments, "geglu-mlp.eager/1") | {
         "regime": f"graph replays, round robin, {arguments.regime}: "
-                  + regime_text(REGIMES[arguments.regime]), "shapes": []}
+                  + regime_text(regime), "shapes": []}
     for shape in shapes:
         result["shapes"].append(
-            compare(libraries, rivals, *shape, arguments.rounds, REGIMES[arguments.regime], clocked))
+            compare(libraries, rivals, *shape, arguments.rounds, regime, clocked))
         write_result(result, arguments.out)  # each time: a long run may be cut off
 
 

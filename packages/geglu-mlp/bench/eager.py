@@ -449,7 +449,7 @@ def main():
     parser.add_argument("--shapes", help="M,D,H and more of them, separated by spaces")
     parser.add_argument("--sweep", action="store_true", help="many shapes instead of the named ones")
     parser.add_argument("--regime", choices=REGIMES, default="sustained")
-    parser.add_argument("--load", type=float, help="milliseconds of own load before each is timed, if not the regime's")
+    parser.add_argument("--load", type=int, help="milliseconds of own load before each is timed, if not the regime's")
     arguments = parser.parse_args()
     regime = REGIMES[arguments.regime]
     if arguments.load is not None:

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "check.hpp"
+#include "numbers.hpp"
 #include "plan.h"
 #include "reference.hpp"
 
@@ -132,24 +133,26 @@ void check_case(Variant& variant, const PointwiseCase& test, std::mt19937_64& ra
                  grad_gate.tensor(dtype, device), grad_up.tensor(dtype, device));
   variant.memory.synchronize();
 
-  std::array<Expected, 3> expected = {Expected{out, {}, {}}, Expected{grad_gate, {}, {}},
-                                      Expected{grad_up, {}, {}}};
-  for (std::int64_t row = 0; row < test.m; ++row) {
+  const std::vector<double> none(static_cast<std::size_t>(test.m * test.h));
+  std::array<Expected, 3> expected = {Expected{out, none, none}, Expected{grad_gate, none, none},
+                                      Expected{grad_up, none, none}};
+  parallel_for(test.m, [&](std::int64_t row) {
     for (std::int64_t column = 0; column < test.h; ++column) {
       const double x = gate.value(row, column);
       const double g = grad.value(row, column);
       const double activated = gelu(x, test.exact);
       const Slope slope = gelu_slope(x, test.exact);
       const double product = g * up.value(row, column);
-      const auto add = [](Expected& to, double value, double natural_size) {
-        to.values.push_back(value);
-        to.natural_sizes.push_back(natural_size);
+      const auto set = [&](Expected& to, double value, double natural_size) {
+        const auto at = static_cast<std::size_t>(row * test.h + column);
+        to.values[at] = value;
+        to.natural_sizes[at] = natural_size;
       };
-      add(expected[0], activated * up.value(row, column), activated * up.value(row, column));
-      add(expected[1], product * slope.value, product * slope.natural_size);
-      add(expected[2], g * activated, g * activated);
+      set(expected[0], activated * up.value(row, column), activated * up.value(row, column));
+      set(expected[1], product * slope.value, product * slope.natural_size);
+      set(expected[2], g * activated, g * activated);
     }
-  }
+  });
   const bool large = test.m * test.h >= 1024;
   const double bound = bound_of(dtype) * (large ? 1 : 2);
   double worst = 0;

@@ -3,7 +3,10 @@
 // geglu_mlp_check: the package's numeric check, through kiln::get_kernel as a user would load it.
 // For each variant that fits this machine, or each one named: forward and the elementwise ops
 // against a double reference, then what they promise beyond numbers. Exit status 0: no case failed.
+#include <malloc.h>
+
 #include <CLI/CLI.hpp>
+#include <climits>
 #include <iostream>
 
 #include "check.hpp"
@@ -89,6 +92,9 @@ int check(const Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Tensors of 100 MB come and go a thousand times: their pages stay, instead of being zeroed anew.
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, INT_MAX);
   CLI::App app("Checks the geglu-mlp package on this machine");
   Arguments arguments;
   app.add_option("--registry", arguments.registry, "folder or URL; default: $KILN_REGISTRY");

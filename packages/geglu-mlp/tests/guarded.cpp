@@ -80,11 +80,11 @@ double bound_of_cublaslt(kiln::DType dtype) {
 
 Guarded::Guarded(Memory& memory, Bytes content, std::size_t shift)
     : memory_(memory), content_(std::move(content)), shift_(shift) {
-  Bytes all(kGuard + shift_ + content_.size() + kGuard, kGuardByte);
-  std::copy(content_.begin(), content_.end(),
-            all.begin() + static_cast<std::ptrdiff_t>(kGuard + shift_));
-  base_ = static_cast<unsigned char*>(memory_.allocate(all.size()));
-  memory_.upload(base_, all.data(), all.size());
+  const Bytes guard(kGuard + shift_, kGuardByte);
+  base_ = static_cast<unsigned char*>(memory_.allocate(guard.size() + content_.size() + kGuard));
+  memory_.upload(base_, guard.data(), guard.size());
+  memory_.upload(data(), content_.data(), content_.size());
+  memory_.upload(base_ + guard.size() + content_.size(), guard.data(), kGuard);
 }
 
 Guarded::~Guarded() {

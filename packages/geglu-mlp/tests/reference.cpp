@@ -54,9 +54,8 @@ void for_pieces(std::int64_t count, const Function& function) {
   });
 }
 
-/// The asked rows of h; `round` is applied to the result of every
-/// operation. A thread keeps to some columns and takes all rows, so that each weight comes from
-/// memory once.
+/// The asked rows of h; `round` is applied to the result of every operation. A thread keeps to some
+/// columns and takes all rows, so that each weight comes from memory once.
 template <class Round>
 std::vector<double> hidden_of(const MlpValues& values, const std::vector<std::int64_t>& rows,
                               const Round& round) {

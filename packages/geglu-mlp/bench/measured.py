@@ -5,8 +5,8 @@
     bench/measured.py [--check]
 
 From results/nvidia-h200-gemms.json takes the forwards of 65 to 768 rows, those after a second of load too. Shapes
-with as many blocks of 32 rows take the same kernels: the pair whose geometric mean over all of them is least. A pair that was not measured with one of
-them, or was more than LIMIT behind there, counts LIMIT.
+with as many blocks of 32 rows take the same kernels: the pair whose geometric mean over all of them is least. A
+pair that was not measured with one of them, or was more than LIMIT behind there, counts LIMIT.
 --check: writes nothing, and fails where the header is another one.
 """
 import collections

@@ -297,18 +297,26 @@ TEST_CASE("resolve: no order of a 10,000-variant index changes the answer") {
 
 #ifdef NDEBUG
   constexpr int kPermutations = 1000;
+  // 5 to 7 ms in the mean, but the CPU is shared: what took longer than the bound may try again.
+  constexpr int kAttempts = 3;
 #else
   constexpr int kPermutations = 20;  // without optimisation each takes 20 times as long
+  constexpr int kAttempts = 1;
 #endif
+  constexpr std::chrono::milliseconds kMost(10);
   std::chrono::nanoseconds spent{};
   std::chrono::nanoseconds most{};
   int wrong = 0;
   for (int i = 0; i < kPermutations; ++i) {
     std::shuffle(index.variants.begin(), index.variants.end(), random);
     const std::size_t which = static_cast<std::size_t>(i) % std::size(selections);
-    const std::chrono::nanoseconds start = thread_time();
-    const Resolution resolution = resolve(mixed, index, selections[which]);
-    const std::chrono::nanoseconds took = thread_time() - start;
+    Resolution resolution;
+    std::chrono::nanoseconds took = std::chrono::nanoseconds::max();
+    for (int attempt = 0; attempt < kAttempts && took > kMost; ++attempt) {
+      const std::chrono::nanoseconds start = thread_time();
+      resolution = resolve(mixed, index, selections[which]);
+      took = std::min(took, thread_time() - start);
+    }
     spent += took;
     most = std::max(most, took);
     const bool right =
@@ -317,8 +325,7 @@ TEST_CASE("resolve: no order of a 10,000-variant index changes the answer") {
   }
   CHECK(wrong == 0);
 #ifdef NDEBUG
-  // Not the slowest: with a busy neighbour that one took 12 ms, where the mean is 5 to 7.
-  CHECK(spent / kPermutations <= std::chrono::milliseconds(10));
+  CHECK(most <= kMost);
 #endif
   MESSAGE("resolve of 10,000 variants, ", kPermutations, " times: mean ",
           spent.count() / kPermutations / 1000, " us, most ", most.count() / 1000, " us");

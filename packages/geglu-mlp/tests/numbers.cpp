@@ -61,14 +61,7 @@ std::uint16_t encode_half(double value) {
   return static_cast<std::uint16_t>(sign | (exponent + 15) << 10 | mantissa);
 }
 
-// Calls function(first, last) for pieces of [0, count) on all CPUs: the same pieces on any number.
-void for_chunks(std::size_t count, const std::function<void(std::size_t, std::size_t)>& function) {
-  constexpr std::size_t kChunk = std::size_t{1} << 16;
-  parallel_for(static_cast<std::int64_t>((count + kChunk - 1) / kChunk), [&](std::int64_t chunk) {
-    const std::size_t first = static_cast<std::size_t>(chunk) * kChunk;
-    function(first, std::min(count, first + kChunk));
-  });
-}
+constexpr std::size_t kChunk = std::size_t{1} << 16;  // elements
 
 }  // namespace
 
@@ -104,7 +97,7 @@ void encode(kiln::DType dtype, double value, unsigned char* element) {
 std::vector<double> decode_all(kiln::DType dtype, const Bytes& bytes) {
   const std::size_t size = kiln::size_of(dtype);
   std::vector<double> values(bytes.size() / size);
-  for_chunks(values.size(), [&](std::size_t first, std::size_t last) {
+  parallel_pieces(values.size(), kChunk, [&](std::size_t first, std::size_t last) {
     for (std::size_t i = first; i < last; ++i) values[i] = decode(dtype, &bytes[i * size]);
   });
   return values;
@@ -115,12 +108,14 @@ Bytes random_normal(kiln::DType dtype, std::int64_t count, double deviation,
   const std::size_t size = kiln::size_of(dtype);
   Bytes bytes(static_cast<std::size_t>(count) * size);
   const std::uint64_t seed = random();
-  for_chunks(static_cast<std::size_t>(count), [&](std::size_t first, std::size_t last) {
-    std::seed_seq seeds = {seed & 0xffffffff, seed >> 32, std::uint64_t{first}};
-    std::mt19937_64 own(seeds);
-    std::normal_distribution<double> normal(0.0, deviation);
-    for (std::size_t i = first; i < last; ++i) encode(dtype, normal(own), &bytes[i * size]);
-  });
+  parallel_pieces(static_cast<std::size_t>(count), kChunk,
+                  [&](std::size_t first, std::size_t last) {
+                    std::seed_seq seeds = {seed & 0xffffffff, seed >> 32, std::uint64_t{first}};
+                    std::mt19937_64 own(seeds);
+                    std::normal_distribution<double> normal(0.0, deviation);
+                    for (std::size_t i = first; i < last; ++i)
+                      encode(dtype, normal(own), &bytes[i * size]);
+                  });
   return bytes;
 }
 
@@ -146,6 +141,14 @@ void parallel_for(std::int64_t count, const std::function<void(std::int64_t)>& f
   for (std::int64_t i = 1; i < std::min(cpus, count); ++i) threads.emplace_back(work);
   work();
   for (std::thread& thread : threads) thread.join();
+}
+
+void parallel_pieces(std::size_t count, std::size_t size,
+                     const std::function<void(std::size_t, std::size_t)>& function) {
+  parallel_for(static_cast<std::int64_t>((count + size - 1) / size), [&](std::int64_t piece) {
+    const std::size_t first = static_cast<std::size_t>(piece) * size;
+    function(first, std::min(count, first + size));
+  });
 }
 
 }  // namespace geglu_mlp_test

@@ -33,4 +33,9 @@ Bytes repeated_normal(kiln::DType dtype, std::int64_t count, double deviation, s
 /// Calls function(i) for i in [0, count) on all CPUs.
 void parallel_for(std::int64_t count, const std::function<void(std::int64_t)>& function);
 
+/// Calls function(first, last) for pieces of [0, count), `size` of it each, on all CPUs: the same
+/// pieces on any number of them.
+void parallel_pieces(std::size_t count, std::size_t size,
+                     const std::function<void(std::size_t, std::size_t)>& function);
+
 }  // namespace geglu_mlp_test

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reference.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <numbers>
@@ -26,14 +25,12 @@ double tanh_argument(double x) {
 #endif
 
 // Sixteen sums, so that the compiler may use vectors.
-KILN_WIDEST_VECTORS double dot(const double* a, const double* b, std::int64_t count) {
-  constexpr std::int64_t kSums = 16;
+KILN_WIDEST_VECTORS double dot(const double* a, const double* b, std::size_t count) {
+  constexpr std::size_t kSums = 16;
   std::array<double, kSums> sums{};
-  std::int64_t i = 0;
+  std::size_t i = 0;
   for (; i + kSums <= count; i += kSums) {
-    for (std::int64_t lane = 0; lane < kSums; ++lane) {
-      sums[static_cast<std::size_t>(lane)] += a[i + lane] * b[i + lane];
-    }
+    for (std::size_t lane = 0; lane < kSums; ++lane) sums[lane] += a[i + lane] * b[i + lane];
   }
   double sum = 0;
   for (; i < count; ++i) sum += a[i] * b[i];
@@ -41,67 +38,57 @@ KILN_WIDEST_VECTORS double dot(const double* a, const double* b, std::int64_t co
   return sum;
 }
 
-double bias_at(const std::vector<double>& bias, std::int64_t i) {
-  return bias.empty() ? 0.0 : bias[static_cast<std::size_t>(i)];
+double bias_at(const std::vector<double>& bias, std::size_t i) {
+  return bias.empty() ? 0.0 : bias[i];
 }
 
-// Calls function(first, last) for pieces of [0, count) on all CPUs.
-template <class Function>
-void for_pieces(std::int64_t count, const Function& function) {
-  constexpr std::int64_t kPiece = 16;
-  parallel_for((count + kPiece - 1) / kPiece, [&](std::int64_t piece) {
-    function(piece * kPiece, std::min(count, (piece + 1) * kPiece));
+constexpr std::size_t kColumnsAtOnce = 16;
+
+/// [rows, columns] of value(row, column). A thread keeps to some columns and takes all rows, so
+/// that the weights of a column come from memory once.
+template <class Value>
+std::vector<double> matrix_of(std::size_t rows, std::size_t columns, const Value& value) {
+  std::vector<double> matrix(rows * columns);
+  parallel_pieces(columns, kColumnsAtOnce, [&](std::size_t first, std::size_t last) {
+    for (std::size_t row = 0; row < rows; ++row) {
+      for (std::size_t j = first; j < last; ++j) matrix[row * columns + j] = value(row, j);
+    }
   });
+  return matrix;
 }
 
-/// The asked rows of h; `round` is applied to the result of every operation. A thread keeps to some
-/// columns and takes all rows, so that each weight comes from memory once.
+/// The asked rows of h and of y; `round` is applied to the result of every operation.
 template <class Round>
 std::vector<double> hidden_of(const MlpValues& values, const std::vector<std::int64_t>& rows,
                               const Round& round) {
-  const std::int64_t d = values.d;
-  const std::int64_t h = values.h;
-  std::vector<double> hidden(rows.size() * static_cast<std::size_t>(h));
-  for_pieces(h, [&](std::int64_t first, std::int64_t last) {
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      const double* x = values.x.data() + rows[i] * d;
-      for (std::int64_t j = first; j < last; ++j) {
+  const auto d = static_cast<std::size_t>(values.d);
+  return matrix_of(
+      rows.size(), static_cast<std::size_t>(values.h), [&](std::size_t i, std::size_t j) {
+        const double* x = values.x.data() + static_cast<std::size_t>(rows[i]) * d;
         const double gate =
             round(dot(x, values.gate.data() + j * d, d) + bias_at(values.gate_bias, j));
         const double up = round(dot(x, values.up.data() + j * d, d) + bias_at(values.up_bias, j));
-        hidden[i * static_cast<std::size_t>(h) + static_cast<std::size_t>(j)] =
-            round(round(gelu(gate, values.exact)) * up);
-      }
-    }
-  });
-  return hidden;
+        return round(round(gelu(gate, values.exact)) * up);
+      });
 }
 template <class Round>
 std::vector<double> outputs_of(const MlpValues& values, const std::vector<double>& hidden,
                                std::size_t rows, const Round& round) {
-  const std::int64_t d = values.d;
-  const std::int64_t h = values.h;
-  std::vector<double> y(rows * static_cast<std::size_t>(d));
-  for_pieces(d, [&](std::int64_t first, std::int64_t last) {
-    for (std::size_t i = 0; i < rows; ++i) {
-      const double* row = hidden.data() + static_cast<std::int64_t>(i) * h;
-      for (std::int64_t j = first; j < last; ++j) {
-        y[i * static_cast<std::size_t>(d) + static_cast<std::size_t>(j)] =
-            round(dot(row, values.down.data() + j * h, h) + bias_at(values.down_bias, j));
-      }
-    }
+  const auto h = static_cast<std::size_t>(values.h);
+  return matrix_of(rows, static_cast<std::size_t>(values.d), [&](std::size_t i, std::size_t j) {
+    return round(dot(hidden.data() + i * h, values.down.data() + j * h, h) +
+                 bias_at(values.down_bias, j));
   });
-  return y;
 }
 
 /// Of each column of h the sum of its weights' squares in down.
 std::vector<double> squares_of_down(const MlpValues& values) {
-  std::vector<double> squares(static_cast<std::size_t>(values.h));
-  for_pieces(values.h, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t j = 0; j < values.d; ++j) {
-      const double* down = values.down.data() + j * values.h;
-      for (std::int64_t k = first; k < last; ++k) {
-        squares[static_cast<std::size_t>(k)] += down[k] * down[k];
+  const auto h = static_cast<std::size_t>(values.h);
+  std::vector<double> squares(h);
+  parallel_pieces(h, kColumnsAtOnce, [&](std::size_t first, std::size_t last) {
+    for (std::size_t row = 0; row < values.down.size(); row += h) {
+      for (std::size_t k = first; k < last; ++k) {
+        squares[k] += values.down[row + k] * values.down[row + k];
       }
     }
   });

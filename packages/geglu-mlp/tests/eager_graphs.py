@@ -142,6 +142,12 @@ def the_best_rival_is_named(bench):
     assert line.endswith("best rival liger, 1.25 times kiln's\n  quack failed: ImportError: none"), line
 
 
+def only_close_contenders_run_on(bench):
+    figures = {"kiln": [100, 90, 110], "portable": [101], "eager": [150], "quack": [103, 200, 1], "liger": [60]}
+    assert bench.close_names(figures) == ["kiln", "quack", "liger"]  # the faster one is close, too
+    assert bench.close_names({"kiln": [100], "portable": [100], "eager": [104]}) == []
+
+
 def main():
     sys.dont_write_bytecode = True
     bench = load_bench()
@@ -149,6 +155,7 @@ def main():
     failing_rivals_are_left_out(bench)
     wrong_rivals_are_left_out(bench)
     the_best_rival_is_named(bench)
+    only_close_contenders_run_on(bench)
 
 
 if __name__ == "__main__":

@@ -50,22 +50,25 @@ class Guarded {
  public:
   static constexpr std::size_t kGuard = 512;
 
-  /// `shift` moves the tensor off its alignment, in bytes.
+  /// An input. `shift` moves the tensor off its alignment, in bytes.
   Guarded(Memory& memory, Bytes content, std::size_t shift = 0);
+  /// An output, poisoned.
+  Guarded(Memory& memory, std::size_t bytes, std::size_t shift = 0);
   ~Guarded();
   Guarded(const Guarded&) = delete;
   Guarded& operator=(const Guarded&) = delete;
 
   void* data() const { return base_ + kGuard + shift_; }
-  std::size_t bytes() const { return content_.size(); }
+  std::size_t bytes() const { return bytes_; }
   void poison();
   Bytes read() const;
   bool guards_intact() const;
-  bool unchanged() const { return read() == content_; }
+  bool unchanged() const { return read() == content_; }  ///< an input
 
  private:
   Memory& memory_;
-  Bytes content_;
+  std::size_t bytes_;
+  Bytes content_;  // of an input
   std::size_t shift_;
   unsigned char* base_;
 };

@@ -263,10 +263,9 @@ void check_larger_than_the_cache(Variant& variant, kiln::DType dtype, std::mt199
   const auto input = [&] { return repeated_normal(dtype, all_rows * kColumns, 2.0, random()); };
   const Guarded gate(variant.memory, input());
   const Guarded up(variant.memory, input());
-  const Bytes poison(gate.bytes(), 0xff);
-  std::array<Guarded, 3> outputs = {Guarded(variant.memory, poison),
-                                    Guarded(variant.memory, poison),
-                                    Guarded(variant.memory, poison)};
+  std::array<Guarded, 3> outputs = {Guarded(variant.memory, gate.bytes()),
+                                    Guarded(variant.memory, gate.bytes()),
+                                    Guarded(variant.memory, gate.bytes())};
   const auto layer = variant.kernel.layer<kiln::layers::Geglu>({});
   const auto run = [&](std::int64_t row, std::int64_t rows) {
     const auto tensor = [&](const Guarded& buffer) {

@@ -78,13 +78,18 @@ double bound_of_cublaslt(kiln::DType dtype) {
   return dtype == kiln::DType::kFloat16 ? 4.8e-4 : 3.7e-3;
 }
 
+Guarded::Guarded(Memory& memory, std::size_t bytes, std::size_t shift)
+    : memory_(memory), bytes_(bytes), shift_(shift) {
+  base_ = static_cast<unsigned char*>(memory_.allocate(kGuard + shift_ + bytes_ + kGuard));
+  memory_.fill(base_, kGuardByte, kGuard + shift_);
+  poison();
+  memory_.fill(base_ + kGuard + shift_ + bytes_, kGuardByte, kGuard);
+}
+
 Guarded::Guarded(Memory& memory, Bytes content, std::size_t shift)
-    : memory_(memory), content_(std::move(content)), shift_(shift) {
-  const Bytes guard(kGuard + shift_, kGuardByte);
-  base_ = static_cast<unsigned char*>(memory_.allocate(guard.size() + content_.size() + kGuard));
-  memory_.upload(base_, guard.data(), guard.size());
-  memory_.upload(data(), content_.data(), content_.size());
-  memory_.upload(base_ + guard.size() + content_.size(), guard.data(), kGuard);
+    : Guarded(memory, content.size(), shift) {
+  content_ = std::move(content);
+  memory_.upload(data(), content_.data(), bytes_);
 }
 
 Guarded::~Guarded() {
@@ -92,12 +97,11 @@ Guarded::~Guarded() {
 }
 
 void Guarded::poison() {
-  const Bytes poison(content_.size(), kPoisonByte);
-  memory_.upload(data(), poison.data(), poison.size());
+  memory_.fill(data(), kPoisonByte, bytes_);
 }
 
 Bytes Guarded::read() const {
-  Bytes bytes(content_.size());
+  Bytes bytes(bytes_);
   memory_.download(bytes.data(), data(), bytes.size());
   return bytes;
 }
@@ -106,7 +110,7 @@ bool Guarded::guards_intact() const {
   Bytes before(kGuard + shift_);
   Bytes after(kGuard);
   memory_.download(before.data(), base_, before.size());
-  memory_.download(after.data(), base_ + kGuard + shift_ + content_.size(), after.size());
+  memory_.download(after.data(), base_ + kGuard + shift_ + bytes_, after.size());
   const auto is_guard = [](unsigned char byte) { return byte == kGuardByte; };
   return std::all_of(before.begin(), before.end(), is_guard) &&
          std::all_of(after.begin(), after.end(), is_guard);
@@ -138,9 +142,9 @@ MlpBuffers::MlpBuffers(Variant& variant, const MlpData& data, bool exact, std::s
       gate_bias_(variant.memory, data.gate_bias, shift),
       up_bias_(variant.memory, data.up_bias, shift),
       down_bias_(variant.memory, data.down_bias, shift),
-      y_(variant.memory, Bytes(data.x.size(), kPoisonByte), shift),
+      y_(variant.memory, data.x.size(), shift),
       layer_(variant.kernel, weights(exact)),
-      workspace_(variant.memory, Bytes(layer_.workspace_bytes(x_tensor()), kPoisonByte)) {}
+      workspace_(variant.memory, layer_.workspace_bytes(x_tensor())) {}
 
 kiln::Tensor MlpBuffers::tensor(const Guarded& buffer,
                                 std::initializer_list<std::int64_t> shape) const {

@@ -22,6 +22,9 @@ class HostMemory final : public Memory {
   void upload(void* to, const void* from, std::size_t bytes) override {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
+  void fill(void* to, unsigned char byte, std::size_t bytes) override {
+    if (bytes > 0) std::memset(to, byte, bytes);
+  }
   void download(void* to, const void* from, std::size_t bytes) override {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
@@ -68,6 +71,11 @@ class CudaMemory final : public Memory {
     call("cudaMemcpy", to, from, bytes, kHostToDevice);
     // From pageable memory it returns before the bytes are there, which only the default stream
     // waits for.
+    synchronize();
+  }
+  void fill(void* to, unsigned char byte, std::size_t bytes) override {
+    if (bytes == 0) return;
+    call("cudaMemset", to, static_cast<int>(byte), bytes);
     synchronize();
   }
   void download(void* to, const void* from, std::size_t bytes) override {

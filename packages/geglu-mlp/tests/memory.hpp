@@ -27,6 +27,7 @@ class Memory {
   virtual void release(void* address) = 0;
   /// Has arrived when it returns: in every stream.
   virtual void upload(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void fill(void* to, unsigned char byte, std::size_t bytes) = 0;  ///< as upload
   virtual void download(void* to, const void* from, std::size_t bytes) = 0;
   virtual void* make_stream() = 0;
   virtual void release_stream(void* stream) = 0;

@@ -466,11 +466,8 @@ def main():
     parser.add_argument("--regime", choices=REGIMES, default="sustained")
     parser.add_argument("--close", type=int, default=0, metavar="ROUNDS",
                         help=f"rounds more for ours and whoever takes at most {CLOSE} times our time")
-    parser.add_argument("--load", type=int, help="milliseconds of own load before each is timed, if not the regime's")
     arguments = parser.parse_args()
     regime = REGIMES[arguments.regime]
-    if arguments.load is not None:
-        regime = regime._replace(load=arguments.load)
     clocked = arguments.regime == "sustained" and not arguments.sweep
     torch.set_grad_enabled(False)
     rivals = chosen_rivals(arguments, RIVALS)

@@ -66,11 +66,13 @@ class Guarded {
   bool unchanged() const { return read() == content_; }  ///< an input
 
  private:
+  void allocate();  // with its guard bands
+
   Memory& memory_;
   std::size_t bytes_;
   Bytes content_;  // of an input
   std::size_t shift_;
-  unsigned char* base_;
+  unsigned char* base_ = nullptr;
 };
 
 /// Everything one forward call needs, on the host.

@@ -30,15 +30,14 @@ struct Placed {
 
 struct Operand {
   Placed place;
-  std::vector<double> values;  // of the whole buffer
+  std::vector<double> values;  // of an input's whole buffer
   Guarded buffer;
 
   Operand(Memory& memory, kiln::DType dtype, Placed where, const Bytes& bytes)
       : place(where), values(decode_all(dtype, bytes)), buffer(memory, bytes) {}
   Operand(Memory& memory, kiln::DType dtype, Placed where)
-      : Operand(
-            memory, dtype, where,
-            Bytes(static_cast<std::size_t>(where.m * where.stride) * kiln::size_of(dtype), 0xff)) {}
+      : place(where),
+        buffer(memory, static_cast<std::size_t>(where.m * where.stride) * kiln::size_of(dtype)) {}
   double value(std::int64_t row, std::int64_t column) const {
     return values[place.at(row, column)];
   }

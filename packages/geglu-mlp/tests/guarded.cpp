@@ -80,16 +80,20 @@ double bound_of_cublaslt(kiln::DType dtype) {
 
 Guarded::Guarded(Memory& memory, std::size_t bytes, std::size_t shift)
     : memory_(memory), bytes_(bytes), shift_(shift) {
-  base_ = static_cast<unsigned char*>(memory_.allocate(kGuard + shift_ + bytes_ + kGuard));
-  memory_.fill(base_, kGuardByte, kGuard + shift_);
+  allocate();
   poison();
-  memory_.fill(base_ + kGuard + shift_ + bytes_, kGuardByte, kGuard);
 }
 
 Guarded::Guarded(Memory& memory, Bytes content, std::size_t shift)
-    : Guarded(memory, content.size(), shift) {
-  content_ = std::move(content);
+    : memory_(memory), bytes_(content.size()), content_(std::move(content)), shift_(shift) {
+  allocate();
   memory_.upload(data(), content_.data(), bytes_);
+}
+
+void Guarded::allocate() {
+  base_ = static_cast<unsigned char*>(memory_.allocate(kGuard + shift_ + bytes_ + kGuard));
+  memory_.fill(base_, kGuardByte, kGuard + shift_);
+  memory_.fill(base_ + kGuard + shift_ + bytes_, kGuardByte, kGuard);
 }
 
 Guarded::~Guarded() {

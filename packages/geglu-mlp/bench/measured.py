@@ -5,7 +5,7 @@
     bench/measured.py [--check]
 
 From results/nvidia-h200-gemms.json takes the forwards of 65 to 768 rows, those after a second of load too. Shapes
-with as many blocks of 32 rows take the same kernels: the pair whose geometric mean over all of them is least. A
+with as many blocks of 16 rows take the same kernels: the pair whose geometric mean over all of them is least. A
 pair that was not measured with one of them, or was more than LIMIT behind there, counts LIMIT.
 --check: writes nothing, and fails where the header is another one.
 """
@@ -48,7 +48,7 @@ def header(data):
         m = forward["m"]
         if 64 < m:
             times = {tuple(row[:4]): row[4] for row in forward["times"]}
-            groups[-(-m // 32) * 32, forward["d"], forward["h"]].append(times)
+            groups[-(-m // 16) * 16, forward["d"], forward["h"]].append(times)
     rows = []
     for (most, d, h), shapes in sorted(groups.items()):
         gated_tile, gated_parts, plain_tile, plain_parts = best_pair(shapes)

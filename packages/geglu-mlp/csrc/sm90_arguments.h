@@ -26,7 +26,7 @@ struct Sm90Arguments {
   unsigned tiles_m;   // prefill: of a cluster's tile, as tiles_n
   unsigned tiles_n;
   unsigned panel;   // tiles in a column panel (tile.h)
-  unsigned a_rows;  // decode, stream: rows of a in a stage; at most the tile's
+  unsigned a_rows;  // decode, stream: rows of a in a stage; at most those loaded
   unsigned quads;   // decode: of four columns of the output, or of tokens in a swapped tile, that
                     // each part of k adds up
   int exact;        // gelu by erf instead of tanh
@@ -35,6 +35,12 @@ struct Sm90Arguments {
 };
 
 inline constexpr int kDepth = 64;  // k of a block: 128 bytes, the width of the swizzle
+
+// Of a, that a stage has for a tile of so many: two CTAs load halves of them, and each half has
+// whole groups of the swizzle, of 8 rows.
+constexpr int loaded_rows(int rows) {
+  return (rows + 15) / 16 * 16;
+}
 
 inline constexpr int kSharedMost = 227 * 1024;  // of a CTA
 inline constexpr int kSharedAlign = 1024;       // of what the copy engine swizzles
@@ -53,7 +59,7 @@ constexpr int panel_columns(int out_columns) {
 // not two, no CTA then multiplies nothing but zeros.
 //
 // Swapped, the weights are the 64 rows of a wgmma and the tokens its columns, so that a tile can
-// have any multiple of 16 tokens: one block is 64 rows of gate, the next those of up.
+// have any multiple of 8 tokens: one block is 64 rows of gate, the next those of up.
 template <int kWarpgroupRowsValue, int kColumnsValue, bool kPingPongValue,
           bool kSwappedValue = false>
 struct PrefillTile {
@@ -67,10 +73,11 @@ struct PrefillTile {
   static constexpr int kRows = kPingPong ? kWarpgroupRows : 2 * kWarpgroupRows;  // of one CTA
   static constexpr int kThreads = 3 * 128;
   static constexpr int kCtas = 1;  // that share a multiprocessor
-  static constexpr int kABytes = kRows * kDepth * 2;
+  static constexpr int kABytes = loaded_rows(kRows) * kDepth * 2;
   static constexpr int kBBytes = kColumns * kDepth * 2;
   static constexpr int kStageBytes = kABytes + kBBytes;
-  static constexpr int kPanelBytes = kWarpgroupRows * kMostPanelColumns * 2;
+  static constexpr int kPanelRows = (kWarpgroupRows + 15) / 16 * 16;  // swapped: written 16 by 16
+  static constexpr int kPanelBytes = kPanelRows * kMostPanelColumns * 2;
   static constexpr int kAllPanelBytes = 2 * 2 * kPanelBytes;  // two a warpgroup
   static constexpr int kStages = (kSharedMost - kSharedAlign - kAllPanelBytes - 256) / kStageBytes;
   static constexpr int kPanelsAt = kStages * kStageBytes;
@@ -78,7 +85,7 @@ struct PrefillTile {
   static constexpr int kBarriers = 2 * kStages + 2;
   static constexpr int kSharedBytes = kSharedAlign + kBarriersAt + kBarriers * 8;
   static_assert(kSharedBytes <= kSharedMost);
-  static_assert(!kSwapped || (kPingPong && kBlocks == 2 && kRows % 16 == 0));
+  static_assert(!kSwapped || (kPingPong && kBlocks == 2 && kRows % 8 == 0));
 };
 template <int kColumns>
 using PingPong = PrefillTile<128, kColumns, true>;
@@ -119,7 +126,7 @@ struct DecodeTile {
   // three idle warps that come with the producer's, and a wgmma has half of the columns.
   static constexpr bool kWide = kTokens == 192 && kColumns > 192;
   static constexpr int kThreads = kConsumers + (kWide ? 128 : 32);
-  static constexpr int kABytes = kTokens * kDepth * 2;
+  static constexpr int kABytes = loaded_rows(kTokens) * kDepth * 2;
   static constexpr int kBBytes = kColumns * kDepth * 2;
   static constexpr int kStageBytes = kABytes + kBBytes;
   static constexpr int kMostBytes = kCtas == 1 ? kSharedMost : (228 / kCtas - 1) * 1024;
@@ -148,7 +155,10 @@ template <int kColumns>
 using Tokens256 = DecodeTile<256, kColumns, 1>;
 template <int kColumns>
 using SwappedDown144 = DecodeTile<144, kColumns, 1, true>;
-using SwappedDown160 = DecodeTile<160, 128, 1, true>;
+template <int kColumns>
+using SwappedDown152 = DecodeTile<152, kColumns, 1, true>;
+template <int kColumns>
+using SwappedDown160 = DecodeTile<160, kColumns, 1, true>;
 
 // Small M too: up to 64 tokens, CTAs that have their multiprocessor alone and read equal shares of
 // the weights, all of k, in one wave; kBlocks blocks of k a stage, so that a stage is worth its
@@ -181,6 +191,7 @@ struct StreamTile {
   X(prefill, 128x224, Cooperative<224>) \
   X(prefill, 128x256, Cooperative<256>) \
   X(prefill, 144x128, Swapped<144>)     \
+  X(prefill, 152x128, Swapped<152>)     \
   X(prefill, 160x128, Swapped<160>)
 #define KILN_PLAIN_PREFILLS(X)          \
   X(prefill, 128x96, PingPong<96>)      \
@@ -203,15 +214,20 @@ struct StreamTile {
   X(decode, 128x64, Tokens128By2<64>)     \
   X(decode, 128x80, Tokens128<80>)        \
   X(decode, 128x96, Tokens128<96>)        \
+  X(decode, 128x112, Tokens128<112>)      \
   X(decode, 128x128, Tokens128<128>)      \
+  X(decode, 128x144, Tokens128<144>)      \
   X(decode, 192x64, Tokens192<64>)        \
+  X(decode, 192x80, Tokens192<80>)        \
   X(decode, 192x96, Tokens192<96>)        \
+  X(decode, 192x112, Tokens192<112>)      \
   X(decode, 192x128, Tokens192<128>)      \
   X(decode, 256x64, Tokens256<64>)        \
   X(decode, 256x80, Tokens256<80>)        \
   X(decode, 144x128, SwappedDown144<128>) \
   X(decode, 144x192, SwappedDown144<192>) \
-  X(decode, 160x128, SwappedDown160)
+  X(decode, 152x128, SwappedDown152<128>) \
+  X(decode, 160x128, SwappedDown160<128>)
 #define KILN_GATED_STREAMS(X)        \
   X(stream, 64x32, StreamTile<32>)   \
   X(stream, 64x48, StreamTile<48>)   \

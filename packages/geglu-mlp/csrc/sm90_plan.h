@@ -27,10 +27,10 @@ struct Sm90Step {  // of one block of k
 };
 struct Sm90Times {
   // 256 x 192 as an earlier fit had it, less 3%: it needs less power, which bursts do not show.
-  Sm90Step prefill[11] = {{128, 96, 0.337},   {128, 112, 0.3444}, {128, 128, 0.3591},
+  Sm90Step prefill[12] = {{128, 96, 0.337},   {128, 112, 0.3444}, {128, 128, 0.3591},
                           {128, 144, 0.4273}, {128, 160, 0.4478}, {128, 192, 0.5324},
                           {128, 224, 0.6572}, {128, 256, 0.7208}, {256, 192, 1.083},
-                          {144, 128, 0.354},  {160, 128, 0.4321}};
+                          {144, 128, 0.3539}, {152, 128, 0.41},   {160, 128, 0.4307}};
   double prefill_across = 1.027;  // of a step, up to 128 columns
   double prefill_across_wide = 0.9727;
   double prefill_start_gated = 1.919;
@@ -40,31 +40,32 @@ struct Sm90Times {
   double prefill_memory_rate = 2.528;
   double prefill_cache_rate = 21.11;
   double prefill_overlap = 0.8862;  // as decode_overlap
-  Sm90Step decode[15] = {{64, 64, 0.2806},   {128, 64, 0.2891},  {128, 80, 0.2007},
-                         {128, 96, 0.2308},  {128, 128, 0.3226}, {192, 64, 0.2427},
-                         {192, 96, 0.4044},  {192, 128, 0.6127}, {192, 160, 0.8039},
-                         {192, 224, 1.1},    {256, 64, 0.3865},  {256, 80, 0.4164},
-                         {144, 128, 0.4115}, {144, 192, 0.62},   {160, 128, 0.4574}};
-  double decode_start_gated = -1.059;
-  double decode_start_plain = 0.000249;
-  double decode_across = 1.664;
-  double decode_wave = 0.08024;
-  double decode_end = 0.008354;  // of a row of 128 columns
+  Sm90Step decode[20] = {
+      {64, 64, 0.2862},   {128, 64, 0.2931},  {128, 80, 0.2019},  {128, 96, 0.233},
+      {128, 112, 0.295},  {128, 128, 0.3253}, {128, 144, 0.3793}, {192, 64, 0.2452},
+      {192, 80, 0.3618},  {192, 96, 0.4131},  {192, 112, 0.4851}, {192, 128, 0.6166},
+      {192, 160, 0.8098}, {192, 224, 1.1},    {256, 64, 0.3808},  {256, 80, 0.4449},
+      {144, 128, 0.4078}, {144, 192, 0.62},   {152, 128, 0.4116}, {160, 128, 0.4288}};
+  double decode_start_gated = -1.18;
+  double decode_start_plain = 4.389e-06;
+  double decode_across = 1.675;
+  double decode_wave = 0.005046;
+  double decode_end = 0.009384;  // of a row of 128 columns
   // Where k is split; of a row of 128 columns that goes to other CTAs.
-  double decode_split = 0.868;
-  double decode_part = 0.0987;
-  double decode_push = 0.0443;
-  double memory_rate = 2.005;
-  double cache_rate = 7.081;
+  double decode_split = 0.8446;
+  double decode_part = 0.09928;
+  double decode_push = 0.04338;
+  double memory_rate = 2.004;
+  double cache_rate = 7.032;
   // Of the shorter of two things that run side by side, what it costs nevertheless: in a decode
   // kernel products and the L2 cache, then both and memory.
-  double decode_overlap = 0.4899;
-  double memory_overlap = 0.4679;
+  double decode_overlap = 0.4798;
+  double memory_overlap = 0.4669;
   double stream_rate = 2.177;  // of memory
   double stream_end_gated = 8.959;
   double stream_end_plain = 8.318;
   // Of two CTAs on each multiprocessor, those that fit in clusters of 4 to 8.
-  double cluster_share_two = 0.765;
+  double cluster_share_two = 0.7631;
 };
 inline constexpr Sm90Times kSm90Times = {};
 
@@ -86,7 +87,7 @@ struct Sm90Tile {
   int64_t ctas = 1;        // that share a multiprocessor
   int64_t store_rows = 0;  // prefill: of a box of the output
   double step = 0;         // prefill, decode: microseconds of one block of k
-  bool swapped = false;    // any multiple of 16 rows
+  bool swapped = false;    // any multiple of 8 rows
   int64_t most_parts = 1;  // decode: of k, whose sums a CTA has room for
 };
 
@@ -366,7 +367,7 @@ struct Sm90NamedChoice {
 
 // The kernels that were the fastest pair for forwards of these rows and widths.
 struct Sm90Measured {
-  int64_t rows;  // at most; a multiple of 32
+  int64_t rows;  // at most; a multiple of 16
   int64_t d;
   int64_t h;
   Sm90NamedChoice gated;
@@ -454,6 +455,7 @@ constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts
   const auto [tile_number, parts, across] = plan.choice;
   const Sm90Tile& tile = sm90_tile(shape.gated, tile_number);
   const int64_t out_columns = shape.gated ? tile.columns / 2 : tile.columns;
+  const int64_t loaded = loaded_rows(static_cast<int>(tile.rows));
   plan.kernel = sm90_kernel(shape.gated, shape.element, tile_number);
   if (tile.family == Sm90Family::kPrefill) {
     const Sm90ClusterTiles grid = cluster_tiles(shape, tile, across);
@@ -464,7 +466,7 @@ constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts
     const uint32_t tiles = plan.tiles_m * plan.tiles_n;
     const auto clusters = static_cast<uint32_t>(gpu.multiprocessors / 2);
     plan.ctas = 2 * (tiles < clusters ? tiles : clusters);
-    plan.a_box_rows = static_cast<uint32_t>(across ? tile.rows / 2 : tile.rows);
+    plan.a_box_rows = static_cast<uint32_t>(loaded / (across ? 2 : 1));
     plan.b_rows = static_cast<uint32_t>(tile.columns / 2);
     plan.out_rows = static_cast<uint32_t>(tile.store_rows);
     plan.out_columns = static_cast<uint32_t>(panel_columns(static_cast<int>(out_columns)));
@@ -475,7 +477,7 @@ constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts
     plan.tiles_n = static_cast<uint32_t>(tiles_of(shape.n, out_columns * sides));
     plan.ctas = plan.tiles_m * plan.tiles_n * plan.cluster;
     const int64_t rows = tiles_of(shape.m, 8 * sides) * 8 * sides;  // whole groups of the swizzle
-    plan.a_rows = static_cast<uint32_t>(rows < tile.rows ? rows : tile.rows);
+    plan.a_rows = static_cast<uint32_t>(rows < loaded ? rows : loaded);
     plan.a_box_rows = plan.a_rows / static_cast<uint32_t>(sides);
     plan.b_rows = static_cast<uint32_t>(out_columns);
     const int64_t shared = tile.swapped ? tile.rows : out_columns;

@@ -62,7 +62,7 @@ __device__ __forceinline__ void load_a(const Sm90Arguments& p, const PrefillMemo
                                        unsigned stage, const TileAt<T, kGated>& at, int k,
                                        unsigned rank, unsigned long long policy) {
   if (p.across != 0) {
-    const int half = static_cast<int>(rank) * (T::kRows / 2);
+    const int half = static_cast<int>(rank) * (loaded_rows(T::kRows) / 2);
     load_box_both(memory.a(stage) + half * kDepth * 2, p.a, memory.full(stage), k, at.row + half,
                   policy);
   } else {
@@ -200,6 +200,10 @@ __device__ __forceinline__ void swapped_epilogue(const Sums<T>& tile,
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int at = first / 2 + i * 2;
+      if (at >= T::kSums) {  // the rows up to a multiple of 16, which no copy takes
+        words[i] = 0;
+        continue;
+      }
       const float2 out = gated_pair<kExact>({tile.sums[0][at], tile.sums[0][at + 1]},
                                             {tile.sums[1][at], tile.sums[1][at + 1]});
       words[i] = pack_pair(out.x, out.y, Element{});

@@ -59,8 +59,10 @@ __device__ __forceinline__ void hold(float (&sums)[kCount]) {
   ", %56, %57, %58, %59, %60, %61, %62, %63"
 #define KILN_NUMBERS_144 KILN_NUMBERS_128 \
   ", %64, %65, %66, %67, %68, %69, %70, %71"
-#define KILN_NUMBERS_160 KILN_NUMBERS_144 \
-  ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define KILN_NUMBERS_152 KILN_NUMBERS_144 \
+  ", %72, %73, %74, %75"
+#define KILN_NUMBERS_160 KILN_NUMBERS_152 \
+  ", %76, %77, %78, %79"
 #define KILN_NUMBERS_192 KILN_NUMBERS_160 \
   ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define KILN_NUMBERS_224 KILN_NUMBERS_192 \
@@ -78,6 +80,7 @@ __device__ __forceinline__ void hold(float (&sums)[kCount]) {
 #define KILN_SUMS_96(i) KILN_SUMS_64(i), KILN_SUMS_32(i + 32)
 #define KILN_SUMS_112(i) KILN_SUMS_96(i), KILN_SUMS_16(i + 48)
 #define KILN_SUMS_144(i) KILN_SUMS_128(i), KILN_SUMS_16(i + 64)
+#define KILN_SUMS_152(i) KILN_SUMS_144(i), KILN_SUMS_8(i + 72)
 #define KILN_SUMS_160(i) KILN_SUMS_128(i), KILN_SUMS_32(i + 64)
 #define KILN_SUMS_192(i) KILN_SUMS_128(i), KILN_SUMS_64(i + 64)
 #define KILN_SUMS_224(i) KILN_SUMS_192(i), KILN_SUMS_32(i + 96)
@@ -117,6 +120,7 @@ KILN_MULTIPLY(96, 48, 49, 50)
 KILN_MULTIPLY(112, 56, 57, 58)
 KILN_MULTIPLY(128, 64, 65, 66)
 KILN_MULTIPLY(144, 72, 73, 74)
+KILN_MULTIPLY(152, 76, 77, 78)
 KILN_MULTIPLY(160, 80, 81, 82)
 KILN_MULTIPLY(192, 96, 97, 98)
 KILN_MULTIPLY(224, 112, 113, 114)

@@ -58,8 +58,9 @@ std::vector<Shape> shapes_of_kernels(KernelFamily family, const geglu_mlp::GpuFa
                                      bool every_split) {
   std::map<Use, Shape> least;
   const std::vector<std::int64_t> all_widths = widths();
-  for (const std::int64_t m : {1,   9,   17,  33,  64,   65,   100,  129,  157,  200,  257, 300,
-                               400, 512, 513, 777, 1025, 1500, 2050, 3000, 3600, 4100, 6100}) {
+  for (const std::int64_t m :
+       {1,   9,   17,  33,  64,  65,   100,  129,  157,  200,  257,  300, 311,
+        400, 440, 512, 513, 777, 1025, 1500, 2050, 3000, 3600, 4100, 6100}) {
     for (const std::int64_t d : all_widths) {
       for (const std::int64_t h : all_widths) {
         const Shape shape = {m, d, h};

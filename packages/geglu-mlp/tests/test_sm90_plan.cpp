@@ -44,35 +44,39 @@ TEST_CASE("sm90 plan: the tile and the parts of k follow the shape") {
       {gated(8192, 768, 3072),
        "prefill_128x192: kernel 38, 32 x 32 tiles, panel 32, 132 CTAs in clusters of 2"},
       {plain(8192, 768, 3072),
-       "prefill_256x192: kernel 85, 16 x 4 tiles, panel 4, 128 CTAs in clusters of 2"},
+       "prefill_256x192: kernel 87, 16 x 4 tiles, panel 4, 128 CTAs in clusters of 2"},
       {plain(4096, 4096, 14336),
-       "prefill_128x256: kernel 84, 16 x 16 tiles, panel 12, 132 CTAs in clusters of 2"},
+       "prefill_128x256: kernel 86, 16 x 16 tiles, panel 12, 132 CTAs in clusters of 2"},
       {gated(16384, 2048, 8192),
        "prefill_128x192: kernel 38, 64 x 86 tiles, panel 16, 132 CTAs in clusters of 2"},
       {plain(600, 1000, 4000),
-       "decode_128x96 across: kernel 89, 5 x 6 tiles, panel 1, 120 CTAs in clusters of 4"},
+       "decode_128x96 across: kernel 91, 5 x 6 tiles, panel 1, 120 CTAs in clusters of 4"},
       {gated(256, 3584, 14336),
        "prefill_128x224: kernel 39, 1 x 128 tiles, panel 12, 132 CTAs in clusters of 2"},
       {gated(384, 3584, 14336),
        "prefill_128x224 across: kernel 39, 3 x 64 tiles, panel 6, 132 CTAs in clusters of 2"},
       {plain(640, 4096, 14336),
-       "prefill_128x160 across: kernel 81, 5 x 13 tiles, panel 6, 130 CTAs in clusters of 2"},
+       "prefill_128x160 across: kernel 83, 5 x 13 tiles, panel 6, 130 CTAs in clusters of 2"},
       {gated(1, 3584, 14336),
-       "stream_64x224: kernel 55, 1 x 128 tiles, panel 1, 128 CTAs in clusters of 1"},
+       "stream_64x224: kernel 56, 1 x 128 tiles, panel 1, 128 CTAs in clusters of 1"},
       {plain(1, 2048, 8192),
-       "decode_64x64: kernel 86, 1 x 32 tiles, panel 1, 192 CTAs in clusters of 6"},
+       "decode_64x64: kernel 88, 1 x 32 tiles, panel 1, 192 CTAs in clusters of 6"},
       {gated(192, 3584, 14336),
-       "decode_192x224 across: kernel 47, 1 x 64 tiles, panel 1, 128 CTAs in clusters of 2"},
+       "decode_192x224 across: kernel 48, 1 x 64 tiles, panel 1, 128 CTAs in clusters of 2"},
       {gated(150, 2048, 8192),
-       "prefill_160x128 across: kernel 42, 1 x 64 tiles, panel 12, 128 CTAs in clusters of 2"},
+       "prefill_160x128 across: kernel 43, 1 x 64 tiles, panel 12, 128 CTAs in clusters of 2"},
       {gated(288, 2048, 8192),
        "prefill_144x128: kernel 41, 1 x 128 tiles, panel 24, 132 CTAs in clusters of 2"},
       {gated(289, 2048, 8192),
-       "prefill_160x128: kernel 42, 1 x 128 tiles, panel 24, 132 CTAs in clusters of 2"},
+       "prefill_152x128: kernel 42, 1 x 128 tiles, panel 24, 132 CTAs in clusters of 2"},
+      {gated(448, 2048, 8192),
+       "prefill_152x128 across: kernel 42, 3 x 64 tiles, panel 12, 132 CTAs in clusters of 2"},
+      {plain(300, 2048, 8192),
+       "decode_152x128 across: kernel 104, 2 x 8 tiles, panel 1, 96 CTAs in clusters of 6"},
       {plain(288, 2304, 9216),
-       "decode_144x128: kernel 96, 2 x 18 tiles, panel 1, 108 CTAs in clusters of 3"},
+       "decode_144x128: kernel 102, 2 x 18 tiles, panel 1, 108 CTAs in clusters of 3"},
       {plain(256, 3584, 14336),
-       "decode_128x128: kernel 90, 2 x 28 tiles, panel 1, 112 CTAs in clusters of 2"},
+       "decode_128x112: kernel 92, 2 x 32 tiles, panel 1, 128 CTAs in clusters of 2"},
   };
   for (const Row& row : rows) {
     CHECK(text_of(plan_sm90(row.shape, true, kH200), row.shape.gated) == row.text);
@@ -116,14 +120,14 @@ TEST_CASE("sm90 plan: the tiles cover every output once, the boxes fit the copy 
           CHECK(plan.tiles_m == tiles_of(shape.m, facts.rows * ctas_m));
           CHECK(plan.tiles_n == tiles_of(shape.n, columns * ctas_n));
           if (is_prefill) {
-            CHECK(plan.a_box_rows * ctas_n == facts.rows);
+            CHECK(plan.a_box_rows * ctas_n == loaded_rows(static_cast<int>(facts.rows)));
           } else {
             CHECK(plan.cluster == plan.choice.parts * ctas_n);
             CHECK(plan.cluster <= 8);  // the most that every GPU takes
             CHECK(plan.choice.parts <= facts.most_parts);
             CHECK(plan.a_rows == plan.a_box_rows * ctas_n);
             CHECK(plan.a_box_rows % 8 == 0);  // whole groups of the swizzle
-            CHECK(plan.a_rows <= facts.rows);
+            CHECK(plan.a_rows <= loaded_rows(static_cast<int>(facts.rows)));
           }
           if (facts.family == Sm90Family::kDecode) {
             const int64_t shared = facts.swapped ? facts.rows : columns;

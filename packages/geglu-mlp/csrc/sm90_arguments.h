@@ -36,9 +36,10 @@ struct Sm90Arguments {
 
 inline constexpr int kDepth = 64;  // k of a block: 128 bytes, the width of the swizzle
 
-// Of a, that a stage has for a tile of so many: two CTAs load halves of them, and each half has
-// whole groups of the swizzle, of 8 rows.
-constexpr int loaded_rows(int rows) {
+// Rows of a that a stage has for a tile of so many: two CTAs load halves of them, and each half has
+// whole groups of the swizzle, of 8 rows. A swapped tile's output is written 16 by 16, too.
+template <class Int>
+constexpr Int whole_sixteens(Int rows) {
   return (rows + 15) / 16 * 16;
 }
 
@@ -73,11 +74,10 @@ struct PrefillTile {
   static constexpr int kRows = kPingPong ? kWarpgroupRows : 2 * kWarpgroupRows;  // of one CTA
   static constexpr int kThreads = 3 * 128;
   static constexpr int kCtas = 1;  // that share a multiprocessor
-  static constexpr int kABytes = loaded_rows(kRows) * kDepth * 2;
+  static constexpr int kABytes = whole_sixteens(kRows) * kDepth * 2;
   static constexpr int kBBytes = kColumns * kDepth * 2;
   static constexpr int kStageBytes = kABytes + kBBytes;
-  static constexpr int kPanelRows = (kWarpgroupRows + 15) / 16 * 16;  // swapped: written 16 by 16
-  static constexpr int kPanelBytes = kPanelRows * kMostPanelColumns * 2;
+  static constexpr int kPanelBytes = whole_sixteens(kWarpgroupRows) * kMostPanelColumns * 2;
   static constexpr int kAllPanelBytes = 2 * 2 * kPanelBytes;  // two a warpgroup
   static constexpr int kStages = (kSharedMost - kSharedAlign - kAllPanelBytes - 256) / kStageBytes;
   static constexpr int kPanelsAt = kStages * kStageBytes;
@@ -126,7 +126,7 @@ struct DecodeTile {
   // three idle warps that come with the producer's, and a wgmma has half of the columns.
   static constexpr bool kWide = kTokens == 192 && kColumns > 192;
   static constexpr int kThreads = kConsumers + (kWide ? 128 : 32);
-  static constexpr int kABytes = loaded_rows(kTokens) * kDepth * 2;
+  static constexpr int kABytes = whole_sixteens(kTokens) * kDepth * 2;
   static constexpr int kBBytes = kColumns * kDepth * 2;
   static constexpr int kStageBytes = kABytes + kBBytes;
   static constexpr int kMostBytes = kCtas == 1 ? kSharedMost : (228 / kCtas - 1) * 1024;
@@ -153,12 +153,9 @@ template <int kColumns>
 using Tokens192 = DecodeTile<192, kColumns, 1>;
 template <int kColumns>
 using Tokens256 = DecodeTile<256, kColumns, 1>;
-template <int kColumns>
-using SwappedDown144 = DecodeTile<144, kColumns, 1, true>;
-template <int kColumns>
-using SwappedDown152 = DecodeTile<152, kColumns, 1, true>;
-template <int kColumns>
-using SwappedDown160 = DecodeTile<160, kColumns, 1, true>;
+template <int kTokens>
+using SwappedDown = DecodeTile<kTokens, 128, 1, true>;
+using WideSwappedDown = DecodeTile<144, 192, 1, true>;
 
 // Small M too: up to 64 tokens, CTAs that have their multiprocessor alone and read equal shares of
 // the weights, all of k, in one wave; kBlocks blocks of k a stage, so that a stage is worth its
@@ -209,25 +206,25 @@ struct StreamTile {
   X(decode, 192x128, Tokens192<128>)  \
   X(decode, 192x160, Tokens192<160>)  \
   X(decode, 192x224, Tokens192<224>)
-#define KILN_PLAIN_DECODES(X)             \
-  X(decode, 64x64, Tokens64<64>)          \
-  X(decode, 128x64, Tokens128By2<64>)     \
-  X(decode, 128x80, Tokens128<80>)        \
-  X(decode, 128x96, Tokens128<96>)        \
-  X(decode, 128x112, Tokens128<112>)      \
-  X(decode, 128x128, Tokens128<128>)      \
-  X(decode, 128x144, Tokens128<144>)      \
-  X(decode, 192x64, Tokens192<64>)        \
-  X(decode, 192x80, Tokens192<80>)        \
-  X(decode, 192x96, Tokens192<96>)        \
-  X(decode, 192x112, Tokens192<112>)      \
-  X(decode, 192x128, Tokens192<128>)      \
-  X(decode, 256x64, Tokens256<64>)        \
-  X(decode, 256x80, Tokens256<80>)        \
-  X(decode, 144x128, SwappedDown144<128>) \
-  X(decode, 144x192, SwappedDown144<192>) \
-  X(decode, 152x128, SwappedDown152<128>) \
-  X(decode, 160x128, SwappedDown160<128>)
+#define KILN_PLAIN_DECODES(X)          \
+  X(decode, 64x64, Tokens64<64>)       \
+  X(decode, 128x64, Tokens128By2<64>)  \
+  X(decode, 128x80, Tokens128<80>)     \
+  X(decode, 128x96, Tokens128<96>)     \
+  X(decode, 128x112, Tokens128<112>)   \
+  X(decode, 128x128, Tokens128<128>)   \
+  X(decode, 128x144, Tokens128<144>)   \
+  X(decode, 192x64, Tokens192<64>)     \
+  X(decode, 192x80, Tokens192<80>)     \
+  X(decode, 192x96, Tokens192<96>)     \
+  X(decode, 192x112, Tokens192<112>)   \
+  X(decode, 192x128, Tokens192<128>)   \
+  X(decode, 256x64, Tokens256<64>)     \
+  X(decode, 256x80, Tokens256<80>)     \
+  X(decode, 144x128, SwappedDown<144>) \
+  X(decode, 144x192, WideSwappedDown)  \
+  X(decode, 152x128, SwappedDown<152>) \
+  X(decode, 160x128, SwappedDown<160>)
 #define KILN_GATED_STREAMS(X)        \
   X(stream, 64x32, StreamTile<32>)   \
   X(stream, 64x48, StreamTile<48>)   \

@@ -455,7 +455,7 @@ constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts
   const auto [tile_number, parts, across] = plan.choice;
   const Sm90Tile& tile = sm90_tile(shape.gated, tile_number);
   const int64_t out_columns = shape.gated ? tile.columns / 2 : tile.columns;
-  const int64_t loaded = loaded_rows(static_cast<int>(tile.rows));
+  const int64_t loaded = whole_sixteens(tile.rows);
   plan.kernel = sm90_kernel(shape.gated, shape.element, tile_number);
   if (tile.family == Sm90Family::kPrefill) {
     const Sm90ClusterTiles grid = cluster_tiles(shape, tile, across);

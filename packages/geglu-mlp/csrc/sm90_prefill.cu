@@ -62,7 +62,7 @@ __device__ __forceinline__ void load_a(const Sm90Arguments& p, const PrefillMemo
                                        unsigned stage, const TileAt<T, kGated>& at, int k,
                                        unsigned rank, unsigned long long policy) {
   if (p.across != 0) {
-    const int half = static_cast<int>(rank) * (loaded_rows(T::kRows) / 2);
+    const int half = static_cast<int>(rank) * (whole_sixteens(T::kRows) / 2);
     load_box_both(memory.a(stage) + half * kDepth * 2, p.a, memory.full(stage), k, at.row + half,
                   policy);
   } else {

@@ -10,6 +10,8 @@
 
 namespace geglu_mlp {
 
+using Float32 = float;
+
 // The bits of kWidth elements, in the words that one instruction loads or stores: 16-bit elements
 // in pairs, a single one in the low half. Of an array of 16-bit elements the compiler keeps each in
 // a register of its own and puts them together again.
@@ -55,15 +57,15 @@ __device__ __forceinline__ void store(void* data, long long offset,
   const auto& words = vector.words;
   void* address = static_cast<Element*>(data) + offset;
   if constexpr (Given::kBytes == 16) {
-    asm volatile(
-        "{\n"
-        ".reg .pred passing;\n"
-        "setp.ne.s32 passing, %5, 0;\n"
-        "@passing st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};\n"
-        "@!passing st.global.v4.u32 [%0], {%1, %2, %3, %4};\n"
-        "}" ::"l"(address),
-        "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]), "r"(passing)
-        : "memory");
+    if (passing != 0) {
+      asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(words[0]),
+                   "r"(words[1]), "r"(words[2]), "r"(words[3])
+                   : "memory");
+    } else {
+      asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(words[0]),
+                   "r"(words[1]), "r"(words[2]), "r"(words[3])
+                   : "memory");
+    }
   } else if constexpr (Given::kBytes == 8) {
     asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(address), "r"(words[0]), "r"(words[1])
                  : "memory");
@@ -159,10 +161,6 @@ __device__ __forceinline__ void pointwise(const PointwiseArguments& p) {
 }
 
 }  // namespace geglu_mlp
-
-namespace geglu_mlp {
-using Float32 = float;
-}
 
 #define KILN_POINTWISE(op, backward, type, Element, width)                   \
   extern "C" __global__ void __launch_bounds__(geglu_mlp::kPointwiseThreads) \

@@ -120,14 +120,14 @@ TEST_CASE("sm90 plan: the tiles cover every output once, the boxes fit the copy 
           CHECK(plan.tiles_m == tiles_of(shape.m, facts.rows * ctas_m));
           CHECK(plan.tiles_n == tiles_of(shape.n, columns * ctas_n));
           if (is_prefill) {
-            CHECK(plan.a_box_rows * ctas_n == loaded_rows(static_cast<int>(facts.rows)));
+            CHECK(plan.a_box_rows * ctas_n == whole_sixteens(facts.rows));
           } else {
             CHECK(plan.cluster == plan.choice.parts * ctas_n);
             CHECK(plan.cluster <= 8);  // the most that every GPU takes
             CHECK(plan.choice.parts <= facts.most_parts);
             CHECK(plan.a_rows == plan.a_box_rows * ctas_n);
             CHECK(plan.a_box_rows % 8 == 0);  // whole groups of the swizzle
-            CHECK(plan.a_rows <= loaded_rows(static_cast<int>(facts.rows)));
+            CHECK(plan.a_rows <= whole_sixteens(facts.rows));
           }
           if (facts.family == Sm90Family::kDecode) {
             const int64_t shared = facts.swapped ? facts.rows : columns;

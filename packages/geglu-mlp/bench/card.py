@@ -32,8 +32,12 @@ def published_variants(kiln):
 
 
 def tested_table(variants):
-    worst = {result["variant"]: ", ".join(f"{dtype} {error:.2e}" for dtype, error in result["worst"].items())
-             for record in load("record") for result in record["results"]}
+    errors = {}  # of each variant and type, on all that it was tested on
+    for result in (result for record in load("record") for result in record["results"]):
+        for dtype, error in result["worst"].items():
+            errors.setdefault(result["variant"], {}).setdefault(dtype, []).append(error)
+    worst = {variant: ", ".join(f"{dtype} {max(found):.2e}" for dtype, found in of_dtype.items())
+             for variant, of_dtype in errors.items()}
     lines = ["| variant | tested on | worst relative L2 against fp64 |", "|---|---|---|"]
     for variant in variants:
         name, tested = variant["variant"], variant["tested"]
@@ -73,7 +77,7 @@ def shape_of(s):
 
 def ratios_line(what, ratios):
     return (f"{what} / kiln over these {len(ratios)} shapes: geometric mean "
-            f"{statistics.geometric_mean(ratios):.2f}, worst {min(ratios):.2f}; "
+            f"{statistics.geometric_mean(ratios):.2f}, worst {min(ratios):.3f}; "
             f"{sum(ratio < 1 for ratio in ratios)} below 1.")
 
 
@@ -81,7 +85,7 @@ def best_rival_lines(shapes, rivals):
     """How Kiln stands against the best of several, with every shape that it loses."""
     best = [(*best_of(s, rivals), shape_of(s)) for s in shapes]
     yield ratios_line("Best rival", [ratio for _, ratio, _ in best])
-    lost = sorted((ratio, f"{shape} ({ratio:.2f}, {name})") for name, ratio, shape in best if ratio < 1)
+    lost = sorted((ratio, f"{shape} ({ratio:.3f}, {name})") for name, ratio, shape in best if ratio < 1)
     if lost:
         yield "Below 1: " + "; ".join(text for _, text in lost) + "."
 
@@ -100,7 +104,7 @@ def measured_on(result):
 
 def newest_first(result):
     version = int(result["package"].partition("@")[2])
-    return -version, len(result["shapes"]), "burst" in result["regime"]
+    return -version, result["gpu"], len(result["shapes"]), "burst" in result["regime"]
 
 
 def eager_table(result):

@@ -32,8 +32,8 @@ def rivals_have_columns_and_losses_are_listed():
     assert "| M, D, H | kiln | eager | compile | eager / kiln | best rival / kiln | error, kiln | error, eager |" in lines
     assert "| 2, 8, 16 | 20.0 | 30.0 | 16.0 | 1.50 | 0.80, compile | 2.00e-03 | 4.00e-03 |" in lines, lines
     assert "| 3, 8, 16 | 20.0 | 22.0 | failed | 1.10 | 1.10, eager | 2.00e-03 | 4.00e-03 |" in lines, lines
-    assert "Best rival / kiln over these 3 shapes: geometric mean 1.10, worst 0.80; 1 below 1." in lines, lines
-    assert "Below 1: 2, 8, 16 (0.80, compile)." in lines, lines
+    assert "Best rival / kiln over these 3 shapes: geometric mean 1.10, worst 0.800; 1 below 1." in lines, lines
+    assert "Below 1: 2, 8, 16 (0.800, compile)." in lines, lines
     assert "compile failed at 1 of them: no memory." in lines, lines
     assert "quack failed at 1 of them: none." in lines, lines
 
@@ -47,7 +47,35 @@ def pointwise_has_a_table_for_each_op():
     assert lines.count("| 1, 16 | 2.00 | 5.00 | 2.50, eager | 3000 | 75% | 2.00e-03 |") == 2, lines
 
 
+def losses_of_a_fraction_of_a_percent_show():
+    lines = tables_of([{"m": 1, "d": 8, "h": 16, "kiln_us": 100.2, "eager_us": 200.0, "quack_us": 100.0} | ERRORS])
+    assert "Best rival / kiln over these 1 shapes: geometric mean 1.00, worst 0.998; 1 below 1." in lines, lines
+    assert "Below 1: 1, 8, 16 (0.998, quack)." in lines, lines
+
+
+def tables_of_a_gpu_stand_together():
+    runs = [RUN | {"gpu": gpu, "regime": regime, "shapes": [
+        {"m": 1, "d": 8, "h": 16, "kiln_us": 8.0, "eager_us": 20.0} | ERRORS]}
+        for gpu, regime in (("B", "burst"), ("A", "sustained"), ("B", "sustained"))]
+    lines = [line for line in card.eager_tables(runs) if line.startswith("geglu-mlp@")]
+    assert [(line.split(",")[0], "burst" in line) for line in lines] == [
+        ("geglu-mlp@2: A", False), ("geglu-mlp@2: B", False), ("geglu-mlp@2: B", True)], lines
+
+
+def the_worst_error_is_that_of_all_records():
+    records = [{"results": [{"variant": "v", "worst": {"bfloat16": error}}]} for error in (1e-3, 3e-3, 2e-3)]
+    load, card.load = card.load, lambda folder: records
+    try:
+        lines = card.tested_table([{"variant": "v", "tested": "A; B; C"}, {"variant": "w", "tested": "untested"}])
+    finally:
+        card.load = load
+    assert lines[2:] == ["| `v` | A; B; C | bfloat16 3.00e-03 |", "| `w` | untested |  |"], lines
+
+
 if __name__ == "__main__":
     eager_alone_has_no_columns_of_rivals()
     rivals_have_columns_and_losses_are_listed()
     pointwise_has_a_table_for_each_op()
+    losses_of_a_fraction_of_a_percent_show()
+    tables_of_a_gpu_stand_together()
+    the_worst_error_is_that_of_all_records()

@@ -3,13 +3,14 @@
 
 #include <set>
 
+#include "base/digest.hpp"
 #include "codegen.hpp"
+#include "documents/json.hpp"
 #include "files.hpp"
 #include "includes.hpp"
 #include "kiln/error.hpp"
 #include "ninja.hpp"
 #include "nvrtc.hpp"
-#include "verify/digest.hpp"
 
 namespace kiln::build {
 namespace {

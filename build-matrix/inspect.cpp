@@ -7,6 +7,7 @@
 #include <array>
 #include <optional>
 
+#include "documents/json.hpp"
 #include "files.hpp"
 #include "kiln/error.hpp"
 #include "process.hpp"

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "documents/json.hpp"
+#include "documents/json_fwd.hpp"
 #include "elf.hpp"
 #include "kiln/target.hpp"
 

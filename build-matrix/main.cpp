@@ -14,6 +14,7 @@
 #include <iostream>
 #include <thread>
 
+#include "base/digest.hpp"
 #include "documents/manifest.hpp"
 #include "expand.hpp"
 #include "files.hpp"
@@ -23,7 +24,6 @@
 #include "report.hpp"
 #include "steps.hpp"
 #include "toolchain.hpp"
-#include "verify/digest.hpp"
 
 namespace kiln::build {
 namespace {

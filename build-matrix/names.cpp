@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "names.hpp"
+#include "documents/names.hpp"
 
 #include <algorithm>
 #include <array>

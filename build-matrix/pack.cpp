@@ -8,10 +8,11 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/digest.hpp"
+#include "documents/json.hpp"
 #include "documents/manifest.hpp"
 #include "files.hpp"
 #include "kiln/error.hpp"
-#include "verify/digest.hpp"
 
 namespace kiln::build {
 namespace {

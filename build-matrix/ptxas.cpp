@@ -5,6 +5,7 @@
 #include <regex>
 #include <sstream>
 
+#include "documents/json.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::build {

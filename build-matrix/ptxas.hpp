@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "documents/json.hpp"
+#include "documents/json_fwd.hpp"
 
 namespace kiln::build {
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recipe.hpp"
 
+#include "base/digest.hpp"
+#include "documents/json.hpp"
 #include "kiln/error.hpp"
-#include "verify/digest.hpp"
 
 namespace kiln::build {
 namespace {
@@ -54,7 +55,7 @@ Json to_json(const Recipe& recipe) {
                {"min_loader", recipe.min_loader}, {"variant", recipe.variant},
                {"cpu", to_string(recipe.cpu)},    {"glibc", to_string(recipe.glibc)},
                {"stems", recipe.stems},           {"libraries", recipe.libraries},
-               {"build_id", recipe.build_id},     {"build", recipe.build}};
+               {"build_id", recipe.build_id},     {"build", Json::parse(recipe.build)}};
   if (recipe.toolkit) json["toolkit"] = to_string(*recipe.toolkit);
   if (recipe.min_driver) json["min_driver"] = to_string(*recipe.min_driver);
   if (recipe.target) json["target"] = to_string(*recipe.target);
@@ -73,7 +74,7 @@ Recipe parse_recipe(std::string_view text, const std::string& subject) {
                 .stems = strings(view.at("stems")),
                 .libraries = strings(view.at("libraries")),
                 .build_id = view.at("build_id").string(),
-                .build = view.at("build").json()};
+                .build = dump_json(view.at("build").json())};
   if (view.has("toolkit")) recipe.toolkit = parse_or_fail(view.at("toolkit"), parse_version);
   if (view.has("min_driver")) {
     recipe.min_driver = parse_or_fail(view.at("min_driver"), parse_version);
@@ -106,9 +107,9 @@ Recipe make_recipe(const Package& package, const VariantPlan& plan, Version glib
                 .libraries = plan.libraries,
                 .build_id = make_build_id(plan, glibc, ingredients)};
   for (const DeviceSource& device : plan.device) recipe.stems.push_back(device.stem);
-  recipe.build = {{"zig", ingredients.zig},
-                  {"source", Digest::of(source_lines(ingredients)).str()}};
-  if (!ingredients.nvrtc.empty()) recipe.build["nvrtc"] = ingredients.nvrtc;
+  Json build = {{"zig", ingredients.zig}, {"source", Digest::of(source_lines(ingredients)).str()}};
+  if (!ingredients.nvrtc.empty()) build["nvrtc"] = ingredients.nvrtc;
+  recipe.build = dump_json(build);
   return recipe;
 }
 

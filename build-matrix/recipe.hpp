@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "documents/json.hpp"
+#include "documents/json_fwd.hpp"
 #include "expand.hpp"
 #include "inspect.hpp"
 #include "kiln/target.hpp"
@@ -31,7 +31,7 @@ struct Recipe {
   std::vector<std::string> stems;      ///< of the images inside
   std::vector<std::string> libraries;  ///< looked up at run time
   std::string build_id;                ///< 32 hex digits
-  Json build;                          ///< compilers and the sources' digest
+  std::string build;                   ///< compilers and the sources' digest, as JSON text
 
   std::string library() const;  ///< "libgeglu_mlp.so": its file name and its soname
   std::string subject() const;  ///< "geglu-mlp cu12.9-sm_90a-x86_64"

@@ -9,6 +9,7 @@
 
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
+#include "documents/names.hpp"
 #include "kiln/error.hpp"
 #include "names.hpp"
 

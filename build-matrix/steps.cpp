@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "steps.hpp"
 
+#include "base/digest.hpp"
 #include "codegen.hpp"
+#include "documents/json.hpp"
 #include "files.hpp"
 #include "includes.hpp"
 #include "inspect.hpp"
@@ -9,7 +11,6 @@
 #include "nvrtc.hpp"
 #include "pack.hpp"
 #include "recipe.hpp"
-#include "verify/digest.hpp"
 
 namespace kiln::build {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "documents/facts.hpp"
 #include "documents/json.hpp"
+#include "documents/names.hpp"
 #include "durable.hpp"
 #include "kiln/error.hpp"
 #include "layer.hpp"
@@ -57,7 +57,7 @@ BuiltVariant read_variant(const fs::path& folder) {
   const std::string where = (folder / kDescriptorFile).string();
   const Json descriptor = parse_json(document(kDescriptorFile), where);
   const Variant variant = parse_variant(JsonView(descriptor, where));
-  if (!variant.unread.is_null()) {
+  if (!variant.unread.empty()) {
     throw Error(ErrorCode::kUpgrade, "check " + subject +
                                          ": it needs a newer Kiln than " KILN_VERSION
                                          "; nothing was written. Publish with the newer Kiln");

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "built.hpp"
-#include "documents/facts.hpp"
+#include "documents/names.hpp"
 #include "kiln/error.hpp"
 #include "layout.hpp"
 

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "documents/json.hpp"
+#include "documents/names.hpp"
 #include "durable.hpp"
 #include "kiln/error.hpp"
 #include "layout.hpp"

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "documents/json.hpp"
+#include "documents/names.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::registry {

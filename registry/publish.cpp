@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "built.hpp"
-#include "documents/facts.hpp"
 #include "documents/json.hpp"
+#include "documents/names.hpp"
 #include "documents/requires.hpp"
 #include "kiln/error.hpp"
 #include "layout.hpp"
@@ -84,9 +84,8 @@ Requires lowest_requirement(const std::vector<Variant>& variants) {
 void check_understood(const Batch& batch, const Index& index, const std::string& bytes) {
   const std::size_t published =
       parse_json(bytes, "index of " + batch.subject()).at("manifests").size();
-  const bool all_read =
-      std::all_of(index.variants.begin(), index.variants.end(),
-                  [](const Variant& variant) { return variant.unread.is_null(); });
+  const bool all_read = std::all_of(index.variants.begin(), index.variants.end(),
+                                    [](const Variant& variant) { return variant.unread.empty(); });
   if (all_read && index.variants.size() == published) return;
   throw Error(ErrorCode::kUpgrade,
               "publish " + batch.subject() +

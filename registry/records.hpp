@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "verify/digest.hpp"
+#include "base/digest.hpp"
 
 namespace kiln::registry {
 

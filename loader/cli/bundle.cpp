@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "commands.hpp"
+#include "documents/json.hpp"
 #include "install/install.hpp"
 #include "output.hpp"
 

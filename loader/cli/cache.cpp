@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The commands around the cache itself: dir, verify, repair, gc.
-#include "cache/cache.hpp"
+#include "store/cache.hpp"
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 
-#include "cache/gc.hpp"
-#include "cache/repair.hpp"
 #include "commands.hpp"
+#include "documents/json.hpp"
 #include "install/install.hpp"
 #include "install/select.hpp"
 #include "output.hpp"
+#include "store/gc.hpp"
+#include "store/repair.hpp"
 
 namespace kiln::cli {
 namespace {

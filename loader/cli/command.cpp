@@ -7,11 +7,12 @@
 #include <string>
 #include <utility>
 
+#include "base/posix.hpp"
+#include "base/quote.hpp"
 #include "cancel.hpp"
 #include "commands.hpp"
 #include "documents/manifest.hpp"
-#include "documents/quote.hpp"
-#include "files/posix.hpp"
+#include "documents/names.hpp"
 #include "install/fallback.hpp"
 #include "install/lock.hpp"
 #include "progress.hpp"

@@ -11,10 +11,11 @@
 #include <vector>
 
 #include "commands.hpp"
-#include "fetch/fetch.hpp"
+#include "documents/json.hpp"
 #include "install/install.hpp"
 #include "output.hpp"
 #include "probe/probe.hpp"
+#include "store/fetch.hpp"
 
 namespace kiln::cli {
 namespace {

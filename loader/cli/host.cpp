@@ -8,6 +8,7 @@
 
 #include "commands.hpp"
 #include "documents/host.hpp"
+#include "documents/json.hpp"
 #include "install/install.hpp"
 #include "output.hpp"
 #include "probe/probe.hpp"

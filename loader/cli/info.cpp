@@ -5,9 +5,10 @@
 #include <string>
 
 #include "commands.hpp"
-#include "fetch/fetch.hpp"
+#include "documents/json.hpp"
 #include "install/install.hpp"
 #include "output.hpp"
+#include "store/fetch.hpp"
 #include "verify/verify.hpp"
 
 namespace kiln::cli {

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "commands.hpp"
+#include "documents/json.hpp"
 #include "install/parallel.hpp"
 #include "install/select.hpp"
 #include "output.hpp"

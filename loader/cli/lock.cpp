@@ -10,9 +10,10 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/posix.hpp"
 #include "commands.hpp"
+#include "documents/json.hpp"
 #include "documents/requirements.hpp"
-#include "files/posix.hpp"
 #include "output.hpp"
 
 namespace kiln::cli {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "documents/json.hpp"
 #include "output.hpp"
 #include "usage.hpp"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "output.hpp"
+#include "documents/json.hpp"
 
 #include <cstdio>
 #include <string>

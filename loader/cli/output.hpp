@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "documents/json.hpp"
+#include "documents/json_fwd.hpp"
 #include "install/install.hpp"
 #include "install/trace.hpp"
 

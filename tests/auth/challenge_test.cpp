@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Challenge: the headers that registries send, and those that nobody should.
-#include "fetch/challenge.hpp"
+#include "http/challenge.hpp"
 
 #include <doctest/doctest.h>
 

@@ -2,13 +2,13 @@
 //
 // Credentials: base64 as it stands in files of logins, and a helper program that never answers. Who
 // gets which login is asked of the real command, in test_auth.py.
-#include "fetch/credentials.hpp"
+#include "http/credentials.hpp"
 
 #include <doctest/doctest.h>
 
 #include <thread>
 
-#include "fetch/credential_helper.hpp"
+#include "http/credential_helper.hpp"
 #include "kiln/error.hpp"
 #include "scratch.hpp"
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "documents/json.hpp"
 #include "files.hpp"
 #include "kiln/error.hpp"
 #include "process.hpp"

@@ -9,8 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "base/digest.hpp"
+#include "documents/json.hpp"
 #include "documents/manifest.hpp"
-#include "verify/digest.hpp"
 
 namespace kiln::build {
 namespace {
@@ -61,7 +62,7 @@ PackInput example_input() {
                   .stems = {"smxx_gemm", "sm90_gemm"},
                   .libraries = {"libcublasLt.so.12"},
                   .build_id = "0123456789abcdef0123456789abcdef",
-                  .build = {{"nvrtc", "12.9.86"}, {"zig", "0.15.2"}}};
+                  .build = R"({"nvrtc":"12.9.86","zig":"0.15.2"})"};
   const DeviceCode code = parse_device_code("sm_90a").value();
   input.facts = {.arch = Arch::kAarch64,
                  .glibc = {2, 17},

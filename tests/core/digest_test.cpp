@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "verify/digest.hpp"
+#include "base/digest.hpp"
 
 #include <string>
 #include <utility>

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "documents/json.hpp"
 #include "samples.hpp"
 
 namespace kiln {

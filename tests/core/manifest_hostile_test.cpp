@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "documents/json.hpp"
 #include "documents/manifest.hpp"
 #include "samples.hpp"
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <string>
 
+#include "documents/json.hpp"
+#include "documents/names.hpp"
 #include "samples.hpp"
 
 namespace kiln {
@@ -29,7 +31,7 @@ TEST_CASE("manifest: what is written reads back as it was, and is written as the
     CHECK(fields(parse_config(bytes, "config")) == fields(config));
     config.needs = test::cpu_needs("armv8-a");
     config.needs.libraries = {"libm.so.6"};
-    config.build = nullptr;
+    config.build.clear();
     CHECK(fields(parse_config(serialize_config(config), "config")) == fields(config));
   }
 }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "documents/json.hpp"
 #include "resolve/explain.hpp"
 #include "samples.hpp"
 

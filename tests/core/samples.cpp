@@ -77,7 +77,7 @@ Config sample_config() {
           .library = "lib/libgeglu_mlp.so",
           .symbol = "kiln_package_v1",
           .build_id = "3f9c2a",
-          .build = {{"host", "zig 0.15.2"}, {"source", "sha256:00"}}};
+          .build = R"({"host":"zig 0.15.2","source":"sha256:00"})"};
 }
 
 std::string fields(const Needs& needs) {
@@ -91,7 +91,7 @@ std::string fields(const Needs& needs) {
 
 std::string fields(const Variant& variant) {
   return variant.id + "; " + word(variant.manifest) + "; " + word(variant.requires_) + "; " +
-         fields(variant.needs) + "; " + variant.tested + "; " + variant.unread.dump();
+         fields(variant.needs) + "; " + variant.tested + "; " + variant.unread;
 }
 
 std::string fields(const Index& index) {
@@ -104,7 +104,7 @@ std::string fields(const Config& config) {
   std::string text = config.name + "@" + std::to_string(config.version) + " " + config.variant +
                      "; " + word(config.requires_) + "; " + fields(config.needs) + "; " +
                      config.library + " " + config.symbol + " " + config.build_id + " " +
-                     config.build.dump();
+                     config.build;
   for (const ArchiveFile& file : config.files) {
     text += "\n" + file.path + " " + file.digest.str() + " " + std::to_string(file.size);
   }

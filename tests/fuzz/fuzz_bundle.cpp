@@ -4,10 +4,11 @@
 // The first byte says whether the headers' checksums are mended.
 #include <fstream>
 
-#include "fetch/fetch.hpp"
+#include "documents/names.hpp"
 #include "fuzz.hpp"
 #include "fuzz_tar.hpp"
 #include "install/bundle.hpp"
+#include "store/fetch.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace kiln;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Any bytes as a WWW-Authenticate header: refused by name, or challenges fit to be acted on.
-#include "fetch/challenge.hpp"
 #include "fuzz.hpp"
+#include "http/challenge.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace kiln;

@@ -5,9 +5,9 @@
 // are mended, since a reader of broken ones sees nothing of what the headers say.
 #include <fstream>
 
-#include "cache/unpack.hpp"
 #include "fuzz.hpp"
 #include "fuzz_tar.hpp"
+#include "store/unpack.hpp"
 
 namespace fs = std::filesystem;
 

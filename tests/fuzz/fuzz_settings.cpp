@@ -2,9 +2,9 @@
 //
 // Any bytes as a settings file: refused by name, or settings whose limits are within theirs and
 // whose mirrors are registries or refused too.
-#include "fetch/fetch.hpp"
-#include "fetch/settings.hpp"
 #include "fuzz.hpp"
+#include "settings/settings.hpp"
+#include "store/fetch.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace kiln;

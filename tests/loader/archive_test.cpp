@@ -10,11 +10,11 @@
 #include <random>
 #include <stdexcept>
 
-#include "cache/read_ahead.hpp"
-#include "cache/unpack.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
+#include "store/read_ahead.hpp"
+#include "store/unpack.hpp"
 
 namespace kiln::test {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "fetch/url.hpp"
+#include "http/url.hpp"
 #include "install/install.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"

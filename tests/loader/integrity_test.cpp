@@ -6,6 +6,7 @@
 
 #include <functional>
 
+#include "documents/json.hpp"
 #include "install/install.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"

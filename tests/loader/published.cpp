@@ -8,6 +8,7 @@
 #include <atomic>
 #include <memory>
 
+#include "documents/json.hpp"
 #include "scratch.hpp"
 
 namespace kiln::test {

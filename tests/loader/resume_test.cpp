@@ -8,12 +8,13 @@
 #include <functional>
 #include <thread>
 
-#include "fetch/fetch.hpp"
+#include "documents/json.hpp"
 #include "install/install.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
 #include "server.hpp"
+#include "store/fetch.hpp"
 #include "verify/verify.hpp"
 
 namespace kiln::test {

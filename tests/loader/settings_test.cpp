@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Settings and retry, the pure parts: what a file may say, what a registry may tell about time.
-#include "fetch/settings.hpp"
+#include "settings/settings.hpp"
 
 #include <doctest/doctest.h>
 
-#include "fetch/retry.hpp"
+#include "http/retry.hpp"
 #include "scratch.hpp"
 
 namespace kiln::test {

@@ -9,12 +9,13 @@
 
 #include <filesystem>
 
-#include "cache/cache.hpp"
+#include "documents/json.hpp"
 #include "install/install.hpp"
 #include "install/lock.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
+#include "store/cache.hpp"
 
 namespace kiln::test {
 namespace {

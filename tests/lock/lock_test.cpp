@@ -7,12 +7,12 @@
 
 #include <filesystem>
 
-#include "cache/cache.hpp"
 #include "install/install.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
 #include "server.hpp"
+#include "store/cache.hpp"
 
 namespace kiln::test {
 namespace {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "built_fixture.hpp"
+#include "documents/json.hpp"
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -106,7 +107,7 @@ Config Built::config() const {
   config.library = library_path();
   config.symbol = "kiln_package_v1";
   config.build_id = "0123456789abcdef";
-  config.build = Json::object();
+  config.build = "{}";
   return config;
 }
 

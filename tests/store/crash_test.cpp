@@ -13,9 +13,9 @@
 #include <map>
 #include <regex>
 
-#include "cache/gc.hpp"
 #include "sample.hpp"
 #include "server.hpp"
+#include "store/gc.hpp"
 
 namespace kiln::test {
 namespace {

@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "cache/gc.hpp"
 #include "sample.hpp"
 #include "server.hpp"
+#include "store/gc.hpp"
 
 namespace kiln::test {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Gc: what goes, what stays, and who has to wait for whom.
-#include "cache/gc.hpp"
+#include "store/gc.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>

@@ -7,8 +7,8 @@
 
 #include <functional>
 
-#include "cache/cache.hpp"
 #include "scratch.hpp"
+#include "store/cache.hpp"
 
 namespace kiln::test {
 namespace {

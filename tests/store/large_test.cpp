@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "cache/cache.hpp"
 #include "scratch.hpp"
+#include "store/cache.hpp"
 #include "verify/hash_thread.hpp"
 
 namespace kiln::test {

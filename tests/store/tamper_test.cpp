@@ -14,8 +14,8 @@
 #include <functional>
 #include <map>
 
-#include "cache/repair.hpp"
 #include "sample.hpp"
+#include "store/repair.hpp"
 
 namespace kiln::test {
 namespace {

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "documents/json.hpp"
 #include "install/fallback.hpp"
 #include "install/install.hpp"
 #include "install/trace.hpp"

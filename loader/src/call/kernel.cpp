@@ -6,7 +6,7 @@
 
 #include "call/load.hpp"
 #include "call/memo.hpp"
-#include "documents/facts.hpp"
+#include "documents/names.hpp"
 #include "install/install.hpp"
 #include "install/select.hpp"
 

@@ -22,8 +22,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "documents/quote.hpp"
-#include "files/posix.hpp"
+#include "base/posix.hpp"
+#include "base/quote.hpp"
 #include "kiln/error.hpp"
 #include "verify/verify.hpp"
 

@@ -11,8 +11,8 @@
 #include <filesystem>
 #include <string_view>
 
+#include "base/file_lock.hpp"
 #include "documents/manifest.hpp"
-#include "files/file_lock.hpp"
 #include "kiln/abi.h"
 #include "kiln/kernel.hpp"
 

@@ -3,9 +3,11 @@
 #include <limits>
 #include <set>
 
+#include "base/quote.hpp"
 #include "documents/facts.hpp"
+#include "documents/json.hpp"
 #include "documents/manifest.hpp"
-#include "documents/quote.hpp"
+#include "documents/names.hpp"
 #include "documents/requires.hpp"
 #include "kiln/error.hpp"
 
@@ -157,7 +159,7 @@ Config parse_config(std::string_view bytes, std::string_view subject) {
   if (!is_build_id(config.build_id)) {
     build_id.fail("found " + quote(config.build_id) + ", expected one word");
   }
-  if (document.has("build")) config.build = document.at("build").json();
+  if (document.has("build")) config.build = dump_json(document.at("build").json());
   return config;
 }
 
@@ -191,7 +193,7 @@ std::string serialize_config(const Config& config) {
                         {"sass", code_words(needs, DeviceCode::Kind::kSass)},
                         {"ptx", code_words(needs, DeviceCode::Kind::kPtx)}};
   }
-  if (!config.build.is_null()) document["build"] = config.build;
+  if (!config.build.empty()) document["build"] = Json::parse(config.build);
   return dump_json(document);
 }
 

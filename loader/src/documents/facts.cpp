@@ -3,7 +3,9 @@
 
 #include <algorithm>
 
+#include "documents/json.hpp"
 #include "documents/manifest.hpp"
+#include "documents/names.hpp"
 
 namespace kiln {
 

@@ -9,8 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/quote.hpp"
 #include "documents/json.hpp"
-#include "documents/quote.hpp"
+#include "documents/names.hpp"
 #include "kiln/error.hpp"
 #include "kiln/target.hpp"
 
@@ -29,16 +30,7 @@ Version parse_version_fact(const JsonView& view);
 CpuLevel parse_cpu_fact(const JsonView& view);
 std::string parse_package_name(const JsonView& view);
 
-/// How a person names one version of a package: "geglu-mlp@1".
-std::string label(std::string_view name, int version);
-
-/// Letters, digits, '.', '_' and '-', from a letter or digit, at most 100: part of a tag and a
-/// path.
 std::string parse_variant_id(const JsonView& view);
-bool is_variant_id(std::string_view text);
-
-/// A shared library's file name: "libcublasLt.so.12". Never a path.
-bool is_soname(std::string_view text);
 
 /// Text for people: at most 300 bytes, no control characters.
 std::string parse_text(const JsonView& view);

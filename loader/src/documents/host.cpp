@@ -6,8 +6,10 @@
 #include <set>
 #include <utility>
 
+#include "base/quote.hpp"
 #include "documents/facts.hpp"
-#include "documents/quote.hpp"
+#include "documents/json.hpp"
+#include "documents/names.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "documents/json.hpp"
+#include "documents/json_fwd.hpp"
 #include "documents/manifest.hpp"
 #include "kiln/target.hpp"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "documents/quote.hpp"
+#include "base/quote.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {

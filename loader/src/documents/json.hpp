@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-namespace kiln {
+#include "documents/json_fwd.hpp"
 
-using Json = nlohmann::json;
+namespace kiln {
 
 /// Parses at most 4 MiB of UTF-8, at most 32 levels deep, without duplicate keys, comments or
 /// trailing bytes. `subject` names the document in the error (kIntegrity).

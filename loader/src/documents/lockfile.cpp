@@ -4,6 +4,8 @@
 #include <limits>
 
 #include "documents/facts.hpp"
+#include "documents/json.hpp"
+#include "documents/names.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {

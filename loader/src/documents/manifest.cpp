@@ -4,8 +4,10 @@
 #include <limits>
 #include <set>
 
+#include "base/number.hpp"
+#include "base/quote.hpp"
 #include "documents/facts.hpp"
-#include "documents/quote.hpp"
+#include "documents/json.hpp"
 #include "documents/requires.hpp"
 #include "kiln/error.hpp"
 
@@ -87,7 +89,7 @@ Variant name_only(const Json& descriptor) {
   const Json& annotations = annotations_of(descriptor);
   Variant variant{.requires_ = guess_requires(annotations, kAnnotationKeys),
                   .tested = std::string(kUntested),
-                  .unread = descriptor};
+                  .unread = dump_json(descriptor)};
   try {
     variant.id = parse_variant_id(JsonView(annotations, "variant").at(kKeyVariant));
     variant.manifest = parse_descriptor(JsonView(descriptor, "variant"));
@@ -148,7 +150,7 @@ Descriptor parse_descriptor(const JsonView& json) {
 }
 
 Json variant_annotations(const Variant& variant) {
-  if (!variant.unread.is_null()) return annotations_of(variant.unread);
+  if (!variant.unread.empty()) return annotations_of(Json::parse(variant.unread));
   const Needs& needs = variant.needs;
   Json annotations = {{kKeyVariant, variant.id},
                       {kAnnotationKeys.min_loader, variant.requires_.min_loader},
@@ -205,8 +207,8 @@ Index parse_index(std::string_view bytes, std::string_view subject) {
 std::string serialize_index(const Index& index) {
   Json manifests = Json::array();
   for (const Variant& variant : index.variants) {
-    if (!variant.unread.is_null()) {
-      manifests.push_back(variant.unread);
+    if (!variant.unread.empty()) {
+      manifests.push_back(Json::parse(variant.unread));
       continue;
     }
     // No artifactType here: skopeo 1.9 drops it from an index's descriptors, which changes the

@@ -16,9 +16,9 @@
 #include <string_view>
 #include <vector>
 
-#include "documents/json.hpp"
+#include "base/digest.hpp"
+#include "documents/json_fwd.hpp"
 #include "kiln/target.hpp"
-#include "verify/digest.hpp"
 
 namespace kiln {
 
@@ -54,9 +54,9 @@ struct Variant {
   Requires requires_;
   Needs needs;
   std::string tested;  ///< "untested", or where and when its numeric tests passed
-  /// A variant that needs a newer Kiln: its descriptor as it was read, written back unchanged. Its
-  /// needs are not known then; resolve refuses it before it looks at them.
-  Json unread;
+  /// A variant that needs a newer Kiln: its descriptor as JSON text, written back unchanged. Its
+  /// needs are not known; resolve refuses it before it looks at them. Empty for every other one.
+  std::string unread = {};
 };
 
 struct Index {
@@ -100,16 +100,12 @@ struct Config {
   std::string library;   ///< which of the files is loaded
   std::string symbol;    ///< its entry point: "kiln_package_v1"
   std::string build_id;  ///< what the library's table must say
-  Json build;            ///< compilers and source digest; for people, not interpreted
+  std::string build;     ///< compilers and source digest, as JSON text; for people, or empty
 };
 Config parse_config(std::string_view bytes, std::string_view subject);
 std::string serialize_config(const Config& config);
 
 /// Throws kIntegrity if the config's facts are not the ones the index promised for this variant.
 void check_agreement(const Index& index, const Variant& variant, const Config& config);
-
-/// Package names: [a-z0-9] words joined by single '-', at most 64 characters. Safe as a path
-/// component.
-bool is_package_name(std::string_view name);
 
 }  // namespace kiln

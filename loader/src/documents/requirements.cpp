@@ -7,6 +7,7 @@
 #include "documents/facts.hpp"
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
+#include "documents/names.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {

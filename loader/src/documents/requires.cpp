@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <charconv>
 
-#include "documents/quote.hpp"
+#include "base/number.hpp"
+#include "base/quote.hpp"
+#include "documents/json.hpp"
 #include "kiln/abi.h"
 #include "kiln/error.hpp"
 
@@ -30,16 +32,6 @@ const Json* member(const Json& object, std::string_view key) {
 }
 
 }  // namespace
-
-std::optional<std::uint64_t> parse_decimal(std::string_view text, std::uint64_t most) {
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  if (text.empty() || !std::all_of(text.begin(), text.end(), is_digit)) return {};
-  if (text.size() > 1 && text.front() == '0') return {};
-  std::uint64_t value = 0;
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (result.ec != std::errc() || value > most) return {};
-  return value;
-}
 
 std::optional<std::array<int, 3>> parse_loader_version(std::string_view text) {
   const auto is_allowed = [](char c) {

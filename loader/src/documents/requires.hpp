@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "documents/json.hpp"
+#include "documents/json_fwd.hpp"
 #include "documents/manifest.hpp"
 
 namespace kiln {
@@ -41,8 +41,5 @@ Requires parse_requires(const JsonView& stated, const RequiresKeys& keys);
 
 /// The same members, as far as they can be read.
 Requires guess_requires(const Json& stated, const RequiresKeys& keys);
-
-/// A decimal number without sign or leading zero, at most `most`.
-std::optional<std::uint64_t> parse_decimal(std::string_view text, std::uint64_t most);
 
 }  // namespace kiln

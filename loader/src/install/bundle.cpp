@@ -14,7 +14,8 @@
 #include <memory>
 #include <utility>
 
-#include "files/posix.hpp"
+#include "base/posix.hpp"
+#include "documents/json.hpp"
 #include "install/find_index.hpp"
 #include "install/pull.hpp"
 #include "kiln/error.hpp"
@@ -108,7 +109,7 @@ std::vector<const Variant*> chosen_variants(const Selecting& self, const BundleP
   const std::vector<Variant>& all = self.selected.index.variants;
   if (part.all_variants) {
     for (const Variant& variant : all) {
-      if (variant.unread.is_null()) chosen.push_back(&variant);
+      if (variant.unread.empty()) chosen.push_back(&variant);
     }
   } else if (!part.variants.empty()) {
     for (const std::string& id : part.variants) chosen.push_back(&find_variant(self, id));

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "documents/quote.hpp"
+#include "base/quote.hpp"
 #include "install/pull.hpp"
 
 namespace kiln {

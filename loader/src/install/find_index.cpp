@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "documents/facts.hpp"
+#include "documents/names.hpp"
 #include "install/pull.hpp"
 #include "kiln/error.hpp"
 #include "verify/verify.hpp"

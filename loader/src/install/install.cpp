@@ -5,12 +5,12 @@
 #include <limits>
 #include <utility>
 
-#include "cache/unpack.hpp"
 #include "install/fallback.hpp"
 #include "install/lock.hpp"
 #include "install/pull.hpp"
 #include "install/select.hpp"
 #include "kiln/error.hpp"
+#include "store/unpack.hpp"
 #include "verify/verify.hpp"
 
 namespace kiln {

@@ -17,11 +17,11 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/cache.hpp"
 #include "documents/manifest.hpp"
-#include "fetch/fetch.hpp"
 #include "kiln/kernel.hpp"
 #include "kiln/resolve.hpp"
+#include "store/cache.hpp"
+#include "store/fetch.hpp"
 
 namespace kiln {
 

@@ -7,10 +7,10 @@
 #include <set>
 #include <utility>
 
-#include "cache/unpack.hpp"
-#include "documents/facts.hpp"
+#include "documents/names.hpp"
 #include "install/install.hpp"
 #include "kiln/error.hpp"
+#include "store/unpack.hpp"
 
 namespace kiln {
 namespace {

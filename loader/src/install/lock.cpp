@@ -10,13 +10,13 @@
 #include <system_error>
 #include <utility>
 
-#include "documents/facts.hpp"
-#include "fetch/fetch.hpp"
-#include "files/posix.hpp"
+#include "base/posix.hpp"
+#include "documents/names.hpp"
 #include "install/find_index.hpp"
 #include "install/pull.hpp"
 #include "install/select.hpp"
 #include "kiln/error.hpp"
+#include "store/fetch.hpp"
 
 namespace kiln {
 namespace {
@@ -153,7 +153,7 @@ LockedKernel lock_kernel(std::string_view name, const Request& request,
   const Selected& selected = self.selected;
   LockedKernel kernel{selected.registry, self.request.version, selected.descriptor, {}};
   for (const Variant& variant : selected.index.variants) {
-    if (!variant.unread.is_null()) {
+    if (!variant.unread.empty()) {
       unread.push_back(variant.id);
       continue;
     }

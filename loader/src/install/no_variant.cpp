@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "documents/facts.hpp"
+#include "documents/names.hpp"
 #include "install/find_index.hpp"
 #include "kiln/error.hpp"
 

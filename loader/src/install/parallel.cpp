@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "fetch/retry.hpp"
+#include "http/retry.hpp"
 
 namespace kiln {
 

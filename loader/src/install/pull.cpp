@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "documents/facts.hpp"
+#include "documents/names.hpp"
 #include "install/lock.hpp"
 #include "kiln/error.hpp"
 #include "verify/verify.hpp"

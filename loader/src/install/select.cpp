@@ -6,15 +6,15 @@
 #include <utility>
 #include <vector>
 
-#include "documents/facts.hpp"
 #include "documents/host.hpp"
-#include "fetch/settings.hpp"
+#include "documents/names.hpp"
 #include "install/fallback.hpp"
 #include "install/find_index.hpp"
 #include "install/no_variant.hpp"
 #include "kiln/error.hpp"
 #include "probe/probe.hpp"
 #include "resolve/rules.hpp"
+#include "settings/settings.hpp"
 
 namespace kiln {
 namespace {

@@ -9,10 +9,10 @@
 #include <string>
 #include <string_view>
 
-#include "cache/cache.hpp"
-#include "fetch/fetch.hpp"
 #include "install/install.hpp"
 #include "install/lock.hpp"
+#include "store/cache.hpp"
+#include "store/fetch.hpp"
 
 namespace kiln {
 

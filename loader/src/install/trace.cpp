@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "install/trace.hpp"
+#include "documents/json.hpp"
 
 #include <string>
 #include <utility>

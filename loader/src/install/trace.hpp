@@ -5,7 +5,7 @@
 #pragma once
 
 #include "documents/host.hpp"
-#include "documents/json.hpp"
+#include "documents/json_fwd.hpp"
 #include "install/install.hpp"
 #include "kiln/resolve.hpp"
 

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "documents/quote.hpp"
+#include "base/quote.hpp"
 #include "kiln/error.hpp"
 #include "probe/driver.hpp"
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "documents/facts.hpp"
-#include "documents/quote.hpp"
+#include "base/quote.hpp"
+#include "documents/names.hpp"
 #include "kiln/error.hpp"
 #include "resolve/hint.hpp"
 #include "resolve/rules.hpp"
@@ -149,7 +149,7 @@ std::vector<Explanation> explain(const Resolution& resolution, const Index& inde
     for (const Rule& rule : kRules) {
       const bool holds = rule.holds(each, fit, question);
       explanation.rules.push_back({rule.refusal, holds, rule.describe(each, fit, question)});
-      if (!holds && !each.unread.is_null()) break;  // what else it needs is not known
+      if (!holds && !each.unread.empty()) break;  // what else it needs is not known
     }
     if (i > 0) explanation.ranked = compare(resolution, index, question, rows[i - 1], rows[i]);
     explanations.push_back(std::move(explanation));

@@ -5,8 +5,8 @@
 #include <array>
 #include <set>
 
-#include "documents/facts.hpp"
-#include "documents/quote.hpp"
+#include "base/quote.hpp"
+#include "documents/names.hpp"
 #include "kiln/abi.h"
 
 namespace kiln {

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <utility>
 
-#include "documents/facts.hpp"
-#include "documents/quote.hpp"
+#include "base/quote.hpp"
+#include "documents/names.hpp"
 #include "kiln/error.hpp"
 #include "resolve/hint.hpp"
 #include "resolve/rules.hpp"

@@ -320,7 +320,7 @@ std::vector<const Rule*> all_broken(const Variant& variant, const Fit& fit,
   for (const Rule& rule : kRules) {
     if (rule.holds(variant, fit, question)) continue;
     broken.push_back(&rule);
-    if (!variant.unread.is_null()) break;
+    if (!variant.unread.empty()) break;
   }
   return broken;
 }

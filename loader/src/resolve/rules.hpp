@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/digest.hpp"
 #include "documents/manifest.hpp"
 #include "kiln/resolve.hpp"
-#include "verify/digest.hpp"
 
 namespace kiln {
 

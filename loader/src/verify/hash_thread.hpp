@@ -10,8 +10,8 @@
 #include <string_view>
 #include <thread>
 
-#include "files/piece_ring.hpp"
-#include "verify/digest.hpp"
+#include "base/digest.hpp"
+#include "base/piece_ring.hpp"
 
 namespace kiln {
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/digest.hpp"
 #include "documents/manifest.hpp"
-#include "verify/digest.hpp"
 #include "verify/hash_thread.hpp"
 
 namespace kiln {

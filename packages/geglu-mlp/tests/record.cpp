@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "base/digest.hpp"
 #include "machine.hpp"
-#include "verify/digest.hpp"
 
 namespace geglu_mlp_test {
 namespace {

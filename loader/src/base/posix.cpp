@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/posix.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <random>
+#include <system_error>
+#include <vector>
+
+namespace kiln {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string next_step(int error, const fs::path& path) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return "Make room ('kiln cache gc' may help), or set KILN_CACHE to a folder on another disk";
+    case EROFS:
+    case EACCES:
+    case EPERM:
+      return "Give this user write access, or set KILN_CACHE to a folder of your own";
+    default:
+      return "Check " + path.parent_path().string() + ", or set KILN_CACHE to another folder";
+  }
+}
+
+[[noreturn]] void fail_foreign(const fs::path& path, std::string_view expected) {
+  throw Error(ErrorCode::kIntegrity, "open " + path.string() + ": it is not " +
+                                         std::string(expected) +
+                                         ", and Kiln puts nothing else there; nothing was loaded. "
+                                         "Run 'kiln cache repair', which removes it");
+}
+
+}  // namespace
+
+FileDescriptor::~FileDescriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void fail_cache(std::string_view operation, const fs::path& path, int error) {
+  throw Error(ErrorCode::kCache, std::string(operation) + " " + path.string() + ": " +
+                                     std::generic_category().message(error) + ". " +
+                                     next_step(error, path));
+}
+
+FileDescriptor try_open(const fs::path& path, int flags, mode_t mode) {
+  int fd = -1;
+  do {
+    fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+  } while (fd < 0 && errno == EINTR);
+  return FileDescriptor(fd);
+}
+
+FileDescriptor open_folder_inside(const fs::path& root, const fs::path& relative) {
+  FileDescriptor folder = try_open(root, O_RDONLY | O_DIRECTORY);
+  fs::path at = root;
+  for (const fs::path& part : relative) {
+    if (!folder.valid()) break;
+    at /= part;
+    folder = FileDescriptor(
+        ::openat(folder.get(), part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    struct stat status {};
+    if (folder.valid() && ::fstat(folder.get(), &status) == 0 && (status.st_mode & S_IWOTH) != 0) {
+      throw Error(ErrorCode::kCache, "open " + at.string() +
+                                         ": everyone may write to it. Run 'chmod o-w " +
+                                         at.string() + "', then 'kiln cache verify'");
+    }
+  }
+  if (folder.valid() || errno == ENOENT) return folder;
+  if (errno == ENOTDIR || errno == ELOOP) fail_foreign(at, "a folder");
+  fail_cache("open", at, errno);
+}
+
+FileDescriptor open_inside(const fs::path& root, const fs::path& relative) {
+  const fs::path path = root / relative;
+  const FileDescriptor folder = open_folder_inside(root, relative.parent_path());
+  if (!folder.valid()) return {};
+  // O_NONBLOCK: to open a pipe that stands in the place of a file would wait for its other end.
+  FileDescriptor file(::openat(folder.get(), relative.filename().c_str(),
+                               O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file.valid()) {
+    if (errno == ENOENT) return {};
+    if (errno == ELOOP || errno == ENXIO) fail_foreign(path, "a regular file");
+    fail_cache("open", path, errno);
+  }
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) fail_cache("open", path, errno);
+  if (!S_ISREG(status.st_mode)) fail_foreign(path, "a regular file");
+  return file;
+}
+
+int try_write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
+}
+
+void write_all(int fd, std::string_view bytes, const fs::path& path) {
+  if (const int error = try_write_all(fd, bytes); error != 0) fail_cache("write", path, error);
+}
+
+void read_pieces(int fd, const fs::path& path, const std::function<void(std::string_view)>& sink) {
+  std::vector<char> buffer(std::size_t{64} * 1024);  // a thread may have a small stack
+  for (;;) {
+    const ssize_t count = ::read(fd, buffer.data(), buffer.size());
+    if (count == 0) return;
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      fail_cache("read", path, errno);
+    }
+    sink({buffer.data(), static_cast<std::size_t>(count)});
+  }
+}
+
+NamedFile read_named_file(const fs::path& path, std::size_t most, Pipes pipes) {
+  NamedFile read;
+  const FileDescriptor file =
+      try_open(path, pipes == Pipes::kRead ? O_RDONLY : O_RDONLY | O_NONBLOCK);
+  struct stat status {};
+  if (!file.valid() || ::fstat(file.get(), &status) != 0) {
+    read.absent = errno == ENOENT || errno == ENOTDIR;
+    read.problem = std::generic_category().message(errno);
+  } else if (S_ISDIR(status.st_mode)) {
+    read.problem = std::generic_category().message(EISDIR);
+  } else if (pipes == Pipes::kRefused && !S_ISREG(status.st_mode)) {
+    read.problem = "it is a pipe or a device, expected a file";
+  }
+  std::array<char, 4096> buffer{};
+  while (read.problem.empty()) {
+    const ssize_t count = ::read(file.get(), buffer.data(), buffer.size());
+    if (count == 0) return read;
+    if (count < 0) {
+      if (errno != EINTR) read.problem = std::generic_category().message(errno);
+      continue;
+    }
+    read.text.append(buffer.data(), static_cast<std::size_t>(count));
+    if (read.text.size() > most) {
+      read.problem = "it has more than " + std::to_string(most) + " bytes";
+    }
+  }
+  read.text.clear();
+  return read;
+}
+
+void WriteBehind::wrote(int fd, std::uint64_t bytes) {
+  constexpr std::uint64_t kAtOnce = std::uint64_t{1} << 20;
+  bytes_ += bytes;
+  if (bytes_ < kAtOnce) return;
+  bytes_ = 0;
+  ::sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+}
+
+void sync_file(int fd, const fs::path& path) {
+  if (::fsync(fd) != 0) fail_cache("sync", path, errno);
+}
+
+void sync_folder(const fs::path& path) {
+  const FileDescriptor folder = try_open(path, O_RDONLY | O_DIRECTORY);
+  if (!folder.valid()) fail_cache("open", path, errno);
+  // Some network file systems refuse to sync a folder; the rename itself is then all there is.
+  if (::fsync(folder.get()) != 0 && errno != EINVAL) fail_cache("sync", path, errno);
+}
+
+void publish_file(const FileDescriptor& file, const fs::path& from, const fs::path& to) {
+  if (::fchmod(file.get(), 0444) != 0) fail_cache("set mode of", from, errno);
+  sync_file(file.get(), from);
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_cache("rename to", to, errno);
+  sync_folder(to.parent_path());
+}
+
+void write_file(const fs::path& to, std::string_view bytes) {
+  const fs::path draft = to.parent_path() / (".tmp-" + unique_suffix());
+  const FileDescriptor file = try_open(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+  if (!file.valid()) fail_cache("create", draft, errno);
+  try {
+    write_all(file.get(), bytes, draft);
+    publish_file(file, draft, to);
+  } catch (...) {
+    ::unlink(draft.c_str());
+    throw;
+  }
+}
+
+void check_room(const fs::path& folder, std::uint64_t bytes, std::string_view what) {
+  struct statvfs disk {};
+  if (::statvfs(folder.c_str(), &disk) != 0) fail_cache("ask for the room in", folder, errno);
+  const std::uint64_t room = std::uint64_t{disk.f_bavail} * disk.f_frsize;
+  if (bytes <= room) return;
+  throw Error(ErrorCode::kCache,
+              "install " + std::string(what) + ": it needs " + std::to_string(bytes) +
+                  " bytes in " + folder.string() + ", there are " + std::to_string(room) + ", " +
+                  std::to_string(bytes - room) + " too few. " + next_step(ENOSPC, folder));
+}
+
+std::string unique_suffix() {
+  std::random_device random;
+  std::array<char, 40> text{};
+  std::snprintf(text.data(), text.size(), "%ld-%08x%08x", static_cast<long>(::getpid()), random(),
+                random());
+  return text.data();
+}
+
+}  // namespace kiln

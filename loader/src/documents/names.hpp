@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Names: which words may name a package, a variant or a library. What passes is safe as a path
+// component, as an argument of dlopen and on a terminal. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace kiln {
+
+/// Package names: [a-z0-9] words joined by single '-', at most 64 characters.
+bool is_package_name(std::string_view name);
+
+/// How a person names one version of a package: "geglu-mlp@1".
+std::string label(std::string_view name, int version);
+
+/// Letters, digits, '.', '_' and '-', from a letter or digit, at most 100: part of a tag and a
+/// path.
+bool is_variant_id(std::string_view text);
+
+/// A shared library's file name: "libcublasLt.so.12". Never a path.
+bool is_soname(std::string_view text);
+
+}  // namespace kiln

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "http/auth.hpp"
+
+#include <curl/curl.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/quote.hpp"
+#include "documents/json.hpp"
+#include "http/url.hpp"
+#include "kiln/error.hpp"
+
+namespace kiln {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::seconds;
+
+constexpr std::size_t kMaxAnswerBytes = 256u << 10;
+constexpr std::size_t kMaxTokenBytes = 64u << 10;
+constexpr seconds kTokenLife{60};  // where the server does not say; so the token specification
+constexpr std::uint64_t kMaxTokenLifeSeconds = 3600;
+
+std::string server_of(const Url& url) {
+  return url.host + (url.port.empty() ? "" : ":" + url.port);
+}
+
+std::string words_of(const Login& login) {
+  if (login.credentials) return "with the login of " + login.credentials->origin;
+  std::string notes;
+  for (const std::string& note : login.notes) notes += (notes.empty() ? "" : ", ") + note;
+  return "without a login (" + (notes.empty() ? "no file of logins is set" : notes) + ")";
+}
+
+std::string escape(const std::string& text) {
+  const std::unique_ptr<char, decltype(&curl_free)> escaped(
+      curl_easy_escape(nullptr, text.data(), static_cast<int>(text.size())), &curl_free);
+  if (!escaped) throw Error(ErrorCode::kInternal, "escape a login: out of memory");
+  return escaped.get();
+}
+
+/// "a b" of a challenge names two scopes.
+std::vector<std::string> words(const std::string& text) {
+  std::vector<std::string> list;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    if (end > at) list.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return list;
+}
+
+/// A header's value: one word of printable ASCII, so that no token can write a header of its own.
+bool is_token(const std::string& text) {
+  return !text.empty() && text.size() <= kMaxTokenBytes &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
+}
+
+struct Token {
+  std::string value;
+  seconds life;
+};
+
+/// nullopt for what is no token answer. The text stays out of any message: it holds a secret.
+std::optional<Token> read_token(const std::string& text) {
+  try {
+    const Json json = parse_json(text, "token");
+    const JsonView view(json, "token");
+    Token token{view.string_or("token", ""), kTokenLife};
+    if (token.value.empty()) token.value = view.string_or("access_token", "");
+    if (!is_token(token.value)) return std::nullopt;
+    const auto life = json.find("expires_in");
+    const std::uint64_t said =
+        life != json.end() && life->is_number_unsigned() ? life->get<std::uint64_t>() : 0;
+    if (said > 0) token.life = seconds(std::min<std::uint64_t>(said, kMaxTokenLifeSeconds));
+    return token;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+/// /v2/<repository>/{manifests,blobs,tags}/… of a server.
+struct Authorizer::Asked {
+  explicit Asked(const std::string& text) : url(parse_url(text)) {
+    constexpr std::string_view kRoot = "/v2/";
+    repository = url.path.starts_with(kRoot) ? url.path.substr(kRoot.size()) : url.path;
+    for (const std::string_view part : {"/manifests/", "/blobs/", "/tags/"}) {
+      repository = repository.substr(0, repository.rfind(part));
+    }
+  }
+  std::string key() const { return url.scheme + "://" + server_of(url) + "/" + repository; }
+  [[noreturn]] void fail(const std::string& found, const std::string& next_step) const {
+    throw Error(ErrorCode::kNetwork, "log in to " + server_of(url) + " for " + repository + ": " +
+                                         found + ". " + next_step);
+  }
+  std::string how_to_log_in() const {
+    return "Check the package's name; if it is private, log in first: docker login " +
+           server_of(url) + ", or podman login " + server_of(url);
+  }
+
+  Url url;
+  std::string repository;
+};
+
+std::string Authorizer::authorization(const std::string& url) const {
+  const std::scoped_lock held(mutex_);
+  const auto found = known_.find(Asked(url).key());
+  return found != known_.end() && Clock::now() < found->second.expires ? found->second.header : "";
+}
+
+std::string Authorizer::answer(const std::string& url, const HttpAnswer& refused) {
+  const Asked asked(url);
+  if (!parse_url(refused.url).same_server(asked.url)) {
+    asked.fail("status 401 from " + refused.url + ", to which it redirects",
+               "No login is sent to another server: tell the registry's owner");
+  }
+  const std::vector<Challenge> challenges = parse_challenges(refused.challenge, refused.url);
+  const auto offered = [&](std::string_view scheme) {
+    return std::find_if(challenges.begin(), challenges.end(),
+                        [&](const Challenge& each) { return each.scheme == scheme; });
+  };
+  const auto with_token = offered("bearer");
+  if (with_token == challenges.end() && offered("basic") == challenges.end()) {
+    std::string schemes;
+    for (const Challenge& each : challenges) {
+      schemes += (schemes.empty() ? "" : ", ") + quote(each.scheme);
+    }
+    asked.fail("status 401, and it asks for " + (schemes.empty() ? "no scheme" : schemes) +
+                   ", expected Bearer or Basic",
+               "Use a mirror that Kiln can read");
+  }
+  const Login login = find_login(server_of(asked.url), asked.repository, stop_);
+  Known known =
+      with_token != challenges.end() ? bearer(asked, *with_token, login) : basic(asked, login);
+  const std::scoped_lock held(mutex_);
+  return (known_[asked.key()] = std::move(known)).header;
+}
+
+Authorizer::Known Authorizer::basic(const Asked& asked, const Login& login) const {
+  if (!login.credentials) {
+    asked.fail("it wants a user and a password; Kiln came " + words_of(login),
+               asked.how_to_log_in());
+  }
+  if (login.credentials->identity_token) {
+    asked.fail("it wants a user and a password; " + login.credentials->origin +
+                   " has an identity token, which only a token server takes",
+               asked.how_to_log_in());
+  }
+  return {"Basic " + encode_base64(login.credentials->username + ":" + login.credentials->secret),
+          Clock::time_point::max(), words_of(login)};
+}
+
+Authorizer::Known Authorizer::bearer(const Asked& asked, const Challenge& challenge,
+                                     const Login& login) {
+  const std::string realm = challenge.parameter("realm");
+  const std::unique_ptr<CURLU, decltype(&curl_url_cleanup)> url(curl_url(), &curl_url_cleanup);
+  if (curl_url_set(url.get(), CURLUPART_URL, realm.c_str(), 0) != CURLUE_OK) {
+    asked.fail("its token server is " + quote(realm) + ", expected a URL",
+               "Tell the registry's owner");
+  }
+  const Url parts = parse_url(realm);
+  // A registry without TLS vouches for no token server, but then it is this machine's, or trusted.
+  const bool safe = parts.scheme == "https" || (asked.url.scheme == "http" && parts.may_be_asked());
+  if (!safe || parts.has_credentials) {
+    asked.fail("its token server is " + parts.place() + ", expected https without a user in it",
+               "Nothing was sent there: tell the registry's owner");
+  }
+  std::string scope = challenge.parameter("scope");
+  if (scope.empty()) scope = "repository:" + asked.repository + ":pull";
+  const std::string service = challenge.parameter("service");
+
+  HttpRequest request{realm};
+  if (login.credentials && login.credentials->identity_token) {
+    request.form = "grant_type=refresh_token&client_id=kiln&service=" + escape(service) +
+                   "&scope=" + escape(scope) +
+                   "&refresh_token=" + escape(login.credentials->secret);
+  } else {
+    const auto add = [&](const std::string& name, const std::string& value) {
+      curl_url_set(url.get(), CURLUPART_QUERY, (name + "=" + value).c_str(),
+                   CURLU_APPENDQUERY | CURLU_URLENCODE);
+    };
+    if (!service.empty()) add("service", service);
+    for (const std::string& each : words(scope)) add("scope", each);
+    char* whole = nullptr;
+    if (curl_url_get(url.get(), CURLUPART_URL, &whole, 0) != CURLUE_OK) {
+      throw Error(ErrorCode::kInternal, "log in to " + parts.place() + ": cannot write its URL");
+    }
+    request.url = whole;
+    curl_free(whole);
+    if (login.credentials) {
+      request.authorization =
+          "Basic " + encode_base64(login.credentials->username + ":" + login.credentials->secret);
+    }
+  }
+
+  const std::string tried = words_of(login) + ", for the scope " + quote(scope);
+  std::string text;
+  const HttpAnswer answer = ask_(request, [&](std::string_view piece) {
+    if (text.size() + piece.size() > kMaxAnswerBytes) {
+      asked.fail("the token server " + parts.place() + " answers with more than " +
+                     std::to_string(kMaxAnswerBytes) + " bytes",
+                 "Tell the registry's owner");
+    }
+    text += piece;
+  });
+  if (answer.status != 200) {
+    asked.fail("the token server " + parts.place() + " answers with status " +
+                   std::to_string(answer.status) + "; Kiln came " + tried,
+               asked.how_to_log_in());
+  }
+  const std::optional<Token> token = read_token(text);
+  if (!token) {
+    asked.fail("the token server " + parts.place() +
+                   " answers with no token, expected JSON with token or access_token",
+               "Tell the registry's owner");
+  }
+  return {"Bearer " + token->value, Clock::now() + token->life, tried};
+}
+
+void Authorizer::fail_refused(const std::string& what, const std::string& url,
+                              const HttpAnswer& refused) const {
+  const Asked asked(url);
+  std::string tried = "without a login, which it did not ask for";
+  const std::scoped_lock held(mutex_);
+  if (const auto known = known_.find(asked.key()); known != known_.end()) {
+    tried = known->second.tried;
+  }
+  throw Error(ErrorCode::kNetwork, "get " + what + ": status " + std::to_string(refused.status) +
+                                       " from " + refused.url + "; Kiln came " + tried + ". " +
+                                       asked.how_to_log_in());
+}
+
+}  // namespace kiln

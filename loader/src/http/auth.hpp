@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Authorizer: answers the 401 of a registry with a Bearer token or a Basic login, and remembers the
+// answer for the next request. Between fetch, which asks it, and credentials, which it reads only
+// once a registry has refused. One per Source; several threads may use it at once.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+
+#include "http/challenge.hpp"
+#include "http/credentials.hpp"
+#include "http/transfer.hpp"
+
+namespace kiln {
+
+class Authorizer {
+ public:
+  /// How it asks a token server: as the source asks its registry, so that it counts and stops
+  /// alike.
+  using Ask = std::function<HttpAnswer(const HttpRequest&, const Sink&)>;
+
+  explicit Authorizer(Ask ask, std::stop_token stop = {})
+      : ask_(std::move(ask)), stop_(std::move(stop)) {}
+
+  /// The Authorization header for a GET of `url`, a repository's manifest, blob or tags: what
+  /// answer() found for that repository of that server, until it expires. Empty: none is known.
+  std::string authorization(const std::string& url) const;
+
+  /// The header with which to repeat, once, a GET of `url` that was answered with 401. Asks the
+  /// token server that the challenge names (https, or http for a registry that is itself asked
+  /// over http) with this user's login, or as nobody where there is none. Throws kNetwork if the
+  /// 401 is another server's, the challenge cannot be answered, or the token server refuses.
+  std::string answer(const std::string& url, const HttpAnswer& refused);
+
+  /// Throws kNetwork for a 401 or 403 that stays, with what was tried and what to do.
+  [[noreturn]] void fail_refused(const std::string& what, const std::string& url,
+                                 const HttpAnswer& refused) const;
+
+ private:
+  struct Known {
+    std::string header;
+    std::chrono::steady_clock::time_point expires;
+    std::string tried;  ///< "with the login of <file>, for the scope …"
+  };
+  struct Asked;  // one url, taken apart
+
+  Known basic(const Asked& asked, const Login& login) const;
+  Known bearer(const Asked& asked, const Challenge& challenge, const Login& login);
+
+  Ask ask_;
+  std::stop_token stop_;
+  mutable std::mutex mutex_;            // of known_
+  std::map<std::string, Known> known_;  // by server and repository
+};
+
+}  // namespace kiln

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "http/retry.hpp"
+
+#include <curl/curl.h>
+
+#include <algorithm>
+#include <charconv>
+#include <condition_variable>
+#include <cstdio>
+#include <mutex>
+
+#include "kiln/error.hpp"
+
+namespace kiln {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr seconds kLongestTold{120};
+constexpr milliseconds kLongestBackoff{30'000};
+
+}  // namespace
+
+std::optional<seconds> parse_retry_after(std::string_view value, std::time_t now) {
+  if (value.empty()) return std::nullopt;
+  if (std::all_of(value.begin(), value.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+    long long count = 0;
+    const auto parsed = std::from_chars(value.data(), value.data() + value.size(), count);
+    const bool huge = parsed.ec == std::errc::result_out_of_range;
+    return huge ? kLongestTold : std::min(seconds(count), kLongestTold);
+  }
+  // libcurl's parser takes many spellings of a date; HTTP's three begin with a weekday.
+  if (value.front() < 'A' || value.front() > 'Z') return std::nullopt;
+  const std::time_t date = curl_getdate(std::string(value).c_str(), nullptr);
+  if (date < now) return std::nullopt;
+  return std::min(seconds(date - now), kLongestTold);
+}
+
+Tries::Tries(const Limits& limits, seconds more)
+    : limits_(limits),
+      start_(Clock::now()),
+      deadline_(start_ + limits.deadline + more),
+      random_(std::random_device{}()) {}
+
+std::optional<milliseconds> Tries::next(std::optional<seconds> told) {
+  ++tried_;
+  if (++failed_ >= limits_.tries) return std::nullopt;
+  milliseconds most = limits_.backoff;
+  for (int i = 1; i < failed_ && most < kLongestBackoff; ++i) most *= 2;
+  most = std::min(most, kLongestBackoff);
+  milliseconds wait(std::uniform_int_distribution<long>(0, most.count())(random_));
+  if (told) wait = *told + milliseconds(wait.count() % limits_.backoff.count());
+  if (Clock::now() + wait >= deadline_) return std::nullopt;
+  return wait;
+}
+
+std::string Tries::told() const {
+  char text[64];
+  std::snprintf(text, sizeof text, "%d %s in %.1f s", tried_, tried_ == 1 ? "try" : "tries",
+                std::chrono::duration<double>(Clock::now() - start_).count());
+  return text;
+}
+
+void wait_for(milliseconds time, const std::stop_token& stop, const std::string& what) {
+  std::mutex mutex;
+  std::condition_variable_any stopped;
+  std::unique_lock held(mutex);
+  stopped.wait_for(held, stop, time, [] { return false; });
+  if (stop.stop_requested()) fail_cancelled(what);
+}
+
+void fail_cancelled(const std::string& what) {
+  throw Error(ErrorCode::kCancelled,
+              what + ": stopped as asked. Run it again to go on; nothing half-done was installed");
+}
+
+}  // namespace kiln

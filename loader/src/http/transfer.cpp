@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "http/transfer.hpp"
+
+#include <curl/curl.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <mutex>
+#include <utility>
+
+#include "base/quote.hpp"
+#include "http/receive.hpp"
+#include "http/retry.hpp"
+#include "http/url.hpp"
+
+namespace kiln {
+namespace {
+
+constexpr int kMaxRedirects = 5;
+constexpr long kStallBytesPerSecond = 100;
+constexpr long kBufferBytes = 256L
+                              << 10;  // fewer, larger pieces to hash and write than with 16 KiB
+constexpr int kStopped = -1;
+
+struct ListFree {
+  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
+};
+using Headers = std::unique_ptr<curl_slist, ListFree>;
+
+Headers headers_of(const HttpRequest& request) {
+  // Blobs are hashed as they are stored: no server may compress them on the way.
+  Headers list(curl_slist_append(nullptr, "Accept-Encoding: identity"));
+  const auto add = [&](const std::string& name, const std::string& value) {
+    if (!value.empty() && list) curl_slist_append(list.get(), (name + ": " + value).c_str());
+  };
+  add("Accept", request.accept);
+  add("Authorization", request.authorization);
+  if (request.from > 0) add("Range", "bytes=" + std::to_string(request.from) + "-");
+  return list;
+}
+
+[[noreturn]] void fail(const std::string& url, const std::string& found,
+                       const std::string& next =
+                           "Check the network and the registry's name, then "
+                           "try again") {
+  throw Error(ErrorCode::kNetwork, "get " + url + ": " + found + ". " + next);
+}
+
+/// What went wrong below HTTP. A certificate that does not hold, or a proxy that says no, says so
+/// again.
+[[noreturn]] void fail_transfer(CURL* curl, CURLcode result, const std::string& url,
+                                const std::string& detail) {
+  long proxy = 0;
+  curl_easy_getinfo(curl, CURLINFO_HTTP_CONNECTCODE, &proxy);
+  if (proxy >= 400 && proxy < 500) {
+    fail(url, "the proxy answers with status " + std::to_string(proxy) + " (" + detail + ")",
+         "Check https_proxy, or list the host in NO_PROXY");
+  }
+  switch (result) {
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_RESOLVE_PROXY:
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_PARTIAL_FILE:
+    case CURLE_OPERATION_TIMEDOUT:
+    case CURLE_SSL_CONNECT_ERROR:
+    case CURLE_GOT_NOTHING:
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR:
+    case CURLE_HTTP2:
+    case CURLE_HTTP2_STREAM:
+      throw CutShort("get " + url + ": " + detail +
+                     ". Check the network and the registry's name, then try again");
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_ISSUER_ERROR:
+      fail(url, detail,
+           "Check the registry's name and this machine's clock; the roots of a private authority "
+           "go into SSL_CERT_FILE");
+    default:
+      fail(url, detail);
+  }
+}
+
+}  // namespace
+
+struct Transfer::Handle {
+  CURL* curl = curl_easy_init();
+  CURLM* multi = curl_multi_init();
+  std::array<char, CURL_ERROR_SIZE> error{};
+
+  Handle() = default;
+  ~Handle() {
+    curl_easy_cleanup(curl);
+    curl_multi_cleanup(multi);
+  }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+};
+
+Transfer::Transfer(Limits limits, std::stop_token stop) : limits_(limits), stop_(std::move(stop)) {
+  static std::once_flag once;
+  std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
+  handle_ = std::make_unique<Handle>();
+  if (handle_->curl == nullptr || handle_->multi == nullptr) {
+    throw Error(ErrorCode::kInternal, "get: libcurl gave no handle");
+  }
+}
+
+Transfer::~Transfer() = default;
+
+int Transfer::perform() {
+  using std::chrono::milliseconds;
+  constexpr milliseconds kLongestSleep{1000};
+  CURLM* const multi = handle_->multi;
+  // libcurl's one-call loop would notice a stop only once a second.
+  const std::stop_callback wake(stop_, [multi] { curl_multi_wakeup(multi); });
+  curl_multi_add_handle(multi, handle_->curl);
+  int result = kStopped;
+  for (;;) {
+    int running = 0;
+    if (curl_multi_perform(multi, &running) != CURLM_OK) result = CURLE_FAILED_INIT;
+    if (running == 0) break;
+    const auto now = std::chrono::steady_clock::now();
+    if (stop_.stop_requested() || now >= deadline_) break;
+    const auto left = std::chrono::ceil<milliseconds>(
+        std::min<std::chrono::nanoseconds>(deadline_ - now, kLongestSleep));
+    curl_multi_poll(multi, nullptr, 0, static_cast<int>(left.count()), nullptr);
+  }
+  int waiting = 0;
+  while (const CURLMsg* message = curl_multi_info_read(multi, &waiting)) {
+    if (message->msg == CURLMSG_DONE) result = message->data.result;
+  }
+  curl_multi_remove_handle(multi, handle_->curl);
+  return result;
+}
+
+HttpAnswer Transfer::get_once(const HttpRequest& request, const Sink& sink) {
+  CURL* const curl = handle_->curl;
+  const Url parts = parse_url(request.url);
+  const Headers headers = headers_of(request);
+  HttpAnswer answer;
+  answer.url = parts.place();
+  Receiver receiver(request, sink, answer);
+  curl_easy_reset(curl);  // keeps the connection
+  curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());
+  curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, handle_->error.data());
+  curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);  // a library owns no signal handlers
+  curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
+  curl_easy_setopt(curl, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+  curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, static_cast<long>(limits_.connect.count()));
+  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, kStallBytesPerSecond);
+  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, static_cast<long>(limits_.stall.count()));
+  curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, kBufferBytes);
+  curl_easy_setopt(curl, CURLOPT_USERAGENT, "kiln/" KILN_VERSION);
+  curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers.get());
+  curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, &Receiver::body);
+  curl_easy_setopt(curl, CURLOPT_WRITEDATA, &receiver);
+  curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, &Receiver::header);
+  curl_easy_setopt(curl, CURLOPT_HEADERDATA, &receiver);
+  if (!request.form.empty()) {
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE,
+                     static_cast<curl_off_t>(request.form.size()));
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request.form.c_str());
+  }
+  if (parts.is_loopback()) curl_easy_setopt(curl, CURLOPT_PROXY, "");
+  // OpenSSL's own variable, which libcurl does not read.
+  if (const char* roots = std::getenv("SSL_CERT_FILE"); roots != nullptr && *roots != '\0') {
+    curl_easy_setopt(curl, CURLOPT_CAINFO, roots);
+  }
+  handle_->error[0] = '\0';
+  ++requests_;
+  const int result = perform();
+  if (receiver.failure()) std::rethrow_exception(receiver.failure());
+  if (result == kStopped) {
+    if (stop_.stop_requested()) fail_cancelled("get " + answer.url);
+    fail(answer.url, "the time for it is over",
+         "Try again on a faster network, or raise network.deadline_seconds in the settings");
+  }
+  if (result != CURLE_OK && !receiver.enough()) {
+    const auto code = static_cast<CURLcode>(result);
+    const char* detail =
+        handle_->error[0] != '\0' ? handle_->error.data() : curl_easy_strerror(code);
+    fail_transfer(curl, code, answer.url, detail);
+  }
+  receiver.finish();
+  return answer;
+}
+
+HttpAnswer Transfer::get(const HttpRequest& request, const Sink& sink) {
+  HttpRequest next = request;
+  for (int hop = 0; hop <= kMaxRedirects; ++hop) {
+    const Url from = parse_url(next.url);
+    HttpAnswer answer = get_once(next, sink);
+    if (answer.status < 300 || answer.status > 399) return answer;
+    if (answer.location.empty()) {
+      fail(answer.url, "status " + std::to_string(answer.status) + " without a Location");
+    }
+    const std::string redirect = resolve_reference(next.url, answer.location);
+    if (redirect.empty()) {
+      fail(answer.url, "it redirects to " + quote(answer.location) + ", which is no URL");
+    }
+    const Url to = parse_url(redirect);
+    if (!to.may_be_asked() || (from.scheme == "https" && to.scheme != "https")) {
+      fail(answer.url,
+           "it redirects to " + to.place() + ", expected https (http only within this machine)");
+    }
+    if (!next.form.empty()) {
+      fail(answer.url, "it redirects a login to " + to.place() + ", where Kiln does not send it");
+    }
+    // A presigned URL of a store refuses a second authorization; another host must not see it.
+    if (!to.same_server(from)) next.authorization.clear();
+    next.url = redirect;
+  }
+  fail(parse_url(request.url).place(), "more than " + std::to_string(kMaxRedirects) + " redirects");
+}
+
+}  // namespace kiln

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Transfer: one request over libcurl, redirects followed by hand. Part of fetch; knows HTTP and
+// nothing of OCI. One Transfer is used by one thread at a time and keeps its connection between
+// calls.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <string_view>
+
+#include "kiln/error.hpp"
+#include "settings/settings.hpp"
+#include "store/fetch.hpp"
+
+namespace kiln {
+
+struct HttpRequest {
+  std::string url;
+  std::string accept = {};  ///< media types; empty: any
+  /// Value of the Authorization header; empty: none. Stays with the url's scheme, host and port: a
+  /// redirect to another place goes there without it.
+  std::string authorization = {};
+  /// Not empty: these fields are posted, and a redirect is an error, since they may hold a secret.
+  std::string form = {};
+  /// More than 0: asks for the bytes from here on, of `total`.
+  std::uint64_t from = 0;
+  std::uint64_t total = 0;
+  /// Called before the first byte of a whole body (200) that came though `from` was asked for.
+  std::function<void()> begin_anew = {};
+};
+
+struct HttpAnswer {
+  int status = 0;
+  std::string url;             ///< that answered, after redirects; without query
+  std::string content_digest;  ///< Docker-Content-Digest, or empty
+  std::string challenge;       ///< its WWW-Authenticate headers, joined by ", "; of a 401
+  std::string content_type;
+  std::string content_range;
+  std::string location;
+  std::string retry_after;
+  std::string link;         ///< its Link headers, joined by ", "
+  bool has_length = false;  ///< the end of the body could be told from a cut
+  bool taken = false;       ///< the body went to the sink
+};
+
+/// No whole answer came, through nothing that the server decided: asking again may help.
+class CutShort final : public Error {
+ public:
+  explicit CutShort(const std::string& text) : Error(ErrorCode::kNetwork, text) {}
+};
+
+class Transfer {
+ public:
+  explicit Transfer(Limits limits = {}, std::stop_token stop = {});
+  ~Transfer();
+  Transfer(const Transfer&) = delete;
+  Transfer& operator=(const Transfer&) = delete;
+
+  /// Streams the body of a 200 answer into the sink, and that of a 206 which begins at
+  /// `request.from` and ends with the last byte; the body of another status is dropped and the
+  /// status is the caller's to judge. What the sink throws passes through. Throws CutShort for no
+  /// connection, a stall, a body that stops short; kNetwork for a certificate that does not hold, a
+  /// proxy that refuses, headers of more than 256 KiB, more than 5 redirects, a redirect to where
+  /// Kiln does not go (from https to http, another scheme, an http host that is not allowed), the
+  /// end of the time; kIntegrity for a body in a Content-Encoding, which nobody asked for;
+  /// kCancelled within milliseconds of a stop.
+  HttpAnswer get(const HttpRequest& request, const Sink& sink);
+
+  /// From now on no request runs longer than to this moment.
+  void finish_by(std::chrono::steady_clock::time_point deadline) { deadline_ = deadline; }
+
+  int requests() const { return requests_; }  ///< redirects included
+
+ private:
+  struct Handle;
+  HttpAnswer get_once(const HttpRequest& request, const Sink& sink);
+  int perform();  ///< a CURLcode, or -1: stopped, or out of time
+  std::unique_ptr<Handle> handle_;
+  Limits limits_;
+  std::stop_token stop_;
+  std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
+  int requests_ = 0;
+};
+
+}  // namespace kiln

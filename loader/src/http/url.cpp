@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "http/url.hpp"
+
+#include <arpa/inet.h>
+#include <curl/curl.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "kiln/error.hpp"
+#include "settings/settings.hpp"
+#include "store/source.hpp"
+
+namespace kiln {
+namespace {
+
+struct UrlFree {
+  void operator()(CURLU* url) const { curl_url_cleanup(url); }
+};
+
+[[noreturn]] void fail(const std::string& url, const std::string& found) {
+  throw Error(ErrorCode::kUsage,
+              "open registry " + url + ": " + found + ". Write https://host[:port][/prefix]");
+}
+
+std::string part_of(CURLU* url, CURLUPart part, unsigned flags = 0) {
+  char* text = nullptr;
+  if (curl_url_get(url, part, &text, flags) != CURLUE_OK || text == nullptr) return {};
+  std::string value = text;
+  curl_free(text);
+  return value;
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+bool listed_as_insecure(const Url& url) {
+  const char* value = std::getenv("KILN_INSECURE_HTTP");
+  std::string_view rest = value != nullptr ? value : "";
+  const std::string with_port = url.port.empty() ? url.host : url.host + ":" + url.port;
+  const auto names = [&](const std::string& entry) {
+    return lower(entry) == url.host || lower(entry) == with_port;
+  };
+  while (!rest.empty()) {
+    const std::string entry(rest.substr(0, rest.find(',')));
+    rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
+    if (!entry.empty() && names(entry)) return true;
+  }
+  const std::vector<std::string> listed = load_settings().insecure_http;
+  return std::any_of(listed.begin(), listed.end(), names);
+}
+
+}  // namespace
+
+Url parse_url(const std::string& text) {
+  const std::unique_ptr<CURLU, UrlFree> url(curl_url());
+  if (!url || curl_url_set(url.get(), CURLUPART_URL, text.c_str(), 0) != CURLUE_OK) {
+    fail("(one that does not parse)", "it is no URL");
+  }
+  Url parts;
+  parts.scheme = lower(part_of(url.get(), CURLUPART_SCHEME));
+  parts.host = lower(part_of(url.get(), CURLUPART_HOST));
+  parts.port = part_of(url.get(), CURLUPART_PORT, CURLU_NO_DEFAULT_PORT);
+  parts.path = part_of(url.get(), CURLUPART_PATH);
+  parts.has_credentials = !part_of(url.get(), CURLUPART_USER).empty() ||
+                          !part_of(url.get(), CURLUPART_PASSWORD).empty();
+  parts.has_query = !part_of(url.get(), CURLUPART_QUERY).empty() ||
+                    !part_of(url.get(), CURLUPART_FRAGMENT).empty();
+  return parts;
+}
+
+std::string resolve_reference(const std::string& base, const std::string& reference) {
+  const std::unique_ptr<CURLU, UrlFree> url(curl_url());
+  if (!url || curl_url_set(url.get(), CURLUPART_URL, base.c_str(), 0) != CURLUE_OK ||
+      curl_url_set(url.get(), CURLUPART_URL, reference.c_str(), 0) != CURLUE_OK) {
+    return {};
+  }
+  return part_of(url.get(), CURLUPART_URL);
+}
+
+std::string Url::place() const {
+  return scheme + "://" + host + (port.empty() ? "" : ":" + port) + path;
+}
+
+bool Url::is_loopback() const {
+  if (host == "localhost" || host == "[::1]") return true;
+  in_addr address{};  // the whole name must be an address: 127.example.org is none
+  return ::inet_pton(AF_INET, host.c_str(), &address) == 1 && host.starts_with("127.");
+}
+
+bool Url::same_server(const Url& other) const {
+  return scheme == other.scheme && host == other.host && port == other.port;
+}
+
+bool Url::may_be_asked() const {
+  return scheme == "https" || (scheme == "http" && (is_loopback() || listed_as_insecure(*this)));
+}
+
+std::string canonical_url(const std::string& text) {
+  Url url = parse_url(text);
+  while (url.path.ends_with('/')) url.path.pop_back();
+  if (url.host.empty()) fail(url.place(), "it names no host");
+  if (url.has_credentials)
+    fail(url.place(), "it holds a user or a password, which Kiln never sends");
+  if (url.has_query) fail(url.place(), "it has a query or a fragment");
+  if (!url.may_be_asked()) {
+    throw Error(ErrorCode::kUsage,
+                "open registry " + url.place() +
+                    ": plain http is only for this machine. Use https, or list " + url.host +
+                    " in KILN_INSECURE_HTTP if the network up to it is trusted");
+  }
+  return url.place();
+}
+
+}  // namespace kiln

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "settings/settings.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <initializer_list>
+
+#include "base/posix.hpp"
+#include "base/quote.hpp"
+#include "documents/json.hpp"
+#include "kiln/error.hpp"
+#include "store/fetch.hpp"
+
+namespace kiln {
+namespace {
+
+constexpr std::string_view kSchema = "kiln.settings/1";
+
+[[noreturn]] void fail(const std::string& path, const std::string& found) {
+  throw Error(ErrorCode::kUsage, "read settings " + path + ": " + found +
+                                     ". Correct the file, or name another in KILN_CONFIG");
+}
+
+void check_members(const JsonView& object, std::initializer_list<std::string_view> known) {
+  if (!object.json().is_object()) object.fail("is not an object");
+  for (const auto& [key, value] : object.json().items()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    std::string list;
+    for (const std::string_view each : known) {
+      list += (list.empty() ? "" : ", ") + std::string(each);
+    }
+    std::string found = "has " + quote(key);
+    found += ", which Kiln " KILN_VERSION " does not know; it knows " + list;
+    object.fail(found);
+  }
+}
+
+std::vector<std::string> strings_of(const JsonView& array) {
+  std::vector<std::string> strings;
+  for (const JsonView& each : array.items()) {
+    strings.push_back(each.string());
+    if (strings.back().empty()) each.fail("is empty");
+  }
+  return strings;
+}
+
+template <class Number>
+void read_number(const JsonView& object, std::string_view key, std::uint64_t most, Number& number) {
+  if (!object.has(key)) return;
+  const JsonView member = object.at(key);
+  const std::uint64_t value = member.unsigned_integer();
+  if (value < 1 || value > most) {
+    member.fail("is " + std::to_string(value) + ", expected 1 to " + std::to_string(most));
+  }
+  number = Number(static_cast<int>(value));
+}
+
+Limits parse_limits(const JsonView& object) {
+  constexpr std::uint64_t kDay = std::uint64_t{24} * 60 * 60;
+  constexpr std::uint64_t kMaxTries = 100;
+  constexpr std::uint64_t kMaxBackoffMs = 60'000;
+  check_members(object,
+                {"tries", "connect_seconds", "stall_seconds", "deadline_seconds", "backoff_ms"});
+  Limits limits;
+  read_number(object, "tries", kMaxTries, limits.tries);
+  read_number(object, "connect_seconds", kDay, limits.connect);
+  read_number(object, "stall_seconds", kDay, limits.stall);
+  read_number(object, "deadline_seconds", kDay, limits.deadline);
+  read_number(object, "backoff_ms", kMaxBackoffMs, limits.backoff);
+  return limits;
+}
+
+const char* environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : nullptr;
+}
+
+}  // namespace
+
+Settings parse_settings(std::string_view text, const std::string& path) {
+  try {
+    const Json json = parse_json(text, path);
+    const JsonView root(json, path);
+    check_members(root, {"schema", "mirrors", "insecure_http", "deny", "network"});
+    if (const std::string schema = root.at("schema").string(); schema != kSchema) {
+      root.at("schema").fail("is " + quote(schema) + ", expected '" + std::string(kSchema) + "'");
+    }
+    Settings settings;
+    if (root.has("mirrors")) {
+      const JsonView mirrors = root.at("mirrors");
+      if (!mirrors.json().is_object()) mirrors.fail("is not an object");
+      for (const auto& [origin, list] : mirrors.json().items()) {
+        if (!origin.starts_with("https://") && !origin.starts_with("http://")) {
+          mirrors.fail("names " + quote(origin) + ", expected the URL of a registry");
+        }
+        settings.mirrors[origin] = strings_of(mirrors.at(origin));
+        for (const std::string& mirror : settings.mirrors[origin]) {
+          if (mirror.starts_with('/') || mirror.find("://") != std::string::npos) continue;
+          mirrors.at(origin).fail("has " + quote(mirror) +
+                                  ", expected a URL or an absolute folder");
+        }
+      }
+    }
+    if (root.has("insecure_http")) settings.insecure_http = strings_of(root.at("insecure_http"));
+    if (root.has("deny")) settings.deny = strings_of(root.at("deny"));
+    if (root.has("network")) settings.limits = parse_limits(root.at("network"));
+    return settings;
+  } catch (const Error& error) {
+    fail(path, error.what());
+  }
+}
+
+std::filesystem::path settings_path() {
+  if (const char* value = environment("KILN_CONFIG")) return value;
+  const std::filesystem::path file = std::filesystem::path("kiln") / "config.json";
+  if (const char* value = environment("XDG_CONFIG_HOME")) return value / file;
+  if (const char* value = environment("HOME")) return value / (".config" / file);
+  return {};
+}
+
+Settings load_settings() {
+  const std::filesystem::path path = settings_path();
+  if (path.empty()) return {};
+  constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
+  const NamedFile file = read_named_file(path, kMaxBytes);
+  if (file.absent && environment("KILN_CONFIG") == nullptr) return {};
+  if (!file.problem.empty()) fail(path.string(), file.problem);
+  return parse_settings(file.text, path.string());
+}
+
+std::vector<std::string> mirrors_of(const std::string& registry, const Settings& settings) {
+  std::string best;
+  const std::vector<std::string>* found = nullptr;
+  for (const auto& [written, mirrors] : settings.mirrors) {
+    const std::string origin = canonical_registry(written);
+    const bool covers = registry == origin || registry.starts_with(origin + "/");
+    if (!covers || (found != nullptr && origin.size() <= best.size())) continue;
+    best = origin;
+    found = &mirrors;
+  }
+  std::vector<std::string> result;
+  if (found == nullptr) return result;
+  for (const std::string& mirror : *found) {
+    result.push_back(canonical_registry(canonical_registry(mirror) + registry.substr(best.size())));
+  }
+  return result;
+}
+
+}  // namespace kiln

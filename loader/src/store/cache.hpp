@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Cache: what was fetched, on disk, by digest. After fetch, before unpack. A path under blobs/ or
+// unpacked/ exists if and only if its content is complete and durable: it was written elsewhere,
+// synced and renamed. Reading never writes, so a read-only cache works. Usable from several threads
+// and processes at once; a per-digest file lock makes concurrent installs download once, and
+// correctness does not depend on it (the last step is an atomic rename of equal bytes).
+//
+//   CACHEDIR.TAG                                 backup tools skip this folder
+//   store.lock                                   shared by who installs, exclusive for gc
+//   blobs/sha256/<hex>                           documents and layers, mode 0444
+//   refs/<registry>/<package>/<version>.json     which index a registry gave for a version
+//   roots/<hex of its path>.json                 a lock file whose kernels gc must keep
+//   ingest/<hex>.part                            a download under way, or cut short
+//   unpacked/<hex of the config>/                the files of one variant
+//   locks/<hex>.lock                             one download, or one unpacking, at a time
+//   locks/<hex of the config>.use                shared by each process that loaded the variant
+//
+// Nothing here is trusted: documents are hashed when read, libraries when loaded, and below the
+// root a symbolic link is refused. Who may use a cache: its root must belong to this user or to
+// root, and not everyone may write to it. A root that its group may write to is shared by that
+// group, which is then trusted as the owner is: what Kiln makes in it the group may write as well.
+// The root may be reached through a symbolic link that this user or root made.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file_lock.hpp"
+#include "base/posix.hpp"
+#include "documents/manifest.hpp"
+#include "kiln/error.hpp"
+#include "store/fetch.hpp"
+#include "verify/verify.hpp"
+
+namespace kiln {
+
+/// Which index a registry gave for a version of a package.
+struct Ref {
+  std::string registry;  ///< canonical
+  std::string name;
+  int version = 0;
+  Descriptor index;
+};
+
+class Cache {
+ public:
+  /// $KILN_CACHE, else $XDG_CACHE_HOME/kiln, else ~/.cache/kiln; kCache if none of them is set.
+  static std::filesystem::path default_root();
+
+  /// An empty path is the default. Creates nothing. Throws kCache for a folder that another user
+  /// owns (but root) or that everyone may write to, and for a relative path. `stop` ends a wait for
+  /// another process with kCancelled.
+  explicit Cache(const std::filesystem::path& requested = {}, std::stop_token stop = {});
+
+  const std::filesystem::path& root() const { return root_; }
+
+  std::filesystem::path blob_path(const Digest& digest) const;
+  bool has_blob(const Digest& digest) const;
+  /// An invalid descriptor if it is not there; kIntegrity if something else stands in its place.
+  FileDescriptor open_blob(const Digest& digest) const;
+
+  /// Hashes a blob where it lies. False if it is not there; kIntegrity, naming `what` and
+  /// `next_step`, if it is not what its descriptor promises.
+  bool verify_blob(const Descriptor& descriptor, std::string_view what,
+                   std::string_view next_step = "") const;
+
+  /// A document of at most kMaxDocumentBytes, verified; nothing if it is not in the cache. Throws
+  /// kIntegrity if the file is not what its name says.
+  std::optional<std::string> read_document(const Descriptor& descriptor,
+                                           std::string_view what) const;
+
+  /// Puts verified bytes under their digest; does nothing if they are there.
+  void write_document(const Descriptor& descriptor, std::string_view bytes) const;
+
+  /// Streams a blob into the cache, verified on the way; does nothing if it is there. `fetch` is
+  /// called under this digest's lock with the sink to fill, which may have the first bytes from a
+  /// download that was cut short. If the whole is wrong then, it is called once more with an empty
+  /// one.
+  std::filesystem::path write_blob(const Descriptor& descriptor, const Subject& subject,
+                                   const std::function<void(BlobSink&)>& fetch) const;
+
+  /// What is under blobs/sha256, sorted.
+  std::vector<Digest> blobs() const;
+  /// What is wrong with a blob, hashed whole; empty if it is what its name says.
+  std::string check_blob(const Digest& digest) const;
+
+  /// Removes a blob that read or verified as damaged, so that it is fetched again.
+  void drop_blob(const Digest& digest) const;
+
+  std::optional<Ref> read_ref(const std::string& registry, std::string_view name,
+                              int version) const;
+  void write_ref(const Ref& ref) const;
+  std::filesystem::path ref_path(const std::string& registry, std::string_view name,
+                                 int version) const;
+
+  /// All refs, sorted by registry, package and version. A ref file that does not parse goes to
+  /// `damaged` with what is wrong with it.
+  using DamagedRef = std::function<void(const std::filesystem::path&, const Error&)>;
+  std::vector<Ref> refs(const DamagedRef& damaged = {}) const;
+
+  /// Where the files of a variant are, or go: unpacked/<hex of its config>.
+  std::filesystem::path unpacked_path(const Digest& config) const;
+
+  /// Keeps gc away while it lives. Writes nothing where the cache is one; holds nothing where there
+  /// is no cache yet, or no right to lock it.
+  FileLock use() const;
+
+  /// The same, and first makes the root, CACHEDIR.TAG and store.lock. Whoever writes holds it.
+  FileLock use_to_write() const;
+
+  /// Waits until nobody uses the cache; `on_wait` is called if that is not at once. Nothing where
+  /// there is no cache. Throws kCache where the file system has no locks.
+  FileLock use_alone(const std::function<void()>& on_wait = {}) const;
+
+  /// Holds the lock of one digest, across processes, while it lives. On a file system without locks
+  /// it holds nothing. Its caller holds use_to_write().
+  FileLock lock(const Digest& digest) const;
+
+  /// Tells gc that this process uses a variant, as long as the lock lives. Its caller holds use().
+  FileLock lease(const Digest& config) const;
+  /// Whether some process does. Asked under use_alone().
+  bool is_leased(const Digest& config) const;
+
+  /// Registers a lock file: gc keeps what it names, for as long as the file is there. False, and
+  /// nothing is changed, where this user may not write to the cache.
+  bool add_root(const std::filesystem::path& lock_file) const;
+
+  /// The lock files that registered, and the root entry of each.
+  struct Root {
+    std::filesystem::path entry;
+    std::filesystem::path lock_file;
+  };
+  std::vector<Root> roots() const;
+
+  /// Makes the folder <root>/<relative> and those above it.
+  std::filesystem::path make_folder(const std::filesystem::path& relative) const;
+
+ private:
+  std::filesystem::path root_;
+  std::stop_token stop_;
+};
+
+}  // namespace kiln

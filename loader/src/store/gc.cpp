@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/gc.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <optional>
+#include <set>
+#include <system_error>
+
+#include "install/install.hpp"
+#include "kiln/error.hpp"
+#include "store/unpack.hpp"
+
+namespace kiln {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Digests = std::set<Digest>;
+
+constexpr std::size_t kHexDigits = 64;
+constexpr std::uint64_t kMaxLockFileBytes = std::uint64_t{64} << 20;
+constexpr auto kYoung = std::chrono::hours(24);
+
+std::optional<Digest> to_digest(std::string_view text) {
+  try {
+    return Digest::parse(text);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+/// Every "sha256:<hex>" in a text.
+Digests digests_in(std::string_view text) {
+  constexpr std::string_view kPrefix = "sha256:";
+  Digests found;
+  for (std::size_t at = text.find(kPrefix); at != std::string_view::npos;
+       at = text.find(kPrefix, at + 1)) {
+    if (const auto digest = to_digest(text.substr(at, kPrefix.size() + kHexDigits))) {
+      found.insert(*digest);
+    }
+  }
+  return found;
+}
+
+/// What a blob names; nothing for a layer, or for one that is not here.
+Digests named_by(const Cache& cache, const Digest& digest) {
+  const FileDescriptor file = cache.open_blob(digest);
+  struct stat status {};
+  if (!file.valid() || ::fstat(file.get(), &status) != 0 ||
+      std::cmp_greater(status.st_size, kMaxDocumentBytes)) {
+    return {};
+  }
+  const fs::path path = cache.blob_path(digest);
+  std::string bytes;
+  read_pieces(file.get(), path, [&](std::string_view piece) { bytes += piece; });
+  if (Digest::of(bytes) != digest) {
+    throw Error(ErrorCode::kIntegrity, "collect garbage: " + path.string() +
+                                           " is damaged, so what it holds cannot be known; nothing "
+                                           "was removed. Run 'kiln cache repair' first");
+  }
+  return bytes.starts_with('{') ? digests_in(bytes) : Digests{};
+}
+
+/// Adds a digest and all that can be reached from it.
+void mark(const Cache& cache, const Digest& from, Digests& marked) {
+  std::vector<Digest> next{from};
+  while (!next.empty()) {
+    const Digest digest = next.back();
+    next.pop_back();
+    if (!marked.insert(digest).second) continue;
+    for (const Digest& each : named_by(cache, digest)) next.push_back(each);
+  }
+}
+
+/// The text of a lock file; nothing if it is gone.
+std::optional<std::string> read_lock_file(const Cache::Root& root) {
+  const FileDescriptor file = try_open(root.lock_file, O_RDONLY | O_NONBLOCK);
+  struct stat status {};
+  if (!file.valid() && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
+  std::string problem;
+  if (!file.valid()) {
+    problem = std::generic_category().message(errno);
+  } else if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
+             std::cmp_greater(status.st_size, kMaxLockFileBytes)) {
+    problem = "it is no lock file";
+  }
+  if (!problem.empty()) {
+    throw Error(ErrorCode::kCache, "collect garbage: read " + root.lock_file.string() + ": " +
+                                       problem +
+                                       ", so what it holds cannot be known; nothing was removed. "
+                                       "Make it readable, or remove " +
+                                       root.entry.string() + " to let go of its kernels");
+  }
+  std::string bytes;
+  read_pieces(file.get(), root.lock_file, [&](std::string_view piece) { bytes += piece; });
+  return bytes;
+}
+
+std::optional<Digest> digest_of_name(const fs::path& path) {
+  return to_digest("sha256:" + path.filename().stem().string());
+}
+
+std::vector<fs::path> entries(const Cache& cache, const char* folder) {
+  std::vector<fs::path> found;
+  if (!open_folder_inside(cache.root(), folder).valid()) return found;
+  for (const auto& each : fs::directory_iterator(cache.root() / folder)) found.push_back(each);
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::uint64_t bytes_of(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_directory(fs::symlink_status(path, error))) {
+    const std::uint64_t bytes =
+        fs::is_regular_file(fs::symlink_status(path, error)) ? fs::file_size(path, error) : 0;
+    return error ? 0 : bytes;
+  }
+  std::uint64_t sum = 0;
+  for (const auto& each : fs::recursive_directory_iterator(path, error)) {
+    if (each.is_regular_file(error) && !each.is_symlink(error)) sum += each.file_size(error);
+  }
+  return sum;
+}
+
+class Sweep {
+ public:
+  Sweep(const Cache& cache, const GcOptions& options) : cache_(cache), options_(options) {}
+
+  /// Everything that may throw for what it reads; removes nothing.
+  void mark_held() {
+    for (const fs::path& each : entries(cache_, "locks")) {
+      const auto config = each.extension() == ".use" ? digest_of_name(each) : std::nullopt;
+      if (config && cache_.is_leased(*config)) claimed_.insert(*config);
+    }
+    for (const Cache::Root& root : cache_.roots()) {
+      if (const std::optional<std::string> text = read_lock_file(root)) {
+        claimed_.merge(digests_in(*text));
+      } else {
+        gone_.emplace_back("root", root.entry);
+      }
+    }
+    for (const Digest& digest : claimed_) mark(cache_, digest, held_);
+    const auto damaged = [](const fs::path& path, const Error& error) {
+      throw Error(ErrorCode::kIntegrity,
+                  "collect garbage: " + path.string() +
+                      " is damaged, so what it holds cannot be known; "
+                      "nothing was removed. Run 'kiln cache repair' first (" +
+                      error.what() + ")");
+    };
+    for (const Ref& ref : cache_.refs(damaged)) {
+      Digests reached;
+      mark(cache_, ref.index.digest, reached);
+      const bool claimed = std::any_of(reached.begin(), reached.end(), [&](const Digest& digest) {
+        return claimed_.contains(digest);
+      });
+      if (options_.unlocked && !claimed) {
+        gone_.emplace_back("version", cache_.ref_path(ref.registry, ref.name, ref.version));
+      } else {
+        held_.merge(reached);
+      }
+    }
+    if (!options_.layers) return;
+    for (const InstalledVariant& each : list_installed(cache_)) {
+      held_.erase(each.manifest.layer.digest);
+    }
+  }
+
+  std::vector<Removed> sweep() {
+    for (const auto& [what, path] : gone_) remove(what, path);
+    sweep_drafts();
+    for (const fs::path& path : entries(cache_, "unpacked")) {
+      const std::optional<Digest> config = digest_of_name(path);
+      if (config && !held_.contains(*config)) remove("files", path);
+    }
+    for (const fs::path& path : entries(cache_, "blobs/sha256")) {
+      const std::optional<Digest> digest = digest_of_name(path);
+      if (digest && !held_.contains(*digest)) remove("blob", path);
+    }
+    for (const fs::path& path : entries(cache_, "locks")) {
+      // Nobody can be waiting for one: who does holds store.lock.
+      const std::optional<Digest> digest = digest_of_name(path);
+      if (digest && !held_.contains(*digest)) remove("lock", path);
+    }
+    return std::move(removed_);
+  }
+
+ private:
+  /// What an install that was killed left behind: none is under way now.
+  void sweep_drafts() {
+    const auto is_draft = [](const fs::path& path) {
+      return path.filename().string().starts_with(".tmp-");
+    };
+    for (const fs::path& path : entries(cache_, "ingest")) {
+      std::error_code error;
+      const std::optional<Digest> digest =
+          digest_of_name(path);  // "<hex>.part" can be gone on with
+      const bool young =
+          fs::file_time_type::clock::now() - fs::last_write_time(path, error) < kYoung;
+      const bool useful = digest && !cache_.has_blob(*digest) && young && !error;
+      if (!useful || options_.partial) remove("partial download", path);
+    }
+    for (const char* folder : {"", "unpacked", "roots"}) {
+      for (const fs::path& path : entries(cache_, folder)) {
+        if (is_draft(path)) remove("draft", path);
+      }
+    }
+    if (entries(cache_, "refs").empty()) return;
+    std::vector<fs::path> drafts;
+    for (const auto& each : fs::recursive_directory_iterator(cache_.root() / "refs")) {
+      if (is_draft(each.path())) drafts.push_back(each.path());
+    }
+    for (const fs::path& path : drafts) remove("draft", path);
+  }
+
+  void remove(const std::string& what, const fs::path& path) {
+    removed_.push_back({what, path, bytes_of(path)});
+    if (options_.dry_run) return;
+    std::error_code error;
+    if (what == "files") {
+      drop_unpacked(path);
+    } else {
+      fs::remove_all(path, error);
+    }
+    if (error) fail_cache("remove", path, error.value());
+    // Durable before what it refers to goes: a ref promises that its version is here.
+    if (what == "version") {
+      sync_folder(path.parent_path());
+      for (fs::path folder = path.parent_path(); folder.filename() != "refs";
+           folder = folder.parent_path()) {
+        if (!fs::remove(folder, error)) break;  // not empty
+      }
+    }
+  }
+
+  const Cache& cache_;
+  const GcOptions& options_;
+  Digests claimed_;  // by lock files and running processes
+  Digests held_;
+  std::vector<std::pair<std::string, fs::path>> gone_;
+  std::vector<Removed> removed_;
+};
+
+}  // namespace
+
+std::vector<Removed> collect_garbage(const Cache& cache, const GcOptions& options) {
+  const FileLock alone = cache.use_alone(options.on_wait);
+  Sweep sweep(cache, options);
+  sweep.mark_held();
+  return sweep.sweep();
+}
+
+}  // namespace kiln

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ingest: one blob on its way into the cache: a file of its own that is verified while it is
+// written, and renamed to its place once it is complete and synced. After fetch, part of cache. A
+// download that was cut short leaves its file, and the next one goes on from there. For one thread.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "base/posix.hpp"
+#include "store/fetch.hpp"
+#include "verify/verify.hpp"
+
+namespace kiln {
+
+class Ingest final : public BlobSink {
+ public:
+  /// Takes over what the file `part` has, hashed anew: its caller holds the blob's lock.
+  /// Without the lock, `resume` is false and the file must be new.
+  Ingest(std::filesystem::path part, bool resume, const Descriptor& promised,
+         const Subject& subject);
+  /// Removes the file, unless it was published or kept.
+  ~Ingest() override;
+  Ingest(const Ingest&) = delete;
+  Ingest& operator=(const Ingest&) = delete;
+
+  std::uint64_t size() const override { return verifier_.seen(); }
+  void write(std::string_view bytes) override;
+  void restart() override;
+  void finish() override { verifier_.finish(); }
+
+  /// Whether bytes of an earlier process are in it: if the digest is wrong, they may be why.
+  bool resumed() const { return resumed_; }
+
+  /// Leaves the file, if it has any bytes and a name to be found by, to be gone on with.
+  void keep();
+
+  /// finish(), then the file's durable place.
+  void publish(const std::filesystem::path& to);
+
+ private:
+  void open();
+
+  Descriptor promised_;
+  Subject subject_;
+  StreamVerifier verifier_;
+  std::filesystem::path path_;
+  FileDescriptor file_;
+  WriteBehind behind_;
+  bool resumable_;
+  bool resumed_ = false;
+  bool kept_ = false;
+};
+
+}  // namespace kiln

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The cache's refs: small JSON files, each written beside its place and renamed, so that two
+// processes never rewrite one shared list.
+#include <algorithm>
+#include <charconv>
+#include <tuple>
+
+#include "documents/json.hpp"
+#include "documents/names.hpp"
+#include "kiln/error.hpp"
+#include "store/cache.hpp"
+
+namespace kiln {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kRefSchema = "kiln.ref/1";
+constexpr std::uint64_t kMaxRefBytes = std::uint64_t{64} * 1024;
+
+/// A path component for a registry: a readable tail of its name, and a digest that tells two
+/// registries apart whose tails are the same.
+std::string registry_key(const std::string& registry) {
+  std::string tail;
+  for (const char c : registry) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '.' || c == '-';
+    if (plain) {
+      tail += c;
+    } else if (!tail.empty() && tail.back() != '_') {
+      tail += '_';
+    }
+  }
+  constexpr std::size_t kTail = 40;
+  if (tail.size() > kTail) tail.erase(0, tail.size() - kTail);
+  return tail + "-" + Digest::of(registry).brief();
+}
+
+std::optional<Ref> read_ref_file(const fs::path& root, const fs::path& path) {
+  const FileDescriptor file = open_inside(root, path.lexically_relative(root));
+  if (!file.valid()) return std::nullopt;
+  std::string bytes;
+  read_pieces(file.get(), path, [&](std::string_view piece) {
+    bytes += piece;
+    if (bytes.size() > kMaxRefBytes) {
+      throw Error(ErrorCode::kIntegrity, "read ref " + path.string() + ": larger than " +
+                                             std::to_string(kMaxRefBytes) +
+                                             " bytes, which Kiln never writes. Remove the file");
+    }
+  });
+  const Json json = parse_json(bytes, "ref " + path.string());
+  const JsonView view(json, "ref " + path.string());
+  if (view.at("schema").string() != kRefSchema) {
+    throw Error(ErrorCode::kUpgrade, "read ref " + path.string() + ": schema is " +
+                                         view.at("schema").string() + ", this Kiln reads " +
+                                         std::string(kRefSchema) +
+                                         ". Upgrade Kiln, or set KILN_CACHE to another folder");
+  }
+  constexpr std::uint64_t kMaxVersion = 2147483647;
+  const std::uint64_t version = view.at("version").unsigned_integer();
+  if (version < 1 || version > kMaxVersion) view.at("version").fail("is not a version");
+  Ref ref;
+  ref.registry = view.at("registry").string();
+  ref.name = view.at("name").string();
+  ref.version = static_cast<int>(version);
+  ref.index = parse_descriptor(view.at("index"));
+  return ref;
+}
+
+/// A ref that was moved or edited to speak of another version is not that version's.
+void check_place(const Ref& ref, const fs::path& found, const fs::path& expected) {
+  if (found == expected) return;
+  throw Error(ErrorCode::kIntegrity,
+              "read ref " + found.string() + ": it speaks of " + label(ref.name, ref.version) +
+                  " of " + ref.registry +
+                  "; nothing was loaded. Run 'kiln cache repair', which removes it");
+}
+
+}  // namespace
+
+fs::path Cache::ref_path(const std::string& registry, std::string_view name, int version) const {
+  return root_ / "refs" / registry_key(registry) / name / (std::to_string(version) + ".json");
+}
+
+std::optional<Ref> Cache::read_ref(const std::string& registry, std::string_view name,
+                                   int version) const {
+  const fs::path path = ref_path(registry, name, version);
+  std::optional<Ref> ref = read_ref_file(root_, path);
+  if (ref) check_place(*ref, path, ref_path(ref->registry, ref->name, ref->version));
+  return ref;
+}
+
+void Cache::write_ref(const Ref& ref) const {
+  const fs::path path = ref_path(ref.registry, ref.name, ref.version);
+  const std::string bytes = dump_json(Json{{"schema", kRefSchema},
+                                           {"registry", ref.registry},
+                                           {"name", ref.name},
+                                           {"version", ref.version},
+                                           {"index", to_json(ref.index)}});
+  const FileLock used = use_to_write();
+  make_folder(path.parent_path().lexically_relative(root_));
+  write_file(path, bytes);
+}
+
+std::vector<Ref> Cache::refs(const DamagedRef& damaged) const {
+  std::vector<Ref> found;
+  const auto report = [&](const fs::path& path, const Error& problem) {
+    if (damaged) damaged(path, problem);
+  };
+  try {
+    open_folder_inside(root_, "refs");
+  } catch (const Error& problem) {
+    report(root_ / "refs", problem);
+    return found;
+  }
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(root_ / "refs", error), end; entry != end;
+       entry.increment(error)) {
+    const fs::path& path = entry->path();
+    // A link is not followed: read_ref_file refuses it.
+    if (path.extension() != ".json" && !entry->is_symlink()) continue;
+    try {
+      std::optional<Ref> ref = read_ref_file(root_, path);
+      if (!ref) continue;
+      check_place(*ref, path, ref_path(ref->registry, ref->name, ref->version));
+      found.push_back(std::move(*ref));
+    } catch (const Error& problem) {
+      report(path, problem);
+    }
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    report(root_ / "refs", Error(ErrorCode::kCache, "cannot be listed: " + error.message()));
+  }
+  std::sort(found.begin(), found.end(), [](const Ref& a, const Ref& b) {
+    return std::tie(a.registry, a.name, a.version) < std::tie(b.registry, b.name, b.version);
+  });
+  return found;
+}
+
+}  // namespace kiln

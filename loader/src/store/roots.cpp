@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The cache's roots: the lock files of projects, whose kernels gc keeps. A root is a small file
+// that names a lock file, not a copy of it: the lock file says what counts when gc asks.
+#include <unistd.h>
+
+#include <algorithm>
+#include <system_error>
+
+#include "documents/json.hpp"
+#include "kiln/error.hpp"
+#include "store/cache.hpp"
+
+namespace kiln {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kRootSchema = "kiln.root/1";
+constexpr std::size_t kMaxRootBytes = std::size_t{64} * 1024;
+
+std::string read_root(const fs::path& cache, const fs::path& entry) {
+  const FileDescriptor file = open_inside(cache, entry.lexically_relative(cache));
+  std::string bytes;
+  if (file.valid()) {
+    read_pieces(file.get(), entry, [&](std::string_view piece) {
+      bytes += piece.substr(0, kMaxRootBytes - std::min(kMaxRootBytes, bytes.size()));
+    });
+  }
+  return bytes;
+}
+
+}  // namespace
+
+bool Cache::add_root(const fs::path& lock_file) const {
+  std::error_code error;
+  const fs::path named = fs::weakly_canonical(fs::absolute(lock_file), error);
+  if (error) fail_cache("find lock file", lock_file, error.value());
+  const fs::path entry = root_ / "roots" / (Digest::of(named.string()).hex() + ".json");
+  const std::string bytes = dump_json(Json{{"schema", kRootSchema}, {"path", named.string()}});
+  if (read_root(root_, entry) == bytes) return true;  // each install of a locked project comes here
+  if (fs::exists(root_, error) && ::access(root_.c_str(), W_OK) != 0) return false;
+  const FileLock used = use_to_write();
+  make_folder("roots");
+  write_file(entry, bytes);
+  return true;
+}
+
+std::vector<Cache::Root> Cache::roots() const {
+  std::vector<Root> found;
+  if (!open_folder_inside(root_, "roots").valid()) return found;
+  for (const fs::directory_entry& each : fs::directory_iterator(root_ / "roots")) {
+    if (each.path().extension() != ".json") continue;
+    const std::string subject = "root " + each.path().string();
+    const Json json = parse_json(read_root(root_, each.path()), subject);
+    const JsonView view(json, subject);
+    if (view.at("schema").string() != kRootSchema) {
+      throw Error(ErrorCode::kUpgrade, "read " + subject + ": schema is " +
+                                           view.at("schema").string() + ", this Kiln reads " +
+                                           std::string(kRootSchema) + ". Upgrade Kiln");
+    }
+    found.push_back({each.path(), view.at("path").string()});
+  }
+  std::sort(found.begin(), found.end(),
+            [](const Root& a, const Root& b) { return a.lock_file < b.lock_file; });
+  return found;
+}
+
+}  // namespace kiln

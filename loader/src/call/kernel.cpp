@@ -8,7 +8,7 @@
 #include "call/memo.hpp"
 #include "documents/names.hpp"
 #include "install/install.hpp"
-#include "install/select.hpp"
+#include "install/telling.hpp"
 
 namespace kiln {
 
@@ -48,28 +48,28 @@ const kiln_op* op_at(const kiln_package& package, std::uint32_t position) {
 }  // namespace
 
 Kernel get_kernel(std::string_view name, const Request& request) {
-  check_loadable(name, request);
+  check_not_telling(name);
   const auto load = [&] {
     Installed installed = install(name, request);
-    const std::string subject = label(name, installed.config.version) + " " + installed.variant.id;
-    const kiln_package& package =
-        load_library(installed.library, installed.config, subject,
+    const Package& package = installed.package;
+    const kiln_package& table =
+        load_library(package.library, package.config, package.subject,
                      chosen_load_mode(request.load_mode), std::move(installed.lease));
-    const Device device = installed.selected.resolution.device;
-    prepare(package, device, subject);
+    const Device device = installed.choice.resolution.device;
+    prepare(table, device, package.subject);
     auto loaded = std::make_shared<Kernel::Loaded>();
-    loaded->name = std::string(name);
-    loaded->variant = installed.variant.id;
+    loaded->name = package.config.name;
+    loaded->variant = package.variant.id;
     loaded->device = device;
-    loaded->resolution = std::move(installed.selected.resolution);
-    loaded->refused = std::move(installed.selected.refused);
-    loaded->library = std::move(installed.library);
-    loaded->package = &package;
+    loaded->resolution = std::move(installed.choice.resolution);
+    loaded->refused = std::move(installed.choice.refused);
+    loaded->library = package.library;
+    loaded->package = &table;
     return std::shared_ptr<const Kernel::Loaded>(std::move(loaded));
   };
   // A refresh is asked for because the world may have changed: it is never answered from memory.
   if (request.refresh) return Kernel(load());
-  return Kernel(memo<Kernel::Loaded>().get(memo_key(name, request), load));
+  return Kernel(memo<Kernel::Loaded>().get(memo_key(name, request), request.stop, load));
 }
 
 std::string_view Kernel::name() const {

@@ -1,34 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "call/memo.hpp"
 
-#include <unistd.h>
-
-#include <algorithm>
-#include <array>
 #include <filesystem>
+#include <system_error>
+
+#include "settings/environment.hpp"
 
 namespace kiln {
 namespace {
-
-// "KILN_" covers all of Kiln's own. The others: the default cache and settings, and what the probe
-// of the GPUs follows.
-constexpr std::array<std::string_view, 6> kRead = {
-    "KILN_", "CUDA_VISIBLE_DEVICES=", "CUDA_DEVICE_ORDER=",
-    "HOME=", "XDG_CACHE_HOME=",       "XDG_CONFIG_HOME="};
-
-bool is_read(const char* variable) {
-  switch (*variable) {  // most variables go no further
-    case 'C':
-    case 'H':
-    case 'K':
-    case 'X':
-      return std::any_of(kRead.begin(), kRead.end(), [&](std::string_view start) {
-        return std::string_view(variable).starts_with(start);
-      });
-    default:
-      return false;
-  }
-}
 
 /// A folder that is named relative to the current one.
 bool is_relative(std::string_view place) {
@@ -53,24 +32,21 @@ class Key {
     if (is_relative(place)) relative_ = true;
   }
   void add_environment() {
-    for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
-      if (is_read(*each)) add_variable(*each);
+    const Environment& variables = environment();
+    add(variables.deciding());
+    for (const std::string_view name : {"KILN_REGISTRY", "KILN_LOCK"}) {
+      if (is_relative(variables.text(name))) relative_ = true;
     }
   }
   std::string take() {
-    if (relative_) add(std::filesystem::current_path().native());
+    if (relative_) {
+      std::error_code error;  // a folder that is gone has no name, and the install says so
+      add(std::filesystem::current_path(error).native());
+    }
     return std::move(bytes_);
   }
 
  private:
-  void add_variable(std::string_view variable) {
-    add(variable);
-    constexpr std::array<std::string_view, 2> kPlaces = {"KILN_REGISTRY=", "KILN_LOCK="};
-    for (const std::string_view name : kPlaces) {
-      if (variable.starts_with(name) && is_relative(variable.substr(name.size()))) relative_ = true;
-    }
-  }
-
   std::string bytes_;
   bool relative_ = false;
 };

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Memo: the kernels of this process, by request: what makes a second get_kernel cost no disk
-// access. Before everything else of get_kernel. Safe from several threads at once; a fork waits for
-// nothing but a lookup.
+// access. Before everything else of get_kernel. Only successes are kept: whoever waited for a load
+// that failed loads with its own request, and so gets its own error. Safe from several threads at
+// once; a fork waits for nothing but a lookup.
 #pragma once
 
 #include <pthread.h>
@@ -10,81 +11,88 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
-#include "kiln/error.hpp"
+#include "http/retry.hpp"
 #include "kiln/kernel.hpp"
 
 namespace kiln {
 
-/// Everything that the answer to a request depends on, as bytes: its fields, and the environment
-/// that Kiln reads. One pass over the environment and one allocation; no disk. A field that is
-/// added to Request goes in here, unless it cannot change which kernel is meant.
+/// Everything that the answer to a request depends on, as bytes: its fields and the environment.
+/// No disk. A field that is added to Request goes in here, unless it cannot change which kernel is
+/// meant.
 std::string memo_key(std::string_view name, const Request& request);
-
-/// One request's place in the memo: empty while the first caller loads.
-template <class Loaded>
-struct Entry {
-  std::shared_ptr<const Loaded> loaded;
-  std::optional<Error> failure;  // for those who waited; the entry itself is gone by then
-  // One for each entry: a fork leaves the one that dead threads wait on unusable, and the child
-  // drops that entry.
-  std::condition_variable done;
-};
 
 /// The kernels of this process. Never destroyed: other threads may still ask at exit.
 template <class Loaded>
 class Memo {
  public:
+  using Value = std::shared_ptr<const Loaded>;
+
   /// The memoised value, or `load()`; of concurrent callers of one key, one loads and the others
-  /// wait. A failure is everyone's who waited, and is forgotten.
+  /// wait. Throws what its own `load` throws, whatever that is, and kCancelled once `stop` asks.
   template <class Load>
-  std::shared_ptr<const Loaded> get(const std::string& key, const Load& load) {
-    std::shared_ptr<Entry<Loaded>> entry;
+  Value get(const std::string& key, const std::stop_token& stop, const Load& load) {
+    std::shared_ptr<Entry> ours;
     {
       std::unique_lock held(mutex_);
-      if (const auto found = entries_.find(key); found != entries_.end()) {
-        entry = found->second;
-        entry->done.wait(held, [&] { return entry->loaded || entry->failure; });
-        if (entry->failure) throw Error(*entry->failure);
-        return entry->loaded;
+      while (const auto entry = find(key)) {
+        entry->done.wait(held, stop, [&] { return entry->ended; });
+        if (entry->loaded) return entry->loaded;
+        if (stop.stop_requested()) fail_cancelled("wait for another thread's get_kernel");
       }
-      entry = std::make_shared<Entry<Loaded>>();
-      entries_.emplace(key, entry);
+      ours = std::make_shared<Entry>();
+      entries_.emplace(key, ours);
     }
-    try {
-      auto loaded = load();
-      const std::scoped_lock held(mutex_);
-      entry->loaded = std::move(loaded);
-      entry->done.notify_all();
-      return entry->loaded;
-    } catch (const std::exception& error) {
-      const auto* const typed = dynamic_cast<const Error*>(&error);
-      const std::scoped_lock held(mutex_);
-      // A copy of the text, not a shared exception: each waiter throws its own.
-      entry->failure.emplace(typed != nullptr ? typed->code() : ErrorCode::kInternal,
-                             std::string(error.what()));
-      entries_.erase(key);
-      entry->done.notify_all();
-      throw;
-    }
+    const Ending ending{*this, key, *ours};
+    Value loaded = load();
+    const std::scoped_lock held(mutex_);
+    ours->loaded = loaded;
+    return loaded;
   }
 
   void before_fork() { mutex_.lock(); }
   void after_fork_in_parent() { mutex_.unlock(); }
-  /// The threads that were loading do not exist in the child: whoever asks next loads anew.
+  /// The threads that were loading do not exist in the child: whoever asks next loads anew. Their
+  /// entries are not destroyed, since dead threads still refer to them.
   void after_fork_in_child() {
     std::erase_if(entries_, [](const auto& each) { return !each.second->loaded; });
     mutex_.unlock();
   }
 
  private:
+  /// One request's place: empty while the first caller loads.
+  struct Entry {
+    Value loaded;
+    bool ended = false;
+    // One for each entry: a fork leaves the one that dead threads wait on unusable.
+    std::condition_variable_any done;
+  };
+
+  /// However a load ends, its waiters go on.
+  struct Ending {
+    Memo& memo;
+    const std::string& key;
+    Entry& entry;
+    ~Ending() {
+      const std::scoped_lock held(memo.mutex_);
+      entry.ended = true;
+      if (!entry.loaded) memo.entries_.erase(key);
+      entry.done.notify_all();
+    }
+  };
+
+  std::shared_ptr<Entry> find(const std::string& key) const {
+    const auto found = entries_.find(key);
+    return found != entries_.end() ? found->second : nullptr;
+  }
+
   std::mutex mutex_;
-  std::unordered_map<std::string, std::shared_ptr<Entry<Loaded>>> entries_;
+  std::unordered_map<std::string, std::shared_ptr<Entry>> entries_;
 };
 
 template <class Loaded>

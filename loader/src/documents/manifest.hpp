@@ -103,6 +103,10 @@ struct Config {
   std::string build;     ///< compilers and source digest, as JSON text; for people, or empty
 };
 Config parse_config(std::string_view bytes, std::string_view subject);
+
+/// The file that is loaded; parse_config saw to it that there is one.
+const ArchiveFile& library_of(const Config& config);
+
 std::string serialize_config(const Config& config);
 
 /// Throws kIntegrity if the config's facts are not the ones the index promised for this variant.

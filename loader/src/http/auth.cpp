@@ -108,7 +108,6 @@ struct Authorizer::Asked {
 };
 
 std::string Authorizer::authorization(const std::string& url) const {
-  const std::scoped_lock held(mutex_);
   const auto found = known_.find(Asked(url).key());
   return found != known_.end() && Clock::now() < found->second.expires ? found->second.header : "";
 }
@@ -137,7 +136,6 @@ std::string Authorizer::answer(const std::string& url, const HttpAnswer& refused
   const Login login = find_login(server_of(asked.url), asked.repository, stop_);
   Known known =
       with_token != challenges.end() ? bearer(asked, *with_token, login) : basic(asked, login);
-  const std::scoped_lock held(mutex_);
   return (known_[asked.key()] = std::move(known)).header;
 }
 
@@ -165,7 +163,7 @@ Authorizer::Known Authorizer::bearer(const Asked& asked, const Challenge& challe
   }
   const Url parts = parse_url(realm);
   // A registry without TLS vouches for no token server, but then it is this machine's, or trusted.
-  const bool safe = parts.scheme == "https" || (asked.url.scheme == "http" && parts.may_be_asked());
+  const bool safe = parts.scheme == "https" || (asked.url.scheme == "http" && parts.may_be_asked(insecure_http_));
   if (!safe || parts.has_credentials) {
     asked.fail("its token server is " + parts.place() + ", expected https without a user in it",
                "Nothing was sent there: tell the registry's owner");
@@ -226,7 +224,6 @@ void Authorizer::fail_refused(const std::string& what, const std::string& url,
                               const HttpAnswer& refused) const {
   const Asked asked(url);
   std::string tried = "without a login, which it did not ask for";
-  const std::scoped_lock held(mutex_);
   if (const auto known = known_.find(asked.key()); known != known_.end()) {
     tried = known->second.tried;
   }

@@ -2,17 +2,17 @@
 //
 // Authorizer: answers the 401 of a registry with a Bearer token or a Basic login, and remembers the
 // answer for the next request. Between fetch, which asks it, and credentials, which it reads only
-// once a registry has refused. One per Source; several threads may use it at once.
+// once a registry has refused. One for a repository; used by one thread at a time.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "http/challenge.hpp"
 #include "http/credentials.hpp"
@@ -26,8 +26,9 @@ class Authorizer {
   /// alike.
   using Ask = std::function<HttpAnswer(const HttpRequest&, const Sink&)>;
 
-  explicit Authorizer(Ask ask, std::stop_token stop = {})
-      : ask_(std::move(ask)), stop_(std::move(stop)) {}
+  explicit Authorizer(Ask ask, std::stop_token stop = {},
+                      std::vector<std::string> insecure_http = {})
+      : ask_(std::move(ask)), stop_(std::move(stop)), insecure_http_(std::move(insecure_http)) {}
 
   /// The Authorization header for a GET of `url`, a repository's manifest, blob or tags: what
   /// answer() found for that repository of that server, until it expires. Empty: none is known.
@@ -56,7 +57,7 @@ class Authorizer {
 
   Ask ask_;
   std::stop_token stop_;
-  mutable std::mutex mutex_;            // of known_
+  std::vector<std::string> insecure_http_;
   std::map<std::string, Known> known_;  // by server and repository
 };
 

@@ -16,6 +16,7 @@
 
 #include "base/posix.hpp"
 #include "kiln/error.hpp"
+#include "settings/environment.hpp"
 
 namespace kiln {
 namespace {
@@ -172,7 +173,7 @@ HelperAnswer ask_helper(const std::string& name, const std::string& server,
   const std::array<char*, 3> arguments{program.data(), verb.data(), nullptr};
   pid_t pid = -1;
   const int error = ::posix_spawnp(&pid, program.c_str(), &actions.value, &attributes.value,
-                                   arguments.data(), environ);
+                                   arguments.data(), environment().block().data());
   if (error == ENOENT) return failed("is not on PATH");
   if (error != 0) return failed("could not be started: " + message_of(error));
   Child child(pid);

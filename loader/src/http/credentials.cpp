@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 
 #include "base/posix.hpp"
@@ -15,6 +14,7 @@
 #include "documents/json.hpp"
 #include "http/credential_helper.hpp"
 #include "kiln/error.hpp"
+#include "settings/environment.hpp"
 
 namespace kiln {
 namespace {
@@ -42,8 +42,7 @@ struct AuthFile {
 };
 
 std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : "";
+  return std::string(environment().text(name));
 }
 
 /// The keys under which a file may hold the login, best first.

@@ -20,6 +20,12 @@ using std::chrono::seconds;
 constexpr seconds kLongestTold{120};
 constexpr milliseconds kLongestBackoff{30'000};
 
+std::string seconds_text(std::chrono::duration<double> time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", time.count());
+  return text;
+}
+
 }  // namespace
 
 std::optional<seconds> parse_retry_after(std::string_view value, std::time_t now) {
@@ -43,23 +49,47 @@ Tries::Tries(const Limits& limits, seconds more)
       deadline_(start_ + limits.deadline + more),
       random_(std::random_device{}()) {}
 
-std::optional<milliseconds> Tries::next(std::optional<seconds> told) {
+std::optional<milliseconds> Tries::next(const TryAgain& failure) {
   ++tried_;
-  if (++failed_ >= limits_.tries) return std::nullopt;
+  if (++failed_ >= std::min(limits_.tries, failure.most_tries)) return std::nullopt;
+  if (failure.pause == TryAgain::Pause::kNone) return milliseconds(0);
   milliseconds most = limits_.backoff;
   for (int i = 1; i < failed_ && most < kLongestBackoff; ++i) most *= 2;
   most = std::min(most, kLongestBackoff);
   milliseconds wait(std::uniform_int_distribution<long>(0, most.count())(random_));
-  if (told) wait = *told + milliseconds(wait.count() % limits_.backoff.count());
+  if (failure.after) wait = *failure.after + milliseconds(wait.count() % limits_.backoff.count());
   if (Clock::now() + wait >= deadline_) return std::nullopt;
   return wait;
 }
 
-std::string Tries::told() const {
-  char text[64];
-  std::snprintf(text, sizeof text, "%d %s in %.1f s", tried_, tried_ == 1 ? "try" : "tries",
-                std::chrono::duration<double>(Clock::now() - start_).count());
-  return text;
+std::string Tries::summary() const {
+  return std::to_string(tried_) + (tried_ == 1 ? " try in " : " tries in ") +
+         seconds_text(Clock::now() - start_);
+}
+
+void persist(const Patience& patience, std::string_view what, seconds more,
+             const std::function<bool()>& grown,
+             const std::function<void(Tries::Clock::time_point until)>& once) {
+  Tries tries(patience.limits, more);
+  for (;;) {
+    try {
+      return once(tries.deadline());
+    } catch (const TryAgain& failure) {
+      if (grown()) tries.progress();
+      const auto wait = tries.next(failure);
+      if (!wait) {
+        throw Error(ErrorCode::kNetwork,
+                    std::string(failure.what()) + " (gave up after " + tries.summary() + ")");
+      }
+      if (patience.on_event) {
+        const std::string when =
+            failure.pause == TryAgain::Pause::kNone ? "at once" : "in " + seconds_text(*wait);
+        patience.on_event(
+            {Event::Stage::kRetry, std::string(what), 0, 0, failure.found() + "; again " + when});
+      }
+      wait_for(*wait, patience.stop, "get " + std::string(what));
+    }
+  }
 }
 
 void wait_for(milliseconds time, const std::stop_token& stop, const std::string& what) {

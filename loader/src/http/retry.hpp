@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Retry: whether, and when, a request that failed is made again. Part of fetch; knows time and
+// Retry: whether, and when, a request that failed is made again. Part of http; knows time and
 // nothing of HTTP but Retry-After. One Tries is used by one thread.
 #pragma once
 
 #include <chrono>
 #include <ctime>
+#include <functional>
 #include <optional>
 #include <random>
 #include <stop_token>
 #include <string>
 #include <string_view>
 
+#include "kiln/error.hpp"
+#include "kiln/event.hpp"
 #include "settings/settings.hpp"
 
 namespace kiln {
@@ -19,6 +22,23 @@ namespace kiln {
 /// What a Retry-After header asks for, in seconds or as an HTTP date; at most 120 s. Nothing for a
 /// negative number, a date in the past or anything else. Pure.
 std::optional<std::chrono::seconds> parse_retry_after(std::string_view value, std::time_t now);
+
+/// No whole answer came, through nothing that was decided: asking again may help.
+class TryAgain final : public Error {
+ public:
+  enum class Pause { kBackOff, kNone };
+
+  TryAgain(const std::string& found, const std::string& next)
+      : Error(ErrorCode::kNetwork, found + ". " + next), found_(found) {}
+
+  const std::string& found() const { return found_; }  ///< without the next step
+  std::optional<std::chrono::seconds> after = {};      ///< what the server asked for
+  Pause pause = Pause::kBackOff;
+  int most_tries = 100;  ///< fewer where another try rarely helps
+
+ private:
+  std::string found_;
+};
 
 /// The tries of one document or blob.
 class Tries {
@@ -30,15 +50,15 @@ class Tries {
 
   Clock::time_point deadline() const { return deadline_; }
 
-  /// A try brought bytes that stay: those that failed before it do not count any more.
+  /// A try brought bytes that stay: those that failed before it no longer count.
   void progress() { failed_ = 0; }
 
-  /// How long to wait after a try that failed: what the server told, else a random time up to
+  /// How long to wait after a try that failed: what the server asked for, else a random time up to
   /// backoff * 2^n, at most 30 s, so that clients that failed together do not return together.
-  /// Nothing if there were enough tries, or if it would end after the deadline.
-  std::optional<std::chrono::milliseconds> next(std::optional<std::chrono::seconds> told);
+  /// Nothing if there were enough tries, or if the wait would end after the deadline.
+  std::optional<std::chrono::milliseconds> next(const TryAgain& failure);
 
-  std::string told() const;  ///< "3 tries in 1.2 s"
+  std::string summary() const;  ///< "3 tries in 1.2 s"
 
  private:
   Limits limits_;
@@ -48,6 +68,19 @@ class Tries {
   int failed_ = 0;  ///< since the last progress
   int tried_ = 0;   ///< in all
 };
+
+/// Who may be told and who may stop it, while a registry is asked.
+struct Patience {
+  Limits limits = {};
+  Observer on_event = {};     ///< told of each request that is made again, as Stage::kRetry
+  std::stop_token stop = {};  ///< ends a wait or a transfer with kCancelled
+};
+
+/// Calls `once` until it returns, but for what TryAgain says. `grown` is asked after a try that
+/// failed: whether it brought bytes that stay. Throws kNetwork after enough tries.
+void persist(const Patience& patience, std::string_view what, std::chrono::seconds more,
+             const std::function<bool()>& grown,
+             const std::function<void(Tries::Clock::time_point until)>& once);
 
 /// Sleeps. Throws kCancelled as soon as `stop` is asked for; `what` names what was under way.
 void wait_for(std::chrono::milliseconds time, const std::stop_token& stop, const std::string& what);

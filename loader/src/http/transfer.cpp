@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <mutex>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "http/receive.hpp"
 #include "http/retry.hpp"
 #include "http/url.hpp"
+#include "settings/environment.hpp"
 
 namespace kiln {
 namespace {
@@ -57,9 +57,13 @@ Headers headers_of(const HttpRequest& request) {
     fail(url, "the proxy answers with status " + std::to_string(proxy) + " (" + detail + ")",
          "Check https_proxy, or list the host in NO_PROXY");
   }
+  TryAgain again("get " + url + ": " + detail,
+                 "Check the network and the registry's name, then try again");
   switch (result) {
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_RESOLVE_PROXY:
+      again.most_tries = 2;  // a name that does not resolve rarely does so a moment later
+      throw again;
     case CURLE_COULDNT_CONNECT:
     case CURLE_PARTIAL_FILE:
     case CURLE_OPERATION_TIMEDOUT:
@@ -69,8 +73,7 @@ Headers headers_of(const HttpRequest& request) {
     case CURLE_RECV_ERROR:
     case CURLE_HTTP2:
     case CURLE_HTTP2_STREAM:
-      throw CutShort("get " + url + ": " + detail +
-                     ". Check the network and the registry's name, then try again");
+      throw again;
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
     case CURLE_SSL_ISSUER_ERROR:
@@ -98,7 +101,8 @@ struct Transfer::Handle {
   Handle& operator=(const Handle&) = delete;
 };
 
-Transfer::Transfer(Limits limits, std::stop_token stop) : limits_(limits), stop_(std::move(stop)) {
+Transfer::Transfer(Limits limits, std::stop_token stop, std::vector<std::string> insecure_http)
+    : limits_(limits), stop_(std::move(stop)), insecure_http_(std::move(insecure_http)) {
   static std::once_flag once;
   std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
   handle_ = std::make_unique<Handle>();
@@ -166,7 +170,7 @@ HttpAnswer Transfer::get_once(const HttpRequest& request, const Sink& sink) {
   }
   if (parts.is_loopback()) curl_easy_setopt(curl, CURLOPT_PROXY, "");
   // OpenSSL's own variable, which libcurl does not read.
-  if (const char* roots = std::getenv("SSL_CERT_FILE"); roots != nullptr && *roots != '\0') {
+  if (const char* roots = environment().get("SSL_CERT_FILE"); roots != nullptr && *roots != '\0') {
     curl_easy_setopt(curl, CURLOPT_CAINFO, roots);
   }
   handle_->error[0] = '\0';
@@ -202,7 +206,7 @@ HttpAnswer Transfer::get(const HttpRequest& request, const Sink& sink) {
       fail(answer.url, "it redirects to " + quote(answer.location) + ", which is no URL");
     }
     const Url to = parse_url(redirect);
-    if (!to.may_be_asked() || (from.scheme == "https" && to.scheme != "https")) {
+    if (!to.may_be_asked(insecure_http_) || (from.scheme == "https" && to.scheme != "https")) {
       fail(answer.url,
            "it redirects to " + to.place() + ", expected https (http only within this machine)");
     }

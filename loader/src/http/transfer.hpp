@@ -12,10 +12,12 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/sink.hpp"
 #include "kiln/error.hpp"
 #include "settings/settings.hpp"
-#include "store/fetch.hpp"
+#include "settings/settings.hpp"
 
 namespace kiln {
 
@@ -48,22 +50,18 @@ struct HttpAnswer {
   bool taken = false;       ///< the body went to the sink
 };
 
-/// No whole answer came, through nothing that the server decided: asking again may help.
-class CutShort final : public Error {
- public:
-  explicit CutShort(const std::string& text) : Error(ErrorCode::kNetwork, text) {}
-};
-
 class Transfer {
  public:
-  explicit Transfer(Limits limits = {}, std::stop_token stop = {});
+  /// `insecure_http`: hosts that a redirect may lead to without TLS.
+  explicit Transfer(Limits limits = {}, std::stop_token stop = {},
+                    std::vector<std::string> insecure_http = {});
   ~Transfer();
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
 
   /// Streams the body of a 200 answer into the sink, and that of a 206 which begins at
   /// `request.from` and ends with the last byte; the body of another status is dropped and the
-  /// status is the caller's to judge. What the sink throws passes through. Throws CutShort for no
+  /// status is the caller's to judge. What the sink throws passes through. Throws TryAgain for no
   /// connection, a stall, a body that stops short; kNetwork for a certificate that does not hold, a
   /// proxy that refuses, headers of more than 256 KiB, more than 5 redirects, a redirect to where
   /// Kiln does not go (from https to http, another scheme, an http host that is not allowed), the
@@ -83,6 +81,7 @@ class Transfer {
   std::unique_ptr<Handle> handle_;
   Limits limits_;
   std::stop_token stop_;
+  std::vector<std::string> insecure_http_;
   std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
   int requests_ = 0;
 };

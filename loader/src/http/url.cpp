@@ -6,13 +6,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
 #include <memory>
-#include <vector>
 
 #include "kiln/error.hpp"
-#include "settings/settings.hpp"
-#include "store/source.hpp"
 
 namespace kiln {
 namespace {
@@ -40,20 +36,11 @@ std::string lower(std::string text) {
   return text;
 }
 
-bool listed_as_insecure(const Url& url) {
-  const char* value = std::getenv("KILN_INSECURE_HTTP");
-  std::string_view rest = value != nullptr ? value : "";
+bool is_listed(const Url& url, const std::vector<std::string>& insecure_http) {
   const std::string with_port = url.port.empty() ? url.host : url.host + ":" + url.port;
-  const auto names = [&](const std::string& entry) {
+  return std::any_of(insecure_http.begin(), insecure_http.end(), [&](const std::string& entry) {
     return lower(entry) == url.host || lower(entry) == with_port;
-  };
-  while (!rest.empty()) {
-    const std::string entry(rest.substr(0, rest.find(',')));
-    rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
-    if (!entry.empty() && names(entry)) return true;
-  }
-  const std::vector<std::string> listed = load_settings().insecure_http;
-  return std::any_of(listed.begin(), listed.end(), names);
+  });
 }
 
 }  // namespace
@@ -98,18 +85,19 @@ bool Url::same_server(const Url& other) const {
   return scheme == other.scheme && host == other.host && port == other.port;
 }
 
-bool Url::may_be_asked() const {
-  return scheme == "https" || (scheme == "http" && (is_loopback() || listed_as_insecure(*this)));
+bool Url::may_be_asked(const std::vector<std::string>& insecure_http) const {
+  return scheme == "https" ||
+         (scheme == "http" && (is_loopback() || is_listed(*this, insecure_http)));
 }
 
-std::string canonical_url(const std::string& text) {
+std::string canonical_url(const std::string& text, const std::vector<std::string>& insecure_http) {
   Url url = parse_url(text);
   while (url.path.ends_with('/')) url.path.pop_back();
   if (url.host.empty()) fail(url.place(), "it names no host");
   if (url.has_credentials)
     fail(url.place(), "it holds a user or a password, which Kiln never sends");
   if (url.has_query) fail(url.place(), "it has a query or a fragment");
-  if (!url.may_be_asked()) {
+  if (!url.may_be_asked(insecure_http)) {
     throw Error(ErrorCode::kUsage,
                 "open registry " + url.place() +
                     ": plain http is only for this machine. Use https, or list " + url.host +

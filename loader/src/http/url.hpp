@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Url: which servers may be asked, and in which words. Parsing is libcurl's, so that what is
-// checked here is what libcurl then connects to. Part of fetch. Pure but for $KILN_INSECURE_HTTP
-// and the settings' insecure_http, which are read where a plain http host is judged.
+// checked here is what libcurl then connects to. Part of http. Pure.
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace kiln {
 
@@ -21,8 +21,8 @@ struct Url {
   std::string place() const;
   bool is_loopback() const;
   bool same_server(const Url& other) const;  ///< scheme, host and port
-  /// https, or http of this machine or of a host that $KILN_INSECURE_HTTP or the settings list.
-  bool may_be_asked() const;
+  /// https, or http of this machine or of a host[:port] among `insecure_http`.
+  bool may_be_asked(const std::vector<std::string>& insecure_http) const;
 };
 
 /// What `reference`, as a server writes it, means on the page `base`. Empty if it is no reference.
@@ -30,5 +30,10 @@ std::string resolve_reference(const std::string& base, const std::string& refere
 
 /// Throws kUsage for what is no URL.
 Url parse_url(const std::string& text);
+
+/// A registry's URL in canonical spelling: scheme and host in lower case, no default port, no final
+/// slash. Throws kUsage for credentials, a query, a fragment, or plain http where it is not
+/// allowed.
+std::string canonical_url(const std::string& text, const std::vector<std::string>& insecure_http);
 
 }  // namespace kiln

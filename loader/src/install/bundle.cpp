@@ -15,19 +15,18 @@
 #include <utility>
 
 #include "base/posix.hpp"
-#include "documents/json.hpp"
-#include "install/find_index.hpp"
-#include "install/pull.hpp"
+#include "base/sink.hpp"
+#include "documents/growth.hpp"
+#include "documents/names.hpp"
+#include "install/install.hpp"
 #include "kiln/error.hpp"
+#include "oci/layout.hpp"
 #include "verify/verify.hpp"
 
 namespace kiln {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::string_view kTagAnnotation = "org.opencontainers.image.ref.name";
-constexpr std::string_view kLayout = R"({"imageLayoutVersion":"1.0.0"})";
 
 struct FreeArchive {
   void operator()(archive* handle) const { archive_write_free(handle); }
@@ -71,111 +70,104 @@ class TarWriter {
   fs::path path_;
 };
 
-/// What is to be written, gathered kernel by kernel. The blobs are in the cache.
-struct Gathered {
+/// What a bundle has, in its order. The blobs are in the cache.
+struct Contents {
   std::map<std::string, Descriptor> tags;
-  std::map<std::string, Descriptor> blobs;  // by file name, which is the order in the tar
+  std::map<std::string, Descriptor> blobs;  // by file name
 
   void add(const Descriptor& descriptor) {
     blobs.emplace("blobs/sha256/" + descriptor.digest.hex(), descriptor);
   }
 
   std::string index_json() const {
-    Json manifests = Json::array();
-    for (const auto& [tag, descriptor] : tags) {
-      Json entry = to_json(descriptor);
-      entry["annotations"] = {{kTagAnnotation, tag}};
-      manifests.push_back(std::move(entry));
-    }
-    return dump_json({{"schemaVersion", 2},
-                      {"mediaType", kMediaTypeIndex},
-                      {"manifests", std::move(manifests)}});
+    std::vector<Tag> list;
+    for (const auto& [name, descriptor] : tags) list.push_back({name, descriptor});
+    return serialize_layout_index(list);
   }
 };
 
-const Variant& find_variant(const Selecting& self, const std::string& id) {
-  const std::vector<Variant>& all = self.selected.index.variants;
-  const auto found =
-      std::find_if(all.begin(), all.end(), [&](const Variant& each) { return each.id == id; });
-  if (found != all.end()) return *found;
+const Variant& variant_named(const VersionIndex& version, const std::string& id) {
+  if (const Variant* const found = find_variant(version.index, id)) return *found;
   std::string list;
-  for (const Variant& each : all) list += (list.empty() ? "" : ", ") + each.id;
-  throw Error(ErrorCode::kNotFound, "bundle " + subject_of(self) + ": there is no variant " + id +
-                                        ", there are: " + list);
+  for (const Variant& each : version.index.variants) list += (list.empty() ? "" : ", ") + each.id;
+  throw Error(ErrorCode::kNotFound, "bundle " + label(version.index.name, version.index.version) +
+                                        ": there is no variant " + id + ", there are: " + list);
 }
 
-std::vector<const Variant*> chosen_variants(const Selecting& self, const BundlePart& part) {
-  std::vector<const Variant*> chosen;
-  const std::vector<Variant>& all = self.selected.index.variants;
+/// All, or those that the part names; none where resolve is to choose.
+std::vector<const Variant*> named_variants(const BundlePart& part, const VersionIndex& version) {
+  std::vector<const Variant*> named;
   if (part.all_variants) {
-    for (const Variant& variant : all) {
-      if (variant.unread.empty()) chosen.push_back(&variant);
+    for (const Variant& variant : version.index.variants) {
+      if (variant.unread.empty()) named.push_back(&variant);
     }
-  } else if (!part.variants.empty()) {
-    for (const std::string& id : part.variants) chosen.push_back(&find_variant(self, id));
-  } else {
-    if (!self.selected.resolution.chosen) {
-      throw Error(ErrorCode::kNoVariant, self.selected.no_variant);
-    }
-    chosen.push_back(&all.at(*self.selected.resolution.chosen));
   }
-  return chosen;
+  for (const std::string& id : part.variants) named.push_back(&variant_named(version, id));
+  return named;
 }
 
-Selecting select_for(const BundlePart& part) {
-  if (!part.all_variants && part.variants.empty()) return start_selecting(part.name, part.request);
-  Request request = part.request;
-  std::optional<Held> held = hold_to_lock(part.name, request);
-  Selecting self = begin_selecting(part.name, request, std::move(held));
-  find_newest_index(self);
-  return self;
-}
+BundledKernel add_part(const BundlePart& part, Contents& contents) {
+  const InstallOptions options{.host = part.host ? &*part.host : nullptr};
+  Install install(part.name, part.request, options);
+  const FileLock used = install.cache().use_to_write();
+  const bool chosen = !part.all_variants && part.variants.empty();
+  Choice choice;
+  if (chosen) choice = install.choose();
+  const VersionIndex version = chosen ? choice.version : install.find_newest_index();
+  std::vector<const Variant*> variants = named_variants(part, version);
+  if (chosen) variants.push_back(&choice.variant());
 
-BundledKernel gather(const BundlePart& part, Gathered& gathered) {
-  const FileLock used = Cache(part.request.cache, part.request.stop).use_to_write();
-  Selecting self = select_for(part);
-  const Descriptor& index = self.selected.descriptor;
-  if (self.fetched_index) self.cache.write_document(index, *self.fetched_index);
-  const std::string tag = self.name + ":" + std::to_string(self.request.version);
-  gathered.tags.emplace(tag, index);
-  gathered.add(index);
-  BundledKernel kernel{self.name, self.request.version, index, {}};
-  for (const Variant* variant : chosen_variants(self, part)) {
-    const Pulled pulled = pull_documents(self, *variant);
-    pull_layer(self, pulled.manifest.layer, *variant);
-    gathered.tags.emplace(tag + "-" + variant->id, variant->manifest);
-    gathered.add(variant->manifest);
-    gathered.add(pulled.manifest.config);
-    gathered.add(pulled.manifest.layer);
-    kernel.variants.push_back(variant->id);
+  if (!version.fetched.empty()) {
+    install.cache().write_document(version.descriptor, version.fetched);
+  }
+  const std::string tag = part.name + ":" + std::to_string(version.index.version);
+  contents.tags.emplace(tag, version.descriptor);
+  contents.add(version.descriptor);
+  BundledKernel kernel{part.name, version.index.version, version.descriptor, {}};
+  for (const Package& package :
+       pull_all(part.name, part.request, options, version, variants, Layers::kPulled)) {
+    contents.tags.emplace(tag + "-" + package.variant.id, package.variant.manifest);
+    contents.add(package.variant.manifest);
+    contents.add(package.manifest.config);
+    contents.add(package.manifest.layer);
+    kernel.variants.push_back(package.variant.id);
   }
   return kernel;
 }
 
-/// The bytes that are written are hashed on their way: the cache is not trusted either.
-void copy_blob(const Cache& cache, const Descriptor& descriptor, const Sink& sink) {
-  const fs::path path = cache.blob_path(descriptor.digest);
-  const FileDescriptor file = cache.open_blob(descriptor.digest);
-  if (!file.valid()) fail_cache("open", path, errno);
-  StreamVerifier verifier(descriptor,
-                          {"blob " + descriptor.digest.str(), path.string(), kFetchAgain});
-  read_pieces(file.get(), path, [&](std::string_view piece) {
-    verifier.update(piece);
-    sink(piece);
-  });
-  verifier.finish();
-}
-
-void write_tar(int fd, const fs::path& path, const Cache& cache, const Gathered& gathered) {
-  TarWriter tar(fd, path);
-  for (const auto& each : gathered.blobs) {
-    const Descriptor& descriptor = each.second;
-    tar.add(each.first, descriptor.size,
-            [&](const Sink& sink) { copy_blob(cache, descriptor, sink); });
+/// One entry of the tar, hashed on its way: the cache is not trusted either.
+class EntrySink final : public BlobSink {
+ public:
+  EntrySink(const Descriptor& descriptor, const Subject& subject, const Sink& to)
+      : verifier_(descriptor, subject), to_(to) {}
+  std::uint64_t size() const override { return 0; }
+  void write(std::string_view bytes) override {
+    verifier_.update(bytes);
+    to_(bytes);
   }
-  const std::string index = gathered.index_json();
+  void restart() override {}  // nothing was written: a cache answers whole
+  void finish() override { verifier_.finish(); }
+
+ private:
+  StreamVerifier verifier_;
+  const Sink& to_;
+};
+
+void write_tar(int fd, const fs::path& path, const Cache& cache, const Contents& contents) {
+  TarWriter tar(fd, path);
+  for (const auto& each : contents.blobs) {
+    const Descriptor& descriptor = each.second;
+    const std::string what = "blob " + descriptor.digest.str();
+    tar.add(each.first, descriptor.size, [&](const Sink& sink) {
+      EntrySink entry(descriptor, {what, cache.origin(descriptor), cache.advice()}, sink);
+      cache.open(descriptor, entry, {what});
+      entry.finish();
+    });
+  }
+  const std::string index = contents.index_json();
   tar.add("index.json", index.size(), [&](const Sink& sink) { sink(index); });
-  tar.add("oci-layout", kLayout.size(), [&](const Sink& sink) { sink(kLayout); });
+  const std::string marker = serialize_layout_marker();
+  tar.add("oci-layout", marker.size(), [&](const Sink& sink) { sink(marker); });
   tar.finish();
 }
 
@@ -186,17 +178,17 @@ std::vector<BundledKernel> create_bundle(const std::vector<BundlePart>& parts,
   if (parts.empty()) throw Error(ErrorCode::kUsage, "bundle: no package is named");
   const Cache cache(parts.front().request.cache, parts.front().request.stop);
   const FileLock used = cache.use_to_write();
-  Gathered gathered;
+  Contents contents;
   std::vector<BundledKernel> kernels;
   kernels.reserve(parts.size());
-  for (const BundlePart& part : parts) kernels.push_back(gather(part, gathered));
+  for (const BundlePart& part : parts) kernels.push_back(add_part(part, contents));
 
   const fs::path target = fs::absolute(file);
   const fs::path draft = target.parent_path() / (".kiln-bundle-" + unique_suffix());
   const FileDescriptor out = try_open(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
   if (!out.valid()) fail_cache("create", draft, errno);
   try {
-    write_tar(out.get(), draft, cache, gathered);
+    write_tar(out.get(), draft, cache, contents);
     sync_file(out.get(), draft);
     if (::rename(draft.c_str(), target.c_str()) != 0) fail_cache("rename to", target, errno);
     sync_folder(target.parent_path());

@@ -1,15 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "install/install.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <limits>
+#include <system_error>
 #include <utility>
 
-#include "install/fallback.hpp"
+#include "base/number.hpp"
+#include "base/quote.hpp"
+#include "documents/growth.hpp"
+#include "documents/host.hpp"
+#include "documents/names.hpp"
 #include "install/lock.hpp"
-#include "install/pull.hpp"
-#include "install/select.hpp"
+#include "install/parallel.hpp"
+#include "install/telling.hpp"
 #include "kiln/error.hpp"
+#include "probe/probe.hpp"
+#include "resolve/rules.hpp"
+#include "store/copy.hpp"
 #include "store/unpack.hpp"
 #include "verify/verify.hpp"
 
@@ -18,104 +30,565 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether the variant's files need no work. While refreshing, damaged ones do.
-bool is_unpacked(const Selecting& self, const fs::path& folder, const Config& config) {
-  try {
-    const fs::path relative = folder.lexically_relative(self.cache.root());
-    if (!open_folder_inside(self.cache.root(), relative).valid()) return false;
-  } catch (const Error& error) {
-    if (!self.request.refresh || error.code() != ErrorCode::kIntegrity) throw;
-    return false;
-  }
-  return !self.request.refresh || check_unpacked(folder, config).empty();
+constexpr std::size_t kMaxOtherVersions = 8;  // that are tried for a hint
+
+std::string checked_name(std::string_view name) {
+  if (is_package_name(name)) return std::string(name);
+  throw Error(ErrorCode::kUsage, "get kernel " + quote(name) +
+                                     ": not a package name; expected words of a-z and 0-9 joined "
+                                     "by '-', at most 64 characters");
 }
 
-/// Throws kCache unless there is room for the layer, if it is to be fetched, and for its files.
-void check_room_for(const Selecting& self, const VariantManifest& manifest,
-                    const std::string& subject) {
-  const std::uint64_t layer = self.cache.has_blob(manifest.layer.digest) ? 0 : manifest.layer.size;
-  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max() - layer;
-  check_room(self.cache.root(), layer + std::min(most, manifest.unpacked_size), subject);
+/// A published version only grows. A variant that changed or went means that the registry, or
+/// someone in front of it, answers with other bytes for the same version.
+void check_only_grown(const Index& before, const Index& after, const std::string& registry,
+                      const fs::path& ref) {
+  const Variant* const lost = find_lost(before, after);
+  if (lost == nullptr) return;
+  const Variant* const now = find_variant(after, lost->id);
+  throw Error(ErrorCode::kIntegrity,
+              "verify index of " + label(before.name, before.version) + ": variant " + lost->id +
+                  (now == nullptr ? " is gone, it was "
+                                  : " is now " + now->manifest.digest.str() + ", it was ") +
+                  lost->manifest.digest.str() + " (from " + registry +
+                  "); a published version never changes, nothing was loaded. Tell the registry's "
+                  "publisher; if you rebuilt it yourself, remove " +
+                  ref.string());
 }
 
-void get_files(Selecting& self, const Variant& variant, const Pulled& pulled,
-               const fs::path& folder) {
-  const VariantManifest& manifest = pulled.manifest;
-  const Config& config = pulled.config;
-  const std::string subject = subject_of(self, variant);
-  if (is_unpacked(self, folder, config)) return;
-  const FileLock held = self.cache.lock(manifest.config.digest);
-  if (is_unpacked(self, folder, config)) return;  // another process was faster
-  self.cache.make_folder("unpacked");
-  if (std::error_code error; fs::symlink_status(folder, error).type() != fs::file_type::not_found) {
-    drop_unpacked(folder);
-  }
-  check_room_for(self, manifest, subject);
-  const fs::path layer = pull_layer(self, manifest.layer, variant);
-  self.report(Event::Stage::kUnpack, subject, 0, manifest.unpacked_size);
-  unpack_layer(layer, config, manifest.unpacked_size, folder, subject);
-  self.report(Event::Stage::kUnpack, subject, manifest.unpacked_size, manifest.unpacked_size);
+std::string describe_refusal(const Resolution& refused) {
+  return "no variant of " + label(refused.name, refused.version) + " fits for " +
+         (refused.all_gpus ? "every GPU" : to_string(refused.device)) + " (" + refused.hint + ")";
 }
 
-/// Whether all that `known` has is in the selected index: then that is the same version, grown.
-bool has_grown_from(const Selecting& self, const Descriptor& known) {
-  const std::optional<std::string> bytes = read_cached(self, known, "index of " + subject_of(self));
-  if (!bytes) return true;
-  const Index before = parse_index(*bytes, "index " + subject_of(self));
-  const std::vector<Variant>& after = self.selected.index.variants;
-  return std::all_of(before.variants.begin(), before.variants.end(), [&](const Variant& old) {
-    return std::any_of(after.begin(), after.end(), [&](const Variant& each) {
-      return each.id == old.id && each.manifest.digest == old.manifest.digest;
-    });
-  });
+std::vector<int> cached_versions(const Cache& cache, const std::string& registry,
+                                 std::string_view name) {
+  std::vector<int> versions;
+  for (const Ref& ref : cache.refs()) {
+    if (ref.registry == registry && ref.name == name) versions.push_back(ref.version);
+  }
+  return versions;
 }
 
-/// Remembers which index this version is. Last of all: a ref promises a version that is here.
-void remember(Selecting& self) {
-  if (self.held) self.cache.add_root(self.held->file);
-  if (!self.fetched_index && !self.held) return;
-  const Selected& selected = self.selected;
-  const int version = self.request.version;
-  if (self.fetched_index &&
-      !read_cached(self, selected.descriptor, "index of " + subject_of(self))) {
-    self.cache.write_document(selected.descriptor, *self.fetched_index);
-  }
-  std::optional<Ref> known;
-  try {
-    known = self.cache.read_ref(selected.registry, self.name, version);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kIntegrity) throw;  // damaged: write it anew
-  }
-  if (known && known->index == selected.descriptor) return;
-  // A lock file may pin an older state of the version than the registry gave since.
-  if (known && self.held && !has_grown_from(self, known->index)) return;
-  self.cache.write_ref({selected.registry, self.name, version, selected.descriptor});
+/// A line of its own, unless the text has it already.
+void add_line(std::string& text, const std::string& line) {
+  if (line.empty() || text.find(line) != std::string::npos) return;
+  if (!text.empty() && text.back() != '\n') text += '\n';
+  text += line;
 }
 
 }  // namespace
 
-Installed install(std::string_view name, const Request& request) {
-  // From the first look to the lease: gc takes nothing that was seen meanwhile.
-  FileLock used = Cache(request.cache, request.stop).use();
-  Selecting self = select_or_fall_back(name, request);
-  const Selected& selected = self.selected;
-  if (!selected.resolution.chosen) throw Error(ErrorCode::kNoVariant, selected.no_variant);
-  if (!used.held() && self.fetched_index) used = self.cache.use_to_write();
+const Variant& Choice::variant() const {
+  if (!resolution.chosen) throw Error(ErrorCode::kNoVariant, no_variant);
+  return version.index.variants.at(*resolution.chosen);
+}
 
-  Installed installed;
-  installed.variant = selected.index.variants.at(*selected.resolution.chosen);
-  Pulled pulled = pull_documents(self, installed.variant);
-  const Digest config = pulled.manifest.config.digest;
-  installed.folder = self.cache.unpacked_path(config);
-  installed.library = installed.folder / pulled.config.library;
-  get_files(self, installed.variant, pulled, installed.folder);
-  remember(self);
-  installed.config = std::move(pulled.config);
-  installed.lease = self.cache.lease(config);
-  installed.requests = self.source.requests();
-  installed.bytes_fetched = self.source.bytes_fetched();
-  installed.selected = std::move(self.selected);
-  return installed;
+Install::Install(std::string_view name, const Request& request, const InstallOptions& options)
+    : name_(checked_name(name)),
+      request_(request),
+      settings_(load_settings()),
+      lock_file_(options.hold_to_lock ? lockfile_of(request, settings_) : fs::path()),
+      version_(request.version),
+      from_(request.from.empty() ? "" : canonical_registry(request.from, settings_)),
+      patience_{settings_.limits, telling(request.on_event), request.stop},
+      cache_(request.cache.empty() ? settings_.cache : request.cache, request.stop),
+      other_host_(options.host) {
+  check_not_telling(name_);
+  request_.on_event = patience_.on_event;
+  if (request.offline) settings_.offline = true;
+  if (!lock_file_.empty()) {
+    lock_ = locked_kernel(lock_file_, name_, request_, settings_);
+    version_ = lock_->version;
+    registry_ = lock_->registry;
+  } else {
+    registry_ = canonical_registry(request.registry, settings_);
+  }
+}
+
+Installed Install::run() {
+  // From the first look to the lease: gc takes nothing that was seen meanwhile.
+  FileLock used = cache_.use();
+  Choice choice = choose();
+  const Variant& variant = choice.variant();
+  if (!used.held() && !choice.version.fetched.empty()) used = cache_.use_to_write();
+  Package package = unpack(pull(choice.version, variant));
+  remember(choice.version);
+  FileLock lease = cache_.lease(package.manifest.config.digest);
+  return {std::move(package), std::move(choice), traffic_, std::move(lease)};
+}
+
+Choice Install::choose() {
+  check_version();
+  std::vector<Resolution> refused;
+  std::string told;
+  for (std::size_t i = 0;; ++i) {
+    const Attempt tried = attempt(i);
+    Choice choice = choose(find_index(tried.version), tried.selection);
+    if (choice.resolution.chosen || i == request_.fallback.size()) {
+      if (!choice.resolution.chosen) choice.no_variant.insert(0, told);
+      choice.refused = std::move(refused);
+      choice.traffic = traffic_;
+      return choice;
+    }
+    const std::string next = to_string(request_.fallback[i]);
+    if (request_.on_event) {
+      request_.on_event({Event::Stage::kFallback, label_of(tried.version), 0, 0,
+                         describe_refusal(choice.resolution) + "; trying fallback " + next});
+    }
+    told += choice.no_variant + "\nfallback " + next + ": ";
+    refused.push_back(std::move(choice.resolution));
+  }
+}
+
+/// The request; after its n-th fallback, the request but for what that names. A pinned variant was
+/// one of what was refused.
+Install::Attempt Install::attempt(std::size_t fallbacks) const {
+  Attempt attempt{version_, selection_of(request_, settings_)};
+  for (std::size_t i = 0; i < fallbacks; ++i) {
+    const Fallback& fallback = request_.fallback[i];
+    attempt.selection.variant.clear();
+    if (fallback.kind == Fallback::Kind::kVersion) {
+      attempt.version = fallback.version;
+    } else {
+      attempt.selection.device = Device::cpu();
+      attempt.selection.all_gpus = false;
+    }
+  }
+  return attempt;
+}
+
+void Install::check_version() const {
+  if (version_ > 0) return;
+  std::string has;
+  if (settings_.offline) {
+    has = "offline, the cache has: " + listed(cached_versions(cache_, registry_, name_));
+  } else {
+    Traffic ignored;
+    has = registry_ + " has: " +
+          listed(open_repository(registry_, name_, settings_, patience_, ignored)->versions());
+  }
+  throw Error(ErrorCode::kUsage, "get kernel " + name_ +
+                                     ": no version is named, and a version pins the exact build; " +
+                                     has + ". Ask for one of these");
+}
+
+// ---- find_index ----
+
+VersionIndex Install::find_index(int version) {
+  if (lock_) {
+    if (version != lock_->version) fail_other_version(lock_file_, name_, version, lock_->version);
+    return locked_index();
+  }
+  std::optional<VersionIndex> known = recall_index(version);
+  if (known && !request_.refresh) return *std::move(known);
+  return ask_index(version, known ? &known->index : nullptr);
+}
+
+VersionIndex Install::find_newest_index() {
+  check_version();
+  if (lock_) return locked_index();
+  std::optional<VersionIndex> known = recall_index(version_);
+  if (known && settings_.offline) return *std::move(known);
+  return ask_index(version_, known ? &known->index : nullptr);
+}
+
+/// The registry chose these bytes, so they must speak of what was asked for.
+VersionIndex Install::read_index(Document document, int version, bool fetched) const {
+  VersionIndex read{document.descriptor, parse_index(document.bytes, "index " + label_of(version)),
+                    fetched ? std::move(document.bytes) : std::string()};
+  if (read.index.name == name_ && read.index.version == version) return read;
+  throw Error(ErrorCode::kIntegrity, "read index of " + label_of(version) + ": it is the one of " +
+                                         label(read.index.name, read.index.version) + " (from " +
+                                         registry_ +
+                                         "); nothing was loaded. Tell the registry's publisher");
+}
+
+/// The cached one. Nothing if there is none, or a damaged one while the registry is asked anyway.
+std::optional<VersionIndex> Install::recall_index(int version) const {
+  try {
+    const std::optional<Ref> ref = cache_.read_ref(registry_, name_, version);
+    if (!ref) return std::nullopt;
+    std::optional<std::string> bytes =
+        cache_.read_document(ref->index, "index of " + label_of(version));
+    if (!bytes) return std::nullopt;
+    return read_index({ref->index, *std::move(bytes)}, version, false);
+  } catch (const Error& error) {
+    if (!request_.refresh || error.code() != ErrorCode::kIntegrity) throw;
+    return std::nullopt;
+  }
+}
+
+VersionIndex Install::ask_index(int version, const Index* known) {
+  const std::string what = label_of(version);
+  report(Event::Stage::kIndex, what, 0, 0);
+  VersionIndex asked =
+      read_index(repository("index of " + what).index(version), version, true);
+  if (known != nullptr) {
+    check_only_grown(*known, asked.index, registry_, cache_.ref_path(registry_, name_, version));
+  }
+  report(Event::Stage::kIndex, what, asked.descriptor.size, asked.descriptor.size);
+  return asked;
+}
+
+/// By digest: no tag is asked, and nobody can answer with another state of the version.
+VersionIndex Install::locked_index() {
+  const std::string package = label_of(lock_->version);
+  const std::string what = "index of " + package;
+  if (std::optional<std::string> bytes = cached(lock_->index, what)) {
+    return read_index({lock_->index, *std::move(bytes)}, lock_->version, false);
+  }
+  const Repository& from = repository(what);
+  report(Event::Stage::kIndex, package, 0, lock_->index.size);
+  try {
+    std::string bytes = read_document(from, lock_->index, what, patience_);
+    report(Event::Stage::kIndex, package, bytes.size(), lock_->index.size);
+    return read_index({lock_->index, std::move(bytes)}, lock_->version, true);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNotFound) throw;
+    throw Error(ErrorCode::kLock,
+                "lock " + package + ": " + lock_file_.string() + " names index " +
+                    lock_->index.digest.str() + ", which " +
+                    (from_.empty() ? registry_ : from_) + " does not have (" + error.what() +
+                    "). Run 'kiln lock' to take the one that it has");
+  }
+}
+
+// ---- choose ----
+
+Choice Install::choose(VersionIndex version, const Selection& selection) {
+  Choice choice{registry_, std::move(version), {}, {}, {}, {}};
+  choice.resolution = resolve(choice.version.index, selection);
+  std::string not_asked;
+  if (!choice.resolution.chosen && choice.version.fetched.empty()) {
+    try {
+      if (lock_) {
+        not_asked = lock_file_.string() + " pins this index; 'kiln lock' takes newer ones";
+      } else {  // variants may have been added
+        choice.version = ask_index(choice.version.index.version, &choice.version.index);
+        choice.resolution = resolve(choice.version.index, selection);
+      }
+    } catch (const Error& error) {
+      const bool no_answer =
+          error.code() == ErrorCode::kNetwork || error.code() == ErrorCode::kNotFound;
+      if (!no_answer && error.code() != ErrorCode::kOffline) throw;
+      not_asked = no_answer ? error.what() : "offline nothing is fetched";
+    }
+  }
+  if (!choice.resolution.chosen) {
+    choice.no_variant = no_variant_text(choice, selection, not_asked);
+  }
+  return choice;
+}
+
+Resolution Install::resolve(const Index& index, const Selection& selection) {
+  if (!host_) {
+    const bool for_gpu = request_.device.kind != Device::Kind::kCpu || request_.all_gpus;
+    host_ = other_host_ != nullptr ? *other_host_ : probe_host(for_gpu);
+  }
+  look_up_libraries(index, selection);
+  return kiln::resolve(*host_, index, selection);
+}
+
+/// The sonames that the choice depends on. Another machine's facts must speak of them all: this
+/// machine's answer could differ from that one's.
+void Install::look_up_libraries(const Index& index, const Selection& selection) {
+  if (other_host_ == nullptr) {
+    return probe_libraries(*host_, deciding_libraries(*host_, index, selection));
+  }
+  std::string unknown;
+  for (const std::string& soname : unknown_libraries(*host_, index)) {
+    unknown += (unknown.empty() ? "" : ", ") + soname;
+  }
+  if (unknown.empty()) return;
+  const std::string package = label(index.name, index.version);
+  throw Error(ErrorCode::kUsage, "resolve " + package + ": the facts" +
+                                     (host_->origin.empty() ? "" : " in " + host_->origin) +
+                                     " do not say whether that machine has " + unknown +
+                                     ". Write them there again with 'kiln host " + package +
+                                     " --json'");
+}
+
+/// Every variant and its reason, the nearest one and what would make it fit, another version that
+/// would do. `not_asked`: why the registry was not asked for newer builds; empty if it was.
+std::string Install::no_variant_text(const Choice& choice, const Selection& selection,
+                                     const std::string& not_asked) {
+  const int version = choice.version.index.version;
+  std::string text = "resolve " + label_of(version) + ": no variant fits this machine (index " +
+                     choice.version.descriptor.digest.brief() + " of " + registry_ + ")\n" +
+                     choice.resolution.explain();
+  add_line(text, choice.resolution.hint);
+  if (!request_.fallback.empty()) return text;  // the caller knows what to try instead
+  if (!not_asked.empty()) {
+    add_line(text, "the registry was not asked for newer builds: " + not_asked);
+    return text;
+  }
+  try {
+    add_line(text, other_version(version, selection));
+  } catch (const Error& error) {
+    add_line(text, "the registry was not asked for other versions: " + std::string(error.what()));
+  }
+  return text;
+}
+
+/// "geglu-mlp@3 has a build for this machine", or nothing.
+std::string Install::other_version(int version, const Selection& selection) {
+  const Repository& from = repository("versions of " + name_);
+  Selection any = selection;
+  any.variant.clear();
+  std::vector<int> versions = from.versions();
+  std::erase(versions, version);
+  std::reverse(versions.begin(), versions.end());
+  versions.resize(std::min(versions.size(), kMaxOtherVersions));
+  for (const int other : versions) {
+    try {
+      const VersionIndex tried = read_index(from.index(other), other, true);
+      const Resolution resolution = resolve(tried.index, any);
+      if (!resolution.chosen) continue;
+      return label_of(other) + " has a build for this machine: " +
+             tried.index.variants[*resolution.chosen].id + ". Ask for version " +
+             std::to_string(other);
+    } catch (const Error& error) {
+      // An index that this Kiln cannot read is no help; a registry that is gone has no answer.
+      if (error.code() == ErrorCode::kNetwork || error.code() == ErrorCode::kCancelled) throw;
+    }
+  }
+  return {};
+}
+
+// ---- pull ----
+
+Package Install::pull(const VersionIndex& version, const Variant& variant) {
+  const std::string of = label_of(version.index.version) + " " + variant.id;
+  Package package{.subject = of, .variant = variant};
+  package.manifest =
+      parse_manifest(document(variant.manifest, "manifest of " + of, Event::Stage::kManifest, of),
+                     "manifest of " + of);
+  const Descriptor& config = package.manifest.config;
+  package.config = parse_config(document(config, "config of " + of, Event::Stage::kConfig, of),
+                                "config of " + of);
+  check_agreement(version.index, variant, package.config);
+  if (lock_) {
+    check_locked(lock_file_, *lock_, of, variant.id,
+                 locked_variant(variant, package.manifest, package.config));
+  }
+  package.folder = cache_.unpacked_path(config.digest);
+  package.library = package.folder / package.config.library;
+  return package;
+}
+
+fs::path Install::pull_layer(const Package& package) {
+  const Descriptor& layer = package.manifest.layer;
+  const std::string& of = package.subject;
+  const std::string what = "layer of " + of;
+  try {
+    if (cache_.verify_blob(layer, what, kFetchAgain)) return cache_.blob_path(layer.digest);
+  } catch (const Error& error) {
+    if (!request_.refresh || error.code() != ErrorCode::kIntegrity) throw;
+    cache_.drop_blob(layer.digest);
+  }
+  copy(repository(what), cache_, layer, what, patience_, [&](std::uint64_t done) {
+    report(Event::Stage::kLayer, of, done, layer.size);
+  });
+  return cache_.blob_path(layer.digest);
+}
+
+std::string Install::document(const Descriptor& descriptor, const std::string& what,
+                              Event::Stage stage, const std::string& of) {
+  if (std::optional<std::string> bytes = cached(descriptor, what)) return *std::move(bytes);
+  return copy_document(
+      repository(what), cache_, descriptor, what, patience_,
+      [&](std::uint64_t done) { report(stage, of, done, descriptor.size); });
+}
+
+/// A document of the cache. While refreshing, a damaged one is removed and counts as missing.
+std::optional<std::string> Install::cached(const Descriptor& descriptor,
+                                           const std::string& what) const {
+  try {
+    return cache_.read_document(descriptor, what);
+  } catch (const Error& error) {
+    if (!request_.refresh || error.code() != ErrorCode::kIntegrity) throw;
+    cache_.drop_blob(descriptor.digest);
+    return std::nullopt;
+  }
+}
+
+// ---- unpack ----
+
+/// Whether the variant's files need no work. While refreshing, damaged ones do.
+bool Install::is_unpacked(const Package& package) const {
+  try {
+    const fs::path relative = package.folder.lexically_relative(cache_.root());
+    if (!open_folder_inside(cache_.root(), relative).valid()) return false;
+  } catch (const Error& error) {
+    if (!request_.refresh || error.code() != ErrorCode::kIntegrity) throw;
+    return false;
+  }
+  return !request_.refresh || check_unpacked(package.folder, package.config).empty();
+}
+
+Package Install::unpack(Package package) {
+  if (is_unpacked(package)) return package;
+  const VariantManifest& manifest = package.manifest;
+  const std::string of = package.subject;
+  const FileLock held = cache_.lock(manifest.config.digest);
+  if (is_unpacked(package)) return package;  // another process was faster
+  cache_.make_folder("unpacked");
+  std::error_code error;
+  if (fs::symlink_status(package.folder, error).type() != fs::file_type::not_found) {
+    drop_unpacked(package.folder);
+  }
+  const std::uint64_t layer = cache_.exists(manifest.layer) ? 0 : manifest.layer.size;
+  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max() - layer;
+  check_room(cache_.root(), layer + std::min(most, manifest.unpacked_size), of);
+  const fs::path archive = pull_layer(package);
+  report(Event::Stage::kUnpack, of, 0, manifest.unpacked_size);
+  unpack_layer(archive, package.config, manifest.unpacked_size, package.folder, of);
+  report(Event::Stage::kUnpack, of, manifest.unpacked_size, manifest.unpacked_size);
+  return package;
+}
+
+// ---- remember ----
+
+/// Which index this version is. Last of all: a ref promises a version that is here. What is there
+/// may have been written meanwhile by an install that saw a newer index: a ref only grows.
+void Install::remember(const VersionIndex& version) {
+  if (lock_) cache_.add_root(lock_file_);
+  if (version.fetched.empty() && !lock_) return;
+  if (!version.fetched.empty() && !cached(version.descriptor, "index of " + name_)) {
+    cache_.write_document(version.descriptor, version.fetched);
+  }
+  const Ref ref{registry_, name_, version.index.version, version.descriptor};
+  cache_.write_ref(ref, [&](const Ref& known) {
+    if (known.index == ref.index) return false;
+    const std::optional<std::string> bytes =
+        cached(known.index, "index of " + label_of(known.version));
+    if (!bytes) return true;
+    const Index before = parse_index(*bytes, "index " + label_of(known.version));
+    if (grows_from(before, version.index)) return true;
+    // Ours is an older state: a lock file may pin one, and another install may have been faster.
+    if (!lock_ && !grows_from(version.index, before)) {
+      check_only_grown(before, version.index, registry_,
+                       cache_.ref_path(registry_, name_, ref.version));
+    }
+    return false;
+  });
+}
+
+// ---- what lock, bundle and has_kernel share ----
+
+const Repository& Install::repository(std::string_view what) {
+  // A folder or a bundle that the request names is no network.
+  if (settings_.offline && !from_.starts_with('/')) {
+    const std::string package = version_ > 0 ? label(name_, version_) : name_;
+    throw Error(ErrorCode::kOffline,
+                "fetch " + std::string(what) + ": it is not in the cache, and offline nothing is " +
+                    "fetched (from " + registry_ + "). Run 'kiln install " + package +
+                    "' online once, with the same cache and registry, or bring a bundle: " +
+                    "'kiln install --from FILE'");
+  }
+  if (!repository_) {
+    repository_ = open_repository(from_.empty() ? registry_ : from_, name_, settings_, patience_,
+                                  traffic_);
+  }
+  return *repository_;
+}
+
+void Install::check_installed(const Package& package) {
+  const std::string of = package.subject;
+  const fs::path relative = package.folder.lexically_relative(cache_.root());
+  if (open_folder_inside(cache_.root(), relative).valid()) {
+    const ArchiveFile& library = library_of(package.config);
+    const fs::path path = package.folder / library.path;
+    const FileDescriptor file = open_inside(cache_.root(), relative / library.path);
+    if (!file.valid()) fail_cache("open", path, errno);
+    StreamVerifier verifier({"", library.digest, library.size},
+                            {"library of " + of, path.string(), kFetchAgain});
+    read_pieces(file.get(), path, [&](std::string_view piece) { verifier.update(piece); });
+    return verifier.finish();
+  }
+  // Not unpacked yet: install would do it, from the layer in the cache.
+  const std::string what = "layer of " + of;
+  if (!cache_.verify_blob(package.manifest.layer, what, kFetchAgain)) repository(what);
+  if (::access(cache_.root().c_str(), W_OK) != 0) {
+    fail_cache("unpack into", cache_.root(), errno);
+  }
+}
+
+std::vector<int> Install::known_versions() {
+  std::vector<int> versions;
+  if (settings_.offline) versions = cached_versions(cache_, registry_, name_);
+  if (!versions.empty()) return versions;
+  versions = repository("versions of " + name_).versions();
+  if (!versions.empty()) return versions;
+  throw Error(ErrorCode::kNotFound, "find " + name_ + " in " + registry_ +
+                                        ": no version of it is published. Check the registry");
+}
+
+void Install::report(Event::Stage stage, const std::string& of, std::uint64_t done,
+                     std::uint64_t total) const {
+  if (request_.on_event) request_.on_event({stage, of, done, total});
+}
+
+std::string Install::label_of(int version) const {
+  return label(name_, version);
+}
+
+// ---- in one call ----
+
+Installed install(std::string_view name, const Request& request, const InstallOptions& options) {
+  return Install(name, request, options).run();
+}
+
+Choice choose(std::string_view name, const Request& request, const InstallOptions& options) {
+  return Install(name, request, options).choose();
+}
+
+std::vector<Package> pull_all(std::string_view name, const Request& request,
+                              const InstallOptions& options, const VersionIndex& version,
+                              const std::vector<const Variant*>& variants, Layers layers) {
+  std::vector<Package> packages(variants.size());
+  std::atomic<std::size_t> next = 0;
+  const std::size_t workers = std::min(variants.size(), kDownloadsAtOnce);
+  const Observer on_event = one_at_a_time(request.on_event);
+  in_parallel(workers, workers, request.stop, [&](std::size_t, const std::stop_token& stop) {
+    Request own = request;  // each worker keeps a connection of its own
+    own.on_event = on_event;
+    own.stop = stop;
+    Install install(name, own, options);
+    for (std::size_t i = next++; i < variants.size(); i = next++) {
+      packages[i] = install.pull(version, *variants[i]);
+      if (layers == Layers::kPulled) install.pull_layer(packages[i]);
+    }
+  });
+  return packages;
+}
+
+std::vector<int> known_versions(std::string_view name, const Request& request) {
+  return Install(name, request).known_versions();
+}
+
+Selection selection_of(const Request& request, const Settings& settings) {
+  Selection selection{request.device, request.variant, request.allow_jit, request.all_gpus,
+                      request.deny};
+  selection.deny.insert(selection.deny.end(), settings.deny.begin(), settings.deny.end());
+  return selection;
+}
+
+std::string to_string(Fallback fallback) {
+  return fallback.kind == Fallback::Kind::kCpu ? "cpu"
+                                               : "version:" + std::to_string(fallback.version);
+}
+
+Fallback parse_fallback(std::string_view text) {
+  constexpr std::string_view kPrefix = "version:";
+  if (text == "cpu") return Fallback::cpu();
+  if (text.starts_with(kPrefix)) {
+    const auto version =
+        parse_decimal(text.substr(kPrefix.size()), std::numeric_limits<int>::max());
+    if (version && *version >= 1) return Fallback::other_version(static_cast<int>(*version));
+  }
+  throw Error(ErrorCode::kUsage, "fallback " + quote(text) + " is not cpu or version:N");
 }
 
 }  // namespace kiln

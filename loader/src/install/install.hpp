@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Install: the pipeline up to a verified library on disk: probe -> index -> resolve -> fetch ->
-// verify -> cache -> unpack. What `kiln resolve` and `kiln install` do, and get_kernel before it
-// loads. Safe from several threads and processes at once.
+// Install: from a request to a verified library on disk. Five steps, each of which takes a value and
+// gives the next one:
+//
+//   find_index -> choose -> pull -> unpack -> remember
+//
+// Before it: settings and probe. After it: load. Functions are safe from several threads and
+// processes at once; one Install is for one request and one thread.
 //
 // The cache answers where it can: a version whose index is there is not asked for again, and with
 // everything there nothing is fetched and nothing is written. If nothing in a cached index fits
 // this machine, the registry is asked once more: variants may have been added to the version.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -17,81 +20,171 @@
 #include <string_view>
 #include <vector>
 
+#include "documents/lockfile.hpp"
 #include "documents/manifest.hpp"
 #include "kiln/kernel.hpp"
 #include "kiln/resolve.hpp"
+#include "settings/settings.hpp"
 #include "store/cache.hpp"
-#include "store/fetch.hpp"
+#include "store/registry.hpp"
 
 namespace kiln {
 
-/// An index and what resolve made of it.
-struct Selected {
-  std::string registry;   ///< canonical
-  Descriptor descriptor;  ///< of the index
+/// The index of a version, read and checked.
+struct VersionIndex {
+  Descriptor descriptor;
   Index index;
-  Resolution resolution;  ///< resolution.chosen may be empty
-  int requests = 0;
-  std::uint64_t bytes_fetched = 0;
-
-  /// resolution.explain(), the hint, and, asked of the registry, which other published version has
-  /// a build that fits: the text of the kNoVariant error. Set where nothing was chosen.
-  std::string no_variant;
-
-  /// What nothing fitted for, before a fallback of the request was taken.
-  std::vector<Resolution> refused;
+  std::string fetched;  ///< its bytes where they came from the registry; empty: from the cache
 };
 
-/// Probes this machine, reads the index and resolves. Does not throw when nothing fits. Throws
-/// kUsage (no version, a name that cannot be), kNotFound, kNetwork, kIntegrity, kUpgrade, kCache.
-Selected select(std::string_view name, const Request& request);
+/// What resolve made of an index.
+struct Choice {
+  std::string registry;  ///< canonical
+  VersionIndex version;
+  Resolution resolution;  ///< resolution.chosen may be empty
+  /// Where nothing was chosen: resolution.explain(), the hint, and, asked of the registry, which
+  /// other published version has a build that fits. The text of the kNoVariant error.
+  std::string no_variant;
+  /// What nothing fitted for, before a fallback of the request was taken.
+  std::vector<Resolution> refused;
+  Traffic traffic;  ///< up to here
+
+  /// The variant that was chosen. Throws kNoVariant.
+  const Variant& variant() const;
+};
+
+/// One variant: its documents, which agree with the index and the lock file, and its files.
+struct Package {
+  std::string subject;  ///< "geglu-mlp@1 cpu-x86-64-v3"
+  Variant variant;
+  VariantManifest manifest;
+  Config config;
+  std::filesystem::path folder;   ///< where the files are, or go
+  std::filesystem::path library;  ///< the one that get_kernel loads
+};
+
+struct Installed {
+  Package package;
+  Choice choice;
+  Traffic traffic;  ///< of the whole install
+  FileLock lease;   ///< while it lives, gc keeps the variant
+};
+
+/// What the command may ask for, and a program's request may not.
+struct InstallOptions {
+  /// Another machine's facts, for which it is to be chosen; nothing of this machine is probed.
+  const Host* host = nullptr;
+  bool hold_to_lock = true;  ///< whether a lock file counts: not for who makes one
+};
+
+/// One request under way.
+class Install {
+ public:
+  /// Reads the settings and the lock file. Throws kUsage, kLock, kCache.
+  Install(std::string_view name, const Request& request, const InstallOptions& options = {});
+
+  /// All five steps.
+  Installed run();
+
+  /// The first two, with the request's fallbacks. Does not throw where nothing fits.
+  Choice choose();
+
+  /// The index as the registry has it now; the locked one where there is a lock; offline, the
+  /// cached one.
+  VersionIndex find_newest_index();
+
+  /// Documents out of the cache, or else out of the registry into it.
+  Package pull(const VersionIndex& version, const Variant& variant);
+
+  /// The layer likewise, its bytes verified just now.
+  std::filesystem::path pull_layer(const Package& package);
+
+  /// What a variant needs to be loaded is in the cache and whole; fetches nothing. Throws what
+  /// install would throw offline.
+  void check_installed(const Package& package);
+
+  /// The versions that the registry has; offline, those that the cache knows of. Never empty.
+  std::vector<int> known_versions();
+
+  const Cache& cache() const { return cache_; }
+  const std::string& registry() const { return registry_; }
+  int version() const { return version_; }
+  const Traffic& traffic() const { return traffic_; }
+
+ private:
+  /// What is asked of resolve: the request, or one of its fallbacks.
+  struct Attempt {
+    int version = 0;
+    Selection selection;
+  };
+  Attempt attempt(std::size_t fallbacks) const;
+
+  VersionIndex find_index(int version);
+  Choice choose(VersionIndex version, const Selection& selection);
+  Package unpack(Package package);
+  void remember(const VersionIndex& version);
+
+  VersionIndex read_index(Document document, int version, bool fetched) const;
+  std::optional<VersionIndex> recall_index(int version) const;
+  VersionIndex ask_index(int version, const Index* known);
+  VersionIndex locked_index();
+  Resolution resolve(const Index& index, const Selection& selection);
+  void look_up_libraries(const Index& index, const Selection& selection);
+  std::string no_variant_text(const Choice& choice, const Selection& selection,
+                              const std::string& not_asked);
+  std::string other_version(int version, const Selection& selection);
+
+  /// The registry, or what stands in for it, opened when it is first needed: a warm cache never
+  /// asks. For what the cache lacks: "index of geglu-mlp@1". Throws kOffline.
+  const Repository& repository(std::string_view what);
+  std::string document(const Descriptor& descriptor, const std::string& what, Event::Stage stage,
+                       const std::string& subject);
+  std::optional<std::string> cached(const Descriptor& descriptor, const std::string& what) const;
+  bool is_unpacked(const Package& package) const;
+  void check_version() const;
+  void report(Event::Stage stage, const std::string& subject, std::uint64_t done,
+              std::uint64_t total) const;
+  std::string label_of(int version) const;
+
+  std::string name_;
+  Request request_;
+  Settings settings_;
+  std::filesystem::path lock_file_;   ///< empty: none
+  std::optional<LockedKernel> lock_;  ///< what it says of this kernel
+  int version_ = 0;
+  std::string registry_;  ///< canonical: what the bytes are known by, wherever they come from
+  std::string from_;      ///< what is asked in its place; empty: the registry itself
+  Patience patience_;
+  Cache cache_;
+  const Host* other_host_;
+  std::optional<Host> host_;
+  Traffic traffic_;
+  std::unique_ptr<const Repository> repository_;
+};
+
+/// The whole pipeline but the load. On a warm cache it reads four small documents and hashes them;
+/// the library itself is hashed when it is loaded, or by verify_installed. Throws kUsage,
+/// kNoVariant, kNotFound, kNetwork, kIntegrity, kLock, kCache, kOffline, kUpgrade, kCancelled.
+Installed install(std::string_view name, const Request& request,
+                  const InstallOptions& options = {});
+
+/// The first half: probe, index, resolve. Does not throw where nothing fits.
+Choice choose(std::string_view name, const Request& request, const InstallOptions& options = {});
+
+/// Several variants of one version, a few at once, with their layers or without.
+enum class Layers { kLeft, kPulled };
+std::vector<Package> pull_all(std::string_view name, const Request& request,
+                              const InstallOptions& options, const VersionIndex& version,
+                              const std::vector<const Variant*>& variants, Layers layers);
 
 /// The versions that a registry has published, ascending; offline, those that the cache knows of.
 /// Never empty: there being none is kNotFound, or kOffline.
 std::vector<int> known_versions(std::string_view name, const Request& request);
 
-struct Installed {
-  Selected selected;
-  Variant variant;
-  Config config;
-  std::filesystem::path folder;   ///< the unpacked files
-  std::filesystem::path library;  ///< the one that get_kernel loads
-  int requests = 0;               ///< HTTP requests (files read, of a folder) of the whole install
-  std::uint64_t bytes_fetched = 0;
-  FileLock lease;  ///< while it lives, gc keeps the variant
-};
+/// What a request, and the deny list of the settings, ask of resolve.
+Selection selection_of(const Request& request, const Settings& settings);
 
-/// The whole pipeline but the load. On a warm cache it reads four small documents and hashes them;
-/// the library itself is hashed when it is loaded, or by verify_installed. Throws what select
-/// throws, and kNoVariant.
-Installed install(std::string_view name, const Request& request);
-
-/// One variant in the cache, complete.
-struct InstalledVariant {
-  Ref ref;
-  Variant variant;
-  VariantManifest manifest;
-  Config config;
-  std::filesystem::path folder;
-  std::filesystem::path library;
-  std::uint64_t bytes = 0;  ///< of its files, unpacked
-};
-
-/// Everything installed, by registry, package, version and index order. Reads and hashes documents,
-/// not libraries. A ref whose documents are damaged is left out; verify_installed reports it.
-std::vector<InstalledVariant> list_installed(const Cache& cache);
-
-/// One file of the cache, hashed.
-struct CheckedFile {
-  std::string subject;  ///< "geglu-mlp@1 cu12.9-sm_90a-x86_64"
-  std::filesystem::path file;
-  std::string problem;  ///< empty: intact
-};
-
-/// Hashes every file behind the refs: indexes, manifests, configs, layers, unpacked files. Empty
-/// name: all packages, and the blobs that no ref names; version 0: all versions. Throws nothing for
-/// damage: it is the answer.
-std::vector<CheckedFile> verify_installed(const Cache& cache, std::string_view name = {},
-                                          int version = 0);
+/// "cpu" or "version:2". Throws kUsage.
+Fallback parse_fallback(std::string_view text);
 
 }  // namespace kiln

@@ -4,26 +4,22 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <system_error>
 #include <utility>
 
 #include "base/posix.hpp"
 #include "documents/names.hpp"
-#include "install/find_index.hpp"
-#include "install/pull.hpp"
-#include "install/select.hpp"
+#include "install/install.hpp"
 #include "kiln/error.hpp"
-#include "store/fetch.hpp"
+#include "store/registry.hpp"
 
 namespace kiln {
 namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void fail_held(std::string_view subject, const std::string& what) {
+[[noreturn]] void fail_lock(std::string_view subject, const std::string& what) {
   throw Error(ErrorCode::kLock, "lock " + std::string(subject) + ": " + what);
 }
 
@@ -33,11 +29,6 @@ std::string names_in(const Lockfile& lock) {
     list += (list.empty() ? "" : ", ") + label(name, kernel.version);
   }
   return list.empty() ? "nothing" : list;
-}
-
-bool names_registry(const Request& request) {
-  const char* const value = std::getenv("KILN_REGISTRY");
-  return !request.registry.empty() || (value != nullptr && *value != '\0');
 }
 
 }  // namespace
@@ -75,62 +66,56 @@ void write_lockfile(const fs::path& file, const Lockfile& lock) {
   }
 }
 
-fs::path lockfile_of(const Request& request) {
-  if (!request.lock.empty()) return request.lock;
-  const char* const value = std::getenv("KILN_LOCK");
-  return value != nullptr ? value : "";
+fs::path lockfile_of(const Request& request, const Settings& settings) {
+  return request.lock.empty() ? settings.lock : request.lock;
 }
 
-std::optional<Held> hold_to_lock(std::string_view name, Request& request) {
-  const fs::path file = lockfile_of(request);
-  if (file.empty()) return std::nullopt;
-  const Lockfile lock = read_lockfile(file);
+void fail_other_version(const fs::path& file, std::string_view name, int version, int locked) {
+  fail_lock(name, "version " + std::to_string(version) + " is asked for, " + file.string() +
+                      " has version " + std::to_string(locked) + ". Run 'kiln lock " +
+                      label(name, version) + "', or ask for the locked one");
+}
+
+LockedKernel locked_kernel(const fs::path& file, std::string_view name, const Request& request,
+                           const Settings& settings) {
+  Lockfile lock = read_lockfile(file);
   const auto found = lock.find(std::string(name));
   if (found == lock.end()) {
-    fail_held(name, file.string() + " does not have it, it has " + names_in(lock) +
+    fail_lock(name, file.string() + " does not have it, it has " + names_in(lock) +
                         ". Run 'kiln lock " + std::string(name) + "@VERSION'");
   }
-  const LockedKernel& kernel = found->second;
+  LockedKernel& kernel = found->second;
   if (request.version != 0 && request.version != kernel.version) {
-    fail_held(name, "version " + std::to_string(request.version) + " is asked for, " +
-                        file.string() + " has version " + std::to_string(kernel.version) +
-                        ". Run 'kiln lock " + label(name, request.version) +
-                        "', or ask for the locked one");
+    fail_other_version(file, name, request.version, kernel.version);
   }
-  request.version = kernel.version;
-  if (names_registry(request)) {
-    const std::string asked = canonical_registry(request.registry);
+  const bool names_registry = !request.registry.empty() || !settings.registry.empty();
+  if (names_registry) {
+    const std::string asked = canonical_registry(request.registry, settings);
     if (asked != kernel.registry) {
-      fail_held(label(name, kernel.version),
+      fail_lock(label(name, kernel.version),
                 asked + " is to be asked, " + file.string() + " has it from " + kernel.registry +
                     ". Name no registry, or fetch the locked bytes from elsewhere with --from");
     }
   }
-  request.registry = kernel.registry;
-  return Held{file, kernel};
+  return std::move(kernel);
 }
 
 LockedVariant locked_variant(const Variant& variant, const VariantManifest& manifest,
                              const Config& config) {
-  const auto library =
-      std::find_if(config.files.begin(), config.files.end(),
-                   [&](const ArchiveFile& file) { return file.path == config.library; });
-  if (library == config.files.end()) {  // parse_config saw to it
-    throw Error(ErrorCode::kInternal, "lock " + variant.id + ": its library is none of its files");
-  }
-  return {variant.manifest, manifest.config, manifest.layer, config.library, library->digest};
+  const ArchiveFile& library = library_of(config);
+  return {variant.manifest, manifest.config, manifest.layer, library.path, library.digest};
 }
 
-void check_held(const Held& held, std::string_view subject, const std::string& id,
-                const LockedVariant& found) {
-  const auto locked = held.kernel.variants.find(id);
-  if (locked == held.kernel.variants.end()) {
-    fail_held(subject, held.file.string() + " does not have this variant, though it has its " +
-                           "index. Run 'kiln lock' with this version of kiln");
+void check_locked(const fs::path& file, const LockedKernel& kernel, std::string_view subject,
+                  const std::string& id, const LockedVariant& found) {
+  const auto locked = kernel.variants.find(id);
+  if (locked == kernel.variants.end()) {
+    fail_lock(subject, file.string() + " does not have this variant, though it has its index. Run "
+                           "'kiln lock' with this version of kiln");
   }
   const auto agree = [&](std::string_view what, const std::string& is, const std::string& said) {
     if (is == said) return;
-    fail_held(subject, std::string(what) + " is " + is + ", " + held.file.string() + " says " +
+    fail_lock(subject, std::string(what) + " is " + is + ", " + file.string() + " says " +
                            said + ". The lock file was changed by hand: take it from your " +
                            "version control, or run 'kiln lock'");
   };
@@ -147,18 +132,22 @@ void check_held(const Held& held, std::string_view subject, const std::string& i
 
 LockedKernel lock_kernel(std::string_view name, const Request& request,
                          std::vector<std::string>& unread) {
-  Selecting self = begin_selecting(name, request, std::nullopt);
-  const FileLock used = self.cache.use_to_write();
-  find_newest_index(self);
-  const Selected& selected = self.selected;
-  LockedKernel kernel{selected.registry, self.request.version, selected.descriptor, {}};
-  for (const Variant& variant : selected.index.variants) {
-    if (!variant.unread.empty()) {
+  const InstallOptions options{.hold_to_lock = false};
+  Install install(name, request, options);
+  const FileLock used = install.cache().use_to_write();
+  const VersionIndex version = install.find_newest_index();
+  std::vector<const Variant*> readable;
+  for (const Variant& variant : version.index.variants) {
+    if (variant.unread.empty()) {
+      readable.push_back(&variant);
+    } else {
       unread.push_back(variant.id);
-      continue;
     }
-    const Pulled pulled = pull_documents(self, variant);
-    kernel.variants.emplace(variant.id, locked_variant(variant, pulled.manifest, pulled.config));
+  }
+  LockedKernel kernel{install.registry(), version.index.version, version.descriptor, {}};
+  for (const Package& each : pull_all(name, request, options, version, readable, Layers::kLeft)) {
+    kernel.variants.emplace(each.variant.id,
+                            locked_variant(each.variant, each.manifest, each.config));
   }
   return kernel;
 }

@@ -29,12 +29,12 @@ Json to_json(const Resolution& resolution) {
       {"hint", resolution.hint}};
 }
 
-Json to_json(const Selected& selected) {
-  Json document = to_json(selected.resolution);
-  document["registry"] = selected.registry;
-  document["index"] = selected.descriptor.digest.str();
+Json to_json(const Choice& choice) {
+  Json document = to_json(choice.resolution);
+  document["registry"] = choice.registry;
+  document["index"] = choice.version.descriptor.digest.str();
   document["refused"] = Json::array();
-  for (const Resolution& refused : selected.refused) {
+  for (const Resolution& refused : choice.refused) {
     document["refused"].push_back(to_json(refused));
   }
   return document;

@@ -12,7 +12,7 @@
 namespace kiln {
 
 Json to_json(const Resolution& resolution);
-Json to_json(const Selected& selected);
+Json to_json(const Choice& choice);
 
 /// The document with {"schema": "kiln.<kind>/1"} added.
 Json with_schema(std::string_view kind, Json document);

@@ -3,14 +3,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <initializer_list>
 
 #include "base/posix.hpp"
 #include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
-#include "store/fetch.hpp"
+#include "settings/environment.hpp"
 
 namespace kiln {
 namespace {
@@ -71,14 +70,40 @@ Limits parse_limits(const JsonView& object) {
   return limits;
 }
 
-const char* environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr && *value != '\0' ? value : nullptr;
+/// "a,b" as two words; empty ones are left out.
+void add_words(std::string_view list, std::vector<std::string>& words) {
+  while (!list.empty()) {
+    const std::string_view word = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(list.size(), word.size() + 1));
+    if (!word.empty()) words.emplace_back(word);
+  }
+}
+
+std::filesystem::path default_cache(const Environment& variables) {
+  if (const auto value = variables.text("KILN_CACHE"); !value.empty()) return value;
+  if (const auto value = variables.text("XDG_CACHE_HOME"); !value.empty()) {
+    return std::filesystem::path(value) / "kiln";
+  }
+  if (const auto value = variables.text("HOME"); !value.empty()) {
+    return std::filesystem::path(value) / ".cache" / "kiln";
+  }
+  return {};
+}
+
+Settings environment_settings() {
+  const Environment& variables = environment();
+  const std::string_view offline = variables.text("KILN_OFFLINE");
+  Settings settings;
+  settings.registry = variables.text("KILN_REGISTRY");
+  settings.cache = default_cache(variables);
+  settings.lock = variables.text("KILN_LOCK");
+  settings.offline = !offline.empty() && offline != "0";
+  return settings;
 }
 
 }  // namespace
 
-Settings parse_settings(std::string_view text, const std::string& path) {
+Settings parse_settings(std::string_view text, const std::string& path, Settings settings) {
   try {
     const Json json = parse_json(text, path);
     const JsonView root(json, path);
@@ -86,7 +111,6 @@ Settings parse_settings(std::string_view text, const std::string& path) {
     if (const std::string schema = root.at("schema").string(); schema != kSchema) {
       root.at("schema").fail("is " + quote(schema) + ", expected '" + std::string(kSchema) + "'");
     }
-    Settings settings;
     if (root.has("mirrors")) {
       const JsonView mirrors = root.at("mirrors");
       if (!mirrors.json().is_object()) mirrors.fail("is not an object");
@@ -112,39 +136,26 @@ Settings parse_settings(std::string_view text, const std::string& path) {
 }
 
 std::filesystem::path settings_path() {
-  if (const char* value = environment("KILN_CONFIG")) return value;
+  const Environment& variables = environment();
+  if (const auto value = variables.text("KILN_CONFIG"); !value.empty()) return value;
   const std::filesystem::path file = std::filesystem::path("kiln") / "config.json";
-  if (const char* value = environment("XDG_CONFIG_HOME")) return value / file;
-  if (const char* value = environment("HOME")) return value / (".config" / file);
+  if (const auto value = variables.text("XDG_CONFIG_HOME"); !value.empty()) return value / file;
+  if (const auto value = variables.text("HOME"); !value.empty()) return value / (".config" / file);
   return {};
 }
 
 Settings load_settings() {
+  Settings settings = environment_settings();
   const std::filesystem::path path = settings_path();
-  if (path.empty()) return {};
-  constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
-  const NamedFile file = read_named_file(path, kMaxBytes);
-  if (file.absent && environment("KILN_CONFIG") == nullptr) return {};
-  if (!file.problem.empty()) fail(path.string(), file.problem);
-  return parse_settings(file.text, path.string());
-}
-
-std::vector<std::string> mirrors_of(const std::string& registry, const Settings& settings) {
-  std::string best;
-  const std::vector<std::string>* found = nullptr;
-  for (const auto& [written, mirrors] : settings.mirrors) {
-    const std::string origin = canonical_registry(written);
-    const bool covers = registry == origin || registry.starts_with(origin + "/");
-    if (!covers || (found != nullptr && origin.size() <= best.size())) continue;
-    best = origin;
-    found = &mirrors;
+  if (!path.empty()) {
+    constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
+    const NamedFile file = read_named_file(path, kMaxBytes);
+    const bool is_named = !environment().text("KILN_CONFIG").empty();
+    if (!file.problem.empty() && (is_named || !file.absent)) fail(path.string(), file.problem);
+    if (file.problem.empty()) settings = parse_settings(file.text, path.string(), settings);
   }
-  std::vector<std::string> result;
-  if (found == nullptr) return result;
-  for (const std::string& mirror : *found) {
-    result.push_back(canonical_registry(canonical_registry(mirror) + registry.substr(best.size())));
-  }
-  return result;
+  add_words(environment().text("KILN_INSECURE_HTTP"), settings.insecure_http);
+  return settings;
 }
 
 }  // namespace kiln

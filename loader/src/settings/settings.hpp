@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Settings: what a user or an administrator decides once for a machine, read from one JSON file.
-// Before fetch. parse_settings is pure; load_settings reads the file each time it is asked, so that
-// nothing is remembered between calls.
+// Settings: what a user or an administrator decides for a machine: the environment and one JSON
+// file, read once for each request into one value, which every later stage is given. Before
+// everything else of an install. parse_settings is pure.
 //
 //   $KILN_CONFIG, else $XDG_CONFIG_HOME/kiln/config.json, else ~/.config/kiln/config.json
 //
@@ -40,27 +40,31 @@ struct Limits {
 };
 
 struct Settings {
+  /// $KILN_REGISTRY, as it is written; empty: not set.
+  std::string registry;
+  /// $KILN_CACHE, else $XDG_CACHE_HOME/kiln, else ~/.cache/kiln; empty: none of them is set.
+  std::filesystem::path cache;
+  std::filesystem::path lock;  ///< $KILN_LOCK; empty: none
+  bool offline = false;        ///< $KILN_OFFLINE is neither empty nor "0"
+
   /// Registry (or the start of its path) -> where to ask first, in this order: URLs or folders.
   std::map<std::string, std::vector<std::string>> mirrors;
-  std::vector<std::string> insecure_http;  ///< host[:port] that may be asked without TLS
-  std::vector<std::string> deny;           ///< manifest digests and variant ids not to be used
+  /// host[:port] that may be asked without TLS: the file's, then those of $KILN_INSECURE_HTTP.
+  std::vector<std::string> insecure_http;
+  std::vector<std::string> deny;  ///< manifest digests and variant ids not to be used
   Limits limits;
   bool operator==(const Settings&) const = default;
 };
 
-/// Throws kUsage, naming the file, the member and what is wrong with it.
-Settings parse_settings(std::string_view text, const std::string& path);
+/// What the file says, over `settings`. Throws kUsage, naming the file, the member and what is wrong
+/// with it.
+Settings parse_settings(std::string_view text, const std::string& path, Settings settings = {});
 
 /// Where the file is, or would be; empty if the environment names no place.
 std::filesystem::path settings_path();
 
-/// The defaults if there is no file. kUsage if there is one that cannot be read or parsed, or if
-/// $KILN_CONFIG names one that is not there.
+/// The environment, and the file if there is one. kUsage if there is one that cannot be read or
+/// parsed, or if $KILN_CONFIG names one that is not there.
 Settings load_settings();
-
-/// The mirrors of a registry (canonical), each with what the registry's path has beyond the entry's
-/// that names it; of several such entries the longest. Canonical; throws kUsage for one that is no
-/// registry.
-std::vector<std::string> mirrors_of(const std::string& registry, const Settings& settings);
 
 }  // namespace kiln

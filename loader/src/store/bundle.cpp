@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The source that is one file: an OCI archive, that is, an OCI image layout in an uncompressed tar,
+// A registry that is one file: an OCI archive, that is, an OCI image layout in an uncompressed tar,
 // as `kiln bundle create` and skopeo make it. It is as little trusted as a server: its headers are
 // read once, bounded, and every blob is verified by who asked for it.
 #include <archive.h>
@@ -13,24 +13,24 @@
 #include <cerrno>
 #include <map>
 #include <memory>
-#include <set>
 #include <system_error>
 #include <utility>
 
 #include "base/posix.hpp"
 #include "base/quote.hpp"
-#include "documents/json.hpp"
-#include "install/bundle.hpp"
+#include "documents/names.hpp"
 #include "kiln/error.hpp"
-#include "store/source.hpp"
-#include "verify/verify.hpp"
+#include "oci/layout.hpp"
+#include "oci/tag.hpp"
+#include "store/bundle.hpp"
+#include "store/copy.hpp"
+#include "store/registry.hpp"
 
 namespace kiln {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kTagAnnotation = "org.opencontainers.image.ref.name";
 constexpr std::size_t kMaxEntries = 65536;
 constexpr std::size_t kMaxName = 1024;
 
@@ -44,88 +44,43 @@ struct Place {
   std::uint64_t size = 0;
 };
 
-class BundleSource final : public Source {
+/// The file, with its headers read: where each blob lies, and what the tags name.
+class Bundle {
  public:
-  explicit BundleSource(const std::string& path) : Source(path), path_(path) {
-    file_ = try_open(path_, O_RDONLY);
+  explicit Bundle(const std::string& path) : path_(path) {
+    // O_NONBLOCK: to open a pipe that stands here would wait for its other end.
+    file_ = try_open(path_, O_RDONLY | O_NONBLOCK);
     if (!file_.valid()) {
-      throw Error(ErrorCode::kNotFound,
-                  "open bundle " + path + ": " + std::generic_category().message(errno));
+      const ErrorCode code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kUsage;
+      throw Error(code, "open bundle " + path + ": " + std::generic_category().message(errno) +
+                            ". Check the file's name and its rights");
     }
     read_headers();
     read_tags();
   }
 
-  Document index(std::string_view name, int version) override {
-    for (const Tag& tag : tags_) {
-      if (tag.descriptor.media_type != kMediaTypeIndex || !tag.is(name, version)) continue;
-      return {tag.descriptor, document(tag.descriptor, tag.name)};
-    }
-    fail_no_version(name, version, registry(), versions(name));
+  /// Those of indexes; "geglu-mlp:1" where a bundle has several packages, a bare "1" by skopeo.
+  const std::vector<Tag>& indexes() const { return indexes_; }
+
+  bool has(const Descriptor& descriptor) const { return places_.count(blob_name(descriptor)) != 0; }
+
+  void read(const Descriptor& descriptor, std::string_view what, const Sink& sink) const {
+    const auto place = places_.find(blob_name(descriptor));
+    if (place == places_.end()) fail_absent(what);
+    read(place->first, place->second, sink);
   }
 
-  std::string manifest(std::string_view name, const Descriptor& descriptor) override {
-    return document(descriptor, "manifest " + descriptor.digest.str() + " of " + std::string(name));
-  }
-
-  void blob(std::string_view name, const Descriptor& descriptor, BlobSink& sink) override {
-    const Place& place =
-        find(descriptor, "blob " + descriptor.digest.str() + " of " + std::string(name));
-    if (sink.size() > 0) sink.restart();
-    read(blob_name(descriptor), place, [&](std::string_view piece) { sink.write(piece); });
-    sink.finish();
-  }
-
-  std::vector<int> versions(std::string_view name) override {
-    std::vector<std::string> found;
-    for (const Tag& tag : tags_) {
-      if (tag.descriptor.media_type == kMediaTypeIndex && tag.is_of(name)) {
-        found.push_back(tag.version());
-      }
-    }
-    return versions_among(found);
-  }
-
-  std::string origin(std::string_view, const Descriptor& descriptor) const override {
-    return registry() + ":" + blob_name(descriptor);
-  }
-
-  std::vector<BundledKernel> contents() {
-    std::vector<BundledKernel> kernels;
-    for (const Tag& tag : tags_) {
-      if (tag.descriptor.media_type != kMediaTypeIndex) continue;
-      // A tag is a name that anyone may write; the index says whose it is.
-      const Index index = parse_index(document(tag.descriptor, tag.name), "index " + tag.name);
-      BundledKernel kernel{index.name, index.version, tag.descriptor, {}};
-      for (const Variant& variant : index.variants) {
-        if (places_.count(blob_name(variant.manifest)) != 0) kernel.variants.push_back(variant.id);
-      }
-      kernels.push_back(std::move(kernel));
-    }
-    return kernels;
+  std::string origin(const Descriptor& descriptor) const {
+    return path_.string() + ":" + blob_name(descriptor);
   }
 
  private:
-  /// "geglu-mlp:1" where a bundle has several packages; skopeo and others write a bare "1".
-  struct Tag {
-    std::string name;
-    Descriptor descriptor;
-    std::string version() const { return name.substr(name.find(':') + 1); }
-    bool is_of(std::string_view package) const {
-      return name.find(':') == std::string::npos ||
-             std::string_view(name).substr(0, name.find(':')) == package;
-    }
-    bool is(std::string_view package, int wanted) const {
-      return is_of(package) && version() == std::to_string(wanted);
-    }
-  };
-
   static std::string blob_name(const Descriptor& descriptor) {
     return "blobs/sha256/" + descriptor.digest.hex();
   }
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error(ErrorCode::kIntegrity, "read bundle " + registry() + ": " + what +
+    throw Error(ErrorCode::kIntegrity, "read bundle " + path_.string() + ": " + what +
                                            "; nothing was installed. Copy it again from where it "
                                            "was made, or make it anew: kiln bundle create");
   }
@@ -138,7 +93,7 @@ class BundleSource final : public Source {
     if (::lseek(file_.get(), header, SEEK_SET) != header) fail("its headers point outside it");
     constexpr std::size_t kBlock = std::size_t{64} * 1024;
     if (archive_read_open_fd(reader.get(), file_.get(), kBlock) != ARCHIVE_OK) {
-      fail("it is no uncompressed tar (" + text_of(reader.get()) + ")");
+      fail("it is not an uncompressed tar (" + text_of(reader.get()) + ")");
     }
     return reader;
   }
@@ -151,19 +106,21 @@ class BundleSource final : public Source {
   /// Where everything is. Links, devices and doubles have no place in a layout.
   void read_headers() {
     struct stat status {};
-    if (::fstat(file_.get(), &status) != 0 || !S_ISREG(status.st_mode)) fail("it is no file");
+    if (::fstat(file_.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
+      fail("it is not a regular file");
+    };
     const auto end = static_cast<std::uint64_t>(status.st_size);
     const Reader reader = open_at(0);
     for (std::size_t count = 0;; ++count) {
       archive_entry* entry = nullptr;
       const int result = archive_read_next_header(reader.get(), &entry);
       if (result == ARCHIVE_EOF) break;
-      if (result != ARCHIVE_OK) fail("it is no whole tar (" + text_of(reader.get()) + ")");
+      if (result != ARCHIVE_OK) fail("it is not a whole tar (" + text_of(reader.get()) + ")");
       if (count == kMaxEntries) fail("it has more than " + std::to_string(kMaxEntries) + " files");
       add_entry(entry, archive_read_header_position(reader.get()), end);
     }
     if (places_.count("oci-layout") == 0 || places_.count("index.json") == 0) {
-      fail("it is no OCI archive: oci-layout and index.json are expected in it");
+      fail("it is not an OCI archive: oci-layout and index.json are expected in it");
     }
   }
 
@@ -191,55 +148,32 @@ class BundleSource final : public Source {
 
   void read_tags() {
     const Place& place = places_.at("index.json");
-    if (place.size > kMaxDocumentBytes)
+    if (place.size > kMaxDocumentBytes) {
       fail("its index.json has " + std::to_string(place.size) + " bytes, expected at most " +
            std::to_string(kMaxDocumentBytes));
+    }
     std::string bytes;
     read("index.json", place, [&](std::string_view piece) { bytes += piece; });
-    const std::string subject = "index.json of bundle " + registry();
-    const Json json = parse_json(bytes, subject);
-    std::set<std::string> names;
-    for (const JsonView& entry : JsonView(json, subject).at("manifests").items()) {
-      if (!entry.has("annotations")) continue;
-      Tag tag{entry.at("annotations").string_or(kTagAnnotation, ""), parse_descriptor(entry)};
-      if (tag.name.empty()) continue;
-      if (!names.insert(tag.name).second) entry.fail("is the second one named " + quote(tag.name));
-      tags_.push_back(std::move(tag));
+    for (Tag& tag : parse_layout_index(bytes, "index.json of bundle " + path_.string())) {
+      if (tag.descriptor.media_type == kMediaTypeIndex) indexes_.push_back(std::move(tag));
     }
   }
 
-  const Place& find(const Descriptor& descriptor, const std::string& what) const {
-    const auto place = places_.find(blob_name(descriptor));
-    if (place != places_.end()) return place->second;
+  [[noreturn]] void fail_absent(std::string_view what) const {
+    constexpr std::size_t kShown = 20;
     std::string inside;
-    for (const Tag& tag : tags_) inside += (inside.empty() ? "" : ", ") + quote(tag.name);
+    for (std::size_t i = 0; i < std::min(indexes_.size(), kShown); ++i) {
+      inside += (inside.empty() ? "" : ", ") + quote(indexes_[i].name);
+    }
     throw Error(ErrorCode::kNotFound,
-                "find " + what + " in bundle " + registry() + ": it is not inside, which has " +
-                    (inside.empty() ? "nothing" : inside) +
+                "find " + std::string(what) + " in bundle " + path_.string() +
+                    ": it is not inside, which has " + (inside.empty() ? "nothing" : inside) +
                     ". Make the bundle for this machine: kiln bundle create with --variant, "
                     "--host or --all-variants");
   }
 
-  std::string document(const Descriptor& descriptor, const std::string& what) {
-    if (descriptor.size > kMaxDocumentBytes) {
-      fail(what + " has " + std::to_string(descriptor.size) + " bytes, expected at most " +
-           std::to_string(kMaxDocumentBytes) + " for a document");
-    }
-    const Place& place = find(descriptor, what);
-    std::string bytes;
-    StreamVerifier verifier(descriptor,
-                            {what, origin({}, descriptor), "The bundle is damaged: copy it again"});
-    read(blob_name(descriptor), place, [&](std::string_view piece) {
-      verifier.update(piece);
-      bytes += piece;
-    });
-    verifier.finish();
-    return bytes;
-  }
-
   /// The bytes of one entry; never more than its header said.
-  void read(const std::string& name, const Place& place, const Sink& sink) {
-    count_request();
+  void read(const std::string& name, const Place& place, const Sink& sink) const {
     const Reader reader = open_at(place.header);
     archive_entry* entry = nullptr;
     if (archive_read_next_header(reader.get(), &entry) != ARCHIVE_OK) {
@@ -255,7 +189,6 @@ class BundleSource final : public Source {
       if (result != ARCHIVE_OK) fail("it ends within " + quote(name));
       if (static_cast<std::uint64_t>(offset) != at) fail(quote(name) + " in it has holes");
       at += size;
-      count_bytes(size);
       sink({static_cast<const char*>(bytes), size});
     }
   }
@@ -263,17 +196,89 @@ class BundleSource final : public Source {
   fs::path path_;
   FileDescriptor file_;
   std::map<std::string, Place> places_;
-  std::vector<Tag> tags_;
+  std::vector<Tag> indexes_;
+};
+
+class BundleRepository final : public Repository {
+ public:
+  BundleRepository(const std::string& path, std::string_view name, Traffic& traffic)
+      : bundle_(path), path_(path), name_(name), traffic_(traffic) {}
+
+  bool exists(const Descriptor& descriptor) const override { return bundle_.has(descriptor); }
+
+  void open(const Descriptor& descriptor, BlobSink& sink, const Asking& asking) const override {
+    if (sink.size() > 0) sink.restart();
+    ++traffic_.requests;
+    bundle_.read(descriptor, asking.what, [&](std::string_view piece) {
+      traffic_.bytes += piece.size();
+      sink.write(piece);
+    });
+  }
+
+  std::string origin(const Descriptor& descriptor) const override {
+    return bundle_.origin(descriptor);
+  }
+  std::string advice() const override { return "The bundle is damaged: copy it again"; }
+
+  Document index(int version) const override {
+    for (const Tag& tag : bundle_.indexes()) {
+      if (version_in(tag) != version) continue;
+      return {tag.descriptor,
+              read_document(*this, tag.descriptor, "index of " + label(name_, version), {})};
+    }
+    fail_no_version(name_, version, path_, versions());
+  }
+
+  std::vector<int> versions() const override {
+    std::vector<int> versions;
+    for (const Tag& tag : bundle_.indexes()) {
+      if (const int version = version_in(tag); version != 0) versions.push_back(version);
+    }
+    std::sort(versions.begin(), versions.end());
+    return versions;
+  }
+
+  /// All that is inside, of every package. A tag is a name that anyone may write; the index says
+  /// whose it is.
+  std::vector<BundledKernel> contents() const {
+    std::vector<BundledKernel> kernels;
+    for (const Tag& tag : bundle_.indexes()) {
+      const std::string what = "index " + quote(tag.name);
+      const Index index = parse_index(read_document(*this, tag.descriptor, what, {}), what);
+      BundledKernel kernel{index.name, index.version, tag.descriptor, {}};
+      for (const Variant& variant : index.variants) {
+        if (exists(variant.manifest)) kernel.variants.push_back(variant.id);
+      }
+      kernels.push_back(std::move(kernel));
+    }
+    return kernels;
+  }
+
+ private:
+  /// The version of this package that the tag names; 0 if it is another's.
+  int version_in(const Tag& tag) const {
+    const std::size_t colon = tag.name.find(':');
+    if (colon == std::string::npos) return version_of_tag(tag.name);
+    const std::string_view text = tag.name;
+    return text.substr(0, colon) == name_ ? version_of_tag(text.substr(colon + 1)) : 0;
+  }
+
+  Bundle bundle_;
+  std::string path_;
+  std::string name_;
+  Traffic& traffic_;
 };
 
 }  // namespace
 
-std::unique_ptr<Source> open_bundle_source(const std::string& file) {
-  return std::make_unique<BundleSource>(file);
+std::unique_ptr<Repository> open_bundle(const std::string& file, std::string_view name,
+                                        Traffic& traffic) {
+  return std::make_unique<BundleRepository>(file, name, traffic);
 }
 
-std::vector<BundledKernel> bundle_contents(const std::filesystem::path& file) {
-  return BundleSource(fs::absolute(file).lexically_normal().string()).contents();
+std::vector<BundledKernel> bundle_contents(const fs::path& file) {
+  Traffic traffic;
+  return BundleRepository(fs::absolute(file).lexically_normal().string(), {}, traffic).contents();
 }
 
 }  // namespace kiln

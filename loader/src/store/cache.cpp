@@ -60,21 +60,6 @@ void check_owner(const fs::path& root) {
   }
 }
 
-/// Fills the sink and has it verified. Bytes of an earlier download may be wrong: then once more
-/// without them.
-void fill(Ingest& ingest, const Descriptor& promised, const std::function<void(BlobSink&)>& fetch) {
-  try {
-    if (ingest.size() < promised.size || promised.size == 0) fetch(ingest);
-    ingest.finish();
-    return;
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kIntegrity || !ingest.resumed()) throw;
-  }
-  ingest.restart();
-  fetch(ingest);
-  ingest.finish();
-}
-
 }  // namespace
 
 fs::path Cache::default_root() {
@@ -249,22 +234,25 @@ std::optional<std::string> Cache::read_document(const Descriptor& descriptor,
 }
 
 void Cache::write_document(const Descriptor& descriptor, std::string_view bytes) const {
-  write_blob(descriptor, {"document", "memory", ""}, [&](BlobSink& sink) { sink.write(bytes); });
+  write(descriptor, {"document", "memory", ""}, [&](BlobSink& sink) {
+    if (sink.size() > 0) sink.restart();
+    sink.write(bytes);
+  });
 }
 
-fs::path Cache::write_blob(const Descriptor& descriptor, const Subject& subject,
-                           const std::function<void(BlobSink&)>& fetch) const {
-  fs::path path = blob_path(descriptor.digest);
-  if (has_blob(descriptor.digest)) return path;
+void Cache::write(const Descriptor& descriptor, const Subject& subject,
+                  const std::function<void(BlobSink&)>& fill) const {
+  if (has_blob(descriptor.digest)) return;
   const FileLock used = use_to_write();
   const FileLock held = lock(descriptor.digest);
-  if (has_blob(descriptor.digest)) return path;  // another process was faster
+  if (has_blob(descriptor.digest)) return;  // another process was faster
   make_folder("blobs/sha256");
   const std::string alone = held.held() ? "" : "." + unique_suffix();
   Ingest ingest(make_folder("ingest") / (descriptor.digest.hex() + alone + ".part"), held.held(),
                 descriptor, subject);
   try {
-    fill(ingest, descriptor, fetch);
+    fill(ingest);
+    ingest.finish();
   } catch (const Error& error) {
     // Wrong bytes and those of a failing disk are of no use; those of a cut download are.
     if (error.code() != ErrorCode::kIntegrity && error.code() != ErrorCode::kCache) ingest.keep();
@@ -273,8 +261,18 @@ fs::path Cache::write_blob(const Descriptor& descriptor, const Subject& subject,
     ingest.keep();
     throw;
   }
-  ingest.publish(path);
-  return path;
+  ingest.publish(blob_path(descriptor.digest));
+}
+
+void Cache::open(const Descriptor& descriptor, BlobSink& sink, const Asking& asking) const {
+  const fs::path path = blob_path(descriptor.digest);
+  const FileDescriptor file = open_blob(descriptor.digest);
+  if (!file.valid()) {
+    throw Error(ErrorCode::kNotFound, "read " + std::string(asking.what) + ": " + path.string() +
+                                          " is not there. " + kFetchAgain);
+  }
+  if (sink.size() > 0) sink.restart();
+  read_pieces(file.get(), path, [&](std::string_view piece) { sink.write(piece); });
 }
 
 std::vector<Digest> Cache::blobs() const {

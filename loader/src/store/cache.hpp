@@ -35,7 +35,7 @@
 #include "base/posix.hpp"
 #include "documents/manifest.hpp"
 #include "kiln/error.hpp"
-#include "store/fetch.hpp"
+#include "store/content.hpp"
 #include "verify/verify.hpp"
 
 namespace kiln {
@@ -48,7 +48,7 @@ struct Ref {
   Descriptor index;
 };
 
-class Cache {
+class Cache final : public Storage {
  public:
   /// $KILN_CACHE, else $XDG_CACHE_HOME/kiln, else ~/.cache/kiln; kCache if none of them is set.
   static std::filesystem::path default_root();
@@ -78,12 +78,17 @@ class Cache {
   /// Puts verified bytes under their digest; does nothing if they are there.
   void write_document(const Descriptor& descriptor, std::string_view bytes) const;
 
-  /// Streams a blob into the cache, verified on the way; does nothing if it is there. `fetch` is
-  /// called under this digest's lock with the sink to fill, which may have the first bytes from a
-  /// download that was cut short. If the whole is wrong then, it is called once more with an empty
-  /// one.
-  std::filesystem::path write_blob(const Descriptor& descriptor, const Subject& subject,
-                                   const std::function<void(BlobSink&)>& fetch) const;
+  /// Does nothing if the blob is there. `fill` is called under this digest's lock.
+  void write(const Descriptor& descriptor, const Subject& subject,
+             const std::function<void(BlobSink&)>& fill) const override;
+
+  bool exists(const Descriptor& descriptor) const override { return has_blob(descriptor.digest); }
+  /// kNotFound if it is not there.
+  void open(const Descriptor& descriptor, BlobSink& sink, const Asking& asking) const override;
+  std::string origin(const Descriptor& descriptor) const override {
+    return blob_path(descriptor.digest).string();
+  }
+  std::string advice() const override { return kFetchAgain; }
 
   /// What is under blobs/sha256, sorted.
   std::vector<Digest> blobs() const;
@@ -95,7 +100,8 @@ class Cache {
 
   std::optional<Ref> read_ref(const std::string& registry, std::string_view name,
                               int version) const;
-  void write_ref(const Ref& ref) const;
+  /// Writes the ref, unless one is there and `may_replace` says no to it.
+  void write_ref(const Ref& ref, const std::function<bool(const Ref& known)>& may_replace) const;
   std::filesystem::path ref_path(const std::string& registry, std::string_view name,
                                  int version) const;
 

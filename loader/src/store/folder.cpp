@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// A registry that is a folder: an OCI image layout a package, <root>/<package>/{index.json,
+// blobs/sha256/…}. As little trusted as a server.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -9,169 +12,171 @@
 #include <utility>
 
 #include "base/posix.hpp"
-#include "documents/json.hpp"
+#include "documents/names.hpp"
 #include "kiln/error.hpp"
-#include "store/source.hpp"
-#include "verify/verify.hpp"
+#include "oci/layout.hpp"
+#include "oci/tag.hpp"
+#include "store/copy.hpp"
+#include "store/registry.hpp"
 
 namespace kiln {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kTagAnnotation = "org.opencontainers.image.ref.name";
-constexpr std::string_view kNextStep =
+constexpr std::string_view kAdvice =
     "The registry folder is damaged: copy it again from where it came from";
 
-class FolderSource final : public Source {
+class Folder final : public Repository {
  public:
-  explicit FolderSource(const std::string& folder) : Source(folder), root_(folder) {
-    std::error_code error;
-    if (!fs::is_directory(root_, error)) {
-      throw Error(ErrorCode::kNotFound, "open registry " + folder +
+  Folder(const std::string& root, std::string_view name, Traffic& traffic)
+      : root_(root), package_(root_ / name), name_(name), traffic_(traffic) {
+    struct stat status {};
+    if (::stat(root_.c_str(), &status) != 0 && errno != ENOENT && errno != ENOTDIR) {
+      fail_to_read(root_, errno);
+    }
+    if (!S_ISDIR(status.st_mode)) {
+      throw Error(ErrorCode::kNotFound, "open registry " + root +
                                             ": there is no such folder. Name a registry in the "
                                             "request or in KILN_REGISTRY");
     }
   }
 
-  Document index(std::string_view name, int version) override {
-    const std::string tag = std::to_string(version);
-    for (const auto& [found, descriptor] : tags(name)) {
-      if (found != tag || descriptor.media_type != kMediaTypeIndex) continue;
-      return {descriptor, document(name, descriptor, "index of " + std::string(name) + "@" + tag)};
-    }
-    fail_no_version(name, version, registry(), versions(name));
+  bool exists(const Descriptor& descriptor) const override {
+    return ::access(blob_path(descriptor).c_str(), F_OK) == 0;
   }
 
-  std::string manifest(std::string_view name, const Descriptor& descriptor) override {
+  void open(const Descriptor& descriptor, BlobSink& sink, const Asking& asking) const override {
     // An index that is asked for by its digest may be one that the registry never had.
-    if (std::error_code error; descriptor.media_type == kMediaTypeIndex &&
-                               !fs::exists(blob_path(name, descriptor), error)) {
-      throw Error(ErrorCode::kNotFound, "find index " + descriptor.digest.str() + " of " +
-                                            std::string(name) + " in " + registry() +
+    if (descriptor.media_type == kMediaTypeIndex && !exists(descriptor)) {
+      throw Error(ErrorCode::kNotFound, "find " + std::string(asking.what) + " (" +
+                                            descriptor.digest.str() + ") in " + root_.string() +
                                             ": there is no such index");
     }
-    return document(name, descriptor, "manifest of " + std::string(name));
-  }
-
-  void blob(std::string_view name, const Descriptor& descriptor, BlobSink& sink) override {
-    const fs::path path = blob_path(name, descriptor);
     if (sink.size() > 0) sink.restart();
     std::uint64_t rest = descriptor.size;
-    read(path, [&](std::string_view piece) {
+    read(blob_path(descriptor), [&](std::string_view piece) {
       // One byte more than promised is enough for the sink to refuse it.
       piece = piece.substr(0, rest + 1);
       rest -= std::min<std::uint64_t>(rest, piece.size());
       sink.write(piece);
     });
-    sink.finish();
   }
 
-  std::vector<int> versions(std::string_view name) override {
+  std::string origin(const Descriptor& descriptor) const override {
+    return blob_path(descriptor).string();
+  }
+  std::string advice() const override { return std::string(kAdvice); }
+
+  Document index(int version) const override {
+    for (const Tag& tag : tags()) {
+      if (version_of_tag(tag.name) != version || tag.descriptor.media_type != kMediaTypeIndex) {
+        continue;
+      }
+      return {tag.descriptor,
+              read_document(*this, tag.descriptor, "index of " + label(name_, version), {})};
+    }
+    fail_no_version(name_, version, root_.string(), versions());
+  }
+
+  std::vector<int> versions() const override {
     std::vector<std::string> names;
-    for (const auto& [tag, descriptor] : tags(name)) {
-      if (descriptor.media_type == kMediaTypeIndex) names.push_back(tag);
+    for (const Tag& tag : tags()) {
+      if (tag.descriptor.media_type == kMediaTypeIndex) names.push_back(tag.name);
     }
     return versions_among(names);
   }
 
-  std::string origin(std::string_view name, const Descriptor& descriptor) const override {
-    return blob_path(name, descriptor).string();
-  }
-
  private:
-  using Tags = std::vector<std::pair<std::string, Descriptor>>;
-
-  fs::path blob_path(std::string_view name, const Descriptor& descriptor) const {
-    return root_ / name / "blobs" / "sha256" / descriptor.digest.hex();
+  fs::path blob_path(const Descriptor& descriptor) const {
+    return package_ / "blobs" / "sha256" / descriptor.digest.hex();
   }
 
-  /// The tagged entries of a layout's index.json. Others are children that some tools list there.
-  Tags tags(std::string_view name) {
-    const fs::path path = root_ / name / "index.json";
-    std::error_code error;
-    if (!fs::exists(path, error)) fail_no_package(name);
+  std::vector<Tag> tags() const {
+    const fs::path path = package_ / "index.json";
+    if (::access(path.c_str(), F_OK) != 0) {
+      if (errno != ENOENT && errno != ENOTDIR) fail_to_read(path, errno);
+      fail_no_package();
+    }
     std::string bytes;
     read(path, [&](std::string_view piece) {
       bytes += piece;
       if (bytes.size() > kMaxDocumentBytes) {
         throw Error(ErrorCode::kIntegrity, "read " + path.string() + ": larger than " +
                                                std::to_string(kMaxDocumentBytes) + " bytes. " +
-                                               std::string(kNextStep));
+                                               std::string(kAdvice));
       }
     });
-    const Json json = parse_json(bytes, path.string());
-    Tags found;
-    for (const JsonView& entry : JsonView(json, path.string()).at("manifests").items()) {
-      if (!entry.has("annotations")) continue;
-      std::string tag = entry.at("annotations").string_or(kTagAnnotation, "");
-      if (!tag.empty()) found.emplace_back(std::move(tag), parse_descriptor(entry));
+    try {
+      return parse_layout_index(bytes, path.string());
+    } catch (const Error& error) {
+      throw Error(error.code(), "find the versions of " + name_ + ": " + error.what() + ". " +
+                                    std::string(kAdvice));
     }
-    return found;
   }
 
-  [[noreturn]] void fail_no_package(std::string_view name) const {
+  [[noreturn]] void fail_no_package() const {
+    constexpr std::size_t kShown = 20;
     std::vector<std::string> packages;
     std::error_code error;
-    for (fs::directory_iterator entry(root_, error), end; entry != end; entry.increment(error)) {
-      if (error) break;
-      if (fs::exists(entry->path() / "index.json", error)) {
-        packages.push_back(entry->path().filename().string());
+    for (fs::directory_iterator entry(root_, error), end; !error && entry != end;
+         entry.increment(error)) {
+      const std::string package = entry->path().filename().string();
+      std::error_code ignored;
+      if (is_package_name(package) && fs::exists(entry->path() / "index.json", ignored)) {
+        packages.push_back(package);
       }
     }
     std::sort(packages.begin(), packages.end());
     std::string list;
-    for (const std::string& each : packages) list += (list.empty() ? "" : ", ") + each;
+    for (std::size_t i = 0; i < std::min(packages.size(), kShown); ++i) {
+      list += (list.empty() ? "" : ", ") + packages[i];
+    }
+    if (packages.size() > kShown) list += " and " + std::to_string(packages.size() - kShown);
     throw Error(ErrorCode::kNotFound,
-                "find " + std::string(name) + " in " + registry() +
+                "find " + name_ + " in " + root_.string() +
                     ": there is no such package; published: " + (list.empty() ? "none" : list) +
                     ". Check the name and the registry");
   }
 
-  std::string document(std::string_view name, const Descriptor& descriptor,
-                       const std::string& what) {
-    const fs::path path = blob_path(name, descriptor);
-    if (descriptor.size > kMaxDocumentBytes) {
-      throw Error(ErrorCode::kIntegrity, "read " + what + ": " + std::to_string(descriptor.size) +
-                                             " bytes, expected at most " +
-                                             std::to_string(kMaxDocumentBytes) +
-                                             " for a document (" + path.string() + ")");
-    }
-    std::string bytes;
-    StreamVerifier verifier(descriptor, {what, path.string(), std::string(kNextStep)});
-    read(path, [&](std::string_view piece) {
-      verifier.update(piece);
-      bytes += piece;
-    });
-    verifier.finish();
-    return bytes;
+  /// What is there and may not be read is no reason to look elsewhere or to call it damaged.
+  [[noreturn]] static void fail_to_read(const fs::path& path, int error) {
+    throw Error(ErrorCode::kNetwork,
+                "read " + path.string() + ": " + std::generic_category().message(error) +
+                    ". Give this user the right to read the registry folder");
   }
 
-  void read(const fs::path& path, const Sink& sink) {
+  void read(const fs::path& path, const Sink& sink) const {
     // Not blocking: a pipe in a file's place would wait for its other end.
     const FileDescriptor file = try_open(path, O_RDONLY | O_NONBLOCK);
     struct stat status {};
-    if (!file.valid() || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
-      const int error = errno;
-      const std::string found =
-          file.valid() ? "it is no file" : std::generic_category().message(error);
-      throw Error(file.valid() || error == ENOENT ? ErrorCode::kIntegrity : ErrorCode::kNetwork,
-                  "read " + path.string() + ": " + found + ". " + std::string(kNextStep));
+    const bool opened = file.valid() && ::fstat(file.get(), &status) == 0;
+    if (!opened && errno != ENOENT && errno != ENOTDIR) fail_to_read(path, errno);
+    if (!opened || !S_ISREG(status.st_mode)) {
+      throw Error(ErrorCode::kIntegrity,
+                  "read " + path.string() + ": " +
+                      (opened ? "it is not a regular file"
+                              : std::generic_category().message(ENOENT)) +
+                      ". " + std::string(kAdvice));
     }
-    count_request();
+    ++traffic_.requests;
     read_pieces(file.get(), path, [&](std::string_view piece) {
-      count_bytes(piece.size());
+      traffic_.bytes += piece.size();
       sink(piece);
     });
   }
 
   fs::path root_;
+  fs::path package_;
+  std::string name_;
+  Traffic& traffic_;
 };
 
 }  // namespace
 
-std::unique_ptr<Source> open_folder_source(const std::string& folder) {
-  return std::make_unique<FolderSource>(folder);
+std::unique_ptr<Repository> open_folder(const std::string& folder, std::string_view name,
+                                        Traffic& traffic) {
+  return std::make_unique<Folder>(folder, name, traffic);
 }
 
 }  // namespace kiln

@@ -9,7 +9,7 @@
 #include <filesystem>
 
 #include "base/posix.hpp"
-#include "store/fetch.hpp"
+#include "store/content.hpp"
 #include "verify/verify.hpp"
 
 namespace kiln {

@@ -11,127 +11,129 @@
 
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
-#include "store/source.hpp"
+#include "store/registry.hpp"
 
 namespace kiln {
 namespace {
 
 constexpr int kMirrorTries = 2;  // there is someone else to ask
 
-class MirroredSource final : public Source {
+class Mirrored final : public Repository {
  public:
-  MirroredSource(const std::string& registry, std::vector<std::string> mirrors,
-                 SourceOptions options, const Limits& limits)
-      : Source(registry),
-        places_(std::move(mirrors)),
-        options_(std::move(options)),
-        limits_(limits) {
-    places_.push_back(registry);
+  Mirrored(const std::string& registry, std::vector<std::string> mirrors, std::string_view name,
+           const Settings& settings, const Patience& patience, Traffic& traffic)
+      : name_(name), patience_(patience), settings_(settings), traffic_(traffic) {
+    at_.places = std::move(mirrors);
+    at_.places.push_back(registry);
   }
 
-  Document index(std::string_view name, int version) override {
-    const std::string what = "index of " + label(name, version);
-    return ask<Document>(what, [&](Source& source) { return source.index(name, version); });
-  }
+  bool exists(const Descriptor&) const override { return true; }
 
-  std::string manifest(std::string_view name, const Descriptor& descriptor) override {
-    return ask<std::string>("manifest of " + std::string(name),
-                            [&](Source& source) { return source.manifest(name, descriptor); });
-  }
-
-  void blob(std::string_view name, const Descriptor& descriptor, BlobSink& sink) override {
-    const std::string what = "blob " + descriptor.digest.str() + " of " + std::string(name);
-    ask<bool>(what, [&](Source& source) {
+  void open(const Descriptor& descriptor, BlobSink& sink, const Asking& asking) const override {
+    ask(asking.what, [&](const Repository& repository) {
+      const bool resumed = sink.size() > 0;
       try {
-        source.blob(name, descriptor, sink);
-      } catch (const Error& error) {
-        // Wrong bytes are of no use to the next one; a beginning that was cut is.
-        if (error.code() == ErrorCode::kIntegrity) sink.restart();
+        repository.open(descriptor, sink, asking);
+        sink.finish();
+      } catch (const TryAgain&) {
         throw;
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kIntegrity) throw;
+        // Wrong bytes are of no use to the next one; a beginning that was cut is.
+        sink.restart();
+        if (!resumed) throw;
+        repository.open(descriptor, sink, asking);
+        sink.finish();
       }
-      return true;
     });
   }
 
-  std::vector<int> versions(std::string_view name) override {
-    return ask<std::vector<int>>("tags of " + std::string(name),
-                                 [&](Source& source) { return source.versions(name); });
+  std::string origin(const Descriptor& descriptor) const override {
+    return at_.repository ? at_.repository->origin(descriptor) : at_.places.back();
+  }
+  std::string advice() const override { return "Check the registry and its mirrors"; }
+
+  Document index(int version) const override {
+    Document document;
+    ask("index of " + label(name_, version),
+        [&](const Repository& repository) { document = repository.index(version); });
+    return document;
   }
 
-  std::string origin(std::string_view name, const Descriptor& descriptor) const override {
-    return source_ ? source_->origin(name, descriptor) : registry();
+  std::vector<int> versions() const override {
+    std::vector<int> versions;
+    ask("tags of " + name_,
+        [&](const Repository& repository) { versions = repository.versions(); });
+    return versions;
   }
 
  private:
-  bool at_registry() const { return place_ + 1 == places_.size(); }
+  /// Who is asked now. Those before were left.
+  struct At {
+    std::vector<std::string> places;  ///< the mirrors, then the registry
+    std::size_t place = 0;
+    int cut = 0;  ///< answers of this place that were cut short
+    std::unique_ptr<Repository> repository;
 
-  Source& open() {
-    if (source_) return *source_;
-    const std::string& place = places_[place_];
-    Limits limits = limits_;
-    if (!at_registry()) limits.tries = std::min(limits.tries, kMirrorTries);
-    source_ = place.find("://") == std::string::npos ? open_folder_source(place)
-                                                     : open_http_source(place, options_, limits);
-    return *source_;
+    bool is_registry() const { return place + 1 == places.size(); }
+  };
+
+  const Repository& repository() const {
+    if (at_.repository) return *at_.repository;
+    const std::string& place = at_.places[at_.place];
+    Patience patience = patience_;
+    if (!at_.is_registry()) {
+      patience.limits.tries = std::min(patience.limits.tries, kMirrorTries);
+    }
+    at_.repository = place.find("://") == std::string::npos
+                         ? open_folder(place, name_, traffic_)
+                         : open_remote(place, name_, settings_, patience, traffic_);
+    return *at_.repository;
   }
 
-  template <class Result>
-  Result ask(const std::string& what, const std::function<Result(Source&)>& question) {
+  void ask(std::string_view what, const std::function<void(const Repository&)>& question) const {
     for (;;) {
       try {
-        const Accounted accounted(*this);
-        return question(open());
+        return question(repository());
+      } catch (const TryAgain& failure) {
+        if (at_.is_registry() || ++at_.cut < kMirrorTries) throw;
+        leave(what, failure.found());
       } catch (const Error& error) {
         const bool another_may_do = error.code() == ErrorCode::kNetwork ||
                                     error.code() == ErrorCode::kNotFound ||
                                     error.code() == ErrorCode::kIntegrity;
-        if (!another_may_do || at_registry()) throw;
-        const std::string left = places_[place_];
-        source_.reset();
-        ++place_;
-        if (options_.on_event) {
-          options_.on_event(
-              {Event::Stage::kRetry, what, 0, 0,
-               "mirror " + left + " is left: " + error.what() + "; asking " + places_[place_]});
-        }
+        if (!another_may_do || at_.is_registry()) throw;
+        leave(what, error.what());
       }
     }
   }
 
-  /// Adds what one question cost, however it ends.
-  class Accounted {
-   public:
-    explicit Accounted(MirroredSource& self)
-        : self_(self),
-          requests_(self.source_ ? self.source_->requests() : 0),
-          bytes_(self.source_ ? self.source_->bytes_fetched() : 0) {}
-    ~Accounted() {
-      if (!self_.source_) return;
-      for (int i = requests_; i < self_.source_->requests(); ++i) self_.count_request();
-      self_.count_bytes(self_.source_->bytes_fetched() - bytes_);
-    }
-    Accounted(const Accounted&) = delete;
-    Accounted& operator=(const Accounted&) = delete;
+  void leave(std::string_view what, const std::string& why) const {
+    const std::string left = at_.places[at_.place];
+    at_.repository.reset();
+    at_.cut = 0;
+    ++at_.place;
+    if (!patience_.on_event) return;
+    patience_.on_event(
+        {Event::Stage::kRetry, std::string(what), 0, 0,
+         "mirror " + left + " is left: " + why + "; asking " + at_.places[at_.place]});
+  }
 
-   private:
-    MirroredSource& self_;
-    int requests_;
-    std::uint64_t bytes_;
-  };
-
-  std::vector<std::string> places_;  // the mirrors, then the registry
-  std::size_t place_ = 0;            // that is asked; those before it were left
-  SourceOptions options_;
-  Limits limits_;
-  std::unique_ptr<Source> source_;
+  std::string name_;
+  Patience patience_;
+  Settings settings_;
+  Traffic& traffic_;
+  mutable At at_;
 };
 
 }  // namespace
 
-std::unique_ptr<Source> open_mirrored_source(const std::string& registry,
-                                             const std::vector<std::string>& mirrors,
-                                             SourceOptions options, const Limits& limits) {
-  return std::make_unique<MirroredSource>(registry, mirrors, std::move(options), limits);
+std::unique_ptr<Repository> open_mirrored(const std::string& registry,
+                                          std::vector<std::string> mirrors, std::string_view name,
+                                          const Settings& settings, const Patience& patience,
+                                          Traffic& traffic) {
+  return std::make_unique<Mirrored>(registry, std::move(mirrors), name, settings, patience,
+                                    traffic);
 }
 
 }  // namespace kiln

@@ -91,7 +91,14 @@ std::optional<Ref> Cache::read_ref(const std::string& registry, std::string_view
   return ref;
 }
 
-void Cache::write_ref(const Ref& ref) const {
+void Cache::write_ref(const Ref& ref,
+                      const std::function<bool(const Ref& known)>& may_replace) const {
+  try {
+    const std::optional<Ref> known = read_ref(ref.registry, ref.name, ref.version);
+    if (known && !may_replace(*known)) return;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kIntegrity) throw;  // damaged: written anew
+  }
   const fs::path path = ref_path(ref.registry, ref.name, ref.version);
   const std::string bytes = dump_json(Json{{"schema", kRefSchema},
                                            {"registry", ref.registry},

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// A registry on a server: the pull side of the OCI distribution API, which a static tree of the same
+// URLs serves as well.
 #include <algorithm>
-#include <cstdio>
 #include <ctime>
 #include <iterator>
-#include <optional>
+#include <memory>
 #include <utility>
 
 #include "base/quote.hpp"
@@ -14,18 +16,16 @@
 #include "http/transfer.hpp"
 #include "http/url.hpp"
 #include "kiln/error.hpp"
-#include "store/source.hpp"
-#include "verify/verify.hpp"
+#include "oci/tag.hpp"
+#include "store/registry.hpp"
 
 namespace kiln {
 namespace {
 
-using std::chrono::seconds;
-
-constexpr std::string_view kNextStep = "Check the registry, or the mirror or proxy before it";
-constexpr std::uint64_t kSlowestBytesPerSecond = std::uint64_t{64} << 10;  // 512 kbit/s
-constexpr std::uint64_t kProgressBytes = std::uint64_t{64} << 10;
+constexpr const char* kAdvice = "Check the registry, or the mirror or proxy before it";
 constexpr int kMaxTagPages = 100;
+constexpr std::size_t kMaxTagPageBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxVersions = 100'000;
 
 /// What a registry needs to hear, or it answers 404 for an index.
 std::string accept_documents() {
@@ -36,12 +36,6 @@ std::string accept_documents() {
 bool may_pass(int status) {
   constexpr int kPassing[] = {408, 429, 500, 502, 503, 504};
   return std::find(std::begin(kPassing), std::end(kPassing), status) != std::end(kPassing);
-}
-
-std::string seconds_text(std::chrono::milliseconds time) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(time).count());
-  return text;
 }
 
 /// The target of `<…>; rel="next"` among the Link headers; empty if there is none.
@@ -61,32 +55,73 @@ std::string next_page(std::string_view link) {
   return {};
 }
 
-class HttpSource final : public Source {
+class Remote final : public Repository {
  public:
-  HttpSource(const std::string& url, SourceOptions options, const Limits& limits)
-      : Source(url),
-        options_(std::move(options)),
-        limits_(limits),
-        transfer_(limits, options_.stop),
-        authorizer_(
-            [this](const HttpRequest& request, const Sink& sink) { return ask(request, sink); },
-            options_.stop) {
+  Remote(const std::string& url, std::string_view name, const Settings& settings,
+         const Patience& patience, Traffic& traffic)
+      : url_(url),
+        name_(name),
+        patience_(patience),
+        traffic_(traffic),
+        connection_(std::make_unique<Connection>(settings, patience, traffic)) {
     Url parts = parse_url(url);
     if (parts.host == "docker.io" || parts.host == "index.docker.io") {
       parts.host = "registry-1.docker.io";  // where the API of that name is
     }
     // The API stands at the server's root; a registry's path is a prefix of its repositories.
     base_ = parts.scheme + "://" + parts.host + (parts.port.empty() ? "" : ":" + parts.port) +
-            "/v2" + (parts.path == "/" ? "" : parts.path) + "/";
+            "/v2" + (parts.path == "/" ? "" : parts.path) + "/" + name_ + "/";
   }
 
-  Document index(std::string_view name, int version) override {
-    const std::string url = address(name, "manifests/" + std::to_string(version));
-    const std::string what = "index of " + label(name, version);
+  bool exists(const Descriptor&) const override { return true; }
+
+  void open(const Descriptor& descriptor, BlobSink& sink, const Asking& asking) const override {
+    const bool ranges = connection_->ranges;
+    if (sink.size() > 0 && (!ranges || sink.size() >= descriptor.size)) sink.restart();
+    const std::uint64_t from = sink.size();
+    HttpRequest request{origin(descriptor)};
+    if (is_manifest(descriptor)) request.accept = accept_documents();
+    request.from = from;
+    request.total = descriptor.size;
+    request.begin_anew = [&] { sink.restart(); };
+    const std::string what(asking.what);
+    connection_->transfer.finish_by(asking.until);
+    std::uint64_t taken = 0;
+    const HttpAnswer answer = connection_->get(request, [&](std::string_view piece) {
+      taken += piece.size();
+      sink.write(piece);
+    });
+    const bool refused = answer.status == 416 || (answer.status == 206 && !answer.taken);
+    if (from > 0 && refused) {
+      connection_->ranges = false;
+      sink.restart();
+      TryAgain again("get " + what + ": asked for the bytes from " + std::to_string(from) +
+                         " on, " + answer.url + " answers " + std::to_string(answer.status) +
+                         ", Content-Range " + quote(answer.content_range),
+                     kAdvice);
+      again.pause = TryAgain::Pause::kNone;
+      throw again;
+    }
+    check_status(answer, what, request.url, Known::kByDigest);
+    const std::uint64_t have = sink.size() > 0 ? sink.size() : taken;
+    if (answer.taken && !answer.has_length && have < descriptor.size) {
+      throw TryAgain("get " + answer.url + ": the connection ended after " + std::to_string(have) +
+                         " of " + std::to_string(descriptor.size) + " bytes",
+                     "Check the network, then try again");
+    }
+  }
+
+  std::string origin(const Descriptor& descriptor) const override {
+    return base_ + (is_manifest(descriptor) ? "manifests/" : "blobs/") + descriptor.digest.str();
+  }
+  std::string advice() const override { return kAdvice; }
+
+  Document index(int version) const override {
+    const std::string url = base_ + "manifests/" + std::to_string(version);
+    const std::string what = "index of " + label(name_, version);
     std::string bytes;
-    const HttpAnswer answer = get_document(url, accept_documents(), what, bytes);
-    if (answer.status == 404) fail_no_version(name, version, registry(), versions(name));
-    check_status(answer, what, url);
+    const HttpAnswer answer = get_tagged(url, accept_documents(), what, kMaxDocumentBytes, bytes);
+    if (answer.status == 404) fail_no_version(name_, version, url_, versions());
     check_type(answer, what);
     const Descriptor descriptor{std::string(kMediaTypeIndex), Digest::of(bytes), bytes.size()};
     // A tag promises no digest; a registry that names one must at least agree with itself.
@@ -95,190 +130,117 @@ class HttpSource final : public Source {
       throw Error(ErrorCode::kIntegrity,
                   "verify " + what + ": digest is " + descriptor.digest.str() +
                       ", its Docker-Content-Digest header says " + quote(answer.content_digest) +
-                      " (from " + answer.url + "); nothing was loaded. " + std::string(kNextStep));
+                      " (from " + answer.url + "); nothing was loaded. " + kAdvice);
     }
     return {descriptor, std::move(bytes)};
   }
 
-  std::string manifest(std::string_view name, const Descriptor& descriptor) override {
-    const std::string what = "manifest of " + std::string(name);
-    const std::string url = address(name, "manifests/" + descriptor.digest.str());
-    if (descriptor.size > kMaxDocumentBytes) {
-      throw Error(ErrorCode::kIntegrity, "get " + what + ": " + std::to_string(descriptor.size) +
-                                             " bytes, expected at most " +
-                                             std::to_string(kMaxDocumentBytes) +
-                                             " for a document (" + url + ")");
-    }
-    std::string bytes;
-    check_status(get_document(url, accept_documents(), what, bytes), what, url);
-    verify_bytes(bytes, descriptor, {what, url, std::string(kNextStep)});
-    return bytes;
-  }
-
-  void blob(std::string_view name, const Descriptor& descriptor, BlobSink& sink) override {
-    const std::string what = "blob " + descriptor.digest.str() + " of " + std::string(name);
-    const std::string url = origin(name, descriptor);
-    bool pieced = sink.size() > 0;
-    try {
-      fill(url, what, descriptor, sink, pieced);
-      return sink.finish();
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kIntegrity || !pieced) throw;
-      report(what, std::string(error.what()) + "; once more from the start");
-    }
-    sink.restart();
-    fill(url, what, descriptor, sink, pieced);
-    sink.finish();
-  }
-
-  std::vector<int> versions(std::string_view name) override {
-    std::string url = address(name, "tags/list");
-    const std::string what = "tags of " + std::string(name);
-    std::vector<std::string> tags;
+  std::vector<int> versions() const override {
+    std::string url = base_ + "tags/list";
+    const std::string what = "tags of " + name_;
+    std::vector<int> versions;
     for (int page = 0; page < kMaxTagPages; ++page) {
       std::string bytes;
-      const HttpAnswer answer = get_document(url, "", what, bytes);
+      const HttpAnswer answer = get_tagged(url, "", what, kMaxTagPageBytes, bytes);
       if (answer.status == 404) {
-        throw Error(ErrorCode::kNotFound, "find " + std::string(name) + " in " + registry() +
+        throw Error(ErrorCode::kNotFound, "find " + name_ + " in " + url_ +
                                               ": there is no such package (404 from " + answer.url +
                                               "). Check the name and the registry");
       }
-      check_status(answer, what, url);
-      const Json json = parse_json(bytes, answer.url);
-      for (const JsonView& tag : JsonView(json, answer.url).at("tags").items()) {
-        tags.push_back(tag.string());
-      }
+      add_versions(bytes, answer.url, versions);
       const std::string next = next_page(answer.link);
-      if (next.empty()) return versions_among(tags);
+      if (next.empty()) {
+        std::sort(versions.begin(), versions.end());
+        versions.erase(std::unique(versions.begin(), versions.end()), versions.end());
+        return versions;
+      }
       url = page_after(url, next, what);
     }
-    throw Error(ErrorCode::kNetwork, "get " + what + " from " + registry() + ": more than " +
-                                         std::to_string(kMaxTagPages) + " pages. " +
-                                         std::string(kNextStep));
-  }
-
-  std::string origin(std::string_view name, const Descriptor& descriptor) const override {
-    return address(name, "blobs/" + descriptor.digest.str());
+    throw Error(ErrorCode::kNetwork, "get " + what + " from " + url_ + ": more than " +
+                                         std::to_string(kMaxTagPages) + " pages. " + kAdvice);
   }
 
  private:
-  std::string address(std::string_view name, const std::string& rest) const {
-    return base_ + std::string(name) + "/" + rest;
-  }
+  /// What one repository keeps between requests.
+  struct Connection {
+    Connection(const Settings& settings, const Patience& patience, Traffic& counted)
+        : traffic(counted),
+          transfer(patience.limits, patience.stop, settings.insecure_http),
+          authorizer(
+              [this](const HttpRequest& request, const Sink& sink) { return ask(request, sink); },
+              patience.stop, settings.insecure_http) {}
 
-  void report(const std::string& what, const std::string& note) const {
-    if (options_.on_event) options_.on_event({Event::Stage::kRetry, what, 0, 0, note});
-  }
+    /// A GET with the login that the registry asks for, if it asks.
+    HttpAnswer get(HttpRequest request, const Sink& sink) {
+      request.authorization = authorizer.authorization(request.url);
+      HttpAnswer answer = ask(request, sink);
+      if (answer.status != 401) return answer;
+      request.authorization = authorizer.answer(request.url, answer);
+      return ask(request, sink);
+    }
 
-  /// A GET with the login that the registry asks for, if it asks.
-  HttpAnswer get(HttpRequest request, const Sink& sink) {
-    request.authorization = authorizer_.authorization(request.url);
-    HttpAnswer answer = ask(request, sink);
-    if (answer.status != 401) return answer;
-    request.authorization = authorizer_.answer(request.url, answer);
-    return ask(request, sink);
-  }
-
-  /// One place where each request passes, those to token servers too.
-  HttpAnswer ask(const HttpRequest& request, const Sink& sink) {
-    const int before = transfer_.requests();
-    const auto account = [&] {
-      for (int i = before; i < transfer_.requests(); ++i) count_request();
-    };
-    try {
-      HttpAnswer answer = transfer_.get(request, [&](std::string_view piece) {
-        count_bytes(piece.size());
+    /// One place where each request passes, those to token servers too.
+    HttpAnswer ask(const HttpRequest& request, const Sink& sink) {
+      const Counting counting(*this);
+      return transfer.get(request, [&](std::string_view piece) {
+        traffic.bytes += piece.size();
         sink(piece);
       });
-      account();
-      return answer;
-    } catch (...) {
-      account();
-      throw;
     }
-  }
 
-  /// Makes a request until its answer is one to judge. What `once` throws, but CutShort, passes.
-  HttpAnswer persist(const std::string& what, seconds more,
-                     const std::function<HttpAnswer()>& once) {
-    Tries tries(limits_, more);
-    transfer_.finish_by(tries.deadline());
-    for (;;) {
-      const std::uint64_t before = bytes_fetched();
-      std::string found;
-      std::optional<seconds> told;
-      try {
-        HttpAnswer answer = once();
-        if (!may_pass(answer.status)) return answer;
-        found = "get " + what + ": status " + std::to_string(answer.status) + " from " +
-                answer.url + ", expected 200. Try again later";
-        if (answer.status == 429 || answer.status == 503) {
-          told = parse_retry_after(answer.retry_after, std::time(nullptr));
-        }
-      } catch (const CutShort& error) {
-        found = error.what();
-        if (bytes_fetched() - before >= kProgressBytes) tries.progress();
-      }
-      const auto wait = tries.next(told);
-      if (!wait) throw Error(ErrorCode::kNetwork, found + " (gave up after " + tries.told() + ")");
-      report(what, found + "; again in " + seconds_text(*wait));
-      wait_for(*wait, options_.stop, "get " + what);
-    }
-  }
-
-  /// A document of at most kMaxDocumentBytes, from its start with each try.
-  HttpAnswer get_document(const std::string& url, const std::string& accept,
-                          const std::string& what, std::string& bytes) {
-    return persist(what, seconds(0), [&] {
-      bytes.clear();
-      return get({url, accept}, [&](std::string_view piece) {
-        if (bytes.size() + piece.size() > kMaxDocumentBytes) {
-          throw Error(ErrorCode::kIntegrity, "get " + what + " from " + url + ": more than " +
-                                                 std::to_string(kMaxDocumentBytes) + " bytes. " +
-                                                 std::string(kNextStep));
-        }
-        bytes += piece;
-      });
-    });
-  }
-
-  /// Fills the sink from where it ends. `pieced` says afterwards whether its bytes are those of
-  /// more than one answer: each may have been right, and the whole wrong.
-  void fill(const std::string& url, const std::string& what, const Descriptor& descriptor,
-            BlobSink& sink, bool& pieced) {
-    bool ranges = true;  // until the registry answers one wrongly
-    const auto once = [&] {
-      if (sink.size() > 0 && (!ranges || sink.size() > descriptor.size)) sink.restart();
-      pieced = sink.size() > 0;
-      HttpRequest request{url};
-      request.from = sink.size();
-      request.total = descriptor.size;
-      request.begin_anew = [&] {
-        pieced = false;
-        sink.restart();
-      };
-      HttpAnswer answer = get(request, [&](std::string_view piece) { sink.write(piece); });
-      if (answer.taken && !answer.has_length && sink.size() < descriptor.size) {
-        throw CutShort("get " + answer.url + ": the connection ended after " +
-                       std::to_string(sink.size()) + " of " + std::to_string(descriptor.size) +
-                       " bytes. Check the network, then try again");
-      }
-      return answer;
+    /// Adds what one question cost, however it ends.
+    struct Counting {
+      explicit Counting(Connection& of) : self(of), before(of.transfer.requests()) {}
+      ~Counting() { self.traffic.requests += self.transfer.requests() - before; }
+      Counting(const Counting&) = delete;
+      Counting& operator=(const Counting&) = delete;
+      Connection& self;
+      int before;
     };
-    const seconds more(static_cast<long>(descriptor.size / kSlowestBytesPerSecond));
-    const HttpAnswer answer = persist(what, more, [&] {
-      if (sink.size() > 0 && sink.size() == descriptor.size) return HttpAnswer{200};
-      const std::uint64_t from = sink.size();
-      HttpAnswer first = once();
-      const bool refused = first.status == 416 || (first.status == 206 && !first.taken);
-      if (from == 0 || !ranges || !refused) return first;
-      report(what, "asked for the bytes from " + std::to_string(from) + " on, " + first.url +
-                       " answers " + std::to_string(first.status) + ", Content-Range " +
-                       quote(first.content_range) + "; once more from the start");
-      ranges = false;
-      return once();
-    });
-    check_status(answer, what, url);
+
+    Traffic& traffic;
+    Transfer transfer;
+    Authorizer authorizer;
+    bool ranges = true;  ///< until the registry answers one wrongly
+  };
+
+  static bool is_manifest(const Descriptor& descriptor) {
+    return descriptor.media_type == kMediaTypeIndex || descriptor.media_type == kMediaTypeManifest;
+  }
+
+  /// What a tag or a list names: nothing vouches for it, and each try begins at its start. The
+  /// answer is 200 or 404.
+  HttpAnswer get_tagged(const std::string& url, const std::string& accept, const std::string& what,
+                        std::size_t most, std::string& bytes) const {
+    HttpAnswer answer;
+    persist(
+        patience_, what, std::chrono::seconds(0), [] { return false; },
+        [&](Tries::Clock::time_point until) {
+          bytes.clear();
+          connection_->transfer.finish_by(until);
+          answer = connection_->get({url, accept}, [&](std::string_view piece) {
+            if (bytes.size() + piece.size() > most) {
+              throw Error(ErrorCode::kIntegrity, "get " + what + " from " + url + ": more than " +
+                                                     std::to_string(most) + " bytes. " + kAdvice);
+            }
+            bytes += piece;
+          });
+          if (answer.status != 404) check_status(answer, what, url, Known::kByName);
+        });
+    return answer;
+  }
+
+  static void add_versions(const std::string& page, const std::string& url,
+                           std::vector<int>& versions) {
+    const Json json = parse_json(page, url);
+    for (const JsonView& tag : JsonView(json, url).at("tags").items()) {
+      if (const int version = version_of_tag(tag.string()); version != 0) {
+        versions.push_back(version);
+      }
+    }
+    if (versions.size() <= kMaxVersions) return;
+    throw Error(ErrorCode::kIntegrity, "get tags from " + url + ": more than " +
+                                           std::to_string(kMaxVersions) + " versions. " + kAdvice);
   }
 
   /// The next page of a list must be on the same server: another one would answer for this one.
@@ -290,7 +252,7 @@ class HttpSource final : public Source {
                   "get " + what + ": the list goes on at " +
                       (target.empty() ? quote(next) : parse_url(target).place()) +
                       ", expected a page of " + parse_url(url).place() + ". " +
-                      std::string(kNextStep));
+                      kAdvice);
     }
     return target;
   }
@@ -308,21 +270,31 @@ class HttpSource final : public Source {
                     std::string(kMediaTypeIndex) + " (from " + answer.url +
                     "); nothing was loaded. Perhaps a login page of the network answers, or a "
                     "proxy: " +
-                    std::string(kNextStep));
+                    kAdvice);
   }
 
-  void check_status(const HttpAnswer& answer, const std::string& what,
-                    const std::string& url) const {
+  enum class Known { kByName, kByDigest };
+
+  /// Throws unless the body was taken: TryAgain for a status that may be another in a moment.
+  void check_status(const HttpAnswer& answer, const std::string& what, const std::string& url,
+                    Known known) const {
     if (answer.status == 200 || answer.taken) return;
     const std::string text =
         "get " + what + ": status " + std::to_string(answer.status) + " from " + answer.url;
-    if (answer.status == 404) {
+    if (may_pass(answer.status)) {
+      TryAgain again(text + ", expected 200", "Try again later");
+      if (answer.status == 429 || answer.status == 503) {
+        again.after = parse_retry_after(answer.retry_after, std::time(nullptr));
+      }
+      throw again;
+    }
+    if (answer.status == 404 && known == Known::kByDigest) {
       throw Error(ErrorCode::kNotFound, text +
                                             ", though the version's index names it. The registry "
                                             "is incomplete: tell its publisher");
     }
     if (answer.status == 401 || answer.status == 403) {
-      authorizer_.fail_refused(what, url, answer);
+      connection_->authorizer.fail_refused(what, url, answer);
     }
     if (answer.status == 407) {
       throw Error(ErrorCode::kNetwork, text +
@@ -332,18 +304,20 @@ class HttpSource final : public Source {
     throw Error(ErrorCode::kNetwork, text + ", expected 200. Try again later");
   }
 
-  SourceOptions options_;
-  Limits limits_;
+  std::string url_;
+  std::string name_;
+  Patience patience_;
+  Traffic& traffic_;
   std::string base_;
-  Transfer transfer_;
-  Authorizer authorizer_;
+  std::unique_ptr<Connection> connection_;
 };
 
 }  // namespace
 
-std::unique_ptr<Source> open_http_source(const std::string& url, SourceOptions options,
-                                         const Limits& limits) {
-  return std::make_unique<HttpSource>(url, std::move(options), limits);
+std::unique_ptr<Repository> open_remote(const std::string& url, std::string_view name,
+                                        const Settings& settings, const Patience& patience,
+                                        Traffic& traffic) {
+  return std::make_unique<Remote>(url, name, settings, patience, traffic);
 }
 
 }  // namespace kiln

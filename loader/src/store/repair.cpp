@@ -8,6 +8,7 @@
 
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
+#include "store/copy.hpp"
 #include "store/unpack.hpp"
 
 namespace kiln {
@@ -17,8 +18,8 @@ namespace fs = std::filesystem;
 
 class Repair {
  public:
-  Repair(const Cache& cache, const SourceOptions& options, bool offline)
-      : cache_(cache), options_(options), offline_(offline) {}
+  Repair(const Cache& cache, const Settings& settings, const Patience& patience)
+      : cache_(cache), settings_(settings), patience_(patience) {}
 
   std::vector<Repaired> run() {
     repair_folders();
@@ -109,13 +110,13 @@ class Repair {
   /// A document, whole.
   std::string document(const Ref& ref, const std::string& subject, const std::string& what,
                        const Descriptor& descriptor) {
-    blob(ref, subject + (what == "index" ? "" : " " + what), descriptor, what != "config");
-    return cache_.read_document(descriptor, what + " of " + subject).value();
+    blob(ref, subject + (what == "index" ? "" : " " + what), descriptor);
+    return read_document(cache_, descriptor, what + " of " + subject, patience_);
   }
 
   /// Makes a blob whole: a damaged one is removed, a missing one fetched by its digest.
   void blob(const Ref& ref, const std::string& subject, const Descriptor& descriptor,
-            bool is_manifest = false) {
+
     const fs::path path = cache_.blob_path(descriptor.digest);
     std::string problem;
     try {
@@ -136,13 +137,7 @@ class Repair {
     done_.push_back({subject, path, problem, "fetched again from " + ref.registry});
     const std::size_t at = done_.size() - 1;
     try {
-      Source& from = source(ref.registry);
-      cache_.write_blob(descriptor, {subject, from.origin(ref.name, descriptor), ""},
-                        [&](BlobSink& sink) {
-                          if (!is_manifest) return from.blob(ref.name, descriptor, sink);
-                          if (sink.size() > 0) sink.restart();
-                          sink.write(from.manifest(ref.name, descriptor));
-                        });
+      copy(repository(ref), cache_, descriptor, subject, patience_);
     } catch (const Error& error) {
       done_[at].done = std::string("removed, and not fetched again: ") + error.what();
       done_[at].failed = error.code();
@@ -163,14 +158,14 @@ class Repair {
     }
   }
 
-  Source& source(const std::string& registry) {
-    if (offline_) {
-      throw Error(ErrorCode::kOffline, "fetch from " + registry +
+  const Repository& repository(const Ref& ref) {
+    if (settings_.offline) {
+      throw Error(ErrorCode::kOffline, "fetch from " + ref.registry +
                                            ": offline nothing is fetched. Run 'kiln cache repair' "
                                            "again where there is a network");
     }
-    std::unique_ptr<Source>& opened = sources_[registry];
-    if (!opened) opened = open_source(registry, options_);
+    std::unique_ptr<Repository>& opened = repositories_[{ref.registry, ref.name}];
+    if (!opened) opened = open_repository(ref.registry, ref.name, settings_, patience_, traffic_);
     return *opened;
   }
 
@@ -189,23 +184,25 @@ class Repair {
   void fail(const std::string& subject, const fs::path& path, const Error& error) {
     if (error.code() == ErrorCode::kCancelled) throw Error(error);
     if (!done_.empty() && done_.back().failed == error.code()) return;
-    done_.push_back({subject, path, error.what(), "not mended", error.code()});
+    done_.push_back({subject, path, error.what(), "not repaired", error.code()});
   }
 
   const Cache& cache_;
-  const SourceOptions& options_;
-  bool offline_;
-  std::map<std::string, std::unique_ptr<Source>> sources_;
+  const Settings& settings_;
+  const Patience& patience_;
+  Traffic traffic_;
+  std::map<std::pair<std::string, std::string>, std::unique_ptr<Repository>> repositories_;
   std::set<fs::path> seen_;
   std::vector<Repaired> done_;
 };
 
 }  // namespace
 
-std::vector<Repaired> repair(const Cache& cache, const SourceOptions& options, bool offline) {
+std::vector<Repaired> repair(const Cache& cache, const Settings& settings,
+                             const Patience& patience) {
   if (std::error_code error; !fs::exists(cache.root(), error)) return {};
   const FileLock used = cache.use_to_write();
-  return Repair(cache, options, offline).run();
+  return Repair(cache, settings, patience).run();
 }
 
 }  // namespace kiln

@@ -12,7 +12,7 @@
 
 #include "kiln/error.hpp"
 #include "store/cache.hpp"
-#include "store/fetch.hpp"
+#include "store/registry.hpp"
 
 namespace kiln {
 
@@ -25,8 +25,9 @@ struct Repaired {
   std::optional<ErrorCode> failed = {};  ///< why it is still not whole; `done` says the text
 };
 
-/// Empty if everything was intact. `offline`: nothing is fetched; what is damaged is removed, and
-/// failed is kOffline. Throws kCache where the cache cannot be written.
-std::vector<Repaired> repair(const Cache& cache, const SourceOptions& options, bool offline);
+/// Empty if everything was intact. Where the settings say offline, nothing is fetched; what is
+/// damaged is removed, and failed is kOffline. Throws kCache where the cache cannot be written.
+std::vector<Repaired> repair(const Cache& cache, const Settings& settings,
+                             const Patience& patience = {});
 
 }  // namespace kiln

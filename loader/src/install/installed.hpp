@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Installed: what the cache holds, variant by variant, and whether it is whole. Beside install;
+// reads the cache alone. Safe from several threads and processes at once.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "documents/manifest.hpp"
+#include "store/cache.hpp"
+
+namespace kiln {
+
+/// One variant in the cache, complete.
+struct InstalledVariant {
+  Ref ref;
+  Variant variant;
+  VariantManifest manifest;
+  Config config;
+  std::filesystem::path folder;
+  std::filesystem::path library;
+  std::uint64_t bytes = 0;  ///< of its files, unpacked
+};
+
+/// Everything installed, by registry, package, version and index order. Reads and hashes documents,
+/// not libraries. A ref whose documents are damaged is left out; verify_installed reports it.
+std::vector<InstalledVariant> list_installed(const Cache& cache);
+
+/// One file of the cache, hashed.
+struct CheckedFile {
+  std::string subject;  ///< "geglu-mlp@1 cu12.9-sm_90a-x86_64"
+  std::filesystem::path file;
+  std::string problem;  ///< empty: intact
+};
+
+/// Hashes every file behind the refs: indexes, manifests, configs, layers, unpacked files. Empty
+/// name: all packages, and the blobs that no ref names; version 0: all versions. Throws nothing for
+/// damage: it is the answer.
+std::vector<CheckedFile> verify_installed(const Cache& cache, std::string_view name = {},
+                                          int version = 0);
+
+}  // namespace kiln

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "settings/environment.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <mutex>
+
+namespace kiln {
+namespace {
+
+// "KILN_" covers all of Kiln's own. The others: the default cache and settings, and what the probe
+// of the GPUs follows.
+constexpr std::array<std::string_view, 6> kDeciding = {
+    "KILN_", "CUDA_VISIBLE_DEVICES=", "CUDA_DEVICE_ORDER=",
+    "HOME=", "XDG_CACHE_HOME=",       "XDG_CONFIG_HOME="};
+
+bool is_deciding(std::string_view variable) {
+  return std::any_of(kDeciding.begin(), kDeciding.end(),
+                     [&](std::string_view start) { return variable.starts_with(start); });
+}
+
+/// Never destroyed: other threads may still ask at exit.
+struct Copy {
+  std::mutex mutex;
+  std::unique_ptr<const Environment> environment;
+};
+Copy& copy() {
+  static Copy* const instance = new Copy;
+  return *instance;
+}
+
+}  // namespace
+
+Environment Environment::read() {
+  Environment read;
+  for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
+    read.variables_.emplace_back(*each);
+  }
+  std::sort(read.variables_.begin(), read.variables_.end());
+  for (const std::string& variable : read.variables_) {
+    if (!is_deciding(variable)) continue;
+    read.deciding_ += variable;
+    read.deciding_ += '\0';
+  }
+  return read;
+}
+
+const char* Environment::get(std::string_view name) const {
+  for (const std::string& variable : variables_) {
+    if (variable.size() > name.size() && variable[name.size()] == '=' &&
+        variable.starts_with(name)) {
+      return variable.c_str() + name.size() + 1;
+    }
+  }
+  return nullptr;
+}
+
+std::string_view Environment::text(std::string_view name) const {
+  const char* const value = get(name);
+  return value != nullptr ? value : std::string_view();
+}
+
+std::vector<char*> Environment::block() const {
+  std::vector<char*> block;
+  block.reserve(variables_.size() + 1);
+  for (const std::string& variable : variables_) {
+    block.push_back(const_cast<char*>(variable.c_str()));  // posix_spawn's type; it reads only
+  }
+  block.push_back(nullptr);
+  return block;
+}
+
+const Environment& environment() {
+  Copy& ours = copy();
+  const std::scoped_lock held(ours.mutex);
+  if (!ours.environment) ours.environment = std::make_unique<Environment>(Environment::read());
+  return *ours.environment;
+}
+
+void read_environment_again() {
+  Copy& ours = copy();
+  const std::scoped_lock held(ours.mutex);
+  ours.environment = std::make_unique<Environment>(Environment::read());
+}
+
+}  // namespace kiln

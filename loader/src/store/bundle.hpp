@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Bundle: kernels in one file, for machines without a network. An OCI archive (an OCI image layout
+// in an uncompressed tar: skopeo reads and copies it). install/bundle.hpp makes one;
+// open_repository reads one where a registry or Request::from names a file.
+//
+//   index.json     "geglu-mlp:1" is the version's image index, byte for byte the registry's, so its
+//                  digest is the one that everyone knows; "geglu-mlp:1-<variant>" is each variant
+//                  that is inside. The index lists all variants, inside or not.
+//   blobs/sha256/  indexes, and of each variant inside manifest, config and layer
+//
+// A bundle vouches for nothing: what is installed from it is kept under the registry that this
+// machine would have asked, and where there is a lock file, the lock's digests decide.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "documents/manifest.hpp"
+
+namespace kiln {
+
+struct BundledKernel {
+  std::string name;
+  int version = 0;
+  Descriptor index;
+  std::vector<std::string> variants;  ///< those that are inside
+};
+
+/// Throws kNotFound if there is no such file, kIntegrity if it is not such a bundle.
+std::vector<BundledKernel> bundle_contents(const std::filesystem::path& file);
+
+}  // namespace kiln

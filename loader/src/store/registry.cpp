@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/registry.hpp"
+
+#include <filesystem>
+#include <system_error>
+
+#include "base/quote.hpp"
+#include "documents/names.hpp"
+#include "http/url.hpp"
+#include "kiln/error.hpp"
+
+#ifndef KILN_DEFAULT_REGISTRY
+#error "KILN_DEFAULT_REGISTRY is the registry that is asked where nothing else is named"
+#endif
+
+namespace kiln {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_url(std::string_view text) {
+  return text.starts_with("http://") || text.starts_with("https://");
+}
+
+/// "ghcr.io/acme": a host's name with a dot before its first slash, and no such folder here.
+bool looks_like_host(const std::string& text, const fs::path& folder) {
+  std::error_code error;
+  const std::size_t slash = text.find('/');
+  const std::size_t dot = text.find('.');
+  return slash != std::string::npos && dot != 0 && dot < slash && !fs::exists(folder, error);
+}
+
+std::string canonical_folder(const std::string& written) {
+  std::error_code error;
+  fs::path folder = fs::absolute(written, error).lexically_normal();
+  if (error) {
+    throw Error(ErrorCode::kUsage, "open registry " + quote(written) +
+                                       ": the path is relative and the working folder is gone (" +
+                                       error.message() + "). Give the full path");
+  }
+  if (looks_like_host(written, folder)) {
+    throw Error(ErrorCode::kNotFound, "open registry " + written +
+                                          ": there is no such folder. Did you mean https://" +
+                                          written + "?");
+  }
+  if (!folder.has_filename()) folder = folder.parent_path();  // "/a/b/" is "/a/b"
+  return folder.string();
+}
+
+}  // namespace
+
+std::string canonical_registry(const std::string& requested, const Settings& settings) {
+  std::string registry = requested;
+  if (registry.empty()) registry = settings.registry;
+  if (registry.empty()) registry = KILN_DEFAULT_REGISTRY;
+  if (is_url(registry)) return canonical_url(registry, settings.insecure_http);
+  constexpr std::string_view kFile = "file://";
+  if (registry.starts_with(kFile)) {
+    registry.erase(0, kFile.size());
+  } else if (registry.find("://") != std::string::npos) {
+    throw Error(ErrorCode::kUsage, "open registry " + registry +
+                                       ": expected a folder, https://host[:port][/prefix], or "
+                                       "http:// of this machine. Correct the registry's name");
+  }
+  return canonical_folder(registry);
+}
+
+std::unique_ptr<Repository> open_repository(const std::string& registry, std::string_view name,
+                                            const Settings& settings, const Patience& patience,
+                                            Traffic& traffic) {
+  if (!is_url(registry)) {
+    std::error_code error;
+    return fs::is_regular_file(registry, error) ? open_bundle(registry, name, traffic)
+                                                : open_folder(registry, name, traffic);
+  }
+  std::vector<std::string> mirrors = mirrors_of(registry, settings);
+  return mirrors.empty()
+             ? open_remote(registry, name, settings, patience, traffic)
+             : open_mirrored(registry, std::move(mirrors), name, settings, patience, traffic);
+}
+
+std::vector<std::string> mirrors_of(const std::string& registry, const Settings& settings) {
+  std::string best;
+  const std::vector<std::string>* found = nullptr;
+  for (const auto& [written, mirrors] : settings.mirrors) {
+    const std::string origin = canonical_registry(written, settings);
+    const bool covers = registry == origin || registry.starts_with(origin + "/");
+    if (!covers || (found != nullptr && origin.size() <= best.size())) continue;
+    best = origin;
+    found = &mirrors;
+  }
+  std::vector<std::string> result;
+  if (found == nullptr) return result;
+  for (const std::string& mirror : *found) {
+    const std::string root = canonical_registry(mirror, settings);
+    result.push_back(canonical_registry(root + registry.substr(best.size()), settings));
+  }
+  return result;
+}
+
+std::string listed(const std::vector<int>& versions) {
+  constexpr std::size_t kShown = 20;
+  const std::size_t hidden = versions.size() > kShown ? versions.size() - kShown : 0;
+  std::string list = hidden > 0 ? std::to_string(hidden) + " older ones" : "";
+  for (std::size_t i = hidden; i < versions.size(); ++i) {
+    list += (list.empty() ? "" : ", ") + std::to_string(versions[i]);
+  }
+  return list.empty() ? "none" : list;
+}
+
+void fail_no_version(std::string_view name, int version, const std::string& registry,
+                     const std::vector<int>& published) {
+  throw Error(ErrorCode::kNotFound, "find " + label(name, version) + " in " + registry +
+                                        ": there is no such version; published: " +
+                                        listed(published) +
+                                        ". Ask for one of these, or check the registry's name");
+}
+
+}  // namespace kiln

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Registry: a name that a person writes, and the repository that it stands for. After settings,
+// before install. A registry is named by a string:
+//
+//   /path, ./path, file:///path    a folder with one OCI image layout per package
+//   /path/to/bundle.tar            a bundle (install/bundle.hpp): such layouts in one file
+//   https://host[:port][/prefix]   an OCI registry, or a static tree of the same URLs
+//   http://host[:port][/prefix]    the same; only for a loopback host, or one that the settings
+//                                  list: without TLS nothing vouches for a version's digest
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "http/retry.hpp"
+#include "settings/settings.hpp"
+#include "store/content.hpp"
+
+namespace kiln {
+
+/// What an install cost: HTTP requests, or files read, and the bytes of their bodies.
+struct Traffic {
+  int requests = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// The registry that a request means, in canonical spelling (an absolute folder, or a URL without a
+/// final slash): its own words, else $KILN_REGISTRY, else the default that Kiln was built with.
+/// Touches no network. Throws kUsage for a string that names no registry.
+std::string canonical_registry(const std::string& requested, const Settings& settings);
+
+/// One package of a registry, or of its mirrors. `registry` is canonical. A folder that does not
+/// exist is kNotFound; a server is not asked yet. Counts into `traffic`, which outlives it.
+std::unique_ptr<Repository> open_repository(const std::string& registry, std::string_view name,
+                                            const Settings& settings, const Patience& patience,
+                                            Traffic& traffic);
+
+/// The mirrors of a registry (canonical), each with what the registry's path has beyond the entry's
+/// that names it; of several such entries the longest. Canonical; throws kUsage for one that is no
+/// registry.
+std::vector<std::string> mirrors_of(const std::string& registry, const Settings& settings);
+
+/// Throws kNotFound: `registry` does not have `name`@`version`, it has these versions.
+[[noreturn]] void fail_no_version(std::string_view name, int version, const std::string& registry,
+                                  const std::vector<int>& published);
+
+/// "1, 2, 3"; of many the last ones, and how many more there are; "none".
+std::string listed(const std::vector<int>& versions);
+
+// ---- The implementations behind open_repository ----
+
+std::unique_ptr<Repository> open_folder(const std::string& folder, std::string_view name,
+                                        Traffic& traffic);
+std::unique_ptr<Repository> open_bundle(const std::string& file, std::string_view name,
+                                        Traffic& traffic);
+/// The pull side of the OCI distribution API, with a login where it asks for one.
+std::unique_ptr<Repository> open_remote(const std::string& url, std::string_view name,
+                                        const Settings& settings, const Patience& patience,
+                                        Traffic& traffic);
+/// `registry` as its mirrors have it: each is asked in turn, the registry itself last.
+std::unique_ptr<Repository> open_mirrored(const std::string& registry,
+                                          std::vector<std::string> mirrors, std::string_view name,
+                                          const Settings& settings, const Patience& patience,
+                                          Traffic& traffic);
+
+}  // namespace kiln

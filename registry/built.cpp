@@ -8,7 +8,7 @@
 #include "durable.hpp"
 #include "kiln/error.hpp"
 #include "layer.hpp"
-#include "layout.hpp"
+#include "oci/tag.hpp"
 
 namespace kiln::registry {
 namespace {

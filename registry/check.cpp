@@ -9,6 +9,7 @@
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
 #include "layout.hpp"
+#include "oci/tag.hpp"
 
 namespace kiln::registry {
 namespace {
@@ -23,15 +24,15 @@ class PackageCheck {
   void run() {
     ++report_.packages;
     check_every_blob();
-    std::vector<Reference> references;
-    attempt([&] { references = layout_.read(); });
-    for (const Reference& reference : references) {
-      if (reference.descriptor.media_type != kMediaTypeIndex) continue;
-      attempt([&] { check_version(reference); });
+    std::vector<Tag> tags;
+    attempt([&] { tags = layout_.read(); });
+    for (const Tag& tag : tags) {
+      if (tag.descriptor.media_type != kMediaTypeIndex) continue;
+      attempt([&] { check_version(tag); });
     }
-    for (const Reference& reference : references) {
-      if (reference.descriptor.media_type == kMediaTypeIndex) continue;
-      attempt([&] { check_variant_tag(reference); });
+    for (const Tag& tag : tags) {
+      if (tag.descriptor.media_type == kMediaTypeIndex) continue;
+      attempt([&] { check_variant_tag(tag); });
     }
   }
 
@@ -59,14 +60,14 @@ class PackageCheck {
     }
   }
 
-  void check_version(const Reference& reference) {
+  void check_version(const Tag& tag) {
     const std::string what =
-        "index " + name_ + (reference.tag.empty() ? " (superseded)" : "@" + reference.tag);
-    const Index index = parse_index(layout_.read_blob(reference.descriptor, what), what);
-    const bool superseded = reference.tag.empty();
-    if (index.name != name_ || (!superseded && std::to_string(index.version) != reference.tag)) {
+        "index " + name_ + (tag.name.empty() ? " (superseded)" : "@" + tag.name);
+    const Index index = parse_index(layout_.read_blob(tag.descriptor, what), what);
+    const bool superseded = tag.name.empty();
+    if (index.name != name_ || (!superseded && std::to_string(index.version) != tag.name)) {
       problem("verify " + what + ": " + layout_.index_path().string() + " gives that name to " +
-              label(index.name, index.version) + " (" + reference.descriptor.digest.str() + ")");
+              label(index.name, index.version) + " (" + tag.descriptor.digest.str() + ")");
     }
     if (!superseded) ++report_.versions;
     for (const Variant& variant : index.variants) {
@@ -87,11 +88,11 @@ class PackageCheck {
     check_agreement(index, variant, checked.config);
   }
 
-  void check_variant_tag(const Reference& reference) {
-    const auto found = promised_.find(reference.tag);
-    if (found == promised_.end() || found->second == reference.descriptor) return;
-    problem("verify tag " + name_ + ":" + reference.tag + ": " + layout_.index_path().string() +
-            " names " + reference.descriptor.digest.str() + ", the index of its version says " +
+  void check_variant_tag(const Tag& tag) {
+    const auto found = promised_.find(tag.name);
+    if (found == promised_.end() || found->second == tag.descriptor) return;
+    problem("verify tag " + name_ + ":" + tag.name + ": " + layout_.index_path().string() +
+            " names " + tag.descriptor.digest.str() + ", the index of its version says " +
             found->second.digest.str());
   }
 
@@ -108,11 +109,11 @@ std::vector<ListedVersion> list_registry(const fs::path& registry) {
   for (const std::string& name : packages_of(registry)) {
     const Layout layout(registry / name);
     std::vector<ListedVersion> own;
-    for (const Reference& reference : layout.read()) {
-      if (version_of_tag(reference.tag) == 0) continue;
-      const std::string what = "index " + name + "@" + reference.tag;
-      own.push_back({name, reference.descriptor,
-                     parse_index(layout.read_blob(reference.descriptor, what), what)});
+    for (const Tag& tag : layout.read()) {
+      if (version_of_tag(tag.name) == 0) continue;
+      const std::string what = "index " + name + "@" + tag.name;
+      own.push_back(
+          {name, tag.descriptor, parse_index(layout.read_blob(tag.descriptor, what), what)});
     }
     std::sort(own.begin(), own.end(), [](const ListedVersion& l, const ListedVersion& r) {
       return l.index.version < r.index.version;

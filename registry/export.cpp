@@ -13,6 +13,7 @@
 #include "durable.hpp"
 #include "kiln/error.hpp"
 #include "layout.hpp"
+#include "oci/tag.hpp"
 
 namespace kiln::registry {
 namespace {
@@ -39,20 +40,20 @@ class RepositoryExport {
     result_.name = std::move(name);
   }
 
-  Exported run(const std::vector<Reference>& references) {
+  Exported run(const std::vector<Tag>& tags) {
     for (const char* part : {"blobs", "manifests", "indexes", "tags"}) make_folders(folder_ / part);
-    for (const Reference& reference : references) put_by_digest(reference.descriptor);
+    for (const Tag& tag : tags) put_by_digest(tag.descriptor);
     // A tag must not name what is not there yet; the index of a version comes after its variants.
     for (const bool indexes : {false, true}) {
-      for (const Reference& reference : references) {
-        const bool is_index = reference.descriptor.media_type == kMediaTypeIndex;
-        if (!reference.tag.empty() && is_index == indexes) {
-          put_manifest(reference.descriptor, reference.tag);
+      for (const Tag& tag : tags) {
+        const bool is_index = tag.descriptor.media_type == kMediaTypeIndex;
+        if (!tag.name.empty() && is_index == indexes) {
+          put_manifest(tag.descriptor, tag.name);
         }
       }
     }
-    for (const Reference& reference : references) {
-      if (!reference.tag.empty()) result_.tags.push_back(reference.tag);
+    for (const Tag& tag : tags) {
+      if (!tag.name.empty()) result_.tags.push_back(tag.name);
     }
     std::sort(result_.tags.begin(), result_.tags.end());
     put_text(folder_ / "tags" / "list",

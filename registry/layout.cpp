@@ -2,11 +2,8 @@
 #include "layout.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <set>
 #include <system_error>
 
-#include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
 
@@ -14,9 +11,6 @@ namespace kiln::registry {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::string_view kRefName = "org.opencontainers.image.ref.name";
-constexpr std::string_view kLayoutVersion = "1.0.0";
 
 [[noreturn]] void fail(const fs::path& path, std::string_view what, const std::string& found) {
   throw Error(ErrorCode::kIntegrity, "verify " + std::string(what) + ": " + path.string() + " " +
@@ -49,31 +43,12 @@ bool Layout::exists() const {
   return fs::exists(index_path());
 }
 
-std::vector<Reference> Layout::read() const {
+std::vector<Tag> Layout::read() const {
   if (!exists()) return {};
   const fs::path marker = folder_ / "oci-layout";
-  const Json layout = parse_json(read_document(marker, kMaxDocumentBytes), marker.string());
-  const JsonView layout_view(layout, marker.string());
-  const std::string version = layout_view.at("imageLayoutVersion").string();
-  if (version != kLayoutVersion) {
-    layout_view.fail("imageLayoutVersion is '" + version + "', expected '" +
-                     std::string(kLayoutVersion) + "'");
-  }
-  const fs::path path = index_path();
-  const Json index = parse_json(read_document(path, kMaxDocumentBytes), path.string());
-  std::vector<Reference> references;
-  std::set<std::string> tags;
-  for (const JsonView& item : JsonView(index, path.string()).at("manifests").items()) {
-    Reference reference{parse_descriptor(item), ""};
-    if (item.has("annotations")) {
-      reference.tag = item.at("annotations").string_or(kRefName, "");
-    }
-    if (!reference.tag.empty() && !tags.insert(reference.tag).second) {
-      item.fail("tag '" + reference.tag + "' is there twice");
-    }
-    references.push_back(std::move(reference));
-  }
-  return references;
+  check_layout_marker(read_document(marker, kMaxDocumentBytes), marker.string());
+  return parse_layout_index(read_document(index_path(), kMaxDocumentBytes), index_path().string(),
+                            Untagged::kKept);
 }
 
 std::string Layout::read_blob(const Descriptor& descriptor, std::string_view what) const {
@@ -134,22 +109,15 @@ void Layout::copy_blob(const Descriptor& descriptor, const fs::path& from) const
   draft.publish(blob_path(descriptor.digest), 0444);
 }
 
-void Layout::write(const std::vector<Reference>& references) const {
+void Layout::write(const std::vector<Tag>& tags) const {
   const fs::path marker = folder_ / "oci-layout";
   if (!fs::exists(marker)) {
     Draft draft(ingest_path(), "oci-layout");
-    draft.write(dump_json({{"imageLayoutVersion", kLayoutVersion}}));
+    draft.write(serialize_layout_marker());
     draft.publish(marker, 0644);
   }
-  Json manifests = Json::array();
-  for (const Reference& reference : references) {
-    Json entry = to_json(reference.descriptor);
-    if (!reference.tag.empty()) entry["annotations"][std::string(kRefName)] = reference.tag;
-    manifests.push_back(std::move(entry));
-  }
   Draft draft(ingest_path(), "index.json");
-  draft.write(
-      dump_json({{"schemaVersion", 2}, {"mediaType", kMediaTypeIndex}, {"manifests", manifests}}));
+  draft.write(serialize_layout_index(tags));
   draft.publish(index_path(), 0644);
 }
 
@@ -168,30 +136,10 @@ std::vector<std::string> packages_of(const fs::path& registry) {
   return names;
 }
 
-const Reference* find_tag(const std::vector<Reference>& references, std::string_view tag) {
-  const auto found = std::find_if(references.begin(), references.end(),
-                                  [&](const Reference& r) { return r.tag == tag; });
-  return found == references.end() ? nullptr : &*found;
-}
-
-bool is_tag(std::string_view text) {
-  const auto word = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-  };
-  return !text.empty() && text.size() <= 128 && word(text.front()) &&
-         std::all_of(text.begin(), text.end(),
-                     [&](char c) { return word(c) || c == '.' || c == '-'; });
-}
-
-std::string variant_tag(int version, std::string_view id) {
-  return std::to_string(version) + "-" + std::string(id);
-}
-
-int version_of_tag(std::string_view tag) {
-  int version = 0;
-  const auto [end, error] = std::from_chars(tag.data(), tag.data() + tag.size(), version);
-  const bool whole = error == std::errc() && end == tag.data() + tag.size();
-  return whole && version > 0 && std::to_string(version) == tag ? version : 0;
+const Tag* find_tag(const std::vector<Tag>& tags, std::string_view name) {
+  const auto found =
+      std::find_if(tags.begin(), tags.end(), [&](const Tag& tag) { return tag.name == name; });
+  return found == tags.end() ? nullptr : &*found;
 }
 
 }  // namespace kiln::registry

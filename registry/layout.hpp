@@ -18,14 +18,9 @@
 
 #include "documents/manifest.hpp"
 #include "durable.hpp"
+#include "oci/layout.hpp"
 
 namespace kiln::registry {
-
-struct Reference {
-  Descriptor descriptor;
-  std::string tag;  ///< empty for a superseded index
-  bool operator==(const Reference&) const = default;
-};
 
 class Layout {
  public:
@@ -43,7 +38,7 @@ class Layout {
 
   /// What index.json names, in its order; nothing if it does not exist. kIntegrity if it or
   /// oci-layout is not what the specification says.
-  std::vector<Reference> read() const;
+  std::vector<Tag> read() const;
 
   /// A document's bytes, compared with its descriptor: kIntegrity names the file and both digests.
   std::string read_blob(const Descriptor& descriptor, std::string_view what) const;
@@ -61,8 +56,8 @@ class Layout {
   void write_blob(const Descriptor& descriptor, std::string_view bytes) const;
   void copy_blob(const Descriptor& descriptor, const std::filesystem::path& from) const;
 
-  /// The commit: everything that `references` name is there already. Lock held.
-  void write(const std::vector<Reference>& references) const;
+  /// The commit: everything that `tags` name is there already. Lock held.
+  void write(const std::vector<Tag>& tags) const;
 
  private:
   std::filesystem::path ingest_path() const { return folder_ / ".ingest"; }
@@ -72,16 +67,7 @@ class Layout {
 /// The package folders of a registry, sorted. kNotFound if the registry is no folder.
 std::vector<std::string> packages_of(const std::filesystem::path& registry);
 
-/// The one reference with this tag, or nothing.
-const Reference* find_tag(const std::vector<Reference>& references, std::string_view tag);
-
-/// Whether OCI allows this as a tag: [A-Za-z0-9_][A-Za-z0-9._-]{0,127}. Safe as a file name.
-bool is_tag(std::string_view text);
-
-/// The tag of one variant: "1-cu12.9-sm_90a-x86_64".
-std::string variant_tag(int version, std::string_view id);
-
-/// The version that a tag names, or 0 for the tag of a variant (or of someone else).
-int version_of_tag(std::string_view tag);
+/// The one with this name, or null.
+const Tag* find_tag(const std::vector<Tag>& tags, std::string_view name);
 
 }  // namespace kiln::registry

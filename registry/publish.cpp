@@ -8,11 +8,13 @@
 #include <utility>
 
 #include "built.hpp"
+#include "documents/growth.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "documents/requires.hpp"
 #include "kiln/error.hpp"
 #include "layout.hpp"
+#include "oci/tag.hpp"
 #include "order.hpp"
 #include "records.hpp"
 
@@ -37,7 +39,7 @@ struct Batch {
 struct Plan {
   Published result;
   std::string index_bytes;
-  std::vector<Reference> references;
+  std::vector<Tag> tags;
 };
 
 std::vector<Batch> read_batches(const PublishRequest& request, const Progress& progress) {
@@ -93,14 +95,14 @@ void check_understood(const Batch& batch, const Index& index, const std::string&
                   " reads; nothing was written. Publish with the newer Kiln");
 }
 
-Index published_index(const Layout& layout, const Batch& batch, const Reference* current) {
+Index published_index(const Layout& layout, const Batch& batch, const Tag* current) {
   if (current == nullptr) return Index{batch.name, batch.version, {}, {}};
   const std::string what = "index of " + batch.subject();
   const std::string bytes = layout.read_blob(current->descriptor, what);
   Index index = parse_index(bytes, what);
   check_understood(batch, index, bytes);
   if (index.name != batch.name || index.version != batch.version) {
-    throw Error(ErrorCode::kIntegrity, "publish " + batch.subject() + ": tag '" + current->tag +
+    throw Error(ErrorCode::kIntegrity, "publish " + batch.subject() + ": tag '" + current->name +
                                            "' in " + layout.index_path().string() + " names " +
                                            label(index.name, index.version) +
                                            "; nothing was written. Run 'kiln-registry check'");
@@ -155,9 +157,7 @@ void check_tested(const Batch& batch, const Index& index, const std::string& may
   std::string patterns;
   for (const BuiltVariant& built : batch.built) {
     const std::string& id = built.variant.id;
-    const auto found = std::find_if(index.variants.begin(), index.variants.end(),
-                                    [&](const Variant& v) { return v.id == id; });
-    if (found->tested != kUntested || matches(id, may_be_untested)) continue;
+    if (find_variant(index, id)->tested != kUntested || matches(id, may_be_untested)) continue;
     missing += (missing.empty() ? "" : ", ") + id + " (library " + built.library.str() + ")";
     patterns += (patterns.empty() ? "" : ",") + id;
   }
@@ -170,23 +170,23 @@ void check_tested(const Batch& batch, const Index& index, const std::string& may
 }
 
 /// `before` with the tags of this version renewed; a replaced index stays, without a tag.
-std::vector<Reference> renew_references(const std::vector<Reference>& before, const Index& index,
-                                        const Descriptor& descriptor) {
-  std::vector<Reference> wanted{{descriptor, std::to_string(index.version)}};
+std::vector<Tag> renew_tags(const std::vector<Tag>& before, const Index& index,
+                            const Descriptor& descriptor) {
+  std::vector<Tag> wanted{{std::to_string(index.version), descriptor}};
   for (const Variant& variant : index.variants) {
-    wanted.push_back({variant.manifest, variant_tag(index.version, variant.id)});
+    wanted.push_back({variant_tag(index.version, variant.id), variant.manifest});
   }
-  const auto is_there = [&](const Reference& reference) {
-    return std::find(before.begin(), before.end(), reference) != before.end();
+  const auto is_there = [&](const Tag& tag) {
+    return std::find(before.begin(), before.end(), tag) != before.end();
   };
   if (std::all_of(wanted.begin(), wanted.end(), is_there)) return before;
 
-  std::vector<Reference> after;
-  std::vector<Reference> superseded;
-  for (const Reference& old : before) {
-    const Reference* renewed = find_tag(wanted, old.tag);
-    if (old.tag.empty() || (renewed != nullptr && renewed->descriptor != old.descriptor)) {
-      if (old.descriptor != descriptor) superseded.push_back({old.descriptor, ""});
+  std::vector<Tag> after;
+  std::vector<Tag> superseded;
+  for (const Tag& old : before) {
+    const Tag* renewed = find_tag(wanted, old.name);
+    if (old.name.empty() || (renewed != nullptr && renewed->descriptor != old.descriptor)) {
+      if (old.descriptor != descriptor) superseded.push_back({"", old.descriptor});
     } else if (renewed == nullptr) {
       after.push_back(old);
     }
@@ -197,7 +197,7 @@ std::vector<Reference> renew_references(const std::vector<Reference>& before, co
 }
 
 Plan make_plan(const Layout& layout, const Batch& batch, const std::string& may_be_untested) {
-  const std::vector<Reference> before = layout.read();
+  const std::vector<Tag> before = layout.read();
   Index index = published_index(layout, batch, find_tag(before, std::to_string(batch.version)));
   Plan plan;
   plan.result.name = batch.name;
@@ -217,8 +217,8 @@ Plan make_plan(const Layout& layout, const Batch& batch, const std::string& may_
   }
   plan.result.index = {std::string(kMediaTypeIndex), Digest::of(plan.index_bytes),
                        plan.index_bytes.size()};
-  plan.references = renew_references(before, index, plan.result.index);
-  plan.result.changed = plan.references != before;
+  plan.tags = renew_tags(before, index, plan.result.index);
+  plan.result.changed = plan.tags != before;
   return plan;
 }
 
@@ -233,7 +233,7 @@ Published commit(const Layout& layout, const Batch& batch, const std::string& ma
     layout.write_blob(built.variant.manifest, built.manifest_bytes);
   }
   layout.write_blob(plan.result.index, plan.index_bytes);
-  if (plan.result.changed) layout.write(plan.references);
+  if (plan.result.changed) layout.write(plan.tags);
   progress("published " + batch.subject() + " " + plan.result.index.digest.str());
   return plan.result;
 }

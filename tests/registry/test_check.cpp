@@ -93,11 +93,11 @@ TEST_CASE("check: tags that lie are found") {
   Sample sample;
   const auto references = sample.layout.read();
   SUBCASE("a version tag on the index of another version") {
-    sample.layout.write({{sample.index, "2"}, references[1]});
+    sample.layout.write({{"2", sample.index}, references[1]});
     CHECK(mentions(sample.problems(), "tiny-op@1"));
   }
   SUBCASE("a variant tag on other bytes") {
-    sample.layout.write({references[0], {sample.config, references[1].tag}});
+    sample.layout.write({references[0], {references[1].name, sample.config}});
     CHECK(mentions(sample.problems(), sample.manifest.digest.str()));
   }
 }
@@ -131,8 +131,8 @@ TEST_CASE("read: a layout that breaks the format is an integrity error") {
 TEST_CASE("check: entries of other tools in index.json are kept and ignored") {
   Sample sample;
   auto references = sample.layout.read();
-  references.push_back({sample.manifest, ""});  // oras adds children without a tag
-  references.push_back({sample.index, "latest"});
+  references.push_back({"", sample.manifest});  // oras adds children without a tag
+  references.push_back({"latest", sample.index});
   sample.layout.write(references);
   write_built(sample.folder / "built", cpu("x86-64-v4"));
   registry::publish({sample.registry, {sample.folder / "built"}, {}}, kSilent);

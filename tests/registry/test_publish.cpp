@@ -75,7 +75,7 @@ TEST_CASE("publish: a package becomes readable, best variant first, intact") {
   const registry::Layout layout(folder / "registry/tiny-op");
   const auto references = layout.read();
   REQUIRE(references.size() == 5);
-  CHECK(references[0].tag == "1");
+  CHECK(references[0].name == "1");
   CHECK(references[0].descriptor == results[0].index);
   CHECK(registry::find_tag(references, "1-cpu-x86-64-v3") != nullptr);
   const auto mode = fs::status(layout.blob_path(results[0].index.digest)).permissions();
@@ -126,7 +126,7 @@ TEST_CASE("publish: variants join a version, and what was there keeps its digest
   REQUIRE(new_tag != nullptr);
   CHECK(old_tag->descriptor == new_tag->descriptor);
   // Whoever pinned the first index still finds it, and collectors see that it is in use.
-  CHECK(after.back() == registry::Reference{first[0].index, ""});
+  CHECK(after.back() == Tag{"", first[0].index});
   CHECK(layout.has_blob(first[0].index));
 
   // The order of publishing does not show in the index.

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oci/tag.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/number.hpp"
+
+namespace kiln {
+
+bool is_tag(std::string_view text) {
+  const auto word = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  };
+  return !text.empty() && text.size() <= 128 && word(text.front()) &&
+         std::all_of(text.begin(), text.end(),
+                     [&](char c) { return word(c) || c == '.' || c == '-'; });
+}
+
+std::string variant_tag(int version, std::string_view id) {
+  return std::to_string(version) + "-" + std::string(id);
+}
+
+int version_of_tag(std::string_view tag) {
+  return static_cast<int>(parse_decimal(tag, std::numeric_limits<int>::max()).value_or(0));
+}
+
+std::vector<int> versions_among(const std::vector<std::string>& tags) {
+  std::vector<int> versions;
+  for (const std::string& tag : tags) {
+    if (const int version = version_of_tag(tag); version > 0) versions.push_back(version);
+  }
+  std::sort(versions.begin(), versions.end());
+  versions.erase(std::unique(versions.begin(), versions.end()), versions.end());
+  return versions;
+}
+
+}  // namespace kiln

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "documents/growth.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kiln {
+namespace {
+
+/// Each variant as its id and what its manifest is made of.
+Index index_of(const std::vector<std::pair<std::string, std::string>>& variants) {
+  Index index{"sample", 1, {}, {}};
+  for (const auto& [id, manifest] : variants) {
+    Variant variant;
+    variant.id = id;
+    variant.manifest = {std::string(kMediaTypeManifest), Digest::of(manifest), manifest.size()};
+    index.variants.push_back(std::move(variant));
+  }
+  return index;
+}
+
+}  // namespace
+
+TEST_CASE("a version grows by variants and by nothing else") {
+  const Index before = index_of({{"a", "1"}, {"b", "2"}});
+  struct Case {
+    const char* what;
+    Index after;
+    const char* lost;  // null: it grew
+  };
+  const std::vector<Case> cases{
+      {"the same", before, nullptr},
+      {"more, in another order", index_of({{"c", "3"}, {"b", "2"}, {"a", "1"}}), nullptr},
+      {"one is gone", index_of({{"a", "1"}, {"c", "3"}}), "b"},
+      {"one has other bytes", index_of({{"a", "9"}, {"b", "2"}}), "a"},
+      {"all are gone", index_of({}), "a"}};
+  for (const Case& each : cases) {
+    CAPTURE(each.what);
+    const Variant* lost = find_lost(before, each.after);
+    CHECK(grows_from(before, each.after) == (each.lost == nullptr));
+    CHECK((lost == nullptr) == (each.lost == nullptr));
+    if (lost != nullptr && each.lost != nullptr) CHECK(lost->id == each.lost);
+  }
+  CHECK(grows_from(index_of({}), before));
+}
+
+TEST_CASE("a variant is found by its id") {
+  const Index index = index_of({{"a", "1"}, {"b", "2"}});
+  CHECK(find_variant(index, "b") == &index.variants[1]);
+  CHECK(find_variant(index, "c") == nullptr);
+}
+
+}  // namespace kiln

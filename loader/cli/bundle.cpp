@@ -25,8 +25,8 @@ struct Creating {
 int run_create(const Creating& creating, const Options& options) {
   std::vector<BundlePart> parts;
   for (const Spec& spec : options.specs_or_locked()) {
-    parts.push_back(
-        {spec.name, options.request_for(spec), creating.all_variants, creating.variants});
+    parts.push_back({spec.name, options.request_for(spec), options.host, creating.all_variants,
+                     creating.variants});
   }
   Json documents = Json::array();
   for (const BundledKernel& kernel : create_bundle(parts, creating.file)) {

@@ -10,7 +10,7 @@
 #include "commands.hpp"
 #include "documents/json.hpp"
 #include "install/install.hpp"
-#include "install/select.hpp"
+#include "install/installed.hpp"
 #include "output.hpp"
 #include "store/gc.hpp"
 #include "store/repair.hpp"
@@ -65,10 +65,12 @@ int run_verify(const Options& options) {
 int run_repair(const Options& options) {
   const Request& request = options.request;
   const Cache cache(request.cache, request.stop);
+  Settings settings = load_settings();
+  settings.offline = settings.offline || request.offline;
   Json documents = Json::array();
   int code = 0;
   for (const Repaired& each :
-       repair(cache, {request.on_event, request.stop}, is_offline(request))) {
+       repair(cache, settings, {settings.limits, request.on_event, request.stop})) {
     if (each.failed && code == 0) code = static_cast<int>(*each.failed);
     if (options.json) {
       documents.push_back({{"subject", each.subject},

@@ -13,7 +13,7 @@
 #include "commands.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
-#include "install/fallback.hpp"
+#include "install/install.hpp"
 #include "install/lock.hpp"
 #include "progress.hpp"
 
@@ -74,7 +74,7 @@ Request Options::request_for(const Spec& spec) const {
 
 std::vector<Spec> Options::specs_or_locked() const {
   if (!specs.empty()) return specs;
-  const std::filesystem::path file = lockfile_of(request);
+  const std::filesystem::path file = lockfile_of(request, load_settings());
   if (file.empty()) {
     throw Error(ErrorCode::kUsage,
                 "no package is named. Name one, such as geglu-mlp@2, or hold to a lock file that "
@@ -175,9 +175,9 @@ void Command::runs(std::function<int(const Options&)> run) {
       for (const std::string& text : line.fallbacks) {
         options.request.fallback.push_back(parse_fallback(text));
       }
-      if (!line.host.empty()) options.request.host = read_host(line.host);
+      if (!line.host.empty()) options.host = read_host(line.host);
       options.request.lock = line.lock;
-      if ((line.locked || line.frozen) && lockfile_of(options.request).empty()) {
+      if ((line.locked || line.frozen) && lockfile_of(options.request, load_settings()).empty()) {
         options.request.lock = "kiln.lock";
       }
       if (line.frozen) options.request.offline = true;

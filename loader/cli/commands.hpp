@@ -19,9 +19,11 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "install/install.hpp"
 #include "kiln/kernel.hpp"
 
 namespace CLI {
@@ -40,10 +42,12 @@ Spec parse_spec(const std::string& text);
 
 struct Options {
   std::vector<Spec> specs;
-  Request request;  ///< everything but the version, which comes from each spec
+  Request request;           ///< everything but the version, which comes from each spec
+  std::optional<Host> host;  ///< another machine's facts
   bool json = false;
   bool quiet = false;
 
+  InstallOptions install_options() const { return {.host = host ? &*host : nullptr}; }
   Request request_for(const Spec& spec) const;
   /// The packages that are named; where none is, all that the lock file has.
   std::vector<Spec> specs_or_locked() const;

@@ -15,7 +15,7 @@
 #include "install/install.hpp"
 #include "output.hpp"
 #include "probe/probe.hpp"
-#include "store/fetch.hpp"
+#include "store/registry.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -67,9 +67,11 @@ void print_host(const Host& host) {
 
 Json examine_registry(const Options& options, Findings& findings) {
   try {
-    const std::string registry = canonical_registry(options.request.registry);
+    const Settings settings = load_settings();
+    Traffic traffic;
+    const std::string registry = canonical_registry(options.request.registry, settings);
     if (!options.json) std::printf("registry  %s\n", registry.c_str());
-    open_source(registry);
+    open_repository(registry, "none", settings, {}, traffic);
     return registry;
   } catch (const Error& error) {
     findings.add(error);

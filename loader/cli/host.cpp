@@ -41,8 +41,8 @@ void print_host(const Host& host) {
 int run_host(const Options& options) {
   std::vector<std::string> sonames = usual_libraries();
   for (const Spec& spec : options.specs) {
-    const Selected selected = select(spec.name, options.request_for(spec));
-    for (const Variant& variant : selected.index.variants) {
+    const Choice choice = choose(spec.name, options.request_for(spec));
+    for (const Variant& variant : choice.version.index.variants) {
       const std::vector<std::string>& needed = variant.needs.libraries;
       sonames.insert(sonames.end(), needed.begin(), needed.end());
     }

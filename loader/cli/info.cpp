@@ -7,8 +7,9 @@
 #include "commands.hpp"
 #include "documents/json.hpp"
 #include "install/install.hpp"
+#include "install/installed.hpp"
 #include "output.hpp"
-#include "store/fetch.hpp"
+#include "store/registry.hpp"
 #include "verify/verify.hpp"
 
 namespace kiln::cli {
@@ -101,20 +102,20 @@ void print_ops(const Json& ops, const Spec& spec) {
 
 int run_info(const Options& options) {
   Spec spec = options.specs.front();
-  const std::string registry = canonical_registry(options.request.registry);
+  const std::string registry = canonical_registry(options.request.registry, load_settings());
   const std::vector<int> versions = known_versions(spec.name, options.request);
   if (spec.version == 0) spec.version = versions.back();
-  const Selected selected = select(spec.name, options.request_for(spec));
+  const VersionIndex found = choose(spec.name, options.request_for(spec)).version;
   const Json ops = installed_ops(options, spec, registry);
   if (options.json) {
     Json variants = Json::array();
-    for (const Variant& variant : selected.index.variants) variants.push_back(to_json(variant));
+    for (const Variant& variant : found.index.variants) variants.push_back(to_json(variant));
     print_json("info", {{"name", spec.name},
                         {"version", spec.version},
                         {"versions", versions},
                         {"ops", ops},
                         {"registry", registry},
-                        {"index", selected.descriptor.digest.str()},
+                        {"index", found.descriptor.digest.str()},
                         {"variants", variants}});
     return 0;
   }
@@ -122,10 +123,10 @@ int run_info(const Options& options) {
   for (const int version : versions) published += " " + std::to_string(version);
   std::printf("%s@%d  from %s\n", spec.name.c_str(), spec.version, registry.c_str());
   std::printf("versions %s\nindex     %s\n", published.c_str(),
-              selected.descriptor.digest.str().c_str());
+              found.descriptor.digest.str().c_str());
   print_ops(ops, spec);
   std::printf("variants\n");
-  for (const Variant& variant : selected.index.variants) print_variant(variant);
+  for (const Variant& variant : found.index.variants) print_variant(variant);
   return 0;
 }
 

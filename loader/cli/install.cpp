@@ -10,8 +10,9 @@
 
 #include "commands.hpp"
 #include "documents/json.hpp"
+#include "install/install.hpp"
+#include "install/installed.hpp"
 #include "install/parallel.hpp"
-#include "install/select.hpp"
 #include "output.hpp"
 #include "resolve/explain.hpp"
 
@@ -20,8 +21,8 @@ namespace kiln::cli {
 namespace {
 
 /// Never silent: whoever reads the result may miss that it is a fallback's.
-void tell_refused(const Selected& selected) {
-  for (const Resolution& refused : selected.refused) {
+void tell_refused(const Choice& choice) {
+  for (const Resolution& refused : choice.refused) {
     std::fprintf(stderr, "kiln: nothing in %s@%d fits for %s; fell back. %s\n",
                  refused.name.c_str(), refused.version, to_string(refused.device).c_str(),
                  refused.hint.c_str());
@@ -40,15 +41,16 @@ int install_all(const Options& options) {
                 Request request = options.request_for(specs[i]);
                 request.on_event = on_event;
                 request.stop = stop;
-                all[i] = kiln::install(specs[i].name, request);
+                all[i] = kiln::install(specs[i].name, request, options.install_options());
               });
   for (const Installed& installed : all) {
     if (options.json) {
       documents.push_back(kiln::cli::to_json(installed));
     } else {
-      tell_refused(installed.selected);
-      std::printf("%s@%d %s  %s\n", installed.config.name.c_str(), installed.config.version,
-                  installed.variant.id.c_str(), installed.library.c_str());
+      tell_refused(installed.choice);
+      std::printf("%s@%d %s  %s\n", installed.package.config.name.c_str(),
+                  installed.package.config.version, installed.package.variant.id.c_str(),
+                  installed.package.library.c_str());
     }
   }
   if (options.json) print_json("install", {{"installed", documents}});
@@ -80,32 +82,32 @@ Json to_json(const Explanation& explanation) {
 int run_resolve(const Options& options, const Explain& asked) {
   const Spec& spec = options.specs.front();
   const Request request = options.request_for(spec);
-  const Selected selected = select(spec.name, request);
+  const Choice choice = choose(spec.name, request, options.install_options());
   std::vector<Explanation> explanations;
   if (asked.asked) {
-    Selection selection = selection_of(request);
-    selection.device = selected.resolution.device;  // a fallback's may be another
-    selection.all_gpus = selected.resolution.all_gpus;
-    if (!selected.refused.empty()) selection.variant.clear();
-    explanations = explain(selected.resolution, selected.index, selection, asked.variant);
+    Selection selection = selection_of(request, load_settings());
+    selection.device = choice.resolution.device;  // a fallback's may be another
+    selection.all_gpus = choice.resolution.all_gpus;
+    if (!choice.refused.empty()) selection.variant.clear();
+    explanations = explain(choice.resolution, choice.version.index, selection, asked.variant);
   }
   if (options.json) {
-    Json document = kiln::to_json(selected);
+    Json document = kiln::to_json(choice);
     if (asked.asked) {
       document["explained"] = Json::array();
       for (const Explanation& each : explanations) document["explained"].push_back(to_json(each));
     }
     print_json("resolve", std::move(document));
   } else {
-    for (const Resolution& refused : selected.refused) {
+    for (const Resolution& refused : choice.refused) {
       std::printf("%s\n\n", refused.explain().c_str());
     }
-    std::printf("%s\n", selected.resolution.explain().c_str());
+    std::printf("%s\n", choice.resolution.explain().c_str());
     for (const Explanation& each : explanations) std::printf("\n%s\n", each.text().c_str());
-    tell_refused(selected);
+    tell_refused(choice);
   }
-  if (selected.resolution.chosen) return 0;
-  if (!options.json) std::fprintf(stderr, "kiln: %s\n", selected.no_variant.c_str());
+  if (choice.resolution.chosen) return 0;
+  if (!options.json) std::fprintf(stderr, "kiln: %s\n", choice.no_variant.c_str());
   return static_cast<int>(ErrorCode::kNoVariant);
 }
 
@@ -148,9 +150,8 @@ int run_path(const Options& options) {
   std::string subject = spec.name;
   if (spec.version != 0) subject += "@" + std::to_string(spec.version);
   try {
-    const Selected selected = select(spec.name, request);
-    if (!selected.resolution.chosen) throw Error(ErrorCode::kNoVariant, selected.no_variant);
-    const Variant& chosen = selected.index.variants[*selected.resolution.chosen];
+    const Choice choice = choose(spec.name, request, options.install_options());
+    const Variant& chosen = choice.variant();
     for (const InstalledVariant& installed : list_installed(cache)) {
       if (installed.ref.name != spec.name ||
           installed.variant.manifest.digest != chosen.manifest.digest) {
@@ -166,9 +167,10 @@ int run_path(const Options& options) {
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kOffline) throw;
   }
-  throw Error(ErrorCode::kNotFound,
-              "path " + subject + ": not installed in " + cache.root().string() + " from " +
-                  canonical_registry(request.registry) + "; run 'kiln install " + subject + "'");
+  throw Error(ErrorCode::kNotFound, "path " + subject + ": not installed in " +
+                                        cache.root().string() + " from " +
+                                        canonical_registry(request.registry, load_settings()) +
+                                        "; run 'kiln install " + subject + "'");
 }
 
 }  // namespace

@@ -89,8 +89,7 @@ std::string registry_of(const Options& options, const Wanted& wanted, const Lock
                         const std::string& name) {
   if (!options.request.registry.empty()) return options.request.registry;
   if (!wanted.registry.empty()) return wanted.registry;
-  const char* const value = std::getenv("KILN_REGISTRY");
-  if (value != nullptr && *value != '\0') return value;
+  if (const std::string named = load_settings().registry; !named.empty()) return named;
   const auto locked = before.find(name);
   return locked == before.end() ? "" : locked->second.registry;
 }

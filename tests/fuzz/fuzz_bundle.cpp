@@ -8,7 +8,8 @@
 #include "fuzz.hpp"
 #include "fuzz_tar.hpp"
 #include "install/bundle.hpp"
-#include "store/fetch.hpp"
+#include "store/copy.hpp"
+#include "store/registry.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace kiln;
@@ -22,11 +23,13 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   fuzz::accepts({ErrorCode::kIntegrity, ErrorCode::kUpgrade, ErrorCode::kNotFound}, [&] {
     for (const BundledKernel& kernel : bundle_contents(file)) {
       fuzz::require(is_package_name(kernel.name) && kernel.version >= 1, "a kernel has a name");
-      const std::unique_ptr<Source> source = open_source(canonical_registry(file.string()));
-      const Document index = source->index(kernel.name, kernel.version);
+      Traffic traffic;
+      const std::unique_ptr<Repository> bundle =
+          open_repository(file.string(), kernel.name, {}, {}, traffic);
+      const Document index = bundle->index(kernel.version);
       fuzz::require(Digest::of(index.bytes) == index.descriptor.digest, "an index is verified");
       for (const Variant& variant : parse_index(index.bytes, "index").variants) {
-        const std::string manifest = source->manifest(kernel.name, variant.manifest);
+        const std::string manifest = read_document(*bundle, variant.manifest, "manifest", {});
         fuzz::require(Digest::of(manifest) == variant.manifest.digest, "a manifest is verified");
       }
     }

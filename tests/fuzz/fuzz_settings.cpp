@@ -4,7 +4,7 @@
 // whose mirrors are registries or refused too.
 #include "fuzz.hpp"
 #include "settings/settings.hpp"
-#include "store/fetch.hpp"
+#include "store/registry.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace kiln;
@@ -15,8 +15,9 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
                       limits.deadline.count() > 0 && limits.backoff.count() > 0,
                   "a limit is a positive number");
     for (const auto& [origin, mirrors] : settings.mirrors) {
-      const std::string registry = canonical_registry(origin);
-      fuzz::require(canonical_registry(registry) == registry, "a canonical URL stays as it is");
+      const std::string registry = canonical_registry(origin, settings);
+      fuzz::require(canonical_registry(registry, settings) == registry,
+                    "a canonical URL stays as it is");
       fuzz::require(mirrors_of(registry, settings).size() <= mirrors.size(), "a mirror is listed");
     }
   });

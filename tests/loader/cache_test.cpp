@@ -10,6 +10,7 @@
 #include <csignal>
 
 #include "install/install.hpp"
+#include "install/installed.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
@@ -90,8 +91,8 @@ TEST_CASE("cache: what an install leaves") {
   CHECK(refs[0].index == index);
   const std::vector<InstalledVariant> all = list_installed(cache);
   REQUIRE(all.size() == 1);
-  CHECK(all[0].library == installed.library);
-  CHECK(all[0].bytes == fs::file_size(installed.library) + 11);
+  CHECK(all[0].library == installed.package.library);
+  CHECK(all[0].bytes == fs::file_size(installed.package.library) + 11);
   for (const CheckedFile& file : verify_installed(cache)) CHECK(file.problem == "");
 }
 
@@ -171,7 +172,7 @@ TEST_CASE("cache: a disk that takes no more is an error, and leaves nothing half
   CHECK(WEXITSTATUS(status) == 0);
   CHECK(fs::is_empty(scratch / "cache" / "ingest"));
   CHECK(Cache(scratch / "cache").refs().empty());
-  CHECK(install("sample", request).requests > 0);
+  CHECK(install("sample", request).traffic.requests > 0);
 }
 
 TEST_CASE("cache: a ref that does not parse is refused, reported, and written anew by a refresh") {
@@ -229,8 +230,8 @@ TEST_CASE("cache: two registries do not share refs, and share blobs") {
   const Installed first = install("sample", request);
   request.registry = (scratch / "mirror").string();
   const Installed second = install("sample", request);
-  CHECK(first.library == second.library);
-  CHECK(second.requests == 2);  // the layout's list and the index; the rest is here
+  CHECK(first.package.library == second.package.library);
+  CHECK(second.traffic.requests == 2);  // the layout's list and the index; the rest is here
   CHECK(Cache(scratch / "cache").refs().size() == 2);
 }
 
@@ -244,7 +245,8 @@ TEST_CASE("cache: an install that was cut short anywhere is completed by the nex
                         .cache = scratch / "cache"};
   const Installed whole = install("sample", request);
   std::vector<fs::path> removable{
-      whole.folder, Cache(scratch / "cache").ref_path(published.root().string(), "sample", 1)};
+      whole.package.folder,
+      Cache(scratch / "cache").ref_path(published.root().string(), "sample", 1)};
   for (const auto& entry : fs::directory_iterator(scratch / "cache" / "blobs" / "sha256")) {
     removable.push_back(entry.path());
   }
@@ -253,8 +255,8 @@ TEST_CASE("cache: an install that was cut short anywhere is completed by the nex
     CAPTURE(path.string());
     fs::remove_all(path);
     write_file(scratch / "cache/ingest/leftover.123", "half");
-    CHECK(install("sample", request).library == whole.library);
-    CHECK(fs::exists(whole.library));
+    CHECK(install("sample", request).package.library == whole.package.library);
+    CHECK(fs::exists(whole.package.library));
     for (const CheckedFile& file : verify_installed(Cache(scratch / "cache"))) {
       CHECK(file.problem == "");
     }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "install/install.hpp"
+#include "install/installed.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"

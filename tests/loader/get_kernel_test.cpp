@@ -135,13 +135,13 @@ TEST_CASE("get_kernel: a second install reads the cache alone") {
   const Request request{
       .version = 1, .registry = published.root().string(), .cache = scratch / "cache"};
   const Installed cold = install("sample", request);
-  CHECK(cold.requests > 0);
-  CHECK(cold.bytes_fetched > 0);
+  CHECK(cold.traffic.requests > 0);
+  CHECK(cold.traffic.bytes > 0);
   fs::remove_all(published.root());
   const Installed warm = install("sample", request);
-  CHECK(warm.requests == 0);
-  CHECK(warm.bytes_fetched == 0);
-  CHECK(warm.library == cold.library);
+  CHECK(warm.traffic.requests == 0);
+  CHECK(warm.traffic.bytes == 0);
+  CHECK(warm.package.library == cold.package.library);
 }
 
 TEST_CASE("get_kernel: a GPU variant is chosen and prepared for the GPU asked for") {
@@ -201,7 +201,7 @@ TEST_CASE("get_kernel: a variant that was added after the install is found") {
   CHECK(get_kernel("sample", request).variant() == "cu12.4-sm_90");
 }
 
-TEST_CASE("get_kernel: requests that cannot be meant") {
+TEST_CASE("get_kernel: invalid requests") {
   Scratch scratch;
   Published published(scratch / "registry");
   published.publish({cpu_draft(sample_library())});
@@ -217,8 +217,8 @@ TEST_CASE("get_kernel: requests that cannot be meant") {
   const std::vector<Case> cases{
       {"sample", 0, root, ErrorCode::kUsage, "has: 1, 2"},
       {"sample", -1, root, ErrorCode::kUsage, "version is -1"},
-      {"Sample", 1, root, ErrorCode::kUsage, "no package name"},
-      {"../sample", 1, root, ErrorCode::kUsage, "no package name"},
+      {"Sample", 1, root, ErrorCode::kUsage, "not a package name"},
+      {"../sample", 1, root, ErrorCode::kUsage, "not a package name"},
       {"sample", 7, root, ErrorCode::kNotFound, "published: 1, 2"},
       {"sampler", 1, root, ErrorCode::kNotFound, "published: sample"},
       {"sample", 1, root + "/nowhere", ErrorCode::kNotFound, "no such folder"},

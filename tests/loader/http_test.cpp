@@ -42,7 +42,7 @@ TEST_CASE("http: a registry is asked four things, once, in the OCI's words") {
   }
   get_kernel("sample", request);
   const Installed warm = install("sample", request);
-  CHECK(warm.requests == 0);
+  CHECK(warm.traffic.requests == 0);
   CHECK(server.asked().size() == 4);
 }
 
@@ -57,8 +57,8 @@ TEST_CASE("http: a path in the registry's URL is a prefix of its packages") {
   });
   const Installed installed =
       install("sample", request_of(prefixed.url("/team/kernels/"), scratch));
-  CHECK(installed.selected.registry == prefixed.url("/team/kernels"));
-  CHECK(installed.requests == 8);  // each was redirected once
+  CHECK(installed.choice.registry == prefixed.url("/team/kernels"));
+  CHECK(installed.traffic.requests == 8);  // each was redirected once
   CHECK(plain.asked().size() == 4);
 }
 
@@ -227,7 +227,7 @@ TEST_CASE("http: progress is told in bytes of the layer") {
   CHECK(stages == std::vector<std::string>{"index", "manifest", "config", "layer", "unpack"});
   CHECK(total == published.drafts().at(0).layer.size());
   CHECK(done == total);
-  CHECK(installed.bytes_fetched > total);
+  CHECK(installed.traffic.bytes > total);
 }
 
 TEST_CASE("url: which registries may be asked") {
@@ -251,18 +251,21 @@ TEST_CASE("url: which registries may be asked") {
       {"https://", ""},
       {"https://exa mple.org", ""},
   };
+  const auto canonical = [](const std::string& url) {
+    return canonical_registry(url, load_settings());
+  };
   for (const Case& each : cases) {
     CAPTURE(each.url);
     if (*each.canonical != '\0') {
-      CHECK(canonical_registry(each.url) == each.canonical);
+      CHECK(canonical(each.url) == each.canonical);
     } else {
-      CHECK(error_of([&] { canonical_registry(each.url); }).code() == ErrorCode::kUsage);
+      CHECK(error_of([&] { canonical(each.url); }).code() == ErrorCode::kUsage);
     }
   }
   const Environment insecure("KILN_INSECURE_HTTP", "mirror.lan:5000,other.lan");
-  CHECK(canonical_registry("http://mirror.lan:5000") == "http://mirror.lan:5000");
-  CHECK(canonical_registry("http://other.lan:8080") == "http://other.lan:8080");
-  CHECK(error_of([] { canonical_registry("http://mirror.lan"); }).code() == ErrorCode::kUsage);
+  CHECK(canonical("http://mirror.lan:5000") == "http://mirror.lan:5000");
+  CHECK(canonical("http://other.lan:8080") == "http://other.lan:8080");
+  CHECK(error_of([&] { canonical("http://mirror.lan"); }).code() == ErrorCode::kUsage);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "documents/json.hpp"
 #include "install/install.hpp"
+#include "install/installed.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
@@ -89,7 +90,7 @@ TEST_CASE("integrity: one flipped bit in the cache is refused, and a refresh men
     const Descriptor target = place.pick(parts);
     const fs::path file = Cache(scratch / "cache").blob_path(target.digest);
     damage(file);
-    fs::remove_all(installed.folder);  // so that the layer is read again
+    fs::remove_all(installed.package.folder);  // so that the layer is read again
     const int before = loaded_libraries();
     const Error error = error_of([&] { get_kernel("sample", request); });
     check_refused(error, file, target.digest, Digest::of(read_file(file)));
@@ -108,12 +109,12 @@ TEST_CASE("integrity: one flipped bit in the unpacked library is refused, and a 
   publish_one(published);
   Request request{.version = 1, .registry = published.root().string(), .cache = scratch / "cache"};
   const Installed installed = install("sample", request);
-  const Digest promised = Digest::of(read_file(installed.library));
-  damage(installed.library);
-  const Digest found = Digest::of(read_file(installed.library));
+  const Digest promised = Digest::of(read_file(installed.package.library));
+  damage(installed.package.library);
+  const Digest found = Digest::of(read_file(installed.package.library));
   const int before = loaded_libraries();
   const Error error = error_of([&] { get_kernel("sample", request); });
-  check_refused(error, installed.library, promised, found);
+  check_refused(error, installed.package.library, promised, found);
   CHECK(loaded_libraries() == before);
 
   const std::vector<CheckedFile> checked = verify_installed(Cache(scratch / "cache"));
@@ -122,7 +123,7 @@ TEST_CASE("integrity: one flipped bit in the unpacked library is refused, and a 
   for (const CheckedFile& file : checked) {
     if (file.problem.empty()) continue;
     ++damaged;
-    CHECK(file.file == installed.library);
+    CHECK(file.file == installed.package.library);
     CHECK(file.subject == "sample@1 cpu-base");
     CHECK_CONTAINS(file.problem, found.str());
   }
@@ -130,7 +131,7 @@ TEST_CASE("integrity: one flipped bit in the unpacked library is refused, and a 
 
   request.refresh = true;
   CHECK(get_kernel("sample", request).version() == 1);
-  CHECK(Digest::of(read_file(installed.library)) == promised);
+  CHECK(Digest::of(read_file(installed.package.library)) == promised);
 }
 
 TEST_CASE("integrity: a library that was loaded survives what happens to its file") {
@@ -166,7 +167,7 @@ TEST_CASE("integrity: a published version never changes") {
   CHECK_CONTAINS(gone.what(), "variant cpu-two is gone");
 
   published.publish({second, first, cpu_draft(sample_library(), "sample", 1, "cpu-three")});
-  CHECK(install("sample", request).selected.index.variants.size() == 3);
+  CHECK(install("sample", request).choice.version.index.variants.size() == 3);
 }
 
 TEST_CASE("integrity: an index that speaks of another package or version is refused") {

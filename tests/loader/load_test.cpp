@@ -112,7 +112,7 @@ TEST_CASE("load: a library of the cache that became a link is refused") {
   published.publish({cpu_draft(sample_library())});
   const Request request{
       .version = 1, .registry = published.root().string(), .cache = scratch / "cache"};
-  const fs::path library = install("sample", request).library;
+  const fs::path library = install("sample", request).package.library;
   fs::rename(library, scratch / "moved.so");
   fs::create_symlink(scratch / "moved.so", library);
   const Error error = error_of([&] { get_kernel("sample", request); });
@@ -141,7 +141,7 @@ TEST_CASE("load: by path, a debugger finds the file; it is hashed all the same")
   CHECK(&get_kernel("sample", request).package() == &kernel.package());
 
   published.publish({cpu_draft(sample_library(), "other")});
-  const fs::path library = install("other", request).library;
+  const fs::path library = install("other", request).package.library;
   damage(library);
   request.load_mode = LoadMode::kPath;
   const Error error = error_of([&] { get_kernel("other", request); });

@@ -165,8 +165,6 @@ TEST_CASE("has_kernel: agrees with an offline get_kernel, whatever is in the cac
          request.fallback = {Fallback::other_version(2)};
        }),
        ErrorCode::kOffline},
-      {"facts of another machine",
-       then([](const World&, Request& request) { request.host = Host(); }), ErrorCode::kUsage},
   };
   const Hopper hopper;
   for (const Situation& situation : situations) {
@@ -303,17 +301,14 @@ TEST_CASE("host: the facts of another machine decide, and this one's overrides d
   cluster.glibc = Version{2, 28};
   cluster.driver = Version{12, 4};
   cluster.gpus = {{0, "NVIDIA H200", {9, 0}}};
-  Request request = world.request();
-  request.host = parse_host(serialize_host(cluster), "cluster.json");
-  const Selected selected = select("sample", request);
+  const Request request = world.request();
+  const Host facts = parse_host(serialize_host(cluster), "cluster.json");
+  const Choice selected = choose("sample", request, {.host = &facts});
   REQUIRE(selected.resolution.chosen);
-  CHECK(selected.index.variants[*selected.resolution.chosen].id == "cu12.4-sm_90");
+  CHECK(selected.variant().id == "cu12.4-sm_90");
   CHECK(selected.resolution.host.overridden.empty());
   CHECK_CONTAINS(selected.resolution.explain(), "host of cluster.json: ");
-  CHECK(install("sample", request).variant.id == "cu12.4-sm_90");
-  const Error error = error_of([&] { get_kernel("sample", request); });
-  CHECK(error.code() == ErrorCode::kUsage);
-  CHECK_CONTAINS(error.what(), "facts of another machine");
+  CHECK(install("sample", request, {.host = &facts}).package.variant.id == "cu12.4-sm_90");
 }
 
 TEST_CASE("host: facts that do not speak of a library that is looked up are not guessed") {
@@ -322,22 +317,22 @@ TEST_CASE("host: facts that do not speak of a library that is looked up are not 
   Draft draft = cpu_draft(sample_library());
   draft.variant.needs.libraries = {"libc.so.6"};
   published.publish({draft});
-  Request request{.version = 1, .registry = published.root().string(), .cache = scratch / "cache"};
+  const Request request{
+      .version = 1, .registry = published.root().string(), .cache = scratch / "cache"};
   Host host;
   host.cpu = draft.variant.needs.cpu;
   host.arch = host.cpu.arch;
   host.glibc = Version{2, 28};
   host.origin = "cluster.json";
-  request.host = host;
-  const Error error = error_of([&] { select("sample", request); });
+  const Error error = error_of([&] { choose("sample", request, {.host = &host}); });
   CHECK(error.code() == ErrorCode::kUsage);
   CHECK_CONTAINS(error.what(), "the facts in cluster.json do not say whether that machine has");
   CHECK_CONTAINS(error.what(), "kiln host sample@1 --json");
-  request.host->absent = {"libc.so.6"};  // this machine has it; that one does not
-  CHECK_FALSE(select("sample", request).resolution.chosen);
-  request.host->absent.clear();
-  request.host->libraries = {"libc.so.6"};
-  CHECK(select("sample", request).resolution.chosen == 0);
+  host.absent = {"libc.so.6"};  // this machine has it; that one does not
+  CHECK_FALSE(choose("sample", request, {.host = &host}).resolution.chosen);
+  host.absent.clear();
+  host.libraries = {"libc.so.6"};
+  CHECK(choose("sample", request, {.host = &host}).resolution.chosen == 0);
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 #include <iterator>
 #include <set>
 
+#include "settings/environment.hpp"
+
 namespace kiln::test {
 namespace {
 
@@ -42,6 +44,7 @@ Environment::Environment(const char* name, std::optional<std::string> value) : n
   } else {
     ::unsetenv(name);
   }
+  read_environment_again();
 }
 
 Environment::~Environment() {
@@ -50,6 +53,7 @@ Environment::~Environment() {
   } else {
     ::unsetenv(name_.c_str());
   }
+  read_environment_again();
 }
 
 std::string read_file(const fs::path& path) {

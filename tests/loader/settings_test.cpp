@@ -2,6 +2,7 @@
 //
 // Settings and retry, the pure parts: what a file may say, what a registry may tell about time.
 #include "settings/settings.hpp"
+#include "store/registry.hpp"
 
 #include <doctest/doctest.h>
 
@@ -73,12 +74,14 @@ TEST_CASE("settings: where the file is, and that a named one must be there") {
     const Environment config("KILN_CONFIG", std::nullopt);
     const Environment xdg("XDG_CONFIG_HOME", scratch.path().string());
     CHECK(settings_path() == scratch / "kiln/config.json");
-    CHECK(load_settings() == Settings{});
+    CHECK(load_settings().limits == Limits{});
+    CHECK(load_settings().mirrors.empty());
     const Environment unset("XDG_CONFIG_HOME", std::nullopt);
     const Environment home("HOME", scratch.path().string());
     CHECK(settings_path() == scratch / ".config/kiln/config.json");
     const Environment homeless("HOME", std::nullopt);
-    CHECK(load_settings() == Settings{});
+    CHECK(load_settings().limits == Limits{});
+    CHECK(load_settings().mirrors.empty());
   }
   const Environment config("KILN_CONFIG", (scratch / "absent.json").string());
   const Error error = error_of([] { load_settings(); });
@@ -120,23 +123,37 @@ TEST_CASE("retry: what Retry-After may say") {
 }
 
 TEST_CASE("retry: waits double at most, end with the tries, and begin again after progress") {
+  const TryAgain failure("get x: cut", "Try again");
+  const auto later = [&](int told) {
+    TryAgain again = failure;
+    again.after = seconds(told);
+    return again;
+  };
   Tries tries({.tries = 4, .backoff = milliseconds(100)}, seconds(0));
   for (const int most : {100, 200, 400}) {
-    const auto wait = tries.next(std::nullopt);
+    const auto wait = tries.next(failure);
     REQUIRE(wait);
     CHECK(*wait <= milliseconds(most));
   }
-  CHECK(!tries.next(std::nullopt));
+  CHECK(!tries.next(failure));
   tries.progress();
-  CHECK(tries.next(std::nullopt));
-  const auto told = tries.next(seconds(5));
+  CHECK(tries.next(failure));
+  const auto told = tries.next(later(5));
   REQUIRE(told);
   CHECK(*told >= seconds(5));
   CHECK(*told < seconds(5) + milliseconds(100));
   Tries brief({.deadline = seconds(1)}, seconds(0));
-  CHECK(!brief.next(seconds(2)));
+  CHECK(!brief.next(later(2)));
   Tries longer({.deadline = seconds(1)}, seconds(9));
-  CHECK(longer.next(seconds(2)));
+  CHECK(longer.next(later(2)));
+  TryAgain at_once = failure;
+  at_once.pause = TryAgain::Pause::kNone;
+  CHECK(Tries({}, seconds(0)).next(at_once) == milliseconds(0));
+  TryAgain twice = failure;
+  twice.most_tries = 2;
+  Tries few({.backoff = milliseconds(1)}, seconds(0));
+  CHECK(few.next(twice));
+  CHECK(!few.next(twice));
 }
 
 }  // namespace

@@ -90,9 +90,9 @@ TEST_CASE("lock: an install takes version, registry and digests from the lock, a
   fs::remove_all(setting.request().cache);
   const std::size_t before = setting.server.asked().size();
   const Installed installed = install("sample", setting.locked());
-  CHECK(installed.selected.descriptor == setting.index);  // not the grown one
-  CHECK(installed.selected.registry == setting.server.url());
-  CHECK(installed.selected.index.version == 1);
+  CHECK(installed.choice.version.descriptor == setting.index);  // not the grown one
+  CHECK(installed.choice.registry == setting.server.url());
+  CHECK(installed.choice.version.index.version == 1);
   const std::vector<std::string> asked = setting.server.asked();
   CHECK(asked.at(before) == "/v2/sample/manifests/" + setting.index.digest.str());
   CHECK(setting.server.count("manifests/1") == 1);  // by lock() alone
@@ -107,7 +107,7 @@ TEST_CASE("lock: an install takes version, registry and digests from the lock, a
   CHECK(kernel.version() == 1);
   Request plain = setting.request();
   plain.offline = true;
-  CHECK(install("sample", plain).library == kernel.library());
+  CHECK(install("sample", plain).package.library == kernel.library());
 }
 
 TEST_CASE("lock: KILN_LOCK holds every request, and names one kernel to another one's memory") {
@@ -243,7 +243,7 @@ TEST_CASE("lock: one made without a GPU holds on a machine with one") {
   const Environment hopper("KILN_OVERRIDE_SM", "9.0");
   const Environment driver("KILN_OVERRIDE_CUDA", "12.4");
   const Installed installed = install("sample", setting.locked());
-  CHECK(installed.variant.id == setting.drafts.at(1).variant.id);
+  CHECK(installed.package.variant.id == setting.drafts.at(1).variant.id);
 }
 
 TEST_CASE("lock: what a registry gave since is not forgotten by an install of an older lock") {
@@ -288,15 +288,15 @@ TEST_CASE("from: other places give the bytes, the registry's name stays") {
                   .offline = true};
   request.from = setting.published.root().string();
   const Installed installed = install("sample", request);
-  CHECK(installed.selected.registry == "https://kernels.example");
+  CHECK(installed.choice.registry == "https://kernels.example");
   request.from.clear();
-  CHECK(install("sample", request).library == installed.library);
+  CHECK(install("sample", request).package.library == installed.package.library);
   // A mirror is the network.
   fs::remove_all(request.cache);
   request.from = setting.server.url();
   CHECK(setting.refused(request).code() == ErrorCode::kOffline);
   request.offline = false;
-  CHECK(install("sample", request).selected.registry == "https://kernels.example");
+  CHECK(install("sample", request).choice.registry == "https://kernels.example");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "install/install.hpp"
+#include "install/installed.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
@@ -37,12 +38,12 @@ TEST_CASE("offline: after an online install the same request needs no server") {
   const std::size_t asked = server->asked().size();
 
   const Kernel offline = get_kernel("sample", setting.request(registry, true));
-  CHECK(offline.library() == online.library);
+  CHECK(offline.library() == online.package.library);
   CHECK(server->asked().size() == asked);
   server.reset();
   const Installed later = install("sample", setting.request(registry, true));
-  CHECK(later.library == online.library);
-  CHECK(later.requests == 0);
+  CHECK(later.package.library == online.package.library);
+  CHECK(later.traffic.requests == 0);
 }
 
 TEST_CASE("offline: the error names what is missing, and what to run where") {

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "documents/json.hpp"
+#include "install/installed.hpp"
 #include "sample.hpp"
 
 namespace kiln::test {

@@ -13,6 +13,7 @@
 #include <map>
 #include <regex>
 
+#include "install/installed.hpp"
 #include "sample.hpp"
 #include "server.hpp"
 #include "store/gc.hpp"
@@ -77,7 +78,7 @@ struct Scene {
     }
     Request request = sample.request;
     request.registry = registry;
-    CHECK(install("sample", request).variant.id == "cpu-base");
+    CHECK(install("sample", request).package.variant.id == "cpu-base");
     for (const CheckedFile& file : verify_installed(cache)) CHECK(file.problem == "");
     collect_garbage(cache, {.partial = true});
     CHECK(sample.files() == clean);

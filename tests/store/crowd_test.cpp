@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "install/installed.hpp"
 #include "sample.hpp"
 #include "server.hpp"
 #include "store/gc.hpp"

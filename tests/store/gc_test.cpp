@@ -14,6 +14,7 @@
 #include <optional>
 #include <thread>
 
+#include "install/installed.hpp"
 #include "sample.hpp"
 
 namespace kiln::test {

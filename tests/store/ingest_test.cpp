@@ -9,6 +9,7 @@
 
 #include "scratch.hpp"
 #include "store/cache.hpp"
+#include "store/copy.hpp"
 
 namespace kiln::test {
 namespace {
@@ -18,6 +19,20 @@ namespace fs = std::filesystem;
 const std::string kContent = "the whole content of a blob that came in two parts";
 const std::string kFirst = kContent.substr(0, 20);
 const std::string kWrong(20, 'x');
+
+/// One blob, as a source has it.
+struct Served final : Content {
+  Served(const std::string& all, int& count) : bytes(all), fetches(count) {}
+  bool exists(const Descriptor&) const override { return true; }
+  void open(const Descriptor&, BlobSink& sink, const Asking&) const override {
+    ++fetches;
+    sink.write(std::string_view(bytes).substr(sink.size()));
+  }
+  std::string origin(const Descriptor&) const override { return "the test"; }
+  std::string advice() const override { return ""; }
+  const std::string& bytes;
+  int& fetches;
+};
 
 /// A cache and one blob that it is to hold.
 struct Store {
@@ -31,16 +46,14 @@ struct Store {
 
   /// Fetches from where the sink ends, as a source does.
   fs::path fetch(const std::string& served = kContent) {
-    return cache.write_blob(blob, subject, [&](BlobSink& sink) {
-      ++fetches;
-      sink.write(std::string_view(served).substr(sink.size()));
-    });
+    copy(Served(served, fetches), cache, blob, "layer of a test", {});
+    return cache.blob_path(blob.digest);
   }
 
   /// Writes the first bytes, then fails.
   Error cut(ErrorCode code) {
     return error_of([&] {
-      cache.write_blob(blob, subject, [&](BlobSink& sink) {
+      cache.write(blob, subject, [&](BlobSink& sink) {
         sink.write(kFirst);
         throw Error(code, "cut");
       });
@@ -60,23 +73,23 @@ TEST_CASE("ingest: a download that was cut goes on where it ended; one that is w
     CHECK(store.cut(each.code).code() == each.code);
     CHECK(fs::exists(store.part()) == each.kept);
     std::uint64_t from = 0;
-    const fs::path path = store.cache.write_blob(store.blob, store.subject, [&](BlobSink& sink) {
+    store.cache.write(store.blob, store.subject, [&](BlobSink& sink) {
       from = sink.size();
       sink.write(std::string_view(kContent).substr(sink.size()));
     });
     CHECK(from == (each.kept ? kFirst.size() : 0));
-    CHECK(read_file(path) == kContent);
+    CHECK(read_file(store.cache.blob_path(store.blob.digest)) == kContent);
     CHECK(fs::is_empty(store.cache.root() / "ingest"));
   }
 }
 
 TEST_CASE("ingest: what an observer throws keeps the bytes too") {
   Store store;
-  CHECK_THROWS_AS(store.cache.write_blob(store.blob, store.subject,
-                                         [&](BlobSink& sink) {
-                                           sink.write(kFirst);
-                                           throw 42;
-                                         }),
+  CHECK_THROWS_AS(store.cache.write(store.blob, store.subject,
+                                    [&](BlobSink& sink) {
+                                      sink.write(kFirst);
+                                      throw 42;
+                                    }),
                   int);
   CHECK(read_file(store.part()) == kFirst);
 }
@@ -147,7 +160,7 @@ TEST_CASE("ingest: who waits for another one's download can be stopped") {
   source.request_stop();
   const Cache stopped(store.cache.root(), source.get_token());
   const Error error = error_of([&] {
-    stopped.write_blob(store.blob, store.subject, [](BlobSink&) { FAIL("the lock is held"); });
+    stopped.write(store.blob, store.subject, [](BlobSink&) { FAIL("the lock is held"); });
   });
   CHECK(error.code() == ErrorCode::kCancelled);
   CHECK_CONTAINS(error.what(), store.blob.digest.hex());

@@ -81,16 +81,16 @@ TEST_CASE("large: a blob is stored, resumed and refused as a small one") {
     const Scratch scratch;
     const Cache cache(scratch / "cache");
     if (each.cut > 0) {
-      CHECK_THROWS_AS(cache.write_blob(blob, subject,
-                                       [&](BlobSink& sink) {
-                                         send(sink, good.substr(0, each.cut), 16 * kKiB);
-                                         throw 42;
-                                       }),
+      CHECK_THROWS_AS(cache.write(blob, subject,
+                                  [&](BlobSink& sink) {
+                                    send(sink, good.substr(0, each.cut), 16 * kKiB);
+                                    throw 42;
+                                  }),
                       int);
     }
     std::uint64_t from = 0;
     const auto fetch = [&] {
-      cache.write_blob(blob, subject, [&](BlobSink& sink) {
+      cache.write(blob, subject, [&](BlobSink& sink) {
         from = sink.size();
         send(sink, each.served, 16 * kKiB);
       });

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 
+#include "install/installed.hpp"
 #include "sample.hpp"
 #include "store/repair.hpp"
 
@@ -50,35 +51,41 @@ fs::path manifest_of(const Sample& sample) {
 
 const std::vector<Case>& cases() {
   static const std::vector<Case> all{
-      {"library edited", [](Sample&, const Installed& at) { damage(at.library); }},
+      {"library edited", [](Sample&, const Installed& at) { damage(at.package.library); }},
       {"library replaced by another good one",
-       [](Sample&, const Installed& at) { replace(at.library, sample_library("other")); }},
-      {"library cut", [](Sample&, const Installed& at) { fs::resize_file(at.library, 100); }},
-      {"library emptied", [](Sample&, const Installed& at) { fs::resize_file(at.library, 0); }},
+       [](Sample&, const Installed& at) { replace(at.package.library, sample_library("other")); }},
+      {"library cut",
+       [](Sample&, const Installed& at) { fs::resize_file(at.package.library, 100); }},
+      {"library emptied",
+       [](Sample&, const Installed& at) { fs::resize_file(at.package.library, 0); }},
       {"library appended to",
-       [](Sample&, const Installed& at) { replace(at.library, read_file(at.library) + "x"); }},
+       [](Sample&, const Installed& at) {
+         replace(at.package.library, read_file(at.package.library) + "x");
+       }},
       {"library a hard link to another file",
        [](Sample& sample, const Installed& at) {
          write_file(sample.scratch / "other", sample_library("other"));
-         fs::remove(at.library);
-         fs::create_hard_link(sample.scratch / "other", at.library);
+         fs::remove(at.package.library);
+         fs::create_hard_link(sample.scratch / "other", at.package.library);
        }},
       {"library a link to the same bytes",
-       [](Sample& sample, const Installed& at) { make_link(sample, at.library); }},
+       [](Sample& sample, const Installed& at) { make_link(sample, at.package.library); }},
       {"library a pipe",
        [](Sample&, const Installed& at) {
-         fs::remove(at.library);
-         REQUIRE(::mkfifo(at.library.c_str(), 0600) == 0);
+         fs::remove(at.package.library);
+         REQUIRE(::mkfifo(at.package.library.c_str(), 0600) == 0);
        }},
       {"library a folder",
        [](Sample&, const Installed& at) {
-         fs::remove(at.library);
-         fs::create_directory(at.library);
+         fs::remove(at.package.library);
+         fs::create_directory(at.package.library);
        }},
       {"folder of the library a link",
-       [](Sample& sample, const Installed& at) { make_link(sample, at.library.parent_path()); }},
+       [](Sample& sample, const Installed& at) {
+         make_link(sample, at.package.library.parent_path());
+       }},
       {"folder of the variant a link",
-       [](Sample& sample, const Installed& at) { make_link(sample, at.folder); }},
+       [](Sample& sample, const Installed& at) { make_link(sample, at.package.folder); }},
       {"unpacked a link",
        [](Sample& sample, const Installed&) { make_link(sample, sample / "unpacked"); }},
       {"blobs a link",
@@ -170,7 +177,7 @@ TEST_CASE("tamper: a library that is swapped while it is loaded is refused or th
   Sample sample;
   // Large enough to be read in many pieces: an ELF file may have a tail.
   sample.published.publish({cpu_draft(sample_library() + std::string(std::size_t{1} << 20, 'x'))});
-  const fs::path library = install("sample", sample.request).library;
+  const fs::path library = install("sample", sample.request).package.library;
   const std::string good = read_file(library);
   std::string bad = good;
   bad.back() = static_cast<char>(bad.back() ^ 1);  // the tail of an ELF file: it would load
@@ -239,11 +246,11 @@ TEST_CASE("tamper: refused with integrity, seen by verify, and mended by repair"
     CHECK(loaded_libraries() == before);
     CHECK(damaged_files(sample.cache()) > 0);
 
-    const std::vector<Repaired> repaired = repair(sample.cache(), {}, false);
+    const std::vector<Repaired> repaired = repair(sample.cache(), load_settings());
     CHECK_FALSE(repaired.empty());
     for (const Repaired& done : repaired) CHECK_MESSAGE(!done.failed, done.done);
     CHECK(damaged_files(sample.cache()) == 0);
-    CHECK(repair(sample.cache(), {}, false).empty());
+    CHECK(repair(sample.cache(), load_settings()).empty());
     CHECK(get_kernel("sample", sample.request).version() == 1);
   }
 }
@@ -252,12 +259,14 @@ TEST_CASE("tamper: repair without the registry says what is missing, and goes on
   Sample sample;
   sample.install_version(1);
   damage(sample.cache().blob_path(sample.manifest().config.digest));
-  const std::vector<Repaired> offline = repair(sample.cache(), {}, true);
+  Settings without_network = load_settings();
+  without_network.offline = true;
+  const std::vector<Repaired> offline = repair(sample.cache(), without_network);
   REQUIRE(offline.size() == 1);
   CHECK(offline[0].failed == ErrorCode::kOffline);
   CHECK_CONTAINS(offline[0].problem, "digest is");
   CHECK_CONTAINS(offline[0].done, "not fetched again");
-  const std::vector<Repaired> online = repair(sample.cache(), {}, false);
+  const std::vector<Repaired> online = repair(sample.cache(), load_settings());
   REQUIRE(online.size() == 1);
   CHECK_FALSE(online[0].failed);
   CHECK(damaged_files(sample.cache()) == 0);

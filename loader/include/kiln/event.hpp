@@ -29,8 +29,9 @@ struct Event {
 };
 std::string_view to_string(Event::Stage stage);  ///< "index", "manifest", …
 
-/// Called on a thread of the install, one call at a time. What it throws stops the install and
-/// passes through.
+/// Called on a thread of the install, one call at a time. Whatever it throws stops the install,
+/// passes through and harms no other caller. It must not call get_kernel (kUsage), nor wait for a
+/// thread that does.
 using Observer = std::function<void(const Event&)>;
 
 }  // namespace kiln

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Kernel: a loaded package, and get_kernel, the whole pipeline in one call:
-// probe -> resolve -> fetch -> verify -> cache -> unpack -> load. Everything here may be called
-// from several threads at once. A loaded library stays in the process until it ends. A child of
-// fork may go on with the CPU kernels of its parent and may ask for more; CUDA does not survive a
-// fork, so a parent must not have loaded a GPU kernel that its child is to use.
+// probe -> resolve -> fetch -> verify -> cache -> unpack -> load.
+//
+// Threads: everything here may be called from several threads at once.
+// Process: a loaded library stays until the process ends.
+// Environment: it is read once, at the first call; a later setenv has no effect and is no race.
+// libcurl reads its proxy variables itself, at each download.
+// Fork: a fork waits for a load under way. A child may use the CPU kernels of its parent and may
+// ask for more. CUDA does not survive a fork: a child must not use GPU kernels of its parent.
 #pragma once
 
 #include <filesystem>
@@ -51,51 +55,56 @@ struct Fallback {
 };
 std::string to_string(Fallback fallback);  ///< "cpu", "version:2"
 
+/// What is asked for. Each field says its default and what another value costs.
 struct Request {
-  /// One published integer; it pins the exact build. Required, but with a lock file, which has one.
+  /// One published integer, which pins the exact build. Default 0: the lock file's; without a lock
+  /// file it is required (kUsage).
   int version = 0;
-  /// GPU 0 where there is one, else the CPU.
+  /// Default: GPU 0 where there is one, else the CPU. A device that is named is never exchanged for
+  /// another one.
   Device device = {};
-  /// Folder or http(s) URL; empty: $KILN_REGISTRY, else the built-in default.
+  /// Folder or http(s) URL. Default: $KILN_REGISTRY, else the one that Kiln was built with.
   std::string registry = {};
-  /// Take this variant only; empty: the best that fits.
+  /// Take this variant only. Default: the best one that fits. A pinned variant is portable to
+  /// machines like this one alone.
   std::string variant = {};
-  /// Whether a PTX variant may be chosen (the driver compiles it at load).
+  /// Whether PTX may be chosen. Default: yes, where no machine code fits; the driver then compiles
+  /// it at the first load, which takes seconds.
   bool allow_jit = true;
   /// Ask the registry even if the cache can answer, hash what is cached, and fetch again what is
-  /// damaged.
+  /// damaged. Default: no. Costs one request and a read of every file of the variant each time.
   bool refresh = false;
-  /// Empty: $KILN_CACHE, else $XDG_CACHE_HOME/kiln, else ~/.cache/kiln.
+  /// Absolute folder. Default: $KILN_CACHE, else $XDG_CACHE_HOME/kiln, else ~/.cache/kiln.
   std::filesystem::path cache = {};
-  /// Told what happens, as it happens. Not called where the kernel is in this process already.
+  /// Told what happens, as it happens. Default: nobody. Not called where the kernel is in this
+  /// process already, or where another thread loads it. See event.hpp for what it may do.
   Observer on_event = {};
-  /// Stops a download or a wait for another process with kCancelled; nothing half-done is left.
+  /// Stops a download, an unpacking or a wait with kCancelled; nothing half-done is left. Default:
+  /// it cannot be stopped. A load that has begun is not interrupted.
   std::stop_token stop = {};
   /// Fetch nothing: what is not in the cache is kOffline, which says what to run where there is a
-  /// network. Also set by $KILN_OFFLINE (anything but "" and "0").
+  /// network. Default: $KILN_OFFLINE (anything but "" and "0"), else no.
   bool offline = false;
-  /// A lock file (`kiln lock`) that this request is held to: registry, digests and, where `version`
-  /// is 0, the version are the locked ones, and the registry's tag is not asked. kLock where the
-  /// two do not agree. Empty: $KILN_LOCK, else none. Read when the kernel is first asked for.
+  /// A lock file (`kiln lock`) that holds the request: registry, digests and, where `version` is 0,
+  /// the version are the locked ones, and the registry's tag is not asked. kLock where the two
+  /// disagree. Default: $KILN_LOCK, else none: the registry is believed for which digest a version
+  /// has. Read when the kernel is first asked for.
   std::filesystem::path lock = {};
   /// Fetch from this mirror, folder or bundle file in place of `registry`, under whose name it is
-  /// kept in the cache. A folder or a file may be read offline as well.
+  /// kept in the cache. Default: from the registry. A folder or a file may be read offline as well.
   std::string from = {};
-  /// kPath is for debuggers and profilers.
+  /// Default: from memory. kPath is for debuggers and profilers, and weaker.
   LoadMode load_mode = LoadMode::kMemory;
-  /// Tried in this order where nothing fits (kNoVariant), and for no other error; each is this
-  /// request but for what it names, without `variant`. Empty: kNoVariant is thrown. What happened
-  /// is in Kernel::fallback() and goes to on_event.
+  /// What to try, in this order, where no variant fits (kNoVariant), and for no other error. Each
+  /// is this request with that one change and without `variant`. Default: none, kNoVariant is
+  /// thrown. What happened is in Kernel::fallback() and goes to on_event.
   std::vector<Fallback> fallback = {};
-  /// Only a variant that runs on every visible GPU will do, so that one kernel serves them all:
-  /// see Selection::all_gpus.
+  /// Only a variant that runs on every visible GPU, so that one kernel serves them all. Default:
+  /// no, the best one for `device`. The common one may be slower than the best.
   bool all_gpus = false;
-  /// Variants that are never taken, by id or by the digest of their manifest ("sha256:…").
+  /// Variants that are never taken, by id or by the digest of their manifest ("sha256:…"). Default:
+  /// none; those of the settings file are added.
   std::vector<std::string> deny = {};
-  /// Another machine's facts (parse_host), for select and install: nothing of this machine is
-  /// probed, KILN_OVERRIDE_* count for nothing, and libraries are those that the facts name; a
-  /// soname that they do not speak of is kUsage. get_kernel, which loads here, refuses it (kUsage).
-  std::optional<Host> host = {};
 };
 
 /// One attribute of a call, by position in the op's schema; a default-constructed one takes the
@@ -167,7 +176,9 @@ class Kernel {
 
 /// Finds, installs, verifies and loads one version of a package for this machine. A second call
 /// with the same request returns the same kernel without touching disk or network. Throws Error:
-/// see ErrorCode for the stages.
+/// see ErrorCode for the stages; and what on_event throws. Of several threads that ask for the same
+/// kernel at once, one loads it and the others wait; if it fails, each goes on with its own
+/// request. kUsage if it is called from within on_event.
 Kernel get_kernel(std::string_view name, const Request& request);
 
 /// Whether the cache has what get_kernel would load.

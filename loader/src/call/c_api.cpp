@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "documents/json.hpp"
-#include "install/fallback.hpp"
 #include "install/install.hpp"
 #include "install/trace.hpp"
 #include "kiln/kernel.hpp"
@@ -327,14 +326,14 @@ std::int32_t kiln_resolve(const char* name, const kiln_request* request, char** 
                           kiln_error* error) {
   return guarded(error, [&] {
     if (json == nullptr) kiln::refuse("kiln_resolve", "there is no place for the document");
-    const kiln::Selected selected = kiln::select(kiln::name_of(name, "kiln_resolve"),
-                                                 kiln::request_of(request, "kiln_resolve"));
-    const std::string text = kiln::dump_json(kiln::with_schema("resolve", kiln::to_json(selected)));
+    const kiln::Choice choice = kiln::choose(kiln::name_of(name, "kiln_resolve"),
+                                             kiln::request_of(request, "kiln_resolve"));
+    const std::string text = kiln::dump_json(kiln::with_schema("resolve", kiln::to_json(choice)));
     char* const copy = ::strdup(text.c_str());
     if (copy == nullptr) throw std::bad_alloc();
     *json = copy;
-    if (!selected.resolution.chosen) {
-      throw kiln::Error(kiln::ErrorCode::kNoVariant, selected.no_variant);
+    if (!choice.resolution.chosen) {
+      throw kiln::Error(kiln::ErrorCode::kNoVariant, choice.no_variant);
     }
   });
 }

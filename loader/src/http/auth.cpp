@@ -163,7 +163,8 @@ Authorizer::Known Authorizer::bearer(const Asked& asked, const Challenge& challe
   }
   const Url parts = parse_url(realm);
   // A registry without TLS vouches for no token server, but then it is this machine's, or trusted.
-  const bool safe = parts.scheme == "https" || (asked.url.scheme == "http" && parts.may_be_asked(insecure_http_));
+  const bool safe =
+      parts.scheme == "https" || (asked.url.scheme == "http" && parts.may_be_asked(insecure_http_));
   if (!safe || parts.has_credentials) {
     asked.fail("its token server is " + parts.place() + ", expected https without a user in it",
                "Nothing was sent there: tell the registry's owner");

@@ -17,7 +17,6 @@
 #include "base/sink.hpp"
 #include "kiln/error.hpp"
 #include "settings/settings.hpp"
-#include "settings/settings.hpp"
 
 namespace kiln {
 

@@ -141,19 +141,18 @@ Choice Install::choose() {
   }
 }
 
-/// The request; after its n-th fallback, the request but for what that names. A pinned variant was
-/// one of what was refused.
+/// The request itself, or the request changed by its n-th fallback alone. A pinned variant was
+/// among what was refused.
 Install::Attempt Install::attempt(std::size_t fallbacks) const {
   Attempt attempt{version_, selection_of(request_, settings_)};
-  for (std::size_t i = 0; i < fallbacks; ++i) {
-    const Fallback& fallback = request_.fallback[i];
-    attempt.selection.variant.clear();
-    if (fallback.kind == Fallback::Kind::kVersion) {
-      attempt.version = fallback.version;
-    } else {
-      attempt.selection.device = Device::cpu();
-      attempt.selection.all_gpus = false;
-    }
+  if (fallbacks == 0) return attempt;
+  const Fallback& fallback = request_.fallback[fallbacks - 1];
+  attempt.selection.variant.clear();
+  if (fallback.kind == Fallback::Kind::kVersion) {
+    attempt.version = fallback.version;
+  } else {
+    attempt.selection.device = Device::cpu();
+    attempt.selection.all_gpus = false;
   }
   return attempt;
 }
@@ -168,8 +167,9 @@ void Install::check_version() const {
     has = registry_ + " has: " +
           listed(open_repository(registry_, name_, settings_, patience_, ignored)->versions());
   }
-  throw Error(ErrorCode::kUsage, "get kernel " + name_ +
-                                     ": no version is named, and a version pins the exact build; " +
+  throw Error(ErrorCode::kUsage, "get kernel " + name_ + ": version is " +
+                                     std::to_string(version_) +
+                                     ", expected a published one, which pins the exact build; " +
                                      has + ". Ask for one of these");
 }
 
@@ -222,8 +222,7 @@ std::optional<VersionIndex> Install::recall_index(int version) const {
 VersionIndex Install::ask_index(int version, const Index* known) {
   const std::string what = label_of(version);
   report(Event::Stage::kIndex, what, 0, 0);
-  VersionIndex asked =
-      read_index(repository("index of " + what).index(version), version, true);
+  VersionIndex asked = read_index(repository("index of " + what).index(version), version, true);
   if (known != nullptr) {
     check_only_grown(*known, asked.index, registry_, cache_.ref_path(registry_, name_, version));
   }
@@ -246,11 +245,11 @@ VersionIndex Install::locked_index() {
     return read_index({lock_->index, std::move(bytes)}, lock_->version, true);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kNotFound) throw;
-    throw Error(ErrorCode::kLock,
-                "lock " + package + ": " + lock_file_.string() + " names index " +
-                    lock_->index.digest.str() + ", which " +
-                    (from_.empty() ? registry_ : from_) + " does not have (" + error.what() +
-                    "). Run 'kiln lock' to take the one that it has");
+    throw Error(ErrorCode::kLock, "lock " + package + ": " + lock_file_.string() + " names index " +
+                                      lock_->index.digest.str() + ", which " +
+                                      (from_.empty() ? registry_ : from_) + " does not have (" +
+                                      error.what() +
+                                      "). Run 'kiln lock' to take the one that it has");
   }
 }
 
@@ -259,15 +258,14 @@ VersionIndex Install::locked_index() {
 Choice Install::choose(VersionIndex version, const Selection& selection) {
   Choice choice{registry_, std::move(version), {}, {}, {}, {}};
   choice.resolution = resolve(choice.version.index, selection);
+  if (choice.resolution.chosen) return choice;
   std::string not_asked;
-  if (!choice.resolution.chosen && choice.version.fetched.empty()) {
-    try {
-      if (lock_) {
-        not_asked = lock_file_.string() + " pins this index; 'kiln lock' takes newer ones";
-      } else {  // variants may have been added
-        choice.version = ask_index(choice.version.index.version, &choice.version.index);
-        choice.resolution = resolve(choice.version.index, selection);
-      }
+  if (lock_) {
+    not_asked = lock_file_.string() + " pins this index; 'kiln lock' takes newer ones";
+  } else if (choice.version.fetched.empty()) {
+    try {  // variants may have been added
+      choice.version = ask_index(choice.version.index.version, &choice.version.index);
+      choice.resolution = resolve(choice.version.index, selection);
     } catch (const Error& error) {
       const bool no_answer =
           error.code() == ErrorCode::kNetwork || error.code() == ErrorCode::kNotFound;
@@ -345,9 +343,9 @@ std::string Install::other_version(int version, const Selection& selection) {
       const VersionIndex tried = read_index(from.index(other), other, true);
       const Resolution resolution = resolve(tried.index, any);
       if (!resolution.chosen) continue;
-      return label_of(other) + " has a build for this machine: " +
-             tried.index.variants[*resolution.chosen].id + ". Ask for version " +
-             std::to_string(other);
+      return label_of(other) +
+             " has a build for this machine: " + tried.index.variants[*resolution.chosen].id +
+             ". Ask for version " + std::to_string(other);
     } catch (const Error& error) {
       // An index that this Kiln cannot read is no help; a registry that is gone has no answer.
       if (error.code() == ErrorCode::kNetwork || error.code() == ErrorCode::kCancelled) throw;
@@ -387,18 +385,16 @@ fs::path Install::pull_layer(const Package& package) {
     if (!request_.refresh || error.code() != ErrorCode::kIntegrity) throw;
     cache_.drop_blob(layer.digest);
   }
-  copy(repository(what), cache_, layer, what, patience_, [&](std::uint64_t done) {
-    report(Event::Stage::kLayer, of, done, layer.size);
-  });
+  copy(repository(what), cache_, layer, what, patience_,
+       [&](std::uint64_t done) { report(Event::Stage::kLayer, of, done, layer.size); });
   return cache_.blob_path(layer.digest);
 }
 
 std::string Install::document(const Descriptor& descriptor, const std::string& what,
                               Event::Stage stage, const std::string& of) {
   if (std::optional<std::string> bytes = cached(descriptor, what)) return *std::move(bytes);
-  return copy_document(
-      repository(what), cache_, descriptor, what, patience_,
-      [&](std::uint64_t done) { report(stage, of, done, descriptor.size); });
+  return copy_document(repository(what), cache_, descriptor, what, patience_,
+                       [&](std::uint64_t done) { report(stage, of, done, descriptor.size); });
 }
 
 /// A document of the cache. While refreshing, a damaged one is removed and counts as missing.
@@ -488,8 +484,8 @@ const Repository& Install::repository(std::string_view what) {
                     "'kiln install --from FILE'");
   }
   if (!repository_) {
-    repository_ = open_repository(from_.empty() ? registry_ : from_, name_, settings_, patience_,
-                                  traffic_);
+    repository_ =
+        open_repository(from_.empty() ? registry_ : from_, name_, settings_, patience_, traffic_);
   }
   return *repository_;
 }

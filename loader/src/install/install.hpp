@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Install: from a request to a verified library on disk. Five steps, each of which takes a value and
-// gives the next one:
+// Install: from a request to a verified library on disk. Five steps, each of which takes a value
+// and gives the next one:
 //
 //   find_index -> choose -> pull -> unpack -> remember
 //

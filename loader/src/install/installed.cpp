@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "documents/names.hpp"
-#include "install/install.hpp"
+#include "install/installed.hpp"
 #include "kiln/error.hpp"
 #include "store/unpack.hpp"
 

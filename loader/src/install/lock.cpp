@@ -110,13 +110,14 @@ void check_locked(const fs::path& file, const LockedKernel& kernel, std::string_
                   const std::string& id, const LockedVariant& found) {
   const auto locked = kernel.variants.find(id);
   if (locked == kernel.variants.end()) {
-    fail_lock(subject, file.string() + " does not have this variant, though it has its index. Run "
+    fail_lock(subject, file.string() +
+                           " does not have this variant, though it has its index. Run "
                            "'kiln lock' with this version of kiln");
   }
   const auto agree = [&](std::string_view what, const std::string& is, const std::string& said) {
     if (is == said) return;
-    fail_lock(subject, std::string(what) + " is " + is + ", " + file.string() + " says " +
-                           said + ". The lock file was changed by hand: take it from your " +
+    fail_lock(subject, std::string(what) + " is " + is + ", " + file.string() + " says " + said +
+                           ". The lock file was changed by hand: take it from your " +
                            "version control, or run 'kiln lock'");
   };
   const auto text = [](const Descriptor& descriptor) {

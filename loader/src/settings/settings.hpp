@@ -56,8 +56,8 @@ struct Settings {
   bool operator==(const Settings&) const = default;
 };
 
-/// What the file says, over `settings`. Throws kUsage, naming the file, the member and what is wrong
-/// with it.
+/// What the file says, over `settings`. Throws kUsage, naming the file, the member and what is
+/// wrong with it.
 Settings parse_settings(std::string_view text, const std::string& path, Settings settings = {});
 
 /// Where the file is, or would be; empty if the environment names no place.

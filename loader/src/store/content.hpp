@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Content: blobs by descriptor, wherever they are. One interface and five implementations: the
-// cache, a registry folder, a bundle, a remote registry, and a registry with mirrors. store/copy.hpp
-// moves a blob from one to another; everything that fetches goes through it.
+// cache, a registry folder, a bundle, a remote registry, and a registry with mirrors.
+// store/copy.hpp moves a blob from one to another; everything that fetches goes through it.
 //
 //   Content     exists, open        reads; nothing it gives is trusted until it is verified
 //   Storage     + write             the cache

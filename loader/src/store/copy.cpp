@@ -119,8 +119,7 @@ std::string read_document(const Content& from, const Descriptor& descriptor, std
                     " bytes, expected at most " + std::to_string(kMaxDocumentBytes) +
                     " for a document (" + from.origin(descriptor) + "). " + from.advice());
   }
-  DocumentSink document(descriptor,
-                        {std::string(what), from.origin(descriptor), from.advice()});
+  DocumentSink document(descriptor, {std::string(what), from.origin(descriptor), from.advice()});
   persist(
       patience, what, seconds(0), [] { return false; },
       [&](Tries::Clock::time_point until) {

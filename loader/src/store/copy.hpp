@@ -19,8 +19,8 @@ namespace kiln {
 using Progress = std::function<void(std::uint64_t done)>;
 
 /// Makes `to` have the blob. Throws kIntegrity for bytes that are not the promised ones, what
-/// Content::open throws, and kNetwork after Limits::tries tries without progress. A blob whose bytes
-/// came in several answers and are wrong is fetched once more from its start.
+/// Content::open throws, and kNetwork after Limits::tries tries without progress. A blob whose
+/// bytes came in several answers and are wrong is fetched once more from its start.
 void copy(const Content& from, const Storage& to, const Descriptor& descriptor,
           std::string_view what, const Patience& patience, const Progress& progress = {});
 

@@ -141,9 +141,9 @@ class Folder final : public Repository {
 
   /// What is there and may not be read is no reason to look elsewhere or to call it damaged.
   [[noreturn]] static void fail_to_read(const fs::path& path, int error) {
-    throw Error(ErrorCode::kNetwork,
-                "read " + path.string() + ": " + std::generic_category().message(error) +
-                    ". Give this user the right to read the registry folder");
+    throw Error(ErrorCode::kNetwork, "read " + path.string() + ": " +
+                                         std::generic_category().message(error) +
+                                         ". Give this user the right to read the registry folder");
   }
 
   void read(const fs::path& path, const Sink& sink) const {
@@ -153,11 +153,10 @@ class Folder final : public Repository {
     const bool opened = file.valid() && ::fstat(file.get(), &status) == 0;
     if (!opened && errno != ENOENT && errno != ENOTDIR) fail_to_read(path, errno);
     if (!opened || !S_ISREG(status.st_mode)) {
-      throw Error(ErrorCode::kIntegrity,
-                  "read " + path.string() + ": " +
-                      (opened ? "it is not a regular file"
-                              : std::generic_category().message(ENOENT)) +
-                      ". " + std::string(kAdvice));
+      throw Error(ErrorCode::kIntegrity, "read " + path.string() + ": " +
+                                             (opened ? "it is not a regular file"
+                                                     : std::generic_category().message(ENOENT)) +
+                                             ". " + std::string(kAdvice));
     }
     ++traffic_.requests;
     read_pieces(file.get(), path, [&](std::string_view piece) {

@@ -11,7 +11,7 @@
 #include <set>
 #include <system_error>
 
-#include "install/install.hpp"
+#include "install/installed.hpp"
 #include "kiln/error.hpp"
 #include "store/unpack.hpp"
 

@@ -110,10 +110,10 @@ std::string listed(const std::vector<int>& versions) {
 
 void fail_no_version(std::string_view name, int version, const std::string& registry,
                      const std::vector<int>& published) {
-  throw Error(ErrorCode::kNotFound, "find " + label(name, version) + " in " + registry +
-                                        ": there is no such version; published: " +
-                                        listed(published) +
-                                        ". Ask for one of these, or check the registry's name");
+  throw Error(ErrorCode::kNotFound,
+              "find " + label(name, version) + " in " + registry +
+                  ": there is no such version; published: " + listed(published) +
+                  ". Ask for one of these, or check the registry's name");
 }
 
 }  // namespace kiln

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A registry on a server: the pull side of the OCI distribution API, which a static tree of the same
-// URLs serves as well.
+// A registry on a server: the pull side of the OCI distribution API, which a static tree of the
+// same URLs serves as well.
 #include <algorithm>
 #include <ctime>
 #include <iterator>
@@ -251,8 +251,7 @@ class Remote final : public Repository {
       throw Error(ErrorCode::kNetwork,
                   "get " + what + ": the list goes on at " +
                       (target.empty() ? quote(next) : parse_url(target).place()) +
-                      ", expected a page of " + parse_url(url).place() + ". " +
-                      kAdvice);
+                      ", expected a page of " + parse_url(url).place() + ". " + kAdvice);
     }
     return target;
   }

@@ -115,8 +115,7 @@ class Repair {
   }
 
   /// Makes a blob whole: a damaged one is removed, a missing one fetched by its digest.
-  void blob(const Ref& ref, const std::string& subject, const Descriptor& descriptor,
-
+  void blob(const Ref& ref, const std::string& subject, const Descriptor& descriptor) {
     const fs::path path = cache_.blob_path(descriptor.digest);
     std::string problem;
     try {

@@ -7,7 +7,7 @@
 #include "documents/names.hpp"
 #include "durable.hpp"
 #include "kiln/error.hpp"
-#include "layer.hpp"
+#include "oci/layer_reader.hpp"
 #include "oci/tag.hpp"
 
 namespace kiln::registry {
@@ -120,20 +120,12 @@ BuiltVariant check_variant(const Variant& variant, std::string manifest_bytes,
   const Index promised{config.name, config.version, variant.requires_, {variant}};
   check_agreement(promised, variant, config);
 
-  std::uint64_t unpacked = 0;
-  Digest library;
-  for (const ArchiveFile& file : config.files) {
-    unpacked += file.size;
-    if (file.path == config.library) library = file.digest;
-  }
-  if (library.empty()) fail(subject, "its files do not include the library " + config.library);
-  if (unpacked != documents.unpacked_size) {
-    fail(subject, "the manifest says that it unpacks to " +
-                      std::to_string(documents.unpacked_size) + " bytes, the config's files have " +
-                      std::to_string(unpacked));
-  }
   check_layer_bytes(subject, layer, documents.layer);
-  check_layer(layer, config, subject);
+  read_layer(
+      layer, config, documents.unpacked_size,
+      {"check layer of", subject, "nothing was written. Build the variant again"},
+      [](const ArchiveFile&, const LayerContent& content) { content([](std::string_view) {}); });
+  const Digest library = library_file(config).digest;
   return {"",
           variant,
           std::move(documents),

@@ -13,7 +13,7 @@
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
-#include "store/read_ahead.hpp"
+#include "base/read_ahead.hpp"
 #include "store/unpack.hpp"
 
 namespace kiln::test {

@@ -86,14 +86,6 @@ void check_elf(std::string_view head, Arch arch, std::string_view subject) {
   }
 }
 
-const ArchiveFile& library_entry(const Config& config, std::string_view subject) {
-  for (const ArchiveFile& file : config.files) {
-    if (file.path == config.library) return file;
-  }
-  throw Error(ErrorCode::kIntegrity, "load " + std::string(subject) + ": its config names '" +
-                                         config.library + "' as the library and does not list it");
-}
-
 /// The library's file, opened without following a link below the variant's folder.
 FileDescriptor open_file(const std::filesystem::path& path, const ArchiveFile& promised) {
   std::filesystem::path folder = path;
@@ -230,7 +222,7 @@ LoadMode chosen_load_mode(LoadMode asked) {
 
 const kiln_package& load_library(const std::filesystem::path& file, const Config& config,
                                  std::string_view subject, LoadMode mode, FileLock lease) {
-  const ArchiveFile& promised = library_entry(config, subject);
+  const ArchiveFile& promised = library_file(config);
   Libraries& loaded = libraries();
   const std::scoped_lock held(loaded.mutex);
   void*& handle = loaded.handles[promised.digest];

@@ -109,6 +109,9 @@ const ArchiveFile& library_of(const Config& config);
 
 std::string serialize_config(const Config& config);
 
+/// The file that is loaded. parse_config has seen to it that it is listed.
+const ArchiveFile& library_file(const Config& config);
+
 /// Throws kIntegrity if the config's facts are not the ones the index promised for this variant.
 void check_agreement(const Index& index, const Variant& variant, const Config& config);
 

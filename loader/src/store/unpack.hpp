@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Unpack: one verified layer (tar, zstd) into a folder of its own, all or nothing. After cache,
-// before load. libarchive only decodes; this file writes, and only what the config lists: regular
-// files, each once, with the size and digest that the config promises, nothing more and nothing
-// less, and no byte after the archive's end. Safe from several threads and processes at once.
+// Unpack: one verified layer into a folder of its own, all or nothing. After cache, before load.
+// oci/layer_reader gives the files that the config lists, verified; this file writes them. Safe
+// from several threads and processes at once.
 #pragma once
 
 #include <cstdint>

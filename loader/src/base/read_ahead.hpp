@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ReadAhead: a reader on a thread of its own, some pieces ahead of the one who takes them. Part of
-// cache. Used by one thread at a time.
+// ReadAhead: a reader on a thread of its own, some pieces ahead of the one who takes them.
+// For who decodes a layer. Used by one thread at a time.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/read_ahead.hpp"
+#include "base/read_ahead.hpp"
 
 #include <utility>
 

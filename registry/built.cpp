@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "base/draft.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
-#include "durable.hpp"
 #include "kiln/error.hpp"
 #include "oci/layer_reader.hpp"
 #include "oci/tag.hpp"

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "export.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <set>
 #include <system_error>
 
+#include "base/draft.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
-#include "durable.hpp"
 #include "kiln/error.hpp"
 #include "layout.hpp"
 #include "oci/tag.hpp"
@@ -102,11 +99,7 @@ class RepositoryExport {
   void put_file(const Digest& digest, const fs::path& to) {
     const fs::path from = layout_.blob_path(digest);
     if (same_bytes(from, to)) return;
-    const fs::path draft = folder_ / unique_name(".draft");
-    if (::link(from.c_str(), draft.c_str()) == 0) {
-      if (::rename(draft.c_str(), to.c_str()) != 0) fail_file("rename to", to, errno);
-      sync_folder(to.parent_path());
-    } else {
+    if (!link_file(from, to)) {
       Draft copy(folder_, ".draft");
       stream_file(from, [&](std::string_view piece) { copy.write(piece); });
       copy.publish(to, 0444);

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layout.hpp"
 
-#include <algorithm>
-#include <system_error>
+#include <fcntl.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "base/draft.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
 
@@ -77,9 +82,14 @@ bool Layout::has_blob(const Descriptor& descriptor) const {
   return hash.finish() == descriptor.digest;
 }
 
-OpenFile Layout::lock() const {
+FileLock Layout::lock() const {
   make_folders(folder_);
-  OpenFile held = lock_file(folder_ / ".lock");
+  const fs::path path = folder_ / ".lock";
+  FileDescriptor file = try_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0644);
+  if (!file.valid()) fail_file("create", path, errno);
+  FileLock held = FileLock::wait(std::move(file), LockMode::kExclusive, {}, path);
+  // Unlike a cache, a publish must not go on without the lock: it would lose another's variants.
+  if (!held.held()) fail_file("lock", path, errno);
   make_folders(blobs_path());
   make_folders(ingest_path());
   // Only the holder of the lock writes here, so whatever is left is of a process that died.

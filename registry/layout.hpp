@@ -16,8 +16,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file_lock.hpp"
 #include "documents/manifest.hpp"
-#include "durable.hpp"
 #include "oci/layout.hpp"
 
 namespace kiln::registry {
@@ -50,7 +50,7 @@ class Layout {
   bool has_blob(const Descriptor& descriptor) const;
 
   /// Makes the folders and takes the lock; leftovers of a publish that was killed are removed.
-  OpenFile lock() const;
+  FileLock lock() const;
 
   /// Both do nothing if has_blob(), and replace a damaged file. Lock held.
   void write_blob(const Descriptor& descriptor, std::string_view bytes) const;

@@ -224,7 +224,7 @@ Plan make_plan(const Layout& layout, const Batch& batch, const std::string& may_
 
 Published commit(const Layout& layout, const Batch& batch, const std::string& may_be_untested,
                  const Progress& progress) {
-  const OpenFile held = layout.lock();
+  const FileLock held = layout.lock();
   // Planned again: another publisher may have been here since.
   const Plan plan = make_plan(layout, batch, may_be_untested);
   for (const BuiltVariant& built : batch.built) {

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <set>
 
+#include "base/draft.hpp"
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
-#include "durable.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::registry {

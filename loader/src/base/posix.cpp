@@ -114,17 +114,21 @@ void write_all(int fd, std::string_view bytes, const fs::path& path) {
   if (const int error = try_write_all(fd, bytes); error != 0) fail_cache("write", path, error);
 }
 
-void read_pieces(int fd, const fs::path& path, const std::function<void(std::string_view)>& sink) {
+int try_read_pieces(int fd, const std::function<void(std::string_view)>& sink) {
   std::vector<char> buffer(std::size_t{64} * 1024);  // a thread may have a small stack
   for (;;) {
     const ssize_t count = ::read(fd, buffer.data(), buffer.size());
-    if (count == 0) return;
-    if (count < 0) {
-      if (errno == EINTR) continue;
-      fail_cache("read", path, errno);
+    if (count == 0) return 0;
+    if (count > 0) {
+      sink({buffer.data(), static_cast<std::size_t>(count)});
+    } else if (errno != EINTR) {
+      return errno;
     }
-    sink({buffer.data(), static_cast<std::size_t>(count)});
   }
+}
+
+void read_pieces(int fd, const fs::path& path, const std::function<void(std::string_view)>& sink) {
+  if (const int error = try_read_pieces(fd, sink); error != 0) fail_cache("read", path, error);
 }
 
 NamedFile read_named_file(const fs::path& path, std::size_t most, Pipes pipes) {

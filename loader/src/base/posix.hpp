@@ -59,7 +59,9 @@ FileDescriptor open_folder_inside(const std::filesystem::path& root,
 int try_write_all(int fd, std::string_view bytes);
 void write_all(int fd, std::string_view bytes, const std::filesystem::path& path);
 
-/// Calls `sink` with the file's bytes, piece by piece, until its end. kCache for a read error.
+/// Calls `sink` with the file's bytes, piece by piece, until its end. 0, or the errno of a read.
+int try_read_pieces(int fd, const std::function<void(std::string_view)>& sink);
+/// The same; kCache for a read error.
 void read_pieces(int fd, const std::filesystem::path& path,
                  const std::function<void(std::string_view)>& sink);
 

@@ -1,30 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "durable.hpp"
+#include "base/draft.hpp"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <random>
 #include <system_error>
-#include <vector>
 
-#include "kiln/error.hpp"
-
-namespace kiln::registry {
+namespace kiln {
 namespace {
 
 namespace fs = std::filesystem;
-
-int open_retrying(const fs::path& path, int flags, mode_t mode) {
-  int fd = -1;
-  do {
-    fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
-  } while (fd < 0 && errno == EINTR);
-  return fd;
-}
 
 std::string_view next_step(int error) {
   switch (error) {
@@ -44,6 +31,18 @@ std::string_view next_step(int error) {
   }
 }
 
+/// Of `name`, in `folder`, that no other thread or process uses.
+fs::path draft_path(const fs::path& folder, std::string_view name) {
+  return folder / (std::string(name) + "." + unique_suffix());
+}
+
+void sync_names(const fs::path& folder) {
+  const FileDescriptor file = try_open(folder, O_RDONLY | O_DIRECTORY);
+  if (!file.valid()) fail_file("open", folder, errno);
+  // Some network file systems refuse to sync a folder; the rename itself is then all there is.
+  if (::fsync(file.get()) != 0 && errno != EINVAL) fail_file("sync", folder, errno);
+}
+
 }  // namespace
 
 void fail_file(std::string_view operation, const fs::path& path, int error) {
@@ -53,26 +52,11 @@ void fail_file(std::string_view operation, const fs::path& path, int error) {
                   std::generic_category().message(error) + ". " + std::string(next_step(error)));
 }
 
-OpenFile::OpenFile(const fs::path& path, int flags, mode_t mode)
-    : fd_(open_retrying(path, flags, mode)) {
-  if (fd_ < 0) fail_file((flags & O_CREAT) != 0 ? "create" : "open", path, errno);
-}
-
-OpenFile::~OpenFile() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 void stream_file(const fs::path& path, const std::function<void(std::string_view)>& sink) {
-  const OpenFile file(path, O_RDONLY);
-  std::vector<char> buffer(std::size_t{256} * 1024);
-  for (;;) {
-    const ssize_t count = ::read(file.get(), buffer.data(), buffer.size());
-    if (count == 0) return;
-    if (count < 0) {
-      if (errno == EINTR) continue;
-      fail_file("read", path, errno);
-    }
-    sink({buffer.data(), static_cast<std::size_t>(count)});
+  const FileDescriptor file = try_open(path, O_RDONLY);
+  if (!file.valid()) fail_file("open", path, errno);
+  if (const int error = try_read_pieces(file.get(), sink); error != 0) {
+    fail_file("read", path, error);
   }
 }
 
@@ -89,12 +73,6 @@ std::string read_document(const fs::path& path, std::uint64_t limit) {
   return bytes;
 }
 
-void sync_folder(const fs::path& folder) {
-  const OpenFile file(folder, O_RDONLY | O_DIRECTORY);
-  // Some network file systems refuse to sync a folder; the rename itself is then all there is.
-  if (::fsync(file.get()) != 0 && errno != EINVAL) fail_file("sync", folder, errno);
-}
-
 void make_folders(const fs::path& folder) {
   if (folder.empty() || fs::is_directory(folder)) return;
   const fs::path parent = folder.parent_path();
@@ -103,31 +81,22 @@ void make_folders(const fs::path& folder) {
     if (errno == EEXIST && fs::is_directory(folder)) return;  // another process made it
     fail_file("make folder", folder, errno);
   }
-  sync_folder(parent.empty() ? fs::path(".") : parent);
-}
-
-std::string unique_name(std::string_view name) {
-  std::random_device random;
-  return std::string(name) + "." + std::to_string(::getpid()) + "-" + std::to_string(random()) +
-         std::to_string(random());
+  sync_names(parent.empty() ? fs::path(".") : parent);
 }
 
 Draft::Draft(const fs::path& folder, std::string_view name)
-    : path_(folder / unique_name(name)),
-      file_(path_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600) {}
+    : path_(draft_path(folder, name)),
+      file_(try_open(path_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600)) {
+  if (!file_.valid()) fail_file("create", path_, errno);
+}
 
 Draft::~Draft() {
   if (!published_) ::unlink(path_.c_str());
 }
 
 void Draft::write(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      fail_file("write", path_, errno);
-    }
-    bytes.remove_prefix(static_cast<std::size_t>(written));
+  if (const int error = try_write_all(file_.get(), bytes); error != 0) {
+    fail_file("write", path_, error);
   }
 }
 
@@ -136,16 +105,15 @@ void Draft::publish(const fs::path& to, mode_t mode) {
   if (::fsync(file_.get()) != 0) fail_file("sync", path_, errno);
   if (::rename(path_.c_str(), to.c_str()) != 0) fail_file("rename to", to, errno);
   published_ = true;
-  sync_folder(to.parent_path());
+  sync_names(to.parent_path());
 }
 
-OpenFile lock_file(const fs::path& path) {
-  OpenFile file(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0644);
-  while (::flock(file.get(), LOCK_EX) != 0) {
-    // Unlike a cache, a publish must not go on without the lock: it would lose another's variants.
-    if (errno != EINTR) fail_file("lock", path, errno);
-  }
-  return file;
+bool link_file(const fs::path& from, const fs::path& to) {
+  const fs::path draft = draft_path(to.parent_path(), ".link");
+  if (::link(from.c_str(), draft.c_str()) != 0) return false;
+  if (::rename(draft.c_str(), to.c_str()) != 0) fail_file("rename to", to, errno);
+  sync_names(to.parent_path());
+  return true;
 }
 
-}  // namespace kiln::registry
+}  // namespace kiln

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Draft: files that are whole or absent, wherever a user wants them: a registry's folder, a tree to
+// be served. A file is written under a name of its own, synced and renamed, and then its folder is
+// synced, so that `kill -9` or a power cut leaves the old file or the new one. Errors are
+// kNotFound for what is not there, kCache for what the disk refuses. No globals; any thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "base/posix.hpp"
+
+namespace kiln {
+
+/// "<operation> <path>: <what errno means>. <next step>", of a file that is not the cache's.
+[[noreturn]] void fail_file(std::string_view operation, const std::filesystem::path& path,
+                            int error);
+
+/// Calls `sink` with the file's bytes, piece by piece.
+void stream_file(const std::filesystem::path& path,
+                 const std::function<void(std::string_view)>& sink);
+
+/// The whole of a document; kIntegrity if it has more than `limit` bytes.
+std::string read_document(const std::filesystem::path& path, std::uint64_t limit);
+
+/// Makes a folder and those above it (0755), and syncs the folders that were changed.
+void make_folders(const std::filesystem::path& folder);
+
+/// A file under way: created exclusively in `folder`, removed again unless it is published.
+class Draft {
+ public:
+  Draft(const std::filesystem::path& folder, std::string_view name);
+  ~Draft();
+  Draft(const Draft&) = delete;
+  Draft& operator=(const Draft&) = delete;
+
+  void write(std::string_view bytes);
+  /// Sets the mode, syncs, renames to `to` (on the same file system) and syncs its folder.
+  void publish(const std::filesystem::path& to, mode_t mode);
+
+ private:
+  std::filesystem::path path_;
+  FileDescriptor file_;
+  bool published_ = false;
+};
+
+/// Links `from` to `to`, in the place of what is there; false where the disk links no such files.
+bool link_file(const std::filesystem::path& from, const std::filesystem::path& to);
+
+}  // namespace kiln

@@ -186,6 +186,7 @@ server {
 
 std::vector<Exported> export_static(const ExportRequest& request, const Progress& progress) {
   check_prefix(request.prefix);
+  check_is_path(request.out, "export into");
   const fs::path out = fs::absolute(request.out).lexically_normal();
   if (out.string().find_first_of("\"$@\\\n") != std::string::npos) {
     throw Error(ErrorCode::kUsage, "export-static: '" + out.string() +

@@ -131,7 +131,23 @@ void Layout::write(const std::vector<Tag>& tags) const {
   draft.publish(index_path(), 0644);
 }
 
+void check_is_path(const fs::path& folder, std::string_view operation) {
+  const std::string text = folder.string();
+  const std::size_t colon = text.find(":/");  // fs::path may make one of two slashes
+  const auto is_scheme = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  if (colon == std::string::npos || colon < 2 ||
+      !std::all_of(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(colon), is_scheme)) {
+    return;
+  }
+  throw Error(ErrorCode::kUsage,
+              std::string(operation) + " " + text +
+                  ": this is a URL, expected a folder; nothing was written. Publish into a folder "
+                  "and push it: 'ci/publish --to " +
+                  text + "' of Kiln's source does both, and verifies what is there");
+}
+
 std::vector<std::string> packages_of(const fs::path& registry) {
+  check_is_path(registry, "open registry");
   if (!fs::is_directory(registry)) {
     throw Error(ErrorCode::kNotFound, "open registry " + registry.string() +
                                           ": there is no such folder. Publish into it first, or "

@@ -64,7 +64,11 @@ class Layout {
   std::filesystem::path folder_;
 };
 
-/// The package folders of a registry, sorted. kNotFound if the registry is no folder.
+/// Throws kUsage for a URL, which as a path would be a folder "https:" in the current one.
+/// `operation` begins the message: "publish into".
+void check_is_path(const std::filesystem::path& folder, std::string_view operation);
+
+/// The package folders of a registry, sorted. kUsage for a URL, kNotFound if there is no folder.
 std::vector<std::string> packages_of(const std::filesystem::path& registry);
 
 /// The one with this name, or null.

@@ -241,6 +241,7 @@ Published commit(const Layout& layout, const Batch& batch, const std::string& ma
 }  // namespace
 
 std::vector<Published> publish(const PublishRequest& request, const Progress& progress) {
+  check_is_path(request.registry, "publish into");
   const std::vector<Batch> batches = read_batches(request, progress);
   for (const Batch& batch : batches) {
     make_plan(Layout(request.registry / batch.name), batch, request.may_be_untested);

@@ -13,11 +13,42 @@
 namespace kiln::build {
 namespace {
 
+constexpr unsigned char kCudaEntry = 0x10;  // in st_other of a cubin's symbols: a kernel
+
 class Reader {
  public:
   Reader(std::string_view bytes, std::string_view subject) : bytes_(bytes), subject_(subject) {}
 
-  ElfLibrary read() {
+  ElfLibrary read_library() {
+    read_header();
+    if (header_.e_type != ET_DYN) fail("is not a shared library");
+    library_.machine = header_.e_machine;
+    read_segments();
+    read_sections();
+    if (const Elf64_Shdr* dynamic = section_of_type(SHT_DYNAMIC)) read_dynamic(*dynamic);
+    if (const Elf64_Shdr* symbols = section_of_type(SHT_DYNSYM)) read_symbols(*symbols);
+    for (const Elf64_Shdr& header : sections_) {
+      if (header.sh_type == SHT_RELA) read_relocations(header);
+    }
+    return std::move(library_);
+  }
+
+  std::vector<std::string> read_kernels() {
+    read_header();
+    sections_ = table<Elf64_Shdr>(header_.e_shoff, header_.e_shnum);
+    std::vector<std::string> kernels;
+    const Elf64_Shdr* header = section_of_type(SHT_SYMTAB);
+    if (header == nullptr) fail("has no symbols");
+    for (const auto& symbol : records<Elf64_Sym>(*header)) {
+      if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || !(symbol.st_other & kCudaEntry)) continue;
+      kernels.push_back(text(section(header->sh_link), symbol.st_name));
+    }
+    std::sort(kernels.begin(), kernels.end());
+    return kernels;
+  }
+
+ private:
+  void read_header() {
     if (bytes_.size() < sizeof(Elf64_Ehdr) || std::memcmp(bytes_.data(), ELFMAG, SELFMAG) != 0) {
       fail("is not an ELF file");
     }
@@ -25,16 +56,8 @@ class Reader {
     if (header_.e_ident[EI_CLASS] != ELFCLASS64 || header_.e_ident[EI_DATA] != ELFDATA2LSB) {
       fail("is not a 64-bit little-endian ELF file");
     }
-    if (header_.e_type != ET_DYN) fail("is not a shared library");
-    library_.machine = header_.e_machine;
-    read_segments();
-    read_sections();
-    if (const Elf64_Shdr* dynamic = section_of_type(SHT_DYNAMIC)) read_dynamic(*dynamic);
-    if (const Elf64_Shdr* symbols = section_of_type(SHT_DYNSYM)) read_symbols(*symbols);
-    return std::move(library_);
   }
 
- private:
   [[noreturn]] void fail(const std::string& what) const {
     throw Error(ErrorCode::kBuild, std::string(subject_) + ": " + what);
   }
@@ -62,6 +85,11 @@ class Reader {
     const std::string_view source = range(offset, count * sizeof(Record));
     if (count != 0) std::memcpy(records.data(), source.data(), source.size());
     return records;
+  }
+
+  template <class Record>
+  std::vector<Record> records(const Elf64_Shdr& section) const {
+    return table<Record>(section.sh_offset, section.sh_size / sizeof(Record));
   }
 
   std::string text(const Elf64_Shdr& strings, std::uint64_t offset) const {
@@ -102,15 +130,24 @@ class Reader {
     const Elf64_Shdr& names = section(header_.e_shstrndx);
     for (const Elf64_Shdr& header : sections_) {
       if (header.sh_type == SHT_NULL || header.sh_type == SHT_NOBITS) continue;
-      library_.sections.push_back(
-          {.name = text(names, header.sh_name), .bytes = range(header.sh_offset, header.sh_size)});
+      library_.sections.push_back({.name = text(names, header.sh_name),
+                                   .address = header.sh_addr,
+                                   .bytes = range(header.sh_offset, header.sh_size)});
+    }
+  }
+
+  void read_relocations(const Elf64_Shdr& header) {
+    const std::uint64_t relative =
+        library_.machine == EM_AARCH64 ? R_AARCH64_RELATIVE : R_X86_64_RELATIVE;
+    for (const auto& entry : records<Elf64_Rela>(header)) {
+      if (ELF64_R_TYPE(entry.r_info) != relative) continue;
+      library_.pointers[entry.r_offset] = static_cast<std::uint64_t>(entry.r_addend);
     }
   }
 
   void read_dynamic(const Elf64_Shdr& dynamic) {
     const Elf64_Shdr& strings = section(dynamic.sh_link);
-    for (const Elf64_Dyn& entry :
-         table<Elf64_Dyn>(dynamic.sh_offset, dynamic.sh_size / sizeof(Elf64_Dyn))) {
+    for (const Elf64_Dyn& entry : records<Elf64_Dyn>(dynamic)) {
       switch (entry.d_tag) {
         case DT_NULL:
           return;
@@ -165,12 +202,11 @@ class Reader {
 
   void read_symbols(const Elf64_Shdr& header) {
     const Elf64_Shdr& strings = section(header.sh_link);
-    const auto symbols = table<Elf64_Sym>(header.sh_offset, header.sh_size / sizeof(Elf64_Sym));
+    const auto symbols = records<Elf64_Sym>(header);
     const auto versions = read_needed_versions();
     std::vector<Elf64_Half> numbers;
     if (const Elf64_Shdr* table_of_versions = section_of_type(SHT_GNU_versym)) {
-      numbers = table<Elf64_Half>(table_of_versions->sh_offset,
-                                  table_of_versions->sh_size / sizeof(Elf64_Half));
+      numbers = records<Elf64_Half>(*table_of_versions);
     }
     for (std::size_t i = 1; i < symbols.size(); ++i) {
       const Elf64_Sym& symbol = symbols[i];
@@ -201,8 +237,23 @@ class Reader {
 
 }  // namespace
 
+std::string_view ElfLibrary::text_at(std::uint64_t address) const {
+  for (const ElfSection& section : sections) {
+    if (section.address == 0 || address < section.address) continue;
+    if (address - section.address >= section.bytes.size()) continue;
+    const std::string_view rest = section.bytes.substr(address - section.address);
+    const std::size_t end = rest.find('\0');
+    return end == std::string_view::npos ? std::string_view() : rest.substr(0, end);
+  }
+  return {};
+}
+
 ElfLibrary read_elf(std::string_view bytes, std::string_view subject) {
-  return Reader(bytes, subject).read();
+  return Reader(bytes, subject).read_library();
+}
+
+std::vector<std::string> cubin_kernels(std::string_view bytes, std::string_view subject) {
+  return Reader(bytes, subject).read_kernels();
 }
 
 }  // namespace kiln::build

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Elf: what a 64-bit little-endian ELF shared library says about itself: what it exports, what it
-// needs, how it wants to be mapped, and its named sections. Reads bytes that a linker wrote, and
-// refuses (Error(kBuild)) what points outside of them. Pure; the result points into the bytes.
+// Elf: what a 64-bit little-endian ELF file says about itself. A shared library: what it exports,
+// what it needs, how it wants to be mapped, its named sections and the pointers in its data. A
+// cubin: its kernels. Reads bytes that a linker wrote, and refuses (Error(kBuild)) what points
+// outside of them. Pure; the result points into the bytes.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +23,7 @@ struct ElfSymbol {
 
 struct ElfSection {
   std::string name;
+  std::uint64_t address = 0;  ///< once mapped; 0 for what is not
   std::string_view bytes;
 };
 
@@ -35,9 +38,16 @@ struct ElfLibrary {
   std::vector<std::string> exported;  ///< sorted
   std::vector<ElfSymbol> undefined;   ///< in the file's order
   std::vector<ElfSection> sections;
+  std::map<std::uint64_t, std::uint64_t> pointers;  ///< to the library itself: from where, to where
+
+  /// The C string at an address; empty if there is none.
+  std::string_view text_at(std::uint64_t address) const;
 };
 
 /// `subject` begins the error text.
 ElfLibrary read_elf(std::string_view bytes, std::string_view subject);
+
+/// The names of the kernels in a cubin, sorted.
+std::vector<std::string> cubin_kernels(std::string_view bytes, std::string_view subject);
 
 }  // namespace kiln::build

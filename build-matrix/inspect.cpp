@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "documents/json.hpp"
 #include "files.hpp"
@@ -123,6 +125,73 @@ void check_images(const Facts& facts, const Promise& promise,
   }
 }
 
+/// Each kernel as "image: function".
+using KernelNames = std::set<std::pair<std::string, std::string>>;
+
+/// A KernelSpec of the SDK lies in the library's data as two pointers to text, the first of them an
+/// image's name, and then a number. kernel_list() is no symbol of the linked library, so this is
+/// found by its shape. An sdk::Image, which has it too, points from its name to an image.
+KernelNames listed_kernels(const ElfLibrary& library, const Facts& facts) {
+  constexpr std::uint64_t kPointer = 8;
+  const auto is_function = [](std::string_view name) {
+    return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    });
+  };
+  KernelNames listed;
+  for (const auto& [place, target] : library.pointers) {
+    const auto second = library.pointers.find(place + kPointer);
+    if (second == library.pointers.end()) continue;
+    if (library.pointers.contains(place + 2 * kPointer)) continue;
+    const std::string stem(library.text_at(target));
+    const std::string function(library.text_at(second->second));
+    const bool known = std::any_of(facts.images.begin(), facts.images.end(),
+                                   [&](const Image& image) { return image.stem == stem; });
+    if (known && is_function(function)) listed.emplace(stem, function);
+  }
+  return listed;
+}
+
+std::string only_in(const KernelNames& these, const KernelNames& those) {
+  std::string text;
+  for (const auto& each : these) {
+    if (those.contains(each)) continue;
+    text += (text.empty() ? "" : ", ") + each.second + " (" + each.first + ")";
+  }
+  return text;
+}
+
+void check_kernels(const ElfLibrary& library, const Facts& facts,
+                   std::vector<std::string>& violations) {
+  KernelNames compiled;
+  for (const Image& image : facts.images) {
+    for (const std::string& kernel : image.kernels) compiled.emplace(image.stem, kernel);
+  }
+  const KernelNames listed = listed_kernels(library, facts);
+  const std::string only_listed = only_in(listed, compiled);
+  const std::string only_compiled = only_in(compiled, listed);
+  if (!only_listed.empty()) {
+    violations.push_back("kernel_list() names " + only_listed + ", which no image has");
+  }
+  if (!only_compiled.empty()) {
+    violations.push_back("its images have " + only_compiled +
+                         ", which kernel_list() does not name");
+  }
+}
+
+/// The names behind ".visible .entry".
+std::vector<std::string> ptx_kernels(std::string_view ptx) {
+  constexpr std::string_view kEntryWord = ".entry ";
+  std::vector<std::string> kernels;
+  for (std::size_t at = ptx.find(kEntryWord); at != std::string_view::npos;
+       at = ptx.find(kEntryWord, at)) {
+    at += kEntryWord.size();
+    kernels.emplace_back(ptx.substr(at, ptx.find_first_of("( \r\n", at) - at));
+  }
+  std::sort(kernels.begin(), kernels.end());
+  return kernels;
+}
+
 DeviceCode read_ptx_target(const EmbeddedImage& image) {
   constexpr std::string_view kTarget = "\n.target sm_";
   const std::size_t at = image.bytes.find(kTarget);
@@ -162,11 +231,13 @@ std::vector<EmbeddedImage> embedded_images(const ElfLibrary& library) {
 }
 
 Image read_image(const EmbeddedImage& image, const fs::path& cuobjdump, const fs::path& scratch) {
-  Image read{.stem = image.stem, .code = {}, .size = image.bytes.size()};
+  Image read{.stem = image.stem, .code = {}, .size = image.bytes.size(), .kernels = {}};
   if (!image.bytes.starts_with(ELFMAG)) {
     read.code = read_ptx_target(image);
+    read.kernels = ptx_kernels(image.bytes);
     return read;
   }
+  read.kernels = cubin_kernels(image.bytes, "image " + image.stem);
   const fs::path carved = scratch / (image.stem + ".carved.cubin");
   write_file(carved, image.bytes);
   const Finished finished = run_captured({cuobjdump.string(), "-lelf", carved.string()});
@@ -198,6 +269,7 @@ std::vector<std::string> find_violations(const ElfLibrary& library, std::string_
   check_mapping(library, violations);
   check_symbols(library, promise, facts, violations);
   check_images(facts, promise, violations);
+  check_kernels(library, facts, violations);
   if (bytes.find(promise.build_id) == std::string_view::npos) {
     violations.push_back("does not carry the build id " + promise.build_id);
   }
@@ -232,7 +304,10 @@ Facts inspect(const fs::path& library, const Promise& promise, const fs::path& c
 Json to_json(const Facts& facts) {
   Json images = Json::array();
   for (const Image& image : facts.images) {
-    images.push_back({{"stem", image.stem}, {"code", to_string(image.code)}, {"size", image.size}});
+    images.push_back({{"stem", image.stem},
+                      {"code", to_string(image.code)},
+                      {"size", image.size},
+                      {"kernels", image.kernels}});
   }
   return {{"arch", std::string(to_string(facts.arch))},
           {"glibc", to_string(facts.glibc)},
@@ -257,9 +332,12 @@ Facts parse_facts(const Json& json, const std::string& subject) {
   for (const JsonView& item : view.at("images").items()) {
     const auto code = parse_device_code(item.at("code").string());
     if (!code) item.at("code").fail("is not a GPU target");
-    facts.images.push_back({.stem = item.at("stem").string(),
-                            .code = *code,
-                            .size = item.at("size").unsigned_integer()});
+    Image image{.stem = item.at("stem").string(),
+                .code = *code,
+                .size = item.at("size").unsigned_integer(),
+                .kernels = {}};
+    for (const JsonView& name : item.at("kernels").items()) image.kernels.push_back(name.string());
+    facts.images.push_back(std::move(image));
   }
   return facts;
 }

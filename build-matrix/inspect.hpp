@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Inspect: read the linked library and say what it really is: which CPU architecture, which glibc,
-// which GPUs its embedded images are for. What is promised in a manifest is what was read here, and
-// a library that is not what its variant asked for is refused. Before it: the linker. After it:
-// pack. Pure but for read_image, which asks cuobjdump.
+// which GPUs its embedded images are for, and whether its list of kernels (kernel_list() of the
+// SDK) is what the images have: the linker sees the names of neither. What is promised in a
+// manifest is what was read here, and a library that is not what its variant asked for is refused.
+// Before it: the linker. After it: pack. Pure but for read_image, which asks cuobjdump.
 #pragma once
 
 #include <filesystem>
@@ -22,6 +23,7 @@ struct Image {
   std::string stem;
   DeviceCode code;
   std::uint64_t size = 0;
+  std::vector<std::string> kernels;  ///< the names of its functions for the host, sorted
   bool operator==(const Image&) const = default;
 };
 
@@ -53,7 +55,7 @@ struct EmbeddedImage {
 std::vector<EmbeddedImage> embedded_images(const ElfLibrary& library);
 
 /// What one embedded image is compiled for: PTX by its .target line, machine code by what cuobjdump
-/// says. Throws Error(kBuild).
+/// says; and its kernels. Throws Error(kBuild).
 Image read_image(const EmbeddedImage& image, const std::filesystem::path& cuobjdump,
                  const std::filesystem::path& scratch);
 

@@ -196,6 +196,17 @@ TEST_CASE("build: a failing step names the variant and shows the compiler's text
        "namespace kiln::package { extern int elsewhere(); int (*volatile held)() = elsewhere;",
        "cu12.9-sm_80-*",
        {"undefined symbol", "elsewhere"}},
+      {"csrc/package.cpp",
+       "\"scale\", 0",
+       "\"scale_b16\", 0",
+       "cu12.9-sm_80-x86_64",
+       {"inspect scale cu12.9-sm_80-x86_64: kernel_list() names scale_b16 (smxx_scale)",
+        "its images have scale (smxx_scale)"}},
+      {"csrc/package.cpp",
+       "{\"smxx_scale\", ",
+       "{\"smxx_scala\", ",
+       "cu11.8-compute_80-x86_64",
+       {"its images have scale (smxx_scale), which kernel_list() does not name"}},
   };
   for (const Row& row : rows) {
     workshop().replace(row.file, row.from, row.to);

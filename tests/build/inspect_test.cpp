@@ -25,12 +25,19 @@ constexpr const char* kBuildId = "0123456789abcdef0123456789abcdef";
 // A library as a package is, but for what `extra` adds.
 std::string source_with(const std::string& extra) {
   return R"(
+    #ifndef KERNEL
+    #define KERNEL "scale"
+    #endif
     extern "C" __attribute__((visibility("default"))) const char* kiln_package_v1() {
       return "0123456789abcdef0123456789abcdef";
     }
     extern "C" __attribute__((visibility("default"))) int __tvm_ffi_run() { return 0; }
     __attribute__((section(".kiln.image.smxx_scale"), used)) static const char image[] =
-        "//\n.version 7.8\n.target sm_80\n.address_size 64\n";
+        "//\n.version 7.8\n.target sm_80\n.address_size 64\n.visible .entry scale(\n";
+    struct KernelSpec { const char* image; const char* function; unsigned shared_bytes; };
+    __attribute__((used)) static const KernelSpec kernels[] = {{"smxx_scale", KERNEL, 0}};
+    struct Image { const char* stem; const char* bytes; unsigned long size; };
+    __attribute__((used)) static const Image images[] = {{"smxx_scale", image, sizeof(image)}};
   )" + extra;
 }
 
@@ -110,6 +117,7 @@ TEST_CASE("inspect: a good library gives its facts") {
   REQUIRE(facts.images.size() == 1);
   CHECK(facts.images[0].stem == "smxx_scale");
   CHECK(to_string(facts.images[0].code) == "compute_80");
+  CHECK(facts.images[0].kernels == std::vector<std::string>{"scale"});
 
   const Facts again = parse_facts(to_json(facts), "facts");
   CHECK(again.glibc == facts.glibc);
@@ -154,6 +162,16 @@ TEST_CASE("inspect: each fault is refused by name") {
        "\"//\\n.target sm_80\\n\";",
        {},
        "holds an image other that the variant does not have"},
+      {"kernel",
+       "",
+       {"-DKERNEL=\"scale_b16\""},
+       "kernel_list() names scale_b16 (smxx_scale), which no image has; its images have scale "
+       "(smxx_scale), which kernel_list() does not name"},
+      {"unlisted",
+       "__attribute__((section(\".kiln.image.smxx_scale\"), used)) static const char more[] ="
+       "\".visible .entry scale_more(\\n\";",
+       {},
+       "its images have scale_more (smxx_scale), which kernel_list() does not name"},
       {"junk",
        "__attribute__((section(\".kiln.image.junk\"), used)) static const char more[] = \"junk\";",
        {},

@@ -22,7 +22,9 @@ struct KernelList {
   const KernelSpec* kernels;
   int count;
 };
-KernelList kernel_list();  // defined by the package
+// Defined by the package, as a constant array of literals: the build refuses a library whose list
+// and images do not name the same kernels.
+KernelList kernel_list();
 
 struct DeviceFacts {
   int capability_major = 0;

@@ -54,10 +54,10 @@ Sizes sizes_of(int64_t m, int64_t d, int64_t h) {
   return {rows, rows * d, rows * h, gated > plain ? gated : plain};
 }
 
-int threads_for(double flops) {
-  const int cpus = usable_cpus();
-  const double worth = flops / kFlopsPerThread;
-  return worth < 1 ? 1 : worth < cpus ? static_cast<int>(worth) : cpus;
+template <class T>
+double threads_worth(const Mlp<T>& call) {
+  return 6.0 * static_cast<double>(call.m) * static_cast<double>(call.d) *
+         static_cast<double>(call.h) / kFlopsPerThread;
 }
 
 // Writes `columns` <= kLanes columns of a strip, kUnit values each, one after the other:
@@ -177,7 +177,23 @@ void write_plain(const Mlp<T>& call, const TileSums& sums, int64_t row, int64_t 
   }
 }
 
-// One block of rows, [first, first + rows) of x and y.
+// An item of work is one panel of weights against a group of row panels: the weights stay in L2.
+constexpr int64_t kGroup = 24;
+
+int64_t groups_of(int64_t panels) {
+  return (panels + kGroup - 1) / kGroup;
+}
+
+// The most items that a region of a block has.
+int64_t most_items(int64_t panels, int64_t d, int64_t h) {
+  const int64_t gated = columns_at_once(h, d, 2);
+  const int64_t plain = columns_at_once(d, h, 1);
+  const int64_t products = (gated > plain ? gated : plain) / kTileColumns * groups_of(panels);
+  return products > panels ? products : panels;
+}
+
+// One block of rows, [first, first + rows) of x and y. Every thread of the team works through all
+// of it.
 template <class T>
 struct Block {
   const Mlp<T>& call;
@@ -186,28 +202,25 @@ struct Block {
   float* x;
   float* h;
   float* weights;
-  int threads;
+  Team& team;
 
-  // An item of work is one panel of weights against a group of row panels: the weights stay in L2.
-  static constexpr int64_t kGroup = 24;
-  int64_t groups() const { return (panels + kGroup - 1) / kGroup; }
+  int64_t groups() const { return groups_of(panels); }
   int64_t group_end(int64_t group) const {
     return (group + 1) * kGroup < panels ? (group + 1) * kGroup : panels;
   }
 
   void pack_x() const {
-    for_each_item(threads, panels, [&](int64_t panel) {
+    team.for_each_item(panels, [&](int64_t panel) {
       const int64_t row = first + panel * kTileRows;
       pack<kTileRows>(call.x + row * call.d, call.m - row, call.d, x + panel * kTileRows * call.d);
     });
   }
 
-  void pack_weights(const T* matrix, int64_t column, int64_t columns, int64_t all_columns,
-                    int64_t k, float* packed) const {
-    for_each_item(threads, columns / kTileColumns, [&](int64_t panel) {
-      const int64_t at = column + panel * kTileColumns;
-      pack<kTileColumns>(matrix + at * k, all_columns - at, k, packed + panel * kTileColumns * k);
-    });
+  // Panel number `panel` of those that begin at `column`.
+  static void pack_weights(const T* matrix, int64_t column, int64_t panel, int64_t all_columns,
+                           int64_t k, float* packed) {
+    const int64_t at = column + panel * kTileColumns;
+    pack<kTileColumns>(matrix + at * k, all_columns - at, k, packed + panel * kTileColumns * k);
   }
 
   void gated() const {
@@ -216,9 +229,15 @@ struct Block {
       const int64_t rest = round_up(call.h - column, kTileColumns);
       const int64_t columns = rest < at_once ? rest : at_once;
       float* up_weights = weights + at_once * call.d;
-      pack_weights(call.gate, column, columns, call.h, call.d, weights);
-      pack_weights(call.up, column, columns, call.h, call.d, up_weights);
-      for_each_item(threads, columns / kTileColumns * groups(), [&](int64_t item) {
+      const int64_t weight_panels = columns / kTileColumns;
+      team.for_each_item(2 * weight_panels, [&](int64_t item) {
+        if (item < weight_panels) {
+          pack_weights(call.gate, column, item, call.h, call.d, weights);
+        } else {
+          pack_weights(call.up, column, item - weight_panels, call.h, call.d, up_weights);
+        }
+      });
+      team.for_each_item(weight_panels * groups(), [&](int64_t item) {
         const int64_t panel = item / groups();
         const int64_t offset = panel * kTileColumns * call.d;
         const int64_t group = item % groups();
@@ -240,8 +259,11 @@ struct Block {
     for (int64_t column = 0; column < call.d; column += at_once) {
       const int64_t rest = round_up(call.d - column, kTileColumns);
       const int64_t columns = rest < at_once ? rest : at_once;
-      pack_weights(call.down, column, columns, call.d, call.h, weights);
-      for_each_item(threads, columns / kTileColumns * groups(), [&](int64_t item) {
+      const int64_t weight_panels = columns / kTileColumns;
+      team.for_each_item(weight_panels, [&](int64_t panel) {
+        pack_weights(call.down, column, panel, call.d, call.h, weights);
+      });
+      team.for_each_item(weight_panels * groups(), [&](int64_t item) {
         const int64_t panel = item / groups();
         const int64_t group = item % groups();
         for (int64_t i = group * kGroup; i < group_end(group); ++i) {
@@ -315,42 +337,57 @@ void convert(const T* from, int64_t count, float* to) {
   if (at < count) store_some(to + at, load_some(from + at, count - at), count - at);
 }
 
-// A few rows: bound by reading the weights, so each weight row is read once for all of them.
+// A few rows: bound by reading the weights, so each weight row is read once for all of them. An
+// item of work is a run of columns.
+constexpr int64_t kDotColumns = 32;
+
+int64_t dot_items(int64_t columns) {
+  return (columns + kDotColumns - 1) / kDotColumns;
+}
+
+// Calls function(column, row, rows) for each column of an item and each run of up to four rows.
+template <class Function>
+void for_each_dot(int64_t item, int64_t columns, int64_t m, const Function& function) {
+  const int64_t end = (item + 1) * kDotColumns < columns ? (item + 1) * kDotColumns : columns;
+  for (int64_t column = item * kDotColumns; column < end; ++column) {
+    for (int64_t row = 0; row < m; row += 4) function(column, row, m - row < 4 ? m - row : 4);
+  }
+}
+
 template <class T>
-void mlp_few_rows(const Mlp<T>& call, float* x, float* h) {
-  constexpr int64_t kColumns = 32;  // an item
-  const double flops =
-      2.0 * static_cast<double>(call.m) * static_cast<double>(call.d) * static_cast<double>(call.h);
-  convert(call.x, call.m * call.d, x);
-  for_each_item(threads_for(2 * flops), (call.h + kColumns - 1) / kColumns, [&](int64_t item) {
-    const int64_t end = (item + 1) * kColumns < call.h ? (item + 1) * kColumns : call.h;
-    for (int64_t column = item * kColumns; column < end; ++column) {
-      const float gate_bias = call.gate_bias ? load_one(call.gate_bias + column) : 0.0f;
-      const float up_bias = call.up_bias ? load_one(call.up_bias + column) : 0.0f;
-      for (int64_t row = 0; row < call.m; row += 4) {
-        const int64_t rows = call.m - row < 4 ? call.m - row : 4;
-        const float* a = x + row * call.d;
-        const Dots<T> gate = dots(rows, a, call.gate + column * call.d, call.d);
-        const Dots<T> up = dots(rows, a, call.up + column * call.d, call.d);
-        for (int64_t i = 0; i < rows; ++i) {
-          const Floats activated = gelu(broadcast(gate.sum[i] + gate_bias), call.exact).value;
-          h[(row + i) * call.h + column] = activated[0] * (up.sum[i] + up_bias);
-        }
-      }
+void few_rows_gated(const Mlp<T>& call, int64_t item, const float* x, float* h) {
+  for_each_dot(item, call.h, call.m, [&](int64_t column, int64_t row, int64_t rows) {
+    const float gate_bias = call.gate_bias ? load_one(call.gate_bias + column) : 0.0f;
+    const float up_bias = call.up_bias ? load_one(call.up_bias + column) : 0.0f;
+    const float* a = x + row * call.d;
+    const Dots<T> gate = dots(rows, a, call.gate + column * call.d, call.d);
+    const Dots<T> up = dots(rows, a, call.up + column * call.d, call.d);
+    for (int64_t i = 0; i < rows; ++i) {
+      const Floats activated = gelu(broadcast(gate.sum[i] + gate_bias), call.exact).value;
+      h[(row + i) * call.h + column] = activated[0] * (up.sum[i] + up_bias);
     }
   });
-  for_each_item(threads_for(flops), (call.d + kColumns - 1) / kColumns, [&](int64_t item) {
-    const int64_t end = (item + 1) * kColumns < call.d ? (item + 1) * kColumns : call.d;
-    for (int64_t column = item * kColumns; column < end; ++column) {
-      const float bias = call.down_bias ? load_one(call.down_bias + column) : 0.0f;
-      for (int64_t row = 0; row < call.m; row += 4) {
-        const int64_t rows = call.m - row < 4 ? call.m - row : 4;
-        const Dots<T> sums = dots(rows, h + row * call.h, call.down + column * call.h, call.h);
-        for (int64_t i = 0; i < rows; ++i) {
-          store_some(call.y + (row + i) * call.d + column, broadcast(sums.sum[i] + bias), 1);
-        }
-      }
+}
+
+template <class T>
+void few_rows_plain(const Mlp<T>& call, int64_t item, const float* h) {
+  for_each_dot(item, call.d, call.m, [&](int64_t column, int64_t row, int64_t rows) {
+    const float bias = call.down_bias ? load_one(call.down_bias + column) : 0.0f;
+    const Dots<T> sums = dots(rows, h + row * call.h, call.down + column * call.h, call.h);
+    for (int64_t i = 0; i < rows; ++i) {
+      store_some(call.y + (row + i) * call.d + column, broadcast(sums.sum[i] + bias), 1);
     }
+  });
+}
+
+template <class T>
+void mlp_few_rows(const Mlp<T>& call, float* x, float* h) {
+  convert(call.x, call.m * call.d, x);
+  const int64_t gated = dot_items(call.h);
+  const int64_t plain = dot_items(call.d);
+  run_team(threads_for(threads_worth(call), gated > plain ? gated : plain), [&](Team& team) {
+    team.for_each_item(gated, [&](int64_t item) { few_rows_gated(call, item, x, h); });
+    team.for_each_item(plain, [&](int64_t item) { few_rows_plain(call, item, h); });
   });
 }
 
@@ -374,16 +411,17 @@ void mlp(const Mlp<T>& call, void* workspace) {
     mlp_few_rows(call, x, h);
     return;
   }
-  for (int64_t row = 0; row < call.m; row += kBlockRows) {
-    const int64_t rows = call.m - row < kBlockRows ? call.m - row : kBlockRows;
-    const double flops =
-        6.0 * static_cast<double>(rows) * static_cast<double>(call.d) * static_cast<double>(call.h);
-    const Block<T> block = {
-        call, row, round_up(rows, kTileRows) / kTileRows, x, h, weights, threads_for(flops)};
-    block.pack_x();
-    block.gated();
-    block.plain();
-  }
+  const int64_t items = most_items(sizes.rows / kTileRows, call.d, call.h);
+  run_team(threads_for(threads_worth(call), items), [&](Team& team) {
+    for (int64_t row = 0; row < call.m; row += kBlockRows) {
+      const int64_t rows = call.m - row < kBlockRows ? call.m - row : kBlockRows;
+      const Block<T> block = {call,    row, round_up(rows, kTileRows) / kTileRows, x, h,
+                              weights, team};
+      block.pack_x();
+      block.gated();
+      block.plain();
+    }
+  });
 }
 
 template void mlp(const Mlp<float>&, void*);

@@ -29,16 +29,17 @@ template <class Function>
 void for_each_vector(int64_t rows, int64_t columns, const Function& function) {
   if (rows == 0 || columns == 0) return;
   const int64_t runs = (columns + kItemColumns - 1) / kItemColumns;
-  const int64_t worth = rows * columns / kThreadElements + 1;
-  const int cpus = usable_cpus();
-  const int threads = worth < cpus ? static_cast<int>(worth) : cpus;
-  for_each_item(threads, rows * runs, [&](int64_t item) {
-    const int64_t row = item / runs;
-    const int64_t first = item % runs * kItemColumns;
-    const int64_t end = first + kItemColumns < columns ? first + kItemColumns : columns;
-    for (int64_t column = first; column < end; column += kLanes) {
-      function(row, column, end - column < kLanes ? end - column : kLanes);
-    }
+  const int64_t items = rows * runs;
+  const auto worth = static_cast<double>(rows * columns / kThreadElements + 1);
+  run_team(threads_for(worth, items), [&](Team& team) {
+    team.for_each_item(items, [&](int64_t item) {
+      const int64_t row = item / runs;
+      const int64_t first = item % runs * kItemColumns;
+      const int64_t end = first + kItemColumns < columns ? first + kItemColumns : columns;
+      for (int64_t column = first; column < end; column += kLanes) {
+        function(row, column, end - column < kLanes ? end - column : kLanes);
+      }
+    });
   });
 }
 

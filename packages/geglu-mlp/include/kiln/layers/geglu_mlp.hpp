@@ -5,7 +5,9 @@
 // what does not fit. Weights are views: their memory is the caller's and must outlive the layer.
 //
 // Threads: const members may be called from several threads at once, except the forward() that uses
-// the layer's own workspace.
+// the layer's own workspace. On a CPU a call makes its own threads and joins them: at most as many as
+// the calling thread's affinity mask has CPUs (sched_setaffinity, taskset, a cpuset), and as the
+// control groups' quota grants; a small call makes none.
 #pragma once
 
 #include <array>

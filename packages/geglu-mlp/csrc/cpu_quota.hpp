@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Quota: how many CPUs' worth of time the control groups grant this process. A container with a
+// limit sees every CPU of its host; more threads than the limit only wait for each other. Read
+// anew at each call: a limit may change while the process runs. No heap, no state.
+#pragma once
+
+#include <limits.h>
+
+namespace geglu_mlp::cpu {
+
+inline constexpr int kNoQuota = INT_MAX;
+
+// Rounded up; kNoQuota where nothing limits it or no file says so. Reads cpu.max (cgroup v2) and
+// cpu.cfs_quota_us (v1) from the process's own group up to the mount's root. `root` comes before
+// each path: "" but in tests.
+int quota_cpus(const char* root);
+
+}  // namespace geglu_mlp::cpu

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fake_system.hpp"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include <cerrno>
+#include <cstdarg>
+#include <fstream>
+#include <stdexcept>
+
+namespace geglu_mlp_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+FakeSystem* current = nullptr;
+
+}  // namespace
+
+FakeSystem::FakeSystem(int cpus_in_mask) : cpus(cpus_in_mask) {
+  std::string name = (fs::temp_directory_path() / "kiln-system-XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp " + name + " failed");
+  root_ = name;
+  current = this;
+}
+
+FakeSystem::~FakeSystem() {
+  current = nullptr;
+  fs::remove_all(root_);
+}
+
+void FakeSystem::write(const std::string& path, const std::string& text) const {
+  const fs::path file = root_ / path;
+  fs::create_directories(file.parent_path());
+  std::ofstream(file) << text;
+}
+
+}  // namespace geglu_mlp_test
+
+using geglu_mlp_test::current;
+
+extern "C" {
+
+int __real_pthread_create(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+int __wrap_pthread_create(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+int __wrap_pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                          void* (*function)(void*), void* argument) {
+  if (current != nullptr && current->created++ >= current->most_created) return EAGAIN;
+  return __real_pthread_create(thread, attributes, function, argument);
+}
+
+int __real_sched_getaffinity(pid_t, size_t, cpu_set_t*);
+int __wrap_sched_getaffinity(pid_t, size_t, cpu_set_t*);
+int __wrap_sched_getaffinity(pid_t process, size_t size, cpu_set_t* set) {
+  if (current == nullptr) return __real_sched_getaffinity(process, size, set);
+  ++current->asked;
+  CPU_ZERO_S(size, set);
+  for (int cpu = 0; cpu < current->cpus; ++cpu) {
+    CPU_SET_S(static_cast<unsigned>(cpu), size, set);
+  }
+  return 0;
+}
+
+int __real_open(const char*, int, ...);
+int __wrap_open(const char*, int, ...);
+int __wrap_open(const char* path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
+  va_end(rest);
+  const std::string text = path;
+  const bool absolute = text.rfind("/proc/", 0) == 0 || text.rfind("/sys/", 0) == 0;
+  if (current == nullptr || !absolute) return __real_open(path, flags, mode);
+  ++current->asked;
+  return __real_open((current->root().string() + text).c_str(), flags, mode);
+}
+
+}  // extern "C"

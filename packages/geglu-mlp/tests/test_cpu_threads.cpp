@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The CPU kernels' threads: how many a call gets and makes, and what a team promises of its
+// regions. The system is fake_system.hpp's, by the linker's --wrap.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "cpu_quota.hpp"
+#include "cpu_threads.hpp"
+#include "fake_system.hpp"
+
+namespace {
+
+using geglu_mlp::cpu::kNoQuota;
+using geglu_mlp::cpu::quota_cpus;
+using geglu_mlp::cpu::run_team;
+using geglu_mlp::cpu::Team;
+using geglu_mlp::cpu::threads_for;
+using geglu_mlp_test::FakeSystem;
+
+constexpr double kLarge = 1e9;      // worth any number of threads
+constexpr int64_t kMany = 1 << 20;  // items
+
+int quota_of(const FakeSystem& fake) {
+  return quota_cpus(fake.root().c_str());
+}
+
+TEST_CASE("a call gets what is least: CPUs, quota, items, what it is worth") {
+  struct Row {
+    const char* what;
+    int cpus;
+    const char* quota;  // cpu.max
+    double worth;
+    int64_t items;
+    int threads;
+  };
+  for (const Row& row : {Row{"CPUs", 2, "max 100000", kLarge, kMany, 2},
+                         Row{"CPUs", 16, "max 100000", kLarge, kMany, 16},
+                         Row{"CPUs", 64, "max 100000", kLarge, kMany, 64},
+                         Row{"no more than the team holds", 1000, "max 100000", kLarge, kMany, 256},
+                         Row{"more CPUs than a cpu_set_t", 1500, "max 100000", kLarge, 5, 5},
+                         Row{"quota", 64, "400000 100000", kLarge, kMany, 4},
+                         Row{"a part of a CPU more", 64, "250000 100000", kLarge, kMany, 3},
+                         Row{"a part of one CPU", 64, "5000 100000", kLarge, kMany, 1},
+                         Row{"a quota beyond the CPUs", 2, "400000 100000", kLarge, kMany, 2},
+                         Row{"items", 64, "max 100000", kLarge, 7, 7},
+                         Row{"no items", 64, "max 100000", kLarge, 0, 1},
+                         Row{"worth", 64, "max 100000", 3.9, kMany, 3},
+                         Row{"not worth a second", 64, "max 100000", 1.9, kMany, 1},
+                         Row{"worth nothing", 64, "max 100000", 0, kMany, 1}}) {
+    CAPTURE(row.what);
+    CAPTURE(row.cpus);
+    const FakeSystem fake(row.cpus);
+    fake.write("proc/self/cgroup", "0::/\n");
+    fake.write("sys/fs/cgroup/cpu.max", row.quota);
+    CHECK(threads_for(row.worth, row.items) == row.threads);
+  }
+}
+
+TEST_CASE("a small call asks the system nothing") {
+  const FakeSystem fake(64);
+  CHECK(threads_for(1.5, kMany) == 1);
+  CHECK(threads_for(kLarge, 1) == 1);
+  CHECK(fake.asked == 0);
+}
+
+TEST_CASE("the quota is the least from the process's group up to the root") {
+  const FakeSystem fake(64);
+  SUBCASE("no control groups") {
+    CHECK(quota_of(fake) == kNoQuota);
+  }
+  SUBCASE("v2: a group under a limited one") {
+    fake.write("proc/self/cgroup", "0::/pod/container\n");
+    fake.write("sys/fs/cgroup/pod/container/cpu.max", "800000 100000\n");
+    fake.write("sys/fs/cgroup/pod/cpu.max", "600000 200000\n");
+    fake.write("sys/fs/cgroup/cpu.max", "max 100000\n");
+    CHECK(quota_of(fake) == 3);
+  }
+  SUBCASE("v2: the host's name for a group that is mounted as the root") {
+    fake.write("proc/self/cgroup", "0::/system.slice/docker-1.scope\n");
+    fake.write("sys/fs/cgroup/cpu.max", "200000 100000\n");
+    CHECK(quota_of(fake) == 2);
+  }
+  SUBCASE("v1, beside controllers of like names and an empty v2") {
+    fake.write("proc/self/cgroup",
+               "5:cpuset:/set\n4:cpuacct,cpu:/pod/container\n1:name=systemd:/\n0::/\n");
+    fake.write("sys/fs/cgroup/cpu/set/cpu.cfs_quota_us", "100000\n");
+    fake.write("sys/fs/cgroup/cpu/set/cpu.cfs_period_us", "100000\n");
+    fake.write("sys/fs/cgroup/cpu/pod/container/cpu.cfs_quota_us", "-1\n");
+    fake.write("sys/fs/cgroup/cpu/pod/container/cpu.cfs_period_us", "100000\n");
+    fake.write("sys/fs/cgroup/cpu/pod/cpu.cfs_quota_us", "150000\n");
+    fake.write("sys/fs/cgroup/cpu/pod/cpu.cfs_period_us", "50000\n");
+    CHECK(quota_of(fake) == 3);
+  }
+  SUBCASE("text that is no quota") {
+    for (const char* text : {"", "max", "100000", "x y\n", "100000 0\n", "-5 100000\n"}) {
+      CAPTURE(text);
+      fake.write("proc/self/cgroup", "0::/\n");
+      fake.write("sys/fs/cgroup/cpu.max", text);
+      CHECK(quota_of(fake) == kNoQuota);
+    }
+  }
+  SUBCASE("lines that are no group") {
+    fake.write("sys/fs/cgroup/cpu.max", "200000 100000\n");
+    for (const char* text : {"", "\n", "0", "0:", "0::", "0::pod", ":::", "1:cpu\n"}) {
+      CAPTURE(text);
+      fake.write("proc/self/cgroup", text);
+      CHECK(quota_of(fake) == kNoQuota);
+    }
+  }
+  SUBCASE("a path longer than any") {
+    fake.write("proc/self/cgroup", "0::/" + std::string(5000, 'x') + "\n");
+    CHECK(quota_of(fake) == kNoQuota);
+  }
+}
+
+// Each region reads what the one before it wrote, at other items.
+void check_regions(int threads, int64_t items) {
+  constexpr int kRegions = 50;
+  const auto count = static_cast<std::size_t>(items);
+  std::vector<int64_t> even(count, 0);
+  std::vector<int64_t> odd(count, 0);
+  run_team(threads, [&](Team& team) {
+    for (int region = 0; region < kRegions; ++region) {
+      const std::vector<int64_t>& from = region % 2 == 0 ? even : odd;
+      std::vector<int64_t>& to = region % 2 == 0 ? odd : even;
+      team.for_each_item(items, [&](int64_t item) {
+        to[static_cast<std::size_t>(item)] = from[static_cast<std::size_t>(items - 1 - item)] + 1;
+      });
+    }
+  });
+  for (const int64_t value : even) CHECK(value == kRegions);
+}
+
+TEST_CASE("a call makes one thread less than it may use, however many regions it has") {
+  for (const int cpus : {1, 2, 16, 64}) {
+    CAPTURE(cpus);
+    const FakeSystem fake(cpus);
+    check_regions(threads_for(kLarge, kMany), 300);
+    CHECK(fake.created == cpus - 1);
+  }
+}
+
+TEST_CASE("regions with fewer items than threads, and with none") {
+  const FakeSystem fake(8);
+  for (const int64_t items : {0, 1, 3, 8, 9}) check_regions(8, items);
+}
+
+TEST_CASE("where the system gives fewer threads, fewer do the work") {
+  for (const int given : {0, 1, 5}) {
+    CAPTURE(given);
+    FakeSystem fake(16);
+    fake.most_created = given;
+    check_regions(16, 100);
+    CHECK(fake.created == given + 1);  // and does not ask again
+  }
+}
+
+}  // namespace

@@ -56,6 +56,7 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 std::string object_name(std::string source) {
+  if (source.starts_with("../")) source.erase(0, 3);
   for (char& c : source) {
     if (c == '/') c = '_';
   }
@@ -76,6 +77,11 @@ class PackageGraph {
     write_if_changed(gen / "exports.map", exports_);
     folders_ = {job.folder / "csrc", gen, places.sdk / "include", places.abi,
                 places.work() / "include"};
+    prefixes_ = {{job.folder, job.package.name},
+                 {places.sdk, "sdk"},
+                 {places.abi, "abi"},
+                 {places.work(), "work"}};
+    for (const std::string& name : job.package.shared_packages()) share(name);
   }
 
   Recipe add(const VariantPlan& plan) {
@@ -102,6 +108,21 @@ class PackageGraph {
   }
 
  private:
+  void share(const std::string& name) {
+    const fs::path folder = job_.folder.parent_path() / name;
+    if (!fs::exists(folder / "package.json")) {
+      throw Error(ErrorCode::kBuild, "build " + job_.package.name + ": it shares sources of " +
+                                         name + ", and there is no " + folder.string() +
+                                         "; put that package beside it");
+    }
+    folders_.push_back(folder / "csrc");
+    prefixes_.emplace_back(folder, name);
+  }
+
+  fs::path path_of(const std::string& source) const {
+    return (job_.folder / source).lexically_normal();
+  }
+
   const std::string& hash(const fs::path& path) {
     std::string& known = hashes_[path];
     if (known.empty()) known = Digest::of(read_file(path)).hex();
@@ -110,7 +131,7 @@ class PackageGraph {
 
   std::vector<fs::path> host_sources(const VariantPlan& plan) const {
     std::vector<fs::path> sources;
-    for (const std::string& source : plan.host) sources.push_back(job_.folder / source);
+    for (const std::string& source : plan.host) sources.push_back(path_of(source));
     for (const std::string& source : sdk_sources(backend_of(plan))) {
       sources.push_back(places_.sdk / "src" / source);
     }
@@ -123,7 +144,8 @@ class PackageGraph {
                                                       {places_.sdk, "sdk"},
                                                       {places_.abi, "abi"},
                                                       {places_.work() / job_.package.name, "work"},
-                                                      {places_.work() / "include", "dlpack"}};
+                                                      {places_.work() / "include", "dlpack"},
+                                                      {job_.folder.parent_path(), "packages"}};
     for (const auto& [root, name] : roots) {
       const fs::path inside = path.lexically_relative(root.lexically_normal());
       if (!inside.empty() && *inside.begin() != "..") return name + "/" + inside.string();
@@ -134,7 +156,7 @@ class PackageGraph {
   Ingredients collect(const VariantPlan& plan) {
     Ingredients ingredients;
     std::vector<fs::path> sources = host_sources(plan);
-    for (const DeviceSource& device : plan.device) sources.push_back(job_.folder / device.source);
+    for (const DeviceSource& device : plan.device) sources.push_back(path_of(device.source));
     for (const fs::path& path : include_closure(sources, folders_)) {
       ingredients.sources[portable_name(path)] = hash(path);
     }
@@ -160,11 +182,7 @@ class PackageGraph {
     if (!objects_.insert(object).second) return object;
     std::vector<std::string> flags = compile_flags(cpu, glibc_);
     for (const fs::path& folder : folders_) flags.push_back("-I" + folder.string());
-    const std::pair<fs::path, std::string> prefixes[] = {{job_.folder, job_.package.name},
-                                                         {places_.sdk, "sdk"},
-                                                         {places_.abi, "abi"},
-                                                         {places_.work(), "work"}};
-    for (const auto& [prefix, name] : prefixes) {
+    for (const auto& [prefix, name] : prefixes_) {
       flags.push_back("-ffile-prefix-map=" + prefix.string() + "=" + name);
     }
     ninja_.build(
@@ -182,7 +200,7 @@ class PackageGraph {
                                to_string(plan.cpu) + "/";
     std::vector<std::string> objects;
     for (const std::string& source : plan.host) {
-      const std::string path = (job_.folder / source).string();
+      const std::string path = path_of(source).string();
       objects.push_back(compile(path, folder + object_name(source), plan.cpu));
     }
     for (const std::string& source : sdk_sources(backend_of(plan))) {
@@ -213,7 +231,11 @@ class PackageGraph {
                                         "--log",     log,
                                         "--depfile", image + ".d",
                                         "--subject", job_.package.name + " " + plan.id};
-      for (const fs::path& include : {compiler.include, job_.folder / "csrc"}) {
+      std::vector<fs::path> includes = {compiler.include, job_.folder / "csrc"};
+      for (const std::string& name : job_.package.shared_packages()) {
+        includes.push_back(job_.folder.parent_path() / name / "csrc");
+      }
+      for (const fs::path& include : includes) {
         words.insert(words.end(), {"--include", include.string()});
       }
       for (const std::string& option : device_options(*plan.target)) {
@@ -221,7 +243,7 @@ class PackageGraph {
       }
       ninja_.build({.rule = "nvrtc",
                     .outputs = {image, log},
-                    .inputs = {(job_.folder / device.source).string()},
+                    .inputs = {path_of(device.source).string()},
                     .order_only = {},
                     .variables = {{"image", shell_quoted(image)},
                                   {"words", joined(words)},
@@ -290,7 +312,8 @@ class PackageGraph {
   NinjaFile& ninja_;
   std::string header_;
   std::string exports_;
-  std::vector<fs::path> folders_;
+  std::vector<fs::path> folders_;                           // of headers
+  std::vector<std::pair<fs::path, std::string>> prefixes_;  // what they are called in the library
   std::map<fs::path, std::string> hashes_;
   std::set<std::string> objects_;  // what has a build statement already
 };

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "documents/manifest.hpp"
+
 namespace kiln::build {
 namespace {
 
@@ -81,7 +83,20 @@ bool is_word(std::string_view name) {
   return !joined;
 }
 
+std::string_view shared_package_of(std::string_view path) {
+  constexpr std::string_view kBeside = "../";
+  if (!path.starts_with(kBeside)) return {};
+  path.remove_prefix(kBeside.size());
+  const std::string_view name = path.substr(0, path.find('/'));
+  return is_package_name(name) ? name : std::string_view();
+}
+
 bool is_source_path(std::string_view path, std::string_view suffix) {
+  if (const std::string_view name = shared_package_of(path); !name.empty()) {
+    path.remove_prefix(static_cast<std::size_t>(name.end() - path.begin()));
+    if (path.empty()) return false;
+    path.remove_prefix(1);  // the slash
+  }
   if (path.size() <= suffix.size() || !path.ends_with(suffix)) return false;
   bool start = true;  // of a component
   for (char c : path) {

@@ -265,19 +265,30 @@ OpSchema parse_op(const JsonView& value) {
   return op;
 }
 
-std::vector<std::string> parse_sources(const JsonView& value, std::string_view suffix) {
+std::string parse_source(const JsonView& value, std::string_view suffix, std::string_view package) {
+  std::string path = value.string();
+  if (!is_source_path(path, suffix)) {
+    value.fail("\"" + path +
+               "\" is not a source; expected a path inside the package, or ../PACKAGE/ and one "
+               "inside the package beside it, that ends in " +
+               std::string(suffix));
+  }
+  if (shared_package_of(path) == package) {
+    value.fail("\"" + path + "\" is this package's own; expected it without ../" +
+               std::string(package) + "/");
+  }
+  return path;
+}
+
+std::vector<std::string> parse_sources(const JsonView& value, std::string_view suffix,
+                                       std::string_view package) {
   std::vector<std::string> sources;
   for (const JsonView& item : non_empty(value)) {
-    const std::string path = item.string();
-    if (!is_source_path(path, suffix)) {
-      item.fail("\"" + path +
-                "\" is not a source; expected a path inside the package that ends in " +
-                std::string(suffix));
-    }
+    std::string path = parse_source(item, suffix, package);
     if (std::find(sources.begin(), sources.end(), path) != sources.end()) {
       item.fail(path + " is listed twice");
     }
-    sources.push_back(path);
+    sources.push_back(std::move(path));
   }
   return sources;
 }
@@ -299,15 +310,11 @@ std::vector<DeviceCode> parse_targets(const JsonView& value) {
   return targets;
 }
 
-DeviceSource parse_device_source(const JsonView& value) {
+DeviceSource parse_device_source(const JsonView& value, std::string_view package) {
   allow_keys(value, {"source", "targets"});
   DeviceSource device;
   const JsonView source = value.at("source");
-  device.source = source.string();
-  if (!is_source_path(device.source, ".cu")) {
-    source.fail("\"" + device.source +
-                "\" is not a source; expected a path inside the package that ends in .cu");
-  }
+  device.source = parse_source(source, ".cu", package);
   device.stem = stem_of(device.source);
   if (!why_not_identifier(device.stem).empty()) {
     source.fail("the file name \"" + device.stem + "\" " + why_not_identifier(device.stem));
@@ -353,13 +360,13 @@ LibraryNeed parse_need(const JsonView& value, const CudaSection& earlier) {
   return need;
 }
 
-CudaSection parse_cuda(const JsonView& value) {
+CudaSection parse_cuda(const JsonView& value, std::string_view package) {
   allow_keys(value, {"host", "device", "needs"});
   CudaSection cuda;
-  cuda.host = parse_sources(value.at("host"), ".cpp");
+  cuda.host = parse_sources(value.at("host"), ".cpp", package);
   Scope stems({});
   for (const JsonView& item : non_empty(value.at("device"))) {
-    DeviceSource device = parse_device_source(item);
+    DeviceSource device = parse_device_source(item, package);
     stems.add(device.stem, item.at("source"));
     cuda.device.push_back(std::move(device));
   }
@@ -371,10 +378,10 @@ CudaSection parse_cuda(const JsonView& value) {
   return cuda;
 }
 
-CpuSection parse_cpu(const JsonView& value) {
+CpuSection parse_cpu(const JsonView& value, std::string_view package) {
   allow_keys(value, {"host", "levels"});
   CpuSection cpu;
-  cpu.host = parse_sources(value.at("host"), ".cpp");
+  cpu.host = parse_sources(value.at("host"), ".cpp", package);
   for (const JsonView& item : non_empty(value.at("levels"))) {
     const std::string word = item.string();
     const std::optional<CpuLevel> level = parse_cpu_level(word);
@@ -420,8 +427,8 @@ Package parse(std::string_view text, std::string_view folder) {
   allow_keys(root, {"name", "version", "license", "summary", "min_loader", "cuda", "cpu", "ops"});
   Package package;
   parse_identity(root, folder, package);
-  if (root.has("cuda")) package.cuda = parse_cuda(root.at("cuda"));
-  if (root.has("cpu")) package.cpu = parse_cpu(root.at("cpu"));
+  if (root.has("cuda")) package.cuda = parse_cuda(root.at("cuda"), package.name);
+  if (root.has("cpu")) package.cpu = parse_cpu(root.at("cpu"), package.name);
   if (!package.cuda.present() && !package.cpu.present()) {
     root.fail("has neither \"cuda\" nor \"cpu\": there is nothing to build");
   }
@@ -445,6 +452,19 @@ Package parse_package(std::string_view text, std::string_view folder) {
     // The JSON reader speaks of integrity because most of its documents are downloaded ones.
     throw Error(ErrorCode::kBuild, error.what());
   }
+}
+
+std::vector<std::string> Package::shared_packages() const {
+  std::set<std::string> names;
+  const auto add = [&names](const std::string& source) {
+    if (const std::string_view shared = shared_package_of(source); !shared.empty()) {
+      names.emplace(shared);
+    }
+  };
+  std::for_each(cuda.host.begin(), cuda.host.end(), add);
+  for (const DeviceSource& one : cuda.device) add(one.source);
+  std::for_each(cpu.host.begin(), cpu.host.end(), add);
+  return {names.begin(), names.end()};
 }
 
 std::string underscored(std::string_view name) {

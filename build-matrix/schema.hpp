@@ -66,7 +66,7 @@ struct OpSchema {
 
 /// One .cu file and what it is compiled for.
 struct DeviceSource {
-  std::string source;               ///< "csrc/smxx_gemm.cu", relative to the package's folder
+  std::string source;               ///< "csrc/smxx_gemm.cu", see Package
   std::string stem;                 ///< "smxx_gemm": the name of its image
   std::vector<DeviceCode> targets;  ///< in package.json's order
   bool operator==(const DeviceSource&) const = default;
@@ -80,7 +80,7 @@ struct LibraryNeed {
 };
 
 struct CudaSection {
-  std::vector<std::string> host;  ///< C++ sources, relative to the package's folder
+  std::vector<std::string> host;  ///< C++ sources
   std::vector<DeviceSource> device;
   std::vector<LibraryNeed> needs;
   bool present() const { return !host.empty(); }
@@ -94,6 +94,8 @@ struct CpuSection {
   bool operator==(const CpuSection&) const = default;
 };
 
+/// Sources are relative to the package's folder. "../NAME/…" is one that the package NAME beside it
+/// has: both are built from the same file.
 struct Package {
   std::string name;  ///< "geglu-mlp", also the name of its folder
   int version = 0;
@@ -103,6 +105,9 @@ struct Package {
   CudaSection cuda;  ///< absent: no GPU variants
   CpuSection cpu;    ///< absent: no CPU variants
   std::vector<OpSchema> ops;
+
+  /// Names of the packages whose sources this one shares; sorted, each once.
+  std::vector<std::string> shared_packages() const;
   bool operator==(const Package&) const = default;
 };
 

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ namespace kiln::build {
 namespace {
 
 namespace fs = std::filesystem;
+using nlohmann::json;
 
 fs::path toolchains() {
   const char* prefix = std::getenv("KILN_TOOLCHAINS");
@@ -174,6 +176,45 @@ TEST_CASE("build: a changed header of device code changes the variants that read
   workshop().replace("csrc/block.cuh", "128", "256");
   workshop().must({"scale", "--only", "cu12.9-sm_90a-x86_64,cpu-x86-64-v3"});
   CHECK(workshop().config("cu12.9-sm_90a-x86_64").build_id == gpu);
+}
+
+TEST_CASE("build: a package is built from sources of the one beside it, and its id covers them") {
+  const fs::path sharing = workshop().packages() / "sharing";
+  fs::create_directories(sharing);
+  const std::string text = read_file(workshop().package() / "package.json");
+  json document = json::parse(text);
+  document["name"] = "sharing";
+  for (json& source : document["cpu"]["host"]) source = "../scale/" + source.get<std::string>();
+  for (json& source : document["cuda"]["host"]) source = "../scale/" + source.get<std::string>();
+  for (json& device : document["cuda"]["device"]) {
+    device["source"] = "../scale/" + device["source"].get<std::string>();
+  }
+  write_file(sharing / "package.json", document.dump());
+  const std::vector<std::string> command = {"sharing", "--only",
+                                            "cpu-x86-64-v3,cu12.9-sm_90a-x86_64"};
+  const auto id = [](const std::string& variant) {
+    const fs::path config = workshop().out() / "sharing" / variant / "config.json";
+    return parse_config(read_file(config), "config").build_id;
+  };
+  workshop().must(command);
+  const std::string cpu = id("cpu-x86-64-v3");
+  const std::string gpu = id("cu12.9-sm_90a-x86_64");
+  CHECK(workshop().run(command).output.find("no work to do") != std::string::npos);
+
+  workshop().replace("csrc/block.cuh", "256", "128");
+  workshop().must(command);
+  workshop().replace("csrc/block.cuh", "128", "256");
+  CHECK(id("cu12.9-sm_90a-x86_64") != gpu);
+  CHECK(id("cpu-x86-64-v3") == cpu);
+
+  fs::rename(workshop().package(), workshop().packages() / "elsewhere");
+  const Finished alone = workshop().run(command);
+  fs::rename(workshop().packages() / "elsewhere", workshop().package());
+  CHECK(alone.status == 15);
+  CHECK_MESSAGE(
+      alone.output.find("it shares sources of scale, and there is no ") != std::string::npos,
+      alone.output);
+  fs::remove_all(sharing);
 }
 
 TEST_CASE("build: a failing step names the variant and shows the compiler's text") {

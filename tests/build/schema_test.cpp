@@ -156,13 +156,47 @@ TEST_CASE("schema: the head of a package") {
         "build");
 }
 
+TEST_CASE("schema: sources of packages beside this one") {
+  CHECK(parse(json::parse(kGood)).shared_packages().empty());
+  json document = json::parse(kGood);
+  document["cuda"]["host"][0] = "../other/csrc/package.cpp";
+  document["cuda"]["device"][0]["source"] = "../another/csrc/sm90_gemm.cu";
+  document["cpu"]["host"][1] = "../other/csrc/deep/more.cpp";
+  const Package package = parse(document);
+  CHECK(package.cuda.host == std::vector<std::string>{"../other/csrc/package.cpp"});
+  CHECK(package.cuda.device[0].stem == "sm90_gemm");
+  CHECK(package.shared_packages() == std::vector<std::string>{"another", "other"});
+}
+
 TEST_CASE("schema: sources and targets") {
-  const std::string source = "is not a source; expected a path inside the package that ends in ";
+  const std::string source =
+      "is not a source; expected a path inside the package, or ../PACKAGE/ and one inside the "
+      "package beside it, that ends in ";
   const std::string no_soname =
       "is not a soname; expected libcublasLt.so.12, libcublasLt.so.{cuda_major} and the like";
   check_refused({
       {"/cuda/host", json::array(), "cuda.host: is empty"},
       {"/cuda/host/0", "../x.cpp", "cuda.host[0]: \"../x.cpp\" " + source + ".cpp"},
+      {"/cuda/host/0", "../other/", "cuda.host[0]: \"../other/\" " + source + ".cpp"},
+      {"/cuda/host/0", "../other.cpp", "cuda.host[0]: \"../other.cpp\" " + source + ".cpp"},
+      {"/cuda/host/0", "../Other/x.cpp", "cuda.host[0]: \"../Other/x.cpp\" " + source + ".cpp"},
+      {"/cuda/host/0", "../../x/y.cpp", "cuda.host[0]: \"../../x/y.cpp\" " + source + ".cpp"},
+      {"/cuda/host/0", "../other/../x.cpp",
+       "cuda.host[0]: \"../other/../x.cpp\" " + source + ".cpp"},
+      {"/cuda/host/0", "../other//x.cpp", "cuda.host[0]: \"../other//x.cpp\" " + source + ".cpp"},
+      {"/cuda/host/0", "csrc/../../x/y.cpp",
+       "cuda.host[0]: \"csrc/../../x/y.cpp\" " + source + ".cpp"},
+      {"/cuda/host/0", "../two-words/csrc/x.cpp",
+       "cuda.host[0]: \"../two-words/csrc/x.cpp\" is this package's own; expected it without "
+       "../two-words/"},
+      {"/cpu/host/1", "../two-words/csrc/cpu.cpp",
+       "cpu.host[1]: \"../two-words/csrc/cpu.cpp\" is this package's own; expected it without "
+       "../two-words/"},
+      {"/cuda/device/0/source", "../other/x.cpp",
+       "cuda.device[0].source: \"../other/x.cpp\" " + source + ".cu"},
+      {"/cuda/device/0/source", "../two-words/x.cu",
+       "cuda.device[0].source: \"../two-words/x.cu\" is this package's own; expected it without "
+       "../two-words/"},
       {"/cuda/host/0", "/x.cpp", "cuda.host[0]: \"/x.cpp\" " + source + ".cpp"},
       {"/cuda/host/0", "a//x.cpp", "cuda.host[0]: \"a//x.cpp\" " + source + ".cpp"},
       {"/cuda/host/0", "a b.cpp", "cuda.host[0]: \"a b.cpp\" " + source + ".cpp"},

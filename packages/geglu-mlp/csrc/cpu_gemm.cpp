@@ -144,7 +144,7 @@ Floats bias_vector(const T* bias, int64_t column, int64_t columns) {
 }
 
 // h of one tile into its packed panel: packed[column][row].
-template <class T>
+template <Gate kGate, class T>
 void write_gated(const Mlp<T>& call, const TileSums& gate, const TileSums& up, int64_t column,
                  float* panel) {
   for (int j = 0; j < kTileColumns && column + j < call.h; j += kLanes) {
@@ -152,8 +152,8 @@ void write_gated(const Mlp<T>& call, const TileSums& gate, const TileSums& up, i
     const Floats up_bias = bias_vector(call.up_bias, column + j, call.h);
     Strip<kTileRows> strip = {};
     for (int i = 0; i < kTileRows; ++i) {
-      const Floats activated = gelu(load(gate.at[i] + j) + gate_bias, call.exact).value;
-      strip.rows[i / kLanes][i % kLanes] = activated * (load(up.at[i] + j) + up_bias);
+      strip.rows[i / kLanes][i % kLanes] = gated<kGate>(
+          load(gate.at[i] + j) + gate_bias, load(up.at[i] + j) + up_bias, call.gating.limit);
     }
     const int64_t left = call.h - column - j;
     strip.write(left < kLanes ? left : kLanes, panel + (column + j) * kTileRows);
@@ -247,8 +247,10 @@ struct Block {
           TileSums up_sums;
           multiply_tile(a, weights + offset, call.d, gate_sums);
           multiply_tile(a, up_weights + offset, call.d, up_sums);
-          write_gated(call, gate_sums, up_sums, column + panel * kTileColumns,
-                      h + i * kTileRows * call.h);
+          with_gate(call.gating.gate, [&]<Gate kGate>() {
+            write_gated<kGate>(call, gate_sums, up_sums, column + panel * kTileColumns,
+                               h + i * kTileRows * call.h);
+          });
         }
       });
     }
@@ -363,8 +365,11 @@ void few_rows_gated(const Mlp<T>& call, int64_t item, const float* x, float* h) 
     const Dots<T> gate = dots(rows, a, call.gate + column * call.d, call.d);
     const Dots<T> up = dots(rows, a, call.up + column * call.d, call.d);
     for (int64_t i = 0; i < rows; ++i) {
-      const Floats activated = gelu(broadcast(gate.sum[i] + gate_bias), call.exact).value;
-      h[(row + i) * call.h + column] = activated[0] * (up.sum[i] + up_bias);
+      with_gate(call.gating.gate, [&]<Gate kGate>() {
+        h[(row + i) * call.h + column] =
+            gated<kGate>(broadcast(gate.sum[i] + gate_bias), broadcast(up.sum[i] + up_bias),
+                         call.gating.limit)[0];
+      });
     }
   });
 }

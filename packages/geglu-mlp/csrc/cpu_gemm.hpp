@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cpu_gate.hpp"
+
 namespace geglu_mlp::cpu {
 
 // T is float, Bfloat16 or Float16. A missing bias is null.
@@ -22,7 +24,7 @@ struct Mlp {
   const T* down_bias;
   T* y;
   int64_t m, d, h;
-  bool exact;
+  Gating gating;
 };
 
 // The same for every dtype: packed operands are fp32. SIZE_MAX if it does not fit a size_t.

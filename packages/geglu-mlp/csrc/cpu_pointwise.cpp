@@ -46,34 +46,40 @@ void for_each_vector(int64_t rows, int64_t columns, const Function& function) {
 }  // namespace
 
 template <class T>
-void geglu(const Geglu<T>& call) {
-  for_each_vector(call.rows, call.columns, [&](int64_t row, int64_t column, int64_t count) {
-    const Floats gate = load_up_to(call.gate.data + row * call.gate.stride + column, count);
-    const Floats up = load_up_to(call.up.data + row * call.up.stride + column, count);
-    store_up_to(call.out.data + row * call.out.stride + column, gelu(gate, call.exact).value * up,
-                count);
+void pointwise(const Pointwise<T>& call) {
+  with_gate(call.gating.gate, [&]<Gate kGate>() {
+    for_each_vector(call.rows, call.columns, [&](int64_t row, int64_t column, int64_t count) {
+      const Floats gate = load_up_to(call.gate.data + row * call.gate.stride + column, count);
+      const Floats up = load_up_to(call.up.data + row * call.up.stride + column, count);
+      store_up_to(call.out.data + row * call.out.stride + column,
+                  gated<kGate>(gate, up, call.gating.limit), count);
+    });
   });
 }
 
 template <class T>
-void geglu_backward(const GegluBackward<T>& call) {
-  for_each_vector(call.rows, call.columns, [&](int64_t row, int64_t column, int64_t count) {
-    const Floats grad = load_up_to(call.grad_out.data + row * call.grad_out.stride + column, count);
-    const Floats gate = load_up_to(call.gate.data + row * call.gate.stride + column, count);
-    const Floats up = load_up_to(call.up.data + row * call.up.stride + column, count);
-    const GeluWithSlope activated = gelu(gate, call.exact);
-    store_up_to(call.grad_gate.data + row * call.grad_gate.stride + column,
-                grad * up * activated.slope, count);
-    store_up_to(call.grad_up.data + row * call.grad_up.stride + column, grad * activated.value,
-                count);
+void pointwise_backward(const PointwiseBackward<T>& call) {
+  with_gate(call.gating.gate, [&]<Gate kGate>() {
+    for_each_vector(call.rows, call.columns, [&](int64_t row, int64_t column, int64_t count) {
+      const Floats grad =
+          load_up_to(call.grad_out.data + row * call.grad_out.stride + column, count);
+      const Floats gate = load_up_to(call.gate.data + row * call.gate.stride + column, count);
+      const Floats up = load_up_to(call.up.data + row * call.up.stride + column, count);
+      const WithSlope activated = activate<kGate>(gate, call.gating.limit);
+      const WithSlope multiplier = factor<kGate>(up, call.gating.limit);
+      store_up_to(call.grad_gate.data + row * call.grad_gate.stride + column,
+                  grad * multiplier.value * activated.slope, count);
+      store_up_to(call.grad_up.data + row * call.grad_up.stride + column,
+                  grad * activated.value * multiplier.slope, count);
+    });
   });
 }
 
-template void geglu(const Geglu<float>&);
-template void geglu(const Geglu<Bfloat16>&);
-template void geglu(const Geglu<Float16>&);
-template void geglu_backward(const GegluBackward<float>&);
-template void geglu_backward(const GegluBackward<Bfloat16>&);
-template void geglu_backward(const GegluBackward<Float16>&);
+template void pointwise(const Pointwise<float>&);
+template void pointwise(const Pointwise<Bfloat16>&);
+template void pointwise(const Pointwise<Float16>&);
+template void pointwise_backward(const PointwiseBackward<float>&);
+template void pointwise_backward(const PointwiseBackward<Bfloat16>&);
+template void pointwise_backward(const PointwiseBackward<Float16>&);
 
 }  // namespace geglu_mlp::cpu

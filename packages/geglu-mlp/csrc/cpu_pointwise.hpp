@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pointwise: out = gelu(gate) * up and its gradients on the CPU, on rows with any stride.
+// Pointwise: out = a(gate) * f(up), see gate.h, and its gradients on the CPU, on rows with any
+// stride.
 #pragma once
 
 #include <stdint.h>
+
+#include "cpu_gate.hpp"
 
 namespace geglu_mlp::cpu {
 
@@ -14,25 +17,26 @@ struct Rows {
 };
 
 template <class T>
-struct Geglu {
+struct Pointwise {
   Rows<const T> gate, up;
   Rows<T> out;
   int64_t rows, columns;
-  bool exact;
+  Gating gating;
 };
 
+// grad_gate = grad_out f(up) a'(gate), grad_up = grad_out a(gate) f'(up).
 template <class T>
-struct GegluBackward {
+struct PointwiseBackward {
   Rows<const T> grad_out, gate, up;
   Rows<T> grad_gate, grad_up;
   int64_t rows, columns;
-  bool exact;
+  Gating gating;
 };
 
 template <class T>
-void geglu(const Geglu<T>& call);
+void pointwise(const Pointwise<T>& call);
 
 template <class T>
-void geglu_backward(const GegluBackward<T>& call);
+void pointwise_backward(const PointwiseBackward<T>& call);
 
 }  // namespace geglu_mlp::cpu

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ops: checked calls of a package's glue as calls of the CPU kernels. For every package whose ops
+// have these tensors; which gate, its attributes say. Before it: cpu_package.cpp. After it:
+// cpu_gemm, cpu_pointwise. No state, no heap.
+#pragma once
+
+#include <kiln/sdk/types.hpp>
+
+#include "cpu_gemm.hpp"
+#include "cpu_pointwise.hpp"
+#include "cpu_vector.hpp"
+
+namespace geglu_mlp::cpu {
+
+// Calls function with a null pointer of the element type.
+template <class Function>
+void with_element(kiln::sdk::DType dtype, const Function& function) {
+  switch (dtype) {
+    case kiln::sdk::DType::kFloat32:
+      function(static_cast<float*>(nullptr));
+      return;
+    case kiln::sdk::DType::kFloat16:
+      function(static_cast<Float16*>(nullptr));
+      return;
+    case kiln::sdk::DType::kBFloat16:
+      function(static_cast<Bfloat16*>(nullptr));
+      return;
+  }
+}
+
+template <class T>
+T* data(const kiln::sdk::Tensor& tensor) {
+  return tensor.present ? static_cast<T*>(tensor.data) : nullptr;
+}
+
+template <class T>
+Rows<T> rows(const kiln::sdk::Tensor& tensor) {
+  return {static_cast<T*>(tensor.data), tensor.stride[0]};
+}
+
+template <class Arguments>
+void run_forward(const Arguments& call, Gating gating) {
+  if (call.M == 0 || call.D == 0) return;
+  with_element(call.x.dtype, [&]<class T>(T*) {
+    const Mlp<T> one = {data<const T>(call.x),
+                        data<const T>(call.gate),
+                        data<const T>(call.up),
+                        data<const T>(call.down),
+                        data<const T>(call.gate_bias),
+                        data<const T>(call.up_bias),
+                        data<const T>(call.down_bias),
+                        data<T>(call.y),
+                        call.M,
+                        call.D,
+                        call.H,
+                        gating};
+    mlp(one, call.workspace);
+  });
+}
+
+template <class Arguments>
+void run_pointwise(const Arguments& call, Gating gating) {
+  with_element(call.gate.dtype, [&]<class T>(T*) {
+    pointwise(Pointwise<T>{rows<const T>(call.gate), rows<const T>(call.up), rows<T>(call.out),
+                           call.M, call.H, gating});
+  });
+}
+
+template <class Arguments>
+void run_pointwise_backward(const Arguments& call, Gating gating) {
+  with_element(call.gate.dtype, [&]<class T>(T*) {
+    pointwise_backward(PointwiseBackward<T>{rows<const T>(call.grad_out), rows<const T>(call.gate),
+                                            rows<const T>(call.up), rows<T>(call.grad_gate),
+                                            rows<T>(call.grad_up), call.M, call.H, gating});
+  });
+}
+
+}  // namespace geglu_mlp::cpu

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "check_add.hpp"
 #include "install/install.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
@@ -42,6 +43,7 @@ TEST_CASE("load: a table that is not the promised one is refused with what was f
       {"gpu", ErrorCode::kLoad, "has device type 2, expected 1"},
       {"abi_major", ErrorCode::kLoad, "has ABI major 2, expected 1"},
       {"short_table", ErrorCode::kLoad, "has 16 bytes"},
+      {"short_stride", ErrorCode::kLoad, "have 16 bytes each, expected at least 40"},
       {"no_ops", ErrorCode::kLoad, "has no ops"},
       {"no_table", ErrorCode::kLoad, "returned no table"},
       {"no_symbol", ErrorCode::kLoad, "does not export kiln_package_v1"},
@@ -54,6 +56,31 @@ TEST_CASE("load: a table that is not the promised one is refused with what was f
     CHECK(error.code() == each.code);
     CHECK_CONTAINS(error.what(), each.text);
     CHECK_CONTAINS(error.what(), "sample@1 cpu-base");
+  }
+}
+
+TEST_CASE("load: a table of a later minor, with fields appended to it, loads and runs") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library("grown"))});
+  const Kernel kernel = get_kernel("sample", {.version = 1,
+                                              .device = Device::cpu(),
+                                              .registry = published.root().string(),
+                                              .cache = scratch / "cache"});
+  CHECK(kernel.package().abi_minor == 1000);
+  CHECK(kernel.package().struct_size > sizeof(kiln_package));
+  CHECK(kernel.package().op_stride > sizeof(kiln_op));
+  check_add(kernel);
+}
+
+TEST_CASE("load: an entry point that another library exports is not called") {
+  for (const char* symbol : {"abort", "pause", "getpid", "exit"}) {
+    CAPTURE(symbol);
+    Draft draft = cpu_draft(sample_library());
+    draft.config.symbol = symbol;
+    const Error error = load_error(draft);
+    CHECK(error.code() == ErrorCode::kLoad);
+    CHECK_CONTAINS(error.what(), std::string("does not export ") + symbol);
   }
 }
 

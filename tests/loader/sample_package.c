@@ -18,6 +18,9 @@
 #ifndef SAMPLE_STRUCT_SIZE
 #define SAMPLE_STRUCT_SIZE sizeof(kiln_package)
 #endif
+#ifndef SAMPLE_OP_STRIDE
+#define SAMPLE_OP_STRIDE sizeof(kiln_op)
+#endif
 #ifndef SAMPLE_ABI_MAJOR
 #define SAMPLE_ABI_MAJOR KILN_ABI_MAJOR
 #endif
@@ -131,7 +134,7 @@ const kiln_package* kiln_package_v1(void) {
       SAMPLE_VERSION,
       sizeof(ops) / sizeof(ops[0]),
       SAMPLE_OPS,
-      sizeof(kiln_op),
+      (uint32_t)SAMPLE_OP_STRIDE,
       SAMPLE_DEVICE,
       prepare,
   };

@@ -304,11 +304,11 @@ int32_t check_attribute(const Check& check, int index) {
 
 int32_t check_counts(const OpSchema& op, const kiln_call* call, kiln_error* error) {
   if (call == nullptr) return KILN_REFUSE(error, "%s: the call is NULL", op.name);
-  if (call->struct_size < sizeof(kiln_call)) {
+  if (call->struct_size < KILN_CALL_FIRST_BYTES) {
     return KILN_REFUSE(error,
                        "%s: kiln_call.struct_size is %u; expected at least %zu: set it to "
                        "sizeof(kiln_call)",
-                       op.name, static_cast<unsigned>(call->struct_size), sizeof(kiln_call));
+                       op.name, static_cast<unsigned>(call->struct_size), KILN_CALL_FIRST_BYTES);
   }
   if (call->tensor_count != static_cast<uint32_t>(op.tensor_count)) {
     Text names;

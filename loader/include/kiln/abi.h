@@ -108,6 +108,12 @@ typedef struct kiln_package {
   int32_t (*prepare)(DLDevice device, kiln_error* error);
 } kiln_package;
 
+/* The bytes that the first release's tables and calls have, whatever is appended later. Who reads
+ * one asks for these; a field beyond them exists where struct_size (op_stride) reaches over it. */
+#define KILN_CALL_FIRST_BYTES (offsetof(kiln_call, stream) + sizeof(void*))
+#define KILN_OP_FIRST_BYTES (offsetof(kiln_op, run) + sizeof(void (*)(void)))
+#define KILN_PACKAGE_FIRST_BYTES (offsetof(kiln_package, prepare) + sizeof(void (*)(void)))
+
 /* The package's one required export. */
 typedef const kiln_package* (*kiln_package_fn)(void);
 #define KILN_PACKAGE_SYMBOL "kiln_package_v1"

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -34,6 +35,9 @@
 
 namespace kiln {
 namespace {
+
+constexpr const char* kTellPublisher =
+    "The package is broken: tell its publisher, or ask for another version";
 
 [[noreturn]] void fail(std::string_view subject, const std::string& found) {
   throw Error(ErrorCode::kLoad, "load " + std::string(subject) + ": " + found);
@@ -94,8 +98,10 @@ FileDescriptor open_file(const std::filesystem::path& path, const ArchiveFile& p
     folder = folder.parent_path();
   }
   FileDescriptor file = open_inside(folder, promised.path);
-  if (!file.valid()) fail_cache("open", path, ENOENT);
-  return file;
+  if (file.valid()) return file;
+  throw Error(ErrorCode::kIntegrity, "open " + path.string() +
+                                         ": the library is not there, though its folder is. " +
+                                         kFetchAgain);
 }
 
 /// Hashes the file and hands its verified bytes on, piece by piece and not yet as a whole: `sink`
@@ -140,9 +146,11 @@ void expect(std::string_view what, const Value& found, const Value& expected,
   std::string text = "the library's table has ";
   text += what;
   if constexpr (std::is_arithmetic_v<Value>) {
-    fail(subject, text + " " + std::to_string(found) + ", expected " + std::to_string(expected));
+    fail(subject, text + " " + std::to_string(found) + ", expected " + std::to_string(expected) +
+                      ". " + kTellPublisher);
   } else {
-    fail(subject, text + " '" + std::string(found) + "', expected '" + std::string(expected) + "'");
+    fail(subject, text + " '" + std::string(found) + "', expected '" + std::string(expected) +
+                      "'. " + kTellPublisher);
   }
 }
 
@@ -150,34 +158,52 @@ std::string_view text_or_empty(const char* text) {
   return text != nullptr ? text : "";
 }
 
-/// Refuses a table before anything beyond it is read: its own size first, then its ABI version.
-void check_package(const kiln_package* package, const Config& config, std::string_view subject) {
-  if (package == nullptr) fail(subject, config.symbol + " returned no table");
-  if (package->struct_size < sizeof(kiln_package)) {
-    fail(subject, "the library's table has " + std::to_string(package->struct_size) +
-                      " bytes, this Kiln reads " + std::to_string(sizeof(kiln_package)));
+/// The op at this position. Ops may have more fields than this Kiln knows, or fewer.
+const kiln_op& op_at(const kiln_package& package, std::uint32_t position) {
+  const auto* const first = reinterpret_cast<const char*>(package.ops);
+  return *reinterpret_cast<const kiln_op*>(first + std::size_t{position} * package.op_stride);
+}
+
+void check_op(const kiln_op& op, std::uint32_t position, std::string_view subject) {
+  if (op.struct_size < KILN_OP_FIRST_BYTES || op.name == nullptr || op.schema == nullptr ||
+      op.workspace_bytes == nullptr || op.run == nullptr) {
+    fail(subject, "op " + std::to_string(position) + " of the library's table is incomplete. " +
+                      kTellPublisher);
   }
-  expect<int>("ABI major", package->abi_major, KILN_ABI_MAJOR, subject);
+}
+
+/// Refuses a table before anything beyond it is read: its own size first, then its ABI version. A
+/// table may be smaller than this Kiln's, or larger: what a later minor appended is read nowhere
+/// but behind struct_size.
+void check_package(const kiln_package* package, const Config& config, std::string_view subject) {
+  if (package == nullptr) fail(subject, config.symbol + " returned no table. " + kTellPublisher);
+  if (package->struct_size < KILN_PACKAGE_FIRST_BYTES) {
+    fail(subject, "the library's table has " + std::to_string(package->struct_size) +
+                      " bytes, expected at least " + std::to_string(KILN_PACKAGE_FIRST_BYTES) +
+                      ". " + kTellPublisher);
+  }
+  if (package->abi_major != KILN_ABI_MAJOR) {
+    fail(subject, "the library's table has ABI major " + std::to_string(package->abi_major) +
+                      ", expected " + std::to_string(KILN_ABI_MAJOR) +
+                      ". Ask for a version of the package that was built for this Kiln, or " +
+                      (package->abi_major > KILN_ABI_MAJOR ? "install a newer Kiln"
+                                                           : "rebuild the package"));
+  }
   expect("name", text_or_empty(package->name), std::string_view(config.name), subject);
   expect<int>("version", package->version, config.version, subject);
   expect("build id", text_or_empty(package->build_id), std::string_view(config.build_id), subject);
   expect<int>("device type", package->device_type, config.needs.is_cpu() ? kDLCPU : kDLCUDA,
               subject);
   if (package->ops == nullptr || package->op_count == 0 || package->prepare == nullptr) {
-    fail(subject, "the library's table has no ops or no prepare function");
+    fail(subject, std::string("the library's table has no ops or no prepare function. ") +
+                      kTellPublisher);
   }
-  if (package->op_stride < sizeof(kiln_op)) {
+  if (package->op_stride < KILN_OP_FIRST_BYTES) {
     fail(subject, "the library's ops have " + std::to_string(package->op_stride) +
-                      " bytes each, this Kiln reads " + std::to_string(sizeof(kiln_op)));
+                      " bytes each, expected at least " + std::to_string(KILN_OP_FIRST_BYTES) +
+                      ". " + kTellPublisher);
   }
-  for (std::uint32_t i = 0; i < package->op_count; ++i) {
-    const auto* const op = reinterpret_cast<const kiln_op*>(
-        reinterpret_cast<const char*>(package->ops) + std::size_t{i} * package->op_stride);
-    if (op->struct_size < sizeof(kiln_op) || op->name == nullptr || op->schema == nullptr ||
-        op->workspace_bytes == nullptr || op->run == nullptr) {
-      fail(subject, "op " + std::to_string(i) + " of the library's table is incomplete");
-    }
-  }
+  for (std::uint32_t i = 0; i < package->op_count; ++i) check_op(op_at(*package, i), i, subject);
 }
 
 void* open_library(const std::filesystem::path& file, const std::string& path,
@@ -191,6 +217,20 @@ void* open_library(const std::filesystem::path& file, const std::string& path,
                       (why != nullptr ? why : "no reason given"));
   }
   return handle;
+}
+
+/// The library's own export: dlsym finds those of the libraries that it depends on as well, and
+/// config.symbol must not call into one of them.
+kiln_package_fn entry_of(void* handle, const Config& config, std::string_view subject) {
+  void* const found = ::dlsym(handle, config.symbol.c_str());
+  const link_map* map = nullptr;
+  Dl_info where{};
+  const bool known = found != nullptr && ::dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 &&
+                     ::dladdr(found, &where) != 0;
+  if (!known || reinterpret_cast<std::uintptr_t>(where.dli_fbase) != map->l_addr) {
+    fail(subject, "the library does not export " + config.symbol + ". " + kTellPublisher);
+  }
+  return reinterpret_cast<kiln_package_fn>(found);
 }
 
 void* open_copy(const std::filesystem::path& file, const ArchiveFile& promised,
@@ -230,9 +270,7 @@ const kiln_package& load_library(const std::filesystem::path& file, const Config
     handle = mode == LoadMode::kPath ? open_by_path(file, promised, config, subject)
                                      : open_copy(file, promised, config, subject);
   }
-  const auto entry = reinterpret_cast<kiln_package_fn>(::dlsym(handle, config.symbol.c_str()));
-  if (entry == nullptr) fail(subject, "the library does not export " + config.symbol);
-  const kiln_package* const package = entry();
+  const kiln_package* const package = entry_of(handle, config, subject)();
   check_package(package, config, subject);
   if (lease.held()) loaded.leases.try_emplace(file, std::move(lease));
   return *package;

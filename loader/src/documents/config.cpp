@@ -163,15 +163,6 @@ Config parse_config(std::string_view bytes, std::string_view subject) {
   return config;
 }
 
-const ArchiveFile& library_of(const Config& config) {
-  const auto library =
-      std::find_if(config.files.begin(), config.files.end(),
-                   [&](const ArchiveFile& file) { return file.path == config.library; });
-  if (library != config.files.end()) return *library;
-  throw Error(ErrorCode::kInternal, "read config of " + config.name + " " + config.variant +
-                                        ": its library is not among its files");
-}
-
 std::string serialize_config(const Config& config) {
   const Needs& needs = config.needs;
   Json files = Json::array();

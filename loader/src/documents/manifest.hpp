@@ -104,9 +104,6 @@ struct Config {
 };
 Config parse_config(std::string_view bytes, std::string_view subject);
 
-/// The file that is loaded; parse_config saw to it that there is one.
-const ArchiveFile& library_of(const Config& config);
-
 std::string serialize_config(const Config& config);
 
 /// The file that is loaded. parse_config has seen to it that it is listed.

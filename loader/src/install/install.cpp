@@ -494,7 +494,7 @@ void Install::check_installed(const Package& package) {
   const std::string of = package.subject;
   const fs::path relative = package.folder.lexically_relative(cache_.root());
   if (open_folder_inside(cache_.root(), relative).valid()) {
-    const ArchiveFile& library = library_of(package.config);
+    const ArchiveFile& library = library_file(package.config);
     const fs::path path = package.folder / library.path;
     const FileDescriptor file = open_inside(cache_.root(), relative / library.path);
     if (!file.valid()) fail_cache("open", path, errno);

@@ -102,7 +102,7 @@ LockedKernel locked_kernel(const fs::path& file, std::string_view name, const Re
 
 LockedVariant locked_variant(const Variant& variant, const VariantManifest& manifest,
                              const Config& config) {
-  const ArchiveFile& library = library_of(config);
+  const ArchiveFile& library = library_file(config);
   return {variant.manifest, manifest.config, manifest.layer, library.path, library.digest};
 }
 

@@ -290,30 +290,24 @@ __device__ __forceinline__ void decode(const Sm90Arguments& p) {
       barrier_init(memory.full(stage), 1);
       barrier_init(memory.empty(stage), (T::kConsumers / 32) << work.across);
     }
-    // Across, the other CTA's copies arrive at these barriers.
-    if (work.across != 0) {
-      barrier_init_cluster_fence();
-    } else {
-      barrier_init_fence();
-    }
+    barrier_init_fence();
   }
-  if (work.across != 0) {
-    cluster_arrive();
+  if (work.across != 0) {  // the other CTA's copies arrive at these barriers
+    cluster_arrive_relaxed();
     cluster_wait();
   } else {
     __syncthreads();
   }
-  if (kGated && T::kTokens == 64 && p.m <= kFewRows && threadIdx.x == T::kConsumers) {
+  const unsigned warp = warp_number();
+  if (kGated && T::kTokens == 64 && p.m <= kFewRows && warp == T::kConsumers / 32 && elect_one()) {
     // As many as fit into the ring.
     fetch_weights(p, work.column, work.begin, min(work.end, work.begin + T::kStages));
   }
   begin_in_turn<kGated>(p);
   const bool pushes = T::kSwapped || work.parts > 1;
-  const bool producer = __shfl_sync(0xffffffffu, threadIdx.x, 0) >= T::kConsumers;
-  // Expected, so that its code is the first after this: it is what a CTA waits for.
-  if (__builtin_expect(producer, true)) {
+  if (warp >= T::kConsumers / 32) {
     if constexpr (T::kWide) give_registers<32>();
-    if (threadIdx.x == T::kConsumers) produce<T, kGated>(p, memory, work);
+    if (warp == T::kConsumers / 32 && elect_one()) produce<T, kGated>(p, memory, work);
     __syncwarp();
     if (pushes) {
       cluster_arrive_relaxed();

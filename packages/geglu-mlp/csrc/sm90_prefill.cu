@@ -198,15 +198,18 @@ __device__ __forceinline__ void swapped_epilogue(const Sums<T>& tile,
   for (int first = 0; first < T::kWarpgroupRows; first += 16) {
     unsigned words[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 4; i += 2) {
       const int at = first / 2 + i * 2;
-      if (at >= T::kSums) {  // the rows up to a multiple of 16, which no copy takes
-        words[i] = 0;
-        continue;
-      }
-      const float2 out = gated_pair<kExact>({tile.sums[0][at], tile.sums[0][at + 1]},
-                                            {tile.sums[1][at], tile.sums[1][at + 1]});
-      words[i] = pack_pair(out.x, out.y, Element{});
+      words[i] = words[i + 1] = 0;
+      if (at >= T::kSums) continue;  // the rows up to a multiple of 16, which no copy takes
+      // Columns are tokens here: sums[at] and sums[at + 2] are one token's, sums[at + 1] the next
+      // one's. A pair shares a reciprocal, so it must be of one token: a NaN stays in its row.
+      const float2 one = gated_pair<kExact>({tile.sums[0][at], tile.sums[0][at + 2]},
+                                            {tile.sums[1][at], tile.sums[1][at + 2]});
+      const float2 next = gated_pair<kExact>({tile.sums[0][at + 1], tile.sums[0][at + 3]},
+                                             {tile.sums[1][at + 1], tile.sums[1][at + 3]});
+      words[i] = pack_pair(one.x, next.x, Element{});
+      words[i + 1] = pack_pair(one.y, next.y, Element{});
     }
     store_transposed(shared + in_panel<kMostPanelColumns>(first + panel_row, chunk), words);
   }
@@ -268,7 +271,7 @@ __device__ __forceinline__ void consume(const Sm90Arguments& p, const PrefillMem
     }
     panel = (panel + kPanels) % 2;
   }
-  if (threadIdx.x % 128 == 0) wait_stores();
+  if (threadIdx.x % 128 == 0) wait_stores_read<0>();  // the kernel's end waits for the writes
 }
 
 template <class T, class Element, bool kGated>
@@ -288,18 +291,18 @@ __device__ __forceinline__ void prefill(const Sm90Arguments& p) {
     }
     barrier_init(memory.turn(0), 4);
     barrier_init(memory.turn(1), 4);
-    barrier_init_cluster_fence();
+    barrier_init_fence();
     prefetch_map(p.a);
     prefetch_map(p.b0);
     if (kGated) prefetch_map(p.b1);
     prefetch_map(p.out);
   }
-  cluster_arrive();
+  cluster_arrive_relaxed();  // the fence above has released the barriers
   cluster_wait();
   begin_in_turn<kGated>(p);
   if (role == 0) {
     give_registers<kProducerRegisters>();
-    if (threadIdx.x == 0) produce<T, kGated>(p, memory, rank, first, clusters);
+    if (warp_number() == 0 && elect_one()) produce<T, kGated>(p, memory, rank, first, clusters);
     __syncwarp();
   } else {
     take_registers<kConsumerRegisters>();

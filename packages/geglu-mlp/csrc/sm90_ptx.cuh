@@ -23,6 +23,24 @@ __device__ __forceinline__ unsigned cluster_number() {
   asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(number));
   return number;
 }
+// One thread of a warp that is here as a whole, always the same one. Copies are issued under this
+// condition: under one on threadIdx alone the compiler does not know that a single thread is active,
+// and puts each copy into a loop of votes.
+__device__ __forceinline__ bool elect_one() {
+  unsigned chosen;
+  asm volatile(
+      "{\n"
+      ".reg .pred leads;\n"
+      "elect.sync _|leads, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, leads;\n"
+      "}"
+      : "=r"(chosen));
+  return chosen != 0;
+}
+// The number of this thread's warp, in a register that the compiler knows to be uniform.
+__device__ __forceinline__ unsigned warp_number() {
+  return __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+}
 // Of all threads of the cluster, then cluster_wait. What was written before is visible after.
 __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
@@ -59,13 +77,10 @@ __device__ __forceinline__ float4 load_shared(unsigned address) {
 __device__ __forceinline__ void barrier_init(unsigned barrier, unsigned arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-// Makes the inits visible to the copy engine; and to the cluster.
+// Makes the inits visible to the copy engine and to the cluster. It is no fence of memory, so that
+// nothing waits for it: a fence.proxy.async here would be one of the whole GPU.
 __device__ __forceinline__ void barrier_init_fence() {
-  asm volatile("fence.proxy.async;" ::: "memory");
-}
-__device__ __forceinline__ void barrier_init_cluster_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  barrier_init_fence();
 }
 __device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
@@ -194,9 +209,6 @@ __device__ __forceinline__ void store_box(const TensorMap& map, unsigned shared,
 template <int kPending>
 __device__ __forceinline__ void wait_stores_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
-}
-__device__ __forceinline__ void wait_stores() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 // Orders this thread's writes to shared memory before the copy engine's reads.
 __device__ __forceinline__ void shared_writes_before_copies() {

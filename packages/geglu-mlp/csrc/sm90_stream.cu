@@ -174,13 +174,14 @@ __device__ __forceinline__ void stream(const Sm90Arguments& p) {
     barrier_init_fence();
   }
   __syncthreads();
-  if (kGated && threadIdx.x == T::kConsumers) {
+  const unsigned warp = warp_number();
+  if (kGated && warp == T::kConsumers / 32 && elect_one()) {
     // An eighth: what memory can read while the previous kernel ends.
     fetch_weights(p, column, 0, (p.k_blocks + 7) / 8);
   }
   begin_in_turn<kGated>(p);
-  if (threadIdx.x >= T::kConsumers) {
-    if (threadIdx.x == T::kConsumers) produce<T, kGated>(p, ring, steps, column);
+  if (warp >= T::kConsumers / 32) {
+    if (warp == T::kConsumers / 32 && elect_one()) produce<T, kGated>(p, ring, steps, column);
     return;
   }
   float sums[T::kColumns / 2];

@@ -6,6 +6,7 @@
 #include <limits>
 #include <sstream>
 
+#include "base/join.hpp"
 #include "names.hpp"
 
 namespace kiln::build {
@@ -253,10 +254,8 @@ bool has_needs(const Package& package) {
 
 void write_libraries(std::ostream& out, const GlueFacts& facts) {
   // An array needs an element; the count says that it does not matter.
-  std::string sonames = facts.libraries.empty() ? "nullptr" : "";
-  for (const std::string& soname : facts.libraries) {
-    sonames += (sonames.empty() ? "" : ", ") + literal_of(soname);
-  }
+  const std::string sonames =
+      facts.libraries.empty() ? "nullptr" : join(facts.libraries, ", ", literal_of);
   out << "namespace {\nconstexpr const char* kSonames[] = {" << sonames << "};\n}  // namespace\n\n"
       << "const sdk::Libraries kLibraries = {kSonames, " << facts.libraries.size() << "};\n\n";
 }

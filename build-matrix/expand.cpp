@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/join.hpp"
 #include "kiln/error.hpp"
 #include "names.hpp"
 
@@ -41,9 +42,7 @@ const Exclusion* excluded_by(const Matrix& matrix, Version toolkit, const Device
 
 template <class Value>
 std::string joined(const std::vector<Value>& values) {
-  std::string text;
-  for (const Value& value : values) text += (text.empty() ? "" : ", ") + to_string(value);
-  return text;
+  return join(values, ", ", [](const Value& value) { return to_string(value); });
 }
 
 void check_axes(const Matrix& matrix, const Package& package) {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/digest.hpp"
+#include "base/join.hpp"
 #include "codegen.hpp"
 #include "documents/json.hpp"
 #include "files.hpp"
@@ -50,9 +51,7 @@ std::vector<std::string> link_flags(CpuLevel cpu, Version glibc) {
 }
 
 std::string joined(const std::vector<std::string>& words) {
-  std::string line;
-  for (const std::string& word : words) line += (line.empty() ? "" : " ") + shell_quoted(word);
-  return line;
+  return join(words, " ", shell_quoted);
 }
 
 std::string object_name(std::string source) {

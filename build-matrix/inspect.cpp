@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "base/join.hpp"
 #include "documents/json.hpp"
 #include "files.hpp"
 #include "kiln/error.hpp"
@@ -153,12 +154,11 @@ KernelNames listed_kernels(const ElfLibrary& library, const Facts& facts) {
 }
 
 std::string only_in(const KernelNames& these, const KernelNames& those) {
-  std::string text;
-  for (const auto& each : these) {
-    if (those.contains(each)) continue;
-    text += (text.empty() ? "" : ", ") + each.second + " (" + each.first + ")";
+  std::vector<std::string> names;
+  for (const auto& [image, function] : these) {
+    if (!those.contains({image, function})) names.push_back(function + " (" + image + ")");
   }
-  return text;
+  return join(names);
 }
 
 void check_kernels(const ElfLibrary& library, const Facts& facts,
@@ -294,11 +294,7 @@ Facts inspect(const fs::path& library, const Promise& promise, const fs::path& c
     violations.push_back(std::move(violation));
   }
   if (violations.empty()) return facts;
-  std::string text;
-  for (const std::string& violation : violations) {
-    text += (text.empty() ? ": " : "; ") + violation;
-  }
-  throw Error(ErrorCode::kBuild, subject + text);
+  throw Error(ErrorCode::kBuild, subject + ": " + join(violations, "; "));
 }
 
 Json to_json(const Facts& facts) {

@@ -6,6 +6,7 @@
 #include <ostream>
 #include <sstream>
 
+#include "base/join.hpp"
 #include "documents/json.hpp"
 #include "files.hpp"
 #include "inspect.hpp"
@@ -15,9 +16,7 @@ namespace kiln::build {
 namespace {
 
 std::string source_names(const VariantPlan& plan) {
-  std::string text;
-  for (const DeviceSource& device : plan.device) text += (text.empty() ? "" : " ") + device.stem;
-  return text.empty() ? "host code only" : text;
+  return plan.device.empty() ? "host code only" : join(plan.device, " ", &DeviceSource::stem);
 }
 
 std::string images_text(const Facts& facts) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "base/join.hpp"
 #include "built.hpp"
 #include "documents/growth.hpp"
 #include "documents/json.hpp"
@@ -153,20 +154,20 @@ bool matches(const std::string& id, std::string_view patterns) {
 
 /// What was published as tested stays so; only what is given now needs a record.
 void check_tested(const Batch& batch, const Index& index, const std::string& may_be_untested) {
-  std::string missing;
-  std::string patterns;
+  std::vector<std::string> missing;
+  std::vector<std::string> patterns;
   for (const BuiltVariant& built : batch.built) {
     const std::string& id = built.variant.id;
     if (find_variant(index, id)->tested != kUntested || matches(id, may_be_untested)) continue;
-    missing += (missing.empty() ? "" : ", ") + id + " (library " + built.library.str() + ")";
-    patterns += (patterns.empty() ? "" : ",") + id;
+    missing.push_back(id + " (library " + built.library.str() + ")");
+    patterns.push_back(id);
   }
   if (missing.empty()) return;
   throw Error(ErrorCode::kNotFound,
-              "publish " + batch.subject() + ": no test record speaks of " + missing +
+              "publish " + batch.subject() + ": no test record speaks of " + join(missing) +
                   "; nothing was written. Run the package's check where these run and give its "
                   "record with --records, or publish them as untested: --allow-untested '" +
-                  patterns + "'");
+                  join(patterns, ",") + "'");
 }
 
 /// `before` with the tags of this version renewed; a replaced index stays, without a tag.

@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "base/join.hpp"
 #include "base/number.hpp"
 #include "base/quote.hpp"
 #include "documents/facts.hpp"
@@ -31,12 +32,6 @@ constexpr std::string_view kKeyTitle = "org.opencontainers.image.title";
 constexpr std::string_view kKeyUnpackedSize = "dev.kiln.unpacked-size";
 constexpr std::string_view kUntested = "untested";
 constexpr std::uint64_t kMaxUnpackedBytes = std::uint64_t{1} << 40;
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
-  return text;
-}
 
 /// Calls `add` with each word of a comma-separated member, which may be missing or empty.
 template <class Add>
@@ -164,9 +159,9 @@ Json variant_annotations(const Variant& variant) {
   };
   if (needs.toolkit) put(kKeyToolkit, to_string(*needs.toolkit));
   if (needs.min_driver) put(kKeyMinDriver, to_string(*needs.min_driver));
-  put(kKeySass, joined(code_words(needs, DeviceCode::Kind::kSass)));
-  put(kKeyPtx, joined(code_words(needs, DeviceCode::Kind::kPtx)));
-  put(kKeyNeeds, joined(library_words(needs)));
+  put(kKeySass, join(code_words(needs, DeviceCode::Kind::kSass), ","));
+  put(kKeyPtx, join(code_words(needs, DeviceCode::Kind::kPtx), ","));
+  put(kKeyNeeds, join(library_words(needs), ","));
   return annotations;
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <set>
 
+#include "base/join.hpp"
 #include "base/quote.hpp"
 #include "documents/names.hpp"
 #include "kiln/abi.h"
@@ -52,12 +53,12 @@ std::string listed(const std::set<std::string>& words) {
 
 std::string library_remedy(const Variant& variant, const Question& question) {
   const std::vector<std::string>& present = question.host->libraries;
-  std::string missing;
+  std::vector<std::string> missing;
   for (const std::string& soname : variant.needs.libraries) {
     if (std::find(present.begin(), present.end(), soname) != present.end()) continue;
-    missing += (missing.empty() ? "" : ", ") + soname;
+    missing.push_back(soname);
   }
-  return "install " + missing + " where the dynamic linker finds it (LD_LIBRARY_PATH)";
+  return "install " + join(missing) + " where the dynamic linker finds it (LD_LIBRARY_PATH)";
 }
 
 std::string code_remedy(const Question& question) {
@@ -176,13 +177,13 @@ std::string make_hint(const Index& index, const std::vector<Fit>& fits,
 
   const std::size_t position = find_nearest(index, fits, best_first, question);
   const Variant& nearest = index.variants[position];
-  std::string remedies;
+  std::vector<std::string> remedies;
   bool no_code = false;
   for (const Rule* broken : all_broken(nearest, fits[position], question)) {
-    remedies += (remedies.empty() ? "" : " and ") + remedy(nearest, broken->refusal, question);
+    remedies.push_back(remedy(nearest, broken->refusal, question));
     no_code = no_code || broken->refusal == Refusal::kNoDeviceCode;
   }
-  std::string hint = "nearest: " + nearest.id + " -> " + remedies;
+  std::string hint = "nearest: " + nearest.id + " -> " + join(remedies, " and ");
   if (no_code && !codes.empty()) {
     hint += " (" + subject + " has " + listed(codes) + " for " +
             std::string(to_string(question.host->arch)) + ")";

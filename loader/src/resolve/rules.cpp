@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "base/join.hpp"
 #include "documents/requires.hpp"
 #include "kiln/abi.h"
 
@@ -12,11 +13,8 @@ namespace kiln {
 namespace {
 
 std::string codes_of(const Variant& variant) {
-  std::string text;
-  for (const DeviceCode& code : variant.needs.device_code) {
-    text.append(text.empty() ? "" : " ").append(to_string(code));
-  }
-  return text;
+  return join(variant.needs.device_code, " ",
+              [](const DeviceCode& code) { return to_string(code); });
 }
 
 /// The lowest driver that runs code of this kind from this toolkit. Machine code runs on every
@@ -168,21 +166,19 @@ bool library_holds(const Variant& variant, const Fit&, const Question& question)
                      [&](const std::string& soname) { return is_present(soname, question); });
 }
 std::string describe_library(const Variant& variant, const Fit&, const Question& question) {
-  std::string all;
-  std::string missing;
+  std::vector<std::string> missing;
   std::string why = ", which the dynamic linker does not find";
   const std::vector<std::string>& absent = question.host->absent;
   for (const std::string& soname : variant.needs.libraries) {
-    all += (all.empty() ? "" : ", ") + soname;
     if (is_present(soname, question)) continue;
-    missing += (missing.empty() ? "" : ", ") + soname;
+    missing.push_back(soname);
     if (std::find(absent.begin(), absent.end(), soname) == absent.end()) {
       why = ", which was not looked for: the variant is refused before that";
     }
   }
-  if (all.empty()) return "needs no library";
-  if (missing.empty()) return "needs " + all + ", which the dynamic linker finds";
-  return "needs " + missing + why;
+  if (variant.needs.libraries.empty()) return "needs no library";
+  if (!missing.empty()) return "needs " + join(missing) + why;
+  return "needs " + join(variant.needs.libraries) + ", which the dynamic linker finds";
 }
 
 bool is_jit_refused(const Fit& fit, const Question& question) {

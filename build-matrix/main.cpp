@@ -88,7 +88,8 @@ std::vector<Chosen> choose(const Options& options, const Matrix& matrix) {
     Chosen one;
     one.job.folder = absolute;
     one.job.package =
-        parse_package(read_file(absolute / "package.json"), absolute.filename().string());
+        parse_package(read_file(absolute / "package.json"), absolute.filename().string(),
+                      (folder / "package.json").string());
     one.all = expand(matrix, one.job.package);
     for (const VariantPlan& plan : one.all.variants) {
       if (matches(plan.id, options.only)) one.job.variants.push_back(plan);

@@ -7,6 +7,7 @@
 #include <limits>
 #include <set>
 
+#include "base/join.hpp"
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
@@ -22,18 +23,22 @@ bool is_dtype(std::string_view name) {
   return std::find(kDtypes.begin(), kDtypes.end(), name) != kDtypes.end();
 }
 
-/// Refuses any member that this version of the format does not have: a misspelt key must not turn
-/// into a default.
-void allow_keys(const JsonView& object, std::initializer_list<std::string_view> keys) {
+/// Refuses any member that this version of the format does not have, since a misspelt key must not
+/// turn into a default, and names all at once that are missing.
+void check_keys(const JsonView& object, std::vector<std::string_view> required,
+                std::initializer_list<std::string_view> optional = {}) {
   if (!object.json().is_object()) object.fail("is not an object");
-  for (const auto& item : object.json().items()) {
-    if (std::find(keys.begin(), keys.end(), item.key()) != keys.end()) continue;
-    std::string known;
-    for (std::string_view key : keys) {
-      known += (known.empty() ? "" : ", ") + std::string(key);
-    }
-    object.fail("unknown key \"" + item.key() + "\"; the keys are " + known);
+  std::vector<std::string_view> missing;
+  for (const std::string_view key : required) {
+    if (!object.has(key)) missing.push_back(key);
   }
+  std::vector<std::string_view>& all = required;
+  all.insert(all.end(), optional);
+  for (const auto& item : object.json().items()) {
+    if (std::find(all.begin(), all.end(), item.key()) != all.end()) continue;
+    object.fail("unknown key \"" + item.key() + "\"; the keys are " + join(all));
+  }
+  if (!missing.empty()) object.fail("lacks " + join(missing));
 }
 
 std::vector<JsonView> non_empty(const JsonView& array) {
@@ -143,7 +148,7 @@ std::vector<Extent> parse_shape(const JsonView& value) {
 }
 
 TensorSchema parse_tensor(const JsonView& value, const std::vector<TensorSchema>& earlier) {
-  allow_keys(value, {"name", "dtype", "shape", "layout", "optional", "output"});
+  check_keys(value, {"name", "dtype", "shape"}, {"layout", "optional", "output"});
   TensorSchema tensor;
   tensor.name = identifier(value.at("name"));
   if (is_dtype(tensor.name)) value.at("name").fail(tensor.name + " is the name of a dtype");
@@ -209,9 +214,9 @@ void parse_values(const JsonView& value, AttributeSchema& attribute) {
 AttributeSchema parse_attribute(const JsonView& value, Scope& scope) {
   AttributeSchema attribute;
   if (value.string_or("type", "") == "string") {
-    allow_keys(value, {"name", "type", "values", "default"});
+    check_keys(value, {"name", "type", "values", "default"});
   } else {
-    allow_keys(value, {"name", "type", "default"});
+    check_keys(value, {"name", "type", "default"});
   }
   attribute.name = identifier(value.at("name"));
   scope.add(attribute.name, value.at("name"));
@@ -247,7 +252,7 @@ AttributeSchema parse_attribute(const JsonView& value, Scope& scope) {
 }
 
 OpSchema parse_op(const JsonView& value) {
-  allow_keys(value, {"name", "doc", "tensors", "attributes"});
+  check_keys(value, {"name", "doc", "tensors"}, {"attributes"});
   OpSchema op;
   op.name = identifier(value.at("name"));
   op.doc = one_line(value.at("doc"));
@@ -311,7 +316,7 @@ std::vector<DeviceCode> parse_targets(const JsonView& value) {
 }
 
 DeviceSource parse_device_source(const JsonView& value, std::string_view package) {
-  allow_keys(value, {"source", "targets"});
+  check_keys(value, {"source", "targets"});
   DeviceSource device;
   const JsonView source = value.at("source");
   device.source = parse_source(source, ".cu", package);
@@ -339,7 +344,7 @@ LibraryNeed parse_need(const JsonView& value, const CudaSection& earlier) {
   if (value.json().is_string()) {
     need.soname = parse_soname(value);
   } else {
-    allow_keys(value, {"soname", "targets"});
+    check_keys(value, {"soname", "targets"});
     need.soname = parse_soname(value.at("soname"));
     need.targets = parse_targets(value.at("targets"));
   }
@@ -361,7 +366,7 @@ LibraryNeed parse_need(const JsonView& value, const CudaSection& earlier) {
 }
 
 CudaSection parse_cuda(const JsonView& value, std::string_view package) {
-  allow_keys(value, {"host", "device", "needs"});
+  check_keys(value, {"host", "device"}, {"needs"});
   CudaSection cuda;
   cuda.host = parse_sources(value.at("host"), ".cpp", package);
   Scope stems({});
@@ -379,7 +384,7 @@ CudaSection parse_cuda(const JsonView& value, std::string_view package) {
 }
 
 CpuSection parse_cpu(const JsonView& value, std::string_view package) {
-  allow_keys(value, {"host", "levels"});
+  check_keys(value, {"host", "levels"});
   CpuSection cpu;
   cpu.host = parse_sources(value.at("host"), ".cpp", package);
   for (const JsonView& item : non_empty(value.at("levels"))) {
@@ -420,11 +425,10 @@ void parse_identity(const JsonView& root, std::string_view folder, Package& pack
   }
 }
 
-Package parse(std::string_view text, std::string_view folder) {
-  const std::string subject = "packages/" + std::string(folder) + "/package.json";
+Package parse(std::string_view text, std::string_view folder, const std::string& subject) {
   const Json json = parse_json(text, subject);
   const JsonView root(json, subject);
-  allow_keys(root, {"name", "version", "license", "summary", "min_loader", "cuda", "cpu", "ops"});
+  check_keys(root, {"name", "version", "license", "summary", "min_loader", "ops"}, {"cuda", "cpu"});
   Package package;
   parse_identity(root, folder, package);
   if (root.has("cuda")) package.cuda = parse_cuda(root.at("cuda"), package.name);
@@ -445,9 +449,9 @@ Package parse(std::string_view text, std::string_view folder) {
 
 }  // namespace
 
-Package parse_package(std::string_view text, std::string_view folder) {
+Package parse_package(std::string_view text, std::string_view folder, const std::string& file) {
   try {
-    return parse(text, folder);
+    return parse(text, folder, file);
   } catch (const Error& error) {
     // The JSON reader speaks of integrity because most of its documents are downloaded ones.
     throw Error(ErrorCode::kBuild, error.what());

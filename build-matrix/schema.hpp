@@ -111,9 +111,10 @@ struct Package {
   bool operator==(const Package&) const = default;
 };
 
-/// Reads the text of a package.json. `folder` is the name of the folder it lies in and begins each
-/// error: "packages/geglu-mlp/package.json: ops[0].tensors[1].dtype: …". Throws Error(kBuild).
-Package parse_package(std::string_view text, std::string_view folder);
+/// Reads the text of a package.json. `folder` is the name of the folder that it lies in; `file`, as
+/// the user named it, begins each error: "./scale/package.json: ops[0].tensors[1].dtype: …". Throws
+/// Error(kBuild).
+Package parse_package(std::string_view text, std::string_view folder, const std::string& file);
 
 /// "geglu-mlp" -> "geglu_mlp": the name in file and symbol names ("libgeglu_mlp.so").
 std::string underscored(std::string_view name);

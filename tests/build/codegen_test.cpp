@@ -26,7 +26,7 @@ std::string read(const std::string& path) {
 }
 
 Package sample_package() {
-  return parse_package(read(KILN_SAMPLE_FOLDER "/package.json"), "sample");
+  return parse_package(read(KILN_SAMPLE_FOLDER "/package.json"), "sample", "sample/package.json");
 }
 
 bool contains(const std::string& haystack, const std::string& needle) {

@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
   try {
     namespace build = kiln::build;
     const build::Package package =
-        build::parse_package(text, source.parent_path().filename().string());
+        build::parse_package(text, source.parent_path().filename().string(), source.string());
     std::filesystem::create_directories(folder);
     std::ofstream(folder / "package.gen.hpp") << build::generate_header(package);
     std::ofstream(folder / "package.gen.cpp")

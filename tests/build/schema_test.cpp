@@ -42,14 +42,16 @@ const char* const kGood = R"({
 }]
 })";
 
+const std::string kFile = "./two-words/package.json";
+
 Package parse(const json& document) {
-  return parse_package(document.dump(), "two-words");
+  return parse_package(document.dump(), "two-words", kFile);
 }
 
 struct Refused {
   std::string place;  ///< JSON pointer of what is replaced; "-key" at its end removes a key
   json value;
-  std::string message;  ///< after "packages/two-words/package.json: "
+  std::string message;  ///< after "./two-words/package.json: "
 };
 
 std::string refusal(const json& document) {
@@ -73,14 +75,14 @@ void check_refused(const std::vector<Refused>& table) {
     } else {
       document[json::json_pointer(refused.place)] = refused.value;
     }
-    CHECK(refusal(document) == "packages/two-words/package.json: " + refused.message);
+    CHECK(refusal(document) == "./two-words/package.json: " + refused.message);
   }
 }
 
 }  // namespace
 
 TEST_CASE("schema: every field of a package is read") {
-  const Package package = parse_package(kGood, "two-words");
+  const Package package = parse_package(kGood, "two-words", kFile);
   CHECK(package.name == "two-words");
   CHECK(underscored(package.name) == "two_words");
   CHECK(package.version == 3);
@@ -144,15 +146,15 @@ TEST_CASE("schema: the head of a package") {
       {"/summary", "a\nb", "summary: expected one line of text"},
       {"/min_loader", "1.0", "min_loader: \"1.0\" is not a version; expected 0.1.0"},
       {"/verison", 1,
-       "unknown key \"verison\"; the keys are name, version, license, summary, min_loader, cuda, "
-       "cpu, ops"},
+       "unknown key \"verison\"; the keys are name, version, license, summary, min_loader, ops, "
+       "cuda, cpu"},
       {"/ops", json::array(), "ops: is empty"},
   });
   json document = json::parse(kGood);
   document.erase("cuda");
   document.erase("cpu");
   CHECK(refusal(document) ==
-        "packages/two-words/package.json: has neither \"cuda\" nor \"cpu\": there is nothing to "
+        "./two-words/package.json: has neither \"cuda\" nor \"cpu\": there is nothing to "
         "build");
 }
 
@@ -327,10 +329,14 @@ TEST_CASE("schema: missing keys and wrong types name their place") {
     json document = json::parse(kGood);
     document.erase(key);
     const std::string message = refusal(document);
-    CHECK(message.starts_with("packages/two-words/package.json: "));
+    CHECK(message.starts_with("./two-words/package.json: "));
     CHECK(message.find(key) != std::string::npos);
   }
   json document = json::parse(kGood);
+  document.erase("license");
+  document.erase("min_loader");
+  CHECK(refusal(document) == kFile + ": lacks license, min_loader");
+  document = json::parse(kGood);
   document["ops"][0]["tensors"][1]["shape"] = "MD";
   CHECK(refusal(document).find("package.json: ops[0].tensors[1].shape: ") != std::string::npos);
   for (const char* key : {"soname", "targets"}) {
@@ -341,21 +347,21 @@ TEST_CASE("schema: missing keys and wrong types name their place") {
   }
   document = json::parse(kGood);
   document["cuda"]["needs"][0] = 12;
-  CHECK(refusal(document) == "packages/two-words/package.json: cuda.needs[0]: is not an object");
+  CHECK(refusal(document) == "./two-words/package.json: cuda.needs[0]: is not an object");
   document = json::parse(kGood);
   document["cuda"] = json::array();
-  CHECK(refusal(document) == "packages/two-words/package.json: cuda: is not an object");
+  CHECK(refusal(document) == "./two-words/package.json: cuda: is not an object");
 }
 
 TEST_CASE("schema: text that is not JSON is a build error too") {
   for (const std::string text : {"", "{", "[]", R"({"name": "a", "name": "b"})"}) {
     CAPTURE(text);
     try {
-      parse_package(text, "two-words");
+      parse_package(text, "two-words", kFile);
       FAIL("accepted");
     } catch (const kiln::Error& error) {
       CHECK(error.code() == kiln::ErrorCode::kBuild);
-      CHECK(std::string(error.what()).starts_with("packages/two-words/package.json: "));
+      CHECK(std::string(error.what()).starts_with("./two-words/package.json: "));
     }
   }
 }

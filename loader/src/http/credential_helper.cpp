@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/credential_helper.hpp"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +11,7 @@
 #include <thread>
 
 #include "base/posix.hpp"
+#include "base/process.hpp"
 #include "kiln/error.hpp"
 #include "settings/environment.hpp"
 
@@ -33,71 +30,6 @@ bool is_name(const std::string& name) {
            c == '_' || c == '-';
   });
 }
-
-struct Pipe {
-  FileDescriptor read;
-  FileDescriptor write;
-};
-
-std::optional<Pipe> make_pipe() {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return std::nullopt;
-  return Pipe{FileDescriptor(ends[0]), FileDescriptor(ends[1])};
-}
-
-struct SpawnActions {
-  SpawnActions() { posix_spawn_file_actions_init(&value); }
-  ~SpawnActions() { posix_spawn_file_actions_destroy(&value); }
-  SpawnActions(const SpawnActions&) = delete;
-  SpawnActions& operator=(const SpawnActions&) = delete;
-  posix_spawn_file_actions_t value{};
-};
-
-/// The child gets the signals of a fresh program, whatever this thread blocks or ignores.
-struct SpawnAttributes {
-  SpawnAttributes() {
-    posix_spawnattr_init(&value);
-    sigset_t set;
-    sigemptyset(&set);
-    posix_spawnattr_setsigmask(&value, &set);
-    sigaddset(&set, SIGPIPE);
-    sigaddset(&set, SIGINT);
-    posix_spawnattr_setsigdefault(&value, &set);
-    posix_spawnattr_setflags(&value, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  }
-  ~SpawnAttributes() { posix_spawnattr_destroy(&value); }
-  SpawnAttributes(const SpawnAttributes&) = delete;
-  SpawnAttributes& operator=(const SpawnAttributes&) = delete;
-  posix_spawnattr_t value{};
-};
-
-/// A child that is gone when this is.
-class Child {
- public:
-  explicit Child(pid_t pid) : pid_(pid) {}
-  ~Child() {
-    if (ended()) return;
-    ::kill(pid_, SIGKILL);
-    while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) continue;
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-
-  bool ended() {
-    if (pid_ < 0) return true;
-    const pid_t done = ::waitpid(pid_, &status_, WNOHANG);
-    if (done == 0 || (done < 0 && errno == EINTR)) return false;
-    // A host program that ignores SIGCHLD, or waits for every child, has the status and not we:
-    // then it stays 0 and the output alone decides.
-    pid_ = -1;
-    return true;
-  }
-  int status() const { return status_; }  ///< as waitpid gave it; once it has ended
-
- private:
-  pid_t pid_;
-  int status_ = 0;
-};
 
 HelperAnswer failed(const std::string& why) {
   return {std::nullopt, why};
@@ -139,12 +71,11 @@ HelperAnswer read_answer(int output, Child& child, std::chrono::milliseconds tim
       return failed("answered with more than " + std::to_string(kMaxOutputBytes) + " bytes");
     }
   }
-  const int status = child.status();
-  if (!WIFEXITED(status)) return failed("was ended by a signal");
-  if (WEXITSTATUS(status) == 0) return {std::move(text), {}};
+  if (child.was_killed()) return failed("was ended by a signal");
+  if (child.exit_status() == 0) return {std::move(text), {}};
   // The protocol's word for "no such login"; every other text of a failure may hold anything.
   if (text.find("credentials not found") != std::string::npos) return failed("has none");
-  return failed("failed with exit status " + std::to_string(WEXITSTATUS(status)));
+  return failed("failed with exit status " + std::to_string(child.exit_status()));
 }
 
 }  // namespace
@@ -153,32 +84,22 @@ HelperAnswer ask_helper(const std::string& name, const std::string& server,
                         std::chrono::milliseconds time, const std::stop_token& stop) {
   if (!is_name(name)) return failed("is no name of a helper: expected [A-Za-z0-9._-]+");
   if (server.size() > kMaxServerBytes) return failed("is not asked for so long a name");
-  std::optional<Pipe> input = make_pipe();
-  std::optional<Pipe> output = make_pipe();
-  if (!input || !output) return failed("got no pipe: " + message_of(errno));
-  // Written before there is a reader: a helper that reads nothing cannot raise SIGPIPE here.
-  if (::write(input->write.get(), server.data(), server.size()) !=
-      static_cast<ssize_t>(server.size())) {
-    return failed("could not be asked: " + message_of(errno));
+  try {
+    Pipe input = make_pipe();
+    Pipe output = make_pipe();
+    // Written before there is a reader: a helper that reads nothing cannot raise SIGPIPE here.
+    if (const int error = try_write_all(input.write.get(), server); error != 0) {
+      return failed("could not be asked: " + message_of(error));
+    }
+    input.write = FileDescriptor();
+    Child child({"docker-credential-" + name, "get"}, environment().block(),
+                {.in = input.read.get(), .out = output.write.get(), .err = Streams::kNothing});
+    output.write = FileDescriptor();
+    return read_answer(output.read.get(), child, time, stop);
+  } catch (const std::system_error& error) {
+    if (error.code().value() == ENOENT) return failed("is not on PATH");
+    return failed("could not be started: " + message_of(error.code().value()));
   }
-  input->write = FileDescriptor();
-
-  SpawnActions actions;
-  posix_spawn_file_actions_adddup2(&actions.value, input->read.get(), STDIN_FILENO);
-  posix_spawn_file_actions_adddup2(&actions.value, output->write.get(), STDOUT_FILENO);
-  posix_spawn_file_actions_addopen(&actions.value, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  const SpawnAttributes attributes;
-  std::string program = "docker-credential-" + name;
-  std::string verb = "get";
-  const std::array<char*, 3> arguments{program.data(), verb.data(), nullptr};
-  pid_t pid = -1;
-  const int error = ::posix_spawnp(&pid, program.c_str(), &actions.value, &attributes.value,
-                                   arguments.data(), environment().block().data());
-  if (error == ENOENT) return failed("is not on PATH");
-  if (error != 0) return failed("could not be started: " + message_of(error));
-  Child child(pid);
-  output->write = FileDescriptor();
-  return read_answer(output->read.get(), child, time, stop);
 }
 
 }  // namespace kiln

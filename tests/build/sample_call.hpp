@@ -29,8 +29,10 @@ inline const kiln_package& package() {
 }
 
 inline const kiln_op& op(std::string_view name) {
+  const auto* const first = reinterpret_cast<const char*>(package().ops);
   for (std::uint32_t i = 0; i < package().op_count; ++i) {
-    if (package().ops[i].name == name) return package().ops[i];
+    const auto& op = *reinterpret_cast<const kiln_op*>(first + i * package().op_stride);
+    if (op.name == name) return op;
   }
   FAIL("no op " << name);
   return package().ops[0];

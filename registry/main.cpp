@@ -9,6 +9,7 @@
 #include <iostream>
 #include <string>
 
+#include "base/quote.hpp"
 #include "check.hpp"
 #include "documents/json.hpp"
 #include "export.hpp"
@@ -192,10 +193,10 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const kiln::Error& error) {
-    std::cerr << "kiln-registry: " << error.what() << '\n';
+    std::cerr << "kiln-registry: " << kiln::printable_lines(error.what()) << '\n';
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
-    std::cerr << "kiln-registry: " << error.what() << '\n';
+    std::cerr << "kiln-registry: " << kiln::printable_lines(error.what()) << '\n';
     return static_cast<int>(kiln::ErrorCode::kInternal);
   }
 }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/draft.hpp"
+#include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
 #include "kiln/error.hpp"
@@ -29,8 +30,7 @@ std::vector<TestResult> read_record(const fs::path& file) {
   }
   const auto word = [&](std::string_view key) {
     std::string text = record.at(key).string();
-    const bool printable = std::all_of(text.begin(), text.end(), [](char c) { return c >= ' '; });
-    if (text.empty() || text.size() > kMaxWordBytes || !printable) {
+    if (text.empty() || text.size() > kMaxWordBytes || printable(text) != text) {
       record.at(key).fail("expected 1 to 80 bytes of printable text");
     }
     return text;

@@ -38,7 +38,7 @@ int run_create(const Creating& creating, const Options& options) {
       continue;
     }
     for (const std::string& id : kernel.variants) {
-      std::printf("%s@%d %s\n", kernel.name.c_str(), kernel.version, id.c_str());
+      print("%s@%d %s\n", kernel.name.c_str(), kernel.version, id.c_str());
     }
   }
   if (options.json) print_json("bundle-create", {{"file", creating.file}, {"kernels", documents}});

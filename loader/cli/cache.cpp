@@ -23,7 +23,7 @@ int run_dir(const Options& options) {
   if (options.json) {
     print_json("cache-dir", {{"cache", cache.root().string()}});
   } else {
-    std::printf("%s\n", cache.root().c_str());
+    print_path(cache.root());
   }
   return 0;
 }
@@ -46,18 +46,18 @@ int run_verify(const Options& options) {
                              {"intact", intact},
                              {"problem", checked.problem}});
       } else if (!intact) {
-        std::printf("damaged  %s: %s %s\n", checked.subject.c_str(), checked.file.c_str(),
-                    checked.problem.c_str());
+        print("damaged  %s: %s %s\n", checked.subject.c_str(), checked.file.c_str(),
+              checked.problem.c_str());
       }
     }
   }
   if (options.json) {
     print_json("verify", {{"files", documents}, {"damaged", damaged}});
   } else {
-    std::printf("%zu files, %zu damaged, in %s\n", files, damaged, cache.root().c_str());
+    print("%zu files, %zu damaged, in %s\n", files, damaged, cache.root().c_str());
   }
   if (damaged > 0) {
-    std::fprintf(stderr, "kiln: 'kiln cache repair' fetches what is damaged again\n");
+    tell("kiln: 'kiln cache repair' fetches what is damaged again\n");
   }
   return damaged == 0 ? 0 : static_cast<int>(ErrorCode::kIntegrity);
 }
@@ -79,14 +79,14 @@ int run_repair(const Options& options) {
                            {"done", each.done},
                            {"whole", !each.failed}});
     } else {
-      std::printf("%s: %s\n  found: %s\n  %s\n", each.subject.c_str(), each.path.c_str(),
-                  each.problem.c_str(), each.done.c_str());
+      print("%s: %s\n  found: %s\n  %s\n", each.subject.c_str(), each.path.c_str(),
+            each.problem.c_str(), each.done.c_str());
     }
   }
   if (options.json) {
     print_json("repair", {{"cache", cache.root().string()}, {"repaired", documents}});
   } else if (code == 0) {
-    std::printf("%s is whole\n", cache.root().c_str());
+    print("%s is whole\n", cache.root().c_str());
   }
   return code;
 }
@@ -94,7 +94,7 @@ int run_repair(const Options& options) {
 int run_gc(const Options& options, GcOptions what) {
   const Cache cache(options.request.cache, options.request.stop);
   what.on_wait = [quiet = options.quiet] {
-    if (!quiet) std::fprintf(stderr, "waiting for an install to end\n");
+    if (!quiet) tell("waiting for an install to end\n");
   };
   Json documents = Json::array();
   std::uint64_t bytes = 0;
@@ -106,8 +106,8 @@ int run_gc(const Options& options, GcOptions what) {
       documents.push_back(
           {{"what", each.what}, {"path", each.path.string()}, {"bytes", each.bytes}});
     } else {
-      std::printf("%s  %s  %llu bytes\n", each.what.c_str(), each.path.c_str(),
-                  static_cast<unsigned long long>(each.bytes));
+      print("%s  %s  %llu bytes\n", each.what.c_str(), each.path.c_str(),
+            static_cast<unsigned long long>(each.bytes));
     }
   }
   if (options.json) {
@@ -116,8 +116,8 @@ int run_gc(const Options& options, GcOptions what) {
                       {"bytes", bytes},
                       {"removed", documents}});
   } else {
-    std::printf("%s %zu, %llu bytes, in %s\n", what.dry_run ? "would remove" : "removed", count,
-                static_cast<unsigned long long>(bytes), cache.root().c_str());
+    print("%s %zu, %llu bytes, in %s\n", what.dry_run ? "would remove" : "removed", count,
+          static_cast<unsigned long long>(bytes), cache.root().c_str());
   }
   return 0;
 }

@@ -52,16 +52,16 @@ void examine_host(const Host& host, Findings& findings) {
 }
 
 void print_host(const Host& host) {
-  std::printf("kiln      %s, package ABI %d.%d\n", KILN_VERSION, KILN_ABI_MAJOR, KILN_ABI_MINOR);
-  std::printf("machine   %s, %s, glibc %s, driver CUDA %s\n",
-              std::string(to_string(host.arch)).c_str(), to_string(host.cpu).c_str(),
-              text_or(host.glibc, "none").c_str(), text_or(host.driver, "none").c_str());
+  print("kiln      %s, package ABI %d.%d\n", KILN_VERSION, KILN_ABI_MAJOR, KILN_ABI_MINOR);
+  print("machine   %s, %s, glibc %s, driver CUDA %s\n", std::string(to_string(host.arch)).c_str(),
+        to_string(host.cpu).c_str(), text_or(host.glibc, "none").c_str(),
+        text_or(host.driver, "none").c_str());
   for (const Gpu& gpu : host.gpus) {
-    std::printf("cuda:%-4d %s, compute capability %s\n", gpu.ordinal, gpu.name.c_str(),
-                to_string(gpu.capability).c_str());
+    print("cuda:%-4d %s, compute capability %s\n", gpu.ordinal, gpu.name.c_str(),
+          to_string(gpu.capability).c_str());
   }
   for (const std::string& fact : host.overridden) {
-    std::printf("          overridden: %s\n", fact.c_str());
+    print("          overridden: %s\n", fact.c_str());
   }
 }
 
@@ -70,7 +70,7 @@ Json examine_registry(const Options& options, Findings& findings) {
     const Settings settings = load_settings();
     Traffic traffic;
     const std::string registry = canonical_registry(options.request.registry, settings);
-    if (!options.json) std::printf("registry  %s\n", registry.c_str());
+    if (!options.json) print("registry  %s\n", registry.c_str());
     open_repository(registry, "none", settings, {}, traffic);
     return registry;
   } catch (const Error& error) {
@@ -87,7 +87,7 @@ Json examine_cache(const Options& options, Findings& findings) {
     while (!std::filesystem::exists(present)) present = present.parent_path();
     const bool writable = access(present.c_str(), W_OK) == 0;
     if (!options.json) {
-      std::printf("cache     %s, %s\n", cache.root().c_str(), writable ? "writable" : "read-only");
+      print("cache     %s, %s\n", cache.root().c_str(), writable ? "writable" : "read-only");
     }
     if (!writable) {
       findings.problems.push_back("the cache " + cache.root().string() +
@@ -108,8 +108,8 @@ Json examine_package(const Options& options, const Spec& spec, Findings& finding
     document["library"] = kernel.library().string();
     document["resolution"] = to_json(kernel.resolution());
     if (!options.json) {
-      std::printf("\n%s\nloads     %s, %u ops\n", kernel.resolution().explain().c_str(),
-                  kernel.library().c_str(), kernel.package().op_count);
+      print("\n%s\nloads     %s, %u ops\n", kernel.resolution().explain().c_str(),
+            kernel.library().c_str(), kernel.package().op_count);
     }
   } catch (const Error& error) {
     findings.add(error);
@@ -136,10 +136,9 @@ int run_doctor(const Options& options) {
                           {"packages", packages},
                           {"problems", findings.problems}});
   } else {
-    std::printf("\n");
-    if (findings.problems.empty()) std::printf("nothing to mend\n");
-    for (const std::string& problem : findings.problems)
-      std::printf("mend      %s\n", problem.c_str());
+    print("\n");
+    if (findings.problems.empty()) print("nothing to mend\n");
+    for (const std::string& problem : findings.problems) print("mend      %s\n", problem.c_str());
   }
   return findings.exit_code;
 }

@@ -17,7 +17,7 @@ namespace kiln::cli {
 namespace {
 
 void print_line(const char* name, const std::string& text) {
-  std::printf("%-10s%s\n", name, text.c_str());
+  print("%-10s%s\n", name, text.c_str());
 }
 
 void print_host(const Host& host) {

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <string>
 
+#include "base/quote.hpp"
 #include "commands.hpp"
 #include "documents/json.hpp"
 #include "install/install.hpp"
@@ -46,7 +47,7 @@ void print_variant(const Variant& variant) {
   if (!needs.is_cpu()) {
     facts += ", driver CUDA " + to_string(*needs.min_driver) + ", " + joined(code_words(needs));
   }
-  std::printf("  %-26s %-48s %s\n", variant.id.c_str(), facts.c_str(), variant.tested.c_str());
+  print("  %-26s %-48s %s\n", variant.id.c_str(), facts.c_str(), variant.tested.c_str());
 }
 
 constexpr const char* kSchemaFile = "package.json";
@@ -91,12 +92,11 @@ std::string signature(const JsonView& op) {
 
 void print_ops(const Json& ops, const Spec& spec) {
   if (ops.is_null()) {
-    std::printf("ops       not known before 'kiln install %s@%d'\n", spec.name.c_str(),
-                spec.version);
+    print("ops       not known before 'kiln install %s@%d'\n", spec.name.c_str(), spec.version);
     return;
   }
   for (const JsonView& op : JsonView(ops, "ops of " + spec.name).items()) {
-    std::printf("op        %s\n", signature(op).c_str());
+    print("op        %s\n", printable(signature(op)).c_str());
   }
 }
 
@@ -121,11 +121,10 @@ int run_info(const Options& options) {
   }
   std::string published;
   for (const int version : versions) published += " " + std::to_string(version);
-  std::printf("%s@%d  from %s\n", spec.name.c_str(), spec.version, registry.c_str());
-  std::printf("versions %s\nindex     %s\n", published.c_str(),
-              found.descriptor.digest.str().c_str());
+  print("%s@%d  from %s\n", spec.name.c_str(), spec.version, registry.c_str());
+  print("versions %s\nindex     %s\n", published.c_str(), found.descriptor.digest.str().c_str());
   print_ops(ops, spec);
-  std::printf("variants\n");
+  print("variants\n");
   for (const Variant& variant : found.index.variants) print_variant(variant);
   return 0;
 }

@@ -23,9 +23,8 @@ namespace {
 /// Never silent: whoever reads the result may miss that it is a fallback's.
 void tell_refused(const Choice& choice) {
   for (const Resolution& refused : choice.refused) {
-    std::fprintf(stderr, "kiln: nothing in %s@%d fits for %s; fell back. %s\n",
-                 refused.name.c_str(), refused.version, to_string(refused.device).c_str(),
-                 refused.hint.c_str());
+    tell("kiln: nothing in %s@%d fits for %s; fell back. %s\n", refused.name.c_str(),
+         refused.version, to_string(refused.device).c_str(), refused.hint.c_str());
   }
 }
 
@@ -48,9 +47,9 @@ int install_all(const Options& options) {
       documents.push_back(kiln::cli::to_json(installed));
     } else {
       tell_refused(installed.choice);
-      std::printf("%s@%d %s  %s\n", installed.package.config.name.c_str(),
-                  installed.package.config.version, installed.package.variant.id.c_str(),
-                  installed.package.library.c_str());
+      print("%s@%d %s  %s\n", installed.package.config.name.c_str(),
+            installed.package.config.version, installed.package.variant.id.c_str(),
+            installed.package.library.c_str());
     }
   }
   if (options.json) print_json("install", {{"installed", documents}});
@@ -100,14 +99,14 @@ int run_resolve(const Options& options, const Explain& asked) {
     print_json("resolve", std::move(document));
   } else {
     for (const Resolution& refused : choice.refused) {
-      std::printf("%s\n\n", refused.explain().c_str());
+      print("%s\n\n", refused.explain().c_str());
     }
-    std::printf("%s\n", choice.resolution.explain().c_str());
-    for (const Explanation& each : explanations) std::printf("\n%s\n", each.text().c_str());
+    print("%s\n", choice.resolution.explain().c_str());
+    for (const Explanation& each : explanations) print("\n%s\n", each.text().c_str());
     tell_refused(choice);
   }
   if (choice.resolution.chosen) return 0;
-  if (!options.json) std::fprintf(stderr, "kiln: %s\n", choice.no_variant.c_str());
+  if (!options.json) tell("kiln: %s\n", choice.no_variant.c_str());
   return static_cast<int>(ErrorCode::kNoVariant);
 }
 
@@ -130,14 +129,14 @@ int run_list(const Options& options) {
                            {"library", installed.library.string()},
                            {"bytes", installed.bytes}});
     } else {
-      std::printf("%s@%d %s  %s\n", name.c_str(), installed.ref.version,
-                  installed.variant.id.c_str(), installed.library.c_str());
+      print("%s@%d %s  %s\n", name.c_str(), installed.ref.version, installed.variant.id.c_str(),
+            installed.library.c_str());
     }
   }
   if (options.json) {
     print_json("list", {{"cache", cache.root().string()}, {"installed", documents}});
   } else if (options.specs.empty()) {
-    std::fprintf(stderr, "in %s\n", cache.root().c_str());
+    tell("in %s\n", cache.root().c_str());
   }
   return 0;
 }
@@ -160,7 +159,7 @@ int run_path(const Options& options) {
       if (options.json) {
         print_json("path", {{"variant", chosen.id}, {"library", installed.library.string()}});
       } else {
-        std::printf("%s\n", installed.library.c_str());
+        print_path(installed.library);
       }
       return 0;
     }

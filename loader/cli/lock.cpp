@@ -110,8 +110,8 @@ Lockfile make_lockfile(const Locking& locking, const Options& options, const Loc
       check_only_grown(name, old->second, kernel);
     }
     for (const std::string& id : unread) {
-      std::fprintf(stderr, "kiln: %s@%d %s needs a newer kiln and is not locked\n", name.c_str(),
-                   version, id.c_str());
+      tell("kiln: %s@%d %s needs a newer kiln and is not locked\n", name.c_str(), version,
+           id.c_str());
     }
     after[name] = std::move(kernel);
   }
@@ -135,13 +135,12 @@ int run_lock(const Locking& locking, const Options& options) {
                         {"differences", changes},
                         {"kernels", kernels}});
   } else {
-    for (const std::string& line : changes) std::printf("%s\n", line.c_str());
-    if (!changed) std::printf("%s holds\n", file.c_str());
+    for (const std::string& line : changes) print("%s\n", line.c_str());
+    if (!changed) print("%s holds\n", file.c_str());
   }
   if (!changed || !locking.check) return 0;
   if (!options.json) {
-    std::fprintf(stderr, "kiln: %s would change as above. Run 'kiln lock' and commit it\n",
-                 file.c_str());
+    tell("kiln: %s would change as above. Run 'kiln lock' and commit it\n", file.c_str());
   }
   return static_cast<int>(ErrorCode::kLock);
 }

@@ -153,13 +153,13 @@ int main(int argc, char** argv) {
     kiln::cli::keep_standard_streams();
     return kiln::cli::run(argc, argv);
   } catch (const kiln::Error& error) {
-    std::fprintf(stderr, "kiln: %s\n", error.what());
+    kiln::cli::tell("kiln: %s\n", error.what());
     return static_cast<int>(error.code());
   } catch (const std::bad_alloc&) {
     std::fputs("kiln: there is not enough memory for this process: see 'ulimit -v'\n", stderr);
     return static_cast<int>(kiln::ErrorCode::kInternal);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "kiln: internal error: %s\n", error.what());
+    kiln::cli::tell("kiln: internal error: %s\n", error.what());
     return static_cast<int>(kiln::ErrorCode::kInternal);
   }
 }

@@ -1,13 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "output.hpp"
 
+#include <unistd.h>
+
+#include <cstdarg>
 #include <cstdio>
 #include <string>
 #include <utility>
 
+#include "base/quote.hpp"
 #include "documents/json.hpp"
 
 namespace kiln::cli {
+namespace {
+
+[[gnu::format(printf, 1, 0)]] std::string formatted(const char* format, std::va_list arguments) {
+  std::va_list again;
+  va_copy(again, arguments);
+  const int size = std::vsnprintf(nullptr, 0, format, again);
+  va_end(again);
+  if (size < 0) return {};
+  std::string text(static_cast<std::size_t>(size) + 1, '\0');
+  std::vsnprintf(text.data(), text.size(), format, arguments);
+  text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+void print(const char* format, ...) {
+  std::va_list arguments;
+  va_start(arguments, format);
+  std::fputs(printable_lines(formatted(format, arguments)).c_str(), stdout);
+  va_end(arguments);
+}
+
+void tell(const char* format, ...) {
+  std::va_list arguments;
+  va_start(arguments, format);
+  std::fputs(printable_lines(formatted(format, arguments)).c_str(), stderr);
+  va_end(arguments);
+}
+
+void print_path(const std::filesystem::path& path) {
+  const bool terminal = isatty(STDOUT_FILENO) == 1;
+  std::printf("%s\n", terminal ? printable(path.string()).c_str() : path.c_str());
+}
 
 Json to_json(const Installed& installed) {
   return {{"name", installed.package.config.name},
@@ -23,7 +61,11 @@ Json to_json(const Installed& installed) {
 }
 
 void print_json(std::string_view kind, Json document) {
-  std::printf("%s\n", with_schema(kind, std::move(document)).dump(2).c_str());
+  constexpr int kIndent = 2;
+  constexpr bool kAscii = true;
+  const std::string text = with_schema(kind, std::move(document))
+                               .dump(kIndent, ' ', kAscii, Json::error_handler_t::replace);
+  std::printf("%s\n", text.c_str());
 }
 
 }  // namespace kiln::cli

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <string>
 
+#include "base/quote.hpp"
+
 namespace kiln::cli {
 namespace {
 
@@ -30,13 +32,14 @@ void draw_bar(const Event& event) {
   std::string bar(static_cast<std::size_t>(std::min(filled, kWidth)), '#');
   bar.resize(kWidth, '.');
   const bool finished = event.done == event.total;
-  std::fprintf(stderr, "\r%s [%s] %s of %s%s", event.subject.c_str(), bar.c_str(),
+  std::fprintf(stderr, "\r%s [%s] %s of %s%s", printable(event.subject).c_str(), bar.c_str(),
                size_text(event.done).c_str(), size_text(event.total).c_str(), finished ? "\n" : "");
 }
 
 void print_line(const Event& event) {
   if (event.done != event.total) return;
-  std::fprintf(stderr, "fetched %s, %s\n", event.subject.c_str(), size_text(event.total).c_str());
+  std::fprintf(stderr, "fetched %s, %s\n", printable(event.subject).c_str(),
+               size_text(event.total).c_str());
 }
 
 }  // namespace
@@ -47,7 +50,7 @@ Observer progress_on_stderr(bool quiet) {
   return [terminal](const Event& event) {
     if (event.stage == Event::Stage::kRetry) {
       // After a bar that stands half-way.
-      std::fprintf(stderr, "%sretry: %s\n", terminal ? "\n" : "", event.note.c_str());
+      std::fprintf(stderr, "%sretry: %s\n", terminal ? "\n" : "", printable(event.note).c_str());
     }
     if (event.stage != Event::Stage::kLayer || event.total == 0) return;
     if (terminal) {

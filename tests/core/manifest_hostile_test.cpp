@@ -117,6 +117,14 @@ TEST_CASE("index: whatever breaks the format is refused, with the path of it") {
       {annotation("needs"), "lib../../x.so", "dev.kiln.needs"},
       {annotation("needs"), "libm", "dev.kiln.needs"},
       {annotation("tested"), "a\x1b[31mb", "dev.kiln.tested: found \"a\\x1b[31mb\""},
+      {annotation("tested"),
+       "a\xc2\x9b"
+       "31m",
+       "dev.kiln.tested: found \"a\\xc2\\x9b31m\""},
+      {annotation("tested"),
+       "\xe2\x80\xae"
+       "on",
+       "dev.kiln.tested: found \"\\xe2\\x80\\xaeon\""},
       {annotation("tested"), std::string(301, 'x'), "dev.kiln.tested"},
   };
   const std::string bytes = serialize_index(test::sample_index());

@@ -81,8 +81,7 @@ bool is_soname(std::string_view text) {
 
 std::string parse_text(const JsonView& view) {
   std::string text = view.string();
-  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
-  if (text.size() > kMaxText || std::any_of(text.begin(), text.end(), is_control)) {
+  if (text.size() > kMaxText || printable(text) != text) {
     view.fail("found " + quote(text) + ", expected one line of text of at most " +
               std::to_string(kMaxText) + " bytes");
   }

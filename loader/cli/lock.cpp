@@ -25,6 +25,7 @@ struct Locking {
   std::string file = "kiln.lock";
   std::string requirements;
   bool check = false;
+  bool force = false;
 };
 
 Requirements read_requirements(const fs::path& file) {
@@ -120,11 +121,16 @@ Lockfile make_lockfile(const Locking& locking, const Options& options, const Loc
 
 int run_lock(const Locking& locking, const Options& options) {
   const fs::path file = locking.file;
-  const Lockfile before = fs::exists(file) ? read_lockfile(file) : Lockfile();
-  const Lockfile after = make_lockfile(locking, options, before);
+  LockfileEdit edit;
+  edit.change = [&](const Lockfile& before) { return make_lockfile(locking, options, before); };
+  edit.replace = locking.force;
+  edit.write = !locking.check;
+  edit.stop = options.request.stop;
+  edit.on_wait = [&] {
+    if (!options.quiet) tell("waiting for another process that changes %s\n", file.c_str());
+  };
+  const auto [before, after, changed] = update_lockfile(file, edit);
   const std::vector<std::string> changes = differences(before, after);
-  const bool changed = !changes.empty() || !fs::exists(file);
-  if (changed && !locking.check) write_lockfile(file, after);
   if (options.json) {
     Json kernels = Json::object();
     for (const auto& [name, kernel] : after) {
@@ -161,6 +167,8 @@ void lock(Command& command) {
       ->type_name("FILE");
   command.app().add_flag("--check", locking->check,
                          "Write nothing; exit 8 if the lock file would change");
+  command.app().add_flag("--force", locking->force,
+                         "Do not read the old lock file, which may be damaged: replace it");
   command.example("geglu-mlp@2", "adds it to kiln.lock, all variants");
   command.example("", "what kiln.json states, or what is locked, anew");
   command.example("--check", "for CI: does kiln.lock still hold?");

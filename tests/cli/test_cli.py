@@ -48,7 +48,7 @@ class Cli(unittest.TestCase):
         environment |= {"KILN_CACHE": str(self.cache), "KILN_REGISTRY": str(self.registry)}
         environment |= self.environment
         done = subprocess.run([BIN / "kiln", *words], env=environment, text=True, capture_output=True)
-        self.assertEqual(done.returncode, code, f"kiln {' '.join(words)}\n{done.stdout}{done.stderr}")
+        self.assertEqual(done.returncode, code, f"kiln {' '.join(map(str, words))}\n{done.stdout}{done.stderr}")
         return done
 
     def document(self, *words, code=0):
@@ -138,6 +138,35 @@ class Cli(unittest.TestCase):
         message = self.kiln("install", SPEC, code=3).stderr
         self.assertIn("no variant fits this machine", message)
         self.assertIn("--device cpu", message)
+
+    # --- the lock file
+
+    def test_a_damaged_lock_file_is_replaced_by_force_alone(self):
+        lock = self.work / "kiln.lock"
+        lock.write_text("{\n")
+        for words in (["lock", SPEC, "--lock", lock], ["lock", "--lock", lock], ["install", "--lock", lock, SPEC]):
+            message = self.kiln(*words, code=8).stderr
+            self.assertIn("Restore it from version control, or replace it: kiln lock --force NAME@VERSION", message)
+        self.kiln("lock", "--force", SPEC, "--lock", lock)
+        self.kiln("lock", "--check", SPEC, "--lock", lock)
+
+    def test_a_registry_that_a_lock_file_cannot_name_is_refused(self):
+        self.registry = self.work / "a\nb"
+        self.registry.symlink_to(REGISTRY)
+        message = self.kiln("lock", SPEC, "--lock", self.work / "kiln.lock", code=2).stderr
+        self.assertIn("expected 1 to 4096 bytes of printable text", message)
+        self.assertFalse((self.work / "kiln.lock").exists())
+
+    def test_of_six_that_lock_at_once_all_succeed(self):
+        lock = self.work / "kiln.lock"
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("KILN_")} | {
+            "KILN_CACHE": str(self.cache), "KILN_REGISTRY": str(self.registry)}
+        runs = [subprocess.Popen([BIN / "kiln", "lock", "--quiet", SPEC, "--lock", lock], env=environment,
+                                 stdout=subprocess.PIPE, text=True) for _ in range(6)]
+        said = [run.communicate()[0] for run in runs]
+        self.assertEqual([run.returncode for run in runs], [0] * 6)
+        self.assertEqual(sorted(said)[0], f"+ {SPEC}\n")  # the first one alone adds it
+        self.assertEqual(said.count(f"{lock} holds\n"), 5)
 
     # --- errors, one a code
 

@@ -6,6 +6,8 @@
 #include <doctest/doctest.h>
 
 #include <filesystem>
+#include <stop_token>
+#include <thread>
 
 #include "install/install.hpp"
 #include "kiln/kiln.hpp"
@@ -58,6 +60,83 @@ struct Setting {
     return error_of([&] { install("sample", request); });
   }
 };
+
+/// A lock file with a kernel of this name more.
+LockfileEdit adding(const std::string& name, const LockedKernel& kernel) {
+  return {.change = [=](Lockfile lock) {
+    lock[name] = kernel;
+    return lock;
+  }};
+}
+
+TEST_CASE("lock: of several that add to a lock file at once none loses its entry") {
+  Setting setting;
+  const LockedKernel kernel = setting.lock().at("sample");
+  constexpr int kWriters = 6;
+  std::vector<std::thread> writers;
+  for (int i = 0; i < kWriters; ++i) {
+    writers.emplace_back([&, i] {
+      for (int round = 0; round < 5; ++round) {
+        const std::string name = "k" + std::to_string(i) + "-" + std::to_string(round);
+        update_lockfile(setting.file, adding(name, kernel));
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  CHECK(read_lockfile(setting.file).size() == kWriters * 5);
+  const fs::directory_iterator files(setting.scratch / ".");
+  CHECK(std::distance(files, {}) == 3);  // the lock file, the registry and the cache
+}
+
+TEST_CASE("lock: who waits for another one is told, and can be stopped") {
+  Setting setting;
+  const LockedKernel kernel = setting.lock().at("sample");
+  std::stop_source stop;
+  LockfileEdit inner = adding("b", kernel);
+  inner.stop = stop.get_token();
+  inner.on_wait = [&] { stop.request_stop(); };
+  LockfileEdit outer = adding("a", kernel);
+  Error refused(ErrorCode::kInternal, "none");
+  outer.change = [&, change = outer.change](const Lockfile& before) {
+    refused = error_of([&] { update_lockfile(setting.file, inner); });
+    return change(before);
+  };
+  CHECK(update_lockfile(setting.file, outer).changed);
+  CHECK(refused.code() == ErrorCode::kCancelled);
+  CHECK(read_lockfile(setting.file).size() == 1);
+}
+
+TEST_CASE("lock: a lock file that is a symbolic link stays one; the file that it names changes") {
+  Setting setting;
+  const Lockfile lock = setting.lock();
+  fs::create_directory(setting.scratch / "shared");
+  for (const char* target : {"shared/kiln.lock", "shared/none-yet.lock"}) {
+    CAPTURE(target);
+    fs::remove(setting.file);
+    fs::create_symlink(target, setting.file);
+    if (std::string_view(target) == "shared/kiln.lock") {
+      write_lockfile(setting.scratch / target, {});
+    }
+    write_lockfile(setting.file, lock);
+    CHECK(fs::is_symlink(setting.file));
+    CHECK(read_lockfile(setting.scratch / target) == lock);
+  }
+  fs::remove(setting.file);
+  fs::create_symlink("kiln.lock", setting.file);
+  CHECK(error_of([&] { write_lockfile(setting.file, lock); }).code() == ErrorCode::kCache);
+}
+
+TEST_CASE("lock: a damaged lock file says how to replace it, and is replaced so") {
+  Setting setting;
+  write_file(setting.file, "{\n");
+  const LockedKernel kernel = setting.lock().at("sample");
+  LockfileEdit edit = adding("sample", kernel);
+  CHECK_CONTAINS(error_of([&] { update_lockfile(setting.file, edit); }).what(),
+                 "kiln lock --force NAME@VERSION");
+  edit.replace = true;
+  CHECK(update_lockfile(setting.file, edit).changed);
+  CHECK(read_lockfile(setting.file).size() == 1);
+}
 
 TEST_CASE("lock: all variants with all digests, on a machine that runs one of them") {
   Setting setting;
@@ -276,7 +355,7 @@ TEST_CASE("lock: a lock file that cannot be written leaves the old one") {
   const std::string before = read_file(setting.file);
   const Error error =
       error_of([&] { write_lockfile(setting.scratch / "no/such/kiln.lock", setting.lock()); });
-  CHECK(error.code() == ErrorCode::kCache);
+  CHECK(error.code() == ErrorCode::kNotFound);
   CHECK(read_file(setting.file) == before);
 }
 

@@ -51,6 +51,38 @@ TEST_CASE("lockfile: what is written is read back, sorted, and the same every ti
   CHECK(parse_lockfile(serialize_lockfile({}), "kiln.lock").empty());
 }
 
+TEST_CASE("lockfile: a name is refused before it is written, or read back as it was") {
+  std::vector<std::string> names = {"", "\xe6\xa0\xb8", "\xe2\x80\xae", "\xf0\x9f\x94\xa5",
+                                    "a\"b\\c"};
+  for (int byte = 0; byte < 256; ++byte) {
+    names.push_back("/srv/a" + std::string(1, static_cast<char>(byte)) + "b");
+    names.push_back("\xe2" + std::string(1, static_cast<char>(byte)));
+  }
+  for (const std::size_t size : {1023, 1024, 1025, 4095, 4096, 4097}) {
+    names.emplace_back(size, 'a');
+  }
+  std::size_t written = 0;
+  for (const std::string& name : names) {
+    for (const bool registry : {true, false}) {
+      Lockfile lock = sample();
+      LockedKernel& kernel = lock.at("sample");
+      (registry ? kernel.registry : kernel.variants.begin()->second.library) = name;
+      CAPTURE(name);
+      try {
+        const std::string text = serialize_lockfile(lock);
+        CHECK(parse_lockfile(text, "kiln.lock") == lock);
+        ++written;
+      } catch (const Error& error) {
+        CHECK(error.code() == ErrorCode::kUsage);
+        CHECK_CONTAINS(error.what(), registry ? "lock sample: its registry is \""
+                                              : "lock sample: its library is \"");
+      }
+    }
+  }
+  CHECK(written > 190);
+  CHECK(written < names.size());
+}
+
 TEST_CASE("lockfile: members of a later Kiln are passed over") {
   const std::string text = changed([](Json& json) {
     json["comment"] = {1, 2};
@@ -134,7 +166,7 @@ TEST_CASE("lockfile: what is no lock file is refused with the place and the way 
     CHECK(error.code() == ErrorCode::kLock);
     CHECK_CONTAINS(error.what(), row.says);
     CHECK_CONTAINS(error.what(), "a/kiln.lock");
-    CHECK_CONTAINS(error.what(), "Run 'kiln lock'");
+    CHECK_CONTAINS(error.what(), "kiln lock --force NAME@VERSION");
   }
 }
 

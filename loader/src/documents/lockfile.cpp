@@ -15,7 +15,8 @@ constexpr std::uint64_t kVersion = 1;
 constexpr std::uint64_t kMaxLayerBytes = std::uint64_t{1} << 40;
 constexpr std::size_t kMaxRegistry = 4096;
 constexpr std::size_t kMaxLibrary = 1024;
-constexpr std::string_view kNextStep = ". Run 'kiln lock' to write it anew";
+constexpr std::string_view kNextStep =
+    ". Restore it from version control, or replace it: kiln lock --force NAME@VERSION";
 
 Digest parse_digest(const JsonView& view) {
   try {
@@ -51,12 +52,23 @@ std::vector<std::pair<std::string, JsonView>> members(const JsonView& view) {
   return found;
 }
 
+bool is_printable(const std::string& text, std::size_t most) {
+  return !text.empty() && text.size() <= most && printable(text) == text;
+}
+
 std::string parse_printable(const JsonView& view, std::size_t most) {
   std::string text = view.string();
-  const bool good = !text.empty() && text.size() <= most &&
-                    text.find_first_of(std::string("\0\n\r\t\x1b\x7f", 6)) == std::string::npos;
-  if (!good) view.fail("found " + quote(text) + ", expected printable text");
+  if (!is_printable(text, most)) view.fail("found " + quote(text) + ", expected printable text");
   return text;
+}
+
+/// What parse_printable would refuse is not written either.
+void check_printable(const std::string& name, std::string_view what, const std::string& text,
+                     std::size_t most) {
+  if (is_printable(text, most)) return;
+  throw Error(ErrorCode::kUsage, "lock " + name + ": its " + std::string(what) + " is " +
+                                     quote(text) + ", expected 1 to " + std::to_string(most) +
+                                     " bytes of printable text. Give it another name");
 }
 
 LockedVariant parse_locked_variant(const JsonView& view) {
@@ -137,8 +149,10 @@ Lockfile parse_lockfile(std::string_view text, std::string_view subject) {
 std::string serialize_lockfile(const Lockfile& lock) {
   Json kernels = Json::object();
   for (const auto& [name, kernel] : lock) {
+    check_printable(name, "registry", kernel.registry, kMaxRegistry);
     Json variants = Json::object();
     for (const auto& [id, variant] : kernel.variants) {
+      check_printable(name, "library", variant.library, kMaxLibrary);
       variants[id] = {
           {"manifest", locked(variant.manifest)},
           {"config", locked(variant.config)},

@@ -40,7 +40,9 @@ using Lockfile = std::map<std::string, LockedKernel>;
 /// kLock for what is no lock file. Members that this Kiln does not know are passed over.
 Lockfile parse_lockfile(std::string_view text, std::string_view subject);
 
-/// Indented and sorted, with a newline at its end. The same state gives the same bytes.
+/// Indented and sorted, with a newline at its end. The same state gives the same bytes, and
+/// parse_lockfile gives the state back. Throws kUsage for a registry or a library whose name a lock
+/// file cannot hold.
 std::string serialize_lockfile(const Lockfile& lock);
 
 /// What differs, a line each, in the words of `kiln lock`: "geglu-mlp: version 1 -> 2",

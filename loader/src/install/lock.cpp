@@ -5,9 +5,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <optional>
 #include <system_error>
 #include <utility>
 
+#include "base/draft.hpp"
+#include "base/file_lock.hpp"
 #include "base/posix.hpp"
 #include "documents/names.hpp"
 #include "install/install.hpp"
@@ -31,15 +34,56 @@ std::string names_in(const Lockfile& lock) {
   return list.empty() ? "nothing" : list;
 }
 
-}  // namespace
-
-Lockfile read_lockfile(const fs::path& file) {
+/// Nothing if there is no such file.
+std::optional<Lockfile> try_read_lockfile(const fs::path& file) {
   const NamedFile read = read_named_file(file, kMaxDocumentBytes);
+  if (read.absent) return std::nullopt;
   if (!read.problem.empty()) {
     throw Error(ErrorCode::kLock, "read lock file " + file.string() + ": " + read.problem +
                                       ". Run 'kiln lock NAME@VERSION' to write it, and commit it");
   }
   return parse_lockfile(read.text, "lock file " + file.string());
+}
+
+/// The file behind symbolic links, absolute. A link to what does not exist is followed, too.
+fs::path followed(const fs::path& file) {
+  constexpr int kMostLinks = 40;  // as many as the kernel follows
+  std::error_code error;
+  fs::path target = fs::absolute(file, error);
+  for (int links = 0; !error && fs::is_symlink(fs::symlink_status(target)); ++links) {
+    if (links == kMostLinks) error = std::make_error_code(std::errc::too_many_symbolic_link_levels);
+    if (!error) target = target.parent_path() / fs::read_symlink(target, error);
+  }
+  if (error) fail_file("find", file, error.value());
+  return target;
+}
+
+FileDescriptor open_folder_of(const fs::path& file) {
+  const fs::path folder = file.parent_path();
+  FileDescriptor opened = try_open(folder, O_RDONLY | O_DIRECTORY);
+  if (!opened.valid()) fail_file("open the folder", folder, errno);
+  return opened;
+}
+
+/// Held by who changes the file. Its folder is locked, for the file itself is replaced.
+FileLock lock_folder_of(const fs::path& file, const LockfileEdit& edit) {
+  FileLock lock = FileLock::attempt(open_folder_of(file), LockMode::kExclusive);
+  if (lock.held()) return lock;
+  if (edit.on_wait) edit.on_wait();
+  return FileLock::wait(open_folder_of(file), LockMode::kExclusive, edit.stop, file);
+}
+
+}  // namespace
+
+Lockfile read_lockfile(const fs::path& file) {
+  std::optional<Lockfile> lock = try_read_lockfile(file);
+  if (!lock) {
+    throw Error(ErrorCode::kLock,
+                "read lock file " + file.string() +
+                    ": there is no such file. Run 'kiln lock NAME@VERSION' to write it, and "
+                    "commit it");
+  }
+  return *std::move(lock);
 }
 
 void write_lockfile(const fs::path& file, const Lockfile& lock) {
@@ -50,20 +94,34 @@ void write_lockfile(const fs::path& file, const Lockfile& lock) {
                                        std::to_string(kMaxDocumentBytes) +
                                        " are read. Lock fewer kernels in one file");
   }
-  const fs::path target = fs::absolute(file);
+  const fs::path target = followed(file);
   const fs::path draft = target.parent_path() / (".kiln.lock-" + unique_suffix());
   // 0666, which the umask narrows: the file is the user's to edit and to commit.
   const FileDescriptor opened = try_open(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
-  if (!opened.valid()) fail_cache("create", draft, errno);
+  if (!opened.valid()) fail_file("create", draft, errno);
   try {
-    write_all(opened.get(), text, draft);
-    sync_file(opened.get(), draft);
-    if (::rename(draft.c_str(), target.c_str()) != 0) fail_cache("rename to", target, errno);
+    if (const int error = try_write_all(opened.get(), text)) fail_file("write", draft, error);
+    if (::fsync(opened.get()) != 0) fail_file("sync", draft, errno);
+    if (::rename(draft.c_str(), target.c_str()) != 0) fail_file("rename to", target, errno);
     sync_folder(target.parent_path());
   } catch (...) {
     ::unlink(draft.c_str());
     throw;
   }
+}
+
+LockfileUpdate update_lockfile(const fs::path& file, const LockfileEdit& edit) {
+  const fs::path target = followed(file);
+  FileLock alone;
+  if (edit.write) alone = lock_folder_of(target, edit);
+  LockfileUpdate update;
+  std::optional<Lockfile> found;
+  if (!edit.replace) found = try_read_lockfile(target);
+  if (found) update.before = *found;
+  update.after = edit.change(update.before);
+  update.changed = !found || update.after != update.before;
+  if (update.changed && edit.write) write_lockfile(target, update.after);
+  return update;
 }
 
 fs::path lockfile_of(const Request& request, const Settings& settings) {

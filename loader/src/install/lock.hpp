@@ -6,7 +6,9 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,8 +22,31 @@ namespace kiln {
 /// Throws kLock if there is no such file, or what parse_lockfile throws.
 Lockfile read_lockfile(const std::filesystem::path& file);
 
-/// Whole or not at all: written beside its place and renamed. Throws kCache.
+/// Whole or not at all: written beside its place and renamed. Where `file` is a symbolic link, the
+/// file that it names is replaced. Throws kUsage for what cannot be read again, kNotFound for a
+/// folder that does not exist, else kCache.
 void write_lockfile(const std::filesystem::path& file, const Lockfile& lock);
+
+/// How a lock file is to be changed.
+struct LockfileEdit {
+  std::function<Lockfile(const Lockfile& before)> change;
+  bool replace = false;           ///< `before` has nothing, whatever is in the file
+  bool write = true;              ///< false: only to see what would change
+  std::stop_token stop = {};      ///< ends the wait for another process
+  std::function<void()> on_wait;  ///< called once if there is one to wait for
+};
+
+struct LockfileUpdate {
+  Lockfile before;  ///< empty where there was no file
+  Lockfile after;
+  bool changed = false;
+};
+
+/// Reads, changes and writes a lock file, one process at a time: none loses what another one
+/// added. The file's folder is locked meanwhile (flock), so no file of Kiln's stays beside it; on a
+/// file system that locks no folders, the last one to write wins. Throws what reading, changing and
+/// writing throw, and kCancelled.
+LockfileUpdate update_lockfile(const std::filesystem::path& file, const LockfileEdit& edit);
 
 /// What the lock file says of the kernel that the request is for. Throws kLock, naming both sides,
 /// where it does not have it, or has another version or registry than the request or $KILN_REGISTRY

@@ -13,9 +13,9 @@
 
 #include "kernel_shapes.hpp"
 #include "kiln/kiln.hpp"
-#include "kiln/layers/geglu_mlp.hpp"
 #include "memory.hpp"
 #include "numbers.hpp"
+#include "package.hpp"
 
 namespace geglu_mlp_test {
 
@@ -26,6 +26,7 @@ struct Tally {
 };
 
 struct Variant {
+  const Package& package;
   kiln::Kernel kernel;
   Memory& memory;
   Tally tally;
@@ -87,13 +88,13 @@ MlpData random_mlp(Shape shape, kiln::DType dtype, bool biased, std::uint64_t se
 /// The same in device memory, with outputs and workspace poisoned.
 class MlpBuffers {
  public:
-  MlpBuffers(Variant& variant, const MlpData& data, bool exact, std::size_t shift = 0);
+  MlpBuffers(Variant& variant, const MlpData& data, Gate gate, std::size_t shift = 0);
 
   void run(void* stream = nullptr) const;
   /// `count` calls, each on what the one before it wrote: x to y, y to x, and so on.
   void run_chain(int count, void* stream, const std::function<void()>& after_each) const;
-  /// x, gate, up and down become geglu(s, s) of `source`'s, each by a kernel, number `last` last.
-  void derive_inputs(const kiln::layers::Geglu& geglu, const MlpBuffers& source, int last,
+  /// x, gate, up and down become gated(s, s) of `source`'s, each by a kernel, number `last` last.
+  void derive_inputs(const GatedLayer& gated, const MlpBuffers& source, int last,
                      void* stream) const;
   Bytes read_y() const { return y_.read(); }
   void poison();
@@ -101,7 +102,7 @@ class MlpBuffers {
   std::string damage() const;
 
  private:
-  kiln::layers::GegluMlp::Weights weights(bool exact) const;
+  MlpWeights weights() const;
   kiln::Tensor x_tensor() const;
   std::array<kiln::Tensor, 4> inputs() const;
   kiln::Tensor tensor(const Guarded& buffer, std::initializer_list<std::int64_t> shape) const;
@@ -109,7 +110,7 @@ class MlpBuffers {
   const MlpData& data_;
   kiln::Device device_;
   Guarded x_, gate_, up_, down_, gate_bias_, up_bias_, down_bias_, y_;
-  kiln::layers::GegluMlp layer_;
+  MlpLayer layer_;
   Guarded workspace_;
 };
 

@@ -38,7 +38,7 @@ std::vector<Shape> shapes(const Options& options, bool gpu) {
 }
 
 void check_repeats(Variant& variant, const MlpData& data, const std::string& text, int repeats) {
-  MlpBuffers buffers(variant, data, false);
+  MlpBuffers buffers(variant, data, variant.package.gates.front());
   const Bytes first = run_once(variant, buffers);
   int different = 0;
   for (int i = 0; i < repeats; ++i) different += run_once(variant, buffers) == first ? 0 : 1;
@@ -50,7 +50,7 @@ void check_repeats(Variant& variant, const MlpData& data, const std::string& tex
 /// Rows with NaN or infinity in x change no bit of the other rows.
 void check_isolation(Variant& variant, const MlpData& data, const std::string& text) {
   if (data.shape.m < 4) return;
-  MlpBuffers clean_buffers(variant, data, false);
+  MlpBuffers clean_buffers(variant, data, variant.package.gates.front());
   const Bytes clean = run_once(variant, clean_buffers);
   MlpData dirty = data;
   const std::size_t size = kiln::size_of(data.dtype);
@@ -63,7 +63,7 @@ void check_isolation(Variant& variant, const MlpData& data, const std::string& t
     encode(data.dtype, std::numeric_limits<double>::infinity(),
            &dirty.x[(infinite_row * d + column) * size]);
   }
-  MlpBuffers dirty_buffers(variant, dirty, false);
+  MlpBuffers dirty_buffers(variant, dirty, variant.package.gates.front());
   const Bytes found = run_once(variant, dirty_buffers);
   bool others_same = true;
   bool nan_stays = true;
@@ -85,13 +85,13 @@ void check_batch_invariance(Variant& variant, const MlpData& data, const std::st
   const bool splits = family_of(variant) == KernelFamily::kSm90;
   if (splits && data.shape.m <= kDecodeRows) return;
   if (is_by_cublaslt(variant, data.shape, true)) return;
-  MlpBuffers whole_buffers(variant, data, false);
+  MlpBuffers whole_buffers(variant, data, variant.package.gates.front());
   const Bytes whole = run_once(variant, whole_buffers);
   MlpData part = data;
   part.shape.m = std::min<std::int64_t>(data.shape.m, splits ? kDecodeRows + 3 : 3);
   const std::size_t row_bytes = static_cast<std::size_t>(data.shape.d) * kiln::size_of(data.dtype);
   part.x.resize(static_cast<std::size_t>(part.shape.m) * row_bytes);
-  MlpBuffers part_buffers(variant, part, false);
+  MlpBuffers part_buffers(variant, part, variant.package.gates.front());
   const Bytes found = run_once(variant, part_buffers);
   report(variant, std::equal(found.begin(), found.end(), whole.begin()),
          text + ": the first rows alone give other bits than within the batch");
@@ -104,7 +104,7 @@ void check_prefill_rows(Variant& variant, kiln::DType dtype, Shape shape, std::u
   };
   shape.m = 4100;
   const MlpData data = random_mlp(shape, dtype, true, seed);
-  MlpBuffers whole_buffers(variant, data, false);
+  MlpBuffers whole_buffers(variant, data, variant.package.gates.front());
   const Bytes whole = run_once(variant, whole_buffers);
   const std::int64_t row_bytes = shape.d * static_cast<std::int64_t>(kiln::size_of(dtype));
   MlpData part = data;
@@ -114,7 +114,7 @@ void check_prefill_rows(Variant& variant, kiln::DType dtype, Shape shape, std::u
     part.shape.m = call.rows;
     part.x.assign(data.x.begin() + call.first * row_bytes,
                   data.x.begin() + (call.first + call.rows) * row_bytes);
-    MlpBuffers buffers(variant, part, false);
+    MlpBuffers buffers(variant, part, variant.package.gates.front());
     const Bytes found = run_once(variant, buffers);
     report(variant, std::equal(found.begin(), found.end(), whole.begin() + call.first * row_bytes),
            "D=" + std::to_string(shape.d) + " H=" + std::to_string(shape.h) + " " + name_of(dtype) +
@@ -125,7 +125,7 @@ void check_prefill_rows(Variant& variant, kiln::DType dtype, Shape shape, std::u
 }
 
 void check_graph(Variant& variant, const MlpData& data, const std::string& text) {
-  MlpBuffers buffers(variant, data, true);
+  MlpBuffers buffers(variant, data, variant.package.gates.back());
   const Bytes direct = run_once(variant, buffers);
   buffers.poison();
   void* stream = variant.memory.make_stream();
@@ -143,12 +143,12 @@ using Steps = std::function<void(MlpBuffers&, void*, const std::function<void()>
 void check_without_pauses(Variant& variant, const MlpData& data, const std::string& text,
                           const Steps& enqueue) {
   Memory& memory = variant.memory;
-  MlpBuffers apart(variant, data, false);
+  MlpBuffers apart(variant, data, variant.package.gates.front());
   enqueue(apart, nullptr, [&memory] { memory.synchronize(); });
   const Bytes expected = apart.read_y();
   void* stream = memory.make_stream();
   for (const bool captured : {false, true}) {
-    MlpBuffers close(variant, data, false);
+    MlpBuffers close(variant, data, variant.package.gates.front());
     const auto steps = [&] { enqueue(close, stream, [] {}); };
     if (captured) {
       memory.replay(stream, 1, steps);
@@ -169,14 +169,14 @@ void check_order(Variant& variant, const MlpData& data, const std::string& text)
       [](MlpBuffers& buffers, void* stream, const std::function<void()>& after_each) {
         buffers.run_chain(kCalls, stream, after_each);
       });
-  const auto geglu = variant.kernel.layer<kiln::layers::Geglu>({});
-  const MlpBuffers source(variant, data, false);
+  const GatedLayer gated = variant.package.gated(variant.kernel, variant.package.gates.front());
+  const MlpBuffers source(variant, data, variant.package.gates.front());
   for (const int last : {0, 1, 2, 3}) {
     check_without_pauses(
         variant, data, text + ": inputs just written, number " + std::to_string(last) + " last",
         [&](MlpBuffers& buffers, void* stream, const std::function<void()>& after_each) {
           buffers.run(stream);
-          buffers.derive_inputs(geglu, source, last, stream);
+          buffers.derive_inputs(gated, source, last, stream);
           after_each();
           buffers.run(stream);
           after_each();
@@ -187,8 +187,8 @@ void check_order(Variant& variant, const MlpData& data, const std::string& text)
 /// Two threads with a stream and buffers each, over and over.
 void check_threads(Variant& variant, const MlpData& first, const MlpData& second,
                    const std::string& text) {
-  MlpBuffers buffers_first(variant, first, false);
-  MlpBuffers buffers_second(variant, second, true);
+  MlpBuffers buffers_first(variant, first, variant.package.gates.front());
+  MlpBuffers buffers_second(variant, second, variant.package.gates.back());
   const Bytes expected_first = run_once(variant, buffers_first);
   const Bytes expected_second = run_once(variant, buffers_second);
   buffers_first.poison();
@@ -217,7 +217,7 @@ void check_threads(Variant& variant, const MlpData& first, const MlpData& second
 
 /// A child that forked after the library was loaded computes too (CPU only: CUDA does not fork).
 void check_fork(Variant& variant, const MlpData& data, const std::string& text) {
-  MlpBuffers buffers(variant, data, false);
+  MlpBuffers buffers(variant, data, variant.package.gates.front());
   const Bytes expected = run_once(variant, buffers);
   const pid_t child = fork();
   if (child == 0) {
@@ -249,28 +249,26 @@ void check_refusals(Variant& variant) {
                           kiln::DType dtype = kiln::DType::kBFloat16) {
     return kiln::Tensor(nullptr, dtype, shape, device);
   };
-  using kiln::layers::GegluMlp;
+  const auto make_layer = [&](const MlpWeights& weights) {
+    return variant.package.mlp(variant.kernel, weights, variant.package.gates.front());
+  };
   check_refused(variant, "an up weight of another width", "up has shape", [&] {
-    variant.kernel.layer<GegluMlp>(
-        {.gate = tensor({16, 8}), .up = tensor({16, 7}), .down = tensor({8, 16})});
+    make_layer({.gate = tensor({16, 8}), .up = tensor({16, 7}), .down = tensor({8, 16})});
   });
   check_refused(variant, "a down weight of another dtype", "down", [&] {
-    variant.kernel.layer<GegluMlp>({.gate = tensor({16, 8}),
-                                    .up = tensor({16, 8}),
-                                    .down = tensor({8, 16}, kiln::DType::kFloat16)});
+    make_layer({.gate = tensor({16, 8}),
+                .up = tensor({16, 8}),
+                .down = tensor({8, 16}, kiln::DType::kFloat16)});
   });
-  check_refused(variant, "an unknown approximate", "approximate", [&] {
-    variant.kernel.layer<GegluMlp>({.gate = tensor({16, 8}),
-                                    .up = tensor({16, 8}),
-                                    .down = tensor({8, 16}),
-                                    .approximate = "sigmoid"});
-  });
+  for (const Refusal& refusal : variant.package.refusals) {
+    check_refused(variant, refusal.what, refusal.word, [&] { refusal.call(variant.kernel); });
+  }
   const MlpData data = random_mlp({4, 8, 16}, kiln::DType::kBFloat16, false, 1);
   const Guarded memory(variant.memory, data.x);
   const kiln::Tensor x(memory.data(), kiln::DType::kBFloat16, {4, 8}, device);
   const kiln::Tensor gate(memory.data(), kiln::DType::kBFloat16, {16, 8}, device);
   const kiln::Tensor down(memory.data(), kiln::DType::kBFloat16, {8, 16}, device);
-  const auto layer = variant.kernel.layer<GegluMlp>({.gate = gate, .up = gate, .down = down});
+  const MlpLayer layer = make_layer({.gate = gate, .up = gate, .down = down});
   check_refused(variant, "no workspace", "workspace",
                 [&] { layer.forward(x, x, kiln::Workspace{}, nullptr); });
   if (variant.memory.is_gpu()) {
@@ -278,9 +276,11 @@ void check_refusals(Variant& variant) {
       return kiln::Tensor(memory.data(), kiln::DType::kFloat32, shape, device);
     };
     check_refused(variant, "float32 on a GPU", "float32", [&] {
-      auto wide_layer = variant.kernel.layer<GegluMlp>(
-          {.gate = wide({1, 1}), .up = wide({1, 1}), .down = wide({1, 1})});
-      wide_layer.forward(wide({1, 1}), wide({1, 1}));
+      const MlpLayer wide_layer =
+          make_layer({.gate = wide({1, 1}), .up = wide({1, 1}), .down = wide({1, 1})});
+      const Guarded workspace(variant.memory, wide_layer.workspace_bytes(wide({1, 1})));
+      wide_layer.forward(wide({1, 1}), wide({1, 1}), {workspace.data(), workspace.bytes()},
+                         nullptr);
     });
   }
 }

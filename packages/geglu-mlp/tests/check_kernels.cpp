@@ -21,13 +21,14 @@ void check_shape(const std::vector<Variant*>& variants, const Shape& shape, cons
   for (const kiln::DType dtype : {kiln::DType::kBFloat16, kiln::DType::kFloat16}) {
     const MlpData data = random_mlp(shape, dtype, true, random());
     MlpValues values = values_of(data);
-    for (const bool exact : {false, true}) {
-      if (options.light && exact != (dtype == kiln::DType::kFloat16)) continue;
-      values.exact = exact;
+    const std::vector<Gate>& gates = variants.front()->package.gates;
+    for (const Gate gate : gates) {
+      if (options.light && (gate == gates.front()) == (dtype == kiln::DType::kFloat16)) continue;
+      values.activation = gate;
       const MlpReference reference = mlp_reference(values, rows);
       for (Variant* variant : variants) {
         check_forward_case(*variant, {.data = data,
-                                      .exact = exact,
+                                      .gate = gate,
                                       .shift = 0,
                                       .reference = reference,
                                       .rows = rows,

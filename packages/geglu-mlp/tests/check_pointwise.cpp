@@ -97,15 +97,15 @@ struct PointwiseCase {
   std::int64_t m, h;
   kiln::DType dtype;
   Layout layout;
-  bool exact;
+  Gate gate;
 };
 
 std::string describe(const PointwiseCase& test) {
   const char* layout = test.layout == Layout::kCompact  ? "compact"
                        : test.layout == Layout::kPacked ? "packed"
                                                         : "odd stride";
-  return "geglu M=" + std::to_string(test.m) + " H=" + std::to_string(test.h) + " " +
-         name_of(test.dtype) + (test.exact ? " none " : " tanh ") + layout;
+  return "gated M=" + std::to_string(test.m) + " H=" + std::to_string(test.h) + " " +
+         name_of(test.dtype) + " " + name_of(test.gate) + " " + layout;
 }
 
 void check_case(Variant& variant, const PointwiseCase& test, std::mt19937_64& random) {
@@ -125,11 +125,11 @@ void check_case(Variant& variant, const PointwiseCase& test, std::mt19937_64& ra
   const Operand out = output(0);
   const Operand grad_gate = output(0);
   const Operand grad_up = output(1);
-  const auto layer = variant.kernel.layer<kiln::layers::Geglu>(
-      {.approximate = test.exact ? kiln::layers::kGeluErf : kiln::layers::kGeluTanh});
-  layer.forward(gate.tensor(dtype, device), up.tensor(dtype, device), out.tensor(dtype, device));
+  const GatedLayer layer = variant.package.gated(variant.kernel, test.gate);
+  layer.forward(gate.tensor(dtype, device), up.tensor(dtype, device), out.tensor(dtype, device),
+                nullptr);
   layer.backward(grad.tensor(dtype, device), gate.tensor(dtype, device), up.tensor(dtype, device),
-                 grad_gate.tensor(dtype, device), grad_up.tensor(dtype, device));
+                 grad_gate.tensor(dtype, device), grad_up.tensor(dtype, device), nullptr);
   variant.memory.synchronize();
 
   const std::vector<double> none(static_cast<std::size_t>(test.m * test.h));
@@ -139,17 +139,20 @@ void check_case(Variant& variant, const PointwiseCase& test, std::mt19937_64& ra
     for (std::int64_t column = 0; column < test.h; ++column) {
       const double x = gate.value(row, column);
       const double g = grad.value(row, column);
-      const double activated = gelu(x, test.exact);
-      const Slope slope = gelu_slope(x, test.exact);
-      const double product = g * up.value(row, column);
+      const double u = up.value(row, column);
+      const double activated = activate(test.gate, x);
+      const Slope slope = activation_slope(test.gate, x);
+      const double multiplier = factor(test.gate, u);
+      const double product = g * multiplier;
       const auto set = [&](Expected& to, double value, double natural_size) {
         const auto at = static_cast<std::size_t>(row * test.h + column);
         to.values[at] = value;
         to.natural_sizes[at] = natural_size;
       };
-      set(expected[0], activated * up.value(row, column), activated * up.value(row, column));
+      set(expected[0], activated * multiplier, activated * multiplier);
       set(expected[1], product * slope.value, product * slope.natural_size);
-      set(expected[2], g * activated, g * activated);
+      const double of_up = g * activated * factor_slope(test.gate, u);
+      set(expected[2], of_up, of_up);
     }
   });
   const bool large = test.m * test.h >= 1024;
@@ -171,7 +174,7 @@ void check_case(Variant& variant, const PointwiseCase& test, std::mt19937_64& ra
 }
 
 /// Every finite gate from tiny to the largest: outputs and gradients are numbers, and saturate.
-void check_extremes(Variant& variant, kiln::DType dtype, bool exact) {
+void check_extremes(Variant& variant, kiln::DType dtype, Gate activation) {
   const double most = dtype == kiln::DType::kFloat16 ? 60000.0 : 3e38;
   const std::size_t size = kiln::size_of(dtype);
   constexpr std::int64_t kCount = 512;
@@ -192,26 +195,31 @@ void check_extremes(Variant& variant, kiln::DType dtype, bool exact) {
   const Operand grad_gate(variant.memory, dtype, place);
   const Operand grad_up(variant.memory, dtype, place);
   const auto tensor = [&](const Operand& operand) { return operand.tensor(dtype, device); };
-  const auto layer = variant.kernel.layer<kiln::layers::Geglu>(
-      {.approximate = exact ? kiln::layers::kGeluErf : kiln::layers::kGeluTanh});
-  layer.forward(tensor(gate), tensor(one), tensor(out));
-  layer.backward(tensor(one), tensor(gate), tensor(one), tensor(grad_gate), tensor(grad_up));
+  const GatedLayer layer = variant.package.gated(variant.kernel, activation);
+  layer.forward(tensor(gate), tensor(one), tensor(out), nullptr);
+  layer.backward(tensor(one), tensor(gate), tensor(one), tensor(grad_gate), tensor(grad_up),
+                 nullptr);
   variant.memory.synchronize();
   const std::vector<double> y = decode_all(dtype, out.buffer.read());
   const std::vector<double> slope = decode_all(dtype, grad_gate.buffer.read());
   const std::vector<double> activated = decode_all(dtype, grad_up.buffer.read());
   const double tolerance = dtype == kiln::DType::kFloat32 ? 2e-6 : 8e-3;
+  const double multiplier = factor(activation, 1.0);
   int wrong = 0;
   for (std::size_t i = 0; i < kCount; ++i) {
     const double x = gate.values[i];
-    const double allowed = tolerance * (std::abs(x) < 1 ? std::abs(x) : x > 0 ? x : 1.0) + 1e-7;
-    const bool right = std::abs(y[i] - gelu(x, exact)) <= allowed &&
-                       std::abs(activated[i] - gelu(x, exact)) <= allowed &&
-                       std::abs(slope[i] - gelu_slope(x, exact).value) <= 2 * tolerance;
+    const double expected = activate(activation, x);
+    const double allowed =
+        tolerance * std::max(std::abs(expected), std::min(std::abs(x), 1.0)) + 1e-7;
+    const double expected_slope = activation_slope(activation, x).value;
+    const bool right =
+        std::abs(y[i] - expected * multiplier) <= multiplier * allowed &&
+        std::abs(activated[i] - expected) <= allowed &&
+        std::abs(slope[i] - expected_slope * multiplier) <= 2 * multiplier * tolerance;
     wrong += right ? 0 : 1;  // a NaN compares false
   }
   report(variant, wrong == 0,
-         "geglu " + name_of(dtype) + (exact ? " none" : " tanh") + ": " + std::to_string(wrong) +
+         "gated " + name_of(dtype) + " " + name_of(activation) + ": " + std::to_string(wrong) +
              " of 512 gates up to the largest finite one are wrong");
 }
 
@@ -229,18 +237,19 @@ void check_in_a_row(Variant& variant, kiln::DType dtype, std::mt19937_64& random
   const Operand twice(variant.memory, dtype, place);
   const Operand grad_once(variant.memory, dtype, place);
   const Operand grad_input(variant.memory, dtype, place);
-  const auto layer = variant.kernel.layer<kiln::layers::Geglu>({});
+  const GatedLayer layer = variant.package.gated(variant.kernel, variant.package.gates.front());
   const auto result = [&](const std::function<void()>& after_each) {
     const auto tensor = [&](const Operand& one) {
       return one.tensor(dtype, variant.kernel.device());
     };
     for (std::size_t i = 0; i < kRounds; ++i) {
       const kiln::Tensor x = tensor(inputs[i % 2]);
-      layer.forward(x, x, tensor(once));
+      layer.forward(x, x, tensor(once), nullptr);
       after_each();
-      layer.forward(tensor(once), x, tensor(twice));
+      layer.forward(tensor(once), x, tensor(twice), nullptr);
       after_each();
-      layer.backward(tensor(twice), tensor(once), x, tensor(grad_once), tensor(grad_input));
+      layer.backward(tensor(twice), tensor(once), x, tensor(grad_once), tensor(grad_input),
+                     nullptr);
       after_each();
     }
     variant.memory.synchronize();
@@ -248,7 +257,7 @@ void check_in_a_row(Variant& variant, kiln::DType dtype, std::mt19937_64& random
   };
   const auto paused = result([&] { variant.memory.synchronize(); });
   report(variant, result([] {}) == paused,
-         "geglu " + name_of(dtype) + ": calls in a row are not as with pauses between");
+         "gated " + name_of(dtype) + ": calls in a row are not as with pauses between");
 }
 
 /// Of tensors larger than the L2 cache (plan.h stores them otherwise) the same bits as of their
@@ -265,16 +274,16 @@ void check_larger_than_the_cache(Variant& variant, kiln::DType dtype, std::mt199
   std::array<Guarded, 3> outputs = {Guarded(variant.memory, gate.bytes()),
                                     Guarded(variant.memory, gate.bytes()),
                                     Guarded(variant.memory, gate.bytes())};
-  const auto layer = variant.kernel.layer<kiln::layers::Geglu>({});
+  const GatedLayer layer = variant.package.gated(variant.kernel, variant.package.gates.front());
   const auto run = [&](std::int64_t row, std::int64_t rows) {
     const auto tensor = [&](const Guarded& buffer) {
       unsigned char* const begin =
           static_cast<unsigned char*>(buffer.data()) + row * kColumns * size;
       return kiln::Tensor(begin, dtype, {rows, kColumns}, variant.kernel.device());
     };
-    layer.forward(tensor(gate), tensor(up), tensor(outputs[0]));
+    layer.forward(tensor(gate), tensor(up), tensor(outputs[0]), nullptr);
     layer.backward(tensor(outputs[0]), tensor(gate), tensor(up), tensor(outputs[1]),
-                   tensor(outputs[2]));
+                   tensor(outputs[2]), nullptr);
   };
   run(0, all_rows);
   variant.memory.synchronize();
@@ -288,7 +297,7 @@ void check_larger_than_the_cache(Variant& variant, kiln::DType dtype, std::mt199
   for (std::int64_t i = 0; i < parts; ++i) run(i * kRowsOfPart, kRowsOfPart);
   variant.memory.synchronize();
   for (std::size_t i = 0; i < outputs.size(); ++i) right = right && outputs[i].read() == whole[i];
-  report(variant, right, "geglu " + name_of(dtype) + ": a large tensor is not as its parts");
+  report(variant, right, "gated " + name_of(dtype) + ": a large tensor is not as its parts");
 }
 
 }  // namespace
@@ -316,11 +325,11 @@ void check_pointwise(std::vector<Variant>& variants, const Options& options) {
       if (variant.memory.is_gpu() && !options.light) {
         check_larger_than_the_cache(variant, dtype, random);
       }
-      for (const bool exact : {false, true}) {
-        check_extremes(variant, dtype, exact);
+      for (const Gate gate : variant.package.gates) {
+        check_extremes(variant, dtype, gate);
         for (const Extent extent : extents) {
           for (const Layout layout : {Layout::kCompact, Layout::kPacked, Layout::kOddStride}) {
-            const PointwiseCase test = {extent.m, extent.h, dtype, layout, exact};
+            const PointwiseCase test = {extent.m, extent.h, dtype, layout, gate};
             try {
               check_case(variant, test, random);
             } catch (const std::exception& error) {

@@ -16,7 +16,8 @@ namespace {
 struct RowSweep {
   std::int64_t d, h;
   kiln::DType dtype;
-  bool biased, exact;
+  bool biased;
+  Gate gate;
   std::vector<std::int64_t> row_counts;  // ascending
 };
 
@@ -34,7 +35,7 @@ void check_sweep(std::vector<Variant>& variants, const RowSweep& sweep, std::uin
   const MlpData most =
       random_mlp({sweep.row_counts.back(), sweep.d, sweep.h}, sweep.dtype, sweep.biased, seed);
   MlpValues values = values_of(most);
-  values.exact = sweep.exact;
+  values.activation = sweep.gate;
   const std::vector<std::int64_t> all_rows = rows_of(sweep);
   MlpReference reference = mlp_reference(values, all_rows);
   const double natural_size = reference.natural_size;
@@ -51,7 +52,7 @@ void check_sweep(std::vector<Variant>& variants, const RowSweep& sweep, std::uin
                                                       static_cast<double>(all_rows.size()));
     for (Variant& variant : variants) {
       check_forward_case(variant, {.data = data,
-                                   .exact = sweep.exact,
+                                   .gate = sweep.gate,
                                    .shift = 0,
                                    .reference = reference,
                                    .rows = rows,
@@ -65,15 +66,16 @@ void check_sweep(std::vector<Variant>& variants, const RowSweep& sweep, std::uin
 void check_rows(std::vector<Variant>& variants, const Options& options) {
   if (variants.empty() || options.light) return;
   const bool gpu = variants.front().memory.is_gpu();
+  const std::vector<Gate>& gates = variants.front().package.gates;
   std::mt19937_64 random(options.seed + 2);
   constexpr kiln::DType kBFloat16 = kiln::DType::kBFloat16;
   constexpr kiln::DType kFloat16 = kiln::DType::kFloat16;
   if (gpu) {
     std::vector<std::int64_t> each(301);
     std::iota(each.begin(), each.end(), 0);
-    for (const RowSweep& sweep : {RowSweep{264, 520, kBFloat16, true, false, each},
-                                  RowSweep{768, 1024, kFloat16, false, true, each},
-                                  RowSweep{512, 2056, kBFloat16, false, true, each}}) {
+    for (const RowSweep& sweep : {RowSweep{264, 520, kBFloat16, true, gates.front(), each},
+                                  RowSweep{768, 1024, kFloat16, false, gates.back(), each},
+                                  RowSweep{512, 2056, kBFloat16, false, gates.back(), each}}) {
       check_sweep(variants, sweep, random());
     }
   }
@@ -82,9 +84,9 @@ void check_rows(std::vector<Variant>& variants, const Options& options) {
   if (gpu) widths.insert(widths.end(), {{264, 1032}, {1032, 264}});
   for (const auto& [d, h] : widths) {
     for (const kiln::DType dtype : {kBFloat16, kFloat16}) {
-      for (const bool exact : {false, true}) {
-        const RowSweep sweep = {d,    h,     dtype,
-                                true, exact, {1, 9, 17, 64, 65, 129, 257, 513, 777, 2050}};
+      for (const Gate gate : gates) {
+        const RowSweep sweep = {d,    h,    dtype,
+                                true, gate, {1, 9, 17, 64, 65, 129, 257, 513, 777, 2050}};
         check_sweep(variants, sweep, random());
       }
     }

@@ -55,9 +55,8 @@ std::string describe(const ForwardCase& test) {
   const MlpData& data = test.data;
   const Shape shape = data.shape;
   return "forward M=" + std::to_string(shape.m) + " D=" + std::to_string(shape.d) +
-         " H=" + std::to_string(shape.h) + " " + name_of(data.dtype) +
-         (test.exact ? " none" : " tanh") + (data.biased ? " bias" : "") +
-         (test.shift != 0 ? " shifted" : "");
+         " H=" + std::to_string(shape.h) + " " + name_of(data.dtype) + " " + name_of(test.gate) +
+         (data.biased ? " bias" : "") + (test.shift != 0 ? " shifted" : "");
 }
 
 }  // namespace
@@ -65,7 +64,7 @@ std::string describe(const ForwardCase& test) {
 void check_forward_case(Variant& variant, const ForwardCase& test) {
   const MlpData& data = test.data;
   try {
-    MlpBuffers buffers(variant, data, test.exact, test.shift);
+    MlpBuffers buffers(variant, data, test.gate, test.shift);
     buffers.run();
     variant.memory.synchronize();
     const Bytes y = buffers.read_y();

@@ -15,7 +15,7 @@ namespace geglu_mlp_test {
 
 struct ForwardCase {
   const MlpData& data;
-  bool exact;
+  Gate gate;
   std::size_t shift;  ///< bytes off alignment of every tensor
   const MlpReference& reference;
   const std::vector<std::int64_t>& rows;       ///< the first of those that the reference has
@@ -27,7 +27,7 @@ struct ForwardCase {
 /// anything but y and the workspace was written.
 void check_forward_case(Variant& variant, const ForwardCase& test);
 
-/// Decoded; `exact` is left to the caller.
+/// Decoded; `activation` is left to the caller.
 MlpValues values_of(const MlpData& data);
 
 /// All rows of a small call, a sample of a large one's with the first and the last.

@@ -19,8 +19,9 @@ bool asks_for_cublaslt(const Variant& variant) {
   const kiln::Device device = variant.kernel.device();
   const kiln::Tensor weight(nullptr, kiln::DType::kBFloat16, {8, 8}, device);
   const kiln::Tensor x(nullptr, kiln::DType::kBFloat16, {geglu_mlp::kCublasltRows, 8}, device);
-  const auto layer =
-      variant.kernel.layer<kiln::layers::GegluMlp>({.gate = weight, .up = weight, .down = weight});
+  const MlpLayer layer =
+      variant.package.mlp(variant.kernel, {.gate = weight, .up = weight, .down = weight},
+                          variant.package.gates.front());
   return layer.workspace_bytes(x) ==
          geglu_mlp::plan_cublaslt({true, geglu_mlp::kCublasltRows, 8, 8}).workspace_bytes;
 }
@@ -136,7 +137,7 @@ MlpData random_mlp(Shape shape, kiln::DType dtype, bool biased, std::uint64_t se
   return data;
 }
 
-MlpBuffers::MlpBuffers(Variant& variant, const MlpData& data, bool exact, std::size_t shift)
+MlpBuffers::MlpBuffers(Variant& variant, const MlpData& data, Gate gate, std::size_t shift)
     : data_(data),
       device_(variant.kernel.device()),
       x_(variant.memory, data.x, shift),
@@ -147,7 +148,7 @@ MlpBuffers::MlpBuffers(Variant& variant, const MlpData& data, bool exact, std::s
       up_bias_(variant.memory, data.up_bias, shift),
       down_bias_(variant.memory, data.down_bias, shift),
       y_(variant.memory, data.x.size(), shift),
-      layer_(variant.kernel, weights(exact)),
+      layer_(variant.package.mlp(variant.kernel, weights(), gate)),
       workspace_(variant.memory, layer_.workspace_bytes(x_tensor())) {}
 
 kiln::Tensor MlpBuffers::tensor(const Guarded& buffer,
@@ -159,16 +160,15 @@ kiln::Tensor MlpBuffers::x_tensor() const {
   return tensor(x_, {data_.shape.m, data_.shape.d});
 }
 
-kiln::layers::GegluMlp::Weights MlpBuffers::weights(bool exact) const {
+MlpWeights MlpBuffers::weights() const {
   const Shape shape = data_.shape;
   const auto [x, gate, up, down] = inputs();
-  kiln::layers::GegluMlp::Weights weights = {.gate = gate, .up = up, .down = down};
+  MlpWeights weights = {.gate = gate, .up = up, .down = down};
   if (data_.biased) {
     weights.gate_bias = tensor(gate_bias_, {shape.h});
     weights.up_bias = tensor(up_bias_, {shape.h});
     weights.down_bias = tensor(down_bias_, {shape.d});
   }
-  weights.approximate = exact ? kiln::layers::kGeluErf : kiln::layers::kGeluTanh;
   return weights;
 }
 
@@ -192,13 +192,13 @@ std::array<kiln::Tensor, 4> MlpBuffers::inputs() const {
   return {x_tensor(), tensor(gate_, {h, d}), tensor(up_, {h, d}), tensor(down_, {d, h})};
 }
 
-void MlpBuffers::derive_inputs(const kiln::layers::Geglu& geglu, const MlpBuffers& source, int last,
+void MlpBuffers::derive_inputs(const GatedLayer& gated, const MlpBuffers& source, int last,
                                void* stream) const {
   const std::array<kiln::Tensor, 4> from = source.inputs();
   const std::array<kiln::Tensor, 4> to = inputs();
   for (std::size_t i = 0; i < to.size(); ++i) {
     const std::size_t input = (i + static_cast<std::size_t>(last) + 1) % to.size();
-    geglu.forward(from[input], from[input], to[input], stream);
+    gated.forward(from[input], from[input], to[input], stream);
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reference.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <numbers>
@@ -11,6 +12,15 @@ namespace geglu_mlp_test {
 namespace {
 
 constexpr double kCubic = 0.044715;
+constexpr double kAlpha = 1.702;
+
+double sigmoid(double z) {
+  return 1.0 / (1.0 + std::exp(-z));
+}
+
+double clamped(double g) {
+  return std::min(g, kCheckedLimit);
+}
 
 double tanh_argument(double x) {
   return std::sqrt(2.0 / std::numbers::pi) * (x + kCubic * x * x * x);
@@ -68,7 +78,8 @@ std::vector<double> hidden_of(const MlpValues& values, const std::vector<std::in
         const double gate =
             round(dot(x, values.gate.data() + j * d, d) + bias_at(values.gate_bias, j));
         const double up = round(dot(x, values.up.data() + j * d, d) + bias_at(values.up_bias, j));
-        return round(round(gelu(gate, values.exact)) * up);
+        return round(round(activate(values.activation, gate)) *
+                     round(factor(values.activation, up)));
       });
 }
 template <class Round>
@@ -97,24 +108,59 @@ std::vector<double> squares_of_down(const MlpValues& values) {
 
 }  // namespace
 
-double gelu(double x, bool exact) {
-  if (exact) return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
-  // 0.5 (1 + tanh z) = 1 / (1 + exp(-2 z)): the same, exact at negative z too.
-  return x / (1.0 + std::exp(-2.0 * tanh_argument(x)));
+double activate(Gate gate, double g) {
+  switch (gate) {
+    case Gate::kGeluTanh:
+      // 0.5 (1 + tanh z) = 1 / (1 + exp(-2 z)): the same, exact at negative z too.
+      return g * sigmoid(2.0 * tanh_argument(g));
+    case Gate::kGelu:
+      return 0.5 * g * std::erfc(-g / std::numbers::sqrt2);
+    case Gate::kSilu:
+      return g * sigmoid(g);
+    case Gate::kRelu:
+      return std::max(g, 0.0);
+    case Gate::kSigmoid:
+      return sigmoid(g);
+    case Gate::kSiluClamped:
+      return clamped(g) * sigmoid(kAlpha * clamped(g));
+  }
+  return 0;
 }
 
-Slope gelu_slope(double x, bool exact) {
+Slope activation_slope(Gate gate, double g) {
   const auto of_terms = [](double a, double b) { return Slope{a + b, std::abs(a) + std::abs(b)}; };
-  if (exact) {
-    const double density = std::exp(-0.5 * x * x) / std::sqrt(2.0 * std::numbers::pi);
-    return of_terms(0.5 * std::erfc(-x / std::numbers::sqrt2), x * density);
+  // Of g sigmoid(z): beyond double's own saturation the second term is 0, and not a NaN.
+  const auto of_product = [&of_terms](double x, double z, double z_slope) {
+    const double rest = sigmoid(-z);
+    const bool saturated = sigmoid(z) * rest == 0;
+    return of_terms(sigmoid(z), saturated ? 0.0 : x * sigmoid(z) * rest * z_slope);
+  };
+  switch (gate) {
+    case Gate::kGeluTanh:
+      return of_product(g, 2.0 * tanh_argument(g),
+                        2.0 * std::sqrt(2.0 / std::numbers::pi) * (1.0 + 3.0 * kCubic * g * g));
+    case Gate::kGelu: {
+      const double density = std::exp(-0.5 * g * g) / std::sqrt(2.0 * std::numbers::pi);
+      return of_terms(0.5 * std::erfc(-g / std::numbers::sqrt2), g * density);
+    }
+    case Gate::kSilu:
+      return of_product(g, g, 1.0);
+    case Gate::kRelu:
+      return of_terms(g > 0 ? 1.0 : 0.0, 0.0);
+    case Gate::kSigmoid:
+      return of_terms(sigmoid(g) * sigmoid(-g), 0.0);
+    case Gate::kSiluClamped:
+      return g > kCheckedLimit ? Slope{} : of_product(g, kAlpha * g, kAlpha);
   }
-  if (std::abs(x) > 50) return of_terms(x > 0 ? 1.0 : 0.0, 0.0);  // beyond double's own saturation
-  const double z = tanh_argument(x);
-  const double s = 1.0 / (1.0 + std::exp(-2.0 * z));
-  const double rest = 1.0 / (1.0 + std::exp(2.0 * z));
-  const double z_slope = std::sqrt(2.0 / std::numbers::pi) * (1.0 + 3.0 * kCubic * x * x);
-  return of_terms(s, 2.0 * x * s * rest * z_slope);
+  return {};
+}
+
+double factor(Gate gate, double u) {
+  return gate == Gate::kSiluClamped ? std::clamp(u, -kCheckedLimit, kCheckedLimit) + 1.0 : u;
+}
+
+double factor_slope(Gate gate, double u) {
+  return gate == Gate::kSiluClamped && std::abs(u) > kCheckedLimit ? 0.0 : 1.0;
 }
 
 MlpReference mlp_reference(const MlpValues& values, const std::vector<std::int64_t>& rows) {

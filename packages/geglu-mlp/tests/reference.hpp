@@ -7,24 +7,32 @@
 #include <cstdint>
 #include <vector>
 
+#include "gate.h"
 #include "kiln/tensor.hpp"
 
 namespace geglu_mlp_test {
 
-double gelu(double x, bool exact);  ///< tanh form, or exact: by erf
+using geglu_mlp::Gate;
+
+inline constexpr double kCheckedLimit = 1.25;  ///< of kSiluClamped: random inputs are on both sides
+
+/// gate.h's a(g) and f(u), and their derivatives.
+double activate(Gate gate, double g);
+double factor(Gate gate, double u);
+double factor_slope(Gate gate, double u);
 
 struct Slope {
   double value;
-  double natural_size;  ///< were its two terms not of opposite signs: it is 0 near x = -0.75
+  double natural_size;  ///< were its two terms not of opposite signs: gelu's is 0 near -0.75
 };
-Slope gelu_slope(double x, bool exact);  ///< the derivative
+Slope activation_slope(Gate gate, double g);
 
 struct MlpValues {
   std::vector<double> x, gate, up, down;
   std::vector<double> gate_bias, up_bias, down_bias;  ///< empty: none
   std::int64_t d = 0;
   std::int64_t h = 0;
-  bool exact = false;
+  Gate activation = Gate::kGeluTanh;
 };
 
 struct MlpReference {
@@ -37,8 +45,8 @@ struct MlpReference {
 MlpReference mlp_reference(const MlpValues& values, const std::vector<std::int64_t>& rows);
 
 /// y[rows, d] as a framework gives it that runs one kernel an operation: both projections with
-/// their biases, the GELU, the product and the result are each rounded to `dtype`, and to nothing
-/// else.
+/// their biases, the activation, the product and the result are each rounded to `dtype`, and to
+/// nothing else.
 std::vector<double> mlp_eager(const MlpValues& values, const std::vector<std::int64_t>& rows,
                               kiln::DType dtype);
 

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A package's numeric check, through kiln::get_kernel as a user would load it. For each variant
+// that fits this machine, or each one named: forward and the elementwise ops against a double
+// reference, then what they promise beyond numbers. Exit status 0: no case failed.
+#include <malloc.h>
+
+#include <CLI/CLI.hpp>
+#include <climits>
+#include <iostream>
+
+#include "check.hpp"
+#include "package.hpp"
+#include "record.hpp"
+
+namespace geglu_mlp_test {
+namespace {
+
+struct Arguments {
+  std::string registry;
+  std::string device = "auto";
+  std::string record;
+  std::string commit = "unknown";
+  std::vector<std::string> variants;
+  Options options;
+};
+
+kiln::Device parse_device(const std::string& text) {
+  if (text == "cpu") return kiln::Device::cpu();
+  if (text.rfind("cuda:", 0) == 0) return kiln::Device::cuda(std::stoi(text.substr(5)));
+  return kiln::Device::automatic();
+}
+
+kiln::Kernel load(const Package& package, const Arguments& arguments, const std::string& variant) {
+  kiln::Request request;
+  request.version = package.version;
+  request.device = parse_device(arguments.device);
+  request.registry = arguments.registry;
+  request.variant = variant;
+  return kiln::get_kernel(package.name, request);
+}
+
+std::vector<std::string> variants_that_fit(const Package& package, const Arguments& arguments) {
+  std::vector<std::string> names;
+  const kiln::Kernel kernel = load(package, arguments, "");
+  for (const kiln::Decision& decision : kernel.resolution().decisions) {
+    if (decision.accepted()) names.push_back(decision.variant);
+  }
+  return names;
+}
+
+int check(const Package& package, const Arguments& arguments) {
+  const std::vector<std::string> names =
+      arguments.variants.empty() ? variants_that_fit(package, arguments) : arguments.variants;
+  std::unique_ptr<Memory> memory;
+  std::vector<Variant> variants;
+  for (const std::string& name : names) {
+    kiln::Kernel kernel = load(package, arguments, name);
+    if (memory == nullptr) memory = open_memory(kernel.device());
+    variants.push_back({package, kernel, *memory, {}});
+  }
+  if (variants.empty()) {
+    std::cerr << package.name << ": no variant to check\n";
+    return 1;
+  }
+  for (Variant& variant : variants) {
+    check_behaviour(variant, arguments.options);
+  }
+  check_pointwise(variants, arguments.options);
+  check_kernels(variants, arguments.options);
+  check_rows(variants, arguments.options);
+  check_forward(variants, arguments.options);
+
+  bool passed = true;
+  for (const Variant& variant : variants) {
+    std::cout << variant.kernel.variant() << ": " << variant.tally.cases << " cases, "
+              << variant.tally.failed << " failed; worst relative L2";
+    for (const auto& [dtype, error] : variant.tally.worst) {
+      std::cout << ' ' << dtype << ' ' << error;
+    }
+    std::cout << '\n';
+    passed = passed && variant.tally.failed == 0;
+  }
+  if (!arguments.record.empty()) {
+    write_record(arguments.record, variants, arguments.commit);
+  }
+  return passed ? 0 : 1;
+}
+
+}  // namespace
+
+int check_main(int argc, char** argv, const Package& package) {
+  // Tensors of 100 MB come and go a thousand times: their pages stay, instead of being zeroed anew.
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, INT_MAX);
+  CLI::App app("Checks the package " + package.name + " on this machine");
+  Arguments arguments;
+  app.add_option("--registry", arguments.registry, "folder or URL; default: $KILN_REGISTRY");
+  app.add_option("--device", arguments.device, "auto, cpu or cuda:N");
+  app.add_option("--variant", arguments.variants, "check this one; may be repeated");
+  app.add_option("--record", arguments.record, "write the result to this file");
+  app.add_option("--commit", arguments.commit, "source commit, for the record");
+  app.add_option("--seed", arguments.options.seed, "of shapes and data");
+  app.add_flag("--light", arguments.options.light, "few small cases, for compute-sanitizer");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return check(package, arguments);
+  } catch (const std::exception& error) {
+    std::cerr << package.name << " check: " << error.what() << '\n';
+    return 1;
+  }
+}
+
+}  // namespace geglu_mlp_test

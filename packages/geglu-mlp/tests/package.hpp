@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Package: what a check knows of the package that it checks: its name, its gates and its typed
+// layers, whose types are erased here. So one check serves all packages with the ops of geglu-mlp.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gate.h"
+#include "kiln/kernel.hpp"
+
+namespace geglu_mlp_test {
+
+using geglu_mlp::Gate;
+
+/// Those of a layer of forward; a missing bias is Tensor{}.
+struct MlpWeights {
+  kiln::Tensor gate, up, down;
+  kiln::Tensor gate_bias = {};
+  kiln::Tensor up_bias = {};
+  kiln::Tensor down_bias = {};
+};
+
+struct MlpLayer {
+  std::function<std::size_t(const kiln::Tensor& x)> workspace_bytes;
+  std::function<void(const kiln::Tensor& x, const kiln::Tensor& y, kiln::Workspace, void* stream)>
+      forward;
+};
+
+struct GatedLayer {
+  std::function<void(const kiln::Tensor& gate, const kiln::Tensor& up, const kiln::Tensor& out,
+                     void* stream)>
+      forward;
+  std::function<void(const kiln::Tensor& grad_out, const kiln::Tensor& gate, const kiln::Tensor& up,
+                     const kiln::Tensor& grad_gate, const kiln::Tensor& grad_up, void* stream)>
+      backward;
+};
+
+/// What the package must refuse, with a text that has `word` in it; on tensors without rows.
+struct Refusal {
+  std::string what;
+  std::string word;
+  std::function<void(const kiln::Kernel&)> call;
+};
+
+struct Package {
+  std::string name;
+  int version = 0;
+  std::vector<Gate> gates;  ///< two or more; the first is the layers' default
+  std::function<MlpLayer(const kiln::Kernel&, const MlpWeights&, Gate)> mlp;
+  std::function<GatedLayer(const kiln::Kernel&, Gate)> gated;
+  std::vector<Refusal> refusals;
+};
+
+template <class Layer>
+MlpLayer erase_mlp(Layer layer) {
+  const auto held = std::make_shared<Layer>(std::move(layer));
+  return {[held](const kiln::Tensor& x) { return held->workspace_bytes(x); },
+          [held](const kiln::Tensor& x, const kiln::Tensor& y, kiln::Workspace workspace,
+                 void* stream) { held->forward(x, y, workspace, stream); }};
+}
+
+template <class Layer>
+GatedLayer erase_gated(Layer layer) {
+  const auto held = std::make_shared<Layer>(std::move(layer));
+  return {[held](const kiln::Tensor& gate, const kiln::Tensor& up, const kiln::Tensor& out,
+                 void* stream) { held->forward(gate, up, out, stream); },
+          [held](const kiln::Tensor& grad_out, const kiln::Tensor& gate, const kiln::Tensor& up,
+                 const kiln::Tensor& grad_gate, const kiln::Tensor& grad_up,
+                 void* stream) { held->backward(grad_out, gate, up, grad_gate, grad_up, stream); }};
+}
+
+/// A typed layer's weights, all but its options.
+template <class Layer>
+typename Layer::Weights weights_of(const MlpWeights& weights) {
+  typename Layer::Weights typed = {.gate = weights.gate, .up = weights.up, .down = weights.down};
+  typed.gate_bias = weights.gate_bias;
+  typed.up_bias = weights.up_bias;
+  typed.down_bias = weights.down_bias;
+  return typed;
+}
+
+/// The check's command line, for the program of one package. Exit status 0: no case failed.
+int check_main(int argc, char** argv, const Package& package);
+
+}  // namespace geglu_mlp_test

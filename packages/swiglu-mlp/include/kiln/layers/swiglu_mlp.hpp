@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SwigluMlp, Swiglu: the typed layers of the swiglu-mlp package. They put arguments into the order
+// of package.json and hold no other logic; the package checks shapes, dtypes and devices and names
+// what does not fit. Weights are views: their memory is the caller's and must outlive the layer.
+//
+// Threads: const members may be called from several threads at once, except the forward() that uses
+// the layer's own workspace. A call makes its own threads and joins them: at most as many as the
+// calling thread's affinity mask has CPUs (sched_setaffinity, taskset, a cpuset), and as the
+// control groups' quota grants; a small call makes none.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "kiln/kernel.hpp"
+
+namespace kiln::layers {
+
+/// What a(gate) * f(up) is; f(u) = u unless said otherwise, s(z) = 1 / (1 + exp(-z)).
+inline constexpr const char* kSilu = "silu";        ///< a(g) = g s(g): SwiGLU
+inline constexpr const char* kRelu = "relu";        ///< a(g) = max(g, 0): ReGLU
+inline constexpr const char* kSigmoid = "sigmoid";  ///< a(g) = s(g): GLU
+/// a(g) = c s(1.702 c) with c = min(g, limit), f(u) = min(max(u, -limit), limit) + 1: that of
+/// gpt-oss, whose limit is 7. Where an input is clamped its gradient is 0.
+inline constexpr const char* kSiluClamped = "silu_clamped";
+
+/// y[M,D] = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias.
+/// bfloat16, float16 or float32; one dtype for all; accumulates in float32.
+class SwigluMlp {
+ public:
+  struct Weights {
+    Tensor gate;            ///< [H,D], row-major as nn.Linear holds it
+    Tensor up;              ///< [H,D]
+    Tensor down;            ///< [D,H]
+    Tensor gate_bias = {};  ///< [H], or none
+    Tensor up_bias = {};    ///< [H], or none
+    Tensor down_bias = {};  ///< [D], or none
+    const char* activation = kSilu;
+    double limit = 7.0;  ///< of kSiluClamped; above 0
+  };
+
+  /// Checks the weights: throws kInvalidCall with the one that does not fit, kNotFound if the
+  /// kernel has no such op.
+  SwigluMlp(const Kernel& kernel, const Weights& weights)
+      : op_(kernel.op("forward")), weights_(weights), owned_(kernel.device()) {
+    workspace_bytes(weights_.gate);  // [H,D]: itself a valid x
+  }
+
+  /// Scratch memory that forward() needs for this x.
+  std::size_t workspace_bytes(const Tensor& x) const {
+    return op_.workspace_bytes(arguments(x, x), attributes());
+  }
+
+  /// x, y: [M,D], M may be 0. Has finished when it returns. Throws kInvalidCall, also for a limit
+  /// that is not above 0.
+  void forward(const Tensor& x, const Tensor& y, Workspace workspace,
+               void* stream = nullptr) const {
+    op_.run(arguments(x, y), attributes(), workspace, stream);
+  }
+
+  /// The same with the layer's own workspace, which grows to the largest x seen. One thread at a
+  /// time.
+  void forward(const Tensor& x, const Tensor& y, void* stream = nullptr) {
+    forward(x, y, owned_.reserve(workspace_bytes(x)), stream);
+  }
+
+ private:
+  std::array<Tensor, 8> arguments(const Tensor& x, const Tensor& y) const {
+    return {x,
+            weights_.gate,
+            weights_.up,
+            weights_.down,
+            weights_.gate_bias,
+            weights_.up_bias,
+            weights_.down_bias,
+            y};
+  }
+  std::array<Attribute, 2> attributes() const {
+    return {Attribute(weights_.activation), Attribute(weights_.limit)};
+  }
+
+  Op op_;
+  Weights weights_;
+  OwnedWorkspace owned_;
+};
+
+/// Elementwise out = a(gate) * f(up) on [M,H] tensors, each of which may be a column slice (any row
+/// stride). float32, bfloat16 or float16; computed in float32. Needs no workspace.
+class Swiglu {
+ public:
+  struct Weights {  ///< none: the options of the layer
+    const char* activation = kSilu;
+    double limit = 7.0;  ///< of kSiluClamped; above 0
+  };
+
+  Swiglu(const Kernel& kernel, Weights weights)
+      : forward_(kernel.op("swiglu")), backward_(kernel.op("swiglu_backward")), weights_(weights) {}
+
+  void forward(const Tensor& gate, const Tensor& up, const Tensor& out,
+               void* stream = nullptr) const {
+    const Tensor tensors[] = {gate, up, out};
+    forward_.run(tensors, attributes(), {}, stream);
+  }
+
+  /// grad_gate = grad_out * f(up) * a'(gate), grad_up = grad_out * a(gate) * f'(up). Writes the two
+  /// gradients only.
+  void backward(const Tensor& grad_out, const Tensor& gate, const Tensor& up,
+                const Tensor& grad_gate, const Tensor& grad_up, void* stream = nullptr) const {
+    const Tensor tensors[] = {grad_out, gate, up, grad_gate, grad_up};
+    backward_.run(tensors, attributes(), {}, stream);
+  }
+
+ private:
+  std::array<Attribute, 2> attributes() const {
+    return {Attribute(weights_.activation), Attribute(weights_.limit)};
+  }
+
+  Op forward_;
+  Op backward_;
+  Weights weights_;
+};
+
+}  // namespace kiln::layers

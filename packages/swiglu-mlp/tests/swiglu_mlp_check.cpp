@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// swiglu_mlp_check: the numeric check of swiglu-mlp, see geglu-mlp's check_main.cpp.
+#include "kiln/layers/swiglu_mlp.hpp"
+
+#include <limits>
+
+#include "package.hpp"
+#include "reference.hpp"
+
+namespace {
+
+using geglu_mlp_test::Gate;
+using geglu_mlp_test::kCheckedLimit;
+using geglu_mlp_test::MlpWeights;
+using kiln::layers::Swiglu;
+using kiln::layers::SwigluMlp;
+
+SwigluMlp make_mlp(const kiln::Kernel& kernel, const MlpWeights& weights, Gate gate) {
+  SwigluMlp::Weights typed = geglu_mlp_test::weights_of<SwigluMlp>(weights);
+  typed.activation = name_of(gate);
+  typed.limit = kCheckedLimit;
+  return kernel.layer<SwigluMlp>(typed);
+}
+
+void run_empty(const kiln::Kernel& kernel, Swiglu::Weights options) {
+  const kiln::Tensor none(nullptr, kiln::DType::kBFloat16, {0, 8}, kernel.device());
+  kernel.layer<Swiglu>(options).forward(none, none, none);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  geglu_mlp_test::Package package = {
+      .name = "swiglu-mlp",
+      .version = 1,
+      .gates = {Gate::kSilu, Gate::kRelu, Gate::kSigmoid, Gate::kSiluClamped},
+      .mlp = [](const kiln::Kernel& kernel, const MlpWeights& weights,
+                Gate gate) { return geglu_mlp_test::erase_mlp(make_mlp(kernel, weights, gate)); },
+      .gated =
+          [](const kiln::Kernel& kernel, Gate gate) {
+            return geglu_mlp_test::erase_gated(
+                kernel.layer<Swiglu>({.activation = name_of(gate), .limit = kCheckedLimit}));
+          },
+      .refusals = {}};
+  package.refusals.push_back(
+      {"an unknown activation", "activation",
+       [](const kiln::Kernel& kernel) { run_empty(kernel, {.activation = "tanh"}); }});
+  for (const double limit : {0.0, -7.0, std::numeric_limits<double>::quiet_NaN()}) {
+    package.refusals.push_back(
+        {"a limit of " + std::to_string(limit), "limit is",
+         [limit](const kiln::Kernel& kernel) { run_empty(kernel, {.limit = limit}); }});
+  }
+  return geglu_mlp_test::check_main(argc, argv, package);
+}

@@ -106,6 +106,26 @@ std::vector<double> squares_of_down(const MlpValues& values) {
   return squares;
 }
 
+/// Square root of the sum of all (g u down)^2, where g and u are as large as the rows of x and of
+/// the weights make them on average.
+double uncancelled_size(const MlpValues& values, const std::vector<std::int64_t>& rows,
+                        const std::vector<double>& squares) {
+  const auto d = static_cast<std::size_t>(values.d);
+  if (d == 0) return 0;
+  const auto square_of = [d](const std::vector<double>& matrix, std::size_t row) {
+    return dot(matrix.data() + row * d, matrix.data() + row * d, d);
+  };
+  double of_x = 0;
+  for (const std::int64_t row : rows) {
+    of_x += std::pow(square_of(values.x, static_cast<std::size_t>(row)), 2);
+  }
+  double of_weights = 0;
+  for (std::size_t j = 0; j < squares.size(); ++j) {
+    of_weights += square_of(values.gate, j) * square_of(values.up, j) * squares[j];
+  }
+  return std::sqrt(of_x * of_weights) / static_cast<double>(d);
+}
+
 }  // namespace
 
 double activate(Gate gate, double g) {
@@ -176,6 +196,7 @@ MlpReference mlp_reference(const MlpValues& values, const std::vector<std::int64
   double biases = 0;
   for (const double bias : values.down_bias) biases += bias * bias;
   result.natural_size = std::sqrt(sum + biases * static_cast<double>(rows.size()));
+  result.uncancelled_size = uncancelled_size(values, rows, squares);
   return result;
 }
 

@@ -40,6 +40,9 @@ struct MlpReference {
   /// Square root of the sum of all (h * down)^2 and biases: the size of y if nothing cancelled. An
   /// error is measured against it where y itself is smaller.
   double natural_size = 0;
+  /// The same, were each h the product of two sums in which nothing cancelled either. Of few values
+  /// all of h may be one sum near 0, the others cut off by ReLU.
+  double uncancelled_size = 0;
 };
 
 MlpReference mlp_reference(const MlpValues& values, const std::vector<std::int64_t>& rows);

@@ -26,6 +26,7 @@ Function* next(Function*, const char* name) {
 
 }  // namespace
 
+// NOLINTBEGIN(bugprone-reserved-identifier): the linker names them so
 extern "C" {
 
 int __wrap_pthread_create(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
@@ -66,6 +67,7 @@ int open(const char* path, int flags, ...) {
 }
 
 }  // extern "C"
+// NOLINTEND(bugprone-reserved-identifier)
 
 namespace {
 

@@ -42,6 +42,7 @@ void FakeSystem::write(const std::string& path, const std::string& text) const {
 
 using geglu_mlp_test::current;
 
+// NOLINTBEGIN(bugprone-reserved-identifier): the linker names them so
 extern "C" {
 
 int __real_pthread_create(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
@@ -79,3 +80,4 @@ int __wrap_open(const char* path, int flags, ...) {
 }
 
 }  // extern "C"
+// NOLINTEND(bugprone-reserved-identifier)

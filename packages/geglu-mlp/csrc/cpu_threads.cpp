@@ -48,7 +48,7 @@ int threads_for(double worth, int64_t items) {
   const int affinity = affinity_cpus();
   if (affinity < most) most = affinity;
   if (most < 2) return 1;
-  const int quota = quota_cpus("");
+  const int quota = recent_quota_cpus();
   return quota < most ? quota : static_cast<int>(most);
 }
 

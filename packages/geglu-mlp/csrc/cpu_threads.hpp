@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Threads: one team for each call. All its threads run the same function and share out the items of
-// one parallel region after the other. No state between calls: a team's threads are made and joined
+// one parallel region after the other. No thread outlives its call: a team is made and joined
 // within one, so forking is safe; where the system gives fewer threads than asked for, fewer do the
 // work. Which thread takes an item does not change its result.
 #pragma once

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <time.h>
 
 #include <cstdarg>
 #include <functional>
@@ -31,6 +32,7 @@ extern "C" {
 
 int __wrap_pthread_create(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
 int __wrap_sched_getaffinity(pid_t, size_t, cpu_set_t*);
+int __wrap_clock_gettime(clockid_t, timespec*);
 int __wrap_open(const char*, int, ...);
 
 int __real_pthread_create(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
@@ -41,6 +43,10 @@ int __real_pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
 int __real_sched_getaffinity(pid_t, size_t, cpu_set_t*);
 int __real_sched_getaffinity(pid_t process, size_t size, cpu_set_t* set) {
   return next(sched_getaffinity, "sched_getaffinity")(process, size, set);
+}
+int __real_clock_gettime(clockid_t, timespec*);
+int __real_clock_gettime(clockid_t clock, timespec* time) {
+  return next(clock_gettime, "clock_gettime")(clock, time);
 }
 int __real_open(const char*, int, ...);
 int __real_open(const char* path, int flags, ...) {
@@ -57,6 +63,9 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*
 }
 int sched_getaffinity(pid_t process, size_t size, cpu_set_t* set) noexcept {
   return __wrap_sched_getaffinity(process, size, set);
+}
+int clock_gettime(clockid_t clock, timespec* time) noexcept {
+  return __wrap_clock_gettime(clock, time);
 }
 int open(const char* path, int flags, ...) {
   va_list rest;

@@ -5,9 +5,11 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include <cerrno>
 #include <cstdarg>
+#include <cstdint>
 #include <fstream>
 #include <stdexcept>
 
@@ -17,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 FakeSystem* current = nullptr;
+std::atomic<int> waited_milliseconds = 0;
 
 }  // namespace
 
@@ -25,6 +28,7 @@ FakeSystem::FakeSystem(int cpus_in_mask) : cpus(cpus_in_mask) {
   if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp " + name + " failed");
   root_ = name;
   current = this;
+  wait(1000);
 }
 
 FakeSystem::~FakeSystem() {
@@ -36,6 +40,10 @@ void FakeSystem::write(const std::string& path, const std::string& text) const {
   const fs::path file = root_ / path;
   fs::create_directories(file.parent_path());
   std::ofstream(file) << text;
+}
+
+void FakeSystem::wait(int milliseconds) const {
+  waited_milliseconds += milliseconds;
 }
 
 }  // namespace geglu_mlp_test
@@ -62,6 +70,19 @@ int __wrap_sched_getaffinity(pid_t process, size_t size, cpu_set_t* set) {
   for (int cpu = 0; cpu < current->cpus; ++cpu) {
     CPU_SET_S(static_cast<unsigned>(cpu), size, set);
   }
+  return 0;
+}
+
+int __real_clock_gettime(clockid_t, timespec*);
+int __wrap_clock_gettime(clockid_t, timespec*);
+int __wrap_clock_gettime(clockid_t clock, timespec* time) {
+  const int status = __real_clock_gettime(clock, time);
+  if (status != 0) return status;
+  constexpr int kBillion = 1000000000;
+  const int waited = geglu_mlp_test::waited_milliseconds;
+  const int64_t nanoseconds = time->tv_nsec + waited % 1000 * int64_t{1000000};
+  time->tv_sec += waited / 1000 + nanoseconds / kBillion;
+  time->tv_nsec = nanoseconds % kBillion;
   return 0;
 }
 

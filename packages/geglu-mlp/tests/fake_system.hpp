@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Fake system: how many CPUs there are, what the control groups grant and how many threads can be
-// made, as a test says. Its functions stand before pthread_create, sched_getaffinity and open: in a
-// test by the linker's --wrap, in a program that loads a package because it defines them itself.
+// made, as a test says. Its functions stand before pthread_create, sched_getaffinity, clock_gettime
+// and open: in a test by the linker's --wrap, in a program that loads a package because it defines
+// them itself.
 #pragma once
 
 #include <atomic>
@@ -11,7 +12,7 @@
 
 namespace geglu_mlp_test {
 
-/// Stands in for the system while it lives; one at a time.
+/// Stands in for the system while it lives; one at a time, each a second after the one before it.
 class FakeSystem {
  public:
   explicit FakeSystem(int cpus_in_mask);
@@ -22,6 +23,8 @@ class FakeSystem {
   /// A file under /proc or /sys; others there do not exist.
   void write(const std::string& path, const std::string& text) const;
   const std::filesystem::path& root() const { return root_; }
+  /// Moves every clock on, for good.
+  void wait(int milliseconds) const;
 
   int cpus;
   int most_created = 1 << 20;    ///< pthread_create fails after so many

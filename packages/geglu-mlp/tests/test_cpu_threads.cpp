@@ -66,6 +66,19 @@ TEST_CASE("a small call asks the system nothing") {
   CHECK(fake.asked == 0);
 }
 
+TEST_CASE("the quota is read at most ten times a second") {
+  const FakeSystem fake(64);
+  fake.write("proc/self/cgroup", "0::/\n");
+  fake.write("sys/fs/cgroup/cpu.max", "400000 100000");
+  CHECK(threads_for(kLarge, kMany) == 4);
+  fake.write("sys/fs/cgroup/cpu.max", "800000 100000");
+  const int asked = fake.asked;
+  CHECK(threads_for(kLarge, kMany) == 4);
+  CHECK(fake.asked == asked + 1);  // for the mask, which is one system call
+  fake.wait(110);
+  CHECK(threads_for(kLarge, kMany) == 8);
+}
+
 TEST_CASE("the quota is the least from the process's group up to the root") {
   const FakeSystem fake(64);
   SUBCASE("no control groups") {

@@ -24,8 +24,8 @@ __device__ __forceinline__ unsigned cluster_number() {
   return number;
 }
 // One thread of a warp that is here as a whole, always the same one. Copies are issued under this
-// condition: under one on threadIdx alone the compiler does not know that a single thread is active,
-// and puts each copy into a loop of votes.
+// condition: under one on threadIdx alone the compiler does not know that a single thread is
+// active, and puts each copy into a loop of votes.
 __device__ __forceinline__ bool elect_one() {
   unsigned chosen;
   asm volatile(

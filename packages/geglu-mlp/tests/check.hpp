@@ -125,4 +125,7 @@ void check_kernels(std::vector<Variant>& variants, const Options& options);
 void check_pointwise(std::vector<Variant>& variants, const Options& options);
 void check_behaviour(Variant& variant, const Options& options);
 
+/// Rows of NaN, odd and even, and of infinity in x change no bit of the other rows of y.
+void check_isolation(Variant& variant, const MlpData& data, Gate gate, const std::string& text);
+
 }  // namespace geglu_mlp_test

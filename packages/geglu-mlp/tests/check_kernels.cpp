@@ -33,6 +33,9 @@ void check_shape(const std::vector<Variant*>& variants, const Shape& shape, cons
                                       .reference = reference,
                                       .rows = rows,
                                       .twice = !options.light});
+        check_isolation(*variant, data, gate,
+                        "M=" + std::to_string(shape.m) + " D=" + std::to_string(shape.d) +
+                            " H=" + std::to_string(shape.h) + " " + name_of(dtype));
       }
     }
   }

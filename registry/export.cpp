@@ -10,6 +10,7 @@
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
 #include "layout.hpp"
+#include "nginx_conf.hpp"
 #include "oci/tag.hpp"
 
 namespace kiln::registry {
@@ -135,49 +136,7 @@ void check_prefix(const std::string& prefix) {
 }  // namespace
 
 std::string nginx_conf(const fs::path& out) {
-  std::string text =
-      R"(# Serves this tree as an OCI registry, pull only. Include it in the http block of nginx.conf:
-#   include "@OUT@/nginx.conf";
-# For anything but this machine, put TLS in front: 'listen 443 ssl;' with a certificate.
-server {
-  listen 127.0.0.1:8080;
-  root "@OUT@";
-  autoindex off;
-  # The type of a file here is its place in the tree; names like 1-cu12.9-sm_90a have no extension.
-  types {}
-  add_header Docker-Distribution-Api-Version registry/2.0 always;
-  error_page 404 @unknown;
-
-  location = /v2/ {
-    default_type application/json;
-    return 200 "{}";
-  }
-  location ~ ^/v2/.+/tags/list$ {
-    default_type application/json;
-    try_files $uri =404;
-  }
-  location ~ ^/v2/.+/blobs/sha256:[0-9a-f]+$ {
-    default_type application/octet-stream;
-    try_files $uri =404;
-  }
-  # An index is found in indexes/ and has that type; everything else goes on to @manifest.
-  location ~ ^(?<repository>/v2/.+)/manifests/(?<reference>[^/]+)$ {
-    default_type application/vnd.oci.image.index.v1+json;
-    try_files $repository/indexes/$reference @manifest;
-  }
-  location @manifest {
-    default_type application/vnd.oci.image.manifest.v1+json;
-    try_files $uri =404;
-  }
-  location @unknown {
-    default_type application/json;
-    return 404 '{"errors":[{"code":"NOT_FOUND","message":"nothing is published at this URL"}]}';
-  }
-  location / {
-    return 404;
-  }
-}
-)";
+  std::string text = kNginxConf;
   for (std::size_t at = text.find("@OUT@"); at != std::string::npos; at = text.find("@OUT@")) {
     text.replace(at, 5, out.string());
   }

@@ -19,7 +19,6 @@ constexpr std::string_view kDescriptorFile = "descriptor.json";
 constexpr std::string_view kManifestFile = "manifest.json";
 constexpr std::string_view kConfigFile = "config.json";
 constexpr std::string_view kLayerFile = "layer.tar.zst";
-constexpr std::string_view kUntested = "untested";
 
 [[noreturn]] void fail(const std::string& subject, const std::string& found) {
   throw Error(ErrorCode::kIntegrity,

@@ -24,8 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kUntested = "untested";
-
 /// What is given for one version of one package.
 struct Batch {
   std::string name;

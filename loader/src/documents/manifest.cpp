@@ -30,7 +30,6 @@ constexpr std::string_view kKeyNeeds = "dev.kiln.needs";
 constexpr std::string_view kKeyTested = "dev.kiln.tested";
 constexpr std::string_view kKeyTitle = "org.opencontainers.image.title";
 constexpr std::string_view kKeyUnpackedSize = "dev.kiln.unpacked-size";
-constexpr std::string_view kUntested = "untested";
 constexpr std::uint64_t kMaxUnpackedBytes = std::uint64_t{1} << 40;
 
 /// Calls `add` with each word of a comma-separated member, which may be missing or empty.

@@ -47,6 +47,9 @@ struct Requires {
   int abi = 1;                       ///< KILN_ABI_MAJOR of the library inside
 };
 
+/// What a variant's `tested` says before any test record speaks of it.
+inline constexpr std::string_view kUntested = "untested";
+
 /// One line of an index: enough to choose, nothing fetched yet.
 struct Variant {
   Descriptor manifest;

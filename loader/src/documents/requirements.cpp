@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "documents/requirements.hpp"
 
-#include <charconv>
 #include <limits>
 
+#include "base/number.hpp"
 #include "documents/facts.hpp"
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
@@ -14,16 +14,13 @@ namespace kiln {
 namespace {
 
 constexpr std::string_view kSchema = "kiln.requirements/";
-constexpr int kVersion = 1;
+constexpr std::uint64_t kVersion = 1;
 
 void check_schema(const JsonView& document, std::string_view subject) {
   const std::string schema = document.at("schema").string();
-  int version = 0;
-  if (schema.starts_with(kSchema)) {
-    const char* const end = schema.data() + schema.size();
-    const auto parsed = std::from_chars(schema.data() + kSchema.size(), end, version);
-    if (parsed.ec != std::errc() || parsed.ptr != end) version = 0;
-  }
+  const std::string_view number =
+      schema.starts_with(kSchema) ? std::string_view(schema).substr(kSchema.size()) : "";
+  const std::uint64_t version = parse_decimal(number, std::numeric_limits<int>::max()).value_or(0);
   if (version == kVersion) return;
   if (version > kVersion) {
     throw Error(ErrorCode::kUpgrade, std::string(subject) + ": schema is " + schema +

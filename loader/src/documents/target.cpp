@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
+
+#include "base/number.hpp"
 
 namespace kiln {
 
@@ -11,12 +12,9 @@ namespace {
 
 /// Decimal digits alone, without a leading zero, at most 9999: each number has one spelling.
 std::optional<int> parse_number(std::string_view text) {
-  if (text.empty() || text.size() > 4 || (text.size() > 1 && text.front() == '0')) return {};
-  if (!std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; }))
-    return {};
-  int value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return value;
+  const std::optional<std::uint64_t> value = parse_decimal(text, 9999);
+  if (!value) return {};
+  return static_cast<int>(*value);
 }
 
 /// The GPUs of SoCs. NVIDIA promises binary compatibility between minor revisions for discrete GPUs

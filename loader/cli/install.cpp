@@ -6,7 +6,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "commands.hpp"
 #include "documents/json.hpp"
@@ -40,7 +42,10 @@ int install_all(const Options& options) {
                 Request request = options.request_for(specs[i]);
                 request.on_event = on_event;
                 request.stop = stop;
-                all[i] = kiln::install(specs[i].name, request, options.install_options());
+                Install one(specs[i].name, request, options.install_options());
+                all[i] = one.run();
+                // A warm install reads documents alone; what is reported was hashed just now.
+                one.check_installed(all[i].package);
               });
   for (const Installed& installed : all) {
     if (options.json) {
@@ -141,35 +146,38 @@ int run_list(const Options& options) {
   return 0;
 }
 
+/// What the cache alone can tell; nothing if it lacks the version or one of its documents.
+std::optional<Package> find_installed(Install& install) {
+  try {
+    const Choice choice = install.choose();
+    return install.pull(choice.version, choice.variant());
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOffline) throw;
+    return std::nullopt;
+  }
+}
+
 int run_path(const Options& options) {
   const Spec& spec = options.specs.front();
   Request request = options.request_for(spec);
   request.offline = true;  // what is installed: nothing to ask anyone
-  const Cache cache(request.cache);
   std::string subject = spec.name;
   if (spec.version != 0) subject += "@" + std::to_string(spec.version);
-  try {
-    const Choice choice = choose(spec.name, request, options.install_options());
-    const Variant& chosen = choice.variant();
-    for (const InstalledVariant& installed : list_installed(cache)) {
-      if (installed.ref.name != spec.name ||
-          installed.variant.manifest.digest != chosen.manifest.digest) {
-        continue;
-      }
-      if (options.json) {
-        print_json("path", {{"variant", chosen.id}, {"library", installed.library.string()}});
-      } else {
-        print_path(installed.library);
-      }
-      return 0;
+  Install install(spec.name, request, options.install_options());
+  const std::optional<Package> package = find_installed(install);
+  if (package && std::filesystem::exists(package->library)) {
+    install.check_installed(*package);
+    if (options.json) {
+      print_json("path",
+                 {{"variant", package->variant.id}, {"library", package->library.string()}});
+    } else {
+      print_path(package->library);
     }
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kOffline) throw;
+    return 0;
   }
-  throw Error(ErrorCode::kNotFound, "path " + subject + ": not installed in " +
-                                        cache.root().string() + " from " +
-                                        canonical_registry(request.registry, load_settings()) +
-                                        "; run 'kiln install " + subject + "'");
+  throw Error(ErrorCode::kNotFound,
+              "path " + subject + ": not installed in " + install.cache().root().string() +
+                  " from " + install.registry() + "; run 'kiln install " + subject + "'");
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ class Cli(unittest.TestCase):
         library = self.kiln("path", SPEC).stdout.strip()
         self.assertTrue(pathlib.Path(library).is_file())
         self.assertIn(library, self.kiln("list").stdout)
-        self.assertIn("0 damaged", self.kiln("verify").stdout)
+        self.assertIn("0 damaged", self.kiln("cache", "verify").stdout)
 
     def test_a_second_install_asks_the_registry_nothing(self):
         self.kiln("install", SPEC)
@@ -95,8 +95,9 @@ class Cli(unittest.TestCase):
     def test_every_command_has_a_json_document_with_a_schema(self):
         self.kiln("install", SPEC)
         for words in (["install", SPEC], ["resolve", SPEC], ["list"], ["path", SPEC], ["info", SPEC],
-                      ["verify"], ["doctor", SPEC]):
+                      ["doctor", SPEC]):
             self.assertEqual(self.document(*words)["schema"], f"kiln.{words[0]}/1")
+        self.assertEqual(self.document("cache", "verify")["schema"], "kiln.verify/1")
 
     def test_progress_goes_to_stderr_and_quiet_is_quiet(self):
         self.assertEqual(self.kiln("install", "--quiet", SPEC).stderr, "")
@@ -258,10 +259,26 @@ class Cli(unittest.TestCase):
         for digest in (good, digest_of(library.read_bytes())):
             self.assertIn(digest.removeprefix("sha256:")[:12], message)
         self.assertIn(library.name, message)
-        self.assertIn("damaged", self.kiln("verify", code=6).stdout)
+        self.assertIn("damaged", self.kiln("cache", "verify", code=6).stdout)
         self.kiln("install", "--refresh", SPEC)
-        self.kiln("verify")
+        self.kiln("cache", "verify")
         self.kiln("doctor", SPEC)
+
+    def test_a_changed_library_is_neither_named_nor_reported_as_installed(self):
+        self.kiln("install", SPEC)
+        library = pathlib.Path(self.kiln("path", SPEC).stdout.strip())
+        flip(library)
+        for word in ("path", "install"):
+            done = self.kiln(word, SPEC, code=6)
+            self.assertEqual(done.stdout, "")
+            self.assertIn(str(library), done.stderr)
+            self.assertIn("kiln install --refresh", done.stderr)
+            self.assertEqual(self.document(word, SPEC, code=6)["schema"], "kiln.error/1")
+        library.chmod(0o644)
+        library.unlink()
+        self.assertEqual(self.kiln("path", SPEC, code=4).stdout, "")
+        self.kiln("install", "--refresh", SPEC)
+        self.kiln("path", SPEC)
 
     def test_one_flipped_byte_in_any_cached_blob_is_found_by_verify(self):
         self.kiln("install", SPEC)
@@ -272,10 +289,10 @@ class Cli(unittest.TestCase):
                 flip(blob)
                 self.refused_by_verify(blob)
                 flip(blob)
-                self.kiln("verify")
+                self.kiln("cache", "verify")
 
     def refused_by_verify(self, blob):
-        self.assertIn(blob.name, self.kiln("verify", code=6).stdout)
+        self.assertIn(blob.name, self.kiln("cache", "verify", code=6).stdout)
 
 
 if __name__ == "__main__":

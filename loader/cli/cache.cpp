@@ -130,7 +130,7 @@ void cache_dir(Command& command) {
   command.runs(run_dir);
 }
 
-void verify(Command& command) {
+void cache_verify(Command& command) {
   command.takes_packages(0, Command::kAnyNumber);
   command.takes_cache();
   command.example("", "every file of the cache");
@@ -149,7 +149,7 @@ void cache_repair(Command& command) {
   });
 }
 
-void gc(Command& command) {
+void cache_gc(Command& command) {
   auto what = std::make_shared<GcOptions>();
   CLI::App& app = command.app();
   app.add_flag("--dry-run", what->dry_run, "Say what would go, remove nothing");

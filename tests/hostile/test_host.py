@@ -245,7 +245,7 @@ for when in ("1970-01-01 00:00:01", "2038-01-19 03:14:08", "2100-01-01 00:00:00"
         prefix = ("faketime", "-f", "@" + when)
         box.expect(OK, "loads", prefix=prefix)
         box.expect(OK, "loads")
-        require(box.kiln("gc", prefix=prefix).code == OK, "gc")
+        require(box.kiln("cache", "gc", prefix=prefix).code == OK, "gc")
         box.check_cache()
         box.expect(OK, "loads", prefix=prefix)
 
@@ -258,7 +258,7 @@ def times(box):
         for path in box.cache.rglob("*"):
             os.utime(path, (seconds, seconds), follow_symlinks=False)
         box.expect(OK, "loads")
-        require(box.kiln("gc").code == OK, "gc")
+        require(box.kiln("cache", "gc").code == OK, "gc")
         box.check_cache()
     box.expect(OK, "loads")
 

@@ -54,14 +54,19 @@ std::string words_of(const CLI::App& app) {
 Spec parse_spec(const std::string& text) {
   const std::size_t at = text.find('@');
   Spec spec{text.substr(0, at), 0};
-  bool good = is_package_name(spec.name);
-  if (at != std::string::npos) {
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data() + at + 1, end, spec.version);
-    good = good && error == std::errc() && stop == end && spec.version >= 1;
+  const auto fail = [&](const std::string& half, const char* expected) {
+    throw Error(ErrorCode::kUsage, "read package " + quote(text) + ": " + half + ", expected " +
+                                       expected + ". Write it as geglu-mlp@2");
+  };
+  if (!is_package_name(spec.name)) {
+    fail("the name is " + quote(spec.name), "words of a-z and 0-9 joined by '-'");
   }
-  if (!good) {
-    throw Error(ErrorCode::kUsage, quote(text) + " is not NAME@VERSION, such as geglu-mlp@2");
+  if (at == std::string::npos) return spec;
+  const std::string version = text.substr(at + 1);
+  const char* const end = version.data() + version.size();
+  const auto [stop, error] = std::from_chars(version.data(), end, spec.version);
+  if (error != std::errc() || stop != end || spec.version < 1) {
+    fail("the version is " + quote(version), "a whole number from 1; 'kiln info NAME' lists them");
   }
   return spec;
 }
@@ -69,7 +74,21 @@ Spec parse_spec(const std::string& text) {
 Request Options::request_for(const Spec& spec) const {
   Request result = request;
   result.version = spec.version;
+  if (spec.version == 0 && lockfile_of(request, load_settings()).empty()) {
+    fail_without_version(spec);
+  }
   return result;
+}
+
+void Options::fail_without_version(const Spec& spec) const {
+  std::string list;
+  int newest = 0;
+  for (const int version : known_versions(spec.name, request)) {
+    list += (list.empty() ? "" : ", ") + std::to_string(version);
+    newest = version;
+  }
+  throw Error(ErrorCode::kUsage, "find " + spec.name + ": no version is named; published: " + list +
+                                     ". Run: " + command + " " + label(spec.name, newest));
 }
 
 std::vector<Spec> Options::specs_or_locked() const {
@@ -166,9 +185,10 @@ void Command::example(const std::string& words, const std::string& meaning) {
 }
 
 void Command::runs(std::function<int(const Options&)> run) {
-  app_.callback([&line = line_, run = std::move(run)] {
-    line.chosen = [&line, run] {
+  app_.callback([&line = line_, words = words_of(app_), run = std::move(run)] {
+    line.chosen = [&line, words, run] {
       Options& options = line.options;
+      options.command = words;
       for (const std::string& text : line.packages) options.specs.push_back(parse_spec(text));
       options.request.device = parse_device(line.device);
       options.request.cache = line.cache;

@@ -37,7 +37,7 @@ struct Spec {
   std::string name;
   int version = 0;
 };
-/// Throws kUsage for text that is not NAME or NAME@VERSION.
+/// Throws kUsage, saying which half is wrong, for text that is not NAME or NAME@VERSION.
 Spec parse_spec(const std::string& text);
 
 struct Options {
@@ -48,9 +48,15 @@ struct Options {
   bool quiet = false;
 
   InstallOptions install_options() const { return {.host = host ? &*host : nullptr}; }
+  std::string command;  ///< "kiln cache gc"
+
+  /// Throws kUsage, with the versions that there are, if neither the spec nor a lock file has one.
   Request request_for(const Spec& spec) const;
   /// The packages that are named; where none is, all that the lock file has.
   std::vector<Spec> specs_or_locked() const;
+
+ private:
+  [[noreturn]] void fail_without_version(const Spec& spec) const;
 };
 
 /// The words of a command line as they were typed, and what they mean.
@@ -112,7 +118,7 @@ void cache_gc(Command& command);      ///< removes from the cache what nothing h
 void cache_repair(Command& command);  ///< removes what is damaged and fetches it again
 void info(Command& command);         ///< versions and variants of a package; its ops once installed
 void host(Command& command);         ///< this machine's facts, for --host elsewhere
-void doctor(Command& command);       ///< this machine, what it would get, and what to mend
+void doctor(Command& command);       ///< this machine, what it would get, and what to fix
 void completions(Command& command);  ///< the script that makes a shell complete all of this
 
 }  // namespace kiln::cli

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Doctor: what this machine is, whether registry and cache can be used, and for each package named:
-// what would be chosen and why, and whether it really loads. Every problem comes with what mends
-// it.
+// what would be chosen and why, and whether it really loads. Every problem comes with what to do.
 #include <unistd.h>
 
 #include <cstdio>
@@ -82,16 +81,26 @@ Json examine_registry(const Options& options, Findings& findings) {
 Json examine_cache(const Options& options, Findings& findings) {
   try {
     const Cache cache(options.request.cache);
+    const bool exists = std::filesystem::exists(cache.root());
     // A cache that does not exist yet is made by the first install: its nearest parent counts.
     std::filesystem::path present = cache.root();
     while (!std::filesystem::exists(present)) present = present.parent_path();
-    const bool writable = access(present.c_str(), W_OK) == 0;
+    const bool writable =
+        std::filesystem::is_directory(present) && access(present.c_str(), W_OK) == 0;
     if (!options.json) {
-      print("cache     %s, %s\n", cache.root().c_str(), writable ? "writable" : "read-only");
+      const char* const state = exists     ? (writable ? "writable" : "read-only")
+                                : writable ? "made by the first install"
+                                           : "does not exist";
+      print("cache     %s, %s\n", cache.root().c_str(), state);
     }
-    if (!writable) {
-      findings.problems.push_back("the cache " + cache.root().string() +
+    const std::string name = "the cache " + cache.root().string();
+    if (!writable && exists) {
+      findings.problems.push_back(name +
                                   " is read-only: what is in it works, nothing can be installed");
+    } else if (!writable) {
+      findings.problems.push_back(name + " does not exist and cannot be made in " +
+                                  present.string() +
+                                  ". Set KILN_CACHE to a folder that can be made");
     }
     return {{"path", cache.root().string()}, {"writable", writable}};
   } catch (const Error& error) {
@@ -137,8 +146,8 @@ int run_doctor(const Options& options) {
                           {"problems", findings.problems}});
   } else {
     print("\n");
-    if (findings.problems.empty()) print("nothing to mend\n");
-    for (const std::string& problem : findings.problems) print("mend      %s\n", problem.c_str());
+    if (findings.problems.empty()) print("no problems\n");
+    for (const std::string& problem : findings.problems) print("problem   %s\n", problem.c_str());
   }
   return findings.exit_code;
 }

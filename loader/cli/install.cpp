@@ -12,6 +12,7 @@
 
 #include "commands.hpp"
 #include "documents/json.hpp"
+#include "documents/names.hpp"
 #include "install/install.hpp"
 #include "install/installed.hpp"
 #include "install/parallel.hpp"
@@ -115,34 +116,40 @@ int run_resolve(const Options& options, const Explain& asked) {
   return static_cast<int>(ErrorCode::kNoVariant);
 }
 
+bool names(const Spec& spec, const Ref& ref) {
+  return spec.name == ref.name && (spec.version == 0 || spec.version == ref.version);
+}
+
 int run_list(const Options& options) {
   const Cache cache(options.request.cache);
   Json documents = Json::array();
+  std::vector<Spec> missing = options.specs;
   for (const InstalledVariant& installed : list_installed(cache)) {
-    const std::string name = installed.ref.name;
-    const bool wanted =
-        options.specs.empty() ||
-        std::any_of(options.specs.begin(), options.specs.end(), [&](const Spec& spec) {
-          return spec.name == name && (spec.version == 0 || spec.version == installed.ref.version);
-        });
-    if (!wanted) continue;
+    const Ref& ref = installed.ref;
+    const auto is_it = [&](const Spec& spec) { return names(spec, ref); };
+    if (!options.specs.empty() && std::ranges::none_of(options.specs, is_it)) continue;
+    std::erase_if(missing, is_it);
     if (options.json) {
-      documents.push_back({{"name", name},
-                           {"version", installed.ref.version},
+      documents.push_back({{"name", ref.name},
+                           {"version", ref.version},
                            {"variant", installed.variant.id},
-                           {"registry", installed.ref.registry},
+                           {"registry", ref.registry},
                            {"library", installed.library.string()},
                            {"bytes", installed.bytes}});
     } else {
-      print("%s@%d %s  %s\n", name.c_str(), installed.ref.version, installed.variant.id.c_str(),
+      print("%s@%d %s  %s\n", ref.name.c_str(), ref.version, installed.variant.id.c_str(),
             installed.library.c_str());
     }
   }
   if (options.json) {
     print_json("list", {{"cache", cache.root().string()}, {"installed", documents}});
-  } else if (options.specs.empty()) {
-    tell("in %s\n", cache.root().c_str());
+    return 0;
   }
+  for (const Spec& spec : missing) {
+    const std::string subject = spec.version == 0 ? spec.name : label(spec.name, spec.version);
+    tell("%s: none installed in %s\n", subject.c_str(), cache.root().c_str());
+  }
+  if (options.specs.empty()) tell("in %s\n", cache.root().c_str());
   return 0;
 }
 
@@ -157,12 +164,11 @@ std::optional<Package> find_installed(Install& install) {
   }
 }
 
-int run_path(const Options& options) {
+int run_path(Options options) {
+  options.request.offline = true;  // what is installed: nothing to ask anyone
   const Spec& spec = options.specs.front();
-  Request request = options.request_for(spec);
-  request.offline = true;  // what is installed: nothing to ask anyone
-  std::string subject = spec.name;
-  if (spec.version != 0) subject += "@" + std::to_string(spec.version);
+  const Request request = options.request_for(spec);
+  const std::string subject = spec.version == 0 ? spec.name : label(spec.name, spec.version);
   Install install(spec.name, request, options.install_options());
   const std::optional<Package> package = find_installed(install);
   if (package && std::filesystem::exists(package->library)) {

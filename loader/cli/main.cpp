@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -39,13 +41,13 @@ constexpr Row kCommands[] = {
     {"list", "List what is in the cache", list},
     {"path", "Print the file that get_kernel would load", path},
     {"info", "Describe a package: versions, variants, and its ops once installed", info},
-    {"cache", "Where the cache is, whether it is whole, and how to mend and empty it", nullptr},
+    {"cache", "Where the cache is, whether it is intact; repair it, empty it", nullptr},
     {"cache dir", "Print the cache folder", cache_dir},
     {"cache verify", "Hash everything that is installed", cache_verify},
     {"cache repair", "Remove what is damaged and fetch it again", cache_repair},
     {"cache gc", "Remove what nothing holds", cache_gc},
     {"host", "Print this machine's facts, for --host on another one", host},
-    {"doctor", "Say what this machine is, what it would get, and what to mend", doctor},
+    {"doctor", "Say what this machine is, what it would get, and what to fix", doctor},
     {"completions", "Print the script that makes bash, zsh or fish complete kiln", completions},
 };
 
@@ -100,6 +102,22 @@ void flush_result() {
                   ", and run it again");
 }
 
+/// The exit code where --help or --version was asked for; nothing where a command is to run.
+std::optional<int> parse(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& asked) {
+    // 'kiln nosuch --help' asks for the help of what is not there.
+    if (!app.remaining(true).empty()) throw usage_error(app, asked);
+    return app.exit(asked);
+  } catch (const CLI::Success& asked) {
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    throw usage_error(app, error);
+  }
+  return std::nullopt;
+}
+
 int run(int argc, char** argv) {
   if (argc > 1 && (std::string_view(argv[1]) == "bench" || std::string_view(argv[1]) == "build" ||
                    std::string_view(argv[1]) == "registry")) {
@@ -123,18 +141,15 @@ int run(int argc, char** argv) {
       "9 cache, 10 offline, 11 needs a newer kiln, 12 load, 13 call, 14 device, 15 build,\n"
       "16 conflict, 130 cancelled, 1 a bug.");
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& asked) {  // --help, --version
-    return app.exit(asked);
-  } catch (const CLI::ParseError& error) {
-    throw usage_error(app, error);
-  }
-  try {
+    if (const std::optional<int> answered = parse(app, argc, argv)) return *answered;
     const int code = line.chosen();
     flush_result();
     return code;
   } catch (const Error& error) {
-    if (line.options.json) {
+    // A command line that does not parse may not have come to its --json.
+    const bool json =
+        line.options.json || std::count(argv, argv + argc, std::string_view("--json"));
+    if (json) {
       print_json("error", {{"code", std::string(to_string(error.code()))},
                            {"exit", static_cast<int>(error.code())},
                            {"message", error.what()}});

@@ -38,6 +38,7 @@ std::vector<std::string> known_words(const CLI::App& app, bool options) {
   return words;
 }
 
+/// Empty if no word is near enough to be meant: two letters off, and most of the word right.
 std::string nearest(const std::string& word, const std::vector<std::string>& known) {
   constexpr std::size_t kFarthest = 2;
   std::string best;
@@ -49,6 +50,42 @@ std::string nearest(const std::string& word, const std::vector<std::string>& kno
     }
   }
   return best;
+}
+
+/// What Kiln calls a command of other tools; empty for any other word.
+std::string kiln_word_for(std::string_view word) {
+  struct Row {
+    std::string_view theirs;
+    const char* ours;
+  };
+  constexpr Row kRows[] = {{"add", "kiln install"},
+                           {"clean", "kiln cache gc"},
+                           {"gc", "kiln cache gc"},
+                           {"help", "kiln --help"},
+                           {"login", "docker login"},
+                           {"outdated", "kiln lock --check"},
+                           {"publish", "kiln registry publish"},
+                           {"pull", "kiln install"},
+                           {"push", "kiln registry publish"},
+                           {"remove", "kiln cache gc --unlocked"},
+                           {"rm", "kiln cache gc --unlocked"},
+                           {"search", "kiln info"},
+                           {"show", "kiln info"},
+                           {"uninstall", "kiln cache gc --unlocked"},
+                           {"update", "kiln lock"},
+                           {"upgrade", "kiln lock"},
+                           {"verify", "kiln cache verify"},
+                           {"version", "kiln --version"}};
+  for (const Row& row : kRows) {
+    if (row.theirs == word) return row.ours;
+  }
+  return {};
+}
+
+std::string listed(const std::vector<std::string>& words) {
+  std::string list;
+  for (const std::string& word : words) list += (list.empty() ? "" : ", ") + word;
+  return list;
 }
 
 }  // namespace
@@ -66,12 +103,19 @@ Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
     const std::string word = unknown.front().substr(0, unknown.front().find('='));
     const bool option = word.starts_with('-');
     const bool command = !option && !at->get_subcommands({}).empty();
-    found = "'" + word + "' is " +
-            (option    ? "no option of it"
-             : command ? "no command"
-                       : "one word too many");
-    const std::string meant = nearest(word, known_words(*at, option));
-    if (!meant.empty()) found += "; did you mean " + meant + "?";
+    found = (option    ? "unknown option '"
+             : command ? "unknown command '"
+                       : "unexpected word '") +
+            word + "'";
+    const std::vector<std::string> known = known_words(*at, option);
+    const std::string meant = nearest(word, known);
+    if (const std::string here = command ? kiln_word_for(word) : ""; !here.empty()) {
+      found += "; use '" + here + "'";
+    } else if (!meant.empty()) {
+      found += "; did you mean " + meant + "?";
+    } else if (command) {
+      found += "; the commands are " + listed(known);
+    }
   }
   if (found.ends_with('.')) found.pop_back();
   return {ErrorCode::kUsage, "read '" + words + "': " + found +

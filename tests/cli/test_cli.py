@@ -177,12 +177,54 @@ class Cli(unittest.TestCase):
             self.kiln(*words, code=2)
 
     def test_a_mistyped_word_is_named_with_the_nearest_one(self):
-        for words, expected in ((["instal", SPEC], "'instal' is no command; did you mean install? Run 'kiln --help'"),
-                                (["install", "--refesh", SPEC], "did you mean --refresh? Run 'kiln install --help'"),
-                                (["cache", "verfy"], "did you mean verify? Run 'kiln cache --help'"),
-                                (["path", SPEC, "--registry"], "Run 'kiln path --help'"),
-                                (["fly"], "'fly' is no command. Run 'kiln --help'")):
+        for words, expected in (
+                (["instal", SPEC], "unknown command 'instal'; did you mean install? Run 'kiln --help'"),
+                (["install", "--refesh", SPEC], "unknown option '--refesh'; did you mean --refresh? Run 'kiln install --help'"),
+                (["cache", "verfy"], "did you mean verify? Run 'kiln cache --help'"),
+                (["cache", "dir", "extra"], "unexpected word 'extra'. Run 'kiln cache dir --help'"),
+                (["path", SPEC, "--registry"], "Run 'kiln path --help'"),
+                (["fly"], "unknown command 'fly'; the commands are install, resolve,"),
+                (["fly", "--help"], "unknown command 'fly'"),
+                (["remove", SPEC], "unknown command 'remove'; use 'kiln cache gc --unlocked'. Run"),
+                (["uninstall", SPEC], "use 'kiln cache gc --unlocked'"),
+                (["verify"], "use 'kiln cache verify'")):
             self.assertIn(expected, self.kiln(*words, code=2).stderr)
+
+    def test_an_error_of_the_command_line_is_one_json_document_too(self):
+        for words in (["fly"], ["install"], ["list", "--nosuch"], ["install", "geglu_mlp@2"]):
+            document = self.document(*words, code=2)
+            self.assertEqual((document["schema"], document["code"]), ("kiln.error/1", "usage"))
+
+    def test_a_package_without_a_version_names_the_command_to_run(self):
+        for words in (["install"], ["resolve"], ["bundle", "create", "-o", "b.tar"], ["host"]):
+            message = self.kiln(*words, "geglu-mlp", code=2).stderr
+            command = " ".join(word for word in words if word not in ("-o", "b.tar"))
+            self.assertIn(f"no version is named; published: 2. Run: kiln {command} geglu-mlp@2\n", message)
+
+    def test_the_wrong_half_of_a_package_is_named(self):
+        for text, expected in (("geglu_mlp@2", 'the name is "geglu_mlp", expected words of a-z and 0-9'),
+                               ("GEGLU-MLP@2", 'the name is "GEGLU-MLP"'), ("@2", 'the name is ""'),
+                               ("geglu-mlp@latest", 'the version is "latest", expected a whole number from 1'),
+                               ("geglu-mlp@0", 'the version is "0"'), ("geglu-mlp@", 'the version is ""'),
+                               ("geglu-mlp@2@3", 'the version is "2@3"')):
+            self.assertIn(expected, self.kiln("install", text, code=2).stderr)
+
+    def test_list_says_that_none_is_installed(self):
+        self.kiln("install", SPEC)
+        for words in (["nosuch"], ["geglu-mlp@9"]):
+            done = self.kiln("list", *words)
+            self.assertEqual((done.stdout, done.stderr), ("", f"{words[0]}: none installed in {self.cache}\n"))
+        self.assertEqual(self.kiln("list", "geglu-mlp").stderr, "")
+
+    def test_doctor_tells_a_cache_that_cannot_be_made_from_one_that_is_read_only(self):
+        self.assertIn("made by the first install", self.kiln("doctor").stdout)
+        if os.geteuid() == 0:
+            self.skipTest("root may write anywhere")
+        (self.work / "closed").mkdir(mode=0o555)
+        self.cache = self.work / "closed/kiln"
+        said = self.kiln("doctor").stdout
+        self.assertIn(f"the cache {self.cache} does not exist and cannot be made", said)
+        self.assertNotIn("read-only", said)
 
     def test_every_help_has_examples(self):
         commands = self.kiln("--help").stdout.split("Subcommands:")[1].split("\n\n")[0].splitlines()

@@ -142,4 +142,12 @@ TEST_CASE("json: text that is not UTF-8 cannot be written") {
   check_throws(ErrorCode::kInternal, {"write JSON"}, [] { dump_json(Json("\xff")); });
 }
 
+TEST_CASE("json: a document of more values than any real one is refused before they are kept") {
+  std::string many = "[";
+  for (int i = 0; i < 200'000; ++i) many += "[],";
+  many += "[]]";
+  check_throws(ErrorCode::kIntegrity, {"index x@1: has more than 200000 values"},
+               [&] { parse_json(many, "index x@1"); });
+}
+
 }  // namespace kiln

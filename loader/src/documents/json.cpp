@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::size_t kMaxBytes = 4u << 20;
 constexpr std::size_t kMaxDepth = 32;
+/// "[[],[],…" of 4 MiB would take 100 MB as values. An index of 10,000 variants has 150,000.
+constexpr std::size_t kMaxValues = 200'000;
 
 /// Builds the document from the parser's events, refusing what nlohmann/json would let through.
 class StrictReader : public nlohmann::json_sax<Json> {
@@ -59,6 +61,9 @@ class StrictReader : public nlohmann::json_sax<Json> {
   }
 
   Json* add(Json value) {
+    if (++values_ > kMaxValues) {
+      fail("has more than " + std::to_string(kMaxValues) + " values");
+    }
     if (open_.empty()) {
       root_ = std::move(value);
       return &root_;
@@ -88,6 +93,7 @@ class StrictReader : public nlohmann::json_sax<Json> {
   std::string subject_;
   Json root_;
   std::vector<Json*> open_;  // stable: only the innermost container grows
+  std::size_t values_ = 0;
   Json* member_ = nullptr;   // of the innermost object: where the value after a key goes
 };
 

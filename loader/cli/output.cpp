@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "output.hpp"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <string>
@@ -26,11 +28,31 @@ namespace {
   return text;
 }
 
+std::atomic<bool> g_status_shown = false;
+
+void clear_status() {
+  if (g_status_shown.exchange(false)) std::fputs("\r\x1b[K", stderr);
+}
+
+std::size_t terminal_width() {
+  constexpr std::size_t kUsual = 80;
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsual;
+}
+
 }  // namespace
+
+void show_status(std::string_view line) {
+  // The last column stays free: some terminals go to the next line with it.
+  const std::string text = printable(line).substr(0, terminal_width() - 1);
+  g_status_shown = true;
+  std::fprintf(stderr, "\r\x1b[K%s", text.c_str());
+}
 
 void print(const char* format, ...) {
   std::va_list arguments;
   va_start(arguments, format);
+  clear_status();
   std::fputs(printable_lines(formatted(format, arguments)).c_str(), stdout);
   va_end(arguments);
 }
@@ -38,6 +60,7 @@ void print(const char* format, ...) {
 void tell(const char* format, ...) {
   std::va_list arguments;
   va_start(arguments, format);
+  clear_status();
   std::fputs(printable_lines(formatted(format, arguments)).c_str(), stderr);
   va_end(arguments);
 }

@@ -20,6 +20,10 @@ namespace kiln::cli {
 /// The same on stderr.
 [[gnu::format(printf, 1, 2)]] void tell(const char* format, ...);
 
+/// Shows one line at the foot of the terminal that stderr is, cut to its width, in place of the one
+/// before. print() and tell() take it away first, so that it is never glued to what they say.
+void show_status(std::string_view line);
+
 /// A path on a line of its own, for $(…): its very bytes, unless a terminal gets them.
 void print_path(const std::filesystem::path& path);
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Progress: what an install is doing, on stderr: one bar a download on a terminal, one line for
-// each finished download otherwise, one for each request that is made again, nothing with --quiet.
+// Progress: what an install is doing, on stderr: one line for each finished download and for each
+// request that is made again; on a terminal also one line for all that is under way. Nothing with
+// --quiet.
 #pragma once
 
 #include "kiln/event.hpp"

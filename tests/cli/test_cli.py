@@ -209,6 +209,12 @@ class Cli(unittest.TestCase):
                                ("geglu-mlp@2@3", 'the version is "2@3"')):
             self.assertIn(expected, self.kiln("install", text, code=2).stderr)
 
+    def test_a_bundle_that_cannot_be_written_says_nothing_of_the_cache(self):
+        message = self.kiln("bundle", "create", SPEC, "-o", f"{self.work}/none/b.tar", code=4).stderr
+        self.assertIn(f"create {self.work}/none/.kiln-bundle-", message)
+        self.assertIn("No such file or directory. Check the path", message)
+        self.assertNotIn("KILN_CACHE", message)
+
     def test_list_says_that_none_is_installed(self):
         self.kiln("install", SPEC)
         for words in (["nosuch"], ["geglu-mlp@9"]):

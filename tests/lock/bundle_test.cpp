@@ -295,7 +295,7 @@ TEST_CASE("bundle: a file that cannot be written leaves none, and an old one as 
   Setting setting;
   CHECK(error_of([&] {
           create_bundle({{"sample", setting.online()}}, setting.scratch / "no/such/b.tar");
-        }).code() == ErrorCode::kCache);
+        }).code() == ErrorCode::kNotFound);
   write_file(setting.file, "old");
   fs::remove_all(setting.online().cache);
   damage(setting.published.blob("sample", Digest::of(setting.published.drafts().at(0).layer)));

@@ -14,6 +14,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/draft.hpp"
 #include "base/posix.hpp"
 #include "base/sink.hpp"
 #include "documents/growth.hpp"
@@ -55,7 +56,7 @@ class TarWriter {
     fill([&](std::string_view piece) {
       if (archive_write_data(out_.get(), piece.data(), piece.size()) !=
           static_cast<la_ssize_t>(piece.size())) {
-        fail_cache("write", path_, archive_errno(out_.get()));
+        fail_file("write", path_, archive_errno(out_.get()));
       }
     });
   }
@@ -64,7 +65,7 @@ class TarWriter {
 
  private:
   void must(int result) {
-    if (result != ARCHIVE_OK) fail_cache("write", path_, archive_errno(out_.get()));
+    if (result != ARCHIVE_OK) fail_file("write", path_, archive_errno(out_.get()));
   }
   std::unique_ptr<archive, FreeArchive> out_;
   fs::path path_;
@@ -186,11 +187,11 @@ std::vector<BundledKernel> create_bundle(const std::vector<BundlePart>& parts,
   const fs::path target = fs::absolute(file);
   const fs::path draft = target.parent_path() / (".kiln-bundle-" + unique_suffix());
   const FileDescriptor out = try_open(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
-  if (!out.valid()) fail_cache("create", draft, errno);
+  if (!out.valid()) fail_file("create", draft, errno);
   try {
     write_tar(out.get(), draft, cache, contents);
     sync_file(out.get(), draft);
-    if (::rename(draft.c_str(), target.c_str()) != 0) fail_cache("rename to", target, errno);
+    if (::rename(draft.c_str(), target.c_str()) != 0) fail_file("rename to", target, errno);
     sync_folder(target.parent_path());
   } catch (...) {
     ::unlink(draft.c_str());

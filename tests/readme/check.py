@@ -86,7 +86,8 @@ def build_cmake(code, work, build):
     subprocess.run(["cmake", "--build", project / "build"], check=True, stdout=subprocess.DEVNULL)
 
 
-def run_sh(code, environment, folder):
+def run_sh(code, environment, folder, work):
+    code = code.replace("/tmp/", f"{work}/")  # a reader's scratch folder; each run has its own
     subprocess.run(["bash", "-euo", "pipefail", "-c", code], check=True, cwd=folder, env=environment,
                    stdout=subprocess.DEVNULL)
 
@@ -111,7 +112,7 @@ def main():
         project = work / "my_project"
         project.mkdir()
         environment = dict(os.environ, KILN_CACHE=str(work / "cache"),
-                           PATH=f"{arguments.build}/bin:{os.environ['PATH']}", SCRATCH=str(work))
+                           PATH=f"{arguments.build}/bin:{os.environ['PATH']}")
         for line, language, words, code in blocks(arguments.file.read_text()):
             if language in ("text", "console") or "ci" in words:
                 continue
@@ -123,7 +124,7 @@ def main():
                 elif language == "cmake":
                     build_cmake(code, work, arguments.build)
                 elif language == "sh":
-                    run_sh(code, environment, project if "project" in words else SOURCE)
+                    run_sh(code, environment, project if "project" in words else SOURCE, work)
                 elif language == "json":
                     json.loads(code)
                     if "settings" in words:

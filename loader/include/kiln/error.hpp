@@ -14,7 +14,7 @@ namespace kiln {
 /// Released numbers never change. 7 is kept for signatures.
 enum class ErrorCode : int {
   kInternal = 1,      ///< a bug in Kiln
-  kUsage = 2,         ///< the caller's request cannot be meant
+  kUsage = 2,         ///< the request is not valid
   kNoVariant = 3,     ///< the version exists, nothing in it fits this machine
   kNotFound = 4,      ///< no such registry, package, version or op
   kNetwork = 5,       ///< the registry did not answer, or not in full

@@ -7,6 +7,7 @@
 // Process: a loaded library stays until the process ends.
 // Environment: it is read once, at the first call; a later setenv has no effect and is no race.
 // libcurl reads its proxy variables itself, at each download.
+// Signals and cancellation: SIGXFSZ does not reach the host; pthread_cancel waits for get_kernel.
 // Fork: a fork waits for a load under way. A child may use the CPU kernels of its parent and may
 // ask for more. CUDA does not survive a fork: a child must not use GPU kernels of its parent.
 #pragma once
@@ -113,6 +114,8 @@ class Attribute {
  public:
   Attribute() = default;
   Attribute(std::int64_t value);
+  Attribute(int value) : Attribute(std::int64_t{value}) {}
+  Attribute(bool) = delete;  // no schema has one: say "tanh", 1, 7.0
   Attribute(double value);
   Attribute(const char* value);
   const kiln_attribute& c() const { return value_; }
@@ -147,6 +150,14 @@ class Op {
   const kiln_op* op_;
 };
 
+/// An op that a typed layer calls, and the order in which it gives arguments: "x, gate, up, down,
+/// gate_bias?, y; approximate". '?' marks what may be left out. The package's op must have the same
+/// tensors; it may have more attributes.
+struct LayerOp {
+  std::string_view op;
+  std::string_view signature;
+};
+
 class Kernel {
  public:
   std::string_view name() const;
@@ -161,14 +172,18 @@ class Kernel {
 
   Op op(std::string_view name) const;  ///< throws kNotFound, listing the ops there are
 
-  /// A typed layer over this kernel: kernel.layer<kiln::layers::GegluMlp>({.gate = …}).
+  /// A typed layer over this kernel: kernel.layer<kiln::layers::GegluMlp>({.gate = …}). Throws
+  /// kUsage if the layer was compiled for another package, or for other arguments of its ops
+  /// (Layer::kPackage, Layer::kOps).
   template <class Layer>
   Layer layer(typename Layer::Weights weights) const {
+    check_layer(Layer::kPackage, Layer::kOps);
     return Layer(*this, std::move(weights));
   }
 
  private:
   struct Loaded;
+  void check_layer(std::string_view package, std::span<const LayerOp> ops) const;
   friend Kernel get_kernel(std::string_view, const Request&);
   explicit Kernel(std::shared_ptr<const Loaded> loaded) : loaded_(std::move(loaded)) {}
   std::shared_ptr<const Loaded> loaded_;

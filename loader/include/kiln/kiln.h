@@ -47,7 +47,7 @@ extern "C" {
 typedef enum kiln_code {
   KILN_SUCCESS = 0,
   KILN_E_INTERNAL = 1,      /* a bug in Kiln */
-  KILN_E_USAGE = 2,         /* the request cannot be meant */
+  KILN_E_USAGE = 2,         /* the request is not valid */
   KILN_E_NO_VARIANT = 3,    /* the version exists, nothing in it fits this machine */
   KILN_E_NOT_FOUND = 4,     /* no such registry, package, version or op */
   KILN_E_NETWORK = 5,       /* the registry did not answer, or not in full */
@@ -67,8 +67,9 @@ KILN_EXPORT const char* kiln_version(void);
 
 /* ---- Stopping what takes long ---- */
 
-/* Stops every call whose request holds it, within a fraction of a second, with KILN_E_CANCELLED;
- * nothing half-done is left. */
+/* Stops every call whose request holds it, with KILN_E_CANCELLED: a download or a wait within a
+ * fraction of a second, any other step at its next piece or at its end. A load that has begun is not
+ * interrupted. Nothing half-done is left. */
 typedef struct kiln_cancel kiln_cancel;
 
 KILN_EXPORT kiln_cancel* kiln_new_cancel(void); /* NULL: out of memory */
@@ -113,7 +114,7 @@ typedef struct kiln_request {
   const char* variant;  /* take this variant only; NULL: the best that fits */
   const char* cache;    /* absolute folder; NULL: $KILN_CACHE, else ~/.cache/kiln */
   int32_t no_jit;       /* 1: never a PTX variant, which the driver compiles at load */
-  int32_t refresh; /* 1: ask the registry although the cache can answer; mend what is damaged */
+  int32_t refresh; /* 1: ask the registry although the cache can answer; replace what is damaged */
   kiln_event_fn on_event;    /* NULL: nobody is told */
   void* user;                /* passed to on_event */
   const kiln_cancel* cancel; /* NULL: cannot be stopped */

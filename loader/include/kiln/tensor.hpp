@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 
 #include "kiln/resolve.hpp"
 
@@ -27,9 +28,23 @@ class Tensor {
 
   /// Row-major and compact. `device` must not be automatic. Throws Error(kUsage) for more than 8
   /// dimensions or a negative extent.
-  Tensor(void* data, DType dtype, std::initializer_list<std::int64_t> shape, Device device);
+  Tensor(void* data, DType dtype, std::initializer_list<std::int64_t> shape, Device device)
+      : Tensor(data, dtype, std::span(shape.begin(), shape.size()), device) {}
+  Tensor(void* data, DType dtype, std::span<const std::int64_t> shape, Device device);
 
-  /// A DLPack tensor of any framework: shape and strides are copied, the data is not.
+  /// No memory yet: shape and dtype alone, for Op::workspace_bytes.
+  Tensor(std::nullptr_t, DType dtype, std::initializer_list<std::int64_t> shape, Device device)
+      : Tensor(static_cast<void*>(nullptr), dtype, shape, device) {}
+
+  /// An input: weights in a read-only mapping, say. An op does not write to its inputs. Not for an
+  /// output.
+  Tensor(const void* data, DType dtype, std::initializer_list<std::int64_t> shape, Device device)
+      : Tensor(const_cast<void*>(data), dtype, shape, device) {}
+  Tensor(const void* data, DType dtype, std::span<const std::int64_t> shape, Device device)
+      : Tensor(const_cast<void*>(data), dtype, shape, device) {}
+
+  /// A DLPack tensor of any framework: shape and strides are copied, the data is not. Throws
+  /// Error(kUsage) for more than 8 dimensions or a NULL shape.
   explicit Tensor(const DLTensor& tensor);
 
   /// Columns [begin, begin + count) of a two-dimensional tensor: one half of a packed [M, 2H], say.

@@ -4,11 +4,14 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/signals.hpp"
 #include "call/load.hpp"
 #include "call/memo.hpp"
+#include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "install/install.hpp"
 #include "install/telling.hpp"
+#include "probe/probe.hpp"
 
 namespace kiln {
 
@@ -40,6 +43,23 @@ void prepare(const kiln_package& package, Device device, const std::string& subj
                                       (error.text[0] != '\0' ? error.text : "no reason given"));
 }
 
+/// "x, gate_bias?, y; approximate": the tensors of an op, optional ones marked, and its attributes.
+std::string signature_of(std::string_view schema) {
+  const Json json = parse_json(schema, "the schema of an op");
+  const JsonView op(json, "the schema of an op");
+  std::string text;
+  for (const JsonView& tensor : op.at("tensors").items()) {
+    text += (text.empty() ? "" : ", ") + tensor.at("name").string();
+    if (tensor.has("optional") && tensor.at("optional").boolean()) text += "?";
+  }
+  text += ";";
+  if (!op.has("attributes")) return text;
+  for (const JsonView& attribute : op.at("attributes").items()) {
+    text += (text.back() == ';' ? " " : ", ") + attribute.at("name").string();
+  }
+  return text;
+}
+
 const kiln_op* op_at(const kiln_package& package, std::uint32_t position) {
   const auto* const first = reinterpret_cast<const char*>(package.ops);
   return reinterpret_cast<const kiln_op*>(first + std::size_t{position} * package.op_stride);
@@ -49,9 +69,12 @@ const kiln_op* op_at(const kiln_package& package, std::uint32_t position) {
 
 Kernel get_kernel(std::string_view name, const Request& request) {
   check_not_telling(name);
+  const NoCancel whole;
+  const NoFileSizeSignal quiet;
   const auto load = [&] {
     Installed installed = install(name, request);
     const Package& package = installed.package;
+    check_runs_here(package.config.needs.cpu, package.subject);
     const kiln_package& table =
         load_library(package.library, package.config, package.subject,
                      chosen_load_mode(request.load_mode), std::move(installed.lease));
@@ -102,6 +125,23 @@ const std::filesystem::path& Kernel::library() const {
 
 const kiln_package& Kernel::package() const {
   return *loaded_->package;
+}
+
+void Kernel::check_layer(std::string_view package, std::span<const LayerOp> ops) const {
+  if (name() != package) {
+    throw Error(ErrorCode::kUsage, "make a layer of " + label(loaded_->name, version()) +
+                                       ": the layer is of package " + std::string(package) +
+                                       ". Get that kernel, or use a layer of this package");
+  }
+  for (const LayerOp& each : ops) {
+    const std::string found = signature_of(op(each.op).schema());
+    if (found.starts_with(each.signature)) continue;
+    throw Error(ErrorCode::kUsage,
+                "make a layer of " + label(loaded_->name, version()) + ": op " +
+                    std::string(each.op) + " takes (" + found + "), the layer was compiled for (" +
+                    std::string(each.signature) +
+                    "). Take the layer's header from this version of the package");
+  }
 }
 
 Op Kernel::op(std::string_view name) const {

@@ -18,14 +18,18 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <system_error>
 #include <type_traits>
 #include <utility>
 
+#include "base/fork.hpp"
 #include "base/posix.hpp"
 #include "base/quote.hpp"
+#include "base/signals.hpp"
 #include "kiln/error.hpp"
+#include "settings/environment.hpp"
 #include "verify/verify.hpp"
 
 // Linux 6.3; on an older kernel the flag is EINVAL and the call is repeated without it.
@@ -47,17 +51,13 @@ constexpr const char* kTellPublisher =
 struct Libraries {
   std::mutex mutex;
   std::map<Digest, void*> handles;
+  std::set<int> numbers;                             // descriptors that a copy was ever opened by
   std::map<std::filesystem::path, FileLock> leases;  // by library file
 };
 
 Libraries& libraries() {
-  static Libraries* const instance = [] {
-    auto* const made = new Libraries;
-    // A child of fork has only the forking thread: the mutex must not be held by another one.
-    ::pthread_atfork([] { libraries().mutex.lock(); }, [] { libraries().mutex.unlock(); },
-                     [] { libraries().mutex.unlock(); });
-    return made;
-  }();
+  const NoFork whole;
+  static Libraries* const instance = new Libraries;
   return *instance;
 }
 
@@ -98,10 +98,8 @@ FileDescriptor open_file(const std::filesystem::path& path, const ArchiveFile& p
     folder = folder.parent_path();
   }
   FileDescriptor file = open_inside(folder, promised.path);
-  if (file.valid()) return file;
-  throw Error(ErrorCode::kIntegrity, "open " + path.string() +
-                                         ": the library is not there, though its folder is. " +
-                                         kFetchAgain);
+  if (!file.valid()) fail_missing_library(path);
+  return file;
 }
 
 /// Hashes the file and hands its verified bytes on, piece by piece and not yet as a whole: `sink`
@@ -129,6 +127,7 @@ void verify_file(const std::filesystem::path& path, const ArchiveFile& promised,
 /// A sealed copy of the file in memory, hashed while it was copied.
 FileDescriptor sealed_copy(const std::filesystem::path& path, const ArchiveFile& promised,
                            const Config& config, std::string_view subject) {
+  const NoFileSizeSignal quiet;  // a copy in memory counts against RLIMIT_FSIZE as well
   FileDescriptor copy = memory_file("kiln:" + config.name, subject);
   verify_file(path, promised, config, subject,
               [&](std::string_view piece) { write_all(copy.get(), piece, path); });
@@ -195,8 +194,8 @@ void check_package(const kiln_package* package, const Config& config, std::strin
   expect<int>("device type", package->device_type, config.needs.is_cpu() ? kDLCPU : kDLCUDA,
               subject);
   if (package->ops == nullptr || package->op_count == 0 || package->prepare == nullptr) {
-    fail(subject, std::string("the library's table has no ops or no prepare function. ") +
-                      kTellPublisher);
+    fail(subject,
+         std::string("the library's table has no ops or no prepare function. ") + kTellPublisher);
   }
   if (package->op_stride < KILN_OP_FIRST_BYTES) {
     fail(subject, "the library's ops have " + std::to_string(package->op_stride) +
@@ -233,12 +232,26 @@ kiln_package_fn entry_of(void* handle, const Config& config, std::string_view su
   return reinterpret_cast<kiln_package_fn>(found);
 }
 
+/// Copies are opened by "/proc/self/fd/N", and glibc takes a library for loaded already if one was
+/// opened by the same path. N stays open until the process ends; but a host that closes all
+/// descriptors frees it, so a number is never used twice.
+FileDescriptor at_new_number(FileDescriptor copy, Libraries& loaded, std::string_view subject) {
+  if (loaded.numbers.insert(copy.get()).second) return copy;
+  const int above = *loaded.numbers.rbegin() + 1;
+  FileDescriptor moved(::fcntl(copy.get(), F_DUPFD_CLOEXEC, above));
+  if (!moved.valid()) {
+    fail(subject, "no new descriptor for the copy in memory: " +
+                      std::generic_category().message(errno) + ". Raise RLIMIT_NOFILE");
+  }
+  loaded.numbers.insert(moved.get());
+  return moved;
+}
+
 void* open_copy(const std::filesystem::path& file, const ArchiveFile& promised,
-                const Config& config, std::string_view subject) {
-  FileDescriptor copy = sealed_copy(file, promised, config, subject);
+                const Config& config, std::string_view subject, Libraries& loaded) {
+  FileDescriptor copy =
+      at_new_number(sealed_copy(file, promised, config, subject), loaded, subject);
   void* const handle = open_library(file, "/proc/self/fd/" + std::to_string(copy.get()), subject);
-  // glibc takes a library for loaded already if one was opened by the same path. The descriptor
-  // stays open until the process ends, so that no other library ever gets this number.
   static_cast<void>(copy.release());
   return handle;
 }
@@ -252,8 +265,7 @@ void* open_by_path(const std::filesystem::path& file, const ArchiveFile& promise
 }  // namespace
 
 LoadMode chosen_load_mode(LoadMode asked) {
-  const char* const value = std::getenv("KILN_LOAD_MODE");
-  const std::string_view word = value != nullptr ? value : "";
+  const std::string_view word = environment().text("KILN_LOAD_MODE");
   if (word == "path") return LoadMode::kPath;
   if (word.empty() || word == "memory") return asked;
   throw Error(ErrorCode::kUsage, "load: KILN_LOAD_MODE is " + quote(word) +
@@ -263,12 +275,13 @@ LoadMode chosen_load_mode(LoadMode asked) {
 const kiln_package& load_library(const std::filesystem::path& file, const Config& config,
                                  std::string_view subject, LoadMode mode, FileLock lease) {
   const ArchiveFile& promised = library_file(config);
+  const NoFork whole;
   Libraries& loaded = libraries();
   const std::scoped_lock held(loaded.mutex);
   void*& handle = loaded.handles[promised.digest];
   if (handle == nullptr) {
     handle = mode == LoadMode::kPath ? open_by_path(file, promised, config, subject)
-                                     : open_copy(file, promised, config, subject);
+                                     : open_copy(file, promised, config, subject, loaded);
   }
   const kiln_package* const package = entry_of(handle, config, subject)();
   check_package(package, config, subject);

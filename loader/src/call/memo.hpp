@@ -17,6 +17,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/fork.hpp"
 #include "http/retry.hpp"
 #include "kiln/kernel.hpp"
 
@@ -97,6 +98,7 @@ class Memo {
 
 template <class Loaded>
 Memo<Loaded>& memo() {
+  const NoFork whole;
   static Memo<Loaded>* const instance = [] {
     auto* const made = new Memo<Loaded>;
     ::pthread_atfork([] { memo<Loaded>().before_fork(); },

@@ -38,7 +38,7 @@ std::size_t size_of(DType dtype) {
   return dl_dtype(dtype).bits / std::size_t{8};
 }
 
-Tensor::Tensor(void* data, DType dtype, std::initializer_list<std::int64_t> shape, Device device)
+Tensor::Tensor(void* data, DType dtype, std::span<const std::int64_t> shape, Device device)
     : defined_(true),
       dimensions_(static_cast<int>(shape.size())),
       data_(data),
@@ -70,6 +70,9 @@ Tensor::Tensor(const DLTensor& tensor)
   if (tensor.ndim < 0) fail("ndim is " + std::to_string(tensor.ndim) + ", expected 0 or more");
   const auto dimensions = static_cast<std::size_t>(tensor.ndim);
   check_dimensions(dimensions);
+  if (dimensions > 0 && tensor.shape == nullptr) {
+    fail("the DLTensor's shape is NULL, expected " + std::to_string(dimensions) + " extents");
+  }
   std::copy_n(tensor.shape, dimensions, shape_.begin());
   if (tensor.strides != nullptr) {
     std::copy_n(tensor.strides, dimensions, strides_.begin());

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <utility>
@@ -57,7 +58,9 @@ Workspace OwnedWorkspace::reserve(std::size_t bytes) {
     throw Error(ErrorCode::kUsage,
                 "reserve workspace: " + std::to_string(bytes) + " bytes is no size");
   }
-  const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  // By half at least: a batch that grows row by row must not allocate, and synchronise, each time.
+  const std::size_t grown = std::max(bytes, held_.bytes + held_.bytes / 2);
+  const std::size_t rounded = (grown + kAlignment - 1) / kAlignment * kAlignment;
   // Freed first: two workspaces at once may be more than the device has.
   release(device_, held_);
   held_ = {allocate(device_, rounded), rounded};

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/fork.hpp"
 #include "base/quote.hpp"
 #include "http/receive.hpp"
 #include "http/retry.hpp"
@@ -103,6 +104,7 @@ struct Transfer::Handle {
 
 Transfer::Transfer(Limits limits, std::stop_token stop, std::vector<std::string> insecure_http)
     : limits_(limits), stop_(std::move(stop)), insecure_http_(std::move(insecure_http)) {
+  const NoFork whole;
   static std::once_flag once;
   std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
   handle_ = std::make_unique<Handle>();

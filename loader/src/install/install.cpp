@@ -497,7 +497,7 @@ void Install::check_installed(const Package& package) {
     const ArchiveFile& library = library_file(package.config);
     const fs::path path = package.folder / library.path;
     const FileDescriptor file = open_inside(cache_.root(), relative / library.path);
-    if (!file.valid()) fail_cache("open", path, errno);
+    if (!file.valid()) fail_missing_library(path);
     StreamVerifier verifier({"", library.digest, library.size},
                             {"library of " + of, path.string(), kFetchAgain});
     read_pieces(file.get(), path, [&](std::string_view piece) { verifier.update(piece); });

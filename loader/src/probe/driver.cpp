@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/driver.hpp"
 
+#include "base/fork.hpp"
+
 #include <dlfcn.h>
 
 #include <array>
@@ -45,6 +47,7 @@ bool find(void* library, const char* symbol, Function& function) {
 
 /// Looked up once; the library stays, as CUDA keeps threads and callbacks in it.
 const Cuda* cuda() {
+  const NoFork whole;
   static const Cuda* const instance = []() -> const Cuda* {
     void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
     if (library == nullptr) return nullptr;
@@ -117,6 +120,7 @@ class InContext {
 }  // namespace
 
 std::optional<DriverFacts> ask_running_libcuda() {
+  const NoFork whole;
   void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
   if (library == nullptr) return std::nullopt;
   ::dlclose(library);

@@ -10,6 +10,9 @@
 
 #include "probe/driver.hpp"
 
+#include "base/fork.hpp"
+#include "settings/environment.hpp"
+
 namespace kiln {
 namespace {
 
@@ -191,6 +194,7 @@ bool all_equal(const std::vector<Physical>& all) {
 }  // namespace
 
 std::optional<DriverFacts> ask_nvml() {
+  const NoFork whole;
   const std::unique_ptr<void, LibraryClose> library(
       ::dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL));
   if (!library) return std::nullopt;
@@ -214,10 +218,9 @@ std::optional<DriverFacts> ask_nvml() {
   if (nvml.cuda_version(&version) != kNvmlSuccess) return std::nullopt;
   const std::optional<std::vector<Physical>> all = read_gpus(nvml);
   if (!all) return std::nullopt;
-  const char* const list = std::getenv("CUDA_VISIBLE_DEVICES");
+  const char* const list = environment().get("CUDA_VISIBLE_DEVICES");
   const Visible visible = visible_gpus(*all, list);
-  const char* order = std::getenv("CUDA_DEVICE_ORDER");
-  const bool pci_order = order != nullptr && std::string_view(order) == "PCI_BUS_ID";
+  const bool pci_order = environment().text("CUDA_DEVICE_ORDER") == "PCI_BUS_ID";
   if (needs_cuda_to_say(*all, visible, list) ||
       (visible.by_index && !pci_order && !all_equal(*all))) {
     return std::nullopt;

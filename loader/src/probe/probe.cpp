@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -16,9 +17,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/fork.hpp"
 #include "base/quote.hpp"
 #include "kiln/error.hpp"
 #include "probe/driver.hpp"
+#include "settings/environment.hpp"
 
 namespace kiln {
 namespace {
@@ -100,7 +103,7 @@ std::optional<Version> probe_glibc() {
 
 std::optional<std::string> override_of(const char* fact, Host& host) {
   const std::string name = std::string("KILN_OVERRIDE_") + fact;
-  const char* value = std::getenv(name.c_str());
+  const char* const value = environment().get(name);
   if (value == nullptr) return std::nullopt;
   host.overridden.push_back(name);
   return value;
@@ -169,10 +172,38 @@ void probe_driver(Host& host) {
   if (gpus) host.gpus = parse_gpus(*gpus);
 }
 
+/// NVIDIA's own libraries, which kernels look up and whose constructors are harmless.
+bool is_nvidias(std::string_view soname) {
+  constexpr std::array<std::string_view, 4> kNames = {"libcu", "libnv", "libnccl.", "libnpp"};
+  return std::any_of(kNames.begin(), kNames.end(),
+                     [&](std::string_view name) { return soname.starts_with(name); });
+}
+
+/// Whether one of the dynamic linker's usual folders, or of LD_LIBRARY_PATH, has such a file.
+bool is_on_library_path(const std::string& soname) {
+  std::vector<std::string> folders = {"/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib"};
+#if defined(__x86_64__)
+  folders.insert(folders.end(), {"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu"});
+#else
+  folders.insert(folders.end(), {"/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu"});
+#endif
+  std::string_view path = environment().text("LD_LIBRARY_PATH");
+  while (!path.empty()) {
+    const std::string_view folder = path.substr(0, path.find(':'));
+    path.remove_prefix(std::min(path.size(), folder.size() + 1));
+    if (!folder.empty()) folders.emplace_back(folder);
+  }
+  return std::any_of(folders.begin(), folders.end(), [&](const std::string& folder) {
+    return ::access((folder + "/" + soname).c_str(), R_OK) == 0;
+  });
+}
+
 bool has_library(const std::string& soname) {
   // A name, never a path: the index must not choose which file runs its constructors.
   if (soname.empty() || soname.find('/') != std::string::npos) return false;
+  const NoFork whole;
   void* library = ::dlopen(soname.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
+  if (library == nullptr && !is_nvidias(soname)) return is_on_library_path(soname);
   if (library == nullptr) library = ::dlopen(soname.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) return false;
   ::dlclose(library);
@@ -189,6 +220,16 @@ Host probe_host(bool ask_gpus) {
   host.gpus_asked = ask_gpus;
   if (ask_gpus) probe_driver(host);
   return host;
+}
+
+void check_runs_here(CpuLevel needed, std::string_view subject) {
+  const Arch arch = probe_arch();
+  const CpuLevel here = probe_cpu(arch);
+  if (needed.arch == arch && needed.level <= here.level) return;
+  throw Error(ErrorCode::kLoad, "load " + std::string(subject) + ": it is built for " +
+                                    to_string(needed) + ", this CPU is " + to_string(here) +
+                                    ", whatever KILN_OVERRIDE_ARCH and KILN_OVERRIDE_CPU say. "
+                                    "Unset them to load a kernel; they are for kiln resolve");
 }
 
 void probe_libraries(Host& host, std::vector<std::string> sonames) {

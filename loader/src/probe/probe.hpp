@@ -31,8 +31,12 @@ namespace kiln {
 /// override that does not parse.
 Host probe_host(bool ask_gpus = true);
 
-/// Sorts the sonames into host.libraries, which this machine has, and host.absent. A library is
-/// asked for by dlopen: its constructors run, as they would at the kernel's load.
+/// Throws kLoad unless this machine's own CPU, whatever is overridden, runs code for `needed`.
+void check_runs_here(CpuLevel needed, std::string_view subject);
+
+/// Sorts the sonames into host.libraries, which this machine has, and host.absent. A library of
+/// NVIDIA's is asked for by dlopen. An index may name any other one: that is only looked for, so
+/// that data alone runs no constructor.
 void probe_libraries(Host& host, std::vector<std::string> sonames);
 
 /// The libraries of CUDA and its neighbours that kernels look up: what `kiln host` asks for where

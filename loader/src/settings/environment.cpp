@@ -8,6 +8,8 @@
 #include <memory>
 #include <mutex>
 
+#include "base/fork.hpp"
+
 namespace kiln {
 namespace {
 
@@ -28,6 +30,7 @@ struct Copy {
   std::unique_ptr<const Environment> environment;
 };
 Copy& copy() {
+  const NoFork whole;
   static Copy* const instance = new Copy;
   return *instance;
 }
@@ -74,6 +77,7 @@ std::vector<char*> Environment::block() const {
 }
 
 const Environment& environment() {
+  const NoFork whole;  // its child finds the mutex free
   Copy& ours = copy();
   const std::scoped_lock held(ours.mutex);
   if (!ours.environment) ours.environment = std::make_unique<Environment>(Environment::read());

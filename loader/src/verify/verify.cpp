@@ -50,6 +50,12 @@ void StreamVerifier::finish() {
   good_ = true;
 }
 
+void fail_missing_library(const std::filesystem::path& library) {
+  throw Error(ErrorCode::kIntegrity, "open " + library.string() +
+                                         ": the library is not there, though its folder is. " +
+                                         kFetchAgain);
+}
+
 void verify_bytes(std::string_view bytes, const Descriptor& promised, const Subject& subject) {
   StreamVerifier verifier(promised, subject);
   verifier.update(bytes);

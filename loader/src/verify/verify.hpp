@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -25,6 +26,9 @@ struct Subject {
 
 /// What that is where the bytes lie in the cache.
 inline constexpr const char* kFetchAgain = "Run 'kiln install --refresh' to fetch it again";
+
+/// Throws kIntegrity: a variant's folder is there and its library is not.
+[[noreturn]] void fail_missing_library(const std::filesystem::path& library);
 
 /// Throws kIntegrity, naming subject, origin and both digests, unless the bytes are exactly the
 /// promised ones.

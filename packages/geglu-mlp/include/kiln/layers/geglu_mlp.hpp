@@ -5,13 +5,14 @@
 // what does not fit. Weights are views: their memory is the caller's and must outlive the layer.
 //
 // Threads: const members may be called from several threads at once, except the forward() that uses
-// the layer's own workspace. On a CPU a call makes its own threads and joins them: at most as many as
-// the calling thread's affinity mask has CPUs (sched_setaffinity, taskset, a cpuset), and as the
+// the layer's own workspace. On a CPU a call makes its own threads and joins them: at most as many
+// as the calling thread's affinity mask has CPUs (sched_setaffinity, taskset, a cpuset), and as the
 // control groups' quota grants; a small call makes none.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <string_view>
 
 #include "kiln/kernel.hpp"
 
@@ -27,14 +28,18 @@ inline constexpr const char* kGeluErf = "none";
 /// promise that for M > 768.
 class GegluMlp {
  public:
+  static constexpr std::string_view kPackage = "geglu-mlp";
+  static constexpr LayerOp kOps[] = {
+      {"forward", "x, gate, up, down, gate_bias?, up_bias?, down_bias?, y; approximate"}};
+
   struct Weights {
-    Tensor gate;            ///< [H,D], row-major as nn.Linear holds it
-    Tensor up;              ///< [H,D]
-    Tensor down;            ///< [D,H]
-    Tensor gate_bias = {};  ///< [H], or none
-    Tensor up_bias = {};    ///< [H], or none
-    Tensor down_bias = {};  ///< [D], or none
-    const char* approximate = kGeluTanh;
+    Tensor gate;                          ///< [H,D], row-major as nn.Linear holds it
+    Tensor up;                            ///< [H,D]
+    Tensor down;                          ///< [D,H]
+    Tensor gate_bias = {};                ///< [H], or none
+    Tensor up_bias = {};                  ///< [H], or none
+    Tensor down_bias = {};                ///< [D], or none
+    const char* approximate = kGeluTanh;  ///< kGeluTanh or kGeluErf; must outlive the layer
   };
 
   /// Checks the weights: throws kInvalidCall with the one that does not fit, kNotFound if the
@@ -86,8 +91,13 @@ class GegluMlp {
 /// stride). float32, bfloat16 or float16; computed in float32. Needs no workspace.
 class Geglu {
  public:
-  struct Weights {  ///< none: the options of the layer
-    const char* approximate = kGeluTanh;
+  static constexpr std::string_view kPackage = "geglu-mlp";
+  static constexpr LayerOp kOps[] = {
+      {"geglu", "gate, up, out; approximate"},
+      {"geglu_backward", "grad_out, gate, up, grad_gate, grad_up; approximate"}};
+
+  struct Weights {                        ///< none: the options of the layer
+    const char* approximate = kGeluTanh;  ///< kGeluTanh or kGeluErf; must outlive the layer
   };
 
   Geglu(const Kernel& kernel, Weights weights)

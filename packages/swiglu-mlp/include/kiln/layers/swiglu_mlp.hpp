@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstddef>
+#include <string_view>
 
 #include "kiln/kernel.hpp"
 
@@ -29,6 +30,10 @@ inline constexpr const char* kSiluClamped = "silu_clamped";
 /// bfloat16, float16 or float32; one dtype for all; accumulates in float32.
 class SwigluMlp {
  public:
+  static constexpr std::string_view kPackage = "swiglu-mlp";
+  static constexpr LayerOp kOps[] = {
+      {"forward", "x, gate, up, down, gate_bias?, up_bias?, down_bias?, y; activation, limit"}};
+
   struct Weights {
     Tensor gate;            ///< [H,D], row-major as nn.Linear holds it
     Tensor up;              ///< [H,D]
@@ -89,6 +94,11 @@ class SwigluMlp {
 /// stride). float32, bfloat16 or float16; computed in float32. Needs no workspace.
 class Swiglu {
  public:
+  static constexpr std::string_view kPackage = "swiglu-mlp";
+  static constexpr LayerOp kOps[] = {
+      {"swiglu", "gate, up, out; activation, limit"},
+      {"swiglu_backward", "grad_out, gate, up, grad_gate, grad_up; activation, limit"}};
+
   struct Weights {  ///< none: the options of the layer
     const char* activation = kSilu;
     double limit = 7.0;  ///< of kSiluClamped; above 0

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Fork: work that a fork must not cut in two. The child of a fork has one thread; what another
+// thread had half done (the dynamic linker's lists, a library's first initialisation, a mutex)
+// stays half done there for ever. So a fork of the host waits until no such work is under way. Used
+// wherever the loader opens a library or makes something on its first use. Safe from several
+// threads.
+#pragma once
+
+namespace kiln {
+
+/// While one lives, a fork of this process waits. May be nested.
+class NoFork {
+ public:
+  NoFork();
+  ~NoFork();
+  NoFork(const NoFork&) = delete;
+  NoFork& operator=(const NoFork&) = delete;
+};
+
+}  // namespace kiln

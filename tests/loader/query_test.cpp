@@ -121,7 +121,7 @@ TEST_CASE("has_kernel: agrees with an offline get_kernel, whatever is in the cac
        ErrorCode::kIntegrity},
       {"missing library",
        then([](const World& world, Request&) { fs::remove(file_of(world, "/libsample.so")); }),
-       ErrorCode::kCache},
+       ErrorCode::kIntegrity},
       {"damaged manifest",
        then([&](const World& world, Request&) { damage(blob_of(world, manifest(world))); }),
        ErrorCode::kIntegrity},

@@ -42,6 +42,7 @@ struct Scene {
     if (!resumed) return;
     const Digest layer = sample.manifest().layer.digest;
     const std::string bytes = read_file(sample.published.blob("sample", layer));
+    Cache(root()).use_to_write();
     write_file(root() / "ingest" / (layer.hex() + ".part"), bytes.substr(0, bytes.size() / 2));
   }
 
@@ -73,8 +74,10 @@ struct Scene {
   /// Whole now, complete after the next install, clean after gc.
   void check_after(const std::set<std::string>& clean) const {
     const Cache cache(root());
-    for (const CheckedFile& file : verify_installed(cache)) {
-      CHECK_MESSAGE(file.problem.empty(), file.file.string(), ": ", file.problem);
+    if (fs::exists(root())) {
+      for (const CheckedFile& file : verify_installed(cache)) {
+        CHECK_MESSAGE(file.problem.empty(), file.file.string(), ": ", file.problem);
+      }
     }
     Request request = sample.request;
     request.registry = registry;
@@ -139,7 +142,7 @@ TEST_CASE("crash: killed at every call that changes the cache") {
   }
   MESSAGE(all, " kills:", text);
   CHECK(kills["write"] >= 4 * 8);  // four documents, the layer, two files, a ref, a tag
-  CHECK(kills["rename"] >= 4 * 7);
+  CHECK(kills["rename"] >= 2 * 7 + 2 * 6);
   CHECK(kills["fsync"] >= 4 * 20);
 }
 
@@ -247,7 +250,8 @@ TEST_CASE("crash: bytes are synced before their rename, and the folder after it"
         renamed.push_back(to.string());
       }
     }
-    REQUIRE(renamed.size() == 7);  // the tag, manifest, config, layer, files, index, ref
+    // The tag, which is there with a leftover, manifest, config, layer, files, index, ref.
+    REQUIRE(renamed.size() == (scene.resumed ? 6 : 7));
     CHECK(renamed.back().find("/refs/") != std::string::npos);
     CHECK(synced.contains(fs::path(renamed.back()).parent_path()));
   });

@@ -58,11 +58,11 @@ TEST_CASE("gc: what killed installs left goes, a young download only if it is as
   write_file(sample / ("ingest/" + old + ".part"), "half");
   fs::last_write_time(sample / ("ingest/" + old + ".part"),
                       fs::file_time_type::clock::now() - std::chrono::hours(25));
-  write_file(sample / ("ingest/" + young + ".1-2.part"), "nobody can find it again");
+  write_file(sample / ("ingest/" + young + ".1-0123456789abcdef.part"), "nobody can find it again");
   write_file(sample / "ingest" / (sample.manifest().layer.digest.hex() + ".part"), "it is here");
-  write_file(sample / "unpacked/.tmp-1-2/lib/half.so", "half");
-  write_file(sample / "refs/.tmp-1-2", "half");
-  write_file(sample / ".tmp-1-2", "half");
+  write_file(sample / "unpacked/.tmp-1-0123456789abcdef/lib/half.so", "half");
+  write_file(sample / "refs/.tmp-1-0123456789abcdef", "half");
+  write_file(sample / ".tmp-1-0123456789abcdef", "half");
   write_file(sample / ("unpacked/" + young + "/lib/x.so"), "nobody names it");
   const Digest lonely = Digest::of("nobody names it");
   write_file(sample.cache().blob_path(lonely), "nobody names it");

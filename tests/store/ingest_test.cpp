@@ -42,6 +42,8 @@ struct Store {
   Subject subject{"layer of a test", "the test", ""};
   int fetches = 0;
 
+  Store() { cache.use_to_write(); }  // what is planted is planted in a cache
+
   fs::path part() const { return cache.root() / "ingest" / (blob.digest.hex() + ".part"); }
 
   /// Fetches from where the sink ends, as a source does.

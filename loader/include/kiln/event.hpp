@@ -19,6 +19,7 @@ struct Event {
     kLayer,
     kUnpack,
     kRetry,     ///< a request is made again, or to another mirror; `note` says why and when
+    kWait,      ///< another process holds a lock of the cache; `note` says which one does
     kFallback,  ///< Request::fallback took effect; `note` says what was refused and what is tried
   };
   Stage stage = Stage::kIndex;

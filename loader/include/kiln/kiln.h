@@ -84,7 +84,7 @@ KILN_EXPORT void kiln_release_cancel(kiln_cancel* cancel);
 typedef struct kiln_event {
   uint32_t struct_size;
   uint32_t reserved;
-  const char* stage;   /* "index", "manifest", "config", "layer", "unpack", "retry", "fallback" */
+  const char* stage;   /* "index", "manifest", "config", "layer", "unpack", "retry", "wait", "fallback" */
   const char* subject; /* "geglu-mlp@1 cu12.9-sm_90a-x86_64" */
   const char* note;    /* one line for people, or "" while bytes arrive */
   uint64_t done;       /* bytes */

@@ -28,14 +28,20 @@ constexpr std::size_t kHexDigits = 64;
 }  // namespace
 
 Digest Digest::parse(std::string_view text) {
+  const std::optional<Digest> digest =
+      text.starts_with(kPrefix) ? from_hex(text.substr(kPrefix.size())) : std::nullopt;
+  if (digest) return *digest;
+  throw Error(ErrorCode::kIntegrity,
+              "digest " + quote(text) + "; expected \"sha256:\" and 64 lower-case hex digits");
+}
+
+std::optional<Digest> Digest::from_hex(std::string_view text) {
   const auto is_hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
-  if (!text.starts_with(kPrefix) || text.size() != kPrefix.size() + kHexDigits ||
-      !std::all_of(text.begin() + kPrefix.size(), text.end(), is_hex)) {
-    throw Error(ErrorCode::kIntegrity,
-                "digest " + quote(text) + "; expected \"sha256:\" and 64 lower-case hex digits");
+  if (text.size() != kHexDigits || !std::all_of(text.begin(), text.end(), is_hex)) {
+    return std::nullopt;
   }
   Digest digest;
-  digest.hex_ = text.substr(kPrefix.size());
+  digest.hex_ = text;
   return digest;
 }
 

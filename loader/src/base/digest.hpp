@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,6 +20,8 @@ class Digest {
   /// Throws Error(kIntegrity) unless the text is exactly "sha256:<64 lower-case hex>".
   static Digest parse(std::string_view text);
   static Digest of(std::string_view bytes);
+  /// Nothing unless the text is exactly 64 lower-case hex digits.
+  static std::optional<Digest> from_hex(std::string_view text);
 
   std::string str() const { return "sha256:" + hex_; }
   const std::string& hex() const { return hex_; }

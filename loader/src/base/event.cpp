@@ -17,6 +17,8 @@ std::string_view to_string(Event::Stage stage) {
       return "unpack";
     case Event::Stage::kRetry:
       return "retry";
+    case Event::Stage::kWait:
+      return "wait";
     case Event::Stage::kFallback:
       return "fallback";
   }

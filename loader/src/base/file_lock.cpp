@@ -2,10 +2,17 @@
 #include "base/file_lock.hpp"
 
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <string>
 #include <thread>
 
 #include "kiln/error.hpp"
@@ -13,11 +20,34 @@
 namespace kiln {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr std::chrono::milliseconds kFirstPause{1};
 constexpr std::chrono::milliseconds kLongestPause{20};
+constexpr std::chrono::seconds kFirstNote{1};
+constexpr std::chrono::seconds kNextNote{30};
 
 int operation(LockMode mode) {
   return mode == LockMode::kShared ? LOCK_SH : LOCK_EX;
+}
+
+/// "process 123", by the kernel's table of locks: "1: FLOCK ADVISORY WRITE 123 08:01:4567 0 EOF".
+std::string holder_of(int fd) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) return "another process";
+  std::array<char, 64> file{};
+  std::snprintf(file.data(), file.size(), "%02x:%02x:%llu", major(status.st_dev),
+                minor(status.st_dev), static_cast<unsigned long long>(status.st_ino));
+  std::ifstream table("/proc/locks");
+  for (std::string line; std::getline(table, line);) {
+    std::istringstream words(line);
+    std::string number, kind, advisory, access, process, locked;
+    words >> number >> kind >> advisory >> access >> process >> locked;
+    // Of a process outside this one's namespace the number is 0.
+    const bool known = !process.empty() && process.front() >= '1' && process.front() <= '9';
+    if (kind == "FLOCK" && locked == file.data() && known) return "process " + process;
+  }
+  return "another process";
 }
 
 }  // namespace
@@ -26,18 +56,23 @@ FileLock::~FileLock() {
   if (file_.valid()) ::flock(file_.get(), LOCK_UN);
 }
 
-FileLock FileLock::wait(FileDescriptor file, LockMode mode, const std::stop_token& stop,
+FileLock FileLock::wait(FileDescriptor file, LockMode mode, const Waiting& waiting,
                         const std::filesystem::path& path) {
   // A blocked flock cannot be woken by a token, only by a signal, which is not a library's to send.
-  const int poll = stop.stop_possible() ? LOCK_NB : 0;
+  const int poll = waiting.stop.stop_possible() || waiting.tell ? LOCK_NB : 0;
   auto pause = kFirstPause;
+  auto next_note = Clock::now() + kFirstNote;
   while (::flock(file.get(), operation(mode) | poll) != 0) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return {};
-    if (stop.stop_requested()) {
-      throw Error(ErrorCode::kCancelled, "wait for " + path.string() +
-                                             ", which another process holds: stopped as asked. Run "
-                                             "it again to go on");
+    if (waiting.stop.stop_requested()) {
+      throw Error(ErrorCode::kCancelled, "wait for " + path.string() + ", which " +
+                                             holder_of(file.get()) +
+                                             " holds: stopped as asked. Run it again to go on");
+    }
+    if (waiting.tell && Clock::now() >= next_note) {
+      waiting.tell("waiting for " + holder_of(file.get()) + ", which holds " + path.string());
+      next_note = Clock::now() + kNextNote;
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, kLongestPause);

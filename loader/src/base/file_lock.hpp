@@ -6,13 +6,22 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <stop_token>
+#include <string>
 
 #include "base/posix.hpp"
 
 namespace kiln {
 
 enum class LockMode { kShared, kExclusive };
+
+/// How to wait for a lock that another process holds, perhaps without end: it may be stopped.
+struct Waiting {
+  std::stop_token stop = {};  ///< ends the wait with kCancelled
+  /// Called after a second, and seldom from then on, with one line for people: who holds what.
+  std::function<void(const std::string& note)> tell = {};
+};
 
 /// Held while it lives. Safe to move; one object is for one thread at a time.
 class FileLock {
@@ -26,9 +35,8 @@ class FileLock {
 
   bool held() const { return file_.valid(); }
 
-  /// Waits for the lock; kCancelled once `stop` asks. Holds nothing where the file system has no
-  /// locks. `path` is for messages.
-  static FileLock wait(FileDescriptor file, LockMode mode, const std::stop_token& stop,
+  /// Waits for the lock. Holds nothing where the file system has no locks. `path` is for messages.
+  static FileLock wait(FileDescriptor file, LockMode mode, const Waiting& waiting,
                        const std::filesystem::path& path);
 
   /// Does not wait: holds nothing if another one has it, or where there are no locks.

@@ -18,6 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kDraft = ".tmp-";
+
 std::string next_step(int error, const fs::path& path) {
   switch (error) {
     case ENOSPC:
@@ -25,19 +27,13 @@ std::string next_step(int error, const fs::path& path) {
     case EFBIG:
       return "Make room ('kiln cache gc' may help), or set KILN_CACHE to a folder on another disk";
     case EROFS:
+      return "Its disk is mounted read-only: set KILN_CACHE to a folder of your own";
     case EACCES:
     case EPERM:
-      return "Give this user write access, or set KILN_CACHE to a folder of your own";
+      return "Give this user the right to it, or set KILN_CACHE to a folder of your own";
     default:
       return "Check " + path.parent_path().string() + ", or set KILN_CACHE to another folder";
   }
-}
-
-[[noreturn]] void fail_foreign(const fs::path& path, std::string_view expected) {
-  throw Error(ErrorCode::kIntegrity, "open " + path.string() + ": it is not " +
-                                         std::string(expected) +
-                                         ", and Kiln puts nothing else there; nothing was loaded. "
-                                         "Run 'kiln cache repair', which removes it");
 }
 
 }  // namespace
@@ -52,6 +48,13 @@ void fail_cache(std::string_view operation, const fs::path& path, int error) {
                                      next_step(error, path));
 }
 
+bool stands(const fs::path& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) == 0) return true;
+  if (errno == ENOENT || errno == ENOTDIR) return false;
+  fail_cache("look at", path, errno);
+}
+
 FileDescriptor try_open(const fs::path& path, int flags, mode_t mode) {
   int fd = -1;
   do {
@@ -60,41 +63,15 @@ FileDescriptor try_open(const fs::path& path, int flags, mode_t mode) {
   return FileDescriptor(fd);
 }
 
-FileDescriptor open_folder_inside(const fs::path& root, const fs::path& relative) {
-  FileDescriptor folder = try_open(root, O_RDONLY | O_DIRECTORY);
-  fs::path at = root;
-  for (const fs::path& part : relative) {
-    if (!folder.valid()) break;
-    at /= part;
-    folder = FileDescriptor(
-        ::openat(folder.get(), part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    struct stat status {};
-    if (folder.valid() && ::fstat(folder.get(), &status) == 0 && (status.st_mode & S_IWOTH) != 0) {
-      throw Error(ErrorCode::kCache, "open " + at.string() +
-                                         ": everyone may write to it. Run 'chmod o-w " +
-                                         at.string() + "', then 'kiln cache verify'");
-    }
-  }
-  if (folder.valid() || errno == ENOENT) return folder;
-  if (errno == ENOTDIR || errno == ELOOP) fail_foreign(at, "a folder");
-  fail_cache("open", at, errno);
-}
-
-FileDescriptor open_inside(const fs::path& root, const fs::path& relative) {
-  const fs::path path = root / relative;
-  const FileDescriptor folder = open_folder_inside(root, relative.parent_path());
-  if (!folder.valid()) return {};
-  // O_NONBLOCK: to open a pipe that stands in the place of a file would wait for its other end.
-  FileDescriptor file(::openat(folder.get(), relative.filename().c_str(),
-                               O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (!file.valid()) {
-    if (errno == ENOENT) return {};
-    if (errno == ELOOP || errno == ENXIO) fail_foreign(path, "a regular file");
-    fail_cache("open", path, errno);
-  }
+FileDescriptor try_open_file(const fs::path& path, int flags, mode_t mode) {
+  FileDescriptor file = try_open(path, flags | O_NONBLOCK, mode);
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0) fail_cache("open", path, errno);
-  if (!S_ISREG(status.st_mode)) fail_foreign(path, "a regular file");
+  const bool opened = file.valid() && ::fstat(file.get(), &status) == 0;
+  if (opened ? !S_ISREG(status.st_mode) : errno == ELOOP || errno == ENXIO || errno == EISDIR) {
+    throw Error(ErrorCode::kIntegrity, "open " + path.string() +
+                                           ": it is a link, a pipe, a device or a folder, expected "
+                                           "a regular file. Remove it");
+  }
   return file;
 }
 
@@ -111,7 +88,9 @@ int try_write_all(int fd, std::string_view bytes) {
 }
 
 void write_all(int fd, std::string_view bytes, const fs::path& path) {
-  if (const int error = try_write_all(fd, bytes); error != 0) fail_cache("write", path, error);
+  if (const int error = try_write_all(fd, bytes); error != 0) {
+    fail_cache("write", path, error);
+  }
 }
 
 int try_read_pieces(int fd, const std::function<void(std::string_view)>& sink) {
@@ -188,7 +167,7 @@ void publish_file(const FileDescriptor& file, const fs::path& from, const fs::pa
 }
 
 void write_file(const fs::path& to, std::string_view bytes) {
-  const fs::path draft = to.parent_path() / (".tmp-" + unique_suffix());
+  const fs::path draft = to.parent_path() / draft_name();
   const FileDescriptor file = try_open(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
   if (!file.valid()) fail_cache("create", draft, errno);
   try {
@@ -217,6 +196,24 @@ std::string unique_suffix() {
   std::snprintf(text.data(), text.size(), "%ld-%08x%08x", static_cast<long>(::getpid()), random(),
                 random());
   return text.data();
+}
+
+bool is_unique_suffix(std::string_view text) {
+  constexpr std::size_t kRandomDigits = 16;
+  const auto all = [](std::string_view part, std::string_view of) {
+    return !part.empty() && part.find_first_not_of(of) == std::string_view::npos;
+  };
+  const std::size_t dash = text.find('-');
+  return dash != std::string_view::npos && text.size() - dash - 1 == kRandomDigits &&
+         all(text.substr(0, dash), "0123456789") && all(text.substr(dash + 1), "0123456789abcdef");
+}
+
+std::string draft_name() {
+  return std::string(kDraft) + unique_suffix();
+}
+
+bool is_draft(std::string_view name) {
+  return name.starts_with(kDraft) && is_unique_suffix(name.substr(kDraft.size()));
 }
 
 }  // namespace kiln

@@ -41,19 +41,16 @@ class FileDescriptor {
 [[noreturn]] void fail_cache(std::string_view operation, const std::filesystem::path& path,
                              int error);
 
+/// Whether there is anything of that name. kCache where this user may not look: what is not to be
+/// seen is not absent.
+bool stands(const std::filesystem::path& path);
+
 /// O_CLOEXEC is added. An invalid descriptor, with errno set, if it cannot be opened.
 FileDescriptor try_open(const std::filesystem::path& path, int flags, mode_t mode = 0);
 
-/// Opens `<root>/<relative>` for reading. Below `root`, which may be reached through links, each
-/// step must be what Kiln makes: a folder that not everyone may write to, at the end a regular
-/// file. An invalid descriptor if a step does not exist; kIntegrity for a link or another kind of
-/// file in its place; kCache if it cannot be read.
-FileDescriptor open_inside(const std::filesystem::path& root,
-                           const std::filesystem::path& relative);
-
-/// The same where `relative` is a folder.
-FileDescriptor open_folder_inside(const std::filesystem::path& root,
-                                  const std::filesystem::path& relative);
+/// The same for a regular file; kIntegrity if something else is there. Never waits: to open a pipe
+/// would wait for its other end.
+FileDescriptor try_open_file(const std::filesystem::path& path, int flags, mode_t mode = 0);
 
 /// 0, or the errno of the write that failed.
 int try_write_all(int fd, std::string_view bytes);
@@ -103,7 +100,12 @@ void write_file(const std::filesystem::path& to, std::string_view bytes);
 /// more.
 void check_room(const std::filesystem::path& folder, std::uint64_t bytes, std::string_view what);
 
-/// A name that no other thread or process uses: "<pid>-<random>".
+/// A name that no other thread or process uses: "<pid>-<16 hex digits>".
 std::string unique_suffix();
+bool is_unique_suffix(std::string_view text);
+
+/// What is not yet, or no longer, what its folder is for: ".tmp-<unique suffix>".
+std::string draft_name();
+bool is_draft(std::string_view name);
 
 }  // namespace kiln

@@ -91,4 +91,13 @@ std::string printable_lines(std::string_view text) {
   return printable_but(text, '\n');
 }
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const Character first = first_character(text);
+    if (!first.valid) return false;
+    text.remove_prefix(first.bytes);
+  }
+  return true;
+}
+
 }  // namespace kiln

@@ -19,4 +19,7 @@ std::string printable(std::string_view text);
 /// The same for text of several lines: newlines stay.
 std::string printable_lines(std::string_view text);
 
+/// Whether JSON can hold the text.
+bool is_utf8(std::string_view text);
+
 }  // namespace kiln

@@ -30,6 +30,7 @@
 #include "base/signals.hpp"
 #include "kiln/error.hpp"
 #include "settings/environment.hpp"
+#include "store/inside.hpp"
 #include "verify/verify.hpp"
 
 // Linux 6.3; on an older kernel the flag is EINVAL and the call is repeated without it.
@@ -90,14 +91,16 @@ void check_elf(std::string_view head, Arch arch, std::string_view subject) {
   }
 }
 
-/// The library's file, opened without following a link below the variant's folder.
+/// The library's file, opened without following a link below the cache's root: the variant's folder
+/// is <root>/unpacked/<hex>.
 FileDescriptor open_file(const std::filesystem::path& path, const ArchiveFile& promised) {
   std::filesystem::path folder = path;
   for (const std::filesystem::path& each : std::filesystem::path(promised.path)) {
     static_cast<void>(each);
     folder = folder.parent_path();
   }
-  FileDescriptor file = open_inside(folder, promised.path);
+  const std::filesystem::path root = folder.parent_path().parent_path();
+  FileDescriptor file = open_inside(root, path.lexically_relative(root));
   if (!file.valid()) fail_missing_library(path);
   return file;
 }

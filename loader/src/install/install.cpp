@@ -92,7 +92,8 @@ Install::Install(std::string_view name, const Request& request, const InstallOpt
       version_(request.version),
       from_(request.from.empty() ? "" : canonical_registry(request.from, settings_)),
       patience_{settings_.limits, telling(request.on_event), request.stop},
-      cache_(request.cache.empty() ? settings_.cache : request.cache, request.stop),
+      cache_(request.cache.empty() ? settings_.cache : request.cache, request.stop,
+             patience_.on_event),
       other_host_(options.host) {
   check_not_telling(name_);
   request_.on_event = patience_.on_event;

@@ -2,11 +2,11 @@
 //
 // What the cache holds: install.hpp's list_installed and verify_installed. Both start at the refs;
 // a variant is installed if everything from its manifest to its unpacked folder is there.
-#include <unistd.h>
-
+#include <limits>
 #include <set>
 #include <utility>
 
+#include "base/number.hpp"
 #include "documents/names.hpp"
 #include "install/installed.hpp"
 #include "kiln/error.hpp"
@@ -33,7 +33,7 @@ std::optional<InstalledVariant> read_variant(const Cache& cache, const Ref& ref,
   if (!config_bytes) return std::nullopt;
   found.config = parse_config(*config_bytes, "config of " + subject);
   found.folder = cache.unpacked_path(found.manifest.config.digest);
-  if (::access(found.folder.c_str(), F_OK) != 0) return std::nullopt;
+  if (!stands(found.folder)) return std::nullopt;
   found.library = found.folder / found.config.library;
   for (const ArchiveFile& file : found.config.files) found.bytes += file.size;
   return found;
@@ -64,7 +64,7 @@ class Checker {
       if (!index) return;
       for (const Variant& variant : index->variants) check_variant(ref, variant);
     } catch (const Error& error) {
-      add(label(ref.name, ref.version), path, error.what());
+      add(label(ref.name, ref.version), path, problem_of(error));
     }
   }
 
@@ -77,7 +77,7 @@ class Checker {
         add("blob that no version names", path, cache_.check_blob(digest));
       }
     } catch (const Error& error) {
-      add("blobs", cache_.root() / "blobs", error.what());
+      add("blobs", cache_.root() / "blobs", problem_of(error));
     }
   }
 
@@ -103,8 +103,14 @@ class Checker {
       path = cache_.unpacked_path(manifest.config.digest);
       check_files(subject, path, config);
     } catch (const Error& error) {
-      add(subject, path, error.what());
+      add(subject, path, problem_of(error));
     }
+  }
+
+  /// What may not be read is not damaged: nothing is known of it.
+  static std::string problem_of(const Error& error) {
+    if (error.code() == ErrorCode::kCache) throw Error(error);
+    return error.what();
   }
 
   void check_layer(const std::string& subject, const Descriptor& layer) {
@@ -113,7 +119,7 @@ class Checker {
       // One that is missing is not needed: its files are unpacked.
       if (cache_.verify_blob(layer, "layer of " + subject)) add(subject, path);
     } catch (const Error& error) {
-      add(subject, path, error.what());
+      add(subject, path, problem_of(error));
     }
   }
 
@@ -133,9 +139,18 @@ class Checker {
 
 }  // namespace
 
-std::vector<InstalledVariant> list_installed(const Cache& cache) {
+std::vector<InstalledVariant> list_installed(const Cache& cache, const DamagedVersion& damaged) {
   std::vector<InstalledVariant> installed;
-  for (const Ref& ref : cache.refs()) {
+  const auto report = [&](const std::string& name, int version, const Error& error) {
+    if (error.code() == ErrorCode::kCache) throw Error(error);
+    if (damaged) damaged(name, version, error);
+  };
+  const auto damaged_ref = [&](const fs::path& path, const Error& error) {
+    // refs/<registry>/<package>/<version>.json, or a folder on the way
+    const auto version = parse_decimal(path.stem().string(), std::numeric_limits<int>::max());
+    report(path.parent_path().filename().string(), static_cast<int>(version.value_or(0)), error);
+  };
+  for (const Ref& ref : cache.refs(damaged_ref)) {
     try {
       const std::optional<Index> index = read_cached_index(cache, ref);
       if (!index) continue;
@@ -144,21 +159,37 @@ std::vector<InstalledVariant> list_installed(const Cache& cache) {
           installed.push_back(std::move(*found));
         }
       }
-    } catch (const Error&) {  // damaged: verify_installed says what is wrong
+    } catch (const Error& error) {
+      report(ref.name, ref.version, error);
     }
   }
   return installed;
 }
 
 std::vector<CheckedFile> verify_installed(const Cache& cache, std::string_view name, int version) {
+  if (!stands(cache.root())) {
+    throw Error(ErrorCode::kNotFound, "verify " + cache.root().string() +
+                                          ": there is no such folder. Check KILN_CACHE or --cache; "
+                                          "the first install makes it");
+  }
+  const FileLock used = cache.use();  // gc removes nothing meanwhile
   Checker checker(cache);
+  bool found = name.empty();
   const auto damaged = [&](const fs::path& path, const Error& error) {
+    found = true;
     checker.add("ref", path, error.what());
   };
   for (const Ref& ref : cache.refs(damaged)) {
     if (!name.empty() && ref.name != name) continue;
     if (version != 0 && ref.version != version) continue;
+    found = true;
     checker.check_ref(ref);
+  }
+  if (!found) {
+    throw Error(ErrorCode::kNotFound,
+                "verify " + (version == 0 ? std::string(name) : label(name, version)) +
+                    ": it is not in " + cache.root().string() +
+                    ". 'kiln list' says what is; 'kiln install' brings more");
   }
   if (name.empty()) checker.check_unnamed();
   return checker.take();

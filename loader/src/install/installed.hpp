@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,9 +27,15 @@ struct InstalledVariant {
   std::uint64_t bytes = 0;  ///< of its files, unpacked
 };
 
+/// Told of a version whose ref or documents are damaged, which the list leaves out.
+using DamagedVersion =
+    std::function<void(const std::string& name, int version, const Error& error)>;
+
 /// Everything installed, by registry, package, version and index order. Reads and hashes documents,
-/// not libraries. A ref whose documents are damaged is left out; verify_installed reports it.
-std::vector<InstalledVariant> list_installed(const Cache& cache);
+/// not libraries. Throws kCache for what may not be read. Its
+/// caller holds use(): beside a gc, what is being removed would look damaged.
+std::vector<InstalledVariant> list_installed(const Cache& cache,
+                                             const DamagedVersion& damaged = {});
 
 /// One file of the cache, hashed.
 struct CheckedFile {
@@ -39,7 +46,8 @@ struct CheckedFile {
 
 /// Hashes every file behind the refs: indexes, manifests, configs, layers, unpacked files. Empty
 /// name: all packages, and the blobs that no ref names; version 0: all versions. Throws nothing for
-/// damage: it is the answer.
+/// damage: it is the answer; kNotFound where the cache or what is named is not there, kCache where
+/// it may not be read.
 std::vector<CheckedFile> verify_installed(const Cache& cache, std::string_view name = {},
                                           int version = 0);
 

@@ -70,7 +70,7 @@ FileLock lock_folder_of(const fs::path& file, const LockfileEdit& edit) {
   FileLock lock = FileLock::attempt(open_folder_of(file), LockMode::kExclusive);
   if (lock.held()) return lock;
   if (edit.on_wait) edit.on_wait();
-  return FileLock::wait(open_folder_of(file), LockMode::kExclusive, edit.stop, file);
+  return FileLock::wait(open_folder_of(file), LockMode::kExclusive, {edit.stop, {}}, file);
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/quote.hpp"
+#include "documents/json.hpp"
 #include "kiln/error.hpp"
 #include "store/ingest.hpp"
 
@@ -18,10 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kCacheTag =
-    "Signature: 8a477f597d28d172789f06886806bc55\n"
-    "# A cache of Kiln: kernels that can be fetched again.\n";
-
 constexpr const char* kStoreLock = "store.lock";
 
 const char* environment(const char* name) {
@@ -29,35 +27,14 @@ const char* environment(const char* name) {
   return value != nullptr && *value != '\0' ? value : nullptr;
 }
 
-void check_owner(const fs::path& root) {
-  struct stat link {};
-  struct stat status {};
-  if (::lstat(root.c_str(), &link) != 0 || ::stat(root.c_str(), &status) != 0) {
-    if (errno == ENOENT) return;  // made on the first write
-    fail_cache("open cache", root, errno);
+Waiting waiting_for(std::stop_token stop, const Observer& on_event) {
+  Waiting waiting{std::move(stop)};
+  if (on_event) {
+    waiting.tell = [on_event](const std::string& note) {
+      on_event({Event::Stage::kWait, "cache", 0, 0, note});
+    };
   }
-  const std::string where = "open cache " + root.string() + ": ";
-  if (link.st_uid != ::geteuid() && link.st_uid != 0 && S_ISLNK(link.st_mode)) {
-    throw Error(ErrorCode::kCache,
-                where + "it is a symbolic link of user " + std::to_string(link.st_uid) +
-                    ", who could turn it elsewhere. Set KILN_CACHE to the folder "
-                    "that it names, or to one of your own");
-  }
-  if (!S_ISDIR(status.st_mode)) {
-    throw Error(ErrorCode::kCache,
-                where + "it is not a folder. Set KILN_CACHE to a folder of your own");
-  }
-  // Another user could exchange what is read here between two calls, and plant refs.
-  if (status.st_uid != ::geteuid() && status.st_uid != 0) {
-    throw Error(ErrorCode::kCache, where + "it belongs to user " + std::to_string(status.st_uid) +
-                                       ", expected this user (" + std::to_string(::geteuid()) +
-                                       ") or root. Set KILN_CACHE to a folder of your own");
-  }
-  if ((status.st_mode & S_IWOTH) != 0) {
-    throw Error(ErrorCode::kCache, where + "everyone may write to it. Run 'chmod o-w " +
-                                       root.string() +
-                                       "', or set KILN_CACHE to a folder of your own");
-  }
+  return waiting;
 }
 
 }  // namespace
@@ -71,15 +48,22 @@ fs::path Cache::default_root() {
               "folder of your own");
 }
 
-Cache::Cache(const fs::path& requested, std::stop_token stop)
-    : root_(requested.empty() ? default_root() : requested), stop_(std::move(stop)) {
+Cache::Cache(const fs::path& requested, std::stop_token stop, const Observer& on_event)
+    : root_(requested.empty() ? default_root() : requested),
+      waiting_(waiting_for(std::move(stop), on_event)) {
+  if (!is_utf8(root_.string())) {
+    throw Error(ErrorCode::kUsage,
+                "open cache " + quote(root_.string()) +
+                    ": its path is not UTF-8, as the documents are that name it. "
+                    "Name another folder in KILN_CACHE");
+  }
   if (!root_.is_absolute()) {
     throw Error(ErrorCode::kCache, "open cache " + root_.string() +
                                        ": the path is relative, expected an absolute one. Give the "
                                        "full path in KILN_CACHE");
   }
   root_ = root_.lexically_normal();
-  check_owner(root_);
+  check_root(root_);
 }
 
 fs::path Cache::blob_path(const Digest& digest) const {
@@ -91,7 +75,7 @@ FileDescriptor Cache::open_blob(const Digest& digest) const {
 }
 
 bool Cache::has_blob(const Digest& digest) const {
-  return ::access(blob_path(digest).c_str(), F_OK) == 0;
+  return stands(blob_path(digest));
 }
 
 fs::path Cache::unpacked_path(const Digest& config) const {
@@ -100,50 +84,28 @@ fs::path Cache::unpacked_path(const Digest& config) const {
 
 FileLock Cache::use() const {
   const fs::path path = root_ / kStoreLock;
-  FileDescriptor file = try_open(path, O_RDONLY | O_NOFOLLOW);
+  FileDescriptor file = try_open_file(path, O_RDONLY | O_NOFOLLOW);
   // A cache that was copied without it gets one, if this user may write.
-  if (!file.valid() && errno == ENOENT) {
-    file = try_open(path, O_RDONLY | O_CREAT | O_NOFOLLOW, 0644);
-  }
+  if (!file.valid() && errno == ENOENT && is_marked(root_)) file = open_lock_file(path);
   if (!file.valid()) return {};
-  return FileLock::wait(std::move(file), LockMode::kShared, stop_, path);
+  return FileLock::wait(std::move(file), LockMode::kShared, waiting_, path);
 }
 
 FileLock Cache::use_to_write() const {
-  if (std::error_code error; !fs::exists(root_, error)) {
-    fs::create_directories(root_.parent_path(), error);
-    if (error) fail_cache("make folder", root_.parent_path(), error.value());
-    if (::mkdir(root_.c_str(), 0755) != 0 && errno != EEXIST) {
-      fail_cache("make folder", root_, errno);
-    }
-    sync_folder(root_.parent_path());
-  }
-  FileLock used = use();
-  struct stat status {};
-  const fs::path tag = root_ / "CACHEDIR.TAG";
-  const bool whole = ::lstat(tag.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
-                     std::cmp_equal(status.st_size, kCacheTag.size());
-  if (!whole) write_file(tag, kCacheTag);
-  return used;
+  make_root(root_);
+  return use();
 }
 
 FileLock Cache::use_alone(const std::function<void()>& on_wait) const {
+  if (!is_marked(root_)) return {};
   const fs::path path = root_ / kStoreLock;
-  const auto open = [&] {  // some network file systems lock exclusively only what can be written
-    FileDescriptor file = try_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0644);
-    return file.valid() || errno == ENOENT ? std::move(file)
-                                           : try_open(path, O_RDONLY | O_NOFOLLOW);
-  };
-  FileDescriptor file = open();
-  if (!file.valid()) {
-    if (errno == ENOENT) return {};
-    fail_cache("open", path, errno);
-  }
+  FileDescriptor file = open_lock_file(path);
+  if (!file.valid()) fail_cache("open", path, errno);
   if (FileLock held = FileLock::attempt(std::move(file), LockMode::kExclusive); held.held()) {
     return held;
   }
   if (on_wait) on_wait();
-  FileLock held = FileLock::wait(open(), LockMode::kExclusive, stop_, path);
+  FileLock held = FileLock::wait(open_lock_file(path), LockMode::kExclusive, waiting_, path);
   if (held.held()) return held;
   throw Error(ErrorCode::kCache, "lock " + path.string() +
                                      ": this file system has no locks, so nobody can know what is "
@@ -152,52 +114,30 @@ FileLock Cache::use_alone(const std::function<void()>& on_wait) const {
 }
 
 fs::path Cache::make_folder(const fs::path& relative) const {
-  constexpr mode_t kForGroup = S_ISGID | 0775;
-  struct stat root {};
-  if (::stat(root_.c_str(), &root) != 0) fail_cache("open cache", root_, errno);
-  fs::path folder = root_;
-  for (const fs::path& part : relative) {
-    folder /= part;
-    if (::mkdir(folder.c_str(), 0755) == 0) {
-      // chmod, since a umask would take the group's right away again.
-      if ((root.st_mode & S_IWGRP) != 0 && ::chmod(folder.c_str(), kForGroup) != 0) {
-        fail_cache("set mode of", folder, errno);
-      }
-      sync_folder(folder.parent_path());
-    } else if (errno != EEXIST) {
-      fail_cache("make folder", folder, errno);
-    }
-  }
-  open_folder_inside(root_, relative);  // refuses links
-  return folder;
+  make_folder_inside(root_, relative);
+  return root_ / relative;
 }
 
 FileLock Cache::lock(const Digest& digest) const {
   const fs::path path = make_folder("locks") / (digest.hex() + ".lock");
-  FileDescriptor file = try_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0644);
-  if (!file.valid() && errno == EACCES) file = try_open(path, O_RDONLY | O_NOFOLLOW);
+  FileDescriptor file = open_lock_file(path);
   if (!file.valid()) fail_cache("open lock", path, errno);
   // Without locks (some network file systems) two processes may both download: wasteful, not
   // wrong, since each writes its own file and renames it to the same name.
-  return FileLock::wait(std::move(file), LockMode::kExclusive, stop_, path);
+  return FileLock::wait(std::move(file), LockMode::kExclusive, waiting_, path);
 }
 
 FileLock Cache::lease(const Digest& config) const {
   const fs::path path = root_ / "locks" / (config.hex() + ".use");
-  FileDescriptor file = try_open(path, O_RDONLY | O_NOFOLLOW);
-  if (!file.valid() && errno == ENOENT) {
-    file = try_open(path, O_RDONLY | O_CREAT | O_NOFOLLOW, 0644);
-  }
+  FileDescriptor file = open_lock_file(path);
   if (!file.valid()) return {};  // read-only and never leased: nobody can collect garbage there
-  return FileLock::wait(std::move(file), LockMode::kShared, stop_, path);
+  return FileLock::wait(std::move(file), LockMode::kShared, waiting_, path);
 }
 
 bool Cache::is_leased(const Digest& config) const {
   const fs::path path = root_ / "locks" / (config.hex() + ".use");
-  FileDescriptor file = try_open(path, O_RDWR | O_NOFOLLOW);
-  if (!file.valid() && errno == ENOENT) return false;
-  if (!file.valid()) file = try_open(path, O_RDONLY | O_NOFOLLOW);
-  return !FileLock::attempt(std::move(file), LockMode::kExclusive).held();
+  if (!stands(path)) return false;
+  return !FileLock::attempt(open_lock_file(path), LockMode::kExclusive).held();
 }
 
 bool Cache::verify_blob(const Descriptor& descriptor, std::string_view what,
@@ -277,14 +217,9 @@ void Cache::open(const Descriptor& descriptor, BlobSink& sink, const Asking& ask
 
 std::vector<Digest> Cache::blobs() const {
   std::vector<Digest> found;
-  if (!open_folder_inside(root_, "blobs/sha256").valid()) return found;
-  for (const auto& each : fs::directory_iterator(root_ / "blobs" / "sha256")) {
-    try {
-      found.push_back(Digest::parse("sha256:" + each.path().filename().string()));
-    } catch (const Error&) {  // not a blob, so nobody will ask for it
-    }
+  for (const std::string& name : list_inside(root_, "blobs/sha256")) {
+    if (const std::optional<Digest> digest = Digest::from_hex(name)) found.push_back(*digest);
   }
-  std::sort(found.begin(), found.end());
   return found;
 }
 

@@ -6,7 +6,7 @@
 // and processes at once; a per-digest file lock makes concurrent installs download once, and
 // correctness does not depend on it (the last step is an atomic rename of equal bytes).
 //
-//   CACHEDIR.TAG                                 backup tools skip this folder
+//   CACHEDIR.TAG                                 the mark: Kiln made this; backup tools skip it
 //   store.lock                                   shared by who installs, exclusive for gc
 //   blobs/sha256/<hex>                           documents and layers, mode 0444
 //   refs/<registry>/<package>/<version>.json     which index a registry gave for a version
@@ -16,11 +16,14 @@
 //   locks/<hex>.lock                             one download, or one unpacking, at a time
 //   locks/<hex of the config>.use                shared by each process that loaded the variant
 //
-// Nothing here is trusted: documents are hashed when read, libraries when loaded, and below the
-// root a symbolic link is refused. Who may use a cache: its root must belong to this user or to
-// root, and not everyone may write to it. A root that its group may write to is shared by that
-// group, which is then trusted as the owner is: what Kiln makes in it the group may write as well.
-// The root may be reached through a symbolic link that this user or root made.
+// Blobs and files are not trusted: documents are hashed when read, libraries when loaded, and below
+// the root a symbolic link is refused. A ref is: it says which index a version is, so that whoever
+// writes to refs/ chooses what runs, unless a lock file holds the version. So who may write counts
+// (store/inside.hpp): the root and what is in it must belong to this user or to root, not everyone
+// may write there, and nobody else may exchange a folder on the way. A root that its group may
+// write to is shared by that group, which is then trusted as the owner is: what Kiln makes in it
+// the group may write as well. The root may be reached through a symbolic link that this user or
+// root made.
 #pragma once
 
 #include <filesystem>
@@ -35,7 +38,9 @@
 #include "base/posix.hpp"
 #include "documents/manifest.hpp"
 #include "kiln/error.hpp"
+#include "kiln/event.hpp"
 #include "store/content.hpp"
+#include "store/inside.hpp"
 #include "verify/verify.hpp"
 
 namespace kiln {
@@ -54,9 +59,11 @@ class Cache final : public Storage {
   static std::filesystem::path default_root();
 
   /// An empty path is the default. Creates nothing. Throws kCache for a folder that another user
-  /// owns (but root) or that everyone may write to, and for a relative path. `stop` ends a wait for
-  /// another process with kCancelled.
-  explicit Cache(const std::filesystem::path& requested = {}, std::stop_token stop = {});
+  /// but root could exchange or change, and for a relative path; kUsage for one that is not UTF-8.
+  /// `stop` ends a wait for another process with kCancelled; `on_event` is told of one that lasts,
+  /// as Stage::kWait.
+  explicit Cache(const std::filesystem::path& requested = {}, std::stop_token stop = {},
+                 const Observer& on_event = {});
 
   const std::filesystem::path& root() const { return root_; }
 
@@ -100,13 +107,16 @@ class Cache final : public Storage {
 
   std::optional<Ref> read_ref(const std::string& registry, std::string_view name,
                               int version) const;
-  /// Writes the ref, unless one is there and `may_replace` says no to it.
+  /// Writes the ref, unless one is there and `may_replace` says no to it; one that is damaged is
+  /// replaced. Nobody else writes this version's ref meanwhile.
   void write_ref(const Ref& ref, const std::function<bool(const Ref& known)>& may_replace) const;
   std::filesystem::path ref_path(const std::string& registry, std::string_view name,
                                  int version) const;
+  /// The digest whose lock() is held while a ref is read, changed and written.
+  Digest ref_lock(const std::string& registry, std::string_view name, int version) const;
 
   /// All refs, sorted by registry, package and version. A ref file that does not parse goes to
-  /// `damaged` with what is wrong with it.
+  /// `damaged` with what is wrong with it. Throws kCache where it may not be read.
   using DamagedRef = std::function<void(const std::filesystem::path&, const Error&)>;
   std::vector<Ref> refs(const DamagedRef& damaged = {}) const;
 
@@ -118,10 +128,12 @@ class Cache final : public Storage {
   FileLock use() const;
 
   /// The same, and first makes the root, CACHEDIR.TAG and store.lock. Whoever writes holds it.
+  /// Throws kCache for a folder that has other things in it and is not Kiln's.
   FileLock use_to_write() const;
 
   /// Waits until nobody uses the cache; `on_wait` is called if that is not at once. Nothing where
-  /// there is no cache. Throws kCache where the file system has no locks.
+  /// there is no cache. Throws kCache where the file system has no locks, and for a folder that is
+  /// not Kiln's.
   FileLock use_alone(const std::function<void()>& on_wait = {}) const;
 
   /// Holds the lock of one digest, across processes, while it lives. On a file system without locks
@@ -149,7 +161,7 @@ class Cache final : public Storage {
 
  private:
   std::filesystem::path root_;
-  std::stop_token stop_;
+  Waiting waiting_;
 };
 
 }  // namespace kiln

@@ -26,21 +26,13 @@ constexpr std::size_t kHexDigits = 64;
 constexpr std::uint64_t kMaxLockFileBytes = std::uint64_t{64} << 20;
 constexpr auto kYoung = std::chrono::hours(24);
 
-std::optional<Digest> to_digest(std::string_view text) {
-  try {
-    return Digest::parse(text);
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
-
 /// Every "sha256:<hex>" in a text.
 Digests digests_in(std::string_view text) {
   constexpr std::string_view kPrefix = "sha256:";
   Digests found;
   for (std::size_t at = text.find(kPrefix); at != std::string_view::npos;
        at = text.find(kPrefix, at + 1)) {
-    if (const auto digest = to_digest(text.substr(at, kPrefix.size() + kHexDigits))) {
+    if (const auto digest = Digest::from_hex(text.substr(at + kPrefix.size(), kHexDigits))) {
       found.insert(*digest);
     }
   }
@@ -101,16 +93,39 @@ std::optional<std::string> read_lock_file(const Cache::Root& root) {
   return bytes;
 }
 
-std::optional<Digest> digest_of_name(const fs::path& path) {
-  return to_digest("sha256:" + path.filename().stem().string());
+/// What stands in a folder of the cache, by its name.
+struct Entry {
+  fs::path path;
+  std::string name;
+};
+
+std::vector<Entry> entries(const Cache& cache, const fs::path& folder) {
+  std::vector<Entry> found;
+  for (std::string& name : list_inside(cache.root(), folder)) {
+    found.push_back({cache.root() / folder / name, std::move(name)});
+  }
+  return found;
 }
 
-std::vector<fs::path> entries(const Cache& cache, const char* folder) {
-  std::vector<fs::path> found;
-  if (!open_folder_inside(cache.root(), folder).valid()) return found;
-  for (const auto& each : fs::directory_iterator(cache.root() / folder)) found.push_back(each);
-  std::sort(found.begin(), found.end());
-  return found;
+/// Of "<hex><suffix>"; nothing for a name of another shape, which is not Kiln's.
+std::optional<Digest> digest_of_name(std::string_view name, std::string_view suffix) {
+  if (!name.ends_with(suffix)) return std::nullopt;
+  return Digest::from_hex(name.substr(0, name.size() - suffix.size()));
+}
+
+std::optional<Digest> digest_of_lock(std::string_view name) {
+  const std::optional<Digest> lock = digest_of_name(name, ".lock");
+  return lock ? lock : digest_of_name(name, ".use");
+}
+
+constexpr std::string_view kPart = ".part";
+
+/// "<hex>.<unique suffix>.part": of a file system without locks, found by nobody again.
+bool is_lone_part(std::string_view name) {
+  if (!name.ends_with(kPart) || name.size() <= kHexDigits + kPart.size()) return false;
+  name.remove_suffix(kPart.size());
+  return Digest::from_hex(name.substr(0, kHexDigits)) && name[kHexDigits] == '.' &&
+         is_unique_suffix(name.substr(kHexDigits + 1));
 }
 
 std::uint64_t bytes_of(const fs::path& path) {
@@ -133,8 +148,8 @@ class Sweep {
 
   /// Everything that may throw for what it reads; removes nothing.
   void mark_held() {
-    for (const fs::path& each : entries(cache_, "locks")) {
-      const auto config = each.extension() == ".use" ? digest_of_name(each) : std::nullopt;
+    for (const Entry& each : entries(cache_, "locks")) {
+      const std::optional<Digest> config = digest_of_name(each.name, ".use");
       if (config && cache_.is_leased(*config)) claimed_.insert(*config);
     }
     for (const Cache::Root& root : cache_.roots()) {
@@ -162,6 +177,7 @@ class Sweep {
         gone_.emplace_back("version", cache_.ref_path(ref.registry, ref.name, ref.version));
       } else {
         held_.merge(reached);
+        held_.insert(cache_.ref_lock(ref.registry, ref.name, ref.version));
       }
     }
     if (!options_.layers) return;
@@ -173,18 +189,18 @@ class Sweep {
   std::vector<Removed> sweep() {
     for (const auto& [what, path] : gone_) remove(what, path);
     sweep_drafts();
-    for (const fs::path& path : entries(cache_, "unpacked")) {
-      const std::optional<Digest> config = digest_of_name(path);
-      if (config && !held_.contains(*config)) remove("files", path);
+    for (const Entry& each : entries(cache_, "unpacked")) {
+      const std::optional<Digest> config = Digest::from_hex(each.name);
+      if (config && !held_.contains(*config)) remove("files", each.path);
     }
-    for (const fs::path& path : entries(cache_, "blobs/sha256")) {
-      const std::optional<Digest> digest = digest_of_name(path);
-      if (digest && !held_.contains(*digest)) remove("blob", path);
+    for (const Entry& each : entries(cache_, "blobs/sha256")) {
+      const std::optional<Digest> digest = Digest::from_hex(each.name);
+      if (digest && !held_.contains(*digest)) remove("blob", each.path);
     }
-    for (const fs::path& path : entries(cache_, "locks")) {
+    for (const Entry& each : entries(cache_, "locks")) {
       // Nobody can be waiting for one: who does holds store.lock.
-      const std::optional<Digest> digest = digest_of_name(path);
-      if (digest && !held_.contains(*digest)) remove("lock", path);
+      const std::optional<Digest> digest = digest_of_lock(each.name);
+      if (digest && !held_.contains(*digest)) remove("lock", each.path);
     }
     return std::move(removed_);
   }
@@ -192,29 +208,42 @@ class Sweep {
  private:
   /// What an install that was killed left behind: none is under way now.
   void sweep_drafts() {
-    const auto is_draft = [](const fs::path& path) {
-      return path.filename().string().starts_with(".tmp-");
-    };
-    for (const fs::path& path : entries(cache_, "ingest")) {
-      std::error_code error;
-      const std::optional<Digest> digest =
-          digest_of_name(path);  // "<hex>.part" can be gone on with
-      const bool young =
-          fs::file_time_type::clock::now() - fs::last_write_time(path, error) < kYoung;
-      const bool useful = digest && !cache_.has_blob(*digest) && young && !error;
-      if (!useful || options_.partial) remove("partial download", path);
+    for (const Entry& each : entries(cache_, "ingest")) {
+      if (is_spent_download(each)) remove("partial download", each.path);
     }
-    for (const char* folder : {"", "unpacked", "roots"}) {
-      for (const fs::path& path : entries(cache_, folder)) {
-        if (is_draft(path)) remove("draft", path);
+    for (const char* folder : {"", "unpacked", "roots", "locks"}) sweep_drafts_in(folder);
+    sweep_drafts_in("refs");
+    for (const Entry& registry : folders_in("refs")) {
+      const fs::path of_registry = fs::path("refs") / registry.name;
+      sweep_drafts_in(of_registry);
+      for (const Entry& package : folders_in(of_registry)) {
+        sweep_drafts_in(of_registry / package.name);
       }
     }
-    if (entries(cache_, "refs").empty()) return;
-    std::vector<fs::path> drafts;
-    for (const auto& each : fs::recursive_directory_iterator(cache_.root() / "refs")) {
-      if (is_draft(each.path())) drafts.push_back(each.path());
+  }
+
+  void sweep_drafts_in(const fs::path& folder) {
+    for (const Entry& each : entries(cache_, folder)) {
+      if (is_draft(each.name)) remove("draft", each.path);
     }
-    for (const fs::path& path : drafts) remove("draft", path);
+  }
+
+  std::vector<Entry> folders_in(const fs::path& folder) const {
+    std::vector<Entry> found = entries(cache_, folder);
+    std::erase_if(found, [](const Entry& each) {
+      return !fs::is_directory(fs::symlink_status(each.path)) || is_draft(each.name);
+    });
+    return found;
+  }
+
+  /// "<hex>.part" can be gone on with, for a day.
+  bool is_spent_download(const Entry& entry) const {
+    const std::optional<Digest> digest = digest_of_name(entry.name, kPart);
+    if (!digest) return is_lone_part(entry.name);
+    std::error_code error;
+    const bool young =
+        fs::file_time_type::clock::now() - fs::last_write_time(entry.path, error) < kYoung;
+    return options_.partial || error || !young || cache_.has_blob(*digest);
   }
 
   void remove(const std::string& what, const fs::path& path) {
@@ -249,6 +278,7 @@ class Sweep {
 
 std::vector<Removed> collect_garbage(const Cache& cache, const GcOptions& options) {
   const FileLock alone = cache.use_alone(options.on_wait);
+  if (!alone.held()) return {};  // there is no cache yet
   Sweep sweep(cache, options);
   sweep.mark_held();
   return sweep.sweep();

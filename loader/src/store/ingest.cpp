@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kiln/error.hpp"
+#include "store/inside.hpp"
 
 namespace kiln {
 
@@ -42,11 +43,20 @@ void Ingest::open() {
   };
   // O_NONBLOCK: to open a pipe that stands here would wait for its other end.
   file_ = try_open(path_, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | exclusive, 0600);
-  if (usable()) return;
+  if (usable()) return share();
   if (!resumable_) fail_cache("create", path_, errno);
   if (::unlink(path_.c_str()) != 0 && errno != ENOENT) fail_cache("remove", path_, errno);
   file_ = try_open(path_, O_RDWR | O_CREAT | O_NOFOLLOW | O_EXCL, 0600);
   if (!file_.valid()) fail_cache("create", path_, errno);
+  share();
+}
+
+/// Another member of the group that shares the cache may go on with it.
+void Ingest::share() {
+  const FileDescriptor folder = try_open(path_.parent_path(), O_RDONLY | O_DIRECTORY);
+  struct stat status {};
+  if (!folder.valid() || ::fstat(file_.get(), &status) != 0) fail_cache("open", path_, errno);
+  if (status.st_uid == ::geteuid()) share_made(file_.get(), folder.get(), path_);
 }
 
 Ingest::~Ingest() {

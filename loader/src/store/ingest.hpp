@@ -41,6 +41,7 @@ class Ingest final : public BlobSink {
 
  private:
   void open();
+  void share();
 
   Descriptor promised_;
   Subject subject_;

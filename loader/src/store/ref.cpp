@@ -37,6 +37,22 @@ std::string registry_key(const std::string& registry) {
   return tail + "-" + Digest::of(registry).brief();
 }
 
+bool is_registry_key(std::string_view name) {
+  const std::size_t dash = name.rfind('-');
+  return dash != std::string_view::npos &&
+         name.size() - dash - 1 == Digest::of("").brief().size() &&
+         name.find_first_not_of("0123456789abcdef", dash + 1) == std::string_view::npos;
+}
+
+/// "<version>.json"
+bool is_ref_name(std::string_view name) {
+  constexpr std::string_view kSuffix = ".json";
+  if (!name.ends_with(kSuffix)) return false;
+  name.remove_suffix(kSuffix.size());
+  return !name.empty() && name.front() != '0' &&
+         name.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 std::optional<Ref> read_ref_file(const fs::path& root, const fs::path& path) {
   const FileDescriptor file = open_inside(root, path.lexically_relative(root));
   if (!file.valid()) return std::nullopt;
@@ -77,10 +93,25 @@ void check_place(const Ref& ref, const fs::path& found, const fs::path& expected
                   "; nothing was loaded. Run 'kiln cache repair', which removes it");
 }
 
+/// What may not be read is not damaged: nothing is known of it.
+template <class Step>
+void report_damage(const fs::path& path, const Cache::DamagedRef& damaged, const Step& step) {
+  try {
+    step();
+  } catch (const Error& problem) {
+    if (problem.code() == ErrorCode::kCache) throw;
+    if (damaged) damaged(path, problem);
+  }
+}
+
 }  // namespace
 
 fs::path Cache::ref_path(const std::string& registry, std::string_view name, int version) const {
   return root_ / "refs" / registry_key(registry) / name / (std::to_string(version) + ".json");
+}
+
+Digest Cache::ref_lock(const std::string& registry, std::string_view name, int version) const {
+  return Digest::of(ref_path(registry, name, version).lexically_relative(root_).string());
 }
 
 std::optional<Ref> Cache::read_ref(const std::string& registry, std::string_view name,
@@ -93,51 +124,48 @@ std::optional<Ref> Cache::read_ref(const std::string& registry, std::string_view
 
 void Cache::write_ref(const Ref& ref,
                       const std::function<bool(const Ref& known)>& may_replace) const {
+  const fs::path path = ref_path(ref.registry, ref.name, ref.version);
+  const FileLock used = use_to_write();
+  // Between the read and the write no other install of this version may write a newer one.
+  const FileLock held = lock(ref_lock(ref.registry, ref.name, ref.version));
   try {
     const std::optional<Ref> known = read_ref(ref.registry, ref.name, ref.version);
     if (known && !may_replace(*known)) return;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kIntegrity) throw;  // damaged: written anew
   }
-  const fs::path path = ref_path(ref.registry, ref.name, ref.version);
   const std::string bytes = dump_json(Json{{"schema", kRefSchema},
                                            {"registry", ref.registry},
                                            {"name", ref.name},
                                            {"version", ref.version},
                                            {"index", to_json(ref.index)}});
-  const FileLock used = use_to_write();
   make_folder(path.parent_path().lexically_relative(root_));
   write_file(path, bytes);
 }
 
 std::vector<Ref> Cache::refs(const DamagedRef& damaged) const {
   std::vector<Ref> found;
-  const auto report = [&](const fs::path& path, const Error& problem) {
-    if (damaged) damaged(path, problem);
+  const auto names_in = [&](const fs::path& relative) {
+    std::vector<std::string> names;
+    report_damage(root_ / relative, damaged, [&] { names = list_inside(root_, relative); });
+    return names;
   };
-  try {
-    open_folder_inside(root_, "refs");
-  } catch (const Error& problem) {
-    report(root_ / "refs", problem);
-    return found;
-  }
-  std::error_code error;
-  for (fs::recursive_directory_iterator entry(root_ / "refs", error), end; entry != end;
-       entry.increment(error)) {
-    const fs::path& path = entry->path();
-    // A link is not followed: read_ref_file refuses it.
-    if (path.extension() != ".json" && !entry->is_symlink()) continue;
-    try {
-      std::optional<Ref> ref = read_ref_file(root_, path);
-      if (!ref) continue;
-      check_place(*ref, path, ref_path(ref->registry, ref->name, ref->version));
-      found.push_back(std::move(*ref));
-    } catch (const Error& problem) {
-      report(path, problem);
+  for (const std::string& registry : names_in("refs")) {
+    if (!is_registry_key(registry)) continue;
+    const fs::path of_registry = fs::path("refs") / registry;
+    for (const std::string& package : names_in(of_registry)) {
+      if (!is_package_name(package)) continue;
+      for (const std::string& name : names_in(of_registry / package)) {
+        if (!is_ref_name(name)) continue;
+        const fs::path path = root_ / of_registry / package / name;
+        report_damage(path, damaged, [&] {
+          std::optional<Ref> ref = read_ref_file(root_, path);
+          if (!ref) return;
+          check_place(*ref, path, ref_path(ref->registry, ref->name, ref->version));
+          found.push_back(std::move(*ref));
+        });
+      }
     }
-  }
-  if (error && error != std::errc::no_such_file_or_directory) {
-    report(root_ / "refs", Error(ErrorCode::kCache, "cannot be listed: " + error.message()));
   }
   std::sort(found.begin(), found.end(), [](const Ref& a, const Ref& b) {
     return std::tie(a.registry, a.name, a.version) < std::tie(b.registry, b.name, b.version);

@@ -30,6 +30,14 @@ bool looks_like_host(const std::string& text, const fs::path& folder) {
   return slash != std::string::npos && dot != 0 && dot < slash && !fs::exists(folder, error);
 }
 
+/// Refs and lock files, which are JSON, hold the name.
+void check_utf8(const std::string& registry) {
+  if (is_utf8(registry)) return;
+  throw Error(ErrorCode::kUsage, "open registry " + quote(registry) +
+                                     ": its name is not UTF-8, as the documents are that hold it. "
+                                     "Give it another name");
+}
+
 std::string canonical_folder(const std::string& written) {
   std::error_code error;
   fs::path folder = fs::absolute(written, error).lexically_normal();
@@ -44,6 +52,7 @@ std::string canonical_folder(const std::string& written) {
                                           written + "?");
   }
   if (!folder.has_filename()) folder = folder.parent_path();  // "/a/b/" is "/a/b"
+  check_utf8(folder.string());
   return folder.string();
 }
 
@@ -53,6 +62,7 @@ std::string canonical_registry(const std::string& requested, const Settings& set
   std::string registry = requested;
   if (registry.empty()) registry = settings.registry;
   if (registry.empty()) registry = KILN_DEFAULT_REGISTRY;
+  check_utf8(registry);
   if (is_url(registry)) return canonical_url(registry, settings.insecure_http);
   constexpr std::string_view kFile = "file://";
   if (registry.starts_with(kFile)) {

@@ -24,8 +24,7 @@ class Repair {
   std::vector<Repaired> run() {
     repair_folders();
     const auto damaged = [&](const fs::path& path, const Error& error) {
-      if (error.code() == ErrorCode::kUpgrade || error.code() == ErrorCode::kCache)
-        throw Error(error);
+      if (error.code() == ErrorCode::kUpgrade) throw Error(error);
       remove(path);
       // refs/<registry>/<package>/<version>.json: what it was is known from where it was.
       done_.push_back({"ref", path, error.what(),
@@ -146,7 +145,6 @@ class Repair {
 
   /// Blobs that no ref names: nothing says where they came from.
   void repair_unnamed() {
-    if (!open_folder_inside(cache_.root(), "blobs/sha256").valid()) return;
     for (const Digest& digest : cache_.blobs()) {
       const fs::path path = cache_.blob_path(digest);
       if (seen_.contains(path)) continue;
@@ -166,11 +164,6 @@ class Repair {
     std::unique_ptr<Repository>& opened = repositories_[{ref.registry, ref.name}];
     if (!opened) opened = open_repository(ref.registry, ref.name, settings_, patience_, traffic_);
     return *opened;
-  }
-
-  static bool stands(const fs::path& path) {
-    std::error_code error;
-    return fs::symlink_status(path, error).type() != fs::file_type::not_found;
   }
 
   static void remove(const fs::path& path) {
@@ -199,7 +192,7 @@ class Repair {
 
 std::vector<Repaired> repair(const Cache& cache, const Settings& settings,
                              const Patience& patience) {
-  if (std::error_code error; !fs::exists(cache.root(), error)) return {};
+  if (!is_marked(cache.root())) return {};
   const FileLock used = cache.use_to_write();
   return Repair(cache, settings, patience).run();
 }

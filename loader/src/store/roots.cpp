@@ -39,7 +39,7 @@ bool Cache::add_root(const fs::path& lock_file) const {
   const fs::path entry = root_ / "roots" / (Digest::of(named.string()).hex() + ".json");
   const std::string bytes = dump_json(Json{{"schema", kRootSchema}, {"path", named.string()}});
   if (read_root(root_, entry) == bytes) return true;  // each install of a locked project comes here
-  if (fs::exists(root_, error) && ::access(root_.c_str(), W_OK) != 0) return false;
+  if (stands(root_) && ::access(root_.c_str(), W_OK) != 0) return false;
   const FileLock used = use_to_write();
   make_folder("roots");
   write_file(entry, bytes);
@@ -48,18 +48,18 @@ bool Cache::add_root(const fs::path& lock_file) const {
 
 std::vector<Cache::Root> Cache::roots() const {
   std::vector<Root> found;
-  if (!open_folder_inside(root_, "roots").valid()) return found;
-  for (const fs::directory_entry& each : fs::directory_iterator(root_ / "roots")) {
-    if (each.path().extension() != ".json") continue;
-    const std::string subject = "root " + each.path().string();
-    const Json json = parse_json(read_root(root_, each.path()), subject);
+  for (const std::string& name : list_inside(root_, "roots")) {
+    const fs::path entry = root_ / "roots" / name;
+    if (entry.extension() != ".json" || !Digest::from_hex(entry.stem().string())) continue;
+    const std::string subject = "root " + entry.string();
+    const Json json = parse_json(read_root(root_, entry), subject);
     const JsonView view(json, subject);
     if (view.at("schema").string() != kRootSchema) {
       throw Error(ErrorCode::kUpgrade, "read " + subject + ": schema is " +
                                            view.at("schema").string() + ", this Kiln reads " +
                                            std::string(kRootSchema) + ". Upgrade Kiln");
     }
-    found.push_back({each.path(), view.at("path").string()});
+    found.push_back({entry, view.at("path").string()});
   }
   std::sort(found.begin(), found.end(),
             [](const Root& a, const Root& b) { return a.lock_file < b.lock_file; });

@@ -13,6 +13,7 @@
 #include "base/posix.hpp"
 #include "kiln/error.hpp"
 #include "oci/layer_reader.hpp"
+#include "store/inside.hpp"
 
 namespace kiln {
 namespace {
@@ -23,14 +24,9 @@ namespace fs = std::filesystem;
 FileDescriptor open_parent(int root, const fs::path& path, const fs::path& draft) {
   FileDescriptor folder(::fcntl(root, F_DUPFD_CLOEXEC, 0));
   if (!folder.valid()) fail_cache("open", draft, errno);
+  fs::path at = draft;
   for (const fs::path& part : path.parent_path()) {
-    if (::mkdirat(folder.get(), part.c_str(), 0755) != 0 && errno != EEXIST) {
-      fail_cache("make folder", draft / path.parent_path(), errno);
-    }
-    FileDescriptor next(
-        ::openat(folder.get(), part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (!next.valid()) fail_cache("open", draft / path.parent_path(), errno);
-    folder = std::move(next);
+    folder = make_folder_in(folder.get(), at /= part);
   }
   return folder;
 }
@@ -75,12 +71,59 @@ void extract(const fs::path& layer, const Config& config, std::uint64_t unpacked
   sync_folders(config, draft);
 }
 
+/// What is wrong with a file; empty if it is what the config says.
+std::string check_file(const fs::path& folder, const ArchiveFile& expected) {
+  const fs::path root = folder.parent_path().parent_path();
+  const fs::path path = folder / expected.path;
+  const FileDescriptor file = open_inside(root, path.lexically_relative(root));
+  if (!file.valid()) return "is missing";
+  Sha256 hash;
+  std::uint64_t bytes = 0;
+  read_pieces(file.get(), path, [&](std::string_view piece) {
+    hash.update(piece);
+    bytes += piece.size();
+  });
+  const Digest found = hash.finish();
+  if (found == expected.digest && bytes == expected.size) return {};
+  return "digest is " + found.str() + ", its config says " + expected.digest.str();
+}
+
+/// What is in `<folder>/<relative>` and neither a file that the config lists nor on the way to one.
+void add_unlisted(const fs::path& folder, const fs::path& relative, const Config& config,
+                  std::vector<DamagedFile>& damaged) {
+  const fs::path root = folder.parent_path().parent_path();
+  const fs::path here = relative.empty() ? folder : folder / relative;
+  std::vector<std::string> names;
+  try {
+    names = list_inside(root, here.lexically_relative(root));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kIntegrity) throw;
+    return;  // no folder: the files that should be in it say so
+  }
+  for (const std::string& name : names) {
+    const fs::path path = relative / name;
+    bool listed = false;
+    bool leads_to_one = false;
+    for (const ArchiveFile& file : config.files) {
+      listed |= file.path == path.string();
+      leads_to_one |= file.path.starts_with(path.string() + "/");
+    }
+    if (leads_to_one) {
+      add_unlisted(folder, path, config, damaged);
+    } else if (!listed) {
+      damaged.push_back({folder / path, "is not in its config: somebody else put it there"});
+    }
+  }
+}
+
 }  // namespace
 
 void unpack_layer(const fs::path& layer, const Config& config, std::uint64_t unpacked_size,
                   const fs::path& folder, std::string_view subject) {
-  const fs::path draft = folder.parent_path() / (".tmp-" + unique_suffix());
-  if (::mkdir(draft.c_str(), 0755) != 0) fail_cache("make folder", draft, errno);
+  const FileDescriptor unpacked = try_open(folder.parent_path(), O_RDONLY | O_DIRECTORY);
+  if (!unpacked.valid()) fail_cache("open", folder.parent_path(), errno);
+  const fs::path draft = folder.parent_path() / draft_name();
+  make_folder_in(unpacked.get(), draft);
   try {
     extract(layer, config, unpacked_size, draft, subject);
     if (::rename(draft.c_str(), folder.c_str()) != 0) {
@@ -97,7 +140,7 @@ void unpack_layer(const fs::path& layer, const Config& config, std::uint64_t unp
 }
 
 void drop_unpacked(const fs::path& folder) {
-  const fs::path aside = folder.parent_path() / (".tmp-" + unique_suffix());
+  const fs::path aside = folder.parent_path() / draft_name();
   std::error_code error;
   fs::rename(folder, aside, error);
   if (!error) fs::remove_all(aside, error);
@@ -109,27 +152,14 @@ std::vector<DamagedFile> check_unpacked(const fs::path& folder, const Config& co
   for (const ArchiveFile& expected : config.files) {
     const fs::path path = folder / expected.path;
     try {
-      const FileDescriptor file =
-          open_inside(folder.parent_path(), folder.filename() / expected.path);
-      if (!file.valid()) {
-        damaged.push_back({path, "is missing"});
-        continue;
-      }
-      Sha256 hash;
-      std::uint64_t bytes = 0;
-      read_pieces(file.get(), path, [&](std::string_view piece) {
-        hash.update(piece);
-        bytes += piece.size();
-      });
-      const Digest found = hash.finish();
-      if (found != expected.digest || bytes != expected.size) {
-        damaged.push_back(
-            {path, "digest is " + found.str() + ", its config says " + expected.digest.str()});
-      }
+      const std::string problem = check_file(folder, expected);
+      if (!problem.empty()) damaged.push_back({path, problem});
     } catch (const Error& error) {
+      if (error.code() == ErrorCode::kCache) throw;  // not to be read: nothing is known of it
       damaged.push_back({path, error.what()});
     }
   }
+  add_unlisted(folder, "", config, damaged);
   return damaged;
 }
 

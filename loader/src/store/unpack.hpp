@@ -26,8 +26,9 @@ void unpack_layer(const std::filesystem::path& layer, const Config& config,
 /// Moves a variant's folder aside, in one step, and removes it. Who has loaded from it has a copy.
 void drop_unpacked(const std::filesystem::path& folder);
 
-/// The config's files under `folder` that are missing or not what the config says; empty if all are
-/// intact.
+/// What under `folder` is not as the config says: a file that is missing or has other bytes, and
+/// one that the config does not list. Empty if all is intact. Throws kCache where it may not be
+/// read.
 struct DamagedFile {
   std::filesystem::path file;
   std::string problem;  ///< "is missing", "sha256 is 3f…, the config says 9c…"

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/inside.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/quote.hpp"
+#include "kiln/error.hpp"
+
+namespace kiln {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kMark =
+    "Signature: 8a477f597d28d172789f06886806bc55\n"
+    "# A cache of Kiln: kernels that can be fetched again.\n";
+constexpr const char* kMarkName = "CACHEDIR.TAG";
+constexpr mode_t kSharedFolder = S_ISGID | 0775;
+constexpr mode_t kSharedFile = 0664;
+constexpr int kFolder = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+
+[[noreturn]] void refuse(const fs::path& path, const std::string& why,
+                         const std::string& next_step = "Set KILN_CACHE to a folder of your own") {
+  throw Error(ErrorCode::kCache, "open cache " + path.string() + ": " + why + ". " + next_step);
+}
+
+[[noreturn]] void fail_foreign(const fs::path& path, std::string_view expected) {
+  throw Error(ErrorCode::kIntegrity, "open " + path.string() + ": it is not " +
+                                         std::string(expected) +
+                                         ", and Kiln puts nothing else there; nothing was loaded. "
+                                         "Run 'kiln cache repair', which removes it");
+}
+
+bool is_own(uid_t owner) {
+  return owner == ::geteuid() || owner == 0;
+}
+
+std::string whose(uid_t owner) {
+  return "it belongs to user " + std::to_string(owner) + ", expected this user (" +
+         std::to_string(::geteuid()) + ") or root";
+}
+
+struct stat status_of(int fd, const fs::path& path) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) fail_cache("look at", path, errno);
+  return status;
+}
+
+bool is_shared(const struct stat& status) {
+  return (status.st_mode & S_IWGRP) != 0;
+}
+
+/// Whoever owns a folder may rename what is in it, and so may everyone where everyone may write,
+/// unless the sticky bit keeps each to his own.
+void check_above(const fs::path& folder, const fs::path& root) {
+  struct stat status {};
+  if (::stat(folder.c_str(), &status) != 0) return;  // to open what is below it will say why
+  const std::string above = "its path leads through " + folder.string() + ", ";
+  const std::string way_out = "Set KILN_CACHE to a folder below one of your own";
+  if (!is_own(status.st_uid)) {
+    refuse(root,
+           above + "which belongs to user " + std::to_string(status.st_uid) +
+               ", who could put another folder in its place",
+           way_out);
+  }
+  if ((status.st_mode & S_IWOTH) != 0 && (status.st_mode & S_ISVTX) == 0) {
+    refuse(root, above + "where everyone may put another folder in its place",
+           "Run 'chmod o-w " + folder.string() +
+               "' or 'chmod +t', or set KILN_CACHE to a folder "
+               "below one of your own");
+  }
+}
+
+/// Every folder and every link on the way to the root, as the kernel walks it.
+void check_way(const fs::path& root) {
+  constexpr int kMostLinks = 40;  // as many as Linux follows
+  std::vector<fs::path> rest(root.begin(), root.end());
+  std::reverse(rest.begin(), rest.end());
+  fs::path at = "/";
+  for (int links = 0; !rest.empty();) {
+    const fs::path part = rest.back();
+    rest.pop_back();
+    if (part.empty() || part == "/" || part == ".") continue;
+    if (part == "..") {
+      at = at.parent_path();
+      continue;
+    }
+    check_above(at, root);
+    struct stat entry {};
+    const fs::path next = at / part;
+    if (::lstat(next.c_str(), &entry) != 0) return;  // not there yet, or not to be seen
+    if (!S_ISLNK(entry.st_mode)) {
+      at = next;
+      continue;
+    }
+    if (!is_own(entry.st_uid)) {
+      refuse(next,
+             "it is a symbolic link of user " + std::to_string(entry.st_uid) +
+                 ", who could turn it elsewhere",
+             "Set KILN_CACHE to the folder that it names, or to one of your own");
+    }
+    if (++links > kMostLinks) return;
+    std::error_code error;
+    const fs::path target = fs::read_symlink(next, error);
+    if (target.is_absolute()) at = "/";
+    const auto middle = rest.insert(rest.end(), target.begin(), target.end());
+    std::reverse(middle, rest.end());
+  }
+}
+
+void check_root_folder(const struct stat& status, const fs::path& root) {
+  // Its owner could exchange what is read here between two calls, and plant refs.
+  if (!is_own(status.st_uid)) refuse(root, whose(status.st_uid));
+  if ((status.st_mode & S_IWOTH) != 0) {
+    refuse(root, "everyone may write to it",
+           "Run 'chmod o-w " + root.string() + "', or set KILN_CACHE to a folder of your own");
+  }
+}
+
+void check_folder(const struct stat& status, const struct stat& root, const fs::path& path) {
+  const bool group = is_shared(root) && status.st_gid == root.st_gid;
+  if (!is_own(status.st_uid) && !group) {
+    refuse(path, whose(status.st_uid), "Remove it, or set KILN_CACHE to a folder of your own");
+  }
+  if ((status.st_mode & S_IWOTH) != 0) {
+    throw Error(ErrorCode::kCache, "open " + path.string() +
+                                       ": everyone may write to it. Run 'chmod o-w " +
+                                       path.string() + "', then 'kiln cache verify'");
+  }
+}
+
+/// A step down from an open folder. Invalid, with errno set, if there is none.
+FileDescriptor open_step(int folder, const fs::path& name, const struct stat& root,
+                         const fs::path& path) {
+  FileDescriptor next(::openat(folder, name.c_str(), kFolder));
+  if (next.valid()) {
+    check_folder(status_of(next.get(), path), root, path);
+  } else if (errno == ENOTDIR || errno == ELOOP) {
+    fail_foreign(path, "a folder");
+  } else if (errno != ENOENT) {
+    fail_cache("open", path, errno);
+  }
+  return next;
+}
+
+/// Invalid if it is not there.
+FileDescriptor open_root(const fs::path& root) {
+  FileDescriptor folder = try_open(root, O_RDONLY | O_DIRECTORY);
+  if (!folder.valid() && errno != ENOENT) fail_cache("open", root, errno);
+  if (folder.valid()) check_root_folder(status_of(folder.get(), root), root);
+  return folder;
+}
+
+struct CloseFolder {
+  void operator()(DIR* folder) const { ::closedir(folder); }
+};
+
+std::vector<std::string> names_in(FileDescriptor folder, const fs::path& path) {
+  const std::unique_ptr<DIR, CloseFolder> listed(::fdopendir(folder.get()));
+  if (!listed) fail_cache("list", path, errno);
+  folder.release();
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* entry = ::readdir(listed.get())) {
+    std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(std::move(name));
+    errno = 0;
+  }
+  if (errno != 0) fail_cache("list", path, errno);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// A name in the folder that neither Kiln wrote on its way to the mark nor mkfs; empty: none.
+std::string other_thing_in(const fs::path& root) {
+  for (const std::string& name : list_inside(root, "")) {
+    if (name != kMarkName && name != "lost+found" && !is_draft(name)) return name;
+  }
+  return {};
+}
+
+enum class Mark { kNone, kKiln, kForeign };
+
+Mark read_mark(const fs::path& root) {
+  const FileDescriptor folder = open_root(root);
+  if (!folder.valid()) return Mark::kNone;
+  const FileDescriptor file(
+      ::openat(folder.get(), kMarkName, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file.valid()) return errno == ENOENT ? Mark::kNone : Mark::kForeign;
+  std::array<char, kMark.size() + 1> text{};
+  const ssize_t count = ::read(file.get(), text.data(), text.size());
+  if (count == 0) return Mark::kNone;  // as a Kiln that was killed in the middle left it once
+  const bool same =
+      count > 0 && std::string_view(text.data(), static_cast<std::size_t>(count)) == kMark;
+  return same ? Mark::kKiln : Mark::kForeign;
+}
+
+}  // namespace
+
+void check_root(const fs::path& root) {
+  check_way(root);
+  // O_PATH: whose it is can be told where it may not be read.
+  const FileDescriptor folder = try_open(root, O_PATH);
+  if (!folder.valid()) {
+    if (errno == ENOENT) return;  // made on the first write
+    fail_cache("open cache", root, errno);
+  }
+  const struct stat status = status_of(folder.get(), root);
+  if (!S_ISDIR(status.st_mode)) refuse(root, "it is not a folder");
+  check_root_folder(status, root);
+}
+
+bool is_marked(const fs::path& root) {
+  const Mark mark = read_mark(root);
+  if (mark == Mark::kKiln) return true;
+  const std::string other = mark == Mark::kForeign ? std::string(kMarkName) : other_thing_in(root);
+  if (other.empty()) return false;
+  // What is seen now may be of another Kiln that made the mark after it was looked for.
+  if (read_mark(root) == Mark::kKiln) return true;
+  refuse(root,
+         mark == Mark::kForeign
+             ? "its CACHEDIR.TAG is not Kiln's"
+             : "it is not a cache of Kiln's: it has no CACHEDIR.TAG, and other things in it, such "
+               "as " +
+                   quote(other),
+         "Nothing was changed in it. Set KILN_CACHE to a new or an empty folder");
+}
+
+void make_root(const fs::path& root) {
+  if (!stands(root)) {
+    std::error_code error;
+    fs::create_directories(root.parent_path(), error);
+    if (error) fail_cache("make folder", root.parent_path(), error.value());
+    if (::mkdir(root.c_str(), 0755) != 0 && errno != EEXIST) {
+      fail_cache("make folder", root, errno);
+    }
+    sync_folder(root.parent_path());
+  }
+  if (!is_marked(root)) write_file(root / kMarkName, kMark);
+}
+
+FileDescriptor open_folder_inside(const fs::path& root, const fs::path& relative) {
+  FileDescriptor folder = open_root(root);
+  if (!folder.valid()) return folder;
+  const struct stat top = status_of(folder.get(), root);
+  fs::path at = root;
+  for (const fs::path& part : relative) {
+    at /= part;
+    folder = open_step(folder.get(), part, top, at);
+    if (!folder.valid()) break;
+  }
+  return folder;
+}
+
+std::vector<std::string> list_inside(const fs::path& root, const fs::path& relative) {
+  FileDescriptor folder = open_folder_inside(root, relative);
+  if (!folder.valid()) return {};
+  return names_in(std::move(folder), root / relative);
+}
+
+FileDescriptor open_inside(const fs::path& root, const fs::path& relative) {
+  const fs::path path = root / relative;
+  const FileDescriptor folder = open_folder_inside(root, relative.parent_path());
+  if (!folder.valid()) return {};
+  // O_NONBLOCK: to open a pipe that stands in the place of a file would wait for its other end.
+  FileDescriptor file(::openat(folder.get(), relative.filename().c_str(),
+                               O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file.valid()) {
+    if (errno == ENOENT) return {};
+    if (errno == ELOOP || errno == ENXIO) fail_foreign(path, "a regular file");
+    fail_cache("open", path, errno);
+  }
+  if (!S_ISREG(status_of(file.get(), path).st_mode)) fail_foreign(path, "a regular file");
+  return file;
+}
+
+FileDescriptor make_folder_inside(const fs::path& root, const fs::path& relative) {
+  FileDescriptor folder = open_root(root);
+  if (!folder.valid()) fail_cache("open cache", root, ENOENT);
+  const struct stat top = status_of(folder.get(), root);
+  fs::path at = root;
+  for (const fs::path& part : relative) {
+    at /= part;
+    folder = make_folder_in(folder.get(), at);
+    check_folder(status_of(folder.get(), at), top, at);
+  }
+  return folder;
+}
+
+FileDescriptor make_folder_in(int parent, const fs::path& path) {
+  const fs::path name = path.filename();
+  const bool made = ::mkdirat(parent, name.c_str(), 0755) == 0;
+  if (!made && errno != EEXIST) fail_cache("make folder", path, errno);
+  FileDescriptor folder(::openat(parent, name.c_str(), kFolder));
+  if (!folder.valid()) {
+    if (errno == ENOTDIR || errno == ELOOP) fail_foreign(path, "a folder");
+    fail_cache("open", path, errno);
+  }
+  if (made) {
+    share_made(folder.get(), parent, path);
+    // Some network file systems refuse to sync a folder.
+    if (::fsync(parent) != 0 && errno != EINVAL) fail_cache("sync", path.parent_path(), errno);
+  }
+  return folder;
+}
+
+void share_made(int made, int parent, const fs::path& path) {
+  const struct stat above = status_of(parent, path.parent_path());
+  if (!is_shared(above)) return;
+  const struct stat status = status_of(made, path);
+  if (status.st_gid != above.st_gid && ::fchown(made, static_cast<uid_t>(-1), above.st_gid) != 0) {
+    fail_cache("set group of", path, errno);
+  }
+  if (::fchmod(made, S_ISDIR(status.st_mode) ? kSharedFolder : kSharedFile) != 0) {
+    fail_cache("set mode of", path, errno);
+  }
+}
+
+FileDescriptor open_lock_file(const fs::path& path) {
+  const auto open = [&] {  // some network file systems lock exclusively only what can be written
+    FileDescriptor file = try_open_file(path, O_RDWR | O_NOFOLLOW);
+    if (file.valid() || (errno != EACCES && errno != EROFS)) return file;
+    return try_open_file(path, O_RDONLY | O_NOFOLLOW);
+  };
+  FileDescriptor file = open();
+  if (file.valid() || errno != ENOENT) return file;
+  const FileDescriptor parent = try_open(path.parent_path(), O_RDONLY | O_DIRECTORY);
+  if (!parent.valid()) return {};
+  // Under a name of its own until the group may open it: another process may ask at any time.
+  const fs::path draft = path.parent_path() / draft_name();
+  file = try_open(draft, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0644);
+  if (!file.valid()) return file;
+  share_made(file.get(), parent.get(), path);
+  const bool linked = ::link(draft.c_str(), path.c_str()) == 0;
+  const int error = linked ? 0 : errno;
+  ::unlink(draft.c_str());
+  if (linked) return file;
+  if (error == EEXIST) return open();
+  // A file system without hard links.
+  return try_open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0644);
+}
+
+}  // namespace kiln

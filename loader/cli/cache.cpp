@@ -29,7 +29,7 @@ int run_dir(const Options& options) {
 }
 
 int run_verify(const Options& options) {
-  const Cache cache(options.request.cache);
+  const Cache cache(options.request.cache, options.request.stop, options.request.on_event);
   std::vector<Spec> specs = options.specs;
   if (specs.empty()) specs.emplace_back();
   Json documents = Json::array();
@@ -64,7 +64,7 @@ int run_verify(const Options& options) {
 
 int run_repair(const Options& options) {
   const Request& request = options.request;
-  const Cache cache(request.cache, request.stop);
+  const Cache cache(request.cache, request.stop, request.on_event);
   Settings settings = load_settings();
   settings.offline = settings.offline || request.offline;
   Json documents = Json::array();
@@ -92,7 +92,7 @@ int run_repair(const Options& options) {
 }
 
 int run_gc(const Options& options, GcOptions what) {
-  const Cache cache(options.request.cache, options.request.stop);
+  const Cache cache(options.request.cache, options.request.stop, options.request.on_event);
   what.on_wait = [quiet = options.quiet] {
     if (!quiet) tell("waiting for an install to end\n");
   };

@@ -121,10 +121,22 @@ bool names(const Spec& spec, const Ref& ref) {
 }
 
 int run_list(const Options& options) {
-  const Cache cache(options.request.cache);
+  const Cache cache(options.request.cache, options.request.stop, options.request.on_event);
+  const FileLock used = cache.use();
   Json documents = Json::array();
+  Json damaged = Json::array();
   std::vector<Spec> missing = options.specs;
-  for (const InstalledVariant& installed : list_installed(cache)) {
+  const auto tell_damaged = [&](const std::string& name, int version, const Error& error) {
+    // Version 0: a folder of refs, and who knows which versions were in it.
+    const std::string subject = version != 0 ? label(name, version) : name;
+    const auto is_it = [&](const Spec& spec) { return names(spec, {"", name, version, {}}); };
+    const bool wanted = options.specs.empty() || std::ranges::any_of(options.specs, is_it);
+    if (version != 0 && !wanted) return;
+    std::erase_if(missing, is_it);
+    if (!options.json) std::printf("%s damaged: %s\n", subject.c_str(), error.what());
+    damaged.push_back({{"name", name}, {"version", version}, {"problem", error.what()}});
+  };
+  for (const InstalledVariant& installed : list_installed(cache, tell_damaged)) {
     const Ref& ref = installed.ref;
     const auto is_it = [&](const Spec& spec) { return names(spec, ref); };
     if (!options.specs.empty() && std::ranges::none_of(options.specs, is_it)) continue;
@@ -142,15 +154,18 @@ int run_list(const Options& options) {
     }
   }
   if (options.json) {
-    print_json("list", {{"cache", cache.root().string()}, {"installed", documents}});
-    return 0;
+    print_json("list",
+               {{"cache", cache.root().string()}, {"installed", documents}, {"damaged", damaged}});
   }
   for (const Spec& spec : missing) {
+    if (options.json) break;
     const std::string subject = spec.version == 0 ? spec.name : label(spec.name, spec.version);
     tell("%s: none installed in %s\n", subject.c_str(), cache.root().c_str());
   }
-  if (options.specs.empty()) tell("in %s\n", cache.root().c_str());
-  return 0;
+  if (options.specs.empty() && !options.json) tell("in %s\n", cache.root().c_str());
+  if (damaged.empty()) return 0;
+  tell("kiln: 'kiln cache repair' fetches what is damaged again\n");
+  return static_cast<int>(ErrorCode::kIntegrity);
 }
 
 /// What the cache alone can tell; nothing if it lacks the version or one of its documents.

@@ -23,8 +23,8 @@ import unittest
 REGISTRY = pathlib.Path(os.environ["KILN_REGISTRY"])
 BIN = pathlib.Path(os.environ["KILN_BIN"])
 # ESC [ 2 J clears the screen; so does CSI as one character; U+202E turns the line; 0xff is not UTF-8.
-HOSTILE = b"a\x1b[2J\xc2\x9b2J\xe2\x80\xaeb\xff"
-SHOWN = rb"a\x1b[2J\xc2\x9b2J\xe2\x80\xaeb\xff"
+HOSTILE = b"a\x1b[2J\xc2\x9b2J\xe2\x80\xaeb"
+SHOWN = rb"a\x1b[2J\xc2\x9b2J\xe2\x80\xaeb"
 
 
 def environment(**more):
@@ -85,11 +85,19 @@ class Quoting(unittest.TestCase):
                               env=environment(), check=True)
         self.assertEqual(done.stdout, self.hostile + b"\n")
 
-    def test_a_path_that_is_not_utf_8_is_still_one_json_document(self):
+    def test_a_result_is_one_json_document_of_ascii(self):
         done = subprocess.run([BIN / "kiln", "cache", "dir", "--json", "--cache", self.hostile],
                               capture_output=True, env=environment(), check=True)
         self.assertTrue(done.stdout.isascii())
-        self.assertTrue(json.loads(done.stdout)["cache"].endswith("a\x1b[2J\u009b2J\u202eb\ufffd"))
+        self.assertTrue(json.loads(done.stdout)["cache"].endswith("a\x1b[2J\u009b2J\u202eb"))
+
+    def test_a_path_that_is_not_utf_8_is_refused_and_shown_as_bytes(self):
+        for words in (("list", "--cache"), ("install", "geglu-mlp@2", "--registry")):
+            status, shown = at_a_terminal(*words, self.hostile + b"\xff",
+                                          KILN_CACHE=str(self.work / "cache"))
+            self.assertEqual(status, 2, shown)
+            self.assertIn(rb"b\xff", shown)
+            self.assertIn(b"not UTF-8", shown)
 
 
 class SlowRegistry(http.server.BaseHTTPRequestHandler):

@@ -156,7 +156,7 @@ def pipe(box):
         aside = path.with_name("aside")
         path.rename(aside)
         os.mkfifo(path)
-        box.expect(INTEGRITY, "it is no file", timeout=10)
+        box.expect(INTEGRITY, "it is not a regular file", timeout=10)
         path.unlink()
         aside.rename(path)
     box.check_cache()

@@ -116,8 +116,9 @@ NamedFile read_named_file(const fs::path& path, std::size_t most, Pipes pipes) {
       try_open(path, pipes == Pipes::kRead ? O_RDONLY : O_RDONLY | O_NONBLOCK);
   struct stat status {};
   if (!file.valid() || ::fstat(file.get(), &status) != 0) {
+    read.error = errno;
     read.absent = errno == ENOENT || errno == ENOTDIR;
-    read.problem = std::generic_category().message(errno);
+    read.problem = std::generic_category().message(read.error);
   } else if (S_ISDIR(status.st_mode)) {
     read.problem = std::generic_category().message(EISDIR);
   } else if (pipes == Pipes::kRefused && !S_ISREG(status.st_mode)) {

@@ -67,6 +67,7 @@ struct NamedFile {
   std::string text;
   std::string problem;  ///< why there is no text; empty if there is
   bool absent = false;  ///< there is no such file
+  int error = 0;        ///< the errno that opening or reading it gave
 };
 
 enum class Pipes { kRefused, kRead };

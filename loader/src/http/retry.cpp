@@ -49,9 +49,10 @@ Tries::Tries(const Limits& limits, seconds more)
       deadline_(start_ + limits.deadline + more),
       random_(std::random_device{}()) {}
 
-std::optional<milliseconds> Tries::next(const TryAgain& failure) {
+std::optional<milliseconds> Tries::next(const TryAgain& failure, bool grown) {
   ++tried_;
-  if (++failed_ >= std::min(limits_.tries, failure.most_tries)) return std::nullopt;
+  failed_ = grown ? 0 : failed_ + 1;
+  if (failed_ >= std::min(limits_.tries, failure.most_tries)) return std::nullopt;
   if (failure.pause == TryAgain::Pause::kNone) return milliseconds(0);
   milliseconds most = limits_.backoff;
   for (int i = 1; i < failed_ && most < kLongestBackoff; ++i) most *= 2;
@@ -75,17 +76,17 @@ void persist(const Patience& patience, std::string_view what, seconds more,
     try {
       return once(tries.deadline());
     } catch (const TryAgain& failure) {
-      if (grown()) tries.progress();
-      const auto wait = tries.next(failure);
+      const auto wait = tries.next(failure, grown());
       if (!wait) {
         throw Error(ErrorCode::kNetwork,
                     std::string(failure.what()) + " (gave up after " + tries.summary() + ")");
       }
       if (patience.on_event) {
-        const std::string when =
-            failure.pause == TryAgain::Pause::kNone ? "at once" : "in " + seconds_text(*wait);
+        const std::string when = failure.pause == TryAgain::Pause::kNone
+                                     ? "once more from the start"
+                                     : "again in " + seconds_text(*wait);
         patience.on_event(
-            {Event::Stage::kRetry, std::string(what), 0, 0, failure.found() + "; again " + when});
+            {Event::Stage::kRetry, std::string(what), 0, 0, failure.found() + "; " + when});
       }
       wait_for(*wait, patience.stop, "get " + std::string(what));
     }

@@ -50,13 +50,11 @@ class Tries {
 
   Clock::time_point deadline() const { return deadline_; }
 
-  /// A try brought bytes that stay: those that failed before it no longer count.
-  void progress() { failed_ = 0; }
-
   /// How long to wait after a try that failed: what the server asked for, else a random time up to
   /// backoff * 2^n, at most 30 s, so that clients that failed together do not return together.
-  /// Nothing if there were enough tries, or if the wait would end after the deadline.
-  std::optional<std::chrono::milliseconds> next(const TryAgain& failure);
+  /// Nothing if there were enough tries, or if the wait would end after the deadline. A try that
+  /// has `grown`, that is, brought bytes that stay, does not count, nor do those before it.
+  std::optional<std::chrono::milliseconds> next(const TryAgain& failure, bool grown = false);
 
   std::string summary() const;  ///< "3 tries in 1.2 s"
 

@@ -2,6 +2,7 @@
 #include "settings/settings.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <initializer_list>
 
@@ -150,6 +151,10 @@ Settings load_settings() {
   if (!path.empty()) {
     constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
     const NamedFile file = read_named_file(path, kMaxBytes);
+    if (file.error == EMFILE || file.error == ENFILE) {  // no fault of the file
+      throw Error(ErrorCode::kCache, "read settings " + path.string() + ": " + file.problem +
+                                         ". Close some, or raise RLIMIT_NOFILE");
+    }
     const bool is_named = !environment().text("KILN_CONFIG").empty();
     if (!file.problem.empty() && (is_named || !file.absent)) fail(path.string(), file.problem);
     if (file.problem.empty()) settings = parse_settings(file.text, path.string(), settings);

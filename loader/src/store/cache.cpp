@@ -86,7 +86,8 @@ FileLock Cache::use() const {
   const fs::path path = root_ / kStoreLock;
   FileDescriptor file = try_open_file(path, O_RDONLY | O_NOFOLLOW);
   // A cache that was copied without it gets one, if this user may write.
-  if (!file.valid() && errno == ENOENT && is_marked(root_)) file = open_lock_file(path);
+  if (!file.valid() && errno == ENOENT && is_marked(root_))
+    file = open_lock_file(path, LockMode::kShared);
   if (!file.valid()) return {};
   return FileLock::wait(std::move(file), LockMode::kShared, waiting_, path);
 }
@@ -99,13 +100,14 @@ FileLock Cache::use_to_write() const {
 FileLock Cache::use_alone(const std::function<void()>& on_wait) const {
   if (!is_marked(root_)) return {};
   const fs::path path = root_ / kStoreLock;
-  FileDescriptor file = open_lock_file(path);
+  FileDescriptor file = open_lock_file(path, LockMode::kExclusive);
   if (!file.valid()) fail_cache("open", path, errno);
   if (FileLock held = FileLock::attempt(std::move(file), LockMode::kExclusive); held.held()) {
     return held;
   }
   if (on_wait) on_wait();
-  FileLock held = FileLock::wait(open_lock_file(path), LockMode::kExclusive, waiting_, path);
+  FileLock held = FileLock::wait(open_lock_file(path, LockMode::kExclusive), LockMode::kExclusive,
+                                 waiting_, path);
   if (held.held()) return held;
   throw Error(ErrorCode::kCache, "lock " + path.string() +
                                      ": this file system has no locks, so nobody can know what is "
@@ -120,7 +122,7 @@ fs::path Cache::make_folder(const fs::path& relative) const {
 
 FileLock Cache::lock(const Digest& digest) const {
   const fs::path path = make_folder("locks") / (digest.hex() + ".lock");
-  FileDescriptor file = open_lock_file(path);
+  FileDescriptor file = open_lock_file(path, LockMode::kExclusive);
   if (!file.valid()) fail_cache("open lock", path, errno);
   // Without locks (some network file systems) two processes may both download: wasteful, not
   // wrong, since each writes its own file and renames it to the same name.
@@ -129,7 +131,7 @@ FileLock Cache::lock(const Digest& digest) const {
 
 FileLock Cache::lease(const Digest& config) const {
   const fs::path path = root_ / "locks" / (config.hex() + ".use");
-  FileDescriptor file = open_lock_file(path);
+  FileDescriptor file = open_lock_file(path, LockMode::kShared);
   if (!file.valid()) return {};  // read-only and never leased: nobody can collect garbage there
   return FileLock::wait(std::move(file), LockMode::kShared, waiting_, path);
 }
@@ -137,7 +139,8 @@ FileLock Cache::lease(const Digest& config) const {
 bool Cache::is_leased(const Digest& config) const {
   const fs::path path = root_ / "locks" / (config.hex() + ".use");
   if (!stands(path)) return false;
-  return !FileLock::attempt(open_lock_file(path), LockMode::kExclusive).held();
+  return !FileLock::attempt(open_lock_file(path, LockMode::kExclusive), LockMode::kExclusive)
+              .held();
 }
 
 bool Cache::verify_blob(const Descriptor& descriptor, std::string_view what,

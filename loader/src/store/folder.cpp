@@ -32,7 +32,7 @@ class Folder final : public Repository {
   Folder(const std::string& root, std::string_view name, Traffic& traffic)
       : root_(root), package_(root_ / name), name_(name), traffic_(traffic) {
     struct stat status {};
-    if (::stat(root_.c_str(), &status) != 0 && errno != ENOENT && errno != ENOTDIR) {
+    if (::stat(root_.c_str(), &status) != 0 && (errno == EACCES || errno == EPERM)) {
       fail_to_read(root_, errno);
     }
     if (!S_ISDIR(status.st_mode)) {

@@ -327,8 +327,10 @@ void share_made(int made, int parent, const fs::path& path) {
   }
 }
 
-FileDescriptor open_lock_file(const fs::path& path) {
-  const auto open = [&] {  // some network file systems lock exclusively only what can be written
+FileDescriptor open_lock_file(const fs::path& path, LockMode mode) {
+  const auto open = [&] {
+    if (mode == LockMode::kShared) return try_open_file(path, O_RDONLY | O_NOFOLLOW);
+    // Some network file systems lock exclusively only what can be written.
     FileDescriptor file = try_open_file(path, O_RDWR | O_NOFOLLOW);
     if (file.valid() || (errno != EACCES && errno != EROFS)) return file;
     return try_open_file(path, O_RDONLY | O_NOFOLLOW);

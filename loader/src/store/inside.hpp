@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_lock.hpp"
 #include "base/posix.hpp"
 
 namespace kiln {
@@ -60,8 +61,8 @@ FileDescriptor make_folder_in(int parent, const std::filesystem::path& path);
 /// Gives what was made just now the rights that the folder it is in has.
 void share_made(int made, int parent, const std::filesystem::path& path);
 
-/// Opens a file that exists to be locked, and makes it if it is not there. An invalid descriptor,
-/// with errno set, if this user may not.
-FileDescriptor open_lock_file(const std::filesystem::path& path);
+/// Opens a file that exists to be locked in this mode, and makes it if it is not there. An invalid
+/// descriptor, with errno set, if this user may not.
+FileDescriptor open_lock_file(const std::filesystem::path& path, LockMode mode);
 
 }  // namespace kiln

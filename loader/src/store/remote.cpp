@@ -95,9 +95,9 @@ class Remote final : public Repository {
     if (from > 0 && refused) {
       connection_->ranges = false;
       sink.restart();
-      TryAgain again("get " + what + ": asked for the bytes from " + std::to_string(from) +
-                         " on, " + answer.url + " answers " + std::to_string(answer.status) +
-                         ", Content-Range " + quote(answer.content_range),
+      TryAgain again("get " + what + ": status " + std::to_string(answer.status) + " from " +
+                         answer.url + " for the bytes from " + std::to_string(from) +
+                         " on, Content-Range " + quote(answer.content_range),
                      kAdvice);
       again.pause = TryAgain::Pause::kNone;
       throw again;

@@ -280,7 +280,7 @@ void check_refusals(Variant& variant) {
 }  // namespace
 
 void check_isolation(Variant& variant, const MlpData& data, Gate gate, const std::string& text) {
-  if (data.shape.m < 8) return;
+  if (data.shape.m < 4) return;
   MlpBuffers clean_buffers(variant, data, gate);
   const Bytes clean = run_once(variant, clean_buffers);
   const Dirty dirty(data);

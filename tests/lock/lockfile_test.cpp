@@ -58,7 +58,7 @@ TEST_CASE("lockfile: a name is refused before it is written, or read back as it 
     names.push_back("/srv/a" + std::string(1, static_cast<char>(byte)) + "b");
     names.push_back("\xe2" + std::string(1, static_cast<char>(byte)));
   }
-  for (const std::size_t size : {1023, 1024, 1025, 4095, 4096, 4097}) {
+  for (const std::size_t size : {1023U, 1024U, 1025U, 4095U, 4096U, 4097U}) {
     names.emplace_back(size, 'a');
   }
   std::size_t written = 0;

@@ -62,7 +62,6 @@ class Remote final : public Repository {
       : url_(url),
         name_(name),
         patience_(patience),
-        traffic_(traffic),
         connection_(std::make_unique<Connection>(settings, patience, traffic)) {
     Url parts = parse_url(url);
     if (parts.host == "docker.io" || parts.host == "index.docker.io") {
@@ -306,7 +305,6 @@ class Remote final : public Repository {
   std::string url_;
   std::string name_;
   Patience patience_;
-  Traffic& traffic_;
   std::string base_;
   std::unique_ptr<Connection> connection_;
 };

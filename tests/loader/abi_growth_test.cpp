@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C ABI grows. This test's loader was compiled with an abi.h that has a field more in each table,
-// as a later minor would: what is published today loads in it, and a package of its own time too.
+// The C ABI grows. This test's loader was compiled with an abi.h that has a field more in each
+// table, as a later minor would: what is published today loads in it, and a package of its own time
+// too.
 #include <doctest/doctest.h>
 
 #include "check_add.hpp"

@@ -10,10 +10,10 @@
 #include <random>
 #include <stdexcept>
 
+#include "base/read_ahead.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
-#include "base/read_ahead.hpp"
 #include "store/unpack.hpp"
 
 namespace kiln::test {

@@ -68,8 +68,8 @@ KILN_EXPORT const char* kiln_version(void);
 /* ---- Stopping what takes long ---- */
 
 /* Stops every call whose request holds it, with KILN_E_CANCELLED: a download or a wait within a
- * fraction of a second, any other step at its next piece or at its end. A load that has begun is not
- * interrupted. Nothing half-done is left. */
+ * fraction of a second, any other step at its next piece or at its end. A load that has begun is
+ * not interrupted. Nothing half-done is left. */
 typedef struct kiln_cancel kiln_cancel;
 
 KILN_EXPORT kiln_cancel* kiln_new_cancel(void); /* NULL: out of memory */
@@ -84,7 +84,8 @@ KILN_EXPORT void kiln_release_cancel(kiln_cancel* cancel);
 typedef struct kiln_event {
   uint32_t struct_size;
   uint32_t reserved;
-  const char* stage;   /* "index", "manifest", "config", "layer", "unpack", "retry", "wait", "fallback" */
+  const char*
+      stage; /* "index", "manifest", "config", "layer", "unpack", "retry", "wait", "fallback" */
   const char* subject; /* "geglu-mlp@1 cu12.9-sm_90a-x86_64" */
   const char* note;    /* one line for people, or "" while bytes arrive */
   uint64_t done;       /* bytes */

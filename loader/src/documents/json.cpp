@@ -94,7 +94,7 @@ class StrictReader : public nlohmann::json_sax<Json> {
   Json root_;
   std::vector<Json*> open_;  // stable: only the innermost container grows
   std::size_t values_ = 0;
-  Json* member_ = nullptr;   // of the innermost object: where the value after a key goes
+  Json* member_ = nullptr;  // of the innermost object: where the value after a key goes
 };
 
 /// A key within a path: as it is, unless a terminal would obey it.

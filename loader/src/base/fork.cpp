@@ -11,9 +11,12 @@ namespace {
 pthread_rwlock_t gate = PTHREAD_RWLOCK_INITIALIZER;
 
 // Registered before main, when there is one thread: the first use would itself need a guard.
-[[maybe_unused]] const int registered =
-    ::pthread_atfork([] { ::pthread_rwlock_wrlock(&gate); }, [] { ::pthread_rwlock_unlock(&gate); },
-                     [] { gate = PTHREAD_RWLOCK_INITIALIZER; });
+[[maybe_unused]] const int registered = ::pthread_atfork(
+    [] { ::pthread_rwlock_wrlock(&gate); }, [] { ::pthread_rwlock_unlock(&gate); },
+    [] {
+      ::pthread_rwlock_unlock(&gate);
+      gate = PTHREAD_RWLOCK_INITIALIZER;  // readers that waited do not exist in the child
+    });
 
 }  // namespace
 

@@ -96,15 +96,19 @@ class Memo {
   std::unordered_map<std::string, std::shared_ptr<Entry>> entries_;
 };
 
+/// The one memo, for the fork handlers, which must not take what a fork holds.
+template <class Loaded>
+inline Memo<Loaded>* the_memo = nullptr;
+
 template <class Loaded>
 Memo<Loaded>& memo() {
   const NoFork whole;
   static Memo<Loaded>* const instance = [] {
-    auto* const made = new Memo<Loaded>;
-    ::pthread_atfork([] { memo<Loaded>().before_fork(); },
-                     [] { memo<Loaded>().after_fork_in_parent(); },
-                     [] { memo<Loaded>().after_fork_in_child(); });
-    return made;
+    the_memo<Loaded> = new Memo<Loaded>;
+    ::pthread_atfork([] { the_memo<Loaded>->before_fork(); },
+                     [] { the_memo<Loaded>->after_fork_in_parent(); },
+                     [] { the_memo<Loaded>->after_fork_in_child(); });
+    return the_memo<Loaded>;
   }();
   return *instance;
 }

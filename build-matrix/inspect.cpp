@@ -156,7 +156,8 @@ KernelNames listed_kernels(const ElfLibrary& library, const Facts& facts) {
 std::string only_in(const KernelNames& these, const KernelNames& those) {
   std::vector<std::string> names;
   for (const auto& [image, function] : these) {
-    if (!those.contains({image, function})) names.push_back(function + " (" + image + ")");
+    if (!those.contains({image, function}))
+      names.push_back(std::string(function).append(" (").append(image).append(")"));
   }
   return join(names);
 }

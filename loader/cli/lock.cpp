@@ -90,7 +90,7 @@ std::string registry_of(const Options& options, const Wanted& wanted, const Lock
                         const std::string& name) {
   if (!options.request.registry.empty()) return options.request.registry;
   if (!wanted.registry.empty()) return wanted.registry;
-  if (const std::string named = load_settings().registry; !named.empty()) return named;
+  if (std::string named = load_settings().registry; !named.empty()) return named;
   const auto locked = before.find(name);
   return locked == before.end() ? "" : locked->second.registry;
 }

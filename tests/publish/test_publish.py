@@ -65,7 +65,7 @@ class Publish(unittest.TestCase):
         self.url = f"{self.server.url}/{self._testMethodName}"
 
     def command(self, *words, to=None, cells=None, only="cpu-x86-64-*", records=None):
-        command = [SOURCE / "ci/publish", "--work", self.work / "work", "--only", only,
+        command = [SOURCE / "ci/publish", NAME, "--work", self.work / "work", "--only", only,
                    "--json", self.work / "summary.json", *words]
         for registry in to or [self.folder, self.url]:
             command += ["--to", registry]
@@ -237,7 +237,7 @@ class Publish(unittest.TestCase):
         self.assertIn("connection refused", self.errors)
 
     def test_the_job_matrix_is_what_would_be_built(self):
-        command = [SOURCE / "ci/publish", "--list-cells", "--only", "cpu-x86-64-*"]
+        command = [SOURCE / "ci/publish", NAME, "--list-cells", "--only", "cpu-x86-64-*"]
         printed = subprocess.run(command, env=os.environ | {"KILN_BIN": str(self.bin)}, check=True,
                                  stdout=subprocess.PIPE).stdout
         self.assertEqual(json.loads(printed), [{"package": NAME, "variant": v} for v in sorted(VARIANTS)])

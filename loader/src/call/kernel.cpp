@@ -60,11 +60,6 @@ std::string signature_of(std::string_view schema) {
   return text;
 }
 
-const kiln_op* op_at(const kiln_package& package, std::uint32_t position) {
-  const auto* const first = reinterpret_cast<const char*>(package.ops);
-  return reinterpret_cast<const kiln_op*>(first + std::size_t{position} * package.op_stride);
-}
-
 }  // namespace
 
 Kernel get_kernel(std::string_view name, const Request& request) {
@@ -147,9 +142,9 @@ void Kernel::check_layer(std::string_view package, std::span<const LayerOp> ops)
 Op Kernel::op(std::string_view name) const {
   std::string list;
   for (std::uint32_t i = 0; i < package().op_count; ++i) {
-    const kiln_op* const op = op_at(package(), i);
-    if (op->name == name) return Op(op);
-    list += (list.empty() ? "" : ", ") + std::string(op->name);
+    const kiln_op& op = op_at(package(), i);
+    if (op.name == name) return Op(&op);
+    list += (list.empty() ? "" : ", ") + std::string(op.name);
   }
   throw Error(ErrorCode::kNotFound, "find op '" + std::string(name) + "' in " +
                                         label(loaded_->name, version()) +

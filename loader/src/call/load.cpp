@@ -160,12 +160,6 @@ std::string_view text_or_empty(const char* text) {
   return text != nullptr ? text : "";
 }
 
-/// The op at this position. Ops may have more fields than this Kiln knows, or fewer.
-const kiln_op& op_at(const kiln_package& package, std::uint32_t position) {
-  const auto* const first = reinterpret_cast<const char*>(package.ops);
-  return *reinterpret_cast<const kiln_op*>(first + std::size_t{position} * package.op_stride);
-}
-
 void check_op(const kiln_op& op, std::uint32_t position, std::string_view subject) {
   if (op.struct_size < KILN_OP_FIRST_BYTES || op.name == nullptr || op.schema == nullptr ||
       op.workspace_bytes == nullptr || op.run == nullptr) {
@@ -266,6 +260,11 @@ void* open_by_path(const std::filesystem::path& file, const ArchiveFile& promise
 }
 
 }  // namespace
+
+const kiln_op& op_at(const kiln_package& package, std::uint32_t position) {
+  const auto* const first = reinterpret_cast<const char*>(package.ops);
+  return *reinterpret_cast<const kiln_op*>(first + std::size_t{position} * package.op_stride);
+}
 
 LoadMode chosen_load_mode(LoadMode asked) {
   const std::string_view word = environment().text("KILN_LOAD_MODE");

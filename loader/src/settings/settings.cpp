@@ -80,7 +80,21 @@ void add_words(std::string_view list, std::vector<std::string>& words) {
   }
 }
 
-std::filesystem::path default_cache(const Environment& variables) {
+Settings environment_settings() {
+  const Environment& variables = environment();
+  const std::string_view offline = variables.text("KILN_OFFLINE");
+  Settings settings;
+  settings.registry = variables.text("KILN_REGISTRY");
+  settings.cache = default_cache();
+  settings.lock = variables.text("KILN_LOCK");
+  settings.offline = !offline.empty() && offline != "0";
+  return settings;
+}
+
+}  // namespace
+
+std::filesystem::path default_cache() {
+  const Environment& variables = environment();
   if (const auto value = variables.text("KILN_CACHE"); !value.empty()) return value;
   if (const auto value = variables.text("XDG_CACHE_HOME"); !value.empty()) {
     return std::filesystem::path(value) / "kiln";
@@ -90,19 +104,6 @@ std::filesystem::path default_cache(const Environment& variables) {
   }
   return {};
 }
-
-Settings environment_settings() {
-  const Environment& variables = environment();
-  const std::string_view offline = variables.text("KILN_OFFLINE");
-  Settings settings;
-  settings.registry = variables.text("KILN_REGISTRY");
-  settings.cache = default_cache(variables);
-  settings.lock = variables.text("KILN_LOCK");
-  settings.offline = !offline.empty() && offline != "0";
-  return settings;
-}
-
-}  // namespace
 
 Settings parse_settings(std::string_view text, const std::string& path, Settings settings) {
   try {

@@ -42,10 +42,9 @@ struct Limits {
 struct Settings {
   /// $KILN_REGISTRY, as it is written; empty: not set.
   std::string registry;
-  /// $KILN_CACHE, else $XDG_CACHE_HOME/kiln, else ~/.cache/kiln; empty: none of them is set.
-  std::filesystem::path cache;
-  std::filesystem::path lock;  ///< $KILN_LOCK; empty: none
-  bool offline = false;        ///< $KILN_OFFLINE is neither empty nor "0"
+  std::filesystem::path cache;  ///< default_cache()
+  std::filesystem::path lock;   ///< $KILN_LOCK; empty: none
+  bool offline = false;         ///< $KILN_OFFLINE is neither empty nor "0"
 
   /// Registry (or the start of its path) -> where to ask first, in this order: URLs or folders.
   std::map<std::string, std::vector<std::string>> mirrors;
@@ -59,6 +58,9 @@ struct Settings {
 /// What the file says, over `settings`. Throws kUsage, naming the file, the member and what is
 /// wrong with it.
 Settings parse_settings(std::string_view text, const std::string& path, Settings settings = {});
+
+/// $KILN_CACHE, else $XDG_CACHE_HOME/kiln, else ~/.cache/kiln; empty: none of them is set.
+std::filesystem::path default_cache();
 
 /// Where the file is, or would be; empty if the environment names no place.
 std::filesystem::path settings_path();

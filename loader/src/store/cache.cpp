@@ -7,12 +7,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <utility>
 
 #include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
+#include "settings/settings.hpp"
 #include "store/ingest.hpp"
 
 namespace kiln {
@@ -21,11 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kStoreLock = "store.lock";
-
-const char* environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr && *value != '\0' ? value : nullptr;
-}
 
 Waiting waiting_for(std::stop_token stop, const Observer& on_event) {
   Waiting waiting{std::move(stop)};
@@ -40,9 +35,7 @@ Waiting waiting_for(std::stop_token stop, const Observer& on_event) {
 }  // namespace
 
 fs::path Cache::default_root() {
-  if (const char* value = environment("KILN_CACHE")) return value;
-  if (const char* value = environment("XDG_CACHE_HOME")) return fs::path(value) / "kiln";
-  if (const char* value = environment("HOME")) return fs::path(value) / ".cache" / "kiln";
+  if (fs::path folder = default_cache(); !folder.empty()) return folder;
   throw Error(ErrorCode::kCache,
               "find cache: none of KILN_CACHE, XDG_CACHE_HOME and HOME is set. Set KILN_CACHE to a "
               "folder of your own");

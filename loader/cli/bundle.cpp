@@ -77,8 +77,8 @@ void bundle_create(Command& command) {
       ->type_name("VARIANT")
       ->allow_extra_args(false)
       ->excludes(all);
-  command.example("geglu-mlp@2 -o b.tar", "the variant for this machine");
-  command.example("geglu-mlp@2 --host h200.json -o b.tar", "the one for the machine of that file");
+  command.example("geglu-mlp@1 -o b.tar", "the variant for this machine");
+  command.example("geglu-mlp@1 --host h200.json -o b.tar", "the one for the machine of that file");
   command.example("--locked --all-variants -o b.tar", "all that kiln.lock has");
   command.runs([creating](const Options& options) { return run_create(*creating, options); });
 }

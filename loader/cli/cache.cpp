@@ -134,7 +134,7 @@ void cache_verify(Command& command) {
   command.takes_packages(0, Command::kAnyNumber);
   command.takes_cache();
   command.example("", "every file of the cache");
-  command.example("geglu-mlp@2", "the files of one version");
+  command.example("geglu-mlp@1", "the files of one version");
   command.runs(run_verify);
 }
 

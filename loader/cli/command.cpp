@@ -56,7 +56,7 @@ Spec parse_spec(const std::string& text) {
   Spec spec{text.substr(0, at), 0};
   const auto fail = [&](const std::string& half, const char* expected) {
     throw Error(ErrorCode::kUsage, "read package " + quote(text) + ": " + half + ", expected " +
-                                       expected + ". Write it as geglu-mlp@2");
+                                       expected + ". Write it as geglu-mlp@1");
   };
   if (!is_package_name(spec.name)) {
     fail("the name is " + quote(spec.name), "words of a-z and 0-9 joined by '-'");
@@ -96,7 +96,7 @@ std::vector<Spec> Options::specs_or_locked() const {
   const std::filesystem::path file = lockfile_of(request, load_settings());
   if (file.empty()) {
     throw Error(ErrorCode::kUsage,
-                "no package is named. Name one, such as geglu-mlp@2, or hold to a lock file that "
+                "no package is named. Name one, such as geglu-mlp@1, or hold to a lock file that "
                 "has them: --locked");
   }
   std::vector<Spec> locked;
@@ -106,7 +106,7 @@ std::vector<Spec> Options::specs_or_locked() const {
 
 void Command::takes_packages(int least, int most) {
   CLI::Option* const option =
-      app_.add_option("package", line_.packages, "NAME@VERSION, such as geglu-mlp@2");
+      app_.add_option("package", line_.packages, "NAME@VERSION, such as geglu-mlp@1");
   option->type_name("PACKAGE");
   if (most == kAnyNumber) {
     option->expected(-1);

@@ -8,7 +8,7 @@
 //   void path(Command& command) {
 //     command.takes_packages(1, 1);
 //     command.takes_cache();
-//     command.example("geglu-mlp@2", "the file that get_kernel would load");
+//     command.example("geglu-mlp@1", "the file that get_kernel would load");
 //     command.runs([](const Options& options) { …; return 0; });
 //   }
 //
@@ -32,7 +32,7 @@ class App;
 
 namespace kiln::cli {
 
-/// "geglu-mlp@2". Version 0: none was given.
+/// "geglu-mlp@1". Version 0: none was given.
 struct Spec {
   std::string name;
   int version = 0;

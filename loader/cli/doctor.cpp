@@ -159,7 +159,7 @@ void doctor(Command& command) {
   command.takes_choice();
   command.takes_cache();
   command.example("", "this machine, its registry and its cache");
-  command.example("geglu-mlp@2", "and whether this package loads here");
+  command.example("geglu-mlp@1", "and whether this package loads here");
   command.runs(run_doctor);
 }
 

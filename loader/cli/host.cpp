@@ -65,7 +65,7 @@ void host(Command& command) {
   command.takes_cache();
   command.example("", "what this machine is");
   command.example("--json > cluster.json", "for 'kiln resolve --host cluster.json' elsewhere");
-  command.example("geglu-mlp@2 --json", "with the libraries that its variants look up");
+  command.example("geglu-mlp@1 --json", "with the libraries that its variants look up");
   command.runs(run_host);
 }
 

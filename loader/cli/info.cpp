@@ -136,7 +136,7 @@ void info(Command& command) {
   command.takes_choice();
   command.takes_cache();
   command.example("geglu-mlp", "the newest version");
-  command.example("geglu-mlp@2", "this version");
+  command.example("geglu-mlp@1", "this version");
   command.runs(run_info);
 }
 

@@ -208,13 +208,13 @@ void install(Command& command) {
   command.takes_choice();
   command.takes_lock();
   command.takes_cache();
-  command.example("geglu-mlp@2", "what get_kernel then loads without network");
+  command.example("geglu-mlp@1", "what get_kernel then loads without network");
   command.takes_host();
-  command.example("geglu-mlp@2 --device cpu", "the CPU variant, whatever GPU there is");
-  command.example("geglu-mlp@2 --fallback cpu", "the CPU variant, but only if no other fits");
-  command.example("--refresh geglu-mlp@2", "ask again, and replace what is damaged");
+  command.example("geglu-mlp@1 --device cpu", "the CPU variant, whatever GPU there is");
+  command.example("geglu-mlp@1 --fallback cpu", "the CPU variant, but only if no other fits");
+  command.example("--refresh geglu-mlp@1", "ask again, and replace what is damaged");
   command.example("--locked", "all that kiln.lock has, and only its bytes");
-  command.example("--from b.tar geglu-mlp@2", "out of a bundle, on a machine without network");
+  command.example("--from b.tar geglu-mlp@1", "out of a bundle, on a machine without network");
   command.runs(install_all);
 }
 
@@ -223,7 +223,7 @@ void resolve(Command& command) {
   command.takes_choice();
   command.takes_lock();
   command.takes_cache();
-  command.example("geglu-mlp@2", "the choice for this machine, and every refusal");
+  command.example("geglu-mlp@1", "the choice for this machine, and every refusal");
   command.takes_host();
   const auto asked = std::make_shared<Explain>();
   command.app()
@@ -231,9 +231,9 @@ void resolve(Command& command) {
       ->type_name("VARIANT")
       ->expected(0, 1)
       ->each([asked](const std::string&) { asked->asked = true; });
-  command.example("geglu-mlp@2 --json", "the same for a program");
-  command.example("geglu-mlp@2 --explain", "what each rule found for each variant");
-  command.example("geglu-mlp@2 --host cluster.json", "what the machine of that facts file gets");
+  command.example("geglu-mlp@1 --json", "the same for a program");
+  command.example("geglu-mlp@1 --explain", "what each rule found for each variant");
+  command.example("geglu-mlp@1 --host cluster.json", "what the machine of that facts file gets");
   command.runs([asked](const Options& options) { return run_resolve(options, *asked); });
 }
 
@@ -250,7 +250,7 @@ void path(Command& command) {
   command.takes_choice();
   command.takes_lock();
   command.takes_cache();
-  command.example("geglu-mlp@2", "for a program that loads the file itself");
+  command.example("geglu-mlp@1", "for a program that loads the file itself");
   command.runs(run_path);
 }
 

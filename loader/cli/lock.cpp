@@ -77,7 +77,7 @@ Wanted wanted_kernels(const Locking& locking, const Options& options, const Lock
     for (const auto& [name, kernel] : before) wanted.kernels.emplace(name, kernel.version);
     if (wanted.kernels.empty()) {
       throw Error(ErrorCode::kUsage,
-                  "lock: nothing to lock. Name packages (kiln lock geglu-mlp@2), or state them in "
+                  "lock: nothing to lock. Name packages (kiln lock geglu-mlp@1), or state them in "
                   "kiln.json");
     }
   }
@@ -169,7 +169,7 @@ void lock(Command& command) {
                          "Write nothing; exit 8 if the lock file would change");
   command.app().add_flag("--force", locking->force,
                          "Do not read the old lock file, which may be damaged: replace it");
-  command.example("geglu-mlp@2", "adds it to kiln.lock, all variants");
+  command.example("geglu-mlp@1", "adds it to kiln.lock, all variants");
   command.example("", "what kiln.json states, or what is locked, anew");
   command.example("--check", "for CI: does kiln.lock still hold?");
   command.runs([locking](const Options& options) { return run_lock(*locking, options); });

@@ -61,7 +61,7 @@ class Progress {
     Clock::time_point begun = Clock::now();
   };
 
-  /// " 45%  1.5 MB of 3.3 MB, 2.1 MB/s, 1 s left  geglu-mlp@2 cpu-x86-64-v3"
+  /// " 45%  1.5 MB of 3.3 MB, 2.1 MB/s, 1 s left  geglu-mlp@1 cpu-x86-64-v3"
   std::string line() const {
     std::uint64_t done = 0;
     std::uint64_t total = 0;

@@ -78,7 +78,7 @@ class Kiln:
             raise KilnError(error)
 
     def request(self, cache, **fields):
-        return Request(struct_size=c.sizeof(Request), version=2, device_kind=1, cache=cache.encode(), **fields)
+        return Request(struct_size=c.sizeof(Request), version=1, device_kind=1, cache=cache.encode(), **fields)
 
     def get_kernel(self, name, request):
         kernel = c.c_void_p()
@@ -151,7 +151,7 @@ class FromPython(unittest.TestCase):
         self.assertIn("up has shape [200, 95]", str(raised.exception))
 
     def test_what_was_loaded_and_why(self):
-        self.assertEqual(self.kiln.library.kiln_kernel_version(self.kernel), 2)
+        self.assertEqual(self.kiln.library.kiln_kernel_version(self.kernel), 1)
         variant = self.kiln.library.kiln_kernel_variant(self.kernel).decode()
         self.assertIn("> " + variant, self.kiln.library.kiln_kernel_explanation(self.kernel).decode())
         document = self.kiln.resolve("geglu-mlp", self.request)

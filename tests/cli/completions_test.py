@@ -3,7 +3,7 @@
 """What the shells offer after `kiln completions`: real bash, zsh and fish, at a terminal where the shell
 completes only there. A shell that is not installed is skipped by name.
 
-Wants KILN_BIN, and KILN_REGISTRY with geglu-mlp@2.
+Wants KILN_BIN, and KILN_REGISTRY with geglu-mlp@1.
 """
 
 import os
@@ -24,8 +24,8 @@ CASES = [
     ("kiln ins", ["install"], ["resolve"]),
     ("kiln install --ref", ["--refresh"], ["--registry"]),
     ("kiln install --device c", ["cpu", "cuda:N"], ["auto"]),
-    ("kiln path geg", ["geglu-mlp@2"], []),
-    ("kiln path geglu-mlp@", ["geglu-mlp@2"], []),
+    ("kiln path geg", ["geglu-mlp@1"], []),
+    ("kiln path geglu-mlp@", ["geglu-mlp@1"], []),
     ("kiln completions ", ["bash", "fish", "zsh"], ["install"]),
     ("kiln list --cache fold", ["folder-one"], ["file-one"]),
     ("kiln --vers", ["--version"], []),
@@ -43,7 +43,7 @@ class Completions(unittest.TestCase):
         cls.environment = {k: v for k, v in os.environ.items() if not k.startswith("KILN_")} | {
             "PATH": f"{BIN}:{os.environ['PATH']}", "KILN_CACHE": str(cls.work / "cache"), "TERM": "dumb",
             "KILN_REGISTRY": os.environ["KILN_REGISTRY"], "HOME": str(cls.work), "PS1": "", "LC_ALL": "C.UTF-8"}
-        subprocess.run([BIN / "kiln", "install", "--quiet", "--device", "cpu", "geglu-mlp@2"], check=True,
+        subprocess.run([BIN / "kiln", "install", "--quiet", "--device", "cpu", "geglu-mlp@1"], check=True,
                        stdout=subprocess.DEVNULL, env=cls.environment)
         for shell in ("bash", "zsh", "fish"):
             script = subprocess.check_output([BIN / "kiln", "completions", shell], env=cls.environment)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Ctrl-C and SIGTERM while a download stands still: exit code 130 in short time, a whole cache, and the
-next install succeeds. Wants KILN_BIN, and KILN_REGISTRY with geglu-mlp@2.
+next install succeeds. Wants KILN_BIN, and KILN_REGISTRY with geglu-mlp@1.
 """
 
 import http.server
@@ -87,7 +87,7 @@ class Interrupt(unittest.TestCase):
                     Registry.stall = stall
                     Registry.stalled.clear()
                     Registry.go_on.clear()
-                    child = self.kiln("install", "--device", "cpu", "geglu-mlp@2")
+                    child = self.kiln("install", "--device", "cpu", "geglu-mlp@1")
                     self.assertTrue(Registry.stalled.wait(30))
                     begin = time.monotonic()
                     child.send_signal(number)
@@ -100,18 +100,18 @@ class Interrupt(unittest.TestCase):
                         self.assertIn("0 damaged", verify.communicate()[0])
                     self.assertFalse(list(self.cache.glob("unpacked/*")))
         Registry.stall = ""
-        again = self.kiln("install", "--device", "cpu", "geglu-mlp@2")
+        again = self.kiln("install", "--device", "cpu", "geglu-mlp@1")
         _, errors = again.communicate(timeout=60)
         self.assertEqual(again.returncode, 0, errors)
 
     def test_a_hangup_that_is_ignored_stops_nothing(self):
         Registry.stall = "layer"
-        child = subprocess.Popen(["sh", "-c", f"trap '' HUP; exec '{BIN}/kiln' install --device cpu geglu-mlp@2"],
+        child = subprocess.Popen(["sh", "-c", f"trap '' HUP; exec '{BIN}/kiln' install --device cpu geglu-mlp@1"],
                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=self.environment)
         self.assertTrue(Registry.stalled.wait(30))
         child.send_signal(signal.SIGHUP)
         Registry.go_on.set()
-        self.assertIn(b"geglu-mlp@2", child.communicate(timeout=60)[0])
+        self.assertIn(b"geglu-mlp@1", child.communicate(timeout=60)[0])
         self.assertEqual(child.returncode, 0)
 
 

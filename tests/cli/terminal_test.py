@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What a terminal gets of the command: no control sequence that came from outside, and progress on one line.
-Wants KILN_BIN, and KILN_REGISTRY with geglu-mlp@2.
+Wants KILN_BIN, and KILN_REGISTRY with geglu-mlp@1.
 """
 
 import fcntl
@@ -69,7 +69,7 @@ class Quoting(unittest.TestCase):
         self.assertNotIn("\u202e".encode(), shown)
 
     def test_an_error_shows_a_registry_s_name_as_bytes(self):
-        self.check(4, "install", "geglu-mlp@2", "--registry", self.hostile)
+        self.check(4, "install", "geglu-mlp@1", "--registry", self.hostile)
 
     def test_a_result_shows_a_path_as_bytes(self):
         self.check(0, "list", "--cache", self.hostile)
@@ -92,7 +92,7 @@ class Quoting(unittest.TestCase):
         self.assertTrue(json.loads(done.stdout)["cache"].endswith("a\x1b[2J\u009b2J\u202eb"))
 
     def test_a_path_that_is_not_utf_8_is_refused_and_shown_as_bytes(self):
-        for words in (("list", "--cache"), ("install", "geglu-mlp@2", "--registry")):
+        for words in (("list", "--cache"), ("install", "geglu-mlp@1", "--registry")):
             status, shown = at_a_terminal(*words, self.hostile + b"\xff",
                                           KILN_CACHE=str(self.work / "cache"))
             self.assertEqual(status, 2, shown)
@@ -155,23 +155,23 @@ class Progress(unittest.TestCase):
 
     def test_one_line_within_the_width_and_then_the_result(self):
         for columns in (80, 50):
-            words = ["install", "--refresh", "--device", "cpu", "geglu-mlp@2", "--cache",
+            words = ["install", "--refresh", "--device", "cpu", "geglu-mlp@1", "--cache",
                      f"{self.more['KILN_CACHE']}-{columns}"]
             status, shown = at_a_terminal(*words, columns=columns, **self.more)
             self.assertEqual(status, 0, shown)
             self.check_lines(shown, columns)
-            self.assertIn(b"\x1b[Kfetched geglu-mlp@2 cpu-", shown)
+            self.assertIn(b"\x1b[Kfetched geglu-mlp@1 cpu-", shown)
 
     def test_an_error_does_not_stand_behind_the_progress(self):
-        status, shown = at_a_terminal("install", "--device", "cpu", "geglu-mlp@2", interrupt_at=b"s left", **self.more)
+        status, shown = at_a_terminal("install", "--device", "cpu", "geglu-mlp@1", interrupt_at=b"s left", **self.more)
         self.assertEqual(status, 130, shown)
         self.check_lines(shown, 80)
         self.assertIn(b"\x1b[Kkiln: ", shown)
 
     def test_a_file_gets_a_line_for_each_download_and_no_control_sequence(self):
-        done = subprocess.run([BIN / "kiln", "install", "--device", "cpu", "geglu-mlp@2"], capture_output=True,
+        done = subprocess.run([BIN / "kiln", "install", "--device", "cpu", "geglu-mlp@1"], capture_output=True,
                               env=environment(**self.more), check=True)
-        self.assertRegex(done.stderr, rb"^fetched geglu-mlp@2 cpu-\S+, \S+ kB\n$")
+        self.assertRegex(done.stderr, rb"^fetched geglu-mlp@1 cpu-\S+, \S+ kB\n$")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line, as a user meets it: the real binary on the real, published geglu-mlp.
 
-Wants KILN_BIN (folder of the binaries) and KILN_REGISTRY (a registry that holds geglu-mlp@2).
+Wants KILN_BIN (folder of the binaries) and KILN_REGISTRY (a registry that holds geglu-mlp@1).
 """
 
 import hashlib
@@ -17,7 +17,7 @@ import unittest
 
 BIN = pathlib.Path(os.environ["KILN_BIN"])
 REGISTRY = pathlib.Path(os.environ["KILN_REGISTRY"])
-SPEC = "geglu-mlp@2"
+SPEC = "geglu-mlp@1"
 VERSION = SPEC.partition("@")[2]
 
 
@@ -80,7 +80,7 @@ class Cli(unittest.TestCase):
 
     def test_install_list_path_verify(self):
         installed = self.kiln("install", SPEC)
-        self.assertRegex(installed.stdout, r"^geglu-mlp@2 cpu-\S+  /\S+/libgeglu_mlp\.so\n$")
+        self.assertRegex(installed.stdout, r"^geglu-mlp@1 cpu-\S+  /\S+/libgeglu_mlp\.so\n$")
         self.assertIn("fetched", installed.stderr)
         library = self.kiln("path", SPEC).stdout.strip()
         self.assertTrue(pathlib.Path(library).is_file())
@@ -114,7 +114,7 @@ class Cli(unittest.TestCase):
 
     def test_info_knows_the_ops_of_what_is_installed(self):
         self.assertIsNone(self.document("info", SPEC)["ops"])
-        self.assertIn("not known before 'kiln install geglu-mlp@2'", self.kiln("info", SPEC).stdout)
+        self.assertIn("not known before 'kiln install geglu-mlp@1'", self.kiln("info", SPEC).stdout)
         self.kiln("install", SPEC)
         self.assertEqual([op["name"] for op in self.document("info", "geglu-mlp")["ops"]],
                          ["forward", "geglu", "geglu_backward"])
@@ -199,14 +199,14 @@ class Cli(unittest.TestCase):
         for words in (["install"], ["resolve"], ["bundle", "create", "-o", "b.tar"], ["host"]):
             message = self.kiln(*words, "geglu-mlp", code=2).stderr
             command = " ".join(word for word in words if word not in ("-o", "b.tar"))
-            self.assertIn(f"no version is named; published: 2. Run: kiln {command} geglu-mlp@2\n", message)
+            self.assertIn(f"no version is named; published: 1. Run: kiln {command} geglu-mlp@1\n", message)
 
     def test_the_wrong_half_of_a_package_is_named(self):
         for text, expected in (("geglu_mlp@2", 'the name is "geglu_mlp", expected words of a-z and 0-9'),
                                ("GEGLU-MLP@2", 'the name is "GEGLU-MLP"'), ("@2", 'the name is ""'),
                                ("geglu-mlp@latest", 'the version is "latest", expected a whole number from 1'),
                                ("geglu-mlp@0", 'the version is "0"'), ("geglu-mlp@", 'the version is ""'),
-                               ("geglu-mlp@2@3", 'the version is "2@3"')):
+                               ("geglu-mlp@1@3", 'the version is "1@3"')):
             self.assertIn(expected, self.kiln("install", text, code=2).stderr)
 
     def test_a_bundle_that_cannot_be_written_says_nothing_of_the_cache(self):
@@ -241,7 +241,7 @@ class Cli(unittest.TestCase):
             self.assertTrue("Examples:\n  kiln " + name in text or "Subcommands:" in text, name)
 
     def test_not_found(self):
-        self.assertIn("published: 2", self.kiln("install", "geglu-mlp@99", code=4).stderr)
+        self.assertIn("published: 1", self.kiln("install", "geglu-mlp@99", code=4).stderr)
         self.kiln("install", "no-such-package@1", code=4)
         self.kiln("path", SPEC, code=4)
         self.registry = self.work / "nowhere"

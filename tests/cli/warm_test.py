@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A second process on a warm cache: strace shows no network, and no write but to memory files.
 
-Wants KILN_BIN, and KILN_REGISTRY with geglu-mlp@2. Exits with 77 (skipped) where strace cannot trace.
+Wants KILN_BIN, and KILN_REGISTRY with geglu-mlp@1. Exits with 77 (skipped) where strace cannot trace.
 """
 
 import os
@@ -62,21 +62,21 @@ class Warm(unittest.TestCase):
 
     def test_the_second_process_neither_writes_nor_asks_the_network(self):
         # `doctor` is get_kernel; warm_path is get_kernel and nothing else.
-        for command in ([BIN / "warm_path", "--kiln", "geglu-mlp@2", "cpu"],
-                        [BIN / "kiln", "install", "--quiet", "--device", "cpu", "geglu-mlp@2"],
-                        [BIN / "kiln", "path", "--device", "cpu", "geglu-mlp@2"]):
+        for command in ([BIN / "warm_path", "--kiln", "geglu-mlp@1", "cpu"],
+                        [BIN / "kiln", "install", "--quiet", "--device", "cpu", "geglu-mlp@1"],
+                        [BIN / "kiln", "path", "--device", "cpu", "geglu-mlp@1"]):
             self.trace(*command)
             second = self.trace(*command)
             self.assertEqual(offences(second), [], command)
 
     def test_the_check_sees_what_a_cold_process_does(self):
-        cold = offences(self.trace(BIN / "warm_path", "--kiln", "geglu-mlp@2", "cpu"))
+        cold = offences(self.trace(BIN / "warm_path", "--kiln", "geglu-mlp@1", "cpu"))
         for word in ("mkdir", "rename", "fsync", "O_CREAT", "write("):
             self.assertTrue(any(word in each for each in cold), word)
 
     def test_the_second_process_maps_a_sealed_copy_that_it_hashed(self):
-        self.trace(BIN / "warm_path", "--kiln", "geglu-mlp@2", "cpu")
-        second = self.trace(BIN / "warm_path", "--kiln", "geglu-mlp@2", "cpu")
+        self.trace(BIN / "warm_path", "--kiln", "geglu-mlp@1", "cpu")
+        second = self.trace(BIN / "warm_path", "--kiln", "geglu-mlp@1", "cpu")
         self.assertEqual(second.count("memfd_create("), 1)
         self.assertEqual(second.count("F_ADD_SEALS, F_SEAL_SEAL|F_SEAL_SHRINK|F_SEAL_GROW|F_SEAL_WRITE"), 1)
 

@@ -51,7 +51,7 @@ TEST_CASE("printable: what a terminal would obey is shown as bytes") {
 }
 
 TEST_CASE("printable: letters of any language stay") {
-  for (const std::string text : {"", "geglu-mlp@2", "a \"b\" \\ c", "\xc3\xa9t\xc3\xa9",
+  for (const std::string text : {"", "geglu-mlp@1", "a \"b\" \\ c", "\xc3\xa9t\xc3\xa9",
                                  "\xe6\xa0\xb8", "\xf0\x9f\x94\xa5"}) {
     CHECK(printable(text) == text);
   }

@@ -43,8 +43,8 @@ class GegluMlp(unittest.TestCase):
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as cache:
             os.environ["KILN_CACHE"] = cache
-            kiln("install", "geglu-mlp@2")
-            cls.module = tvm_ffi.load_module(kiln("path", "geglu-mlp@2"))
+            kiln("install", "geglu-mlp@1")
+            cls.module = tvm_ffi.load_module(kiln("path", "geglu-mlp@1"))
 
     def setUp(self):
         generator = np.random.default_rng(7)
@@ -96,7 +96,7 @@ class GegluMlp(unittest.TestCase):
         self.up = self.up[:, : D - 1].copy()
         with self.assertRaises(ValueError) as raised:
             self.forward([None] * 3, "tanh")
-        self.assertIn(f"geglu-mlp@2 forward: up has shape [{H}, {D - 1}]; expected [H, D] with D = {D} "
+        self.assertIn(f"geglu-mlp@1 forward: up has shape [{H}, {D - 1}]; expected [H, D] with D = {D} "
                       "from x", str(raised.exception))
 
 

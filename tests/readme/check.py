@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles or runs every code block of a Markdown file.
 
-check.py README.md --build BUILD_DIR      wants KILN_REGISTRY, a registry that holds geglu-mlp@2
+check.py README.md --build BUILD_DIR      wants KILN_REGISTRY, a registry that holds geglu-mlp@1
 
     c         compiled as the body of a C11 function, against kiln.h
     cpp       compiled against the headers: as a file if it has an #include of its own main(), else as
@@ -95,7 +95,7 @@ def run_sh(code, environment, folder, work):
 def read_settings(code, work, environment):
     path = work / "settings.json"
     path.write_text(code)
-    subprocess.run(["kiln", "resolve", "geglu-mlp@2", "--device", "cpu"], check=True,
+    subprocess.run(["kiln", "resolve", "geglu-mlp@1", "--device", "cpu"], check=True,
                    env=dict(environment, KILN_CONFIG=str(path)), stdout=subprocess.DEVNULL)
 
 

@@ -4,7 +4,7 @@
  * CMake). One call finds the variant for this machine, installs, verifies and loads it; its ops are
  * then called with DLPack tensors. C++ programs use kiln/kiln.hpp.
  *
- *   kiln_request request = {.struct_size = sizeof request, .version = 2};
+ *   kiln_request request = {.struct_size = sizeof request, .version = 1};
  *   kiln_kernel* kernel = NULL;
  *   kiln_error error;
  *   const kiln_op* forward = NULL;

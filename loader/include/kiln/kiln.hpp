@@ -3,7 +3,7 @@
 // Kiln: prebuilt GPU kernels for C++ programs. This header is the whole public API but the layers,
 // which come with their packages (kiln/layers/<layer>.hpp).
 //
-//   kiln::Kernel kernel = kiln::get_kernel("geglu-mlp", {.version = 2});
+//   kiln::Kernel kernel = kiln::get_kernel("geglu-mlp", {.version = 1});
 //   auto mlp = kernel.layer<kiln::layers::GegluMlp>({.gate = w_gate, .up = w_up, .down = w_down});
 //   mlp.forward(x, y, workspace, stream);
 #pragma once

@@ -99,14 +99,13 @@ def failure_lines(shapes):
 
 
 def measured_on(result):
-    return (f"{result['package']}: {result['gpu']}, driver {result['driver']}, variant `{result['variant']}`, "
+    return (f"{result['gpu']}, driver {result['driver']}, variant `{result['variant']}`, "
             f"PyTorch {result['torch']}, {result['dtype']}, {result['date']}, commit {result['commit']}; "
             f"{result['regime']}; median, microseconds")
 
 
-def newest_first(result):
-    version = int(result["package"].partition("@")[2])
-    return -version, result["gpu"], len(result["shapes"]), "burst" in result["regime"]
+def by_gpu(result):
+    return result["gpu"], len(result["shapes"]), "burst" in result["regime"]
 
 
 def eager_table(result):
@@ -129,7 +128,7 @@ def eager_table(result):
         yield from best_rival_lines(shapes, rivals)
     yield from failure_lines(shapes)
     if portable:
-        yield "Portable: the kernels that version 1 had for this GPU, in the same run."
+        yield "Portable: the kernels for every GPU from sm_80, on this one, in the same run."
     if "watts" in shapes[0]:
         yield (f"Clock and power at {shape_of(shapes[0])}: "
                f"{shapes[0]['sm_mhz']:.0f} MHz, {shapes[0]['watts']:.0f} W.")
@@ -140,12 +139,12 @@ def eager_tables(results):
         yield from ["", "Rivals: eager is what a user writes; compile and autotune are torch.compile of it in its "
                     "default and its max-autotune mode, for the exact shape; concatenated has gate and up in one "
                     "weight; liger is Liger-Kernel's GeGLU between eager's GEMMs; quack is QuACK's MLP."]
-    for result in sorted(results, key=newest_first):
+    for result in sorted(results, key=by_gpu):
         yield from eager_table(result)
 
 
 def pointwise_tables(results):
-    for result in sorted(results, key=newest_first):
+    for result in sorted(results, key=by_gpu):
         yield from ["", measured_on(result) + f"; GB/s and their share of a copy's, {result['copy_gbs']:.0f} "
                     "GB/s in the same run, count each input and output once:"]
         for op in dict.fromkeys(s["op"] for s in result["shapes"]):

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""Times forward against PyTorch and its rivals on one GPU, round robin in one process.
 
-    bench/eager.py --package geglu-mlp@2 --variant <variant> --out bench/results/<gpu>.json \
+    bench/eager.py --package geglu-mlp@1 --variant <variant> --out bench/results/<gpu>.json \
         --library build/kernels/geglu-mlp/<variant>/libgeglu_mlp.so
 
 Eager is what a user writes: F.linear(F.gelu(F.linear(x, gate), approximate="tanh") * F.linear(x, up), down).

@@ -139,7 +139,7 @@ Json compare(const kiln::Kernel& kernel, Shape shape, int rounds, std::size_t th
 int main(int argc, char** argv) {
   CLI::App app("Times geglu-mlp on the CPU against OpenBLAS");
   kiln::Request request;
-  request.version = 2;
+  request.version = 1;
   request.device = kiln::Device::cpu();
   int rounds = 5;
   app.add_option("--registry", request.registry, "folder or URL; default: $KILN_REGISTRY");

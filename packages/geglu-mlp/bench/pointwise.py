@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""Times geglu and geglu_backward against PyTorch, Inductor and Liger on one GPU, round robin in one process.
 
-    bench/pointwise.py --package geglu-mlp@2 --variant <variant> --rivals compile,liger \
+    bench/pointwise.py --package geglu-mlp@1 --variant <variant> --rivals compile,liger \
         --library build/kernels/geglu-mlp/<variant>/libgeglu_mlp.so --out bench/results/<gpu>-pointwise.json
 
 Each shape is compared with fp64 first. All are timed as CUDA graphs over several sets of random buffers, every

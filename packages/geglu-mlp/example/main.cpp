@@ -94,7 +94,7 @@ double relative_error(const Mlp& mlp, const std::vector<Bf16>& y) {
 }
 
 int run(const Mlp& mlp) {
-  const kiln::Kernel kernel = kiln::get_kernel("geglu-mlp", {.version = 2});
+  const kiln::Kernel kernel = kiln::get_kernel("geglu-mlp", {.version = 1});
   std::printf("%s\n", kernel.resolution().explain().c_str());
   std::printf("loaded %s from %s\n\n", std::string(kernel.variant()).c_str(),
               kernel.library().c_str());

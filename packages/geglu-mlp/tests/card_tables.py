@@ -8,7 +8,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "bench"))
 import card
 
-RUN = {"package": "geglu-mlp@2", "gpu": "GPU", "driver": "1", "variant": "v", "torch": "2", "dtype": "bfloat16",
+RUN = {"gpu": "GPU", "driver": "1", "variant": "v", "torch": "2", "dtype": "bfloat16",
        "date": "2026-01-01", "commit": "c", "regime": "sustained"}
 ERRORS = {"kiln_error": 2e-3, "eager_error": 4e-3}
 
@@ -57,9 +57,9 @@ def tables_of_a_gpu_stand_together():
     runs = [RUN | {"gpu": gpu, "regime": regime, "shapes": [
         {"m": 1, "d": 8, "h": 16, "kiln_us": 8.0, "eager_us": 20.0} | ERRORS]}
         for gpu, regime in (("B", "burst"), ("A", "sustained"), ("B", "sustained"))]
-    lines = [line for line in card.eager_tables(runs) if line.startswith("geglu-mlp@")]
+    lines = [line for line in card.eager_tables(runs) if "driver" in line]
     assert [(line.split(",")[0], "burst" in line) for line in lines] == [
-        ("geglu-mlp@2: A", False), ("geglu-mlp@2: B", False), ("geglu-mlp@2: B", True)], lines
+        ("A", False), ("B", False), ("B", True)], lines
 
 
 def the_worst_error_is_that_of_all_records():

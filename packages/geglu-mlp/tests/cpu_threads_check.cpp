@@ -145,7 +145,7 @@ bool check_pointwise(const kiln::Kernel& kernel, std::int64_t rows) {
 int main() {
   try {
     kiln::Request request;
-    request.version = 2;
+    request.version = 1;
     request.device = kiln::Device::cpu();
     const kiln::Kernel kernel = kiln::get_kernel("geglu-mlp", request);
     bool passed = true;

@@ -153,7 +153,7 @@ Shape parse_shape(const std::string& text) {
 
 int bench(const Arguments& arguments) {
   kiln::Request request;
-  request.version = 2;
+  request.version = 1;
   request.registry = arguments.registry;
   request.variant = arguments.variant;
   if (arguments.device == "cpu") request.device = kiln::Device::cpu();

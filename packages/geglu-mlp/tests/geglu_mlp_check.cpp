@@ -27,7 +27,7 @@ GegluMlp make_mlp(const kiln::Kernel& kernel, const MlpWeights& weights, Gate ga
 int main(int argc, char** argv) {
   const geglu_mlp_test::Package package = {
       .name = "geglu-mlp",
-      .version = 2,
+      .version = 1,
       .gates = {Gate::kGeluTanh, Gate::kGelu},
       .mlp = [](const kiln::Kernel& kernel, const MlpWeights& weights,
                 Gate gate) { return geglu_mlp_test::erase_mlp(make_mlp(kernel, weights, gate)); },

@@ -297,7 +297,7 @@ TEST_CASE("cublaslt: a call that fails is named, and leaves no descriptor behind
     kiln_error error = {};
     CHECK(forward(call_of(777, 264, 1032, true), &error) == KILN_DEVICE_ERROR);
     CHECK(std::string(error.text) ==
-          "geglu-mlp@2 forward: x [777, 264] by gate [1032, 264]: " + std::string(row.name) +
+          "geglu-mlp@1 forward: x [777, 264] by gate [1032, 264]: " + std::string(row.name) +
               " of libcublasLt.so.13 failed with CUBLAS_STATUS_EXECUTION_FAILED (13)");
     CHECK(library().alive == 0);
     CHECK(library().calls[row.call] == 1);
@@ -310,7 +310,7 @@ TEST_CASE("cublaslt: a call that fails is named, and leaves no descriptor behind
   CHECK(kiln::package::prepare_libraries(kGpu0, &error) == KILN_DEVICE_ERROR);
   CHECK(
       std::string(error.text) ==
-      "geglu-mlp@2 prepare: cublasLtCreate of libcublasLt.so.13 failed with an unknown status (1)");
+      "geglu-mlp@1 prepare: cublasLtCreate of libcublasLt.so.13 failed with an unknown status (1)");
   library().fail_result = 0;
   CHECK(kiln::package::prepare_libraries(kGpu0, &error) == KILN_OK);
 }
@@ -324,7 +324,7 @@ TEST_CASE(
     kiln_error error = {};
     CHECK(forward(call_of(777, 264, 1032, true), &error) == KILN_UNSUPPORTED);
     CHECK(std::string(error.text) ==
-          "geglu-mlp@2 forward: x [777, 264] by gate [1032, 264]: libcublasLt.so.13 proposes no "
+          "geglu-mlp@1 forward: x [777, 264] by gate [1032, 264]: libcublasLt.so.13 proposes no "
           "algorithm, expected one; choose a variant that does not need it");
     CHECK(library().calls[FAKE_LT_MATMUL] == 0);
     CHECK(driver().calls[FAKE_LAUNCH] == 0);
@@ -339,7 +339,7 @@ TEST_SUITE("absent" * doctest::skip()) {
     CHECK(kiln::package::prepare_libraries(kGpu0, &error) == KILN_DEVICE_ERROR);
     const std::string text = error.text;
     CHECK(
-        text.starts_with("geglu-mlp@2 prepare: cannot load libcublasLt.so.99, which this variant "
+        text.starts_with("geglu-mlp@1 prepare: cannot load libcublasLt.so.99, which this variant "
                          "needs: "));
     CHECK(text.ends_with("install cuBLAS, or choose a variant that does not need it"));
     CHECK(forward(call_of(777, 264, 1032, true), &error) == KILN_DEVICE_ERROR);

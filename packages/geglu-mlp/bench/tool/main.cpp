@@ -54,7 +54,7 @@ Shape parse_shape(const std::string& text) {
 struct Options {
   std::string registry;
   std::string variant;
-  int version = 2;
+  int version = 1;
   std::vector<std::string> shapes = {"8192,768,3072"};
   bool sweep = false;
   std::string dtype = "bfloat16";

@@ -12,8 +12,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The name in '#include "name"' or '#include <name>'; empty for other lines.
-std::string_view included_name(std::string_view line) {
+struct Include {
+  std::string_view name;  // empty: the line includes nothing
+  bool quoted = false;    // "name": looked for beside the including file first
+};
+
+Include include_of(std::string_view line) {
   const auto skip_blanks = [&line] {
     line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
   };
@@ -25,17 +29,19 @@ std::string_view included_name(std::string_view line) {
   line.remove_prefix(std::string_view("include").size());
   skip_blanks();
   if (!line.starts_with('"') && !line.starts_with('<')) return {};
-  const char closing = line.front() == '"' ? '"' : '>';
+  const bool quoted = line.front() == '"';
   line.remove_prefix(1);
-  return line.substr(0, line.find(closing));
+  return {line.substr(0, line.find(quoted ? '"' : '>')), quoted};
 }
 
-fs::path resolve_include(std::string_view name, const fs::path& beside,
+fs::path resolve_include(const Include& include, const fs::path& beside,
                          const std::vector<fs::path>& folders) {
   std::error_code failed;
-  if (fs::is_regular_file(beside / name, failed)) return beside / name;
+  if (include.quoted && fs::is_regular_file(beside / include.name, failed)) {
+    return beside / include.name;
+  }
   for (const fs::path& folder : folders) {
-    if (fs::is_regular_file(folder / name, failed)) return folder / name;
+    if (fs::is_regular_file(folder / include.name, failed)) return folder / include.name;
   }
   return {};
 }
@@ -58,10 +64,10 @@ std::set<fs::path> include_closure(const std::vector<fs::path>& sources,
     std::string_view rest = text;
     while (!rest.empty()) {
       const std::size_t end = rest.find('\n');
-      const std::string_view name = included_name(rest.substr(0, end));
+      const Include include = include_of(rest.substr(0, end));
       rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-      if (name.empty()) continue;
-      const fs::path found = resolve_include(name, file.parent_path(), folders);
+      if (include.name.empty()) continue;
+      const fs::path found = resolve_include(include, file.parent_path(), folders);
       if (!found.empty()) add(found);
     }
   }

@@ -12,8 +12,9 @@
 
 namespace kiln::build {
 
-/// The sources and every file that they include, directly or not, as absolute paths. Names found
-/// neither beside the including file nor in `folders` belong to a compiler and are left out. Throws
+/// The sources and every file that they include, directly or not, as absolute paths. A quoted
+/// name is looked for beside the including file, then in `folders`; one in angle brackets in
+/// `folders` alone. What is found nowhere belongs to a compiler and is left out. Throws
 /// Error(kBuild) for a file that cannot be read.
 std::set<std::filesystem::path> include_closure(const std::vector<std::filesystem::path>& sources,
                                                 const std::vector<std::filesystem::path>& folders);

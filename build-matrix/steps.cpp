@@ -47,8 +47,7 @@ void run_step(const NvrtcStep& step) {
                                        step.nvrtc.string() + "):\n" + compiled.log);
   }
   std::string dependencies = make_escaped(step.out.string()) + ":";
-  const fs::path own = step.source.parent_path();
-  for (const fs::path& file : include_closure({step.source}, {own})) {
+  for (const fs::path& file : include_closure({step.source}, step.includes)) {
     dependencies += " \\\n  " + make_escaped(file.string());
   }
   write_file(step.depfile, dependencies + "\n");

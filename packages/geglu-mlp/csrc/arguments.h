@@ -4,10 +4,12 @@
 // <stdint.h>, hence the plain types.
 #pragma once
 
+#include "gate.h"
+
 namespace geglu_mlp {
 
 // out[m, n] = epilogue(a[m, k] b^T). Gated: b0 is the gate weight, b1 the up weight and
-// out = gelu(a b0^T + bias0) * (a b1^T + bias1). Plain: b0 and bias0 only.
+// out = gated(a b0^T + bias0, a b1^T + bias1) (gate.h). Plain: b0 and bias0 only.
 // All row-major and compact; a missing bias is null.
 struct GemmArguments {
   const void* a;
@@ -22,7 +24,7 @@ struct GemmArguments {
   unsigned tiles_m;
   unsigned tiles_n;
   unsigned panel;  // tiles in a column panel: CTAs that run together share weights and rows in L2
-  int exact;       // gelu by erf instead of tanh
+  Gating gating;
   int paired_stores;  // n is even and out is 4-byte aligned
 };
 
@@ -42,24 +44,24 @@ struct PointwiseArguments {
   long long out1_stride;
   long long rows;
   long long columns;
-  int exact;
+  Gating gating;
   int passing;  // stores of 16 bytes: the L2 cache gives up first what they write
 };
 
-// The elementwise kernels in the order of pointwise_kernel(): X(op, backward, type, Element,
-// width). Kernel <op>_<type>x<width> takes `width` elements a thread.
-#define KILN_WIDE(X)                 \
-  X(geglu, false, f32, Float32, 4)   \
-  X(geglu, false, bf16, Bfloat16, 8) \
-  X(geglu, false, f16, Float16, 8)
-#define KILN_NARROW(X, op, backward) \
-  X(op, backward, f32, Float32, 2)   \
-  X(op, backward, f32, Float32, 1)   \
-  X(op, backward, bf16, Bfloat16, 4) \
-  X(op, backward, bf16, Bfloat16, 1) \
-  X(op, backward, f16, Float16, 4)   \
-  X(op, backward, f16, Float16, 1)
+// The elementwise kernels in the order of pointwise_kernel(): X(kind, backward, type, Element,
+// width). Kernel pointwise_<kind>_<type>x<width> takes `width` elements a thread.
+#define KILN_WIDE(X)                   \
+  X(forward, false, f32, Float32, 4)   \
+  X(forward, false, bf16, Bfloat16, 8) \
+  X(forward, false, f16, Float16, 8)
+#define KILN_NARROW(X, kind, backward) \
+  X(kind, backward, f32, Float32, 2)   \
+  X(kind, backward, f32, Float32, 1)   \
+  X(kind, backward, bf16, Bfloat16, 4) \
+  X(kind, backward, bf16, Bfloat16, 1) \
+  X(kind, backward, f16, Float16, 4)   \
+  X(kind, backward, f16, Float16, 1)
 #define KILN_POINTWISES(X) \
-  KILN_WIDE(X) KILN_NARROW(X, geglu, false) KILN_NARROW(X, geglu_backward, true)
+  KILN_WIDE(X) KILN_NARROW(X, forward, false) KILN_NARROW(X, backward, true)
 
 }  // namespace geglu_mlp

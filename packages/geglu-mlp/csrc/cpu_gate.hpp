@@ -9,11 +9,6 @@
 
 namespace geglu_mlp::cpu {
 
-struct Gating {
-  Gate gate;
-  float limit;  // of kSiluClamped, above 0
-};
-
 struct WithSlope {
   Floats value;
   Floats slope;

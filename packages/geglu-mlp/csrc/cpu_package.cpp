@@ -1,29 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Package: the CPU ops of geglu-mlp. The glue has checked the call against the schema; this file
+// Package: the CPU ops of geglu-mlp. The glue has checked the call against the schema; gating.hpp
 // says which gelu it means.
 #include "cpu_ops.hpp"
+#include "gating.hpp"
 #include "package.gen.hpp"
 
 namespace kiln::package {
-namespace {
-
-namespace cpu = geglu_mlp::cpu;
-
-template <class Arguments>
-cpu::Gating gating_of(const Arguments& call) {
-  const bool exact = call.approximate == Arguments::Approximate::kNone;
-  return {exact ? geglu_mlp::Gate::kGelu : geglu_mlp::Gate::kGeluTanh, 0.0f};
-}
-
-}  // namespace
 
 size_t forward_workspace_bytes(const ForwardArguments& call) {
-  return cpu::mlp_workspace_bytes(call.M, call.D, call.H);
+  return geglu_mlp::cpu::mlp_workspace_bytes(call.M, call.D, call.H);
 }
 
 int32_t forward(const ForwardArguments& call, kiln_error*) {
-  cpu::run_forward(call, gating_of(call));
+  geglu_mlp::cpu::run_forward(call, gating_of(call));
   return KILN_OK;
 }
 
@@ -32,7 +22,7 @@ size_t geglu_workspace_bytes(const GegluArguments&) {
 }
 
 int32_t geglu(const GegluArguments& call, kiln_error*) {
-  cpu::run_pointwise(call, gating_of(call));
+  geglu_mlp::cpu::run_pointwise(call, gating_of(call));
   return KILN_OK;
 }
 
@@ -41,7 +31,7 @@ size_t geglu_backward_workspace_bytes(const GegluBackwardArguments&) {
 }
 
 int32_t geglu_backward(const GegluBackwardArguments& call, kiln_error*) {
-  cpu::run_pointwise_backward(call, gating_of(call));
+  geglu_mlp::cpu::run_pointwise_backward(call, gating_of(call));
   return KILN_OK;
 }
 

@@ -2,7 +2,7 @@
 //
 // Cublaslt_plan: which forwards cuBLASLt computes, in the variants that need it ("needs" of
 // package.json), and where their intermediates lie in the workspace. Pure: no I/O, no globals, no
-// driver; package.cpp executes it. A plan is a value that tests compare and `describe` prints.
+// driver; gpu_ops.cpp executes it. A plan is a value that tests compare and `describe` prints.
 #pragma once
 
 #include <stddef.h>

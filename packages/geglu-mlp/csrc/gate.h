@@ -15,7 +15,16 @@ enum class Gate : int {
   kSigmoid,      // a(g) = s(g)
   kSiluClamped,  // a(g) = c s(1.702 c), c = min(g, limit); f(u) = min(max(u, -limit), limit) + 1
 };
-constexpr int kGates = 6;
+
+// A package's gates, at compile time.
+template <Gate... kGates>
+struct Gates {};
+
+// Which gate a call means.
+struct Gating {
+  Gate gate;
+  float limit;  // of kSiluClamped, above 0
+};
 
 constexpr float kClampedSlope = 1.702f;  // of kSiluClamped's sigmoid
 

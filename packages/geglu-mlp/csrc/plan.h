@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Plan: shape, dtype, alignment and device facts -> which kernel runs, with which grid. Pure: no
-// I/O, no globals, no driver; package.cpp executes it. A plan is a value that tests compare and
+// I/O, no globals, no driver; gpu_ops.cpp executes it. A plan is a value that tests compare and
 // `describe` prints.
 #pragma once
 

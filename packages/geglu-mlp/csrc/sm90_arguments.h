@@ -4,6 +4,8 @@
 // both sides; NVRTC has no <stdint.h>, hence the plain types.
 #pragma once
 
+#include "gate.h"
+
 namespace geglu_mlp {
 
 // A CUtensorMap: opaque, made by the driver, read by the copy engine from the kernel's parameters.
@@ -29,9 +31,9 @@ struct Sm90Arguments {
   unsigned a_rows;  // decode, stream: rows of a in a stage; at most those loaded
   unsigned quads;   // decode: of four columns of the output, or of tokens in a swapped tile, that
                     // each part of k adds up
-  int exact;        // gelu by erf instead of tanh
-  int across;       // prefill, decode: the two CTAs that share tokens lie side by side
-  int early;        // the next kernel may start before this one ends
+  Gating gating;
+  int across;  // prefill, decode: the two CTAs that share tokens lie side by side
+  int early;   // the next kernel may start before this one ends
 };
 
 inline constexpr int kDepth = 64;  // k of a block: 128 bytes, the width of the swizzle

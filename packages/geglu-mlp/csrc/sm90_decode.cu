@@ -7,7 +7,6 @@
 // adds them in the order of the parts, and writes its outputs: the same bits each time. Across, a
 // cluster has two tiles side by side: the two CTAs of one part of k share its tokens by multicast.
 // Swapped tiles multiply with weights as the rows and tokens as the columns, and share those.
-#include "activation.cuh"
 #include "sm90_arguments.h"
 #include "sm90_mainloop.cuh"
 #include "sm90_outputs.cuh"
@@ -241,8 +240,8 @@ __device__ __forceinline__ void reduce_swapped(const Sm90Arguments& p,
 }
 
 // Of a tile whose k is not split.
-template <class T, class Element, bool kGated, bool kExact>
-__device__ __forceinline__ void store_sums(const Sums<T>& tile, const Sm90Arguments& p,
+template <class T, class Element, bool kGated, class Unit>
+__device__ __forceinline__ void store_sums(const Sums<T>& tile, const Sm90Arguments& p, Unit unit,
                                            const DecodeWork& work, int rows) {
   constexpr int kUp = T::kColumns / 4;  // from a gate to its up
   const QuadAt<T> lane;
@@ -256,7 +255,7 @@ __device__ __forceinline__ void store_sums(const Sums<T>& tile, const Sm90Argume
       for (int half = 0; half < 2; ++half) {
         const float* sums = tile.sums[i] + 4 * j + 2 * half;
         float2 out = {sums[0], sums[1]};
-        if constexpr (kGated) out = gated_pair<kExact>(out, {sums[kUp], sums[kUp + 1]});
+        if constexpr (kGated) out = unit.of_pair(out, {sums[kUp], sums[kUp + 1]});
         words[half] = pack_pair(out.x, out.y, Element{});
       }
       const unsigned got = lane.exchange(words[0], words[1]);
@@ -336,11 +335,8 @@ __device__ __forceinline__ void decode(const Sm90Arguments& p) {
   const int rows = left < T::kTokens ? static_cast<int>(left) : T::kTokens;
   if (!pushes) {
     add_biases<T, Element, kGated>(sums, p, work.column);
-    if (kGated && p.exact != 0) {
-      store_sums<T, Element, kGated, true>(sums, p, work, rows);
-    } else {
-      store_sums<T, Element, kGated, false>(sums, p, work, rows);
-    }
+    with_gate<kGated>(
+        p.gating, [&](auto unit) { store_sums<T, Element, kGated>(sums, p, unit, work, rows); });
     if (work.across != 0) {  // the memory must outlive the other CTA's arrivals at its barriers
       cluster_arrive_relaxed();
       cluster_wait();

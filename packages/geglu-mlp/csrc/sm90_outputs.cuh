@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What becomes of the sums of wgmma: biases, the GeGLU, stores. Device only.
+// What becomes of the sums of wgmma: biases, the gate, stores. Device only.
 #pragma once
 
-#include "activation.cuh"
+#include "element.cuh"
+#include "gate.cuh"
 #include "sm90_arguments.h"
 
 namespace geglu_mlp {
@@ -109,10 +110,11 @@ template <class Element, bool kGated>
 __device__ __forceinline__ void store_quad(const Sm90Arguments& p, long long row, long long column,
                                            float4 out, float4 up) {
   if constexpr (kGated) {
-    const bool exact = p.exact != 0;
-    const float2 low = gated_pair({out.x, out.y}, {up.x, up.y}, exact);
-    const float2 high = gated_pair({out.z, out.w}, {up.z, up.w}, exact);
-    out = {low.x, low.y, high.x, high.y};
+    with_gate(p.gating, [&](auto unit) {
+      const float2 low = unit.of_pair({out.x, out.y}, {up.x, up.y});
+      const float2 high = unit.of_pair({out.z, out.w}, {up.z, up.w});
+      out = {low.x, low.y, high.x, high.y};
+    });
   }
   store_words<Element>(p, row, column, pack_pair(out.x, out.y, Element{}),
                        pack_pair(out.z, out.w, Element{}));

@@ -6,7 +6,6 @@
 // a thread both values of an output. Every output is one accumulator that runs through k in order
 // in every tile shape, and however the CTAs of a cluster lie: a row's result does not depend on how
 // many rows there are. Swapped tiles are for small M, where that is not promised.
-#include "activation.cuh"
 #include "sm90_arguments.h"
 #include "sm90_mainloop.cuh"
 #include "sm90_outputs.cuh"
@@ -140,10 +139,10 @@ __device__ __forceinline__ unsigned in_panel(int row, int chunk) {
 
 // The panels take turns between two places, on from one tile to the next (`first`): a tile may have
 // an odd number of them, and its last one may still be on its way when the next tile begins.
-template <class T, class Element, bool kGated, bool kExact>
+template <class T, class Element, bool kGated, class Unit>
 __device__ __forceinline__ void epilogue(const Sums<T>& tile, const PrefillMemory<T>& memory,
-                                         const Sm90Arguments& p, int warpgroup, int row, int column,
-                                         int first) {
+                                         const Sm90Arguments& p, Unit unit, int warpgroup, int row,
+                                         int column, int first) {
   constexpr int kPanelColumns = panel_columns(kOutColumns<kGated, T>);
   constexpr int kPanels = kOutColumns<kGated, T> / kPanelColumns;
   constexpr int kUp = T::kColumns / 4;  // from a gate to its up
@@ -167,7 +166,7 @@ __device__ __forceinline__ void epilogue(const Sums<T>& tile, const PrefillMemor
           for (int half = 0; half < 2; ++half) {
             const float* sums = tile.sums[i] + (block + j) * 4 + half * 2;
             float2 out = {sums[0], sums[1]};
-            if constexpr (kGated) out = gated_pair<kExact>(out, {sums[kUp], sums[kUp + 1]});
+            if constexpr (kGated) out = unit.of_pair(out, {sums[kUp], sums[kUp + 1]});
             words[j * 2 + half] = pack_pair(out.x, out.y, Element{});
           }
         }
@@ -182,11 +181,11 @@ __device__ __forceinline__ void epilogue(const Sums<T>& tile, const PrefillMemor
 }
 
 // Two panels side by side, each of the rows of two warps' sums, transposed.
-template <class T, class Element, bool kExact>
+template <class T, class Element, class Unit>
 __device__ __forceinline__ void swapped_epilogue(const Sums<T>& tile,
                                                  const PrefillMemory<T>& memory,
-                                                 const Sm90Arguments& p, int warpgroup, int row,
-                                                 int column) {
+                                                 const Sm90Arguments& p, Unit unit, int warpgroup,
+                                                 int row, int column) {
   const int thread = static_cast<int>(threadIdx.x) % 128;
   const int lane = thread % 32;
   const unsigned shared = memory.panel(warpgroup, thread / 64);
@@ -203,11 +202,11 @@ __device__ __forceinline__ void swapped_epilogue(const Sums<T>& tile,
       words[i] = words[i + 1] = 0;
       if (at >= T::kSums) continue;  // the rows up to a multiple of 16, which no copy takes
       // Columns are tokens here: sums[at] and sums[at + 2] are one token's, sums[at + 1] the next
-      // one's. A pair shares a reciprocal, so it must be of one token: a NaN stays in its row.
-      const float2 one = gated_pair<kExact>({tile.sums[0][at], tile.sums[0][at + 2]},
-                                            {tile.sums[1][at], tile.sums[1][at + 2]});
-      const float2 next = gated_pair<kExact>({tile.sums[0][at + 1], tile.sums[0][at + 3]},
-                                             {tile.sums[1][at + 1], tile.sums[1][at + 3]});
+      // one's. A pair must be of one token.
+      const float2 one = unit.of_pair({tile.sums[0][at], tile.sums[0][at + 2]},
+                                      {tile.sums[1][at], tile.sums[1][at + 2]});
+      const float2 next = unit.of_pair({tile.sums[0][at + 1], tile.sums[0][at + 3]},
+                                       {tile.sums[1][at + 1], tile.sums[1][at + 3]});
       words[i] = pack_pair(one.x, next.x, Element{});
       words[i + 1] = pack_pair(one.y, next.y, Element{});
     }
@@ -218,17 +217,6 @@ __device__ __forceinline__ void swapped_epilogue(const Sums<T>& tile,
   if (thread == 0) {
     store_box(p.out, memory.panel(warpgroup, 0), column, row);
     store_box(p.out, memory.panel(warpgroup, 1), column + kMostPanelColumns, row);
-  }
-}
-
-template <class T, class Element, bool kGated, bool kExact>
-__device__ __forceinline__ void store_tile(const Sums<T>& tile, const PrefillMemory<T>& memory,
-                                           const Sm90Arguments& p, int warpgroup, int row,
-                                           int column, int first) {
-  if constexpr (T::kSwapped) {
-    swapped_epilogue<T, Element, kExact>(tile, memory, p, warpgroup, row, column);
-  } else {
-    epilogue<T, Element, kGated, kExact>(tile, memory, p, warpgroup, row, column, first);
   }
 }
 
@@ -264,11 +252,13 @@ __device__ __forceinline__ void consume(const Sm90Arguments& p, const PrefillMem
     if (T::kPingPong) ring.skip(p.k_blocks);
     const int row = at.row + row_in_tile;
     add_biases<T, Element, kGated>(sums, p, at.column);
-    if (kGated && p.exact != 0) {
-      store_tile<T, Element, kGated, true>(sums, memory, p, warpgroup, row, at.column, panel);
-    } else {
-      store_tile<T, Element, kGated, false>(sums, memory, p, warpgroup, row, at.column, panel);
-    }
+    with_gate<kGated>(p.gating, [&](auto unit) {
+      if constexpr (T::kSwapped) {
+        swapped_epilogue<T, Element>(sums, memory, p, unit, warpgroup, row, at.column);
+      } else {
+        epilogue<T, Element, kGated>(sums, memory, p, unit, warpgroup, row, at.column, panel);
+      }
+    });
     panel = (panel + kPanels) % 2;
   }
   if (threadIdx.x % 128 == 0) wait_stores_read<0>();  // the kernel's end waits for the writes

@@ -5,7 +5,6 @@
 // rows and all of k: no CTA waits for another, and none works longer than another. A producer
 // thread keeps a ring as large as shared memory full; one warpgroup multiplies with wgmma, tokens
 // as its 64 rows and weights as its columns. A row's result does not depend on how many there are.
-#include "activation.cuh"
 #include "sm90_arguments.h"
 #include "sm90_outputs.cuh"
 #include "sm90_ptx.cuh"

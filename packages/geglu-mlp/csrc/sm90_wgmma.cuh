@@ -6,7 +6,7 @@
 // below.
 #pragma once
 
-#include "activation.cuh"
+#include "element.cuh"
 
 namespace geglu_mlp {
 

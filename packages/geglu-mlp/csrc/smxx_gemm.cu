@@ -5,8 +5,9 @@
 // gelu(x gate^T + gate_bias) * (x up^T + up_bias), plain writes h down^T + down_bias. Every output
 // is one accumulator that runs through k in order, 16 at a time, in every tile shape: the result of
 // a row does not depend on how many rows there are.
-#include "activation.cuh"
 #include "arguments.h"
+#include "element.cuh"
+#include "gate.cuh"
 #include "tile.h"
 
 namespace geglu_mlp {
@@ -277,16 +278,11 @@ __device__ __forceinline__ void store_pair(const GemmArguments& p, long long row
   if (column + 1 < p.n) store_float(address + 1, second);
 }
 
-template <bool kExact>
-__device__ __forceinline__ float gelu(float x) {
-  return kExact ? gelu_exact(x) : gelu_tanh(x);
-}
-
 // In the accumulator of m16n8 a thread holds rows lane / 4 and lane / 4 + 8, columns
 // 2 (lane % 4) and the next one.
-template <class T, class Element, bool kGated, bool kExact>
-__device__ __forceinline__ void epilogue(const Sums<T>& sums, const GemmArguments& p, long long row,
-                                         long long column) {
+template <class T, class Element, bool kGated, class Unit>
+__device__ __forceinline__ void epilogue(const Sums<T>& sums, const GemmArguments& p, Unit unit,
+                                         long long row, long long column) {
   constexpr int kBlocks = kGated ? T::kColumnBlocks / 2 : T::kColumnBlocks;
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const int warp = static_cast<int>(threadIdx.x) >> 5;
@@ -307,8 +303,8 @@ __device__ __forceinline__ void epilogue(const Sums<T>& sums, const GemmArgument
         float second = sums[i][j][half * 2 + 1] + bias01;
         if constexpr (kGated) {
           const float(&up)[4] = sums[i][j + kBlocks];
-          first = gelu<kExact>(first) * (up[half * 2] + bias10);
-          second = gelu<kExact>(second) * (up[half * 2 + 1] + bias11);
+          first = unit.of(first, up[half * 2] + bias10);
+          second = unit.of(second, up[half * 2 + 1] + bias11);
         }
         store_pair<Element>(p, row_first + i * 16 + half * 8, at, first, second);
       }
@@ -326,11 +322,8 @@ __device__ __forceinline__ void gemm(const GemmArguments& p) {
   const long long column = static_cast<long long>(tile.column) * kOutColumns;
   Sums<T> sums = {};
   mainloop<T, Element, kGated, kAligned>(sums, p, row, column, shared);
-  if (kGated && p.exact != 0) {
-    epilogue<T, Element, kGated, true>(sums, p, row, column);
-  } else {
-    epilogue<T, Element, kGated, false>(sums, p, row, column);
-  }
+  with_gate<kGated>(p.gating,
+                    [&](auto unit) { epilogue<T, Element, kGated>(sums, p, unit, row, column); });
 }
 
 }  // namespace geglu_mlp

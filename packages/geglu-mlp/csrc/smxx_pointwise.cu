@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// out = gelu(gate) * up and its gradients, elementwise, fp32 inside. Tensors have rows with any
-// stride. One vector of kWidth elements a thread and no loop: blockIdx.x and the threads are the
-// place in a row, blockIdx.z and blockIdx.y the row; a flat grid has one row and spares the
+// out = a(gate) * f(up) and its gradients (gate.h), elementwise, fp32 inside. Tensors have rows
+// with any stride. One vector of kWidth elements a thread and no loop: blockIdx.x and the threads
+// are the place in a row, blockIdx.z and blockIdx.y the row; a flat grid has one row and spares the
 // products of row and stride. The host chooses the width (plan.h).
-#include "activation.cuh"
 #include "arguments.h"
+#include "element.cuh"
+#include "gate.cuh"
 #include "overlap.cuh"
 
 namespace geglu_mlp {
@@ -90,15 +91,13 @@ __device__ __forceinline__ Vector<Element, kWidth> rounded(const float (&values)
   return result;
 }
 
-template <bool kExact, class Element, int kWidth>
-__device__ __forceinline__ Vector<Element, kWidth> forward(const Vector<Element, kWidth>& gate,
+template <class Unit, class Element, int kWidth>
+__device__ __forceinline__ Vector<Element, kWidth> forward(Unit unit,
+                                                           const Vector<Element, kWidth>& gate,
                                                            const Vector<Element, kWidth>& up) {
   float out[kWidth];
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
-    const float x = gate.at(i);
-    out[i] = (kExact ? gelu_exact(x) : gelu_tanh(x)) * up.at(i);
-  }
+  for (int i = 0; i < kWidth; ++i) out[i] = unit.of(gate.at(i), up.at(i));
   return rounded<Element, kWidth>(out);
 }
 
@@ -108,19 +107,18 @@ struct Gradients {
   Vector<Element, kWidth> up;
 };
 
-template <bool kExact, class Element, int kWidth>
+template <class Unit, class Element, int kWidth>
 __device__ __forceinline__ Gradients<Element, kWidth> backward(
-    const Vector<Element, kWidth>& grad_out, const Vector<Element, kWidth>& gate,
+    Unit unit, const Vector<Element, kWidth>& grad_out, const Vector<Element, kWidth>& gate,
     const Vector<Element, kWidth>& up) {
   float grad_gate[kWidth];
   float grad_up[kWidth];
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
-    const float x = gate.at(i);
-    const GeluWithSlope gelu = kExact ? gelu_exact_with_slope(x) : gelu_tanh_with_slope(x);
+    const WithSlope active = unit.activate_with_slope(gate.at(i));
     const float g = grad_out.at(i);
-    grad_gate[i] = g * up.at(i) * gelu.slope;
-    grad_up[i] = g * gelu.value;
+    grad_gate[i] = g * unit.factor(up.at(i)) * active.slope;
+    grad_up[i] = g * active.value * unit.factor_slope(up.at(i));
   }
   return {rounded<Element, kWidth>(grad_gate), rounded<Element, kWidth>(grad_up)};
 }
@@ -150,21 +148,22 @@ __device__ __forceinline__ void pointwise(const PointwiseArguments& p) {
   const auto up = load<Element, kWidth>(p.up, up_at);
   if constexpr (kBackward) {
     const auto grad_out = load<Element, kWidth>(p.grad_out, grad_out_at);
-    const auto grads =
-        p.exact != 0 ? backward<true>(grad_out, gate, up) : backward<false>(grad_out, gate, up);
-    store(p.out0, out0_at, grads.gate);
-    store(p.out1, out1_at, grads.up);
+    with_gate(p.gating, [&](auto unit) {
+      const auto grads = backward(unit, grad_out, gate, up);
+      store(p.out0, out0_at, grads.gate);
+      store(p.out1, out1_at, grads.up);
+    });
   } else {
-    store(p.out0, out0_at, p.exact != 0 ? forward<true>(gate, up) : forward<false>(gate, up),
-          p.passing);
+    with_gate(p.gating,
+              [&](auto unit) { store(p.out0, out0_at, forward(unit, gate, up), p.passing); });
   }
 }
 
 }  // namespace geglu_mlp
 
-#define KILN_POINTWISE(op, backward, type, Element, width)                   \
-  extern "C" __global__ void __launch_bounds__(geglu_mlp::kPointwiseThreads) \
-      op##_##type##x##width(const geglu_mlp::PointwiseArguments arguments) { \
-    geglu_mlp::pointwise<geglu_mlp::Element, width, backward>(arguments);    \
+#define KILN_POINTWISE(kind, backward, type, Element, width)                               \
+  extern "C" __global__ void __launch_bounds__(geglu_mlp::kPointwiseThreads)               \
+      pointwise_##kind##_##type##x##width(const geglu_mlp::PointwiseArguments arguments) { \
+    geglu_mlp::pointwise<geglu_mlp::Element, width, backward>(arguments);                  \
   }
 KILN_POINTWISES(KILN_POINTWISE)

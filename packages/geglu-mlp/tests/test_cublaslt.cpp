@@ -203,7 +203,7 @@ TEST_CASE("cublaslt: gate, up, the geglu in place, down; each as cuBLASLt counts
 
         REQUIRE(driver().calls[FAKE_LAUNCH] == 1);
         CHECK(std::string(static_cast<const char*>(driver().launch.function)) ==
-              (dtype == DType::kFloat16 ? "geglu_f16x8" : "geglu_bf16x8"));
+              (dtype == DType::kFloat16 ? "pointwise_forward_f16x8" : "pointwise_forward_bf16x8"));
         CHECK(driver().launch.stream == call.stream);
         geglu_mlp::PointwiseArguments pointwise = {};
         std::memcpy(&pointwise, driver().argument, sizeof(pointwise));

@@ -1,41 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Package: the CPU ops of swiglu-mlp, on the kernels of geglu-mlp. The glue has checked the call
-// against the schema; this file says which gate it means, and refuses a limit that is none.
+// against the schema; gating.hpp says which gate it means.
 #include "cpu_ops.hpp"
+#include "gating.hpp"
 #include "package.gen.hpp"
 
 namespace kiln::package {
 namespace {
 
 namespace cpu = geglu_mlp::cpu;
-using geglu_mlp::Gate;
 
-template <class Activation>
-Gate gate_of(Activation activation) {
-  switch (activation) {
-    case Activation::kSilu:
-      return Gate::kSilu;
-    case Activation::kRelu:
-      return Gate::kRelu;
-    case Activation::kSigmoid:
-      return Gate::kSigmoid;
-    case Activation::kSiluClamped:
-      return Gate::kSiluClamped;
-  }
-  return Gate::kSilu;
-}
-
-// Calls run(call, gating), unless the limit is not above 0: then no number is within it.
 template <class Arguments>
-int32_t run_gated(const char* op, const Arguments& call, void (*run)(const Arguments&, cpu::Gating),
-                  kiln_error* error) {
-  if (!(call.limit > 0)) {  // a NaN, too
-    return sdk::fail(error, KILN_INVALID_ARGUMENT, "%s: limit is %g; expected a number above 0", op,
-                     call.limit);
-  }
-  run(call, {gate_of(call.activation), static_cast<float>(call.limit)});
-  return KILN_OK;
+int32_t run_gated(const char* op, const Arguments& call,
+                  void (*run)(const Arguments&, geglu_mlp::Gating), kiln_error* error) {
+  const int32_t status = check_limit(op, call, error);
+  if (status == KILN_OK) run(call, gating_of(call));
+  return status;
 }
 
 }  // namespace

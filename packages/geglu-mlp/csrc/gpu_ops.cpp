@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Package: the GPU ops of geglu-mlp. The glue has checked the call against the schema; this file
-// turns it into plans (plan.h) and launches them. The only state is a thread's last plans.
-#include <kiln/sdk/device.hpp>
-#include <kiln/sdk/types.hpp>
+#include "gpu_ops.hpp"
 
 #include "arguments.h"
 #include "cublaslt.hpp"
 #include "cublaslt_plan.h"
-#include "package.gen.hpp"
 #include "plan.h"
 #include "sm90_plan.h"
 
@@ -17,6 +13,7 @@ namespace {
 
 using geglu_mlp::CublasltPlan;
 using geglu_mlp::Element;
+using geglu_mlp::Gating;
 using geglu_mlp::GemmArguments;
 using geglu_mlp::GemmPlan;
 using geglu_mlp::GemmShape;
@@ -35,8 +32,8 @@ using geglu_mlp::Sm90Plan;
       {"smxx_gemm", prefix "_64x64", kTiles[2].shared_bytes},     \
       {"smxx_gemm", prefix "_32x32", kTiles[3].shared_bytes},     \
       {"smxx_gemm", prefix "_64x64_any", kTiles[4].shared_bytes},
-#define KILN_POINTWISE(op, backward, type, Element, width) \
-  {"smxx_pointwise", #op "_" #type "x" #width, 0},
+#define KILN_POINTWISE(kind, backward, type, Element, width) \
+  {"smxx_pointwise", "pointwise_" #kind "_" #type "x" #width, 0},
 #define KILN_SM90(family, kind, shape, Tile) \
   {"sm90_" #family, #family "_" kind "_" #shape, geglu_mlp::Tile::kSharedBytes},
 #define KILN_GATED_BF16(family, shape, Tile) KILN_SM90(family, "gated_bf16", shape, Tile)
@@ -179,7 +176,7 @@ int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Pl
   arguments.panel = plan.panel;
   arguments.a_rows = plan.a_rows;
   arguments.quads = plan.quads;
-  arguments.exact = gemm.exact;
+  arguments.gating = gemm.gating;
   arguments.across = plan.choice.across ? 1 : 0;
   arguments.early = early ? 1 : 0;
   void* pointers[] = {&arguments};
@@ -188,68 +185,50 @@ int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Pl
   return gpu.launch(plan.kernel, launch, stream, pointers, error);
 }
 
-struct PointwiseCall {
+struct PointwiseLaunch {
   PointwiseShape shape;
   PointwiseArguments arguments;
 };
 
 // Puts one tensor into the arguments, and its alignment and gaps into the shape.
 template <class Data>
-void add_tensor(PointwiseCall& call, const sdk::Tensor& tensor, Data*& data, long long& stride) {
+void add_tensor(PointwiseLaunch& launch, const sdk::Tensor& tensor, Data*& data,
+                long long& stride) {
   data = tensor.data;
   stride = tensor.stride[0];
-  const int64_t stride_bytes = tensor.stride[0] * bytes_of(call.shape.element);
-  const bool one_row = call.shape.rows <= 1;
-  int64_t& alignment = call.shape.alignment;
+  const int64_t stride_bytes = tensor.stride[0] * bytes_of(launch.shape.element);
+  const bool one_row = launch.shape.rows <= 1;
+  int64_t& alignment = launch.shape.alignment;
   while (!is_aligned(tensor.data, static_cast<uintptr_t>(alignment)) ||
          (!one_row && stride_bytes % alignment != 0)) {
     alignment /= 2;
   }
-  call.shape.compact = call.shape.compact && (one_row || tensor.stride[0] == call.shape.columns);
+  launch.shape.compact =
+      launch.shape.compact && (one_row || tensor.stride[0] == launch.shape.columns);
 }
 
-// What forward and backward share; `out` is backward's gradient of gate.
-template <class Arguments>
-PointwiseCall pointwise_call(const Arguments& op, bool backward, const sdk::Tensor& gate,
-                             const sdk::Tensor& up, const sdk::Tensor& out) {
-  PointwiseCall call = {};
-  call.shape = {backward, element_of(gate.dtype), op.M, op.H, true, geglu_mlp::kWideBytes};
-  call.arguments.exact = op.approximate == Arguments::Approximate::kNone ? 1 : 0;
-  add_tensor(call, gate, call.arguments.gate, call.arguments.gate_stride);
-  add_tensor(call, up, call.arguments.up, call.arguments.up_stride);
-  add_tensor(call, out, call.arguments.out0, call.arguments.out0_stride);
-  return call;
-}
-
-int32_t launch_pointwise(const sdk::Placement& placement, PointwiseCall& call, kiln_error* error) {
-  if (call.shape.rows == 0 || call.shape.columns == 0) return KILN_OK;
-  sdk::OnDevice gpu;
-  if (const int32_t status = gpu.enter(placement.device, error); status != KILN_OK) return status;
-  const PointwisePlan plan = plan_pointwise(call.shape, facts_of(gpu));
-  if (!plan.fits) {
-    return sdk::fail(error, KILN_UNSUPPORTED,
-                     "%s: %lld rows of %lld elements need more CTAs than a grid has; "
-                     "split the tensors into several calls",
-                     call.shape.backward ? "geglu_backward" : "geglu",
-                     static_cast<long long>(plan.rows), static_cast<long long>(plan.columns));
+PointwiseLaunch pointwise_launch(const PointwiseCall& call) {
+  PointwiseLaunch launch = {};
+  const bool backward = call.grad_out.present;
+  launch.shape = {backward, element_of(call.gate.dtype), call.rows, call.columns,
+                  true,     geglu_mlp::kWideBytes};
+  PointwiseArguments& arguments = launch.arguments;
+  arguments.gating = call.gating;
+  add_tensor(launch, call.gate, arguments.gate, arguments.gate_stride);
+  add_tensor(launch, call.up, arguments.up, arguments.up_stride);
+  add_tensor(launch, call.out, arguments.out0, arguments.out0_stride);
+  if (backward) {
+    add_tensor(launch, call.grad_out, arguments.grad_out, arguments.grad_out_stride);
+    add_tensor(launch, call.grad_up, arguments.out1, arguments.out1_stride);
   }
-  call.arguments.rows = plan.rows;
-  call.arguments.columns = plan.columns;
-  call.arguments.passing = plan.passing ? 1 : 0;
-  void* pointers[] = {&call.arguments};
-  // A variant with kernels of SM 9.0 has the elementwise ones from the same compiler target: they
-  // wait for the kernel ahead. In others they may be PTX of an older one, which does not.
-  const sdk::Launch launch{.grid = {plan.grid_x, plan.grid_y, plan.grid_z},
-                           .threads = geglu_mlp::kPointwiseThreads,
-                           .overlap = gpu.has(geglu_mlp::kKernels)};
-  return gpu.launch(plan.kernel, launch, placement.stream, pointers, error);
+  return launch;
 }
 
-CublasltPlan plan_by_cublaslt(const ForwardArguments& call, bool aligned) {
+CublasltPlan plan_by_cublaslt(const MlpCall& call, bool aligned) {
   return geglu_mlp::plan_cublaslt({needs_cublaslt(), call.M, call.D, call.H, aligned});
 }
 
-bool is_aligned_for_cublaslt(const ForwardArguments& call) {
+bool is_aligned_for_cublaslt(const MlpCall& call) {
   const sdk::Tensor* const tensors[] = {&call.x,         &call.gate,    &call.up,        &call.down,
                                         &call.gate_bias, &call.up_bias, &call.down_bias, &call.y};
   for (const sdk::Tensor* tensor : tensors) {
@@ -258,8 +237,8 @@ bool is_aligned_for_cublaslt(const ForwardArguments& call) {
   return true;
 }
 
-int32_t forward_by_cublaslt(const sdk::OnDevice& gpu, const ForwardArguments& call,
-                            const CublasltPlan& plan, kiln_error* error) {
+int32_t forward_by_cublaslt(const sdk::OnDevice& gpu, const MlpCall& call, const CublasltPlan& plan,
+                            kiln_error* error) {
   CublasltHandle handle = nullptr;
   int32_t status = enter_cublaslt(gpu, &handle, error);
   if (status != KILN_OK) return status;
@@ -282,20 +261,20 @@ int32_t forward_by_cublaslt(const sdk::OnDevice& gpu, const ForwardArguments& ca
   if (status != KILN_OK) return status;
 
   // In place: a thread stores where it alone has read.
-  PointwiseCall pointwise = pointwise_call(call, false, gated, up, gated);
-  status = launch_pointwise(call, pointwise, error);
+  status =
+      pointwise({call, "forward", {}, gated, up, gated, {}, call.M, call.H, call.gating}, error);
   if (status != KILN_OK) return status;
   return linear("down", call.H, call.D, gated.data, call.down, call.down_bias, call.y.data);
 }
 
 }  // namespace
 
-size_t forward_workspace_bytes(const ForwardArguments& call) {
+size_t mlp_workspace_bytes(const MlpCall& call) {
   // Addresses are not known yet: with others than aligned ones less of it is used.
   return plan_by_cublaslt(call, true).workspace_bytes;
 }
 
-int32_t forward(const ForwardArguments& call, kiln_error* error) {
+int32_t mlp(const MlpCall& call, kiln_error* error) {
   const Element element = element_of(call.x.dtype);
   if (element == Element::kFloat32) {
     return sdk::fail(error, KILN_UNSUPPORTED,
@@ -323,7 +302,7 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   gated.arguments.bias0 = data_or_null(call.gate_bias);
   gated.arguments.bias1 = data_or_null(call.up_bias);
   gated.arguments.out = h;
-  gated.arguments.exact = call.approximate == ForwardArguments::Approximate::kNone ? 1 : 0;
+  gated.arguments.gating = call.gating;
 
   const bool h_aligned = call.H % 8 == 0 && is_aligned(call.down.data, 16);
   const bool paired = call.D % 2 == 0 && is_aligned(call.y.data, 4);
@@ -352,25 +331,30 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   return launch_gemm(gpu, plain.shape, plain.arguments, call.stream, error);
 }
 
-size_t geglu_workspace_bytes(const GegluArguments&) {
-  return 0;
-}
-
-int32_t geglu(const GegluArguments& call, kiln_error* error) {
-  PointwiseCall pointwise = pointwise_call(call, false, call.gate, call.up, call.out);
-  return launch_pointwise(call, pointwise, error);
-}
-
-size_t geglu_backward_workspace_bytes(const GegluBackwardArguments&) {
-  return 0;
-}
-
-int32_t geglu_backward(const GegluBackwardArguments& call, kiln_error* error) {
-  PointwiseCall pointwise = pointwise_call(call, true, call.gate, call.up, call.grad_gate);
-  PointwiseArguments& arguments = pointwise.arguments;
-  add_tensor(pointwise, call.grad_out, arguments.grad_out, arguments.grad_out_stride);
-  add_tensor(pointwise, call.grad_up, arguments.out1, arguments.out1_stride);
-  return launch_pointwise(call, pointwise, error);
+int32_t pointwise(const PointwiseCall& call, kiln_error* error) {
+  if (call.rows == 0 || call.columns == 0) return KILN_OK;
+  sdk::OnDevice gpu;
+  if (const int32_t status = gpu.enter(call.device, error); status != KILN_OK) return status;
+  PointwiseLaunch launch = pointwise_launch(call);
+  const PointwisePlan plan = plan_pointwise(launch.shape, facts_of(gpu));
+  if (!plan.fits) {
+    return sdk::fail(error, KILN_UNSUPPORTED,
+                     "%s: %lld rows of %lld elements need more CTAs than a grid has; "
+                     "split the tensors into several calls",
+                     call.op, static_cast<long long>(plan.rows),
+                     static_cast<long long>(plan.columns));
+  }
+  launch.arguments.rows = plan.rows;
+  launch.arguments.columns = plan.columns;
+  launch.arguments.passing = plan.passing ? 1 : 0;
+  void* pointers[] = {&launch.arguments};
+  // A variant with kernels of SM 9.0 has the elementwise ones from the same compiler target: they
+  // wait for the kernel ahead. In others they may be PTX of an older one, which does not.
+  return gpu.launch(plan.kernel,
+                    {.grid = {plan.grid_x, plan.grid_y, plan.grid_z},
+                     .threads = geglu_mlp::kPointwiseThreads,
+                     .overlap = gpu.has(geglu_mlp::kKernels)},
+                    call.stream, pointers, error);
 }
 
 }  // namespace kiln::package

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Element: the storage types, and conversions between them and fp32. Device only, no toolkit
+// headers: NVRTC compiles this in milliseconds.
+#pragma once
+
+namespace geglu_mlp {
+
+struct Bfloat16 {
+  unsigned short bits;
+};
+struct Float16 {
+  unsigned short bits;
+};
+
+__device__ __forceinline__ float load_float(Bfloat16 value) {
+  return __uint_as_float(static_cast<unsigned>(value.bits) << 16);
+}
+__device__ __forceinline__ float load_float(Float16 value) {
+  float result;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
+  return result;
+}
+__device__ __forceinline__ float load_float(float value) {
+  return value;
+}
+
+// Two values in one register, the first in the low half; round to nearest even.
+__device__ __forceinline__ unsigned pack_pair(float first, float second, Bfloat16) {
+  unsigned result;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(second), "f"(first));
+  return result;
+}
+__device__ __forceinline__ unsigned pack_pair(float first, float second, Float16) {
+  unsigned result;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(second), "f"(first));
+  return result;
+}
+
+template <class T>
+__device__ __forceinline__ void store_float(T* address, float value) {
+  address->bits = static_cast<unsigned short>(pack_pair(value, 0.0f, T{}) & 0xffffu);
+}
+__device__ __forceinline__ void store_float(float* address, float value) {
+  *address = value;
+}
+
+}  // namespace geglu_mlp

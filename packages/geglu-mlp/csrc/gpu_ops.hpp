@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ops: checked calls of a package's glue as launches of the GPU kernels. For every package whose
+// ops have these tensors; which gate, its attributes say. Before it: gpu_package.cpp. After it:
+// plan.h, sm90_plan.h and cublaslt_plan.h, which say what to launch. The only state is a thread's
+// last plans.
+#pragma once
+
+#include <kiln/sdk/device.hpp>
+#include <kiln/sdk/types.hpp>
+
+#include "gate.h"
+
+namespace kiln::package {
+
+struct MlpCall : sdk::Placement {
+  sdk::Tensor x, gate, up, down, gate_bias, up_bias, down_bias, y;
+  int64_t M, D, H;
+  geglu_mlp::Gating gating;
+};
+
+size_t mlp_workspace_bytes(const MlpCall& call);
+int32_t mlp(const MlpCall& call, kiln_error* error);
+
+struct PointwiseCall : sdk::Placement {
+  const char* op;        // for errors
+  sdk::Tensor grad_out;  // not present: forward
+  sdk::Tensor gate, up;
+  sdk::Tensor out;      // backward: gate's gradient
+  sdk::Tensor grad_up;  // backward only
+  int64_t rows, columns;
+  geglu_mlp::Gating gating;
+};
+
+int32_t pointwise(const PointwiseCall& call, kiln_error* error);
+
+// From the arguments that the build generates.
+template <class Arguments>
+MlpCall mlp_call(const Arguments& op, geglu_mlp::Gating gating) {
+  return {op,           op.x, op.gate, op.up, op.down, op.gate_bias, op.up_bias,
+          op.down_bias, op.y, op.M,    op.D,  op.H,    gating};
+}
+
+template <class Arguments>
+PointwiseCall pointwise_call(const char* name, const Arguments& op, geglu_mlp::Gating gating) {
+  return {op, name, {}, op.gate, op.up, op.out, {}, op.M, op.H, gating};
+}
+
+template <class Arguments>
+PointwiseCall pointwise_backward_call(const char* name, const Arguments& op,
+                                      geglu_mlp::Gating gating) {
+  return {op, name, op.grad_out, op.gate, op.up, op.grad_gate, op.grad_up, op.M, op.H, gating};
+}
+
+}  // namespace kiln::package

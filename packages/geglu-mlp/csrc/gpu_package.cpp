@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Package: the GPU ops of geglu-mlp. The glue has checked the call against the schema; gating.hpp
+// says which gelu it means.
+#include "gating.hpp"
+#include "gpu_ops.hpp"
+#include "package.gen.hpp"
+
+namespace kiln::package {
+
+size_t forward_workspace_bytes(const ForwardArguments& call) {
+  return mlp_workspace_bytes(mlp_call(call, gating_of(call)));
+}
+
+int32_t forward(const ForwardArguments& call, kiln_error* error) {
+  return mlp(mlp_call(call, gating_of(call)), error);
+}
+
+size_t geglu_workspace_bytes(const GegluArguments&) {
+  return 0;
+}
+
+int32_t geglu(const GegluArguments& call, kiln_error* error) {
+  return pointwise(pointwise_call("geglu", call, gating_of(call)), error);
+}
+
+size_t geglu_backward_workspace_bytes(const GegluBackwardArguments&) {
+  return 0;
+}
+
+int32_t geglu_backward(const GegluBackwardArguments& call, kiln_error* error) {
+  return pointwise(pointwise_backward_call("geglu_backward", call, gating_of(call)), error);
+}
+
+}  // namespace kiln::package

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the machine code of the GPU kernels must hold, without a GPU: no loop of votes around a copy, no GPU-wide
+fence before a copy, no spill, and the tensor core instructions that the tile's shape asks for.
+
+    bench/sass.py KERNELS --nvdisasm build/toolchains/bin/nvdisasm [--packages geglu-mlp swiglu-mlp] [--counts FILE]
+
+KERNELS is what `kiln build --out` wrote. --counts writes the counts of each sm_90a kernel as data."""
+import argparse
+import concurrent.futures
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+LINE = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(@\S+ )?([A-Z][\w.]*)(?:.*`\(([^)]+)\))?")
+COPIES = ("UTMALDG", "UBLKCP")
+FENCES = ("MEMBAR.ALL.GPU", "MEMBAR.SC.GPU", "MEMBAR.ALL.SYS", "MEMBAR.SC.SYS")
+
+
+class Kernel:
+    """The instructions of one kernel, and where each may be followed by which."""
+
+    def __init__(self):
+        self.names, self.conditional, self.targets, self.labels = [], [], [], {}
+
+    def add(self, line):
+        if match := LINE.match(line):
+            self.names.append(match[2])
+            self.conditional.append(match[1] is not None)
+            self.targets.append(match[3])
+        elif line.startswith(".L"):
+            self.labels[line.strip().rstrip(":")] = len(self.names)
+
+    def places(self, *names):
+        return [i for i, name in enumerate(self.names) if name.startswith(names)]
+
+    def after(self, place):
+        """What may run next. BSSY only names the label that its BSYNC stands before."""
+        jumps = self.targets[place] is not None and not self.names[place].startswith("BSSY")
+        if jumps:
+            yield self.labels[self.targets[place]]
+        ends = self.names[place] == "EXIT" or (jumps and self.names[place].startswith("BRA"))
+        if self.conditional[place] or not ends:
+            yield place + 1
+
+    def reaches(self, place, goals):
+        seen, open_places = set(), [place]
+        while open_places:
+            for following in self.after(open_places.pop()):
+                if following in goals:
+                    return True
+                if following < len(self.names) and following not in seen:
+                    seen.add(following)
+                    open_places.append(following)
+        return False
+
+
+def kernels_of(text):
+    """Kernel -> its instructions, in the order of their addresses."""
+    kernels, current = {}, None
+    for line in text.splitlines():
+        if line.startswith(".text."):
+            current = kernels.setdefault(line[len(".text."):].rstrip(":"), Kernel())
+        elif current is not None:
+            current.add(line)
+    return kernels
+
+
+def counts_of(kernel):
+    copies = kernel.places(*COPIES)
+    return {"instructions": len(kernel.names), "hgmma": len(kernel.places("HGMMA")),
+            "hmma": len(kernel.places("HMMA")), "copies": len(copies),
+            "vote_loops": len(kernel.places("BRA.U.ANY")),
+            "fences_before_copies": sum(kernel.reaches(fence, set(copies)) for fence in kernel.places(*FENCES)),
+            "spills": len(kernel.places("STL", "LDL"))}
+
+
+def expected_hgmma(kernel):
+    """Of one stage of the ring: four of k = 16 for each block of 64 rows of a warpgroup, or each block of k."""
+    family, _, _, shape = kernel.split("_")
+    rows, columns = map(int, shape.split("x"))
+    if family == "stream":
+        return 4 * (1 if columns >= 96 else 2 if columns >= 48 else 4 if columns >= 24 else 8)
+    if family == "decode":  # 192x224 in halves of the columns
+        return 8 if rows == 256 or (rows, columns) == (192, 224) else 4
+    return 4 if columns in (224, 256) else 8
+
+
+def failures_of(kernel, counts):
+    if counts["spills"]:
+        yield f"{counts['spills']} instructions of spills (STL, LDL), expected none"
+    if kernel.startswith(("prefill", "decode", "stream")):
+        if counts["hgmma"] != expected_hgmma(kernel):
+            yield f"{counts['hgmma']} HGMMA, expected {expected_hgmma(kernel)}"
+        if not counts["copies"]:
+            yield "no copy by the copy engine (UTMALDG, UBLKCP)"
+        if counts["vote_loops"]:
+            yield f"{counts['vote_loops']} loops of votes (BRA.U.ANY), expected none: issue copies by an elected thread"
+        if counts["fences_before_copies"]:
+            yield f"{counts['fences_before_copies']} GPU-wide fences ({FENCES[0]}) before a copy, expected none"
+    elif kernel.startswith(("gated", "plain")) and not counts["hmma"]:
+        yield "no HMMA"
+
+
+def disassembled(nvdisasm, cubin):
+    return kernels_of(subprocess.run([nvdisasm, "-c", cubin], check=True, capture_output=True, text=True).stdout)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kernels", type=pathlib.Path)
+    parser.add_argument("--nvdisasm", type=pathlib.Path, required=True)
+    parser.add_argument("--packages", nargs="+", default=["geglu-mlp", "swiglu-mlp"])
+    parser.add_argument("--counts", type=pathlib.Path)
+    arguments = parser.parse_args()
+    if not arguments.nvdisasm.exists():
+        print(f"skipped: no {arguments.nvdisasm}; run ci/toolchains")
+        sys.exit(77)
+
+    cubins = [cubin for package in arguments.packages
+              for cubin in sorted(arguments.kernels.glob(f".work/{package}/device/*/*.cubin"))]
+    if not cubins:
+        sys.exit(f"sass: no cubin of {', '.join(arguments.packages)} below {arguments.kernels}; build them first")
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda cubin: disassembled(arguments.nvdisasm, cubin), cubins))
+
+    failed = seen = 0
+    counted = {}
+    for cubin, kernels in zip(cubins, found):
+        package, cell = cubin.parts[-4], cubin.parts[-2]
+        if not kernels:
+            sys.exit(f"sass: nvdisasm names no kernel in {cubin}")
+        for kernel, code in kernels.items():
+            counts = counts_of(code)
+            seen += 1
+            if cell.endswith("sm_90a"):
+                counted.setdefault(f"{package} {cell}", {})[kernel] = counts
+            for failure in failures_of(kernel, counts):
+                failed += 1
+                print(f"{package} {cell} {kernel}: {failure}")
+    print(f"sass: {seen} kernels in {len(cubins)} cubins, {failed} failures")
+    if arguments.counts:
+        arguments.counts.write_text(json.dumps(counted, indent=1) + "\n")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

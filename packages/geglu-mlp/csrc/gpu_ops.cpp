@@ -31,7 +31,8 @@ using geglu_mlp::Sm90Plan;
       {"smxx_gemm", prefix "_128x128x4", kTiles[1].shared_bytes}, \
       {"smxx_gemm", prefix "_64x64", kTiles[2].shared_bytes},     \
       {"smxx_gemm", prefix "_32x32", kTiles[3].shared_bytes},     \
-      {"smxx_gemm", prefix "_64x64_any", kTiles[4].shared_bytes},
+      {"smxx_gemm", prefix "_64x64_any", kTiles[4].shared_bytes}, \
+      {"smxx_decode", prefix "_decode", kTiles[5].shared_bytes},
 #define KILN_POINTWISE(kind, backward, type, Element, width) \
   {"smxx_pointwise", "pointwise_" #kind "_" #type "x" #width, 0},
 #define KILN_SM90(family, kind, shape, Tile) \
@@ -98,7 +99,7 @@ int32_t launch_gemm(const sdk::OnDevice& gpu, const GemmShape& shape, GemmArgume
   arguments.panel = plan.panel;
   arguments.paired_stores = shape.paired ? 1 : 0;
   void* pointers[] = {&arguments};
-  return gpu.launch(plan.kernel, {plan.ctas}, geglu_mlp::kThreads, stream, pointers, error);
+  return gpu.launch(plan.kernel, {plan.ctas}, plan.threads, stream, pointers, error);
 }
 
 // A GEMM of forward: its shape, and the pointers that both families of kernels take.

@@ -8,6 +8,8 @@
 #include "arguments.h"
 #include "element.cuh"
 #include "gate.cuh"
+#include "smxx_mma.cuh"
+#include "smxx_outputs.cuh"
 #include "tile.h"
 
 namespace geglu_mlp {
@@ -46,24 +48,6 @@ __device__ __forceinline__ void load_matrices(unsigned (&fragment)[4], unsigned 
                : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
                : "r"(shared)
                : "memory");
-}
-
-__device__ __forceinline__ void multiply(float (&sum)[4], const unsigned (&a)[4], unsigned b0,
-                                         unsigned b1, Bfloat16) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-__device__ __forceinline__ void multiply(float (&sum)[4], const unsigned (&a)[4], unsigned b0,
-                                         unsigned b1, Float16) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 // One thread's share of copying kRows rows of a [rows, k] matrix, starting at row `first`: a chunk
@@ -256,26 +240,6 @@ __device__ __forceinline__ void mainloop(Sums<T>& sums, const GemmArguments& p, 
       fragments[step % 2].template multiply_into<Element>(sums);
     }
   }
-}
-
-template <class Element>
-__device__ __forceinline__ float bias_at(const void* bias, long long column, long long columns) {
-  if (bias == nullptr || column >= columns) return 0.0f;
-  return load_float(static_cast<const Element*>(bias)[column]);
-}
-
-// Two neighbouring outputs of one row.
-template <class Element>
-__device__ __forceinline__ void store_pair(const GemmArguments& p, long long row, long long column,
-                                           float first, float second) {
-  if (row >= p.m || column >= p.n) return;
-  Element* address = static_cast<Element*>(p.out) + row * p.n + column;
-  if (p.paired_stores != 0) {
-    *reinterpret_cast<unsigned*>(address) = pack_pair(first, second, Element{});
-    return;
-  }
-  store_float(address, first);
-  if (column + 1 < p.n) store_float(address + 1, second);
 }
 
 // In the accumulator of m16n8 a thread holds rows lane / 4 and lane / 4 + 8, columns

@@ -116,6 +116,7 @@ class MlpBuffers {
 
 struct Options {
   bool light = false;  ///< few small cases, for compute-sanitizer
+  bool huge = false;   ///< the huge tensors alone
   std::uint64_t seed = 1;
 };
 
@@ -124,6 +125,9 @@ void check_rows(std::vector<Variant>& variants, const Options& options);
 void check_kernels(std::vector<Variant>& variants, const Options& options);
 void check_pointwise(std::vector<Variant>& variants, const Options& options);
 void check_behaviour(Variant& variant, const Options& options);
+/// Tensors of more than 2^31 elements; tens of GB on the host and on the GPU.
+void check_huge_forward(Variant& variant, const Options& options);
+void check_huge_pointwise(Variant& variant, const Options& options);
 
 /// Rows of NaN, odd and even, and of infinity in x change no bit of the other rows of y.
 void check_isolation(Variant& variant, const MlpData& data, Gate gate, const std::string& text);

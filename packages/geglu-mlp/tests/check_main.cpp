@@ -63,13 +63,18 @@ int check(const Package& package, const Arguments& arguments) {
     std::cerr << package.name << ": no variant to check\n";
     return 1;
   }
-  for (Variant& variant : variants) {
-    check_behaviour(variant, arguments.options);
+  if (arguments.options.huge) {
+    for (Variant& variant : variants) {
+      check_huge_forward(variant, arguments.options);
+      check_huge_pointwise(variant, arguments.options);
+    }
+  } else {
+    for (Variant& variant : variants) check_behaviour(variant, arguments.options);
+    check_pointwise(variants, arguments.options);
+    check_kernels(variants, arguments.options);
+    check_rows(variants, arguments.options);
+    check_forward(variants, arguments.options);
   }
-  check_pointwise(variants, arguments.options);
-  check_kernels(variants, arguments.options);
-  check_rows(variants, arguments.options);
-  check_forward(variants, arguments.options);
 
   bool passed = true;
   for (const Variant& variant : variants) {
@@ -102,6 +107,9 @@ int check_main(int argc, char** argv, const Package& package) {
   app.add_option("--commit", arguments.commit, "source commit, for the record");
   app.add_option("--seed", arguments.options.seed, "of shapes and data");
   app.add_flag("--light", arguments.options.light, "few small cases, for compute-sanitizer");
+  app.add_flag(
+      "--huge", arguments.options.huge,
+      "tensors of more than 2^31 elements alone: 40 GB of the GPU's memory and of the host's");
   CLI11_PARSE(app, argc, argv);
   try {
     return check(package, arguments);

@@ -260,14 +260,13 @@ void check_in_a_row(Variant& variant, kiln::DType dtype, std::mt19937_64& random
          "gated " + name_of(dtype) + ": calls in a row are not as with pauses between");
 }
 
-/// Of tensors larger than the L2 cache (plan.h stores them otherwise) the same bits as of their
-/// parts, forward and backward.
-void check_larger_than_the_cache(Variant& variant, kiln::DType dtype, std::mt19937_64& random) {
-  constexpr std::int64_t kColumns = 8192;
-  constexpr std::int64_t kRowsOfPart = 1024;
+constexpr std::int64_t kColumns = 8192;  // of large tensors
+
+/// The same bits as of their parts, forward and backward.
+void check_parts(Variant& variant, kiln::DType dtype, std::int64_t parts, std::int64_t part_rows,
+                 std::mt19937_64& random) {
   const auto size = static_cast<std::int64_t>(kiln::size_of(dtype));
-  const std::int64_t parts = geglu_mlp::kMostCacheBytes / (kRowsOfPart * kColumns * size) + 1;
-  const std::int64_t all_rows = parts * kRowsOfPart;
+  const std::int64_t all_rows = parts * part_rows;
   const auto input = [&] { return repeated_normal(dtype, all_rows * kColumns, 2.0, random()); };
   const Guarded gate(variant.memory, input());
   const Guarded up(variant.memory, input());
@@ -294,13 +293,28 @@ void check_larger_than_the_cache(Variant& variant, kiln::DType dtype, std::mt199
     right = right && outputs[i].guards_intact();
     outputs[i].poison();
   }
-  for (std::int64_t i = 0; i < parts; ++i) run(i * kRowsOfPart, kRowsOfPart);
+  for (std::int64_t i = 0; i < parts; ++i) run(i * part_rows, part_rows);
   variant.memory.synchronize();
   for (std::size_t i = 0; i < outputs.size(); ++i) right = right && outputs[i].read() == whole[i];
-  report(variant, right, "gated " + name_of(dtype) + ": a large tensor is not as its parts");
+  report(variant, right,
+         "gated " + name_of(dtype) + " M=" + std::to_string(all_rows) +
+             " H=" + std::to_string(kColumns) + ": a large tensor is not as its parts");
+}
+
+/// Larger than the L2 cache: plan.h stores them otherwise.
+void check_larger_than_the_cache(Variant& variant, kiln::DType dtype, std::mt19937_64& random) {
+  constexpr std::int64_t kRows = 1024;
+  const auto size = static_cast<std::int64_t>(kiln::size_of(dtype));
+  const std::int64_t parts = geglu_mlp::kMostCacheBytes / (kRows * kColumns * size) + 1;
+  check_parts(variant, dtype, parts, kRows, random);
 }
 
 }  // namespace
+
+void check_huge_pointwise(Variant& variant, const Options& options) {
+  std::mt19937_64 random(options.seed + 4);
+  check_parts(variant, kiln::DType::kBFloat16, 2, (1 << 17) + 1024, random);
+}
 
 void check_pointwise(std::vector<Variant>& variants, const Options& options) {
   struct Extent {

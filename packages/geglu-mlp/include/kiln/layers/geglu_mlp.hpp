@@ -24,8 +24,8 @@ inline constexpr const char* kGeluErf = "none";
 
 /// y[M,D] = (gelu(x gate^T + gate_bias) * (x up^T + up_bias)) down^T + down_bias.
 /// bfloat16 or float16, on the CPU also float32; one dtype for all; accumulates in float32.
-/// On a GPU a row of y does not depend on the other rows or their number; the sm_90a variants
-/// promise that for M > 768.
+/// On a GPU a row of y does not depend on the other rows or their number, for M > 768 in the sm_90a
+/// variants and for M > 16 in the others.
 class GegluMlp {
  public:
   static constexpr std::string_view kPackage = "geglu-mlp";

@@ -5,8 +5,8 @@
 // what does not fit. Weights are views: their memory is the caller's and must outlive the layer.
 //
 // Threads: const members may be called from several threads at once, except the forward() that uses
-// the layer's own workspace. A call makes its own threads and joins them: at most as many as the
-// calling thread's affinity mask has CPUs (sched_setaffinity, taskset, a cpuset), and as the
+// the layer's own workspace. On a CPU a call makes its own threads and joins them: at most as many
+// as the calling thread's affinity mask has CPUs (sched_setaffinity, taskset, a cpuset), and as the
 // control groups' quota grants; a small call makes none.
 #pragma once
 
@@ -27,7 +27,9 @@ inline constexpr const char* kSigmoid = "sigmoid";  ///< a(g) = s(g): GLU
 inline constexpr const char* kSiluClamped = "silu_clamped";
 
 /// y[M,D] = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias.
-/// bfloat16, float16 or float32; one dtype for all; accumulates in float32.
+/// bfloat16 or float16, on the CPU also float32; one dtype for all; accumulates in float32.
+/// On a GPU a row of y does not depend on the other rows or their number, for M > 768 in the sm_90a
+/// variants and for M > 16 in the others.
 class SwigluMlp {
  public:
   static constexpr std::string_view kPackage = "swiglu-mlp";
@@ -52,20 +54,22 @@ class SwigluMlp {
     workspace_bytes(weights_.gate);  // [H,D]: itself a valid x
   }
 
-  /// Scratch memory that forward() needs for this x.
+  /// Scratch memory that forward() needs for this x: M * H elements on a GPU, and twice as many and
+  /// 32 MiB where cuBLASLt computes the products.
   std::size_t workspace_bytes(const Tensor& x) const {
     return op_.workspace_bytes(arguments(x, x), attributes());
   }
 
-  /// x, y: [M,D], M may be 0. Has finished when it returns. Throws kInvalidCall, also for a limit
-  /// that is not above 0.
+  /// x, y: [M,D], M may be 0. Enqueues on `stream` and returns; the CPU has finished. Allocates
+  /// nothing, can be captured in a CUDA graph. Throws kInvalidCall, also for a limit that is not
+  /// above 0, or kDevice.
   void forward(const Tensor& x, const Tensor& y, Workspace workspace,
                void* stream = nullptr) const {
     op_.run(arguments(x, y), attributes(), workspace, stream);
   }
 
-  /// The same with the layer's own workspace, which grows to the largest x seen. One thread at a
-  /// time.
+  /// The same with the layer's own workspace, which grows to the largest x seen (growing
+  /// synchronises the device). One stream and one thread at a time.
   void forward(const Tensor& x, const Tensor& y, void* stream = nullptr) {
     forward(x, y, owned_.reserve(workspace_bytes(x)), stream);
   }

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The two GEMMs of the MLP for a few tokens, for every SM from 8.0 on, where reading the weights is
+// the work. A CTA has eight columns of the output and all of k; its warps take turns along k, load
+// weights from memory into the registers that mma.sync takes them from, and add their sums through
+// shared memory in the order of their numbers: the same bits each time, whatever M is.
+//
+// The sum does not depend on the order of k as long as both operands have the same: a thread takes
+// 8 neighbouring elements, 16 bytes, where mma.sync's own layout has 2. Four threads read 64 bytes
+// of a row at once, and the other 64 of the line at the next load.
+#include "arguments.h"
+#include "element.cuh"
+#include "gate.cuh"
+#include "smxx_mma.cuh"
+#include "smxx_outputs.cuh"
+#include "tile.h"
+
+namespace geglu_mlp {
+
+// 16 bytes that are read once, past the L1 cache; zeros beyond k.
+__device__ __forceinline__ uint4 load_weights(const unsigned short* address, bool in_range) {
+  uint4 words = {};
+  if (in_range) {
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+                 : "l"(address));
+  }
+  return words;
+}
+__device__ __forceinline__ uint4 load_tokens(const unsigned short* address, bool in_range) {
+  return in_range ? *reinterpret_cast<const uint4*>(address) : uint4{};
+}
+
+// Where this thread reads of a matrix [rows, k]. A row beyond the last one is read as that: its
+// sums are not stored, and no other row's depend on them.
+__device__ __forceinline__ const unsigned short* row_of(const void* matrix, long long row,
+                                                        long long rows, long long k) {
+  row = row < rows ? row : rows - 1;
+  return static_cast<const unsigned short*>(matrix) + row * k;
+}
+
+template <class Element, int kMatrices>
+struct DecodeSums {
+  float sums[kMatrices][4] = {};
+
+  // Of 32 k: two products, of the first and the second half of each thread's elements.
+  __device__ __forceinline__ void multiply_into(const uint4 (&weights)[kMatrices], uint4 low,
+                                                uint4 high) {
+    const unsigned first[4] = {low.x, high.x, low.y, high.y};
+    const unsigned second[4] = {low.z, high.z, low.w, high.w};
+#pragma unroll
+    for (int i = 0; i < kMatrices; ++i) {
+      multiply(sums[i], first, weights[i].x, weights[i].y, Element{});
+      multiply(sums[i], second, weights[i].z, weights[i].w, Element{});
+    }
+  }
+};
+
+template <class Element, int kMatrices>
+__device__ __forceinline__ DecodeSums<Element, kMatrices> multiply_share(const GemmArguments& p,
+                                                                         long long column) {
+  constexpr int kStep = 64;                    // k of a warp's turn: a line of each row
+  constexpr int kInFlight = 8 / kMatrices;     // turns whose weights are loaded at once
+  constexpr int kNext = kDecodeWarps * kStep;  // from one turn to the next
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const int warp = static_cast<int>(threadIdx.x) >> 5;
+  const int group = lane >> 2;
+  const unsigned short* const low = row_of(p.a, group, p.m, p.k);
+  const unsigned short* const high = row_of(p.a, group + 8, p.m, p.k);
+  const bool has_high = p.m > 8;
+  const unsigned short* rows[kMatrices] = {row_of(p.b0, column + group, p.n, p.k)};
+  if constexpr (kMatrices == 2) rows[1] = row_of(p.b1, column + group, p.n, p.k);
+
+  DecodeSums<Element, kMatrices> sums;
+  for (long long k = warp * kStep + (lane & 3) * 8; k - (lane & 3) * 8 < p.k;
+       k += kInFlight * kNext) {
+    uint4 weights[kInFlight][2][kMatrices];
+#pragma unroll
+    for (int turn = 0; turn < kInFlight; ++turn) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const long long at = k + turn * kNext + half * 32;
+#pragma unroll
+        for (int i = 0; i < kMatrices; ++i) {
+          weights[turn][half][i] = load_weights(rows[i] + at, at < p.k);
+        }
+      }
+    }
+#pragma unroll
+    for (int turn = 0; turn < kInFlight; ++turn) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const long long at = k + turn * kNext + half * 32;
+        sums.multiply_into(weights[turn][half], load_tokens(low + at, at < p.k),
+                           load_tokens(high + at, has_high && at < p.k));
+      }
+    }
+  }
+  return sums;
+}
+
+// The sums of all warps, in shared memory.
+template <int kMatrices>
+struct SharedSums {
+  float sums[kDecodeWarps][kMatrices][kDecodeTokens][kDecodeColumns];
+
+  // Of two neighbouring columns, in the order of the warps.
+  __device__ __forceinline__ float2 total(int matrix, int token, int column) const {
+    float2 total = {};
+#pragma unroll
+    for (int warp = 0; warp < kDecodeWarps; ++warp) {
+      total.x += sums[warp][matrix][token][column];
+      total.y += sums[warp][matrix][token][column + 1];
+    }
+    return total;
+  }
+};
+
+template <class Element, bool kGated>
+__device__ __forceinline__ void decode(const GemmArguments& p) {
+  constexpr int kMatrices = kGated ? 2 : 1;
+  __shared__ SharedSums<kMatrices> shared;
+  const long long first_column = static_cast<long long>(blockIdx.x) * kDecodeColumns;
+  const auto share = multiply_share<Element, kMatrices>(p, first_column);
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const int warp = static_cast<int>(threadIdx.x) >> 5;
+#pragma unroll
+  for (int i = 0; i < kMatrices; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float* const to = &shared.sums[warp][i][lane / 4 + half * 8][lane % 4 * 2];
+      *reinterpret_cast<float2*>(to) = {share.sums[i][half * 2], share.sums[i][half * 2 + 1]};
+    }
+  }
+  __syncthreads();
+  const int token = static_cast<int>(threadIdx.x) / (kDecodeColumns / 2);
+  if (token >= kDecodeTokens || token >= p.m) return;
+  const int pair = static_cast<int>(threadIdx.x) % (kDecodeColumns / 2) * 2;
+  const long long column = first_column + pair;
+  float2 out = shared.total(0, token, pair);
+  out.x += bias_at<Element>(p.bias0, column, p.n);
+  out.y += bias_at<Element>(p.bias0, column + 1, p.n);
+  if constexpr (kGated) {
+    float2 up = shared.total(1, token, pair);
+    up.x += bias_at<Element>(p.bias1, column, p.n);
+    up.y += bias_at<Element>(p.bias1, column + 1, p.n);
+    with_gate(p.gating, [&](auto unit) { out = {unit.of(out.x, up.x), unit.of(out.y, up.y)}; });
+  }
+  store_pair<Element>(p, token, column, out.x, out.y);
+}
+
+}  // namespace geglu_mlp
+
+#define KILN_DECODE(name, Element, gated)                                    \
+  extern "C" __global__ void __launch_bounds__(geglu_mlp::kDecodeThreads, 2) \
+      name(const geglu_mlp::GemmArguments arguments) {                       \
+    geglu_mlp::decode<geglu_mlp::Element, gated>(arguments);                 \
+  }
+KILN_DECODE(gated_bf16_decode, Bfloat16, true)
+KILN_DECODE(gated_f16_decode, Float16, true)
+KILN_DECODE(plain_bf16_decode, Bfloat16, false)
+KILN_DECODE(plain_f16_decode, Float16, false)

@@ -18,4 +18,16 @@ class NoFork {
   NoFork& operator=(const NoFork&) = delete;
 };
 
+/// What a fork does around itself, while no NoFork lives: these functions make none, and wait for
+/// nobody who may wait for one.
+struct AroundFork {
+  void (*before)();
+  void (*in_parent)();
+  void (*in_child)();
+};
+
+/// From now on every fork does so. Called while a NoFork lives. Not pthread_atfork: a fork that
+/// waits for that NoFork has begun, and glibc runs in it no handler that is registered meanwhile.
+void at_fork(const AroundFork& around);
+
 }  // namespace kiln

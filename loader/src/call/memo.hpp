@@ -6,8 +6,6 @@
 // once; a fork waits for nothing but a lookup.
 #pragma once
 
-#include <pthread.h>
-
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -49,11 +47,9 @@ class Memo {
       ours = std::make_shared<Entry>();
       entries_.emplace(key, ours);
     }
-    const Ending ending{*this, key, *ours};
-    Value loaded = load();
-    const std::scoped_lock held(mutex_);
-    ours->loaded = loaded;
-    return loaded;
+    Ending ending{*this, key, *ours, nullptr};
+    ending.loaded = load();
+    return ending.loaded;
   }
 
   void before_fork() { mutex_.lock(); }
@@ -74,13 +70,16 @@ class Memo {
     std::condition_variable_any done;
   };
 
-  /// However a load ends, its waiters go on.
+  /// However a load ends, its waiters go on. In one step: the child of a fork must find no entry
+  /// that has its value and a loader that it still waits for.
   struct Ending {
     Memo& memo;
     const std::string& key;
     Entry& entry;
+    Value loaded;
     ~Ending() {
       const std::scoped_lock held(memo.mutex_);
+      entry.loaded = loaded;
       entry.ended = true;
       if (!entry.loaded) memo.entries_.erase(key);
       entry.done.notify_all();
@@ -105,9 +104,9 @@ Memo<Loaded>& memo() {
   const NoFork whole;
   static Memo<Loaded>* const instance = [] {
     the_memo<Loaded> = new Memo<Loaded>;
-    ::pthread_atfork([] { the_memo<Loaded>->before_fork(); },
-                     [] { the_memo<Loaded>->after_fork_in_parent(); },
-                     [] { the_memo<Loaded>->after_fork_in_child(); });
+    at_fork({[] { the_memo<Loaded>->before_fork(); },
+             [] { the_memo<Loaded>->after_fork_in_parent(); },
+             [] { the_memo<Loaded>->after_fork_in_child(); }});
     return the_memo<Loaded>;
   }();
   return *instance;

@@ -161,7 +161,7 @@ TEST_CASE("cache: a disk that takes no more is an error, and leaves nothing half
     try {
       install("sample", request);
     } catch (const Error& error) {
-      const bool helpful = std::string(error.what()).find("Make room") != std::string::npos;
+      const bool helpful = std::string(error.what()).find("ulimit -f") != std::string::npos;
       code = error.code() == ErrorCode::kCache && helpful ? 0 : 2;
     }
     ::_exit(code);

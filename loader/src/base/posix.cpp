@@ -24,8 +24,10 @@ std::string next_step(int error, const fs::path& path) {
   switch (error) {
     case ENOSPC:
     case EDQUOT:
-    case EFBIG:
       return "Make room ('kiln cache gc' may help), or set KILN_CACHE to a folder on another disk";
+    case EFBIG:
+      return "Raise the limit of a file's size (ulimit -f), or set KILN_CACHE to a folder on "
+             "another disk";
     case EROFS:
       return "Its disk is mounted read-only: set KILN_CACHE to a folder of your own";
     case EACCES:
@@ -37,6 +39,14 @@ std::string next_step(int error, const fs::path& path) {
 }
 
 }  // namespace
+
+FileDescriptor::FileDescriptor(int fd) : fd_(fd) {
+  if (fd < 0 || fd > STDERR_FILENO) return;
+  fd_ = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+}
 
 FileDescriptor::~FileDescriptor() {
   if (fd_ >= 0) ::close(fd_);

@@ -18,10 +18,13 @@
 
 namespace kiln {
 
+/// Never one of the standard streams: a host that closed its own may print all the same, which must
+/// not land in a file of Kiln. A number below 3 is exchanged for a free one; invalid, with errno
+/// set, if there is none.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd_(fd) {}
+  explicit FileDescriptor(int fd);
   FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   FileDescriptor& operator=(FileDescriptor&& other) noexcept {
     std::swap(fd_, other.fd_);

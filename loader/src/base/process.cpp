@@ -64,13 +64,6 @@ class FreshSignals {
   posix_spawnattr_t value_{};
 };
 
-FileDescriptor above_standard(FileDescriptor end) {
-  if (end.get() > STDERR_FILENO) return end;
-  FileDescriptor moved(::fcntl(end.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
-  if (!moved.valid()) fail(errno);
-  return moved;
-}
-
 }  // namespace
 
 Pipe make_pipe() {
@@ -78,7 +71,8 @@ Pipe make_pipe() {
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail(errno);
   FileDescriptor read(ends[0]);
   FileDescriptor write(ends[1]);
-  return {above_standard(std::move(read)), above_standard(std::move(write))};
+  if (!read.valid() || !write.valid()) fail(errno);
+  return {std::move(read), std::move(write)};
 }
 
 Child::Child(std::vector<std::string> command, const std::vector<char*>& environment,

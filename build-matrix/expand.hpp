@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kiln/target.hpp"
+#include "documents/target.hpp"
 #include "matrix.hpp"
 #include "schema.hpp"
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "documents/json_fwd.hpp"
+#include "documents/target.hpp"
 #include "elf.hpp"
-#include "kiln/target.hpp"
 
 namespace kiln::build {
 

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "documents/json_fwd.hpp"
+#include "documents/target.hpp"
 #include "expand.hpp"
 #include "inspect.hpp"
-#include "kiln/target.hpp"
 
 namespace kiln::build {
 

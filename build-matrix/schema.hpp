@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "kiln/target.hpp"
+#include "documents/target.hpp"
 
 namespace kiln::build {
 

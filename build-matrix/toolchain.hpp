@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "kiln/target.hpp"
+#include "documents/target.hpp"
 
 namespace kiln::build {
 

@@ -11,6 +11,7 @@
 #include "base/quote.hpp"
 #include "cancel.hpp"
 #include "commands.hpp"
+#include "documents/host.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "install/install.hpp"

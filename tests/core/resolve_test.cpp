@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Whether one variant is taken on one machine, and why not.
-#include "kiln/resolve.hpp"
+#include "resolve/resolve.hpp"
 
 #include <iterator>
 #include <map>

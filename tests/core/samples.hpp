@@ -12,7 +12,7 @@
 
 #include "documents/manifest.hpp"
 #include "kiln/error.hpp"
-#include "kiln/resolve.hpp"
+#include "resolve/resolve.hpp"
 
 namespace kiln::test {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kiln/target.hpp"
+#include "documents/target.hpp"
 
 #include <string>
 #include <utility>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Any bytes as the facts of a machine: refused by name, or a machine that writes back.
+#include "documents/host.hpp"
 #include "fuzz.hpp"
-#include "kiln/target.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace kiln;

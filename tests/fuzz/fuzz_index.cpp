@@ -3,7 +3,7 @@
 // Any bytes as an index: refused by name, or an index that writes back and that resolve decides on.
 #include "documents/manifest.hpp"
 #include "fuzz.hpp"
-#include "kiln/resolve.hpp"
+#include "resolve/resolve.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace kiln;

@@ -8,9 +8,11 @@
 //   mlp.forward(x, y, workspace, stream);
 #pragma once
 
+#include "kiln/device.hpp"
 #include "kiln/error.hpp"
 #include "kiln/event.hpp"
+#include "kiln/host.hpp"
 #include "kiln/kernel.hpp"
-#include "kiln/resolve.hpp"
-#include "kiln/target.hpp"
+#include "kiln/request.hpp"
+#include "kiln/resolution.hpp"
 #include "kiln/tensor.hpp"

@@ -12,7 +12,7 @@
 #include <initializer_list>
 #include <span>
 
-#include "kiln/resolve.hpp"
+#include "kiln/device.hpp"
 
 namespace kiln {
 

@@ -12,8 +12,8 @@
 #include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
+#include "documents/target.hpp"
 #include "kiln/error.hpp"
-#include "kiln/target.hpp"
 
 namespace kiln {
 

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Host: the facts of a machine as JSON, for the commands that show them; target.hpp declares the
-// document. Between json and target. Pure.
+// Host: the facts of a machine as a document, schema "kiln.host/1", to resolve for a machine that
+// is elsewhere. Between json and target. Pure.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "documents/json_fwd.hpp"
 #include "documents/manifest.hpp"
-#include "kiln/target.hpp"
+#include "kiln/host.hpp"
 
 namespace kiln {
+
+/// `kiln host --json` writes the document, --host reads it. `origin` names it in errors and in
+/// tables. Throws kIntegrity for what breaks the format, kUpgrade for a document of a newer Kiln.
+Host parse_host(std::string_view document, std::string_view origin);
+std::string serialize_host(const Host& host);
 
 Json to_json(const Host& host);
 

@@ -18,7 +18,7 @@
 
 #include "base/digest.hpp"
 #include "documents/json_fwd.hpp"
-#include "kiln/target.hpp"
+#include "documents/target.hpp"
 
 namespace kiln {
 

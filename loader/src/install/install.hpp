@@ -23,7 +23,7 @@
 #include "documents/lockfile.hpp"
 #include "documents/manifest.hpp"
 #include "kiln/kernel.hpp"
-#include "kiln/resolve.hpp"
+#include "resolve/resolve.hpp"
 #include "settings/settings.hpp"
 #include "store/cache.hpp"
 #include "store/registry.hpp"

@@ -7,7 +7,7 @@
 #include "documents/host.hpp"
 #include "documents/json_fwd.hpp"
 #include "install/install.hpp"
-#include "kiln/resolve.hpp"
+#include "kiln/resolution.hpp"
 
 namespace kiln {
 

@@ -19,6 +19,7 @@
 
 #include "base/fork.hpp"
 #include "base/quote.hpp"
+#include "documents/target.hpp"
 #include "kiln/error.hpp"
 #include "probe/driver.hpp"
 #include "settings/environment.hpp"

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "documents/manifest.hpp"
-#include "kiln/target.hpp"
+#include "kiln/host.hpp"
 
 namespace kiln {
 

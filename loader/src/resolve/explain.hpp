@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "documents/manifest.hpp"
-#include "kiln/resolve.hpp"
+#include "resolve/resolve.hpp"
 
 namespace kiln {
 

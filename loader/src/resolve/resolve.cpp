@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kiln/resolve.hpp"
+#include "resolve/resolve.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -13,7 +13,7 @@
 
 #include "base/digest.hpp"
 #include "documents/manifest.hpp"
-#include "kiln/resolve.hpp"
+#include "resolve/resolve.hpp"
 
 namespace kiln {
 

@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "kiln/resolve.hpp"
+#include "kiln/device.hpp"
 
 namespace geglu_mlp_test {
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Resolve: pick one variant for one machine. Pure: no I/O, no globals, no environment. Every
-// variant gets a Decision, refused ones with a reason that a person can act on; the order of the
-// index does not change the answer. Before it: probe and fetch. After it: fetch of the chosen
-// variant.
+// Resolution: which variant a machine got, and why not each of the others: the decision that led to
+// a Kernel. Refused variants have a reason that a person can act on. Pure values.
 #pragma once
 
 #include <cstddef>
@@ -12,23 +10,10 @@
 #include <string_view>
 #include <vector>
 
-#include "kiln/target.hpp"
+#include "kiln/device.hpp"
+#include "kiln/host.hpp"
 
 namespace kiln {
-
-struct Index;  // manifest.hpp
-
-/// What to compute on.
-struct Device {
-  enum class Kind { kAuto, kCpu, kCuda };
-  Kind kind = Kind::kAuto;  ///< kAuto: GPU 0 where there is one, else the CPU
-  int ordinal = 0;
-  static Device automatic() { return {}; }
-  static Device cpu() { return {Kind::kCpu, 0}; }
-  static Device cuda(int ordinal) { return {Kind::kCuda, ordinal}; }
-  bool operator==(const Device&) const = default;
-};
-std::string to_string(Device device);  ///< "auto", "cpu", "cuda:0"
 
 /// Why a variant was refused: the first of these, in this order, that applies.
 enum class Refusal {
@@ -55,18 +40,6 @@ struct Decision {
   bool accepted() const { return refusal == Refusal::kNone; }
 };
 
-struct Selection {
-  Device device = {};
-  std::string variant = {};  ///< if set, only this variant is taken
-  bool allow_jit = true;     ///< whether PTX, compiled by the driver at first load, may be chosen
-  /// Whether it must run on every visible GPU of the machine and not only on `device`: the answer
-  /// is then the same for each of them. Without a GPU it means nothing.
-  bool all_gpus = false;
-  /// Ids of variants, or digests of their manifests ("sha256:…"), that are never taken. Anything
-  /// else in it is a usage error.
-  std::vector<std::string> deny = {};
-};
-
 struct Resolution {
   std::string name;
   int version = 0;
@@ -80,9 +53,5 @@ struct Resolution {
   /// The table of decisions as text, best first: what `kiln resolve` prints and errors carry.
   std::string explain() const;
 };
-
-/// Throws kUsage for a device that the machine does not have, and for a deny list that cannot be
-/// meant.
-Resolution resolve(const Host& host, const Index& index, const Selection& selection);
 
 }  // namespace kiln

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Resolve: pick one variant for one machine. Pure: no I/O, no globals, no environment. Every
+// variant gets a Decision, refused ones with a reason that a person can act on; the order of the
+// index does not change the answer. Before it: probe and fetch. After it: fetch of the chosen
+// variant.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kiln/device.hpp"
+#include "kiln/host.hpp"
+#include "kiln/resolution.hpp"
+
+namespace kiln {
+
+struct Index;  // documents/manifest.hpp
+
+/// What is asked of resolve.
+struct Selection {
+  Device device = {};
+  std::string variant = {};  ///< if set, only this variant is taken
+  bool allow_jit = true;     ///< whether PTX, compiled by the driver at first load, may be chosen
+  /// Whether it must run on every visible GPU of the machine and not only on `device`: the answer
+  /// is then the same for each of them. Without a GPU it means nothing.
+  bool all_gpus = false;
+  /// Ids of variants, or digests of their manifests ("sha256:…"), that are never taken. Anything
+  /// else in it is a usage error.
+  std::vector<std::string> deny = {};
+};
+
+/// Throws kUsage for a device that the machine does not have, and for a deny list that cannot be
+/// meant.
+Resolution resolve(const Host& host, const Index& index, const Selection& selection);
+
+}  // namespace kiln

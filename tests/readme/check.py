@@ -68,11 +68,16 @@ def compile_c(code, work):
                     f"-I{SOURCE}/loader/include", str(path)], check=True)
 
 
-def build_cmake(code, work, build):
-    prefix = work / "prefix"
+def install_prefix(work, build):
+    prefix = work / "kiln/build/prefix"
     if not prefix.exists():
         subprocess.run(["cmake", "--install", build, "--prefix", prefix], check=True,
                        stdout=subprocess.DEVNULL)
+    return prefix
+
+
+def build_cmake(code, work, build):
+    prefix = install_prefix(work, build)
     project = work / "project"
     project.mkdir(exist_ok=True)
     lists = project / "CMakeLists.txt"  # the blocks of a file are one project, which grows
@@ -92,11 +97,59 @@ def run_sh(code, environment, folder, work):
                    stdout=subprocess.DEVNULL)
 
 
+def python_with_tvm_ffi():
+    python = SOURCE / "build/python/bin/python3"
+    if not python.exists():
+        return None
+    imports = subprocess.run([python, "-c", "import numpy, tvm_ffi"], check=False, stderr=subprocess.DEVNULL)
+    return python if imports.returncode == 0 else None
+
+
+def run_python(code, work, environment):
+    subprocess.run([python_with_tvm_ffi(), "-c", code], check=True, cwd=work, env=environment,
+                   stdout=subprocess.DEVNULL)
+
+
 def read_settings(code, work, environment):
     path = work / "settings.json"
     path.write_text(code)
     subprocess.run(["kiln", "resolve", "geglu-mlp@1", "--device", "cpu"], check=True,
                    env=dict(environment, KILN_CONFIG=str(path)), stdout=subprocess.DEVNULL)
+
+
+def file_of(words):
+    """Where the project has this block, or None."""
+    return next((word.removeprefix("file=") for word in words if word.startswith("file=")), None)
+
+
+def write_file(code, path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(code)
+
+
+def check_block(language, words, code, work, build, environment):
+    """Throws what says why it fails."""
+    project = work / "my_project"
+    if file_of(words) is not None:
+        write_file(code, project / file_of(words))
+    elif language == "python":
+        run_python(code, work, environment)
+    elif language == "cpp":
+        compile_cpp(code, work)
+    elif language == "c":
+        compile_c(code, work)
+    elif language == "cmake":
+        build_cmake(code, work, build)
+    elif language == "sh":
+        if "KILN_SOURCE" in code:
+            install_prefix(work, build)
+        run_sh(code, environment, project if "project" in words else SOURCE, work)
+    elif language == "json":
+        json.loads(code)
+        if "settings" in words:
+            read_settings(code, work, environment)
+    else:
+        raise ValueError(f"no check for the language {language!r}")
 
 
 def main():
@@ -109,28 +162,17 @@ def main():
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
-        project = work / "my_project"
-        project.mkdir()
-        environment = dict(os.environ, KILN_CACHE=str(work / "cache"),
+        (work / "my_project").mkdir()
+        environment = dict(os.environ, KILN_CACHE=str(work / "cache"), KILN_SOURCE=str(work / "kiln"),
                            PATH=f"{arguments.build}/bin:{os.environ['PATH']}")
         for line, language, words, code in blocks(arguments.file.read_text()):
             if language in ("text", "console") or "ci" in words:
                 continue
+            if language == "python" and python_with_tvm_ffi() is None:
+                print(f"{arguments.file}:{line}: skipped: no Python with tvm-ffi and numpy; run 'ci/setup test'")
+                continue
             try:
-                if language == "cpp":
-                    compile_cpp(code, work)
-                elif language == "c":
-                    compile_c(code, work)
-                elif language == "cmake":
-                    build_cmake(code, work, arguments.build)
-                elif language == "sh":
-                    run_sh(code, environment, project if "project" in words else SOURCE, work)
-                elif language == "json":
-                    json.loads(code)
-                    if "settings" in words:
-                        read_settings(code, work, environment)
-                else:
-                    raise ValueError(f"no check for the language {language!r}")
+                check_block(language, words, code, work, arguments.build, environment)
                 counts[language] = counts.get(language, 0) + 1
             except (subprocess.CalledProcessError, ValueError) as error:
                 print(f"{arguments.file}:{line}: the {language} block fails: {error}", file=sys.stderr)

@@ -32,7 +32,8 @@ using geglu_mlp::Sm90Plan;
       {"smxx_gemm", prefix "_64x64", kTiles[2].shared_bytes},     \
       {"smxx_gemm", prefix "_32x32", kTiles[3].shared_bytes},     \
       {"smxx_gemm", prefix "_64x64_any", kTiles[4].shared_bytes}, \
-      {"smxx_decode", prefix "_decode", kTiles[5].shared_bytes},
+      {"smxx_decode", prefix "_decode4", kTiles[5].shared_bytes}, \
+      {"smxx_decode", prefix "_decode8", kTiles[6].shared_bytes},
 #define KILN_POINTWISE(kind, backward, type, Element, width) \
   {"smxx_pointwise", "pointwise_" #kind "_" #type "x" #width, 0},
 #define KILN_SM90(family, kind, shape, Tile) \

@@ -20,13 +20,24 @@ constexpr int64_t bytes_of(Element element) {
   return element == Element::kFloat32 ? 4 : kHalfBytes;
 }
 
-enum class TileKind : int32_t { kLarge3, kLarge4, kMedium, kSmall, kAnyAlignment, kDecode };
-inline constexpr int kTileKinds = 6;
+enum class TileKind : int32_t {
+  kLarge3,
+  kLarge4,
+  kMedium,
+  kSmall,
+  kAnyAlignment,
+  kDecode4,
+  kDecode8
+};
+inline constexpr int kTileKinds = 7;
+constexpr bool is_decode(TileKind tile) {
+  return tile == TileKind::kDecode4 || tile == TileKind::kDecode8;
+}
 
 struct TileFacts {
   const char* name;
   int64_t rows;
-  int64_t columns;  // of accumulators: a gated kernel writes half as many (kDecode: all)
+  int64_t columns;  // of accumulators: a gated kernel writes half as many (is_decode: all)
   uint32_t shared_bytes;
   // Time of one accumulator step against the large tile's: small tiles read more shared memory for
   // each multiplication. Estimates from bytes through shared memory, not measured.
@@ -39,13 +50,14 @@ inline constexpr TileFacts kTiles[kTileKinds] = {
     {"64x64", MediumTile::kRows, MediumTile::kColumns, MediumTile::kSharedBytes, 1.3},
     {"32x32", SmallTile::kRows, SmallTile::kColumns, SmallTile::kSharedBytes, 2.5},
     {"64x64_any", MediumTile::kRows, MediumTile::kColumns, MediumTile::kSharedBytes, 1.3},
-    {"decode", kDecodeTokens, kDecodeColumns, 0, 0.0},
+    {"decode4", kDecodeTokens, kDecodeColumns, 0, 0.0},
+    {"decode8", kDecodeTokens, kDecodeColumns, 0, 0.0},
 };
 inline constexpr uint32_t kThreads = LargeTile3::kThreads;
 static_assert(MediumTile::kThreads == kThreads && SmallTile::kThreads == kThreads);
 
-// Kernel numbers: 24 GEMMs (gated bf16, gated f16, plain bf16, plain f16; six tiles each), then 15
-// elementwise kernels (of f32, bf16 and f16: the wide forward, then forward and backward, narrow
+// Kernel numbers: 28 GEMMs (gated bf16, gated f16, plain bf16, plain f16; seven tiles each), then
+// 15 elementwise kernels (of f32, bf16 and f16: the wide forward, then forward and backward, narrow
 // and single).
 inline constexpr int kGemmKernels = 4 * kTileKinds;
 inline constexpr int kKernels = kGemmKernels + 15;
@@ -103,7 +115,7 @@ constexpr int64_t tiles_of(int64_t extent, int64_t tile) {
 
 constexpr int64_t out_columns(const GemmShape& shape, TileKind tile) {
   const int64_t columns = kTiles[static_cast<int>(tile)].columns;
-  return shape.gated && tile != TileKind::kDecode ? columns / 2 : columns;
+  return shape.gated && !is_decode(tile) ? columns / 2 : columns;
 }
 
 // What the busiest multiprocessor has to do: its number of tiles times a tile's work.
@@ -117,9 +129,16 @@ constexpr double tile_cost(const GemmShape& shape, TileKind tile, const GpuFacts
   return rounds * static_cast<double>(facts.rows * facts.columns) * facts.cost;
 }
 
+// Measured on an H200: four warps a CTA read the weights faster, unless some multiprocessors then
+// have nothing to read (bench/results/nvidia-h200-portable-decode.json).
+constexpr TileKind choose_decode(const GemmShape& shape, const GpuFacts& gpu) {
+  const bool few = tiles_of(shape.n, kDecodeColumns) <= gpu.multiprocessors;
+  return few ? TileKind::kDecode8 : TileKind::kDecode4;
+}
+
 constexpr TileKind choose_tile(const GemmShape& shape, const GpuFacts& gpu) {
   if (!shape.aligned) return TileKind::kAnyAlignment;
-  if (shape.m <= kDecodeTokens) return TileKind::kDecode;
+  if (shape.m <= kDecodeTokens) return choose_decode(shape, gpu);
   // Two CTAs with four stages need 2 x 65 KiB of an SM's memory: sm_80, 90 and 100 have it; on
   // sm_86, 89 and 120 (99 KiB a block) two CTAs fit with three stages.
   const bool roomy = gpu.shared_bytes_per_block >= 160 * 1024;
@@ -131,11 +150,16 @@ constexpr TileKind choose_tile(const GemmShape& shape, const GpuFacts& gpu) {
   return best;
 }
 
+constexpr uint32_t threads_of(TileKind tile) {
+  if (!is_decode(tile)) return kThreads;
+  return tile == TileKind::kDecode4 ? 128 : 256;
+}
+
 constexpr GemmPlan plan_gemm(const GemmShape& shape, const GpuFacts& gpu) {
   GemmPlan plan;
   plan.tile = choose_tile(shape, gpu);
   plan.kernel = gemm_kernel(shape.gated, shape.element, plan.tile);
-  plan.threads = plan.tile == TileKind::kDecode ? kDecodeThreads : kThreads;
+  plan.threads = threads_of(plan.tile);
   if (shape.m <= 0 || shape.n <= 0) return plan;
   const int64_t tiles_m = tiles_of(shape.m, kTiles[static_cast<int>(plan.tile)].rows);
   const int64_t tiles_n = tiles_of(shape.n, out_columns(shape, plan.tile));

@@ -2,6 +2,12 @@
 //
 // Arguments of the sm_90a kernels, and the tile shapes that host and device agree on. Included by
 // both sides; NVRTC has no <stdint.h>, hence the plain types.
+//
+//   token    a row of x and y                 part    the blocks of k of one CTA, where k is split
+//   block    64 of k                          share   the sums that one of those CTAs adds up
+//   stage    a slot of the ring of copies     across  the CTAs of a pair lie side by side
+//   panel    columns of tiles that CTAs       strip   32 or 16 columns of outputs on their way
+//            walk over together               box     what one copy takes of a matrix
 #pragma once
 
 #include "gate.h"
@@ -48,10 +54,10 @@ constexpr Int whole_sixteens(Int rows) {
 inline constexpr int kSharedMost = 227 * 1024;  // of a CTA
 inline constexpr int kSharedAlign = 1024;       // of what the copy engine swizzles
 
-// Columns of the output that a warpgroup stages and stores at once, at most; and of a tile.
-inline constexpr int kMostPanelColumns = 32;
-constexpr int panel_columns(int out_columns) {
-  return out_columns % kMostPanelColumns == 0 ? kMostPanelColumns : 16;
+// Columns of a strip, which a warpgroup stages and stores at once: at most, and of a tile.
+inline constexpr int kMostStripColumns = 32;
+constexpr int strip_columns(int out_columns) {
+  return out_columns % kMostStripColumns == 0 ? kMostStripColumns : 16;
 }
 
 // Large M. Two consumer warpgroups of kWarpgroupRows x kColumns accumulators each: one tile of both
@@ -79,11 +85,11 @@ struct PrefillTile {
   static constexpr int kABytes = whole_sixteens(kRows) * kDepth * 2;
   static constexpr int kBBytes = kColumns * kDepth * 2;
   static constexpr int kStageBytes = kABytes + kBBytes;
-  static constexpr int kPanelBytes = whole_sixteens(kWarpgroupRows) * kMostPanelColumns * 2;
-  static constexpr int kAllPanelBytes = 2 * 2 * kPanelBytes;  // two a warpgroup
-  static constexpr int kStages = (kSharedMost - kSharedAlign - kAllPanelBytes - 256) / kStageBytes;
-  static constexpr int kPanelsAt = kStages * kStageBytes;
-  static constexpr int kBarriersAt = kPanelsAt + kAllPanelBytes;
+  static constexpr int kStripBytes = whole_sixteens(kWarpgroupRows) * kMostStripColumns * 2;
+  static constexpr int kAllStripBytes = 2 * 2 * kStripBytes;  // two a warpgroup
+  static constexpr int kStages = (kSharedMost - kSharedAlign - kAllStripBytes - 256) / kStageBytes;
+  static constexpr int kStripsAt = kStages * kStageBytes;
+  static constexpr int kBarriersAt = kStripsAt + kAllStripBytes;
   static constexpr int kBarriers = 2 * kStages + 2;
   static constexpr int kSharedBytes = kSharedAlign + kBarriersAt + kBarriers * 8;
   static_assert(kSharedBytes <= kSharedMost);

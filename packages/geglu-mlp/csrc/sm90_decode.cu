@@ -7,6 +7,25 @@
 // adds them in the order of the parts, and writes its outputs: the same bits each time. Across, a
 // cluster has two tiles side by side: the two CTAs of one part of k share its tokens by multicast.
 // Swapped tiles multiply with weights as the rows and tokens as the columns, and share those.
+//
+//   threads of a CTA       role
+//   the first kConsumers   consumers: multiply a part of k, push sums to the CTAs that add them,
+//   add
+//                          their own share, store
+//   the last warp          producer: one thread issues every copy. A wide tile has three idle warps
+//                          beside it, whose registers the consumers take
+//
+//   barrier                arrivals of a phase                            who waits for it
+//   full[stage]            1 of the producer, and the bytes of a_rows     the consumers
+//                          rows of a and of all of b
+//   empty[stage]           1 of each consumer warp; across: in both       the producer, before it
+//                          CTAs that share the tokens                     fills the stage again
+//   of the cluster         all threads, three times: no CTA reads its     the consumers
+//                          stages any more; all sums are pushed; no CTA
+//                          touches another's memory any more
+//
+//   a stage                | a: kTokens x 64 of k | b: kColumns x 64 of k; gated: gate, then up |
+//   the same bytes later   | of each part of k: kMatrixRows rows of this CTA's share of the sums |
 #include "sm90_arguments.h"
 #include "sm90_mainloop.cuh"
 #include "sm90_outputs.cuh"

@@ -469,7 +469,7 @@ constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts
     plan.a_box_rows = static_cast<uint32_t>(loaded / (across ? 2 : 1));
     plan.b_rows = static_cast<uint32_t>(tile.columns / 2);
     plan.out_rows = static_cast<uint32_t>(tile.store_rows);
-    plan.out_columns = static_cast<uint32_t>(panel_columns(static_cast<int>(out_columns)));
+    plan.out_columns = static_cast<uint32_t>(strip_columns(static_cast<int>(out_columns)));
   } else {
     const int64_t sides = across ? 2 : 1;
     plan.cluster = static_cast<uint32_t>(parts * sides);

@@ -6,6 +6,20 @@
 // a thread both values of an output. Every output is one accumulator that runs through k in order
 // in every tile shape, and however the CTAs of a cluster lie: a row's result does not depend on how
 // many rows there are. Swapped tiles are for small M, where that is not promised.
+//
+//   threads of a CTA     role
+//   0 to 127             producer: one thread issues every copy; the others only give up registers
+//   128 to 255, to 383   two consumer warpgroups: multiply, add biases, apply the gate, store
+//
+//   barrier              arrivals of a phase                            who waits for it
+//   full[stage]          1 of the producer, and kStageBytes of copies   the stage's consumers
+//   empty[stage]         1 of each warp that reads the stage, in both   the producer, before it
+//                        CTAs of the cluster: 8 (ping-pong) or 16       fills the stage again
+//   turn[warpgroup]      4, the warps of the other warpgroup            the warpgroup, before the
+//                        (ping-pong)                                    products of a tile
+//
+//   a stage              | a: kRows x 64 of k | b: kColumns x 64 of k; gated: gate, then up |
+//   behind the stages    | strips of outputs: two a warpgroup | barriers |
 #include "sm90_arguments.h"
 #include "sm90_mainloop.cuh"
 #include "sm90_outputs.cuh"
@@ -26,8 +40,8 @@ struct PrefillMemory {
     return base + stage * T::kStageBytes;
   }
   __device__ __forceinline__ unsigned b(unsigned stage) const { return a(stage) + T::kABytes; }
-  __device__ __forceinline__ unsigned panel(int warpgroup, int index) const {
-    return base + T::kPanelsAt + (warpgroup * 2 + index) * T::kPanelBytes;
+  __device__ __forceinline__ unsigned strip(int warpgroup, int index) const {
+    return base + T::kStripsAt + (warpgroup * 2 + index) * T::kStripBytes;
   }
   __device__ __forceinline__ unsigned full(unsigned stage) const {
     return base + T::kBarriersAt + stage * 8;
@@ -129,34 +143,35 @@ __device__ __forceinline__ void release(unsigned empty_barrier) {
   if (lane < 2) barrier_arrive_peer(empty_barrier, lane);
 }
 
-// A panel has rows of 64 or 32 bytes, whose 16-byte chunks the copy engine's swizzle exchanges by
+// A strip has rows of 64 or 32 bytes, whose 16-byte chunks the copy engine's swizzle exchanges by
 // bits 7 and 8, or bit 7, of the address.
-template <int kPanelColumns>
-__device__ __forceinline__ unsigned in_panel(int row, int chunk) {
-  const int exchange = kPanelColumns == 32 ? row >> 1 & 3 : row >> 2 & 1;
-  return row * (kPanelColumns * 2) + (chunk ^ exchange) * 16;
+template <int kStripColumns>
+__device__ __forceinline__ unsigned in_strip(int row, int chunk) {
+  const int exchange = kStripColumns == 32 ? row >> 1 & 3 : row >> 2 & 1;
+  return row * (kStripColumns * 2) + (chunk ^ exchange) * 16;
 }
 
-// The panels take turns between two places, on from one tile to the next (`first`): a tile may have
-// an odd number of them, and its last one may still be on its way when the next tile begins.
+// The strips take turns between two places, on from one tile to the next (`first_strip`): a tile
+// may have an odd number of them, and its last one may still be on its way when the next tile
+// begins.
 template <class T, class Element, bool kGated, class Unit>
 __device__ __forceinline__ void epilogue(const Sums<T>& tile, const PrefillMemory<T>& memory,
                                          const Sm90Arguments& p, Unit unit, int warpgroup, int row,
-                                         int column, int first) {
-  constexpr int kPanelColumns = panel_columns(kOutColumns<kGated, T>);
-  constexpr int kPanels = kOutColumns<kGated, T> / kPanelColumns;
+                                         int column, int first_strip) {
+  constexpr int kStripColumns = strip_columns(kOutColumns<kGated, T>);
+  constexpr int kStrips = kOutColumns<kGated, T> / kStripColumns;
   constexpr int kUp = T::kColumns / 4;  // from a gate to its up
   const int thread = static_cast<int>(threadIdx.x) % 128;
   const int lane = thread % 32;
   const int matrix_row = thread / 32 * 16 + lane % 16;
 #pragma unroll
-  for (int panel = 0; panel < kPanels; ++panel) {
-    const unsigned shared = memory.panel(warpgroup, (first + panel) % 2);
+  for (int strip = 0; strip < kStrips; ++strip) {
+    const unsigned shared = memory.strip(warpgroup, (first_strip + strip) % 2);
     if (thread == 0) wait_stores_read<1>();
     warpgroup_sync<1>(warpgroup);
 #pragma unroll
-    for (int pair = 0; pair < kPanelColumns / 16; ++pair) {  // of blocks of 8 columns
-      const int block = panel * (kPanelColumns / 8) + pair * 2;
+    for (int pair = 0; pair < kStripColumns / 16; ++pair) {  // of blocks of 8 columns
+      const int block = strip * (kStripColumns / 8) + pair * 2;
 #pragma unroll
       for (int i = 0; i < T::kBlocks; ++i) {
         unsigned words[4];
@@ -170,17 +185,17 @@ __device__ __forceinline__ void epilogue(const Sums<T>& tile, const PrefillMemor
             words[j * 2 + half] = pack_pair(out.x, out.y, Element{});
           }
         }
-        const unsigned at = in_panel<kPanelColumns>(i * 64 + matrix_row, pair * 2 + lane / 16);
+        const unsigned at = in_strip<kStripColumns>(i * 64 + matrix_row, pair * 2 + lane / 16);
         store_matrices(shared + at, words);
       }
     }
     shared_writes_before_copies();
     warpgroup_sync<1>(warpgroup);
-    if (thread == 0) store_box(p.out, shared, column + panel * kPanelColumns, row);
+    if (thread == 0) store_box(p.out, shared, column + strip * kStripColumns, row);
   }
 }
 
-// Two panels side by side, each of the rows of two warps' sums, transposed.
+// Two strips side by side, each of the rows of two warps' sums, transposed.
 template <class T, class Element, class Unit>
 __device__ __forceinline__ void swapped_epilogue(const Sums<T>& tile,
                                                  const PrefillMemory<T>& memory,
@@ -188,9 +203,9 @@ __device__ __forceinline__ void swapped_epilogue(const Sums<T>& tile,
                                                  int row, int column) {
   const int thread = static_cast<int>(threadIdx.x) % 128;
   const int lane = thread % 32;
-  const unsigned shared = memory.panel(warpgroup, thread / 64);
+  const unsigned shared = memory.strip(warpgroup, thread / 64);
   const int chunk = thread / 32 % 2 * 2 + lane / 8 % 2;
-  const int panel_row = lane / 16 * 8 + lane % 8;
+  const int strip_row = lane / 16 * 8 + lane % 8;
   if (thread == 0) wait_stores_read<0>();
   warpgroup_sync<1>(warpgroup);
 #pragma unroll
@@ -210,13 +225,13 @@ __device__ __forceinline__ void swapped_epilogue(const Sums<T>& tile,
       words[i] = pack_pair(one.x, next.x, Element{});
       words[i + 1] = pack_pair(one.y, next.y, Element{});
     }
-    store_transposed(shared + in_panel<kMostPanelColumns>(first + panel_row, chunk), words);
+    store_transposed(shared + in_strip<kMostStripColumns>(first + strip_row, chunk), words);
   }
   shared_writes_before_copies();
   warpgroup_sync<1>(warpgroup);
   if (thread == 0) {
-    store_box(p.out, memory.panel(warpgroup, 0), column, row);
-    store_box(p.out, memory.panel(warpgroup, 1), column + kMostPanelColumns, row);
+    store_box(p.out, memory.strip(warpgroup, 0), column, row);
+    store_box(p.out, memory.strip(warpgroup, 1), column + kMostStripColumns, row);
   }
 }
 
@@ -234,8 +249,8 @@ __device__ __forceinline__ void consume(const Sm90Arguments& p, const PrefillMem
     first += clusters;
     ring.skip(p.k_blocks);
   }
-  constexpr int kPanels = kOutColumns<kGated, T> / panel_columns(kOutColumns<kGated, T>);
-  int panel = 0;
+  constexpr int kStrips = kOutColumns<kGated, T> / strip_columns(kOutColumns<kGated, T>);
+  int next_strip = 0;
   Sums<T> sums;
   for (unsigned tile = first; tile < tiles; tile += step) {
     const TileAt<T, kGated> at(p, tile, rank);
@@ -256,10 +271,10 @@ __device__ __forceinline__ void consume(const Sm90Arguments& p, const PrefillMem
       if constexpr (T::kSwapped) {
         swapped_epilogue<T, Element>(sums, memory, p, unit, warpgroup, row, at.column);
       } else {
-        epilogue<T, Element, kGated>(sums, memory, p, unit, warpgroup, row, at.column, panel);
+        epilogue<T, Element, kGated>(sums, memory, p, unit, warpgroup, row, at.column, next_strip);
       }
     });
-    panel = (panel + kPanels) % 2;
+    next_strip = (next_strip + kStrips) % 2;
   }
   if (threadIdx.x % 128 == 0) wait_stores_read<0>();  // the kernel's end waits for the writes
 }

@@ -5,6 +5,21 @@
 // rows and all of k: no CTA waits for another, and none works longer than another. A producer
 // thread keeps a ring as large as shared memory full; one warpgroup multiplies with wgmma, tokens
 // as its 64 rows and weights as its columns. A row's result does not depend on how many there are.
+//
+//   threads of a CTA     role
+//   0 to 127             consumers: multiply, lay the sums into shared memory, add biases, apply
+//   the
+//                        gate, store
+//   128 to 159           producer: one thread issues every copy
+//
+//   barrier              arrivals of a phase                         who waits for it
+//   full[stage]          1 of the producer, and kBlocks blocks of a  the consumers
+//                        and of b
+//   empty[stage]         4, the consumer warps                       the producer, before it fills
+//                                                                    the stage again
+//
+//   the ring             | a of every stage: kBlocks x a_rows x 64 of k | b of every stage |
+//   the same bytes later | sums: a_rows x kColumns floats |
 #include "sm90_arguments.h"
 #include "sm90_outputs.cuh"
 #include "sm90_ptx.cuh"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The two GEMMs of the MLP for a few tokens, for every SM from 8.0 on, where reading the weights is
-// the work. A CTA has eight columns of the output and all of k; its warps take turns along k, load
-// weights from memory into the registers that mma.sync takes them from, and add their sums through
-// shared memory in the order of their numbers: the same bits each time, whatever M is.
+// the work. A CTA has eight columns of the output and all of k; its four or eight warps take turns
+// along k, load weights from memory into the registers that mma.sync takes them from, and add their
+// sums through shared memory in the order of their numbers: the same bits each time, whatever M is.
 //
 // The sum does not depend on the order of k as long as both operands have the same: a thread takes
 // 8 neighbouring elements, 16 bytes, where mma.sync's own layout has 2. Four threads read 64 bytes
@@ -56,12 +56,12 @@ struct DecodeSums {
   }
 };
 
-template <class Element, int kMatrices>
-__device__ __forceinline__ DecodeSums<Element, kMatrices> multiply_share(const GemmArguments& p,
+template <class Element, int kMatrices, int kWarps>
+__device__ __forceinline__ DecodeSums<Element, kMatrices> multiply_turns(const GemmArguments& p,
                                                                          long long column) {
-  constexpr int kStep = 64;                    // k of a warp's turn: a line of each row
-  constexpr int kInFlight = 8 / kMatrices;     // turns whose weights are loaded at once
-  constexpr int kNext = kDecodeWarps * kStep;  // from one turn to the next
+  constexpr int kStep = 64;                 // k of a warp's turn: a line of each row
+  constexpr int kInFlight = 8 / kMatrices;  // turns whose weights are loaded at once
+  constexpr int kNext = kWarps * kStep;     // from one turn to the next
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const int warp = static_cast<int>(threadIdx.x) >> 5;
   const int group = lane >> 2;
@@ -100,15 +100,15 @@ __device__ __forceinline__ DecodeSums<Element, kMatrices> multiply_share(const G
 }
 
 // The sums of all warps, in shared memory.
-template <int kMatrices>
+template <int kMatrices, int kWarps>
 struct SharedSums {
-  float sums[kDecodeWarps][kMatrices][kDecodeTokens][kDecodeColumns];
+  float sums[kWarps][kMatrices][kDecodeTokens][kDecodeColumns];
 
   // Of two neighbouring columns, in the order of the warps.
   __device__ __forceinline__ float2 total(int matrix, int token, int column) const {
     float2 total = {};
 #pragma unroll
-    for (int warp = 0; warp < kDecodeWarps; ++warp) {
+    for (int warp = 0; warp < kWarps; ++warp) {
       total.x += sums[warp][matrix][token][column];
       total.y += sums[warp][matrix][token][column + 1];
     }
@@ -116,12 +116,12 @@ struct SharedSums {
   }
 };
 
-template <class Element, bool kGated>
+template <class Element, bool kGated, int kWarps>
 __device__ __forceinline__ void decode(const GemmArguments& p) {
   constexpr int kMatrices = kGated ? 2 : 1;
-  __shared__ SharedSums<kMatrices> shared;
+  __shared__ SharedSums<kMatrices, kWarps> shared;
   const long long first_column = static_cast<long long>(blockIdx.x) * kDecodeColumns;
-  const auto share = multiply_share<Element, kMatrices>(p, first_column);
+  const auto own = multiply_turns<Element, kMatrices, kWarps>(p, first_column);
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const int warp = static_cast<int>(threadIdx.x) >> 5;
 #pragma unroll
@@ -129,12 +129,12 @@ __device__ __forceinline__ void decode(const GemmArguments& p) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float* const to = &shared.sums[warp][i][lane / 4 + half * 8][lane % 4 * 2];
-      *reinterpret_cast<float2*>(to) = {share.sums[i][half * 2], share.sums[i][half * 2 + 1]};
+      *reinterpret_cast<float2*>(to) = {own.sums[i][half * 2], own.sums[i][half * 2 + 1]};
     }
   }
   __syncthreads();
   const int token = static_cast<int>(threadIdx.x) / (kDecodeColumns / 2);
-  if (token >= kDecodeTokens || token >= p.m) return;
+  if (token >= p.m) return;
   const int pair = static_cast<int>(threadIdx.x) % (kDecodeColumns / 2) * 2;
   const long long column = first_column + pair;
   float2 out = shared.total(0, token, pair);
@@ -151,12 +151,17 @@ __device__ __forceinline__ void decode(const GemmArguments& p) {
 
 }  // namespace geglu_mlp
 
-#define KILN_DECODE(name, Element, gated)                                    \
-  extern "C" __global__ void __launch_bounds__(geglu_mlp::kDecodeThreads, 2) \
-      name(const geglu_mlp::GemmArguments arguments) {                       \
-    geglu_mlp::decode<geglu_mlp::Element, gated>(arguments);                 \
+// As many CTAs on a multiprocessor as leave a thread 128 registers.
+#define KILN_DECODE(name, Element, gated, warps)                       \
+  extern "C" __global__ void __launch_bounds__(32 * warps, 16 / warps) \
+      name(const geglu_mlp::GemmArguments arguments) {                 \
+    geglu_mlp::decode<geglu_mlp::Element, gated, warps>(arguments);    \
   }
-KILN_DECODE(gated_bf16_decode, Bfloat16, true)
-KILN_DECODE(gated_f16_decode, Float16, true)
-KILN_DECODE(plain_bf16_decode, Bfloat16, false)
-KILN_DECODE(plain_f16_decode, Float16, false)
+#define KILN_DECODES(kind, gated)                      \
+  KILN_DECODE(kind##_bf16_decode4, Bfloat16, gated, 4) \
+  KILN_DECODE(kind##_bf16_decode8, Bfloat16, gated, 8) \
+  KILN_DECODE(kind##_f16_decode4, Float16, gated, 4)   \
+  KILN_DECODE(kind##_f16_decode8, Float16, gated, 8)
+
+KILN_DECODES(gated, true)
+KILN_DECODES(plain, false)

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The two GEMMs of the MLP for every SM from 8.0 on: cp.async into a ring of shared-memory stages,
-// ldmatrix, mma.sync m16n8k16, fp32 accumulation. One mainloop, two epilogues: gated writes
-// gelu(x gate^T + gate_bias) * (x up^T + up_bias), plain writes h down^T + down_bias. Every output
-// is one accumulator that runs through k in order, 16 at a time, in every tile shape: the result of
-// a row does not depend on how many rows there are.
+// ldmatrix, mma.sync m16n8k16, fp32 accumulation. Every thread of a CTA copies and multiplies. One
+// mainloop, two epilogues: gated writes what gate.h makes of x gate^T + gate_bias and
+// x up^T + up_bias, plain writes h down^T + down_bias. Every output is one accumulator that runs
+// through k in order, 16 at a time, in every tile shape: the result of a row does not depend on how
+// many rows there are.
 #include "arguments.h"
 #include "element.cuh"
 #include "gate.cuh"

@@ -44,11 +44,10 @@ using LargeTile4 = Tile<128, 128, 32, 4>;
 using MediumTile = Tile<64, 64, 64, 3>;
 using SmallTile = Tile<32, 32, 64, 6>;  // decode: 20 KiB of weights in flight a CTA
 
-// The kernels for a few tokens: a CTA has so many columns of the output, its warps share k.
+// The kernels for a few tokens: a CTA has so many columns of the output, its warps take turns along
+// k.
 constexpr int kDecodeTokens = 16;
 constexpr int kDecodeColumns = 8;
-constexpr int kDecodeWarps = 8;
-constexpr int kDecodeThreads = 32 * kDecodeWarps;
 
 // Byte offset of a chunk within an operand. The XOR spreads the eight rows that one ldmatrix phase
 // reads, and the eight chunks that one cp.async phase writes, over all 32 banks.

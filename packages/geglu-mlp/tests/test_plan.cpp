@@ -147,16 +147,19 @@ TEST_CASE("plan: the tile follows shape, alignment and device") {
       {plain(8192, 768, 3072), kH200, TileKind::kLarge4, 64 * 6},
       {gated(8192, 3072, 768), kA100, TileKind::kLarge4, 64 * 48},
       {gated(8192, 3072, 768), kRtx4090, TileKind::kLarge3, 64 * 48},
-      {gated(1, 14336, 3584), kH200, TileKind::kDecode, 1792},
-      {plain(1, 3584, 14336), kH200, TileKind::kDecode, 448},
-      {plain(16, 3580, 14336), kRtx4090, TileKind::kDecode, 448},
+      {gated(1, 14336, 3584), kH200, TileKind::kDecode4, 1792},
+      {plain(1, 3584, 14336), kH200, TileKind::kDecode4, 448},
+      {plain(16, 3580, 14336), kRtx4090, TileKind::kDecode4, 448},
       {plain(17, 3584, 14336), kH200, TileKind::kSmall, 112},
       {plain(1, 3584, 14331, false), kH200, TileKind::kAnyAlignment, 56},
       {plain(256, 3584, 14336), kH200, TileKind::kMedium, 4 * 56},
       {gated(8192, 3072, 767, false), kH200, TileKind::kAnyAlignment, 128 * 96},
-      {gated(0, 3072, 768), kH200, TileKind::kDecode, 0},
+      {gated(0, 3072, 768), kH200, TileKind::kDecode4, 0},
       {plain(128, 0, 768), kH200, TileKind::kLarge4, 0},
-      {plain(7, 8, 0), kH200, TileKind::kDecode, 1},
+      {plain(7, 8, 0), kH200, TileKind::kDecode8, 1},
+      {plain(1, 768, 3072), kH200, TileKind::kDecode8, 96},
+      {plain(1, 1056, 3072), kH200, TileKind::kDecode8, 132},
+      {plain(1, 1064, 3072), kH200, TileKind::kDecode4, 133},
   };
   for (const Row& row : rows) {
     const GemmPlan plan = plan_gemm(row.shape, row.gpu);
@@ -167,7 +170,7 @@ TEST_CASE("plan: the tile follows shape, alignment and device") {
     CHECK(plan.ctas == row.ctas);
     CHECK(plan.fits);
     CHECK(plan.kernel == gemm_kernel(row.shape.gated, row.shape.element, row.tile));
-    CHECK(plan.threads == (row.tile == TileKind::kDecode ? 256 : 128));
+    CHECK(plan.threads == (row.tile == TileKind::kDecode8 ? 256 : 128));
   }
 }
 

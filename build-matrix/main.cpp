@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "base/digest.hpp"
-#include "documents/manifest.hpp"
+#include "documents/names.hpp"
 #include "expand.hpp"
 #include "files.hpp"
 #include "graph.hpp"

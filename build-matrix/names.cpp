@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <array>
 
-#include "documents/manifest.hpp"
-
 namespace kiln::build {
 namespace {
 

@@ -9,7 +9,6 @@
 
 #include "base/join.hpp"
 #include "documents/json.hpp"
-#include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
 #include "names.hpp"

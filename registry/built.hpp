@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "documents/manifest.hpp"
+#include "documents/variant.hpp"
 
 namespace kiln::registry {
 

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "built.hpp"
+#include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
 #include "layout.hpp"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "documents/manifest.hpp"
+#include "documents/variant.hpp"
 #include "publish.hpp"
 
 namespace kiln::registry {

@@ -7,6 +7,7 @@
 
 #include "base/draft.hpp"
 #include "documents/json.hpp"
+#include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
 #include "layout.hpp"

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/file_lock.hpp"
-#include "documents/manifest.hpp"
+#include "documents/descriptor.hpp"
 #include "oci/layout.hpp"
 
 namespace kiln::registry {

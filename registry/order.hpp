@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "documents/manifest.hpp"
+#include "documents/variant.hpp"
 
 namespace kiln::registry {
 

@@ -11,6 +11,7 @@
 #include "built.hpp"
 #include "documents/growth.hpp"
 #include "documents/json.hpp"
+#include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "documents/requires.hpp"
 #include "kiln/error.hpp"

@@ -6,8 +6,8 @@
 
 #include "base/draft.hpp"
 #include "base/quote.hpp"
+#include "documents/descriptor.hpp"
 #include "documents/json.hpp"
-#include "documents/manifest.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::registry {

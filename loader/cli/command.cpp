@@ -11,8 +11,8 @@
 #include "base/quote.hpp"
 #include "cancel.hpp"
 #include "commands.hpp"
+#include "documents/descriptor.hpp"
 #include "documents/host.hpp"
-#include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "install/install.hpp"
 #include "install/lock.hpp"
@@ -70,6 +70,10 @@ Spec parse_spec(const std::string& text) {
     fail("the version is " + quote(version), "a whole number from 1; 'kiln info NAME' lists them");
   }
   return spec;
+}
+
+InstallOptions Options::install_options() const {
+  return {.host = host ? &*host : nullptr};
 }
 
 Request Options::request_for(const Spec& spec) const {

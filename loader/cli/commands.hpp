@@ -23,11 +23,15 @@
 #include <string>
 #include <vector>
 
-#include "install/install.hpp"
-#include "kiln/kernel.hpp"
+#include "kiln/host.hpp"
+#include "kiln/request.hpp"
 
 namespace CLI {
 class App;
+}
+
+namespace kiln {
+struct InstallOptions;  // install/install.hpp
 }
 
 namespace kiln::cli {
@@ -47,8 +51,9 @@ struct Options {
   bool json = false;
   bool quiet = false;
 
-  InstallOptions install_options() const { return {.host = host ? &*host : nullptr}; }
   std::string command;  ///< "kiln cache gc"
+
+  InstallOptions install_options() const;
 
   /// Throws kUsage, with the versions that there are, if neither the spec nor a lock file has one.
   Request request_for(const Spec& spec) const;

@@ -16,6 +16,7 @@
 #include "install/install.hpp"
 #include "install/installed.hpp"
 #include "install/parallel.hpp"
+#include "install/trace.hpp"
 #include "output.hpp"
 #include "resolve/explain.hpp"
 

@@ -12,6 +12,8 @@
 
 #include "base/quote.hpp"
 #include "documents/json.hpp"
+#include "install/install.hpp"
+#include "install/trace.hpp"
 
 namespace kiln::cli {
 namespace {

@@ -9,8 +9,10 @@
 #include <string_view>
 
 #include "documents/json_fwd.hpp"
-#include "install/install.hpp"
-#include "install/trace.hpp"
+
+namespace kiln {
+struct Installed;  // install/install.hpp
+}
 
 namespace kiln::cli {
 

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "documents/variant.hpp"
+
 namespace kiln {
 namespace {
 

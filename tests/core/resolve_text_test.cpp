@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "documents/json.hpp"
+#include "documents/manifest.hpp"
 #include "resolve/explain.hpp"
 #include "samples.hpp"
 

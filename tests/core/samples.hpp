@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "documents/manifest.hpp"
+#include "documents/variant.hpp"
 #include "kiln/error.hpp"
 #include "resolve/resolve.hpp"
 

@@ -4,6 +4,7 @@
 // The first byte says whether the headers' checksums are mended.
 #include <fstream>
 
+#include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "fuzz.hpp"
 #include "fuzz_tar.hpp"

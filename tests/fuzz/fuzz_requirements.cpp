@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Any bytes as a project's kiln.json: refused by name, or names and versions that can be asked for.
-#include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "documents/requirements.hpp"
 #include "fuzz.hpp"

@@ -25,8 +25,7 @@ TEST_CASE("http: a registry is asked four things, once, in the OCI's words") {
   Scratch scratch;
   Published published(scratch / "registry");
   published.publish({cpu_draft(sample_library())});
-  const VariantManifest manifest =
-      parse_manifest(published.drafts().at(0).manifest_bytes, "manifest");
+  const VariantManifest manifest = published.manifest();
   const Server server(published.root());
   const Request request = request_of(server.url(), scratch);
   CHECK(get_kernel("sample", request).variant() == "cpu-base");

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "documents/json.hpp"
+#include "documents/manifest.hpp"
 #include "install/install.hpp"
 #include "install/installed.hpp"
 #include "kiln/kiln.hpp"

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kiln/request.hpp"
 #include "scratch.hpp"
 
 namespace kiln::test {

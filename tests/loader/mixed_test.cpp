@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "documents/manifest.hpp"
 #include "install/install.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "documents/json.hpp"
+#include "documents/manifest.hpp"
 #include "scratch.hpp"
 
 namespace kiln::test {
@@ -164,6 +165,10 @@ Descriptor Published::put(const std::string& name, const std::string& bytes,
 
 fs::path Published::blob(const std::string& name, const Digest& digest) const {
   return root_ / name / "blobs" / "sha256" / digest.hex();
+}
+
+VariantManifest Published::manifest() const {
+  return parse_manifest(drafts_.at(0).manifest_bytes, "manifest");
 }
 
 void Published::write_tag(const std::string& name, const std::string& tag,

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "documents/manifest.hpp"
+#include "documents/variant.hpp"
 
 namespace kiln::test {
 
@@ -67,6 +67,7 @@ class Published {
   std::filesystem::path blob(const std::string& name, const Digest& digest) const;
   const std::filesystem::path& root() const { return root_; }
   const std::vector<Draft>& drafts() const { return drafts_; }  ///< as published last
+  VariantManifest manifest() const;                             ///< of the first of them
 
  private:
   void write_tag(const std::string& name, const std::string& tag, const Descriptor& descriptor);

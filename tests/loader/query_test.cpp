@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "documents/host.hpp"
+#include "documents/manifest.hpp"
 #include "install/install.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"

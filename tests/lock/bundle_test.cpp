@@ -12,7 +12,7 @@
 #include "documents/json.hpp"
 #include "install/install.hpp"
 #include "install/lock.hpp"
-#include "kiln/kiln.hpp"
+#include "kiln/request.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
 #include "store/cache.hpp"
@@ -110,7 +110,7 @@ TEST_CASE(
   fs::remove(setting.file);
   Request later = setting.offline();
   later.from.clear();
-  CHECK(get_kernel("sample", later).library() == installed.package.library);
+  CHECK(install("sample", later).package.library == installed.package.library);
 }
 
 TEST_CASE("bundle: a file is a registry as well") {

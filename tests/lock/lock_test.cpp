@@ -9,6 +9,7 @@
 #include <stop_token>
 #include <thread>
 
+#include "documents/manifest.hpp"
 #include "install/install.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"

@@ -11,6 +11,8 @@
 #include <iterator>
 #include <stdexcept>
 
+#include "documents/manifest.hpp"
+
 namespace kiln::test {
 namespace {
 

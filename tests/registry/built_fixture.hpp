@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "documents/manifest.hpp"
+#include "documents/variant.hpp"
 
 namespace kiln::test {
 

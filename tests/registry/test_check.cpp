@@ -5,6 +5,7 @@
 
 #include "built_fixture.hpp"
 #include "check.hpp"
+#include "documents/manifest.hpp"
 #include "export.hpp"
 #include "kiln/error.hpp"
 #include "layout.hpp"

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "install/installed.hpp"
+#include "kiln/kernel.hpp"
 #include "sample.hpp"
 #include "server.hpp"
 #include "store/gc.hpp"

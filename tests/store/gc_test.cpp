@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "install/installed.hpp"
+#include "kiln/kernel.hpp"
 #include "sample.hpp"
 
 namespace kiln::test {

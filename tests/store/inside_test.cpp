@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "install/installed.hpp"
+#include "kiln/kernel.hpp"
 #include "sample.hpp"
 #include "store/gc.hpp"
 #include "store/inside.hpp"

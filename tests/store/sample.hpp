@@ -7,7 +7,7 @@
 #include <string>
 
 #include "install/install.hpp"
-#include "kiln/kiln.hpp"
+#include "kiln/request.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
 
@@ -34,9 +34,7 @@ struct Sample {
   }
 
   /// The descriptors of the variant that was published last.
-  VariantManifest manifest() const {
-    return parse_manifest(published.drafts().at(0).manifest_bytes, "manifest");
-  }
+  VariantManifest manifest() const { return published.manifest(); }
 
   /// Every file of the cache, relative to it.
   std::set<std::string> files() const {

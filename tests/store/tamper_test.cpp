@@ -15,6 +15,7 @@
 #include <map>
 
 #include "install/installed.hpp"
+#include "kiln/kernel.hpp"
 #include "sample.hpp"
 #include "store/repair.hpp"
 

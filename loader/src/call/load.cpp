@@ -28,6 +28,7 @@
 #include "base/posix.hpp"
 #include "base/quote.hpp"
 #include "base/signals.hpp"
+#include "documents/variant.hpp"
 #include "kiln/error.hpp"
 #include "settings/environment.hpp"
 #include "store/inside.hpp"

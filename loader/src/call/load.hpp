@@ -12,11 +12,12 @@
 #include <string_view>
 
 #include "base/file_lock.hpp"
-#include "documents/manifest.hpp"
 #include "kiln/abi.h"
-#include "kiln/kernel.hpp"
+#include "kiln/request.hpp"
 
 namespace kiln {
+
+struct Config;  // documents/variant.hpp
 
 /// The op at this position. Ops may have more fields than this Kiln knows, or fewer.
 const kiln_op& op_at(const kiln_package& package, std::uint32_t position);

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "kiln/request.hpp"
 #include "settings/environment.hpp"
 
 namespace kiln {

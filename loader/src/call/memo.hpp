@@ -17,9 +17,10 @@
 
 #include "base/fork.hpp"
 #include "http/retry.hpp"
-#include "kiln/kernel.hpp"
 
 namespace kiln {
+
+struct Request;  // kiln/request.hpp
 
 /// Everything that the answer to a request depends on, as bytes: its fields and the environment.
 /// No disk. A field that is added to Request goes in here, unless it cannot change which kernel is

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "documents/json.hpp"
-#include "documents/manifest.hpp"
 #include "documents/names.hpp"
 
 namespace kiln {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "documents/variant.hpp"
+
 namespace kiln {
 namespace {
 

@@ -6,9 +6,10 @@
 
 #include <string_view>
 
-#include "documents/manifest.hpp"
-
 namespace kiln {
+
+struct Index;  // documents/variant.hpp
+struct Variant;
 
 /// The variant with this id, or null.
 const Variant* find_variant(const Index& index, std::string_view id);

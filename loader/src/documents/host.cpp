@@ -10,6 +10,7 @@
 #include "documents/facts.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
+#include "documents/variant.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {

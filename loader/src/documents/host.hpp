@@ -9,10 +9,11 @@
 #include <vector>
 
 #include "documents/json_fwd.hpp"
-#include "documents/manifest.hpp"
 #include "kiln/host.hpp"
 
 namespace kiln {
+
+struct Index;  // documents/variant.hpp
 
 /// `kiln host --json` writes the document, --host reads it. `origin` names it in errors and in
 /// tables. Throws kIntegrity for what breaks the format, kUpgrade for a document of a newer Kiln.

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "documents/manifest.hpp"
+#include "documents/descriptor.hpp"
 
 namespace kiln {
 

@@ -125,24 +125,6 @@ int parse_version_annotation(const JsonView& view) {
 
 }  // namespace
 
-Json to_json(const Descriptor& descriptor) {
-  return {{"mediaType", descriptor.media_type},
-          {"digest", descriptor.digest.str()},
-          {"size", descriptor.size}};
-}
-
-Descriptor parse_descriptor(const JsonView& json) {
-  Descriptor descriptor{.media_type = json.at("mediaType").string(),
-                        .size = json.at("size").unsigned_integer()};
-  const JsonView digest = json.at("digest");
-  try {
-    descriptor.digest = Digest::parse(digest.string());
-  } catch (const Error& error) {
-    throw Error(error.code(), digest.path() + ": " + error.what());
-  }
-  return descriptor;
-}
-
 Json variant_annotations(const Variant& variant) {
   if (!variant.unread.empty()) return annotations_of(Json::parse(variant.unread));
   const Needs& needs = variant.needs;

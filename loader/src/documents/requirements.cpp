@@ -6,7 +6,6 @@
 #include "base/number.hpp"
 #include "documents/facts.hpp"
 #include "documents/json.hpp"
-#include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
 

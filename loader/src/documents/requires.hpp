@@ -11,9 +11,14 @@
 #include <string_view>
 
 #include "documents/json_fwd.hpp"
-#include "documents/manifest.hpp"
 
 namespace kiln {
+
+/// Who must be able to read it: checked before anything else in a document is looked at.
+struct Requires {
+  std::string min_loader = "0.1.0";  ///< lowest Kiln version
+  int abi = 1;                       ///< KILN_ABI_MAJOR of the library inside
+};
 
 /// Where a document states its Requires: annotations in an index, plain members in a config.
 struct RequiresKeys {

@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "kiln/kernel.hpp"
+#include "kiln/host.hpp"
+#include "kiln/request.hpp"
 #include "store/bundle.hpp"
 
 namespace kiln {

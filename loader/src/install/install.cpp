@@ -14,6 +14,7 @@
 #include "base/quote.hpp"
 #include "documents/growth.hpp"
 #include "documents/host.hpp"
+#include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "install/lock.hpp"
 #include "install/parallel.hpp"

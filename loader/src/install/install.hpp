@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "documents/lockfile.hpp"
-#include "documents/manifest.hpp"
-#include "kiln/kernel.hpp"
+#include "documents/variant.hpp"
+#include "kiln/request.hpp"
 #include "resolve/resolve.hpp"
 #include "settings/settings.hpp"
 #include "store/cache.hpp"

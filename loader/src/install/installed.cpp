@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/number.hpp"
+#include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "install/installed.hpp"
 #include "kiln/error.hpp"

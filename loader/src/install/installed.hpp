@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "documents/manifest.hpp"
+#include "documents/variant.hpp"
 #include "store/cache.hpp"
 
 namespace kiln {

@@ -13,6 +13,7 @@
 #include "base/file_lock.hpp"
 #include "base/posix.hpp"
 #include "documents/names.hpp"
+#include "documents/variant.hpp"
 #include "install/install.hpp"
 #include "kiln/error.hpp"
 #include "store/registry.hpp"

@@ -14,10 +14,14 @@
 #include <vector>
 
 #include "documents/lockfile.hpp"
-#include "kiln/kernel.hpp"
+#include "kiln/request.hpp"
 #include "settings/settings.hpp"
 
 namespace kiln {
+
+struct Config;  // documents/variant.hpp
+struct Variant;
+struct VariantManifest;
 
 /// Throws kLock if there is no such file, or what parse_lockfile throws.
 Lockfile read_lockfile(const std::filesystem::path& file);

@@ -16,6 +16,7 @@
 
 #include "base/quote.hpp"
 #include "base/read_ahead.hpp"
+#include "documents/variant.hpp"
 #include "kiln/error.hpp"
 #include "verify/verify.hpp"
 

@@ -13,9 +13,10 @@
 #include <string>
 #include <string_view>
 
-#include "documents/manifest.hpp"
-
 namespace kiln {
+
+struct ArchiveFile;  // documents/variant.hpp
+struct Config;
 
 /// For errors: "<operation> <name>: <what was found>; <next step>".
 struct LayerSubject {

@@ -22,7 +22,6 @@
 #include <string_view>
 #include <vector>
 
-#include "documents/manifest.hpp"
 #include "kiln/host.hpp"
 
 namespace kiln {

@@ -6,6 +6,7 @@
 
 #include "base/quote.hpp"
 #include "documents/names.hpp"
+#include "documents/variant.hpp"
 #include "kiln/error.hpp"
 #include "resolve/hint.hpp"
 #include "resolve/rules.hpp"

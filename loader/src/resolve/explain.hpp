@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "documents/manifest.hpp"
 #include "resolve/resolve.hpp"
 
 namespace kiln {

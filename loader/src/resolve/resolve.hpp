@@ -15,7 +15,7 @@
 
 namespace kiln {
 
-struct Index;  // documents/manifest.hpp
+struct Index;  // documents/variant.hpp
 
 /// What is asked of resolve.
 struct Selection {

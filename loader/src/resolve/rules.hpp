@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/digest.hpp"
-#include "documents/manifest.hpp"
+#include "documents/variant.hpp"
 #include "resolve/resolve.hpp"
 
 namespace kiln {

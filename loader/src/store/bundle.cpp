@@ -18,6 +18,7 @@
 
 #include "base/posix.hpp"
 #include "base/quote.hpp"
+#include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
 #include "oci/layout.hpp"

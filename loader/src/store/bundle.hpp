@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "documents/manifest.hpp"
+#include "documents/descriptor.hpp"
 
 namespace kiln {
 

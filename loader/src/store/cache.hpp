@@ -36,7 +36,7 @@
 
 #include "base/file_lock.hpp"
 #include "base/posix.hpp"
-#include "documents/manifest.hpp"
+#include "documents/descriptor.hpp"
 #include "kiln/error.hpp"
 #include "kiln/event.hpp"
 #include "store/content.hpp"

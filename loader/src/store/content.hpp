@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/sink.hpp"
-#include "documents/manifest.hpp"
+#include "documents/descriptor.hpp"
 #include "verify/verify.hpp"
 
 namespace kiln {

@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
 #include "store/copy.hpp"

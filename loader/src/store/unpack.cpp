@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/posix.hpp"
+#include "documents/variant.hpp"
 #include "kiln/error.hpp"
 #include "oci/layer_reader.hpp"
 #include "store/inside.hpp"

@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "documents/manifest.hpp"
-
 namespace kiln {
+
+struct Config;  // documents/variant.hpp
 
 /// Writes the files under a temporary name beside `folder`, syncs them and renames. If `folder`
 /// appears meanwhile, the other writer won and its files are kept. `subject` names the variant in

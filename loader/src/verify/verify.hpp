@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "base/digest.hpp"
-#include "documents/manifest.hpp"
+#include "documents/descriptor.hpp"
 #include "verify/hash_thread.hpp"
 
 namespace kiln {

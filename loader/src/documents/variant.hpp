@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Variant: what the documents of a published version say of it and of its variants, as values.
+// manifest.hpp reads and writes them; resolve, install and the registry work on them. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/digest.hpp"
+#include "documents/descriptor.hpp"
+#include "documents/requires.hpp"
+#include "documents/target.hpp"
+
+namespace kiln {
+
+/// What a variant's `tested` says before any test record speaks of it.
+inline constexpr std::string_view kUntested = "untested";
+
+/// One line of an index: enough to choose, nothing fetched yet.
+struct Variant {
+  Descriptor manifest;
+  std::string id;  ///< "cu12.9-sm_90a-x86_64", "cu11.8-compute_80-x86_64", "cpu-x86-64-v3"
+  Requires requires_;
+  Needs needs;
+  std::string tested;  ///< "untested", or where and when its numeric tests passed
+  /// A variant that needs a newer Kiln: its descriptor as JSON text, written back unchanged. Its
+  /// needs are not known; resolve refuses it before it looks at them. Empty for every other one.
+  std::string unread = {};
+};
+
+struct Index {
+  std::string name;
+  int version = 0;
+  Requires requires_;
+  std::vector<Variant> variants;  ///< in the publisher's order
+};
+
+struct VariantManifest {
+  Descriptor config;
+  Descriptor layer;
+  std::uint64_t unpacked_size = 0;  ///< bytes of all files in the layer
+};
+
+struct ArchiveFile {
+  std::string path;  ///< relative, '/'-separated, no "." or ".."
+  Digest digest;
+  std::uint64_t size = 0;
+};
+
+struct Config {
+  std::string name;
+  int version = 0;
+  std::string variant;
+  Requires requires_;
+  Needs needs;
+  std::vector<ArchiveFile> files;
+  std::string library;   ///< which of the files is loaded
+  std::string symbol;    ///< its entry point: "kiln_package_v1"
+  std::string build_id;  ///< what the library's table must say
+  std::string build;     ///< compilers and source digest, as JSON text; for people, or empty
+};
+
+/// The file that is loaded. parse_config has seen to it that it is listed.
+const ArchiveFile& library_file(const Config& config);
+
+}  // namespace kiln

@@ -11,6 +11,7 @@
 #include "kiln/device.hpp"
 #include "kiln/error.hpp"
 #include "kiln/event.hpp"
+#include "kiln/float16.hpp"
 #include "kiln/host.hpp"
 #include "kiln/kernel.hpp"
 #include "kiln/request.hpp"

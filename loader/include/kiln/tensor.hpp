@@ -16,6 +16,7 @@
 
 namespace kiln {
 
+/// float16.hpp makes elements of the latter two, and reads them.
 enum class DType { kFloat32, kFloat16, kBFloat16 };
 std::size_t size_of(DType dtype);  ///< bytes an element
 

@@ -5,7 +5,6 @@
 //
 //   geglu_mlp_example [tokens [width [hidden]]]        default 8192 768 3072
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -21,27 +20,20 @@
 
 namespace {
 
-using Bf16 = std::uint16_t;  // the upper half of a float
-
-float widen(Bf16 value) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
-}
-
-Bf16 round_to_bf16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  return static_cast<Bf16>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);  // to nearest, ties to even
-}
+using Bf16 = std::uint16_t;  // the bits of a bfloat16
 
 std::vector<Bf16> random_normal(std::int64_t count, double deviation, std::mt19937_64& engine) {
   std::normal_distribution<float> normal(0.0F, static_cast<float>(deviation));
   std::vector<Bf16> values(static_cast<std::size_t>(count));
-  for (Bf16& value : values) value = round_to_bf16(normal(engine));
+  for (Bf16& value : values) value = kiln::to_bfloat16(normal(engine));
   return values;
 }
 
 double dot(const Bf16* a, const double* b, std::int64_t count) {
   double sum = 0;
-  for (std::int64_t i = 0; i < count; ++i) sum += static_cast<double>(widen(a[i])) * b[i];
+  for (std::int64_t i = 0; i < count; ++i) {
+    sum += static_cast<double>(kiln::from_bfloat16(a[i])) * b[i];
+  }
   return sum;
 }
 
@@ -61,7 +53,8 @@ std::vector<double> reference_row(const Mlp& mlp, std::int64_t row) {
   const std::int64_t H = mlp.hidden;
   std::vector<double> x(static_cast<std::size_t>(D));
   for (std::int64_t d = 0; d < D; ++d) {
-    x[static_cast<std::size_t>(d)] = widen(mlp.x[static_cast<std::size_t>(row * D + d)]);
+    x[static_cast<std::size_t>(d)] =
+        kiln::from_bfloat16(mlp.x[static_cast<std::size_t>(row * D + d)]);
   }
   std::vector<double> h(static_cast<std::size_t>(H));
   for (std::int64_t j = 0; j < H; ++j) {
@@ -85,7 +78,7 @@ double relative_error(const Mlp& mlp, const std::vector<Bf16>& y) {
     const std::vector<double> expected = reference_row(mlp, row);
     for (std::int64_t d = 0; d < mlp.width; ++d) {
       const double e = expected[static_cast<std::size_t>(d)];
-      const double got = widen(y[static_cast<std::size_t>(row * mlp.width + d)]);
+      const double got = kiln::from_bfloat16(y[static_cast<std::size_t>(row * mlp.width + d)]);
       difference += (got - e) * (got - e);
       norm += e * e;
     }
@@ -112,7 +105,7 @@ int run(const Mlp& mlp) {
   void* output = memory.upload(std::vector<Bf16>(static_cast<std::size_t>(M * D), 0x7fc0));  // NaN
   const kiln::Tensor y(output, bf16, {M, D}, device);
 
-  auto layer = kernel.layer<kiln::layers::GegluMlp>({.gate = gate, .up = up, .down = down});
+  const auto layer = kernel.layer<kiln::layers::GegluMlp>({.gate = gate, .up = up, .down = down});
   const std::size_t bytes = layer.workspace_bytes(x);
   const kiln::Workspace workspace{memory.allocate(bytes), bytes};
 

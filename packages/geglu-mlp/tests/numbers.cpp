@@ -9,6 +9,8 @@
 #include <limits>
 #include <thread>
 
+#include "kiln/float16.hpp"
+
 namespace geglu_mlp_test {
 namespace {
 
@@ -21,21 +23,6 @@ struct Format {
 Format format_of(kiln::DType dtype) {
   if (dtype == kiln::DType::kFloat16) return {10, -14, 65504.0};
   return {7, -126, static_cast<double>(std::numeric_limits<float>::max())};
-}
-
-double decode_half(std::uint16_t bits) {
-  const int exponent = bits >> 10 & 31;
-  const int mantissa = bits & 1023;
-  double value = 0;
-  if (exponent == 31) {
-    value = mantissa != 0 ? std::numeric_limits<double>::quiet_NaN()
-                          : std::numeric_limits<double>::infinity();
-  } else if (exponent == 0) {
-    value = std::ldexp(mantissa, -24);
-  } else {
-    value = std::ldexp(mantissa | 1024, exponent - 25);
-  }
-  return (bits & 0x8000) != 0 ? -value : value;
 }
 
 // The nearest number with the format's mantissa; ties to even by the default rounding mode.
@@ -73,8 +60,7 @@ double decode(kiln::DType dtype, const unsigned char* element) {
   }
   std::uint16_t bits = 0;
   std::memcpy(&bits, element, sizeof(bits));
-  if (dtype == kiln::DType::kFloat16) return decode_half(bits);
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  return dtype == kiln::DType::kFloat16 ? kiln::from_float16(bits) : kiln::from_bfloat16(bits);
 }
 
 void encode(kiln::DType dtype, double value, unsigned char* element) {

@@ -92,6 +92,51 @@ TEST_CASE("call: tensors left out are null, and there may be more of them than f
   CHECK(std::string(error.what()) == std::string(40, '1'));
 }
 
+/// A typed layer of the sample package, as compiled for one package and one form of "add".
+template <const auto& kPackageName, const auto& kAdd>
+struct AddLayer {
+  static constexpr std::string_view kPackage = kPackageName;
+  static constexpr LayerOp kOps[] = {{"add", kAdd}};
+  struct Weights {};
+  AddLayer(const Kernel&, Weights) {}
+};
+template <const auto& kPackageName, const auto& kAdd>
+Error refusal() {
+  return error_of([] { kernel().layer<AddLayer<kPackageName, kAdd>>({}); });
+}
+
+constexpr char kSample[] = "sample";
+constexpr char kOther[] = "other";
+constexpr char kWhole[] = "x, y; amount, times";
+constexpr char kOneAttribute[] = "x, y; amount";
+constexpr char kNoAttribute[] = "x, y;";
+constexpr char kReordered[] = "y, x; amount, times";
+constexpr char kOptional[] = "x, y?; amount, times";
+constexpr char kOneTensor[] = "x; amount";
+constexpr char kHalfAWord[] = "x, y; amount, time";
+constexpr char kMore[] = "x, y; amount, times, more";
+
+TEST_CASE("layer: made where its ops take what it gives, or more attributes") {
+  kernel().layer<AddLayer<kSample, kWhole>>({});
+  kernel().layer<AddLayer<kSample, kOneAttribute>>({});
+  kernel().layer<AddLayer<kSample, kNoAttribute>>({});
+}
+
+TEST_CASE("layer: of another package, or for other arguments, is refused") {
+  const Error other = refusal<kOther, kWhole>();
+  CHECK(other.code() == ErrorCode::kUsage);
+  CHECK_CONTAINS(other.what(), "make a layer of sample@1: the layer is of package other");
+  const Error errors[] = {refusal<kSample, kReordered>(), refusal<kSample, kOptional>(),
+                          refusal<kSample, kOneTensor>(), refusal<kSample, kHalfAWord>(),
+                          refusal<kSample, kMore>()};
+  for (const Error& error : errors) {
+    CHECK(error.code() == ErrorCode::kUsage);
+    CHECK_CONTAINS(error.what(),
+                   "op add takes (x, y; amount, times), the layer was compiled for (");
+    CHECK_CONTAINS(error.what(), "Take the layer's header from this version of the package");
+  }
+}
+
 TEST_CASE("workspace: aligned, kept while it is large enough, and moved with its owner") {
   OwnedWorkspace workspace(Device::cpu());
   const Workspace small = workspace.reserve(1);

@@ -122,7 +122,10 @@ static int32_t prepare(DLDevice device, kiln_error* error) {
 const kiln_package* kiln_package_v1(void);
 const kiln_package* kiln_package_v1(void) {
   static const kiln_op ops[] = {
-      {sizeof(kiln_op), 0, "add", "{\"name\":\"add\"}", add_workspace_bytes, add_run},
+      {sizeof(kiln_op), 0, "add",
+       "{\"name\":\"add\",\"tensors\":[{\"name\":\"x\"},{\"name\":\"y\",\"optional\":false}],"
+       "\"attributes\":[{\"name\":\"amount\"},{\"name\":\"times\"}]}",
+       add_workspace_bytes, add_run},
       {sizeof(kiln_op), 0, "probe", "{\"name\":\"probe\"}", probe_workspace_bytes, probe_run},
   };
   static const kiln_package package = {

@@ -99,5 +99,15 @@ TEST_CASE("tensor: shapes that cannot be are refused") {
   CHECK(error_of([&] { Tensor{dl}; }).code() == ErrorCode::kUsage);
 }
 
+TEST_CASE("tensor: a NULL shape is that of a scalar alone") {
+  DLTensor dl{};
+  dl.dtype = {kDLFloat, 32, 1};
+  CHECK(Tensor(dl).dimensions() == 0);
+  dl.ndim = 2;
+  const Error error = error_of([&] { Tensor{dl}; });
+  CHECK(error.code() == ErrorCode::kUsage);
+  CHECK_CONTAINS(error.what(), "the DLTensor's shape is NULL, expected 2 extents");
+}
+
 }  // namespace
 }  // namespace kiln::test

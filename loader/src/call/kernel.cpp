@@ -60,6 +60,13 @@ std::string signature_of(std::string_view schema) {
   return text;
 }
 
+/// Whether an op takes what a layer gives it: the same tensors, and its attributes first.
+bool takes(std::string_view op, std::string_view layer) {
+  if (!op.starts_with(layer)) return false;
+  const std::string_view more = op.substr(layer.size());
+  return more.empty() || more.starts_with(",") || layer.ends_with(";");
+}
+
 }  // namespace
 
 Kernel get_kernel(std::string_view name, const Request& request) {
@@ -130,7 +137,7 @@ void Kernel::check_layer(std::string_view package, std::span<const LayerOp> ops)
   }
   for (const LayerOp& each : ops) {
     const std::string found = signature_of(op(each.op).schema());
-    if (found.starts_with(each.signature)) continue;
+    if (takes(found, each.signature)) continue;
     throw Error(ErrorCode::kUsage,
                 "make a layer of " + label(loaded_->name, version()) + ": op " +
                     std::string(each.op) + " takes (" + found + "), the layer was compiled for (" +

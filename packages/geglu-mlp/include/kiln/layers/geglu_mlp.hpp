@@ -4,15 +4,17 @@
 // package.json and hold no other logic; the package checks shapes, dtypes and devices and names
 // what does not fit. Weights are views: their memory is the caller's and must outlive the layer.
 //
-// Threads: const members may be called from several threads at once, except the forward() that uses
-// the layer's own workspace. On a CPU a call makes its own threads and joins them: at most as many
-// as the calling thread's affinity mask has CPUs (sched_setaffinity, taskset, a cpuset), and as the
-// control groups' quota grants; a small call makes none.
+// Threads: const members may be called from several threads at once. The forward() that uses the
+// layer's own workspace is not const. On a CPU a call makes its own threads and joins them: at most
+// as many as the calling thread's affinity mask has CPUs (sched_setaffinity, taskset, a cpuset),
+// and as the control groups' quota grants; a small call makes none.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "kiln/kernel.hpp"
 
@@ -39,20 +41,20 @@ class GegluMlp {
     Tensor gate_bias = {};                ///< [H], or none
     Tensor up_bias = {};                  ///< [H], or none
     Tensor down_bias = {};                ///< [D], or none
-    const char* approximate = kGeluTanh;  ///< kGeluTanh or kGeluErf; must outlive the layer
+    std::string approximate = kGeluTanh;  ///< kGeluTanh or kGeluErf
   };
 
   /// Checks the weights: throws kInvalidCall with the one that does not fit, kNotFound if the
   /// kernel has no such op.
-  GegluMlp(const Kernel& kernel, const Weights& weights)
-      : op_(kernel.op("forward")), weights_(weights), owned_(kernel.device()) {
+  GegluMlp(const Kernel& kernel, Weights weights)
+      : op_(kernel.op("forward")), weights_(std::move(weights)), owned_(kernel.device()) {
     workspace_bytes(weights_.gate);  // [H,D]: itself a valid x
   }
 
   /// Scratch memory that forward() needs for this x: M * H elements on a GPU, and twice as many and
   /// 32 MiB where cuBLASLt computes the products.
   std::size_t workspace_bytes(const Tensor& x) const {
-    const Attribute attributes[] = {Attribute(weights_.approximate)};
+    const Attribute attributes[] = {Attribute(weights_.approximate.c_str())};
     return op_.workspace_bytes(arguments(x, x), attributes);
   }
 
@@ -60,7 +62,7 @@ class GegluMlp {
   /// nothing, can be captured in a CUDA graph. Throws kInvalidCall or kDevice.
   void forward(const Tensor& x, const Tensor& y, Workspace workspace,
                void* stream = nullptr) const {
-    const Attribute attributes[] = {Attribute(weights_.approximate)};
+    const Attribute attributes[] = {Attribute(weights_.approximate.c_str())};
     op_.run(arguments(x, y), attributes, workspace, stream);
   }
 
@@ -97,16 +99,18 @@ class Geglu {
       {"geglu_backward", "grad_out, gate, up, grad_gate, grad_up; approximate"}};
 
   struct Weights {                        ///< none: the options of the layer
-    const char* approximate = kGeluTanh;  ///< kGeluTanh or kGeluErf; must outlive the layer
+    std::string approximate = kGeluTanh;  ///< kGeluTanh or kGeluErf
   };
 
   Geglu(const Kernel& kernel, Weights weights)
-      : forward_(kernel.op("geglu")), backward_(kernel.op("geglu_backward")), weights_(weights) {}
+      : forward_(kernel.op("geglu")),
+        backward_(kernel.op("geglu_backward")),
+        weights_(std::move(weights)) {}
 
   void forward(const Tensor& gate, const Tensor& up, const Tensor& out,
                void* stream = nullptr) const {
     const Tensor tensors[] = {gate, up, out};
-    const Attribute attributes[] = {Attribute(weights_.approximate)};
+    const Attribute attributes[] = {Attribute(weights_.approximate.c_str())};
     forward_.run(tensors, attributes, {}, stream);
   }
 
@@ -115,7 +119,7 @@ class Geglu {
   void backward(const Tensor& grad_out, const Tensor& gate, const Tensor& up,
                 const Tensor& grad_gate, const Tensor& grad_up, void* stream = nullptr) const {
     const Tensor tensors[] = {grad_out, gate, up, grad_gate, grad_up};
-    const Attribute attributes[] = {Attribute(weights_.approximate)};
+    const Attribute attributes[] = {Attribute(weights_.approximate.c_str())};
     backward_.run(tensors, attributes, {}, stream);
   }
 

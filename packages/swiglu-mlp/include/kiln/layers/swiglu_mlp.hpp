@@ -4,15 +4,17 @@
 // of package.json and hold no other logic; the package checks shapes, dtypes and devices and names
 // what does not fit. Weights are views: their memory is the caller's and must outlive the layer.
 //
-// Threads: const members may be called from several threads at once, except the forward() that uses
-// the layer's own workspace. On a CPU a call makes its own threads and joins them: at most as many
-// as the calling thread's affinity mask has CPUs (sched_setaffinity, taskset, a cpuset), and as the
-// control groups' quota grants; a small call makes none.
+// Threads: const members may be called from several threads at once. The forward() that uses the
+// layer's own workspace is not const. On a CPU a call makes its own threads and joins them: at most
+// as many as the calling thread's affinity mask has CPUs (sched_setaffinity, taskset, a cpuset),
+// and as the control groups' quota grants; a small call makes none.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "kiln/kernel.hpp"
 
@@ -43,14 +45,14 @@ class SwigluMlp {
     Tensor gate_bias = {};  ///< [H], or none
     Tensor up_bias = {};    ///< [H], or none
     Tensor down_bias = {};  ///< [D], or none
-    const char* activation = kSilu;
+    std::string activation = kSilu;
     double limit = 7.0;  ///< of kSiluClamped; above 0
   };
 
   /// Checks the weights: throws kInvalidCall with the one that does not fit, kNotFound if the
   /// kernel has no such op.
-  SwigluMlp(const Kernel& kernel, const Weights& weights)
-      : op_(kernel.op("forward")), weights_(weights), owned_(kernel.device()) {
+  SwigluMlp(const Kernel& kernel, Weights weights)
+      : op_(kernel.op("forward")), weights_(std::move(weights)), owned_(kernel.device()) {
     workspace_bytes(weights_.gate);  // [H,D]: itself a valid x
   }
 
@@ -86,7 +88,7 @@ class SwigluMlp {
             y};
   }
   std::array<Attribute, 2> attributes() const {
-    return {Attribute(weights_.activation), Attribute(weights_.limit)};
+    return {Attribute(weights_.activation.c_str()), Attribute(weights_.limit)};
   }
 
   Op op_;
@@ -104,12 +106,14 @@ class Swiglu {
       {"swiglu_backward", "grad_out, gate, up, grad_gate, grad_up; activation, limit"}};
 
   struct Weights {  ///< none: the options of the layer
-    const char* activation = kSilu;
+    std::string activation = kSilu;
     double limit = 7.0;  ///< of kSiluClamped; above 0
   };
 
   Swiglu(const Kernel& kernel, Weights weights)
-      : forward_(kernel.op("swiglu")), backward_(kernel.op("swiglu_backward")), weights_(weights) {}
+      : forward_(kernel.op("swiglu")),
+        backward_(kernel.op("swiglu_backward")),
+        weights_(std::move(weights)) {}
 
   void forward(const Tensor& gate, const Tensor& up, const Tensor& out,
                void* stream = nullptr) const {
@@ -127,7 +131,7 @@ class Swiglu {
 
  private:
   std::array<Attribute, 2> attributes() const {
-    return {Attribute(weights_.activation), Attribute(weights_.limit)};
+    return {Attribute(weights_.activation.c_str()), Attribute(weights_.limit)};
   }
 
   Op forward_;

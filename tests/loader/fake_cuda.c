@@ -2,6 +2,7 @@
  *
  * A libcuda with the GPUs of FAKE_CUDA_GPUS ("8.0,9.0"), in CUDA's order, once it was initialised.
  * FAKE_CUDA_BROKEN=1 fails to start. Memory is the host's, and only inside of a context.
+ * fake_cuda_state says what is left of it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,17 @@ static const char* gpus(void) {
   int __VA_ARGS__;  \
   int __VA_ARGS__
 
-static void* current = NULL;
+enum { kDepth = 8 };
+static void* contexts[kDepth]; /* the current one is the last */
+static int depth = 0;
+static int primaries = 0; /* held */
+static int memories = 0;
+static int hasty = 0; /* frees that did not wait for the memory's context */
+static void* waited_for = NULL;
+
+static void* current(void) {
+  return depth > 0 ? contexts[depth - 1] : NULL;
+}
 static int initialised = 0;
 
 EXPORT(cuInit(unsigned flags)) {
@@ -58,43 +69,66 @@ EXPORT(cuGetErrorName(int error, const char** text)) {
   return 0;
 }
 EXPORT(cuCtxGetCurrent(void** context)) {
-  *context = current;
+  *context = current();
   return 0;
 }
 EXPORT(cuCtxGetDevice(int* device)) {
   *device = 0;
-  return current != NULL ? 0 : 201;
+  return current() != NULL ? 0 : 201;
 }
 EXPORT(cuCtxPushCurrent_v2(void* context)) {
-  current = context;
+  if (depth == kDepth) return 1;
+  contexts[depth++] = context;
   return 0;
 }
 EXPORT(cuCtxPopCurrent_v2(void** context)) {
-  *context = current;
-  current = NULL;
+  if (depth == 0) return 201;
+  *context = contexts[--depth];
   return 0;
 }
 EXPORT(cuDevicePrimaryCtxRetain(void** context, int device)) {
   (void)device;
   static int primary;
+  ++primaries;
   *context = &primary;
   return 0;
 }
 EXPORT(cuDevicePrimaryCtxRelease_v2(int device)) {
   (void)device;
+  --primaries;
   return 0;
 }
 EXPORT(cuCtxSynchronize(void)) {
-  return current != NULL ? 0 : 201;
+  waited_for = current();
+  return current() != NULL ? 0 : 201;
 }
+
+/* The context of a piece of memory stands before it. */
+enum { kHeader = 16 };
+
 EXPORT(cuMemAlloc_v2(unsigned long long* memory, size_t bytes)) {
-  if (current == NULL) return 201;
+  if (current() == NULL) return 201;
   if (bytes > 1u << 30) return 2;
-  *memory = (unsigned long long)(size_t)malloc(bytes);
+  char* const block = malloc(kHeader + bytes);
+  *(void**)block = current();
+  *memory = (unsigned long long)(size_t)(block + kHeader);
+  ++memories;
+  waited_for = NULL;
   return 0;
 }
 EXPORT(cuMemFree_v2(unsigned long long memory)) {
-  if (current == NULL) return 201;
-  free((void*)(size_t)memory);
+  if (current() == NULL) return 201;
+  char* const block = (char*)(size_t)memory - kHeader;
+  hasty += waited_for != *(void**)block;
+  --memories;
+  free(block);
   return 0;
+}
+
+const char* fake_cuda_state(void);
+const char* fake_cuda_state(void) {
+  static char text[80];
+  snprintf(text, sizeof text, "contexts:%d primaries:%d memories:%d hasty:%d", depth, primaries,
+           memories, hasty);
+  return text;
 }

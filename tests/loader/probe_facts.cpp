@@ -2,7 +2,8 @@
 //
 // Prints what probe says of the driver, in one line: "12.4 nvml0:9.0 nvml1:8.0". "loaded" and
 // "running" load and initialise CUDA before, "cpu" does not ask for GPUs. With the argument
-// "workspace" it takes device memory on cuda:0 instead; with "library NAME", whether NAME is there.
+// "workspace" it takes device memory on cuda:0 instead, and with "contexts" it does so while a
+// program changes its contexts; with "library NAME", whether NAME is there.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -43,6 +44,40 @@ std::string workspace() {
   return text;
 }
 
+template <class Function>
+Function find(const char* symbol) {
+  return reinterpret_cast<Function>(::dlsym(::dlopen("libcuda.so.1", RTLD_NOW), symbol));
+}
+
+/// What is held while a workspace lives that grew twice, and what after it; another context is
+/// current when it is freed. Then the same for one that grew in a context of the program.
+std::string contexts() {
+  const auto push = find<int (*)(void*)>("cuCtxPushCurrent_v2");
+  const auto pop = find<int (*)(void**)>("cuCtxPopCurrent_v2");
+  const auto state = find<const char* (*)()>("fake_cuda_state");
+  int own = 0;
+  int other = 0;
+  void* popped = nullptr;
+  std::string text;
+  {
+    kiln::OwnedWorkspace owned(kiln::Device::cuda(0));
+    owned.reserve(100);
+    owned.reserve(1 << 20);
+    text += std::string("primary: ") + state();
+    push(&other);
+  }
+  text += std::string("; after: ") + state();
+  pop(&popped);
+  push(&own);
+  {
+    kiln::OwnedWorkspace owned(kiln::Device::cuda(0));
+    owned.reserve(100);
+    text += std::string("; own: ") + state();
+    push(&other);
+  }
+  return text + "; after: " + state();
+}
+
 std::string library(const char* name) {
   kiln::Host host;
   probe_libraries(host, {name});
@@ -55,9 +90,10 @@ int main(int count, char** words) {
   try {
     const std::string what = count > 1 ? words[1] : "";
     if (what == "loaded" || what == "running") load_cuda(what == "running");
-    const std::string text = what == "workspace" ? workspace()
-                             : what == "library" ? library(words[2])
-                                                 : facts(what != "cpu");
+    const std::string text = what == "workspace"  ? workspace()
+                             : what == "contexts" ? contexts()
+                             : what == "library"  ? library(words[2])
+                                                  : facts(what != "cpu");
     std::puts(text.c_str());
   } catch (const kiln::Error& error) {
     std::printf("%s %s\n", std::string(to_string(error.code())).c_str(), error.what());

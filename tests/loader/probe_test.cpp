@@ -104,6 +104,14 @@ TEST_CASE("probe: a process that uses CUDA is asked itself, and nobody for a CPU
   CHECK(run(both, "cpu") == "not asked");
 }
 
+TEST_CASE("workspace: one primary context is held while it lives, and its own one is waited for") {
+  CHECK(run(kCuda + "FAKE_CUDA_GPUS=9.0", "contexts") ==
+        "primary: contexts:0 primaries:1 memories:1 hasty:0; "
+        "after: contexts:1 primaries:0 memories:0 hasty:0; "
+        "own: contexts:1 primaries:0 memories:1 hasty:0; "
+        "after: contexts:2 primaries:0 memories:0 hasty:0");
+}
+
 TEST_CASE("workspace: device memory through the driver, and its error when there is none left") {
   const std::string text = run(kCuda + "FAKE_CUDA_GPUS=9.0", "workspace");
   CHECK(text.starts_with("ok device "));

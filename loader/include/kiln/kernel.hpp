@@ -138,7 +138,9 @@ struct Availability {
 Availability has_kernel(std::string_view name, const Request& request);
 
 /// Scratch memory that a layer owns: grows to what is asked and is freed with the object. Not for
-/// use from two streams at once; growing synchronises the device.
+/// use from two streams at once; growing synchronises the device. On a GPU it is in the context
+/// that was current when it grew, if that is of the device, else in the primary one, which it
+/// keeps.
 class OwnedWorkspace {
  public:
   explicit OwnedWorkspace(Device device) : device_(device) {}
@@ -148,8 +150,12 @@ class OwnedWorkspace {
   Workspace reserve(std::size_t bytes);  ///< throws kDevice if there is no memory
 
  private:
+  void release() noexcept;
+
   Device device_;
   Workspace held_;
+  void* context_ = nullptr;  ///< on a GPU: the CUcontext that it is in
+  bool retained_primary_ = false;
 };
 
 }  // namespace kiln

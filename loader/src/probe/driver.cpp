@@ -79,42 +79,44 @@ void check(const Cuda& api, int result, const std::string& operation) {
               operation + ": the CUDA driver says " + name + " (" + std::to_string(result) + ")");
 }
 
-/// Makes a context of the device current while it lives.
+/// The context that calls on a device use.
+struct Owner {
+  Context context = nullptr;
+  int device = -1;
+  bool retained = false;  ///< it is the primary one, which must be released
+};
+
+/// The current context if it belongs to the device, else the primary one, retained.
+Owner find_owner(const Cuda& api, int ordinal) {
+  const std::string where = "use cuda:" + std::to_string(ordinal);
+  Owner owner;
+  check(api, api.init(0), where);
+  check(api, api.device(&owner.device, ordinal), where);
+  int current_device = -1;
+  if (api.current(&owner.context) == kSuccess && owner.context != nullptr &&
+      api.current_device(&current_device) == kSuccess && current_device == owner.device) {
+    return owner;
+  }
+  check(api, api.retain_primary(&owner.context, owner.device), where);
+  owner.retained = true;
+  return owner;
+}
+
+/// Makes a context current while it lives. Throws kDevice.
 class InContext {
  public:
-  InContext(const Cuda& api, int ordinal) : api_(api) {
-    const std::string where = "use cuda:" + std::to_string(ordinal);
-    check(api, api.init(0), where);
-    check(api, api.device(&device_, ordinal), where);
-    Context current = nullptr;
-    int current_device = -1;
-    if (api.current(&current) == kSuccess && current != nullptr &&
-        api.current_device(&current_device) == kSuccess && current_device == device_) {
-      return;
-    }
-    Context primary = nullptr;
-    check(api, api.retain_primary(&primary, device_), where);
-    retained_ = true;
-    const int result = api.push(primary);
-    if (result != kSuccess) api.release_primary(device_);
-    check(api, result, where);
+  InContext(const Cuda& api, Context context) : api_(api) {
+    check(api, api.push(context), "enter a CUDA context");
   }
-  /// `keep`: the memory allocated here still needs the primary context.
-  void keep() { keep_ = true; }
   ~InContext() {
-    if (!retained_) return;
     Context popped = nullptr;
     api_.pop(&popped);
-    if (!keep_) api_.release_primary(device_);
   }
   InContext(const InContext&) = delete;
   InContext& operator=(const InContext&) = delete;
 
  private:
   const Cuda& api_;
-  int device_ = -1;
-  bool retained_ = false;
-  bool keep_ = false;
 };
 
 }  // namespace
@@ -155,30 +157,40 @@ DriverFacts ask_libcuda() {
   return facts;
 }
 
-void* device_allocate(int ordinal, std::size_t bytes) {
+DeviceMemory device_allocate(int ordinal, std::size_t bytes) {
   const std::string operation = "allocate " + std::to_string(bytes) +
                                 " bytes of workspace on cuda:" + std::to_string(ordinal);
   const Cuda* const api = cuda();
   if (api == nullptr) {
     throw Error(ErrorCode::kDevice, operation + ": there is no libcuda.so.1. Install the driver");
   }
-  InContext context(*api, ordinal);
-  DevicePointer memory = 0;
-  check(*api, api->allocate(&memory, bytes), operation);
-  context.keep();
-  // The driver's addresses are integers; with unified addressing they are pointers as they stand.
-  return reinterpret_cast<void*>(  // NOLINT(performance-no-int-to-ptr)
-      static_cast<std::uintptr_t>(memory));
+  const Owner owner = find_owner(*api, ordinal);
+  try {
+    const InContext inside(*api, owner.context);
+    DevicePointer memory = 0;
+    check(*api, api->allocate(&memory, bytes), operation);
+    // The driver's addresses are integers; with unified addressing they are pointers as they stand.
+    return {reinterpret_cast<void*>(  // NOLINT(performance-no-int-to-ptr)
+                static_cast<std::uintptr_t>(memory)),
+            owner.context, owner.retained};
+  } catch (const Error&) {
+    if (owner.retained) api->release_primary(owner.device);
+    throw;
+  }
 }
 
-void device_free(int ordinal, void* memory) noexcept {
+void device_free(int ordinal, const DeviceMemory& memory) noexcept {
   const Cuda* const api = cuda();
-  if (api == nullptr || memory == nullptr) return;
+  if (api == nullptr || memory.data == nullptr) return;
   try {
-    const InContext context(*api, ordinal);
+    const InContext inside(*api, memory.context);
     api->synchronize();
-    api->free(static_cast<DevicePointer>(reinterpret_cast<std::uintptr_t>(memory)));
-  } catch (const Error&) {  // the driver is shutting down and has freed the memory itself
+    api->free(static_cast<DevicePointer>(reinterpret_cast<std::uintptr_t>(memory.data)));
+  } catch (const Error&) {  // the context is gone, or the driver is, and the memory with it
+  }
+  int device = -1;
+  if (memory.retained_primary && api->device(&device, ordinal) == kSuccess) {
+    api->release_primary(device);
   }
 }
 

@@ -31,11 +31,20 @@ std::optional<DriverFacts> ask_running_libcuda();
 /// Asks libcuda, which initialises CUDA in this process. Empty facts if there is none.
 DriverFacts ask_libcuda();
 
-/// Device memory in the context that calls on `ordinal` use: the current one if it belongs to that
-/// device, else the device's primary context. Throws kDevice.
-void* device_allocate(int ordinal, std::size_t bytes);
+/// Device memory, and what keeps it.
+struct DeviceMemory {
+  void* data = nullptr;
+  void* context = nullptr;  ///< the CUcontext that it is in
+  bool retained_primary =
+      false;  ///< that context is the device's primary one, held for this memory
+};
 
-/// Waits for the device, then frees. Never throws: at process exit the driver may be gone.
-void device_free(int ordinal, void* memory) noexcept;
+/// In the context that calls on `ordinal` use: the current one if it belongs to that device, else
+/// the device's primary context. Throws kDevice.
+DeviceMemory device_allocate(int ordinal, std::size_t bytes);
+
+/// Waits for the memory's own context, whichever is current, then frees, and lets go of the primary
+/// context. Never throws: at process exit the driver may be gone.
+void device_free(int ordinal, const DeviceMemory& memory) noexcept;
 
 }  // namespace kiln

@@ -193,9 +193,26 @@ TEST_CASE("hint: the nearest variant and what would make it fit") {
 
 TEST_CASE("hint: a GPU that nothing was built for hears what there is") {
   const std::string text = hint(gpu_host("12.9", "7.5"), package());
-  CHECK(text.find("run it on a GPU that it has code for (geglu-mlp@1 has compute_80, sm_80, sm_90a "
-                  "for x86_64)") != std::string::npos);
-  CHECK(text.find("or take cpu-x86-64-v3 with --device cpu") != std::string::npos);
+  CHECK(text ==
+        "nearest: cu11.8-compute_80-x86_64 -> run it on a GPU of compute capability >= 8.0 "
+        "(geglu-mlp@1 has compute_80, sm_80, sm_90a for x86_64); or take cpu-x86-64-v3 with "
+        "--device cpu (.device = kiln::Device::cpu())");
+}
+
+TEST_CASE("hint: of code for other GPUs the nearest capability, and which GPUs run it") {
+  const Index far = index_of({variant_of("a", gpu_needs("12.9", "12.0", {"sm_120"})),
+                              variant_of("b", gpu_needs("12.9", "12.0", {"sm_90a"})),
+                              variant_of("c", gpu_needs("12.9", "12.0", {"sm_86", "sm_80"})),
+                              variant_of("d", gpu_needs("12.9", "12.0", {"sm_100f"}))});
+  const std::pair<const char*, std::string> rows[] = {
+      {"7.5", "c -> run it on a GPU of compute capability 8.x from 8.0 ("},
+      {"9.2", "b -> run it on a GPU of compute capability 9.0 only ("},
+      {"10.1", "d -> run it on a GPU of the family of 10.0 ("},
+      {"11.8", "a -> run it on a GPU of compute capability 12.x from 12.0 ("}};
+  for (const auto& [capability, expected] : rows) {
+    const std::string text = hint(gpu_host("12.9", capability), far);
+    CHECK_MESSAGE(text.starts_with("nearest: " + expected), text);
+  }
 }
 
 TEST_CASE("hint: no CPU variant is offered that would be refused too") {

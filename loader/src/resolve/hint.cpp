@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <set>
+#include <tuple>
 
 #include "base/join.hpp"
 #include "base/quote.hpp"
@@ -61,10 +63,32 @@ std::string library_remedy(const Variant& variant, const Question& question) {
   return "install " + join(missing) + " where the dynamic linker finds it (LD_LIBRARY_PATH)";
 }
 
-std::string code_remedy(const Question& question) {
-  if (question.gpus.size() < 2) return "run it on a GPU that it has code for";
-  return "take a variant for each GPU (drop --all-devices, .all_gpus = false), or show it only the "
-         "GPUs that it has code for (CUDA_VISIBLE_DEVICES)";
+/// How far a piece of code is from a GPU that does not run it: by capability; of equals PTX, which
+/// more GPUs run.
+auto distance(const DeviceCode& code, Version capability) {
+  const int steps =
+      10 * (code.capability.major - capability.major) + (code.capability.minor - capability.minor);
+  return std::tuple(std::abs(steps), code.kind != DeviceCode::Kind::kPtx, code);
+}
+
+/// Of a variant that has code, the piece that is nearest to a GPU.
+const DeviceCode& nearest_code(const Variant& variant, Version capability) {
+  const std::vector<DeviceCode>& codes = variant.needs.device_code;
+  return *std::min_element(codes.begin(), codes.end(),
+                           [&](const DeviceCode& left, const DeviceCode& right) {
+                             return distance(left, capability) < distance(right, capability);
+                           });
+}
+
+std::string code_remedy(const Variant& variant, const Question& question) {
+  if (question.gpus.size() > 1) {
+    return "take a variant for each GPU (drop --all-devices, .all_gpus = false), or show it only "
+           "the GPUs that it has code for (CUDA_VISIBLE_DEVICES)";
+  }
+  if (variant.needs.device_code.empty()) return "take a variant that has device code";
+  const DeviceCode& code = nearest_code(variant, question.gpus.front()->capability);
+  return "run it on a GPU of " + std::string(code.suffix == 'f' ? "" : "compute capability ") +
+         runs_on(code);
 }
 
 std::string policy_remedy(const Variant& variant, const Question& question) {
@@ -111,7 +135,7 @@ std::string remedy(const Variant& variant, Refusal refusal, const Question& ques
     case Refusal::kDriver:
       return driver_remedy(variant, question);
     case Refusal::kNoDeviceCode:
-      return code_remedy(question);
+      return code_remedy(variant, question);
     case Refusal::kLibrary:
       return library_remedy(variant, question);
     case Refusal::kPolicy:
@@ -122,8 +146,25 @@ std::string remedy(const Variant& variant, Refusal refusal, const Question& ques
   return "nothing";
 }
 
-/// Fewest obstacles first; of equals the one that passed more rules, then the better fit. What was
-/// denied is the last that is offered.
+/// How many obstacles a variant has. What was denied is the last that is offered.
+std::size_t count_obstacles(const Variant& variant, const Fit& fit, const Question& question) {
+  std::size_t count = all_broken(variant, fit, question).size();
+  if (question.gpus.empty() && !variant.needs.is_cpu()) ++count;  // its GPU rules were not asked
+  return count + (is_denied(variant, question) ? kRules.size() : 0);
+}
+
+/// Whether both have code, but none for some GPU, and the first one's is nearer to it.
+bool has_nearer_code(const Variant& variant, const Variant& other, const Question& question) {
+  const Gpu* const gpu = find_uncovered(variant, question);
+  const Gpu* const others = find_uncovered(other, question);
+  if (gpu == nullptr || others == nullptr) return false;
+  if (variant.needs.device_code.empty() || other.needs.device_code.empty()) return false;
+  return distance(nearest_code(variant, gpu->capability), gpu->capability) <
+         distance(nearest_code(other, others->capability), others->capability);
+}
+
+/// Fewest obstacles first; of equals that lack code the one whose code is nearest, else the one
+/// that passed more rules, then the better fit.
 std::size_t find_nearest(const Index& index, const std::vector<Fit>& fits,
                          const std::vector<std::size_t>& best_first, const Question& question) {
   const std::string& pinned = question.selection->variant;
@@ -132,13 +173,11 @@ std::size_t find_nearest(const Index& index, const std::vector<Fit>& fits,
   for (const std::size_t position : best_first) {
     const Variant& variant = index.variants[position];
     if (variant.id == pinned) return position;
-    std::size_t count = all_broken(variant, fits[position], question).size();
-    if (question.gpus.empty() && !variant.needs.is_cpu()) ++count;  // its GPU rules were not asked
-    if (is_denied(variant, question)) count += kRules.size();
-    if (count < fewest) {
-      fewest = count;
-      nearest = position;
-    }
+    const std::size_t count = count_obstacles(variant, fits[position], question);
+    if (count > fewest) continue;
+    if (count == fewest && !has_nearer_code(variant, index.variants[nearest], question)) continue;
+    fewest = count;
+    nearest = position;
   }
   return nearest;
 }

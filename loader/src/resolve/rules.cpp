@@ -127,13 +127,6 @@ std::string describe_driver(const Variant& variant, const Fit& fit, const Questi
                 : ", this machine has no NVIDIA driver");
 }
 
-/// A GPU that no driver makes this variant run on.
-const Gpu* find_uncovered(const Variant& variant, const Question& question) {
-  for (const Gpu* gpu : question.gpus) {
-    if (!driver_needed(variant, gpu->capability)) return gpu;
-  }
-  return nullptr;
-}
 bool code_holds(const Variant& variant, const Fit& fit, const Question& question) {
   // Where a newer driver would do, driver_holds refuses.
   return variant.needs.is_cpu() || fit.kind != Fit::Kind::kNone ||
@@ -147,13 +140,8 @@ std::string describe_code(const Variant& variant, const Fit& fit, const Question
                             to_string(gpu->capability);
   if (variant.needs.device_code.size() != 1) return "has " + codes_of(variant) + found;
   const DeviceCode& code = variant.needs.device_code.front();
-  const std::string capability = to_string(code.capability);
-  std::string runs_on =
-      " runs on " + std::to_string(code.capability.major) + ".x from " + capability;
-  if (code.suffix == 'a') runs_on = " runs on " + capability + " only";
-  if (code.suffix == 'f') runs_on = " runs on the family of " + capability;
-  if (code.suffix == 0 && code.kind == DeviceCode::Kind::kPtx) runs_on = " needs >= " + capability;
-  return to_string(code) + runs_on + found;
+  const std::string on = runs_on(code);
+  return to_string(code) + (on.starts_with(">=") ? " needs " : " runs on ") + on + found;
 }
 
 bool is_present(const std::string& soname, const Question& question) {
@@ -221,6 +209,14 @@ int number(Version version) {
 
 }  // namespace
 
+std::string runs_on(const DeviceCode& code) {
+  const std::string capability = to_string(code.capability);
+  if (code.suffix == 'a') return capability + " only";
+  if (code.suffix == 'f') return "the family of " + capability;
+  if (code.kind == DeviceCode::Kind::kPtx) return ">= " + capability;
+  return std::to_string(code.capability.major) + ".x from " + capability;
+}
+
 std::optional<Version> driver_needed(const Variant& variant, Version capability) {
   std::optional<Version> lowest;
   for (const DeviceCode& code : variant.needs.device_code) {
@@ -229,6 +225,13 @@ std::optional<Version> driver_needed(const Variant& variant, Version capability)
     if (!lowest || needed < *lowest) lowest = needed;
   }
   return lowest;
+}
+
+const Gpu* find_uncovered(const Variant& variant, const Question& question) {
+  for (const Gpu* gpu : question.gpus) {
+    if (!driver_needed(variant, gpu->capability)) return gpu;
+  }
+  return nullptr;
 }
 
 Fit best_fit(const Variant& variant, const Question& question) {

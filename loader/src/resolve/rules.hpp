@@ -68,9 +68,16 @@ std::vector<const Rule*> all_broken(const Variant& variant, const Fit& fit,
 /// "sm_90a, for exactly this GPU": how the code of a variant that fits does so.
 std::string describe_fit(const Variant& variant, const Fit& fit, const Question& question);
 
+/// Which compute capabilities run it, where the driver does: "8.x from 8.0", "9.0 only", "the
+/// family of 10.0", ">= 8.0".
+std::string runs_on(const DeviceCode& code);
+
 /// The lowest driver with which one of the variant's pieces of code runs on this GPU; none if no
 /// driver makes it run.
 std::optional<Version> driver_needed(const Variant& variant, Version capability);
+
+/// A GPU of the question that no driver makes this variant run on; null if there is none.
+const Gpu* find_uncovered(const Variant& variant, const Question& question);
 
 bool is_denied(const Variant& variant, const Question& question);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <string>
+#include <utility>
 
+#include "base/posix.hpp"
 #include "base/quote.hpp"
 #include "commands.hpp"
 #include "documents/json.hpp"
@@ -52,14 +52,17 @@ void print_variant(const Variant& variant) {
 
 constexpr const char* kSchemaFile = "package.json";
 
-/// A file of an installed variant, verified.
+/// A document of an installed variant, verified. Its config may promise any size.
 std::string read_installed(const InstalledVariant& installed, const ArchiveFile& promised) {
   const std::filesystem::path path = installed.folder / promised.path;
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  verify_bytes(text, {"", promised.digest, promised.size},
-               {promised.path, path.string(), "Run 'kiln install --refresh' to fetch it again"});
-  return text;
+  NamedFile read = read_named_file(path, kMaxDocumentBytes);
+  if (!read.problem.empty()) {
+    throw Error(ErrorCode::kIntegrity,
+                "read " + path.string() + ": " + read.problem + ". " + kFetchAgain);
+  }
+  verify_bytes(read.text, {"", promised.digest, promised.size},
+               {promised.path, path.string(), kFetchAgain});
+  return std::move(read.text);
 }
 
 /// The ops' entries of the schema that the archive carries; null unless a variant is installed.

@@ -97,11 +97,13 @@ class StrictReader : public nlohmann::json_sax<Json> {
   Json* member_ = nullptr;  // of the innermost object: where the value after a key goes
 };
 
-/// A key within a path: as it is, unless a terminal would obey it.
+/// A key within a path: as it is, unless it is too long or a terminal would obey it.
 std::string shown(std::string_view key) {
-  const bool printable =
-      std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c < '\x7f'; });
-  return printable ? std::string(key) : quote(key);
+  constexpr std::size_t kShown = 80;
+  const bool plain = key.size() <= kShown && std::all_of(key.begin(), key.end(), [](char c) {
+                       return c > ' ' && c < '\x7f';
+                     });
+  return plain ? std::string(key) : quote(key);
 }
 
 }  // namespace

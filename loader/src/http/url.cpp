@@ -43,6 +43,10 @@ bool is_listed(const Url& url, const std::vector<std::string>& insecure_http) {
   });
 }
 
+std::string whole_place(const Url& url) {
+  return url.scheme + "://" + url.host + (url.port.empty() ? "" : ":" + url.port) + url.path;
+}
+
 }  // namespace
 
 Url parse_url(const std::string& text) {
@@ -72,7 +76,11 @@ std::string resolve_reference(const std::string& base, const std::string& refere
 }
 
 std::string Url::place() const {
-  return scheme + "://" + host + (port.empty() ? "" : ":" + port) + path;
+  constexpr std::size_t kShown = 512;
+  std::string text = whole_place(*this);
+  if (text.size() <= kShown) return text;
+  text.resize(kShown);
+  return text + "...";
 }
 
 bool Url::is_loopback() const {
@@ -103,7 +111,7 @@ std::string canonical_url(const std::string& text, const std::vector<std::string
                     ": plain http is only for this machine. Use https, or list " + url.host +
                     " in KILN_INSECURE_HTTP if the network up to it is trusted");
   }
-  return url.place();
+  return whole_place(url);
 }
 
 }  // namespace kiln

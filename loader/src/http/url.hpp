@@ -17,7 +17,8 @@ struct Url {
   bool has_credentials = false;
   bool has_query = false;
 
-  /// Scheme, host, port and path: what a message may show. Credentials and a signed query stay out.
+  /// Scheme, host, port and path, cut after 512 bytes: what a message may show, since a server
+  /// chooses where it redirects to. Credentials and a signed query stay out.
   std::string place() const;
   bool is_loopback() const;
   bool same_server(const Url& other) const;  ///< scheme, host and port

@@ -204,6 +204,31 @@ TEST_CASE("http: no server is a network error; a warm cache needs none") {
   CHECK_CONTAINS(error.what(), "the registry was not asked for newer builds");
 }
 
+TEST_CASE("http: a host that does not resolve is asked twice, told of once, and named") {
+  using std::chrono::steady_clock;
+  Scratch scratch;
+  std::vector<std::string> retries;
+  const auto start = steady_clock::now();
+  const Error error = error_of([&] {
+    get_kernel("sample", {.version = 1,
+                          .device = Device::cpu(),
+                          .registry = "https://registry.invalid",
+                          .cache = scratch / "cache",
+                          .on_event = [&](const Event& event) {
+                            if (event.stage == Event::Stage::kRetry) retries.push_back(event.note);
+                          }});
+  });
+  CHECK(steady_clock::now() - start < std::chrono::seconds(30));
+  CHECK(error.code() == ErrorCode::kNetwork);
+  CHECK_CONTAINS(error.what(), "resolve host: registry.invalid");
+  CHECK_CONTAINS(error.what(), "Check the network and the registry's name, then try again");
+  CHECK_CONTAINS(error.what(), "gave up after 2 tries");
+  REQUIRE(retries.size() == 1);
+  CHECK_CONTAINS(retries[0], "registry.invalid");
+  CHECK_CONTAINS(retries[0], "again in");
+  CHECK(retries[0].size() < 160);  // two lines of a terminal
+}
+
 TEST_CASE("http: progress is told in bytes of the layer") {
   Scratch scratch;
   Published published(scratch / "registry");

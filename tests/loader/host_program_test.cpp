@@ -3,6 +3,7 @@
 // What a host program may do to itself around get_kernel: small limits, closed descriptors, a
 // cancelled thread. Each in a child, since it lasts as long as the process does.
 #include <doctest/doctest.h>
+#include <link.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -177,6 +178,35 @@ TEST_CASE("host program: pthread_cancel waits for get_kernel, and leaves no lock
     expect(Cache(request.cache).use_alone().held());
   });
   CHECK(end == kKernel);
+}
+
+/// How many libraries this process has ever opened.
+unsigned long long opened_libraries() {
+  unsigned long long opened = 0;
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* count) {
+        *static_cast<unsigned long long*>(count) = info->dlpi_adds;
+        return 1;
+      },
+      &opened);
+  return opened;
+}
+
+TEST_CASE("host program: a library that an index names is looked for, and never run") {
+  const std::string name = "libBrokenLocale.so.1";  // of glibc itself, and used by nobody
+  Scratch scratch;
+  Published published(scratch / "registry");
+  Draft draft = cpu_draft(sample_library());
+  draft.variant.needs.libraries = {name};
+  draft.config.needs.libraries = {name};
+  published.publish({draft});
+  const auto before = opened_libraries();
+  const Kernel kernel = get_kernel("sample", {.version = 1,
+                                              .device = Device::cpu(),
+                                              .registry = published.root().string(),
+                                              .cache = scratch / "cache"});
+  CHECK(kernel.version() == 1);             // it was found
+  CHECK(opened_libraries() == before + 1);  // the package's own
 }
 
 /// The sample library under another soname of as many bytes, or fewer.

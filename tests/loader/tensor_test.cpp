@@ -97,6 +97,8 @@ TEST_CASE("tensor: shapes that cannot be are refused") {
   CHECK(error_of([&] { Tensor{dl}; }).code() == ErrorCode::kUsage);
   dl.ndim = -1;
   CHECK(error_of([&] { Tensor{dl}; }).code() == ErrorCode::kUsage);
+  dl.ndim = 2;  // without a shape
+  CHECK(error_of([&] { Tensor{dl}; }).code() == ErrorCode::kUsage);
 }
 
 TEST_CASE("tensor: a NULL shape is that of a scalar alone") {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "install/installed.hpp"
+#include "kiln/kiln.hpp"
 #include "sample.hpp"
 #include "store/repair.hpp"
 

@@ -5,6 +5,7 @@
 // are mended, since a reader of broken ones sees nothing of what the headers say.
 #include <fstream>
 
+#include "documents/variant.hpp"
 #include "fuzz.hpp"
 #include "fuzz_tar.hpp"
 #include "store/unpack.hpp"

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "documents/host.hpp"
 #include "documents/lockfile.hpp"
 #include "documents/manifest.hpp"
 #include "samples.hpp"

@@ -24,7 +24,8 @@
  * Errors: a function that can fail returns a kiln_code and fills the caller's kiln_error, whose
  * `status` is that same code, here always a kiln_code; `error` may be NULL. Outputs are untouched
  * after a failure, unless said. A text that is longer than the struct holds loses its middle,
- * marked by " [...] ": its beginning says what failed, its end what to do.
+ * whole lines of it if it has lines, marked by " [...] ": its beginning says what failed, its end
+ * what to do.
  *
  * Structs start with their own size, as the caller was compiled. Fields are only ever appended, and
  * zero is every field's default. Text is UTF-8 and NUL-terminated.

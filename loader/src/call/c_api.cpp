@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/join.hpp"
 #include "documents/json.hpp"
 #include "install/install.hpp"
 #include "install/trace.hpp"
@@ -38,19 +39,59 @@ struct kiln_kernel {
 namespace kiln {
 namespace {
 
-/// The text, or its beginning and its end where it is too long; never half a UTF-8 character.
+constexpr std::string_view kCut = " [...] ";
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  for (;;) {
+    const std::size_t end = text.find('\n');
+    lines.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return lines;
+    text.remove_prefix(end + 1);
+  }
+}
+
+/// Whole lines of a text that is longer than `room`: the first, the last two as far as they fit,
+/// then more from its beginning. Empty if the first and the last do not fit.
+std::string keep_lines(std::string_view text, std::size_t room) {
+  const std::vector<std::string_view> lines = lines_of(text);
+  std::size_t used = kCut.size();
+  std::size_t head = 0;
+  std::size_t tail = 0;
+  const auto keep = [&](std::size_t line, std::size_t& kept) {
+    const std::size_t size = lines[line].size() + 1;  // and the newline between it and what is kept
+    if (head + tail == lines.size() || used + size > room) return false;
+    used += size;
+    ++kept;
+    return true;
+  };
+  if (lines.size() < 3 || !keep(0, head) || !keep(lines.size() - 1, tail)) return {};
+  keep(lines.size() - 2, tail);
+  while (keep(head, head)) {
+  }
+  std::vector<std::string_view> kept(lines.begin(),
+                                     lines.begin() + static_cast<std::ptrdiff_t>(head));
+  kept.push_back(kCut);
+  kept.insert(kept.end(), lines.end() - static_cast<std::ptrdiff_t>(tail), lines.end());
+  return join(kept, "\n");
+}
+
+/// The beginning and the end of a text that is longer than `room`; never half a UTF-8 character.
+std::string keep_ends(std::string_view text, std::size_t room) {
+  const auto continues = [&](std::size_t at) { return (text[at] & 0xc0) == 0x80; };
+  std::size_t head = (room - kCut.size()) / 2;
+  std::size_t tail = text.size() - (room - kCut.size() - head);
+  while (head > 0 && continues(head)) --head;
+  while (tail < text.size() && continues(tail)) ++tail;
+  return std::string(text.substr(0, head)) + std::string(kCut) + std::string(text.substr(tail));
+}
+
 void put_text(std::string_view text, kiln_error& error) {
   constexpr std::size_t kRoom = sizeof(error.text) - 1;
-  constexpr std::string_view kCut = " [...] ";
-  constexpr std::size_t kHead = (kRoom - kCut.size()) / 2;
-  const auto continues = [&](std::size_t at) { return (text[at] & 0xc0) == 0x80; };
   std::string whole(text);
   if (text.size() > kRoom) {
-    std::size_t head = kHead;
-    while (head > 0 && continues(head)) --head;
-    std::size_t tail = text.size() - (kRoom - kCut.size() - kHead);
-    while (tail < text.size() && continues(tail)) ++tail;
-    whole = std::string(text.substr(0, head)) + std::string(kCut) + std::string(text.substr(tail));
+    whole = keep_lines(text, kRoom);
+    if (whole.empty()) whole = keep_ends(text, kRoom);
   }
   std::memcpy(error.text, whole.c_str(), whole.size() + 1);
 }

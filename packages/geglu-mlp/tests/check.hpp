@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "arguments.hpp"
 #include "kernel_shapes.hpp"
 #include "kiln/kiln.hpp"
 #include "memory.hpp"
@@ -112,12 +113,6 @@ class MlpBuffers {
   Guarded x_, gate_, up_, down_, gate_bias_, up_bias_, down_bias_, y_;
   MlpLayer layer_;
   Guarded workspace_;
-};
-
-struct Options {
-  bool light = false;  ///< few small cases, for compute-sanitizer
-  bool huge = false;   ///< the huge tensors alone
-  std::uint64_t seed = 1;
 };
 
 void check_forward(std::vector<Variant>& variants, const Options& options);

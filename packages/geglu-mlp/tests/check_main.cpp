@@ -5,25 +5,19 @@
 // reference, then what they promise beyond numbers. Exit status 0: no case failed.
 #include <malloc.h>
 
-#include <CLI/CLI.hpp>
 #include <climits>
 #include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
 
+#include "arguments.hpp"
 #include "check.hpp"
 #include "package.hpp"
 #include "record.hpp"
 
 namespace geglu_mlp_test {
 namespace {
-
-struct Arguments {
-  std::string registry;
-  std::string device = "auto";
-  std::string record;
-  std::string commit = "unknown";
-  std::vector<std::string> variants;
-  Options options;
-};
 
 kiln::Device parse_device(const std::string& text) {
   if (text == "cpu") return kiln::Device::cpu();
@@ -98,19 +92,8 @@ int check_main(int argc, char** argv, const Package& package) {
   // Tensors of 100 MB come and go a thousand times: their pages stay, instead of being zeroed anew.
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, INT_MAX);
-  CLI::App app("Checks the package " + package.name + " on this machine");
   Arguments arguments;
-  app.add_option("--registry", arguments.registry, "folder or URL; default: $KILN_REGISTRY");
-  app.add_option("--device", arguments.device, "auto, cpu or cuda:N");
-  app.add_option("--variant", arguments.variants, "check this one; may be repeated");
-  app.add_option("--record", arguments.record, "write the result to this file");
-  app.add_option("--commit", arguments.commit, "source commit, for the record");
-  app.add_option("--seed", arguments.options.seed, "of shapes and data");
-  app.add_flag("--light", arguments.options.light, "few small cases, for compute-sanitizer");
-  app.add_flag(
-      "--huge", arguments.options.huge,
-      "tensors of more than 2^31 elements alone: 40 GB of the GPU's memory and of the host's");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = read_arguments(argc, argv, package.name, arguments)) return *status;
   try {
     return check(package, arguments);
   } catch (const std::exception& error) {

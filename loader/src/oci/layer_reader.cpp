@@ -11,7 +11,6 @@
 #include <new>
 #include <set>
 #include <span>
-#include <system_error>
 #include <vector>
 
 #include "base/quote.hpp"
@@ -75,15 +74,11 @@ class Decoded {
       fail(subject_,
            "the layer has " + std::to_string(filters) + " compression filters, expected zstd once");
     }
-    if (most_bytes > PieceRing::kWorthAThread && fs::file_size(layer) < most_bytes / 5 * 4) {
-      try {
-        ahead_ = std::make_unique<ReadAhead>([this](std::span<char> to) { return decode(to); });
-        return;
-      } catch (const std::system_error&) {
-        // No more threads to be had: it is decoded here.
-      }
+    if (most_bytes > kWorthAThread && fs::file_size(layer) < most_bytes / 5 * 4) {
+      ahead_ = std::make_unique<ReadAhead>([this](std::span<char> to) { return decode(to); });
+    } else {
+      block_.resize(kBlockBytes);
     }
-    block_.resize(kBlockBytes);
   }
 
   /// One thread beside the one that writes is for what takes longest: to decode or, where zstd

@@ -5,21 +5,17 @@
 #pragma once
 
 #include <cstddef>
-#include <exception>
-#include <span>
+#include <future>
+#include <string>
 #include <string_view>
-#include <thread>
 
 #include "base/digest.hpp"
-#include "base/piece_ring.hpp"
 
 namespace kiln {
 
 class HashThread {
  public:
-  /// Throws std::system_error where there is no thread to be had.
-  HashThread();
-  ~HashThread();
+  HashThread() = default;
   HashThread(const HashThread&) = delete;
   HashThread& operator=(const HashThread&) = delete;
 
@@ -27,15 +23,12 @@ class HashThread {
   Digest finish();                      ///< once; the thread has ended then
 
  private:
-  void hash_pieces();
-  void end();
+  static constexpr std::size_t kPieceBytes = std::size_t{512} << 10;
 
-  PieceRing ring_;
-  std::span<char> piece_ = ring_.room();
-  std::size_t used_ = 0;  ///< of piece_
   Sha256 hash_;
-  std::exception_ptr failure_;
-  std::thread thread_;  ///< last: it uses what is above
+  std::string gathered_;      ///< the next piece
+  std::string piece_;         ///< the thread's
+  std::future<void> hashed_;  ///< last: its thread uses what is above
 };
 
 }  // namespace kiln

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/verify.hpp"
 
-#include <system_error>
 #include <utility>
 
 #include "kiln/error.hpp"
@@ -20,11 +19,8 @@ namespace {
 
 StreamVerifier::StreamVerifier(Descriptor promised, Subject subject, Hashing hashing)
     : promised_(std::move(promised)), subject_(std::move(subject)) {
-  if (hashing == Hashing::kHere || promised_.size < PieceRing::kWorthAThread) return;
-  try {
+  if (hashing == Hashing::kBeside && promised_.size >= kWorthAThread) {
     beside_ = std::make_unique<HashThread>();
-  } catch (const std::system_error&) {
-    // No more threads to be had: it is hashed here.
   }
 }
 

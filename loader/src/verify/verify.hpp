@@ -5,6 +5,7 @@
 // One StreamVerifier is for one thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -37,6 +38,9 @@ void verify_bytes(std::string_view bytes, const Descriptor& promised, const Subj
 /// Where a stream is hashed: beside its caller pays where the caller has other work to do, such as
 /// to receive, to decode and to write, and there is much to hash.
 enum class Hashing { kHere, kBeside };
+
+/// For fewer bytes than this, a thread costs more than it saves.
+inline constexpr std::size_t kWorthAThread = std::size_t{1} << 20;
 
 /// The same for a stream: update() throws as soon as there are more bytes than promised.
 class StreamVerifier {

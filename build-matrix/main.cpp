@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/digest.hpp"
+#include "complete.hpp"
 #include "documents/names.hpp"
 #include "expand.hpp"
 #include "files.hpp"
@@ -234,7 +235,8 @@ int run(int argc, char** argv) {
   options.toolchains = default_toolchains();
   CLI::App app("Builds kernel packages for every target of the matrix, one archive a variant.");
   app.add_option("package", options.packages,
-                 "Package names, or paths of their folders; default: all of --packages");
+                 "Package names, or paths of their folders; default: all of --packages")
+      ->type_name("FOLDER");
   app.add_option("--only", options.only,
                  "Only the variants that match: 'cu12.9-sm_90a-*', 'cpu-*,*-aarch64'")
       ->take_last();
@@ -244,18 +246,28 @@ int run(int argc, char** argv) {
   app.add_option("--toolchains", options.toolchains,
                  "Where ci/toolchains put the compilers; default: $KILN_TOOLCHAINS, else "
                  "build/toolchains")
-      ->take_last();
+      ->take_last()
+      ->type_name("FOLDER");
   app.add_option("--toolkit", options.toolkits,
                  "An installed CUDA toolkit whose NVRTC replaces the pinned one of its version")
       ->expected(1)
-      ->take_all();
+      ->take_all()
+      ->type_name("FOLDER");
   app.add_option("--out", options.out, "Where the archives go; default: build/kernels")
-      ->take_last();
-  app.add_option("--packages", options.package_root, "Default: packages")->take_last();
-  app.add_option("--matrix", options.matrix, "Default: the source tree's matrix.json")->take_last();
-  app.add_option("--sdk", options.sdk, "Default: the source tree's build-matrix/sdk")->take_last();
+      ->take_last()
+      ->type_name("FOLDER");
+  app.add_option("--packages", options.package_root, "Default: packages")
+      ->take_last()
+      ->type_name("FOLDER");
+  app.add_option("--matrix", options.matrix, "Default: the source tree's matrix.json")
+      ->take_last()
+      ->type_name("FILE");
+  app.add_option("--sdk", options.sdk, "Default: the source tree's build-matrix/sdk")
+      ->take_last()
+      ->type_name("FOLDER");
   app.add_option("--abi", options.abi, "The folder of kiln/abi.h; default: the source tree's")
-      ->take_last();
+      ->take_last()
+      ->type_name("FOLDER");
   app.add_flag("--list", options.list, "Show what would be built and what not, and why");
   app.add_flag("--json", options.json, "Answer in JSON on stdout; progress goes to stderr");
   NvrtcStep nvrtc;
@@ -263,6 +275,7 @@ int run(int argc, char** argv) {
   InspectStep inspect;
   PackStep pack;
   add_steps(app, nvrtc, images, inspect, pack);
+  if (kiln::cli::asks_to_complete(argc, argv)) return kiln::cli::complete(app, argc, argv);
   try {
     app.parse(argc, argv);
     return app.get_subcommands().empty() ? build(options) : 0;

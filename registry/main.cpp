@@ -11,6 +11,7 @@
 
 #include "base/quote.hpp"
 #include "check.hpp"
+#include "complete.hpp"
 #include "documents/json.hpp"
 #include "export.hpp"
 #include "kiln/error.hpp"
@@ -130,8 +131,10 @@ int run_check(Options& options) {
 }
 
 void add_common(CLI::App* command, Options& options) {
-  command->add_option("--registry", options.registry,
-                      "Folder with one OCI layout per package; default $KILN_REGISTRY");
+  command
+      ->add_option("--registry", options.registry,
+                   "Folder with one OCI layout per package; default $KILN_REGISTRY")
+      ->type_name("FOLDER");
   command->add_flag("--json", options.json, "Print one JSON document");
   command->add_flag("-q,--quiet", options.quiet, "No progress on stderr");
 }
@@ -147,6 +150,7 @@ int run(int argc, char** argv) {
   CLI::App* publish = app.add_subcommand("publish", "Add built variants; never changes one");
   add_common(publish, options);
   publish->add_option("--records", options.publish.records, "Test record of a GPU (repeatable)")
+      ->type_name("FILE")
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false);  // else it takes all but one of the folders as well
@@ -157,12 +161,14 @@ int run(int argc, char** argv) {
   publish
       ->add_option("build_dir", options.publish.built,
                    "build/kernels/<package>, or the folder of one variant")
+      ->type_name("FOLDER")
       ->required();
 
   CLI::App* exporting =
       app.add_subcommand("export-static", "Write the files of the OCI pull API for a web server");
   add_common(exporting, options);
   exporting->add_option("--out", options.static_export.out, "Folder to write or update")
+      ->type_name("FOLDER")
       ->required();
   exporting->add_option("--prefix", options.static_export.prefix,
                         "In front of each name, like 'kernels'");
@@ -171,6 +177,8 @@ int run(int argc, char** argv) {
   add_common(list, options);
   CLI::App* check = app.add_subcommand("check", "Verify every blob and every reference");
   add_common(check, options);
+
+  if (kiln::cli::asks_to_complete(argc, argv)) return kiln::cli::complete(app, argc, argv);
 
   try {
     app.parse(argc, argv);

@@ -106,6 +106,9 @@ class Command {
   CommandLine& line_;
 };
 
+/// "geglu-mlp@1" of each variant in the default cache; none of what is damaged.
+std::vector<std::string> installed_packages();
+
 /// Installs the packages that are named (or locked) and prints each.
 int install_all(const Options& options);
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "completions.hpp"
-
+//
+// Completions: the script that has a shell ask `kiln __complete` what to offer.
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -12,46 +11,68 @@
 namespace kiln::cli {
 namespace {
 
-/// "FOLDER", "FOLDER|URL", "FILE", "PACKAGE", or words to choose from: "auto|cpu|cuda:N".
-Value value_of(const std::string& type_name) {
-  if (type_name.starts_with("FOLDER")) return {Value::Kind::kFolder, {}};
-  if (type_name.starts_with("FILE")) return {Value::Kind::kFile, {}};
-  if (type_name.starts_with("PACKAGE")) return {Value::Kind::kPackage, {}};
-  if (type_name.find('|') != std::string::npos) {
-    return {Value::Kind::kWord, CLI::detail::split(type_name, '|')};
-  }
-  return {};
+constexpr const char* kBash =
+    R"script(# bash completion for kiln; written by 'kiln completions bash'.
+_kiln() {
+  local line=${COMP_LINE:0:COMP_POINT} offer kept
+  local word=${line##*[[:space:]]}
+  local -a before
+  read -ra before <<< "${line%"$word"}"
+  offer=$(kiln __complete "${before[@]:1}" "$word" 2>/dev/null | cut -f1)
+  case $offer in
+    :folders)
+      compopt -o filenames 2>/dev/null
+      mapfile -t COMPREPLY < <(compgen -d -- "$word") ;;
+    :files)
+      compopt -o filenames 2>/dev/null
+      mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
+    *)
+      mapfile -t COMPREPLY < <(compgen -W "$offer" -- "$word")
+      # Readline ends a word at these, and replaces only what stands behind the last one.
+      kept=${word%"${word##*[@:=]}"}
+      COMPREPLY=("${COMPREPLY[@]#"$kept"}") ;;
+  esac
 }
+complete -F _kiln kiln
+)script";
 
-Flag flag_of(const CLI::Option& option) {
-  Flag flag{{}, option.get_description(), option.get_items_expected_max() > 0, {}};
-  for (const std::string& name : option.get_snames()) flag.names.push_back("-" + name);
-  for (const std::string& name : option.get_lnames()) flag.names.push_back("--" + name);
-  if (flag.takes_value) flag.value = value_of(option.get_type_name());
-  return flag;
+constexpr const char* kZsh =
+    R"script(#compdef kiln
+# zsh completion for kiln; written by 'kiln completions zsh'.
+_kiln() {
+  local -a offer
+  offer=(${(f)"$(kiln __complete "${(@)words[2,CURRENT]}" 2>/dev/null)"})
+  case "$offer[1]" in
+    (:folders) _files -/ ;;
+    (:files) _files ;;
+    # A colon ends the word, its summary follows.
+    (*) offer=("${(@)offer//:/\\:}")
+        offer=("${(@)offer/$'\t'/:}")
+        _describe kiln offer ;;
+  esac
 }
+# Autoloaded from $fpath this file is the function; sourced, it defines it.
+if [[ ${funcstack[1]} == _kiln ]]; then _kiln "$@"; else compdef _kiln kiln; fi
+)script";
 
-Node node_of(const CLI::App& app, const std::string& words) {
-  Node node{words, app.get_name(), app.get_description(), {}, {}, {}};
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->get_positional()) {
-      node.positional = value_of(option->get_type_name());
-    } else {
-      node.flags.push_back(flag_of(*option));
-    }
-  }
-  for (const CLI::App* command : app.get_subcommands({})) {
-    node.children.push_back(
-        node_of(*command, words + (words.empty() ? "" : " ") + command->get_name()));
-  }
-  return node;
-}
+constexpr const char* kFish =
+    R"script(# fish completion for kiln; written by 'kiln completions fish'.
+function __kiln_complete
+    set -l word (commandline -ct)
+    set -l offer (kiln __complete (commandline -opc)[2..] "$word" 2>/dev/null)
+    switch "$offer[1]"
+        case :folders
+            __fish_complete_directories "$word"
+        case :files
+            __fish_complete_path "$word"
+        case '*'
+            printf '%s\n' $offer
+    end
+end
+complete -c kiln -f -a '(__kiln_complete)'
+)script";
 
 }  // namespace
-
-Node command_tree(const CLI::App& root) {
-  return node_of(root, "");
-}
 
 void completions(Command& command) {
   const auto shell = std::make_shared<std::string>();
@@ -63,12 +84,8 @@ void completions(Command& command) {
   command.example("bash > ~/.local/share/bash-completion/completions/kiln", "for one user");
   command.example("zsh > ~/.zfunc/_kiln", "a folder that is in $fpath");
   command.example("fish > ~/.config/fish/completions/kiln.fish", "");
-  command.runs([shell, root = command.app().get_parent()](const Options&) {
-    const Node tree = command_tree(*root);
-    const std::string script = *shell == "bash"  ? bash_script(tree)
-                               : *shell == "zsh" ? zsh_script(tree)
-                                                 : fish_script(tree);
-    std::fputs(script.c_str(), stdout);
+  command.runs([shell](const Options&) {
+    std::fputs(*shell == "bash" ? kBash : *shell == "zsh" ? kZsh : kFish, stdout);
     return 0;
   });
 }

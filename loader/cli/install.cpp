@@ -204,6 +204,16 @@ int run_path(Options options) {
 
 }  // namespace
 
+std::vector<std::string> installed_packages() {
+  const Cache cache;
+  const FileLock used = cache.use();
+  std::vector<std::string> packages;
+  for (const InstalledVariant& installed : list_installed(cache, [](auto&&...) {})) {
+    packages.push_back(label(installed.ref.name, installed.ref.version));
+  }
+  return packages;
+}
+
 void install(Command& command) {
   command.takes_packages(0, Command::kAnyNumber);
   command.takes_choice();

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "complete.hpp"
 #include "documents/json.hpp"
 #include "output.hpp"
 #include "usage.hpp"
@@ -66,8 +67,17 @@ void add_command(CLI::App& root, const Row& row, CommandLine& line) {
   row.declare(command);
 }
 
-// `kiln bench …`, `kiln build …` and `kiln registry …` become the program of that name beside this
-// one, as git does.
+/// `kiln build …` becomes kiln-build, beside this program, as git does.
+constexpr Row kBeside[] = {
+    {"bench", "Time the GeGLU MLP on this GPU", nullptr},
+    {"build", "Compile packages", nullptr},
+    {"registry", "Publish, export, list, check", nullptr},
+};
+
+bool is_beside(std::string_view word) {
+  return std::ranges::any_of(kBeside, [&](const Row& row) { return row.words == word; });
+}
+
 int run_beside(const std::string& name, char** argv) {
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
   const std::filesystem::path program = self.parent_path() / ("kiln-" + name);
@@ -119,10 +129,9 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv) {
 }
 
 int run(int argc, char** argv) {
-  if (argc > 1 && (std::string_view(argv[1]) == "bench" || std::string_view(argv[1]) == "build" ||
-                   std::string_view(argv[1]) == "registry")) {
-    return run_beside(argv[1], argv);
-  }
+  const bool completes = asks_to_complete(argc, argv);
+  if (completes && argc > 3 && is_beside(argv[2])) std::swap(argv[1], argv[2]);
+  if (argc > 1 && is_beside(argv[1])) return run_beside(argv[1], argv);
   // A file that grows over the limit of this process is an error of the write, which names it.
   std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app(
@@ -132,10 +141,10 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   CommandLine line;
   for (const Row& row : kCommands) add_command(app, row, line);
+  for (const Row& row : kBeside) app.add_subcommand(row.words, row.summary)->group("Builders");
+  if (completes) return complete(app, argc, argv, installed_packages);
   // Set last: a command starts with the footer that its parent has.
   app.footer(
-      "Also: kiln build (compile packages), kiln registry (publish, export, check),\n"
-      "kiln bench (time the GeGLU MLP on this GPU).\n"
       "'kiln COMMAND --help' has what a command takes, and examples.\n"
       "Exit codes: 2 usage, 3 no variant fits, 4 not found, 5 network, 6 integrity, 8 lock,\n"
       "9 cache, 10 offline, 11 needs a newer kiln, 12 load, 13 call, 14 device, 15 build,\n"

@@ -29,6 +29,11 @@ CASES = [
     ("kiln completions ", ["bash", "fish", "zsh"], ["install"]),
     ("kiln list --cache fold", ["folder-one"], ["file-one"]),
     ("kiln --vers", ["--version"], []),
+    ("kiln regi", ["registry"], ["resolve"]),
+    ("kiln registry pub", ["publish"], ["path"]),
+    ("kiln registry publish --reg", ["--registry"], ["--records"]),
+    ("kiln build --packages fold", ["folder-one"], ["file-one"]),
+    ("kiln bench --regime s", ["sustained"], ["burst"]),
 ]
 
 
@@ -118,10 +123,10 @@ class Completions(unittest.TestCase):
         help_text = subprocess.check_output([BIN / "kiln", "--help"], text=True)
         commands = re.findall(r"^  ([a-z]+) {2,}\S", help_text.split("Subcommands:")[1], re.M)
         self.assertGreater(len(commands), 6)
-        for shell in ("bash", "zsh", "fish"):
-            script = (self.work / f"kiln.{shell}").read_text()
-            for command in commands:
-                self.assertRegex(script, rf"\b{command}\b")
+        offered = subprocess.check_output([BIN / "kiln", "__complete", ""], text=True, env=self.environment)
+        summaries = dict(line.split("\t") for line in offered.splitlines())
+        self.assertEqual(set(commands), set(summaries))
+        self.assertTrue(all(summaries.values()))
 
 
 if __name__ == "__main__":

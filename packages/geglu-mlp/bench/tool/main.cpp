@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "complete.hpp"
 #include "contenders.hpp"
 #include "machine.hpp"
 #include "measure.hpp"
@@ -262,10 +263,12 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--sweep", options.sweep, "69 shapes of real models instead");
   app.add_option("--dtype", options.dtype, "Of all tensors")
-      ->check(CLI::IsMember({"bfloat16", "float16"}))
+      ->check(CLI::IsMember({"bfloat16", "float16"}).description(""))
+      ->type_name("bfloat16|float16")
       ->capture_default_str();
   app.add_option("--regime", options.regime, "See below")
-      ->check(CLI::IsMember({"sustained", "burst"}))
+      ->check(CLI::IsMember({"sustained", "burst"}).description(""))
+      ->type_name("sustained|burst")
       ->capture_default_str();
   app.add_option("--rounds", options.rounds, "Turns of each way")
       ->check(CLI::Range(1, 1000))
@@ -279,7 +282,9 @@ int run(int argc, char** argv) {
       ->type_name("FILE");
   app.add_option("--version-number", options.version, "Of geglu-mlp")->capture_default_str();
   app.add_option("--variant", options.variant, "Default: the best that fits");
-  app.add_option("--registry", options.registry, "Folder or URL; default: $KILN_REGISTRY");
+  app.add_option("--registry", options.registry, "Folder or URL; default: $KILN_REGISTRY")
+      ->type_name("FOLDER|URL");
+  if (kiln::cli::asks_to_complete(argc, argv)) return kiln::cli::complete(app, argc, argv);
   try {
     app.parse(argc, argv);
     return bench(options);

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "complete.hpp"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string_view>
+
+namespace kiln::cli {
+namespace {
+
+constexpr int kFirstWord = 2;  // behind the program and __complete
+
+void offer(const std::string& word, const std::string& summary = "") {
+  std::printf("%s%s%s\n", word.c_str(), summary.empty() ? "" : "\t", summary.c_str());
+}
+
+void offer_flags(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_snames()) {
+      offer("-" + name, option->get_description());
+    }
+    for (const std::string& name : option->get_lnames()) {
+      offer("--" + name, option->get_description());
+    }
+  }
+}
+
+/// "FOLDER", "FOLDER|URL", "FILE", "PACKAGE", or words to choose from: "auto|cpu|cuda:N".
+void offer_value(const CLI::Option& option,
+                 const std::function<std::vector<std::string>()>& packages) {
+  const std::string type = option.get_type_name();
+  if (type.starts_with("FOLDER")) {
+    offer(":folders");
+  } else if (type.starts_with("FILE")) {
+    offer(":files");
+  } else if (type.starts_with("PACKAGE")) {
+    for (const std::string& package : packages()) offer(package);
+  } else if (type.find('|') != std::string::npos) {
+    for (const std::string& word : CLI::detail::split(type, '|')) offer(word);
+  }
+}
+
+/// Commands that --help shows: one without a group is for programs.
+std::vector<const CLI::App*> commands_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App* command) { return !command->get_group().empty(); });
+}
+
+}  // namespace
+
+bool asks_to_complete(int argc, char** argv) {
+  return argc > kFirstWord && std::string_view(argv[1]) == "__complete";
+}
+
+int complete(const CLI::App& root, int argc, char** argv,
+             const std::function<std::vector<std::string>()>& packages) {
+  const CLI::App* at = &root;
+  const CLI::Option* valued = nullptr;  // its value is the next word
+  for (int i = kFirstWord; i < argc - 1; ++i) {
+    const std::string word = argv[i];
+    const CLI::Option* const option = valued ? nullptr : at->get_option_no_throw(word);
+    valued = option && option->get_items_expected_max() > 0 ? option : nullptr;
+    for (const CLI::App* command : commands_of(*at)) {
+      if (command->get_name() == word) at = command;
+    }
+  }
+  if (valued) {
+    offer_value(*valued, packages);
+  } else if (argv[argc - 1][0] == '-') {
+    offer_flags(*at);
+  } else if (const auto commands = commands_of(*at); !commands.empty()) {
+    for (const CLI::App* command : commands) offer(command->get_name(), command->get_description());
+  } else {
+    for (const CLI::Option* option : at->get_options()) {
+      if (option->get_positional()) offer_value(*option, packages);
+    }
+  }
+  return 0;
+}
+
+}  // namespace kiln::cli

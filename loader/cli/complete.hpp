@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Complete: what a shell may offer for the word at its cursor, read off the options and commands
+// that CLI11 has: a new one is completed without a line here. The scripts of `kiln completions` ask
+// `kiln __complete WORD...`, of which the last word is the one at the cursor.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace kiln::cli {
+
+/// Whether a shell asks this program, and not a user.
+bool asks_to_complete(int argc, char** argv);
+
+/// Prints a line for each word, with a tab and its summary if it has one; ":folders" or ":files"
+/// where the shell knows what there is. An option's type_name says what its value may be. The shell
+/// drops what does not begin with the word at the cursor. Returns the exit status.
+int complete(const CLI::App& root, int argc, char** argv,
+             const std::function<std::vector<std::string>()>& packages = {});
+
+}  // namespace kiln::cli

@@ -23,12 +23,7 @@ bool same_bytes(const fs::path& left, const fs::path& right) {
   std::error_code error;
   if (fs::equivalent(left, right, error)) return true;
   if (!fs::exists(right) || fs::file_size(left) != fs::file_size(right)) return false;
-  const auto digest = [](const fs::path& path) {
-    Sha256 hash;
-    stream_file(path, [&](std::string_view piece) { hash.update(piece); });
-    return hash.finish();
-  };
-  return digest(left) == digest(right);
+  return digest_of_file(left) == digest_of_file(right);
 }
 
 /// The files of one repository, written in the order in which they may become visible.
@@ -111,9 +106,7 @@ class RepositoryExport {
 
   void put_text(const fs::path& to, const std::string& text) {
     if (fs::exists(to) && read_document(to, kMaxDocumentBytes) == text) return;
-    Draft draft(folder_, ".draft");
-    draft.write(text);
-    draft.publish(to, 0644);
+    publish_bytes(folder_, to, text, 0644);
     ++result_.files_written;
   }
 
@@ -163,9 +156,7 @@ std::vector<Exported> export_static(const ExportRequest& request, const Progress
              std::to_string(results.back().files_written) + " files written");
   }
   make_folders(out);
-  Draft conf(out, ".nginx.conf");
-  conf.write(nginx_conf(out));
-  conf.publish(out / "nginx.conf", 0644);
+  publish_bytes(out, out / "nginx.conf", nginx_conf(out), 0644);
   return results;
 }
 

@@ -67,19 +67,14 @@ std::string Layout::read_blob(const Descriptor& descriptor, std::string_view wha
 void Layout::check_blob(const Descriptor& descriptor, std::string_view what) const {
   const fs::path path = blob_path(descriptor.digest);
   check_size(path, descriptor, what);
-  Sha256 hash;
-  stream_file(path, [&](std::string_view piece) { hash.update(piece); });
-  check_digest(path, hash.finish(), descriptor, what);
+  check_digest(path, digest_of_file(path), descriptor, what);
 }
 
 bool Layout::has_blob(const Descriptor& descriptor) const {
   const fs::path path = blob_path(descriptor.digest);
   std::error_code error;
   const std::uintmax_t size = fs::file_size(path, error);
-  if (error || size != descriptor.size) return false;
-  Sha256 hash;
-  stream_file(path, [&](std::string_view piece) { hash.update(piece); });
-  return hash.finish() == descriptor.digest;
+  return !error && size == descriptor.size && digest_of_file(path) == descriptor.digest;
 }
 
 FileLock Layout::lock() const {
@@ -101,9 +96,7 @@ FileLock Layout::lock() const {
 
 void Layout::write_blob(const Descriptor& descriptor, std::string_view bytes) const {
   if (has_blob(descriptor)) return;
-  Draft draft(ingest_path(), descriptor.digest.hex());
-  draft.write(bytes);
-  draft.publish(blob_path(descriptor.digest), 0444);
+  publish_bytes(ingest_path(), blob_path(descriptor.digest), bytes, 0444);
 }
 
 void Layout::copy_blob(const Descriptor& descriptor, const fs::path& from) const {
@@ -121,14 +114,8 @@ void Layout::copy_blob(const Descriptor& descriptor, const fs::path& from) const
 
 void Layout::write(const std::vector<Tag>& tags) const {
   const fs::path marker = folder_ / "oci-layout";
-  if (!fs::exists(marker)) {
-    Draft draft(ingest_path(), "oci-layout");
-    draft.write(serialize_layout_marker());
-    draft.publish(marker, 0644);
-  }
-  Draft draft(ingest_path(), "index.json");
-  draft.write(serialize_layout_index(tags));
-  draft.publish(index_path(), 0644);
+  if (!fs::exists(marker)) publish_bytes(ingest_path(), marker, serialize_layout_marker(), 0644);
+  publish_bytes(ingest_path(), index_path(), serialize_layout_index(tags), 0644);
 }
 
 void check_is_path(const fs::path& folder, std::string_view operation) {

@@ -33,7 +33,7 @@ std::string_view next_step(int error) {
 
 /// Of `name`, in `folder`, that no other thread or process uses.
 fs::path draft_path(const fs::path& folder, std::string_view name) {
-  return folder / (std::string(name) + "." + unique_suffix());
+  return folder / (std::string(name) + "-" + unique_suffix());
 }
 
 void sync_names(const fs::path& folder) {
@@ -60,6 +60,12 @@ void stream_file(const fs::path& path, const std::function<void(std::string_view
   }
 }
 
+Digest digest_of_file(const fs::path& path) {
+  Sha256 hash;
+  stream_file(path, [&](std::string_view piece) { hash.update(piece); });
+  return hash.finish();
+}
+
 std::string read_document(const fs::path& path, std::uint64_t limit) {
   std::string bytes;
   stream_file(path, [&](std::string_view piece) {
@@ -84,9 +90,9 @@ void make_folders(const fs::path& folder) {
   sync_names(parent.empty() ? fs::path(".") : parent);
 }
 
-Draft::Draft(const fs::path& folder, std::string_view name)
+Draft::Draft(const fs::path& folder, std::string_view name, mode_t mode)
     : path_(draft_path(folder, name)),
-      file_(try_open(path_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600)) {
+      file_(try_open(path_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode)) {
   if (!file_.valid()) fail_file("create", path_, errno);
 }
 
@@ -102,10 +108,21 @@ void Draft::write(std::string_view bytes) {
 
 void Draft::publish(const fs::path& to, mode_t mode) {
   if (::fchmod(file_.get(), mode) != 0) fail_file("set mode of", path_, errno);
+  publish(to);
+}
+
+void Draft::publish(const fs::path& to) {
   if (::fsync(file_.get()) != 0) fail_file("sync", path_, errno);
   if (::rename(path_.c_str(), to.c_str()) != 0) fail_file("rename to", to, errno);
   published_ = true;
   sync_names(to.parent_path());
+}
+
+void publish_bytes(const fs::path& folder, const fs::path& to, std::string_view bytes,
+                   mode_t mode) {
+  Draft draft(folder, "." + to.filename().string());
+  draft.write(bytes);
+  draft.publish(to, mode);
 }
 
 bool link_file(const fs::path& from, const fs::path& to) {

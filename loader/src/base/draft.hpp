@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/digest.hpp"
 #include "base/posix.hpp"
 
 namespace kiln {
@@ -32,23 +33,34 @@ std::string read_document(const std::filesystem::path& path, std::uint64_t limit
 /// Makes a folder and those above it (0755), and syncs the folders that were changed.
 void make_folders(const std::filesystem::path& folder);
 
-/// A file under way: created exclusively in `folder`, removed again unless it is published.
+Digest digest_of_file(const std::filesystem::path& path);
+
+/// A file under way: created exclusively in `folder`, removed again unless it is published. The
+/// umask narrows `mode`: 0666 for a file that is the user's to edit.
 class Draft {
  public:
-  Draft(const std::filesystem::path& folder, std::string_view name);
+  Draft(const std::filesystem::path& folder, std::string_view name, mode_t mode = 0600);
   ~Draft();
   Draft(const Draft&) = delete;
   Draft& operator=(const Draft&) = delete;
 
   void write(std::string_view bytes);
-  /// Sets the mode, syncs, renames to `to` (on the same file system) and syncs its folder.
-  void publish(const std::filesystem::path& to, mode_t mode);
+  /// For who writes through a library: the file, and its name for messages.
+  int fd() const { return file_.get(); }
+  const std::filesystem::path& path() const { return path_; }
+  /// Syncs, renames to `to` (on the same file system) and syncs its folder.
+  void publish(const std::filesystem::path& to);
+  void publish(const std::filesystem::path& to, mode_t mode);  ///< with another mode
 
  private:
   std::filesystem::path path_;
   FileDescriptor file_;
   bool published_ = false;
 };
+
+/// All of a file in one call: a draft in `folder`, published as `to`.
+void publish_bytes(const std::filesystem::path& folder, const std::filesystem::path& to,
+                   std::string_view bytes, mode_t mode);
 
 /// Links `from` to `to`, in the place of what is there; false where the disk links no such files.
 bool link_file(const std::filesystem::path& from, const std::filesystem::path& to);

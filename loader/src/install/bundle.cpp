@@ -3,19 +3,14 @@
 
 #include <archive.h>
 #include <archive_entry.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
 #include <functional>
 #include <map>
 #include <memory>
 #include <utility>
 
 #include "base/draft.hpp"
-#include "base/posix.hpp"
+#include "base/join.hpp"
 #include "base/sink.hpp"
 #include "documents/growth.hpp"
 #include "documents/names.hpp"
@@ -36,10 +31,10 @@ struct FreeArchive {
 /// A tar in which nothing but names and bytes is told.
 class TarWriter {
  public:
-  TarWriter(int fd, fs::path path) : out_(archive_write_new()), path_(std::move(path)) {
+  explicit TarWriter(const Draft& draft) : out_(archive_write_new()), path_(draft.path()) {
     must(archive_write_set_format_ustar(out_.get()));
     must(archive_write_set_bytes_in_last_block(out_.get(), 1));
-    must(archive_write_open_fd(out_.get(), fd));
+    must(archive_write_open_fd(out_.get(), draft.fd()));
   }
 
   /// `fill` calls its argument with all the bytes.
@@ -89,10 +84,9 @@ struct Contents {
 
 const Variant& variant_named(const VersionIndex& version, const std::string& id) {
   if (const Variant* const found = find_variant(version.index, id)) return *found;
-  std::string list;
-  for (const Variant& each : version.index.variants) list += (list.empty() ? "" : ", ") + each.id;
   throw Error(ErrorCode::kNotFound, "bundle " + label(version.index.name, version.index.version) +
-                                        ": there is no variant " + id + ", there are: " + list);
+                                        ": there is no variant " + id + ", there are: " +
+                                        join(version.index.variants, ", ", &Variant::id));
 }
 
 /// All, or those that the part names; none where resolve is to choose.
@@ -154,8 +148,8 @@ class EntrySink final : public BlobSink {
   const Sink& to_;
 };
 
-void write_tar(int fd, const fs::path& path, const Cache& cache, const Contents& contents) {
-  TarWriter tar(fd, path);
+void write_tar(const Draft& draft, const Cache& cache, const Contents& contents) {
+  TarWriter tar(draft);
   for (const auto& each : contents.blobs) {
     const Descriptor& descriptor = each.second;
     const std::string what = "blob " + descriptor.digest.str();
@@ -185,18 +179,9 @@ std::vector<BundledKernel> create_bundle(const std::vector<BundlePart>& parts,
   for (const BundlePart& part : parts) kernels.push_back(add_part(part, contents));
 
   const fs::path target = fs::absolute(file);
-  const fs::path draft = target.parent_path() / (".kiln-bundle-" + unique_suffix());
-  const FileDescriptor out = try_open(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
-  if (!out.valid()) fail_file("create", draft, errno);
-  try {
-    write_tar(out.get(), draft, cache, contents);
-    sync_file(out.get(), draft);
-    if (::rename(draft.c_str(), target.c_str()) != 0) fail_file("rename to", target, errno);
-    sync_folder(target.parent_path());
-  } catch (...) {
-    ::unlink(draft.c_str());
-    throw;
-  }
+  Draft draft(target.parent_path(), ".kiln-bundle", 0666);
+  write_tar(draft, cache, contents);
+  draft.publish(target);
   return kernels;
 }
 

@@ -2,7 +2,6 @@
 #include "install/lock.hpp"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <optional>
@@ -11,6 +10,7 @@
 
 #include "base/draft.hpp"
 #include "base/file_lock.hpp"
+#include "base/join.hpp"
 #include "base/posix.hpp"
 #include "documents/names.hpp"
 #include "documents/variant.hpp"
@@ -28,11 +28,8 @@ namespace fs = std::filesystem;
 }
 
 std::string names_in(const Lockfile& lock) {
-  std::string list;
-  for (const auto& [name, kernel] : lock) {
-    list += (list.empty() ? "" : ", ") + label(name, kernel.version);
-  }
-  return list.empty() ? "nothing" : list;
+  if (lock.empty()) return "nothing";
+  return join(lock, ", ", [](const auto& each) { return label(each.first, each.second.version); });
 }
 
 /// Nothing if there is no such file.
@@ -96,19 +93,9 @@ void write_lockfile(const fs::path& file, const Lockfile& lock) {
                                        " are read. Lock fewer kernels in one file");
   }
   const fs::path target = followed(file);
-  const fs::path draft = target.parent_path() / (".kiln.lock-" + unique_suffix());
-  // 0666, which the umask narrows: the file is the user's to edit and to commit.
-  const FileDescriptor opened = try_open(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
-  if (!opened.valid()) fail_file("create", draft, errno);
-  try {
-    if (const int error = try_write_all(opened.get(), text)) fail_file("write", draft, error);
-    if (::fsync(opened.get()) != 0) fail_file("sync", draft, errno);
-    if (::rename(draft.c_str(), target.c_str()) != 0) fail_file("rename to", target, errno);
-    sync_folder(target.parent_path());
-  } catch (...) {
-    ::unlink(draft.c_str());
-    throw;
-  }
+  Draft draft(target.parent_path(), ".kiln.lock", 0666);  // the user's to edit and to commit
+  draft.write(text);
+  draft.publish(target);
 }
 
 LockfileUpdate update_lockfile(const fs::path& file, const LockfileEdit& edit) {

@@ -17,6 +17,7 @@
 #include "install/install.hpp"
 #include "install/lock.hpp"
 #include "progress.hpp"
+#include "store/registry.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -86,14 +87,10 @@ Request Options::request_for(const Spec& spec) const {
 }
 
 void Options::fail_without_version(const Spec& spec) const {
-  std::string list;
-  int newest = 0;
-  for (const int version : known_versions(spec.name, request)) {
-    list += (list.empty() ? "" : ", ") + std::to_string(version);
-    newest = version;
-  }
-  throw Error(ErrorCode::kUsage, "find " + spec.name + ": no version is named; published: " + list +
-                                     ". Run: " + command + " " + label(spec.name, newest));
+  const std::vector<int> versions = known_versions(spec.name, request);
+  throw Error(ErrorCode::kUsage, "find " + spec.name +
+                                     ": no version is named; published: " + listed(versions) +
+                                     ". Run: " + command + " " + label(spec.name, versions.back()));
 }
 
 std::vector<Spec> Options::specs_or_locked() const {

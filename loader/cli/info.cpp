@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "base/join.hpp"
 #include "base/posix.hpp"
 #include "base/quote.hpp"
 #include "commands.hpp"
@@ -15,12 +16,6 @@
 
 namespace kiln::cli {
 namespace {
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-  return text;
-}
 
 std::vector<std::string> code_words(const Needs& needs) {
   std::vector<std::string> words;
@@ -45,7 +40,7 @@ void print_variant(const Variant& variant) {
   const Needs& needs = variant.needs;
   std::string facts = to_string(needs.cpu) + ", glibc " + to_string(needs.glibc);
   if (!needs.is_cpu()) {
-    facts += ", driver CUDA " + to_string(*needs.min_driver) + ", " + joined(code_words(needs));
+    facts += ", driver CUDA " + to_string(*needs.min_driver) + ", " + join(code_words(needs), " ");
   }
   print("  %-26s %-48s %s\n", variant.id.c_str(), facts.c_str(), variant.tested.c_str());
 }

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/join.hpp"
+
 namespace kiln::cli {
 namespace {
 
@@ -82,12 +84,6 @@ std::string kiln_word_for(std::string_view word) {
   return {};
 }
 
-std::string listed(const std::vector<std::string>& words) {
-  std::string list;
-  for (const std::string& word : words) list += (list.empty() ? "" : ", ") + word;
-  return list;
-}
-
 }  // namespace
 
 Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
@@ -114,7 +110,7 @@ Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
     } else if (!meant.empty()) {
       found += "; did you mean " + meant + "?";
     } else if (command) {
-      found += "; the commands are " + listed(known);
+      found += "; the commands are " + join(known);
     }
   }
   if (found.ends_with('.')) found.pop_back();

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/join.hpp"
 #include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "http/url.hpp"
@@ -30,9 +31,8 @@ std::string server_of(const Url& url) {
 
 std::string words_of(const Login& login) {
   if (login.credentials) return "with the login of " + login.credentials->origin;
-  std::string notes;
-  for (const std::string& note : login.notes) notes += (notes.empty() ? "" : ", ") + note;
-  return "without a login (" + (notes.empty() ? "no file of logins is set" : notes) + ")";
+  return "without a login (" +
+         (login.notes.empty() ? "no file of logins is set" : join(login.notes)) + ")";
 }
 
 std::string escape(const std::string& text) {
@@ -125,10 +125,8 @@ std::string Authorizer::answer(const std::string& url, const HttpAnswer& refused
   };
   const auto with_token = offered("bearer");
   if (with_token == challenges.end() && offered("basic") == challenges.end()) {
-    std::string schemes;
-    for (const Challenge& each : challenges) {
-      schemes += (schemes.empty() ? "" : ", ") + quote(each.scheme);
-    }
+    const std::string schemes =
+        join(challenges, ", ", [](const Challenge& each) { return quote(each.scheme); });
     asked.fail("status 401, and it asks for " + (schemes.empty() ? "no scheme" : schemes) +
                    ", expected Bearer or Basic",
                "Use a mirror that Kiln can read");

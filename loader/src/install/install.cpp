@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/join.hpp"
 #include "base/number.hpp"
 #include "base/quote.hpp"
 #include "documents/growth.hpp"
@@ -296,10 +297,7 @@ void Install::look_up_libraries(const Index& index, const Selection& selection) 
   if (other_host_ == nullptr) {
     return probe_libraries(*host_, deciding_libraries(*host_, index, selection));
   }
-  std::string unknown;
-  for (const std::string& soname : unknown_libraries(*host_, index)) {
-    unknown += (unknown.empty() ? "" : ", ") + soname;
-  }
+  const std::string unknown = join(unknown_libraries(*host_, index));
   if (unknown.empty()) return;
   const std::string package = label(index.name, index.version);
   throw Error(ErrorCode::kUsage, "resolve " + package + ": the facts" +

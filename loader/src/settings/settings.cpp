@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "base/join.hpp"
 #include "base/posix.hpp"
 #include "base/quote.hpp"
 #include "documents/json.hpp"
@@ -26,13 +27,8 @@ void check_members(const JsonView& object, std::initializer_list<std::string_vie
   if (!object.json().is_object()) object.fail("is not an object");
   for (const auto& [key, value] : object.json().items()) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-    std::string list;
-    for (const std::string_view each : known) {
-      list += (list.empty() ? "" : ", ") + std::string(each);
-    }
-    std::string found = "has " + quote(key);
-    found += ", which Kiln " KILN_VERSION " does not know; it knows " + list;
-    object.fail(found);
+    object.fail("has " + quote(key) + ", which Kiln " KILN_VERSION " does not know; it knows " +
+                join(known));
   }
 }
 

@@ -13,9 +13,11 @@
 #include <cerrno>
 #include <map>
 #include <memory>
+#include <span>
 #include <system_error>
 #include <utility>
 
+#include "base/join.hpp"
 #include "base/posix.hpp"
 #include "base/quote.hpp"
 #include "documents/manifest.hpp"
@@ -162,10 +164,8 @@ class Bundle {
 
   [[noreturn]] void fail_absent(std::string_view what) const {
     constexpr std::size_t kShown = 20;
-    std::string inside;
-    for (std::size_t i = 0; i < std::min(indexes_.size(), kShown); ++i) {
-      inside += (inside.empty() ? "" : ", ") + quote(indexes_[i].name);
-    }
+    const std::string inside = join(std::span(indexes_).first(std::min(indexes_.size(), kShown)),
+                                    ", ", [](const Tag& tag) { return quote(tag.name); });
     throw Error(ErrorCode::kNotFound,
                 "find " + std::string(what) + " in bundle " + path_.string() +
                     ": it is not inside, which has " + (inside.empty() ? "nothing" : inside) +

@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <span>
 #include <system_error>
 #include <utility>
 
+#include "base/join.hpp"
 #include "base/posix.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
@@ -128,10 +130,7 @@ class Folder final : public Repository {
       }
     }
     std::sort(packages.begin(), packages.end());
-    std::string list;
-    for (std::size_t i = 0; i < std::min(packages.size(), kShown); ++i) {
-      list += (list.empty() ? "" : ", ") + packages[i];
-    }
+    std::string list = join(std::span(packages).first(std::min(packages.size(), kShown)));
     if (packages.size() > kShown) list += " and " + std::to_string(packages.size() - kShown);
     throw Error(ErrorCode::kNotFound,
                 "find " + name_ + " in " + root_.string() +

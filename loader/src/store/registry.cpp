@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/registry.hpp"
 
+#include <algorithm>
 #include <filesystem>
+#include <span>
 #include <system_error>
 
+#include "base/join.hpp"
 #include "base/quote.hpp"
 #include "documents/names.hpp"
 #include "http/url.hpp"
@@ -110,12 +113,12 @@ std::vector<std::string> mirrors_of(const std::string& registry, const Settings&
 
 std::string listed(const std::vector<int>& versions) {
   constexpr std::size_t kShown = 20;
-  const std::size_t hidden = versions.size() > kShown ? versions.size() - kShown : 0;
-  std::string list = hidden > 0 ? std::to_string(hidden) + " older ones" : "";
-  for (std::size_t i = hidden; i < versions.size(); ++i) {
-    list += (list.empty() ? "" : ", ") + std::to_string(versions[i]);
-  }
-  return list.empty() ? "none" : list;
+  if (versions.empty()) return "none";
+  const std::size_t shown = std::min(versions.size(), kShown);
+  const std::string list = join(std::span(versions).last(shown), ", ",
+                                [](int version) { return std::to_string(version); });
+  if (shown == versions.size()) return list;
+  return std::to_string(versions.size() - shown) + " older ones, " + list;
 }
 
 void fail_no_version(std::string_view name, int version, const std::string& registry,

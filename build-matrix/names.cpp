@@ -1,24 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "names.hpp"
-#include "documents/names.hpp"
 
 #include <algorithm>
 #include <array>
+#include <regex>
+
+#include "documents/names.hpp"
 
 namespace kiln::build {
 namespace {
 
 constexpr std::size_t kMaxNameLength = 32;
 
-// Locale-free, unlike <cctype>.
-bool is_lower(char c) {
-  return c >= 'a' && c <= 'z';
-}
-bool is_upper(char c) {
-  return c >= 'A' && c <= 'Z';
-}
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
+bool is_all(std::string_view text, const std::regex& form) {
+  return std::regex_match(text.begin(), text.end(), form);
 }
 
 // Those that are spelt in lower case without a leading underscore: others are no snake_case anyway.
@@ -51,11 +46,8 @@ constexpr std::array<std::string_view, 95> kKeywords = {
 }  // namespace
 
 std::string why_not_identifier(std::string_view name) {
-  const bool spelt = !name.empty() && is_lower(name.front()) && name.back() != '_' &&
-                     name.find("__") == std::string_view::npos &&
-                     std::all_of(name.begin(), name.end(),
-                                 [](char c) { return is_lower(c) || is_digit(c) || c == '_'; });
-  if (!spelt) return "is not snake_case";
+  static const std::regex kSnakeCase("[a-z][a-z0-9]*(_[a-z0-9]+)*");
+  if (!is_all(name, kSnakeCase)) return "is not snake_case";
   if (name.size() > kMaxNameLength) return "has more than 32 characters";
   if (std::find(kKeywords.begin(), kKeywords.end(), name) != kKeywords.end()) {
     return "is a word that C++ keeps for itself";
@@ -64,21 +56,13 @@ std::string why_not_identifier(std::string_view name) {
 }
 
 bool is_symbol(std::string_view name) {
-  return !name.empty() && name.size() <= kMaxNameLength && is_upper(name.front()) &&
-         name != "NULL" && std::all_of(name.begin(), name.end(), [](char c) {
-           return is_upper(c) || is_lower(c) || is_digit(c);
-         });
+  static const std::regex kCamelCase("[A-Z][A-Za-z0-9]*");
+  return name.size() <= kMaxNameLength && name != "NULL" && is_all(name, kCamelCase);
 }
 
 bool is_word(std::string_view name) {
-  if (name.empty() || name.size() > kMaxNameLength) return false;
-  bool joined = true;  // a joint may not come first, last, or after another
-  for (char c : name) {
-    const bool joint = c == '-' || c == '_';
-    if (joint ? joined : !(is_lower(c) || is_digit(c))) return false;
-    joined = joint;
-  }
-  return !joined;
+  static const std::regex kWords("[a-z0-9]+([-_][a-z0-9]+)*");
+  return name.size() <= kMaxNameLength && is_all(name, kWords);
 }
 
 std::string_view shared_package_of(std::string_view path) {
@@ -95,35 +79,15 @@ bool is_source_path(std::string_view path, std::string_view suffix) {
     if (path.empty()) return false;
     path.remove_prefix(1);  // the slash
   }
-  if (path.size() <= suffix.size() || !path.ends_with(suffix)) return false;
-  bool start = true;  // of a component
-  for (char c : path) {
-    if (c == '/') {
-      if (start) return false;
-      start = true;
-      continue;
-    }
-    if (start && c == '.') return false;  // ".", ".." and hidden files
-    if (!(is_lower(c) || is_upper(c) || is_digit(c) || c == '_' || c == '-' || c == '.')) {
-      return false;
-    }
-    start = false;
-  }
-  return !start;
+  // No component is ".", ".." or a hidden file.
+  static const std::regex kPath("([A-Za-z0-9_-][A-Za-z0-9_.-]*/)*[A-Za-z0-9_-][A-Za-z0-9_.-]*");
+  return path.size() > suffix.size() && path.ends_with(suffix) && is_all(path, kPath);
 }
 
 std::string stem_of(std::string_view path) {
   const std::size_t slash = path.rfind('/');
   if (slash != std::string_view::npos) path.remove_prefix(slash + 1);
   return std::string(path.substr(0, path.rfind('.')));
-}
-
-bool is_soname(std::string_view name) {
-  return name.starts_with("lib") && name.find(".so") != std::string_view::npos &&
-         std::all_of(name.begin(), name.end(), [](char c) {
-           return is_lower(c) || is_upper(c) || is_digit(c) || c == '_' || c == '-' || c == '.' ||
-                  c == '+';
-         });
 }
 
 std::string soname_for(std::string_view pattern, int cuda_major) {
@@ -135,18 +99,8 @@ std::string soname_for(std::string_view pattern, int cuda_major) {
 }
 
 bool is_release(std::string_view text) {
-  int numbers = 0;
-  std::size_t digits = 0;
-  for (std::size_t i = 0; i <= text.size(); ++i) {
-    if (i < text.size() && is_digit(text[i])) {
-      ++digits;
-      continue;
-    }
-    if (digits == 0 || digits > 6 || (i < text.size() && text[i] != '.')) return false;
-    digits = 0;
-    ++numbers;
-  }
-  return numbers == 3;
+  static const std::regex kNumbers("[0-9]{1,6}([.][0-9]{1,6}){2}");
+  return is_all(text, kNumbers);
 }
 
 std::string camel_case(std::string_view name) {
@@ -157,7 +111,7 @@ std::string camel_case(std::string_view name) {
       start = true;
       continue;
     }
-    text += start && is_lower(c) ? static_cast<char>(c - 'a' + 'A') : c;
+    text += start && c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
     start = false;
   }
   return text;

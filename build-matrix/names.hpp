@@ -29,9 +29,6 @@ bool is_source_path(std::string_view path, std::string_view suffix);
 /// "csrc/sm90_gemm.cu" -> "sm90_gemm".
 std::string stem_of(std::string_view path);
 
-/// "libcublasLt.so.12".
-bool is_soname(std::string_view name);
-
 /// "libcublasLt.so.{cuda_major}" and 12 -> "libcublasLt.so.12". Nothing else in braces is replaced.
 std::string soname_for(std::string_view pattern, int cuda_major);
 

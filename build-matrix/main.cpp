@@ -3,18 +3,16 @@
 // kiln-build: from packages to archives. The command line and nothing else: it reads the matrix and
 // the packages, chooses the variants, writes the graph, runs ninja and says what came out.
 #include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <iostream>
 #include <thread>
 
-#include "base/digest.hpp"
+#include "base/draft.hpp"
+#include "base/file_lock.hpp"
 #include "complete.hpp"
 #include "documents/names.hpp"
 #include "expand.hpp"
@@ -36,7 +34,6 @@ struct Options {
   std::string only = "*";
   unsigned jobs = std::max(1U, std::thread::hardware_concurrency());
   fs::path toolchains;
-  std::vector<fs::path> toolkits;
   fs::path out = "build/kernels";
   fs::path package_root = "packages";
   fs::path matrix = KILN_MATRIX_FILE;
@@ -119,17 +116,14 @@ void remove_stale(const Chosen& chosen, const fs::path& out) {
   }
 }
 
-// One build in a folder at a time; the lock goes with the process.
-void lock_folder(const fs::path& work) {
+// One build in a folder at a time.
+FileLock lock_folder(const fs::path& work) {
   fs::create_directories(work);
   const fs::path path = work / "lock";
-  const int lock = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (lock < 0) {
-    throw Error(ErrorCode::kBuild, "open " + path.string() + ": " + std::strerror(errno));
-  }
-  if (flock(lock, LOCK_EX | LOCK_NB) == 0) return;
-  std::cerr << "kiln-build: another build in " << work.string() << " is running; waiting\n";
-  while (flock(lock, LOCK_EX) != 0 && errno == EINTR) continue;
+  FileDescriptor file = try_open(path, O_RDWR | O_CREAT, 0644);
+  if (!file.valid()) fail_file("open", path, errno);
+  const auto tell = [](const std::string& note) { std::cerr << "kiln-build: " << note << "\n"; };
+  return FileLock::wait(std::move(file), LockMode::kExclusive, {{}, tell}, path);
 }
 
 Toolchain find_for(const std::vector<Job>& jobs, const Options& options) {
@@ -142,8 +136,7 @@ Toolchain find_for(const std::vector<Job>& jobs, const Options& options) {
       }
     }
   }
-  return find_toolchain(fs::absolute(options.toolchains).lexically_normal(), toolkits,
-                        options.toolkits);
+  return find_toolchain(fs::absolute(options.toolchains).lexically_normal(), toolkits);
 }
 
 void run_ninja(const std::vector<Job>& jobs, const Places& places, const Options& options) {
@@ -185,7 +178,7 @@ int build(const Options& options) {
   jobs.reserve(chosen.size());
   for (const Chosen& one : chosen) jobs.push_back(one.job);
   const Toolchain toolchain = find_for(jobs, options);
-  lock_folder(places.work());
+  const FileLock alone = lock_folder(places.work());
   for (const Chosen& one : chosen) remove_stale(one, out);
   write_graph(jobs, matrix.glibc, toolchain, places);
   run_ninja(jobs, places, options);
@@ -247,11 +240,6 @@ int run(int argc, char** argv) {
                  "Where ci/toolchains put the compilers; default: $KILN_TOOLCHAINS, else "
                  "build/toolchains")
       ->take_last()
-      ->type_name("FOLDER");
-  app.add_option("--toolkit", options.toolkits,
-                 "An installed CUDA toolkit whose NVRTC replaces the pinned one of its version")
-      ->expected(1)
-      ->take_all()
       ->type_name("FOLDER");
   app.add_option("--out", options.out, "Where the archives go; default: build/kernels")
       ->take_last()

@@ -38,31 +38,9 @@ DeviceCompiler describe(const fs::path& library, const fs::path& include) {
   return {.library = library, .include = include, .version = Nvrtc(library).compiler_version()};
 }
 
-DeviceCompiler describe_installed(const fs::path& path) {
-  if (fs::is_regular_file(path)) {
-    const fs::path root = path.parent_path().parent_path();
-    return describe(fs::absolute(path), fs::absolute(root / "include"));
-  }
-  for (const char* folder : {"lib64", "lib"}) {
-    if (const auto library = find_library(path / folder)) {
-      return describe(fs::absolute(*library), fs::absolute(path / "include"));
-    }
-  }
-  throw Error(ErrorCode::kBuild, "find the toolchain: no libnvrtc.so in " + path.string() +
-                                     "/lib64 or " + path.string() + "/lib");
-}
-
-// "12.9.86" -> 12.9
-Version toolkit_of(const std::string& compiler) {
-  const std::size_t dot = compiler.find('.');
-  const auto version = parse_version(compiler.substr(0, compiler.find('.', dot + 1)));
-  return version.value_or(Version{});
-}
-
 }  // namespace
 
-Toolchain find_toolchain(const fs::path& prefix, const std::vector<Version>& toolkits,
-                         const std::vector<fs::path>& installed) {
+Toolchain find_toolchain(const fs::path& prefix, const std::vector<Version>& toolkits) {
   Toolchain chain;
   chain.zig = prefix / "zig" / "zig";
   if (!fs::exists(chain.zig)) missing("zig/zig", prefix);
@@ -72,17 +50,7 @@ Toolchain find_toolchain(const fs::path& prefix, const std::vector<Version>& too
   }
   chain.zig_version = zig.output.substr(0, zig.output.find_first_of(" \r\n"));
 
-  for (const fs::path& path : installed) {
-    DeviceCompiler compiler = describe_installed(path);
-    const Version toolkit = toolkit_of(compiler.version);
-    if (std::find(toolkits.begin(), toolkits.end(), toolkit) == toolkits.end()) {
-      throw Error(ErrorCode::kBuild, "toolkit " + path.string() + " is CUDA " + compiler.version +
-                                         ", which no chosen variant is compiled with");
-    }
-    chain.device[toolkit] = std::move(compiler);
-  }
   for (const Version toolkit : toolkits) {
-    if (chain.device.contains(toolkit)) continue;
     const std::string folder = "cuda-" + to_string(toolkit);
     const auto library = find_library(prefix / folder / "lib");
     if (!library) missing(folder + "/lib/libnvrtc.so", prefix);

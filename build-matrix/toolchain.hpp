@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Toolchain: where the compilers of one build are, and which they are exactly. Filled from a prefix
-// that ci/toolchains made, or from installed toolkits. Only what the chosen variants need is looked
-// for. Throws Error(kBuild) with what to run.
+// that ci/toolchains made. Only what the chosen variants need is looked for. Throws Error(kBuild)
+// with what to run.
 #pragma once
 
 #include <filesystem>
@@ -27,9 +27,6 @@ struct Toolchain {
   std::filesystem::path cuobjdump;  ///< empty where no variant has device code
 };
 
-/// `installed`: folders of installed toolkits (or their libnvrtc), which take the place of the
-/// pinned compiler of the same CUDA version.
-Toolchain find_toolchain(const std::filesystem::path& prefix, const std::vector<Version>& toolkits,
-                         const std::vector<std::filesystem::path>& installed);
+Toolchain find_toolchain(const std::filesystem::path& prefix, const std::vector<Version>& toolkits);
 
 }  // namespace kiln::build

@@ -66,7 +66,7 @@ def the_worst_error_is_that_of_all_records():
     records = [{"results": [{"variant": "v", "worst": {"bfloat16": error}}]} for error in (1e-3, 3e-3, 2e-3)]
     load, card.load = card.load, lambda folder: records
     try:
-        lines = card.tested_table([{"variant": "v", "tested": "A; B; C"}, {"variant": "w", "tested": "untested"}])
+        lines = card.tested_table(card.GEGLU_MLP, [{"variant": "v", "tested": "A; B; C"}, {"variant": "w", "tested": "untested"}])
     finally:
         card.load = load
     assert lines[2:] == ["| `v` | A; B; C | bfloat16 3.00e-03 |", "| `w` | untested |  |"], lines

@@ -18,6 +18,9 @@ LINE = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(@\S+ )?([A-Z][\w.]*)(?:.*`\(([^)]+
 COPIES = ("UTMALDG", "UBLKCP")
 FENCES = ("MEMBAR.ALL.GPU", "MEMBAR.SC.GPU", "MEMBAR.ALL.SYS", "MEMBAR.SC.SYS")
 
+# ptxas 12.9 does not fit these into 128 registers; 13.0 does. 20 bytes a thread.
+KNOWN_SPILLS = [("cu12.9-sm_120", f"gated_{dtype}_decode{warps}") for dtype in ("bf16", "f16") for warps in (4, 8)]
+
 
 class Kernel:
     """The instructions of one kernel, and where each may be followed by which."""
@@ -88,8 +91,8 @@ def expected_hgmma(kernel):
     return 4 if columns in (224, 256) else 8
 
 
-def failures_of(kernel, counts):
-    if counts["spills"]:
+def failures_of(cell, kernel, counts):
+    if counts["spills"] and (cell, kernel) not in KNOWN_SPILLS:
         yield f"{counts['spills']} instructions of spills (STL, LDL), expected none"
     if kernel.startswith(("prefill", "decode", "stream")):
         if counts["hgmma"] != expected_hgmma(kernel):
@@ -137,7 +140,7 @@ def main():
             seen += 1
             if cell.endswith("sm_90a"):
                 counted.setdefault(f"{package} {cell}", {})[kernel] = counts
-            for failure in failures_of(kernel, counts):
+            for failure in failures_of(cell, kernel, counts):
                 failed += 1
                 print(f"{package} {cell} {kernel}: {failure}")
     print(f"sass: {seen} kernels in {len(cubins)} cubins, {failed} failures")

@@ -10,9 +10,9 @@
 #include "commands.hpp"
 #include "documents/json.hpp"
 #include "install/install.hpp"
-#include "install/installed.hpp"
 #include "output.hpp"
 #include "store/gc.hpp"
+#include "store/installed.hpp"
 #include "store/repair.hpp"
 
 namespace kiln::cli {

@@ -9,8 +9,8 @@
 #include "commands.hpp"
 #include "documents/json.hpp"
 #include "install/install.hpp"
-#include "install/installed.hpp"
 #include "output.hpp"
+#include "store/installed.hpp"
 #include "store/registry.hpp"
 #include "verify/verify.hpp"
 

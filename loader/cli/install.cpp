@@ -14,11 +14,11 @@
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "install/install.hpp"
-#include "install/installed.hpp"
 #include "install/parallel.hpp"
 #include "install/trace.hpp"
 #include "output.hpp"
 #include "resolve/explain.hpp"
+#include "store/installed.hpp"
 
 namespace kiln::cli {
 

@@ -10,10 +10,10 @@
 #include <csignal>
 
 #include "install/install.hpp"
-#include "install/installed.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
+#include "store/installed.hpp"
 
 namespace kiln::test {
 namespace {

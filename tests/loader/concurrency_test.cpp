@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "install/install.hpp"
-#include "install/installed.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
 #include "server.hpp"
+#include "store/installed.hpp"
 
 namespace kiln::test {
 namespace {

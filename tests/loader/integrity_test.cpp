@@ -9,10 +9,10 @@
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
 #include "install/install.hpp"
-#include "install/installed.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
+#include "store/installed.hpp"
 
 namespace kiln::test {
 namespace {

@@ -7,12 +7,12 @@
 #include <memory>
 
 #include "install/install.hpp"
-#include "install/installed.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
 #include "server.hpp"
 #include "store/cache.hpp"
+#include "store/installed.hpp"
 
 namespace kiln::test {
 namespace {

@@ -7,8 +7,8 @@
 #include <chrono>
 
 #include "documents/json.hpp"
-#include "install/installed.hpp"
 #include "sample.hpp"
+#include "store/installed.hpp"
 
 namespace kiln::test {
 namespace {

@@ -13,10 +13,10 @@
 #include <map>
 #include <regex>
 
-#include "install/installed.hpp"
 #include "sample.hpp"
 #include "server.hpp"
 #include "store/gc.hpp"
+#include "store/installed.hpp"
 
 namespace kiln::test {
 namespace {

@@ -12,11 +12,11 @@
 #include <thread>
 #include <vector>
 
-#include "install/installed.hpp"
 #include "kiln/kernel.hpp"
 #include "sample.hpp"
 #include "server.hpp"
 #include "store/gc.hpp"
+#include "store/installed.hpp"
 
 namespace kiln::test {
 namespace {

@@ -14,9 +14,9 @@
 #include <optional>
 #include <thread>
 
-#include "install/installed.hpp"
 #include "kiln/kernel.hpp"
 #include "sample.hpp"
+#include "store/installed.hpp"
 
 namespace kiln::test {
 namespace {

@@ -14,11 +14,11 @@
 #include <stop_token>
 #include <thread>
 
-#include "install/installed.hpp"
 #include "kiln/kernel.hpp"
 #include "sample.hpp"
 #include "store/gc.hpp"
 #include "store/inside.hpp"
+#include "store/installed.hpp"
 #include "store/repair.hpp"
 
 namespace kiln::test {

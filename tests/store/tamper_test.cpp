@@ -14,9 +14,9 @@
 #include <functional>
 #include <map>
 
-#include "install/installed.hpp"
 #include "kiln/kernel.hpp"
 #include "sample.hpp"
+#include "store/installed.hpp"
 #include "store/repair.hpp"
 
 namespace kiln::test {

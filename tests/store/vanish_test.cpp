@@ -10,9 +10,9 @@
 #include <string>
 #include <thread>
 
-#include "install/installed.hpp"
 #include "kiln/kiln.hpp"
 #include "sample.hpp"
+#include "store/installed.hpp"
 #include "store/repair.hpp"
 
 namespace kiln::test {

@@ -11,8 +11,8 @@
 #include <set>
 #include <system_error>
 
-#include "install/installed.hpp"
 #include "kiln/error.hpp"
+#include "store/installed.hpp"
 #include "store/unpack.hpp"
 
 namespace kiln {

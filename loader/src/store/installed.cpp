@@ -9,8 +9,8 @@
 #include "base/number.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
-#include "install/installed.hpp"
 #include "kiln/error.hpp"
+#include "store/installed.hpp"
 #include "store/unpack.hpp"
 
 namespace kiln {

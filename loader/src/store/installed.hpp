@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Installed: what the cache holds, variant by variant, and whether it is whole. Beside install;
+// Installed: what the cache holds, variant by variant, and whether it is whole. Before it: cache;
 // reads the cache alone. Safe from several threads and processes at once.
 #pragma once
 

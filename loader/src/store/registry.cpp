@@ -116,7 +116,7 @@ std::string listed(const std::vector<int>& versions) {
   if (versions.empty()) return "none";
   const std::size_t shown = std::min(versions.size(), kShown);
   std::string list = join(std::span(versions).last(shown), ", ",
-                                [](int version) { return std::to_string(version); });
+                          [](int version) { return std::to_string(version); });
   if (shown == versions.size()) return list;
   return std::to_string(versions.size() - shown) + " older ones, " + list;
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "expand.hpp"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 
 #include "base/join.hpp"
@@ -118,17 +116,6 @@ Expansion expand(const Matrix& matrix, const Package& package) {
     }
   }
   return expansion;
-}
-
-bool matches(std::string_view id, std::string_view patterns) {
-  const std::string name(id);
-  while (true) {
-    const std::size_t comma = patterns.find(',');
-    const std::string pattern(patterns.substr(0, comma));
-    if (fnmatch(pattern.c_str(), name.c_str(), 0) == 0) return true;
-    if (comma == std::string_view::npos) return false;
-    patterns.remove_prefix(comma + 1);
-  }
 }
 
 }  // namespace kiln::build

@@ -42,7 +42,4 @@ struct Expansion {
 /// that variant would silently never be built.
 Expansion expand(const Matrix& matrix, const Package& package);
 
-/// Whether a shell pattern (*, ?, [...]) matches the id; several patterns are separated by commas.
-bool matches(std::string_view id, std::string_view patterns);
-
 }  // namespace kiln::build

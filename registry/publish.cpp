@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "publish.hpp"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -138,16 +136,6 @@ void merge_variants(const Batch& batch, Index& index, Published& result) {
     const bool retested = !tested.empty() && tested != found->tested;
     (retested ? result.retested : result.unchanged).push_back(given.id);
     if (retested) found->tested = tested;
-  }
-}
-
-bool matches(const std::string& id, std::string_view patterns) {
-  while (true) {
-    const std::size_t comma = patterns.find(',');
-    const std::string pattern(patterns.substr(0, comma));
-    if (fnmatch(pattern.c_str(), id.c_str(), 0) == 0) return true;
-    if (comma == std::string_view::npos) return false;
-    patterns.remove_prefix(comma + 1);
   }
 }
 

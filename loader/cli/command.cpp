@@ -3,10 +3,11 @@
 // Command: the options that commands share, and the way from typed words to what runs.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
+#include <limits>
 #include <string>
 #include <utility>
 
+#include "base/number.hpp"
 #include "base/posix.hpp"
 #include "base/quote.hpp"
 #include "cancel.hpp"
@@ -22,15 +23,15 @@
 namespace kiln::cli {
 namespace {
 
+constexpr std::uint64_t kMaxNumber = std::numeric_limits<int>::max();
+
 Device parse_device(const std::string& text) {
   if (text == "auto") return Device::automatic();
   if (text == "cpu") return Device::cpu();
   constexpr std::string_view kPrefix = "cuda:";
   if (text.starts_with(kPrefix)) {
-    int ordinal = 0;
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data() + kPrefix.size(), end, ordinal);
-    if (error == std::errc() && stop == end && ordinal >= 0) return Device::cuda(ordinal);
+    const auto ordinal = parse_decimal(text.substr(kPrefix.size()), kMaxNumber);
+    if (ordinal) return Device::cuda(static_cast<int>(*ordinal));
   }
   throw Error(ErrorCode::kUsage, "--device " + text + " is not auto, cpu or cuda:N");
 }
@@ -65,9 +66,8 @@ Spec parse_spec(const std::string& text) {
   }
   if (at == std::string::npos) return spec;
   const std::string version = text.substr(at + 1);
-  const char* const end = version.data() + version.size();
-  const auto [stop, error] = std::from_chars(version.data(), end, spec.version);
-  if (error != std::errc() || stop != end || spec.version < 1) {
+  spec.version = static_cast<int>(parse_decimal(version, kMaxNumber).value_or(0));
+  if (spec.version == 0) {
     fail("the version is " + quote(version), "a whole number from 1; 'kiln info NAME' lists them");
   }
   return spec;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "documents/names.hpp"
 #include "files.hpp"
 #include "kiln/error.hpp"
 #include "matrix.hpp"

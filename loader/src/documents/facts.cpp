@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "documents/facts.hpp"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 
+#include "base/join.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 
@@ -76,6 +79,14 @@ bool is_soname(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) {
            return is_alphanumeric(c) || c == '.' || c == '_' || c == '-' || c == '+';
          });
+}
+
+bool matches(std::string_view name, std::string_view patterns) {
+  const std::string whole(name);
+  const std::vector<std::string_view> all = split(patterns, ',');
+  return std::any_of(all.begin(), all.end(), [&](std::string_view pattern) {
+    return ::fnmatch(std::string(pattern).c_str(), whole.c_str(), 0) == 0;
+  });
 }
 
 std::string parse_text(const JsonView& view) {

@@ -22,4 +22,7 @@ bool is_variant_id(std::string_view text);
 /// A shared library's file name: "libcublasLt.so.12". Never a path.
 bool is_soname(std::string_view text);
 
+/// Whether a shell pattern (*, ?, [...]) matches; several patterns are separated by commas.
+bool matches(std::string_view name, std::string_view patterns);
+
 }  // namespace kiln

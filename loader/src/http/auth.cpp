@@ -25,10 +25,6 @@ constexpr std::size_t kMaxTokenBytes = 64u << 10;
 constexpr seconds kTokenLife{60};  // where the server does not say; so the token specification
 constexpr std::uint64_t kMaxTokenLifeSeconds = 3600;
 
-std::string server_of(const Url& url) {
-  return url.host + (url.port.empty() ? "" : ":" + url.port);
-}
-
 std::string words_of(const Login& login) {
   if (login.credentials) return "with the login of " + login.credentials->origin;
   return "without a login (" +
@@ -40,17 +36,6 @@ std::string escape(const std::string& text) {
       curl_easy_escape(nullptr, text.data(), static_cast<int>(text.size())), &curl_free);
   if (!escaped) throw Error(ErrorCode::kInternal, "escape a login: out of memory");
   return escaped.get();
-}
-
-/// "a b" of a challenge names two scopes.
-std::vector<std::string> words(const std::string& text) {
-  std::vector<std::string> list;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find(' ', at), text.size());
-    if (end > at) list.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return list;
 }
 
 /// A header's value: one word of printable ASCII, so that no token can write a header of its own.
@@ -93,14 +78,14 @@ struct Authorizer::Asked {
       repository = repository.substr(0, repository.rfind(part));
     }
   }
-  std::string key() const { return url.scheme + "://" + server_of(url) + "/" + repository; }
+  std::string key() const { return url.scheme + "://" + url.server() + "/" + repository; }
   [[noreturn]] void fail(const std::string& found, const std::string& next_step) const {
-    throw Error(ErrorCode::kNetwork, "log in to " + server_of(url) + " for " + repository + ": " +
+    throw Error(ErrorCode::kNetwork, "log in to " + url.server() + " for " + repository + ": " +
                                          found + ". " + next_step);
   }
   std::string how_to_log_in() const {
     return "Check the package's name; if it is private, log in first: docker login " +
-           server_of(url) + ", or podman login " + server_of(url);
+           url.server() + ", or podman login " + url.server();
   }
 
   Url url;
@@ -131,7 +116,7 @@ std::string Authorizer::answer(const std::string& url, const HttpAnswer& refused
                    ", expected Bearer or Basic",
                "Use a mirror that Kiln can read");
   }
-  const Login login = find_login(server_of(asked.url), asked.repository, stop_);
+  const Login login = find_login(asked.url.server(), asked.repository, stop_);
   Known known =
       with_token != challenges.end() ? bearer(asked, *with_token, login) : basic(asked, login);
   return (known_[asked.key()] = std::move(known)).header;
@@ -182,7 +167,7 @@ Authorizer::Known Authorizer::bearer(const Asked& asked, const Challenge& challe
                    CURLU_APPENDQUERY | CURLU_URLENCODE);
     };
     if (!service.empty()) add("service", service);
-    for (const std::string& each : words(scope)) add("scope", each);
+    for (const std::string_view each : split(scope, ' ')) add("scope", std::string(each));
     char* whole = nullptr;
     if (curl_url_get(url.get(), CURLUPART_URL, &whole, 0) != CURLUE_OK) {
       throw Error(ErrorCode::kInternal, "log in to " + parts.place() + ": cannot write its URL");

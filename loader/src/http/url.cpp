@@ -37,14 +37,13 @@ std::string lower(std::string text) {
 }
 
 bool is_listed(const Url& url, const std::vector<std::string>& insecure_http) {
-  const std::string with_port = url.port.empty() ? url.host : url.host + ":" + url.port;
   return std::any_of(insecure_http.begin(), insecure_http.end(), [&](const std::string& entry) {
-    return lower(entry) == url.host || lower(entry) == with_port;
+    return lower(entry) == url.host || lower(entry) == url.server();
   });
 }
 
 std::string whole_place(const Url& url) {
-  return url.scheme + "://" + url.host + (url.port.empty() ? "" : ":" + url.port) + url.path;
+  return url.scheme + "://" + url.server() + url.path;
 }
 
 }  // namespace
@@ -73,6 +72,10 @@ std::string resolve_reference(const std::string& base, const std::string& refere
     return {};
   }
   return part_of(url.get(), CURLUPART_URL);
+}
+
+std::string Url::server() const {
+  return host + (port.empty() ? "" : ":" + port);
 }
 
 std::string Url::place() const {

@@ -20,6 +20,7 @@ struct Url {
   /// Scheme, host, port and path, cut after 512 bytes: what a message may show, since a server
   /// chooses where it redirects to. Credentials and a signed query stay out.
   std::string place() const;
+  std::string server() const;  ///< host, and the port if there is one
   bool is_loopback() const;
   bool same_server(const Url& other) const;  ///< scheme, host and port
   /// https, or http of this machine or of a host[:port] among `insecure_http`.

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/fork.hpp"
+#include "base/join.hpp"
 #include "base/quote.hpp"
 #include "documents/target.hpp"
 #include "kiln/error.hpp"
@@ -188,11 +189,8 @@ bool is_on_library_path(const std::string& soname) {
 #else
   folders.insert(folders.end(), {"/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu"});
 #endif
-  std::string_view path = environment().text("LD_LIBRARY_PATH");
-  while (!path.empty()) {
-    const std::string_view folder = path.substr(0, path.find(':'));
-    path.remove_prefix(std::min(path.size(), folder.size() + 1));
-    if (!folder.empty()) folders.emplace_back(folder);
+  for (const std::string_view folder : split(environment().text("LD_LIBRARY_PATH"), ':')) {
+    folders.emplace_back(folder);
   }
   return std::any_of(folders.begin(), folders.end(), [&](const std::string& folder) {
     return ::access((folder + "/" + soname).c_str(), R_OK) == 0;

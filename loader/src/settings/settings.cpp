@@ -67,13 +67,14 @@ Limits parse_limits(const JsonView& object) {
   return limits;
 }
 
-/// "a,b" as two words; empty ones are left out.
-void add_words(std::string_view list, std::vector<std::string>& words) {
-  while (!list.empty()) {
-    const std::string_view word = list.substr(0, list.find(','));
-    list.remove_prefix(std::min(list.size(), word.size() + 1));
-    if (!word.empty()) words.emplace_back(word);
-  }
+/// What is `below` the folder that a variable names, or below its usual place at home; empty if the
+/// environment names neither.
+std::filesystem::path users_folder(std::string_view name, std::string_view at_home,
+                                   std::string_view below) {
+  std::filesystem::path folder = environment().text(name);
+  const std::string_view home = environment().text("HOME");
+  if (folder.empty() && !home.empty()) folder = std::filesystem::path(home) / at_home;
+  return folder.empty() ? folder : folder / below;
 }
 
 Settings environment_settings() {
@@ -90,15 +91,8 @@ Settings environment_settings() {
 }  // namespace
 
 std::filesystem::path default_cache() {
-  const Environment& variables = environment();
-  if (const auto value = variables.text("KILN_CACHE"); !value.empty()) return value;
-  if (const auto value = variables.text("XDG_CACHE_HOME"); !value.empty()) {
-    return std::filesystem::path(value) / "kiln";
-  }
-  if (const auto value = variables.text("HOME"); !value.empty()) {
-    return std::filesystem::path(value) / ".cache" / "kiln";
-  }
-  return {};
+  if (const auto value = environment().text("KILN_CACHE"); !value.empty()) return value;
+  return users_folder("XDG_CACHE_HOME", ".cache", "kiln");
 }
 
 Settings parse_settings(std::string_view text, const std::string& path, Settings settings) {
@@ -134,12 +128,8 @@ Settings parse_settings(std::string_view text, const std::string& path, Settings
 }
 
 std::filesystem::path settings_path() {
-  const Environment& variables = environment();
-  if (const auto value = variables.text("KILN_CONFIG"); !value.empty()) return value;
-  const std::filesystem::path file = std::filesystem::path("kiln") / "config.json";
-  if (const auto value = variables.text("XDG_CONFIG_HOME"); !value.empty()) return value / file;
-  if (const auto value = variables.text("HOME"); !value.empty()) return value / (".config" / file);
-  return {};
+  if (const auto value = environment().text("KILN_CONFIG"); !value.empty()) return value;
+  return users_folder("XDG_CONFIG_HOME", ".config", "kiln/config.json");
 }
 
 Settings load_settings() {
@@ -156,7 +146,9 @@ Settings load_settings() {
     if (!file.problem.empty() && (is_named || !file.absent)) fail(path.string(), file.problem);
     if (file.problem.empty()) settings = parse_settings(file.text, path.string(), settings);
   }
-  add_words(environment().text("KILN_INSECURE_HTTP"), settings.insecure_http);
+  for (const std::string_view host : split(environment().text("KILN_INSECURE_HTTP"), ',')) {
+    settings.insecure_http.emplace_back(host);
+  }
   return settings;
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/gc.hpp"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -71,26 +70,16 @@ void mark(const Cache& cache, const Digest& from, Digests& marked) {
 
 /// The text of a lock file; nothing if it is gone.
 std::optional<std::string> read_lock_file(const Cache::Root& root) {
-  const FileDescriptor file = try_open(root.lock_file, O_RDONLY | O_NONBLOCK);
-  struct stat status {};
-  if (!file.valid() && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
-  std::string problem;
-  if (!file.valid()) {
-    problem = std::generic_category().message(errno);
-  } else if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
-             std::cmp_greater(status.st_size, kMaxLockFileBytes)) {
-    problem = "it is no lock file";
-  }
-  if (!problem.empty()) {
+  NamedFile file = read_named_file(root.lock_file, kMaxLockFileBytes);
+  if (file.absent) return std::nullopt;
+  if (!file.problem.empty()) {
     throw Error(ErrorCode::kCache, "collect garbage: read " + root.lock_file.string() + ": " +
-                                       problem +
+                                       file.problem +
                                        ", so what it holds cannot be known; nothing was removed. "
                                        "Make it readable, or remove " +
                                        root.entry.string() + " to let go of its kernels");
   }
-  std::string bytes;
-  read_pieces(file.get(), root.lock_file, [&](std::string_view piece) { bytes += piece; });
-  return bytes;
+  return std::move(file.text);
 }
 
 /// What stands in a folder of the cache, by its name.

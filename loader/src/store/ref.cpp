@@ -3,9 +3,10 @@
 // The cache's refs: small JSON files, each written beside its place and renamed, so that two
 // processes never rewrite one shared list.
 #include <algorithm>
-#include <charconv>
+#include <limits>
 #include <tuple>
 
+#include "base/number.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
@@ -18,6 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kRefSchema = "kiln.ref/1";
 constexpr std::uint64_t kMaxRefBytes = std::uint64_t{64} * 1024;
+constexpr std::uint64_t kMaxVersion = std::numeric_limits<int>::max();
 
 /// A path component for a registry: a readable tail of its name, and a digest that tells two
 /// registries apart whose tails are the same.
@@ -49,8 +51,7 @@ bool is_ref_name(std::string_view name) {
   constexpr std::string_view kSuffix = ".json";
   if (!name.ends_with(kSuffix)) return false;
   name.remove_suffix(kSuffix.size());
-  return !name.empty() && name.front() != '0' &&
-         name.find_first_not_of("0123456789") == std::string_view::npos;
+  return parse_decimal(name, std::numeric_limits<std::uint64_t>::max()).value_or(0) > 0;
 }
 
 std::optional<Ref> read_ref_file(const fs::path& root, const fs::path& path) {
@@ -73,7 +74,6 @@ std::optional<Ref> read_ref_file(const fs::path& root, const fs::path& path) {
                                          std::string(kRefSchema) +
                                          ". Upgrade Kiln, or set KILN_CACHE to another folder");
   }
-  constexpr std::uint64_t kMaxVersion = 2147483647;
   const std::uint64_t version = view.at("version").unsigned_integer();
   if (version < 1 || version > kMaxVersion) view.at("version").fail("is not a version");
   Ref ref;

@@ -68,8 +68,8 @@ class Remote final : public Repository {
       parts.host = "registry-1.docker.io";  // where the API of that name is
     }
     // The API stands at the server's root; a registry's path is a prefix of its repositories.
-    base_ = parts.scheme + "://" + parts.host + (parts.port.empty() ? "" : ":" + parts.port) +
-            "/v2" + (parts.path == "/" ? "" : parts.path) + "/" + name_ + "/";
+    base_ = parts.scheme + "://" + parts.server() + "/v2" + (parts.path == "/" ? "" : parts.path) +
+            "/" + name_ + "/";
   }
 
   bool exists(const Descriptor&) const override { return true; }

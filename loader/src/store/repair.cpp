@@ -117,22 +117,16 @@ class Repair {
   /// Makes a blob whole: a damaged one is removed, a missing one fetched by its digest.
   void blob(const Ref& ref, const std::string& subject, const Descriptor& descriptor) {
     const fs::path path = cache_.blob_path(descriptor.digest);
+    seen_.insert(path);
     std::string problem;
     try {
-      if (const FileDescriptor file = cache_.open_blob(descriptor.digest); file.valid()) {
-        seen_.insert(path);
-        StreamVerifier verifier(descriptor, {subject, path.string(), ""});
-        read_pieces(file.get(), path, [&](std::string_view piece) { verifier.update(piece); });
-        verifier.finish();
-        return;
-      }
+      if (cache_.verify_blob(descriptor, subject)) return;
       problem = "is missing";
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kIntegrity) throw;
       problem = error.what();
       cache_.drop_blob(descriptor.digest);
     }
-    seen_.insert(path);
     done_.push_back({subject, path, problem, "fetched again from " + ref.registry});
     const std::size_t at = done_.size() - 1;
     try {

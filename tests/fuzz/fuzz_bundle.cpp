@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Any bytes as a bundle: refused by name, or kernels whose documents are what their digests say.
-// The first byte says whether the headers' checksums are mended.
+// The first byte says whether the headers' checksums are corrected.
 #include <fstream>
 
 #include "documents/manifest.hpp"

@@ -2,7 +2,7 @@
 //
 // Any bytes as a layer: refused with nothing left behind, or exactly the files of its config. The
 // first byte says what the others are: a layer; a tar archive; a tar archive whose header checksums
-// are mended, since a reader of broken ones sees nothing of what the headers say.
+// are corrected, since a reader of broken ones sees nothing of what the headers say.
 #include <fstream>
 
 #include "documents/variant.hpp"

@@ -52,7 +52,7 @@ redirect("redirect to a file", "file:///etc/passwd", NETWORK, "redirects to file
 redirect("redirect to ftp", "ftp://127.0.0.1/x", NETWORK, "redirects to ftp://127.0.0.1/x")
 redirect("redirect to gopher", "gopher://127.0.0.1/x", NETWORK, "redirects to gopher://")
 redirect("redirect to http elsewhere", "http://192.0.2.1/x", NETWORK, "http://192.0.2.1/x")
-redirect("redirect to no URL", "http://exa mple:99999999/", NETWORK, "which is no URL")
+redirect("redirect to what is not a URL", "http://exa mple:99999999/", NETWORK, "which is not a URL")
 redirect("redirect in a circle", "/v2/sample/blobs/x", NETWORK, "more than 5 redirects",
          requests=6)
 row("redirect without a Location", BLOB, NETWORK, "without a Location")(lambda c: c.answer(302))

@@ -79,7 +79,7 @@ TEST_CASE("integrity: one flipped bit in the registry is refused, and nothing is
   }
 }
 
-TEST_CASE("integrity: one flipped bit in the cache is refused, and a refresh mends it") {
+TEST_CASE("integrity: one flipped bit in the cache is refused, and a refresh repairs it") {
   for (const Place& place : places()) {
     CAPTURE(place.name);
     Scratch scratch;
@@ -104,7 +104,7 @@ TEST_CASE("integrity: one flipped bit in the cache is refused, and a refresh men
   }
 }
 
-TEST_CASE("integrity: one flipped bit in the unpacked library is refused, and a refresh mends it") {
+TEST_CASE("integrity: one flipped bit in the unpacked library is refused, and a refresh repairs it") {
   Scratch scratch;
   Published published(scratch / "registry");
   publish_one(published);

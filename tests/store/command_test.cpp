@@ -51,7 +51,7 @@ TEST_CASE("commands: cache dir, verify and gc") {
   CHECK(run(sample, "list").out.empty());
 }
 
-TEST_CASE("commands: repair mends, and its exit code says why it could not") {
+TEST_CASE("commands: repair restores files, and its exit code says why it could not") {
   Sample sample;
   sample.install_version(1);
   const fs::path config = sample.cache().blob_path(sample.manifest().config.digest);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tampering after an install: refused with kIntegrity, mended by repair; and what is mapped is what
+// Tampering after an install: refused with kIntegrity, restored by repair; and what is mapped is what
 // was hashed, whatever happens to the file meanwhile.
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -232,7 +232,7 @@ TEST_CASE("tamper: a library that is swapped while it is loaded is refused or th
   }
 }
 
-TEST_CASE("tamper: refused with integrity, seen by verify, and mended by repair") {
+TEST_CASE("tamper: refused with integrity, seen by verify, and restored by repair") {
   for (const Case& each : cases()) {
     CAPTURE(each.what);
     Sample sample;

@@ -205,7 +205,7 @@ HttpAnswer Transfer::get(const HttpRequest& request, const Sink& sink) {
     }
     const std::string redirect = resolve_reference(next.url, answer.location);
     if (redirect.empty()) {
-      fail(answer.url, "it redirects to " + quote(answer.location) + ", which is no URL");
+      fail(answer.url, "it redirects to " + quote(answer.location) + ", which is not a URL");
     }
     const Url to = parse_url(redirect);
     if (!to.may_be_asked(insecure_http_) || (from.scheme == "https" && to.scheme != "https")) {

@@ -51,7 +51,7 @@ std::string whole_place(const Url& url) {
 Url parse_url(const std::string& text) {
   const std::unique_ptr<CURLU, UrlFree> url(curl_url());
   if (!url || curl_url_set(url.get(), CURLUPART_URL, text.c_str(), 0) != CURLUE_OK) {
-    fail("(one that does not parse)", "it is no URL");
+    fail("(one that does not parse)", "it is not a URL");
   }
   Url parts;
   parts.scheme = lower(part_of(url.get(), CURLUPART_SCHEME));

@@ -30,7 +30,7 @@ struct Url {
 /// What `reference`, as a server writes it, means on the page `base`. Empty if it is no reference.
 std::string resolve_reference(const std::string& base, const std::string& reference);
 
-/// Throws kUsage for what is no URL.
+/// Throws kUsage for what is not a URL.
 Url parse_url(const std::string& text);
 
 /// A registry's URL in canonical spelling: scheme and host in lower case, no default port, no final

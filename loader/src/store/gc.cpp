@@ -225,7 +225,7 @@ class Sweep {
     return found;
   }
 
-  /// "<hex>.part" can be gone on with, for a day.
+  /// "<hex>.part" may be resumed for a day.
   bool is_spent_download(const Entry& entry) const {
     const std::optional<Digest> digest = digest_of_name(entry.name, kPart);
     if (!digest) return is_lone_part(entry.name);

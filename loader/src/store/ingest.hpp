@@ -33,7 +33,7 @@ class Ingest final : public BlobSink {
   /// Whether bytes of an earlier process are in it: if the digest is wrong, they may be why.
   bool resumed() const { return resumed_; }
 
-  /// Leaves the file, if it has any bytes and a name to be found by, to be gone on with.
+  /// Leaves the file for a later download to resume, if it has any bytes and a name to find it by.
   void keep();
 
   /// finish(), then the file's durable place.

@@ -108,7 +108,7 @@ class SlowRegistry(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         blobs = REGISTRY / "geglu-mlp/blobs/sha256"
         name = self.path.rsplit("/", 1)[1]
-        if name == "2":
+        if name == "1":
             name = json.loads((REGISTRY / "geglu-mlp/index.json").read_bytes())["manifests"][0]["digest"]
         body = (blobs / name.removeprefix("sha256:")).read_bytes()
         document = body.startswith(b"{")

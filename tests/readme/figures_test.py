@@ -21,7 +21,7 @@ class Figures(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
-        for path in ("README.md", "docs", "ci/toolchains.lock", "packages/geglu-mlp/bench/results",
+        for path in ("README.md", "docs", "ci/toolchains.lock", "ci/results", "packages/geglu-mlp/bench/results",
                      "loader/bench/results", "tests/http/results"):
             copy = self.root / path
             copy.parent.mkdir(parents=True, exist_ok=True)

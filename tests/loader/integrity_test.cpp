@@ -104,7 +104,8 @@ TEST_CASE("integrity: one flipped bit in the cache is refused, and a refresh rep
   }
 }
 
-TEST_CASE("integrity: one flipped bit in the unpacked library is refused, and a refresh repairs it") {
+TEST_CASE(
+    "integrity: one flipped bit in the unpacked library is refused, and a refresh repairs it") {
   Scratch scratch;
   Published published(scratch / "registry");
   publish_one(published);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tampering after an install: refused with kIntegrity, restored by repair; and what is mapped is what
-// was hashed, whatever happens to the file meanwhile.
+// Tampering after an install: refused with kIntegrity, restored by repair; and what is mapped is
+// what was hashed, whatever happens to the file meanwhile.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -3,9 +3,10 @@
 // geglu_mlp_openblas: forward on the CPU, float32, against the same MLP written with OpenBLAS: two
 // cblas_sgemm, a pass of gelu(g) * u, one cblas_sgemm, on the same CPUs. Rounds alternate; prints
 // medians as JSON.
+//
+//   geglu_mlp_openblas [ROUNDS [VARIANT]]   5 rounds, the best variant; from $KILN_REGISTRY
 #include <cblas.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -137,16 +138,12 @@ Json compare(const kiln::Kernel& kernel, Shape shape, int rounds, std::size_t th
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Times geglu-mlp on the CPU against OpenBLAS");
-  kiln::Request request;
-  request.version = 1;
-  request.device = kiln::Device::cpu();
-  int rounds = 5;
-  app.add_option("--registry", request.registry, "folder or URL; default: $KILN_REGISTRY");
-  app.add_option("--variant", request.variant, "default: the best that fits");
-  app.add_option("--rounds", rounds, "median of so many");
-  CLI11_PARSE(app, argc, argv);
   try {
+    const int rounds = argc > 1 ? std::stoi(argv[1]) : 5;
+    kiln::Request request;
+    request.version = 1;
+    request.device = kiln::Device::cpu();
+    if (argc > 2) request.variant = argv[2];
     const kiln::Kernel kernel = kiln::get_kernel("geglu-mlp", request);
     const auto threads = static_cast<std::size_t>(openblas_get_num_threads());
     Json result = {{"schema", "geglu-mlp.openblas/1"},

@@ -3,12 +3,12 @@
 // geglu_mlp_bench: times forward through kiln::get_kernel and prints one JSON document,
 // microseconds a shape. On a GPU: CUDA graph replays over several sets of buffers, more memory
 // than the L2 cache holds; median of the rounds. On a CPU: wall clock of whole calls.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "bench_arguments.hpp"
 #include "kiln/kiln.hpp"
 #include "kiln/layers/geglu_mlp.hpp"
 #include "memory.hpp"
@@ -16,6 +16,7 @@
 
 namespace {
 
+using geglu_mlp_test::BenchArguments;
 using geglu_mlp_test::Bytes;
 using geglu_mlp_test::Memory;
 using Json = nlohmann::ordered_json;
@@ -24,15 +25,6 @@ constexpr std::int64_t kRotatedBytes = 200 << 20;  // several times the L2 of an
 
 struct Shape {
   std::int64_t m, d, h;
-};
-
-struct Arguments {
-  std::string registry;
-  std::string variant;
-  std::string device = "auto";
-  std::string dtype = "bfloat16";
-  std::vector<std::string> shapes;
-  int rounds = 9;
 };
 
 /// Random numbers by repeating one block: cheap to make, and no power is saved as with zeros.
@@ -151,7 +143,7 @@ Shape parse_shape(const std::string& text) {
   return shape;
 }
 
-int bench(const Arguments& arguments) {
+int bench(const BenchArguments& arguments) {
   kiln::Request request;
   request.version = 1;
   request.registry = arguments.registry;
@@ -178,18 +170,8 @@ int bench(const Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Times geglu-mlp's forward on this machine");
-  Arguments arguments;
-  arguments.shapes = {"8192,768,3072",   "1024,1024,4096", "4096,2304,9216", "8192,3584,14336",
-                      "4096,4096,14336", "1,3584,14336",   "16,3584,14336",  "64,3584,14336",
-                      "1,768,3072",      "256,3584,14336"};
-  app.add_option("--registry", arguments.registry, "folder or URL; default: $KILN_REGISTRY");
-  app.add_option("--variant", arguments.variant, "default: the best that fits");
-  app.add_option("--device", arguments.device, "auto or cpu");
-  app.add_option("--dtype", arguments.dtype, "bfloat16, float16 or (CPU) float32");
-  app.add_option("--shape", arguments.shapes, "M,D,H; may be repeated");
-  app.add_option("--rounds", arguments.rounds, "of about 20 ms each");
-  CLI11_PARSE(app, argc, argv);
+  BenchArguments arguments;
+  if (const auto ended = geglu_mlp_test::read_arguments(argc, argv, arguments)) return *ended;
   try {
     return bench(arguments);
   } catch (const std::exception& error) {

@@ -46,7 +46,7 @@ int install_all(const Options& options) {
                 request.stop = stop;
                 Install one(specs[i].name, request, options.install_options());
                 all[i] = one.run();
-                // A warm install reads documents alone; what is reported was hashed just now.
+                // A warm install reads documents alone: the library is hashed before it is named.
                 one.check_installed(all[i].package);
               });
   for (const Installed& installed : all) {

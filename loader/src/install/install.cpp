@@ -440,6 +440,7 @@ Package Install::unpack(Package package) {
   const fs::path archive = pull_layer(package);
   report(Event::Stage::kUnpack, of, 0, manifest.unpacked_size);
   unpack_layer(archive, package.config, manifest.unpacked_size, package.folder, of);
+  package.just_unpacked = true;
   report(Event::Stage::kUnpack, of, manifest.unpacked_size, manifest.unpacked_size);
   return package;
 }
@@ -491,6 +492,7 @@ const Repository& Install::repository(std::string_view what) {
 }
 
 void Install::check_installed(const Package& package) {
+  if (package.just_unpacked) return;
   const std::string of = package.subject;
   const fs::path relative = package.folder.lexically_relative(cache_.root());
   if (open_folder_inside(cache_.root(), relative).valid()) {

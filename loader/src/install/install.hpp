@@ -61,6 +61,7 @@ struct Package {
   Config config;
   std::filesystem::path folder;   ///< where the files are, or go
   std::filesystem::path library;  ///< the one that get_kernel loads
+  bool just_unpacked = false;     ///< each of its files was hashed as it was written
 };
 
 struct Installed {

@@ -4,31 +4,31 @@
 // from. Part of verify. Used by one thread at a time.
 #pragma once
 
-#include <cstddef>
-#include <future>
-#include <string>
 #include <string_view>
+#include <thread>
 
 #include "base/digest.hpp"
+#include "base/piece_ring.hpp"
 
 namespace kiln {
 
 class HashThread {
  public:
-  HashThread() = default;
+  HashThread();
   HashThread(const HashThread&) = delete;
   HashThread& operator=(const HashThread&) = delete;
+  ~HashThread() { end(); }
 
   void update(std::string_view bytes);  ///< copies them
   Digest finish();                      ///< once; the thread has ended then
 
  private:
-  static constexpr std::size_t kPieceBytes = std::size_t{512} << 10;
+  void end();
 
   Sha256 hash_;
-  std::string gathered_;      ///< the next piece
-  std::string piece_;         ///< the thread's
-  std::future<void> hashed_;  ///< last: its thread uses what is above
+  PieceRing ring_;
+  PieceRing::Piece* piece_ = nullptr;  ///< the one that is being filled
+  std::thread thread_;
 };
 
 }  // namespace kiln

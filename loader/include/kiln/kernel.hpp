@@ -36,11 +36,11 @@ namespace kiln {
 class Attribute {
  public:
   Attribute() = default;
-  Attribute(std::int64_t value);
+  Attribute(std::int64_t value) : value_{KILN_ATTRIBUTE_INT, 0, {.as_int = value}} {}
   Attribute(int value) : Attribute(std::int64_t{value}) {}
   Attribute(bool) = delete;  // no schema has one: say "tanh", 1, 7.0
-  Attribute(double value);
-  Attribute(const char* value);
+  Attribute(double value) : value_{KILN_ATTRIBUTE_FLOAT, 0, {.as_float = value}} {}
+  Attribute(const char* value) : value_{KILN_ATTRIBUTE_STRING, 0, {.as_string = value}} {}
   const kiln_attribute& c() const { return value_; }
 
  private:
@@ -50,8 +50,8 @@ class Attribute {
 /// One operation of a loaded package. A small value; valid as long as the process.
 class Op {
  public:
-  std::string_view name() const;
-  std::string_view schema() const;  ///< its tensors and attributes, as JSON
+  std::string_view name() const { return op_->name; }
+  std::string_view schema() const { return op_->schema; }  ///< its tensors and attributes, as JSON
 
   /// Scratch memory that run() needs for these arguments. Looks at shapes and dtypes only.
   /// Throws kInvalidCall.
@@ -83,15 +83,18 @@ struct LayerOp {
 
 class Kernel {
  public:
-  std::string_view name() const;
-  int version() const;
-  std::string_view variant() const;      ///< "cu12.9-sm_90a-x86_64"
-  Device device() const;                 ///< never automatic
-  const Resolution& resolution() const;  ///< the decision trace that led here
+  std::string_view name() const { return loaded_->name; }
+  int version() const { return loaded_->package->version; }
+  std::string_view variant() const { return loaded_->variant; }  ///< "cu12.9-sm_90a-x86_64"
+  Device device() const { return loaded_->device; }              ///< never automatic
+  /// The decision trace that led here.
+  const Resolution& resolution() const { return loaded_->resolution; }
   /// What was refused before a fallback of the request was taken, in order. Empty: none was needed.
-  const std::vector<Resolution>& fallback() const;
-  const std::filesystem::path& library() const;  ///< the verified file in the cache
-  const kiln_package& package() const;           ///< the C table, for other languages
+  const std::vector<Resolution>& fallback() const { return loaded_->refused; }
+  /// The verified file in the cache.
+  const std::filesystem::path& library() const { return loaded_->library; }
+  /// The C table, for other languages.
+  const kiln_package& package() const { return *loaded_->package; }
 
   Op op(std::string_view name) const;  ///< throws kNotFound, listing the ops there are
 
@@ -105,7 +108,15 @@ class Kernel {
   }
 
  private:
-  struct Loaded;
+  struct Loaded {
+    std::string name;
+    std::string variant;
+    Device device;
+    Resolution resolution;
+    std::vector<Resolution> refused;
+    std::filesystem::path library;
+    const kiln_package* package;
+  };
   void check_layer(std::string_view package, std::span<const LayerOp> ops) const;
   friend Kernel get_kernel(std::string_view, const Request&);
   explicit Kernel(std::shared_ptr<const Loaded> loaded) : loaded_(std::move(loaded)) {}
@@ -144,18 +155,19 @@ Availability has_kernel(std::string_view name, const Request& request);
 class OwnedWorkspace {
  public:
   explicit OwnedWorkspace(Device device) : device_(device) {}
-  ~OwnedWorkspace();
-  OwnedWorkspace(OwnedWorkspace&& other) noexcept;
-  OwnedWorkspace& operator=(OwnedWorkspace&& other) noexcept;
   Workspace reserve(std::size_t bytes);  ///< throws kDevice if there is no memory
 
  private:
-  void release() noexcept;
+  struct Free {
+    Device device;
+    void* context;  ///< on a GPU: the CUcontext that the memory is in
+    bool retained_primary;
+    void operator()(void* memory) const noexcept;
+  };
 
   Device device_;
-  Workspace held_;
-  void* context_ = nullptr;  ///< on a GPU: the CUcontext that it is in
-  bool retained_primary_ = false;
+  std::size_t bytes_ = 0;
+  std::unique_ptr<void, Free> memory_;
 };
 
 }  // namespace kiln

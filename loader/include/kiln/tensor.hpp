@@ -52,7 +52,7 @@ class Tensor {
   Tensor columns(std::int64_t begin, std::int64_t count) const;
 
   bool empty() const { return !defined_; }
-  int dimensions() const { return dimensions_; }
+  int dimensions() const { return tensor_.ndim; }
   std::int64_t extent(int dimension) const { return shape_[static_cast<std::size_t>(dimension)]; }
 
   /// The DLPack form; points into this object, so it is valid while this object lives and is
@@ -61,11 +61,7 @@ class Tensor {
 
  private:
   bool defined_ = false;
-  int dimensions_ = 0;
-  void* data_ = nullptr;
-  std::uint64_t byte_offset_ = 0;
-  DLDevice device_{kDLCPU, 0};
-  DLDataType dtype_{};
+  DLTensor tensor_{};  ///< but for its pointers to these, which dl() sets
   std::array<std::int64_t, kMaxDimensions> shape_{};
   std::array<std::int64_t, kMaxDimensions> strides_{};
 };

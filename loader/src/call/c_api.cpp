@@ -3,9 +3,7 @@
 // The C API: kiln.h over get_kernel and select. Nothing is decided here; exceptions become codes
 // and texts, C structs become requests.
 #include <algorithm>
-#include <array>
 #include <cstddef>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -17,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/join.hpp"
+#include "call/table.hpp"
 #include "documents/json.hpp"
 #include "install/install.hpp"
 #include "install/trace.hpp"
@@ -39,61 +37,18 @@ struct kiln_kernel {
 namespace kiln {
 namespace {
 
-constexpr std::string_view kCut = " [...] ";
-
-std::vector<std::string_view> lines_of(std::string_view text) {
-  std::vector<std::string_view> lines;
-  for (;;) {
-    const std::size_t end = text.find('\n');
-    lines.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return lines;
-    text.remove_prefix(end + 1);
-  }
-}
-
-/// Whole lines of a text that is longer than `room`: the first, the last two as far as they fit,
-/// then more from its beginning. Empty if the first and the last do not fit.
-std::string keep_lines(std::string_view text, std::size_t room) {
-  const std::vector<std::string_view> lines = lines_of(text);
-  std::size_t used = kCut.size();
-  std::size_t head = 0;
-  std::size_t tail = 0;
-  const auto keep = [&](std::size_t line, std::size_t& kept) {
-    const std::size_t size = lines[line].size() + 1;  // and the newline between it and what is kept
-    if (head + tail == lines.size() || used + size > room) return false;
-    used += size;
-    ++kept;
-    return true;
-  };
-  if (lines.size() < 3 || !keep(0, head) || !keep(lines.size() - 1, tail)) return {};
-  keep(lines.size() - 2, tail);
-  while (keep(head, head)) {
-  }
-  std::vector<std::string_view> kept(lines.begin(),
-                                     lines.begin() + static_cast<std::ptrdiff_t>(head));
-  kept.push_back(kCut);
-  kept.insert(kept.end(), lines.end() - static_cast<std::ptrdiff_t>(tail), lines.end());
-  return join(kept, "\n");
-}
-
-/// The beginning and the end of a text that is longer than `room`; never half a UTF-8 character.
-std::string keep_ends(std::string_view text, std::size_t room) {
-  const auto continues = [&](std::size_t at) { return (text[at] & 0xc0) == 0x80; };
-  std::size_t head = (room - kCut.size()) / 2;
-  std::size_t tail = text.size() - (room - kCut.size() - head);
-  while (head > 0 && continues(head)) --head;
-  while (tail < text.size() && continues(tail)) ++tail;
+/// A text that is longer than `room` without its middle: in whole lines if it has lines, and never
+/// with half a UTF-8 character. Its end, with what to do, gets the larger part.
+std::string without_middle(std::string_view text, std::size_t room) {
+  constexpr std::string_view kCut = " [...] ";
+  const auto in_character = [&](std::size_t at) { return (text[at] & 0xc0) == 0x80; };
+  std::size_t tail = text.size() - 2 * (room - kCut.size()) / 3;
+  if (const std::size_t line = text.find('\n', tail); line != text.npos) tail = line;
+  while (tail < text.size() && in_character(tail)) ++tail;
+  std::size_t head = room - kCut.size() - (text.size() - tail);
+  if (const std::size_t line = text.rfind('\n', head - 1); line != text.npos) head = line + 1;
+  while (head > 0 && in_character(head)) --head;
   return std::string(text.substr(0, head)) + std::string(kCut) + std::string(text.substr(tail));
-}
-
-void put_text(std::string_view text, kiln_error& error) {
-  constexpr std::size_t kRoom = sizeof(error.text) - 1;
-  std::string whole(text);
-  if (text.size() > kRoom) {
-    whole = keep_lines(text, kRoom);
-    if (whole.empty()) whole = keep_ends(text, kRoom);
-  }
-  std::memcpy(error.text, whole.c_str(), whole.size() + 1);
 }
 
 std::int32_t fail(kiln_error* error, ErrorCode code, std::string_view text) noexcept {
@@ -101,7 +56,9 @@ std::int32_t fail(kiln_error* error, ErrorCode code, std::string_view text) noex
   if (error == nullptr) return number;
   error->status = number;
   try {
-    put_text(text, *error);
+    constexpr std::size_t kRoom = sizeof(error->text) - 1;
+    const std::string kept = text.size() > kRoom ? without_middle(text, kRoom) : std::string(text);
+    std::memcpy(error->text, kept.c_str(), kept.size() + 1);
   } catch (const std::bad_alloc&) {
     error->text[0] = '\0';
   }
@@ -235,17 +192,16 @@ std::string_view name_of(const char* name, const char* function) {
   return name;
 }
 
-/// A package's answer as a kiln_code, in the caller's struct too.
-std::int32_t code_of(std::int32_t status, kiln_error& error) {
+/// The code of a package's answer, in the caller's struct too.
+template <class Call>
+std::int32_t call_package(kiln_error* error, const Call& call) noexcept {
+  kiln_error unread;
+  kiln_error& into = error != nullptr ? *error : unread;
+  into.text[0] = '\0';
+  const std::int32_t status = call(&into);
   if (status == KILN_OK) return KILN_SUCCESS;
-  const bool device = status == KILN_DEVICE_ERROR;
-  error.status = device ? KILN_E_DEVICE : KILN_E_INVALID_CALL;
-  error.text[sizeof(error.text) - 1] = '\0';  // a package may not have
-  if (error.text[0] == '\0') {
-    std::snprintf(error.text, sizeof error.text,
-                  "the package failed with status %d and gave no text", status);
-  }
-  return error.status;
+  into.status = static_cast<std::int32_t>(failure_of(status, into));
+  return into.status;
 }
 
 }  // namespace
@@ -309,9 +265,7 @@ const char* kiln_kernel_variant(const kiln_kernel* kernel) {
 }
 
 DLDevice kiln_kernel_device(const kiln_kernel* kernel) {
-  const kiln::Device device = kernel->kernel.device();
-  if (device.kind == kiln::Device::Kind::kCuda) return {kDLCUDA, device.ordinal};
-  return {kDLCPU, 0};
+  return kiln::dl_device(kernel->kernel.device());
 }
 
 const char* kiln_kernel_library(const kiln_kernel* kernel) {
@@ -344,23 +298,18 @@ std::int32_t kiln_find_op(const kiln_kernel* kernel, const char* name, const kil
 
 std::int32_t kiln_workspace_bytes(const kiln_op* op, const kiln_call* call, size_t* bytes,
                                   kiln_error* error) {
-  kiln_error unread;
-  kiln_error& into = error != nullptr ? *error : unread;
   if (op == nullptr || call == nullptr || bytes == nullptr) {
     return fail(error, kiln::ErrorCode::kUsage, "kiln_workspace_bytes: an argument is NULL");
   }
-  into.text[0] = '\0';
-  return kiln::code_of(op->workspace_bytes(call, bytes, &into), into);
+  return kiln::call_package(
+      error, [&](kiln_error* into) { return op->workspace_bytes(call, bytes, into); });
 }
 
 std::int32_t kiln_run(const kiln_op* op, const kiln_call* call, kiln_error* error) {
-  kiln_error unread;
-  kiln_error& into = error != nullptr ? *error : unread;
   if (op == nullptr || call == nullptr) {
     return fail(error, kiln::ErrorCode::kUsage, "kiln_run: the op or the call is NULL");
   }
-  into.text[0] = '\0';
-  return kiln::code_of(op->run(call, &into), into);
+  return kiln::call_package(error, [&](kiln_error* into) { return op->run(call, into); });
 }
 
 std::int32_t kiln_resolve(const char* name, const kiln_request* request, char** json,

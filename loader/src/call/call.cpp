@@ -3,53 +3,56 @@
 // Call: one operation of a loaded package over the C ABI. The last stage: everything is on the
 // stack and nothing is allocated, so that a call can be captured and costs well under a
 // microsecond.
+#include <algorithm>
 #include <array>
-#include <string>
 #include <vector>
 
+#include "call/table.hpp"
 #include "kiln/error.hpp"
 #include "kiln/kernel.hpp"
 
 namespace kiln {
 namespace {
 
-constexpr std::size_t kStackTensors = 32;
-constexpr std::size_t kStackAttributes = 16;
-
-[[noreturn]] void throw_status(std::int32_t status, kiln_error& error) {
-  error.text[sizeof(error.text) - 1] = '\0';  // a package may not have
-  const bool device = status == KILN_DEVICE_ERROR;
-  throw Error(device ? ErrorCode::kDevice : ErrorCode::kInvalidCall,
-              error.text[0] != '\0' ? error.text
-                                    : "the package failed with status " + std::to_string(status) +
-                                          " and gave no text");
+/// Throws what the package says went wrong.
+template <class Function>
+void call_package(const Function& function) {
+  kiln_error error;
+  error.text[0] = '\0';
+  const std::int32_t status = function(&error);
+  if (status == KILN_OK) return;
+  const ErrorCode code = failure_of(status, error);
+  throw Error(code, error.text);
 }
+
+/// So many values in a row: on the stack, unless a call has more of them than any op should.
+template <class Value, std::size_t kUsual>
+class Row {
+ public:
+  explicit Row(std::size_t count) : more_(count > kUsual ? count : 0) {}
+  Value* data() { return more_.empty() ? usual_.data() : more_.data(); }
+
+ private:
+  std::array<Value, kUsual> usual_;
+  std::vector<Value> more_;
+};
 
 /// The C form of the arguments; points into the spans it was made from, and into itself.
 class Arguments {
  public:
-  Arguments(std::span<const Tensor> tensors, std::span<const Attribute> attributes) {
-    if (tensors.size() > kStackTensors) {
-      more_tensors_.resize(tensors.size());
-      more_pointers_.resize(tensors.size());
-    }
-    DLTensor* const values = more_tensors_.empty() ? tensors_.data() : more_tensors_.data();
-    const DLTensor** const pointers =
-        more_pointers_.empty() ? pointers_.data() : more_pointers_.data();
+  Arguments(std::span<const Tensor> tensors, std::span<const Attribute> attributes)
+      : tensors_(tensors.size()), pointers_(tensors.size()), attributes_(attributes.size()) {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      values[i] = tensors[i].dl();
-      pointers[i] = tensors[i].empty() ? nullptr : &values[i];
+      DLTensor& tensor = tensors_.data()[i] = tensors[i].dl();
+      pointers_.data()[i] = tensors[i].empty() ? nullptr : &tensor;
     }
-    if (attributes.size() > kStackAttributes) more_attributes_.resize(attributes.size());
-    kiln_attribute* const words =
-        more_attributes_.empty() ? attributes_.data() : more_attributes_.data();
-    for (std::size_t i = 0; i < attributes.size(); ++i) words[i] = attributes[i].c();
-
+    std::transform(attributes.begin(), attributes.end(), attributes_.data(),
+                   [](const Attribute& each) { return each.c(); });
     call_.struct_size = sizeof(kiln_call);
     call_.tensor_count = static_cast<std::uint32_t>(tensors.size());
-    call_.tensors = pointers;
+    call_.tensors = pointers_.data();
     call_.attribute_count = static_cast<std::uint32_t>(attributes.size());
-    call_.attributes = words;
+    call_.attributes = attributes_.data();
   }
   Arguments(const Arguments&) = delete;
   Arguments& operator=(const Arguments&) = delete;
@@ -57,48 +60,20 @@ class Arguments {
   kiln_call& call() { return call_; }
 
  private:
-  std::array<DLTensor, kStackTensors> tensors_;
-  std::array<const DLTensor*, kStackTensors> pointers_;
-  std::array<kiln_attribute, kStackAttributes> attributes_;
-  std::vector<DLTensor> more_tensors_;
-  std::vector<const DLTensor*> more_pointers_;
-  std::vector<kiln_attribute> more_attributes_;
+  Row<DLTensor, 32> tensors_;
+  Row<const DLTensor*, 32> pointers_;
+  Row<kiln_attribute, 16> attributes_;
   kiln_call call_{};
 };
 
 }  // namespace
 
-Attribute::Attribute(std::int64_t value) {
-  value_.kind = KILN_ATTRIBUTE_INT;
-  value_.value.as_int = value;
-}
-
-Attribute::Attribute(double value) {
-  value_.kind = KILN_ATTRIBUTE_FLOAT;
-  value_.value.as_float = value;
-}
-
-Attribute::Attribute(const char* value) {
-  value_.kind = KILN_ATTRIBUTE_STRING;
-  value_.value.as_string = value;
-}
-
-std::string_view Op::name() const {
-  return op_->name;
-}
-
-std::string_view Op::schema() const {
-  return op_->schema;
-}
-
 std::size_t Op::workspace_bytes(std::span<const Tensor> tensors,
                                 std::span<const Attribute> attributes) const {
   Arguments arguments(tensors, attributes);
-  kiln_error error;
-  error.text[0] = '\0';
   std::size_t bytes = 0;
-  const std::int32_t status = op_->workspace_bytes(&arguments.call(), &bytes, &error);
-  if (status != KILN_OK) throw_status(status, error);
+  call_package(
+      [&](kiln_error* error) { return op_->workspace_bytes(&arguments.call(), &bytes, error); });
   return bytes;
 }
 
@@ -109,10 +84,7 @@ void Op::run(std::span<const Tensor> tensors, std::span<const Attribute> attribu
   call.workspace = workspace.data;
   call.workspace_bytes = workspace.bytes;
   call.stream = stream;
-  kiln_error error;
-  error.text[0] = '\0';
-  const std::int32_t status = op_->run(&call, &error);
-  if (status != KILN_OK) throw_status(status, error);
+  call_package([&](kiln_error* error) { return op_->run(&call, error); });
 }
 
 }  // namespace kiln

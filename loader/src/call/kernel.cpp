@@ -7,6 +7,7 @@
 #include "base/signals.hpp"
 #include "call/load.hpp"
 #include "call/memo.hpp"
+#include "call/table.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "install/install.hpp"
@@ -15,22 +16,7 @@
 
 namespace kiln {
 
-struct Kernel::Loaded {
-  std::string name;
-  std::string variant;
-  Device device;
-  Resolution resolution;
-  std::vector<Resolution> refused;
-  std::filesystem::path library;
-  const kiln_package* package = nullptr;
-};
-
 namespace {
-
-DLDevice dl_device(Device device) {
-  if (device.kind == Device::Kind::kCuda) return {kDLCUDA, device.ordinal};
-  return {kDLCPU, 0};
-}
 
 /// Device code goes into the context now, so that the first call needs no driver work and can be
 /// captured.
@@ -38,9 +24,9 @@ void prepare(const kiln_package& package, Device device, const std::string& subj
   kiln_error error{};
   const std::int32_t status = package.prepare(dl_device(device), &error);
   if (status == KILN_OK) return;
-  error.text[sizeof(error.text) - 1] = '\0';
-  throw Error(ErrorCode::kDevice, "prepare " + subject + " on " + to_string(device) + ": " +
-                                      (error.text[0] != '\0' ? error.text : "no reason given"));
+  failure_of(status, error);
+  throw Error(ErrorCode::kDevice,
+              "prepare " + subject + " on " + to_string(device) + ": " + error.text);
 }
 
 /// "x, gate_bias?, y; approximate": the tensors of an op, optional ones marked, and its attributes.
@@ -82,51 +68,13 @@ Kernel get_kernel(std::string_view name, const Request& request) {
                      chosen_load_mode(request.load_mode), std::move(installed.lease));
     const Device device = installed.choice.resolution.device;
     prepare(table, device, package.subject);
-    auto loaded = std::make_shared<Kernel::Loaded>();
-    loaded->name = package.config.name;
-    loaded->variant = package.variant.id;
-    loaded->device = device;
-    loaded->resolution = std::move(installed.choice.resolution);
-    loaded->refused = std::move(installed.choice.refused);
-    loaded->library = package.library;
-    loaded->package = &table;
-    return std::shared_ptr<const Kernel::Loaded>(std::move(loaded));
+    return std::make_shared<const Kernel::Loaded>(Kernel::Loaded{
+        package.config.name, package.variant.id, device, std::move(installed.choice.resolution),
+        std::move(installed.choice.refused), package.library, &table});
   };
   // A refresh is asked for because the world may have changed: it is never answered from memory.
   if (request.refresh) return Kernel(load());
   return Kernel(memo<Kernel::Loaded>().get(memo_key(name, request), request.stop, load));
-}
-
-std::string_view Kernel::name() const {
-  return loaded_->name;
-}
-
-int Kernel::version() const {
-  return loaded_->package->version;
-}
-
-std::string_view Kernel::variant() const {
-  return loaded_->variant;
-}
-
-Device Kernel::device() const {
-  return loaded_->device;
-}
-
-const Resolution& Kernel::resolution() const {
-  return loaded_->resolution;
-}
-
-const std::vector<Resolution>& Kernel::fallback() const {
-  return loaded_->refused;
-}
-
-const std::filesystem::path& Kernel::library() const {
-  return loaded_->library;
-}
-
-const kiln_package& Kernel::package() const {
-  return *loaded_->package;
 }
 
 void Kernel::check_layer(std::string_view package, std::span<const LayerOp> ops) const {

@@ -28,6 +28,7 @@
 #include "base/posix.hpp"
 #include "base/quote.hpp"
 #include "base/signals.hpp"
+#include "call/table.hpp"
 #include "documents/variant.hpp"
 #include "kiln/error.hpp"
 #include "settings/environment.hpp"
@@ -261,11 +262,6 @@ void* open_by_path(const std::filesystem::path& file, const ArchiveFile& promise
 }
 
 }  // namespace
-
-const kiln_op& op_at(const kiln_package& package, std::uint32_t position) {
-  const auto* const first = reinterpret_cast<const char*>(package.ops);
-  return *reinterpret_cast<const kiln_op*>(first + std::size_t{position} * package.op_stride);
-}
 
 LoadMode chosen_load_mode(LoadMode asked) {
   const std::string_view word = environment().text("KILN_LOAD_MODE");

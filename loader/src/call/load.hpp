@@ -19,9 +19,6 @@ namespace kiln {
 
 struct Config;  // documents/variant.hpp
 
-/// The op at this position. Ops may have more fields than this Kiln knows, or fewer.
-const kiln_op& op_at(const kiln_package& package, std::uint32_t position);
-
 /// What the request asks for, or $KILN_LOAD_MODE. Throws kUsage for a word that is neither.
 LoadMode chosen_load_mode(LoadMode asked);
 

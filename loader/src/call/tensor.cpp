@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "call/table.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {
@@ -25,11 +26,20 @@ DLDataType dl_dtype(DType dtype) {
   throw Error(ErrorCode::kUsage, "make tensor: " + found);
 }
 
-void check_dimensions(std::size_t dimensions) {
-  if (dimensions > Tensor::kMaxDimensions) {
-    fail(std::to_string(dimensions) + " dimensions, expected at most " +
-         std::to_string(Tensor::kMaxDimensions));
+/// As DLPack has it, without strides: row-major and compact.
+DLTensor compact(void* data, DType dtype, std::span<const std::int64_t> shape, Device device) {
+  if (device.kind == Device::Kind::kAuto) {
+    fail("the device is automatic, expected the one that holds the memory: cpu() or cuda(n)");
   }
+  const auto negative = std::find_if(shape.begin(), shape.end(), [](auto n) { return n < 0; });
+  if (negative != shape.end()) fail("extent " + std::to_string(*negative) + " is negative");
+  DLTensor tensor{};
+  tensor.data = data;
+  tensor.device = dl_device(device);
+  tensor.ndim = static_cast<std::int32_t>(shape.size());
+  tensor.dtype = dl_dtype(dtype);
+  tensor.shape = const_cast<std::int64_t*>(shape.data());  // DLPack has no const
+  return tensor;
 }
 
 }  // namespace
@@ -39,37 +49,15 @@ std::size_t size_of(DType dtype) {
 }
 
 Tensor::Tensor(void* data, DType dtype, std::span<const std::int64_t> shape, Device device)
-    : defined_(true),
-      dimensions_(static_cast<int>(shape.size())),
-      data_(data),
-      dtype_(dl_dtype(dtype)) {
-  check_dimensions(shape.size());
-  if (device.kind == Device::Kind::kAuto) {
-    fail("the device is automatic, expected the one that holds the memory: cpu() or cuda(n)");
-  }
-  device_ = {device.kind == Device::Kind::kCpu ? kDLCPU : kDLCUDA,
-             device.kind == Device::Kind::kCpu ? 0 : device.ordinal};
-  std::copy(shape.begin(), shape.end(), shape_.begin());
-  std::int64_t stride = 1;
-  for (std::size_t i = shape.size(); i-- > 0;) {
-    if (shape_[i] < 0) fail("extent " + std::to_string(shape_[i]) + " is negative");
-    strides_[i] = stride;
-    if (__builtin_mul_overflow(stride, std::max<std::int64_t>(shape_[i], 1), &stride)) {
-      fail("the extents multiply to more than 2^63 elements");
-    }
-  }
-}
+    : Tensor(compact(data, dtype, shape, device)) {}
 
-Tensor::Tensor(const DLTensor& tensor)
-    : defined_(true),
-      dimensions_(tensor.ndim),
-      data_(tensor.data),
-      byte_offset_(tensor.byte_offset),
-      device_(tensor.device),
-      dtype_(tensor.dtype) {
+Tensor::Tensor(const DLTensor& tensor) : defined_(true), tensor_(tensor) {
   if (tensor.ndim < 0) fail("ndim is " + std::to_string(tensor.ndim) + ", expected 0 or more");
+  if (tensor.ndim > kMaxDimensions) {
+    fail(std::to_string(tensor.ndim) + " dimensions, expected at most " +
+         std::to_string(kMaxDimensions));
+  }
   const auto dimensions = static_cast<std::size_t>(tensor.ndim);
-  check_dimensions(dimensions);
   if (dimensions > 0 && tensor.shape == nullptr) {
     fail("the DLTensor's shape is NULL, expected " + std::to_string(dimensions) + " extents");
   }
@@ -88,8 +76,8 @@ Tensor::Tensor(const DLTensor& tensor)
 }
 
 Tensor Tensor::columns(std::int64_t begin, std::int64_t count) const {
-  if (!defined_ || dimensions_ != 2) {
-    fail("columns of a tensor of " + std::to_string(dimensions_) + " dimensions, expected 2");
+  if (!defined_ || tensor_.ndim != 2) {
+    fail("columns of a tensor of " + std::to_string(tensor_.ndim) + " dimensions, expected 2");
   }
   if (begin < 0 || count < 0 || begin > shape_[1] || count > shape_[1] - begin) {
     fail("columns " + std::to_string(begin) + " to " + std::to_string(begin) + " + " +
@@ -97,21 +85,16 @@ Tensor Tensor::columns(std::int64_t begin, std::int64_t count) const {
   }
   Tensor slice = *this;
   slice.shape_[1] = count;
-  slice.byte_offset_ +=
-      static_cast<std::uint64_t>(begin * strides_[1]) * dtype_.bits * dtype_.lanes / 8;
+  slice.tensor_.byte_offset += static_cast<std::uint64_t>(begin * strides_[1]) *
+                               tensor_.dtype.bits * tensor_.dtype.lanes / 8;
   return slice;
 }
 
 DLTensor Tensor::dl() const {
-  DLTensor tensor{};
-  tensor.data = data_;
-  tensor.device = device_;
-  tensor.ndim = dimensions_;
-  tensor.dtype = dtype_;
+  DLTensor tensor = tensor_;
   // DLPack has no const; a package does not write to shapes.
   tensor.shape = const_cast<std::int64_t*>(shape_.data());
   tensor.strides = const_cast<std::int64_t*>(strides_.data());
-  tensor.byte_offset = byte_offset_;
   return tensor;
 }
 

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string>
-#include <utility>
 
 #include "kiln/error.hpp"
 #include "kiln/kernel.hpp"
@@ -26,36 +25,17 @@ DeviceMemory allocate(Device device, std::size_t bytes) {
 
 }  // namespace
 
-OwnedWorkspace::~OwnedWorkspace() {
-  release();
-}
-
-OwnedWorkspace::OwnedWorkspace(OwnedWorkspace&& other) noexcept
-    : device_(other.device_),
-      held_(std::exchange(other.held_, {})),
-      context_(std::exchange(other.context_, nullptr)),
-      retained_primary_(std::exchange(other.retained_primary_, false)) {}
-
-OwnedWorkspace& OwnedWorkspace::operator=(OwnedWorkspace&& other) noexcept {
-  std::swap(device_, other.device_);
-  std::swap(held_, other.held_);
-  std::swap(context_, other.context_);
-  std::swap(retained_primary_, other.retained_primary_);
-  return *this;
-}
-
-void OwnedWorkspace::release() noexcept {
-  if (held_.data == nullptr) return;
-  if (device_.kind == Device::Kind::kCuda) {
-    device_free(device_.ordinal, {held_.data, context_, retained_primary_});
+void OwnedWorkspace::Free::operator()(void* memory) const noexcept {
+  if (device.kind == Device::Kind::kCuda) {
+    device_free(device.ordinal, {memory, context, retained_primary});
   } else {
-    std::free(held_.data);
+    std::free(memory);
   }
-  held_ = {};
 }
 
 Workspace OwnedWorkspace::reserve(std::size_t bytes) {
-  if (bytes <= held_.bytes) return held_;
+  const std::size_t held = memory_ ? bytes_ : 0;
+  if (bytes <= held) return {memory_.get(), held};
   if (device_.kind == Device::Kind::kAuto) {
     throw Error(ErrorCode::kUsage,
                 "reserve workspace: the device is automatic, expected Kernel::device()");
@@ -65,15 +45,14 @@ Workspace OwnedWorkspace::reserve(std::size_t bytes) {
                 "reserve workspace: " + std::to_string(bytes) + " bytes is no size");
   }
   // By half at least: a batch that grows row by row must not allocate, and synchronise, each time.
-  const std::size_t grown = std::max(bytes, held_.bytes + held_.bytes / 2);
+  const std::size_t grown = std::max(bytes, held + held / 2);
   const std::size_t rounded = (grown + kAlignment - 1) / kAlignment * kAlignment;
   // Freed first: two workspaces at once may be more than the device has.
-  release();
+  memory_.reset();
   const DeviceMemory memory = allocate(device_, rounded);
-  held_ = {memory.data, rounded};
-  context_ = memory.context;
-  retained_primary_ = memory.retained_primary;
-  return held_;
+  memory_ = {memory.data, Free{device_, memory.context, memory.retained_primary}};
+  bytes_ = rounded;
+  return {memory.data, rounded};
 }
 
 }  // namespace kiln

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Table: the C tables and calls of a package, as C++ meets them. Below call, load and the C API.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+
+#include "kiln/abi.h"
+#include "kiln/device.hpp"
+#include "kiln/error.hpp"
+
+namespace kiln {
+
+/// The op at this position. Ops may have more fields than this Kiln knows, or fewer.
+inline const kiln_op& op_at(const kiln_package& package, std::uint32_t position) {
+  const auto* const first = reinterpret_cast<const char*>(package.ops);
+  return *reinterpret_cast<const kiln_op*>(first + std::size_t{position} * package.op_stride);
+}
+
+/// Of a device that is not automatic.
+inline DLDevice dl_device(Device device) {
+  if (device.kind == Device::Kind::kCuda) return {kDLCUDA, device.ordinal};
+  return {kDLCPU, 0};
+}
+
+/// The code for a package's status, which is not KILN_OK. `error` has a whole text afterwards.
+inline ErrorCode failure_of(std::int32_t status, kiln_error& error) {
+  error.text[sizeof(error.text) - 1] = '\0';  // a package may not have
+  if (error.text[0] == '\0') {
+    std::snprintf(error.text, sizeof error.text,
+                  "the package failed with status %d and gave no text", status);
+  }
+  return status == KILN_DEVICE_ERROR ? ErrorCode::kDevice : ErrorCode::kInvalidCall;
+}
+
+}  // namespace kiln

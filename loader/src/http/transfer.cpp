@@ -5,12 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <exception>
 #include <mutex>
 #include <utility>
 
 #include "base/fork.hpp"
 #include "base/quote.hpp"
-#include "http/receive.hpp"
 #include "http/retry.hpp"
 #include "http/url.hpp"
 #include "settings/environment.hpp"
@@ -86,6 +87,117 @@ Headers headers_of(const HttpRequest& request) {
   }
 }
 
+/// All values of a header, joined by ", ". What an interim answer (1xx) or a proxy's CONNECT said
+/// does not count.
+std::string header_of(CURL* curl, const char* name) {
+  std::string list;
+  curl_header* each = nullptr;
+  for (std::size_t i = 0; curl_easy_header(curl, name, i, CURLH_HEADER, -1, &each) == CURLHE_OK;
+       ++i) {
+    list += (i == 0 ? "" : ", ") + std::string(each->value);
+  }
+  return list;
+}
+
+bool has_header(CURL* curl, const char* name) {
+  curl_header* header = nullptr;
+  return curl_easy_header(curl, name, 0, CURLH_HEADER, -1, &header) == CURLHE_OK;
+}
+
+HttpAnswer read_headers(CURL* curl, const std::string& url) {
+  HttpAnswer answer;
+  long status = 0;
+  curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+  answer.status = static_cast<int>(status);
+  answer.url = url;
+  answer.content_digest = header_of(curl, "Docker-Content-Digest");
+  answer.challenge = header_of(curl, "WWW-Authenticate");
+  answer.content_type = header_of(curl, "Content-Type");
+  answer.content_range = header_of(curl, "Content-Range");
+  answer.location = header_of(curl, "Location");
+  answer.retry_after = header_of(curl, "Retry-After");
+  answer.link = header_of(curl, "Link");
+  answer.has_length = has_header(curl, "Content-Length") || has_header(curl, "Transfer-Encoding");
+  return answer;
+}
+
+/// One answer on its way. libcurl calls back; an exception must not cross its C frames, so that it
+/// waits here, and libcurl stops.
+struct Arriving {
+  CURL* curl;
+  const HttpRequest& request;
+  const Sink& sink;
+  HttpAnswer answer;  ///< but for its url, known once its body begins
+  std::exception_ptr failure = nullptr;
+  std::uint64_t header_bytes = 0;
+  std::uint64_t dropped = 0;  ///< of a body that nobody wants
+  bool begun = false;
+  bool enough = false;  ///< that body's rest was not waited for: the answer stands all the same
+
+  static std::size_t take_header(char*, std::size_t, std::size_t size, Arriving* self) {
+    return self->guarded(size, [&] { self->count_header(size); });
+  }
+  static std::size_t take_body(char* data, std::size_t, std::size_t size, Arriving* self) {
+    return self->guarded(size, [&] { self->pass_on({data, size}); });
+  }
+
+  /// Before the body, or where there is none after the last byte.
+  void begin() {
+    if (std::exchange(begun, true)) return;
+    answer = read_headers(curl, answer.url);
+    const bool rest = answer.status == 206 && request.from > 0 && is_asked_range();
+    if (answer.status != 200 && !rest) return;
+    const std::string encoding = header_of(curl, "Content-Encoding");
+    if (!encoding.empty() && encoding != "identity") {
+      throw Error(ErrorCode::kIntegrity,
+                  "get " + answer.url + ": the body comes with Content-Encoding " +
+                      quote(encoding) +
+                      ", expected the stored bytes; nothing was loaded. Turn "
+                      "compression off at the registry, or at the proxy before it");
+    }
+    answer.taken = true;
+    if (!rest && request.from > 0 && request.begin_anew) request.begin_anew();
+  }
+
+ private:
+  template <class Body>
+  std::size_t guarded(std::size_t size, const Body& body) {
+    try {
+      body();
+      return enough ? 0 : size;
+    } catch (...) {
+      failure = std::current_exception();
+      return 0;
+    }
+  }
+
+  void count_header(std::size_t size) {
+    constexpr std::uint64_t kMaxHeaderBytes = std::uint64_t{256} << 10;
+    header_bytes += size;
+    if (header_bytes > kMaxHeaderBytes) {
+      fail(answer.url, "its headers have more than " + std::to_string(kMaxHeaderBytes) + " bytes",
+           "Check the registry, or the proxy before it");
+    }
+  }
+
+  void pass_on(std::string_view bytes) {
+    begin();
+    if (answer.taken) return sink(bytes);
+    // A short page of an error is read to its end, so that the connection can be kept.
+    constexpr std::uint64_t kMaxDroppedBytes = std::uint64_t{64} << 10;
+    dropped += bytes.size();
+    enough = dropped > kMaxDroppedBytes;
+  }
+
+  /// "bytes 5-9/10" against what was asked for: from 5 on, of 10.
+  bool is_asked_range() const {
+    const std::string start =
+        "bytes " + std::to_string(request.from) + "-" + std::to_string(request.total - 1) + "/";
+    return answer.content_range == start + std::to_string(request.total) ||
+           answer.content_range == start + "*";
+  }
+};
+
 }  // namespace
 
 struct Transfer::Handle {
@@ -145,9 +257,8 @@ HttpAnswer Transfer::get_once(const HttpRequest& request, const Sink& sink) {
   CURL* const curl = handle_->curl;
   const Url parts = parse_url(request.url);
   const Headers headers = headers_of(request);
-  HttpAnswer answer;
-  answer.url = parts.place();
-  Receiver receiver(request, sink, answer);
+  Arriving arriving{curl, request, sink, {.url = parts.place()}};
+  const std::string& url = arriving.answer.url;
   curl_easy_reset(curl);  // keeps the connection
   curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, handle_->error.data());
@@ -161,10 +272,10 @@ HttpAnswer Transfer::get_once(const HttpRequest& request, const Sink& sink) {
   curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, kBufferBytes);
   curl_easy_setopt(curl, CURLOPT_USERAGENT, "kiln/" KILN_VERSION);
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers.get());
-  curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, &Receiver::body);
-  curl_easy_setopt(curl, CURLOPT_WRITEDATA, &receiver);
-  curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, &Receiver::header);
-  curl_easy_setopt(curl, CURLOPT_HEADERDATA, &receiver);
+  curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, &Arriving::take_body);
+  curl_easy_setopt(curl, CURLOPT_WRITEDATA, &arriving);
+  curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, &Arriving::take_header);
+  curl_easy_setopt(curl, CURLOPT_HEADERDATA, &arriving);
   if (!request.form.empty()) {
     curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE,
                      static_cast<curl_off_t>(request.form.size()));
@@ -178,20 +289,20 @@ HttpAnswer Transfer::get_once(const HttpRequest& request, const Sink& sink) {
   handle_->error[0] = '\0';
   ++requests_;
   const int result = perform();
-  if (receiver.failure()) std::rethrow_exception(receiver.failure());
+  if (arriving.failure) std::rethrow_exception(arriving.failure);
   if (result == kStopped) {
-    if (stop_.stop_requested()) fail_cancelled("get " + answer.url);
-    fail(answer.url, "the time for it is over",
+    if (stop_.stop_requested()) fail_cancelled("get " + url);
+    fail(url, "the time for it is over",
          "Try again on a faster network, or raise network.deadline_seconds in the settings");
   }
-  if (result != CURLE_OK && !receiver.enough()) {
+  if (result != CURLE_OK && !arriving.enough) {
     const auto code = static_cast<CURLcode>(result);
     const char* detail =
         handle_->error[0] != '\0' ? handle_->error.data() : curl_easy_strerror(code);
-    fail_transfer(curl, code, answer.url, detail);
+    fail_transfer(curl, code, url, detail);
   }
-  receiver.finish();
-  return answer;
+  arriving.begin();
+  return std::move(arriving.answer);
 }
 
 HttpAnswer Transfer::get(const HttpRequest& request, const Sink& sink) {

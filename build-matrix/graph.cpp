@@ -102,7 +102,7 @@ class PackageGraph {
     }
     const std::string library = folder + "/" + recipe.library();
     link(plan, recipe, objects, library);
-    finish(recipe, folder, library, logs);
+    pack(recipe, folder, library, logs);
     return recipe;
   }
 
@@ -188,7 +188,6 @@ class PackageGraph {
         {.rule = "compile",
          .outputs = {object},
          .inputs = {source},
-         .order_only = {},
          .variables = {{"flags", joined(flags)}, {"what", job_.package.name + " " + object}},
          .depfile = object + ".d"});
     return object;
@@ -243,7 +242,6 @@ class PackageGraph {
       ninja_.build({.rule = "nvrtc",
                     .outputs = {image, log},
                     .inputs = {path_of(device.source).string()},
-                    .order_only = {},
                     .variables = {{"image", shell_quoted(image)},
                                   {"words", joined(words)},
                                   {"what", job_.package.name + " " + image}},
@@ -268,29 +266,19 @@ class PackageGraph {
                   .variables = {{"flags", joined(flags)}, {"what", library}}});
   }
 
-  void finish(const Recipe& recipe, const std::string& folder, const std::string& library,
-              const std::vector<std::string>& logs) {
+  void pack(const Recipe& recipe, const std::string& folder, const std::string& library,
+            const std::vector<std::string>& logs) {
     const std::string recipe_file = folder + "/recipe.json";
-    const std::string facts = folder + "/inspect.json";
-    std::string cuobjdump;
-    if (recipe.toolkit) cuobjdump = "--cuobjdump " + shell_quoted(toolchain_.cuobjdump.string());
-    ninja_.build(
-        {.rule = "inspect",
-         .outputs = {facts},
-         .inputs = {library},
-         .implicit = {recipe_file, places_.self.string()},
-         .variables = {
-             {"recipe", shell_quoted(recipe_file)}, {"words", cuobjdump}, {"what", folder}}});
     const std::string package_json = (job_.folder / "package.json").string();
     const std::string license = license_of(job_, places_).string();
     const std::string target = (places_.out / job_.package.name / recipe.variant).string();
-    std::vector<std::string> words = {"--recipe",  recipe_file, "--facts",   facts,
-                                      "--library", library,     "--package", package_json,
-                                      "--license", license,     "--into",    target};
+    std::vector<std::string> words = {"--recipe",   recipe_file, "--library", library,  "--package",
+                                      package_json, "--license", license,     "--into", target};
+    if (recipe.toolkit) words.insert(words.end(), {"--cuobjdump", toolchain_.cuobjdump.string()});
     for (const std::string& log : logs) words.insert(words.end(), {"--log", log});
-    std::vector<std::string> implicit = {recipe_file, facts, package_json, license,
-                                         places_.self.string()};
-    implicit.insert(implicit.end(), logs.begin(), logs.end());
+    std::vector<std::string> inputs = {library, recipe_file, package_json, license,
+                                       places_.self.string()};
+    inputs.insert(inputs.end(), logs.begin(), logs.end());
     std::vector<std::string> outputs;
     for (const char* name : {"descriptor.json", "layer.tar.zst", "config.json", "manifest.json",
                              "inspect.json", "ptxas.txt"}) {
@@ -299,8 +287,7 @@ class PackageGraph {
     outputs.push_back(target + "/" + recipe.library());
     ninja_.build({.rule = "pack",
                   .outputs = outputs,
-                  .inputs = {library},
-                  .implicit = implicit,
+                  .inputs = inputs,
                   .variables = {{"words", joined(words)}, {"what", folder}}});
   }
 
@@ -329,8 +316,6 @@ void write_rules(const Toolchain& toolchain, const Places& places, NinjaFile& ni
   ninja.rule("link", zig + " $flags $in -lm -ldl -lpthread -o $out", "link $what");
   ninja.rule("nvrtc", step + " nvrtc --source $in --out $image $words", "nvrtc $what", true);
   ninja.rule("images", step + " images --out $out $in", "images $out", true);
-  ninja.rule("inspect", step + " inspect --recipe $recipe --library $in --out $out $words",
-             "inspect $what");
   ninja.rule("pack", step + " pack $words", "pack $what");
 }
 

@@ -2,15 +2,18 @@
 #include "inspect.hpp"
 
 #include <elf.h>
+#include <kiln/abi.h>
 
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <regex>
 #include <set>
 #include <utility>
 
 #include "base/join.hpp"
 #include "documents/json.hpp"
+#include "elf.hpp"
 #include "files.hpp"
 #include "kiln/error.hpp"
 #include "process.hpp"
@@ -19,10 +22,6 @@ namespace kiln::build {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::string_view kSectionPrefix = ".kiln.image.";
-constexpr std::string_view kEntry = "kiln_package_v1";
-constexpr std::string_view kTvmPrefix = "__tvm_ffi_";
 
 // What every glibc Linux has. libcuda.so.1 and a variant's other needs are looked up at run time,
 // so that their absence is a message and not a failed dlopen.
@@ -40,22 +39,20 @@ std::string machine_name(std::uint16_t machine) {
 }
 
 void check_exports(const ElfLibrary& library, std::vector<std::string>& violations) {
-  bool entry = false;
+  const std::string entry = KILN_PACKAGE_SYMBOL;
   for (const std::string& name : library.exported) {
-    if (name == kEntry) {
-      entry = true;
-    } else if (!name.starts_with(kTvmPrefix)) {
-      violations.push_back("exports " + name + ", allowed are " + std::string(kEntry) + " and " +
-                           std::string(kTvmPrefix) + "*");
+    if (name != entry && !name.starts_with("__tvm_ffi_")) {
+      violations.push_back("exports " + name + ", allowed are " + entry + " and __tvm_ffi_*");
     }
   }
-  if (!entry) violations.push_back("does not export " + std::string(kEntry));
+  if (!std::ranges::binary_search(library.exported, entry)) {
+    violations.push_back("does not export " + entry);
+  }
 }
 
 void check_mapping(const ElfLibrary& library, std::vector<std::string>& violations) {
   for (const std::string& needed : library.needed) {
-    if (std::find(kAllowedLibraries.begin(), kAllowedLibraries.end(), needed) ==
-        kAllowedLibraries.end()) {
+    if (std::ranges::find(kAllowedLibraries, needed) == kAllowedLibraries.end()) {
       violations.push_back("links " + needed +
                            "; only glibc's own libraries may be in DT_NEEDED, look up the rest at "
                            "run time and list it in \"needs\"");
@@ -80,7 +77,7 @@ std::optional<Version> glibc_version(std::string_view version) {
   return parse_version(version.substr(0, version.find('.', dot + 1)));
 }
 
-void check_symbols(const ElfLibrary& library, const Promise& promise, Facts& facts,
+void check_symbols(const ElfLibrary& library, const Recipe& recipe, Facts& facts,
                    std::vector<std::string>& violations) {
   for (const ElfSymbol& symbol : library.undefined) {
     if (symbol.version.empty()) {
@@ -101,32 +98,30 @@ void check_symbols(const ElfLibrary& library, const Promise& promise, Facts& fac
       facts.glibc_symbol = symbol.name;
     }
   }
-  if (facts.glibc > promise.glibc) {
+  if (facts.glibc > recipe.glibc) {
     violations.push_back("needs GLIBC_" + to_string(facts.glibc) + " (symbol " +
-                         facts.glibc_symbol + "), allowed is " + to_string(promise.glibc));
+                         facts.glibc_symbol + "), allowed is " + to_string(recipe.glibc));
   }
 }
 
-void check_images(const Facts& facts, const Promise& promise,
-                  std::vector<std::string>& violations) {
-  for (const std::string& stem : promise.stems) {
-    const auto found = std::find_if(facts.images.begin(), facts.images.end(),
-                                    [&](const Image& image) { return image.stem == stem; });
+void check_images(const Facts& facts, const Recipe& recipe, std::vector<std::string>& violations) {
+  for (const std::string& stem : recipe.stems) {
+    const auto found = std::ranges::find(facts.images, stem, &Image::stem);
     if (found == facts.images.end()) {
       violations.push_back("holds no image " + stem);
-    } else if (found->code != promise.target) {
+    } else if (found->code != recipe.target) {
       violations.push_back("image " + stem + " is for " + to_string(found->code) + ", expected " +
-                           to_string(promise.target));
+                           (recipe.target ? to_string(*recipe.target) : "none"));
     }
   }
   for (const Image& image : facts.images) {
-    if (std::find(promise.stems.begin(), promise.stems.end(), image.stem) == promise.stems.end()) {
+    if (std::ranges::find(recipe.stems, image.stem) == recipe.stems.end()) {
       violations.push_back("holds an image " + image.stem + " that the variant does not have");
     }
   }
 }
 
-/// Each kernel as "image: function".
+/// Each kernel as its image and its function.
 using KernelNames = std::set<std::pair<std::string, std::string>>;
 
 /// A KernelSpec of the SDK lies in the library's data as two pointers to text, the first of them an
@@ -146,8 +141,7 @@ KernelNames listed_kernels(const ElfLibrary& library, const Facts& facts) {
     if (library.pointers.contains(place + 2 * kPointer)) continue;
     const std::string stem(library.text_at(target));
     const std::string function(library.text_at(second->second));
-    const bool known = std::any_of(facts.images.begin(), facts.images.end(),
-                                   [&](const Image& image) { return image.stem == stem; });
+    const bool known = std::ranges::find(facts.images, stem, &Image::stem) != facts.images.end();
     if (known && is_function(function)) listed.emplace(stem, function);
   }
   return listed;
@@ -193,106 +187,89 @@ std::vector<std::string> ptx_kernels(std::string_view ptx) {
   return kernels;
 }
 
-DeviceCode read_ptx_target(const EmbeddedImage& image) {
+DeviceCode ptx_target(std::string_view ptx) {
   constexpr std::string_view kTarget = "\n.target sm_";
-  const std::size_t at = image.bytes.find(kTarget);
+  const std::size_t at = ptx.find(kTarget);
   if (at != std::string_view::npos) {
-    const std::size_t begin = at + kTarget.size();
-    const std::size_t end = image.bytes.find_first_of(", \r\n", begin);
-    const std::string name = "compute_" + std::string(image.bytes.substr(begin, end - begin));
+    const std::string_view rest = ptx.substr(at + kTarget.size());
+    const std::string name = "compute_" + std::string(rest.substr(0, rest.find_first_of(", \r\n")));
     if (const auto code = parse_device_code(name)) return *code;
   }
-  throw Error(ErrorCode::kBuild,
-              "image " + image.stem + " is neither machine code nor PTX with a .target line");
+  throw Error(ErrorCode::kBuild, "is neither machine code nor PTX with a .target line");
 }
 
-// cuobjdump lists a cubin as "ELF file    1: <name>.sm_90a.cubin".
-DeviceCode parse_listing(const std::string& listing, const std::string& stem) {
-  const std::size_t suffix = listing.rfind(".cubin");
-  const std::size_t dot = suffix == std::string::npos || suffix == 0
-                              ? std::string::npos
-                              : listing.rfind('.', suffix - 1);
-  if (dot != std::string::npos) {
-    const auto code = parse_device_code(listing.substr(dot + 1, suffix - dot - 1));
-    if (code) return *code;
+/// Asks cuobjdump, which lists a cubin as "ELF file    1: <name>.sm_90a.cubin".
+DeviceCode cubin_target(const fs::path& cubin, const fs::path& cuobjdump) {
+  const Finished finished = run_captured({cuobjdump.string(), "-lelf", cubin.string()});
+  if (finished.status != 0) {
+    throw Error(ErrorCode::kBuild, "is a cubin, and cuobjdump ended with status " +
+                                       std::to_string(finished.status) + ": " + finished.output);
   }
-  throw Error(ErrorCode::kBuild, "image " + stem + ": cuobjdump names no GPU: " + listing);
+  static const std::regex kListed("[.]([^.]*)[.]cubin\\s*$");
+  std::smatch found;
+  if (std::regex_search(finished.output, found, kListed)) {
+    if (const auto code = parse_device_code(found[1].str())) return *code;
+  }
+  throw Error(ErrorCode::kBuild, "is a cubin, and cuobjdump names no GPU: " + finished.output);
+}
+
+/// What one embedded image is compiled for, and its kernels. Throws Error(kBuild).
+Image read_image(const std::string& stem, std::string_view bytes, const fs::path& cuobjdump,
+                 const fs::path& scratch) {
+  Image image{.stem = stem, .code = {}, .size = bytes.size(), .kernels = {}};
+  if (!bytes.starts_with(ELFMAG)) {
+    image.code = ptx_target(bytes);
+    image.kernels = ptx_kernels(bytes);
+    return image;
+  }
+  image.kernels = cubin_kernels(bytes, "is a cubin");
+  const fs::path carved = scratch / (stem + ".carved.cubin");
+  write_file(carved, bytes);
+  image.code = cubin_target(carved, cuobjdump);
+  fs::remove(carved);
+  return image;
+}
+
+void read_images(const ElfLibrary& library, const fs::path& cuobjdump, const fs::path& scratch,
+                 Facts& facts, std::vector<std::string>& violations) {
+  constexpr std::string_view kPrefix = ".kiln.image.";
+  for (const ElfSection& section : library.sections) {
+    if (!section.name.starts_with(kPrefix)) continue;
+    const std::string stem = section.name.substr(kPrefix.size());
+    try {
+      facts.images.push_back(read_image(stem, section.bytes, cuobjdump, scratch));
+    } catch (const Error& error) {
+      violations.push_back("image " + stem + " " + error.what());
+    }
+  }
 }
 
 }  // namespace
 
-std::vector<EmbeddedImage> embedded_images(const ElfLibrary& library) {
-  std::vector<EmbeddedImage> images;
-  for (const ElfSection& section : library.sections) {
-    if (section.name.starts_with(kSectionPrefix)) {
-      images.push_back({section.name.substr(kSectionPrefix.size()), section.bytes});
-    }
-  }
-  return images;
-}
-
-Image read_image(const EmbeddedImage& image, const fs::path& cuobjdump, const fs::path& scratch) {
-  Image read{.stem = image.stem, .code = {}, .size = image.bytes.size(), .kernels = {}};
-  if (!image.bytes.starts_with(ELFMAG)) {
-    read.code = read_ptx_target(image);
-    read.kernels = ptx_kernels(image.bytes);
-    return read;
-  }
-  read.kernels = cubin_kernels(image.bytes, "image " + image.stem);
-  const fs::path carved = scratch / (image.stem + ".carved.cubin");
-  write_file(carved, image.bytes);
-  const Finished finished = run_captured({cuobjdump.string(), "-lelf", carved.string()});
-  fs::remove(carved);
-  if (finished.status != 0) {
-    throw Error(ErrorCode::kBuild, "image " + image.stem + ": cuobjdump ended with status " +
-                                       std::to_string(finished.status) + ": " + finished.output);
-  }
-  read.code = parse_listing(finished.output, image.stem);
-  return read;
-}
-
-std::vector<std::string> find_violations(const ElfLibrary& library, std::string_view bytes,
-                                         const Promise& promise, Facts& facts) {
+Facts inspect(std::string_view library, const Recipe& recipe, const fs::path& cuobjdump,
+              const fs::path& scratch) {
+  const std::string subject = "inspect " + recipe.subject();
+  const ElfLibrary elf = read_elf(library, subject);
+  Facts facts;
+  facts.arch = recipe.cpu.arch;
+  facts.exported = elf.exported;
+  facts.needed = elf.needed;
   std::vector<std::string> violations;
-  const std::string machine = machine_name(library.machine);
-  if (const auto arch = parse_arch(machine)) facts.arch = *arch;
-  if (machine != to_string(promise.arch)) {
-    violations.push_back("is for " + machine + ", expected " +
-                         std::string(to_string(promise.arch)));
-  }
-  if (library.soname != promise.soname) {
-    violations.push_back("has the soname \"" + library.soname + "\", expected \"" + promise.soname +
+  read_images(elf, cuobjdump, scratch, facts, violations);
+  const std::string machine = machine_name(elf.machine);
+  const std::string arch(to_string(recipe.cpu.arch));
+  if (machine != arch) violations.push_back("is for " + machine + ", expected " + arch);
+  if (elf.soname != recipe.library()) {
+    violations.push_back("has the soname \"" + elf.soname + "\", expected \"" + recipe.library() +
                          "\"");
   }
-  facts.exported = library.exported;
-  facts.needed = library.needed;
-  check_exports(library, violations);
-  check_mapping(library, violations);
-  check_symbols(library, promise, facts, violations);
-  check_images(facts, promise, violations);
-  check_kernels(library, facts, violations);
-  if (bytes.find(promise.build_id) == std::string_view::npos) {
-    violations.push_back("does not carry the build id " + promise.build_id);
-  }
-  return violations;
-}
-
-Facts inspect(const fs::path& library, const Promise& promise, const fs::path& cuobjdump,
-              const fs::path& scratch) {
-  const std::string subject = "inspect " + promise.subject;
-  const std::string bytes = read_file(library);
-  const ElfLibrary elf = read_elf(bytes, subject);
-  Facts facts;
-  std::vector<std::string> violations;
-  for (const EmbeddedImage& image : embedded_images(elf)) {
-    try {
-      facts.images.push_back(read_image(image, cuobjdump, scratch));
-    } catch (const Error& error) {
-      violations.emplace_back(error.what());
-    }
-  }
-  for (std::string& violation : find_violations(elf, bytes, promise, facts)) {
-    violations.push_back(std::move(violation));
+  check_exports(elf, violations);
+  check_mapping(elf, violations);
+  check_symbols(elf, recipe, facts, violations);
+  check_images(facts, recipe, violations);
+  check_kernels(elf, facts, violations);
+  if (library.find(recipe.build_id) == std::string_view::npos) {
+    violations.push_back("does not carry the build id " + recipe.build_id);
   }
   if (violations.empty()) return facts;
   throw Error(ErrorCode::kBuild, subject + ": " + join(violations, "; "));
@@ -312,31 +289,6 @@ Json to_json(const Facts& facts) {
           {"exported", facts.exported},
           {"needed", facts.needed},
           {"images", std::move(images)}};
-}
-
-Facts parse_facts(const Json& json, const std::string& subject) {
-  const JsonView view(json, subject);
-  Facts facts;
-  const auto arch = parse_arch(view.at("arch").string());
-  const auto glibc = parse_version(view.at("glibc").string());
-  if (!arch) view.at("arch").fail("is not a CPU architecture");
-  if (!glibc) view.at("glibc").fail("is not a glibc version");
-  facts.arch = *arch;
-  facts.glibc = *glibc;
-  facts.glibc_symbol = view.at("glibc_symbol").string();
-  for (const JsonView& item : view.at("exported").items()) facts.exported.push_back(item.string());
-  for (const JsonView& item : view.at("needed").items()) facts.needed.push_back(item.string());
-  for (const JsonView& item : view.at("images").items()) {
-    const auto code = parse_device_code(item.at("code").string());
-    if (!code) item.at("code").fail("is not a GPU target");
-    Image image{.stem = item.at("stem").string(),
-                .code = *code,
-                .size = item.at("size").unsigned_integer(),
-                .kernels = {}};
-    for (const JsonView& name : item.at("kernels").items()) image.kernels.push_back(name.string());
-    facts.images.push_back(std::move(image));
-  }
-  return facts;
 }
 
 }  // namespace kiln::build

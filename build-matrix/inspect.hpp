@@ -3,8 +3,8 @@
 // Inspect: read the linked library and say what it really is: which CPU architecture, which glibc,
 // which GPUs its embedded images are for, and whether its list of kernels (kernel_list() of the
 // SDK) is what the images have: the linker sees the names of neither. What is promised in a
-// manifest is what was read here, and a library that is not what its variant asked for is refused.
-// Before it: the linker. After it: pack. Pure but for read_image, which asks cuobjdump.
+// manifest is what was read here, and a library that is not what its recipe asked for is refused.
+// Before it: the linker. After it: pack.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +14,7 @@
 
 #include "documents/json_fwd.hpp"
 #include "documents/target.hpp"
-#include "elf.hpp"
+#include "recipe.hpp"
 
 namespace kiln::build {
 
@@ -24,18 +24,6 @@ struct Image {
   DeviceCode code;
   std::uint64_t size = 0;
   std::vector<std::string> kernels;  ///< the names of its functions for the host, sorted
-  bool operator==(const Image&) const = default;
-};
-
-/// What the variant should be.
-struct Promise {
-  std::string subject;  ///< "geglu-mlp cu12.9-sm_90a-x86_64"
-  Arch arch = Arch::kX86_64;
-  Version glibc;  ///< highest that may be needed
-  std::string soname;
-  std::string build_id;
-  std::vector<std::string> stems;  ///< one image each, compiled for `target`
-  DeviceCode target;
 };
 
 struct Facts {
@@ -47,28 +35,11 @@ struct Facts {
   std::vector<Image> images;
 };
 
-/// The images' bytes as they lie in the library, by stem.
-struct EmbeddedImage {
-  std::string stem;
-  std::string_view bytes;
-};
-std::vector<EmbeddedImage> embedded_images(const ElfLibrary& library);
-
-/// What one embedded image is compiled for: PTX by its .target line, machine code by what cuobjdump
-/// says; and its kernels. Throws Error(kBuild).
-Image read_image(const EmbeddedImage& image, const std::filesystem::path& cuobjdump,
-                 const std::filesystem::path& scratch);
-
-/// Everything that is not as promised, in a fixed order; empty if the library is good. `facts` gets
-/// what was read; its images must be filled in already.
-std::vector<std::string> find_violations(const ElfLibrary& library, std::string_view bytes,
-                                         const Promise& promise, Facts& facts);
-
-/// Reads, checks, and throws Error(kBuild) "inspect <subject>: <first>; <second>; …" on violations.
-Facts inspect(const std::filesystem::path& library, const Promise& promise,
+/// Reads a library's bytes and checks them. What a cubin is compiled for cuobjdump says, of a copy
+/// in `scratch`. Throws Error(kBuild) "inspect <subject>: <first violation>; <second>; …".
+Facts inspect(std::string_view library, const Recipe& recipe,
               const std::filesystem::path& cuobjdump, const std::filesystem::path& scratch);
 
 Json to_json(const Facts& facts);
-Facts parse_facts(const Json& json, const std::string& subject);
 
 }  // namespace kiln::build

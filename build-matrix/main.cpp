@@ -186,43 +186,6 @@ int build(const Options& options) {
   return 0;
 }
 
-void add_steps(CLI::App& app, NvrtcStep& nvrtc, ImagesStep& images, InspectStep& inspect,
-               PackStep& pack) {
-  CLI::App* step = app.add_subcommand("step", "One step of a build; ninja calls it")->group("");
-  step->require_subcommand(1);
-  CLI::App* a = step->add_subcommand("nvrtc");
-  a->add_option("--nvrtc", nvrtc.nvrtc)->required();
-  a->add_option("--source", nvrtc.source)->required();
-  a->add_option("--name", nvrtc.name)->required();
-  a->add_option("--subject", nvrtc.subject)->required();
-  a->add_option("--target", nvrtc.target)->required();
-  a->add_option("--include", nvrtc.includes)->expected(1)->take_all();
-  a->add_option("--out", nvrtc.out)->required();
-  a->add_option("--log", nvrtc.log)->required();
-  a->add_option("--depfile", nvrtc.depfile)->required();
-  a->add_option("--option", nvrtc.options)->expected(1)->take_all();
-  a->callback([&nvrtc] { run_step(nvrtc); });
-  CLI::App* b = step->add_subcommand("images");
-  b->add_option("--out", images.out)->required();
-  b->add_option("images", images.images);
-  b->callback([&images] { run_step(images); });
-  CLI::App* c = step->add_subcommand("inspect");
-  c->add_option("--recipe", inspect.recipe)->required();
-  c->add_option("--library", inspect.library)->required();
-  c->add_option("--cuobjdump", inspect.cuobjdump);
-  c->add_option("--out", inspect.out)->required();
-  c->callback([&inspect] { run_step(inspect); });
-  CLI::App* d = step->add_subcommand("pack");
-  d->add_option("--recipe", pack.recipe)->required();
-  d->add_option("--facts", pack.facts)->required();
-  d->add_option("--library", pack.library)->required();
-  d->add_option("--package", pack.package)->required();
-  d->add_option("--license", pack.license)->required();
-  d->add_option("--log", pack.logs)->expected(1)->take_all();
-  d->add_option("--into", pack.into)->required();
-  d->callback([&pack] { run_step(pack); });
-}
-
 int run(int argc, char** argv) {
   Options options;
   options.toolchains = default_toolchains();
@@ -258,11 +221,7 @@ int run(int argc, char** argv) {
       ->type_name("FOLDER");
   app.add_flag("--list", options.list, "Show what would be built and what not, and why");
   app.add_flag("--json", options.json, "Answer in JSON on stdout; progress goes to stderr");
-  NvrtcStep nvrtc;
-  ImagesStep images;
-  InspectStep inspect;
-  PackStep pack;
-  add_steps(app, nvrtc, images, inspect, pack);
+  add_steps(app);
   if (kiln::cli::asks_to_complete(argc, argv)) return kiln::cli::complete(app, argc, argv);
   try {
     app.parse(argc, argv);

@@ -45,7 +45,6 @@ void NinjaFile::build(const Build& build) {
   line += ": " + build.rule;
   append_paths(line, "", build.inputs);
   append_paths(line, " |", build.implicit);
-  append_paths(line, " ||", build.order_only);
   text_ += line + "\n";
   for (const auto& [name, value] : build.variables) {
     text_ += "  " + name + " = " + escaped(value, "$") + "\n";

@@ -25,7 +25,6 @@ class NinjaFile {
     std::vector<std::string> outputs;
     std::vector<std::string> inputs;
     std::vector<std::string> implicit;             ///< inputs that are not in $in
-    std::vector<std::string> order_only;           ///< made first, but no reason to redo
     std::map<std::string, std::string> variables;  ///< values are literal text
     std::string depfile;
   };

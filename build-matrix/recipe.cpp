@@ -83,16 +83,6 @@ Recipe parse_recipe(std::string_view text, const std::string& subject) {
   return recipe;
 }
 
-Promise promise_of(const Recipe& recipe) {
-  return {.subject = recipe.subject(),
-          .arch = recipe.cpu.arch,
-          .glibc = recipe.glibc,
-          .soname = recipe.library(),
-          .build_id = recipe.build_id,
-          .stems = recipe.stems,
-          .target = recipe.target.value_or(DeviceCode{})};
-}
-
 Recipe make_recipe(const Package& package, const VariantPlan& plan, Version glibc,
                    const Ingredients& ingredients) {
   Recipe recipe{.package = package.name,

@@ -14,7 +14,6 @@
 #include "documents/json_fwd.hpp"
 #include "documents/target.hpp"
 #include "expand.hpp"
-#include "inspect.hpp"
 
 namespace kiln::build {
 
@@ -40,7 +39,6 @@ struct Recipe {
 
 Json to_json(const Recipe& recipe);
 Recipe parse_recipe(std::string_view text, const std::string& subject);
-Promise promise_of(const Recipe& recipe);
 
 /// What one variant is made of. Names are the same on every machine ("package/csrc/x.cu").
 struct Ingredients {

@@ -9,7 +9,6 @@
 #include "base/join.hpp"
 #include "documents/json.hpp"
 #include "files.hpp"
-#include "inspect.hpp"
 #include "ptxas.hpp"
 
 namespace kiln::build {
@@ -19,10 +18,10 @@ std::string source_names(const VariantPlan& plan) {
   return plan.device.empty() ? "host code only" : join(plan.device, " ", &DeviceSource::stem);
 }
 
-std::string images_text(const Facts& facts) {
+std::string images_text(const Json& report) {
   std::string text;
-  for (const Image& image : facts.images) {
-    text += " " + image.stem + ":" + to_string(image.code);
+  for (const Json& image : report.at("images")) {
+    text += " " + image.at("stem").get<std::string>() + ":" + image.at("code").get<std::string>();
   }
   return text;
 }
@@ -81,7 +80,6 @@ void report_built(const Job& job, const std::filesystem::path& folder, bool json
   for (const VariantPlan& plan : job.variants) {
     const std::filesystem::path at = folder / job.package.name / plan.id;
     const Json report = parse_json(read_file(at / "inspect.json"), (at / "inspect.json").string());
-    const Facts facts = parse_facts(report, (at / "inspect.json").string());
     const std::uintmax_t archive = std::filesystem::file_size(at / "layer.tar.zst");
     const std::uint64_t library = report.at("library").at("size").get<std::uint64_t>();
     const std::vector<KernelUse> kernels =
@@ -96,8 +94,9 @@ void report_built(const Job& job, const std::filesystem::path& folder, bool json
       variants.push_back(std::move(entry));
     } else {
       out << "  " << std::left << std::setw(30) << plan.id << std::right << std::setw(10) << archive
-          << std::setw(10) << library << "  " << std::left << std::setw(5) << to_string(facts.glibc)
-          << kernels_text(kernels) << " " << images_text(facts) << "\n";
+          << std::setw(10) << library << "  " << std::left << std::setw(5)
+          << report.at("glibc").get<std::string>() << kernels_text(kernels) << " "
+          << images_text(report) << "\n";
     }
   }
   if (json) {

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "steps.hpp"
 
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "base/digest.hpp"
 #include "codegen.hpp"
 #include "documents/json.hpp"
@@ -17,6 +23,34 @@ namespace {
 
 namespace fs = std::filesystem;
 
+struct NvrtcStep {
+  fs::path nvrtc;
+  fs::path source;
+  std::string name;     // of the source, in messages
+  std::string subject;  // "geglu-mlp cu12.9-sm_90a-x86_64"
+  std::string target;
+  std::vector<fs::path> includes;
+  std::vector<std::string> options;
+  fs::path out;
+  fs::path log;
+  fs::path depfile;
+};
+
+struct ImagesStep {
+  std::vector<fs::path> images;
+  fs::path out;
+};
+
+struct PackStep {
+  fs::path recipe;
+  fs::path library;
+  fs::path cuobjdump;
+  fs::path package;
+  fs::path license;
+  std::vector<fs::path> logs;
+  fs::path into;
+};
+
 // A depfile is read as make reads it.
 std::string make_escaped(const std::string& path) {
   std::string out;
@@ -28,13 +62,7 @@ std::string make_escaped(const std::string& path) {
   return out;
 }
 
-Recipe load_recipe(const fs::path& path) {
-  return parse_recipe(read_file(path), path.string());
-}
-
-}  // namespace
-
-void run_step(const NvrtcStep& step) {
+void run(const NvrtcStep& step) {
   const auto target = parse_device_code(step.target);
   if (!target) throw Error(ErrorCode::kUsage, "step nvrtc: no such target: " + step.target);
   const Nvrtc compiler(step.nvrtc);
@@ -58,7 +86,7 @@ void run_step(const NvrtcStep& step) {
   write_if_changed(step.out, compiled.image);
 }
 
-void run_step(const ImagesStep& step) {
+void run(const ImagesStep& step) {
   std::vector<DeviceImage> images;
   for (const fs::path& image : step.images) {
     images.push_back({.stem = image.stem().string(),
@@ -69,32 +97,64 @@ void run_step(const ImagesStep& step) {
   write_if_changed(step.out, generate_images(images));
 }
 
-void run_step(const InspectStep& step) {
-  const Recipe recipe = load_recipe(step.recipe);
-  const Facts facts =
-      inspect(step.library, promise_of(recipe), step.cuobjdump, step.out.parent_path());
+void run(const PackStep& step) {
+  const Recipe recipe = parse_recipe(read_file(step.recipe), step.recipe.string());
   const std::string library = read_file(step.library);
+  const Facts facts = inspect(library, recipe, step.cuobjdump, step.recipe.parent_path());
   Json report = to_json(facts);
   report["library"] = {{"digest", Digest::of(library).str()}, {"size", library.size()}};
-  write_file(step.out, report.dump(2) + "\n");
-}
-
-void run_step(const PackStep& step) {
-  const std::string report = read_file(step.facts);
-  PackInput input{
-      .recipe = load_recipe(step.recipe),
-      .facts = parse_facts(parse_json(report, step.facts.string()), step.facts.string()),
-      .library = read_file(step.library),
-      .package_json = read_file(step.package),
-      .license = read_file(step.license)};
-  const Packed packed = pack(input);
+  const Packed packed =
+      pack({recipe, facts, library, read_file(step.package), read_file(step.license)});
   std::string ptxas;
   for (const fs::path& log : step.logs) ptxas += read_file(log);
   write_file(step.into / "ptxas.txt", ptxas);
-  write_file(step.into / "inspect.json", report);
-  write_file(step.into / input.recipe.library(), input.library);
-  fs::permissions(step.into / input.recipe.library(), fs::perms(0755));
+  write_file(step.into / "inspect.json", report.dump(2) + "\n");
+  write_file(step.into / recipe.library(), library);
+  fs::permissions(step.into / recipe.library(), fs::perms(0755));
   write_packed(packed, step.into);
+}
+
+/// A command whose options `declare` binds to a Step, which runs once they are parsed.
+template <class Step>
+CLI::App& add_step(CLI::App& parent, const char* name, const std::shared_ptr<Step>& step) {
+  CLI::App& app = *parent.add_subcommand(name);
+  app.callback([step] { run(*step); });
+  return app;
+}
+
+}  // namespace
+
+void add_steps(CLI::App& app) {
+  CLI::App& steps = *app.add_subcommand("step", "One step of a build; ninja calls it")->group("");
+  steps.require_subcommand(1);
+
+  const auto nvrtc = std::make_shared<NvrtcStep>();
+  CLI::App& compiling = add_step(steps, "nvrtc", nvrtc);
+  compiling.add_option("--nvrtc", nvrtc->nvrtc)->required();
+  compiling.add_option("--source", nvrtc->source)->required();
+  compiling.add_option("--name", nvrtc->name)->required();
+  compiling.add_option("--subject", nvrtc->subject)->required();
+  compiling.add_option("--target", nvrtc->target)->required();
+  compiling.add_option("--include", nvrtc->includes)->expected(1)->take_all();
+  compiling.add_option("--out", nvrtc->out)->required();
+  compiling.add_option("--log", nvrtc->log)->required();
+  compiling.add_option("--depfile", nvrtc->depfile)->required();
+  compiling.add_option("--option", nvrtc->options)->expected(1)->take_all();
+
+  const auto images = std::make_shared<ImagesStep>();
+  CLI::App& embedding = add_step(steps, "images", images);
+  embedding.add_option("--out", images->out)->required();
+  embedding.add_option("images", images->images);
+
+  const auto pack = std::make_shared<PackStep>();
+  CLI::App& packing = add_step(steps, "pack", pack);
+  packing.add_option("--recipe", pack->recipe)->required();
+  packing.add_option("--library", pack->library)->required();
+  packing.add_option("--cuobjdump", pack->cuobjdump);
+  packing.add_option("--package", pack->package)->required();
+  packing.add_option("--license", pack->license)->required();
+  packing.add_option("--log", pack->logs)->expected(1)->take_all();
+  packing.add_option("--into", pack->into)->required();
 }
 
 }  // namespace kiln::build

@@ -2,7 +2,7 @@
 #include "recipe.hpp"
 
 #include "base/digest.hpp"
-#include "documents/json.hpp"
+#include "documents/facts.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::build {
@@ -10,13 +10,6 @@ namespace {
 
 // 128 bits: enough to tell any two builds apart, short enough to read out.
 constexpr std::size_t kBuildIdDigits = 32;
-
-template <class Value>
-Value parse_or_fail(const JsonView& view, std::optional<Value> (*parse)(std::string_view)) {
-  const std::optional<Value> value = parse(view.string());
-  if (!value) view.fail("\"" + view.string() + "\" is not understood");
-  return *value;
-}
 
 std::vector<std::string> strings(const JsonView& list) {
   std::vector<std::string> values;
@@ -69,17 +62,16 @@ Recipe parse_recipe(std::string_view text, const std::string& subject) {
                 .version = static_cast<int>(view.at("version").unsigned_integer()),
                 .min_loader = view.at("min_loader").string(),
                 .variant = view.at("variant").string(),
-                .cpu = parse_or_fail(view.at("cpu"), parse_cpu_level),
-                .glibc = parse_or_fail(view.at("glibc"), parse_version),
+                .cpu = parse_cpu_fact(view.at("cpu")),
+                .glibc = parse_version_fact(view.at("glibc")),
                 .stems = strings(view.at("stems")),
                 .libraries = strings(view.at("libraries")),
                 .build_id = view.at("build_id").string(),
                 .build = dump_json(view.at("build").json())};
-  if (view.has("toolkit")) recipe.toolkit = parse_or_fail(view.at("toolkit"), parse_version);
-  if (view.has("min_driver")) {
-    recipe.min_driver = parse_or_fail(view.at("min_driver"), parse_version);
-  }
-  if (view.has("target")) recipe.target = parse_or_fail(view.at("target"), parse_device_code);
+  if (view.has("toolkit")) recipe.toolkit = parse_version_fact(view.at("toolkit"));
+  if (view.has("min_driver")) recipe.min_driver = parse_version_fact(view.at("min_driver"));
+  if (view.has("target"))
+    recipe.target = parse_fact(view.at("target"), parse_device_code, "a target");
   return recipe;
 }
 

@@ -3,13 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <initializer_list>
 #include <limits>
 #include <set>
 
-#include "base/join.hpp"
-#include "documents/json.hpp"
 #include "documents/names.hpp"
+#include "fields.hpp"
 #include "kiln/error.hpp"
 #include "names.hpp"
 
@@ -19,31 +17,7 @@ namespace {
 constexpr std::array<std::string_view, 3> kDtypes = {"float32", "float16", "bfloat16"};
 
 bool is_dtype(std::string_view name) {
-  return std::find(kDtypes.begin(), kDtypes.end(), name) != kDtypes.end();
-}
-
-/// Refuses any member that this version of the format does not have, since a misspelt key must not
-/// turn into a default, and names all at once that are missing.
-void check_keys(const JsonView& object, std::vector<std::string_view> required,
-                std::initializer_list<std::string_view> optional = {}) {
-  if (!object.json().is_object()) object.fail("is not an object");
-  std::vector<std::string_view> missing;
-  for (const std::string_view key : required) {
-    if (!object.has(key)) missing.push_back(key);
-  }
-  std::vector<std::string_view>& all = required;
-  all.insert(all.end(), optional);
-  for (const auto& item : object.json().items()) {
-    if (std::find(all.begin(), all.end(), item.key()) != all.end()) continue;
-    object.fail("unknown key \"" + item.key() + "\"; the keys are " + join(all));
-  }
-  if (!missing.empty()) object.fail("lacks " + join(missing));
-}
-
-std::vector<JsonView> non_empty(const JsonView& array) {
-  std::vector<JsonView> items = array.items();
-  if (items.empty()) array.fail("is empty");
-  return items;
+  return std::ranges::find(kDtypes, name) != kDtypes.end();
 }
 
 bool flag(const JsonView& object, std::string_view key) {
@@ -58,11 +32,20 @@ std::string one_line(const JsonView& value) {
   return text;
 }
 
+std::int32_t positive(const JsonView& value) {
+  const std::uint64_t number = value.unsigned_integer();
+  if (number == 0 || number > std::numeric_limits<std::int32_t>::max()) {
+    value.fail("expected an integer from 1 to 2147483647");
+  }
+  return static_cast<std::int32_t>(number);
+}
+
 /// A name that becomes a C++ identifier.
 std::string identifier(const JsonView& value) {
   std::string name = value.string();
-  const std::string why = why_not_identifier(name);
-  if (!why.empty()) value.fail("\"" + name + "\" " + why);
+  if (const std::string wrong = why_not_identifier(name); !wrong.empty()) {
+    value.fail("\"" + name + "\" " + wrong);
+  }
   return name;
 }
 
@@ -85,25 +68,14 @@ Scope argument_scope() {
   return Scope({"device", "workspace", "workspace_bytes", "stream"});
 }
 
-std::vector<std::string> parse_dtypes(const JsonView& array) {
-  std::vector<std::string> dtypes;
-  for (const JsonView& item : non_empty(array)) {
-    const std::string dtype = item.string();
-    if (!is_dtype(dtype)) {
-      item.fail("\"" + dtype + "\" is not a dtype; expected float32, float16 or bfloat16");
-    }
-    if (std::find(dtypes.begin(), dtypes.end(), dtype) != dtypes.end()) {
-      item.fail(dtype + " is listed twice");
-    }
-    dtypes.push_back(dtype);
-  }
-  return dtypes;
+std::string read_dtype(const JsonView& value) {
+  return read_word(value, is_dtype, "is not a dtype; expected float32, float16 or bfloat16");
 }
 
 void parse_dtype(const JsonView& value, const std::vector<TensorSchema>& earlier,
                  TensorSchema& tensor) {
   if (value.json().is_array()) {
-    tensor.dtypes = parse_dtypes(value);
+    tensor.dtypes = read_list(value, read_dtype);
     return;
   }
   const std::string word = value.string();
@@ -111,8 +83,7 @@ void parse_dtype(const JsonView& value, const std::vector<TensorSchema>& earlier
     tensor.dtypes = {word};
     return;
   }
-  const auto other = std::find_if(earlier.begin(), earlier.end(),
-                                  [&](const TensorSchema& t) { return t.name == word; });
+  const auto other = std::ranges::find(earlier, word, &TensorSchema::name);
   if (other == earlier.end()) {
     value.fail("\"" + word + "\" is neither float32, float16, bfloat16 nor an earlier tensor");
   }
@@ -125,17 +96,9 @@ std::vector<Extent> parse_shape(const JsonView& value) {
   for (const JsonView& item : value.items()) {
     Extent extent;
     if (item.json().is_string()) {
-      extent.symbol = item.string();
-      if (!is_symbol(extent.symbol)) {
-        item.fail("\"" + extent.symbol + "\" is not a symbol; expected [A-Z][A-Za-z0-9]*");
-      }
+      extent.symbol = read_word(item, is_symbol, "is not a symbol; expected [A-Z][A-Za-z0-9]*");
     } else {
-      const std::uint64_t number = item.unsigned_integer();
-      if (number == 0 ||
-          number > static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max())) {
-        item.fail("expected an extent from 1 to 2147483647");
-      }
-      extent.value = static_cast<std::int64_t>(number);
+      extent.value = positive(item);
     }
     shape.push_back(std::move(extent));
   }
@@ -173,7 +136,7 @@ void parse_tensors(const JsonView& value, Scope& scope, OpSchema& op) {
     scope.add(tensor.name, item.at("name"));
     for (const Extent& extent : tensor.shape) {
       if (extent.symbol.empty() ||
-          std::find(op.symbols.begin(), op.symbols.end(), extent.symbol) != op.symbols.end()) {
+          std::ranges::find(op.symbols, extent.symbol) != op.symbols.end()) {
         continue;
       }
       scope.add(extent.symbol, item.at("shape"));
@@ -183,17 +146,14 @@ void parse_tensors(const JsonView& value, Scope& scope, OpSchema& op) {
   }
   if (op.tensors.size() > kMaxTensors) value.fail("has more than 32 tensors");
   if (op.symbols.size() > kMaxSymbols) value.fail("has more than 32 symbols");
-  if (std::none_of(op.tensors.begin(), op.tensors.end(),
-                   [](const TensorSchema& t) { return t.output; })) {
+  if (std::ranges::none_of(op.tensors, &TensorSchema::output)) {
     value.fail("no tensor has \"output\": true");
   }
   for (const std::string& symbol : op.symbols) {
-    const bool bound =
-        std::any_of(op.tensors.begin(), op.tensors.end(), [&](const TensorSchema& tensor) {
-          return !tensor.optional &&
-                 std::any_of(tensor.shape.begin(), tensor.shape.end(),
-                             [&](const Extent& extent) { return extent.symbol == symbol; });
-        });
+    const bool bound = std::ranges::any_of(op.tensors, [&](const TensorSchema& tensor) {
+      return !tensor.optional &&
+             std::ranges::find(tensor.shape, symbol, &Extent::symbol) != tensor.shape.end();
+    });
     if (!bound) value.fail("only optional tensors have " + symbol + ", so it may have no value");
   }
 }
@@ -201,10 +161,8 @@ void parse_tensors(const JsonView& value, Scope& scope, OpSchema& op) {
 void parse_values(const JsonView& value, AttributeSchema& attribute) {
   Scope enumerators({});
   for (const JsonView& item : non_empty(value)) {
-    const std::string word = item.string();
-    if (!is_word(word)) {
-      item.fail("\"" + word + "\" is not a value; expected words of [a-z0-9] joined by - or _");
-    }
+    const std::string word =
+        read_word(item, is_word, "is not a value; expected words of [a-z0-9] joined by - or _");
     enumerators.add(camel_case(word), item);
     attribute.values.push_back(word);
   }
@@ -224,12 +182,10 @@ AttributeSchema parse_attribute(const JsonView& value, Scope& scope) {
   if (type == "string") {
     scope.add(camel_case(attribute.name), value.at("name"));
     parse_values(value.at("values"), attribute);
-    const std::string word = fallback.string();
-    if (std::find(attribute.values.begin(), attribute.values.end(), word) ==
-        attribute.values.end()) {
-      fallback.fail("\"" + word + "\" is not one of the values");
-    }
-    attribute.fallback = word;
+    const auto is_value = [&](const std::string& word) {
+      return std::ranges::find(attribute.values, word) != attribute.values.end();
+    };
+    attribute.fallback = read_word(fallback, is_value, "is not one of the values");
   } else if (type == "int") {
     attribute.type = AttributeSchema::Type::kInt;
     const Json& json = fallback.json();
@@ -270,13 +226,11 @@ OpSchema parse_op(const JsonView& value) {
 }
 
 std::string parse_source(const JsonView& value, std::string_view suffix, std::string_view package) {
-  std::string path = value.string();
-  if (!is_source_path(path, suffix)) {
-    value.fail("\"" + path +
-               "\" is not a source; expected a path inside the package, or ../PACKAGE/ and one "
-               "inside the package beside it, that ends in " +
-               std::string(suffix));
-  }
+  const std::string path = read_word(
+      value, [suffix](const std::string& text) { return is_source_path(text, suffix); },
+      "is not a source; expected a path inside the package, or ../PACKAGE/ and one inside the "
+      "package beside it, that ends in " +
+          std::string(suffix));
   if (shared_package_of(path) == package) {
     value.fail("\"" + path + "\" is this package's own; expected it without ../" +
                std::string(package) + "/");
@@ -284,34 +238,9 @@ std::string parse_source(const JsonView& value, std::string_view suffix, std::st
   return path;
 }
 
-std::vector<std::string> parse_sources(const JsonView& value, std::string_view suffix,
-                                       std::string_view package) {
-  std::vector<std::string> sources;
-  for (const JsonView& item : non_empty(value)) {
-    std::string path = parse_source(item, suffix, package);
-    if (std::find(sources.begin(), sources.end(), path) != sources.end()) {
-      item.fail(path + " is listed twice");
-    }
-    sources.push_back(std::move(path));
-  }
-  return sources;
-}
-
-std::vector<DeviceCode> parse_targets(const JsonView& value) {
-  std::vector<DeviceCode> targets;
-  for (const JsonView& item : non_empty(value)) {
-    const std::string word = item.string();
-    const std::optional<DeviceCode> code = parse_device_code(word);
-    if (!code || to_string(*code) != word) {
-      item.fail("\"" + word +
-                "\" is not a target; expected sm_90, sm_90a, compute_80 and the like");
-    }
-    if (std::find(targets.begin(), targets.end(), *code) != targets.end()) {
-      item.fail(word + " is listed twice");
-    }
-    targets.push_back(*code);
-  }
-  return targets;
+std::vector<std::string> parse_sources(const JsonView& value, std::string_view package) {
+  return read_list(value,
+                   [package](const JsonView& item) { return parse_source(item, ".cpp", package); });
 }
 
 DeviceSource parse_device_source(const JsonView& value, std::string_view package) {
@@ -320,21 +249,17 @@ DeviceSource parse_device_source(const JsonView& value, std::string_view package
   const JsonView source = value.at("source");
   device.source = parse_source(source, ".cu", package);
   device.stem = stem_of(device.source);
-  if (!why_not_identifier(device.stem).empty()) {
-    source.fail("the file name \"" + device.stem + "\" " + why_not_identifier(device.stem));
+  if (const std::string wrong = why_not_identifier(device.stem); !wrong.empty()) {
+    source.fail("the file name \"" + device.stem + "\" " + wrong);
   }
-  device.targets = parse_targets(value.at("targets"));
+  device.targets = read_list(value.at("targets"), read_target);
   return device;
 }
 
 std::string parse_soname(const JsonView& value) {
-  std::string soname = value.string();
-  if (!is_soname(soname_for(soname, 12))) {
-    value.fail("\"" + soname +
-               "\" is not a soname; expected libcublasLt.so.12, "
-               "libcublasLt.so.{cuda_major} and the like");
-  }
-  return soname;
+  return read_word(
+      value, [](const std::string& text) { return is_soname(soname_for(text, 12)); },
+      "is not a soname; expected libcublasLt.so.12, libcublasLt.so.{cuda_major} and the like");
 }
 
 /// A soname alone, or one with the targets whose variants need it.
@@ -345,17 +270,15 @@ LibraryNeed parse_need(const JsonView& value, const CudaSection& earlier) {
   } else {
     check_keys(value, {"soname", "targets"});
     need.soname = parse_soname(value.at("soname"));
-    need.targets = parse_targets(value.at("targets"));
+    need.targets = read_list(value.at("targets"), read_target);
   }
   for (const LibraryNeed& other : earlier.needs) {
     if (other.soname == need.soname) value.fail(need.soname + " is listed twice");
   }
   for (std::size_t i = 0; i < need.targets.size(); ++i) {
-    const bool built =
-        std::any_of(earlier.device.begin(), earlier.device.end(), [&](const DeviceSource& device) {
-          return std::find(device.targets.begin(), device.targets.end(), need.targets[i]) !=
-                 device.targets.end();
-        });
+    const bool built = std::ranges::any_of(earlier.device, [&](const DeviceSource& device) {
+      return std::ranges::find(device.targets, need.targets[i]) != device.targets.end();
+    });
     if (!built) {
       value.at("targets").items()[i].fail("no device source has the target " +
                                           to_string(need.targets[i]));
@@ -367,7 +290,7 @@ LibraryNeed parse_need(const JsonView& value, const CudaSection& earlier) {
 CudaSection parse_cuda(const JsonView& value, std::string_view package) {
   check_keys(value, {"host", "device"}, {"needs"});
   CudaSection cuda;
-  cuda.host = parse_sources(value.at("host"), ".cpp", package);
+  cuda.host = parse_sources(value.at("host"), package);
   Scope stems({});
   for (const JsonView& item : non_empty(value.at("device"))) {
     DeviceSource device = parse_device_source(item, package);
@@ -385,43 +308,23 @@ CudaSection parse_cuda(const JsonView& value, std::string_view package) {
 CpuSection parse_cpu(const JsonView& value, std::string_view package) {
   check_keys(value, {"host", "levels"});
   CpuSection cpu;
-  cpu.host = parse_sources(value.at("host"), ".cpp", package);
-  for (const JsonView& item : non_empty(value.at("levels"))) {
-    const std::string word = item.string();
-    const std::optional<CpuLevel> level = parse_cpu_level(word);
-    if (!level || to_string(*level) != word) {
-      item.fail("\"" + word + "\" is not a CPU level; expected x86-64-v3, armv8-a and the like");
-    }
-    if (std::find(cpu.levels.begin(), cpu.levels.end(), *level) != cpu.levels.end()) {
-      item.fail(word + " is listed twice");
-    }
-    cpu.levels.push_back(*level);
-  }
+  cpu.host = parse_sources(value.at("host"), package);
+  cpu.levels = read_list(value.at("levels"), read_cpu_level);
   return cpu;
 }
 
 void parse_identity(const JsonView& root, std::string_view folder, Package& package) {
-  package.name = root.at("name").string();
-  if (!is_package_name(package.name)) {
-    root.at("name").fail("\"" + package.name +
-                         "\" is not a package name; expected words of [a-z0-9] joined by single -");
-  }
+  package.name = read_word(root.at("name"), is_package_name,
+                           "is not a package name; expected words of [a-z0-9] joined by single -");
   if (package.name != folder) {
     root.at("name").fail("is \"" + package.name + "\"; expected \"" + std::string(folder) +
                          "\", the name of the folder");
   }
-  const std::uint64_t version = root.at("version").unsigned_integer();
-  if (version == 0 ||
-      version > static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max())) {
-    root.at("version").fail("expected an integer from 1 to 2147483647");
-  }
-  package.version = static_cast<int>(version);
+  package.version = positive(root.at("version"));
   package.license = one_line(root.at("license"));
   package.summary = one_line(root.at("summary"));
-  package.min_loader = root.at("min_loader").string();
-  if (!is_release(package.min_loader)) {
-    root.at("min_loader").fail("\"" + package.min_loader + "\" is not a version; expected 0.1.0");
-  }
+  package.min_loader =
+      read_word(root.at("min_loader"), is_release, "is not a version; expected 0.1.0");
 }
 
 Package parse(std::string_view text, std::string_view folder, const std::string& subject) {

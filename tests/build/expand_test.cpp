@@ -195,7 +195,7 @@ TEST_CASE("matrix: what is not understood is refused with its place") {
       {"[\"x86_64\"]", "[\"vax\"]", "vax"},
       {"\"targets\":[\"sm_90\"],\"reason\"", "\"targets\":[\"sm_80\"],\"reason\"", "sm_80"},
       {"none here", "", "needs a reason"},
-      {"[\"x86-64-v3\"]", "[]", "at least one"},
+      {"[\"x86-64-v3\"]", "[]", "is empty"},
   };
   for (const Row& row : rows) {
     std::string text(kGood);

@@ -284,7 +284,7 @@ TEST_CASE("schema: ops and tensors") {
       {"/ops/0/tensors/0/shape/0", "NULL",
        "ops[0].tensors[0].shape[0]: \"NULL\" is not a symbol; expected [A-Z][A-Za-z0-9]*"},
       {"/ops/0/tensors/0/shape/0", 0,
-       "ops[0].tensors[0].shape[0]: expected an extent from 1 to 2147483647"},
+       "ops[0].tensors[0].shape[0]: expected an integer from 1 to 2147483647"},
       {"/ops/0/tensors/0/shape",
        {1, 2, 3, 4, 5},
        "ops[0].tensors[0].shape: has 5 dimensions; at most 4 are supported"},

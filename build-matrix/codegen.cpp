@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <limits>
+#include <functional>
 #include <sstream>
 
 #include "base/join.hpp"
@@ -57,19 +57,22 @@ std::string dtype_enumerator(const std::string& dtype) {
   return "sdk::DType::kBFloat16";
 }
 
-template <class Range, class Match>
-std::size_t position(const Range& range, Match match) {
-  return static_cast<std::size_t>(
-      std::distance(range.begin(), std::find_if(range.begin(), range.end(), match)));
+/// Where `range` has the value, by its member.
+template <class Range, class Value, class Member = std::identity>
+std::string position(const Range& range, const Value& value, Member member = {}) {
+  return std::to_string(std::ranges::find(range, value, member) - range.begin());
+}
+
+std::string enumerator(const std::string& value) {
+  return "k" + camel_case(value);
+}
+
+std::string quoted(const std::string& word) {
+  return "\"" + word + "\"";
 }
 
 std::string arguments_struct(const OpSchema& op) {
   return camel_case(op.name) + "Arguments";
-}
-
-/// "k" and the op in CamelCase: prefix of its tables.
-std::string table(const OpSchema& op) {
-  return "k" + camel_case(op.name);
 }
 
 void write_arguments(std::ostream& out, const OpSchema& op) {
@@ -77,13 +80,12 @@ void write_arguments(std::ostream& out, const OpSchema& op) {
   out << "// " << op.doc << (op.doc.ends_with('\\') ? "." : "") << "\n";
   out << "struct " << arguments_struct(op) << " : kiln::sdk::Placement {\n";
   for (const TensorSchema& tensor : op.tensors) {
-    out << "  kiln::sdk::Tensor " << tensor.name << ";  // [";
-    for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
-      const Extent& extent = tensor.shape[d];
-      out << (d == 0 ? "" : ", ")
-          << (extent.symbol.empty() ? std::to_string(extent.value) : extent.symbol);
-    }
-    out << "]" << (tensor.layout == Layout::kRows ? ", rows" : "")
+    out << "  kiln::sdk::Tensor " << tensor.name << ";  // ["
+        << join(tensor.shape, ", ",
+                [](const Extent& extent) {
+                  return extent.symbol.empty() ? std::to_string(extent.value) : extent.symbol;
+                })
+        << "]" << (tensor.layout == Layout::kRows ? ", rows" : "")
         << (tensor.optional ? ", optional" : "") << (tensor.output ? ", output" : "") << "\n";
   }
   for (const std::string& symbol : op.symbols) out << "  int64_t " << symbol << " = 0;\n";
@@ -94,12 +96,9 @@ void write_arguments(std::ostream& out, const OpSchema& op) {
       out << "  double " << attribute.name << " = 0;\n";
     } else {
       const std::string type = camel_case(attribute.name);
-      out << "  enum class " << type << " : int32_t { ";
-      for (std::size_t i = 0; i < attribute.values.size(); ++i) {
-        out << (i == 0 ? "k" : ", k") << camel_case(attribute.values[i]);
-      }
-      out << " };\n  " << type << " " << attribute.name << " = " << type << "::k"
-          << camel_case(attribute.values[0]) << ";\n";
+      out << "  enum class " << type << " : int32_t { " << join(attribute.values, ", ", enumerator)
+          << " };\n  " << type << " " << attribute.name << " = " << type
+          << "::" << enumerator(attribute.values[0]) << ";\n";
     }
   }
   out << "};\n";
@@ -109,94 +108,72 @@ void write_arguments(std::ostream& out, const OpSchema& op) {
       << "& arguments, kiln_error* error);\n";
 }
 
-void write_tensor_rule(std::ostream& out, const OpSchema& op, const TensorSchema& tensor) {
-  out << "    {\"" << tensor.name << "\", " << (tensor.optional ? "true" : "false")
-      << ", sdk::Layout::" << (tensor.layout == Layout::kRows ? "kRows" : "kCompact") << ", ";
-  if (tensor.same_dtype_as.empty()) {
-    out << "-1, " << tensor.dtypes.size() << ", {";
-    for (std::size_t i = 0; i < tensor.dtypes.size(); ++i) {
-      out << (i == 0 ? "" : ", ") << dtype_enumerator(tensor.dtypes[i]);
-    }
-    out << "}, ";
-  } else {
-    out << position(op.tensors, [&](const TensorSchema& t) {
-      return t.name == tensor.same_dtype_as;
-    }) << ", 0, {}, ";
-  }
-  out << tensor.shape.size() << ", {";
-  for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
-    const Extent& extent = tensor.shape[d];
-    out << (d == 0 ? "" : ", ");
-    if (extent.symbol.empty()) {
-      out << "{-1, " << extent.value << "}";
-    } else {
-      out << "{" << position(op.symbols, [&](const std::string& s) { return s == extent.symbol; })
-          << ", 0}";
-    }
-  }
-  out << "}},\n";
+std::string tensor_rule(const OpSchema& op, const TensorSchema& tensor) {
+  const std::string& same = tensor.same_dtype_as;
+  return "    {" + quoted(tensor.name) + (tensor.optional ? ", true" : ", false") +
+         ", sdk::Layout::" + (tensor.layout == Layout::kRows ? "kRows, " : "kCompact, ") +
+         (same.empty() ? "-1" : position(op.tensors, same, &TensorSchema::name)) + ", " +
+         std::to_string(tensor.dtypes.size()) + ", {" +
+         join(tensor.dtypes, ", ", dtype_enumerator) + "}, " + std::to_string(tensor.shape.size()) +
+         ", {" +
+         join(tensor.shape, ", ",
+              [&op](const Extent& extent) {
+                return extent.symbol.empty() ? "{-1, " + std::to_string(extent.value) + "}"
+                                             : "{" + position(op.symbols, extent.symbol) + ", 0}";
+              }) +
+         "}},\n";
 }
 
-void write_attribute_rule(std::ostream& out, const OpSchema& op, const AttributeSchema& attribute) {
-  out << "    {\"" << attribute.name << "\", ";
-  switch (attribute.type) {
-    case AttributeSchema::Type::kString:
-      out << "KILN_ATTRIBUTE_STRING, " << table(op) << camel_case(attribute.name) << "Values, "
-          << attribute.values.size() << ", {.as_int = "
-          << position(attribute.values,
-                      [&](const std::string& v) {
-                        return v == std::get<std::string>(attribute.fallback);
-                      })
-          << "}},\n";
-      break;
-    case AttributeSchema::Type::kInt:
-      out << "KILN_ATTRIBUTE_INT, nullptr, 0, {.as_int = "
-          << std::get<std::int64_t>(attribute.fallback) << "}},\n";
-      break;
-    case AttributeSchema::Type::kFloat:
-      out << "KILN_ATTRIBUTE_FLOAT, nullptr, 0, {.as_float = "
-          << float_literal(std::get<double>(attribute.fallback)) << "}},\n";
-      break;
-  }
+std::string values_table(const OpSchema& op, const AttributeSchema& attribute) {
+  return enumerator(op.name) + camel_case(attribute.name) + "Values";
 }
 
-void write_tables(std::ostream& out, const OpSchema& op) {
-  const std::string prefix = table(op);
-  out << "constexpr sdk::TensorRule " << prefix << "Tensors[] = {\n";
-  for (const TensorSchema& tensor : op.tensors) write_tensor_rule(out, op, tensor);
-  out << "};\n";
-  if (!op.symbols.empty()) {
-    out << "constexpr const char* " << prefix << "Symbols[] = {";
-    for (std::size_t i = 0; i < op.symbols.size(); ++i) {
-      out << (i == 0 ? "\"" : ", \"") << op.symbols[i] << "\"";
-    }
-    out << "};\n";
+std::string attribute_rule(const OpSchema& op, const AttributeSchema& attribute) {
+  const std::string begin = "    {\"" + attribute.name + "\", KILN_ATTRIBUTE_";
+  if (const auto* word = std::get_if<std::string>(&attribute.fallback)) {
+    return begin + "STRING, " + values_table(op, attribute) + ", " +
+           std::to_string(attribute.values.size()) +
+           ", {.as_int = " + position(attribute.values, *word) + "}},\n";
   }
+  if (const auto* number = std::get_if<std::int64_t>(&attribute.fallback)) {
+    return begin + "INT, nullptr, 0, {.as_int = " + std::to_string(*number) + "}},\n";
+  }
+  return begin +
+         "FLOAT, nullptr, 0, {.as_float = " + float_literal(std::get<double>(attribute.fallback)) +
+         "}},\n";
+}
+
+/// "constexpr TYPE NAME[] = {ELEMENTS};"; nothing without elements, which no array lacks.
+std::string array_text(const std::string& type, const std::string& name,
+                       const std::string& elements) {
+  return elements.empty() ? "" : "constexpr " + type + " " + name + "[] = {" + elements + "};\n";
+}
+
+/// The tables of one op, each but the tensors' left out where it would be empty.
+std::string tables(const OpSchema& op) {
+  const std::string prefix = enumerator(op.name);
+  std::string rules;
+  for (const TensorSchema& tensor : op.tensors) rules += tensor_rule(op, tensor);
+  std::string text = array_text("sdk::TensorRule", prefix + "Tensors", "\n" + rules) +
+                     array_text("const char*", prefix + "Symbols", join(op.symbols, ", ", quoted));
+  rules.clear();
   for (const AttributeSchema& attribute : op.attributes) {
-    if (attribute.type != AttributeSchema::Type::kString) continue;
-    out << "constexpr const char* " << prefix << camel_case(attribute.name) << "Values[] = {";
-    for (std::size_t i = 0; i < attribute.values.size(); ++i) {
-      out << (i == 0 ? "\"" : ", \"") << attribute.values[i] << "\"";
-    }
-    out << "};\n";
+    text += array_text("const char*", values_table(op, attribute),
+                       join(attribute.values, ", ", quoted));
+    rules += attribute_rule(op, attribute);
   }
-  if (!op.attributes.empty()) {
-    out << "constexpr sdk::AttributeRule " << prefix << "Attributes[] = {\n";
-    for (const AttributeSchema& attribute : op.attributes) {
-      write_attribute_rule(out, op, attribute);
-    }
-    out << "};\n";
-  }
-  out << "constexpr sdk::OpSchema " << prefix << "Schema = {\n    \"" << op.name << "\", " << prefix
-      << "Tensors, " << op.tensors.size() << ", "
-      << (op.symbols.empty() ? "nullptr" : prefix + "Symbols") << ", " << op.symbols.size() << ", "
-      << (op.attributes.empty() ? "nullptr" : prefix + "Attributes") << ", " << op.attributes.size()
-      << "};\n";
+  if (!rules.empty()) text += array_text("sdk::AttributeRule", prefix + "Attributes", "\n" + rules);
+  const auto table = [&prefix](const char* name, std::size_t count) {
+    return (count == 0 ? "nullptr" : prefix + name) + ", " + std::to_string(count);
+  };
+  return text + "constexpr sdk::OpSchema " + prefix + "Schema = {\n    \"" + op.name + "\", " +
+         table("Tensors", op.tensors.size()) + ", " + table("Symbols", op.symbols.size()) + ", " +
+         table("Attributes", op.attributes.size()) + "};\n";
 }
 
 /// One function that checks a call and fills the op's argument struct, and the two of the C ABI.
 void write_functions(std::ostream& out, const OpSchema& op) {
-  const std::string prefix = table(op);
+  const std::string prefix = enumerator(op.name);
   const std::string type = arguments_struct(op);
   out << "\nint32_t unpack(const kiln_call* call, sdk::CheckMode mode, " << type
       << "* arguments,\n               kiln_error* error) {\n";
@@ -295,7 +272,7 @@ void write_exports(std::ostream& out, const Package& package) {
       out << "\nKILN_EXPORT " << signature << ";\n"
           << signature << " {\n  (void)self;\n"
           << "  return kiln::sdk::tvm_ffi_" << (run ? "run" : "workspace_bytes")
-          << "(kiln::package::kOps[" << i << "], kiln::package::" << table(op)
+          << "(kiln::package::kOps[" << i << "], kiln::package::" << enumerator(op.name)
           << "Schema,\n      arguments, count, result);\n}\n";
     }
   }
@@ -336,7 +313,7 @@ std::string generate_glue(const Package& package, const GlueFacts& facts) {
   out << "namespace {\n";
   for (const OpSchema& op : package.ops) {
     out << "\n";
-    write_tables(out, op);
+    out << tables(op);
     write_functions(out, op);
   }
   if (libraries) write_prepare(out);

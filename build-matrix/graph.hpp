@@ -25,10 +25,11 @@
 
 namespace kiln::build {
 
-/// One package and those of its variants that are wanted.
+/// One package, and which of its variants are wanted.
 struct Job {
   Package package;
   std::filesystem::path folder;  ///< absolute
+  Expansion all;
   std::vector<VariantPlan> variants;
 };
 

@@ -9,13 +9,14 @@
 #include <cerrno>
 #include <cstdlib>
 #include <iostream>
+#include <iterator>
+#include <set>
 #include <thread>
 
 #include "base/draft.hpp"
 #include "base/file_lock.hpp"
 #include "complete.hpp"
 #include "documents/names.hpp"
-#include "expand.hpp"
 #include "files.hpp"
 #include "graph.hpp"
 #include "kiln/error.hpp"
@@ -41,12 +42,6 @@ struct Options {
   fs::path abi = KILN_ABI_INCLUDE_DIR;
   bool list = false;
   bool json = false;
-};
-
-/// A package named by the user, with its whole expansion.
-struct Chosen {
-  Job job;
-  Expansion all;
 };
 
 fs::path default_toolchains() {
@@ -78,37 +73,33 @@ std::vector<fs::path> find_folders(const Options& options) {
   return folders;
 }
 
-std::vector<Chosen> choose(const Options& options, const Matrix& matrix) {
-  std::vector<Chosen> chosen;
+std::vector<Job> choose(const Options& options, const Matrix& matrix) {
+  std::vector<Job> jobs;
   bool any = false;
   for (const fs::path& folder : find_folders(options)) {
-    const fs::path absolute = fs::canonical(folder);
-    Chosen one;
-    one.job.folder = absolute;
-    one.job.package =
-        parse_package(read_file(absolute / "package.json"), absolute.filename().string(),
-                      (folder / "package.json").string());
-    one.all = expand(matrix, one.job.package);
-    for (const VariantPlan& plan : one.all.variants) {
-      if (matches(plan.id, options.only)) one.job.variants.push_back(plan);
-    }
-    any = any || !one.job.variants.empty();
-    chosen.push_back(std::move(one));
+    Job job{.package = {}, .folder = fs::canonical(folder), .all = {}, .variants = {}};
+    job.package = parse_package(read_file(job.folder / "package.json"),
+                                job.folder.filename().string(), (folder / "package.json").string());
+    job.all = expand(matrix, job.package);
+    std::ranges::copy_if(job.all.variants, std::back_inserter(job.variants),
+                         [&](const auto& plan) { return matches(plan.id, options.only); });
+    any = any || !job.variants.empty();
+    jobs.push_back(std::move(job));
   }
   if (!any) {
     throw Error(ErrorCode::kUsage, "build: no variant matches --only '" + options.only +
                                        "'; kiln-build --list shows what there is");
   }
-  return chosen;
+  return jobs;
 }
 
 // What an earlier matrix made and this one does not would otherwise be published with the rest.
-void remove_stale(const Chosen& chosen, const fs::path& out) {
+void remove_stale(const Job& job, const fs::path& out) {
   std::error_code failed;
-  for (const auto& entry : fs::directory_iterator(out / chosen.job.package.name, failed)) {
+  for (const auto& entry : fs::directory_iterator(out / job.package.name, failed)) {
     const std::string id = entry.path().filename().string();
-    const bool known = std::any_of(chosen.all.variants.begin(), chosen.all.variants.end(),
-                                   [&id](const VariantPlan& plan) { return plan.id == id; });
+    const bool known =
+        std::ranges::find(job.all.variants, id, &VariantPlan::id) != job.all.variants.end();
     if (!known && fs::exists(entry.path() / "descriptor.json")) {
       std::cerr << "kiln-build: " << entry.path().string() << " is no variant any more: removed\n";
       fs::remove_all(entry.path());
@@ -127,13 +118,10 @@ FileLock lock_folder(const fs::path& work) {
 }
 
 Toolchain find_for(const std::vector<Job>& jobs, const Options& options) {
-  std::vector<Version> toolkits;
+  std::set<Version> toolkits;
   for (const Job& job : jobs) {
     for (const VariantPlan& plan : job.variants) {
-      if (plan.toolkit &&
-          std::find(toolkits.begin(), toolkits.end(), *plan.toolkit) == toolkits.end()) {
-        toolkits.push_back(*plan.toolkit);
-      }
+      if (plan.toolkit) toolkits.insert(*plan.toolkit);
     }
   }
   return find_toolchain(fs::absolute(options.toolchains).lexically_normal(), toolkits);
@@ -159,27 +147,21 @@ void run_ninja(const std::vector<Job>& jobs, const Places& places, const Options
 
 int build(const Options& options) {
   const Matrix matrix = parse_matrix(read_file(options.matrix), options.matrix.string());
-  const std::vector<Chosen> chosen = choose(options, matrix);
+  const std::vector<Job> jobs = choose(options, matrix);
   if (options.list) {
-    for (const Chosen& one : chosen) {
-      list_variants(one.job, one.all, options.json, std::cout);
-    }
+    for (const Job& job : jobs) list_variants(job, options.json, std::cout);
     return 0;
   }
   const fs::path out = fs::absolute(options.out).lexically_normal();
-  const fs::path sdk = fs::canonical(options.sdk);
   const Places places{.out = out,
                       .self = fs::read_symlink("/proc/self/exe"),
-                      .sdk = sdk,
+                      .sdk = fs::canonical(options.sdk),
                       .abi = fs::canonical(options.abi),
                       .dlpack = KILN_DLPACK_INCLUDE_DIR,
                       .license = KILN_LICENSE_FILE};
-  std::vector<Job> jobs;
-  jobs.reserve(chosen.size());
-  for (const Chosen& one : chosen) jobs.push_back(one.job);
   const Toolchain toolchain = find_for(jobs, options);
   const FileLock alone = lock_folder(places.work());
-  for (const Chosen& one : chosen) remove_stale(one, out);
+  for (const Job& job : jobs) remove_stale(job, out);
   write_graph(jobs, matrix.glibc, toolchain, places);
   run_ninja(jobs, places, options);
   for (const Job& job : jobs) report_built(job, out, options.json, std::cout);
@@ -199,26 +181,18 @@ int run(int argc, char** argv) {
   app.add_option("-j,--jobs", options.jobs, "Steps at a time; default: one for each CPU")
       ->check(CLI::PositiveNumber)
       ->take_last();
-  app.add_option("--toolchains", options.toolchains,
-                 "Where ci/toolchains put the compilers; default: $KILN_TOOLCHAINS, else "
-                 "build/toolchains")
-      ->take_last()
-      ->type_name("FOLDER");
-  app.add_option("--out", options.out, "Where the archives go; default: build/kernels")
-      ->take_last()
-      ->type_name("FOLDER");
-  app.add_option("--packages", options.package_root, "Default: packages")
-      ->take_last()
-      ->type_name("FOLDER");
-  app.add_option("--matrix", options.matrix, "Default: the source tree's matrix.json")
-      ->take_last()
-      ->type_name("FILE");
-  app.add_option("--sdk", options.sdk, "Default: the source tree's build-matrix/sdk")
-      ->take_last()
-      ->type_name("FOLDER");
-  app.add_option("--abi", options.abi, "The folder of kiln/abi.h; default: the source tree's")
-      ->take_last()
-      ->type_name("FOLDER");
+  const auto add_place = [&app](const char* name, fs::path& place, const char* kind,
+                                const char* help) {
+    app.add_option(name, place, help)->take_last()->type_name(kind);
+  };
+  add_place("--toolchains", options.toolchains, "FOLDER",
+            "Where ci/toolchains put the compilers; default: $KILN_TOOLCHAINS, else "
+            "build/toolchains");
+  add_place("--out", options.out, "FOLDER", "Where the archives go; default: build/kernels");
+  add_place("--packages", options.package_root, "FOLDER", "Default: packages");
+  add_place("--matrix", options.matrix, "FILE", "Default: the source tree's matrix.json");
+  add_place("--sdk", options.sdk, "FOLDER", "Default: the source tree's build-matrix/sdk");
+  add_place("--abi", options.abi, "FOLDER", "The folder of kiln/abi.h; default: the source tree's");
   app.add_flag("--list", options.list, "Show what would be built and what not, and why");
   app.add_flag("--json", options.json, "Answer in JSON on stdout; progress goes to stderr");
   add_steps(app);

@@ -42,12 +42,12 @@ std::string kernels_text(const std::vector<KernelUse>& kernels) {
 
 }  // namespace
 
-void list_variants(const Job& job, const Expansion& all, bool json, std::ostream& out) {
+void list_variants(const Job& job, bool json, std::ostream& out) {
   if (json) {
     Json variants = Json::array();
     Json excluded = Json::array();
     for (const VariantPlan& plan : job.variants) variants.push_back(plan.id);
-    for (const ExcludedVariant& variant : all.excluded) {
+    for (const ExcludedVariant& variant : job.all.excluded) {
       excluded.push_back({{"variant", variant.id}, {"reason", variant.reason}});
     }
     out << dump_json({{"package", job.package.name},
@@ -62,8 +62,8 @@ void list_variants(const Job& job, const Expansion& all, bool json, std::ostream
   for (const VariantPlan& plan : job.variants) {
     out << "  " << std::left << std::setw(30) << plan.id << source_names(plan) << "\n";
   }
-  out << all.excluded.size() << " combinations are not built\n";
-  for (const ExcludedVariant& variant : all.excluded) {
+  out << job.all.excluded.size() << " combinations are not built\n";
+  for (const ExcludedVariant& variant : job.all.excluded) {
     out << "  " << std::left << std::setw(30) << variant.id << variant.reason << "\n";
   }
 }

@@ -7,12 +7,11 @@
 #include <filesystem>
 #include <iosfwd>
 
-#include "expand.hpp"
 #include "graph.hpp"
 
 namespace kiln::build {
 
-void list_variants(const Job& job, const Expansion& all, bool json, std::ostream& out);
+void list_variants(const Job& job, bool json, std::ostream& out);
 
 /// One line, or one object of an array, for each variant of the job under `folder`.
 void report_built(const Job& job, const std::filesystem::path& folder, bool json,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "kiln/error.hpp"
 #include "nvrtc.hpp"
@@ -40,7 +41,7 @@ DeviceCompiler describe(const fs::path& library, const fs::path& include) {
 
 }  // namespace
 
-Toolchain find_toolchain(const fs::path& prefix, const std::vector<Version>& toolkits) {
+Toolchain find_toolchain(const fs::path& prefix, const std::set<Version>& toolkits) {
   Toolchain chain;
   chain.zig = prefix / "zig" / "zig";
   if (!fs::exists(chain.zig)) missing("zig/zig", prefix);

@@ -7,8 +7,8 @@
 
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
-#include <vector>
 
 #include "documents/target.hpp"
 
@@ -27,6 +27,6 @@ struct Toolchain {
   std::filesystem::path cuobjdump;  ///< empty where no variant has device code
 };
 
-Toolchain find_toolchain(const std::filesystem::path& prefix, const std::vector<Version>& toolkits);
+Toolchain find_toolchain(const std::filesystem::path& prefix, const std::set<Version>& toolkits);
 
 }  // namespace kiln::build

@@ -28,19 +28,23 @@ extern "C" void on_signal(int /*signal*/) {
 std::stop_token stop_on_signals() {
   std::array<int, 2> ends{};
   // Handlers and not a blocked mask with sigwait: programs that Kiln starts would inherit the mask.
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
-    throw std::system_error(errno, std::generic_category(), "pipe2");
+  // Without a pipe or a thread, a signal ends the process as it always does: a cut install leaves
+  // nothing half-done.
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
+  std::stop_source source;
+  try {
+    std::thread([source, end = ends[0]]() mutable {
+      char byte = 0;
+      ssize_t count = -1;
+      do {
+        count = ::read(end, &byte, 1);
+      } while (count < 0 && errno == EINTR);
+      source.request_stop();
+    }).detach();
+  } catch (const std::system_error&) {
+    return {};
   }
   g_signal_pipe = ends[1];
-  std::stop_source source;
-  std::thread([source, end = ends[0]]() mutable {
-    char byte = 0;
-    ssize_t count = -1;
-    do {
-      count = ::read(end, &byte, 1);
-    } while (count < 0 && errno == EINTR);
-    source.request_stop();
-  }).detach();
   struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second one ends the process

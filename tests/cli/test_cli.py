@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import pathlib
+import resource
 import shutil
 import subprocess
 import sys
@@ -214,6 +215,32 @@ class Cli(unittest.TestCase):
         self.assertIn(f"create {self.work}/none/.kiln-bundle-", message)
         self.assertIn("No such file or directory. Check the path", message)
         self.assertNotIn("KILN_CACHE", message)
+
+    def test_a_bundle_takes_the_place_of_files_alone(self):
+        os.mkfifo(self.work / "pipe")
+        (self.work / "folder").mkdir()
+        for name, kind in (("pipe", "a pipe or a device"), ("folder", "a folder")):
+            before = os.lstat(self.work / name)
+            message = self.kiln("bundle", "create", SPEC, "-o", str(self.work / name), code=2).stderr
+            self.assertIn(f"write {self.work / name}: it is {kind}, expected a file. Name another path", message)
+            self.assertEqual(os.lstat(self.work / name).st_ino, before.st_ino)
+        self.assertFalse(list(self.work.glob(".kiln-bundle*")))
+
+    def test_a_lock_file_that_is_no_file_is_not_written_by_locking_again(self):
+        (self.work / "kiln.lock").mkdir()
+        message = self.kiln("lock", SPEC, "--lock", self.work / "kiln.lock", code=8).stderr
+        self.assertIn("Is a directory. Remove it or make it readable", message)
+
+    def test_where_no_thread_is_to_be_had_all_is_done_by_one(self):
+        def no_threads():  # each would have a stack that is larger than the address space
+            resource.setrlimit(resource.RLIMIT_STACK, (1 << 40, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+            resource.setrlimit(resource.RLIMIT_AS, (1 << 34, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+        environment = {"PATH": os.environ["PATH"], "KILN_CACHE": str(self.cache), "KILN_REGISTRY": str(self.registry)}
+        words = [BIN / "kiln", "install", SPEC, "swiglu-mlp@1", "--device", "cpu"]
+        done = subprocess.run(words, env=environment, preexec_fn=no_threads, text=True, capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.count("cpu-"), 2)
 
     def test_list_says_that_none_is_installed(self):
         self.kiln("install", SPEC)

@@ -90,6 +90,15 @@ void make_folders(const fs::path& folder) {
   sync_names(parent.empty() ? fs::path(".") : parent);
 }
 
+void check_replaceable(const fs::path& to) {
+  struct stat status {};
+  if (::lstat(to.c_str(), &status) != 0) return;  // nothing there, or the rename says what is wrong
+  if (S_ISREG(status.st_mode) || S_ISLNK(status.st_mode)) return;
+  throw Error(ErrorCode::kUsage, "write " + to.string() + ": it is " +
+                                     (S_ISDIR(status.st_mode) ? "a folder" : "a pipe or a device") +
+                                     ", expected a file. Name another path");
+}
+
 Draft::Draft(const fs::path& folder, std::string_view name, mode_t mode)
     : path_(draft_path(folder, name)),
       file_(try_open(path_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode)) {
@@ -112,6 +121,7 @@ void Draft::publish(const fs::path& to, mode_t mode) {
 }
 
 void Draft::publish(const fs::path& to) {
+  check_replaceable(to);
   if (::fsync(file_.get()) != 0) fail_file("sync", path_, errno);
   if (::rename(path_.c_str(), to.c_str()) != 0) fail_file("rename to", to, errno);
   published_ = true;

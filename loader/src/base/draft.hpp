@@ -35,6 +35,10 @@ void make_folders(const std::filesystem::path& folder);
 
 Digest digest_of_file(const std::filesystem::path& path);
 
+/// Throws kUsage unless `to` is a file, a link or nothing: a draft renamed over a device, a pipe or
+/// a folder would take its place, or fail once all is written.
+void check_replaceable(const std::filesystem::path& to);
+
 /// A file under way: created exclusively in `folder`, removed again unless it is published. The
 /// umask narrows `mode`: 0666 for a file that is the user's to edit.
 class Draft {
@@ -48,7 +52,7 @@ class Draft {
   /// For who writes through a library: the file, and its name for messages.
   int fd() const { return file_.get(); }
   const std::filesystem::path& path() const { return path_; }
-  /// Syncs, renames to `to` (on the same file system) and syncs its folder.
+  /// Syncs, renames to `to` (on the same file system, check_replaceable) and syncs its folder.
   void publish(const std::filesystem::path& to);
   void publish(const std::filesystem::path& to, mode_t mode);  ///< with another mode
 

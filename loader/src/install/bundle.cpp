@@ -171,6 +171,10 @@ void write_tar(const Draft& draft, const Cache& cache, const Contents& contents)
 std::vector<BundledKernel> create_bundle(const std::vector<BundlePart>& parts,
                                          const fs::path& file) {
   if (parts.empty()) throw Error(ErrorCode::kUsage, "bundle: no package is named");
+  std::error_code error;
+  const fs::path target = fs::absolute(file, error);
+  if (error) fail_file("find", file, error.value());
+  check_replaceable(target);
   const Cache cache(parts.front().request.cache, parts.front().request.stop);
   const FileLock used = cache.use_to_write();
   Contents contents;
@@ -178,7 +182,6 @@ std::vector<BundledKernel> create_bundle(const std::vector<BundlePart>& parts,
   kernels.reserve(parts.size());
   for (const BundlePart& part : parts) kernels.push_back(add_part(part, contents));
 
-  const fs::path target = fs::absolute(file);
   Draft draft(target.parent_path(), ".kiln-bundle", 0666);
   write_tar(draft, cache, contents);
   draft.publish(target);

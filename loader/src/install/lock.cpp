@@ -38,7 +38,8 @@ std::optional<Lockfile> try_read_lockfile(const fs::path& file) {
   if (read.absent) return std::nullopt;
   if (!read.problem.empty()) {
     throw Error(ErrorCode::kLock, "read lock file " + file.string() + ": " + read.problem +
-                                      ". Run 'kiln lock NAME@VERSION' to write it, and commit it");
+                                      ". Remove it or make it readable; 'kiln lock NAME@VERSION' "
+                                      "writes a new one");
   }
   return parse_lockfile(read.text, "lock file " + file.string());
 }

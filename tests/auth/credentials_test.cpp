@@ -8,7 +8,6 @@
 
 #include <thread>
 
-#include "http/credential_helper.hpp"
 #include "kiln/error.hpp"
 #include "scratch.hpp"
 

@@ -439,7 +439,7 @@ class Logins(AuthTest):
         for text, word in {
             "": "is not a JSON object", "SECRET": "is not a JSON object", "[]": "is not a JSON",
             '{"auths": SECRET}': "is not a JSON", good + "x": "is not a JSON object",
-            " " * (1 << 20) + good: "is over 1 MiB", "{}": "config.json has none",
+            " " * (1 << 20) + good: "more than 1048576 bytes", "{}": "config.json has none",
             '{"auths": []}': "has none", '{"auths": {"%s": "SECRET"}}' % registry.host: "has none",
             '{"auths": {"%s": {"auth": 7}}}' % registry.host: "has none",
             '{"auths": {"%s": {"auth": "U0VDUkVU"}}}' % registry.host: "not base64 of user:password",
@@ -450,10 +450,10 @@ class Logins(AuthTest):
                 self.refused(registry, [word])
         path.unlink()
         path.mkdir()
-        self.refused(registry, ["is no file"])
+        self.refused(registry, ["Is a directory"])
         path.rmdir()
         os.mkfifo(path)
-        self.refused(registry, ["is no file"])
+        self.refused(registry, ["a pipe or a device"])
 
     def test_docker_hub_has_other_names(self):
         proxy = Server(self, lambda request: (407, [], b""))

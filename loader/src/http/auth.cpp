@@ -44,26 +44,30 @@ bool is_token(const std::string& text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
 }
 
+std::string basic_of(const Credentials& credentials) {
+  return "Basic " + encode_base64(credentials.username + ":" + credentials.secret);
+}
+
 struct Token {
-  std::string value;
-  seconds life;
+  std::string value;  ///< empty: there is none
+  seconds life = kTokenLife;
 };
 
-/// nullopt for what is no token answer. The text stays out of any message: it holds a secret.
-std::optional<Token> read_token(const std::string& text) {
+/// The text stays out of any message: it holds a secret.
+Token read_token(const std::string& text) {
   try {
     const Json json = parse_json(text, "token");
     const JsonView view(json, "token");
-    Token token{view.string_or("token", ""), kTokenLife};
+    Token token{view.string_or("token", "")};
     if (token.value.empty()) token.value = view.string_or("access_token", "");
-    if (!is_token(token.value)) return std::nullopt;
+    if (!is_token(token.value)) return {};
     const auto life = json.find("expires_in");
-    const std::uint64_t said =
-        life != json.end() && life->is_number_unsigned() ? life->get<std::uint64_t>() : 0;
-    if (said > 0) token.life = seconds(std::min<std::uint64_t>(said, kMaxTokenLifeSeconds));
+    if (life != json.end() && life->is_number_unsigned() && *life > 0) {
+      token.life = seconds(std::min(life->get<std::uint64_t>(), kMaxTokenLifeSeconds));
+    }
     return token;
   } catch (const Error&) {
-    return std::nullopt;
+    return {};
   }
 }
 
@@ -86,6 +90,26 @@ struct Authorizer::Asked {
   std::string how_to_log_in() const {
     return "Check the package's name; if it is private, log in first: docker login " +
            url.server() + ", or podman login " + url.server();
+  }
+
+  /// Where it sends for a token: may a login go there?
+  Url token_server(const std::string& realm, const std::vector<std::string>& insecure_http) const {
+    Url server;
+    try {
+      server = parse_url(realm);
+    } catch (const Error&) {
+      fail("its token server is " + quote(realm) + ", expected a URL", "Tell the registry's owner");
+    }
+    // A registry without TLS vouches for no token server, but then it is this machine's, or
+    // trusted.
+    const bool safe =
+        server.scheme == "https" || (url.scheme == "http" && server.may_be_asked(insecure_http));
+    if (!safe || server.has_credentials || realm.find('#') != std::string::npos) {
+      fail("its token server is " + server.place() +
+               ", expected https without a user or a fragment in it",
+           "Nothing was sent there: tell the registry's owner");
+    }
+    return server;
   }
 
   Url url;
@@ -132,76 +156,58 @@ Authorizer::Known Authorizer::basic(const Asked& asked, const Login& login) cons
                    " has an identity token, which only a token server takes",
                asked.how_to_log_in());
   }
-  return {"Basic " + encode_base64(login.credentials->username + ":" + login.credentials->secret),
-          Clock::time_point::max(), words_of(login)};
+  return {basic_of(*login.credentials), Clock::time_point::max(), words_of(login)};
 }
 
 Authorizer::Known Authorizer::bearer(const Asked& asked, const Challenge& challenge,
                                      const Login& login) {
   const std::string realm = challenge.parameter("realm");
-  const std::unique_ptr<CURLU, decltype(&curl_url_cleanup)> url(curl_url(), &curl_url_cleanup);
-  if (curl_url_set(url.get(), CURLUPART_URL, realm.c_str(), 0) != CURLUE_OK) {
-    asked.fail("its token server is " + quote(realm) + ", expected a URL",
-               "Tell the registry's owner");
-  }
-  const Url parts = parse_url(realm);
-  // A registry without TLS vouches for no token server, but then it is this machine's, or trusted.
-  const bool safe =
-      parts.scheme == "https" || (asked.url.scheme == "http" && parts.may_be_asked(insecure_http_));
-  if (!safe || parts.has_credentials) {
-    asked.fail("its token server is " + parts.place() + ", expected https without a user in it",
-               "Nothing was sent there: tell the registry's owner");
-  }
+  const Url server = asked.token_server(realm, insecure_http_);
   std::string scope = challenge.parameter("scope");
   if (scope.empty()) scope = "repository:" + asked.repository + ":pull";
   const std::string service = challenge.parameter("service");
 
+  std::string fields;
+  const auto add = [&](std::string_view name, const std::string& value) {
+    fields += (fields.empty() ? "" : "&") + std::string(name) + "=" + escape(value);
+  };
   HttpRequest request{realm};
   if (login.credentials && login.credentials->identity_token) {
-    request.form = "grant_type=refresh_token&client_id=kiln&service=" + escape(service) +
-                   "&scope=" + escape(scope) +
-                   "&refresh_token=" + escape(login.credentials->secret);
+    add("grant_type", "refresh_token");
+    add("client_id", "kiln");
+    add("service", service);
+    add("scope", scope);
+    add("refresh_token", login.credentials->secret);
+    request.form = fields;
   } else {
-    const auto add = [&](const std::string& name, const std::string& value) {
-      curl_url_set(url.get(), CURLUPART_QUERY, (name + "=" + value).c_str(),
-                   CURLU_APPENDQUERY | CURLU_URLENCODE);
-    };
     if (!service.empty()) add("service", service);
     for (const std::string_view each : split(scope, ' ')) add("scope", std::string(each));
-    char* whole = nullptr;
-    if (curl_url_get(url.get(), CURLUPART_URL, &whole, 0) != CURLUE_OK) {
-      throw Error(ErrorCode::kInternal, "log in to " + parts.place() + ": cannot write its URL");
-    }
-    request.url = whole;
-    curl_free(whole);
-    if (login.credentials) {
-      request.authorization =
-          "Basic " + encode_base64(login.credentials->username + ":" + login.credentials->secret);
-    }
+    request.url += (realm.find('?') == std::string::npos ? "?" : "&") + fields;
+    if (login.credentials) request.authorization = basic_of(*login.credentials);
   }
 
   const std::string tried = words_of(login) + ", for the scope " + quote(scope);
   std::string text;
   const HttpAnswer answer = ask_(request, [&](std::string_view piece) {
     if (text.size() + piece.size() > kMaxAnswerBytes) {
-      asked.fail("the token server " + parts.place() + " answers with more than " +
+      asked.fail("the token server " + server.place() + " answers with more than " +
                      std::to_string(kMaxAnswerBytes) + " bytes",
                  "Tell the registry's owner");
     }
     text += piece;
   });
   if (answer.status != 200) {
-    asked.fail("the token server " + parts.place() + " answers with status " +
+    asked.fail("the token server " + server.place() + " answers with status " +
                    std::to_string(answer.status) + "; Kiln came " + tried,
                asked.how_to_log_in());
   }
-  const std::optional<Token> token = read_token(text);
-  if (!token) {
-    asked.fail("the token server " + parts.place() +
+  const Token token = read_token(text);
+  if (token.value.empty()) {
+    asked.fail("the token server " + server.place() +
                    " answers with no token, expected JSON with token or access_token",
                "Tell the registry's owner");
   }
-  return {"Bearer " + token->value, Clock::now() + token->life, tried};
+  return {"Bearer " + token.value, Clock::now() + token.life, tried};
 }
 
 void Authorizer::fail_refused(const std::string& what, const std::string& url,

@@ -1,64 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/credentials.hpp"
 
-#include <fcntl.h>
 #include <openssl/evp.h>
-#include <sys/stat.h>
+#include <poll.h>
+#include <unistd.h>
 
-#include <algorithm>
+#include <array>
 #include <cerrno>
-#include <filesystem>
+#include <system_error>
+#include <thread>
+#include <utility>
 
 #include "base/posix.hpp"
+#include "base/process.hpp"
 #include "base/quote.hpp"
 #include "documents/json.hpp"
-#include "http/credential_helper.hpp"
 #include "kiln/error.hpp"
 #include "settings/environment.hpp"
 
 namespace kiln {
 namespace {
 
-constexpr off_t kMaxFileBytes = 1 << 20;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kMaxFileBytes = 1 << 20;
+constexpr std::chrono::seconds kHelperTime(30);
+constexpr std::size_t kMaxOutputBytes = 64u << 10;
+constexpr std::size_t kMaxServerBytes = 4096;  // fits into a pipe that nobody reads yet
+constexpr int kPollMilliseconds = 50;          // how soon a stop is seen
 constexpr std::string_view kDockerHub = "registry-1.docker.io";
 constexpr std::string_view kDockerHubKey = "https://index.docker.io/v1/";
 
-/// Which keys of a file are meant for a registry.
-enum class Keys {
-  kHost,  // docker: the host alone
-  kPath,  // podman: the host and the beginning of a repository, the longest first
-};
-
-struct Question {
-  std::string registry;
-  std::string repository;
-  std::stop_token stop;
-  std::chrono::milliseconds helper_time;
-};
-
-struct AuthFile {
-  std::string path;
-  Json json;
-};
-
 std::string variable(const char* name) {
   return std::string(environment().text(name));
-}
-
-/// The keys under which a file may hold the login, best first.
-std::vector<std::string> keys_of(const Question& question, Keys keys) {
-  std::vector<std::string> list;
-  if (keys == Keys::kPath) {
-    std::string path = question.registry + "/" + question.repository;
-    for (; path.size() > question.registry.size(); path.erase(path.rfind('/'))) {
-      list.push_back(path);
-    }
-  }
-  list.push_back(question.registry);
-  if (question.registry == kDockerHub) {
-    list.insert(list.end(), {std::string(kDockerHubKey), "docker.io", "index.docker.io"});
-  }
-  return list;
 }
 
 /// Old files wrote "https://host/v1/" where the newer write "host".
@@ -69,155 +43,230 @@ std::string host_of(std::string_view key) {
   return std::string(key.substr(0, key.find('/')));
 }
 
-/// The member of `table` for this registry, or null.
-const Json* member_of(const Json& table, const Question& question, Keys keys) {
-  if (!table.is_object()) return nullptr;
-  for (const std::string& key : keys_of(question, keys)) {
-    if (const auto found = table.find(key); found != table.end()) return &*found;
-  }
-  if (keys == Keys::kPath) return nullptr;
-  for (const auto& [key, value] : table.items()) {
-    if (key.find("://") != std::string::npos && host_of(key) == question.registry) return &value;
-  }
-  return nullptr;
-}
-
 std::string text_of(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-Credentials credentials_of(std::string username, std::string secret, std::string origin) {
-  const bool identity = username == "<token>";
-  return {std::move(username), std::move(secret), identity, std::move(origin)};
-}
+/// Looks for one login, in one file after the other.
+class Search {
+ public:
+  Search(const std::string& registry, const std::string& repository, const std::stop_token& stop)
+      : registry_(registry), repository_(repository), stop_(stop) {}
 
-/// An entry of auths: {"auth": base64 of "user:password"}, or {"identitytoken": …} beside it. An
-/// empty one is what docker writes where a helper keeps the login.
-std::optional<Credentials> read_entry(const Json& entry, const std::string& path, Login& login) {
-  if (!entry.is_object()) return std::nullopt;
-  if (std::string token = text_of(entry, "identitytoken"); !token.empty()) {
-    return Credentials{"<token>", std::move(token), true, path};
-  }
-  const std::string auth = text_of(entry, "auth");
-  if (auth.empty()) return std::nullopt;
-  const std::optional<std::string> plain = decode_base64(auth);
-  const std::size_t colon = plain ? plain->find(':') : std::string::npos;
-  if (colon == std::string::npos) {
-    login.notes.push_back(path + " has one that is not base64 of user:password");
-    return std::nullopt;
-  }
-  return credentials_of(plain->substr(0, colon), plain->substr(colon + 1), path);
-}
-
-std::optional<Credentials> read_helper(const std::string& name, const Question& question,
-                                       Login& login) {
-  const std::string program = "docker-credential-" + name;
-  const std::string server =
-      question.registry == kDockerHub ? std::string(kDockerHubKey) : question.registry;
-  const HelperAnswer answer = ask_helper(name, server, question.helper_time, question.stop);
-  if (!answer.output) {
-    login.notes.push_back(quote(program) + " " + answer.failure);
-    return std::nullopt;
-  }
-  try {
-    const Json json = parse_json(*answer.output, program);
-    if (json.is_object() && !text_of(json, "Secret").empty()) {
-      return credentials_of(text_of(json, "Username"), text_of(json, "Secret"), program);
-    }
-  } catch (const Error&) {
-    // Its words quote the text, which may be the secret.
-  }
-  login.notes.push_back(quote(program) + " gave no JSON with a Username and a Secret");
-  return std::nullopt;
-}
-
-std::optional<AuthFile> read_file(const std::string& path, Login& login) {
-  const auto broken = [&](const std::string& what) -> std::optional<AuthFile> {
-    login.notes.push_back(path + " " + what);
-    return std::nullopt;
+  /// Which keys of a file are meant for a registry.
+  enum class Keys {
+    kHost,  // docker: the host alone
+    kPath,  // podman: the host and the beginning of a repository, the longest first
   };
-  // Not blocking: a pipe in its place must not hold up the read of a public registry.
-  const FileDescriptor file = try_open(path, O_RDONLY | O_NONBLOCK);
-  if (!file.valid()) {
-    return broken(errno == ENOENT || errno == ENOTDIR ? "is not there" : "cannot be opened");
+
+  /// Goes on in this file, unless there is a login already or no such file is set.
+  void look_into(const std::string& path, Keys keys) {
+    if (path.empty() || login_.credentials) return;
+    const std::optional<Json> file = read_file(path);
+    if (!file) return;
+    const std::size_t before = login_.notes.size();
+    const Json* const helper = member_of(*file, "credHelpers", keys);
+    if (helper != nullptr && helper->is_string()) read_helper(helper->get<std::string>());
+    const std::string store = text_of(*file, "credsStore");
+    if (!login_.credentials && !store.empty()) read_helper(store);
+    const Json* const entry = member_of(*file, "auths", keys);
+    if (!login_.credentials && entry != nullptr) read_entry(*entry, path);
+    if (!login_.credentials && login_.notes.size() == before) note(path, "has none");
   }
-  struct stat info {};
-  if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return broken("is no file");
-  if (info.st_size > kMaxFileBytes) return broken("is over 1 MiB");
-  std::string text;
-  try {
-    read_pieces(file.get(), path, [&](std::string_view piece) { text += piece; });
-    AuthFile read{path, parse_json(text, path)};
-    if (read.json.is_object()) return read;
-  } catch (const Error&) {
-    // Its words quote the text, which may be a secret.
+
+  Login take() { return std::move(login_); }
+
+ private:
+  void note(const std::string& who, const std::string& what) {
+    login_.notes.push_back(who + " " + what);
   }
-  return broken("is not a JSON object");
+
+  std::optional<Json> read_file(const std::string& path) {
+    const NamedFile file = read_named_file(path, kMaxFileBytes);
+    if (!file.problem.empty()) {
+      note(path, file.absent ? "is not there" : "cannot be read: " + file.problem);
+      return std::nullopt;
+    }
+    try {
+      if (Json json = parse_json(file.text, path); json.is_object()) return json;
+    } catch (const Error&) {
+      // Its words quote the text, which may be a secret.
+    }
+    note(path, "is not a JSON object");
+    return std::nullopt;
+  }
+
+  /// The member for this registry of one of a file's tables, or null.
+  const Json* member_of(const Json& file, const char* name, Keys keys) const {
+    const auto table = file.find(name);
+    if (table == file.end() || !table->is_object()) return nullptr;
+    std::vector<std::string> names;  // best first
+    if (keys == Keys::kPath) {
+      for (std::string path = registry_ + "/" + repository_; path.size() > registry_.size();
+           path.erase(path.rfind('/'))) {
+        names.push_back(path);
+      }
+    }
+    names.push_back(registry_);
+    if (registry_ == kDockerHub) {
+      names.insert(names.end(), {std::string(kDockerHubKey), "docker.io", "index.docker.io"});
+    }
+    for (const std::string& each : names) {
+      if (const auto found = table->find(each); found != table->end()) return &*found;
+    }
+    if (keys == Keys::kPath) return nullptr;
+    for (const auto& [key, value] : table->items()) {
+      if (key.find("://") != std::string::npos && host_of(key) == registry_) return &value;
+    }
+    return nullptr;
+  }
+
+  void found(std::string username, std::string secret, std::string origin) {
+    const bool identity = username == "<token>";
+    login_.credentials = {std::move(username), std::move(secret), identity, std::move(origin)};
+  }
+
+  /// An entry of auths: {"auth": base64 of "user:password"}, or {"identitytoken": …} beside it. An
+  /// empty one is what docker writes where a helper keeps the login.
+  void read_entry(const Json& entry, const std::string& path) {
+    if (!entry.is_object()) return;
+    if (const std::string token = text_of(entry, "identitytoken"); !token.empty()) {
+      return found("<token>", token, path);
+    }
+    const std::string auth = text_of(entry, "auth");
+    if (auth.empty()) return;
+    const std::optional<std::string> plain = decode_base64(auth);
+    const std::size_t colon = plain ? plain->find(':') : std::string::npos;
+    if (colon == std::string::npos) {
+      return note(path, "has one that is not base64 of user:password");
+    }
+    found(plain->substr(0, colon), plain->substr(colon + 1), path);
+  }
+
+  void read_helper(const std::string& name) {
+    const std::string program = "docker-credential-" + name;
+    const std::string server = registry_ == kDockerHub ? std::string(kDockerHubKey) : registry_;
+    const HelperAnswer answer = ask_helper(name, server, kHelperTime, stop_);
+    if (!answer.output) return note(quote(program), answer.failure);
+    try {
+      const Json json = parse_json(*answer.output, program);
+      if (json.is_object() && !text_of(json, "Secret").empty()) {
+        return found(text_of(json, "Username"), text_of(json, "Secret"), program);
+      }
+    } catch (const Error&) {
+      // Its words quote the text, which may be the secret.
+    }
+    note(quote(program), "gave no JSON with a Username and a Secret");
+  }
+
+  const std::string& registry_;
+  const std::string& repository_;
+  const std::stop_token& stop_;
+  Login login_;
+};
+
+HelperAnswer failed(const std::string& why) {
+  return {std::nullopt, why};
 }
 
-std::optional<Credentials> search(const std::string& path, Keys keys, const Question& question,
-                                  Login& login) {
-  const std::optional<AuthFile> file = read_file(path, login);
-  if (!file) return std::nullopt;
-  const std::size_t before = login.notes.size();
-  std::optional<Credentials> found;
-  if (const auto helpers = file->json.find("credHelpers"); helpers != file->json.end()) {
-    const Json* name = member_of(*helpers, question, keys);
-    if (name != nullptr && name->is_string()) {
-      found = read_helper(name->get<std::string>(), question, login);
+std::string message_of(int error) {
+  return std::generic_category().message(error);
+}
+
+/// Reads what is there; false at the end of the output.
+bool read_more(int output, std::string& text) {
+  pollfd ready{output, POLLIN, 0};
+  if (::poll(&ready, 1, kPollMilliseconds) <= 0) return true;
+  std::array<char, 4096> piece{};
+  const ssize_t count = ::read(output, piece.data(), piece.size());
+  if (count > 0) text.append(piece.data(), static_cast<std::size_t>(count));
+  return count > 0 || (count < 0 && errno == EINTR);
+}
+
+HelperAnswer read_answer(int output, Child& child, std::chrono::milliseconds time,
+                         const std::stop_token& stop) {
+  const Clock::time_point end = Clock::now() + time;
+  std::string text;
+  bool open = true;
+  while (open || !child.ended()) {
+    if (stop.stop_requested()) {
+      throw Error(ErrorCode::kCancelled,
+                  "ask a credential helper: stopped by the caller. Nothing was changed");
+    }
+    if (Clock::now() >= end) {
+      return failed("took over " + std::to_string(time.count()) + " ms and was ended");
+    }
+    if (open) {
+      open = read_more(output, text);
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (text.size() > kMaxOutputBytes) {
+      return failed("answered with more than " + std::to_string(kMaxOutputBytes) + " bytes");
     }
   }
-  if (const std::string store = text_of(file->json, "credsStore"); !found && !store.empty()) {
-    found = read_helper(store, question, login);
-  }
-  if (const auto auths = file->json.find("auths"); !found && auths != file->json.end()) {
-    const Json* entry = member_of(*auths, question, keys);
-    if (entry != nullptr) found = read_entry(*entry, path, login);
-  }
-  if (!found && login.notes.size() == before) login.notes.push_back(path + " has none");
-  return found;
+  if (child.was_killed()) return failed("was ended by a signal");
+  if (child.exit_status() == 0) return {std::move(text), {}};
+  // The protocol's word for "no such login"; every other text of a failure may hold anything.
+  if (text.find("credentials not found") != std::string::npos) return failed("has none");
+  return failed("failed with exit status " + std::to_string(child.exit_status()));
 }
 
 }  // namespace
 
 Login find_login(const std::string& registry, const std::string& repository,
-                 const std::stop_token& stop, std::chrono::milliseconds helper_time) {
-  const Question question{registry, repository, stop, helper_time};
+                 const std::stop_token& stop) {
   std::string docker = variable("DOCKER_CONFIG");
   if (docker.empty() && !variable("HOME").empty()) docker = variable("HOME") + "/.docker";
+  if (!docker.empty()) docker += "/config.json";
   std::string podman = variable("REGISTRY_AUTH_FILE");
   if (const std::string run = variable("XDG_RUNTIME_DIR"); podman.empty() && !run.empty()) {
     podman = run + "/containers/auth.json";
   }
-  Login login;
-  if (!docker.empty()) {
-    login.credentials = search(docker + "/config.json", Keys::kHost, question, login);
+  Search search(registry, repository, stop);
+  search.look_into(docker, Search::Keys::kHost);
+  search.look_into(podman, Search::Keys::kPath);
+  return search.take();
+}
+
+HelperAnswer ask_helper(const std::string& name, const std::string& server,
+                        std::chrono::milliseconds time, const std::stop_token& stop) {
+  constexpr const char* kNameBytes =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+  if (name.empty() || name.find_first_not_of(kNameBytes) != std::string::npos) {
+    return failed("is no name of a helper: expected [A-Za-z0-9._-]+");
   }
-  if (!login.credentials && !podman.empty()) {
-    login.credentials = search(podman, Keys::kPath, question, login);
+  if (server.size() > kMaxServerBytes) return failed("is not asked for so long a name");
+  try {
+    Pipe input = make_pipe();
+    Pipe output = make_pipe();
+    // Written before there is a reader: a helper that reads nothing cannot raise SIGPIPE here.
+    if (const int error = try_write_all(input.write.get(), server); error != 0) {
+      return failed("could not be asked: " + message_of(error));
+    }
+    input.write = FileDescriptor();
+    Child child({"docker-credential-" + name, "get"}, environment().block(),
+                {.in = input.read.get(), .out = output.write.get(), .err = Streams::kNothing});
+    output.write = FileDescriptor();
+    return read_answer(output.read.get(), child, time, stop);
+  } catch (const std::system_error& error) {
+    if (error.code().value() == ENOENT) return failed("is not on PATH");
+    return failed("could not be started: " + message_of(error.code().value()));
   }
-  return login;
 }
 
 std::optional<std::string> decode_base64(std::string_view text) {
-  // EVP_DecodeBlock skips spaces and counts padding as bytes: only the strict form reaches it.
-  if (text.size() % 4 != 0 || text.size() > static_cast<std::size_t>(kMaxFileBytes)) {
-    return std::nullopt;
-  }
-  const std::size_t padding = text.ends_with("==") ? 2 : text.ends_with("=") ? 1 : 0;
-  const bool strict =
-      std::all_of(text.begin(), text.end() - static_cast<std::ptrdiff_t>(padding), [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-               c == '+' || c == '/';
-      });
-  if (!strict) return std::nullopt;
   std::string bytes(text.size() / 4 * 3, '\0');
   const int size = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(bytes.data()),
                                    reinterpret_cast<const unsigned char*>(text.data()),
                                    static_cast<int>(text.size()));
-  if (size < 0 || static_cast<std::size_t>(size) != bytes.size()) return std::nullopt;
-  bytes.resize(bytes.size() - padding);
+  const int padding = text.ends_with("==") ? 2 : text.ends_with("=") ? 1 : 0;
+  if (size < padding) return std::nullopt;
+  bytes.resize(static_cast<std::size_t>(size - padding));
+  // It passes over spaces and counts padding as bytes, wherever it stands: only the one strict form
+  // is what the bytes give again.
+  if (encode_base64(bytes) != text) return std::nullopt;
   return bytes;
 }
 

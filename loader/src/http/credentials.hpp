@@ -27,18 +27,26 @@ struct Login {
   std::vector<std::string> notes;
 };
 
-inline constexpr std::chrono::milliseconds kHelperTime = std::chrono::seconds(30);
-
 /// The login for `registry` ("ghcr.io", "localhost:5000") that stands first in
 ///   $DOCKER_CONFIG/config.json, or ~/.docker/config.json: the host's own entry,
 ///   $REGISTRY_AUTH_FILE, or $XDG_RUNTIME_DIR/containers/auth.json: the entry with the longest path
 ///     that begins `registry`/`repository`,
-/// and within a file in its credHelpers, its credsStore, its auths. A helper program
-/// (docker-credential-<name> get) has `helper_time` and 64 KiB to answer. A file or a helper that
-/// is broken becomes a note: a public registry is read without it. Throws kCancelled.
+/// and within a file in its credHelpers, its credsStore, its auths. A file or a helper that is
+/// broken becomes a note: a public registry is read without it. Throws kCancelled.
 Login find_login(const std::string& registry, const std::string& repository,
-                 const std::stop_token& stop = {},
-                 std::chrono::milliseconds helper_time = kHelperTime);
+                 const std::stop_token& stop = {});
+
+/// One run of docker-credential-<name>, a program that keeps logins in a keyring.
+struct HelperAnswer {
+  std::optional<std::string> output;  ///< of a run that ended well
+  std::string failure;                ///< why there is none: "is not on PATH", "took over 30 s"
+};
+
+/// Runs `docker-credential-<name> get` with `server` on its standard input, without a shell; its
+/// standard error is dropped. At most 64 KiB of output and `time` are waited for. Throws
+/// kCancelled.
+HelperAnswer ask_helper(const std::string& name, const std::string& server,
+                        std::chrono::milliseconds time, const std::stop_token& stop);
 
 /// Standard base64 with its padding; nullopt for anything else.
 std::optional<std::string> decode_base64(std::string_view text);

@@ -38,8 +38,8 @@ TEST_CASE("load: a table that is not the promised one is refused with what was f
   };
   const std::vector<Case> cases{
       {"version2", ErrorCode::kLoad, "has version 2, expected 1"},
-      {"other", ErrorCode::kLoad, "has name 'other', expected 'sample'"},
-      {"other_build", ErrorCode::kLoad, "has build id 'other-build', expected 'sample-build'"},
+      {"other", ErrorCode::kLoad, R"(has name "other", expected "sample")"},
+      {"other_build", ErrorCode::kLoad, R"(has build id "other-build", expected "sample-build")"},
       {"gpu", ErrorCode::kLoad, "has device type 2, expected 1"},
       {"abi_major", ErrorCode::kLoad, "has ABI major 2, expected 1"},
       {"short_table", ErrorCode::kLoad, "has 16 bytes"},

@@ -36,13 +36,6 @@ fs::path draft_path(const fs::path& folder, std::string_view name) {
   return folder / (std::string(name) + "-" + unique_suffix());
 }
 
-void sync_names(const fs::path& folder) {
-  const FileDescriptor file = try_open(folder, O_RDONLY | O_DIRECTORY);
-  if (!file.valid()) fail_file("open", folder, errno);
-  // Some network file systems refuse to sync a folder; the rename itself is then all there is.
-  if (::fsync(file.get()) != 0 && errno != EINVAL) fail_file("sync", folder, errno);
-}
-
 }  // namespace
 
 void fail_file(std::string_view operation, const fs::path& path, int error) {
@@ -87,7 +80,7 @@ void make_folders(const fs::path& folder) {
     if (errno == EEXIST && fs::is_directory(folder)) return;  // another process made it
     fail_file("make folder", folder, errno);
   }
-  sync_names(parent.empty() ? fs::path(".") : parent);
+  sync_folder(parent.empty() ? fs::path(".") : parent, &fail_file);
 }
 
 void check_replaceable(const fs::path& to) {
@@ -125,7 +118,7 @@ void Draft::publish(const fs::path& to) {
   if (::fsync(file_.get()) != 0) fail_file("sync", path_, errno);
   if (::rename(path_.c_str(), to.c_str()) != 0) fail_file("rename to", to, errno);
   published_ = true;
-  sync_names(to.parent_path());
+  sync_folder(to.parent_path(), &fail_file);
 }
 
 void publish_bytes(const fs::path& folder, const fs::path& to, std::string_view bytes,
@@ -139,7 +132,7 @@ bool link_file(const fs::path& from, const fs::path& to) {
   const fs::path draft = draft_path(to.parent_path(), ".link");
   if (::link(from.c_str(), draft.c_str()) != 0) return false;
   if (::rename(draft.c_str(), to.c_str()) != 0) fail_file("rename to", to, errno);
-  sync_names(to.parent_path());
+  sync_folder(to.parent_path(), &fail_file);
   return true;
 }
 

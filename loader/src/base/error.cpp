@@ -1,44 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kiln/error.hpp"
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 namespace kiln {
 
 std::string_view to_string(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kInternal:
-      return "internal";
-    case ErrorCode::kUsage:
-      return "usage";
-    case ErrorCode::kNoVariant:
-      return "no-variant";
-    case ErrorCode::kNotFound:
-      return "not-found";
-    case ErrorCode::kNetwork:
-      return "network";
-    case ErrorCode::kIntegrity:
-      return "integrity";
-    case ErrorCode::kLock:
-      return "lock";
-    case ErrorCode::kCache:
-      return "cache";
-    case ErrorCode::kOffline:
-      return "offline";
-    case ErrorCode::kUpgrade:
-      return "upgrade";
-    case ErrorCode::kLoad:
-      return "load";
-    case ErrorCode::kInvalidCall:
-      return "invalid-call";
-    case ErrorCode::kDevice:
-      return "device";
-    case ErrorCode::kBuild:
-      return "build";
-    case ErrorCode::kConflict:
-      return "conflict";
-    case ErrorCode::kCancelled:
-      return "cancelled";
-  }
-  return "unknown";
+  static constexpr std::pair<ErrorCode, std::string_view> kWords[] = {
+      {ErrorCode::kInternal, "internal"},
+      {ErrorCode::kUsage, "usage"},
+      {ErrorCode::kNoVariant, "no-variant"},
+      {ErrorCode::kNotFound, "not-found"},
+      {ErrorCode::kNetwork, "network"},
+      {ErrorCode::kIntegrity, "integrity"},
+      {ErrorCode::kLock, "lock"},
+      {ErrorCode::kCache, "cache"},
+      {ErrorCode::kOffline, "offline"},
+      {ErrorCode::kUpgrade, "upgrade"},
+      {ErrorCode::kLoad, "load"},
+      {ErrorCode::kInvalidCall, "invalid-call"},
+      {ErrorCode::kDevice, "device"},
+      {ErrorCode::kBuild, "build"},
+      {ErrorCode::kConflict, "conflict"},
+      {ErrorCode::kCancelled, "cancelled"},
+  };
+  const auto found = std::find_if(std::begin(kWords), std::end(kWords),
+                                  [&](const auto& each) { return each.first == code; });
+  return found == std::end(kWords) ? "unknown" : found->second;
 }
 
 }  // namespace kiln

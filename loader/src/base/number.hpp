@@ -3,6 +3,7 @@
 // Number: decimal numbers as documents, tags and options spell them. Pure.
 #pragma once
 
+#include <charconv>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -10,6 +11,12 @@
 namespace kiln {
 
 /// A decimal number without sign or leading zero, at most `most`.
-std::optional<std::uint64_t> parse_decimal(std::string_view text, std::uint64_t most);
+inline std::optional<std::uint64_t> parse_decimal(std::string_view text, std::uint64_t most) {
+  if (text.size() > 1 && text.front() == '0') return {};
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value > most) return {};
+  return value;
+}
 
 }  // namespace kiln

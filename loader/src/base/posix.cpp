@@ -163,11 +163,11 @@ void sync_file(int fd, const fs::path& path) {
   if (::fsync(fd) != 0) fail_cache("sync", path, errno);
 }
 
-void sync_folder(const fs::path& path) {
+void sync_folder(const fs::path& path, decltype(&fail_cache) fail) {
   const FileDescriptor folder = try_open(path, O_RDONLY | O_DIRECTORY);
-  if (!folder.valid()) fail_cache("open", path, errno);
+  if (!folder.valid()) fail("open", path, errno);
   // Some network file systems refuse to sync a folder; the rename itself is then all there is.
-  if (::fsync(folder.get()) != 0 && errno != EINVAL) fail_cache("sync", path, errno);
+  if (::fsync(folder.get()) != 0 && errno != EINVAL) fail("sync", path, errno);
 }
 
 void publish_file(const FileDescriptor& file, const fs::path& from, const fs::path& to) {

@@ -91,7 +91,9 @@ class WriteBehind {
 };
 
 void sync_file(int fd, const std::filesystem::path& path);
-void sync_folder(const std::filesystem::path& path);
+/// `fail` throws what the disk refuses: fail_cache, or for files that are not the cache's
+/// fail_file.
+void sync_folder(const std::filesystem::path& path, decltype(&fail_cache) fail = &fail_cache);
 
 /// Sets mode 0444, syncs, renames to `to` and syncs its folder. The file is durable afterwards.
 void publish_file(const FileDescriptor& file, const std::filesystem::path& from,

@@ -19,50 +19,23 @@ namespace {
   throw std::system_error(error, std::generic_category());
 }
 
-class Actions {
- public:
-  explicit Actions(const Streams& streams) {
-    posix_spawn_file_actions_init(&value_);
-    set(streams.in, STDIN_FILENO);
-    set(streams.out, STDOUT_FILENO);
-    set(streams.err, STDERR_FILENO);
+void direct(posix_spawn_file_actions_t& actions, int from, int to) {
+  if (from == Streams::kNothing) {
+    posix_spawn_file_actions_addopen(&actions, to, "/dev/null", O_RDWR, 0);
+  } else if (from != Streams::kSame) {
+    posix_spawn_file_actions_adddup2(&actions, from, to);
   }
-  ~Actions() { posix_spawn_file_actions_destroy(&value_); }
-  Actions(const Actions&) = delete;
-  Actions& operator=(const Actions&) = delete;
-  const posix_spawn_file_actions_t* get() const { return &value_; }
+}
 
- private:
-  void set(int from, int to) {
-    if (from == Streams::kNothing) {
-      posix_spawn_file_actions_addopen(&value_, to, "/dev/null", O_RDWR, 0);
-    } else if (from != Streams::kSame) {
-      posix_spawn_file_actions_adddup2(&value_, from, to);
-    }
-  }
-  posix_spawn_file_actions_t value_{};
-};
-
-class FreshSignals {
- public:
-  FreshSignals() {
-    posix_spawnattr_init(&value_);
-    sigset_t set;
-    sigemptyset(&set);
-    posix_spawnattr_setsigmask(&value_, &set);
-    sigaddset(&set, SIGPIPE);
-    sigaddset(&set, SIGINT);
-    posix_spawnattr_setsigdefault(&value_, &set);
-    posix_spawnattr_setflags(&value_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  }
-  ~FreshSignals() { posix_spawnattr_destroy(&value_); }
-  FreshSignals(const FreshSignals&) = delete;
-  FreshSignals& operator=(const FreshSignals&) = delete;
-  const posix_spawnattr_t* get() const { return &value_; }
-
- private:
-  posix_spawnattr_t value_{};
-};
+void set_fresh_signals(posix_spawnattr_t& attributes) {
+  sigset_t set;
+  sigemptyset(&set);
+  posix_spawnattr_setsigmask(&attributes, &set);
+  sigaddset(&set, SIGPIPE);
+  sigaddset(&set, SIGINT);
+  posix_spawnattr_setsigdefault(&attributes, &set);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+}
 
 }  // namespace
 
@@ -81,10 +54,18 @@ Child::Child(std::vector<std::string> command, const std::vector<char*>& environ
   arguments.reserve(command.size() + 1);
   for (std::string& word : command) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  const Actions actions(streams);
-  const FreshSignals signals;
-  const int error = ::posix_spawnp(&pid_, arguments.front(), actions.get(), signals.get(),
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  direct(actions, streams.in, STDIN_FILENO);
+  direct(actions, streams.out, STDOUT_FILENO);
+  direct(actions, streams.err, STDERR_FILENO);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  set_fresh_signals(attributes);
+  const int error = ::posix_spawnp(&pid_, arguments.front(), &actions, &attributes,
                                    arguments.data(), environment.data());
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
     pid_ = -1;
     fail(error);

@@ -146,7 +146,7 @@ TEST_CASE("retry: waits double at most, end with the tries, and begin again afte
   Tries longer({.deadline = seconds(1)}, seconds(9));
   CHECK(longer.next(later(2)));
   TryAgain at_once = failure;
-  at_once.pause = TryAgain::Pause::kNone;
+  at_once.at_once = true;
   CHECK(Tries({}, seconds(0)).next(at_once) == milliseconds(0));
   TryAgain twice = failure;
   twice.most_tries = 2;

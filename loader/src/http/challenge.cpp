@@ -40,7 +40,7 @@ class Reader {
         read_parameter(word);
       } else {
         challenges_.push_back({word, {}, {}});
-        if (spaces > 0) read_token68();
+        if (spaces > 0 && !read_token68()) read_first_parameter();
       }
     }
     return std::move(challenges_);
@@ -76,18 +76,17 @@ class Reader {
 
   /// The one form that is not name=value: "Negotiate YII=". Read ahead, since a first parameter
   /// ("Bearer realm=x") begins alike: only padding and the end of the element tell them apart.
-  void read_token68() {
+  bool read_token68() {
     const std::size_t from = at_;
     std::string token = take(is_token68);
     token += take([](char c) { return c == '='; });
     skip_spaces();
-    const bool whole = !token.empty() && (at_ == text_.size() || peek() == ',');
-    if (whole) {
-      challenges_.back().token = token;
-    } else {
-      at_ = from;
-      if (peek() != ',' && at_ < text_.size()) read_first_parameter();
+    if (at_ == text_.size() || peek() == ',') {
+      challenges_.back().token = std::move(token);
+      return true;
     }
+    at_ = from;
+    return false;
   }
 
   void read_first_parameter() {

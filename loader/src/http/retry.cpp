@@ -53,7 +53,7 @@ std::optional<milliseconds> Tries::next(const TryAgain& failure, bool grown) {
   ++tried_;
   failed_ = grown ? 0 : failed_ + 1;
   if (failed_ >= std::min(limits_.tries, failure.most_tries)) return std::nullopt;
-  if (failure.pause == TryAgain::Pause::kNone) return milliseconds(0);
+  if (failure.at_once) return milliseconds(0);
   milliseconds most = limits_.backoff;
   for (int i = 1; i < failed_ && most < kLongestBackoff; ++i) most *= 2;
   most = std::min(most, kLongestBackoff);
@@ -82,9 +82,8 @@ void persist(const Patience& patience, std::string_view what, seconds more,
                     std::string(failure.what()) + " (gave up after " + tries.summary() + ")");
       }
       if (patience.on_event) {
-        const std::string when = failure.pause == TryAgain::Pause::kNone
-                                     ? "once more from the start"
-                                     : "again in " + seconds_text(*wait);
+        const std::string when =
+            failure.at_once ? "once more from the start" : "again in " + seconds_text(*wait);
         patience.on_event(
             {Event::Stage::kRetry, std::string(what), 0, 0, failure.found() + "; " + when});
       }

@@ -26,15 +26,13 @@ std::optional<std::chrono::seconds> parse_retry_after(std::string_view value, st
 /// No whole answer came, through nothing that was decided: asking again may help.
 class TryAgain final : public Error {
  public:
-  enum class Pause { kBackOff, kNone };
-
   TryAgain(const std::string& found, const std::string& next)
       : Error(ErrorCode::kNetwork, found + ". " + next), found_(found) {}
 
   const std::string& found() const { return found_; }  ///< without the next step
   std::optional<std::chrono::seconds> after = {};      ///< what the server asked for
-  Pause pause = Pause::kBackOff;
-  int most_tries = 100;  ///< fewer where another try rarely helps
+  bool at_once = false;                                ///< without a pause
+  int most_tries = 100;                                ///< fewer where another try rarely helps
 
  private:
   std::string found_;

@@ -25,14 +25,11 @@ constexpr long kBufferBytes = 256L
                               << 10;  // fewer, larger pieces to hash and write than with 16 KiB
 constexpr int kStopped = -1;
 
-struct ListFree {
-  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
-};
-using Headers = std::unique_ptr<curl_slist, ListFree>;
+using Headers = std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)>;
 
 Headers headers_of(const HttpRequest& request) {
   // Blobs are hashed as they are stored: no server may compress them on the way.
-  Headers list(curl_slist_append(nullptr, "Accept-Encoding: identity"));
+  Headers list(curl_slist_append(nullptr, "Accept-Encoding: identity"), &curl_slist_free_all);
   const auto add = [&](const std::string& name, const std::string& value) {
     if (!value.empty() && list) curl_slist_append(list.get(), (name + ": " + value).c_str());
   };

@@ -13,9 +13,14 @@
 namespace kiln {
 namespace {
 
-struct UrlFree {
-  void operator()(CURLU* url) const { curl_url_cleanup(url); }
-};
+using Parsed = std::unique_ptr<CURLU, decltype(&curl_url_cleanup)>;
+
+/// Null for what is not a URL.
+Parsed parse(const std::string& text) {
+  Parsed url(curl_url(), &curl_url_cleanup);
+  if (curl_url_set(url.get(), CURLUPART_URL, text.c_str(), 0) != CURLUE_OK) url.reset();
+  return url;
+}
 
 [[noreturn]] void fail(const std::string& url, const std::string& found) {
   throw Error(ErrorCode::kUsage,
@@ -49,10 +54,8 @@ std::string whole_place(const Url& url) {
 }  // namespace
 
 Url parse_url(const std::string& text) {
-  const std::unique_ptr<CURLU, UrlFree> url(curl_url());
-  if (!url || curl_url_set(url.get(), CURLUPART_URL, text.c_str(), 0) != CURLUE_OK) {
-    fail("(one that does not parse)", "it is not a URL");
-  }
+  const Parsed url = parse(text);
+  if (!url) fail("(one that does not parse)", "it is not a URL");
   Url parts;
   parts.scheme = lower(part_of(url.get(), CURLUPART_SCHEME));
   parts.host = lower(part_of(url.get(), CURLUPART_HOST));
@@ -66,11 +69,8 @@ Url parse_url(const std::string& text) {
 }
 
 std::string resolve_reference(const std::string& base, const std::string& reference) {
-  const std::unique_ptr<CURLU, UrlFree> url(curl_url());
-  if (!url || curl_url_set(url.get(), CURLUPART_URL, base.c_str(), 0) != CURLUE_OK ||
-      curl_url_set(url.get(), CURLUPART_URL, reference.c_str(), 0) != CURLUE_OK) {
-    return {};
-  }
+  const Parsed url = parse(base);
+  if (curl_url_set(url.get(), CURLUPART_URL, reference.c_str(), 0) != CURLUE_OK) return {};
   return part_of(url.get(), CURLUPART_URL);
 }
 
@@ -80,10 +80,8 @@ std::string Url::server() const {
 
 std::string Url::place() const {
   constexpr std::size_t kShown = 512;
-  std::string text = whole_place(*this);
-  if (text.size() <= kShown) return text;
-  text.resize(kShown);
-  return text + "...";
+  const std::string text = whole_place(*this);
+  return text.size() <= kShown ? text : text.substr(0, kShown) + "...";
 }
 
 bool Url::is_loopback() const {

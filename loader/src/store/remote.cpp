@@ -98,7 +98,7 @@ class Remote final : public Repository {
                          answer.url + " for the bytes from " + std::to_string(from) +
                          " on, Content-Range " + quote(answer.content_range),
                      kAdvice);
-      again.pause = TryAgain::Pause::kNone;
+      again.at_once = true;
       throw again;
     }
     check_status(answer, what, request.url, Known::kByDigest);

@@ -8,7 +8,6 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
-#include <array>
 
 #include "base/quote.hpp"
 #include "kiln/error.hpp"
@@ -70,16 +69,13 @@ void Sha256::update(std::string_view bytes) {
 
 Digest Sha256::finish() {
   if (!context_) throw Error(ErrorCode::kInternal, "sha256: finish called twice");
-  std::array<unsigned char, kHexDigits / 2> bytes{};
-  if (SHA256_Final(bytes.data(), &context_->sha) != 1) fail_openssl("SHA256_Final");
-  context_.reset();
-  constexpr std::string_view kHex = "0123456789abcdef";
-  Digest digest;
-  digest.hex_.reserve(kHexDigits);
-  for (const unsigned char byte : bytes) {
-    digest.hex_ += kHex[byte >> 4];
-    digest.hex_ += kHex[byte & 0xf];
+  std::string bytes(kHexDigits / 2, '\0');
+  if (SHA256_Final(reinterpret_cast<unsigned char*>(bytes.data()), &context_->sha) != 1) {
+    fail_openssl("SHA256_Final");
   }
+  context_.reset();
+  Digest digest;
+  digest.hex_ = hex_of(bytes);
   return digest;
 }
 

@@ -45,7 +45,7 @@ void fail_file(std::string_view operation, const fs::path& path, int error) {
                   std::generic_category().message(error) + ". " + std::string(next_step(error)));
 }
 
-void stream_file(const fs::path& path, const std::function<void(std::string_view)>& sink) {
+void stream_file(const fs::path& path, const Sink& sink) {
   const FileDescriptor file = try_open(path, O_RDONLY);
   if (!file.valid()) fail_file("open", path, errno);
   if (const int error = try_read_pieces(file.get(), sink); error != 0) {

@@ -24,8 +24,7 @@ namespace kiln {
                             int error);
 
 /// Calls `sink` with the file's bytes, piece by piece.
-void stream_file(const std::filesystem::path& path,
-                 const std::function<void(std::string_view)>& sink);
+void stream_file(const std::filesystem::path& path, const Sink& sink);
 
 /// The whole of a document; kIntegrity if it has more than `limit` bytes.
 std::string read_document(const std::filesystem::path& path, std::uint64_t limit);

@@ -11,10 +11,11 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "base/join.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {
@@ -40,12 +41,10 @@ std::string holder_of(int fd) {
                 minor(status.st_dev), static_cast<unsigned long long>(status.st_ino));
   std::ifstream table("/proc/locks");
   for (std::string line; std::getline(table, line);) {
-    std::istringstream words(line);
-    std::string number, kind, advisory, access, process, locked;
-    words >> number >> kind >> advisory >> access >> process >> locked;
+    const std::vector<std::string_view> words = split(line, ' ');
+    if (words.size() < 6 || words[1] != "FLOCK" || words[5] != file.data()) continue;
     // Of a process outside this one's namespace the number is 0.
-    const bool known = !process.empty() && process.front() >= '1' && process.front() <= '9';
-    if (kind == "FLOCK" && locked == file.data() && known) return "process " + process;
+    if (words[4] != "0") return "process " + std::string(words[4]);
   }
   return "another process";
 }

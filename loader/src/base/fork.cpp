@@ -12,29 +12,21 @@ namespace {
 // not wait for a writer that waits for it.
 pthread_rwlock_t gate = PTHREAD_RWLOCK_INITIALIZER;
 
-/// Added to while the gate is read, gone through by the writer. Never destroyed.
-struct Registered {
-  AroundFork around;
-  Registered* next = nullptr;
-};
-std::atomic<Registered*> newest = nullptr;
-
-void each_registered(void (*AroundFork::*step)()) {
-  for (const Registered* each = newest; each != nullptr; each = each->next) (each->around.*step)();
-}
+// Set while the gate is read, used by the writer.
+std::atomic<AroundFork*> registered = nullptr;
 
 // Registered before main, when there is one thread: the first use would itself need a guard.
-[[maybe_unused]] const int registered = ::pthread_atfork(
+[[maybe_unused]] const int handlers = ::pthread_atfork(
     [] {
       ::pthread_rwlock_wrlock(&gate);
-      each_registered(&AroundFork::before);
+      if (AroundFork* const around = registered) around->before_fork();
     },
     [] {
-      each_registered(&AroundFork::in_parent);
+      if (AroundFork* const around = registered) around->after_fork_in_parent();
       ::pthread_rwlock_unlock(&gate);
     },
     [] {
-      each_registered(&AroundFork::in_child);
+      if (AroundFork* const around = registered) around->after_fork_in_child();
       ::pthread_rwlock_unlock(&gate);
       gate = PTHREAD_RWLOCK_INITIALIZER;  // readers that waited do not exist in the child
     });
@@ -49,11 +41,8 @@ NoFork::~NoFork() {
   ::pthread_rwlock_unlock(&gate);
 }
 
-void at_fork(const AroundFork& around) {
-  auto* const added = new Registered{around};
-  added->next = newest;
-  while (!newest.compare_exchange_weak(added->next, added)) {
-  }
+void at_fork(AroundFork& around) {
+  registered = &around;
 }
 
 }  // namespace kiln

@@ -20,14 +20,19 @@ class NoFork {
 
 /// What a fork does around itself, while no NoFork lives: these functions make none, and wait for
 /// nobody who may wait for one.
-struct AroundFork {
-  void (*before)();
-  void (*in_parent)();
-  void (*in_child)();
+class AroundFork {
+ public:
+  virtual void before_fork() = 0;
+  virtual void after_fork_in_parent() = 0;
+  virtual void after_fork_in_child() = 0;
+
+ protected:
+  ~AroundFork() = default;
 };
 
-/// From now on every fork does so. Called while a NoFork lives. Not pthread_atfork: a fork that
-/// waits for that NoFork has begun, and glibc runs in it no handler that is registered meanwhile.
-void at_fork(const AroundFork& around);
+/// From now on every fork does so, with what is never destroyed; there is one in a process. Called
+/// while a NoFork lives. Not pthread_atfork: a fork that waits for that NoFork has begun, and glibc
+/// runs in it no handler that is registered meanwhile.
+void at_fork(AroundFork& around);
 
 }  // namespace kiln

@@ -103,7 +103,7 @@ void write_all(int fd, std::string_view bytes, const fs::path& path) {
   }
 }
 
-int try_read_pieces(int fd, const std::function<void(std::string_view)>& sink) {
+int try_read_pieces(int fd, const Sink& sink) {
   std::vector<char> buffer(std::size_t{64} * 1024);  // a thread may have a small stack
   for (;;) {
     const ssize_t count = ::read(fd, buffer.data(), buffer.size());
@@ -116,7 +116,7 @@ int try_read_pieces(int fd, const std::function<void(std::string_view)>& sink) {
   }
 }
 
-void read_pieces(int fd, const fs::path& path, const std::function<void(std::string_view)>& sink) {
+void read_pieces(int fd, const fs::path& path, const Sink& sink) {
   if (const int error = try_read_pieces(fd, sink); error != 0) fail_cache("read", path, error);
 }
 

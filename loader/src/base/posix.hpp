@@ -18,6 +18,9 @@
 
 namespace kiln {
 
+/// Takes bytes on their way, piece by piece; throws to stop them.
+using Sink = std::function<void(std::string_view)>;
+
 /// Never one of the standard streams: a host that closed its own may print all the same, which must
 /// not land in a file of Kiln. A number below 3 is exchanged for a free one; invalid, with errno
 /// set, if there is none.
@@ -60,10 +63,9 @@ int try_write_all(int fd, std::string_view bytes);
 void write_all(int fd, std::string_view bytes, const std::filesystem::path& path);
 
 /// Calls `sink` with the file's bytes, piece by piece, until its end. 0, or the errno of a read.
-int try_read_pieces(int fd, const std::function<void(std::string_view)>& sink);
+int try_read_pieces(int fd, const Sink& sink);
 /// The same; kCache for a read error.
-void read_pieces(int fd, const std::filesystem::path& path,
-                 const std::function<void(std::string_view)>& sink);
+void read_pieces(int fd, const std::filesystem::path& path, const Sink& sink);
 
 /// A file that somebody names, who may have named anything.
 struct NamedFile {

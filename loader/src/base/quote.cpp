@@ -7,18 +7,6 @@
 namespace kiln {
 namespace {
 
-std::string escaped(std::string_view bytes) {
-  constexpr std::string_view kHex = "0123456789abcdef";
-  std::string out;
-  for (const char c : bytes) {
-    const auto byte = static_cast<unsigned char>(c);
-    out += "\\x";
-    out += kHex[byte >> 4];
-    out += kHex[byte & 0xf];
-  }
-  return out;
-}
-
 struct Character {
   std::size_t bytes = 1;
   std::uint32_t code = 0;
@@ -58,7 +46,7 @@ std::string printable_but(std::string_view text, std::uint32_t allowed) {
     const Character first = first_character(text);
     const std::string_view bytes = text.substr(0, first.bytes);
     const bool good = first.valid && (first.code == allowed || !obeyed_by_terminals(first.code));
-    out += good ? std::string(bytes) : escaped(bytes);
+    out += good ? std::string(bytes) : hex_of(bytes, "\\x");
     text.remove_prefix(first.bytes);
   }
   return out;
@@ -66,13 +54,25 @@ std::string printable_but(std::string_view text, std::uint32_t allowed) {
 
 }  // namespace
 
+std::string hex_of(std::string_view bytes, std::string_view before) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::string out;
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    out += before;
+    out += kHex[byte >> 4];
+    out += kHex[byte & 0xf];
+  }
+  return out;
+}
+
 std::string quote(std::string_view text) {
   constexpr std::size_t kShown = 80;
   std::string out = "\"";
   for (const char c : text.substr(0, kShown)) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte > 0x7e) {
-      out += escaped({&c, 1});
+      out += hex_of({&c, 1}, "\\x");
     } else {
       if (c == '"' || c == '\\') out += '\\';
       out += c;

@@ -8,6 +8,9 @@
 
 namespace kiln {
 
+/// Two lower-case digits for each byte, each byte's after `before`.
+std::string hex_of(std::string_view bytes, std::string_view before = "");
+
 /// In double quotes; bytes that are not printable ASCII as \xNN; cut after 80 bytes with "...".
 std::string quote(std::string_view text);
 

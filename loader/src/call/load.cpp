@@ -23,7 +23,6 @@
 #include "base/posix.hpp"
 #include "base/quote.hpp"
 #include "base/signals.hpp"
-#include "base/sink.hpp"
 #include "call/table.hpp"
 #include "documents/variant.hpp"
 #include "kiln/error.hpp"

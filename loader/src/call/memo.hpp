@@ -29,7 +29,7 @@ std::string memo_key(std::string_view name, const Request& request);
 
 /// The kernels of this process. Never destroyed: other threads may still ask at exit.
 template <class Loaded>
-class Memo {
+class Memo final : public AroundFork {
  public:
   using Value = std::shared_ptr<const Loaded>;
 
@@ -53,11 +53,11 @@ class Memo {
     return ending.loaded;
   }
 
-  void before_fork() { mutex_.lock(); }
-  void after_fork_in_parent() { mutex_.unlock(); }
+  void before_fork() override { mutex_.lock(); }
+  void after_fork_in_parent() override { mutex_.unlock(); }
   /// The threads that were loading do not exist in the child: whoever asks next loads anew. Their
   /// entries are not destroyed, since dead threads still refer to them.
-  void after_fork_in_child() {
+  void after_fork_in_child() override {
     std::erase_if(entries_, [](const auto& each) { return !each.second->loaded; });
     mutex_.unlock();
   }
@@ -96,19 +96,13 @@ class Memo {
   std::unordered_map<std::string, std::shared_ptr<Entry>> entries_;
 };
 
-/// The one memo, for the fork handlers, which must not take what a fork holds.
-template <class Loaded>
-inline Memo<Loaded>* the_memo = nullptr;
-
 template <class Loaded>
 Memo<Loaded>& memo() {
   const NoFork whole;
   static Memo<Loaded>* const instance = [] {
-    the_memo<Loaded> = new Memo<Loaded>;
-    at_fork({[] { the_memo<Loaded>->before_fork(); },
-             [] { the_memo<Loaded>->after_fork_in_parent(); },
-             [] { the_memo<Loaded>->after_fork_in_child(); }});
-    return the_memo<Loaded>;
+    auto* const made = new Memo<Loaded>;
+    at_fork(*made);
+    return made;
   }();
   return *instance;
 }

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/sink.hpp"
+#include "base/posix.hpp"
 #include "kiln/error.hpp"
 #include "settings/settings.hpp"
 

@@ -11,7 +11,7 @@
 
 #include "base/draft.hpp"
 #include "base/join.hpp"
-#include "base/sink.hpp"
+#include "base/posix.hpp"
 #include "documents/growth.hpp"
 #include "documents/names.hpp"
 #include "install/install.hpp"

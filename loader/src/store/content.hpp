@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/sink.hpp"
+#include "base/posix.hpp"
 #include "documents/descriptor.hpp"
 #include "verify/verify.hpp"
 

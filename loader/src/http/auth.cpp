@@ -127,7 +127,8 @@ std::string Authorizer::answer(const std::string& url, const HttpAnswer& refused
     asked.fail("status 401 from " + refused.url + ", to which it redirects",
                "No login is sent to another server: tell the registry's owner");
   }
-  const std::vector<Challenge> challenges = parse_challenges(refused.challenge, refused.url);
+  const std::vector<Challenge> challenges =
+      parse_challenges(refused.header("www-authenticate"), refused.url);
   const auto offered = [&](std::string_view scheme) {
     return std::find_if(challenges.begin(), challenges.end(),
                         [&](const Challenge& each) { return each.scheme == scheme; });

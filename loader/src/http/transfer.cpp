@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdint>
 #include <exception>
 #include <mutex>
@@ -84,37 +85,19 @@ Headers headers_of(const HttpRequest& request) {
   }
 }
 
-/// All values of a header, joined by ", ". What an interim answer (1xx) or a proxy's CONNECT said
-/// does not count.
-std::string header_of(CURL* curl, const char* name) {
-  std::string list;
-  curl_header* each = nullptr;
-  for (std::size_t i = 0; curl_easy_header(curl, name, i, CURLH_HEADER, -1, &each) == CURLHE_OK;
-       ++i) {
-    list += (i == 0 ? "" : ", ") + std::string(each->value);
-  }
-  return list;
-}
-
-bool has_header(CURL* curl, const char* name) {
-  curl_header* header = nullptr;
-  return curl_easy_header(curl, name, 0, CURLH_HEADER, -1, &header) == CURLHE_OK;
-}
-
-HttpAnswer read_headers(CURL* curl, const std::string& url) {
-  HttpAnswer answer;
+/// Of the last answer: what an interim one (1xx) or a proxy's CONNECT said does not count.
+HttpAnswer read_head(CURL* curl, const std::string& url) {
   long status = 0;
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
-  answer.status = static_cast<int>(status);
-  answer.url = url;
-  answer.content_digest = header_of(curl, "Docker-Content-Digest");
-  answer.challenge = header_of(curl, "WWW-Authenticate");
-  answer.content_type = header_of(curl, "Content-Type");
-  answer.content_range = header_of(curl, "Content-Range");
-  answer.location = header_of(curl, "Location");
-  answer.retry_after = header_of(curl, "Retry-After");
-  answer.link = header_of(curl, "Link");
-  answer.has_length = has_header(curl, "Content-Length") || has_header(curl, "Transfer-Encoding");
+  HttpAnswer answer{static_cast<int>(status), url};
+  curl_header* each = nullptr;
+  while ((each = curl_easy_nextheader(curl, CURLH_HEADER, -1, each)) != nullptr) {
+    std::string name = each->name;
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::string& values = answer.headers[name];
+    values += (values.empty() ? "" : ", ") + std::string(each->value);
+  }
   return answer;
 }
 
@@ -141,10 +124,10 @@ struct Arriving {
   /// Before the body, or where there is none after the last byte.
   void begin() {
     if (std::exchange(begun, true)) return;
-    answer = read_headers(curl, answer.url);
+    answer = read_head(curl, answer.url);
     const bool rest = answer.status == 206 && request.from > 0 && is_asked_range();
     if (answer.status != 200 && !rest) return;
-    const std::string encoding = header_of(curl, "Content-Encoding");
+    const std::string encoding = answer.header("content-encoding");
     if (!encoding.empty() && encoding != "identity") {
       throw Error(ErrorCode::kIntegrity,
                   "get " + answer.url + ": the body comes with Content-Encoding " +
@@ -190,12 +173,21 @@ struct Arriving {
   bool is_asked_range() const {
     const std::string start =
         "bytes " + std::to_string(request.from) + "-" + std::to_string(request.total - 1) + "/";
-    return answer.content_range == start + std::to_string(request.total) ||
-           answer.content_range == start + "*";
+    const std::string range = answer.header("content-range");
+    return range == start + std::to_string(request.total) || range == start + "*";
   }
 };
 
 }  // namespace
+
+std::string HttpAnswer::header(const std::string& name) const {
+  const auto found = headers.find(name);
+  return found == headers.end() ? std::string() : found->second;
+}
+
+bool HttpAnswer::has_length() const {
+  return headers.contains("content-length") || headers.contains("transfer-encoding");
+}
 
 struct Transfer::Handle {
   CURL* curl = curl_easy_init();
@@ -308,12 +300,13 @@ HttpAnswer Transfer::get(const HttpRequest& request, const Sink& sink) {
     const Url from = parse_url(next.url);
     HttpAnswer answer = get_once(next, sink);
     if (answer.status < 300 || answer.status > 399) return answer;
-    if (answer.location.empty()) {
+    const std::string location = answer.header("location");
+    if (location.empty()) {
       fail(answer.url, "status " + std::to_string(answer.status) + " without a Location");
     }
-    const std::string redirect = resolve_reference(next.url, answer.location);
+    const std::string redirect = resolve_reference(next.url, location);
     if (redirect.empty()) {
-      fail(answer.url, "it redirects to " + quote(answer.location) + ", which is not a URL");
+      fail(answer.url, "it redirects to " + quote(location) + ", which is not a URL");
     }
     const Url to = parse_url(redirect);
     if (!to.may_be_asked(insecure_http_) || (from.scheme == "https" && to.scheme != "https")) {

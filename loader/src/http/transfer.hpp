@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -37,16 +38,13 @@ struct HttpRequest {
 
 struct HttpAnswer {
   int status = 0;
-  std::string url;             ///< that answered, after redirects; without query
-  std::string content_digest;  ///< Docker-Content-Digest, or empty
-  std::string challenge;       ///< its WWW-Authenticate headers, joined by ", "; of a 401
-  std::string content_type;
-  std::string content_range;
-  std::string location;
-  std::string retry_after;
-  std::string link;         ///< its Link headers, joined by ", "
-  bool has_length = false;  ///< the end of the body could be told from a cut
-  bool taken = false;       ///< the body went to the sink
+  std::string url;  ///< that answered, after redirects; without query
+  /// By name in lower case; the values of a name that came more than once are joined by ", ".
+  std::map<std::string, std::string> headers;
+  bool taken = false;  ///< the body went to the sink
+
+  std::string header(const std::string& name) const;  ///< empty if there is none
+  bool has_length() const;  ///< the end of the body could be told from a cut
 };
 
 class Transfer {

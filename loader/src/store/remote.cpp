@@ -96,14 +96,14 @@ class Remote final : public Repository {
       sink.restart();
       TryAgain again("get " + what + ": status " + std::to_string(answer.status) + " from " +
                          answer.url + " for the bytes from " + std::to_string(from) +
-                         " on, Content-Range " + quote(answer.content_range),
+                         " on, Content-Range " + quote(answer.header("content-range")),
                      kAdvice);
       again.at_once = true;
       throw again;
     }
     check_status(answer, what, request.url, Known::kByDigest);
     const std::uint64_t have = sink.size() > 0 ? sink.size() : taken;
-    if (answer.taken && !answer.has_length && have < descriptor.size) {
+    if (answer.taken && !answer.has_length() && have < descriptor.size) {
       throw TryAgain("get " + answer.url + ": the connection ended after " + std::to_string(have) +
                          " of " + std::to_string(descriptor.size) + " bytes",
                      "Check the network, then try again");
@@ -124,12 +124,12 @@ class Remote final : public Repository {
     check_type(answer, what);
     const Descriptor descriptor{std::string(kMediaTypeIndex), Digest::of(bytes), bytes.size()};
     // A tag promises no digest; a registry that names one must at least agree with itself.
-    if (answer.content_digest.starts_with("sha256:") &&
-        answer.content_digest != descriptor.digest.str()) {
+    const std::string named = answer.header("docker-content-digest");
+    if (named.starts_with("sha256:") && named != descriptor.digest.str()) {
       throw Error(ErrorCode::kIntegrity,
                   "verify " + what + ": digest is " + descriptor.digest.str() +
-                      ", its Docker-Content-Digest header says " + quote(answer.content_digest) +
-                      " (from " + answer.url + "); nothing was loaded. " + kAdvice);
+                      ", its Docker-Content-Digest header says " + quote(named) + " (from " +
+                      answer.url + "); nothing was loaded. " + kAdvice);
     }
     return {descriptor, std::move(bytes)};
   }
@@ -147,7 +147,7 @@ class Remote final : public Repository {
                                               "). Check the name and the registry");
       }
       add_versions(bytes, answer.url, versions);
-      const std::string next = next_page(answer.link);
+      const std::string next = next_page(answer.header("link"));
       if (next.empty()) {
         std::sort(versions.begin(), versions.end());
         versions.erase(std::unique(versions.begin(), versions.end()), versions.end());
@@ -258,7 +258,8 @@ class Remote final : public Repository {
   /// An index is known by its tag alone, so that its Content-Type must not be that of something
   /// else. Static servers know no better than a few general ones.
   static void check_type(const HttpAnswer& answer, const std::string& what) {
-    std::string type = answer.content_type.substr(0, answer.content_type.find(';'));
+    std::string type = answer.header("content-type");
+    type = type.substr(0, type.find(';'));
     while (type.ends_with(' ')) type.pop_back();
     constexpr std::string_view kGeneral[] = {"", kMediaTypeIndex, "application/octet-stream",
                                              "application/json", "text/plain"};
@@ -282,7 +283,7 @@ class Remote final : public Repository {
     if (may_pass(answer.status)) {
       TryAgain again(text + ", expected 200", "Try again later");
       if (answer.status == 429 || answer.status == 503) {
-        again.after = parse_retry_after(answer.retry_after, std::time(nullptr));
+        again.after = parse_retry_after(answer.header("retry-after"), std::time(nullptr));
       }
       throw again;
     }

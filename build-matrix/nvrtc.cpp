@@ -9,23 +9,11 @@
 
 namespace kiln::build {
 
-// The part of nvrtc.h that is used, as it has been since CUDA 11.1; the header itself is not
-// needed, so that this program builds without any toolkit.
+// Called by name, as nvrtc.h declares it since CUDA 11.1; the header itself is not needed, so that
+// this program builds without any toolkit.
 struct Nvrtc::Library {
-  using Program = void*;
   void* handle = nullptr;
   std::string path;
-  const char* (*error_string)(int) = nullptr;
-  int (*create)(Program*, const char*, const char*, int, const char* const*,
-                const char* const*) = nullptr;
-  int (*destroy)(Program*) = nullptr;
-  int (*compile)(Program, int, const char* const*) = nullptr;
-  int (*log_size)(Program, std::size_t*) = nullptr;
-  int (*log)(Program, char*) = nullptr;
-  int (*cubin_size)(Program, std::size_t*) = nullptr;
-  int (*cubin)(Program, char*) = nullptr;
-  int (*ptx_size)(Program, std::size_t*) = nullptr;
-  int (*ptx)(Program, char*) = nullptr;
 
   Library() = default;
   Library(const Library&) = delete;
@@ -35,27 +23,33 @@ struct Nvrtc::Library {
   }
 
   template <class Function>
-  void find(Function*& function, const char* name) {
-    function = reinterpret_cast<Function*>(dlsym(handle, name));
+  Function* find(const char* name) const {
+    void* const function = dlsym(handle, name);
     if (function == nullptr) {
       throw Error(ErrorCode::kBuild, "load " + path + ": it has no " + name +
                                          "; NVRTC of CUDA 11.1 or newer is needed");
     }
+    return reinterpret_cast<Function*>(function);
   }
 
-  void must(int result, const char* call) const {
-    if (result != 0) {
-      throw Error(ErrorCode::kBuild, std::string(call) + " of " + path + ": " +
-                                         (error_string == nullptr ? "?" : error_string(result)));
+  std::string error_text(int result) const {
+    return find<const char*(int)>("nvrtcGetErrorString")(result);
+  }
+
+  /// The arguments have the very types that nvrtc.h gives them.
+  template <class... Arguments>
+  void must(const char* name, Arguments... arguments) const {
+    if (const int result = find<int(Arguments...)>(name)(arguments...); result != 0) {
+      throw Error(ErrorCode::kBuild, std::string(name) + " of " + path + ": " + error_text(result));
     }
   }
 
-  std::string text(Program program, int (*size)(Program, std::size_t*), int (*get)(Program, char*),
-                   const char* call) const {
+  /// What the program has of "PTX", "CUBIN" or "ProgramLog".
+  std::string get(void* program, const std::string& what) const {
     std::size_t bytes = 0;
-    must(size(program, &bytes), call);
+    must(("nvrtcGet" + what + "Size").c_str(), program, &bytes);
     std::string text(bytes, '\0');
-    if (bytes != 0) must(get(program, text.data()), call);
+    if (bytes != 0) must(("nvrtcGet" + what).c_str(), program, text.data());
     return text;
   }
 };
@@ -68,7 +62,7 @@ void load_builtins_beside(const std::filesystem::path& nvrtc) {
   std::error_code failed;
   for (const auto& entry : std::filesystem::directory_iterator(nvrtc.parent_path(), failed)) {
     const std::string name = entry.path().filename().string();
-    if (name.rfind("libnvrtc-builtins.so", 0) == 0) dlopen(entry.path().c_str(), RTLD_NOW);
+    if (name.starts_with("libnvrtc-builtins.so")) dlopen(entry.path().c_str(), RTLD_NOW);
   }
 }
 
@@ -83,16 +77,7 @@ Nvrtc::Nvrtc(const std::filesystem::path& path) {
     throw Error(ErrorCode::kBuild, "load " + path.string() + ": " + dlerror() +
                                        "; run ci/toolchains or name another toolkit");
   }
-  library->find(library->error_string, "nvrtcGetErrorString");
-  library->find(library->create, "nvrtcCreateProgram");
-  library->find(library->destroy, "nvrtcDestroyProgram");
-  library->find(library->compile, "nvrtcCompileProgram");
-  library->find(library->log_size, "nvrtcGetProgramLogSize");
-  library->find(library->log, "nvrtcGetProgramLog");
-  library->find(library->cubin_size, "nvrtcGetCUBINSize");
-  library->find(library->cubin, "nvrtcGetCUBIN");
-  library->find(library->ptx_size, "nvrtcGetPTXSize");
-  library->find(library->ptx, "nvrtcGetPTX");
+  library->find<int(void*, char*)>("nvrtcGetCUBIN");  // the newest of those in use
   library_ = std::move(library);
 }
 
@@ -116,31 +101,29 @@ Compiled Nvrtc::compile(const std::string& source, const std::string& name,
   const std::string architecture = "--gpu-architecture=" + to_string(target);
   std::vector<const char*> arguments = {architecture.c_str()};
   for (const std::string& option : options) arguments.push_back(option.c_str());
-  Library::Program program = nullptr;
-  library_->must(library_->create(&program, source.c_str(), name.c_str(), 0, nullptr, nullptr),
-                 "nvrtcCreateProgram");
+  void* program = nullptr;
+  const char* const* const no_headers = nullptr;
+  library_->must("nvrtcCreateProgram", &program, source.c_str(), name.c_str(), 0, no_headers,
+                 no_headers);
   struct Destroy {
     const Library& library;
-    Library::Program& program;
-    ~Destroy() { library.destroy(&program); }
+    void*& program;
+    ~Destroy() { library.find<int(void**)>("nvrtcDestroyProgram")(&program); }
   } destroy{*library_, program};
 
-  Compiled compiled;
-  const int result =
-      library_->compile(program, static_cast<int>(arguments.size()), arguments.data());
-  compiled.log = library_->text(program, library_->log_size, library_->log, "nvrtcGetProgramLog");
-  while (!compiled.log.empty() && compiled.log.back() == '\0') compiled.log.pop_back();
-  compiled.ok = result == 0;
+  const auto without_nul = [](std::string text) {
+    text.erase(text.find_last_not_of('\0') + 1);
+    return text;
+  };
+  const int result = library_->find<int(void*, int, const char* const*)>("nvrtcCompileProgram")(
+      program, static_cast<int>(arguments.size()), arguments.data());
+  Compiled compiled{.ok = result == 0, .log = without_nul(library_->get(program, "ProgramLog"))};
   if (!compiled.ok) {
-    if (compiled.log.empty()) compiled.log = library_->error_string(result);
-    return compiled;
-  }
-  if (target.kind == DeviceCode::Kind::kPtx) {
-    compiled.image = library_->text(program, library_->ptx_size, library_->ptx, "nvrtcGetPTX");
-    while (!compiled.image.empty() && compiled.image.back() == '\0') compiled.image.pop_back();
+    if (compiled.log.empty()) compiled.log = library_->error_text(result);
+  } else if (target.kind == DeviceCode::Kind::kPtx) {
+    compiled.image = without_nul(library_->get(program, "PTX"));
   } else {
-    compiled.image =
-        library_->text(program, library_->cubin_size, library_->cubin, "nvrtcGetCUBIN");
+    compiled.image = library_->get(program, "CUBIN");
   }
   return compiled;
 }

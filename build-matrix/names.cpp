@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "names.hpp"
 
-#include <algorithm>
-#include <array>
 #include <regex>
 
 #include "documents/names.hpp"
@@ -17,31 +15,16 @@ bool is_all(std::string_view text, const std::regex& form) {
 }
 
 // Those that are spelt in lower case without a leading underscore: others are no snake_case anyway.
-constexpr std::array<std::string_view, 95> kKeywords = {
-    "alignas",      "alignof",      "and",           "and_eq",
-    "asm",          "auto",         "bitand",        "bitor",
-    "bool",         "break",        "case",          "catch",
-    "char",         "char16_t",     "char32_t",      "char8_t",
-    "class",        "co_await",     "co_return",     "co_yield",
-    "compl",        "concept",      "const",         "const_cast",
-    "consteval",    "constexpr",    "constinit",     "continue",
-    "decltype",     "default",      "delete",        "do",
-    "double",       "dynamic_cast", "else",          "enum",
-    "explicit",     "export",       "extern",        "false",
-    "float",        "for",          "friend",        "goto",
-    "if",           "inline",       "int",           "linux",
-    "long",         "mutable",      "namespace",     "new",
-    "noexcept",     "not",          "not_eq",        "nullptr",
-    "operator",     "or",           "or_eq",         "private",
-    "protected",    "public",       "register",      "reinterpret_cast",
-    "requires",     "return",       "short",         "signed",
-    "sizeof",       "static",       "static_assert", "static_cast",
-    "struct",       "switch",       "template",      "this",
-    "thread_local", "throw",        "true",          "try",
-    "typedef",      "typeid",       "typename",      "union",
-    "unix",         "unsigned",     "using",         "virtual",
-    "void",         "volatile",     "wchar_t",       "while",
-    "xor",          "xor_eq",       "main"};
+constexpr std::string_view kKeywords =
+    " alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t "
+    "char32_t char8_t class co_await co_return co_yield compl concept const const_cast "
+    "consteval constexpr constinit continue decltype default delete do double dynamic_cast "
+    "else enum explicit export extern false float for friend goto if inline int linux long "
+    "mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected "
+    "public register reinterpret_cast requires return short signed sizeof static "
+    "static_assert static_cast struct switch template this thread_local throw true try "
+    "typedef typeid typename union unix unsigned using virtual void volatile wchar_t while "
+    "xor xor_eq main ";
 
 }  // namespace
 
@@ -49,7 +32,7 @@ std::string why_not_identifier(std::string_view name) {
   static const std::regex kSnakeCase("[a-z][a-z0-9]*(_[a-z0-9]+)*");
   if (!is_all(name, kSnakeCase)) return "is not snake_case";
   if (name.size() > kMaxNameLength) return "has more than 32 characters";
-  if (std::find(kKeywords.begin(), kKeywords.end(), name) != kKeywords.end()) {
+  if (kKeywords.find(" " + std::string(name) + " ") != std::string_view::npos) {
     return "is a word that C++ keeps for itself";
   }
   return "";

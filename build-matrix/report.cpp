@@ -4,15 +4,28 @@
 #include <algorithm>
 #include <iomanip>
 #include <ostream>
+#include <regex>
 #include <sstream>
 
 #include "base/join.hpp"
 #include "documents/json.hpp"
 #include "files.hpp"
-#include "ptxas.hpp"
+#include "kiln/error.hpp"
 
 namespace kiln::build {
 namespace {
+
+Json to_json(const std::vector<KernelUse>& kernels) {
+  Json all = Json::array();
+  for (const KernelUse& use : kernels) {
+    all.push_back({{"kernel", use.kernel},
+                   {"target", use.target},
+                   {"registers", use.registers},
+                   {"stack_bytes", use.stack},
+                   {"spilled_bytes", use.spilled}});
+  }
+  return all;
+}
 
 std::string source_names(const VariantPlan& plan) {
   return plan.device.empty() ? "host code only" : join(plan.device, " ", &DeviceSource::stem);
@@ -41,6 +54,33 @@ std::string kernels_text(const std::vector<KernelUse>& kernels) {
 }
 
 }  // namespace
+
+std::vector<KernelUse> read_ptxas(const std::string& log, std::string_view subject) {
+  static const std::regex kEntry("Compiling entry function '([^']+)' for '([^']+)'");
+  static const std::regex kStack(
+      "([0-9]+) bytes stack frame, ([0-9]+) bytes spill stores, ([0-9]+) bytes spill loads");
+  static const std::regex kRegisters("Used ([0-9]+) registers");
+  std::vector<KernelUse> kernels;
+  for (std::sregex_iterator next(log.begin(), log.end(), kEntry), end; next != end;) {
+    const std::smatch entry = *next++;
+    const auto begin = entry[0].second;
+    const auto stop = next == end ? log.end() : (*next)[0].first;
+    std::sregex_iterator stack(begin, stop, kStack);
+    std::smatch registers;
+    if (stack == end || !std::regex_search(begin, stop, registers, kRegisters)) {
+      throw Error(ErrorCode::kBuild, std::string(subject) +
+                                         ": ptxas does not say what registers and spills " +
+                                         entry.str(1) + " for " + entry.str(2) + " has");
+    }
+    KernelUse use{entry[1], entry[2], std::stoull(registers[1])};
+    for (; stack != end; ++stack) {  // a function that it calls has a line of its own
+      use.stack += std::stoull((*stack)[1]);
+      use.spilled += std::stoull((*stack)[2]) + std::stoull((*stack)[3]);
+    }
+    kernels.push_back(std::move(use));
+  }
+  return kernels;
+}
 
 void list_variants(const Job& job, bool json, std::ostream& out) {
   if (json) {

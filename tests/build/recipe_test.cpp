@@ -10,7 +10,7 @@
 #include "kiln/error.hpp"
 #include "ninja.hpp"
 #include "nvrtc.hpp"
-#include "ptxas.hpp"
+#include "report.hpp"
 
 namespace kiln::build {
 namespace {

@@ -10,14 +10,13 @@
 #include "base/number.hpp"
 #include "base/posix.hpp"
 #include "base/quote.hpp"
-#include "cancel.hpp"
 #include "commands.hpp"
 #include "documents/descriptor.hpp"
 #include "documents/host.hpp"
 #include "documents/names.hpp"
 #include "install/install.hpp"
 #include "install/lock.hpp"
-#include "progress.hpp"
+#include "output.hpp"
 #include "store/registry.hpp"
 
 namespace kiln::cli {
@@ -73,6 +72,10 @@ Spec parse_spec(const std::string& text) {
   return spec;
 }
 
+std::string Spec::text() const {
+  return version == 0 ? name : label(name, version);
+}
+
 InstallOptions Options::install_options() const {
   return {.host = host ? &*host : nullptr};
 }
@@ -123,7 +126,8 @@ void Command::takes_json() {
 }
 
 void Command::takes_cache() {
-  app_.add_option("--cache", line_.cache, "Cache folder; default $KILN_CACHE or ~/.cache/kiln")
+  app_.add_option("--cache", line_.options.request.cache,
+                  "Cache folder; default $KILN_CACHE or ~/.cache/kiln")
       ->type_name("FOLDER");
   takes_json();
   app_.add_flag("-q,--quiet", line_.options.quiet, "No progress on stderr");
@@ -172,7 +176,8 @@ void Command::takes_host() {
 }
 
 void Command::takes_lock() {
-  app_.add_option("--lock", line_.lock, "Hold to this lock file; default $KILN_LOCK")
+  app_.add_option("--lock", line_.options.request.lock,
+                  "Hold to this lock file; default $KILN_LOCK")
       ->type_name("FILE");
   app_.add_flag("--locked", line_.locked, "Hold to ./kiln.lock, which must be there");
   app_.add_flag("--frozen", line_.frozen, "--locked and --offline");
@@ -193,12 +198,10 @@ void Command::runs(std::function<int(const Options&)> run) {
       options.command = words;
       for (const std::string& text : line.packages) options.specs.push_back(parse_spec(text));
       options.request.device = parse_device(line.device);
-      options.request.cache = line.cache;
       for (const std::string& text : line.fallbacks) {
         options.request.fallback.push_back(parse_fallback(text));
       }
       if (!line.host.empty()) options.host = read_host(line.host);
-      options.request.lock = line.lock;
       if ((line.locked || line.frozen) && lockfile_of(options.request, load_settings()).empty()) {
         options.request.lock = "kiln.lock";
       }

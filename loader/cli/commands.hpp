@@ -20,6 +20,7 @@
 
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,8 @@ namespace kiln::cli {
 struct Spec {
   std::string name;
   int version = 0;
+
+  std::string text() const;
 };
 /// Throws kUsage, saying which half is wrong, for text that is not NAME or NAME@VERSION.
 Spec parse_spec(const std::string& text);
@@ -68,8 +71,6 @@ struct Options {
 struct CommandLine {
   std::vector<std::string> packages;
   std::string device = "auto";
-  std::string cache;
-  std::string lock;
   bool locked = false;
   bool frozen = false;
   std::vector<std::string> fallbacks;
@@ -106,8 +107,14 @@ class Command {
   CommandLine& line_;
 };
 
+/// What asks a command to stop: see cancel.cpp. Called once, by the main thread, when one begins.
+std::stop_token stop_on_signals();
+
 /// "geglu-mlp@1" of each variant in the default cache; none of what is damaged.
 std::vector<std::string> installed_packages();
+
+/// One line for each fact of a machine.
+void print_host(const Host& host);
 
 /// Installs the packages that are named (or locked) and prints each.
 int install_all(const Options& options);

@@ -32,10 +32,6 @@ struct Findings {
   }
 };
 
-std::string text_or(const std::optional<Version>& version, const char* none) {
-  return version ? to_string(*version) : none;
-}
-
 void examine_host(const Host& host, Findings& findings) {
   if (!host.driver) {
     findings.problems.emplace_back(
@@ -50,20 +46,6 @@ void examine_host(const Host& host, Findings& findings) {
   }
   if (!host.glibc) {
     findings.problems.emplace_back("no glibc (musl?): every published variant needs glibc 2.17");
-  }
-}
-
-void print_host(const Host& host) {
-  print("kiln      %s, package ABI %d.%d\n", KILN_VERSION, KILN_ABI_MAJOR, KILN_ABI_MINOR);
-  print("machine   %s, %s, glibc %s, driver CUDA %s\n", std::string(to_string(host.arch)).c_str(),
-        to_string(host.cpu).c_str(), text_or(host.glibc, "none").c_str(),
-        text_or(host.driver, "none").c_str());
-  for (const Gpu& gpu : host.gpus) {
-    print("cuda:%-4d %s, compute capability %s\n", gpu.ordinal, gpu.name.c_str(),
-          to_string(gpu.capability).c_str());
-  }
-  for (const std::string& fact : host.overridden) {
-    print("          overridden: %s\n", fact.c_str());
   }
 }
 
@@ -132,7 +114,10 @@ Json examine_package(const Options& options, const Spec& spec, Findings& finding
 int run_doctor(const Options& options) {
   Findings findings;
   const Host host = probe_host();
-  if (!options.json) print_host(host);
+  if (!options.json) {
+    print("kiln      %s, package ABI %d.%d\n", KILN_VERSION, KILN_ABI_MAJOR, KILN_ABI_MINOR);
+    print_host(host);
+  }
   examine_host(host, findings);
   const Json registry = examine_registry(options, findings);
   const Json cache = examine_cache(options, findings);

@@ -20,24 +20,6 @@ void print_line(const char* name, const std::string& text) {
   print("%-10s%s\n", name, text.c_str());
 }
 
-void print_host(const Host& host) {
-  print_line("arch", std::string(to_string(host.arch)));
-  print_line("cpu", to_string(host.cpu));
-  print_line("glibc", host.glibc ? to_string(*host.glibc) : "none");
-  print_line("driver", host.driver ? "CUDA " + to_string(*host.driver) : "none");
-  for (const Gpu& gpu : host.gpus) {
-    print_line(to_string(Device::cuda(gpu.ordinal)).c_str(),
-               (gpu.name.empty() ? "" : gpu.name + ", ") + "compute capability " +
-                   to_string(gpu.capability));
-  }
-  if (host.gpus.empty()) print_line("gpu", "none");
-  for (const std::string& soname : host.libraries) print_line("library", soname);
-  if (!host.absent.empty()) {
-    print_line("library", "and " + std::to_string(host.absent.size()) + " that are not here");
-  }
-  for (const std::string& fact : host.overridden) print_line("overridden", " " + fact);
-}
-
 int run_host(const Options& options) {
   std::vector<std::string> sonames = usual_libraries();
   for (const Spec& spec : options.specs) {
@@ -58,6 +40,24 @@ int run_host(const Options& options) {
 }
 
 }  // namespace
+
+void print_host(const Host& host) {
+  print_line("arch", std::string(to_string(host.arch)));
+  print_line("cpu", to_string(host.cpu));
+  print_line("glibc", host.glibc ? to_string(*host.glibc) : "none");
+  print_line("driver", host.driver ? "CUDA " + to_string(*host.driver) : "none");
+  for (const Gpu& gpu : host.gpus) {
+    print_line(to_string(Device::cuda(gpu.ordinal)).c_str(),
+               (gpu.name.empty() ? "" : gpu.name + ", ") + "compute capability " +
+                   to_string(gpu.capability));
+  }
+  if (host.gpus.empty()) print_line("gpu", "none");
+  for (const std::string& soname : host.libraries) print_line("library", soname);
+  if (!host.absent.empty()) {
+    print_line("library", "and " + std::to_string(host.absent.size()) + " that are not here");
+  }
+  for (const std::string& fact : host.overridden) print_line("overridden", " " + fact);
+}
 
 void host(Command& command) {
   command.takes_packages(0, Command::kAnyNumber);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The commands around what is installed: install, resolve, list, path.
-#include "install/install.hpp"
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -117,31 +115,29 @@ int run_resolve(const Options& options, const Explain& asked) {
   return static_cast<int>(ErrorCode::kNoVariant);
 }
 
-bool names(const Spec& spec, const Ref& ref) {
-  return spec.name == ref.name && (spec.version == 0 || spec.version == ref.version);
-}
-
 int run_list(const Options& options) {
   const Cache cache(options.request.cache, options.request.stop, options.request.on_event);
   const FileLock used = cache.use();
   Json documents = Json::array();
   Json damaged = Json::array();
   std::vector<Spec> missing = options.specs;
+  const auto is_wanted = [&](const std::string& name, int version) {
+    const auto is_it = [&](const Spec& spec) {
+      return spec.name == name && (spec.version == 0 || spec.version == version);
+    };
+    std::erase_if(missing, is_it);
+    return options.specs.empty() || std::ranges::any_of(options.specs, is_it);
+  };
   const auto tell_damaged = [&](const std::string& name, int version, const Error& error) {
     // Version 0: a folder of refs, and who knows which versions were in it.
-    const std::string subject = version != 0 ? label(name, version) : name;
-    const auto is_it = [&](const Spec& spec) { return names(spec, {"", name, version, {}}); };
-    const bool wanted = options.specs.empty() || std::ranges::any_of(options.specs, is_it);
-    if (version != 0 && !wanted) return;
-    std::erase_if(missing, is_it);
+    if (!is_wanted(name, version) && version != 0) return;
+    const std::string subject = Spec{name, version}.text();
     if (!options.json) std::printf("%s damaged: %s\n", subject.c_str(), error.what());
     damaged.push_back({{"name", name}, {"version", version}, {"problem", error.what()}});
   };
   for (const InstalledVariant& installed : list_installed(cache, tell_damaged)) {
     const Ref& ref = installed.ref;
-    const auto is_it = [&](const Spec& spec) { return names(spec, ref); };
-    if (!options.specs.empty() && std::ranges::none_of(options.specs, is_it)) continue;
-    std::erase_if(missing, is_it);
+    if (!is_wanted(ref.name, ref.version)) continue;
     if (options.json) {
       documents.push_back({{"name", ref.name},
                            {"version", ref.version},
@@ -160,8 +156,7 @@ int run_list(const Options& options) {
   }
   for (const Spec& spec : missing) {
     if (options.json) break;
-    const std::string subject = spec.version == 0 ? spec.name : label(spec.name, spec.version);
-    tell("%s: none installed in %s\n", subject.c_str(), cache.root().c_str());
+    tell("%s: none installed in %s\n", spec.text().c_str(), cache.root().c_str());
   }
   if (options.specs.empty() && !options.json) tell("in %s\n", cache.root().c_str());
   if (damaged.empty()) return 0;
@@ -184,7 +179,7 @@ int run_path(Options options) {
   options.request.offline = true;  // what is installed: nothing to ask anyone
   const Spec& spec = options.specs.front();
   const Request request = options.request_for(spec);
-  const std::string subject = spec.version == 0 ? spec.name : label(spec.name, spec.version);
+  const std::string subject = spec.text();
   Install install(spec.name, request, options.install_options());
   const std::optional<Package> package = find_installed(install);
   if (package && std::filesystem::exists(package->library)) {

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "documents/json_fwd.hpp"
+#include "kiln/event.hpp"
 
 namespace kiln {
 struct Installed;  // install/install.hpp
@@ -22,9 +23,9 @@ namespace kiln::cli {
 /// The same on stderr.
 [[gnu::format(printf, 1, 2)]] void tell(const char* format, ...);
 
-/// Shows one line at the foot of the terminal that stderr is, cut to its width, in place of the one
-/// before. print() and tell() take it away first, so that it is never glued to what they say.
-void show_status(std::string_view line);
+/// What an install is doing, on stderr: one line for each finished download and for each request
+/// that is made again; on a terminal also one line for all that is under way. Nothing with --quiet.
+Observer progress_on_stderr(bool quiet);
 
 /// A path on a line of its own, for $(…): its very bytes, unless a terminal gets them.
 void print_path(const std::filesystem::path& path);

@@ -79,8 +79,9 @@ std::vector<fs::path> variant_folders(const fs::path& folder) {
   }
   // Any of the files makes it a variant, so that an incomplete one is refused and not left out.
   const auto is_variant = [](const fs::path& path) {
-    return fs::exists(path / kDescriptorFile) || fs::exists(path / kManifestFile) ||
-           fs::exists(path / kConfigFile) || fs::exists(path / kLayerFile);
+    const auto parts = {kDescriptorFile, kManifestFile, kConfigFile, kLayerFile};
+    return std::ranges::any_of(parts,
+                               [&](std::string_view part) { return fs::exists(path / part); });
   };
   if (is_variant(folder)) return {folder};
   std::vector<fs::path> folders;

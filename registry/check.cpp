@@ -27,13 +27,12 @@ class PackageCheck {
     check_every_blob();
     std::vector<Tag> tags;
     attempt([&] { tags = layout_.read(); });
-    for (const Tag& tag : tags) {
-      if (tag.descriptor.media_type != kMediaTypeIndex) continue;
-      attempt([&] { check_version(tag); });
-    }
-    for (const Tag& tag : tags) {
-      if (tag.descriptor.media_type == kMediaTypeIndex) continue;
-      attempt([&] { check_variant_tag(tag); });
+    // The versions first: they say what the variants' tags must name.
+    for (const bool indexes : {true, false}) {
+      for (const Tag& tag : tags) {
+        if ((tag.descriptor.media_type == kMediaTypeIndex) != indexes) continue;
+        attempt([&] { indexes ? check_version(tag) : check_variant_tag(tag); });
+      }
     }
   }
 
@@ -43,7 +42,7 @@ class PackageCheck {
       step();
     } catch (const Error& error) {
       const auto& seen = report_.problems;
-      if (std::find(seen.begin(), seen.end(), error.what()) == seen.end()) problem(error.what());
+      if (std::ranges::find(seen, error.what()) == seen.end()) problem(error.what());
     }
   }
 
@@ -109,18 +108,16 @@ std::vector<ListedVersion> list_registry(const fs::path& registry) {
   std::vector<ListedVersion> versions;
   for (const std::string& name : packages_of(registry)) {
     const Layout layout(registry / name);
-    std::vector<ListedVersion> own;
     for (const Tag& tag : layout.read()) {
       if (version_of_tag(tag.name) == 0) continue;
       const std::string what = "index " + name + "@" + tag.name;
-      own.push_back(
+      versions.push_back(
           {name, tag.descriptor, parse_index(layout.read_blob(tag.descriptor, what), what)});
     }
-    std::sort(own.begin(), own.end(), [](const ListedVersion& l, const ListedVersion& r) {
-      return l.index.version < r.index.version;
-    });
-    versions.insert(versions.end(), own.begin(), own.end());
   }
+  std::ranges::sort(versions, {}, [](const ListedVersion& listed) {
+    return std::pair(listed.name, listed.index.version);
+  });
   return versions;
 }
 

@@ -41,13 +41,10 @@ class RepositoryExport {
     for (const bool indexes : {false, true}) {
       for (const Tag& tag : tags) {
         const bool is_index = tag.descriptor.media_type == kMediaTypeIndex;
-        if (!tag.name.empty() && is_index == indexes) {
-          put_manifest(tag.descriptor, tag.name);
-        }
+        if (tag.name.empty() || is_index != indexes) continue;
+        put_manifest(tag.descriptor, tag.name);
+        result_.tags.push_back(tag.name);
       }
-    }
-    for (const Tag& tag : tags) {
-      if (!tag.name.empty()) result_.tags.push_back(tag.name);
     }
     std::sort(result_.tags.begin(), result_.tags.end());
     put_text(folder_ / "tags" / "list",
@@ -127,8 +124,7 @@ void check_prefix(const std::string& prefix) {
   }
 }
 
-}  // namespace
-
+/// The server block that serves the tree at `out`.
 std::string nginx_conf(const fs::path& out) {
   std::string text = kNginxConf;
   for (std::size_t at = text.find("@OUT@"); at != std::string::npos; at = text.find("@OUT@")) {
@@ -136,6 +132,8 @@ std::string nginx_conf(const fs::path& out) {
   }
   return text;
 }
+
+}  // namespace
 
 std::vector<Exported> export_static(const ExportRequest& request, const Progress& progress) {
   check_prefix(request.prefix);

@@ -8,8 +8,7 @@
 //   v2/<name>/blobs/sha256:<hex>
 //   v2/<name>/manifests/<tag or sha256:hex>   every manifest and index
 //   v2/<name>/indexes/<tag or sha256:hex>     the indexes again: a web server tells their media
-//   type
-//                                             by the folder in which it finds them
+//                                             type by the folder in which it finds them
 //   v2/<name>/tags/list                       JSON
 //   nginx.conf                                a server block for this tree
 #pragma once
@@ -37,8 +36,5 @@ struct Exported {
 /// Verifies every blob before it is offered (kIntegrity). Files are hard links where the file
 /// system allows, else copies.
 std::vector<Exported> export_static(const ExportRequest& request, const Progress& progress);
-
-/// The server block that serves the tree at `out`.
-std::string nginx_conf(const std::filesystem::path& out);
 
 }  // namespace kiln::registry

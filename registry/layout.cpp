@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <regex>
 #include <system_error>
 #include <utility>
 
@@ -120,12 +121,8 @@ void Layout::write(const std::vector<Tag>& tags) const {
 
 void check_is_path(const fs::path& folder, std::string_view operation) {
   const std::string text = folder.string();
-  const std::size_t colon = text.find(":/");  // fs::path may make one of two slashes
-  const auto is_scheme = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
-  if (colon == std::string::npos || colon < 2 ||
-      !std::all_of(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(colon), is_scheme)) {
-    return;
-  }
+  static const std::regex kUrl("[A-Za-z]{2,}:/.*");  // fs::path may make one of two slashes
+  if (!std::regex_match(text, kUrl)) return;
   throw Error(ErrorCode::kUsage,
               std::string(operation) + " " + text +
                   ": this is a URL, expected a folder; nothing was written. Publish into a folder "
@@ -150,8 +147,7 @@ std::vector<std::string> packages_of(const fs::path& registry) {
 }
 
 const Tag* find_tag(const std::vector<Tag>& tags, std::string_view name) {
-  const auto found =
-      std::find_if(tags.begin(), tags.end(), [&](const Tag& tag) { return tag.name == name; });
+  const auto found = std::ranges::find(tags, name, &Tag::name);
   return found == tags.end() ? nullptr : &*found;
 }
 

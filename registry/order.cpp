@@ -11,27 +11,17 @@
 namespace kiln::registry {
 namespace {
 
-int suffix_rank(char suffix) {
-  return suffix == 'a' ? 0 : suffix == 'f' ? 1 : 2;
-}
-
-/// Smaller is better.
+/// Smaller is better; no suffix comes last.
 auto code_key(const DeviceCode& code) {
-  return std::tuple(code.kind == DeviceCode::Kind::kPtx, suffix_rank(code.suffix),
+  return std::tuple(code.kind == DeviceCode::Kind::kPtx, std::string_view("af").find(code.suffix),
                     -code.capability.major, -code.capability.minor);
-}
-
-std::optional<DeviceCode> best_code(const Needs& needs) {
-  const auto best =
-      std::min_element(needs.device_code.begin(), needs.device_code.end(),
-                       [](const auto& l, const auto& r) { return code_key(l) < code_key(r); });
-  return best == needs.device_code.end() ? std::nullopt : std::optional(*best);
 }
 
 auto variant_key(const Variant& variant) {
   const Needs& needs = variant.needs;
   const Version toolkit = needs.toolkit.value_or(Version{});
-  const DeviceCode code = best_code(needs).value_or(DeviceCode{});
+  const DeviceCode code =
+      needs.device_code.empty() ? DeviceCode{} : std::ranges::min(needs.device_code, {}, code_key);
   return std::tuple(needs.is_cpu(), -toolkit.major, -toolkit.minor, code_key(code), needs.cpu.arch,
                     -needs.cpu.level, variant.id);
 }
@@ -40,8 +30,7 @@ std::optional<std::string> tie(const Needs& left, const Needs& right) {
   if (left.cpu != right.cpu || left.toolkit != right.toolkit) return std::nullopt;
   if (left.is_cpu()) return "a CPU of " + to_string(left.cpu);
   for (const DeviceCode& code : left.device_code) {
-    const auto& others = right.device_code;
-    if (std::find(others.begin(), others.end(), code) == others.end()) continue;
+    if (std::ranges::find(right.device_code, code) == right.device_code.end()) continue;
     return to_string(code) + " of CUDA " + to_string(*left.toolkit) + " for " + to_string(left.cpu);
   }
   return std::nullopt;

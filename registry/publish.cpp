@@ -48,11 +48,11 @@ std::vector<Batch> read_batches(const PublishRequest& request, const Progress& p
       Batch& batch = batches[{built.config.name, built.config.version}];
       batch.name = built.config.name;
       batch.version = built.config.version;
-      const bool given_twice =
-          std::any_of(batch.built.begin(), batch.built.end(), [&](const BuiltVariant& other) {
-            return other.variant.manifest == built.variant.manifest;
-          });
-      if (!given_twice) batch.built.push_back(std::move(built));
+      const auto manifest_of = [](const BuiltVariant& each) { return each.variant.manifest; };
+      if (std::ranges::find(batch.built, manifest_of(built), manifest_of) != batch.built.end()) {
+        continue;  // given twice
+      }
+      batch.built.push_back(std::move(built));
     }
   }
   const std::vector<TestResult> results = read_records(request.records);
@@ -84,8 +84,8 @@ Requires lowest_requirement(const std::vector<Variant>& variants) {
 void check_understood(const Batch& batch, const Index& index, const std::string& bytes) {
   const std::size_t published =
       parse_json(bytes, "index of " + batch.subject()).at("manifests").size();
-  const bool all_read = std::all_of(index.variants.begin(), index.variants.end(),
-                                    [](const Variant& variant) { return variant.unread.empty(); });
+  const bool all_read = std::ranges::all_of(
+      index.variants, [](const Variant& variant) { return variant.unread.empty(); });
   if (all_read && index.variants.size() == published) return;
   throw Error(ErrorCode::kUpgrade,
               "publish " + batch.subject() +
@@ -123,8 +123,7 @@ void merge_variants(const Batch& batch, Index& index, Published& result) {
   for (std::size_t i = 0; i < batch.built.size(); ++i) {
     Variant given = batch.built[i].variant;
     const std::string& tested = batch.tested[i];
-    const auto found = std::find_if(index.variants.begin(), index.variants.end(),
-                                    [&](const Variant& v) { return v.id == given.id; });
+    const auto found = std::ranges::find(index.variants, given.id, &Variant::id);
     if (found == index.variants.end()) {
       if (!tested.empty()) given.tested = tested;
       result.added.push_back(given.id);
@@ -165,9 +164,9 @@ std::vector<Tag> renew_tags(const std::vector<Tag>& before, const Index& index,
     wanted.push_back({variant_tag(index.version, variant.id), variant.manifest});
   }
   const auto is_there = [&](const Tag& tag) {
-    return std::find(before.begin(), before.end(), tag) != before.end();
+    return std::ranges::find(before, tag) != before.end();
   };
-  if (std::all_of(wanted.begin(), wanted.end(), is_there)) return before;
+  if (std::ranges::all_of(wanted, is_there)) return before;
 
   std::vector<Tag> after;
   std::vector<Tag> superseded;

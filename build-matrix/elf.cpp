@@ -106,9 +106,7 @@ class Reader {
   }
 
   const Elf64_Shdr* section_of_type(std::uint32_t type) const {
-    const auto found =
-        std::find_if(sections_.begin(), sections_.end(),
-                     [type](const Elf64_Shdr& header) { return header.sh_type == type; });
+    const auto found = std::ranges::find(sections_, type, &Elf64_Shdr::sh_type);
     return found == sections_.end() ? nullptr : &*found;
   }
 
@@ -148,40 +146,22 @@ class Reader {
   void read_dynamic(const Elf64_Shdr& dynamic) {
     const Elf64_Shdr& strings = section(dynamic.sh_link);
     for (const Elf64_Dyn& entry : records<Elf64_Dyn>(dynamic)) {
-      switch (entry.d_tag) {
-        case DT_NULL:
-          return;
-        case DT_NEEDED:
-          library_.needed.push_back(text(strings, entry.d_un.d_val));
-          break;
-        case DT_SONAME:
-          library_.soname = text(strings, entry.d_un.d_val);
-          break;
-        case DT_RPATH:
-        case DT_RUNPATH:
-          library_.rpath = text(strings, entry.d_un.d_val);
-          break;
-        case DT_TEXTREL:
-          library_.text_relocations = true;
-          break;
-        case DT_FLAGS:
-          if ((entry.d_un.d_val & DF_TEXTREL) != 0) library_.text_relocations = true;
-          break;
-        default:
-          break;
+      const std::uint64_t value = entry.d_un.d_val;
+      if (entry.d_tag == DT_NULL) return;
+      if (entry.d_tag == DT_NEEDED) library_.needed.push_back(text(strings, value));
+      if (entry.d_tag == DT_SONAME) library_.soname = text(strings, value);
+      if (entry.d_tag == DT_RPATH || entry.d_tag == DT_RUNPATH)
+        library_.rpath = text(strings, value);
+      if (entry.d_tag == DT_TEXTREL || (entry.d_tag == DT_FLAGS && (value & DF_TEXTREL) != 0)) {
+        library_.text_relocations = true;
       }
     }
   }
 
-  struct NeededVersion {
-    std::string name;
-    std::string library;
-  };
-
   // The version numbers that symbols refer to, from the chain of needed libraries and, for each,
-  // the chain of versions needed of it.
-  std::map<unsigned, NeededVersion> read_needed_versions() const {
-    std::map<unsigned, NeededVersion> versions;
+  // the chain of versions needed of it; as symbols that have no name yet.
+  std::map<unsigned, ElfSymbol> read_needed_versions() const {
+    std::map<unsigned, ElfSymbol> versions;
     const Elf64_Shdr* needs = section_of_type(SHT_GNU_verneed);
     if (needs == nullptr) return versions;
     const Elf64_Shdr& strings = section(needs->sh_link);
@@ -191,7 +171,8 @@ class Reader {
       std::uint64_t entry = place + need.vn_aux;
       for (unsigned more = need.vn_cnt; more != 0; --more) {
         const auto version = at<Elf64_Vernaux>(entry);
-        versions[version.vna_other & 0x7fffU] = {.name = text(strings, version.vna_name),
+        versions[version.vna_other & 0x7fffU] = {.name = "",
+                                                 .version = text(strings, version.vna_name),
                                                  .library = text(strings, need.vn_file)};
         entry += version.vna_next;
       }
@@ -203,7 +184,7 @@ class Reader {
   void read_symbols(const Elf64_Shdr& header) {
     const Elf64_Shdr& strings = section(header.sh_link);
     const auto symbols = records<Elf64_Sym>(header);
-    const auto versions = read_needed_versions();
+    auto versions = read_needed_versions();  // none has the number 0
     std::vector<Elf64_Half> numbers;
     if (const Elf64_Shdr* table_of_versions = section_of_type(SHT_GNU_versym)) {
       numbers = records<Elf64_Half>(*table_of_versions);
@@ -217,12 +198,9 @@ class Reader {
         library_.exported.push_back(name);
         continue;
       }
-      ElfSymbol undefined{.name = name, .weak = binding == STB_WEAK};
-      const auto version = versions.find(i < numbers.size() ? numbers[i] & 0x7fffU : 0);
-      if (version != versions.end()) {
-        undefined.version = version->second.name;
-        undefined.library = version->second.library;
-      }
+      ElfSymbol undefined = versions[i < numbers.size() ? numbers[i] & 0x7fffU : 0];
+      undefined.name = name;
+      undefined.weak = binding == STB_WEAK;
       library_.undefined.push_back(std::move(undefined));
     }
     std::sort(library_.exported.begin(), library_.exported.end());

@@ -12,7 +12,7 @@ namespace {
 
 template <class Value>
 bool holds(const std::vector<Value>& list, const Value& value) {
-  return std::find(list.begin(), list.end(), value) != list.end();
+  return std::ranges::find(list, value) != list.end();
 }
 
 template <class Value>

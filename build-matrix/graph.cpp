@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "base/digest.hpp"
@@ -56,9 +58,7 @@ std::string joined(const std::vector<std::string>& words) {
 
 std::string object_name(std::string source) {
   if (source.starts_with("../")) source.erase(0, 3);
-  for (char& c : source) {
-    if (c == '/') c = '_';
-  }
+  std::ranges::replace(source, '/', '_');
   return source + ".o";
 }
 
@@ -69,10 +69,9 @@ class PackageGraph {
   PackageGraph(const Job& job, Version glibc, const Toolchain& toolchain, const Places& places,
                NinjaFile& ninja)
       : job_(job), glibc_(glibc), toolchain_(toolchain), places_(places), ninja_(ninja) {
-    header_ = generate_header(job.package);
     exports_ = generate_exports(job.package);
     const fs::path gen = places.work() / job.package.name / "gen";
-    write_if_changed(gen / "package.gen.hpp", header_);
+    write_if_changed(gen / "package.gen.hpp", generate_header(job.package));
     write_if_changed(gen / "exports.map", exports_);
     folders_ = {job.folder / "csrc", gen, places.sdk / "include", places.abi,
                 places.work() / "include"};
@@ -166,9 +165,7 @@ class PackageGraph {
     ingredients.sources["work/package.gen.cpp"] =
         Digest::of(generate_glue(job_.package, facts)).hex();
     ingredients.host_flags = compile_flags(plan.cpu, glibc_);
-    for (const std::string& flag : link_flags(plan.cpu, glibc_)) {
-      ingredients.host_flags.push_back(flag);
-    }
+    std::ranges::copy(link_flags(plan.cpu, glibc_), std::back_inserter(ingredients.host_flags));
     ingredients.zig = toolchain_.zig_version;
     if (plan.is_cuda()) {
       ingredients.device_options = device_options(*plan.target);
@@ -296,7 +293,6 @@ class PackageGraph {
   const Toolchain& toolchain_;
   const Places& places_;
   NinjaFile& ninja_;
-  std::string header_;
   std::string exports_;
   std::vector<fs::path> folders_;                           // of headers
   std::vector<std::pair<fs::path, std::string>> prefixes_;  // what they are called in the library

@@ -16,7 +16,6 @@ namespace kiln::build {
 struct Toolkit {
   Version version;
   Version min_driver;  ///< lowest driver that runs its machine code, as a CUDA version
-  bool operator==(const Toolkit&) const = default;
 };
 
 /// Leaves out what matches all three lists; an empty list matches everything.

@@ -11,7 +11,6 @@
 #include "base/digest.hpp"
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
-#include "files.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::build {
@@ -21,13 +20,6 @@ la_ssize_t append_bytes(archive*, void* target, const void* bytes, std::size_t c
   static_cast<std::string*>(target)->append(static_cast<const char*>(bytes), count);
   return static_cast<la_ssize_t>(count);
 }
-
-struct FreeArchive {
-  void operator()(archive* handle) const { archive_write_free(handle); }
-};
-struct FreeEntry {
-  void operator()(archive_entry* handle) const { archive_entry_free(handle); }
-};
 
 Descriptor describe(std::string_view media_type, const std::string& bytes) {
   return {.media_type = std::string(media_type), .digest = Digest::of(bytes), .size = bytes.size()};
@@ -40,10 +32,9 @@ Needs needs_of(const Recipe& recipe, const Facts& facts) {
               .min_driver = recipe.min_driver,
               .libraries = recipe.libraries};
   for (const Image& image : facts.images) {
-    if (std::find(needs.device_code.begin(), needs.device_code.end(), image.code) ==
-        needs.device_code.end()) {
+    const auto& known = needs.device_code;
+    if (std::ranges::find(known, image.code) == known.end())
       needs.device_code.push_back(image.code);
-    }
   }
   return needs;
 }
@@ -60,10 +51,9 @@ std::string describe_for_index(const Variant& variant) {
 }  // namespace
 
 std::string make_archive(std::vector<ArchiveEntry> entries) {
-  std::sort(entries.begin(), entries.end(),
-            [](const ArchiveEntry& a, const ArchiveEntry& b) { return a.path < b.path; });
+  std::ranges::sort(entries, {}, &ArchiveEntry::path);
   std::string bytes;
-  const std::unique_ptr<archive, FreeArchive> out(archive_write_new());
+  const std::unique_ptr<archive, int (*)(archive*)> out(archive_write_new(), archive_write_free);
   const auto must = [&](int result) {
     if (result != ARCHIVE_OK) {
       throw Error(ErrorCode::kBuild,
@@ -76,7 +66,8 @@ std::string make_archive(std::vector<ArchiveEntry> entries) {
   must(archive_write_set_bytes_in_last_block(out.get(), 1));
   must(archive_write_open(out.get(), &bytes, nullptr, append_bytes, nullptr));
   for (const ArchiveEntry& entry : entries) {
-    const std::unique_ptr<archive_entry, FreeEntry> header(archive_entry_new());
+    const std::unique_ptr<archive_entry, void (*)(archive_entry*)> header(archive_entry_new(),
+                                                                          archive_entry_free);
     archive_entry_set_pathname(header.get(), entry.path.c_str());
     archive_entry_set_filetype(header.get(), AE_IFREG);
     archive_entry_set_perm(header.get(), static_cast<mode_t>(entry.mode));
@@ -133,13 +124,6 @@ Packed pack(const PackInput& input) {
                                           .needs = needs,
                                           .tested = "untested"});
   return packed;
-}
-
-void write_packed(const Packed& packed, const std::filesystem::path& folder) {
-  write_file(folder / "layer.tar.zst", packed.layer);
-  write_file(folder / "config.json", packed.config);
-  write_file(folder / "manifest.json", packed.manifest);
-  write_file(folder / "descriptor.json", packed.descriptor);
 }
 
 }  // namespace kiln::build

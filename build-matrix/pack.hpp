@@ -2,10 +2,9 @@
 //
 // Pack: one inspected library becomes one archive with its documents. The bytes depend on the
 // inputs alone: sorted names, no times, no owners. Before it: inspect. After it: the registry.
-// Pure but for write_packed.
+// Pure.
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -39,9 +38,5 @@ struct ArchiveEntry {
 
 /// A reproducible tar.zst of the entries, sorted by path.
 std::string make_archive(std::vector<ArchiveEntry> entries);
-
-/// Writes layer.tar.zst, config.json, manifest.json and, last, descriptor.json: a folder with a
-/// descriptor is whole.
-void write_packed(const Packed& packed, const std::filesystem::path& folder);
 
 }  // namespace kiln::build

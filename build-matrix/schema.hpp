@@ -42,7 +42,6 @@ struct TensorSchema {
   Layout layout = Layout::kCompact;
   bool optional = false;
   bool output = false;
-  bool operator==(const TensorSchema&) const = default;
 };
 
 struct AttributeSchema {
@@ -51,7 +50,6 @@ struct AttributeSchema {
   Type type = Type::kString;
   std::vector<std::string> values;                           ///< kString: what is allowed
   std::variant<std::string, std::int64_t, double> fallback;  ///< package.json's "default"
-  bool operator==(const AttributeSchema&) const = default;
 };
 
 struct OpSchema {
@@ -61,7 +59,6 @@ struct OpSchema {
   std::vector<AttributeSchema> attributes;
   std::vector<std::string> symbols;  ///< in the order in which the tensors name them
   std::string text;                  ///< the op's entry of package.json, as dump_json writes it
-  bool operator==(const OpSchema&) const = default;
 };
 
 /// One .cu file and what it is compiled for.
@@ -69,7 +66,6 @@ struct DeviceSource {
   std::string source;               ///< "csrc/smxx_gemm.cu", see Package
   std::string stem;                 ///< "smxx_gemm": the name of its image
   std::vector<DeviceCode> targets;  ///< in package.json's order
-  bool operator==(const DeviceSource&) const = default;
 };
 
 /// A library looked up at run time, beyond libcuda.so.1.
@@ -84,14 +80,12 @@ struct CudaSection {
   std::vector<DeviceSource> device;
   std::vector<LibraryNeed> needs;
   bool present() const { return !host.empty(); }
-  bool operator==(const CudaSection&) const = default;
 };
 
 struct CpuSection {
   std::vector<std::string> host;
   std::vector<CpuLevel> levels;
   bool present() const { return !host.empty(); }
-  bool operator==(const CpuSection&) const = default;
 };
 
 /// Sources are relative to the package's folder. "../NAME/…" is one that the package NAME beside it
@@ -108,7 +102,6 @@ struct Package {
 
   /// Names of the packages whose sources this one shares; sorted, each once.
   std::vector<std::string> shared_packages() const;
-  bool operator==(const Package&) const = default;
 };
 
 /// Reads the text of a package.json. `folder` is the name of the folder that it lies in; `file`, as

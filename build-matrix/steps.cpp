@@ -111,7 +111,11 @@ void run(const PackStep& step) {
   write_file(step.into / "inspect.json", report.dump(2) + "\n");
   write_file(step.into / recipe.library(), library);
   fs::permissions(step.into / recipe.library(), fs::perms(0755));
-  write_packed(packed, step.into);
+  write_file(step.into / "layer.tar.zst", packed.layer);
+  write_file(step.into / "config.json", packed.config);
+  write_file(step.into / "manifest.json", packed.manifest);
+  // Last: a folder with a descriptor is whole.
+  write_file(step.into / "descriptor.json", packed.descriptor);
 }
 
 /// A command whose options `declare` binds to a Step, which runs once they are parsed.

@@ -42,7 +42,8 @@ void check_exports(const ElfLibrary& library, std::vector<std::string>& violatio
   const std::string entry = KILN_PACKAGE_SYMBOL;
   for (const std::string& name : library.exported) {
     if (name != entry && !name.starts_with("__tvm_ffi_")) {
-      violations.push_back("exports " + name + ", allowed are " + entry + " and __tvm_ffi_*");
+      violations.push_back("exports " + name +
+                           ", allowed are " KILN_PACKAGE_SYMBOL " and __tvm_ffi_*");
     }
   }
   if (!std::ranges::binary_search(library.exported, entry)) {

@@ -59,7 +59,7 @@ int run_install(const std::string& file, const Options& options) {
 }  // namespace
 
 void bundle_create(Command& command) {
-  command.takes_packages(0, Command::kAnyNumber);
+  command.takes_packages();
   command.takes_registry();
   command.takes_device();
   command.takes_host();
@@ -86,7 +86,7 @@ void bundle_create(Command& command) {
 void bundle_install(Command& command) {
   const auto file = std::make_shared<std::string>();
   command.app().add_option("bundle", *file, "The bundle")->type_name("FILE")->required();
-  command.takes_packages(0, Command::kAnyNumber);
+  command.takes_packages();
   command.takes_choice();
   command.takes_lock();
   command.takes_cache();

@@ -131,7 +131,7 @@ void cache_dir(Command& command) {
 }
 
 void cache_verify(Command& command) {
-  command.takes_packages(0, Command::kAnyNumber);
+  command.takes_packages();
   command.takes_cache();
   command.example("", "every file of the cache");
   command.example("geglu-mlp@1", "the files of one version");

@@ -76,10 +76,6 @@ std::string Spec::text() const {
   return version == 0 ? name : label(name, version);
 }
 
-InstallOptions Options::install_options() const {
-  return {.host = host ? &*host : nullptr};
-}
-
 Request Options::request_for(const Spec& spec) const {
   Request result = request;
   result.version = spec.version;
@@ -109,28 +105,26 @@ std::vector<Spec> Options::specs_or_locked() const {
   return locked;
 }
 
-void Command::takes_packages(int least, int most) {
-  CLI::Option* const option =
-      app_.add_option("package", line_.packages, "NAME@VERSION, such as geglu-mlp@1");
-  option->type_name("PACKAGE");
-  if (most == kAnyNumber) {
-    option->expected(-1);
-  } else {
-    option->expected(least, most);
-  }
-  if (least > 0) option->required();
+void Command::takes_package() {
+  app_.add_option("package", line_.packages, "NAME@VERSION, such as geglu-mlp@1")
+      ->type_name("PACKAGE")
+      ->expected(1)
+      ->required();
 }
 
-void Command::takes_json() {
-  app_.add_flag("--json", line_.options.json, "One JSON document on stdout");
+void Command::takes_packages() {
+  app_.add_option("package", line_.packages, "NAME@VERSION, such as geglu-mlp@1")
+      ->type_name("PACKAGE")
+      ->expected(-1);
 }
 
 void Command::takes_cache() {
-  app_.add_option("--cache", line_.options.request.cache,
+  Options& options = line_.options;
+  app_.add_option("--cache", options.request.cache,
                   "Cache folder; default $KILN_CACHE or ~/.cache/kiln")
       ->type_name("FOLDER");
-  takes_json();
-  app_.add_flag("-q,--quiet", line_.options.quiet, "No progress on stderr");
+  app_.add_flag("--json", options.json, "One JSON document on stdout");
+  app_.add_flag("-q,--quiet", options.quiet, "No progress on stderr");
 }
 
 void Command::takes_registry() {

@@ -6,7 +6,7 @@
 // one JSON document), progress on stderr, returns the exit code, and throws kiln::Error.
 //
 //   void path(Command& command) {
-//     command.takes_packages(1, 1);
+//     command.takes_package();
 //     command.takes_cache();
 //     command.example("geglu-mlp@1", "the file that get_kernel would load");
 //     command.runs([](const Options& options) { …; return 0; });
@@ -31,10 +31,6 @@ namespace CLI {
 class App;
 }
 
-namespace kiln {
-struct InstallOptions;  // install/install.hpp
-}
-
 namespace kiln::cli {
 
 /// "geglu-mlp@1". Version 0: none was given.
@@ -55,8 +51,6 @@ struct Options {
   bool quiet = false;
 
   std::string command;  ///< "kiln cache gc"
-
-  InstallOptions install_options() const;
 
   /// Throws kUsage, with the versions that there are, if neither the spec nor a lock file has one.
   Request request_for(const Spec& spec) const;
@@ -82,18 +76,16 @@ struct CommandLine {
 /// One command while it is declared.
 class Command {
  public:
-  static constexpr int kAnyNumber = -1;
-
   Command(CLI::App& app, CommandLine& line) : app_(app), line_(line) {}
 
-  void takes_packages(int least, int most);  ///< NAME@VERSION …
-  void takes_cache();                        ///< --cache, --json, --quiet
-  void takes_registry();                     ///< --registry, --from, --offline
-  void takes_device();                       ///< --device, --no-jit
-  void takes_choice();                       ///< both, --variant, --deny, --fallback, …
-  void takes_lock();                         ///< --lock, --locked, --frozen
-  void takes_host();                         ///< --host
-  void takes_json();                         ///< --json alone; takes_cache has it too
+  void takes_package();   ///< NAME@VERSION
+  void takes_packages();  ///< any number of them
+  void takes_cache();     ///< --cache, --json, --quiet
+  void takes_registry();  ///< --registry, --from, --offline
+  void takes_device();    ///< --device, --no-jit
+  void takes_choice();    ///< both, --variant, --deny, --fallback, …
+  void takes_lock();      ///< --lock, --locked, --frozen
+  void takes_host();      ///< --host
 
   /// One line under "Examples:" of --help: the words after the command, and what they do.
   void example(const std::string& words, const std::string& meaning);

@@ -143,7 +143,7 @@ int run_doctor(const Options& options) {
 }  // namespace
 
 void doctor(Command& command) {
-  command.takes_packages(0, Command::kAnyNumber);
+  command.takes_packages();
   command.takes_choice();
   command.takes_cache();
   command.example("", "this machine, its registry and its cache");

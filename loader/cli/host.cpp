@@ -60,7 +60,7 @@ void print_host(const Host& host) {
 }
 
 void host(Command& command) {
-  command.takes_packages(0, Command::kAnyNumber);
+  command.takes_packages();
   command.takes_registry();
   command.takes_cache();
   command.example("", "what this machine is");

@@ -130,7 +130,7 @@ int run_info(const Options& options) {
 }  // namespace
 
 void info(Command& command) {
-  command.takes_packages(1, 1);
+  command.takes_package();
   command.takes_choice();
   command.takes_cache();
   command.example("geglu-mlp", "the newest version");

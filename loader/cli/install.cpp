@@ -22,6 +22,10 @@ namespace kiln::cli {
 
 namespace {
 
+InstallOptions install_options(const Options& options) {
+  return {.host = options.host ? &*options.host : nullptr};
+}
+
 /// Never silent: whoever reads the result may miss that it is a fallback's.
 void tell_refused(const Choice& choice) {
   for (const Resolution& refused : choice.refused) {
@@ -42,7 +46,7 @@ int install_all(const Options& options) {
                 Request request = options.request_for(specs[i]);
                 request.on_event = on_event;
                 request.stop = stop;
-                Install one(specs[i].name, request, options.install_options());
+                Install one(specs[i].name, request, install_options(options));
                 all[i] = one.run();
                 // A warm install reads documents alone: the library is hashed before it is named.
                 one.check_installed(all[i].package);
@@ -86,7 +90,7 @@ Json to_json(const Explanation& explanation) {
 int run_resolve(const Options& options, const Explain& asked) {
   const Spec& spec = options.specs.front();
   const Request request = options.request_for(spec);
-  const Choice choice = choose(spec.name, request, options.install_options());
+  const Choice choice = choose(spec.name, request, install_options(options));
   std::vector<Explanation> explanations;
   if (asked.asked) {
     Selection selection = selection_of(request, load_settings());
@@ -180,7 +184,7 @@ int run_path(Options options) {
   const Spec& spec = options.specs.front();
   const Request request = options.request_for(spec);
   const std::string subject = spec.text();
-  Install install(spec.name, request, options.install_options());
+  Install install(spec.name, request, install_options(options));
   const std::optional<Package> package = find_installed(install);
   if (package && std::filesystem::exists(package->library)) {
     install.check_installed(*package);
@@ -210,7 +214,7 @@ std::vector<std::string> installed_packages() {
 }
 
 void install(Command& command) {
-  command.takes_packages(0, Command::kAnyNumber);
+  command.takes_packages();
   command.takes_choice();
   command.takes_lock();
   command.takes_cache();
@@ -225,7 +229,7 @@ void install(Command& command) {
 }
 
 void resolve(Command& command) {
-  command.takes_packages(1, 1);
+  command.takes_package();
   command.takes_choice();
   command.takes_lock();
   command.takes_cache();
@@ -244,7 +248,7 @@ void resolve(Command& command) {
 }
 
 void list(Command& command) {
-  command.takes_packages(0, Command::kAnyNumber);
+  command.takes_packages();
   command.takes_cache();
   command.example("", "every package, version and variant");
   command.example("geglu-mlp", "those of one package");
@@ -252,7 +256,7 @@ void list(Command& command) {
 }
 
 void path(Command& command) {
-  command.takes_packages(1, 1);
+  command.takes_package();
   command.takes_choice();
   command.takes_lock();
   command.takes_cache();

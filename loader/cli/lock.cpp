@@ -154,7 +154,7 @@ int run_lock(const Locking& locking, const Options& options) {
 }  // namespace
 
 void lock(Command& command) {
-  command.takes_packages(0, Command::kAnyNumber);
+  command.takes_packages();
   command.takes_registry();
   command.takes_cache();
   const auto locking = std::make_shared<Locking>();

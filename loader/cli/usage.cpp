@@ -2,6 +2,7 @@
 #include "usage.hpp"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <string>
 #include <string_view>
@@ -43,45 +44,35 @@ std::vector<std::string> known_words(const CLI::App& app, bool options) {
 /// Empty if no word is near enough to be meant: two letters off, and most of the word right.
 std::string nearest(const std::string& word, const std::vector<std::string>& known) {
   constexpr std::size_t kFarthest = 2;
-  std::string best;
-  std::size_t least = std::min(kFarthest, word.size() / 3) + 1;
-  for (const std::string& each : known) {
-    if (const std::size_t far = distance(word, each); far < least) {
-      least = far;
-      best = each;
-    }
-  }
-  return best;
+  const auto far = [&word](const std::string& each) { return distance(word, each); };
+  const auto best = std::ranges::min_element(known, {}, far);
+  if (best == known.end() || far(*best) > std::min(kFarthest, word.size() / 3)) return {};
+  return *best;
 }
 
 /// What Kiln calls a command of other tools; empty for any other word.
 std::string kiln_word_for(std::string_view word) {
-  struct Row {
-    std::string_view theirs;
-    const char* ours;
-  };
-  constexpr Row kRows[] = {{"add", "kiln install"},
-                           {"clean", "kiln cache gc"},
-                           {"gc", "kiln cache gc"},
-                           {"help", "kiln --help"},
-                           {"login", "docker login"},
-                           {"outdated", "kiln lock --check"},
-                           {"publish", "kiln registry publish"},
-                           {"pull", "kiln install"},
-                           {"push", "kiln registry publish"},
-                           {"remove", "kiln cache gc --unlocked"},
-                           {"rm", "kiln cache gc --unlocked"},
-                           {"search", "kiln info"},
-                           {"show", "kiln info"},
-                           {"uninstall", "kiln cache gc --unlocked"},
-                           {"update", "kiln lock"},
-                           {"upgrade", "kiln lock"},
-                           {"verify", "kiln cache verify"},
-                           {"version", "kiln --version"}};
-  for (const Row& row : kRows) {
-    if (row.theirs == word) return row.ours;
-  }
-  return {};
+  static const std::map<std::string_view, const char*> kOurs = {
+      {"add", "kiln install"},
+      {"clean", "kiln cache gc"},
+      {"gc", "kiln cache gc"},
+      {"help", "kiln --help"},
+      {"login", "docker login"},
+      {"outdated", "kiln lock --check"},
+      {"publish", "kiln registry publish"},
+      {"pull", "kiln install"},
+      {"push", "kiln registry publish"},
+      {"remove", "kiln cache gc --unlocked"},
+      {"rm", "kiln cache gc --unlocked"},
+      {"search", "kiln info"},
+      {"show", "kiln info"},
+      {"uninstall", "kiln cache gc --unlocked"},
+      {"update", "kiln lock"},
+      {"upgrade", "kiln lock"},
+      {"verify", "kiln cache verify"},
+      {"version", "kiln --version"}};
+  const auto found = kOurs.find(word);
+  return found == kOurs.end() ? "" : found->second;
 }
 
 }  // namespace

@@ -226,7 +226,7 @@ OpSchema parse_op(const JsonView& value) {
 }
 
 std::string parse_source(const JsonView& value, std::string_view suffix, std::string_view package) {
-  const std::string path = read_word(
+  std::string path = read_word(
       value, [suffix](const std::string& text) { return is_source_path(text, suffix); },
       "is not a source; expected a path inside the package, or ../PACKAGE/ and one inside the "
       "package beside it, that ends in " +

@@ -30,13 +30,11 @@ int run_create(const Creating& creating, const Options& options) {
   }
   Json documents = Json::array();
   for (const BundledKernel& kernel : create_bundle(parts, creating.file)) {
-    if (options.json) {
-      documents.push_back({{"name", kernel.name},
-                           {"version", kernel.version},
-                           {"index", kernel.index.digest.str()},
-                           {"variants", kernel.variants}});
-      continue;
-    }
+    documents.push_back({{"name", kernel.name},
+                         {"version", kernel.version},
+                         {"index", kernel.index.digest.str()},
+                         {"variants", kernel.variants}});
+    if (options.json) continue;
     for (const std::string& id : kernel.variants) {
       print("%s@%d %s\n", kernel.name.c_str(), kernel.version, id.c_str());
     }

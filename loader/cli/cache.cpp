@@ -33,28 +33,25 @@ int run_verify(const Options& options) {
   std::vector<Spec> specs = options.specs;
   if (specs.empty()) specs.emplace_back();
   Json documents = Json::array();
-  std::size_t files = 0;
   std::size_t damaged = 0;
   for (const Spec& spec : specs) {
     for (const CheckedFile& checked : verify_installed(cache, spec.name, spec.version)) {
-      ++files;
       const bool intact = checked.problem.empty();
-      if (!intact) ++damaged;
-      if (options.json) {
-        documents.push_back({{"subject", checked.subject},
-                             {"file", checked.file.string()},
-                             {"intact", intact},
-                             {"problem", checked.problem}});
-      } else if (!intact) {
-        print("damaged  %s: %s %s\n", checked.subject.c_str(), checked.file.c_str(),
-              checked.problem.c_str());
-      }
+      documents.push_back({{"subject", checked.subject},
+                           {"file", checked.file.string()},
+                           {"intact", intact},
+                           {"problem", checked.problem}});
+      if (intact) continue;
+      ++damaged;
+      if (options.json) continue;
+      print("damaged  %s: %s %s\n", checked.subject.c_str(), checked.file.c_str(),
+            checked.problem.c_str());
     }
   }
   if (options.json) {
     print_json("verify", {{"files", documents}, {"damaged", damaged}});
   } else {
-    print("%zu files, %zu damaged, in %s\n", files, damaged, cache.root().c_str());
+    print("%zu files, %zu damaged, in %s\n", documents.size(), damaged, cache.root().c_str());
   }
   if (damaged > 0) {
     tell("kiln: 'kiln cache repair' fetches what is damaged again\n");
@@ -72,16 +69,14 @@ int run_repair(const Options& options) {
   for (const Repaired& each :
        repair(cache, settings, {settings.limits, request.on_event, request.stop})) {
     if (each.failed && code == 0) code = static_cast<int>(*each.failed);
-    if (options.json) {
-      documents.push_back({{"subject", each.subject},
-                           {"file", each.path.string()},
-                           {"problem", each.problem},
-                           {"done", each.done},
-                           {"whole", !each.failed}});
-    } else {
-      print("%s: %s\n  found: %s\n  %s\n", each.subject.c_str(), each.path.c_str(),
-            each.problem.c_str(), each.done.c_str());
-    }
+    documents.push_back({{"subject", each.subject},
+                         {"file", each.path.string()},
+                         {"problem", each.problem},
+                         {"done", each.done},
+                         {"whole", !each.failed}});
+    if (options.json) continue;
+    print("%s: %s\n  found: %s\n  %s\n", each.subject.c_str(), each.path.c_str(),
+          each.problem.c_str(), each.done.c_str());
   }
   if (options.json) {
     print_json("repair", {{"cache", cache.root().string()}, {"repaired", documents}});
@@ -98,17 +93,12 @@ int run_gc(const Options& options, GcOptions what) {
   };
   Json documents = Json::array();
   std::uint64_t bytes = 0;
-  std::size_t count = 0;
   for (const Removed& each : collect_garbage(cache, what)) {
     bytes += each.bytes;
-    ++count;
-    if (options.json) {
-      documents.push_back(
-          {{"what", each.what}, {"path", each.path.string()}, {"bytes", each.bytes}});
-    } else {
-      print("%s  %s  %llu bytes\n", each.what.c_str(), each.path.c_str(),
-            static_cast<unsigned long long>(each.bytes));
-    }
+    documents.push_back({{"what", each.what}, {"path", each.path.string()}, {"bytes", each.bytes}});
+    if (options.json) continue;
+    print("%s  %s  %llu bytes\n", each.what.c_str(), each.path.c_str(),
+          static_cast<unsigned long long>(each.bytes));
   }
   if (options.json) {
     print_json("gc", {{"cache", cache.root().string()},
@@ -116,8 +106,8 @@ int run_gc(const Options& options, GcOptions what) {
                       {"bytes", bytes},
                       {"removed", documents}});
   } else {
-    print("%s %zu, %llu bytes, in %s\n", what.dry_run ? "would remove" : "removed", count,
-          static_cast<unsigned long long>(bytes), cache.root().c_str());
+    print("%s %zu, %llu bytes, in %s\n", what.dry_run ? "would remove" : "removed",
+          documents.size(), static_cast<unsigned long long>(bytes), cache.root().c_str());
   }
   return 0;
 }

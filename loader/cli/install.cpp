@@ -52,14 +52,11 @@ int install_all(const Options& options) {
                 one.check_installed(all[i].package);
               });
   for (const Installed& installed : all) {
-    if (options.json) {
-      documents.push_back(kiln::cli::to_json(installed));
-    } else {
-      tell_refused(installed.choice);
-      print("%s@%d %s  %s\n", installed.package.config.name.c_str(),
-            installed.package.config.version, installed.package.variant.id.c_str(),
-            installed.package.library.c_str());
-    }
+    documents.push_back(kiln::cli::to_json(installed));
+    if (options.json) continue;
+    tell_refused(installed.choice);
+    print("%s@%d %s  %s\n", installed.package.config.name.c_str(), installed.package.config.version,
+          installed.package.variant.id.c_str(), installed.package.library.c_str());
   }
   if (options.json) print_json("install", {{"installed", documents}});
   return 0;
@@ -142,27 +139,25 @@ int run_list(const Options& options) {
   for (const InstalledVariant& installed : list_installed(cache, tell_damaged)) {
     const Ref& ref = installed.ref;
     if (!is_wanted(ref.name, ref.version)) continue;
-    if (options.json) {
-      documents.push_back({{"name", ref.name},
-                           {"version", ref.version},
-                           {"variant", installed.variant.id},
-                           {"registry", ref.registry},
-                           {"library", installed.library.string()},
-                           {"bytes", installed.bytes}});
-    } else {
-      print("%s@%d %s  %s\n", ref.name.c_str(), ref.version, installed.variant.id.c_str(),
-            installed.library.c_str());
-    }
+    documents.push_back({{"name", ref.name},
+                         {"version", ref.version},
+                         {"variant", installed.variant.id},
+                         {"registry", ref.registry},
+                         {"library", installed.library.string()},
+                         {"bytes", installed.bytes}});
+    if (options.json) continue;
+    print("%s@%d %s  %s\n", ref.name.c_str(), ref.version, installed.variant.id.c_str(),
+          installed.library.c_str());
   }
   if (options.json) {
     print_json("list",
                {{"cache", cache.root().string()}, {"installed", documents}, {"damaged", damaged}});
+  } else {
+    for (const Spec& spec : missing) {
+      tell("%s: none installed in %s\n", spec.text().c_str(), cache.root().c_str());
+    }
+    if (options.specs.empty()) tell("in %s\n", cache.root().c_str());
   }
-  for (const Spec& spec : missing) {
-    if (options.json) break;
-    tell("%s: none installed in %s\n", spec.text().c_str(), cache.root().c_str());
-  }
-  if (options.specs.empty() && !options.json) tell("in %s\n", cache.root().c_str());
   if (damaged.empty()) return 0;
   tell("kiln: 'kiln cache repair' fetches what is damaged again\n");
   return static_cast<int>(ErrorCode::kIntegrity);

@@ -29,10 +29,10 @@ namespace {
 RankRule deciding(const Host& host, const Variant& left, const Variant& right) {
   const Selection selection;
   const Question question = ask(host, index_of({left, right}), selection);
-  const auto key = [&](const Variant& variant) {
-    return rank_key(variant, best_fit(variant, question), question);
+  const auto rank = [&](const Variant& variant) {
+    return rank_of(variant, best_fit(variant, question), Refusal::kNone, question);
   };
-  return deciding_rule(left, key(left), right, key(right));
+  return deciding_rule(rank(left), rank(right));
 }
 
 /// Processor time of this thread: what a busy machine cannot lengthen.
@@ -209,8 +209,9 @@ TEST_CASE("resolve: of two variants that fit, the better one is taken, in either
                 .chosen == 1);
     }
   }
-  for (std::size_t rule = 0; rule < kRankNumbers; ++rule) {
-    CHECK_MESSAGE(met[static_cast<RankRule>(rule)] > 0, describe(static_cast<RankRule>(rule)));
+  for (const RankRule rule : {RankRule::kCode, RankRule::kCloseness, RankRule::kKnownToolkit,
+                              RankRule::kToolkit, RankRule::kCpuLevel}) {
+    CHECK_MESSAGE(met[rule] > 0, describe(rule));
   }
 }
 

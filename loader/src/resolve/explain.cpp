@@ -62,18 +62,12 @@ std::vector<std::size_t> best_first(const Resolution& resolution) {
 /// Why `better` stands before `row`.
 std::string compare(const Resolution& resolution, const Index& index, const Question& question,
                     std::size_t better, std::size_t row) {
-  const std::string before = "after " + resolution.decisions[better].variant + ": ";
-  const Refusal refusal = resolution.decisions[row].refusal;
-  if (resolution.decisions[better].refusal != refusal) {
-    return before + (resolution.decisions[better].accepted() ? "that one fits"
-                                                             : "that one passes more rules");
-  }
-  const auto key = [&](const Variant& variant) {
-    return rank_key(variant, best_fit(variant, question), question);
+  const auto rank = [&](std::size_t i) {
+    const Variant& variant = index.variants[i];
+    return rank_of(variant, best_fit(variant, question), resolution.decisions[i].refusal, question);
   };
-  const Variant& left = index.variants[better];
-  const Variant& right = index.variants[row];
-  return before + std::string(describe(deciding_rule(left, key(left), right, key(right))));
+  return "after " + resolution.decisions[better].variant + ": " +
+         std::string(describe(deciding_rule(rank(better), rank(row))));
 }
 
 void pad(std::string& text, std::size_t width) {

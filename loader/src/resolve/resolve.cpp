@@ -2,7 +2,7 @@
 #include "resolve/resolve.hpp"
 
 #include <algorithm>
-#include <cstdint>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -68,50 +68,6 @@ std::vector<const Gpu*> distinct_gpus(const Host& host) {
     if (!known) distinct.push_back(&gpu);
   }
   return distinct;
-}
-
-/// What is needed of the rules for one variant.
-struct Judged {
-  Refusal refusal = Refusal::kNone;
-  RankKey key{};
-  std::uint64_t id_head = 0;  ///< order of the id's first bytes that are not common to all
-  std::string_view id;
-  std::size_t position = 0;
-};
-
-std::size_t common_prefix(const std::vector<Variant>& variants) {
-  if (variants.empty()) return 0;
-  std::string_view common = variants.front().id;
-  for (const Variant& variant : variants) {
-    const auto differ =
-        std::mismatch(common.begin(), common.end(), variant.id.begin(), variant.id.end()).first;
-    common = common.substr(0, static_cast<std::size_t>(differ - common.begin()));
-  }
-  return common.size();
-}
-
-/// Eight bytes as a number that orders as they do: most ids of a large index are told apart by it,
-/// at a tenth of a string comparison's time.
-std::uint64_t order_of_bytes(std::string_view bytes) {
-  std::uint64_t order = 0;
-  for (std::size_t i = 0; i < sizeof order; ++i) {
-    order = order << 8u | (i < bytes.size() ? static_cast<unsigned char>(bytes[i]) : 0u);
-  }
-  return order;
-}
-
-/// The accepted ones first, by rank; then those that passed more of the rules.
-bool ranks_before(const Judged& left, const Judged& right, const std::vector<Variant>& variants) {
-  if (left.refusal != right.refusal) {
-    if (left.refusal == Refusal::kNone || right.refusal == Refusal::kNone) {
-      return left.refusal == Refusal::kNone;
-    }
-    return left.refusal > right.refusal;
-  }
-  if (left.key != right.key) return left.key < right.key;
-  if (left.id_head != right.id_head) return left.id_head < right.id_head;
-  if (left.id != right.id) return left.id < right.id;
-  return variants[left.position].manifest.digest < variants[right.position].manifest.digest;
 }
 
 }  // namespace
@@ -186,35 +142,26 @@ Resolution resolve(const Host& host, const Index& index, const Selection& select
                         .device = question.device,
                         .all_gpus = selection.all_gpus && !question.gpus.empty(),
                         .host = host};
-  const std::size_t prefix = common_prefix(variants);
   std::vector<Fit> fits;
-  std::vector<Judged> best_first;
+  std::vector<Rank> ranks;
   fits.reserve(variants.size());
-  best_first.reserve(variants.size());
-  resolution.decisions.resize(variants.size());
-  for (std::size_t i = 0; i < variants.size(); ++i) {
-    const Variant& variant = variants[i];
+  ranks.reserve(variants.size());
+  for (const Variant& variant : variants) {
     const Fit& fit = fits.emplace_back(best_fit(variant, question));
     const Rule* const broken = first_broken(variant, fit, question);
-    Decision& decision = resolution.decisions[i];
-    decision.variant = variant.id;
-    decision.digest = variant.manifest.digest.str();
-    decision.refusal = broken == nullptr ? Refusal::kNone : broken->refusal;
-    decision.detail = broken == nullptr ? describe_fit(variant, fit, question)
-                                        : broken->describe(variant, fit, question);
-    const std::string_view id = variant.id;
-    best_first.push_back({decision.refusal, rank_key(variant, fit, question),
-                          order_of_bytes(id.substr(prefix)), id, i});
+    const Refusal refusal = broken == nullptr ? Refusal::kNone : broken->refusal;
+    ranks.push_back(rank_of(variant, fit, refusal, question));
+    resolution.decisions.push_back({.variant = variant.id,
+                                    .digest = variant.manifest.digest.str(),
+                                    .refusal = refusal,
+                                    .detail = broken == nullptr
+                                                  ? describe_fit(variant, fit, question)
+                                                  : broken->describe(variant, fit, question)});
   }
-  std::sort(best_first.begin(), best_first.end(), [&](const Judged& left, const Judged& right) {
-    return ranks_before(left, right, variants);
-  });
-  std::vector<std::size_t> order;
-  order.reserve(best_first.size());
-  for (const Judged& judged : best_first) {
-    order.push_back(judged.position);
-    resolution.decisions[judged.position].rank = order.size();
-  }
+  std::vector<std::size_t> order(variants.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, {}, [&](std::size_t i) -> const Rank& { return ranks[i]; });
+  for (std::size_t i = 0; i < order.size(); ++i) resolution.decisions[order[i]].rank = i + 1;
   if (!order.empty() && resolution.decisions[order.front()].accepted()) {
     resolution.chosen = order.front();
   } else {

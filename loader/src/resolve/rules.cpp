@@ -331,23 +331,30 @@ bool is_denied(const Variant& variant, const Question& question) {
          std::find(digests.begin(), digests.end(), variant.manifest.digest) != digests.end();
 }
 
-RankKey rank_key(const Variant& variant, const Fit& fit, const Question& question) {
+Rank rank_of(const Variant& variant, const Fit& fit, Refusal refusal, const Question& question) {
   const Version toolkit = variant.needs.toolkit.value_or(Version{});
   const bool newer_than_driver = question.host->driver && toolkit > *question.host->driver;
+  // The refusals are numbered as the rules are: who breaks a later one has passed more.
+  const int passed =
+      refusal == Refusal::kNone ? static_cast<int>(kRules.size()) + 1 : static_cast<int>(refusal);
   // Code that runs on a GPU is of its capability or a lower one: the highest is the closest.
-  return {static_cast<int>(fit.kind), -number(fit.code.capability), newer_than_driver ? 1 : 0,
-          -number(toolkit), -variant.needs.cpu.level};
+  return {{-passed, static_cast<int>(fit.kind), -number(fit.code.capability),
+           newer_than_driver ? 1 : 0, -number(toolkit), -variant.needs.cpu.level},
+          variant.id,
+          variant.manifest.digest.hex()};
 }
 
-RankRule deciding_rule(const Variant& left, const RankKey& left_key, const Variant& right,
-                       const RankKey& right_key) {
-  const auto differ = std::mismatch(left_key.begin(), left_key.end(), right_key.begin()).first;
-  if (differ != left_key.end()) return static_cast<RankRule>(differ - left_key.begin());
+RankRule deciding_rule(const Rank& left, const Rank& right) {
+  const auto* const differ =
+      std::mismatch(left.numbers.begin(), left.numbers.end(), right.numbers.begin()).first;
+  if (differ != left.numbers.end()) return static_cast<RankRule>(differ - left.numbers.begin());
   return left.id != right.id ? RankRule::kId : RankRule::kDigest;
 }
 
 std::string_view describe(RankRule rule) {
   switch (rule) {
+    case RankRule::kPasses:
+      return "it passes more of the rules";
     case RankRule::kCode:
       return "its code is more specific to the GPU";
     case RankRule::kCloseness:

@@ -81,9 +81,10 @@ const Gpu* find_uncovered(const Variant& variant, const Question& question);
 
 bool is_denied(const Variant& variant, const Question& question);
 
-/// By what one of two variants is taken before the other: the first of these in which they differ.
+/// By what one of two variants stands before the other: the first of these in which they differ.
 /// The position in the index has no part in it.
 enum class RankRule {
+  kPasses,        ///< the first rule that it breaks is a later one, or none
   kCode,          ///< exact 'a', family 'f', this SM, a lower minor revision, PTX
   kCloseness,     ///< the code's capability, closest to the GPU's
   kKnownToolkit,  ///< a toolkit that the driver knows before one that it only tolerates
@@ -92,16 +93,20 @@ enum class RankRule {
   kId,            ///< by the alphabet
   kDigest,
 };
-inline constexpr std::size_t kRankNumbers = 5;  // of those rules that compare numbers
 
-/// The number for each rule up to kCpuLevel. Smaller is better.
-using RankKey = std::array<int, kRankNumbers>;
-RankKey rank_key(const Variant& variant, const Fit& fit, const Question& question);
+/// What is compared: the smaller one is the better variant. Refers to the variant.
+struct Rank {
+  std::array<int, 6> numbers;  ///< for each RankRule up to kCpuLevel
+  std::string_view id;
+  std::string_view digest;
 
-RankRule deciding_rule(const Variant& left, const RankKey& left_key, const Variant& right,
-                       const RankKey& right_key);
+  auto operator<=>(const Rank&) const = default;
+};
+Rank rank_of(const Variant& variant, const Fit& fit, Refusal refusal, const Question& question);
 
-/// "its code is closer to the GPU": why the one that wins by this rule is taken first.
+RankRule deciding_rule(const Rank& left, const Rank& right);
+
+/// "its code is closer to the GPU": why the one that wins by this rule stands first.
 std::string_view describe(RankRule rule);
 
 }  // namespace kiln

@@ -114,7 +114,7 @@ TEST_CASE("host: what breaks the format is refused, with its place") {
       {changed("/gpus/0/name", "a\x1b[31m"), "one line of text"},
       {changed("/gpus/0/name", std::string(400, 'x')), "one line of text"},
       {changed("/gpus", Json(std::vector<Json>(1025, Json::object()))), "at most 1024"},
-      {changed("/libraries", Json::array({"libx.so.1"})), "each true or false"},
+      {changed("/libraries", Json::array({"libx.so.1"})), "expected an object"},
       {changed("/libraries/libx.so.1", "yes"), "true or false"},
       {changed("/libraries", {{"../libx.so.1", true}}), "expected a library's name"},
       {changed("/libraries", {{"/tmp/libx.so.1", true}}), "expected a library's name"},

@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string_view>
 
@@ -17,6 +18,11 @@ inline std::optional<std::uint64_t> parse_decimal(std::string_view text, std::ui
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value > most) return {};
   return value;
+}
+
+/// The number of a version, which begins at 1; 0 for what is none.
+inline int parse_version_number(std::string_view text) {
+  return static_cast<int>(parse_decimal(text, std::numeric_limits<int>::max()).value_or(0));
 }
 
 }  // namespace kiln

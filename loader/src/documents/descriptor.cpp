@@ -13,15 +13,17 @@ Json to_json(const Descriptor& descriptor) {
 }
 
 Descriptor parse_descriptor(const JsonView& json) {
-  Descriptor descriptor{.media_type = json.at("mediaType").string(),
-                        .size = json.at("size").unsigned_integer()};
-  const JsonView digest = json.at("digest");
+  return {.media_type = json.at("mediaType").string(),
+          .digest = parse_digest(json.at("digest")),
+          .size = json.at("size").unsigned_integer()};
+}
+
+Digest parse_digest(const JsonView& json) {
   try {
-    descriptor.digest = Digest::parse(digest.string());
+    return Digest::parse(json.string());
   } catch (const Error& error) {
-    throw Error(error.code(), digest.path() + ": " + error.what());
+    throw Error(error.code(), json.path() + ": " + error.what());
   }
-  return descriptor;
 }
 
 }  // namespace kiln

@@ -29,5 +29,6 @@ struct Descriptor {
 };
 Json to_json(const Descriptor& descriptor);
 Descriptor parse_descriptor(const JsonView& json);
+Digest parse_digest(const JsonView& json);
 
 }  // namespace kiln

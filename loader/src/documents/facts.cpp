@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/join.hpp"
+#include "base/number.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 
@@ -35,6 +36,22 @@ bool is_package_name(std::string_view name) {
     previous = c;
   }
   return previous != '-';
+}
+
+void check_schema(const JsonView& document, std::string_view expected, std::string_view hint) {
+  const JsonView schema = document.at("schema");
+  const std::string found = schema.string();
+  if (found == expected) return;
+  const std::string_view family = expected.substr(0, expected.find('/') + 1);
+  const auto number_of = [&](std::string_view name) {
+    return name.starts_with(family) ? parse_version_number(name.substr(family.size())) : 0;
+  };
+  if (number_of(found) > number_of(expected)) {
+    throw Error(ErrorCode::kUpgrade, schema.path() + ": found " + quote(found) +
+                                         ", this kiln " KILN_VERSION " reads " +
+                                         std::string(expected) + ". Upgrade kiln");
+  }
+  schema.fail("found " + quote(found) + ", expected " + std::string(expected) + std::string(hint));
 }
 
 Version parse_version_fact(const JsonView& view) {

@@ -26,6 +26,10 @@ auto parse_fact(const JsonView& view, Parse parse, std::string_view expected) {
   return *value;
 }
 
+/// Throws unless the document's "schema" is `expected`, "kiln.host/1": kUpgrade if it has a higher
+/// number, kIntegrity if it is of something else; `hint` ends that text.
+void check_schema(const JsonView& document, std::string_view expected, std::string_view hint);
+
 Version parse_version_fact(const JsonView& view);
 CpuLevel parse_cpu_fact(const JsonView& view);
 std::string parse_package_name(const JsonView& view);

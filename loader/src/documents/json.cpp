@@ -2,6 +2,7 @@
 #include "documents/json.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/quote.hpp"
@@ -153,6 +154,15 @@ std::vector<JsonView> JsonView::items() const {
   return views;
 }
 
+std::vector<std::pair<std::string, JsonView>> JsonView::members() const {
+  if (!json().is_object()) {
+    fail("found " + std::string(json().type_name()) + ", expected an object");
+  }
+  std::vector<std::pair<std::string, JsonView>> found;
+  for (const auto& item : json().items()) found.emplace_back(item.key(), at(item.key()));
+  return found;
+}
+
 std::string JsonView::string() const {
   if (!json().is_string()) fail("found " + std::string(json().type_name()) + ", expected a string");
   return json().get<std::string>();
@@ -164,6 +174,14 @@ std::uint64_t JsonView::unsigned_integer() const {
     fail("found " + found + ", expected an unsigned integer");
   }
   return json().get<std::uint64_t>();
+}
+
+int JsonView::version_number() const {
+  const std::uint64_t number = unsigned_integer();
+  if (number < 1 || number > std::numeric_limits<int>::max()) {
+    fail("found " + std::to_string(number) + ", expected a version, a number from 1");
+  }
+  return static_cast<int>(number);
 }
 
 bool JsonView::boolean() const {

@@ -31,9 +31,12 @@ class JsonView {
   JsonView at(std::string_view key) const;  ///< the member; missing is an error
   bool has(std::string_view key) const;     ///< an object that has this member
   std::vector<JsonView> items() const;      ///< the elements of an array
+  /// Of an object: names and values.
+  std::vector<std::pair<std::string, JsonView>> members() const;
 
   std::string string() const;
   std::uint64_t unsigned_integer() const;  ///< refuses signs, fractions and exponents
+  int version_number() const;              ///< the same, from 1
   bool boolean() const;
   std::string string_or(std::string_view key, std::string_view fallback) const;
 

@@ -18,14 +18,6 @@ constexpr std::size_t kMaxLibrary = 1024;
 constexpr std::string_view kNextStep =
     ". Restore it from version control, or replace it: kiln lock --force NAME@VERSION";
 
-Digest parse_digest(const JsonView& view) {
-  try {
-    return Digest::parse(view.string());
-  } catch (const Error& error) {
-    view.fail(error.what());
-  }
-}
-
 Descriptor parse_locked(const JsonView& view, std::string_view media_type, std::uint64_t most) {
   const JsonView size = view.at("size");
   Descriptor descriptor{.media_type = std::string(media_type),
@@ -40,16 +32,6 @@ Descriptor parse_locked(const JsonView& view, std::string_view media_type, std::
 
 Json locked(const Descriptor& descriptor) {
   return {{"digest", descriptor.digest.str()}, {"size", descriptor.size}};
-}
-
-/// The members of an object, with their names.
-std::vector<std::pair<std::string, JsonView>> members(const JsonView& view) {
-  if (!view.json().is_object()) {
-    view.fail("found " + std::string(view.json().type_name()) + ", expected an object");
-  }
-  std::vector<std::pair<std::string, JsonView>> found;
-  for (const auto& item : view.json().items()) found.emplace_back(item.key(), view.at(item.key()));
-  return found;
 }
 
 bool is_printable(const std::string& text, std::size_t most) {
@@ -81,13 +63,10 @@ LockedVariant parse_locked_variant(const JsonView& view) {
 }
 
 LockedKernel parse_kernel(const JsonView& view) {
-  const JsonView version = view.at("requested").at("version");
-  const std::uint64_t number = version.unsigned_integer();
-  if (number < 1 || number > std::numeric_limits<int>::max()) version.fail("is not a version");
   LockedKernel kernel{.registry = parse_printable(view.at("registry"), kMaxRegistry),
-                      .version = static_cast<int>(number),
+                      .version = view.at("requested").at("version").version_number(),
                       .index = parse_locked(view.at("index"), kMediaTypeIndex, kMaxDocumentBytes)};
-  for (const auto& [id, variant] : members(view.at("variants"))) {
+  for (const auto& [id, variant] : view.at("variants").members()) {
     // The rule for ids is facts.hpp's, which reads values; a key becomes one.
     const Json name(id);
     parse_variant_id(JsonView(name, variant.path()));
@@ -107,7 +86,7 @@ Lockfile parse(const Json& json, std::string_view subject) {
   }
   if (version != kVersion) document.at("lockfileVersion").fail("is not a version");
   Lockfile lock;
-  for (const auto& [name, kernel] : members(document.at("kernels"))) {
+  for (const auto& [name, kernel] : document.at("kernels").members()) {
     if (!is_package_name(name)) kernel.fail("is no package name");
     lock.emplace(name, parse_kernel(kernel));
   }

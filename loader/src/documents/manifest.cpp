@@ -118,9 +118,9 @@ Needs parse_needs(const JsonView& annotations) {
 
 int parse_version_annotation(const JsonView& view) {
   const std::string text = view.string();
-  const auto number = parse_decimal(text, std::numeric_limits<int>::max());
-  if (!number || *number == 0) view.fail("found " + quote(text) + ", expected a number from 1");
-  return static_cast<int>(*number);
+  const int number = parse_version_number(text);
+  if (number == 0) view.fail("found " + quote(text) + ", expected a number from 1");
+  return number;
 }
 
 }  // namespace

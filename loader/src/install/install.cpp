@@ -582,9 +582,8 @@ Fallback parse_fallback(std::string_view text) {
   constexpr std::string_view kPrefix = "version:";
   if (text == "cpu") return Fallback::cpu();
   if (text.starts_with(kPrefix)) {
-    const auto version =
-        parse_decimal(text.substr(kPrefix.size()), std::numeric_limits<int>::max());
-    if (version && *version >= 1) return Fallback::other_version(static_cast<int>(*version));
+    const int version = parse_version_number(text.substr(kPrefix.size()));
+    if (version != 0) return Fallback::other_version(version);
   }
   throw Error(ErrorCode::kUsage, "fallback " + quote(text) + " is not cpu or version:N");
 }

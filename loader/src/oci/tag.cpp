@@ -2,7 +2,6 @@
 #include "oci/tag.hpp"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/number.hpp"
 
@@ -22,7 +21,7 @@ std::string variant_tag(int version, std::string_view id) {
 }
 
 int version_of_tag(std::string_view tag) {
-  return static_cast<int>(parse_decimal(tag, std::numeric_limits<int>::max()).value_or(0));
+  return parse_version_number(tag);
 }
 
 std::vector<int> versions_among(const std::vector<std::string>& tags) {

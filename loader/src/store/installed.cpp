@@ -148,8 +148,8 @@ std::vector<InstalledVariant> list_installed(const Cache& cache, const DamagedVe
   };
   const auto damaged_ref = [&](const fs::path& path, const Error& error) {
     // refs/<registry>/<package>/<version>.json, or a folder on the way
-    const auto version = parse_decimal(path.stem().string(), std::numeric_limits<int>::max());
-    report(path.parent_path().filename().string(), static_cast<int>(version.value_or(0)), error);
+    report(path.parent_path().filename().string(), parse_version_number(path.stem().string()),
+           error);
   };
   for (const Ref& ref : cache.refs(damaged_ref)) {
     try {

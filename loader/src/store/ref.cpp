@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/number.hpp"
+#include "documents/facts.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
@@ -19,7 +20,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kRefSchema = "kiln.ref/1";
 constexpr std::uint64_t kMaxRefBytes = std::uint64_t{64} * 1024;
-constexpr std::uint64_t kMaxVersion = std::numeric_limits<int>::max();
 
 /// A path component for a registry: a readable tail of its name, and a digest that tells two
 /// registries apart whose tails are the same.
@@ -68,20 +68,9 @@ std::optional<Ref> read_ref_file(const fs::path& root, const fs::path& path) {
   });
   const Json json = parse_json(bytes, "ref " + path.string());
   const JsonView view(json, "ref " + path.string());
-  if (view.at("schema").string() != kRefSchema) {
-    throw Error(ErrorCode::kUpgrade, "read ref " + path.string() + ": schema is " +
-                                         view.at("schema").string() + ", this Kiln reads " +
-                                         std::string(kRefSchema) +
-                                         ". Upgrade Kiln, or set KILN_CACHE to another folder");
-  }
-  const std::uint64_t version = view.at("version").unsigned_integer();
-  if (version < 1 || version > kMaxVersion) view.at("version").fail("is not a version");
-  Ref ref;
-  ref.registry = view.at("registry").string();
-  ref.name = view.at("name").string();
-  ref.version = static_cast<int>(version);
-  ref.index = parse_descriptor(view.at("index"));
-  return ref;
+  check_schema(view, kRefSchema, "");
+  return Ref{view.at("registry").string(), view.at("name").string(),
+             view.at("version").version_number(), parse_descriptor(view.at("index"))};
 }
 
 /// A ref that was moved or edited to speak of another version is not that version's.

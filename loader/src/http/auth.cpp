@@ -24,6 +24,7 @@ constexpr std::size_t kMaxAnswerBytes = 256u << 10;
 constexpr std::size_t kMaxTokenBytes = 64u << 10;
 constexpr seconds kTokenLife{60};  // where the server does not say; so the token specification
 constexpr std::uint64_t kMaxTokenLifeSeconds = 3600;
+constexpr const char* kTellOwner = "Tell the registry's owner";
 
 std::string words_of(const Login& login) {
   if (login.credentials) return "with the login of " + login.credentials->origin;
@@ -98,10 +99,9 @@ struct Authorizer::Asked {
     try {
       server = parse_url(realm);
     } catch (const Error&) {
-      fail("its token server is " + quote(realm) + ", expected a URL", "Tell the registry's owner");
+      fail("its token server is " + quote(realm) + ", expected a URL", kTellOwner);
     }
-    // A registry without TLS vouches for no token server, but then it is this machine's, or
-    // trusted.
+    // A registry without TLS vouches for nobody, but then it is this machine's, or trusted.
     const bool safe =
         server.scheme == "https" || (url.scheme == "http" && server.may_be_asked(insecure_http));
     if (!safe || server.has_credentials || realm.find('#') != std::string::npos) {
@@ -187,26 +187,24 @@ Authorizer::Known Authorizer::bearer(const Asked& asked, const Challenge& challe
     if (login.credentials) request.authorization = basic_of(*login.credentials);
   }
 
+  const auto refuse = [&](const std::string& found, const std::string& next_step) {
+    asked.fail("the token server " + server.place() + " answers with " + found, next_step);
+  };
   const std::string tried = words_of(login) + ", for the scope " + quote(scope);
   std::string text;
   const HttpAnswer answer = ask_(request, [&](std::string_view piece) {
     if (text.size() + piece.size() > kMaxAnswerBytes) {
-      asked.fail("the token server " + server.place() + " answers with more than " +
-                     std::to_string(kMaxAnswerBytes) + " bytes",
-                 "Tell the registry's owner");
+      refuse("more than " + std::to_string(kMaxAnswerBytes) + " bytes", kTellOwner);
     }
     text += piece;
   });
   if (answer.status != 200) {
-    asked.fail("the token server " + server.place() + " answers with status " +
-                   std::to_string(answer.status) + "; Kiln came " + tried,
-               asked.how_to_log_in());
+    refuse("status " + std::to_string(answer.status) + "; Kiln came " + tried,
+           asked.how_to_log_in());
   }
   const Token token = read_token(text);
   if (token.value.empty()) {
-    asked.fail("the token server " + server.place() +
-                   " answers with no token, expected JSON with token or access_token",
-               "Tell the registry's owner");
+    refuse("no token, expected JSON with token or access_token", kTellOwner);
   }
   return {"Bearer " + token.value, Clock::now() + token.life, tried};
 }

@@ -26,6 +26,15 @@ std::string seconds_text(std::chrono::duration<double> time) {
   return text;
 }
 
+/// Sleeps. Throws kCancelled as soon as `stop` is asked for; `what` names what was under way.
+void wait_for(milliseconds time, const std::stop_token& stop, const std::string& what) {
+  std::mutex mutex;
+  std::condition_variable_any stopped;
+  std::unique_lock held(mutex);
+  stopped.wait_for(held, stop, time, [] { return false; });
+  if (stop.stop_requested()) fail_cancelled(what);
+}
+
 }  // namespace
 
 std::optional<seconds> parse_retry_after(std::string_view value, std::time_t now) {
@@ -90,14 +99,6 @@ void persist(const Patience& patience, std::string_view what, seconds more,
       wait_for(*wait, patience.stop, "get " + std::string(what));
     }
   }
-}
-
-void wait_for(milliseconds time, const std::stop_token& stop, const std::string& what) {
-  std::mutex mutex;
-  std::condition_variable_any stopped;
-  std::unique_lock held(mutex);
-  stopped.wait_for(held, stop, time, [] { return false; });
-  if (stop.stop_requested()) fail_cancelled(what);
 }
 
 void fail_cancelled(const std::string& what) {

@@ -78,9 +78,7 @@ void persist(const Patience& patience, std::string_view what, std::chrono::secon
              const std::function<bool()>& grown,
              const std::function<void(Tries::Clock::time_point until)>& once);
 
-/// Sleeps. Throws kCancelled as soon as `stop` is asked for; `what` names what was under way.
-void wait_for(std::chrono::milliseconds time, const std::stop_token& stop, const std::string& what);
-
+/// Throws kCancelled; `what` names what was under way.
 [[noreturn]] void fail_cancelled(const std::string& what);
 
 }  // namespace kiln

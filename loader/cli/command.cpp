@@ -51,8 +51,7 @@ std::string words_of(const CLI::App& app) {
   return parent == nullptr ? app.get_name() : words_of(*parent) + " " + app.get_name();
 }
 
-}  // namespace
-
+/// Throws kUsage, saying which half is wrong, for text that is not NAME or NAME@VERSION.
 Spec parse_spec(const std::string& text) {
   const std::size_t at = text.find('@');
   Spec spec{text.substr(0, at), 0};
@@ -72,6 +71,8 @@ Spec parse_spec(const std::string& text) {
   return spec;
 }
 
+}  // namespace
+
 std::string Spec::text() const {
   return version == 0 ? name : label(name, version);
 }
@@ -80,16 +81,12 @@ Request Options::request_for(const Spec& spec) const {
   Request result = request;
   result.version = spec.version;
   if (spec.version == 0 && lockfile_of(request, load_settings()).empty()) {
-    fail_without_version(spec);
+    const std::vector<int> versions = known_versions(spec.name, request);
+    throw Error(ErrorCode::kUsage,
+                "find " + spec.name + ": no version is named; published: " + listed(versions) +
+                    ". Run: " + command + " " + label(spec.name, versions.back()));
   }
   return result;
-}
-
-void Options::fail_without_version(const Spec& spec) const {
-  const std::vector<int> versions = known_versions(spec.name, request);
-  throw Error(ErrorCode::kUsage, "find " + spec.name +
-                                     ": no version is named; published: " + listed(versions) +
-                                     ". Run: " + command + " " + label(spec.name, versions.back()));
 }
 
 std::vector<Spec> Options::specs_or_locked() const {

@@ -40,8 +40,6 @@ struct Spec {
 
   std::string text() const;
 };
-/// Throws kUsage, saying which half is wrong, for text that is not NAME or NAME@VERSION.
-Spec parse_spec(const std::string& text);
 
 struct Options {
   std::vector<Spec> specs;
@@ -56,9 +54,6 @@ struct Options {
   Request request_for(const Spec& spec) const;
   /// The packages that are named; where none is, all that the lock file has.
   std::vector<Spec> specs_or_locked() const;
-
- private:
-  [[noreturn]] void fail_without_version(const Spec& spec) const;
 };
 
 /// The words of a command line as they were typed, and what they mean.

@@ -21,7 +21,7 @@ constexpr std::size_t kMaxTestedBytes = 270;
 /// A GPU's name, a driver's version, a date: what is longer is none.
 constexpr std::size_t kMaxWordBytes = 80;
 
-std::vector<TestResult> read_record(const fs::path& file) {
+void read_record(const fs::path& file, std::vector<TestResult>& results) {
   const Json document = parse_json(read_document(file, kMaxDocumentBytes), file.string());
   const JsonView record(document, file.string());
   const std::string schema = record.at("schema").string();
@@ -38,13 +38,11 @@ std::vector<TestResult> read_record(const fs::path& file) {
   std::string place = word("hardware");
   if (record.has("driver")) place += ", driver " + word("driver");
   place += ", " + word("date");
-  std::vector<TestResult> results;
   for (const JsonView& item : record.at("results").items()) {
     results.push_back({file, place, item.at("variant").string(),
                        Digest::parse(item.at("library").string()),
                        item.at("cases").unsigned_integer(), item.at("failed").unsigned_integer()});
   }
-  return results;
 }
 
 /// As many as an annotation may hold, then how many more there are.
@@ -63,12 +61,9 @@ std::string joined(const std::set<std::string>& places) {
 }  // namespace
 
 std::vector<TestResult> read_records(const std::vector<fs::path>& files) {
-  std::vector<TestResult> all;
-  for (const fs::path& file : files) {
-    const std::vector<TestResult> results = read_record(file);
-    all.insert(all.end(), results.begin(), results.end());
-  }
-  return all;
+  std::vector<TestResult> results;
+  for (const fs::path& file : files) read_record(file, results);
+  return results;
 }
 
 std::string tested_text(const std::vector<TestResult>& results, const Digest& library,

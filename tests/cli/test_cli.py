@@ -216,6 +216,10 @@ class Cli(unittest.TestCase):
         self.assertIn("No such file or directory. Check the path", message)
         self.assertNotIn("KILN_CACHE", message)
 
+    def test_a_host_without_its_scheme_is_asked_about(self):
+        message = self.kiln("install", SPEC, "--registry", "ghcr.io/foo", code=4).stderr
+        self.assertIn("there is no such folder. Did you mean https://ghcr.io/foo?", message)
+
     def test_a_bundle_takes_the_place_of_files_alone(self):
         os.mkfifo(self.work / "pipe")
         (self.work / "folder").mkdir()

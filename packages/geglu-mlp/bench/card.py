@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the measured parts of a package's CARD.md, between its markers: what was tested as the registry says
-it, times from bench/results/.
+"""Writes the measured parts of a package's CARD.md, between its markers.
+
+The registry says what was tested. The times come from bench/results/.
 
     bench/card.py [--package FOLDER] [--kiln PATH]            rewrites CARD.md; default: of geglu-mlp
     bench/card.py [--package FOLDER] [--kiln PATH] --check    exit status 1 if CARD.md is not what the data says
 
-Wants KILN_REGISTRY, with the package published together with the files of record/.
+KILN_REGISTRY must name a registry that holds the package and the files of record/.
 """
 import argparse
 import json
@@ -24,7 +25,7 @@ def load(folder):
 
 
 def published_variants(package, kiln):
-    """What the registry says of each variant: a record counts only for the bytes that it was made with."""
+    """What the registry says about each variant. A record counts only for the library that it tested."""
     schema = json.loads((package / "package.json").read_text(encoding="utf-8"))
     spec = f"{schema['name']}@{schema['version']}"
     answer = subprocess.run([kiln, "info", spec, "--json"], check=True, capture_output=True)
@@ -32,7 +33,7 @@ def published_variants(package, kiln):
 
 
 def tested_table(package, variants):
-    worst = {}  # of each variant, by dtype, on all that it was tested on
+    worst = {}  # variant -> dtype -> error, over all machines that tested it
     for record in load(package / "record"):
         for result in record["results"]:
             errors = worst.setdefault(result["variant"], {})
@@ -55,7 +56,7 @@ def table(header, rows):
 
 
 def rivals_of(shapes):
-    """What was timed beside Kiln at any of the shapes, in the order of the data."""
+    """The rivals that were timed at any of the shapes, in the order of the data."""
     names = dict.fromkeys(key.removesuffix("_us") for s in shapes for key in s if key.endswith("_us"))
     return [name for name in names if name not in ("kiln", "portable")]
 
@@ -84,7 +85,7 @@ def ratios_line(what, ratios):
 
 
 def best_rival_lines(shapes, rivals):
-    """How Kiln stands against the best of several, with every shape that it loses."""
+    """Compares Kiln with the best of several rivals, and names every shape where Kiln is slower."""
     best = [(*best_of(s, rivals), shape_of(s)) for s in shapes]
     yield ratios_line("Best rival", [ratio for _, ratio, _ in best])
     lost = sorted((ratio, f"{shape} ({ratio:.3f}, {name})") for name, ratio, shape in best if ratio < 1)

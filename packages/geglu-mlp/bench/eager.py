@@ -6,19 +6,23 @@ r"""Times forward against PyTorch and its rivals on one GPU, round robin in one 
         --library build/kernels/geglu-mlp/<variant>/libgeglu_mlp.so
 
 Eager is what a user writes: F.linear(F.gelu(F.linear(x, gate), approximate="tanh") * F.linear(x, up), down).
-Each shape is compared with fp64 first, and a wrong result of ours ends the run. All are timed as CUDA graphs
-over several sets of random buffers, more memory than the L2 cache holds, each of at least eight forwards if
-that is at most two milliseconds: as in a model, and to launch a graph takes 3 us. A figure is the median of
-the rounds, each in an order of its own. Sustained, a large shape is held back by the power limit; in bursts
-it is not. A GPU takes up to a second to find the clock at which a load meets the limit, so each contender
-runs for that long before it is timed: else it would have the clock of the one before it. --close gives the
-contenders that are about as fast as ours rounds of their own, since one run differs from another by a
-percent or two. The libraries are called through their C table with ctypes.
+ctypes calls Kiln's libraries through their C table. Each shape is first compared with fp64. A wrong result of
+Kiln's ends the run.
 
---rivals names more contenders than eager: torch.compile, with separate and with concatenated weights, in
-its default and its max-autotune mode, Liger and QuACK. Each compiles for the exact shape before it is
-timed; how long its first call took is in the result. A rival that is not there, fails or is wrong at a shape
-is left out of that shape, and the result says why.
+Every contender is timed as a CUDA graph over several sets of random buffers. Together the sets are larger than
+the L2 cache. A graph has at least eight forwards if they take at most two milliseconds: forwards follow each
+other in a model too, and a graph launch takes 3 us. A figure is the median of the rounds. Each round has a
+random order.
+
+The power limit slows a large shape down in the sustained regime, and not in bursts. A GPU takes up to a second
+to find its clock at the power limit. Each contender therefore runs for a second before it is timed. Otherwise
+it would run at the clock of the contender before it. One run differs from another by a percent or two, so
+--close gives more rounds to Kiln and to the contenders that are about as fast.
+
+--rivals adds contenders: torch.compile, with separate and with concatenated weights, in its default and its
+max-autotune mode, Liger and QuACK. Each compiles for the exact shape before it is timed. The result says how
+long its first call took. A rival that is missing, fails or is wrong at a shape is left out there, and the
+result says why.
 """
 import argparse
 import ctypes
@@ -41,7 +45,7 @@ SHAPES = [
     (4096, 4096, 14336), (1, 3584, 14336), (16, 3584, 14336), (64, 3584, 14336),
     (1, 768, 3072), (256, 3584, 14336),
 ]
-# Of real models, D and H; the rows of decode, of the middle, of prefill.
+# D and H of real models, with M as in decode, between, and in prefill.
 SWEEP = [(m, d, h) for d, h in [(768, 3072), (1024, 4096), (2048, 8192), (2304, 9216), (3584, 14336),
                                 (4096, 14336)]
          for m in (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096, 16384)] + [
@@ -50,23 +54,23 @@ SWEEP = [(m, d, h) for d, h in [(768, 3072), (1024, 4096), (2048, 8192), (2304, 
 
 
 class Regime(typing.NamedTuple):
-    """Of one contender in one round."""
+    """What one contender does in one round: rest, run a load of its own, then be timed."""
     timed: float  # milliseconds
-    load: float  # milliseconds of its own before them
-    rest: float  # seconds before all
+    load: float  # milliseconds
+    rest: float  # seconds
 
 
 REGIMES = {"sustained": Regime(timed=40, load=1000, rest=0), "burst": Regime(timed=2, load=0, rest=0.1)}
-CLOSE = 1.03  # times ours: a median of few rounds does not tell which of the two is faster
-POWER_ROWS = 256  # below, memory holds a forward back more than the power limit does
+CLOSE = 1.03  # times Kiln's time: up to there, few rounds do not tell which of the two is faster
+POWER_ROWS = 256  # with fewer rows, memory limits a forward more than power does
 ROTATED_BYTES = 200 << 20
 BOUND = 2.5e-3  # relative L2 of bfloat16: what CARD.md promises
-# As in geglu_mlp_check: of fewer values the roundings do not average to the expected error.
+# As in geglu_mlp_check: over fewer values, rounding errors do not average to the expected error.
 LARGE = 1024
 FEW_FACTOR = 3
-RIVAL_BOUND = 1e-2  # three times what eager's roundings make: more is another function
-FEWEST_CALLS = 8  # in a graph
-MOST_OPERATIONS = 1.2e12  # of a graph that has more calls than sets: 2 ms, as a burst
+RIVAL_BOUND = 1e-2  # three times eager's rounding error: a larger error means another function
+FEWEST_CALLS = 8  # of a graph
+MOST_OPERATIONS = 1.2e12  # of a graph that repeats its sets: about 2 ms, as a burst
 OURS = ("kiln", "portable")
 CUDA = 2  # kDLCUDA
 BFLOAT = 4  # kDLBfloat
@@ -131,8 +135,8 @@ class Library:
             raise RuntimeError(error.text.decode())
 
     def bind(self, name, *tensors):
-        """A call without arguments; everything it points to lives as long as it does. The tensors are the
-        op's, in the schema's order; None stands for an optional one."""
+        """A call without arguments, which keeps alive everything that it points to. The tensors come in the
+        schema's order. None leaves an optional one out."""
         op = self.ops[name]
         keep = [None if t is None else tensor_of(t) for t in tensors]
         pointers = (ctypes.POINTER(DLTensor) * len(keep))(
@@ -163,9 +167,9 @@ def tensor_of(t):
 
 
 def graph_of(calls, fewest=1):
-    """One replay makes all calls, over and over until there are `fewest`. The graph holds them: torch knows
-    neither their workspaces nor that the kernels write there, and gives what nobody holds back to the driver
-    before the next capture."""
+    """A graph whose replay makes all calls, repeated until there are at least `fewest`. The graph holds the
+    calls and so their workspaces. Torch does not know that the kernels write there, and before the next
+    capture it gives unheld memory back to the driver."""
     calls = calls * max(1, -(-fewest // len(calls)))
     torch.cuda.synchronize()  # the inputs were made on another stream
     stream = torch.cuda.Stream()
@@ -195,7 +199,7 @@ def eager(x, gate, up, down):
     return F.linear(F.gelu(F.linear(x, gate), approximate="tanh") * F.linear(x, up), down)
 
 
-# Each gives, for one set of inputs, a function without arguments that enqueues the forward and returns y.
+# Each takes one set of inputs and returns a function without arguments, which enqueues the forward and returns y.
 def bind_eager(*one):
     return lambda: eager(*one)
 
@@ -255,8 +259,8 @@ RIVALS = {
 
 
 def errors_of(inputs, output, graphs, results):
-    """Relative L2 against fp64 over the first rows, of what each library's replay writes and of what the
-    others returned."""
+    """The relative L2 error against fp64 over the first rows. A library is judged by what its replay writes, a
+    rival by what its first call returned."""
     x, gate, up, down = (t.double() for t in inputs)
     exact = eager(x[:64], gate, up, down)
     results = {name: result[:64] for name, (result,) in results.items()}
@@ -268,11 +272,11 @@ def errors_of(inputs, output, graphs, results):
 
 
 def bind_rivals(rivals, sets, fewest=1):
-    """The graph of each rival that works here, what its first call returned, and what is to be said of all:
-    how long that call took, or why there is no other. Eager must work: it is what errors are held against."""
+    """The graph of each rival that works here, the result of its first call, and notes: how long that call
+    took, or why the rival failed. Eager must work, because Kiln's error is compared with eager's."""
     graphs, results, notes = {}, {}, {}
     for name, make in rivals.items():
-        torch._dynamo.reset()  # or the shapes before make it compile for any shape
+        torch._dynamo.reset()  # else earlier shapes make it compile for any shape
         begin = time.monotonic()
         try:
             bind = make()
@@ -280,7 +284,7 @@ def bind_rivals(rivals, sets, fewest=1):
             first = bound[0]()
             torch.cuda.synchronize()
             took = time.monotonic() - begin
-            # Copies: a call may work in place, and the next one does.
+            # Copies, because the next call may overwrite the result.
             result = tuple(t.clone() for t in (first if isinstance(first, tuple) else (first,)))
             graphs[name] = graph_of(bound, fewest)
         except Exception as error:  # pylint: disable=broad-except; a rival's compiler may raise anything
@@ -293,7 +297,7 @@ def bind_rivals(rivals, sets, fewest=1):
 
 
 def drop_wrong(errors, graphs, notes):
-    """A rival that computes something else is none. False for NaN too."""
+    """Drops each rival that computes something else. NaN is dropped too: the comparison is false."""
     for name in [name for name in errors if name not in OURS and not errors[name] <= RIVAL_BOUND]:
         notes[f"{name}_failed"] = f"relative L2 error {errors[name]:.2e}"
         del graphs[name], errors[name]
@@ -306,13 +310,13 @@ def require_right(errors, values, what):
 
 
 def round_robin(graphs, rounds, regime):
-    """Microseconds of one of a graph's calls, in each round."""
+    """Microseconds per call of each graph, in each round."""
     one = {name: milliseconds(graph, 3) for name, graph in graphs.items()}
     figures = {name: [] for name in graphs}
     for _ in range(rounds):
         for name, graph in random.sample(list(graphs.items()), len(graphs)):
             time.sleep(regime.rest)
-            # At least one: the first after a rest wakes the GPU.
+            # At least one replay, because the first one after a rest wakes the GPU.
             milliseconds(graph, max(1, int(regime.load / one[name])))
             times = max(1, int(regime.timed / one[name]))
             figures[name].append(1e3 * milliseconds(graph, times) / len(graph.calls))
@@ -320,7 +324,7 @@ def round_robin(graphs, rounds, regime):
 
 
 def close_names(figures):
-    """Ours and the contenders that are at most a little slower; none if there is only ours."""
+    """Kiln and the rivals that take at most CLOSE times as long. Empty if there is no such rival."""
     most = CLOSE * statistics.median(figures["kiln"])
     names = [name for name, values in figures.items() if name == "kiln" or
              name not in OURS and statistics.median(values) <= most]
@@ -328,7 +332,7 @@ def close_names(figures):
 
 
 def summary(figures, errors):
-    """Medians and fifths, and which of the others was best."""
+    """Medians, 20th and 80th percentiles, and the best rival."""
     result = {}
     for name, values in figures.items():
         values = sorted(values)
@@ -343,7 +347,7 @@ def summary(figures, errors):
 
 
 def line_of(result, names):
-    """One shape for a person."""
+    """The result of one shape, as text for the terminal."""
     times = ", ".join(f"{name} {result[f'{name}_us']}" for name in names)
     lines = [f"{times}; best rival {result['best_rival']}, {result['best_rival_over_kiln']:.2f} times kiln's"]
     lines += [f"  {key.removesuffix('_failed')} failed: {value}" for key, value in result.items()
@@ -352,8 +356,8 @@ def line_of(result, names):
 
 
 def clock_and_power(graph):
-    """Of the GPU while it replays the graph and nothing else. After a second of it: on GPUs since Ampere
-    the power is the mean of the last second."""
+    """The GPU's clock and power while it replays this graph alone. They are read after a second of replays:
+    from Ampere on, the driver reports the mean power of the last second."""
     times = max(1, int(20 / milliseconds(graph, 3)))
     deadline = time.monotonic() + 1.0
     while time.monotonic() < deadline:
@@ -430,8 +434,8 @@ def add_common_options(parser, rivals):
 
 
 def chosen_rivals(arguments, rivals):
-    # Not PYTHONPATH: the CuTe DSL under QuACK puts its modules on the path by a .pth file, and those
-    # are read in site folders only.
+    # Not PYTHONPATH: QuACK's CuTe DSL puts its modules on the path by a .pth file. Python reads those
+    # in site folders only.
     for folder in arguments.site:
         site.addsitedir(folder)
     names = ["eager"] + [name for name in arguments.rivals.split(",") if name]

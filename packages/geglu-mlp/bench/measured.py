@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measured times of pairs of kernels -> csrc/sm90_measured.h, the choices for the shapes of models.
+"""Writes csrc/sm90_measured.h, the kernels for the shapes of models, from measured times of pairs of kernels.
 
     bench/measured.py [--check]
 
-From results/nvidia-h200-gemms.json takes the forwards of 65 to 768 rows, those after a second of load too. Shapes
-with as many blocks of 16 rows take the same kernels: the pair whose geometric mean over all of them is least. A
-pair that was not measured with one of them, or was more than LIMIT behind there, counts LIMIT.
---check: writes nothing, and fails where the header is another one.
+It reads the forwards of 65 to 768 rows in results/nvidia-h200-gemms.json, with and without a second of load. Shapes
+with the same number of blocks of 16 rows take the same pair: the one with the least geometric mean over them. At a
+shape where a pair was not measured, or took more than LIMIT times the best time, it counts as LIMIT.
+--check writes nothing. It fails where the header differs.
 """
 import collections
 import json
@@ -33,7 +33,7 @@ def named(tile, parts):
 
 
 def best_pair(shapes):
-    """`shapes`: of each row count the times by pair."""
+    """`shapes`: for each shape, pair -> time."""
     bests = [min(times.values()) for times in shapes]
 
     def loss(pair):

@@ -5,14 +5,14 @@ r"""Times geglu and geglu_backward against PyTorch, Inductor and Liger on one GP
     bench/pointwise.py --package geglu-mlp@1 --variant <variant> --rivals compile,liger \
         --library build/kernels/geglu-mlp/<variant>/libgeglu_mlp.so --out bench/results/<gpu>-pointwise.json
 
-Each shape is compared with fp64 first. All are timed as CUDA graphs over several sets of random buffers, every
-input and output in memory of its own, so that none is found in the L2 cache. Where they lie makes up to 1%, so
-there are at least sixteen sets, and our outputs are allocations of their own, as the rivals' are. A figure is
-the median of the rounds. GB/s counts each input once and each output once; the share is that of a kernel that
-reads 1 GiB and writes as much, in the same run.
+Each shape is first compared with fp64. Every contender is timed as a CUDA graph over several sets of random
+buffers. Each input and output has memory of its own, so the L2 cache holds none of them. Their addresses change
+the time by up to 1%. There are therefore at least sixteen sets, and Kiln's outputs are separate allocations, as
+the rivals' are. A figure is the median of the rounds. GB/s counts each input and each output once. The share is
+relative to a kernel that reads 1 GiB and writes 1 GiB in the same run.
 
-Eager's backward is autograd's: three kernels, with gelu(gate) kept from the forward. The others compute it
-again. Liger's writes its gradients over gate and up.
+Eager's backward is autograd's: three kernels, with gelu(gate) kept from the forward. The others compute gelu(gate)
+again. Liger writes its gradients over gate and up.
 """
 import argparse
 import types
@@ -45,8 +45,8 @@ OUTPUTS = {"geglu": 1, "geglu_backward": 2}
 
 
 def holding(function):
-    """Binds it to inputs. The result lives as long as the call: else the graph's calls would all write to
-    the same few blocks, which stay in the L2 cache."""
+    """Binds the function to inputs. The call keeps its result alive. Otherwise the graph's calls would all write
+    to the same few blocks, which stay in the L2 cache."""
     def bind(*inputs):
         def call():
             call.result = function(*inputs)
@@ -88,8 +88,8 @@ RIVALS = {"eager": bind_eager, "compile": bind_compiled, "liger": bind_liger}
 
 
 def copy_bandwidth():
-    """GB/s, read and written, of an elementwise kernel: copy_ goes through the driver's memcpy, which reached
-    two thirds of it on an H200."""
+    """GB/s that an elementwise kernel reads and writes. Not copy_: it calls the driver's memcpy, which reached two
+    thirds of that rate on an H200."""
     source = torch.randint(1 << 30, (COPIED_BYTES // 4,), dtype=torch.int32, device="cuda")
     target = torch.empty_like(source)
     graph = bench.graph_of([lambda: torch.bitwise_not(source, out=target)])
@@ -98,14 +98,14 @@ def copy_bandwidth():
 
 
 def errors_of(op, inputs, results):
-    """Relative L2 against fp64, of the worse output."""
+    """The relative L2 error against fp64 of the worst output."""
     exact = OPS[op](*(t[:CHECKED_ROWS].double() for t in inputs))
     return {name: max(((r[:CHECKED_ROWS].double() - e).norm() / e.norm()).item() for r, e in zip(result, exact))
             for name, result in results.items()}
 
 
 def compare(library, rivals, op, m, h, rounds, copied_gbs):
-    # Of gate, up and one output; there is more in the backward.
+    # Bytes of gate, up and one output. The backward has more.
     count = max(FEWEST_SETS, 1 + bench.ROTATED_BYTES // (2 * 3 * m * h))
 
     inputs = [torch.randn(count, m, h, device="cuda", dtype=torch.bfloat16) for _ in range(INPUTS[op])]

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the machine code of the GPU kernels must hold, without a GPU: no loop of votes around a copy, no GPU-wide
-fence before a copy, no spill, and the tensor core instructions that the tile's shape asks for.
+"""Checks the machine code of the GPU kernels, without a GPU.
+
+There must be no loop of votes around a copy, no GPU-wide fence before a copy and no spill. The tensor core
+instructions must be those that the tile's shape needs.
 
     bench/sass.py KERNELS --nvdisasm build/toolchains/bin/nvdisasm [--packages geglu-mlp swiglu-mlp] [--counts FILE]
 
-KERNELS is what `kiln build --out` wrote. --counts writes the counts of each sm_90a kernel as data."""
+KERNELS is what `kiln build --out` wrote. --counts writes the instruction counts of each sm_90a kernel to FILE."""
 import argparse
 import concurrent.futures
 import json
@@ -18,12 +20,12 @@ LINE = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(@\S+ )?([A-Z][\w.]*)(?:.*`\(([^)]+
 COPIES = ("UTMALDG", "UBLKCP")
 FENCES = ("MEMBAR.ALL.GPU", "MEMBAR.SC.GPU", "MEMBAR.ALL.SYS", "MEMBAR.SC.SYS")
 
-# ptxas 12.9 does not fit these into 128 registers; 13.0 does. 20 bytes a thread.
+# ptxas 12.9 does not fit these into 128 registers and spills 20 bytes per thread. ptxas 13.0 fits them.
 KNOWN_SPILLS = [("cu12.9-sm_120", f"gated_{dtype}_decode{warps}") for dtype in ("bf16", "f16") for warps in (4, 8)]
 
 
 class Kernel:
-    """The instructions of one kernel, and where each may be followed by which."""
+    """The instructions of one kernel, and which may run after which."""
 
     def __init__(self):
         self.names, self.conditional, self.targets, self.labels = [], [], [], {}
@@ -40,7 +42,7 @@ class Kernel:
         return [i for i, name in enumerate(self.names) if name.startswith(names)]
 
     def after(self, place):
-        """What may run next. BSSY only names the label that its BSYNC stands before."""
+        """The instructions that may run next. BSSY does not jump: it names the label of its BSYNC."""
         jumps = self.targets[place] is not None and not self.names[place].startswith("BSSY")
         if jumps:
             yield self.labels[self.targets[place]]
@@ -61,7 +63,7 @@ class Kernel:
 
 
 def kernels_of(text):
-    """Kernel -> its instructions, in the order of their addresses."""
+    """Kernel name -> its instructions, in address order."""
     kernels, current = {}, None
     for line in text.splitlines():
         if line.startswith(".text."):
@@ -81,7 +83,7 @@ def counts_of(kernel):
 
 
 def expected_hgmma(kernel):
-    """Of one stage of the ring: four of k = 16 for each block of 64 rows of a warpgroup, or each block of k."""
+    """HGMMA per stage of the ring: four of k = 16 for each 64 rows of a warpgroup, or for each block of k."""
     family, _, _, shape = kernel.split("_")
     rows, columns = map(int, shape.split("x"))
     if family == "stream":

@@ -137,9 +137,9 @@ def eager_table(result):
 
 def eager_tables(results):
     if any(len(rivals_of(result["shapes"])) > 1 for result in results):
-        yield from ["", "Rivals: eager is what a user writes; compile and autotune are torch.compile of it in its "
-                    "default and its max-autotune mode, for the exact shape; concatenated has gate and up in one "
-                    "weight; liger is Liger-Kernel's GeGLU between eager's GEMMs; quack is QuACK's MLP."]
+        yield from ["", "Rivals: eager is what a user writes. compile and autotune are torch.compile of eager in its "
+                    "default and its max-autotune mode, for the exact shape. concatenated has gate and up in one "
+                    "weight. liger is Liger-Kernel's GeGLU between eager's GEMMs. quack is QuACK's MLP."]
     for result in sorted(results, key=by_gpu):
         yield from eager_table(result)
 

@@ -41,6 +41,7 @@ Shape parse_shape(const std::string& text) {
 
 std::vector<Shape> shapes_of(const std::vector<std::string>& texts) {
   std::vector<Shape> shapes;
+  shapes.reserve(texts.size());
   for (const std::string& text : texts) shapes.push_back(parse_shape(text));
   return shapes;
 }

@@ -111,7 +111,7 @@ class Repair {
   std::string document(const Ref& ref, const std::string& subject, const std::string& what,
                        const Descriptor& descriptor) {
     blob(ref, subject + (what == "index" ? "" : " " + what), descriptor);
-    return read_document(cache_, descriptor, what + " of " + subject, patience_);
+    return cache_.read_document(descriptor, what + " of " + subject).value();
   }
 
   /// Makes a blob whole: a damaged one is removed, a missing one fetched by its digest.
@@ -120,7 +120,7 @@ class Repair {
     seen_.insert(path);
     std::string problem;
     try {
-      if (cache_.verify_blob(descriptor, subject)) return;
+      if (cache_.read_blob(descriptor, subject, "")) return;
       problem = "is missing";
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kIntegrity) throw;

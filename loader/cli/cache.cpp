@@ -12,7 +12,6 @@
 #include "install/install.hpp"
 #include "output.hpp"
 #include "store/gc.hpp"
-#include "store/installed.hpp"
 #include "store/repair.hpp"
 
 namespace kiln::cli {
@@ -66,16 +65,16 @@ int run_repair(const Options& options) {
   settings.offline = settings.offline || request.offline;
   Json documents = Json::array();
   int code = 0;
-  for (const Repaired& each :
+  for (const CheckedFile& each :
        repair(cache, settings, {settings.limits, request.on_event, request.stop})) {
     if (each.failed && code == 0) code = static_cast<int>(*each.failed);
     documents.push_back({{"subject", each.subject},
-                         {"file", each.path.string()},
+                         {"file", each.file.string()},
                          {"problem", each.problem},
                          {"done", each.done},
                          {"whole", !each.failed}});
     if (options.json) continue;
-    print("%s: %s\n  found: %s\n  %s\n", each.subject.c_str(), each.path.c_str(),
+    print("%s: %s\n  found: %s\n  %s\n", each.subject.c_str(), each.file.c_str(),
           each.problem.c_str(), each.done.c_str());
   }
   if (options.json) {

@@ -14,6 +14,7 @@
 #include "published.hpp"
 #include "scratch.hpp"
 #include "store/installed.hpp"
+#include "store/repair.hpp"
 
 namespace kiln::test {
 namespace {

@@ -22,7 +22,7 @@
 #include "published.hpp"
 #include "scratch.hpp"
 #include "server.hpp"
-#include "store/installed.hpp"
+#include "store/repair.hpp"
 
 namespace kiln::test {
 namespace {

@@ -12,7 +12,7 @@
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
-#include "store/installed.hpp"
+#include "store/repair.hpp"
 
 namespace kiln::test {
 namespace {

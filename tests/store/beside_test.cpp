@@ -12,7 +12,7 @@
 #include "kiln/kernel.hpp"
 #include "sample.hpp"
 #include "store/gc.hpp"
-#include "store/installed.hpp"
+#include "store/repair.hpp"
 
 namespace kiln::test {
 namespace {

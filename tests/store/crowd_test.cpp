@@ -16,7 +16,7 @@
 #include "sample.hpp"
 #include "server.hpp"
 #include "store/gc.hpp"
-#include "store/installed.hpp"
+#include "store/repair.hpp"
 
 namespace kiln::test {
 namespace {

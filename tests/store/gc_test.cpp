@@ -17,6 +17,7 @@
 #include "kiln/kernel.hpp"
 #include "sample.hpp"
 #include "store/installed.hpp"
+#include "store/repair.hpp"
 
 namespace kiln::test {
 namespace {

@@ -247,9 +247,9 @@ TEST_CASE("tamper: refused with integrity, seen by verify, and restored by repai
     CHECK(loaded_libraries() == before);
     CHECK(damaged_files(sample.cache()) > 0);
 
-    const std::vector<Repaired> repaired = repair(sample.cache(), load_settings());
+    const std::vector<CheckedFile> repaired = repair(sample.cache(), load_settings());
     CHECK_FALSE(repaired.empty());
-    for (const Repaired& done : repaired) CHECK_MESSAGE(!done.failed, done.done);
+    for (const CheckedFile& done : repaired) CHECK_MESSAGE(!done.failed, done.done);
     CHECK(damaged_files(sample.cache()) == 0);
     CHECK(repair(sample.cache(), load_settings()).empty());
     CHECK(get_kernel("sample", sample.request).version() == 1);
@@ -262,12 +262,12 @@ TEST_CASE("tamper: repair without the registry says what is missing, and goes on
   damage(sample.cache().blob_path(sample.manifest().config.digest));
   Settings without_network = load_settings();
   without_network.offline = true;
-  const std::vector<Repaired> offline = repair(sample.cache(), without_network);
+  const std::vector<CheckedFile> offline = repair(sample.cache(), without_network);
   REQUIRE(offline.size() == 1);
   CHECK(offline[0].failed == ErrorCode::kOffline);
   CHECK_CONTAINS(offline[0].problem, "digest is");
   CHECK_CONTAINS(offline[0].done, "not fetched again");
-  const std::vector<Repaired> online = repair(sample.cache(), load_settings());
+  const std::vector<CheckedFile> online = repair(sample.cache(), load_settings());
   REQUIRE(online.size() == 1);
   CHECK_FALSE(online[0].failed);
   CHECK(damaged_files(sample.cache()) == 0);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Installed: what the cache holds, variant by variant, and whether it is whole. Before it: cache;
-// reads the cache alone. Safe from several threads and processes at once.
+// Installed: what the cache holds, variant by variant: everything from a manifest to its unpacked
+// folder is there. Before it: cache; reads the cache alone. Safe from several threads and processes
+// at once.
 #pragma once
 
 #include <cstdint>
@@ -36,19 +37,5 @@ using DamagedVersion =
 /// caller holds use(): beside a gc, what is being removed would look damaged.
 std::vector<InstalledVariant> list_installed(const Cache& cache,
                                              const DamagedVersion& damaged = {});
-
-/// One file of the cache, hashed.
-struct CheckedFile {
-  std::string subject;  ///< "geglu-mlp@1 cu12.9-sm_90a-x86_64"
-  std::filesystem::path file;
-  std::string problem;  ///< empty: intact
-};
-
-/// Hashes every file behind the refs: indexes, manifests, configs, layers, unpacked files. Empty
-/// name: all packages, and the blobs that no ref names; version 0: all versions. Throws nothing for
-/// damage: it is the answer; kNotFound where the cache or what is named is not there, kCache where
-/// it may not be read.
-std::vector<CheckedFile> verify_installed(const Cache& cache, std::string_view name = {},
-                                          int version = 0);
 
 }  // namespace kiln

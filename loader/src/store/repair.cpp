@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/repair.hpp"
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -17,179 +19,249 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class Repair {
+void remove_whole(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) fail_cache("remove", path, error.value());
+}
+
+/// Where what is damaged comes from again.
+class Sources {
  public:
-  Repair(const Cache& cache, const Settings& settings, const Patience& patience)
-      : cache_(cache), settings_(settings), patience_(patience) {}
+  Sources(const Settings& settings, const Patience& patience)
+      : settings_(settings), patience_(patience) {}
 
-  std::vector<Repaired> run() {
-    repair_folders();
-    const auto damaged = [&](const fs::path& path, const Error& error) {
-      if (error.code() == ErrorCode::kUpgrade) throw Error(error);
-      remove(path);
-      // refs/<registry>/<package>/<version>.json: what it was is known from where it was.
-      done_.push_back({"ref", path, error.what(),
-                       "removed: run 'kiln install " + path.parent_path().filename().string() +
-                           "@" + path.stem().string() + "' to have it again"});
-    };
-    for (const Ref& ref : cache_.refs(damaged)) repair_version(ref);
-    repair_unnamed();
-    return std::move(done_);
-  }
-
- private:
-  /// What the cache is made of must be folders: a link in their place leads elsewhere.
-  void repair_folders() {
-    for (const char* name :
-         {"blobs", "blobs/sha256", "refs", "roots", "ingest", "unpacked", "locks"}) {
-      const fs::path path = cache_.root() / name;
-      std::error_code error;
-      const fs::file_type type = fs::symlink_status(path, error).type();
-      if (type == fs::file_type::not_found || type == fs::file_type::directory) continue;
-      remove(path);
-      done_.push_back({"folder", path, "is not a folder", "removed"});
-    }
-  }
-
-  void repair_version(const Ref& ref) {
-    try {
-      const std::string subject = label(ref.name, ref.version);
-      const std::string bytes = document(ref, subject, "index", ref.index);
-      const Index index = parse_index(bytes, "index " + subject);
-      for (const Variant& variant : index.variants) repair_variant(ref, index, variant);
-    } catch (const Error& error) {
-      fail(label(ref.name, ref.version), cache_.blob_path(ref.index.digest), error);
-    }
-  }
-
-  void repair_variant(const Ref& ref, const Index& index, const Variant& variant) {
-    if (!stands(cache_.blob_path(variant.manifest.digest))) return;  // not installed
-    const std::string subject = label(ref.name, ref.version) + " " + variant.id;
-    try {
-      const VariantManifest manifest = parse_manifest(
-          document(ref, subject, "manifest", variant.manifest), "manifest of " + subject);
-      if (!stands(cache_.blob_path(manifest.config.digest)) &&
-          !stands(cache_.unpacked_path(manifest.config.digest))) {
-        return;  // an install that was cut short
-      }
-      const Config config =
-          parse_config(document(ref, subject, "config", manifest.config), "config of " + subject);
-      check_agreement(index, variant, config);
-      const fs::path layer = cache_.blob_path(manifest.layer.digest);
-      if (stands(layer)) blob(ref, subject, manifest.layer);
-      repair_files(ref, subject, manifest, config);
-    } catch (const Error& error) {
-      fail(subject, cache_.blob_path(variant.manifest.digest), error);
-    }
-  }
-
-  void repair_files(const Ref& ref, const std::string& subject, const VariantManifest& manifest,
-                    const Config& config) {
-    const fs::path folder = cache_.unpacked_path(manifest.config.digest);
-    if (!stands(folder)) return;  // not unpacked
-    std::vector<DamagedFile> damaged = check_unpacked(folder, config);
-    if (damaged.empty()) return;
-    const std::size_t first = done_.size();
-    for (DamagedFile& each : damaged) {
-      done_.push_back({subject, std::move(each.file), std::move(each.problem), "unpacked again"});
-    }
-    const FileLock held = cache_.lock(manifest.config.digest);
-    drop_unpacked(folder);
-    try {
-      blob(ref, subject, manifest.layer);
-      unpack_layer(cache_.blob_path(manifest.layer.digest), config, manifest.unpacked_size, folder,
-                   subject);
-    } catch (const Error& error) {
-      for (std::size_t i = first; i < done_.size(); ++i) {
-        done_[i].done = std::string("removed, and not unpacked again: ") + error.what();
-        done_[i].failed = error.code();
-      }
-    }
-  }
-
-  /// A document, whole.
-  std::string document(const Ref& ref, const std::string& subject, const std::string& what,
-                       const Descriptor& descriptor) {
-    blob(ref, subject + (what == "index" ? "" : " " + what), descriptor);
-    return cache_.read_document(descriptor, what + " of " + subject).value();
-  }
-
-  /// Makes a blob whole: a damaged one is removed, a missing one fetched by its digest.
-  void blob(const Ref& ref, const std::string& subject, const Descriptor& descriptor) {
-    const fs::path path = cache_.blob_path(descriptor.digest);
-    seen_.insert(path);
-    std::string problem;
-    try {
-      if (cache_.read_blob(descriptor, subject, "")) return;
-      problem = "is missing";
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kIntegrity) throw;
-      problem = error.what();
-      cache_.drop_blob(descriptor.digest);
-    }
-    done_.push_back({subject, path, problem, "fetched again from " + ref.registry});
-    const std::size_t at = done_.size() - 1;
-    try {
-      copy(repository(ref), cache_, descriptor, subject, patience_);
-    } catch (const Error& error) {
-      done_[at].done = std::string("removed, and not fetched again: ") + error.what();
-      done_[at].failed = error.code();
-      throw;
-    }
-  }
-
-  /// Blobs that no ref names: nothing says where they came from.
-  void repair_unnamed() {
-    for (const Digest& digest : cache_.blobs()) {
-      const fs::path path = cache_.blob_path(digest);
-      if (seen_.contains(path)) continue;
-      if (const std::string problem = cache_.check_blob(digest); !problem.empty()) {
-        cache_.drop_blob(digest);
-        done_.push_back({"blob that no version names", path, problem, "removed"});
-      }
-    }
-  }
-
-  const Repository& repository(const Ref& ref) {
+  void fetch(const Ref& ref, const Cache& cache, const Descriptor& descriptor,
+             const std::string& subject) {
     if (settings_.offline) {
       throw Error(ErrorCode::kOffline, "fetch from " + ref.registry +
                                            ": offline nothing is fetched. Run 'kiln cache repair' "
                                            "again where there is a network");
     }
-    std::unique_ptr<Repository>& opened = repositories_[{ref.registry, ref.name}];
-    if (!opened) opened = open_repository(ref.registry, ref.name, settings_, patience_, traffic_);
-    return *opened;
+    std::unique_ptr<Repository>& from = repositories_[{ref.registry, ref.name}];
+    if (!from) from = open_repository(ref.registry, ref.name, settings_, patience_, traffic_);
+    copy(*from, cache, descriptor, subject, patience_);
   }
 
-  static void remove(const fs::path& path) {
-    std::error_code error;
-    fs::remove_all(path, error);
-    if (error) fail_cache("remove", path, error.value());
-  }
-
-  /// Adds why something is not whole, unless the last entry says it already.
-  void fail(const std::string& subject, const fs::path& path, const Error& error) {
-    if (error.code() == ErrorCode::kCancelled) throw Error(error);
-    if (!done_.empty() && done_.back().failed == error.code()) return;
-    done_.push_back({subject, path, error.what(), "not repaired", error.code()});
-  }
-
-  const Cache& cache_;
+ private:
   const Settings& settings_;
   const Patience& patience_;
   Traffic traffic_;
   std::map<std::pair<std::string, std::string>, std::unique_ptr<Repository>> repositories_;
-  std::set<fs::path> seen_;
-  std::vector<Repaired> done_;
 };
+
+/// Everything behind the refs, one answer a file. A file that two refs share is looked at for both,
+/// and told of once.
+class Walk {
+ public:
+  /// Without sources nothing is changed.
+  Walk(const Cache& cache, Sources* sources) : cache_(cache), sources_(sources) {}
+
+  /// What came of making something whole; nothing without sources.
+  struct Outcome {
+    std::string done;
+    std::optional<ErrorCode> failed;
+  };
+
+  void add(std::string subject, fs::path file, std::string problem = {}, Outcome outcome = {}) {
+    if (!seen_.insert(file).second) return;
+    checked_.push_back({std::move(subject), std::move(file), std::move(problem),
+                        std::move(outcome.done), outcome.failed});
+  }
+
+  void check_version(const Ref& ref) {
+    const std::string subject = label(ref.name, ref.version);
+    guarded(subject, cache_.blob_path(ref.index.digest), [&] {
+      if (!check_blob(ref, subject, ref.index)) return;
+      const Index index = parse_index(document(ref.index), "index " + subject);
+      for (const Variant& variant : index.variants) check_variant(ref, index, variant);
+    });
+  }
+
+  /// Blobs that no ref names, of an install that was cut short or of an older index: nothing says
+  /// where they came from.
+  void check_unnamed() {
+    guarded("blobs", cache_.root() / "blobs", [&] {
+      for (const Digest& digest : cache_.blobs()) {
+        const fs::path path = cache_.blob_path(digest);
+        if (seen_.contains(path)) continue;
+        const std::string problem = cache_.check_blob(digest);
+        Outcome outcome;
+        if (!problem.empty()) {
+          outcome = mend("removed", "not removed: ", [&] { cache_.drop_blob(digest); });
+        }
+        add("blob that no version names", path, problem, outcome);
+      }
+    });
+  }
+
+  std::vector<CheckedFile> take() { return std::move(checked_); }
+
+ private:
+  /// What may not be read is not damaged: nothing is known of it.
+  template <class Step>
+  void guarded(const std::string& subject, const fs::path& path, const Step& step) {
+    try {
+      step();
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kCache || error.code() == ErrorCode::kCancelled) throw;
+      checked_.push_back({subject, path, error.what(), "not repaired", error.code()});
+    }
+  }
+
+  Outcome mend(const std::string& done, const std::string& not_done,
+               const std::function<void()>& step) const {
+    if (sources_ == nullptr) return {};
+    try {
+      step();
+      return {done, {}};
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kCancelled) throw;
+      return {not_done + error.what(), error.code()};
+    }
+  }
+
+  void check_variant(const Ref& ref, const Index& index, const Variant& variant) {
+    if (!cache_.has_blob(variant.manifest.digest)) return;  // not installed
+    const std::string subject = label(ref.name, ref.version) + " " + variant.id;
+    guarded(subject, cache_.blob_path(variant.manifest.digest), [&] {
+      if (!check_blob(ref, subject, variant.manifest)) return;
+      const VariantManifest manifest =
+          parse_manifest(document(variant.manifest), "manifest of " + subject);
+      const fs::path folder = cache_.unpacked_path(manifest.config.digest);
+      if (!cache_.has_blob(manifest.config.digest) && !stands(folder)) return;  // was cut short
+      if (!check_blob(ref, subject, manifest.config)) return;
+      const Config config = parse_config(document(manifest.config), "config of " + subject);
+      check_agreement(index, variant, config);
+      // A layer that is missing is not needed: its files are unpacked.
+      if (cache_.has_blob(manifest.layer.digest)) check_blob(ref, subject, manifest.layer);
+      if (stands(folder)) check_files(ref, subject, manifest, config);
+    });
+  }
+
+  void check_files(const Ref& ref, const std::string& subject, const VariantManifest& manifest,
+                   const Config& config) {
+    const fs::path folder = cache_.unpacked_path(manifest.config.digest);
+    std::vector<DamagedFile> damaged = check_unpacked(folder, config);
+    Outcome outcome;
+    if (!damaged.empty()) {
+      outcome = mend("unpacked again", "removed, and not unpacked again: ", [&] {
+        const FileLock held = cache_.lock(manifest.config.digest);
+        drop_unpacked(folder);
+        if (!cache_.has_blob(manifest.layer.digest)) {
+          sources_->fetch(ref, cache_, manifest.layer, "layer of " + subject);
+        }
+        unpack_layer(cache_.blob_path(manifest.layer.digest), config, manifest.unpacked_size,
+                     folder, subject);
+      });
+    }
+    for (DamagedFile& each : damaged) {
+      add(subject, std::move(each.file), std::move(each.problem), outcome);
+    }
+    for (const ArchiveFile& file : config.files) add(subject, folder / file.path);
+  }
+
+  /// A document that check_blob() found whole.
+  std::string document(const Descriptor& descriptor) const {
+    const fs::path path = cache_.blob_path(descriptor.digest);
+    if (auto bytes = cache_.read_document(descriptor, path.string())) return *std::move(bytes);
+    throw Error(ErrorCode::kIntegrity, "read " + path.string() + ": somebody removed it meanwhile");
+  }
+
+  /// Whether a blob is whole, or is made so: a damaged one is removed, a missing one fetched.
+  bool check_blob(const Ref& ref, const std::string& subject, const Descriptor& descriptor) {
+    const fs::path path = cache_.blob_path(descriptor.digest);
+    std::string problem = "is missing";
+    try {
+      if (cache_.read_blob(descriptor, subject, "")) {
+        add(subject, path);
+        return true;
+      }
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kIntegrity) throw;
+      problem = error.what();
+    }
+    const Outcome outcome =
+        mend("fetched again from " + ref.registry, "removed, and not fetched again: ", [&] {
+          cache_.drop_blob(descriptor.digest);
+          sources_->fetch(ref, cache_, descriptor, subject);
+        });
+    add(subject, path, problem, outcome);
+    if (outcome.failed) seen_.erase(path);  // another ref's registry may have it
+    return sources_ != nullptr && !outcome.failed;
+  }
+
+  const Cache& cache_;
+  Sources* sources_;
+  std::vector<CheckedFile> checked_;
+  std::set<fs::path> seen_;
+};
+
+/// What the cache is made of must be folders: a link in their place leads elsewhere.
+void repair_folders(const Cache& cache, Walk& walk) {
+  for (const char* name :
+       {"blobs", "blobs/sha256", "refs", "roots", "ingest", "unpacked", "locks"}) {
+    const fs::path path = cache.root() / name;
+    std::error_code error;
+    const fs::file_type type = fs::symlink_status(path, error).type();
+    if (type == fs::file_type::not_found || type == fs::file_type::directory) continue;
+    remove_whole(path);
+    walk.add("folder", path, "is not a folder", {"removed", {}});
+  }
+}
 
 }  // namespace
 
-std::vector<Repaired> repair(const Cache& cache, const Settings& settings,
-                             const Patience& patience) {
+std::vector<CheckedFile> verify_installed(const Cache& cache, std::string_view name, int version) {
+  if (!stands(cache.root())) {
+    throw Error(ErrorCode::kNotFound, "verify " + cache.root().string() +
+                                          ": there is no such folder. Check KILN_CACHE or --cache; "
+                                          "the first install makes it");
+  }
+  const FileLock used = cache.use();  // gc removes nothing meanwhile
+  Walk walk(cache, nullptr);
+  bool found = name.empty();
+  const auto damaged = [&](const fs::path& path, const Error& error) {
+    found = true;
+    walk.add("ref", path, error.what());
+  };
+  for (const Ref& ref : cache.refs(damaged)) {
+    if (!name.empty() && ref.name != name) continue;
+    if (version != 0 && ref.version != version) continue;
+    found = true;
+    walk.check_version(ref);
+  }
+  if (!found) {
+    throw Error(ErrorCode::kNotFound,
+                "verify " + (version == 0 ? std::string(name) : label(name, version)) +
+                    ": it is not in " + cache.root().string() +
+                    ". 'kiln list' says what is; 'kiln install' brings more");
+  }
+  if (name.empty()) walk.check_unnamed();
+  return walk.take();
+}
+
+std::vector<CheckedFile> repair(const Cache& cache, const Settings& settings,
+                                const Patience& patience) {
   if (!is_marked(cache.root())) return {};
   const FileLock used = cache.use_to_write();
-  return Repair(cache, settings, patience).run();
+  Sources sources(settings, patience);
+  Walk walk(cache, &sources);
+  repair_folders(cache, walk);
+  const auto damaged = [&](const fs::path& path, const Error& error) {
+    if (error.code() == ErrorCode::kUpgrade) throw Error(error);
+    remove_whole(path);
+    // refs/<registry>/<package>/<version>.json: what it was is known from where it was.
+    walk.add("ref", path, error.what(),
+             {"removed: run 'kiln install " + path.parent_path().filename().string() + "@" +
+                  path.stem().string() + "' to have it again",
+              {}});
+  };
+  for (const Ref& ref : cache.refs(damaged)) walk.check_version(ref);
+  walk.check_unnamed();
+  std::vector<CheckedFile> checked = walk.take();
+  std::erase_if(checked, [](const CheckedFile& each) { return each.problem.empty(); });
+  return checked;
 }
 
 }  // namespace kiln

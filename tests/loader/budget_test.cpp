@@ -20,6 +20,10 @@ constexpr std::size_t kKiB = 1024;
 
 /// A blob in memory, verified.
 struct Memory final : Storage {
+  bool exists(const Descriptor&) const override { return false; }
+  void open(const Descriptor&, BlobSink&, const Asking&) const override {}
+  std::string origin(const Descriptor&) const override { return "memory"; }
+  std::string advice() const override { return ""; }
   void write(const Descriptor& descriptor, const Subject& subject,
              const std::function<void(BlobSink&)>& fill) const override {
     struct Kept final : BlobSink {

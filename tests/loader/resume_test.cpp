@@ -53,6 +53,10 @@ struct Blob : BlobSink {
 /// The one blob's storage.
 struct Memory final : Storage {
   explicit Memory(Blob& held) : blob(held) {}
+  bool exists(const Descriptor&) const override { return false; }
+  void open(const Descriptor&, BlobSink&, const Asking&) const override {}
+  std::string origin(const Descriptor&) const override { return "memory"; }
+  std::string advice() const override { return ""; }
   void write(const Descriptor&, const Subject&,
              const std::function<void(BlobSink&)>& fill) const override {
     fill(blob);

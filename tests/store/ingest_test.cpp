@@ -23,6 +23,7 @@ const std::string kWrong(20, 'x');
 /// One blob, as a source has it.
 struct Served final : Content {
   Served(const std::string& all, int& count) : bytes(all), fetches(count) {}
+  bool exists(const Descriptor&) const override { return true; }
   void open(const Descriptor&, BlobSink& sink, const Asking&) const override {
     ++fetches;
     sink.write(std::string_view(bytes).substr(sink.size()));

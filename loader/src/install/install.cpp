@@ -380,7 +380,7 @@ fs::path Install::pull_layer(const Package& package) {
   const std::string& of = package.subject;
   const std::string what = "layer of " + of;
   try {
-    if (cache_.read_blob(layer, what, kFetchAgain)) return cache_.blob_path(layer.digest);
+    if (cache_.verify_blob(layer, what, kFetchAgain)) return cache_.blob_path(layer.digest);
   } catch (const Error& error) {
     if (!request_.refresh || error.code() != ErrorCode::kIntegrity) throw;
     cache_.drop_blob(layer.digest);
@@ -393,17 +393,8 @@ fs::path Install::pull_layer(const Package& package) {
 std::string Install::document(const Descriptor& descriptor, const std::string& what,
                               Event::Stage stage, const std::string& of) {
   if (std::optional<std::string> bytes = cached(descriptor, what)) return *std::move(bytes);
-  const Repository& from = repository(what);
-  std::string bytes;
-  report(stage, of, 0, descriptor.size);
-  cache_.write_document(descriptor,
-                        [&] { return bytes = read_document(from, descriptor, what, patience_); });
-  report(stage, of, descriptor.size, descriptor.size);
-  if (!bytes.empty()) return bytes;
-  if (std::optional<std::string> found = cached(descriptor, what)) {
-    return *std::move(found);  // another process was faster
-  }
-  return read_document(from, descriptor, what, patience_);  // and somebody emptied the cache
+  return copy_document(repository(what), cache_, descriptor, what, patience_,
+                       [&](std::uint64_t done) { report(stage, of, done, descriptor.size); });
 }
 
 /// A document of the cache. While refreshing, a damaged one is removed and counts as missing.
@@ -443,7 +434,7 @@ Package Install::unpack(Package package) {
   if (fs::symlink_status(package.folder, error).type() != fs::file_type::not_found) {
     drop_unpacked(package.folder);
   }
-  const std::uint64_t layer = cache_.has_blob(manifest.layer.digest) ? 0 : manifest.layer.size;
+  const std::uint64_t layer = cache_.exists(manifest.layer) ? 0 : manifest.layer.size;
   const std::uint64_t most = std::numeric_limits<std::uint64_t>::max() - layer;
   check_room(cache_.root(), layer + std::min(most, manifest.unpacked_size), of);
   const fs::path archive = pull_layer(package);
@@ -462,7 +453,7 @@ void Install::remember(const VersionIndex& version) {
   if (lock_) cache_.add_root(lock_file_);
   if (version.fetched.empty() && !lock_) return;
   if (!version.fetched.empty() && !cached(version.descriptor, "index of " + name_)) {
-    cache_.write_document(version.descriptor, [&] { return version.fetched; });
+    cache_.write_document(version.descriptor, version.fetched);
   }
   const Ref ref{registry_, name_, version.index.version, version.descriptor};
   cache_.write_ref(ref, [&](const Ref& known) {
@@ -516,7 +507,7 @@ void Install::check_installed(const Package& package) {
   }
   // Not unpacked yet: install would do it, from the layer in the cache.
   const std::string what = "layer of " + of;
-  if (!cache_.read_blob(package.manifest.layer, what, kFetchAgain)) repository(what);
+  if (!cache_.verify_blob(package.manifest.layer, what, kFetchAgain)) repository(what);
   if (::access(cache_.root().c_str(), W_OK) != 0) {
     fail_cache("unpack into", cache_.root(), errno);
   }

@@ -205,7 +205,7 @@ class BundleRepository final : public Repository {
   BundleRepository(const std::string& path, std::string_view name, Traffic& traffic)
       : bundle_(path), path_(path), name_(name), traffic_(traffic) {}
 
-  bool exists(const Descriptor& descriptor) const { return bundle_.has(descriptor); }
+  bool exists(const Descriptor& descriptor) const override { return bundle_.has(descriptor); }
 
   void open(const Descriptor& descriptor, BlobSink& sink, const Asking& asking) const override {
     if (sink.size() > 0) sink.restart();

@@ -136,40 +136,43 @@ bool Cache::is_leased(const Digest& config) const {
               .held();
 }
 
-bool Cache::read_blob(const Descriptor& descriptor, std::string_view what,
-                      std::string_view next_step, const Sink& take) const {
+bool Cache::verify_blob(const Descriptor& descriptor, std::string_view what,
+                        std::string_view next_step) const {
   const fs::path path = blob_path(descriptor.digest);
   const FileDescriptor file = open_blob(descriptor.digest);
   if (!file.valid()) return false;
   StreamVerifier verifier(descriptor, {std::string(what), path.string(), std::string(next_step)});
-  read_pieces(file.get(), path, [&](std::string_view piece) {
-    verifier.update(piece);
-    take(piece);
-  });
+  read_pieces(file.get(), path, [&](std::string_view piece) { verifier.update(piece); });
   verifier.finish();
   return true;
 }
 
 std::optional<std::string> Cache::read_document(const Descriptor& descriptor,
                                                 std::string_view what) const {
-  if (descriptor.size > kMaxDocumentBytes && has_blob(descriptor.digest)) {
-    throw Error(ErrorCode::kIntegrity, "read " + std::string(what) + ": " +
+  const fs::path path = blob_path(descriptor.digest);
+  const FileDescriptor file = open_blob(descriptor.digest);
+  if (!file.valid()) return std::nullopt;
+  const Subject subject{std::string(what), path.string(), kFetchAgain};
+  if (descriptor.size > kMaxDocumentBytes) {
+    throw Error(ErrorCode::kIntegrity, "read " + subject.what + ": " +
                                            std::to_string(descriptor.size) +
                                            " bytes, expected at most " +
                                            std::to_string(kMaxDocumentBytes) + " for a document");
   }
   std::string bytes;
-  const auto take = [&](std::string_view piece) { bytes += piece; };
-  if (!read_blob(descriptor, what, kFetchAgain, take)) return std::nullopt;
+  StreamVerifier verifier(descriptor, subject);
+  read_pieces(file.get(), path, [&](std::string_view piece) {
+    verifier.update(piece);
+    bytes += piece;
+  });
+  verifier.finish();
   return bytes;
 }
 
-void Cache::write_document(const Descriptor& descriptor,
-                           const std::function<std::string()>& bytes) const {
-  write(descriptor, {"document", root_.string(), kFetchAgain}, [&](BlobSink& sink) {
-    const std::string whole = bytes();
+void Cache::write_document(const Descriptor& descriptor, std::string_view bytes) const {
+  write(descriptor, {"document", "memory", ""}, [&](BlobSink& sink) {
     if (sink.size() > 0) sink.restart();
-    sink.write(whole);
+    sink.write(bytes);
   });
 }
 
@@ -195,6 +198,17 @@ void Cache::write(const Descriptor& descriptor, const Subject& subject,
     throw;
   }
   ingest.publish(blob_path(descriptor.digest));
+}
+
+void Cache::open(const Descriptor& descriptor, BlobSink& sink, const Asking& asking) const {
+  const fs::path path = blob_path(descriptor.digest);
+  const FileDescriptor file = open_blob(descriptor.digest);
+  if (!file.valid()) {
+    throw Error(ErrorCode::kNotFound, "read " + std::string(asking.what) + ": " + path.string() +
+                                          " is not there. " + kFetchAgain);
+  }
+  if (sink.size() > 0) sink.restart();
+  read_pieces(file.get(), path, [&](std::string_view piece) { sink.write(piece); });
 }
 
 std::vector<Digest> Cache::blobs() const {

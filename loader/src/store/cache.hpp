@@ -72,24 +72,30 @@ class Cache final : public Storage {
   /// An invalid descriptor if it is not there; kIntegrity if something else stands in its place.
   FileDescriptor open_blob(const Digest& digest) const;
 
-  /// Hashes a blob where it lies, on its way into `take`. False if it is not there; kIntegrity,
-  /// naming `what` and `next_step`, if it is not what its descriptor promises.
-  bool read_blob(
-      const Descriptor& descriptor, std::string_view what, std::string_view next_step,
-      const Sink& take = [](std::string_view) {}) const;
+  /// Hashes a blob where it lies. False if it is not there; kIntegrity, naming `what` and
+  /// `next_step`, if it is not what its descriptor promises.
+  bool verify_blob(const Descriptor& descriptor, std::string_view what,
+                   std::string_view next_step = "") const;
 
   /// A document of at most kMaxDocumentBytes, verified; nothing if it is not in the cache. Throws
   /// kIntegrity if the file is not what its name says.
   std::optional<std::string> read_document(const Descriptor& descriptor,
                                            std::string_view what) const;
 
-  /// Does nothing if the document is there. `bytes` is called under its digest's lock.
-  void write_document(const Descriptor& descriptor,
-                      const std::function<std::string()>& bytes) const;
+  /// Puts verified bytes under their digest; does nothing if they are there.
+  void write_document(const Descriptor& descriptor, std::string_view bytes) const;
 
   /// Does nothing if the blob is there. `fill` is called under this digest's lock.
   void write(const Descriptor& descriptor, const Subject& subject,
              const std::function<void(BlobSink&)>& fill) const override;
+
+  bool exists(const Descriptor& descriptor) const override { return has_blob(descriptor.digest); }
+  /// kNotFound if it is not there.
+  void open(const Descriptor& descriptor, BlobSink& sink, const Asking& asking) const override;
+  std::string origin(const Descriptor& descriptor) const override {
+    return blob_path(descriptor.digest).string();
+  }
+  std::string advice() const override { return kFetchAgain; }
 
   /// What is under blobs/sha256, sorted.
   std::vector<Digest> blobs() const;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Content: blobs by descriptor, wherever they come from: a registry folder, a bundle, a remote
-// registry, a registry with mirrors. store/copy.hpp moves a blob from there into the cache;
-// everything that fetches goes through it.
+// Content: blobs by descriptor, wherever they are. One interface and five implementations: the
+// cache, a registry folder, a bundle, a remote registry, and a registry with mirrors.
+// store/copy.hpp moves a blob from one to another; everything that fetches goes through it.
 //
-//   Content     open                reads; nothing it gives is trusted until it is verified
+//   Content     exists, open        reads; nothing it gives is trusted until it is verified
+//   Storage     + write             the cache
 //   Repository  + index, versions   one package as a registry, or what stands in for it, has it
-//   Storage     write               the cache
 //
 // One object is used by one thread at a time, but for Cache.
 #pragma once
@@ -50,6 +50,14 @@ struct Asking {
 class Content {
  public:
   virtual ~Content() = default;
+  Content(const Content&) = default;
+  Content& operator=(const Content&) = default;
+  Content(Content&&) = default;
+  Content& operator=(Content&&) = default;
+
+  /// Whether the blob seems to be there. Looks and does not hash; a server is taken at its word, so
+  /// it is not asked.
+  virtual bool exists(const Descriptor& descriptor) const = 0;
 
   /// Writes a blob into the sink, from where the sink ends or from the start, in one go. Throws
   /// TryAgain (http/retry.hpp) where asking again may help, else kNotFound, kNetwork, kIntegrity,
@@ -61,12 +69,13 @@ class Content {
 
   /// What a user can do about bytes from here that are wrong.
   virtual std::string advice() const = 0;
+
+ protected:
+  Content() = default;
 };
 
-class Storage {
+class Storage : public Content {
  public:
-  virtual ~Storage() = default;
-
   /// Stores a blob, verified on its way, whole or not at all; does nothing if it is there. `fill`
   /// gets the sink, which may have the first bytes of a download that was cut short.
   virtual void write(const Descriptor& descriptor, const Subject& subject,

@@ -130,4 +130,28 @@ std::string read_document(const Content& from, const Descriptor& descriptor, std
   return document.take();
 }
 
+std::string copy_document(const Content& from, const Storage& to, const Descriptor& descriptor,
+                          std::string_view what, const Patience& patience,
+                          const Progress& progress) {
+  const Subject subject{std::string(what), from.origin(descriptor), from.advice()};
+  std::string bytes;
+  if (!to.exists(descriptor)) {
+    if (progress) progress(0);
+    to.write(descriptor, subject, [&](BlobSink& sink) {
+      bytes = read_document(from, descriptor, what, patience);
+      if (sink.size() > 0) sink.restart();
+      sink.write(bytes);
+      sink.finish();
+    });
+    if (progress) progress(descriptor.size);
+  }
+  if (!bytes.empty()) return bytes;
+  try {
+    return read_document(to, descriptor, what, patience);  // found there, or another was faster
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNotFound) throw;  // somebody emptied the cache meanwhile
+  }
+  return read_document(from, descriptor, what, patience);
+}
+
 }  // namespace kiln

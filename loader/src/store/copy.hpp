@@ -28,4 +28,9 @@ void copy(const Content& from, const Storage& to, const Descriptor& descriptor,
 std::string read_document(const Content& from, const Descriptor& descriptor, std::string_view what,
                           const Patience& patience);
 
+/// The same out of `to`, or else out of `from` into `to`.
+std::string copy_document(const Content& from, const Storage& to, const Descriptor& descriptor,
+                          std::string_view what, const Patience& patience,
+                          const Progress& progress = {});
+
 }  // namespace kiln

@@ -44,10 +44,13 @@ class Folder final : public Repository {
     }
   }
 
+  bool exists(const Descriptor& descriptor) const override {
+    return ::access(blob_path(descriptor).c_str(), F_OK) == 0;
+  }
+
   void open(const Descriptor& descriptor, BlobSink& sink, const Asking& asking) const override {
     // An index that is asked for by its digest may be one that the registry never had.
-    if (descriptor.media_type == kMediaTypeIndex &&
-        ::access(blob_path(descriptor).c_str(), F_OK) != 0) {
+    if (descriptor.media_type == kMediaTypeIndex && !exists(descriptor)) {
       throw Error(ErrorCode::kNotFound, "find " + std::string(asking.what) + " (" +
                                             descriptor.digest.str() + ") in " + root_.string() +
                                             ": there is no such index");

@@ -27,6 +27,8 @@ class Mirrored final : public Repository {
     at_.places.push_back(registry);
   }
 
+  bool exists(const Descriptor&) const override { return true; }
+
   void open(const Descriptor& descriptor, BlobSink& sink, const Asking& asking) const override {
     ask(asking.what, [&](const Repository& repository) {
       const bool resumed = sink.size() > 0;

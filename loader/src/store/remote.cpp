@@ -72,6 +72,8 @@ class Remote final : public Repository {
             "/" + name_ + "/";
   }
 
+  bool exists(const Descriptor&) const override { return true; }
+
   void open(const Descriptor& descriptor, BlobSink& sink, const Asking& asking) const override {
     const bool ranges = connection_->ranges;
     if (sink.size() > 0 && (!ranges || sink.size() >= descriptor.size)) sink.restart();

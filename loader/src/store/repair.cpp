@@ -173,7 +173,7 @@ class Walk {
     const fs::path path = cache_.blob_path(descriptor.digest);
     std::string problem = "is missing";
     try {
-      if (cache_.read_blob(descriptor, subject, "")) {
+      if (cache_.verify_blob(descriptor, subject)) {
         add(subject, path);
         return true;
       }

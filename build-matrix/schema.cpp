@@ -118,7 +118,6 @@ TensorSchema parse_tensor(const JsonView& value, const std::vector<TensorSchema>
   tensor.shape = parse_shape(value.at("shape"));
   tensor.optional = flag(value, "optional");
   tensor.output = flag(value, "output");
-  if (tensor.optional && tensor.output) value.fail("an output cannot be optional");
   const std::string layout = value.string_or("layout", "compact");
   if (layout != "compact" && layout != "rows") {
     value.at("layout").fail("\"" + layout + "\" is not a layout; expected compact or rows");

@@ -123,6 +123,14 @@ TEST_CASE("schema: every field of a package is read") {
   CHECK(std::get<double>(op.attributes[2].fallback) == 2.0);
 }
 
+TEST_CASE("schema: an output may be optional") {
+  json document = json::parse(kGood);
+  document["/ops/0/tensors/2/optional"_json_pointer] = true;
+  const TensorSchema y = parse(document).ops[0].tensors[2];
+  CHECK(y.output);
+  CHECK(y.optional);
+}
+
 TEST_CASE("schema: a package may be for one backend only, and its ops without attributes") {
   json document = json::parse(kGood);
   document["ops"][0].erase("attributes");
@@ -255,7 +263,6 @@ TEST_CASE("schema: ops and tensors") {
        "ops[0]: unknown key \"docs\"; the keys are name, doc, tensors, attributes"},
       {"/ops/0/tensors", json::array(), "ops[0].tensors: is empty"},
       {"/ops/0/tensors/2/output", false, "ops[0].tensors: no tensor has \"output\": true"},
-      {"/ops/0/tensors/2/optional", true, "ops[0].tensors[2]: an output cannot be optional"},
       {"/ops/0/tensors/1/name", "x", "ops[0].tensors[1].name: the name x is already taken"},
       {"/ops/0/tensors/1/name", "stream",
        "ops[0].tensors[1].name: the name stream is already taken"},

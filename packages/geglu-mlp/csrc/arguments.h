@@ -64,4 +64,51 @@ struct PointwiseArguments {
 #define KILN_POINTWISES(X) \
   KILN_WIDE(X) KILN_NARROW(X, forward, false) KILN_NARROW(X, backward, true)
 
+// The kernels of backward beside its products. Their grids are flat, in tiles of kTransposeTile
+// squared elements, the tiles of a row side by side.
+constexpr unsigned kBackwardThreads = 256;
+constexpr int kTransposeTile = 64;
+
+// transposed[column * transposed_stride + row] = source[row, column]; rows from `rows` to
+// `padded_rows` are zero. The source is compact. `copy`, where not null, gets it unchanged.
+struct TransposeArguments {
+  const void* source;
+  void* transposed;
+  void* copy;
+  long long rows;
+  long long columns;
+  long long padded_rows;
+  long long transposed_stride;
+  unsigned tiles_across;
+  int paired_loads;   // columns is even; source and copy are 4-byte aligned
+  int paired_stores;  // transposed_stride is even and transposed is 4-byte aligned
+};
+
+// g, u [rows, columns] side by side in `products`, which their gradients replace. The three
+// transposed ones have padded_rows elements a row, zero from `rows` on: gradients [2 columns] or
+// null, h [columns] or null.
+struct GatedBackwardArguments {
+  void* products;
+  const void* grad_hidden;  // null: zeros
+  const void* gate_bias;    // or null
+  const void* up_bias;      // or null
+  void* transposed_gradients;
+  void* transposed_hidden;
+  long long rows;
+  long long columns;
+  long long padded_rows;
+  unsigned tiles_across;
+  int paired;  // columns is even
+  Gating gating;
+};
+
+// sums[row] of a compact source [rows, columns]; columns is a multiple of 8, the source is 16-byte
+// aligned.
+struct RowSumsArguments {
+  const void* source;
+  void* sums;
+  long long rows;
+  long long columns;
+};
+
 }  // namespace geglu_mlp

@@ -2,8 +2,7 @@
 //
 // Ops: checked calls of a package's glue as launches of the GPU kernels. For every package whose
 // ops have these tensors; which gate, its attributes say. Before it: gpu_package.cpp. After it:
-// plan.h, sm90_plan.h and cublaslt_plan.h, which say what to launch. The only state is a thread's
-// last plans.
+// gpu_gemm.hpp and cublaslt_plan.h.
 #pragma once
 
 #include <kiln/sdk/device.hpp>
@@ -22,6 +21,17 @@ struct MlpCall : sdk::Placement {
 size_t mlp_workspace_bytes(const MlpCall& call);
 int32_t mlp(const MlpCall& call, kiln_error* error);
 
+// The gradients that are not present are not computed.
+struct MlpBackwardCall : sdk::Placement {
+  sdk::Tensor grad_y, x, gate, up, down, gate_bias, up_bias;
+  sdk::Tensor grad_x, grad_gate, grad_up, grad_down, grad_gate_bias, grad_up_bias, grad_down_bias;
+  int64_t M, D, H;
+  geglu_mlp::Gating gating;
+};
+
+size_t mlp_backward_workspace_bytes(const MlpBackwardCall& call);
+int32_t mlp_backward(const MlpBackwardCall& call, kiln_error* error);
+
 struct PointwiseCall : sdk::Placement {
   const char* op;        // for errors
   sdk::Tensor grad_out;  // not present: forward
@@ -39,6 +49,29 @@ template <class Arguments>
 MlpCall mlp_call(const Arguments& op, geglu_mlp::Gating gating) {
   return {op,           op.x, op.gate, op.up, op.down, op.gate_bias, op.up_bias,
           op.down_bias, op.y, op.M,    op.D,  op.H,    gating};
+}
+
+template <class Arguments>
+MlpBackwardCall mlp_backward_call(const Arguments& op, geglu_mlp::Gating gating) {
+  return {op,
+          op.grad_y,
+          op.x,
+          op.gate,
+          op.up,
+          op.down,
+          op.gate_bias,
+          op.up_bias,
+          op.grad_x,
+          op.grad_gate,
+          op.grad_up,
+          op.grad_down,
+          op.grad_gate_bias,
+          op.grad_up_bias,
+          op.grad_down_bias,
+          op.M,
+          op.D,
+          op.H,
+          gating};
 }
 
 template <class Arguments>

@@ -16,6 +16,14 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   return mlp(mlp_call(call, gating_of(call)), error);
 }
 
+size_t backward_workspace_bytes(const BackwardArguments& call) {
+  return mlp_backward_workspace_bytes(mlp_backward_call(call, gating_of(call)));
+}
+
+int32_t backward(const BackwardArguments& call, kiln_error* error) {
+  return mlp_backward(mlp_backward_call(call, gating_of(call)), error);
+}
+
 size_t geglu_workspace_bytes(const GegluArguments&) {
   return 0;
 }

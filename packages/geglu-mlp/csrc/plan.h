@@ -58,9 +58,10 @@ static_assert(MediumTile::kThreads == kThreads && SmallTile::kThreads == kThread
 
 // Kernel numbers: 28 GEMMs (gated bf16, gated f16, plain bf16, plain f16; seven tiles each), then
 // 15 elementwise kernels (of f32, bf16 and f16: the wide forward, then forward and backward, narrow
-// and single).
+// and single), then the 5 of smxx_backward.cu in its order.
 inline constexpr int kGemmKernels = 4 * kTileKinds;
-inline constexpr int kKernels = kGemmKernels + 15;
+inline constexpr int kPointwiseKernels = 15;
+inline constexpr int kKernels = kGemmKernels + kPointwiseKernels + 5;
 
 // What a thread takes of each tensor: 16 bytes (forward only), 8 bytes, one element.
 enum class Width : int32_t { kWide, kNarrow, kSingle };
@@ -77,6 +78,14 @@ constexpr int pointwise_kernel(bool backward, Element element, Width width) {
   if (width == Width::kWide) return kGemmKernels + row;  // forward only
   const int single = width == Width::kSingle ? 1 : 0;
   return kGemmKernels + 3 + (backward ? 6 : 0) + 2 * row + single;
+}
+
+inline constexpr int kTransposeKernel = kGemmKernels + kPointwiseKernels;
+constexpr int gated_backward_kernel(Element element) {
+  return kTransposeKernel + (element == Element::kFloat16 ? 2 : 1);
+}
+constexpr int row_sums_kernel(Element element) {
+  return kTransposeKernel + (element == Element::kFloat16 ? 4 : 3);
 }
 
 struct GpuFacts {

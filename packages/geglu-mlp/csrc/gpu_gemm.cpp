@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+#include "gpu_gemm.hpp"
+
+namespace kiln::package {
+namespace {
+
+using geglu_mlp::Element;
+using geglu_mlp::GemmArguments;
+using geglu_mlp::GemmPlan;
+using geglu_mlp::GemmShape;
+using geglu_mlp::GpuFacts;
+using geglu_mlp::kTiles;
+using geglu_mlp::Sm90Arguments;
+using geglu_mlp::Sm90Plan;
+
+// In the order of gemm_kernel(), pointwise_kernel(), plan.h's of backward and sm90_kernel().
+#define KILN_TILES(prefix)                                        \
+  {"smxx_gemm", prefix "_128x128x3", kTiles[0].shared_bytes},     \
+      {"smxx_gemm", prefix "_128x128x4", kTiles[1].shared_bytes}, \
+      {"smxx_gemm", prefix "_64x64", kTiles[2].shared_bytes},     \
+      {"smxx_gemm", prefix "_32x32", kTiles[3].shared_bytes},     \
+      {"smxx_gemm", prefix "_64x64_any", kTiles[4].shared_bytes}, \
+      {"smxx_decode", prefix "_decode4", kTiles[5].shared_bytes}, \
+      {"smxx_decode", prefix "_decode8", kTiles[6].shared_bytes},
+#define KILN_POINTWISE(kind, backward, type, Element, width) \
+  {"smxx_pointwise", "pointwise_" #kind "_" #type "x" #width, 0},
+#define KILN_BACKWARD(name) {"smxx_backward", name, 0},
+#define KILN_SM90(family, kind, shape, Tile) \
+  {"sm90_" #family, #family "_" kind "_" #shape, geglu_mlp::Tile::kSharedBytes},
+#define KILN_GATED_BF16(family, shape, Tile) KILN_SM90(family, "gated_bf16", shape, Tile)
+#define KILN_GATED_F16(family, shape, Tile) KILN_SM90(family, "gated_f16", shape, Tile)
+#define KILN_PLAIN_BF16(family, shape, Tile) KILN_SM90(family, "plain_bf16", shape, Tile)
+#define KILN_PLAIN_F16(family, shape, Tile) KILN_SM90(family, "plain_f16", shape, Tile)
+
+constexpr sdk::KernelSpec kKernelTable[] = {
+    KILN_TILES("gated_bf16") KILN_TILES("gated_f16")  //
+    KILN_TILES("plain_bf16") KILN_TILES("plain_f16")  //
+    KILN_POINTWISES(KILN_POINTWISE)                   //
+    KILN_BACKWARD("transpose_b16")                    //
+    KILN_BACKWARD("gated_backward_bf16") KILN_BACKWARD("gated_backward_f16")
+        KILN_BACKWARD("row_sums_bf16") KILN_BACKWARD("row_sums_f16")    //
+    KILN_GATED_TILES(KILN_GATED_BF16) KILN_GATED_TILES(KILN_GATED_F16)  //
+    KILN_PLAIN_TILES(KILN_PLAIN_BF16) KILN_PLAIN_TILES(KILN_PLAIN_F16)};
+static_assert(sizeof(kKernelTable) / sizeof(kKernelTable[0]) == geglu_mlp::kAllKernels);
+#undef KILN_TILES
+#undef KILN_POINTWISE
+#undef KILN_BACKWARD
+#undef KILN_SM90
+#undef KILN_GATED_BF16
+#undef KILN_GATED_F16
+#undef KILN_PLAIN_BF16
+#undef KILN_PLAIN_F16
+
+bool is_mapped(const GemmArguments& gemm) {
+  return is_aligned(gemm.a, 16) && is_aligned(gemm.b0, 16) && is_aligned(gemm.b1, 16) &&
+         is_aligned(gemm.out, 16);
+}
+
+}  // namespace
+
+Element element_of(sdk::DType dtype) {
+  switch (dtype) {
+    case sdk::DType::kFloat32:
+      return Element::kFloat32;
+    case sdk::DType::kFloat16:
+      return Element::kFloat16;
+    case sdk::DType::kBFloat16:
+      return Element::kBFloat16;
+  }
+  return Element::kFloat32;
+}
+
+GpuFacts facts_of(const sdk::OnDevice& gpu) {
+  return {gpu.facts().multiprocessors, gpu.facts().shared_bytes_per_block};
+}
+
+// A model calls with the same shapes again and again, and for some hundred rows a plan takes
+// microseconds.
+const Sm90Plan* find_sm90(const sdk::OnDevice& gpu, const GemmCall& call) {
+  static thread_local struct {
+    GemmShape shape;
+    bool mapped = false;
+    GpuFacts gpu;
+    Sm90Plan plan;
+  } planned[kProducts];
+  auto& last = planned[static_cast<int>(call.product)];
+  const bool mapped = is_mapped(call.arguments);
+  const GpuFacts facts = facts_of(gpu);
+  if (!(last.shape == call.shape && last.mapped == mapped && last.gpu == facts)) {
+    last = {call.shape, mapped, facts, plan_sm90(call.shape, mapped, facts)};
+  }
+  return last.plan.refused == nullptr && gpu.has(last.plan.kernel) ? &last.plan : nullptr;
+}
+
+int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Plan& plan,
+                    bool early, void* stream, kiln_error* error) {
+  const GemmShape& shape = call.shape;
+  const GemmArguments& gemm = call.arguments;
+  const geglu_mlp::Sm90Tile& tile = geglu_mlp::sm90_tile(shape.gated, plan.choice.tile);
+  // In the other families each CTA reads weights of its own, once.
+  const bool weights_are_shared = tile.family == geglu_mlp::Sm90Family::kPrefill;
+  Sm90Arguments arguments = {};
+  const sdk::DType dtype =
+      shape.element == Element::kFloat16 ? sdk::DType::kFloat16 : sdk::DType::kBFloat16;
+  const struct {
+    const char* name;
+    sdk::MatrixBox box;
+    geglu_mlp::TensorMap* map;
+  } matrices[] = {
+      {call.a_name,
+       {gemm.a, dtype, shape.m, shape.k, plan.a_box_rows, geglu_mlp::kDepth},
+       &arguments.a},
+      {call.b0_name,
+       {gemm.b0, dtype, shape.n, shape.k, plan.b_rows, geglu_mlp::kDepth, weights_are_shared},
+       &arguments.b0},
+      {"up",
+       {gemm.b1, dtype, shape.n, shape.k, plan.b_rows, geglu_mlp::kDepth, weights_are_shared},
+       &arguments.b1},
+      {call.out_name,
+       {gemm.out, dtype, shape.m, shape.n, plan.out_rows, plan.out_columns},
+       &arguments.out},
+  };
+  for (const auto& matrix : matrices) {
+    if (matrix.box.data == nullptr || matrix.box.box_rows == 0) continue;
+    const int32_t status = gpu.map_matrix(matrix.box, matrix.name, matrix.map, error);
+    if (status != KILN_OK) return status;
+  }
+  arguments.bias0 = gemm.bias0;
+  arguments.bias1 = gemm.bias1;
+  arguments.out_data = gemm.out;
+  arguments.m = shape.m;
+  arguments.n = shape.n;
+  arguments.k_blocks = static_cast<unsigned>(geglu_mlp::tiles_of(shape.k, geglu_mlp::kDepth));
+  arguments.tiles_m = plan.tiles_m;
+  arguments.tiles_n = plan.tiles_n;
+  arguments.panel = plan.panel;
+  arguments.a_rows = plan.a_rows;
+  arguments.quads = plan.quads;
+  arguments.gating = gemm.gating;
+  arguments.across = plan.choice.across ? 1 : 0;
+  arguments.early = early ? 1 : 0;
+  void* pointers[] = {&arguments};
+  const sdk::Launch launch{
+      .grid = {plan.ctas}, .threads = tile.threads, .cluster = plan.cluster, .overlap = true};
+  return gpu.launch(plan.kernel, launch, stream, pointers, error);
+}
+
+int32_t launch_portable(const sdk::OnDevice& gpu, const GemmCall& call, void* stream,
+                        kiln_error* error) {
+  const GemmShape& shape = call.shape;
+  const GemmPlan plan = plan_gemm(shape, facts_of(gpu));
+  if (!plan.fits) {
+    return sdk::fail(error, KILN_UNSUPPORTED,
+                     "%s: %lld x %lld outputs need more than 2^31 - 1 tiles; "
+                     "split x into several calls",
+                     call.op, static_cast<long long>(shape.m), static_cast<long long>(shape.n));
+  }
+  if (plan.ctas == 0) return KILN_OK;
+  GemmArguments arguments = call.arguments;
+  arguments.m = shape.m;
+  arguments.n = shape.n;
+  arguments.k = shape.k;
+  arguments.tiles_m = plan.tiles_m;
+  arguments.tiles_n = plan.tiles_n;
+  arguments.panel = plan.panel;
+  arguments.paired_stores = shape.paired ? 1 : 0;
+  void* pointers[] = {&arguments};
+  return gpu.launch(plan.kernel, {plan.ctas}, plan.threads, stream, pointers, error);
+}
+
+}  // namespace kiln::package
+
+namespace kiln::sdk {
+
+KernelList kernel_list() {
+  return {package::kKernelTable, geglu_mlp::kAllKernels};
+}
+
+}  // namespace kiln::sdk

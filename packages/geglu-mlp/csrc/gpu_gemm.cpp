@@ -37,10 +37,10 @@ constexpr sdk::KernelSpec kKernelTable[] = {
     KILN_TILES("gated_bf16") KILN_TILES("gated_f16")  //
     KILN_TILES("plain_bf16") KILN_TILES("plain_f16")  //
     KILN_POINTWISES(KILN_POINTWISE)                   //
-    KILN_BACKWARD("transpose_b16")                    //
-    KILN_BACKWARD("gated_backward_bf16") KILN_BACKWARD("gated_backward_f16")
-        KILN_BACKWARD("row_sums_bf16") KILN_BACKWARD("row_sums_f16")    //
-    KILN_GATED_TILES(KILN_GATED_BF16) KILN_GATED_TILES(KILN_GATED_F16)  //
+    KILN_BACKWARD("backward_transpose")               //
+    KILN_BACKWARD("backward_gated_bf16") KILN_BACKWARD("backward_gated_f16")
+        KILN_BACKWARD("backward_row_sums_bf16") KILN_BACKWARD("backward_row_sums_f16")  //
+    KILN_GATED_TILES(KILN_GATED_BF16) KILN_GATED_TILES(KILN_GATED_F16)                  //
     KILN_PLAIN_TILES(KILN_PLAIN_BF16) KILN_PLAIN_TILES(KILN_PLAIN_F16)};
 static_assert(sizeof(kKernelTable) / sizeof(kKernelTable[0]) == geglu_mlp::kAllKernels);
 #undef KILN_TILES

@@ -228,9 +228,9 @@ __device__ __forceinline__ void row_sums(const RowSumsArguments& p) {
       name(const geglu_mlp::Arguments arguments) {                          \
     geglu_mlp::function(arguments);                                         \
   }
-KILN_BACKWARD_KERNEL(transpose_b16, TransposeArguments, transpose)
-KILN_BACKWARD_KERNEL(gated_backward_bf16, GatedBackwardArguments,
+KILN_BACKWARD_KERNEL(backward_transpose, TransposeArguments, transpose)
+KILN_BACKWARD_KERNEL(backward_gated_bf16, GatedBackwardArguments,
                      gated_backward<geglu_mlp::Bfloat16>)
-KILN_BACKWARD_KERNEL(gated_backward_f16, GatedBackwardArguments, gated_backward<geglu_mlp::Float16>)
-KILN_BACKWARD_KERNEL(row_sums_bf16, RowSumsArguments, row_sums<geglu_mlp::Bfloat16>)
-KILN_BACKWARD_KERNEL(row_sums_f16, RowSumsArguments, row_sums<geglu_mlp::Float16>)
+KILN_BACKWARD_KERNEL(backward_gated_f16, GatedBackwardArguments, gated_backward<geglu_mlp::Float16>)
+KILN_BACKWARD_KERNEL(backward_row_sums_bf16, RowSumsArguments, row_sums<geglu_mlp::Bfloat16>)
+KILN_BACKWARD_KERNEL(backward_row_sums_f16, RowSumsArguments, row_sums<geglu_mlp::Float16>)

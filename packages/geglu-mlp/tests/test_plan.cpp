@@ -197,6 +197,11 @@ TEST_CASE("plan: every kernel number is used by exactly one kernel") {
       }
     }
   }
+  numbers.insert(kTransposeKernel);
+  for (const Element element : {Element::kBFloat16, Element::kFloat16}) {
+    numbers.insert(gated_backward_kernel(element));
+    numbers.insert(row_sums_kernel(element));
+  }
   CHECK(numbers.size() == static_cast<std::size_t>(kKernels));
   CHECK(*numbers.begin() == 0);
   CHECK(*numbers.rbegin() == kKernels - 1);

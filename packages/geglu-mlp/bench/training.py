@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+r"""Times a training step, forward and backward, against PyTorch and its rivals on one GPU.
+
+    bench/training.py --package geglu-mlp@1 --variant <variant> --rivals compile,concatenated \
+        --library build/kernels/geglu-mlp/<variant>/libgeglu_mlp.so --out bench/results/<gpu>-training.json
+
+A step computes y and the gradients of x, gate, up and down. Kiln's backward computes the products of gate and up
+again. The others keep them from the forward. Each shape is first compared with fp64: the error is that of the
+worst of the five. The contenders are timed as in eager.py, as CUDA graphs, round robin in one process.
+"""
+import argparse
+
+import torch
+import torch.nn.functional as F
+
+import eager as bench
+
+SHAPES = [(8192, 768, 3072), (1024, 1024, 4096), (4096, 2304, 9216), (2048, 2048, 8192), (4096, 4096, 14336),
+          (8192, 3584, 14336)]
+REGIME = bench.REGIMES["sustained"]
+BOUND = 6e-3  # relative L2 of bfloat16: several more roundings lie on a gradient's way than on forward's
+
+
+def step(function, weights):
+    """Binds a differentiable function of x and its weights. The call returns y, then the gradients of all."""
+    def bind(x, *rest):
+        *given, grad_y = rest
+        inputs = [t.detach().requires_grad_() for t in (x, *weights(*given))]
+
+        def call():
+            y = function(*inputs)
+            call.result = (y.detach(), *torch.autograd.grad(y, inputs, grad_y))  # held: it has memory of its own
+            return call.result
+
+        return call
+
+    return bind
+
+
+def separate(gate, up, down):
+    return gate, up, down
+
+
+def together(gate, up, down):
+    return torch.cat([gate, up]), down
+
+
+def of_both(x, gate_up, down):
+    gate, up = F.linear(x, gate_up).chunk(2, dim=-1)
+    return F.linear(F.gelu(gate, approximate="tanh") * up, down)
+
+
+def bind_liger():
+    from liger_kernel.ops.geglu import LigerGELUMulFunction
+
+    return step(lambda x, gate, up, down:
+                F.linear(LigerGELUMulFunction.apply(F.linear(x, gate), F.linear(x, up)), down), separate)
+
+
+def bind_quack():
+    from quack.mlp import MLP
+
+    def bind(x, gate, up, down, grad_y):
+        h, d = gate.shape
+        layer = MLP(d, h, d, activation="geglu", tuned=False, concat_layout=True, device="cuda", dtype=x.dtype)
+        layer.fc1.weight.data, layer.fc2.weight.data = torch.cat([gate, up]), down
+        inputs = [x.detach().requires_grad_(), layer.fc1.weight, layer.fc2.weight]
+
+        def call():
+            y = layer(inputs[0])
+            call.result = (y.detach(), *torch.autograd.grad(y, inputs, grad_y))
+            return call.result
+
+        return call
+
+    return bind
+
+
+RIVALS = {
+    "eager": lambda: step(bench.eager, separate),
+    "compile": lambda: step(torch.compile(bench.eager, dynamic=False), separate),
+    "concatenated": lambda: step(torch.compile(of_both, dynamic=False), together),
+    "liger": bind_liger,
+    "quack": bind_quack,
+}
+
+
+def bind_ours(library, one, outputs):
+    """Forward, then backward."""
+    x, gate, up, down, grad_y = one
+    y, *gradients = outputs
+    forward = library.forward(x, gate, up, down, y)
+    backward = library.bind("backward", grad_y, x, gate, up, down, None, None, *gradients, None, None, None)
+
+    def call():
+        forward()
+        backward()
+
+    call.keep = (forward, backward)
+    return call
+
+
+def errors_of(one, results):
+    """The relative L2 error against fp64 of the worst of y and the gradients."""
+    *inputs, grad_y = (t.double() for t in one)
+    inputs = [t.requires_grad_() for t in inputs]
+    y = bench.eager(*inputs)
+    exact = (y.detach(), *torch.autograd.grad(y, inputs, grad_y))
+
+    def worst(result):
+        if len(result) < len(exact):  # gate and up in one
+            first, grad_x, gate_up, grad_down = result
+            result = (first, grad_x, *gate_up.chunk(2), grad_down)
+        return max(((r.double() - e).norm() / e.norm()).item() for r, e in zip(result, exact))
+
+    return {name: worst(result) for name, result in results.items()}
+
+
+def require_right(errors, what):
+    if not errors["kiln"] <= BOUND:  # false for NaN too
+        raise RuntimeError(f"{what}: relative L2 errors {errors}, expected at most {BOUND}")
+
+
+def compare(library, rivals, m, d, h, rounds):
+    def normal(rows, columns, scale):
+        return (torch.randn(rows, columns, device="cuda") * scale).bfloat16()
+
+    count = min(8, 1 + bench.ROTATED_BYTES // (2 * (6 * d * h + m * (4 * d + 2 * h))))
+    sets = [(normal(m, d, 1), normal(h, d, d**-0.5), normal(h, d, d**-0.5), normal(d, h, h**-0.5), normal(m, d, 1))
+            for _ in range(count)]
+    outputs = [[torch.full_like(t, float("nan")) for t in (one[4], *one[:4])] for one in sets]
+    graphs = {"kiln": bench.graph_of([bind_ours(library, one, out) for one, out in zip(sets, outputs)])}
+    rival_graphs, results, notes = bench.bind_rivals(rivals, sets)
+    graphs |= rival_graphs
+    graphs["kiln"].replay()
+    errors = errors_of(sets[0], results | {"kiln": outputs[0]})
+    bench.drop_wrong(errors, graphs, notes)
+    require_right(errors, f"{m}, {d}, {h}")
+    figures = bench.round_robin(graphs, rounds, REGIME)
+    result = {"m": m, "d": d, "h": h, "sets": count} | notes | bench.summary(figures, errors)
+    result["kiln_tflops"] = round(18e-6 * m * d * h / result["kiln_us"], 1)  # of nine products, as the others count
+    print(f"{m}, {d}, {h}: {result['kiln_tflops']:.0f} TFLOP/s; " + bench.line_of(result, graphs), flush=True)
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    bench.add_common_options(parser, RIVALS)
+    parser.add_argument("--shapes", help="M,D,H and more of them, separated by spaces")
+    arguments = parser.parse_args()
+    rivals = bench.chosen_rivals(arguments, RIVALS)
+    library = bench.Library(arguments.library)
+    shapes = [tuple(map(int, text.split(","))) for text in arguments.shapes.split()] if arguments.shapes else SHAPES
+    result = bench.provenance(arguments, "geglu-mlp.training/1") | {
+        "regime": f"graph replays, round robin, sustained: {bench.regime_text(REGIME)}; {arguments.rounds} rounds",
+        "shapes": []}
+    for shape in shapes:
+        result["shapes"].append(compare(library, rivals, *shape, arguments.rounds))
+        bench.write_result(result, arguments.out)
+
+
+if __name__ == "__main__":
+    main()

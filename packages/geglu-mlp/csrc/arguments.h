@@ -70,7 +70,7 @@ constexpr unsigned kBackwardThreads = 256;
 constexpr int kTransposeTile = 64;
 
 // transposed[column * transposed_stride + row] = source[row, column]; rows from `rows` to
-// `padded_rows` are zero. The source is compact. `copy`, where not null, gets it unchanged.
+// `padded_rows` are zero. The source is compact. `copy` gets it unchanged. Either may be null.
 struct TransposeArguments {
   const void* source;
   void* transposed;

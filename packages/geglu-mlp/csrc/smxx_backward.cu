@@ -103,6 +103,7 @@ __device__ __forceinline__ void transpose(const TransposeArguments& p) {
     }
     tile.put(row_pair, column_pair, both[0], both[1]);
   });
+  if (p.transposed == nullptr) return;
   __syncthreads();
   tile.store(p.transposed, p.transposed_stride, row, p.padded_rows, column, p.columns,
              p.paired_stores != 0);

@@ -84,21 +84,24 @@ struct TransposeArguments {
   int paired_stores;  // transposed_stride is even and transposed is 4-byte aligned
 };
 
-// g, u [rows, columns] side by side in `products`, which their gradients replace. The three
-// transposed ones have padded_rows elements a row, zero from `rows` on: gradients [2 columns] or
-// null, h [columns] or null.
+// The gradients of gate_out and up_out [rows, columns], side by side in a compact matrix, which may
+// hold gate_out and up_out themselves. The two transposed ones have padded_rows elements a row,
+// zero from `rows` on: gradients [2 columns] or null, h [columns] or null.
 struct GatedBackwardArguments {
-  void* products;
-  const void* grad_hidden;  // null: zeros
-  const void* gate_bias;    // or null
+  const void* gate_out;
+  const void* up_out;
+  long long out_stride;     // of both
+  const void* gate_bias;    // not yet in gate_out; or null
   const void* up_bias;      // or null
+  const void* grad_hidden;  // null: zeros
+  void* gradients;
   void* transposed_gradients;
   void* transposed_hidden;
   long long rows;
   long long columns;
   long long padded_rows;
   unsigned tiles_across;
-  int paired;  // columns is even
+  int paired;  // columns is even; gate_out and up_out are 4-byte aligned
   Gating gating;
 };
 

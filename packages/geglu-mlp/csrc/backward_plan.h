@@ -16,6 +16,7 @@ struct BackwardQuestion {
   int64_t m = 0;
   int64_t d = 0;
   int64_t h = 0;
+  bool kept = false;  // training_forward's gate_out and up_out are there
   // The gradients that are asked for.
   bool x = false;
   bool gate = false;  // the weight
@@ -30,7 +31,7 @@ struct BackwardQuestion {
 // needs is not taken: then its matrix is not there.
 enum class BackwardPart : int {
   kWeights,              // [2 h, d]: gate, then up
-  kProducts,             // [m, 2 h]: x gate^T and x up^T side by side; then their gradients
+  kGradProducts,         // [m, 2 h]: the gradients of gate_out and up_out, and unless kept these
   kDown,                 // [h, d]: down, transposed
   kGradHidden,           // [m, h]
   kTransposedWeights,    // [d, 2 h]
@@ -63,7 +64,7 @@ constexpr BackwardPlan plan_backward(const BackwardQuestion& q) {
     int64_t row_parts;  // rows are so many times that
     int64_t columns;
   } parts[kBackwardParts] = {
-      {products, q.h, 2, q.d},
+      {products && !q.kept, q.h, 2, q.d},
       {products, q.h, 2, q.m},
       {grad_hidden, q.h, 1, q.d},
       {grad_hidden, q.h, 1, q.m},

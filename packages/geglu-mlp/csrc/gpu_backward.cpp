@@ -2,10 +2,12 @@
 //
 // Backward on a GPU. With g, u, h those of forward and dg, du, dh their gradients:
 //
-//   [g, u]  = x [gate; up]^T           dh     = dy down
-//   dg, du, h from g, u, dh            dx     = [dg, du] [gate; up]
-//   dgate   = dg^T x                   dup    = du^T x
-//   ddown   = dy^T h                   biases: sums over the rows of dg, du, dy
+//   [g, u] = x [gate; up]^T       unless training_forward kept them
+//   dh     = dy down
+//   dg, du, h from g, u, dh
+//   dx     = [dg, du] [gate; up]
+//   dgate  = dg^T x, dup = du^T x, ddown = dy^T h
+//   the biases' gradients: sums over the rows of dg, du and dy
 //
 // Each product is one of forward's plain GEMM kernels, which sum over what lies side by side in
 // memory in both operands: what does not is transposed first (smxx_backward.cu).
@@ -24,10 +26,10 @@ using geglu_mlp::RowSumsArguments;
 using geglu_mlp::TransposeArguments;
 
 BackwardPlan plan_of(const MlpBackwardCall& call) {
-  return geglu_mlp::plan_backward({call.M, call.D, call.H, call.grad_x.present,
-                                   call.grad_gate.present, call.grad_up.present,
-                                   call.grad_down.present, call.grad_gate_bias.present,
-                                   call.grad_up_bias.present, call.grad_down_bias.present});
+  return geglu_mlp::plan_backward(
+      {call.M, call.D, call.H, call.gate_out.present, call.grad_x.present, call.grad_gate.present,
+       call.grad_up.present, call.grad_down.present, call.grad_gate_bias.present,
+       call.grad_up_bias.present, call.grad_down_bias.present});
 }
 
 // A matrix of 16-bit elements without gaps.
@@ -45,13 +47,13 @@ class Backward {
       : gpu_(gpu), call_(call), plan_(plan_of(call)), error_(error) {}
 
   int32_t run() {
-    if (plan_.has(BackwardPart::kProducts)) gated_unit();
+    if (plan_.has(BackwardPart::kGradProducts)) gated_unit();
     const int64_t h = call_.H;
-    const Matrix gradients = part(BackwardPart::kTransposedGradients, 2 * h, plan_.padded_m);
-    const Matrix of_gate = rows_of(gradients, 0, h);
-    const Matrix of_up = rows_of(gradients, h, h);
+    const Matrix across = part(BackwardPart::kTransposedGradients, 2 * h, plan_.padded_m);
+    const Matrix of_gate = rows_of(across, 0, h);
+    const Matrix of_up = rows_of(across, h, h);
     if (call_.grad_x.present) {
-      multiply(Product::kGradX, products(), part(BackwardPart::kTransposedWeights, call_.D, 2 * h),
+      multiply(Product::kGradX, gradients(), part(BackwardPart::kTransposedWeights, call_.D, 2 * h),
                of(call_.grad_x, "grad_x"));
     }
     const Matrix x = transposed(BackwardPart::kTransposedX, of(call_.x, "x"));
@@ -81,7 +83,7 @@ class Backward {
     }
     return {"an intermediate", data, rows, columns};
   }
-  Matrix products() const { return part(BackwardPart::kProducts, call_.M, 2 * call_.H); }
+  Matrix gradients() const { return part(BackwardPart::kGradProducts, call_.M, 2 * call_.H); }
 
   static Matrix of(const sdk::Tensor& tensor, const char* name) {
     return {name, tensor.data, tensor.shape[0], tensor.shape[1]};
@@ -101,7 +103,9 @@ class Backward {
     const Matrix across = part(BackwardPart::kTransposedWeights, d, 2 * h);
     transpose(of(call_.gate, "gate"), across, 0, h, rows_of(weights, 0, h).data);
     transpose(of(call_.up, "up"), across, h, h, rows_of(weights, h, h).data);
-    multiply(Product::kGateUp, of(call_.x, "x"), weights, products());
+    if (weights.data != nullptr) {
+      multiply(Product::kGateUp, of(call_.x, "x"), weights, gradients());
+    }
     const Matrix grad_hidden = part(BackwardPart::kGradHidden, call_.M, h);
     if (grad_hidden.data != nullptr) {
       const Matrix down = part(BackwardPart::kDown, h, d);
@@ -109,16 +113,26 @@ class Backward {
       multiply(Product::kGradHidden, of(call_.grad_y, "grad_y"), down, grad_hidden);
     }
     GatedBackwardArguments arguments = {};
-    arguments.products = products().data;
+    arguments.gradients = gradients().data;
     arguments.grad_hidden = grad_hidden.data;
-    arguments.gate_bias = data_or_null(call_.gate_bias);
-    arguments.up_bias = data_or_null(call_.up_bias);
+    if (call_.gate_out.present) {
+      arguments.gate_out = call_.gate_out.data;
+      arguments.up_out = call_.up_out.data;
+      arguments.out_stride = h;
+    } else {
+      arguments.gate_out = gradients().data;
+      arguments.up_out = static_cast<char*>(gradients().data) + h * geglu_mlp::kHalfBytes;
+      arguments.out_stride = 2 * h;
+      arguments.gate_bias = data_or_null(call_.gate_bias);
+      arguments.up_bias = data_or_null(call_.up_bias);
+    }
     arguments.transposed_gradients = part(BackwardPart::kTransposedGradients, 0, 0).data;
     arguments.transposed_hidden = part(BackwardPart::kTransposedHidden, 0, 0).data;
     arguments.rows = call_.M;
     arguments.columns = h;
     arguments.padded_rows = plan_.padded_m;
-    arguments.paired = h % 2 == 0 ? 1 : 0;
+    arguments.paired =
+        h % 2 == 0 && is_aligned(arguments.gate_out, 4) && is_aligned(arguments.up_out, 4) ? 1 : 0;
     arguments.gating = call_.gating;
     launch_tiles(gated_backward_kernel(element_of(call_.x.dtype)), plan_.padded_m, h, arguments);
   }
@@ -146,12 +160,13 @@ class Backward {
     arguments.paired_loads =
         matrix.columns % 2 == 0 && is_aligned(matrix.data, 4) && is_aligned(copy, 4) ? 1 : 0;
     arguments.paired_stores = to.columns % 2 == 0 && is_aligned(arguments.transposed, 4) ? 1 : 0;
+    if (to.data == nullptr && copy == nullptr) return;
     launch_tiles(geglu_mlp::kTransposeKernel, padded_rows, matrix.columns, arguments);
   }
 
   // out[m, n] = a[m, k] b[n, k]^T
   void multiply(Product product, const Matrix& a, const Matrix& b, const Matrix& out) {
-    if (status_ != KILN_OK || out.rows == 0 || out.columns == 0) return;
+    if (status_ != KILN_OK) return;
     GemmCall gemm = {product, "backward", a.name, b.name, out.name, {}, {}};
     gemm.shape = {false,
                   element_of(call_.x.dtype),
@@ -163,9 +178,7 @@ class Backward {
     gemm.arguments.a = a.data;
     gemm.arguments.b0 = b.data;
     gemm.arguments.out = out.data;
-    const geglu_mlp::Sm90Plan* const plan = find_sm90(gpu_, gemm);
-    status_ = plan != nullptr ? launch_sm90(gpu_, gemm, *plan, false, call_.stream, error_)
-                              : launch_portable(gpu_, gemm, call_.stream, error_);
+    status_ = launch_gemm(gpu_, gemm, call_.stream, error_);
   }
 
   void sum_rows(const Matrix& matrix, const sdk::Tensor& sums) {
@@ -215,6 +228,11 @@ int32_t mlp_backward(const MlpBackwardCall& call, kiln_error* error) {
     return sdk::fail(error, KILN_UNSUPPORTED,
                      "backward: grad_y is float32; on a GPU it takes bfloat16 or float16 "
                      "(convert, or use a CPU variant)");
+  }
+  if (call.gate_out.present != call.up_out.present) {
+    return sdk::fail(error, KILN_INVALID_ARGUMENT,
+                     "backward: %s is missing; expected gate_out and up_out, or neither",
+                     call.gate_out.present ? "up_out" : "gate_out");
   }
   sdk::OnDevice gpu;
   if (const int32_t status = gpu.enter(call.device, error); status != KILN_OK) return status;

@@ -169,6 +169,14 @@ int32_t launch_portable(const sdk::OnDevice& gpu, const GemmCall& call, void* st
   return gpu.launch(plan.kernel, {plan.ctas}, plan.threads, stream, pointers, error);
 }
 
+int32_t launch_gemm(const sdk::OnDevice& gpu, const GemmCall& call, void* stream,
+                    kiln_error* error) {
+  if (call.shape.m == 0 || call.shape.n == 0) return KILN_OK;
+  const Sm90Plan* const plan = find_sm90(gpu, call);
+  return plan != nullptr ? launch_sm90(gpu, call, *plan, false, stream, error)
+                         : launch_portable(gpu, call, stream, error);
+}
+
 }  // namespace kiln::package
 
 namespace kiln::sdk {

@@ -19,6 +19,8 @@ namespace kiln::package {
 enum class Product : int {
   kGated,       // forward: x with gate and up
   kDown,        // forward: h with down
+  kGateOut,     // training_forward: x with gate
+  kUpOut,       // x with up
   kGateUp,      // backward: x with gate and up, two products side by side
   kGradHidden,  // grad_y with down
   kGradX,       // gate's and up's gradients with gate and up
@@ -26,7 +28,7 @@ enum class Product : int {
   kGradUp,      // up's gradient with x
   kGradDown,    // grad_y with h
 };
-inline constexpr int kProducts = 8;
+inline constexpr int kProducts = 10;
 
 struct GemmCall {
   Product product;
@@ -58,5 +60,9 @@ int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const geglu_
 
 int32_t launch_portable(const sdk::OnDevice& gpu, const GemmCall& call, void* stream,
                         kiln_error* error);
+
+// The one that takes the call; nothing if there are no outputs.
+int32_t launch_gemm(const sdk::OnDevice& gpu, const GemmCall& call, void* stream,
+                    kiln_error* error);
 
 }  // namespace kiln::package

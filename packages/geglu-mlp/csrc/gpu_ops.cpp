@@ -61,7 +61,8 @@ CublasltPlan plan_by_cublaslt(const MlpCall& call, bool aligned) {
 
 bool is_aligned_for_cublaslt(const MlpCall& call) {
   const sdk::Tensor* const tensors[] = {&call.x,         &call.gate,    &call.up,        &call.down,
-                                        &call.gate_bias, &call.up_bias, &call.down_bias, &call.y};
+                                        &call.gate_bias, &call.up_bias, &call.down_bias, &call.y,
+                                        &call.gate_out,  &call.up_out};
   for (const sdk::Tensor* tensor : tensors) {
     if (!is_aligned(data_or_null(*tensor), geglu_mlp::kCublasltAlignment)) return false;
   }
@@ -77,8 +78,10 @@ int32_t forward_by_cublaslt(const sdk::OnDevice& gpu, const MlpCall& call, const
   const auto intermediate = [&](void* data) {
     return sdk::Tensor{true, call.x.dtype, data, {call.M, call.H}, {call.H, 1}};
   };
-  const sdk::Tensor gated = intermediate(workspace);
-  const sdk::Tensor up = intermediate(workspace + plan.up_offset);
+  const bool kept = call.gate_out.present;
+  const sdk::Tensor h = intermediate(workspace);
+  const sdk::Tensor gate = kept ? call.gate_out : h;
+  const sdk::Tensor up = kept ? call.up_out : intermediate(workspace + plan.up_offset);
   void* const scratch = workspace + plan.scratch_offset;
   const auto linear = [&](const char* name, int64_t in, int64_t out, const void* x,
                           const sdk::Tensor& weight, const sdk::Tensor& bias, void* y) {
@@ -86,16 +89,63 @@ int32_t forward_by_cublaslt(const sdk::OnDevice& gpu, const MlpCall& call, const
         handle, {name, call.x.dtype, call.M, in, out, x, weight.data, data_or_null(bias), y},
         scratch, call.stream, error);
   };
-  status = linear("gate", call.D, call.H, call.x.data, call.gate, call.gate_bias, gated.data);
+  status = linear("gate", call.D, call.H, call.x.data, call.gate, call.gate_bias, gate.data);
   if (status != KILN_OK) return status;
   status = linear("up", call.D, call.H, call.x.data, call.up, call.up_bias, up.data);
   if (status != KILN_OK) return status;
 
-  // In place: a thread stores where it alone has read.
-  status =
-      pointwise({call, "forward", {}, gated, up, gated, {}, call.M, call.H, call.gating}, error);
+  // In place unless gate_out is kept: a thread stores where it alone has read.
+  status = pointwise({call, call.op, {}, gate, up, h, {}, call.M, call.H, call.gating}, error);
   if (status != KILN_OK) return status;
-  return linear("down", call.H, call.D, gated.data, call.down, call.down_bias, call.y.data);
+  return linear("down", call.H, call.D, h.data, call.down, call.down_bias, call.y.data);
+}
+
+// a [M, k] times a weight [n, k] of the call, with its bias.
+struct Factor {
+  Product product;
+  const char* a_name;
+  const void* a;
+  const char* name;
+  const sdk::Tensor& weight;
+  const sdk::Tensor& bias;
+  const char* out_name;
+  void* out;
+  int64_t n, k;
+};
+
+GemmCall linear_of(const MlpCall& call, const Factor& factor) {
+  const bool aligned =
+      factor.k % 8 == 0 && is_aligned(factor.a, 16) && is_aligned(factor.weight.data, 16);
+  const bool paired = factor.n % 2 == 0 && is_aligned(factor.out, 4);
+  GemmCall gemm = {factor.product, call.op, factor.a_name, factor.name, factor.out_name, {}, {}};
+  gemm.shape = {false, element_of(call.x.dtype), call.M, factor.n, factor.k, aligned, paired};
+  gemm.arguments.a = factor.a;
+  gemm.arguments.b0 = factor.weight.data;
+  gemm.arguments.bias0 = data_or_null(factor.bias);
+  gemm.arguments.out = factor.out;
+  return gemm;
+}
+
+GemmCall down_of(const MlpCall& call, const void* h) {
+  return linear_of(call, {Product::kDown, "h", h, "down", call.down, call.down_bias, "y",
+                          call.y.data, call.D, call.H});
+}
+
+// gate_out and up_out are kept, so each product is a kernel of its own.
+int32_t forward_in_steps(const sdk::OnDevice& gpu, const MlpCall& call, kiln_error* error) {
+  const GemmCall products[] = {
+      linear_of(call, {Product::kGateOut, "x", call.x.data, "gate", call.gate, call.gate_bias,
+                       "gate_out", call.gate_out.data, call.H, call.D}),
+      linear_of(call, {Product::kUpOut, "x", call.x.data, "up", call.up, call.up_bias, "up_out",
+                       call.up_out.data, call.H, call.D})};
+  for (const GemmCall& product : products) {
+    const int32_t status = launch_gemm(gpu, product, call.stream, error);
+    if (status != KILN_OK) return status;
+  }
+  const sdk::Tensor h = {true, call.x.dtype, call.workspace, {call.M, call.H}, {call.H, 1}};
+  const int32_t status = pointwise(
+      {call, call.op, {}, call.gate_out, call.up_out, h, {}, call.M, call.H, call.gating}, error);
+  return status == KILN_OK ? launch_gemm(gpu, down_of(call, h.data), call.stream, error) : status;
 }
 
 }  // namespace
@@ -109,10 +159,12 @@ int32_t mlp(const MlpCall& call, kiln_error* error) {
   const Element element = element_of(call.x.dtype);
   if (element == Element::kFloat32) {
     return sdk::fail(error, KILN_UNSUPPORTED,
-                     "forward: x is float32; on a GPU it takes bfloat16 or float16 "
-                     "(convert, or use a CPU variant)");
+                     "%s: x is float32; on a GPU it takes bfloat16 or float16 "
+                     "(convert, or use a CPU variant)",
+                     call.op);
   }
-  if (call.M == 0 || call.D == 0) return KILN_OK;
+  const bool keeps = call.gate_out.present;
+  if (call.M == 0 || (call.D == 0 && !keeps)) return KILN_OK;
   sdk::OnDevice gpu;
   if (const int32_t status = gpu.enter(call.device, error); status != KILN_OK) return status;
   if (needs_cublaslt()) {
@@ -120,10 +172,12 @@ int32_t mlp(const MlpCall& call, kiln_error* error) {
     if (plan.refused == nullptr) return forward_by_cublaslt(gpu, call, plan, error);
   }
 
+  if (keeps) return forward_in_steps(gpu, call, error);
+
   void* h = call.workspace;
   const bool x_aligned = call.D % 8 == 0 && is_aligned(call.x.data, 16) &&
                          is_aligned(call.gate.data, 16) && is_aligned(call.up.data, 16);
-  GemmCall gated = {Product::kGated, "forward", "x", "gate", "h", {}, {}};
+  GemmCall gated = {Product::kGated, call.op, "x", "gate", "h", {}, {}};
   gated.shape = {true, element, call.M, call.H, call.D, x_aligned, call.H % 2 == 0};
   gated.arguments.a = call.x.data;
   gated.arguments.b0 = call.gate.data;
@@ -133,14 +187,7 @@ int32_t mlp(const MlpCall& call, kiln_error* error) {
   gated.arguments.out = h;
   gated.arguments.gating = call.gating;
 
-  const bool h_aligned = call.H % 8 == 0 && is_aligned(call.down.data, 16);
-  const bool paired = call.D % 2 == 0 && is_aligned(call.y.data, 4);
-  GemmCall down = {Product::kDown, "forward", "h", "down", "y", {}, {}};
-  down.shape = {false, element, call.M, call.D, call.H, h_aligned, paired};
-  down.arguments.a = h;
-  down.arguments.b0 = call.down.data;
-  down.arguments.bias0 = data_or_null(call.down_bias);
-  down.arguments.out = call.y.data;
+  const GemmCall down = down_of(call, h);
 
   // Both or neither: the fast kernels of one read what those of the other wrote.
   const Sm90Plan* const gated_plan = find_sm90(gpu, gated);

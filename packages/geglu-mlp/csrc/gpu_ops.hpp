@@ -13,7 +13,9 @@
 namespace kiln::package {
 
 struct MlpCall : sdk::Placement {
+  const char* op;  // for errors
   sdk::Tensor x, gate, up, down, gate_bias, up_bias, down_bias, y;
+  sdk::Tensor gate_out, up_out;  // training_forward only
   int64_t M, D, H;
   geglu_mlp::Gating gating;
 };
@@ -23,7 +25,7 @@ int32_t mlp(const MlpCall& call, kiln_error* error);
 
 // The gradients that are not present are not computed.
 struct MlpBackwardCall : sdk::Placement {
-  sdk::Tensor grad_y, x, gate, up, down, gate_bias, up_bias;
+  sdk::Tensor grad_y, x, gate, up, down, gate_bias, up_bias, gate_out, up_out;
   sdk::Tensor grad_x, grad_gate, grad_up, grad_down, grad_gate_bias, grad_up_bias, grad_down_bias;
   int64_t M, D, H;
   geglu_mlp::Gating gating;
@@ -47,8 +49,17 @@ int32_t pointwise(const PointwiseCall& call, kiln_error* error);
 // From the arguments that the build generates.
 template <class Arguments>
 MlpCall mlp_call(const Arguments& op, geglu_mlp::Gating gating) {
-  return {op,           op.x, op.gate, op.up, op.down, op.gate_bias, op.up_bias,
-          op.down_bias, op.y, op.M,    op.D,  op.H,    gating};
+  return {op,           "forward", op.x, op.gate, op.up, op.down, op.gate_bias, op.up_bias,
+          op.down_bias, op.y,      {},   {},      op.M,  op.D,    op.H,         gating};
+}
+
+template <class Arguments>
+MlpCall training_call(const Arguments& op, geglu_mlp::Gating gating) {
+  MlpCall call = mlp_call(op, gating);
+  call.op = "training_forward";
+  call.gate_out = op.gate_out;
+  call.up_out = op.up_out;
+  return call;
 }
 
 template <class Arguments>
@@ -61,6 +72,8 @@ MlpBackwardCall mlp_backward_call(const Arguments& op, geglu_mlp::Gating gating)
           op.down,
           op.gate_bias,
           op.up_bias,
+          op.gate_out,
+          op.up_out,
           op.grad_x,
           op.grad_gate,
           op.grad_up,

@@ -6,7 +6,7 @@
 // depends on nothing but the number of columns.
 //
 // transpose       a matrix and, if asked for, its copy
-// gated_backward  g, u, dh -> dg, du in place, [dg, du]^T and h^T
+// gated_backward  g, u, dh -> [dg, du], [dg, du]^T and h^T
 // row_sums        the biases' gradients, from the transposed ones
 #include "arguments.h"
 #include "element.cuh"
@@ -156,7 +156,6 @@ __device__ __forceinline__ void gated_backward(const GatedBackwardArguments& p) 
   const long long row = tile_row(p.tiles_across);
   const long long column = tile_column(p.tiles_across);
   const bool paired = p.paired != 0;
-  const long long stride = 2 * p.columns;
   with_gate(p.gating, [&](auto unit) {
     each_two_by_two([&](int row_pair, int column_pair) {
       const long long at = column + 2 * column_pair;
@@ -171,15 +170,15 @@ __device__ __forceinline__ void gated_backward(const GatedBackwardArguments& p) 
         const long long left = p.columns - at;
         two[i] = {};
         if (from >= p.rows || left <= 0) continue;  // else a bias would come out of nothing
-        const long long gate_at = from * stride + at;
-        const unsigned gate = load_two(p.products, gate_at, left, paired);
-        const unsigned up = load_two(p.products, gate_at + p.columns, left, paired);
+        const unsigned gate = load_two(p.gate_out, from * p.out_stride + at, left, paired);
+        const unsigned up = load_two(p.up_out, from * p.out_stride + at, left, paired);
         const unsigned grad = p.grad_hidden == nullptr
                                   ? 0
                                   : load_two(p.grad_hidden, from * p.columns + at, left, paired);
         two[i] = gated_two<Element>(unit, gate, up, grad, gate_bias, up_bias);
-        store_two(p.products, gate_at, left, paired, two[i].grad_gate);
-        store_two(p.products, gate_at + p.columns, left, paired, two[i].grad_up);
+        const long long to = from * 2 * p.columns + at;
+        store_two(p.gradients, to, left, paired, two[i].grad_gate);
+        store_two(p.gradients, to + p.columns, left, paired, two[i].grad_up);
       }
       hidden.put(row_pair, column_pair, two[0].hidden, two[1].hidden);
       grad_gate.put(row_pair, column_pair, two[0].grad_gate, two[1].grad_gate);

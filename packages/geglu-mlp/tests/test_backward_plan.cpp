@@ -32,7 +32,7 @@ std::int64_t elements_of(int part) {
     case BackwardPart::kWeights:
     case BackwardPart::kTransposedWeights:
       return 2 * kH * kD;
-    case BackwardPart::kProducts:
+    case BackwardPart::kGradProducts:
       return kM * 2 * kH;
     case BackwardPart::kDown:
       return kH * kD;
@@ -60,26 +60,29 @@ TEST_CASE("backward plan: a step is taken where a gradient that is asked for nee
       {"nothing", [](BackwardQuestion&) {}, {}},
       {"x",
        [](BackwardQuestion& q) { q.x = true; },
-       {kWeights, kProducts, kDown, kGradHidden, kTransposedWeights}},
+       {kWeights, kGradProducts, kDown, kGradHidden, kTransposedWeights}},
       {"gate",
        [](BackwardQuestion& q) { q.gate = true; },
-       {kWeights, kProducts, kDown, kGradHidden, kTransposedGradients, kTransposedX}},
+       {kWeights, kGradProducts, kDown, kGradHidden, kTransposedGradients, kTransposedX}},
       {"up",
        [](BackwardQuestion& q) { q.up = true; },
-       {kWeights, kProducts, kDown, kGradHidden, kTransposedGradients, kTransposedX}},
+       {kWeights, kGradProducts, kDown, kGradHidden, kTransposedGradients, kTransposedX}},
       {"down",
        [](BackwardQuestion& q) { q.down = true; },
-       {kWeights, kProducts, kTransposedHidden, kTransposedGradY}},
+       {kWeights, kGradProducts, kTransposedHidden, kTransposedGradY}},
       {"a gate's bias",
        [](BackwardQuestion& q) { q.gate_bias = true; },
-       {kWeights, kProducts, kDown, kGradHidden, kTransposedGradients}},
+       {kWeights, kGradProducts, kDown, kGradHidden, kTransposedGradients}},
       {"an up bias",
        [](BackwardQuestion& q) { q.up_bias = true; },
-       {kWeights, kProducts, kDown, kGradHidden, kTransposedGradients}},
+       {kWeights, kGradProducts, kDown, kGradHidden, kTransposedGradients}},
+      {"gate with what training_forward kept",
+       [](BackwardQuestion& q) { q.gate = q.kept = true; },
+       {kGradProducts, kDown, kGradHidden, kTransposedGradients, kTransposedX}},
       {"a down bias", [](BackwardQuestion& q) { q.down_bias = true; }, {kTransposedGradY}},
       {"x and all weights",
        [](BackwardQuestion& q) { q.x = q.gate = q.up = q.down = true; },
-       {kWeights, kProducts, kDown, kGradHidden, kTransposedWeights, kTransposedGradients,
+       {kWeights, kGradProducts, kDown, kGradHidden, kTransposedWeights, kTransposedGradients,
         kTransposedHidden, kTransposedX, kTransposedGradY}},
   };
   for (const Row& row : rows) {

@@ -17,6 +17,15 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   return status == KILN_OK ? mlp(mlp_call(call, gating_of(call)), error) : status;
 }
 
+size_t training_forward_workspace_bytes(const TrainingForwardArguments& call) {
+  return mlp_workspace_bytes(training_call(call, gating_of(call)));
+}
+
+int32_t training_forward(const TrainingForwardArguments& call, kiln_error* error) {
+  const int32_t status = check_limit("training_forward", call, error);
+  return status == KILN_OK ? mlp(training_call(call, gating_of(call)), error) : status;
+}
+
 size_t backward_workspace_bytes(const BackwardArguments& call) {
   return mlp_backward_workspace_bytes(mlp_backward_call(call, gating_of(call)));
 }

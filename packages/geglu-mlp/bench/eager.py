@@ -71,7 +71,7 @@ FEW_FACTOR = 3
 RIVAL_BOUND = 1e-2  # three times eager's rounding error: a larger error means another function
 FEWEST_CALLS = 8  # of a graph
 MOST_OPERATIONS = 1.2e12  # of a graph that repeats its sets: about 2 ms, as a burst
-OURS = ("kiln", "portable")
+OURS = ("kiln", "portable", "kiln_recompute")
 CUDA = 2  # kDLCUDA
 BFLOAT = 4  # kDLBfloat
 

@@ -57,11 +57,15 @@ class Backward {
                of(call_.grad_x, "grad_x"));
     }
     const Matrix x = transposed(BackwardPart::kTransposedX, of(call_.x, "x"));
-    if (call_.grad_gate.present) {
-      multiply(Product::kGradGate, of_gate, x, of(call_.grad_gate, "grad_gate"));
-    }
-    if (call_.grad_up.present) {
-      multiply(Product::kGradUp, of_up, x, of(call_.grad_up, "grad_up"));
+    if (gradients_are_one()) {
+      multiply(Product::kGradGate, across, x, {"grad_gate", call_.grad_gate.data, 2 * h, call_.D});
+    } else {
+      if (call_.grad_gate.present) {
+        multiply(Product::kGradGate, of_gate, x, of(call_.grad_gate, "grad_gate"));
+      }
+      if (call_.grad_up.present) {
+        multiply(Product::kGradUp, of_up, x, of(call_.grad_up, "grad_up"));
+      }
     }
     const Matrix grad_y = transposed(BackwardPart::kTransposedGradY, of(call_.grad_y, "grad_y"));
     if (call_.grad_down.present) {
@@ -75,6 +79,13 @@ class Backward {
   }
 
  private:
+  // Whether up's gradient follows gate's in memory: one product fills the GPU better than two.
+  bool gradients_are_one() const {
+    return call_.grad_gate.present && call_.grad_up.present &&
+           static_cast<char*>(call_.grad_gate.data) + call_.H * call_.D * geglu_mlp::kHalfBytes ==
+               call_.grad_up.data;
+  }
+
   // What lies in the workspace; no data if it is not there.
   Matrix part(BackwardPart part, int64_t rows, int64_t columns) const {
     void* data = nullptr;
@@ -187,8 +198,7 @@ class Backward {
     void* pointers[] = {&arguments};
     const auto ctas =
         static_cast<uint32_t>(geglu_mlp::tiles_of(matrix.rows, geglu_mlp::kBackwardThreads / 32));
-    status_ = gpu_.launch(row_sums_kernel(element_of(call_.x.dtype)), {ctas},
-                          geglu_mlp::kBackwardThreads, call_.stream, pointers, error_);
+    launch(row_sums_kernel(element_of(call_.x.dtype)), ctas, pointers);
   }
 
   template <class Arguments>
@@ -206,8 +216,17 @@ class Backward {
     }
     arguments.tiles_across = static_cast<unsigned>(across);
     void* pointers[] = {&arguments};
-    status_ = gpu_.launch(kernel, {static_cast<uint32_t>(down * across)},
-                          geglu_mlp::kBackwardThreads, call_.stream, pointers, error_);
+    launch(kernel, static_cast<uint32_t>(down * across), pointers);
+  }
+
+  // A variant with kernels for SM 9.0 has these from the same compiler target: they wait for the
+  // kernel ahead.
+  void launch(int kernel, uint32_t ctas, void** arguments) {
+    status_ = gpu_.launch(kernel,
+                          {.grid = {ctas},
+                           .threads = geglu_mlp::kBackwardThreads,
+                           .overlap = gpu_.has(geglu_mlp::kKernels)},
+                          call_.stream, arguments, error_);
   }
 
   const sdk::OnDevice& gpu_;

@@ -88,6 +88,7 @@ __device__ __forceinline__ void each_two_by_two(const Function& function) {
 __device__ __forceinline__ void transpose(const TransposeArguments& p) {
   __shared__ TransposedTile tile;
   wait_for_previous_kernel();
+  let_next_kernel_start();
   const long long row = tile_row(p.tiles_across);
   const long long column = tile_column(p.tiles_across);
   const bool paired = p.paired_loads != 0;
@@ -153,6 +154,7 @@ __device__ __forceinline__ void gated_backward(const GatedBackwardArguments& p) 
   __shared__ TransposedTile grad_gate;
   __shared__ TransposedTile grad_up;
   wait_for_previous_kernel();
+  let_next_kernel_start();
   const long long row = tile_row(p.tiles_across);
   const long long column = tile_column(p.tiles_across);
   const bool paired = p.paired != 0;
@@ -200,6 +202,7 @@ __device__ __forceinline__ void gated_backward(const GatedBackwardArguments& p) 
 template <class Element>
 __device__ __forceinline__ void row_sums(const RowSumsArguments& p) {
   wait_for_previous_kernel();
+  let_next_kernel_start();
   const long long row = static_cast<long long>(blockIdx.x) * (kBackwardThreads / 32) +
                         static_cast<int>(threadIdx.x) / 32;
   if (row >= p.rows) return;

@@ -94,7 +94,7 @@ const Sm90Plan* find_sm90(const sdk::OnDevice& gpu, const GemmCall& call) {
 }
 
 int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Plan& plan,
-                    bool early, void* stream, kiln_error* error) {
+                    Sm90Order order, void* stream, kiln_error* error) {
   const GemmShape& shape = call.shape;
   const GemmArguments& gemm = call.arguments;
   const geglu_mlp::Sm90Tile& tile = geglu_mlp::sm90_tile(shape.gated, plan.choice.tile);
@@ -139,10 +139,12 @@ int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Pl
   arguments.quads = plan.quads;
   arguments.gating = gemm.gating;
   arguments.across = plan.choice.across ? 1 : 0;
-  arguments.early = early ? 1 : 0;
+  arguments.early = order.early ? 1 : 0;
   void* pointers[] = {&arguments};
-  const sdk::Launch launch{
-      .grid = {plan.ctas}, .threads = tile.threads, .cluster = plan.cluster, .overlap = true};
+  const sdk::Launch launch{.grid = {plan.ctas},
+                           .threads = tile.threads,
+                           .cluster = plan.cluster,
+                           .overlap = order.overlap};
   return gpu.launch(plan.kernel, launch, stream, pointers, error);
 }
 
@@ -173,7 +175,7 @@ int32_t launch_gemm(const sdk::OnDevice& gpu, const GemmCall& call, void* stream
                     kiln_error* error) {
   if (call.shape.m == 0 || call.shape.n == 0) return KILN_OK;
   const Sm90Plan* const plan = find_sm90(gpu, call);
-  return plan != nullptr ? launch_sm90(gpu, call, *plan, false, stream, error)
+  return plan != nullptr ? launch_sm90(gpu, call, *plan, {}, stream, error)
                          : launch_portable(gpu, call, stream, error);
 }
 

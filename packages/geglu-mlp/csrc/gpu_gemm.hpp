@@ -54,14 +54,21 @@ inline const void* data_or_null(const sdk::Tensor& tensor) {
 // until the next question about the same product.
 const geglu_mlp::Sm90Plan* find_sm90(const sdk::OnDevice& gpu, const GemmCall& call);
 
-// `early`: the next kernel may start before this one ends.
+// How a kernel for SM 9.0 stands to its neighbours in the stream.
+struct Sm90Order {
+  // It may start before the kernel ahead ends. A plain one then reads b0 before it waits, which
+  // must not be what that kernel writes.
+  bool overlap;
+  bool early;  // the next one may start before this one ends
+};
+
 int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const geglu_mlp::Sm90Plan& plan,
-                    bool early, void* stream, kiln_error* error);
+                    Sm90Order order, void* stream, kiln_error* error);
 
 int32_t launch_portable(const sdk::OnDevice& gpu, const GemmCall& call, void* stream,
                         kiln_error* error);
 
-// The one that takes the call; nothing if there are no outputs.
+// The one that takes the call, after the kernel ahead has ended; nothing if there are no outputs.
 int32_t launch_gemm(const sdk::OnDevice& gpu, const GemmCall& call, void* stream,
                     kiln_error* error);
 

@@ -193,10 +193,10 @@ int32_t mlp(const MlpCall& call, kiln_error* error) {
   const Sm90Plan* const gated_plan = find_sm90(gpu, gated);
   const Sm90Plan* const down_plan = find_sm90(gpu, down);
   if (gated_plan != nullptr && down_plan != nullptr) {
-    const int32_t status = launch_sm90(gpu, gated, *gated_plan, true, call.stream, error);
+    const int32_t status = launch_sm90(gpu, gated, *gated_plan, {true, true}, call.stream, error);
     if (status != KILN_OK) return status;
     const bool early = starts_next_early(gated.shape, *gated_plan, facts_of(gpu));
-    return launch_sm90(gpu, down, *down_plan, early, call.stream, error);
+    return launch_sm90(gpu, down, *down_plan, {true, early}, call.stream, error);
   }
   const int32_t status = launch_portable(gpu, gated, call.stream, error);
   if (status != KILN_OK) return status;

@@ -2,42 +2,13 @@
 #include "cpu_gemm.hpp"
 
 #include "cpu_threads.hpp"
+#include "cpu_tile.hpp"
 #include "cpu_vector.hpp"
 
 namespace geglu_mlp::cpu {
 namespace {
 
-// The register tile: kTileRows x kTileVectors accumulators, one vector of B each, one broadcast.
-#if defined(__AVX512F__)
-constexpr int kTileRows = 14;  // 28 of 32 registers
-constexpr int kTileVectors = 2;
-#elif defined(__AVX2__)
-constexpr int kTileRows = 6;  // 12 of 16
-constexpr int kTileVectors = 2;
-#else
-constexpr int kTileRows = 8;  // 24 of 32
-constexpr int kTileVectors = 3;
-#endif
-constexpr int kTileColumns = kTileVectors * kLanes;
-
-constexpr int64_t kDotRows = 24;      // up to here dot products beat packing the weights
-constexpr int64_t kBlockRows = 1008;  // a multiple of every kTileRows
-constexpr int64_t kSumDepth = 512;    // k is summed in runs of this: rounding grows with its root
-constexpr int64_t kPackedWeights = 8 << 20;  // bytes of packed weights: a part of a shared L3
-constexpr double kFlopsPerThread = 4e6;      // below, starting a thread costs more than it saves
-static_assert(kBlockRows % kTileRows == 0);
-
-constexpr int64_t round_up(int64_t value, int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
-// Columns whose weights are packed at one time.
-int64_t columns_at_once(int64_t columns, int64_t k, int64_t matrices) {
-  const int64_t fit = kPackedWeights / (4 * matrices * (k > 0 ? k : 1)) / kTileColumns;
-  const int64_t wanted = (fit > 0 ? fit : 1) * kTileColumns;
-  const int64_t all = round_up(columns, kTileColumns);
-  return wanted < all ? wanted : all;
-}
+constexpr int64_t kDotRows = 24;  // up to here dot products beat packing the weights
 
 struct Sizes {
   int64_t rows;     // of a block, padded to tiles
@@ -60,87 +31,10 @@ double threads_worth(const Mlp<T>& call) {
          static_cast<double>(call.h) / kFlopsPerThread;
 }
 
-// Writes `columns` <= kLanes columns of a strip, kUnit values each, one after the other:
-// to[c][r] = strip[r][c]. A column's vectors may run over its end into the next one, which is
-// written after it; what lies behind the last one is not touched.
-template <int kUnit>
-struct Strip {
-  static constexpr int kBlocks = (kUnit + kLanes - 1) / kLanes;
-  Floats rows[kBlocks][kLanes];
-
-  void write(int64_t columns, float* to) {
-    for (int block = 0; block < kBlocks; ++block) transpose(rows[block]);
-    constexpr int kRest = kUnit % kLanes;
-    for (int64_t c = 0; c < columns; ++c, to += kUnit) {
-      for (int block = 0; block < kBlocks; ++block) {
-        float* at = to + block * kLanes;
-        if (kRest != 0 && block == kBlocks - 1 && c == columns - 1) {
-          store_some(at, rows[block][c], kRest);
-        } else {
-          store(at, rows[block][c]);
-        }
-      }
-    }
-  }
-};
-
-// packed[k][r] = rows[r][k], kUnit rows wide; rows beyond `count` are zero.
-template <int kUnit, class T>
-void pack(const T* rows, int64_t count, int64_t k, float* packed) {
-  const int64_t present = count < kUnit ? count : kUnit;
-  for (int64_t at = 0; at < k; at += kLanes) {
-    const int64_t left = k - at < kLanes ? k - at : kLanes;
-    Strip<kUnit> strip = {};
-    for (int64_t r = 0; r < present; ++r) {
-      const T* from = rows + r * k + at;
-      strip.rows[r / kLanes][r % kLanes] = left == kLanes ? load(from) : load_some(from, left);
-    }
-    strip.write(left, packed + at * kUnit);
-  }
-}
-
-struct alignas(64) TileSums {
-  float at[kTileRows][kTileColumns];
-};
-
-// sums = A B^T for one packed panel of A and one of B.
-void multiply_tile(const float* a, const float* b, int64_t k, TileSums& sums) {
-  if (k == 0) sums = {};
-  for (int64_t from = 0; from < k; from += kSumDepth) {
-    const int64_t depth = k - from < kSumDepth ? k - from : kSumDepth;
-    Floats sum[kTileRows][kTileVectors] = {};
-    for (int64_t step = 0; step < depth; ++step) {
-      // Panels are longer than L1 and come from L2; the hardware alone is late (2% of the time).
-      __builtin_prefetch(a + 32 * kTileRows);
-      __builtin_prefetch(b + 16 * kTileColumns);
-      if (kVectorBytes == 64) __builtin_prefetch(b + 16 * kTileColumns + kLanes);
-      Floats column[kTileVectors];
-#pragma clang loop unroll(full)
-      for (int j = 0; j < kTileVectors; ++j) column[j] = load(b + j * kLanes);
-#pragma clang loop unroll(full)
-      for (int i = 0; i < kTileRows; ++i) {
-#pragma clang loop unroll(full)
-        for (int j = 0; j < kTileVectors; ++j) sum[i][j] += column[j] * a[i];
-      }
-      a += kTileRows;
-      b += kTileColumns;
-    }
-#pragma clang loop unroll(full)
-    for (int i = 0; i < kTileRows; ++i) {
-#pragma clang loop unroll(full)
-      for (int j = 0; j < kTileVectors; ++j) {
-        float* to = sums.at[i] + j * kLanes;
-        store(to, from == 0 ? sum[i][j] : load(to) + sum[i][j]);
-      }
-    }
-  }
-}
-
 template <class T>
 Floats bias_vector(const T* bias, int64_t column, int64_t columns) {
   if (bias == nullptr || column >= columns) return Floats{};
-  const int64_t left = columns - column;
-  return left >= kLanes ? load(bias + column) : load_some(bias + column, left);
+  return load_up_to(bias + column, columns - column);
 }
 
 // h of one tile into its packed panel: packed[column][row].
@@ -164,24 +58,11 @@ template <class T>
 void write_plain(const Mlp<T>& call, const TileSums& sums, int64_t row, int64_t column) {
   for (int j = 0; j < kTileColumns && column + j < call.d; j += kLanes) {
     const Floats bias = bias_vector(call.down_bias, column + j, call.d);
-    const int64_t left = call.d - column - j;
     for (int64_t i = 0; i < kTileRows && row + i < call.m; ++i) {
-      const Floats value = load(sums.at[i] + j) + bias;
-      T* to = call.y + (row + i) * call.d + column + j;
-      if (left >= kLanes) {
-        store(to, value);
-      } else {
-        store_some(to, value, left);
-      }
+      store_up_to(call.y + (row + i) * call.d + column + j, load(sums.at[i] + j) + bias,
+                  call.d - column - j);
     }
   }
-}
-
-// An item of work is one panel of weights against a group of row panels: the weights stay in L2.
-constexpr int64_t kGroup = 24;
-
-int64_t groups_of(int64_t panels) {
-  return (panels + kGroup - 1) / kGroup;
 }
 
 // The most items that a region of a block has.
@@ -212,7 +93,8 @@ struct Block {
   void pack_x() const {
     team.for_each_item(panels, [&](int64_t panel) {
       const int64_t row = first + panel * kTileRows;
-      pack<kTileRows>(call.x + row * call.d, call.m - row, call.d, x + panel * kTileRows * call.d);
+      pack_rows<kTileRows>(call.x + row * call.d, call.d, call.m - row, call.d,
+                           x + panel * kTileRows * call.d);
     });
   }
 
@@ -220,7 +102,8 @@ struct Block {
   static void pack_weights(const T* matrix, int64_t column, int64_t panel, int64_t all_columns,
                            int64_t k, float* packed) {
     const int64_t at = column + panel * kTileColumns;
-    pack<kTileColumns>(matrix + at * k, all_columns - at, k, packed + panel * kTileColumns * k);
+    pack_rows<kTileColumns>(matrix + at * k, k, all_columns - at, k,
+                            packed + panel * kTileColumns * k);
   }
 
   void gated() const {
@@ -307,11 +190,8 @@ Dots<T> dots(const float* a, const T* weights, int64_t k) {
   }
   for (; at < k; at += kLanes) {
     const int64_t left = k - at;
-    const Floats w = left >= kLanes ? load(weights + at) : load_some(weights + at, left);
-    for (int i = 0; i < kRows; ++i) {
-      const float* from = a + i * k + at;
-      even[i] += (left >= kLanes ? load(from) : load_some(from, left)) * w;
-    }
+    const Floats w = load_up_to(weights + at, left);
+    for (int i = 0; i < kRows; ++i) even[i] += load_up_to(a + i * k + at, left) * w;
   }
   Dots<T> result = {};
   for (int i = 0; i < kRows; ++i) result.sum[i] = sum_of(even[i] + odd[i]);
@@ -334,9 +214,9 @@ Dots<T> dots(int64_t rows, const float* a, const T* weights, int64_t k) {
 
 template <class T>
 void convert(const T* from, int64_t count, float* to) {
-  int64_t at = 0;
-  for (; at + kLanes <= count; at += kLanes) store(to + at, load(from + at));
-  if (at < count) store_some(to + at, load_some(from + at, count - at), count - at);
+  for (int64_t at = 0; at < count; at += kLanes) {
+    store_up_to(to + at, load_up_to(from + at, count - at), count - at);
+  }
 }
 
 // A few rows: bound by reading the weights, so each weight row is read once for all of them. An

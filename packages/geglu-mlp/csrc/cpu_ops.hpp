@@ -2,11 +2,12 @@
 //
 // Ops: checked calls of a package's glue as calls of the CPU kernels. For every package whose ops
 // have these tensors; which gate, its attributes say. Before it: cpu_package.cpp. After it:
-// cpu_gemm, cpu_pointwise. No state, no heap.
+// cpu_gemm, cpu_backward, cpu_pointwise. No state, no heap.
 #pragma once
 
 #include <kiln/sdk/types.hpp>
 
+#include "cpu_backward.hpp"
 #include "cpu_gemm.hpp"
 #include "cpu_pointwise.hpp"
 #include "cpu_vector.hpp"
@@ -56,6 +57,31 @@ void run_forward(const Arguments& call, Gating gating) {
                         call.H,
                         gating};
     mlp(one, call.workspace);
+  });
+}
+
+template <class Arguments>
+void run_backward(const Arguments& call, Gating gating) {
+  with_element(call.x.dtype, [&]<class T>(T*) {
+    const MlpBackward<T> one = {.grad_y = data<const T>(call.grad_y),
+                                .x = data<const T>(call.x),
+                                .gate = data<const T>(call.gate),
+                                .up = data<const T>(call.up),
+                                .down = data<const T>(call.down),
+                                .gate_bias = data<const T>(call.gate_bias),
+                                .up_bias = data<const T>(call.up_bias),
+                                .grad_x = data<T>(call.grad_x),
+                                .grad_gate = data<T>(call.grad_gate),
+                                .grad_up = data<T>(call.grad_up),
+                                .grad_down = data<T>(call.grad_down),
+                                .grad_gate_bias = data<T>(call.grad_gate_bias),
+                                .grad_up_bias = data<T>(call.grad_up_bias),
+                                .grad_down_bias = data<T>(call.grad_down_bias),
+                                .m = call.M,
+                                .d = call.D,
+                                .h = call.H,
+                                .gating = gating};
+    mlp_backward(one, call.workspace);
   });
 }
 

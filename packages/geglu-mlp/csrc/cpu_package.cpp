@@ -17,6 +17,15 @@ int32_t forward(const ForwardArguments& call, kiln_error*) {
   return KILN_OK;
 }
 
+size_t backward_workspace_bytes(const BackwardArguments& call) {
+  return geglu_mlp::cpu::mlp_backward_workspace_bytes(call.M, call.D, call.H);
+}
+
+int32_t backward(const BackwardArguments& call, kiln_error*) {
+  geglu_mlp::cpu::run_backward(call, gating_of(call));
+  return KILN_OK;
+}
+
 size_t geglu_workspace_bytes(const GegluArguments&) {
   return 0;
 }

@@ -10,20 +10,6 @@ namespace {
 constexpr int64_t kItemColumns = 8192;      // an item is a run of one row
 constexpr int64_t kThreadElements = 65536;  // below, starting a thread costs more than it saves
 
-template <class T>
-Floats load_up_to(const T* address, int64_t count) {
-  return count >= kLanes ? load(address) : load_some(address, count);
-}
-
-template <class T>
-void store_up_to(T* address, Floats value, int64_t count) {
-  if (count >= kLanes) {
-    store(address, value);
-  } else {
-    store_some(address, value, count);
-  }
-}
-
 // Calls function(row, column, count) for vectors of `count` <= kLanes elements.
 template <class Function>
 void for_each_vector(int64_t rows, int64_t columns, const Function& function) {

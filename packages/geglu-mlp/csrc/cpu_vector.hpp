@@ -94,6 +94,20 @@ inline void store_some(T* address, Floats value, int64_t count) {
   memcpy(address, buffer, static_cast<size_t>(count) * sizeof(T));
 }
 
+// Those that there are of `count` > 0 elements, at most kLanes.
+template <class T>
+inline Floats load_up_to(const T* address, int64_t count) {
+  return count >= kLanes ? load(address) : load_some(address, count);
+}
+template <class T>
+inline void store_up_to(T* address, Floats value, int64_t count) {
+  if (count >= kLanes) {
+    store(address, value);
+  } else {
+    store_some(address, value, count);
+  }
+}
+
 template <class T>
 inline float load_one(const T* address) {
   return load_some(address, 1)[0];

@@ -29,6 +29,14 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   return run_gated("forward", call, cpu::run_forward<ForwardArguments>, error);
 }
 
+size_t backward_workspace_bytes(const BackwardArguments& call) {
+  return cpu::mlp_backward_workspace_bytes(call.M, call.D, call.H);
+}
+
+int32_t backward(const BackwardArguments& call, kiln_error* error) {
+  return run_gated("backward", call, cpu::run_backward<BackwardArguments>, error);
+}
+
 size_t swiglu_workspace_bytes(const SwigluArguments&) {
   return 0;
 }

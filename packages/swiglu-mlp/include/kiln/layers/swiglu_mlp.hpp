@@ -4,10 +4,11 @@
 // of package.json and hold no other logic; the package checks shapes, dtypes and devices and names
 // what does not fit. Weights are views: their memory is the caller's and must outlive the layer.
 //
-// Threads: const members may be called from several threads at once. The forward() that uses the
-// layer's own workspace is not const. On a CPU a call makes its own threads and joins them: at most
-// as many as the calling thread's affinity mask has CPUs (sched_setaffinity, taskset, a cpuset),
-// and as the control groups' quota grants; a small call makes none.
+// Threads: const members may be called from several threads at once. The forward() and
+// backward() that use the layer's own workspace are not const. On a CPU a call makes its own
+// threads and joins them: at most as many as the calling thread's affinity mask has CPUs
+// (sched_setaffinity, taskset, a cpuset), and as the control groups' quota grants; a small call
+// makes none.
 #pragma once
 
 #include <array>
@@ -31,12 +32,15 @@ inline constexpr const char* kSiluClamped = "silu_clamped";
 /// y[M,D] = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias.
 /// bfloat16 or float16, on the CPU also float32; one dtype for all; accumulates in float32.
 /// On a GPU a row of y does not depend on the other rows or their number, for M > 768 in the sm_90a
-/// variants and for M > 16 in the others.
+/// variants and for M > 16 in the others. backward() gives the gradients of training.
 class SwigluMlp {
  public:
   static constexpr std::string_view kPackage = "swiglu-mlp";
   static constexpr LayerOp kOps[] = {
-      {"forward", "x, gate, up, down, gate_bias?, up_bias?, down_bias?, y; activation, limit"}};
+      {"forward", "x, gate, up, down, gate_bias?, up_bias?, down_bias?, y; activation, limit"},
+      {"backward",
+       "grad_y, x, gate, up, down, gate_bias?, up_bias?, grad_x?, grad_gate?, grad_up?, "
+       "grad_down?, grad_gate_bias?, grad_up_bias?, grad_down_bias?; activation, limit"}};
 
   struct Weights {
     Tensor gate;            ///< [H,D], row-major as nn.Linear holds it
@@ -49,17 +53,31 @@ class SwigluMlp {
     double limit = 7.0;  ///< of kSiluClamped; above 0
   };
 
+  /// Where backward() writes. What is Tensor{} is not computed.
+  struct Gradients {
+    Tensor x = {};          ///< [M,D]
+    Tensor gate = {};       ///< [H,D]
+    Tensor up = {};         ///< [H,D]
+    Tensor down = {};       ///< [D,H]
+    Tensor gate_bias = {};  ///< [H]
+    Tensor up_bias = {};    ///< [H]
+    Tensor down_bias = {};  ///< [D]
+  };
+
   /// Checks the weights: throws kInvalidCall with the one that does not fit, kNotFound if the
   /// kernel has no such op.
   SwigluMlp(const Kernel& kernel, Weights weights)
-      : op_(kernel.op("forward")), weights_(std::move(weights)), owned_(kernel.device()) {
+      : forward_(kernel.op("forward")),
+        backward_(kernel.op("backward")),
+        weights_(std::move(weights)),
+        owned_(kernel.device()) {
     workspace_bytes(weights_.gate);  // [H,D]: itself a valid x
   }
 
   /// Scratch memory that forward() needs for this x: M * H elements on a GPU, and twice as many and
   /// 32 MiB where cuBLASLt computes the products.
   std::size_t workspace_bytes(const Tensor& x) const {
-    return op_.workspace_bytes(arguments(x, x), attributes());
+    return forward_.workspace_bytes(arguments(x, x), attributes());
   }
 
   /// x, y: [M,D], M may be 0. Enqueues on `stream` and returns; the CPU has finished. Allocates
@@ -67,13 +85,38 @@ class SwigluMlp {
   /// above 0, or kDevice.
   void forward(const Tensor& x, const Tensor& y, Workspace workspace,
                void* stream = nullptr) const {
-    op_.run(arguments(x, y), attributes(), workspace, stream);
+    forward_.run(arguments(x, y), attributes(), workspace, stream);
   }
 
   /// The same with the layer's own workspace, which grows to the largest x seen (growing
   /// synchronises the device). One stream and one thread at a time.
   void forward(const Tensor& x, const Tensor& y, void* stream = nullptr) {
     forward(x, y, owned_.reserve(workspace_bytes(x)), stream);
+  }
+
+  /// Scratch memory that backward() needs for this x and these gradients. On a GPU, for all of
+  /// them: M * (6 H + 2 D) + 5 H * D elements, with M rounded up to 8 and each matrix to 256 bytes.
+  /// On a CPU no more than 4 * (M * (D + 3 min(H, 672)) + 1040 max(M, D, 672)) bytes and 8 MiB.
+  std::size_t backward_workspace_bytes(const Tensor& x, const Gradients& gradients) const {
+    return backward_.workspace_bytes(arguments(x, x, gradients), attributes());
+  }
+
+  /// grad_y, x: [M,D], those of forward(); down_bias is not read. Computes x gate^T and x up^T
+  /// anew, so forward() has nothing to keep. Overwrites the gradients that are asked for: nothing
+  /// is added to what they held, and sums over no rows are 0. The gradients have the dtype of x and
+  /// sums are float32; a GPU rounds the intermediates to that dtype too, a CPU only the gradients.
+  /// The same bits on each run, on any number of CPU threads, and whichever gradients are asked
+  /// for. Enqueues on `stream` and returns; the CPU has finished. Allocates nothing, can be
+  /// captured in a CUDA graph. Throws kInvalidCall or kDevice.
+  void backward(const Tensor& grad_y, const Tensor& x, const Gradients& gradients,
+                Workspace workspace, void* stream = nullptr) const {
+    backward_.run(arguments(grad_y, x, gradients), attributes(), workspace, stream);
+  }
+
+  /// The same with the layer's own workspace, which grows as that of forward().
+  void backward(const Tensor& grad_y, const Tensor& x, const Gradients& gradients,
+                void* stream = nullptr) {
+    backward(grad_y, x, gradients, owned_.reserve(backward_workspace_bytes(x, gradients)), stream);
   }
 
  private:
@@ -87,11 +130,29 @@ class SwigluMlp {
             weights_.down_bias,
             y};
   }
+  std::array<Tensor, 14> arguments(const Tensor& grad_y, const Tensor& x,
+                                   const Gradients& gradients) const {
+    return {grad_y,
+            x,
+            weights_.gate,
+            weights_.up,
+            weights_.down,
+            weights_.gate_bias,
+            weights_.up_bias,
+            gradients.x,
+            gradients.gate,
+            gradients.up,
+            gradients.down,
+            gradients.gate_bias,
+            gradients.up_bias,
+            gradients.down_bias};
+  }
   std::array<Attribute, 2> attributes() const {
     return {Attribute(weights_.activation.c_str()), Attribute(weights_.limit)};
   }
 
-  Op op_;
+  Op forward_;
+  Op backward_;
   Weights weights_;
   OwnedWorkspace owned_;
 };

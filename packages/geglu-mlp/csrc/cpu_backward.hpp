@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Backward: the gradients of the CPU's forward. The hidden columns are worked off in blocks: a
+// block computes its columns of gate's and up's products anew, makes their gradients of them (fp32)
+// and from these the block's part of each output. Only grad_x sums over the blocks.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cpu_gate.hpp"
+
+namespace geglu_mlp::cpu {
+
+// T is float, Bfloat16 or Float16. A missing bias is null, and so is an output that nobody asked
+// for: it is not computed.
+template <class T>
+struct MlpBackward {
+  const T* grad_y;
+  const T* x;
+  const T* gate;
+  const T* up;
+  const T* down;
+  const T* gate_bias;
+  const T* up_bias;
+  T* grad_x;
+  T* grad_gate;
+  T* grad_up;
+  T* grad_down;
+  T* grad_gate_bias;
+  T* grad_up_bias;
+  T* grad_down_bias;
+  int64_t m, d, h;
+  Gating gating;
+};
+
+// The same for every dtype and choice of outputs. SIZE_MAX if it does not fit a size_t.
+size_t mlp_backward_workspace_bytes(int64_t m, int64_t d, int64_t h);
+
+template <class T>
+void mlp_backward(const MlpBackward<T>& call, void* workspace);
+
+}  // namespace geglu_mlp::cpu

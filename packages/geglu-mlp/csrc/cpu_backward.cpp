@@ -138,8 +138,10 @@ class Backward {
     const int64_t d = call_.d;
     const auto x = by_rows(call_.x, d);
     const auto grad_y = by_rows(call_.grad_y, d);
-    multiply<T, T, float>({x, by_rows(call_.gate + first * d, d), g_, columns, m, columns, d});
-    multiply<T, T, float>({x, by_rows(call_.up + first * d, d), u_, columns, m, columns, d});
+    if (call_.gate_out == nullptr) {
+      multiply<T, T, float>({x, by_rows(call_.gate + first * d, d), g_, columns, m, columns, d});
+      multiply<T, T, float>({x, by_rows(call_.up + first * d, d), u_, columns, m, columns, d});
+    }
     multiply<T, T, float>(
         {grad_y, by_columns(call_.down + first, call_.h), h_, columns, m, columns, d});
     differentiate(first, columns);
@@ -168,19 +170,19 @@ class Backward {
     if (call_.grad_up_bias != nullptr) sum_rows(u_, columns, call_.grad_up_bias + first);
   }
 
-  // The products of gate and up become their gradients, and the gradient of h becomes h.
+  // gate_out and up_out become their gradients, and the gradient of h becomes h.
   void differentiate(int64_t first, int64_t columns) const {
     team_.for_each_item(call_.m, [&](int64_t row) {
       with_gate(call_.gating.gate, [&]<Gate kGate>() {
         for (int64_t column = 0; column < columns; column += kLanes) {
           const int64_t left = columns - column;
           const int64_t at = row * columns + column;
-          const WithSlope activated = activate<kGate>(
-              load_up_to(g_ + at, left) + bias(call_.gate_bias, first + column, left),
-              call_.gating.limit);
-          const WithSlope multiplier =
-              factor<kGate>(load_up_to(u_ + at, left) + bias(call_.up_bias, first + column, left),
-                            call_.gating.limit);
+          const int64_t hidden = first + column;
+          const WithSlope activated =
+              activate<kGate>(product(call_.gate_out, g_ + at, call_.gate_bias, row, hidden, left),
+                              call_.gating.limit);
+          const WithSlope multiplier = factor<kGate>(
+              product(call_.up_out, u_ + at, call_.up_bias, row, hidden, left), call_.gating.limit);
           const Floats grad = load_up_to(h_ + at, left);
           store_up_to(g_ + at, grad * multiplier.value * activated.slope, left);
           store_up_to(u_ + at, grad * activated.value * multiplier.slope, left);
@@ -190,8 +192,12 @@ class Backward {
     });
   }
 
-  static Floats bias(const T* bias, int64_t column, int64_t left) {
-    return bias == nullptr ? Floats{} : load_up_to(bias + column, left);
+  // gate_out or up_out: as forward kept it, or from the sums computed here.
+  Floats product(const T* kept, const float* sums, const T* bias, int64_t row, int64_t column,
+                 int64_t left) const {
+    if (kept != nullptr) return load_up_to(kept + row * call_.h + column, left);
+    const Floats value = load_up_to(sums, left);
+    return bias == nullptr ? value : value + load_up_to(bias + column, left);
   }
 
   template <class A, class B, class Out>

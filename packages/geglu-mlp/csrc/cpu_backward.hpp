@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Backward: the gradients of the CPU's forward. The hidden columns are worked off in blocks: a
-// block computes its columns of gate's and up's products anew, makes their gradients of them (fp32)
-// and from these the block's part of each output. Only grad_x sums over the blocks.
+// block reads its columns of gate_out and up_out, or computes them again, makes their gradients of
+// them (fp32) and from these the block's part of each output. Only grad_x sums over the blocks.
 #pragma once
 
 #include <stddef.h>
@@ -23,6 +23,8 @@ struct MlpBackward {
   const T* down;
   const T* gate_bias;
   const T* up_bias;
+  const T* gate_out;  // what forward kept, or both null
+  const T* up_out;
   T* grad_x;
   T* grad_gate;
   T* grad_up;

@@ -37,19 +37,24 @@ Floats bias_vector(const T* bias, int64_t column, int64_t columns) {
   return load_up_to(bias + column, columns - column);
 }
 
-// h of one tile into its packed panel: packed[column][row].
+// h of one tile into its packed panel: packed[column][row]. `row` is that of x.
 template <Gate kGate, class T>
-void write_gated(const Mlp<T>& call, const TileSums& gate, const TileSums& up, int64_t column,
-                 float* panel) {
+void write_gated(const Mlp<T>& call, const TileSums& gate, const TileSums& up, int64_t row,
+                 int64_t column, float* panel) {
   for (int j = 0; j < kTileColumns && column + j < call.h; j += kLanes) {
+    const int64_t left = call.h - column - j;
     const Floats gate_bias = bias_vector(call.gate_bias, column + j, call.h);
     const Floats up_bias = bias_vector(call.up_bias, column + j, call.h);
     Strip<kTileRows> strip = {};
     for (int i = 0; i < kTileRows; ++i) {
-      strip.rows[i / kLanes][i % kLanes] = gated<kGate>(
-          load(gate.at[i] + j) + gate_bias, load(up.at[i] + j) + up_bias, call.gating.limit);
+      const Floats g = load(gate.at[i] + j) + gate_bias;
+      const Floats u = load(up.at[i] + j) + up_bias;
+      strip.rows[i / kLanes][i % kLanes] = gated<kGate>(g, u, call.gating.limit);
+      if (call.gate_out == nullptr || row + i >= call.m) continue;
+      const int64_t at = (row + i) * call.h + column + j;
+      store_up_to(call.gate_out + at, g, left);
+      store_up_to(call.up_out + at, u, left);
     }
-    const int64_t left = call.h - column - j;
     strip.write(left < kLanes ? left : kLanes, panel + (column + j) * kTileRows);
   }
 }
@@ -131,8 +136,8 @@ struct Block {
           multiply_tile(a, weights + offset, call.d, gate_sums);
           multiply_tile(a, up_weights + offset, call.d, up_sums);
           with_gate(call.gating.gate, [&]<Gate kGate>() {
-            write_gated<kGate>(call, gate_sums, up_sums, column + panel * kTileColumns,
-                               h + i * kTileRows * call.h);
+            write_gated<kGate>(call, gate_sums, up_sums, first + i * kTileRows,
+                               column + panel * kTileColumns, h + i * kTileRows * call.h);
           });
         }
       });
@@ -245,11 +250,14 @@ void few_rows_gated(const Mlp<T>& call, int64_t item, const float* x, float* h) 
     const Dots<T> gate = dots(rows, a, call.gate + column * call.d, call.d);
     const Dots<T> up = dots(rows, a, call.up + column * call.d, call.d);
     for (int64_t i = 0; i < rows; ++i) {
-      with_gate(call.gating.gate, [&]<Gate kGate>() {
-        h[(row + i) * call.h + column] =
-            gated<kGate>(broadcast(gate.sum[i] + gate_bias), broadcast(up.sum[i] + up_bias),
-                         call.gating.limit)[0];
-      });
+      const int64_t at = (row + i) * call.h + column;
+      const Floats g = broadcast(gate.sum[i] + gate_bias);
+      const Floats u = broadcast(up.sum[i] + up_bias);
+      with_gate(call.gating.gate,
+                [&]<Gate kGate>() { h[at] = gated<kGate>(g, u, call.gating.limit)[0]; });
+      if (call.gate_out == nullptr) continue;
+      store_some(call.gate_out + at, g, 1);
+      store_some(call.up_out + at, u, 1);
     }
   });
 }

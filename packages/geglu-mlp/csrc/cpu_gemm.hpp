@@ -23,6 +23,8 @@ struct Mlp {
   const T* up_bias;
   const T* down_bias;
   T* y;
+  T* gate_out;  // x gate^T + gate_bias and x up^T + up_bias, where they are to be kept; or null
+  T* up_out;
   int64_t m, d, h;
   Gating gating;
 };

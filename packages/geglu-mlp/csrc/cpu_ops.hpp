@@ -40,9 +40,11 @@ Rows<T> rows(const kiln::sdk::Tensor& tensor) {
   return {static_cast<T*>(tensor.data), tensor.stride[0]};
 }
 
+// Tensors that are not present are not kept.
 template <class Arguments>
-void run_forward(const Arguments& call, Gating gating) {
-  if (call.M == 0 || call.D == 0) return;
+void run_forward_keeping(const kiln::sdk::Tensor& gate_out, const kiln::sdk::Tensor& up_out,
+                         const Arguments& call, Gating gating) {
+  if (call.M == 0 || (call.D == 0 && !gate_out.present)) return;
   with_element(call.x.dtype, [&]<class T>(T*) {
     const Mlp<T> one = {data<const T>(call.x),
                         data<const T>(call.gate),
@@ -52,12 +54,24 @@ void run_forward(const Arguments& call, Gating gating) {
                         data<const T>(call.up_bias),
                         data<const T>(call.down_bias),
                         data<T>(call.y),
+                        data<T>(gate_out),
+                        data<T>(up_out),
                         call.M,
                         call.D,
                         call.H,
                         gating};
     mlp(one, call.workspace);
   });
+}
+
+template <class Arguments>
+void run_forward(const Arguments& call, Gating gating) {
+  run_forward_keeping({}, {}, call, gating);
+}
+
+template <class Arguments>
+void run_training_forward(const Arguments& call, Gating gating) {
+  run_forward_keeping(call.gate_out, call.up_out, call, gating);
 }
 
 template <class Arguments>
@@ -70,6 +84,8 @@ void run_backward(const Arguments& call, Gating gating) {
                                 .down = data<const T>(call.down),
                                 .gate_bias = data<const T>(call.gate_bias),
                                 .up_bias = data<const T>(call.up_bias),
+                                .gate_out = data<const T>(call.gate_out),
+                                .up_out = data<const T>(call.up_out),
                                 .grad_x = data<T>(call.grad_x),
                                 .grad_gate = data<T>(call.grad_gate),
                                 .grad_up = data<T>(call.grad_up),

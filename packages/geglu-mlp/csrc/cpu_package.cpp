@@ -4,6 +4,7 @@
 // says which gelu it means.
 #include "cpu_ops.hpp"
 #include "gating.hpp"
+#include "kept.hpp"
 #include "package.gen.hpp"
 
 namespace kiln::package {
@@ -17,13 +18,23 @@ int32_t forward(const ForwardArguments& call, kiln_error*) {
   return KILN_OK;
 }
 
+size_t training_forward_workspace_bytes(const TrainingForwardArguments& call) {
+  return geglu_mlp::cpu::mlp_workspace_bytes(call.M, call.D, call.H);
+}
+
+int32_t training_forward(const TrainingForwardArguments& call, kiln_error*) {
+  geglu_mlp::cpu::run_training_forward(call, gating_of(call));
+  return KILN_OK;
+}
+
 size_t backward_workspace_bytes(const BackwardArguments& call) {
   return geglu_mlp::cpu::mlp_backward_workspace_bytes(call.M, call.D, call.H);
 }
 
-int32_t backward(const BackwardArguments& call, kiln_error*) {
-  geglu_mlp::cpu::run_backward(call, gating_of(call));
-  return KILN_OK;
+int32_t backward(const BackwardArguments& call, kiln_error* error) {
+  const int32_t status = check_kept(call, error);
+  if (status == KILN_OK) geglu_mlp::cpu::run_backward(call, gating_of(call));
+  return status;
 }
 
 size_t geglu_workspace_bytes(const GegluArguments&) {

@@ -248,11 +248,6 @@ int32_t mlp_backward(const MlpBackwardCall& call, kiln_error* error) {
                      "backward: grad_y is float32; on a GPU it takes bfloat16 or float16 "
                      "(convert, or use a CPU variant)");
   }
-  if (call.gate_out.present != call.up_out.present) {
-    return sdk::fail(error, KILN_INVALID_ARGUMENT,
-                     "backward: %s is missing; expected gate_out and up_out, or neither",
-                     call.gate_out.present ? "up_out" : "gate_out");
-  }
   sdk::OnDevice gpu;
   if (const int32_t status = gpu.enter(call.device, error); status != KILN_OK) return status;
   return Backward(gpu, call, error).run();

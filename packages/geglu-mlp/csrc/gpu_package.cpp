@@ -4,6 +4,7 @@
 // says which gelu it means.
 #include "gating.hpp"
 #include "gpu_ops.hpp"
+#include "kept.hpp"
 #include "package.gen.hpp"
 
 namespace kiln::package {
@@ -29,7 +30,8 @@ size_t backward_workspace_bytes(const BackwardArguments& call) {
 }
 
 int32_t backward(const BackwardArguments& call, kiln_error* error) {
-  return mlp_backward(mlp_backward_call(call, gating_of(call)), error);
+  const int32_t status = check_kept(call, error);
+  return status == KILN_OK ? mlp_backward(mlp_backward_call(call, gating_of(call)), error) : status;
 }
 
 size_t geglu_workspace_bytes(const GegluArguments&) {

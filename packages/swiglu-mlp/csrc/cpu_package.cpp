@@ -4,6 +4,7 @@
 // against the schema; gating.hpp says which gate it means.
 #include "cpu_ops.hpp"
 #include "gating.hpp"
+#include "kept.hpp"
 #include "package.gen.hpp"
 
 namespace kiln::package {
@@ -29,12 +30,21 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   return run_gated("forward", call, cpu::run_forward<ForwardArguments>, error);
 }
 
+size_t training_forward_workspace_bytes(const TrainingForwardArguments& call) {
+  return cpu::mlp_workspace_bytes(call.M, call.D, call.H);
+}
+
+int32_t training_forward(const TrainingForwardArguments& call, kiln_error* error) {
+  return run_gated("training_forward", call, cpu::run_training_forward, error);
+}
+
 size_t backward_workspace_bytes(const BackwardArguments& call) {
   return cpu::mlp_backward_workspace_bytes(call.M, call.D, call.H);
 }
 
 int32_t backward(const BackwardArguments& call, kiln_error* error) {
-  return run_gated("backward", call, cpu::run_backward<BackwardArguments>, error);
+  const int32_t status = check_kept(call, error);
+  return status == KILN_OK ? run_gated("backward", call, cpu::run_backward, error) : status;
 }
 
 size_t swiglu_workspace_bytes(const SwigluArguments&) {

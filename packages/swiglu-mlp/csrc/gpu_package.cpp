@@ -4,6 +4,7 @@
 // against the schema; gating.hpp says which gate it means.
 #include "gating.hpp"
 #include "gpu_ops.hpp"
+#include "kept.hpp"
 #include "package.gen.hpp"
 
 namespace kiln::package {
@@ -31,7 +32,8 @@ size_t backward_workspace_bytes(const BackwardArguments& call) {
 }
 
 int32_t backward(const BackwardArguments& call, kiln_error* error) {
-  const int32_t status = check_limit("backward", call, error);
+  int32_t status = check_limit("backward", call, error);
+  if (status == KILN_OK) status = check_kept(call, error);
   return status == KILN_OK ? mlp_backward(mlp_backward_call(call, gating_of(call)), error) : status;
 }
 

@@ -23,7 +23,8 @@ namespace geglu_mlp_test {
 struct Tally {
   std::uint64_t cases = 0;
   std::uint64_t failed = 0;
-  std::map<std::string, double> worst;  ///< dtype -> greatest relative L2 error of a large case
+  /// Greatest relative L2 error of a large case, by dtype; those of backward by "backward <dtype>".
+  std::map<std::string, double> worst;
 };
 
 struct Variant {
@@ -118,6 +119,7 @@ class MlpBuffers {
 void check_forward(std::vector<Variant>& variants, const Options& options);
 void check_rows(std::vector<Variant>& variants, const Options& options);
 void check_kernels(std::vector<Variant>& variants, const Options& options);
+void check_backward(std::vector<Variant>& variants, const Options& options);
 void check_pointwise(std::vector<Variant>& variants, const Options& options);
 void check_behaviour(Variant& variant, const Options& options);
 /// Tensors of more than 2^31 elements; tens of GB on the host and on the GPU.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A package's numeric check, through kiln::get_kernel as a user would load it. For each variant
-// that fits this machine, or each one named: forward and the elementwise ops against a double
-// reference, then what they promise beyond numbers. Exit status 0: no case failed.
+// that fits this machine, or each one named: forward, backward and the elementwise ops against a
+// double reference, then what they promise beyond numbers. Exit status 0: no case failed.
 #include <malloc.h>
 
 #include <climits>
@@ -68,6 +68,7 @@ int check(const Package& package, const Arguments& arguments) {
     check_kernels(variants, arguments.options);
     check_rows(variants, arguments.options);
     check_forward(variants, arguments.options);
+    check_backward(variants, arguments.options);
   }
 
   bool passed = true;

@@ -26,10 +26,25 @@ struct MlpWeights {
   kiln::Tensor down_bias = {};
 };
 
+/// Where a layer's backward writes; what is Tensor{} is not computed.
+struct MlpGradients {
+  kiln::Tensor x = {};
+  kiln::Tensor gate = {};
+  kiln::Tensor up = {};
+  kiln::Tensor down = {};
+  kiln::Tensor gate_bias = {};
+  kiln::Tensor up_bias = {};
+  kiln::Tensor down_bias = {};
+};
+
 struct MlpLayer {
   std::function<std::size_t(const kiln::Tensor& x)> workspace_bytes;
   std::function<void(const kiln::Tensor& x, const kiln::Tensor& y, kiln::Workspace, void* stream)>
       forward;
+  std::function<std::size_t(const kiln::Tensor& x, const MlpGradients&)> backward_workspace_bytes;
+  std::function<void(const kiln::Tensor& grad_y, const kiln::Tensor& x, const MlpGradients&,
+                     kiln::Workspace, void* stream)>
+      backward;
 };
 
 struct GatedLayer {
@@ -57,12 +72,31 @@ struct Package {
   std::vector<Refusal> refusals;
 };
 
+/// A typed layer's gradients.
+template <class Layer>
+typename Layer::Gradients gradients_of(const MlpGradients& gradients) {
+  return {.x = gradients.x,
+          .gate = gradients.gate,
+          .up = gradients.up,
+          .down = gradients.down,
+          .gate_bias = gradients.gate_bias,
+          .up_bias = gradients.up_bias,
+          .down_bias = gradients.down_bias};
+}
+
 template <class Layer>
 MlpLayer erase_mlp(Layer layer) {
   const auto held = std::make_shared<Layer>(std::move(layer));
   return {[held](const kiln::Tensor& x) { return held->workspace_bytes(x); },
           [held](const kiln::Tensor& x, const kiln::Tensor& y, kiln::Workspace workspace,
-                 void* stream) { held->forward(x, y, workspace, stream); }};
+                 void* stream) { held->forward(x, y, workspace, stream); },
+          [held](const kiln::Tensor& x, const MlpGradients& gradients) {
+            return held->backward_workspace_bytes(x, gradients_of<Layer>(gradients));
+          },
+          [held](const kiln::Tensor& grad_y, const kiln::Tensor& x, const MlpGradients& gradients,
+                 kiln::Workspace workspace, void* stream) {
+            held->backward(grad_y, x, gradients_of<Layer>(gradients), workspace, stream);
+          }};
 }
 
 template <class Layer>

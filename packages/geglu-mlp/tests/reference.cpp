@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 
 #include "numbers.hpp"
 
@@ -126,6 +127,137 @@ double uncancelled_size(const MlpValues& values, const std::vector<std::int64_t>
   return std::sqrt(of_x * of_weights) / static_cast<double>(d);
 }
 
+/// What one element of the hidden layer multiplies a row with, and its sizes as in Gradient.
+struct Coefficient {
+  double value = 0;
+  double natural = 0;
+  double uncancelled = 0;
+  double at_jump = 0;
+};
+struct HiddenGradients {
+  Coefficient gate, up;  // the gradients of both products
+  Coefficient hidden;    // h itself
+};
+
+/// A sum of products, and its size were none of them to cancel.
+struct Sum {
+  double value;
+  double size;
+  double uncancelled() const { return std::max(std::abs(value), size); }
+};
+
+class HiddenLayer {
+ public:
+  HiddenLayer(const MlpValues& values, const std::vector<double>& grad_y, double rounding)
+      : values_(values),
+        grad_y_(grad_y),
+        rounding_(rounding),
+        d_(static_cast<std::size_t>(values.d)),
+        down_(values.down.size()) {
+    const auto h = static_cast<std::size_t>(values.h);
+    for (std::size_t i = 0; i < down_.size(); ++i) down_[i % h * d_ + i / h] = values.down[i];
+  }
+
+  HiddenGradients at(std::size_t row, std::size_t column) const {
+    const Gate kind = values_.activation;
+    const Sum grad = sum_of(grad_y_, row, down_, column, 0);
+    const Sum g = sum_of(values_.x, row, values_.gate, column, bias_at(values_.gate_bias, column));
+    const Sum u = sum_of(values_.x, row, values_.up, column, bias_at(values_.up_bias, column));
+    const double a = activate(kind, g.value);
+    const double f = factor(kind, u.value);
+    const Slope a_slope = activation_slope(kind, g.value);
+    const double f_slope = factor_slope(kind, u.value);
+    const double a_size = std::max(std::abs(a), g.size);
+    const double f_size = std::max(std::abs(f), u.size);
+    HiddenGradients result;
+    result.gate.value = grad.value * f * a_slope.value;
+    result.gate.natural = grad.value * f * a_slope.natural_size;
+    result.gate.uncancelled = grad.uncancelled() * f_size * a_slope.natural_size;
+    result.up.value = result.up.natural = grad.value * a * f_slope;
+    result.up.uncancelled = grad.uncancelled() * a_size * f_slope;
+    result.hidden.value = result.hidden.natural = a * f;
+    result.hidden.uncancelled = a_size * f_size;
+    if (kind == Gate::kRelu && near(g, 0)) result.gate.at_jump = grad.value * f;
+    if (kind == Gate::kSiluClamped) {
+      const double height = activation_slope(kind, kCheckedLimit).natural_size;
+      if (near(g, kCheckedLimit)) result.gate.at_jump = grad.value * f * height;
+      if (near(u, kCheckedLimit) || near(u, -kCheckedLimit)) result.up.at_jump = grad.value * a;
+    }
+    return result;
+  }
+
+ private:
+  Sum sum_of(const std::vector<double>& a, std::size_t row, const std::vector<double>& b,
+             std::size_t column, double bias) const {
+    const double* left = a.data() + row * d_;
+    const double* right = b.data() + column * d_;
+    if (d_ == 0) return {bias, std::abs(bias)};
+    const double size =
+        std::sqrt(dot(left, left, d_) * dot(right, right, d_)) / std::sqrt(static_cast<double>(d_));
+    return {dot(left, right, d_) + bias, size + std::abs(bias)};
+  }
+
+  bool near(const Sum& sum, double jump) const {
+    constexpr double kNoise = 1e-6;  // of sums in fp32
+    return std::abs(sum.value - jump) <= rounding_ * std::abs(jump) + kNoise * sum.uncancelled();
+  }
+
+  const MlpValues& values_;
+  const std::vector<double>& grad_y_;
+  double rounding_;
+  std::size_t d_;
+  std::vector<double> down_;  // transposed: [h, d]
+};
+
+std::vector<std::int64_t> all_of(std::int64_t count) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(count));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+/// [rows, columns] of the hidden layer.
+std::vector<HiddenGradients> hidden_gradients(const HiddenLayer& layer,
+                                              const std::vector<std::int64_t>& rows,
+                                              const std::vector<std::int64_t>& columns) {
+  std::vector<HiddenGradients> all(rows.size() * columns.size());
+  parallel_pieces(columns.size(), kColumnsAtOnce, [&](std::size_t first, std::size_t last) {
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      for (std::size_t j = first; j < last; ++j) {
+        all[i * columns.size() + j] =
+            layer.at(static_cast<std::size_t>(rows[i]), static_cast<std::size_t>(columns[j]));
+      }
+    }
+  });
+  return all;
+}
+
+/// to[o, width] += the sum over i in [0, count) of coefficient(o, i) * row i of `matrix`. Sizes
+/// stay squares until all is added.
+template <class CoefficientAt>
+void add_products(std::size_t outputs, std::size_t count, const CoefficientAt& coefficient,
+                  const std::vector<double>& matrix, std::size_t width, Gradient& to) {
+  to.values.resize(outputs * width);
+  std::vector<Coefficient> squares(outputs);
+  parallel_for(static_cast<std::int64_t>(outputs), [&](std::int64_t output) {
+    const auto o = static_cast<std::size_t>(output);
+    double* const sum = to.values.data() + o * width;
+    for (std::size_t i = 0; i < count; ++i) {
+      const Coefficient by = coefficient(o, i);
+      const double* row = matrix.data() + i * width;
+      for (std::size_t c = 0; c < width; ++c) sum[c] += by.value * row[c];
+      const double square = dot(row, row, width);
+      squares[o].natural += by.natural * by.natural * square;
+      squares[o].uncancelled += by.uncancelled * by.uncancelled * square;
+      squares[o].at_jump += by.at_jump * by.at_jump * square;
+    }
+  });
+  for (const Coefficient& square : squares) {
+    to.natural_size += square.natural;
+    to.uncancelled_size += square.uncancelled;
+    to.at_jumps += square.at_jump;
+  }
+}
+
 }  // namespace
 
 double activate(Gate gate, double g) {
@@ -197,6 +329,48 @@ MlpReference mlp_reference(const MlpValues& values, const std::vector<std::int64
   for (const double bias : values.down_bias) biases += bias * bias;
   result.natural_size = std::sqrt(sum + biases * static_cast<double>(rows.size()));
   result.uncancelled_size = uncancelled_size(values, rows, squares);
+  return result;
+}
+
+MlpGradientReference mlp_gradient_reference(const MlpValues& values,
+                                            const std::vector<double>& grad_y,
+                                            const GradientSample& sample, double rounding) {
+  const HiddenLayer layer(values, grad_y, rounding);
+  const auto d = static_cast<std::size_t>(values.d);
+  const auto h = static_cast<std::size_t>(values.h);
+  const std::size_t m = d == 0 ? 0 : values.x.size() / d;
+  const std::size_t columns = sample.columns.size();
+  MlpGradientReference result;
+
+  const std::vector<HiddenGradients> wide = hidden_gradients(layer, sample.rows, all_of(values.h));
+  const auto of_rows = [&](Coefficient HiddenGradients::*part) {
+    return [&, part](std::size_t row, std::size_t j) { return wide[row * h + j].*part; };
+  };
+  add_products(sample.rows.size(), h, of_rows(&HiddenGradients::gate), values.gate, d, result.x);
+  add_products(sample.rows.size(), h, of_rows(&HiddenGradients::up), values.up, d, result.x);
+
+  const std::vector<HiddenGradients> tall =
+      hidden_gradients(layer, all_of(static_cast<std::int64_t>(m)), sample.columns);
+  const auto of_columns = [&](Coefficient HiddenGradients::*part) {
+    return [&, part](std::size_t j, std::size_t row) { return tall[row * columns + j].*part; };
+  };
+  const std::vector<double> ones(m, 1.0);
+  add_products(columns, m, of_columns(&HiddenGradients::gate), values.x, d, result.gate);
+  add_products(columns, m, of_columns(&HiddenGradients::up), values.x, d, result.up);
+  add_products(columns, m, of_columns(&HiddenGradients::hidden), grad_y, d, result.down);
+  add_products(columns, m, of_columns(&HiddenGradients::gate), ones, 1, result.gate_bias);
+  add_products(columns, m, of_columns(&HiddenGradients::up), ones, 1, result.up_bias);
+  const auto of_grad_y = [&](std::size_t column, std::size_t row) {
+    const double value = grad_y[row * d + column];
+    return Coefficient{value, value, value, 0};
+  };
+  add_products(d, m, of_grad_y, ones, 1, result.down_bias);
+  for (Gradient* each : {&result.x, &result.gate, &result.up, &result.down, &result.gate_bias,
+                         &result.up_bias, &result.down_bias}) {
+    each->natural_size = std::sqrt(each->natural_size);
+    each->uncancelled_size = std::sqrt(each->uncancelled_size);
+    each->at_jumps = std::sqrt(each->at_jumps);
+  }
   return result;
 }
 

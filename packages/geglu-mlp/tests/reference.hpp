@@ -47,6 +47,37 @@ struct MlpReference {
 
 MlpReference mlp_reference(const MlpValues& values, const std::vector<std::int64_t>& rows);
 
+/// Which part of the gradients a reference has: these rows of grad_x; and for these hidden columns
+/// the rows of grad_gate and grad_up and the columns of grad_down.
+struct GradientSample {
+  std::vector<std::int64_t> rows, columns;
+};
+
+struct Gradient {
+  std::vector<double> values;
+  /// As in MlpReference: its size if its sums did not cancel; and if the sums within its terms
+  /// did not cancel either.
+  double natural_size = 0;
+  double uncancelled_size = 0;
+  /// How far off it may be since some inputs of the gate lie so near a jump of its slope (ReLU's,
+  /// a clamp's) that rounding takes them across.
+  double at_jumps = 0;
+};
+
+struct MlpGradientReference {
+  Gradient x;                   ///< [rows, d]
+  Gradient gate, up;            ///< [columns, d]
+  Gradient down;                ///< [columns, d]: grad_down's columns one after the other
+  Gradient gate_bias, up_bias;  ///< [columns]
+  Gradient down_bias;           ///< [d]
+};
+
+/// The gradients of the sum of y * grad_y. `rounding`: the relative rounding of the products of
+/// gate and up before their slopes are taken.
+MlpGradientReference mlp_gradient_reference(const MlpValues& values,
+                                            const std::vector<double>& grad_y,
+                                            const GradientSample& sample, double rounding);
+
 /// y[rows, d] as a framework gives it that runs one kernel an operation: both projections with
 /// their biases, the activation, the product and the result are each rounded to `dtype`, and to
 /// nothing else.

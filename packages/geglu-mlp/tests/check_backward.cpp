@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Backward against the double reference: chosen shapes, every dtype and gate, with and without
+// biases, aligned and not. And what it promises beyond numbers: the same bits whichever gradients
+// are asked for and on every run, nothing written but those, and a NaN that stays in its row of
+// grad_x.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <memory>
+
+#include "check.hpp"
+#include "forward_case.hpp"
+#include "reference.hpp"
+
+namespace geglu_mlp_test {
+namespace {
+
+constexpr std::size_t kOutputs = 7;
+constexpr std::array<const char*, kOutputs> kNames = {
+    "grad_x",         "grad_gate",    "grad_up",       "grad_down",
+    "grad_gate_bias", "grad_up_bias", "grad_down_bias"};
+
+/// Which gradients a call asks for, in the order of kNames.
+using Asked = std::array<bool, kOutputs>;
+constexpr Asked kAll = {true, true, true, true, true, true, true};
+
+struct BackwardCase {
+  const MlpData& data;
+  const Bytes& grad_y;
+  Gate gate;
+  std::size_t shift;  // bytes off alignment of every tensor
+};
+
+std::string describe(const BackwardCase& test) {
+  const auto [m, d, h] = test.data.shape;
+  return "backward M=" + std::to_string(m) + " D=" + std::to_string(d) + " H=" + std::to_string(h) +
+         " " + name_of(test.data.dtype) + " " + name_of(test.gate) +
+         (test.data.biased ? " bias" : "") + (test.shift != 0 ? " shifted" : "");
+}
+
+/// A call's tensors in device memory, the outputs poisoned.
+class BackwardBuffers {
+ public:
+  BackwardBuffers(Variant& variant, const BackwardCase& test)
+      : memory_(variant.memory),
+        device_(variant.kernel.device()),
+        shape_(test.data.shape),
+        dtype_(test.data.dtype),
+        inputs_{input(test.grad_y, test.shift),      input(test.data.x, test.shift),
+                input(test.data.gate, test.shift),   input(test.data.up, test.shift),
+                input(test.data.down, test.shift),   input(test.data.gate_bias, test.shift),
+                input(test.data.up_bias, test.shift)},
+        outputs_{output(shape_.m * shape_.d, test.shift),
+                 output(shape_.h * shape_.d, test.shift),
+                 output(shape_.h * shape_.d, test.shift),
+                 output(shape_.d * shape_.h, test.shift),
+                 output(shape_.h, test.shift),
+                 output(shape_.h, test.shift),
+                 output(shape_.d, test.shift)},
+        layer_(variant.package.mlp(variant.kernel, weights(test.data.biased), test.gate)) {}
+
+  /// The outputs that are asked for, on poisoned memory; the others stay as they are.
+  std::array<Bytes, kOutputs> run(const Asked& asked = kAll) {
+    for (const auto& output : outputs_) output->poison();
+    const MlpGradients to = gradients(asked);
+    const Guarded workspace(memory_, layer_.backward_workspace_bytes(x(), to));
+    layer_.backward(tensor(*inputs_[0], {shape_.m, shape_.d}), x(), to,
+                    {workspace.data(), workspace.bytes()}, nullptr);
+    memory_.synchronize();
+    workspace_intact_ = workspace_intact_ && workspace.guards_intact();
+    std::array<Bytes, kOutputs> found;
+    for (std::size_t i = 0; i < kOutputs; ++i) found[i] = outputs_[i]->read();
+    return found;
+  }
+
+  /// Empty if every guard band is intact and no input was written.
+  std::string damage() const {
+    std::string damage;
+    for (const auto& input : inputs_) {
+      if (!input->unchanged()) damage = "; an input was written";
+      if (!input->guards_intact()) damage = "; the guard band of an input was written";
+    }
+    for (std::size_t i = 0; i < kOutputs; ++i) {
+      if (!outputs_[i]->guards_intact()) damage += std::string("; wrote beside ") + kNames[i];
+    }
+    if (!workspace_intact_) damage += "; wrote beside the workspace";
+    return damage;
+  }
+
+ private:
+  using Owned = std::unique_ptr<Guarded>;
+  Owned input(const Bytes& content, std::size_t shift) const {
+    return std::make_unique<Guarded>(memory_, content, shift);
+  }
+  Owned output(std::int64_t elements, std::size_t shift) const {
+    return std::make_unique<Guarded>(
+        memory_, static_cast<std::size_t>(elements) * kiln::size_of(dtype_), shift);
+  }
+  kiln::Tensor tensor(const Guarded& buffer, std::initializer_list<std::int64_t> shape) const {
+    return kiln::Tensor(buffer.data(), dtype_, shape, device_);
+  }
+  kiln::Tensor x() const { return tensor(*inputs_[1], {shape_.m, shape_.d}); }
+
+  MlpWeights weights(bool biased) const {
+    const auto [m, d, h] = shape_;
+    MlpWeights weights = {.gate = tensor(*inputs_[2], {h, d}),
+                          .up = tensor(*inputs_[3], {h, d}),
+                          .down = tensor(*inputs_[4], {d, h})};
+    if (biased) {
+      weights.gate_bias = tensor(*inputs_[5], {h});
+      weights.up_bias = tensor(*inputs_[6], {h});
+    }
+    return weights;
+  }
+
+  MlpGradients gradients(const Asked& asked) const {
+    const auto [m, d, h] = shape_;
+    MlpGradients to;
+    if (asked[0]) to.x = tensor(*outputs_[0], {m, d});
+    if (asked[1]) to.gate = tensor(*outputs_[1], {h, d});
+    if (asked[2]) to.up = tensor(*outputs_[2], {h, d});
+    if (asked[3]) to.down = tensor(*outputs_[3], {d, h});
+    if (asked[4]) to.gate_bias = tensor(*outputs_[4], {h});
+    if (asked[5]) to.up_bias = tensor(*outputs_[5], {h});
+    if (asked[6]) to.down_bias = tensor(*outputs_[6], {d});
+    return to;
+  }
+
+  Memory& memory_;
+  kiln::Device device_;
+  Shape shape_;
+  kiln::DType dtype_;
+  std::array<Owned, 7> inputs_;  // grad_y, x, gate, up, down, gate_bias, up_bias
+  std::array<Owned, kOutputs> outputs_;
+  MlpLayer layer_;
+  bool workspace_intact_ = true;
+};
+
+/// A GPU rounds both products, the gradient of h and those of the products to the dtype before it
+/// rounds an output: five roundings instead of one.
+double bound_of_backward(const Variant& variant, kiln::DType dtype) {
+  if (!variant.memory.is_gpu()) return bound_of(dtype);
+  return dtype == kiln::DType::kFloat16 ? 6.4e-4 : 5e-3;
+}
+
+/// Twice the rounding of gate's and up's products, which a CPU keeps in fp32.
+double rounding_of(const Variant& variant, kiln::DType dtype) {
+  if (!variant.memory.is_gpu()) return 0;
+  return std::ldexp(1.0, dtype == kiln::DType::kFloat16 ? -10 : -7);
+}
+
+/// The values of an output that the reference has, in its order.
+std::vector<double> sampled(std::size_t output, const std::vector<double>& found,
+                            const Shape& shape, const GradientSample& sample) {
+  const auto d = static_cast<std::size_t>(shape.d);
+  const auto h = static_cast<std::size_t>(shape.h);
+  std::vector<double> values;
+  const auto take_rows = [&](const std::vector<std::int64_t>& rows, std::size_t width) {
+    for (const std::int64_t row : rows) {
+      for (std::size_t i = 0; i < width; ++i) {
+        values.push_back(found[static_cast<std::size_t>(row) * width + i]);
+      }
+    }
+  };
+  switch (output) {
+    case 0:
+      take_rows(sample.rows, d);
+      break;
+    case 1:
+    case 2:
+      take_rows(sample.columns, d);
+      break;
+    case 3:
+      for (const std::int64_t column : sample.columns) {
+        for (std::size_t i = 0; i < d; ++i) {
+          values.push_back(found[i * h + static_cast<std::size_t>(column)]);
+        }
+      }
+      break;
+    case 4:
+    case 5:
+      take_rows(sample.columns, 1);
+      break;
+    default:
+      return found;
+  }
+  return values;
+}
+
+// As in forward_case.cpp: of fewer values, or of sums of a few, the roundings do not average.
+constexpr std::size_t kLarge = 4096;
+constexpr std::int64_t kLargeExtent = 16;
+constexpr double kFewFactor = 3;
+
+bool is_large(const Shape& shape, const Gradient& expected) {
+  return expected.values.size() >= kLarge && std::min({shape.m, shape.d, shape.h}) >= kLargeExtent;
+}
+
+/// Relative L2 error of the sampled values; infinite for a value that is not finite.
+double error_of(const Gradient& expected, const std::vector<double>& found, bool uncancelled) {
+  double difference = 0;
+  double size = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    difference += (found[i] - expected.values[i]) * (found[i] - expected.values[i]);
+    size += expected.values[i] * expected.values[i];
+  }
+  if (!std::isfinite(difference)) return std::numeric_limits<double>::infinity();
+  double scale = std::max(std::sqrt(size), expected.natural_size);
+  if (uncancelled) scale = std::max(scale, expected.uncancelled_size);
+  const double error = std::max(0.0, std::sqrt(difference) - expected.at_jumps);
+  if (scale == 0) return error == 0 ? 0 : std::numeric_limits<double>::infinity();
+  return error / scale;
+}
+
+bool all_finite(const std::vector<double>& values) {
+  return std::all_of(values.begin(), values.end(), [](double one) { return std::isfinite(one); });
+}
+
+void check_numbers(Variant& variant, const BackwardCase& test,
+                   const std::array<Bytes, kOutputs>& found, const MlpGradientReference& reference,
+                   const GradientSample& sample) {
+  const kiln::DType dtype = test.data.dtype;
+  const std::array<const Gradient*, kOutputs> expected = {
+      &reference.x,         &reference.gate,    &reference.up,       &reference.down,
+      &reference.gate_bias, &reference.up_bias, &reference.down_bias};
+  std::string wrong;
+  for (std::size_t i = 0; i < kOutputs; ++i) {
+    const std::vector<double> values = decode_all(dtype, found[i]);
+    const bool large = is_large(test.data.shape, *expected[i]);
+    const double bound = bound_of_backward(variant, dtype) * (large ? 1 : kFewFactor);
+    const double error =
+        all_finite(values)
+            ? error_of(*expected[i], sampled(i, values, test.data.shape, sample), !large)
+            : std::numeric_limits<double>::infinity();
+    if (error <= bound) {
+      if (!large) continue;
+      double& worst = variant.tally.worst["backward " + name_of(dtype)];
+      worst = std::max(worst, error);
+      continue;
+    }
+    char numbers[96];
+    std::snprintf(numbers, sizeof(numbers), "; %s: error %.3g, at most %.3g", kNames[i], error,
+                  bound);
+    wrong += numbers;
+  }
+  report(variant, wrong.empty(), describe(test) + wrong);
+}
+
+/// Each gradient alone, those of no weight, none at all, and all once more.
+std::vector<Asked> subsets() {
+  std::vector<Asked> subsets = {kAll, {}, {true, false, false, false, true, true, true}};
+  for (std::size_t i = 0; i < kOutputs; ++i) {
+    Asked one{};
+    one[i] = true;
+    subsets.push_back(one);
+  }
+  return subsets;
+}
+
+void check_subsets(Variant& variant, const BackwardCase& test, BackwardBuffers& buffers,
+                   const std::array<Bytes, kOutputs>& all) {
+  std::string wrong;
+  for (const Asked& asked : subsets()) {
+    const std::array<Bytes, kOutputs> found = buffers.run(asked);
+    for (std::size_t i = 0; i < kOutputs; ++i) {
+      const Bytes untouched(all[i].size(), 0xff);
+      if (found[i] == (asked[i] ? all[i] : untouched)) continue;
+      wrong += std::string("; ") + kNames[i] +
+               (asked[i] ? " has other bits beside fewer gradients" : " was not asked for");
+    }
+  }
+  report(variant, wrong.empty(), describe(test) + wrong);
+}
+
+/// The same bytes with one row of NaNs.
+Bytes with_nan_row(Bytes bytes, kiln::DType dtype, std::int64_t row, std::int64_t width) {
+  const std::size_t size = kiln::size_of(dtype);
+  for (std::int64_t i = row * width; i < (row + 1) * width; ++i) {
+    encode(dtype, std::numeric_limits<double>::quiet_NaN(),
+           &bytes[static_cast<std::size_t>(i) * size]);
+  }
+  return bytes;
+}
+
+/// A row of NaNs in x, and another in grad_y, are NaNs in grad_x and change no other row of it.
+void check_isolation_of_grad_x(Variant& variant, const BackwardCase& test, const Bytes& clean) {
+  const auto [m, d, h] = test.data.shape;
+  if (m < 4 || d == 0 || h == 0) return;
+  const kiln::DType dtype = test.data.dtype;
+  const std::array<std::int64_t, 2> rows = {1, m - 2};
+  MlpData dirty = test.data;
+  dirty.x = with_nan_row(test.data.x, dtype, rows[0], d);
+  const Bytes grad_y = with_nan_row(test.grad_y, dtype, rows[1], d);
+  BackwardBuffers buffers(variant, {dirty, grad_y, test.gate, test.shift});
+  const Bytes found = buffers.run()[0];
+  const std::size_t row_bytes = static_cast<std::size_t>(d) * kiln::size_of(dtype);
+  std::string wrong;
+  for (std::int64_t row = 0; row < m; ++row) {
+    const auto begin = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(row) * row_bytes);
+    const Bytes one(found.begin() + begin,
+                    found.begin() + begin + static_cast<std::ptrdiff_t>(row_bytes));
+    if (row == rows[0] || row == rows[1]) {
+      const std::vector<double> values = decode_all(dtype, one);
+      if (std::none_of(values.begin(), values.end(), [](double v) { return std::isnan(v); })) {
+        wrong = "; a NaN row gave numbers";
+      }
+    } else if (!std::equal(one.begin(), one.end(), clean.begin() + begin)) {
+      wrong = "; a NaN row changed another row of grad_x";
+    }
+  }
+  report(variant, wrong.empty(), describe(test) + wrong);
+}
+
+/// `thorough`: and what it promises beyond numbers.
+void check_backward_case(Variant& variant, const BackwardCase& test,
+                         const MlpGradientReference& reference, const GradientSample& sample,
+                         bool thorough) {
+  try {
+    BackwardBuffers buffers(variant, test);
+    const std::array<Bytes, kOutputs> found = buffers.run();
+    check_numbers(variant, test, found, reference, sample);
+    if (thorough) {
+      check_subsets(variant, test, buffers, found);
+      check_isolation_of_grad_x(variant, test, found[0]);
+    }
+    const std::string damage = buffers.damage();
+    report(variant, damage.empty(), describe(test) + damage);
+  } catch (const std::exception& error) {
+    report(variant, false, describe(test) + ": " + error.what());
+  }
+}
+
+std::vector<Shape> shapes_to_check(const Options& options, bool gpu) {
+  std::vector<Shape> shapes = {{0, 64, 64}, {3, 0, 16}, {3, 16, 0}, {33, 64, 96}, {17, 33, 70}};
+  if (options.light) return shapes;
+  shapes.insert(shapes.end(), {{1, 1, 1}, {2, 7, 5}, {1, 40, 72}, {65, 72, 200}, {300, 264, 520}});
+  // On the CPU several blocks of rows and of hidden columns, and of columns whose operands are
+  // packed at one time.
+  const std::vector<Shape> more =
+      gpu ? std::vector<Shape>{{513, 512, 4112}, {1100, 768, 3072}, {2061, 72, 2088}}
+          : std::vector<Shape>{{1030, 40, 700}, {40, 1030, 24}, {17, 3200, 680}};
+  shapes.insert(shapes.end(), more.begin(), more.end());
+  return shapes;
+}
+
+}  // namespace
+
+void check_backward(std::vector<Variant>& variants, const Options& options) {
+  if (variants.empty()) return;
+  const bool gpu = variants.front().memory.is_gpu();
+  std::vector<kiln::DType> dtypes = {kiln::DType::kBFloat16, kiln::DType::kFloat16};
+  if (!gpu) dtypes.push_back(kiln::DType::kFloat32);
+  const std::vector<Gate>& gates = variants.front().package.gates;
+  std::mt19937_64 random(options.seed + 9);
+  for (const Shape shape : shapes_to_check(options, gpu)) {
+    const GradientSample sample = {rows_to_check(shape.m, random), rows_to_check(shape.h, random)};
+    for (const kiln::DType dtype : dtypes) {
+      for (const bool biased : {false, true}) {
+        const MlpData data = random_mlp(shape, dtype, biased, random());
+        const Bytes grad_y = random_normal(dtype, shape.m * shape.d, 1.0, random);
+        const std::vector<double> grad_y_values = decode_all(dtype, grad_y);
+        MlpValues values = values_of(data);
+        for (const Gate gate : gates) {
+          values.activation = gate;
+          const MlpGradientReference reference = mlp_gradient_reference(
+              values, grad_y_values, sample, rounding_of(variants.front(), dtype));
+          const BackwardCase test = {data, grad_y, gate,
+                                     random() % 4 == 0 ? kiln::size_of(dtype) : 0};
+          for (Variant& variant : variants) {
+            check_backward_case(variant, test, reference, sample, biased && gate == gates.front());
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace geglu_mlp_test

@@ -27,6 +27,12 @@ constexpr std::array<const char*, kOutputs> kNames = {
 using Asked = std::array<bool, kOutputs>;
 constexpr Asked kAll = {true, true, true, true, true, true, true};
 
+/// Where backward has gate_out and up_out from.
+enum class From { kAgain, kTrainingForward };
+
+/// Whether up's gradient follows gate's in memory.
+enum class Placed { kApart, kSideBySide };
+
 struct BackwardCase {
   const MlpData& data;
   const Bytes& grad_y;
@@ -60,20 +66,52 @@ class BackwardBuffers {
                  output(shape_.h, test.shift),
                  output(shape_.h, test.shift),
                  output(shape_.d, test.shift)},
+        side_by_side_(output(2 * shape_.h * shape_.d, test.shift)),
+        y_(output(shape_.m * shape_.d, test.shift)),
+        gate_out_(output(shape_.m * shape_.h, test.shift)),
+        up_out_(output(shape_.m * shape_.h, test.shift)),
         layer_(variant.package.mlp(variant.kernel, weights(test.data.biased), test.gate)) {}
 
   /// The outputs that are asked for, on poisoned memory; the others stay as they are.
-  std::array<Bytes, kOutputs> run(const Asked& asked = kAll) {
+  std::array<Bytes, kOutputs> run(const Asked& asked = kAll, From from = From::kAgain,
+                                  Placed placed = Placed::kApart) {
     for (const auto& output : outputs_) output->poison();
-    const MlpGradients to = gradients(asked);
-    const Guarded workspace(memory_, layer_.backward_workspace_bytes(x(), to));
-    layer_.backward(tensor(*inputs_[0], {shape_.m, shape_.d}), x(), to,
+    side_by_side_->poison();
+    const MlpGradients to = gradients(asked, placed);
+    const MlpKept kept = from == From::kAgain ? MlpKept{} : kept_tensors();
+    const Guarded workspace(memory_, layer_.backward_workspace_bytes(x(), kept, to));
+    layer_.backward(tensor(*inputs_[0], {shape_.m, shape_.d}), x(), kept, to,
                     {workspace.data(), workspace.bytes()}, nullptr);
     memory_.synchronize();
     workspace_intact_ = workspace_intact_ && workspace.guards_intact();
     std::array<Bytes, kOutputs> found;
     for (std::size_t i = 0; i < kOutputs; ++i) found[i] = outputs_[i]->read();
+    if (placed == Placed::kSideBySide) {
+      const Bytes both = side_by_side_->read();
+      const auto half = both.begin() + static_cast<std::ptrdiff_t>(both.size() / 2);
+      found[1].assign(both.begin(), half);
+      found[2].assign(half, both.end());
+    }
     return found;
+  }
+
+  Bytes forward() {
+    y_->poison();
+    const Guarded workspace(memory_, layer_.workspace_bytes(x()));
+    layer_.forward(x(), y(), {workspace.data(), workspace.bytes()}, nullptr);
+    memory_.synchronize();
+    return y_->read();
+  }
+
+  /// y. What it keeps is there for the runs that follow.
+  Bytes training_forward() {
+    for (const auto* output : {&y_, &gate_out_, &up_out_}) (*output)->poison();
+    const Guarded workspace(memory_, layer_.workspace_bytes(x()));
+    layer_.training_forward(x(), y(), kept_tensors(), {workspace.data(), workspace.bytes()},
+                            nullptr);
+    memory_.synchronize();
+    workspace_intact_ = workspace_intact_ && workspace.guards_intact();
+    return y_->read();
   }
 
   /// Empty if every guard band is intact and no input was written.
@@ -85,6 +123,9 @@ class BackwardBuffers {
     }
     for (std::size_t i = 0; i < kOutputs; ++i) {
       if (!outputs_[i]->guards_intact()) damage += std::string("; wrote beside ") + kNames[i];
+    }
+    for (const auto* output : {&side_by_side_, &y_, &gate_out_, &up_out_}) {
+      if (!(*output)->guards_intact()) damage += "; wrote beside an output";
     }
     if (!workspace_intact_) damage += "; wrote beside the workspace";
     return damage;
@@ -103,6 +144,10 @@ class BackwardBuffers {
     return kiln::Tensor(buffer.data(), dtype_, shape, device_);
   }
   kiln::Tensor x() const { return tensor(*inputs_[1], {shape_.m, shape_.d}); }
+  kiln::Tensor y() const { return tensor(*y_, {shape_.m, shape_.d}); }
+  MlpKept kept_tensors() const {
+    return {tensor(*gate_out_, {shape_.m, shape_.h}), tensor(*up_out_, {shape_.m, shape_.h})};
+  }
 
   MlpWeights weights(bool biased) const {
     const auto [m, d, h] = shape_;
@@ -116,7 +161,7 @@ class BackwardBuffers {
     return weights;
   }
 
-  MlpGradients gradients(const Asked& asked) const {
+  MlpGradients gradients(const Asked& asked, Placed placed) const {
     const auto [m, d, h] = shape_;
     MlpGradients to;
     if (asked[0]) to.x = tensor(*outputs_[0], {m, d});
@@ -126,6 +171,11 @@ class BackwardBuffers {
     if (asked[4]) to.gate_bias = tensor(*outputs_[4], {h});
     if (asked[5]) to.up_bias = tensor(*outputs_[5], {h});
     if (asked[6]) to.down_bias = tensor(*outputs_[6], {d});
+    if (placed == Placed::kSideBySide) {
+      auto* const first = static_cast<unsigned char*>(side_by_side_->data());
+      to.gate = kiln::Tensor(first, dtype_, {h, d}, device_);
+      to.up = kiln::Tensor(first + side_by_side_->bytes() / 2, dtype_, {h, d}, device_);
+    }
     return to;
   }
 
@@ -135,20 +185,23 @@ class BackwardBuffers {
   kiln::DType dtype_;
   std::array<Owned, 7> inputs_;  // grad_y, x, gate, up, down, gate_bias, up_bias
   std::array<Owned, kOutputs> outputs_;
+  Owned side_by_side_;  // gate's and up's gradients
+  Owned y_, gate_out_, up_out_;
   MlpLayer layer_;
   bool workspace_intact_ = true;
 };
 
 /// A GPU rounds both products, the gradient of h and those of the products to the dtype before it
-/// rounds an output: five roundings instead of one.
-double bound_of_backward(const Variant& variant, kiln::DType dtype) {
-  if (!variant.memory.is_gpu()) return bound_of(dtype);
+/// rounds an output: five roundings instead of one. A CPU rounds what training_forward keeps.
+double bound_of_backward(const Variant& variant, kiln::DType dtype, From from) {
+  const bool once = !variant.memory.is_gpu() && from == From::kAgain;
+  if (once || dtype == kiln::DType::kFloat32) return bound_of(dtype);
   return dtype == kiln::DType::kFloat16 ? 6.4e-4 : 5e-3;
 }
 
-/// Twice the rounding of gate's and up's products, which a CPU keeps in fp32.
-double rounding_of(const Variant& variant, kiln::DType dtype) {
-  if (!variant.memory.is_gpu()) return 0;
+/// Twice the rounding of gate_out and up_out.
+double rounding_of(kiln::DType dtype) {
+  if (dtype == kiln::DType::kFloat32) return std::ldexp(1.0, -23);
   return std::ldexp(1.0, dtype == kiln::DType::kFloat16 ? -10 : -7);
 }
 
@@ -221,7 +274,7 @@ bool all_finite(const std::vector<double>& values) {
 
 void check_numbers(Variant& variant, const BackwardCase& test,
                    const std::array<Bytes, kOutputs>& found, const MlpGradientReference& reference,
-                   const GradientSample& sample) {
+                   const GradientSample& sample, From from, const char* what) {
   const kiln::DType dtype = test.data.dtype;
   const std::array<const Gradient*, kOutputs> expected = {
       &reference.x,         &reference.gate,    &reference.up,       &reference.down,
@@ -230,7 +283,7 @@ void check_numbers(Variant& variant, const BackwardCase& test,
   for (std::size_t i = 0; i < kOutputs; ++i) {
     const std::vector<double> values = decode_all(dtype, found[i]);
     const bool large = is_large(test.data.shape, *expected[i]);
-    const double bound = bound_of_backward(variant, dtype) * (large ? 1 : kFewFactor);
+    const double bound = bound_of_backward(variant, dtype, from) * (large ? 1 : kFewFactor);
     const double error =
         all_finite(values)
             ? error_of(*expected[i], sampled(i, values, test.data.shape, sample), !large)
@@ -246,7 +299,30 @@ void check_numbers(Variant& variant, const BackwardCase& test,
                   bound);
     wrong += numbers;
   }
-  report(variant, wrong.empty(), describe(test) + wrong);
+  report(variant, wrong.empty(), describe(test) + what + wrong);
+}
+
+/// training_forward against forward, which has a check of its own: on a CPU the same bits, on a GPU
+/// from rounded gate_out and up_out.
+void check_training_forward(Variant& variant, const BackwardCase& test, BackwardBuffers& buffers) {
+  const kiln::DType dtype = test.data.dtype;
+  const Bytes expected = buffers.forward();
+  const Bytes found = buffers.training_forward();
+  const std::string text = describe(test) + " training_forward";
+  if (!variant.memory.is_gpu()) {
+    report(variant, found == expected, text + ": y has other bits than forward's");
+    return;
+  }
+  const std::vector<double> values = decode_all(dtype, found);
+  const std::vector<double> forward = decode_all(dtype, expected);
+  double difference = 0;
+  double size = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    difference += (values[i] - forward[i]) * (values[i] - forward[i]);
+    size += forward[i] * forward[i];
+  }
+  const double most = 2 * kFewFactor * bound_of_backward(variant, dtype, From::kTrainingForward);
+  report(variant, std::sqrt(difference) <= most * std::sqrt(size), text + ": another y");
 }
 
 /// Each gradient alone, those of no weight, none at all, and all once more.
@@ -321,7 +397,13 @@ void check_backward_case(Variant& variant, const BackwardCase& test,
   try {
     BackwardBuffers buffers(variant, test);
     const std::array<Bytes, kOutputs> found = buffers.run();
-    check_numbers(variant, test, found, reference, sample);
+    check_numbers(variant, test, found, reference, sample, From::kAgain, "");
+    check_training_forward(variant, test, buffers);
+    check_numbers(variant, test, buffers.run(kAll, From::kTrainingForward), reference, sample,
+                  From::kTrainingForward, " kept");
+    check_numbers(variant, test, buffers.run(kAll, From::kTrainingForward, Placed::kSideBySide),
+                  reference, sample, From::kTrainingForward,
+                  " kept, gate's and up's gradients side by side");
     if (thorough) {
       check_subsets(variant, test, buffers, found);
       check_isolation_of_grad_x(variant, test, found[0]);
@@ -365,8 +447,8 @@ void check_backward(std::vector<Variant>& variants, const Options& options) {
         MlpValues values = values_of(data);
         for (const Gate gate : gates) {
           values.activation = gate;
-          const MlpGradientReference reference = mlp_gradient_reference(
-              values, grad_y_values, sample, rounding_of(variants.front(), dtype));
+          const MlpGradientReference reference =
+              mlp_gradient_reference(values, grad_y_values, sample, rounding_of(dtype));
           const BackwardCase test = {data, grad_y, gate,
                                      random() % 4 == 0 ? kiln::size_of(dtype) : 0};
           for (Variant& variant : variants) {

@@ -37,13 +37,23 @@ struct MlpGradients {
   kiln::Tensor down_bias = {};
 };
 
+/// What training_forward keeps; Tensor{}: backward computes it again.
+struct MlpKept {
+  kiln::Tensor gate_out = {};
+  kiln::Tensor up_out = {};
+};
+
 struct MlpLayer {
   std::function<std::size_t(const kiln::Tensor& x)> workspace_bytes;
   std::function<void(const kiln::Tensor& x, const kiln::Tensor& y, kiln::Workspace, void* stream)>
       forward;
-  std::function<std::size_t(const kiln::Tensor& x, const MlpGradients&)> backward_workspace_bytes;
-  std::function<void(const kiln::Tensor& grad_y, const kiln::Tensor& x, const MlpGradients&,
-                     kiln::Workspace, void* stream)>
+  std::function<void(const kiln::Tensor& x, const kiln::Tensor& y, const MlpKept&, kiln::Workspace,
+                     void* stream)>
+      training_forward;
+  std::function<std::size_t(const kiln::Tensor& x, const MlpKept&, const MlpGradients&)>
+      backward_workspace_bytes;
+  std::function<void(const kiln::Tensor& grad_y, const kiln::Tensor& x, const MlpKept&,
+                     const MlpGradients&, kiln::Workspace, void* stream)>
       backward;
 };
 
@@ -90,12 +100,18 @@ MlpLayer erase_mlp(Layer layer) {
   return {[held](const kiln::Tensor& x) { return held->workspace_bytes(x); },
           [held](const kiln::Tensor& x, const kiln::Tensor& y, kiln::Workspace workspace,
                  void* stream) { held->forward(x, y, workspace, stream); },
-          [held](const kiln::Tensor& x, const MlpGradients& gradients) {
-            return held->backward_workspace_bytes(x, gradients_of<Layer>(gradients));
-          },
-          [held](const kiln::Tensor& grad_y, const kiln::Tensor& x, const MlpGradients& gradients,
+          [held](const kiln::Tensor& x, const kiln::Tensor& y, const MlpKept& kept,
                  kiln::Workspace workspace, void* stream) {
-            held->backward(grad_y, x, gradients_of<Layer>(gradients), workspace, stream);
+            held->training_forward(x, y, {kept.gate_out, kept.up_out}, workspace, stream);
+          },
+          [held](const kiln::Tensor& x, const MlpKept& kept, const MlpGradients& gradients) {
+            return held->backward_workspace_bytes(x, {kept.gate_out, kept.up_out},
+                                                  gradients_of<Layer>(gradients));
+          },
+          [held](const kiln::Tensor& grad_y, const kiln::Tensor& x, const MlpKept& kept,
+                 const MlpGradients& gradients, kiln::Workspace workspace, void* stream) {
+            held->backward(grad_y, x, {kept.gate_out, kept.up_out}, gradients_of<Layer>(gradients),
+                           workspace, stream);
           }};
 }
 

@@ -4,8 +4,8 @@
 // package.json and hold no other logic; the package checks shapes, dtypes and devices and names
 // what does not fit. Weights are views: their memory is the caller's and must outlive the layer.
 //
-// Threads: const members may be called from several threads at once. The forward() and
-// backward() that use the layer's own workspace are not const. On a CPU a call makes its own
+// Threads: const members may be called from several threads at once. The members that
+// use the layer's own workspace are not const. On a CPU a call makes its own
 // threads and joins them: at most as many as the calling thread's affinity mask has CPUs
 // (sched_setaffinity, taskset, a cpuset), and as the control groups' quota grants; a small call
 // makes none.
@@ -34,9 +34,11 @@ class GegluMlp {
   static constexpr std::string_view kPackage = "geglu-mlp";
   static constexpr LayerOp kOps[] = {
       {"forward", "x, gate, up, down, gate_bias?, up_bias?, down_bias?, y; approximate"},
+      {"training_forward",
+       "x, gate, up, down, gate_bias?, up_bias?, down_bias?, y, gate_out, up_out; approximate"},
       {"backward",
-       "grad_y, x, gate, up, down, gate_bias?, up_bias?, grad_x?, grad_gate?, grad_up?, "
-       "grad_down?, grad_gate_bias?, grad_up_bias?, grad_down_bias?; approximate"}};
+       "grad_y, x, gate, up, down, gate_bias?, up_bias?, gate_out?, up_out?, grad_x?, grad_gate?, "
+       "grad_up?, grad_down?, grad_gate_bias?, grad_up_bias?, grad_down_bias?; approximate"}};
 
   struct Weights {
     Tensor gate;                          ///< [H,D], row-major as nn.Linear holds it
@@ -46,6 +48,12 @@ class GegluMlp {
     Tensor up_bias = {};                  ///< [H], or none
     Tensor down_bias = {};                ///< [D], or none
     std::string approximate = kGeluTanh;  ///< kGeluTanh or kGeluErf
+  };
+
+  /// What training_forward() keeps for backward(): x gate^T + gate_bias and x up^T + up_bias.
+  struct Kept {
+    Tensor gate_out = {};  ///< [M,H]
+    Tensor up_out = {};    ///< [M,H]
   };
 
   /// Where backward() writes. What is Tensor{} is not computed.
@@ -63,6 +71,7 @@ class GegluMlp {
   /// kernel has no such op.
   GegluMlp(const Kernel& kernel, Weights weights)
       : forward_(kernel.op("forward")),
+        training_forward_(kernel.op("training_forward")),
         backward_(kernel.op("backward")),
         weights_(std::move(weights)),
         owned_(kernel.device()) {
@@ -88,29 +97,47 @@ class GegluMlp {
     forward(x, y, owned_.reserve(workspace_bytes(x)), stream);
   }
 
-  /// Scratch memory that backward() needs for this x and these gradients. On a GPU, for all of
-  /// them: M * (6 H + 2 D) + 5 H * D elements, with M rounded up to 8 and each matrix to 256 bytes.
-  /// On a CPU no more than 4 * (M * (D + 3 min(H, 672)) + 1040 max(M, D, 672)) bytes and 8 MiB.
-  std::size_t backward_workspace_bytes(const Tensor& x, const Gradients& gradients) const {
-    return backward_.workspace_bytes(arguments(x, x, gradients), attributes());
+  /// forward(), which also writes `kept`, both of it. On a GPU it runs one kernel more and y is
+  /// made from the rounded gate_out and up_out. workspace_bytes() is what it needs.
+  void training_forward(const Tensor& x, const Tensor& y, const Kept& kept, Workspace workspace,
+                        void* stream = nullptr) const {
+    training_forward_.run(arguments(x, y, kept), attributes(), workspace, stream);
   }
 
-  /// grad_y, x: [M,D], those of forward(); down_bias is not read. Computes x gate^T and x up^T
-  /// anew, so forward() has nothing to keep. Overwrites the gradients that are asked for: nothing
-  /// is added to what they held, and sums over no rows are 0. The gradients have the dtype of x and
-  /// sums are float32; a GPU rounds the intermediates to that dtype too, a CPU only the gradients.
-  /// The same bits on each run, on any number of CPU threads, and whichever gradients are asked
-  /// for. Enqueues on `stream` and returns; the CPU has finished. Allocates nothing, can be
-  /// captured in a CUDA graph. Throws kInvalidCall or kDevice.
-  void backward(const Tensor& grad_y, const Tensor& x, const Gradients& gradients,
+  /// The same with the layer's own workspace.
+  void training_forward(const Tensor& x, const Tensor& y, const Kept& kept,
+                        void* stream = nullptr) {
+    training_forward(x, y, kept, owned_.reserve(workspace_bytes(x)), stream);
+  }
+
+  /// Scratch memory that backward() needs for this x and these gradients. On a GPU, for all of
+  /// them: M * (6 H + 2 D) + 5 H * D elements, with M rounded up to 8 and each matrix to 256 bytes;
+  /// 2 H * D less with what training_forward() kept. On a CPU no more than
+  /// 4 * (M * (D + 3 min(H, 672)) + 1040 max(M, D, 672)) bytes and 8 MiB.
+  std::size_t backward_workspace_bytes(const Tensor& x, const Kept& kept,
+                                       const Gradients& gradients) const {
+    return backward_.workspace_bytes(arguments(x, x, kept, gradients), attributes());
+  }
+
+  /// grad_y, x: [M,D], those of forward(); down_bias is not read. `kept`: what training_forward()
+  /// wrote. With {} backward() computes it again: two products of nine more, and M * 2 H elements
+  /// less to keep. Overwrites the gradients that are asked for: nothing is added to what they held,
+  /// and sums over no rows are 0. The gradients have the dtype of x, and sums are float32; a GPU
+  /// rounds the intermediates to that dtype too, a CPU only the gradients. The same bits on each
+  /// run, on any number of CPU threads, and whichever gradients are asked for. On a GPU, gate's and
+  /// up's gradients in one buffer [2H,D], gate's first, are one product: faster, and the last bits
+  /// may differ. Enqueues on `stream` and returns; the CPU has finished. Allocates nothing, can be
+  /// captured in a CUDA graph. Throws kInvalidCall, also for half of `kept`, or kDevice.
+  void backward(const Tensor& grad_y, const Tensor& x, const Kept& kept, const Gradients& gradients,
                 Workspace workspace, void* stream = nullptr) const {
-    backward_.run(arguments(grad_y, x, gradients), attributes(), workspace, stream);
+    backward_.run(arguments(grad_y, x, kept, gradients), attributes(), workspace, stream);
   }
 
   /// The same with the layer's own workspace, which grows as that of forward().
-  void backward(const Tensor& grad_y, const Tensor& x, const Gradients& gradients,
+  void backward(const Tensor& grad_y, const Tensor& x, const Kept& kept, const Gradients& gradients,
                 void* stream = nullptr) {
-    backward(grad_y, x, gradients, owned_.reserve(backward_workspace_bytes(x, gradients)), stream);
+    backward(grad_y, x, kept, gradients,
+             owned_.reserve(backward_workspace_bytes(x, kept, gradients)), stream);
   }
 
  private:
@@ -124,7 +151,19 @@ class GegluMlp {
             weights_.down_bias,
             y};
   }
-  std::array<Tensor, 14> arguments(const Tensor& grad_y, const Tensor& x,
+  std::array<Tensor, 10> arguments(const Tensor& x, const Tensor& y, const Kept& kept) const {
+    return {x,
+            weights_.gate,
+            weights_.up,
+            weights_.down,
+            weights_.gate_bias,
+            weights_.up_bias,
+            weights_.down_bias,
+            y,
+            kept.gate_out,
+            kept.up_out};
+  }
+  std::array<Tensor, 16> arguments(const Tensor& grad_y, const Tensor& x, const Kept& kept,
                                    const Gradients& gradients) const {
     return {grad_y,
             x,
@@ -133,6 +172,8 @@ class GegluMlp {
             weights_.down,
             weights_.gate_bias,
             weights_.up_bias,
+            kept.gate_out,
+            kept.up_out,
             gradients.x,
             gradients.gate,
             gradients.up,
@@ -144,6 +185,7 @@ class GegluMlp {
   std::array<Attribute, 1> attributes() const { return {Attribute(weights_.approximate.c_str())}; }
 
   Op forward_;
+  Op training_forward_;
   Op backward_;
   Weights weights_;
   OwnedWorkspace owned_;

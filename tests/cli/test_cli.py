@@ -118,7 +118,7 @@ class Cli(unittest.TestCase):
         self.assertIn("not known before 'kiln install geglu-mlp@1'", self.kiln("info", SPEC).stdout)
         self.kiln("install", SPEC)
         self.assertEqual([op["name"] for op in self.document("info", "geglu-mlp")["ops"]],
-                         ["forward", "geglu", "geglu_backward"])
+                         ["forward", "training_forward", "backward", "geglu", "geglu_backward"])
         self.assertIn("geglu(gate, up) -> out", self.kiln("info", SPEC).stdout)
 
     # --- what would another machine get

@@ -58,7 +58,7 @@ def table(header, rows):
 def rivals_of(shapes):
     """The rivals that were timed at any of the shapes, in the order of the data."""
     names = dict.fromkeys(key.removesuffix("_us") for s in shapes for key in s if key.endswith("_us"))
-    return [name for name in names if name not in ("kiln", "portable")]
+    return [name for name in names if name not in ("kiln", "portable", "kiln_recompute")]
 
 
 def best_of(s, rivals):
@@ -161,6 +161,21 @@ def pointwise_tables(results):
                                     "error, kiln"], rows), "", *best_rival_lines(shapes, rivals), *failure_lines(shapes)]
 
 
+def training_tables(results):
+    for result in sorted(results, key=by_gpu):
+        shapes = result["shapes"]
+        rivals = rivals_of(shapes)
+        rows = []
+        for s in shapes:
+            name, ratio = best_of(s, rivals)
+            rows.append([shape_of(s), *(microseconds(s, n) for n in ["kiln", "kiln_recompute", *rivals]),
+                         f"{ratio:.2f}, {name}", f"{s['kiln_tflops']:.0f}", f"{s['kiln_error']:.2e}"])
+        yield from ["", measured_on(result) + "; a training step: y and the gradients of x, gate, up and down; "
+                    "TFLOP/s count nine products:", "",
+                    *table(["step of M, D, H", "kiln", "kiln, recompute", *rivals, "best rival / kiln", "TFLOP/s",
+                            "worst error, kiln"], rows), "", *best_rival_lines(shapes, rivals), *failure_lines(shapes)]
+
+
 def openblas_tables(results):
     for result in results:
         yield from ["", f"{result['cpu']}, {result['threads']} threads, variant "
@@ -179,6 +194,7 @@ def speed_tables():
     by_schema = lambda schema: [r for r in results if r["schema"] == schema]
     yield from eager_tables(by_schema("geglu-mlp.eager/1"))
     yield from pointwise_tables(by_schema("geglu-mlp.pointwise/1"))
+    yield from training_tables(by_schema("geglu-mlp.training/1"))
     yield from openblas_tables(by_schema("geglu-mlp.openblas/1"))
 
 

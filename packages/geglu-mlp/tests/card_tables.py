@@ -47,6 +47,14 @@ def pointwise_has_a_table_for_each_op():
     assert lines.count("| 1, 16 | 2.00 | 5.00 | 2.50, eager | 3000 | 75% | 2.00e-03 |") == 2, lines
 
 
+def a_training_step_is_compared_with_what_keeps_and_what_computes_again():
+    shape = {"m": 1, "d": 8, "h": 16, "kiln_us": 20.0, "kiln_recompute_us": 30.0, "eager_us": 15.0,
+             "kiln_tflops": 12.0} | ERRORS
+    lines = [*card.training_tables([RUN | {"shapes": [shape]}])]
+    assert "| 1, 8, 16 | 20.0 | 30.0 | 15.0 | 0.75, eager | 12 | 2.00e-03 |" in lines, lines
+    assert "Below 1: 1, 8, 16 (0.750, eager)." in lines, lines
+
+
 def losses_of_a_fraction_of_a_percent_show():
     lines = tables_of([{"m": 1, "d": 8, "h": 16, "kiln_us": 100.2, "eager_us": 200.0, "quack_us": 100.0} | ERRORS])
     assert "Best rival / kiln over these 1 shapes: geometric mean 1.00, worst 0.998; 1 below 1." in lines, lines
@@ -76,6 +84,7 @@ if __name__ == "__main__":
     eager_alone_has_no_columns_of_rivals()
     rivals_have_columns_and_losses_are_listed()
     pointwise_has_a_table_for_each_op()
+    a_training_step_is_compared_with_what_keeps_and_what_computes_again()
     losses_of_a_fraction_of_a_percent_show()
     tables_of_a_gpu_stand_together()
     the_worst_error_is_that_of_all_records()

@@ -47,10 +47,10 @@ struct Place {
   std::uint64_t size = 0;
 };
 
-/// The file, with its headers read: where each blob lies, and what the tags name.
-class Bundle {
+class Bundle final : public Repository {
  public:
-  explicit Bundle(const std::string& path) : path_(path) {
+  Bundle(const std::string& path, std::string_view name, Traffic& traffic)
+      : path_(path), name_(name), traffic_(traffic) {
     // O_NONBLOCK: to open a pipe that stands here would wait for its other end.
     file_ = try_open(path_, O_RDONLY | O_NONBLOCK);
     if (!file_.valid()) {
@@ -62,19 +62,58 @@ class Bundle {
     read_tags();
   }
 
-  /// Those of indexes; "geglu-mlp:1" where a bundle has several packages, a bare "1" by skopeo.
-  const std::vector<Tag>& indexes() const { return indexes_; }
-
-  bool has(const Descriptor& descriptor) const { return places_.count(blob_name(descriptor)) != 0; }
-
-  void read(const Descriptor& descriptor, std::string_view what, const Sink& sink) const {
-    const auto place = places_.find(blob_name(descriptor));
-    if (place == places_.end()) fail_absent(what);
-    read(place->first, place->second, sink);
+  bool exists(const Descriptor& descriptor) const override {
+    return places_.contains(blob_name(descriptor));
   }
 
-  std::string origin(const Descriptor& descriptor) const {
-    return path_.string() + ":" + blob_name(descriptor);
+  void open(const Descriptor& descriptor, BlobSink& sink, const Asking& asking) const override {
+    if (sink.size() > 0) sink.restart();
+    ++traffic_.requests;
+    const auto place = places_.find(blob_name(descriptor));
+    if (place == places_.end()) fail_absent(asking.what);
+    read(place->first, place->second, [&](std::string_view piece) {
+      traffic_.bytes += piece.size();
+      sink.write(piece);
+    });
+  }
+
+  std::string origin(const Descriptor& descriptor) const override {
+    return path_ + ":" + blob_name(descriptor);
+  }
+  std::string advice() const override { return "The bundle is damaged: copy it again"; }
+
+  Document index(int version) const override {
+    for (const Tag& tag : indexes_) {
+      if (version_in(tag) != version) continue;
+      return {tag.descriptor,
+              read_document(*this, tag.descriptor, "index of " + label(name_, version), {})};
+    }
+    fail_no_version(name_, version, path_, versions());
+  }
+
+  std::vector<int> versions() const override {
+    std::vector<int> versions;
+    for (const Tag& tag : indexes_) {
+      if (const int version = version_in(tag); version != 0) versions.push_back(version);
+    }
+    std::sort(versions.begin(), versions.end());
+    return versions;
+  }
+
+  /// All that is inside, of every package. A tag is a name that anyone may write; the index says
+  /// whose it is.
+  std::vector<BundledKernel> contents() const {
+    std::vector<BundledKernel> kernels;
+    for (const Tag& tag : indexes_) {
+      const std::string what = "index " + quote(tag.name);
+      const Index index = parse_index(read_document(*this, tag.descriptor, what, {}), what);
+      BundledKernel kernel{index.name, index.version, tag.descriptor, {}};
+      for (const Variant& variant : index.variants) {
+        if (exists(variant.manifest)) kernel.variants.push_back(variant.id);
+      }
+      kernels.push_back(std::move(kernel));
+    }
+    return kernels;
   }
 
  private:
@@ -83,7 +122,7 @@ class Bundle {
   }
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error(ErrorCode::kIntegrity, "read bundle " + path_.string() + ": " + what +
+    throw Error(ErrorCode::kIntegrity, "read bundle " + path_ + ": " + what +
                                            "; nothing was installed. Copy it again from where it "
                                            "was made, or make it anew: kiln bundle create");
   }
@@ -157,7 +196,7 @@ class Bundle {
     }
     std::string bytes;
     read("index.json", place, [&](std::string_view piece) { bytes += piece; });
-    for (Tag& tag : parse_layout_index(bytes, "index.json of bundle " + path_.string())) {
+    for (Tag& tag : parse_layout_index(bytes, "index.json of bundle " + path_)) {
       if (tag.descriptor.media_type == kMediaTypeIndex) indexes_.push_back(std::move(tag));
     }
   }
@@ -167,7 +206,7 @@ class Bundle {
     const std::string inside = join(std::span(indexes_).first(std::min(indexes_.size(), kShown)),
                                     ", ", [](const Tag& tag) { return quote(tag.name); });
     throw Error(ErrorCode::kNotFound,
-                "find " + std::string(what) + " in bundle " + path_.string() +
+                "find " + std::string(what) + " in bundle " + path_ +
                     ": it is not inside, which has " + (inside.empty() ? "nothing" : inside) +
                     ". Make the bundle for this machine: kiln bundle create with --variant, "
                     "--host or --all-variants");
@@ -194,68 +233,6 @@ class Bundle {
     }
   }
 
-  fs::path path_;
-  FileDescriptor file_;
-  std::map<std::string, Place> places_;
-  std::vector<Tag> indexes_;
-};
-
-class BundleRepository final : public Repository {
- public:
-  BundleRepository(const std::string& path, std::string_view name, Traffic& traffic)
-      : bundle_(path), path_(path), name_(name), traffic_(traffic) {}
-
-  bool exists(const Descriptor& descriptor) const override { return bundle_.has(descriptor); }
-
-  void open(const Descriptor& descriptor, BlobSink& sink, const Asking& asking) const override {
-    if (sink.size() > 0) sink.restart();
-    ++traffic_.requests;
-    bundle_.read(descriptor, asking.what, [&](std::string_view piece) {
-      traffic_.bytes += piece.size();
-      sink.write(piece);
-    });
-  }
-
-  std::string origin(const Descriptor& descriptor) const override {
-    return bundle_.origin(descriptor);
-  }
-  std::string advice() const override { return "The bundle is damaged: copy it again"; }
-
-  Document index(int version) const override {
-    for (const Tag& tag : bundle_.indexes()) {
-      if (version_in(tag) != version) continue;
-      return {tag.descriptor,
-              read_document(*this, tag.descriptor, "index of " + label(name_, version), {})};
-    }
-    fail_no_version(name_, version, path_, versions());
-  }
-
-  std::vector<int> versions() const override {
-    std::vector<int> versions;
-    for (const Tag& tag : bundle_.indexes()) {
-      if (const int version = version_in(tag); version != 0) versions.push_back(version);
-    }
-    std::sort(versions.begin(), versions.end());
-    return versions;
-  }
-
-  /// All that is inside, of every package. A tag is a name that anyone may write; the index says
-  /// whose it is.
-  std::vector<BundledKernel> contents() const {
-    std::vector<BundledKernel> kernels;
-    for (const Tag& tag : bundle_.indexes()) {
-      const std::string what = "index " + quote(tag.name);
-      const Index index = parse_index(read_document(*this, tag.descriptor, what, {}), what);
-      BundledKernel kernel{index.name, index.version, tag.descriptor, {}};
-      for (const Variant& variant : index.variants) {
-        if (exists(variant.manifest)) kernel.variants.push_back(variant.id);
-      }
-      kernels.push_back(std::move(kernel));
-    }
-    return kernels;
-  }
-
- private:
   /// The version of this package that the tag names; 0 if it is another's.
   int version_in(const Tag& tag) const {
     const std::size_t colon = tag.name.find(':');
@@ -264,22 +241,24 @@ class BundleRepository final : public Repository {
     return text.substr(0, colon) == name_ ? version_of_tag(text.substr(colon + 1)) : 0;
   }
 
-  Bundle bundle_;
   std::string path_;
   std::string name_;
   Traffic& traffic_;
+  FileDescriptor file_;
+  std::map<std::string, Place> places_;  ///< of each file
+  std::vector<Tag> indexes_;  ///< "geglu-mlp:1" of several packages; a bare "1" by skopeo
 };
 
 }  // namespace
 
 std::unique_ptr<Repository> open_bundle(const std::string& file, std::string_view name,
                                         Traffic& traffic) {
-  return std::make_unique<BundleRepository>(file, name, traffic);
+  return std::make_unique<Bundle>(file, name, traffic);
 }
 
 std::vector<BundledKernel> bundle_contents(const fs::path& file) {
   Traffic traffic;
-  return BundleRepository(fs::absolute(file).lexically_normal().string(), {}, traffic).contents();
+  return Bundle(fs::absolute(file).lexically_normal().string(), {}, traffic).contents();
 }
 
 }  // namespace kiln

@@ -25,6 +25,14 @@ constexpr std::size_t kHexDigits = 64;
 constexpr std::uint64_t kMaxLockFileBytes = std::uint64_t{64} << 20;
 constexpr auto kYoung = std::chrono::hours(24);
 
+/// What cannot be read may hold anything, so that nothing may go.
+[[noreturn]] void fail_unknown(ErrorCode code, const std::string& found, const std::string& next) {
+  throw Error(code, "collect garbage: " + found +
+                        ", so what it holds cannot be known; nothing was removed. " + next);
+}
+
+constexpr const char* kRepairFirst = "Run 'kiln cache repair' first";
+
 /// Every "sha256:<hex>" in a text.
 Digests digests_in(std::string_view text) {
   constexpr std::string_view kPrefix = "sha256:";
@@ -50,9 +58,7 @@ Digests named_by(const Cache& cache, const Digest& digest) {
   std::string bytes;
   read_pieces(file.get(), path, [&](std::string_view piece) { bytes += piece; });
   if (Digest::of(bytes) != digest) {
-    throw Error(ErrorCode::kIntegrity, "collect garbage: " + path.string() +
-                                           " is damaged, so what it holds cannot be known; nothing "
-                                           "was removed. Run 'kiln cache repair' first");
+    fail_unknown(ErrorCode::kIntegrity, path.string() + " is damaged", kRepairFirst);
   }
   return bytes.starts_with('{') ? digests_in(bytes) : Digests{};
 }
@@ -73,11 +79,9 @@ std::optional<std::string> read_lock_file(const Cache::Root& root) {
   NamedFile file = read_named_file(root.lock_file, kMaxLockFileBytes);
   if (file.absent) return std::nullopt;
   if (!file.problem.empty()) {
-    throw Error(ErrorCode::kCache, "collect garbage: read " + root.lock_file.string() + ": " +
-                                       file.problem +
-                                       ", so what it holds cannot be known; nothing was removed. "
-                                       "Make it readable, or remove " +
-                                       root.entry.string() + " to let go of its kernels");
+    fail_unknown(
+        ErrorCode::kCache, "read " + root.lock_file.string() + ": " + file.problem,
+        "Make it readable, or remove " + root.entry.string() + " to let go of its kernels");
   }
   return std::move(file.text);
 }
@@ -100,11 +104,6 @@ std::vector<Entry> entries(const Cache& cache, const fs::path& folder) {
 std::optional<Digest> digest_of_name(std::string_view name, std::string_view suffix) {
   if (!name.ends_with(suffix)) return std::nullopt;
   return Digest::from_hex(name.substr(0, name.size() - suffix.size()));
-}
-
-std::optional<Digest> digest_of_lock(std::string_view name) {
-  const std::optional<Digest> lock = digest_of_name(name, ".lock");
-  return lock ? lock : digest_of_name(name, ".use");
 }
 
 constexpr std::string_view kPart = ".part";
@@ -150,11 +149,8 @@ class Sweep {
     }
     for (const Digest& digest : claimed_) mark(cache_, digest, held_);
     const auto damaged = [](const fs::path& path, const Error& error) {
-      throw Error(ErrorCode::kIntegrity,
-                  "collect garbage: " + path.string() +
-                      " is damaged, so what it holds cannot be known; "
-                      "nothing was removed. Run 'kiln cache repair' first (" +
-                      error.what() + ")");
+      fail_unknown(ErrorCode::kIntegrity, path.string() + " is damaged",
+                   std::string(kRepairFirst) + " (" + error.what() + ")");
     };
     for (const Ref& ref : cache_.refs(damaged)) {
       Digests reached;
@@ -177,52 +173,36 @@ class Sweep {
 
   std::vector<Removed> sweep() {
     for (const auto& [what, path] : gone_) remove(what, path);
-    sweep_drafts();
-    for (const Entry& each : entries(cache_, "unpacked")) {
-      const std::optional<Digest> config = Digest::from_hex(each.name);
-      if (config && !held_.contains(*config)) remove("files", each.path);
+    // What an install that was killed left behind: none is under way now.
+    for (const Entry& each : entries(cache_, "ingest")) {
+      if (is_spent_download(each)) remove("partial download", each.path);
     }
-    for (const Entry& each : entries(cache_, "blobs/sha256")) {
-      const std::optional<Digest> digest = Digest::from_hex(each.name);
-      if (digest && !held_.contains(*digest)) remove("blob", each.path);
-    }
-    for (const Entry& each : entries(cache_, "locks")) {
-      // Nobody can be waiting for one: who does holds store.lock.
-      const std::optional<Digest> digest = digest_of_lock(each.name);
-      if (digest && !held_.contains(*digest)) remove("lock", each.path);
-    }
+    for (const char* folder : {"", "unpacked", "roots", "locks"}) sweep_drafts(folder, 0);
+    sweep_drafts("refs", 2);  // refs/<registry>/<package>
+    sweep_unheld("unpacked", "", "files");
+    sweep_unheld("blobs/sha256", "", "blob");
+    // Nobody can be waiting for a lock: who does holds store.lock.
+    for (const char* suffix : {".lock", ".use"}) sweep_unheld("locks", suffix, "lock");
     return std::move(removed_);
   }
 
  private:
-  /// What an install that was killed left behind: none is under way now.
-  void sweep_drafts() {
-    for (const Entry& each : entries(cache_, "ingest")) {
-      if (is_spent_download(each)) remove("partial download", each.path);
-    }
-    for (const char* folder : {"", "unpacked", "roots", "locks"}) sweep_drafts_in(folder);
-    sweep_drafts_in("refs");
-    for (const Entry& registry : folders_in("refs")) {
-      const fs::path of_registry = fs::path("refs") / registry.name;
-      sweep_drafts_in(of_registry);
-      for (const Entry& package : folders_in(of_registry)) {
-        sweep_drafts_in(of_registry / package.name);
+  /// Those in the folder, and in the folders so many levels below it.
+  void sweep_drafts(const fs::path& folder, int levels) {
+    for (const Entry& each : entries(cache_, folder)) {
+      if (is_draft(each.name)) {
+        remove("draft", each.path);
+      } else if (levels > 0 && fs::is_directory(fs::symlink_status(each.path))) {
+        sweep_drafts(folder / each.name, levels - 1);
       }
     }
   }
 
-  void sweep_drafts_in(const fs::path& folder) {
+  void sweep_unheld(const fs::path& folder, std::string_view suffix, const std::string& what) {
     for (const Entry& each : entries(cache_, folder)) {
-      if (is_draft(each.name)) remove("draft", each.path);
+      const std::optional<Digest> digest = digest_of_name(each.name, suffix);
+      if (digest && !held_.contains(*digest)) remove(what, each.path);
     }
-  }
-
-  std::vector<Entry> folders_in(const fs::path& folder) const {
-    std::vector<Entry> found = entries(cache_, folder);
-    std::erase_if(found, [](const Entry& each) {
-      return !fs::is_directory(fs::symlink_status(each.path)) || is_draft(each.name);
-    });
-    return found;
   }
 
   /// "<hex>.part" may be resumed for a day.

@@ -137,35 +137,30 @@ bool Cache::is_leased(const Digest& config) const {
 }
 
 bool Cache::verify_blob(const Descriptor& descriptor, std::string_view what,
-                        std::string_view next_step) const {
+                        std::string_view next_step, const Sink& sink) const {
   const fs::path path = blob_path(descriptor.digest);
   const FileDescriptor file = open_blob(descriptor.digest);
   if (!file.valid()) return false;
   StreamVerifier verifier(descriptor, {std::string(what), path.string(), std::string(next_step)});
-  read_pieces(file.get(), path, [&](std::string_view piece) { verifier.update(piece); });
+  read_pieces(file.get(), path, [&](std::string_view piece) {
+    verifier.update(piece);
+    if (sink) sink(piece);
+  });
   verifier.finish();
   return true;
 }
 
 std::optional<std::string> Cache::read_document(const Descriptor& descriptor,
                                                 std::string_view what) const {
-  const fs::path path = blob_path(descriptor.digest);
-  const FileDescriptor file = open_blob(descriptor.digest);
-  if (!file.valid()) return std::nullopt;
-  const Subject subject{std::string(what), path.string(), kFetchAgain};
   if (descriptor.size > kMaxDocumentBytes) {
-    throw Error(ErrorCode::kIntegrity, "read " + subject.what + ": " +
+    throw Error(ErrorCode::kIntegrity, "read " + std::string(what) + ": " +
                                            std::to_string(descriptor.size) +
                                            " bytes, expected at most " +
                                            std::to_string(kMaxDocumentBytes) + " for a document");
   }
   std::string bytes;
-  StreamVerifier verifier(descriptor, subject);
-  read_pieces(file.get(), path, [&](std::string_view piece) {
-    verifier.update(piece);
-    bytes += piece;
-  });
-  verifier.finish();
+  const auto keep = [&](std::string_view piece) { bytes += piece; };
+  if (!verify_blob(descriptor, what, kFetchAgain, keep)) return std::nullopt;
   return bytes;
 }
 

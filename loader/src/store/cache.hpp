@@ -72,10 +72,10 @@ class Cache final : public Storage {
   /// An invalid descriptor if it is not there; kIntegrity if something else stands in its place.
   FileDescriptor open_blob(const Digest& digest) const;
 
-  /// Hashes a blob where it lies. False if it is not there; kIntegrity, naming `what` and
-  /// `next_step`, if it is not what its descriptor promises.
+  /// Hashes a blob where it lies, and gives `sink` its bytes on the way. False if it is not there;
+  /// kIntegrity, naming `what` and `next_step`, if it is not what its descriptor promises.
   bool verify_blob(const Descriptor& descriptor, std::string_view what,
-                   std::string_view next_step = "") const;
+                   std::string_view next_step = "", const Sink& sink = {}) const;
 
   /// A document of at most kMaxDocumentBytes, verified; nothing if it is not in the cache. Throws
   /// kIntegrity if the file is not what its name says.

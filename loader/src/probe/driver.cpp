@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/driver.hpp"
 
-#include "base/fork.hpp"
-
 #include <dlfcn.h>
 
 #include <array>
 #include <cstdint>
 
+#include "base/fork.hpp"
 #include "kiln/error.hpp"
+#include "probe/library.hpp"
 
 namespace kiln {
 namespace {
@@ -20,55 +20,32 @@ constexpr int kSuccess = 0;
 constexpr int kCapabilityMajor = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
 constexpr int kCapabilityMinor = 76;
 
-struct Cuda {
-  int (*init)(unsigned) = nullptr;
-  int (*version)(int*) = nullptr;
-  int (*count)(int*) = nullptr;
-  int (*device)(int*, int) = nullptr;
-  int (*attribute)(int*, int, int) = nullptr;
-  int (*name)(char*, int, int) = nullptr;
-  int (*error_name)(int, const char**) = nullptr;
-  int (*current)(Context*) = nullptr;
-  int (*current_device)(int*) = nullptr;
-  int (*push)(Context) = nullptr;
-  int (*pop)(Context*) = nullptr;
-  int (*retain_primary)(Context*, int) = nullptr;
-  int (*release_primary)(int) = nullptr;
-  int (*synchronize)() = nullptr;
-  int (*allocate)(DevicePointer*, std::size_t) = nullptr;
-  int (*free)(DevicePointer) = nullptr;
+/// It stays open, as CUDA keeps threads and callbacks in it.
+struct Cuda : Library {
+  Cuda() : Library("libcuda.so.1") {}
+  int (*init)(unsigned) = need("cuInit");
+  int (*version)(int*) = need("cuDriverGetVersion");
+  int (*count)(int*) = need("cuDeviceGetCount");
+  int (*device)(int*, int) = need("cuDeviceGet");
+  int (*attribute)(int*, int, int) = need("cuDeviceGetAttribute");
+  int (*name)(char*, int, int) = need("cuDeviceGetName");
+  int (*error_name)(int, const char**) = need("cuGetErrorName");
+  int (*current)(Context*) = need("cuCtxGetCurrent");
+  int (*current_device)(int*) = need("cuCtxGetDevice");
+  int (*push)(Context) = need("cuCtxPushCurrent_v2");
+  int (*pop)(Context*) = need("cuCtxPopCurrent_v2");
+  int (*retain_primary)(Context*, int) = need("cuDevicePrimaryCtxRetain");
+  int (*release_primary)(int) = need("cuDevicePrimaryCtxRelease_v2");
+  int (*synchronize)() = need("cuCtxSynchronize");
+  int (*allocate)(DevicePointer*, std::size_t) = need("cuMemAlloc_v2");
+  int (*free)(DevicePointer) = need("cuMemFree_v2");
 };
 
-template <class Function>
-bool find(void* library, const char* symbol, Function& function) {
-  function = reinterpret_cast<Function>(::dlsym(library, symbol));
-  return function != nullptr;
-}
-
-/// Looked up once; the library stays, as CUDA keeps threads and callbacks in it.
+/// Looked up once; null if there is none.
 const Cuda* cuda() {
   const NoFork whole;
-  static const Cuda* const instance = []() -> const Cuda* {
-    void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-    if (library == nullptr) return nullptr;
-    static Cuda api;
-    const bool complete =
-        find(library, "cuInit", api.init) && find(library, "cuDriverGetVersion", api.version) &&
-        find(library, "cuDeviceGetCount", api.count) && find(library, "cuDeviceGet", api.device) &&
-        find(library, "cuDeviceGetAttribute", api.attribute) &&
-        find(library, "cuDeviceGetName", api.name) &&
-        find(library, "cuGetErrorName", api.error_name) &&
-        find(library, "cuCtxGetCurrent", api.current) &&
-        find(library, "cuCtxGetDevice", api.current_device) &&
-        find(library, "cuCtxPushCurrent_v2", api.push) &&
-        find(library, "cuCtxPopCurrent_v2", api.pop) &&
-        find(library, "cuDevicePrimaryCtxRetain", api.retain_primary) &&
-        find(library, "cuDevicePrimaryCtxRelease_v2", api.release_primary) &&
-        find(library, "cuCtxSynchronize", api.synchronize) &&
-        find(library, "cuMemAlloc_v2", api.allocate) && find(library, "cuMemFree_v2", api.free);
-    return complete ? &api : nullptr;
-  }();
-  return instance;
+  static const Cuda api;
+  return api.complete() ? &api : nullptr;
 }
 
 void check(const Cuda& api, int result, const std::string& operation) {

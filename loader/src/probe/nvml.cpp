@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstdlib>
-#include <memory>
 #include <string_view>
 
-#include "probe/driver.hpp"
-
 #include "base/fork.hpp"
+#include "probe/driver.hpp"
+#include "probe/library.hpp"
 #include "settings/environment.hpp"
 
 namespace kiln {
@@ -20,43 +16,29 @@ namespace {
 using NvmlDevice = void*;
 constexpr int kNvmlSuccess = 0;
 
-struct Nvml {
-  int (*init)() = nullptr;
-  int (*shutdown)() = nullptr;
-  int (*cuda_version)(int*) = nullptr;
-  int (*count)(unsigned*) = nullptr;
-  int (*by_index)(unsigned, NvmlDevice*) = nullptr;
-  int (*uuid)(NvmlDevice, char*, unsigned) = nullptr;
-  int (*name)(NvmlDevice, char*, unsigned) = nullptr;
-  int (*capability)(NvmlDevice, int*, int*) = nullptr;
+/// Open for one question: nvmlInit counts, so nested sessions of this process are fine.
+struct Nvml : Library {
+  Nvml() : Library("libnvidia-ml.so.1"), open(complete() && init() == kNvmlSuccess) {}
+  ~Nvml() {
+    if (open) shutdown();
+    close();
+  }
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  int (*init)() = need("nvmlInit_v2");
+  int (*shutdown)() = need("nvmlShutdown");
+  int (*cuda_version)(int*) = need("nvmlSystemGetCudaDriverVersion_v2");
+  int (*count)(unsigned*) = need("nvmlDeviceGetCount_v2");
+  int (*by_index)(unsigned, NvmlDevice*) = need("nvmlDeviceGetHandleByIndex_v2");
+  int (*uuid)(NvmlDevice, char*, unsigned) = need("nvmlDeviceGetUUID");
+  int (*name)(NvmlDevice, char*, unsigned) = need("nvmlDeviceGetName");
+  int (*capability)(NvmlDevice, int*, int*) = need("nvmlDeviceGetCudaComputeCapability");
   // Absent before driver 450:
-  int (*mig_mode)(NvmlDevice, unsigned*, unsigned*) = nullptr;
-  int (*max_instances)(NvmlDevice, unsigned*) = nullptr;
-  int (*instance)(NvmlDevice, unsigned, NvmlDevice*) = nullptr;
-
-  bool complete() const {
-    return init && shutdown && cuda_version && count && by_index && uuid && name && capability;
-  }
-};
-
-template <class Function>
-void find(void* library, const char* symbol, Function& function) {
-  function = reinterpret_cast<Function>(::dlsym(library, symbol));
-}
-
-struct LibraryClose {
-  void operator()(void* library) const { ::dlclose(library); }
-};
-
-struct Session {  // nvmlInit counts, so nested sessions of this process are fine
-  const Nvml& nvml;
+  int (*mig_mode)(NvmlDevice, unsigned*, unsigned*) = find("nvmlDeviceGetMigMode");
+  int (*max_instances)(NvmlDevice, unsigned*) = find("nvmlDeviceGetMaxMigDeviceCount");
+  int (*instance)(NvmlDevice, unsigned, NvmlDevice*) = find("nvmlDeviceGetMigDeviceHandleByIndex");
   bool open;
-  explicit Session(const Nvml& api) : nvml(api), open(api.init() == kNvmlSuccess) {}
-  ~Session() {
-    if (open) nvml.shutdown();
-  }
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
 };
 
 /// A GPU, or an instance of one that is split by MIG.
@@ -195,27 +177,9 @@ bool all_equal(const std::vector<Physical>& all) {
 
 std::optional<DriverFacts> ask_nvml() {
   const NoFork whole;
-  const std::unique_ptr<void, LibraryClose> library(
-      ::dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL));
-  if (!library) return std::nullopt;
-  Nvml nvml;
-  find(library.get(), "nvmlInit_v2", nvml.init);
-  find(library.get(), "nvmlShutdown", nvml.shutdown);
-  find(library.get(), "nvmlSystemGetCudaDriverVersion_v2", nvml.cuda_version);
-  find(library.get(), "nvmlDeviceGetCount_v2", nvml.count);
-  find(library.get(), "nvmlDeviceGetHandleByIndex_v2", nvml.by_index);
-  find(library.get(), "nvmlDeviceGetUUID", nvml.uuid);
-  find(library.get(), "nvmlDeviceGetName", nvml.name);
-  find(library.get(), "nvmlDeviceGetCudaComputeCapability", nvml.capability);
-  find(library.get(), "nvmlDeviceGetMigMode", nvml.mig_mode);
-  find(library.get(), "nvmlDeviceGetMaxMigDeviceCount", nvml.max_instances);
-  find(library.get(), "nvmlDeviceGetMigDeviceHandleByIndex", nvml.instance);
-  if (!nvml.complete()) return std::nullopt;
-  const Session session(nvml);
-  if (!session.open) return std::nullopt;
-
+  const Nvml nvml;
   int version = 0;  // 1000 * major + 10 * minor
-  if (nvml.cuda_version(&version) != kNvmlSuccess) return std::nullopt;
+  if (!nvml.open || nvml.cuda_version(&version) != kNvmlSuccess) return std::nullopt;
   const std::optional<std::vector<Physical>> all = read_gpus(nvml);
   if (!all) return std::nullopt;
   const char* const list = environment().get("CUDA_VISIBLE_DEVICES");

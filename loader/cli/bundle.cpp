@@ -34,12 +34,11 @@ int run_create(const Creating& creating, const Options& options) {
                          {"version", kernel.version},
                          {"index", kernel.index.digest.str()},
                          {"variants", kernel.variants}});
-    if (options.json) continue;
     for (const std::string& id : kernel.variants) {
       print("%s@%d %s\n", kernel.name.c_str(), kernel.version, id.c_str());
     }
   }
-  if (options.json) print_json("bundle-create", {{"file", creating.file}, {"kernels", documents}});
+  print_json("bundle-create", {{"file", creating.file}, {"kernels", documents}});
   return 0;
 }
 

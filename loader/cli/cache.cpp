@@ -19,11 +19,8 @@ namespace {
 
 int run_dir(const Options& options) {
   const Cache cache(options.request.cache);
-  if (options.json) {
-    print_json("cache-dir", {{"cache", cache.root().string()}});
-  } else {
-    print_path(cache.root());
-  }
+  print_json("cache-dir", {{"cache", cache.root().string()}});
+  print_path(cache.root());
   return 0;
 }
 
@@ -42,20 +39,15 @@ int run_verify(const Options& options) {
                            {"problem", checked.problem}});
       if (intact) continue;
       ++damaged;
-      if (options.json) continue;
       print("damaged  %s: %s %s\n", checked.subject.c_str(), checked.file.c_str(),
             checked.problem.c_str());
     }
   }
-  if (options.json) {
-    print_json("verify", {{"files", documents}, {"damaged", damaged}});
-  } else {
-    print("%zu files, %zu damaged, in %s\n", documents.size(), damaged, cache.root().c_str());
-  }
-  if (damaged > 0) {
-    tell("kiln: 'kiln cache repair' fetches what is damaged again\n");
-  }
-  return damaged == 0 ? 0 : static_cast<int>(ErrorCode::kIntegrity);
+  print_json("verify", {{"files", documents}, {"damaged", damaged}});
+  print("%zu files, %zu damaged, in %s\n", documents.size(), damaged, cache.root().c_str());
+  if (damaged == 0) return 0;
+  tell("kiln: 'kiln cache repair' fetches what is damaged again\n");
+  return static_cast<int>(ErrorCode::kIntegrity);
 }
 
 int run_repair(const Options& options) {
@@ -73,15 +65,11 @@ int run_repair(const Options& options) {
                          {"problem", each.problem},
                          {"done", each.done},
                          {"whole", !each.failed}});
-    if (options.json) continue;
     print("%s: %s\n  found: %s\n  %s\n", each.subject.c_str(), each.file.c_str(),
           each.problem.c_str(), each.done.c_str());
   }
-  if (options.json) {
-    print_json("repair", {{"cache", cache.root().string()}, {"repaired", documents}});
-  } else if (code == 0) {
-    print("%s is whole\n", cache.root().c_str());
-  }
+  print_json("repair", {{"cache", cache.root().string()}, {"repaired", documents}});
+  if (code == 0) print("%s is whole\n", cache.root().c_str());
   return code;
 }
 
@@ -95,19 +83,15 @@ int run_gc(const Options& options, GcOptions what) {
   for (const Removed& each : collect_garbage(cache, what)) {
     bytes += each.bytes;
     documents.push_back({{"what", each.what}, {"path", each.path.string()}, {"bytes", each.bytes}});
-    if (options.json) continue;
     print("%s  %s  %llu bytes\n", each.what.c_str(), each.path.c_str(),
           static_cast<unsigned long long>(each.bytes));
   }
-  if (options.json) {
-    print_json("gc", {{"cache", cache.root().string()},
-                      {"dry_run", what.dry_run},
-                      {"bytes", bytes},
-                      {"removed", documents}});
-  } else {
-    print("%s %zu, %llu bytes, in %s\n", what.dry_run ? "would remove" : "removed",
-          documents.size(), static_cast<unsigned long long>(bytes), cache.root().c_str());
-  }
+  print_json("gc", {{"cache", cache.root().string()},
+                    {"dry_run", what.dry_run},
+                    {"bytes", bytes},
+                    {"removed", documents}});
+  print("%s %zu, %llu bytes, in %s\n", what.dry_run ? "would remove" : "removed", documents.size(),
+        static_cast<unsigned long long>(bytes), cache.root().c_str());
   return 0;
 }
 

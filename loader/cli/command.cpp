@@ -186,6 +186,7 @@ void Command::runs(std::function<int(const Options&)> run) {
   app_.callback([&line = line_, words = words_of(app_), run = std::move(run)] {
     line.chosen = [&line, words, run] {
       Options& options = line.options;
+      print_results_as(options.json ? Results::kJson : Results::kText);
       options.command = words;
       for (const std::string& text : line.packages) options.specs.push_back(parse_spec(text));
       options.request.device = parse_device(line.device);

@@ -54,7 +54,7 @@ Json examine_registry(const Options& options, Findings& findings) {
     const Settings settings = load_settings();
     Traffic traffic;
     const std::string registry = canonical_registry(options.request.registry, settings);
-    if (!options.json) print("registry  %s\n", registry.c_str());
+    print("registry  %s\n", registry.c_str());
     open_repository(registry, "none", settings, {}, traffic);
     return registry;
   } catch (const Error& error) {
@@ -72,12 +72,10 @@ Json examine_cache(const Options& options, Findings& findings) {
     while (!std::filesystem::exists(present)) present = present.parent_path();
     const bool writable =
         std::filesystem::is_directory(present) && access(present.c_str(), W_OK) == 0;
-    if (!options.json) {
-      const char* const state = exists     ? (writable ? "writable" : "read-only")
-                                : writable ? "made by the first install"
-                                           : "does not exist";
-      print("cache     %s, %s\n", cache.root().c_str(), state);
-    }
+    const char* const state = exists     ? (writable ? "writable" : "read-only")
+                              : writable ? "made by the first install"
+                                         : "does not exist";
+    print("cache     %s, %s\n", cache.root().c_str(), state);
     const std::string name = "the cache " + cache.root().string();
     if (!writable && exists) {
       findings.problems.push_back(name +
@@ -101,10 +99,8 @@ Json examine_package(const Options& options, const Spec& spec, Findings& finding
     document["loads"] = true;
     document["library"] = kernel.library().string();
     document["resolution"] = to_json(kernel.resolution());
-    if (!options.json) {
-      print("\n%s\nloads     %s, %u ops\n", kernel.resolution().explain().c_str(),
-            kernel.library().c_str(), kernel.package().op_count);
-    }
+    print("\n%s\nloads     %s, %u ops\n", kernel.resolution().explain().c_str(),
+          kernel.library().c_str(), kernel.package().op_count);
   } catch (const Error& error) {
     findings.add(error);
   }
@@ -114,10 +110,8 @@ Json examine_package(const Options& options, const Spec& spec, Findings& finding
 int run_doctor(const Options& options) {
   Findings findings;
   const Host host = probe_host();
-  if (!options.json) {
-    print("kiln      %s, package ABI %d.%d\n", KILN_VERSION, KILN_ABI_MAJOR, KILN_ABI_MINOR);
-    print_host(host);
-  }
+  print("kiln      %s, package ABI %d.%d\n", KILN_VERSION, KILN_ABI_MAJOR, KILN_ABI_MINOR);
+  print_host(host);
   examine_host(host, findings);
   const Json registry = examine_registry(options, findings);
   const Json cache = examine_cache(options, findings);
@@ -125,18 +119,15 @@ int run_doctor(const Options& options) {
   for (const Spec& spec : options.specs) {
     packages.push_back(examine_package(options, spec, findings));
   }
-  if (options.json) {
-    print_json("doctor", {{"kiln", KILN_VERSION},
-                          {"host", to_json(host)},
-                          {"registry", registry},
-                          {"cache", cache},
-                          {"packages", packages},
-                          {"problems", findings.problems}});
-  } else {
-    print("\n");
-    if (findings.problems.empty()) print("no problems\n");
-    for (const std::string& problem : findings.problems) print("problem   %s\n", problem.c_str());
-  }
+  print_json("doctor", {{"kiln", KILN_VERSION},
+                        {"host", to_json(host)},
+                        {"registry", registry},
+                        {"cache", cache},
+                        {"packages", packages},
+                        {"problems", findings.problems}});
+  print("\n");
+  if (findings.problems.empty()) print("no problems\n");
+  for (const std::string& problem : findings.problems) print("problem   %s\n", problem.c_str());
   return findings.exit_code;
 }
 

@@ -31,11 +31,8 @@ int run_host(const Options& options) {
   }
   Host host = probe_host();
   probe_libraries(host, std::move(sonames));
-  if (options.json) {
-    print_json("host", to_json(host));
-  } else {
-    print_host(host);
-  }
+  print_json("host", to_json(host));
+  print_host(host);
   return 0;
 }
 

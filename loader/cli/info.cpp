@@ -105,25 +105,24 @@ int run_info(const Options& options) {
   if (spec.version == 0) spec.version = versions.back();
   const VersionIndex found = choose(spec.name, options.request_for(spec)).version;
   const Json ops = installed_ops(options, spec, registry);
-  if (options.json) {
-    Json variants = Json::array();
-    for (const Variant& variant : found.index.variants) variants.push_back(to_json(variant));
-    print_json("info", {{"name", spec.name},
-                        {"version", spec.version},
-                        {"versions", versions},
-                        {"ops", ops},
-                        {"registry", registry},
-                        {"index", found.descriptor.digest.str()},
-                        {"variants", variants}});
-    return 0;
-  }
   std::string published;
   for (const int version : versions) published += " " + std::to_string(version);
   print("%s@%d  from %s\n", spec.name.c_str(), spec.version, registry.c_str());
   print("versions %s\nindex     %s\n", published.c_str(), found.descriptor.digest.str().c_str());
   print_ops(ops, spec);
   print("variants\n");
-  for (const Variant& variant : found.index.variants) print_variant(variant);
+  Json variants = Json::array();
+  for (const Variant& variant : found.index.variants) {
+    print_variant(variant);
+    variants.push_back(to_json(variant));
+  }
+  print_json("info", {{"name", spec.name},
+                      {"version", spec.version},
+                      {"versions", versions},
+                      {"ops", ops},
+                      {"registry", registry},
+                      {"index", found.descriptor.digest.str()},
+                      {"variants", variants}});
   return 0;
 }
 

@@ -53,12 +53,11 @@ int install_all(const Options& options) {
               });
   for (const Installed& installed : all) {
     documents.push_back(kiln::cli::to_json(installed));
-    if (options.json) continue;
-    tell_refused(installed.choice);
+    if (!options.json) tell_refused(installed.choice);
     print("%s@%d %s  %s\n", installed.package.config.name.c_str(), installed.package.config.version,
           installed.package.variant.id.c_str(), installed.package.library.c_str());
   }
-  if (options.json) print_json("install", {{"installed", documents}});
+  print_json("install", {{"installed", documents}});
   return 0;
 }
 
@@ -96,21 +95,14 @@ int run_resolve(const Options& options, const Explain& asked) {
     if (!choice.refused.empty()) selection.variant.clear();
     explanations = explain(choice.resolution, choice.version.index, selection, asked.variant);
   }
-  if (options.json) {
-    Json document = kiln::to_json(choice);
-    if (asked.asked) {
-      document["explained"] = Json::array();
-      for (const Explanation& each : explanations) document["explained"].push_back(to_json(each));
-    }
-    print_json("resolve", std::move(document));
-  } else {
-    for (const Resolution& refused : choice.refused) {
-      print("%s\n\n", refused.explain().c_str());
-    }
-    print("%s\n", choice.resolution.explain().c_str());
-    for (const Explanation& each : explanations) print("\n%s\n", each.text().c_str());
-    tell_refused(choice);
-  }
+  Json document = kiln::to_json(choice);
+  if (asked.asked) document["explained"] = Json::array();
+  for (const Explanation& each : explanations) document["explained"].push_back(to_json(each));
+  print_json("resolve", std::move(document));
+  for (const Resolution& refused : choice.refused) print("%s\n\n", refused.explain().c_str());
+  print("%s\n", choice.resolution.explain().c_str());
+  for (const Explanation& each : explanations) print("\n%s\n", each.text().c_str());
+  if (!options.json) tell_refused(choice);
   if (choice.resolution.chosen) return 0;
   if (!options.json) tell("kiln: %s\n", choice.no_variant.c_str());
   return static_cast<int>(ErrorCode::kNoVariant);
@@ -133,7 +125,7 @@ int run_list(const Options& options) {
     // Version 0: a folder of refs, and who knows which versions were in it.
     if (!is_wanted(name, version) && version != 0) return;
     const std::string subject = Spec{name, version}.text();
-    if (!options.json) std::printf("%s damaged: %s\n", subject.c_str(), error.what());
+    print("%s damaged: %s\n", subject.c_str(), error.what());
     damaged.push_back({{"name", name}, {"version", version}, {"problem", error.what()}});
   };
   for (const InstalledVariant& installed : list_installed(cache, tell_damaged)) {
@@ -145,14 +137,12 @@ int run_list(const Options& options) {
                          {"registry", ref.registry},
                          {"library", installed.library.string()},
                          {"bytes", installed.bytes}});
-    if (options.json) continue;
     print("%s@%d %s  %s\n", ref.name.c_str(), ref.version, installed.variant.id.c_str(),
           installed.library.c_str());
   }
-  if (options.json) {
-    print_json("list",
-               {{"cache", cache.root().string()}, {"installed", documents}, {"damaged", damaged}});
-  } else {
+  print_json("list",
+             {{"cache", cache.root().string()}, {"installed", documents}, {"damaged", damaged}});
+  if (!options.json) {
     for (const Spec& spec : missing) {
       tell("%s: none installed in %s\n", spec.text().c_str(), cache.root().c_str());
     }
@@ -183,12 +173,8 @@ int run_path(Options options) {
   const std::optional<Package> package = find_installed(install);
   if (package && std::filesystem::exists(package->library)) {
     install.check_installed(*package);
-    if (options.json) {
-      print_json("path",
-                 {{"variant", package->variant.id}, {"library", package->library.string()}});
-    } else {
-      print_path(package->library);
-    }
+    print_json("path", {{"variant", package->variant.id}, {"library", package->library.string()}});
+    print_path(package->library);
     return 0;
   }
   throw Error(ErrorCode::kNotFound,

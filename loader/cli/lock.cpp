@@ -131,19 +131,16 @@ int run_lock(const Locking& locking, const Options& options) {
   };
   const auto [before, after, changed] = update_lockfile(file, edit);
   const std::vector<std::string> changes = differences(before, after);
-  if (options.json) {
-    Json kernels = Json::object();
-    for (const auto& [name, kernel] : after) {
-      kernels[name] = {{"version", kernel.version}, {"variants", kernel.variants.size()}};
-    }
-    print_json("lock", {{"file", file.string()},
-                        {"changed", changed},
-                        {"differences", changes},
-                        {"kernels", kernels}});
-  } else {
-    for (const std::string& line : changes) print("%s\n", line.c_str());
-    if (!changed) print("%s holds\n", file.c_str());
+  Json kernels = Json::object();
+  for (const auto& [name, kernel] : after) {
+    kernels[name] = {{"version", kernel.version}, {"variants", kernel.variants.size()}};
   }
+  print_json("lock", {{"file", file.string()},
+                      {"changed", changed},
+                      {"differences", changes},
+                      {"kernels", kernels}});
+  for (const std::string& line : changes) print("%s\n", line.c_str());
+  if (!changed) print("%s holds\n", file.c_str());
   if (!changed || !locking.check) return 0;
   if (!options.json) {
     tell("kiln: %s would change as above. Run 'kiln lock' and commit it\n", file.c_str());

@@ -156,13 +156,10 @@ int run(int argc, char** argv) {
     return code;
   } catch (const Error& error) {
     // A command line that does not parse may not have come to its --json.
-    const bool json =
-        line.options.json || std::count(argv, argv + argc, std::string_view("--json"));
-    if (json) {
-      print_json("error", {{"code", std::string(to_string(error.code()))},
-                           {"exit", static_cast<int>(error.code())},
-                           {"message", error.what()}});
-    }
+    if (std::count(argv, argv + argc, std::string_view("--json"))) print_results_as(Results::kJson);
+    print_json("error", {{"code", std::string(to_string(error.code()))},
+                         {"exit", static_cast<int>(error.code())},
+                         {"message", error.what()}});
     throw;
   }
 }

@@ -34,6 +34,7 @@ namespace {
   return text;
 }
 
+Results g_results = Results::kText;  // said once, before a command begins
 std::atomic<bool> g_status_shown = false;
 
 void clear_status() {
@@ -135,7 +136,12 @@ class Progress {
 
 }  // namespace
 
+void print_results_as(Results results) {
+  g_results = results;
+}
+
 void print(const char* format, ...) {
+  if (g_results == Results::kJson) return;
   std::va_list arguments;
   va_start(arguments, format);
   clear_status();
@@ -152,6 +158,7 @@ void tell(const char* format, ...) {
 }
 
 void print_path(const std::filesystem::path& path) {
+  if (g_results == Results::kJson) return;
   const bool terminal = isatty(STDOUT_FILENO) == 1;
   std::printf("%s\n", terminal ? printable(path.string()).c_str() : path.c_str());
 }
@@ -176,6 +183,7 @@ Json to_json(const Installed& installed) {
 }
 
 void print_json(std::string_view kind, Json document) {
+  if (g_results == Results::kText) return;
   constexpr int kIndent = 2;
   constexpr bool kAscii = true;
   const std::string text = with_schema(kind, std::move(document))

@@ -17,10 +17,15 @@ struct Installed;  // install/install.hpp
 
 namespace kiln::cli {
 
+/// What results are from now on: text, or with --json one document. A command makes both; of
+/// print() and print_path(), or of print_json(), nothing is seen.
+enum class Results { kText, kJson };
+void print_results_as(Results results);
+
 /// As std::printf, on stdout; the text is made printable, newlines stay.
 [[gnu::format(printf, 1, 2)]] void print(const char* format, ...);
 
-/// The same on stderr.
+/// The same on stderr, whatever results are.
 [[gnu::format(printf, 1, 2)]] void tell(const char* format, ...);
 
 /// What an install is doing, on stderr: one line for each finished download and for each request

@@ -30,7 +30,6 @@ Ingest::Ingest(std::filesystem::path part, bool resume, const Descriptor& promis
   }
   // Not the file alone, its hash too: the state of a SHA-256 is not stored.
   read_pieces(file_.get(), path_, [&](std::string_view piece) { verifier_.update(piece); });
-  resumed_ = verifier_.seen() > 0;
 }
 
 void Ingest::open() {
@@ -83,7 +82,6 @@ void Ingest::restart() {
   }
   verifier_ = StreamVerifier(promised_, subject_, Hashing::kBeside);
   behind_ = WriteBehind();
-  resumed_ = false;
 }
 
 void Ingest::publish(const std::filesystem::path& to) {

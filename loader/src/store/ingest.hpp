@@ -30,9 +30,6 @@ class Ingest final : public BlobSink {
   void restart() override;
   void finish() override { verifier_.finish(); }
 
-  /// Whether bytes of an earlier process are in it: if the digest is wrong, they may be why.
-  bool resumed() const { return resumed_; }
-
   /// Leaves the file for a later download to resume, if it has any bytes and a name to find it by.
   void keep();
 
@@ -50,7 +47,6 @@ class Ingest final : public BlobSink {
   FileDescriptor file_;
   WriteBehind behind_;
   bool resumable_;
-  bool resumed_ = false;
   bool kept_ = false;
 };
 

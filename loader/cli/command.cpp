@@ -81,7 +81,7 @@ Request Options::request_for(const Spec& spec) const {
   Request result = request;
   result.version = spec.version;
   if (spec.version == 0 && lockfile_of(request, load_settings()).empty()) {
-    const std::vector<int> versions = known_versions(spec.name, request);
+    const std::vector<int> versions = Install(spec.name, request).known_versions();
     throw Error(ErrorCode::kUsage,
                 "find " + spec.name + ": no version is named; published: " + listed(versions) +
                     ". Run: " + command + " " + label(spec.name, versions.back()));

@@ -23,7 +23,7 @@ void print_line(const char* name, const std::string& text) {
 int run_host(const Options& options) {
   std::vector<std::string> sonames = usual_libraries();
   for (const Spec& spec : options.specs) {
-    const Choice choice = choose(spec.name, options.request_for(spec));
+    const Choice choice = Install(spec.name, options.request_for(spec)).choose();
     for (const Variant& variant : choice.version.index.variants) {
       const std::vector<std::string>& needed = variant.needs.libraries;
       sonames.insert(sonames.end(), needed.begin(), needed.end());

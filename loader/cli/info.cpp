@@ -101,9 +101,9 @@ void print_ops(const Json& ops, const Spec& spec) {
 int run_info(const Options& options) {
   Spec spec = options.specs.front();
   const std::string registry = canonical_registry(options.request.registry, load_settings());
-  const std::vector<int> versions = known_versions(spec.name, options.request);
+  const std::vector<int> versions = Install(spec.name, options.request).known_versions();
   if (spec.version == 0) spec.version = versions.back();
-  const VersionIndex found = choose(spec.name, options.request_for(spec)).version;
+  const VersionIndex found = Install(spec.name, options.request_for(spec)).choose().version;
   const Json ops = installed_ops(options, spec, registry);
   std::string published;
   for (const int version : versions) published += " " + std::to_string(version);

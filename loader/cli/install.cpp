@@ -86,7 +86,7 @@ Json to_json(const Explanation& explanation) {
 int run_resolve(const Options& options, const Explain& asked) {
   const Spec& spec = options.specs.front();
   const Request request = options.request_for(spec);
-  const Choice choice = choose(spec.name, request, install_options(options));
+  const Choice choice = Install(spec.name, request, install_options(options)).choose();
   std::vector<Explanation> explanations;
   if (asked.asked) {
     Selection selection = selection_of(request, load_settings());

@@ -304,7 +304,7 @@ TEST_CASE("host: the facts of another machine decide, and this one's overrides d
   cluster.gpus = {{0, "NVIDIA H200", {9, 0}}};
   const Request request = world.request();
   const Host facts = parse_host(serialize_host(cluster), "cluster.json");
-  const Choice selected = choose("sample", request, {.host = &facts});
+  const Choice selected = Install("sample", request, {.host = &facts}).choose();
   REQUIRE(selected.resolution.chosen);
   CHECK(selected.variant().id == "cu12.4-sm_90");
   CHECK(selected.resolution.host.overridden.empty());
@@ -325,15 +325,15 @@ TEST_CASE("host: facts that do not speak of a library that is looked up are not 
   host.arch = host.cpu.arch;
   host.glibc = Version{2, 28};
   host.origin = "cluster.json";
-  const Error error = error_of([&] { choose("sample", request, {.host = &host}); });
+  const Error error = error_of([&] { Install("sample", request, {.host = &host}).choose(); });
   CHECK(error.code() == ErrorCode::kUsage);
   CHECK_CONTAINS(error.what(), "the facts in cluster.json do not say whether that machine has");
   CHECK_CONTAINS(error.what(), "kiln host sample@1 --json");
   host.absent = {"libc.so.6"};  // this machine has it; that one does not
-  CHECK_FALSE(choose("sample", request, {.host = &host}).resolution.chosen);
+  CHECK_FALSE(Install("sample", request, {.host = &host}).choose().resolution.chosen);
   host.absent.clear();
   host.libraries = {"libc.so.6"};
-  CHECK(choose("sample", request, {.host = &host}).resolution.chosen == 0);
+  CHECK(Install("sample", request, {.host = &host}).choose().resolution.chosen == 0);
 }
 
 }  // namespace

@@ -119,7 +119,7 @@ TEST_CASE("bundle: a file is a registry as well") {
   const Request request{
       .version = 1, .registry = setting.file.string(), .cache = setting.scratch / "third"};
   CHECK(install("sample", request).choice.registry == setting.file.string());
-  CHECK(known_versions("sample", request) == std::vector<int>{1});
+  CHECK(Install("sample", request).known_versions() == std::vector<int>{1});
 }
 
 TEST_CASE("bundle: two kernels in one, and a bare tag as other tools write it") {

@@ -316,8 +316,9 @@ std::int32_t kiln_resolve(const char* name, const kiln_request* request, char** 
                           kiln_error* error) {
   return guarded(error, [&] {
     if (json == nullptr) kiln::refuse("kiln_resolve", "there is no place for the document");
-    const kiln::Choice choice = kiln::choose(kiln::name_of(name, "kiln_resolve"),
-                                             kiln::request_of(request, "kiln_resolve"));
+    kiln::Install install(kiln::name_of(name, "kiln_resolve"),
+                          kiln::request_of(request, "kiln_resolve"));
+    const kiln::Choice choice = install.choose();
     const std::string text = kiln::dump_json(kiln::with_schema("resolve", kiln::to_json(choice)));
     char* const copy = ::strdup(text.c_str());
     if (copy == nullptr) throw std::bad_alloc();

@@ -131,7 +131,6 @@ Choice Install::choose() {
     if (choice.resolution.chosen || i == request_.fallback.size()) {
       if (!choice.resolution.chosen) choice.no_variant.insert(0, told);
       choice.refused = std::move(refused);
-      choice.traffic = traffic_;
       return choice;
     }
     const std::string next = to_string(request_.fallback[i]);
@@ -259,7 +258,7 @@ VersionIndex Install::locked_index() {
 // ---- choose ----
 
 Choice Install::choose(VersionIndex version, const Selection& selection) {
-  Choice choice{registry_, std::move(version), {}, {}, {}, {}};
+  Choice choice{registry_, std::move(version), {}, {}, {}};
   choice.resolution = resolve(choice.version.index, selection);
   if (choice.resolution.chosen) return choice;
   std::string not_asked;
@@ -538,10 +537,6 @@ Installed install(std::string_view name, const Request& request, const InstallOp
   return Install(name, request, options).run();
 }
 
-Choice choose(std::string_view name, const Request& request, const InstallOptions& options) {
-  return Install(name, request, options).choose();
-}
-
 std::vector<Package> pull_all(std::string_view name, const Request& request,
                               const InstallOptions& options, const VersionIndex& version,
                               const std::vector<const Variant*>& variants, Layers layers) {
@@ -560,10 +555,6 @@ std::vector<Package> pull_all(std::string_view name, const Request& request,
     }
   });
   return packages;
-}
-
-std::vector<int> known_versions(std::string_view name, const Request& request) {
-  return Install(name, request).known_versions();
 }
 
 Selection selection_of(const Request& request, const Settings& settings) {

@@ -47,7 +47,6 @@ struct Choice {
   std::string no_variant;
   /// What nothing fitted for, before a fallback of the request was taken.
   std::vector<Resolution> refused;
-  Traffic traffic;  ///< up to here
 
   /// The variant that was chosen. Throws kNoVariant.
   const Variant& variant() const;
@@ -104,13 +103,12 @@ class Install {
   /// install would throw offline.
   void check_installed(const Package& package);
 
-  /// The versions that the registry has; offline, those that the cache knows of. Never empty.
+  /// The versions that the registry has published, ascending; offline, those that the cache knows
+  /// of. Never empty: there being none is kNotFound, or kOffline.
   std::vector<int> known_versions();
 
   const Cache& cache() const { return cache_; }
   const std::string& registry() const { return registry_; }
-  int version() const { return version_; }
-  const Traffic& traffic() const { return traffic_; }
 
  private:
   /// What is asked of resolve: the request, or one of its fallbacks.
@@ -169,18 +167,11 @@ class Install {
 Installed install(std::string_view name, const Request& request,
                   const InstallOptions& options = {});
 
-/// The first half: probe, index, resolve. Does not throw where nothing fits.
-Choice choose(std::string_view name, const Request& request, const InstallOptions& options = {});
-
 /// Several variants of one version, a few at once, with their layers or without.
 enum class Layers { kLeft, kPulled };
 std::vector<Package> pull_all(std::string_view name, const Request& request,
                               const InstallOptions& options, const VersionIndex& version,
                               const std::vector<const Variant*>& variants, Layers layers);
-
-/// The versions that a registry has published, ascending; offline, those that the cache knows of.
-/// Never empty: there being none is kNotFound, or kOffline.
-std::vector<int> known_versions(std::string_view name, const Request& request);
 
 /// What a request, and the deny list of the settings, ask of resolve.
 Selection selection_of(const Request& request, const Settings& settings);

@@ -7,7 +7,6 @@
 
 #include "base/join.hpp"
 #include "built.hpp"
-#include "documents/growth.hpp"
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"

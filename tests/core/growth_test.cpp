@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "documents/growth.hpp"
+#include "documents/variant.hpp"
 
 #include <doctest/doctest.h>
 
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "documents/variant.hpp"
 
 namespace kiln {
 namespace {

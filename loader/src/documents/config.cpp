@@ -187,15 +187,6 @@ std::string serialize_config(const Config& config) {
   return dump_json(document);
 }
 
-const ArchiveFile& library_file(const Config& config) {
-  for (const ArchiveFile& file : config.files) {
-    if (file.path == config.library) return file;
-  }
-  throw Error(ErrorCode::kInternal, "find the library of " + label(config.name, config.version) +
-                                        " " + config.variant + ": its config does not list " +
-                                        quote(config.library));
-}
-
 void check_agreement(const Index& index, const Variant& variant, const Config& config) {
   const std::string subject = "config of " + label(index.name, index.version) + " " + variant.id;
   const auto agree = [&](std::string_view fact, const std::string& promised,

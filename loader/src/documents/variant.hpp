@@ -38,6 +38,18 @@ struct Index {
   std::vector<Variant> variants;  ///< in the publisher's order
 };
 
+/// The variant with this id, or null.
+const Variant* find_variant(const Index& index, std::string_view id);
+
+/// A published version only grows: a later index of it may add variants, and never loses one or
+/// names other bytes for it. The first variant of `before` that `after` lacks or has with another
+/// manifest; null if the version only grew.
+const Variant* find_lost(const Index& before, const Index& after);
+
+inline bool grows_from(const Index& before, const Index& after) {
+  return find_lost(before, after) == nullptr;
+}
+
 struct VariantManifest {
   Descriptor config;
   Descriptor layer;

@@ -12,7 +12,6 @@
 #include "base/draft.hpp"
 #include "base/join.hpp"
 #include "base/posix.hpp"
-#include "documents/growth.hpp"
 #include "documents/names.hpp"
 #include "install/install.hpp"
 #include "kiln/error.hpp"

@@ -13,7 +13,6 @@
 #include "base/join.hpp"
 #include "base/number.hpp"
 #include "base/quote.hpp"
-#include "documents/growth.hpp"
 #include "documents/host.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"

@@ -20,18 +20,9 @@ constexpr std::size_t kMaxPathComponent = 255;
 constexpr std::size_t kMaxWord = 128;
 constexpr std::uint64_t kMaxUnpackedBytes = std::uint64_t{1} << 40;
 
-bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 bool is_path_component(std::string_view text) {
   return !text.empty() && text.size() <= kMaxPathComponent && text != "." && text != ".." &&
-         std::all_of(text.begin(), text.end(), [](char c) {
-           return is_letter(c) || is_digit(c) || c == '.' || c == '_' || c == '-' || c == '+';
-         });
+         is_word(text, "._-+");
 }
 
 bool is_archive_path(std::string_view path) {
@@ -45,9 +36,8 @@ bool is_archive_path(std::string_view path) {
 }
 
 bool is_symbol(std::string_view text) {
-  return !text.empty() && text.size() <= kMaxWord && !is_digit(text.front()) &&
-         std::all_of(text.begin(), text.end(),
-                     [](char c) { return is_letter(c) || is_digit(c) || c == '_'; });
+  const auto starts_with_digit = [&] { return text.front() >= '0' && text.front() <= '9'; };
+  return !text.empty() && text.size() <= kMaxWord && !starts_with_digit() && is_word(text, "_");
 }
 
 bool is_build_id(std::string_view text) {

@@ -22,11 +22,15 @@ constexpr std::size_t kMaxText = 300;
 bool is_lower_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
 }
-bool is_alphanumeric(char c) {
-  return is_lower_or_digit(c) || (c >= 'A' && c <= 'Z');
-}
 
 }  // namespace
+
+bool is_word(std::string_view text, std::string_view others) {
+  return std::all_of(text.begin(), text.end(), [&](char c) {
+    return is_lower_or_digit(c) || (c >= 'A' && c <= 'Z') ||
+           others.find(c) != std::string_view::npos;
+  });
+}
 
 bool is_package_name(std::string_view name) {
   if (name.empty() || name.size() > kMaxPackageName) return false;
@@ -76,9 +80,8 @@ std::string label(std::string_view name, int version) {
 }
 
 bool is_variant_id(std::string_view text) {
-  return !text.empty() && text.size() <= kMaxVariantId && is_alphanumeric(text.front()) &&
-         std::all_of(text.begin(), text.end(),
-                     [](char c) { return is_alphanumeric(c) || c == '.' || c == '_' || c == '-'; });
+  return !text.empty() && text.size() <= kMaxVariantId && is_word(text.substr(0, 1), "") &&
+         is_word(text, "._-");
 }
 
 std::string parse_variant_id(const JsonView& view) {
@@ -92,10 +95,7 @@ std::string parse_variant_id(const JsonView& view) {
 
 bool is_soname(std::string_view text) {
   return text.size() <= kMaxSoname && text.starts_with("lib") &&
-         text.find(".so") != std::string_view::npos &&
-         std::all_of(text.begin(), text.end(), [](char c) {
-           return is_alphanumeric(c) || c == '.' || c == '_' || c == '-' || c == '+';
-         });
+         text.find(".so") != std::string_view::npos && is_word(text, "._-+");
 }
 
 bool matches(std::string_view name, std::string_view patterns) {

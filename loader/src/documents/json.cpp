@@ -132,9 +132,7 @@ std::string dump_json(const Json& value) {
 }
 
 JsonView JsonView::at(std::string_view key) const {
-  if (!json().is_object()) {
-    fail("found " + std::string(json().type_name()) + ", expected an object");
-  }
+  if (!json().is_object()) fail_type("an object");
   const auto member = json().find(key);
   if (member == json().end()) fail("has no " + quote(key));
   return {*member, path_ + (root_ ? ": " : ".") + shown(key), false};
@@ -145,7 +143,7 @@ bool JsonView::has(std::string_view key) const {
 }
 
 std::vector<JsonView> JsonView::items() const {
-  if (!json().is_array()) fail("found " + std::string(json().type_name()) + ", expected an array");
+  if (!json().is_array()) fail_type("an array");
   std::vector<JsonView> views;
   views.reserve(json().size());
   for (const Json& item : json()) {
@@ -155,16 +153,14 @@ std::vector<JsonView> JsonView::items() const {
 }
 
 std::vector<std::pair<std::string, JsonView>> JsonView::members() const {
-  if (!json().is_object()) {
-    fail("found " + std::string(json().type_name()) + ", expected an object");
-  }
+  if (!json().is_object()) fail_type("an object");
   std::vector<std::pair<std::string, JsonView>> found;
   for (const auto& item : json().items()) found.emplace_back(item.key(), at(item.key()));
   return found;
 }
 
 std::string JsonView::string() const {
-  if (!json().is_string()) fail("found " + std::string(json().type_name()) + ", expected a string");
+  if (!json().is_string()) fail_type("a string");
   return json().get<std::string>();
 }
 
@@ -185,14 +181,16 @@ int JsonView::version_number() const {
 }
 
 bool JsonView::boolean() const {
-  if (!json().is_boolean()) {
-    fail("found " + std::string(json().type_name()) + ", expected true or false");
-  }
+  if (!json().is_boolean()) fail_type("true or false");
   return json().get<bool>();
 }
 
 std::string JsonView::string_or(std::string_view key, std::string_view fallback) const {
   return has(key) ? at(key).string() : std::string(fallback);
+}
+
+void JsonView::fail_type(const std::string& expected) const {
+  fail("found " + std::string(json().type_name()) + ", expected " + expected);
 }
 
 void JsonView::fail(const std::string& what) const {

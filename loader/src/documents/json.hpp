@@ -47,6 +47,7 @@ class JsonView {
  private:
   JsonView(const Json& value, std::string path, bool root)
       : value_(&value), path_(std::move(path)), root_(root) {}
+  [[noreturn]] void fail_type(const std::string& expected) const;
 
   const Json* value_;
   std::string path_;

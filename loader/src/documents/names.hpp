@@ -9,6 +9,9 @@
 
 namespace kiln {
 
+/// Whether all characters are letters of ASCII, digits, or among `others`.
+bool is_word(std::string_view text, std::string_view others);
+
 /// Package names: [a-z0-9] words joined by single '-', at most 64 characters.
 bool is_package_name(std::string_view name);
 

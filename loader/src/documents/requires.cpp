@@ -2,11 +2,11 @@
 #include "documents/requires.hpp"
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/number.hpp"
 #include "base/quote.hpp"
 #include "documents/json.hpp"
+#include "documents/names.hpp"
 #include "kiln/abi.h"
 #include "kiln/error.hpp"
 
@@ -34,11 +34,7 @@ const Json* member(const Json& object, std::string_view key) {
 }  // namespace
 
 std::optional<std::array<int, 3>> parse_loader_version(std::string_view text) {
-  const auto is_allowed = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
-           c == '-' || c == '+';
-  };
-  if (!std::all_of(text.begin(), text.end(), is_allowed)) return {};
+  if (!is_word(text, ".-+")) return {};
   text = text.substr(0, text.find_first_of("-+"));
   std::array<int, 3> version{};
   for (int& part : version) {
@@ -60,15 +56,12 @@ bool needs_newer_loader(std::string_view min_loader) {
 }
 
 std::string too_new(const Json& stated, const RequiresKeys& keys) {
-  const Json* min_loader = member(stated, keys.min_loader);
-  if (min_loader != nullptr && min_loader->is_string() &&
-      needs_newer_loader(min_loader->get_ref<const std::string&>())) {
-    return "needs kiln >= " + min_loader->get<std::string>() + ", this is kiln " KILN_VERSION;
+  const Requires found = guess_requires(stated, keys);
+  if (needs_newer_loader(found.min_loader)) {
+    return "needs kiln >= " + found.min_loader + ", this is kiln " KILN_VERSION;
   }
-  const Json* abi = member(stated, keys.abi);
-  const std::optional<int> number = abi != nullptr ? read_abi(*abi) : std::nullopt;
-  if (number && *number > KILN_ABI_MAJOR) {
-    return "needs a kiln that loads package ABI " + std::to_string(*number) +
+  if (found.abi > KILN_ABI_MAJOR) {
+    return "needs a kiln that loads package ABI " + std::to_string(found.abi) +
            ", this is kiln " KILN_VERSION " with ABI " + std::to_string(KILN_ABI_MAJOR);
   }
   return {};

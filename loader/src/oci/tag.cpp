@@ -4,16 +4,13 @@
 #include <algorithm>
 
 #include "base/number.hpp"
+#include "documents/names.hpp"
 
 namespace kiln {
 
 bool is_tag(std::string_view text) {
-  const auto word = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-  };
-  return !text.empty() && text.size() <= 128 && word(text.front()) &&
-         std::all_of(text.begin(), text.end(),
-                     [&](char c) { return word(c) || c == '.' || c == '-'; });
+  return !text.empty() && text.size() <= 128 && is_word(text.substr(0, 1), "_") &&
+         is_word(text, "_.-");
 }
 
 std::string variant_tag(int version, std::string_view id) {

@@ -26,9 +26,7 @@ constexpr std::uint64_t kMaxRefBytes = std::uint64_t{64} * 1024;
 std::string registry_key(const std::string& registry) {
   std::string tail;
   for (const char c : registry) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       c == '.' || c == '-';
-    if (plain) {
+    if (is_word({&c, 1}, ".-")) {
       tail += c;
     } else if (!tail.empty() && tail.back() != '_') {
       tail += '_';

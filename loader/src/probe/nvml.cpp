@@ -48,19 +48,22 @@ struct Physical {
   bool is_instance = false;
 };
 
+/// What one of NVML's functions writes of a device.
+std::optional<std::string> text_of(NvmlDevice device, int (*ask)(NvmlDevice, char*, unsigned)) {
+  std::array<char, 96> text{};
+  if (ask(device, text.data(), static_cast<unsigned>(text.size())) != kNvmlSuccess) return {};
+  return text.data();
+}
+
 std::optional<Physical> read_gpu(const Nvml& nvml, NvmlDevice device) {
-  std::array<char, 96> uuid{};
-  std::array<char, 96> name{};
-  Physical physical;
-  Version& capability = physical.gpu.capability;
-  if (nvml.uuid(device, uuid.data(), static_cast<unsigned>(uuid.size())) != kNvmlSuccess ||
-      nvml.name(device, name.data(), static_cast<unsigned>(name.size())) != kNvmlSuccess ||
+  const std::optional<std::string> uuid = text_of(device, nvml.uuid);
+  const std::optional<std::string> name = text_of(device, nvml.name);
+  Version capability;
+  if (!uuid || !name ||
       nvml.capability(device, &capability.major, &capability.minor) != kNvmlSuccess) {
     return std::nullopt;
   }
-  physical.uuid = uuid.data();
-  physical.gpu.name = name.data();
-  return physical;
+  return Physical{*uuid, {0, *name, capability}};
 }
 
 /// The instances of a GPU that is split. Their capability is the GPU's; NVML's name of one has its
@@ -74,14 +77,10 @@ void add_instances(const Nvml& nvml, NvmlDevice device, const Physical& parent,
   for (unsigned i = 0; i < most; ++i) {
     NvmlDevice handle = nullptr;
     if (nvml.instance(device, i, &handle) != kNvmlSuccess) continue;
-    std::array<char, 96> uuid{};
-    std::array<char, 96> name{};
-    if (nvml.uuid(handle, uuid.data(), static_cast<unsigned>(uuid.size())) != kNvmlSuccess)
-      continue;
-    Physical instance{uuid.data(), parent.gpu, true};
-    const bool named =
-        nvml.name(handle, name.data(), static_cast<unsigned>(name.size())) == kNvmlSuccess;
-    instance.gpu.name = named ? name.data() : parent.gpu.name + " MIG";
+    const std::optional<std::string> uuid = text_of(handle, nvml.uuid);
+    if (!uuid) continue;
+    Physical instance{*uuid, parent.gpu, true};
+    instance.gpu.name = text_of(handle, nvml.name).value_or(parent.gpu.name + " MIG");
     all.push_back(std::move(instance));
   }
 }

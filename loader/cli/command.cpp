@@ -103,10 +103,8 @@ std::vector<Spec> Options::specs_or_locked() const {
 }
 
 void Command::takes_package() {
-  app_.add_option("package", line_.packages, "NAME@VERSION, such as geglu-mlp@1")
-      ->type_name("PACKAGE")
-      ->expected(1)
-      ->required();
+  takes_packages();
+  app_.get_option("package")->expected(1)->required();
 }
 
 void Command::takes_packages() {

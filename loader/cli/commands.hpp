@@ -24,12 +24,14 @@
 #include <string>
 #include <vector>
 
+#include "kiln/error.hpp"
 #include "kiln/host.hpp"
 #include "kiln/request.hpp"
 
 namespace CLI {
 class App;
-}
+class ParseError;
+}  // namespace CLI
 
 namespace kiln::cli {
 
@@ -93,6 +95,10 @@ class Command {
   CLI::App& app_;
   CommandLine& line_;
 };
+
+/// kUsage: which word of a command line is not known, what it may have been meant to be, and which
+/// --help to read.
+Error usage_error(const CLI::App& app, const CLI::ParseError& error);
 
 /// What asks a command to stop: see cancel.cpp. Called once, by the main thread, when one begins.
 std::stop_token stop_on_signals();

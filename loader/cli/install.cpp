@@ -52,10 +52,20 @@ int install_all(const Options& options) {
                 one.check_installed(all[i].package);
               });
   for (const Installed& installed : all) {
-    documents.push_back(kiln::cli::to_json(installed));
+    const Package& package = installed.package;
+    documents.push_back({{"name", package.config.name},
+                         {"version", package.config.version},
+                         {"variant", package.variant.id},
+                         {"tested", package.variant.tested},
+                         {"manifest", package.variant.manifest.digest.str()},
+                         {"library", package.library.string()},
+                         {"fallback", !installed.choice.refused.empty()},
+                         {"registry", installed.choice.registry},
+                         {"requests", installed.traffic.requests},
+                         {"bytes_fetched", installed.traffic.bytes}});
     if (!options.json) tell_refused(installed.choice);
-    print("%s@%d %s  %s\n", installed.package.config.name.c_str(), installed.package.config.version,
-          installed.package.variant.id.c_str(), installed.package.library.c_str());
+    print("%s@%d %s  %s\n", package.config.name.c_str(), package.config.version,
+          package.variant.id.c_str(), package.library.c_str());
   }
   print_json("install", {{"installed", documents}});
   return 0;

@@ -21,7 +21,6 @@
 #include "complete.hpp"
 #include "documents/json.hpp"
 #include "output.hpp"
-#include "usage.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -81,12 +80,9 @@ bool is_beside(std::string_view word) {
 int run_beside(const std::string& name, char** argv) {
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
   const std::filesystem::path program = self.parent_path() / ("kiln-" + name);
-  std::vector<char*> arguments(argv + 1, argv + 1);
-  for (char** argument = argv + 1; *argument != nullptr; ++argument) arguments.push_back(*argument);
   std::string word = program.string();
-  arguments.front() = word.data();
-  arguments.push_back(nullptr);
-  execv(word.c_str(), arguments.data());
+  argv[1] = word.data();
+  execv(word.c_str(), argv + 1);
   throw Error(
       ErrorCode::kNotFound,
       "kiln " + name + ": there is no " + word +

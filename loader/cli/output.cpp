@@ -16,7 +16,6 @@
 
 #include "base/quote.hpp"
 #include "documents/json.hpp"
-#include "install/install.hpp"
 #include "install/trace.hpp"
 
 namespace kiln::cli {
@@ -167,19 +166,6 @@ Observer progress_on_stderr(bool quiet) {
   if (quiet) return {};
   return
       [progress = std::make_shared<Progress>()](const Event& event) { progress->on_event(event); };
-}
-
-Json to_json(const Installed& installed) {
-  return {{"name", installed.package.config.name},
-          {"version", installed.package.config.version},
-          {"variant", installed.package.variant.id},
-          {"tested", installed.package.variant.tested},
-          {"manifest", installed.package.variant.manifest.digest.str()},
-          {"library", installed.package.library.string()},
-          {"fallback", !installed.choice.refused.empty()},
-          {"registry", installed.choice.registry},
-          {"requests", installed.traffic.requests},
-          {"bytes_fetched", installed.traffic.bytes}};
 }
 
 void print_json(std::string_view kind, Json document) {

@@ -11,10 +11,6 @@
 #include "documents/json_fwd.hpp"
 #include "kiln/event.hpp"
 
-namespace kiln {
-struct Installed;  // install/install.hpp
-}
-
 namespace kiln::cli {
 
 /// What results are from now on: text, or with --json one document. A command makes both; of
@@ -34,8 +30,6 @@ Observer progress_on_stderr(bool quiet);
 
 /// A path on a line of its own, for $(…): its very bytes, unless a terminal gets them.
 void print_path(const std::filesystem::path& path);
-
-Json to_json(const Installed& installed);
 
 /// Prints one document, indented, with {"schema": "kiln.<kind>/1"} added. In ASCII; bytes that are
 /// not UTF-8, as a path may have them, become U+FFFD.

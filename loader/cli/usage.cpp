@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "usage.hpp"
-
+//
+// Usage: what is wrong with a command line that does not parse, in Kiln's words.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "base/join.hpp"
+#include "commands.hpp"
 
 namespace kiln::cli {
 namespace {

@@ -4,7 +4,6 @@
 #include "store/cache.hpp"
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <memory>
 
 #include "commands.hpp"

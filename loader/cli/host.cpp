@@ -2,7 +2,6 @@
 //
 // kiln host: what resolve knows of this machine. As JSON it is the facts file that --host takes on
 // another machine; packages that are named have their libraries looked up too.
-#include <cstdio>
 #include <string>
 #include <vector>
 

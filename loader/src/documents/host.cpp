@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "documents/host.hpp"
 
-#include <algorithm>
 #include <limits>
 #include <set>
 #include <utility>
@@ -11,7 +10,6 @@
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "documents/variant.hpp"
-#include "kiln/error.hpp"
 
 namespace kiln {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "documents/lockfile.hpp"
 
-#include <limits>
 
 #include "documents/facts.hpp"
 #include "documents/json.hpp"

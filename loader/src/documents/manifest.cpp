@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "documents/manifest.hpp"
 
-#include <limits>
 #include <set>
 
 #include "base/join.hpp"

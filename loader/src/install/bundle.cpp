@@ -7,7 +7,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <utility>
 
 #include "base/draft.hpp"
 #include "base/join.hpp"

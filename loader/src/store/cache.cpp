@@ -2,15 +2,12 @@
 #include "store/cache.hpp"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "base/quote.hpp"
-#include "documents/json.hpp"
 #include "kiln/error.hpp"
 #include "settings/settings.hpp"
 #include "store/ingest.hpp"
@@ -229,10 +226,7 @@ std::string Cache::check_blob(const Digest& digest) const {
 
 void Cache::drop_blob(const Digest& digest) const {
   if (!open_folder_inside(root_, "blobs/sha256").valid()) return;  // throws for a link on the way
-  const fs::path path = blob_path(digest);
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (error) fail_cache("remove", path, error.value());
+  remove_whole(blob_path(digest));
 }
 
 }  // namespace kiln

@@ -18,7 +18,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/posix.hpp"
 #include "documents/descriptor.hpp"
 #include "verify/verify.hpp"
 
@@ -50,10 +49,6 @@ struct Asking {
 class Content {
  public:
   virtual ~Content() = default;
-  Content(const Content&) = default;
-  Content& operator=(const Content&) = default;
-  Content(Content&&) = default;
-  Content& operator=(Content&&) = default;
 
   /// Whether the blob seems to be there. Looks and does not hash; a server is taken at its word, so
   /// it is not asked.
@@ -69,9 +64,6 @@ class Content {
 
   /// What a user can do about bytes from here that are wrong.
   virtual std::string advice() const = 0;
-
- protected:
-  Content() = default;
 };
 
 class Storage : public Content {

@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <span>
 #include <system_error>
-#include <utility>
 
 #include "base/join.hpp"
 #include "base/posix.hpp"

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <optional>
 #include <set>
@@ -218,20 +217,18 @@ class Sweep {
   void remove(const std::string& what, const fs::path& path) {
     removed_.push_back({what, path, bytes_of(path)});
     if (options_.dry_run) return;
-    std::error_code error;
     if (what == "files") {
       drop_unpacked(path);
     } else {
-      fs::remove_all(path, error);
+      remove_whole(path);
     }
-    if (error) fail_cache("remove", path, error.value());
+    if (what != "version") return;
     // Durable before what it refers to goes: a ref promises that its version is here.
-    if (what == "version") {
-      sync_folder(path.parent_path());
-      for (fs::path folder = path.parent_path(); folder.filename() != "refs";
-           folder = folder.parent_path()) {
-        if (!fs::remove(folder, error)) break;  // not empty
-      }
+    fs::path folder = path.parent_path();
+    sync_folder(folder);
+    std::error_code not_empty;
+    while (folder.filename() != "refs" && fs::remove(folder, not_empty)) {
+      folder = folder.parent_path();
     }
   }
 

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "kiln/error.hpp"
 #include "store/inside.hpp"
 
 namespace kiln {

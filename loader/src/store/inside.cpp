@@ -315,6 +315,12 @@ FileDescriptor make_folder_in(int parent, const fs::path& path) {
   return folder;
 }
 
+void remove_whole(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) fail_cache("remove", path, error.value());
+}
+
 void share_made(int made, int parent, const fs::path& path) {
   const struct stat above = status_of(parent, path.parent_path());
   if (!is_shared(above)) return;

@@ -11,8 +11,6 @@
 //           under any umask.
 #pragma once
 
-#include <sys/types.h>
-
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -57,6 +55,9 @@ FileDescriptor make_folder_inside(const std::filesystem::path& root,
 
 /// Makes a folder in the open one, if it is not there, and opens it. A link is refused.
 FileDescriptor make_folder_in(int parent, const std::filesystem::path& path);
+
+/// Removes what stands there with all that is below it. kCache where it cannot be removed.
+void remove_whole(const std::filesystem::path& path);
 
 /// Gives what was made just now the rights that the folder it is in has.
 void share_made(int made, int parent, const std::filesystem::path& path);

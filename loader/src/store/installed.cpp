@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/installed.hpp"
 
-#include <limits>
 #include <utility>
 
 #include "base/number.hpp"

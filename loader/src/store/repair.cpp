@@ -19,12 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void remove_whole(const fs::path& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (error) fail_cache("remove", path, error.value());
-}
-
 /// Where what is damaged comes from again.
 class Sources {
  public:

@@ -144,8 +144,8 @@ void drop_unpacked(const fs::path& folder) {
   const fs::path aside = folder.parent_path() / draft_name();
   std::error_code error;
   fs::rename(folder, aside, error);
-  if (!error) fs::remove_all(aside, error);
   if (error) fail_cache("remove", folder, error.value());
+  remove_whole(aside);
 }
 
 std::vector<DamagedFile> check_unpacked(const fs::path& folder, const Config& config) {

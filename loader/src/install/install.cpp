@@ -134,7 +134,7 @@ Choice Install::choose() {
     }
     const std::string next = to_string(request_.fallback[i]);
     if (request_.on_event) {
-      request_.on_event({Event::Stage::kFallback, label_of(tried.version), 0, 0,
+      request_.on_event({Event::Stage::kFallback, label(name_, tried.version), 0, 0,
                          describe_refusal(choice.resolution) + "; trying fallback " + next});
     }
     told += choice.no_variant + "\nfallback " + next + ": ";
@@ -196,13 +196,14 @@ VersionIndex Install::find_newest_index() {
 
 /// The registry chose these bytes, so they must speak of what was asked for.
 VersionIndex Install::read_index(Document document, int version, bool fetched) const {
-  VersionIndex read{document.descriptor, parse_index(document.bytes, "index " + label_of(version)),
+  VersionIndex read{document.descriptor,
+                    parse_index(document.bytes, "index " + label(name_, version)),
                     fetched ? std::move(document.bytes) : std::string()};
   if (read.index.name == name_ && read.index.version == version) return read;
-  throw Error(ErrorCode::kIntegrity, "read index of " + label_of(version) + ": it is the one of " +
-                                         label(read.index.name, read.index.version) + " (from " +
-                                         registry_ +
-                                         "); nothing was loaded. Tell the registry's publisher");
+  throw Error(ErrorCode::kIntegrity,
+              "read index of " + label(name_, version) + ": it is the one of " +
+                  label(read.index.name, read.index.version) + " (from " + registry_ +
+                  "); nothing was loaded. Tell the registry's publisher");
 }
 
 /// The cached one. Nothing if there is none, or a damaged one while the registry is asked anyway.
@@ -211,7 +212,7 @@ std::optional<VersionIndex> Install::recall_index(int version) const {
     const std::optional<Ref> ref = cache_.read_ref(registry_, name_, version);
     if (!ref) return std::nullopt;
     std::optional<std::string> bytes =
-        cache_.read_document(ref->index, "index of " + label_of(version));
+        cache_.read_document(ref->index, "index of " + label(name_, version));
     if (!bytes) return std::nullopt;
     return read_index({ref->index, *std::move(bytes)}, version, false);
   } catch (const Error& error) {
@@ -221,7 +222,7 @@ std::optional<VersionIndex> Install::recall_index(int version) const {
 }
 
 VersionIndex Install::ask_index(int version, const Index* known) {
-  const std::string what = label_of(version);
+  const std::string what = label(name_, version);
   report(Event::Stage::kIndex, what, 0, 0);
   VersionIndex asked = read_index(repository("index of " + what).index(version), version, true);
   if (known != nullptr) {
@@ -233,7 +234,7 @@ VersionIndex Install::ask_index(int version, const Index* known) {
 
 /// By digest: no tag is asked, and nobody can answer with another state of the version.
 VersionIndex Install::locked_index() {
-  const std::string package = label_of(lock_->version);
+  const std::string package = label(name_, lock_->version);
   const std::string what = "index of " + package;
   if (std::optional<std::string> bytes = cached(lock_->index, what)) {
     return read_index({lock_->index, *std::move(bytes)}, lock_->version, false);
@@ -310,7 +311,7 @@ void Install::look_up_libraries(const Index& index, const Selection& selection) 
 std::string Install::no_variant_text(const Choice& choice, const Selection& selection,
                                      const std::string& not_asked) {
   const int version = choice.version.index.version;
-  std::string text = "resolve " + label_of(version) + ": no variant fits this machine (index " +
+  std::string text = "resolve " + label(name_, version) + ": no variant fits this machine (index " +
                      choice.version.descriptor.digest.brief() + " of " + registry_ + ")\n" +
                      choice.resolution.explain();
   add_line(text, choice.resolution.hint);
@@ -341,7 +342,7 @@ std::string Install::other_version(int version, const Selection& selection) {
       const VersionIndex tried = read_index(from.index(other), other, true);
       const Resolution resolution = resolve(tried.index, any);
       if (!resolution.chosen) continue;
-      return label_of(other) +
+      return label(name_, other) +
              " has a build for this machine: " + tried.index.variants[*resolution.chosen].id +
              ". Ask for version " + std::to_string(other);
     } catch (const Error& error) {
@@ -355,7 +356,7 @@ std::string Install::other_version(int version, const Selection& selection) {
 // ---- pull ----
 
 Package Install::pull(const VersionIndex& version, const Variant& variant) {
-  const std::string of = label_of(version.index.version) + " " + variant.id;
+  const std::string of = label(name_, version.index.version) + " " + variant.id;
   Package package{.subject = of, .variant = variant};
   package.manifest =
       parse_manifest(document(variant.manifest, "manifest of " + of, Event::Stage::kManifest, of),
@@ -364,10 +365,7 @@ Package Install::pull(const VersionIndex& version, const Variant& variant) {
   package.config = parse_config(document(config, "config of " + of, Event::Stage::kConfig, of),
                                 "config of " + of);
   check_agreement(version.index, variant, package.config);
-  if (lock_) {
-    check_locked(lock_file_, *lock_, of, variant.id,
-                 locked_variant(variant, package.manifest, package.config));
-  }
+  if (lock_) check_locked(lock_file_, *lock_, package);
   package.folder = cache_.unpacked_path(config.digest);
   package.library = package.folder / package.config.library;
   return package;
@@ -457,9 +455,9 @@ void Install::remember(const VersionIndex& version) {
   cache_.write_ref(ref, [&](const Ref& known) {
     if (known.index == ref.index) return false;
     const std::optional<std::string> bytes =
-        cached(known.index, "index of " + label_of(known.version));
+        cached(known.index, "index of " + label(name_, known.version));
     if (!bytes) return true;
-    const Index before = parse_index(*bytes, "index " + label_of(known.version));
+    const Index before = parse_index(*bytes, "index " + label(name_, known.version));
     if (grows_from(before, version.index)) return true;
     // Ours is an older state: a lock file may pin one, and another install may have been faster.
     if (!lock_ && !grows_from(version.index, before)) {
@@ -524,10 +522,6 @@ std::vector<int> Install::known_versions() {
 void Install::report(Event::Stage stage, const std::string& of, std::uint64_t done,
                      std::uint64_t total) const {
   if (request_.on_event) request_.on_event({stage, of, done, total});
-}
-
-std::string Install::label_of(int version) const {
-  return label(name_, version);
 }
 
 // ---- in one call ----

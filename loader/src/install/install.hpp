@@ -143,7 +143,6 @@ class Install {
   void check_version() const;
   void report(Event::Stage stage, const std::string& subject, std::uint64_t done,
               std::uint64_t total) const;
-  std::string label_of(int version) const;
 
   std::string name_;
   Request request_;

@@ -147,29 +147,30 @@ LockedKernel locked_kernel(const fs::path& file, std::string_view name, const Re
   return std::move(kernel);
 }
 
-LockedVariant locked_variant(const Variant& variant, const VariantManifest& manifest,
-                             const Config& config) {
-  const ArchiveFile& library = library_file(config);
-  return {variant.manifest, manifest.config, manifest.layer, library.path, library.digest};
+LockedVariant locked_variant(const Package& package) {
+  const ArchiveFile& library = library_file(package.config);
+  return {package.variant.manifest, package.manifest.config, package.manifest.layer, library.path,
+          library.digest};
 }
 
-void check_locked(const fs::path& file, const LockedKernel& kernel, std::string_view subject,
-                  const std::string& id, const LockedVariant& found) {
-  const auto locked = kernel.variants.find(id);
+void check_locked(const fs::path& file, const LockedKernel& kernel, const Package& package) {
+  const auto locked = kernel.variants.find(package.variant.id);
   if (locked == kernel.variants.end()) {
-    fail_lock(subject, file.string() +
-                           " does not have this variant, though it has its index. Run "
-                           "'kiln lock' with this version of kiln");
+    fail_lock(package.subject, file.string() +
+                                   " does not have this variant, though it has its index. Run "
+                                   "'kiln lock' with this version of kiln");
   }
   const auto agree = [&](std::string_view what, const std::string& is, const std::string& said) {
     if (is == said) return;
-    fail_lock(subject, std::string(what) + " is " + is + ", " + file.string() + " says " + said +
-                           ". The lock file was changed by hand: take it from your " +
-                           "version control, or run 'kiln lock'");
+    fail_lock(package.subject, std::string(what) + " is " + is + ", " + file.string() + " says " +
+                                   said +
+                                   ". The lock file was changed by hand: take it from your " +
+                                   "version control, or run 'kiln lock'");
   };
   const auto text = [](const Descriptor& descriptor) {
     return descriptor.digest.str() + " (" + std::to_string(descriptor.size) + " bytes)";
   };
+  const LockedVariant found = locked_variant(package);
   const LockedVariant& said = locked->second;
   agree("manifest", text(found.manifest), text(said.manifest));
   agree("config", text(found.config), text(said.config));
@@ -194,8 +195,7 @@ LockedKernel lock_kernel(std::string_view name, const Request& request,
   }
   LockedKernel kernel{install.registry(), version.index.version, version.descriptor, {}};
   for (const Package& each : pull_all(name, request, options, version, readable, Layers::kLeft)) {
-    kernel.variants.emplace(each.variant.id,
-                            locked_variant(each.variant, each.manifest, each.config));
+    kernel.variants.emplace(each.variant.id, locked_variant(each));
   }
   return kernel;
 }

@@ -7,7 +7,6 @@
 
 #include <filesystem>
 #include <functional>
-#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -19,9 +18,7 @@
 
 namespace kiln {
 
-struct Config;  // documents/variant.hpp
-struct Variant;
-struct VariantManifest;
+struct Package;  // install/install.hpp
 
 /// Throws kLock if there is no such file, or what parse_lockfile throws.
 Lockfile read_lockfile(const std::filesystem::path& file);
@@ -66,12 +63,11 @@ std::filesystem::path lockfile_of(const Request& request, const Settings& settin
                                      int version, int locked);
 
 /// What a lock file records of a variant.
-LockedVariant locked_variant(const Variant& variant, const VariantManifest& manifest,
-                             const Config& config);
+LockedVariant locked_variant(const Package& package);
 
 /// Throws kLock, naming both sides, unless the lock file says exactly this of the variant.
 void check_locked(const std::filesystem::path& file, const LockedKernel& kernel,
-                  std::string_view subject, const std::string& id, const LockedVariant& found);
+                  const Package& package);
 
 /// Asks the registry for the version's index and for the documents of all its variants, a few at
 /// once (offline, the cache). `unread` gets the ids of variants that only a newer Kiln can read:

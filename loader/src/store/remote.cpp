@@ -101,7 +101,7 @@ class Remote final : public Repository {
       again.at_once = true;
       throw again;
     }
-    check_status(answer, what, request.url, Known::kByDigest);
+    check_status(answer, what, request.url);
     const std::uint64_t have = sink.size() > 0 ? sink.size() : taken;
     if (answer.taken && !answer.has_length() && have < descriptor.size) {
       throw TryAgain("get " + answer.url + ": the connection ended after " + std::to_string(have) +
@@ -224,7 +224,7 @@ class Remote final : public Repository {
             }
             bytes += piece;
           });
-          if (answer.status != 404) check_status(answer, what, url, Known::kByName);
+          if (answer.status != 404) check_status(answer, what, url);
         });
     return answer;
   }
@@ -272,11 +272,9 @@ class Remote final : public Repository {
                     kAdvice);
   }
 
-  enum class Known { kByName, kByDigest };
-
   /// Throws unless the body was taken: TryAgain for a status that may be another in a moment.
-  void check_status(const HttpAnswer& answer, const std::string& what, const std::string& url,
-                    Known known) const {
+  void check_status(const HttpAnswer& answer, const std::string& what,
+                    const std::string& url) const {
     if (answer.status == 200 || answer.taken) return;
     const std::string text =
         "get " + what + ": status " + std::to_string(answer.status) + " from " + answer.url;
@@ -287,7 +285,7 @@ class Remote final : public Repository {
       }
       throw again;
     }
-    if (answer.status == 404 && known == Known::kByDigest) {
+    if (answer.status == 404) {
       throw Error(ErrorCode::kNotFound, text +
                                             ", though the version's index names it. The registry "
                                             "is incomplete: tell its publisher");

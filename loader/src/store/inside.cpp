@@ -140,18 +140,26 @@ void check_folder(const struct stat& status, const struct stat& root, const fs::
   }
 }
 
-/// A step down from an open folder. Invalid, with errno set, if there is none.
-FileDescriptor open_step(int folder, const fs::path& name, const struct stat& root,
-                         const fs::path& path) {
-  FileDescriptor next(::openat(folder, name.c_str(), kFolder));
-  if (next.valid()) {
-    check_folder(status_of(next.get(), path), root, path);
-  } else if (errno == ENOTDIR || errno == ELOOP) {
-    fail_foreign(path, "a folder");
-  } else if (errno != ENOENT) {
-    fail_cache("open", path, errno);
+/// A step down from an open folder. Invalid if there is none.
+FileDescriptor open_in(int parent, const fs::path& path) {
+  FileDescriptor folder(::openat(parent, path.filename().c_str(), kFolder));
+  if (folder.valid() || errno == ENOENT) return folder;
+  if (errno == ENOTDIR || errno == ELOOP) fail_foreign(path, "a folder");
+  fail_cache("open", path, errno);
+}
+
+/// The same, and makes the folder if it is not there.
+FileDescriptor make_in(int parent, const fs::path& path) {
+  const bool made = ::mkdirat(parent, path.filename().c_str(), 0755) == 0;
+  if (!made && errno != EEXIST) fail_cache("make folder", path, errno);
+  FileDescriptor folder = open_in(parent, path);
+  if (!folder.valid()) fail_cache("open", path, ENOENT);
+  if (made) {
+    share_made(folder.get(), parent, path);
+    // Some network file systems refuse to sync a folder.
+    if (::fsync(parent) != 0 && errno != EINVAL) fail_cache("sync", path.parent_path(), errno);
   }
-  return next;
+  return folder;
 }
 
 /// Invalid if it is not there.
@@ -162,25 +170,23 @@ FileDescriptor open_root(const fs::path& root) {
   return folder;
 }
 
+/// From the root down, step by step. Invalid where it, or a step, is not there.
+FileDescriptor walk(const fs::path& root, const fs::path& relative, decltype(&open_in) step) {
+  FileDescriptor folder = open_root(root);
+  if (!folder.valid()) return folder;
+  const struct stat top = status_of(folder.get(), root);
+  fs::path at = root;
+  for (const fs::path& part : relative) {
+    folder = step(folder.get(), at /= part);
+    if (!folder.valid()) break;
+    check_folder(status_of(folder.get(), at), top, at);
+  }
+  return folder;
+}
+
 struct CloseFolder {
   void operator()(DIR* folder) const { ::closedir(folder); }
 };
-
-std::vector<std::string> names_in(FileDescriptor folder, const fs::path& path) {
-  const std::unique_ptr<DIR, CloseFolder> listed(::fdopendir(folder.get()));
-  if (!listed) fail_cache("list", path, errno);
-  folder.release();
-  std::vector<std::string> names;
-  errno = 0;
-  while (const dirent* entry = ::readdir(listed.get())) {
-    std::string name = entry->d_name;
-    if (name != "." && name != "..") names.push_back(std::move(name));
-    errno = 0;
-  }
-  if (errno != 0) fail_cache("list", path, errno);
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 /// A name in the folder that neither Kiln wrote on its way to the mark nor mkfs; empty: none.
 std::string other_thing_in(const fs::path& root) {
@@ -251,22 +257,31 @@ void make_root(const fs::path& root) {
 }
 
 FileDescriptor open_folder_inside(const fs::path& root, const fs::path& relative) {
-  FileDescriptor folder = open_root(root);
-  if (!folder.valid()) return folder;
-  const struct stat top = status_of(folder.get(), root);
-  fs::path at = root;
-  for (const fs::path& part : relative) {
-    at /= part;
-    folder = open_step(folder.get(), part, top, at);
-    if (!folder.valid()) break;
-  }
+  return walk(root, relative, open_in);
+}
+
+FileDescriptor make_folder_inside(const fs::path& root, const fs::path& relative) {
+  FileDescriptor folder = walk(root, relative, make_in);
+  if (!folder.valid()) fail_cache("open cache", root, ENOENT);
   return folder;
 }
 
 std::vector<std::string> list_inside(const fs::path& root, const fs::path& relative) {
   FileDescriptor folder = open_folder_inside(root, relative);
   if (!folder.valid()) return {};
-  return names_in(std::move(folder), root / relative);
+  const std::unique_ptr<DIR, CloseFolder> listed(::fdopendir(folder.get()));
+  if (!listed) fail_cache("list", root / relative, errno);
+  folder.release();
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* entry = ::readdir(listed.get())) {
+    std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(std::move(name));
+    errno = 0;
+  }
+  if (errno != 0) fail_cache("list", root / relative, errno);
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 FileDescriptor open_inside(const fs::path& root, const fs::path& relative) {
@@ -283,36 +298,6 @@ FileDescriptor open_inside(const fs::path& root, const fs::path& relative) {
   }
   if (!S_ISREG(status_of(file.get(), path).st_mode)) fail_foreign(path, "a regular file");
   return file;
-}
-
-FileDescriptor make_folder_inside(const fs::path& root, const fs::path& relative) {
-  FileDescriptor folder = open_root(root);
-  if (!folder.valid()) fail_cache("open cache", root, ENOENT);
-  const struct stat top = status_of(folder.get(), root);
-  fs::path at = root;
-  for (const fs::path& part : relative) {
-    at /= part;
-    folder = make_folder_in(folder.get(), at);
-    check_folder(status_of(folder.get(), at), top, at);
-  }
-  return folder;
-}
-
-FileDescriptor make_folder_in(int parent, const fs::path& path) {
-  const fs::path name = path.filename();
-  const bool made = ::mkdirat(parent, name.c_str(), 0755) == 0;
-  if (!made && errno != EEXIST) fail_cache("make folder", path, errno);
-  FileDescriptor folder(::openat(parent, name.c_str(), kFolder));
-  if (!folder.valid()) {
-    if (errno == ENOTDIR || errno == ELOOP) fail_foreign(path, "a folder");
-    fail_cache("open", path, errno);
-  }
-  if (made) {
-    share_made(folder.get(), parent, path);
-    // Some network file systems refuse to sync a folder.
-    if (::fsync(parent) != 0 && errno != EINVAL) fail_cache("sync", path.parent_path(), errno);
-  }
-  return folder;
 }
 
 void remove_whole(const fs::path& path) {

@@ -49,12 +49,9 @@ FileDescriptor open_folder_inside(const std::filesystem::path& root,
 std::vector<std::string> list_inside(const std::filesystem::path& root,
                                      const std::filesystem::path& relative);
 
-/// Opens the folder, and makes those on the way that are missing.
+/// Opens the folder, and makes those on the way that are missing. A link is refused.
 FileDescriptor make_folder_inside(const std::filesystem::path& root,
                                   const std::filesystem::path& relative);
-
-/// Makes a folder in the open one, if it is not there, and opens it. A link is refused.
-FileDescriptor make_folder_in(int parent, const std::filesystem::path& path);
 
 /// Removes what stands there with all that is below it. kCache where it cannot be removed.
 void remove_whole(const std::filesystem::path& path);

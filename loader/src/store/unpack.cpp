@@ -21,22 +21,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Opens the folder that `path` stands in, making what is missing, without following links.
-FileDescriptor open_parent(int root, const fs::path& path, const fs::path& draft) {
-  FileDescriptor folder(::fcntl(root, F_DUPFD_CLOEXEC, 0));
-  if (!folder.valid()) fail_cache("open", draft, errno);
-  fs::path at = draft;
-  for (const fs::path& part : path.parent_path()) {
-    folder = make_folder_in(folder.get(), at /= part);
-  }
-  return folder;
+/// The cache of a variant's folder, <cache>/unpacked/<hex of its config>, or of its draft.
+fs::path cache_of(const fs::path& folder) {
+  return folder.parent_path().parent_path();
 }
 
-void write_file(const ArchiveFile& file, const LayerContent& content, int root,
-                const fs::path& draft) {
+/// Makes a folder of that cache, and those above it, without following links.
+FileDescriptor make_folder(const fs::path& folder, const fs::path& cache) {
+  return make_folder_inside(cache, folder.lexically_relative(cache));
+}
+
+void write_file(const ArchiveFile& file, const LayerContent& content, const fs::path& draft) {
   const fs::path path = draft / file.path;
-  const FileDescriptor parent = open_parent(root, file.path, draft);
-  const FileDescriptor out(::openat(parent.get(), fs::path(file.path).filename().c_str(),
+  const FileDescriptor parent = make_folder(path.parent_path(), cache_of(draft));
+  const FileDescriptor out(::openat(parent.get(), path.filename().c_str(),
                                     O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!out.valid()) fail_cache("create", path, errno);
   WriteBehind behind;
@@ -61,20 +59,18 @@ void sync_folders(const Config& config, const fs::path& draft) {
 /// Reads the whole layer into the folder `draft`, which exists and is empty.
 void extract(const fs::path& layer, const Config& config, std::uint64_t unpacked_size,
              const fs::path& draft, std::string_view subject) {
-  const FileDescriptor root = try_open(draft, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
-  if (!root.valid()) fail_cache("open", draft, errno);
   read_layer(layer, config, unpacked_size,
              {"unpack", std::string(subject),
               "nothing was loaded. The package was built wrongly: tell its publisher"},
              [&](const ArchiveFile& file, const LayerContent& content) {
-               write_file(file, content, root.get(), draft);
+               write_file(file, content, draft);
              });
   sync_folders(config, draft);
 }
 
 /// What is wrong with a file; empty if it is what the config says.
 std::string check_file(const fs::path& folder, const ArchiveFile& expected) {
-  const fs::path root = folder.parent_path().parent_path();
+  const fs::path root = cache_of(folder);
   const fs::path path = folder / expected.path;
   const FileDescriptor file = open_inside(root, path.lexically_relative(root));
   if (!file.valid()) return "is missing";
@@ -92,7 +88,7 @@ std::string check_file(const fs::path& folder, const ArchiveFile& expected) {
 /// What is in `<folder>/<relative>` and neither a file that the config lists nor on the way to one.
 void add_unlisted(const fs::path& folder, const fs::path& relative, const Config& config,
                   std::vector<DamagedFile>& damaged) {
-  const fs::path root = folder.parent_path().parent_path();
+  const fs::path root = cache_of(folder);
   const fs::path here = relative.empty() ? folder : folder / relative;
   std::vector<std::string> names;
   try {
@@ -121,10 +117,8 @@ void add_unlisted(const fs::path& folder, const fs::path& relative, const Config
 
 void unpack_layer(const fs::path& layer, const Config& config, std::uint64_t unpacked_size,
                   const fs::path& folder, std::string_view subject) {
-  const FileDescriptor unpacked = try_open(folder.parent_path(), O_RDONLY | O_DIRECTORY);
-  if (!unpacked.valid()) fail_cache("open", folder.parent_path(), errno);
   const fs::path draft = folder.parent_path() / draft_name();
-  make_folder_in(unpacked.get(), draft);
+  make_folder(draft, cache_of(folder));
   try {
     extract(layer, config, unpacked_size, draft, subject);
     if (::rename(draft.c_str(), folder.c_str()) != 0) {

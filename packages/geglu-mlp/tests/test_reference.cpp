@@ -59,14 +59,16 @@ double loss(const Sample& sample) {
 }
 
 /// The central difference of the loss in one element of `input`, which is one of sample.values.
-double difference(Sample sample, std::vector<double> MlpValues::*input, std::size_t element) {
+double difference(const Sample& sample, std::vector<double> MlpValues::*input,
+                  std::size_t element) {
   constexpr double kStep = 1e-5;
-  double& moved = (sample.values.*input)[element];
+  Sample beside = sample;
+  double& moved = (beside.values.*input)[element];
   const double middle = moved;
   moved = middle + kStep;
-  const double above = loss(sample);
+  const double above = loss(beside);
   moved = middle - kStep;
-  const double below = loss(sample);
+  const double below = loss(beside);
   return (above - below) / (2 * kStep);
 }
 

@@ -55,6 +55,7 @@ class GegluMlp(unittest.TestCase):
         self.x = normal(M, D) * math.sqrt(D)
         self.gate, self.up, self.down = normal(H, D), normal(H, D), normal(D, H)
         self.biases = [normal(H), normal(H), normal(D)]
+        self.grad_y = normal(M, D) * math.sqrt(D)
 
     def forward(self, biases, *attributes):
         y = np.full((M, D), np.nan, dtype=np.float32)
@@ -78,6 +79,37 @@ class GegluMlp(unittest.TestCase):
         default = self.forward([None] * 3)
         self.assertTrue(np.array_equal(default, self.forward([None] * 3, "tanh")))
         self.assertFalse(np.array_equal(default, self.forward([None] * 3, "none")))
+
+    def train(self, kept):
+        """The gradients in the order of the op: of x, gate, up, down and the three biases."""
+        def empty(*shape):
+            return np.full(shape, np.nan, dtype=np.float32)
+
+        def run(op, *arguments):
+            workspace = np.empty(getattr(self.module, op + "_workspace_bytes")(*arguments), dtype=np.uint8)
+            getattr(self.module, op)(*arguments, workspace)
+
+        weights = [self.gate, self.up, self.down]
+        products = [None, None]
+        if kept:
+            products = [empty(M, H), empty(M, H)]
+            run("training_forward", self.x, *weights, *self.biases, empty(M, D), *products, "tanh")
+        gradients = [empty(*a.shape) for a in [self.x, *weights, *self.biases]]
+        run("backward", self.grad_y, self.x, *weights, *self.biases[:2], *products, *gradients, "tanh")
+        return gradients
+
+    def test_backward_computes_the_products_again_or_takes_those_of_training_forward(self):
+        x, gate, up, down, bg, bu, dy = (a.astype(np.float64) for a in (
+            self.x, self.gate, self.up, self.down, *self.biases[:2], self.grad_y))
+        g, u, dh = x @ gate.T + bg, x @ up.T + bu, dy @ down
+        step = 1e-5
+        slope = (gelu(g + step, "tanh") - gelu(g - step, "tanh")) / (2 * step)
+        h = gelu(g, "tanh") * u
+        dg, du = dh * u * slope, dh * gelu(g, "tanh")
+        expected = [dg @ gate + du @ up, dg.T @ x, du.T @ x, dy.T @ h, dg.sum(0), du.sum(0), dy.sum(0)]
+        for kept in (False, True):
+            for found, want in zip(self.train(kept), expected):
+                self.assertLess(relative_error(found, want), 2e-6)
 
     def test_geglu_and_its_backward(self):
         g, u, dout = (np.random.default_rng(i).standard_normal((M, H), dtype=np.float32)

@@ -35,13 +35,6 @@ std::optional<InstalledVariant> read_variant(const Cache& cache, const Ref& ref,
   return found;
 }
 
-std::optional<Index> read_cached_index(const Cache& cache, const Ref& ref) {
-  const std::optional<std::string> bytes =
-      cache.read_document(ref.index, "index of " + label(ref.name, ref.version));
-  if (!bytes) return std::nullopt;
-  return parse_index(*bytes, "index " + label(ref.name, ref.version));
-}
-
 }  // namespace
 
 std::vector<InstalledVariant> list_installed(const Cache& cache, const DamagedVersion& damaged) {
@@ -56,10 +49,12 @@ std::vector<InstalledVariant> list_installed(const Cache& cache, const DamagedVe
            error);
   };
   for (const Ref& ref : cache.refs(damaged_ref)) {
+    const std::string subject = "index of " + label(ref.name, ref.version);
     try {
-      const std::optional<Index> index = read_cached_index(cache, ref);
-      if (!index) continue;
-      for (const Variant& variant : index->variants) {
+      const std::optional<std::string> bytes = cache.read_document(ref.index, subject);
+      if (!bytes) continue;
+      const Index index = parse_index(*bytes, subject);
+      for (const Variant& variant : index.variants) {
         if (std::optional<InstalledVariant> found = read_variant(cache, ref, variant)) {
           installed.push_back(std::move(*found));
         }

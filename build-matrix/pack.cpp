@@ -39,15 +39,6 @@ Needs needs_of(const Recipe& recipe, const Facts& facts) {
   return needs;
 }
 
-std::string describe_for_index(const Variant& variant) {
-  Json descriptor = to_json(variant.manifest);
-  descriptor["annotations"] = variant_annotations(variant);
-  descriptor["platform"] = {
-      {"os", "linux"},
-      {"architecture", variant.needs.cpu.arch == Arch::kX86_64 ? "amd64" : "arm64"}};
-  return dump_json(descriptor);
-}
-
 }  // namespace
 
 std::string make_archive(std::vector<ArchiveEntry> entries) {
@@ -118,11 +109,12 @@ Packed pack(const PackInput& input) {
   const std::string title =
       recipe.package + "-" + std::to_string(recipe.version) + "-" + recipe.variant + ".tar.zst";
   packed.manifest = serialize_manifest(manifest, title);
-  packed.descriptor = describe_for_index({.manifest = describe(kMediaTypeManifest, packed.manifest),
-                                          .id = recipe.variant,
-                                          .requires_ = requires_,
-                                          .needs = needs,
-                                          .tested = "untested"});
+  packed.descriptor =
+      dump_json(variant_descriptor({.manifest = describe(kMediaTypeManifest, packed.manifest),
+                                    .id = recipe.variant,
+                                    .requires_ = requires_,
+                                    .needs = needs,
+                                    .tested = "untested"}));
   return packed;
 }
 

@@ -145,6 +145,18 @@ Json variant_annotations(const Variant& variant) {
   return annotations;
 }
 
+Json variant_descriptor(const Variant& variant) {
+  if (!variant.unread.empty()) return Json::parse(variant.unread);
+  // No artifactType here: skopeo 1.9 drops it from an index's descriptors, which changes the
+  // index's digest. It stands in the manifest itself.
+  Json descriptor = to_json(variant.manifest);
+  descriptor["annotations"] = variant_annotations(variant);
+  descriptor["platform"] = {
+      {"os", "linux"},
+      {"architecture", variant.needs.cpu.arch == Arch::kX86_64 ? "amd64" : "arm64"}};
+  return descriptor;
+}
+
 Variant parse_variant(const JsonView& descriptor) {
   if (!too_new(annotations_of(descriptor.json()), kAnnotationKeys).empty()) {
     return name_only(descriptor.json());
@@ -181,20 +193,7 @@ Index parse_index(std::string_view bytes, std::string_view subject) {
 
 std::string serialize_index(const Index& index) {
   Json manifests = Json::array();
-  for (const Variant& variant : index.variants) {
-    if (!variant.unread.empty()) {
-      manifests.push_back(Json::parse(variant.unread));
-      continue;
-    }
-    // No artifactType here: skopeo 1.9 drops it from an index's descriptors, which changes the
-    // index's digest. It stands in the manifest itself.
-    Json descriptor = to_json(variant.manifest);
-    descriptor["annotations"] = variant_annotations(variant);
-    descriptor["platform"] = {
-        {"os", "linux"},
-        {"architecture", variant.needs.cpu.arch == Arch::kX86_64 ? "amd64" : "arm64"}};
-    manifests.push_back(std::move(descriptor));
-  }
+  for (const Variant& variant : index.variants) manifests.push_back(variant_descriptor(variant));
   return dump_json({{"schemaVersion", 2},
                     {"mediaType", kMediaTypeIndex},
                     {"artifactType", kArtifactTypeIndex},

@@ -27,7 +27,8 @@ inline constexpr std::string_view kArtifactTypeVariant = "application/vnd.kiln.v
 Index parse_index(std::string_view bytes, std::string_view subject);
 std::string serialize_index(const Index& index);
 
-/// The annotations of a variant's descriptor, and back.
+/// A variant's descriptor in an index, and back; its annotations state what it needs.
+Json variant_descriptor(const Variant& variant);
 Json variant_annotations(const Variant& variant);
 Variant parse_variant(const JsonView& descriptor);
 

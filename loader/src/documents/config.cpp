@@ -87,14 +87,11 @@ std::vector<ArchiveFile> parse_files(const JsonView& list) {
   std::vector<ArchiveFile> files;
   std::uint64_t total = 0;
   for (const JsonView& item : list.items()) {
-    const JsonView path = item.at("path");
-    ArchiveFile file{.path = path.string(),
-                     .digest = parse_digest(item.at("digest")),
-                     .size = item.at("size").unsigned_integer()};
-    if (!is_archive_path(file.path)) {
-      path.fail("found " + quote(file.path) +
-                ", expected a relative path of letters, digits, '.', '_', '-', '+' and '/'");
-    }
+    ArchiveFile file{
+        .path = parse_word(item.at("path"), is_archive_path,
+                           "a relative path of letters, digits, '.', '_', '-', '+' and '/'"),
+        .digest = parse_digest(item.at("digest")),
+        .size = item.at("size").unsigned_integer()};
     if (file.size > kMaxUnpackedBytes - total) list.fail("adds up to more than 1 TiB");
     total += file.size;
     files.push_back(std::move(file));
@@ -110,11 +107,7 @@ void parse_entry(const JsonView& entry, Config& config) {
       std::any_of(config.files.begin(), config.files.end(),
                   [&](const ArchiveFile& file) { return file.path == config.library; });
   if (!listed) library.fail("found " + quote(config.library) + ", which is none of the files");
-  const JsonView symbol = entry.at("symbol");
-  config.symbol = symbol.string();
-  if (!is_symbol(config.symbol)) {
-    symbol.fail("found " + quote(config.symbol) + ", expected a C identifier");
-  }
+  config.symbol = parse_word(entry.at("symbol"), is_symbol, "a C identifier");
 }
 
 }  // namespace
@@ -134,11 +127,7 @@ Config parse_config(std::string_view bytes, std::string_view subject) {
                 .needs = parse_needs(document),
                 .files = parse_files(document.at("files"))};
   parse_entry(document.at("entry"), config);
-  const JsonView build_id = document.at("build_id");
-  config.build_id = build_id.string();
-  if (!is_build_id(config.build_id)) {
-    build_id.fail("found " + quote(config.build_id) + ", expected one word");
-  }
+  config.build_id = parse_word(document.at("build_id"), is_build_id, "one word");
   if (document.has("build")) config.build = dump_json(document.at("build").json());
   return config;
 }

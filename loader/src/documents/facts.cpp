@@ -66,13 +66,17 @@ CpuLevel parse_cpu_fact(const JsonView& view) {
   return parse_fact(view, parse_cpu_level, "x86-64, x86-64-v2 to -v4 or armv8-a");
 }
 
+std::string parse_word(const JsonView& view, bool (*fits)(std::string_view),
+                       std::string_view expected) {
+  std::string word = view.string();
+  if (!fits(word)) view.fail("found " + quote(word) + ", expected " + std::string(expected));
+  return word;
+}
+
 std::string parse_package_name(const JsonView& view) {
-  std::string name = view.string();
-  if (!is_package_name(name)) {
-    view.fail("found " + quote(name) + ", expected words of a-z and 0-9 joined by '-', at most " +
-              std::to_string(kMaxPackageName) + " characters");
-  }
-  return name;
+  return parse_word(view, is_package_name,
+                    "words of a-z and 0-9 joined by '-', at most " +
+                        std::to_string(kMaxPackageName) + " characters");
 }
 
 std::string label(std::string_view name, int version) {
@@ -85,12 +89,9 @@ bool is_variant_id(std::string_view text) {
 }
 
 std::string parse_variant_id(const JsonView& view) {
-  std::string id = view.string();
-  if (!is_variant_id(id)) {
-    view.fail("found " + quote(id) + ", expected letters, digits, '.', '_' and '-', at most " +
-              std::to_string(kMaxVariantId) + " characters");
-  }
-  return id;
+  return parse_word(view, is_variant_id,
+                    "letters, digits, '.', '_' and '-', at most " + std::to_string(kMaxVariantId) +
+                        " characters");
 }
 
 bool is_soname(std::string_view text) {

@@ -30,6 +30,10 @@ auto parse_fact(const JsonView& view, Parse parse, std::string_view expected) {
 /// number, kIntegrity if it is of something else; `hint` ends that text.
 void check_schema(const JsonView& document, std::string_view expected, std::string_view hint);
 
+/// The value of a string member that `fits`; `expected` says what does.
+std::string parse_word(const JsonView& view, bool (*fits)(std::string_view),
+                       std::string_view expected);
+
 Version parse_version_fact(const JsonView& view);
 CpuLevel parse_cpu_fact(const JsonView& view);
 std::string parse_package_name(const JsonView& view);

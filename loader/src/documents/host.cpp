@@ -28,19 +28,17 @@ std::optional<Version> parse_version_or_null(const JsonView& view) {
   return parse_version_fact(view);
 }
 
-/// The elements of an array that may not be longer than a real machine's.
-std::vector<JsonView> bounded_items(const JsonView& list, std::size_t most) {
-  std::vector<JsonView> items = list.items();
-  if (items.size() > most) {
-    list.fail("has " + std::to_string(items.size()) + " entries, at most " + std::to_string(most) +
-              " are read");
-  }
-  return items;
+/// The elements of an array, or the members of an object, no more than a real machine has.
+template <class Entries>
+Entries bounded(const JsonView& list, Entries entries, std::size_t most) {
+  if (entries.size() <= most) return entries;
+  list.fail("has " + std::to_string(entries.size()) + " entries, at most " + std::to_string(most) +
+            " are read");
 }
 
 std::vector<Gpu> parse_gpus(const JsonView& list) {
   std::vector<Gpu> gpus;
-  for (const JsonView& item : bounded_items(list, kMaxGpus)) {
+  for (const JsonView& item : bounded(list, list.items(), kMaxGpus)) {
     const JsonView ordinal = item.at("ordinal");
     const std::uint64_t number = ordinal.unsigned_integer();
     if (number > std::numeric_limits<int>::max()) ordinal.fail("is too large for an ordinal");
@@ -57,12 +55,7 @@ std::vector<Gpu> parse_gpus(const JsonView& list) {
 }
 
 void parse_libraries(const JsonView& libraries, Host& host) {
-  const auto sonames = libraries.members();
-  if (sonames.size() > kMaxLibraries) {
-    libraries.fail("has " + std::to_string(sonames.size()) + " entries, at most " +
-                   std::to_string(kMaxLibraries) + " are read");
-  }
-  for (const auto& [soname, found] : sonames) {
+  for (const auto& [soname, found] : bounded(libraries, libraries.members(), kMaxLibraries)) {
     if (!is_soname(soname)) {
       libraries.fail("found " + quote(soname) + ", expected a library's name, \"libcublas.so.12\"");
     }
@@ -112,7 +105,8 @@ Host parse_host(std::string_view document, std::string_view origin) {
   }
   parse_libraries(view.at("libraries"), host);
   if (view.has("overridden")) {
-    for (const JsonView& item : bounded_items(view.at("overridden"), kMaxLibraries)) {
+    const JsonView list = view.at("overridden");
+    for (const JsonView& item : bounded(list, list.items(), kMaxLibraries)) {
       host.overridden.push_back(parse_text(item));
     }
   }

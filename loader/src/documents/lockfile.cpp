@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "documents/lockfile.hpp"
 
-
 #include "documents/facts.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
@@ -183,15 +182,14 @@ void check_only_grown(std::string_view name, const LockedKernel& before,
     if (!gone && found->second == old) continue;
     // A manifest names config and layer by digest: an equal one with another of them is a lock file
     // that someone wrote by hand.
+    const auto text = [](const LockedVariant& variant) {
+      return "manifest " + variant.manifest.digest.str() + ", config " +
+             variant.config.digest.brief() + ", layer " + variant.layer.digest.brief();
+    };
     throw Error(
         ErrorCode::kIntegrity,
-        "lock " + label(name, after.version) + ": variant " + id + " is locked as manifest " +
-            old.manifest.digest.str() + ", config " + old.config.digest.brief() + ", layer " +
-            old.layer.digest.brief() + "; " + after.registry +
-            (gone ? " has it no more"
-                  : " now has manifest " + found->second.manifest.digest.str() + ", config " +
-                        found->second.config.digest.brief() + ", layer " +
-                        found->second.layer.digest.brief()) +
+        "lock " + label(name, after.version) + ": variant " + id + " is locked as " + text(old) +
+            "; " + after.registry + (gone ? " has it no more" : " now has " + text(found->second)) +
             ". A published version never changes: tell the registry's publisher; if you rebuilt "
             "it yourself, remove the entry from the lock file");
   }

@@ -55,10 +55,10 @@ class BackwardBuffers {
         device_(variant.kernel.device()),
         shape_(test.data.shape),
         dtype_(test.data.dtype),
-        inputs_{input(test.grad_y, test.shift),      input(test.data.x, test.shift),
-                input(test.data.gate, test.shift),   input(test.data.up, test.shift),
-                input(test.data.down, test.shift),   input(test.data.gate_bias, test.shift),
-                input(test.data.up_bias, test.shift)},
+        inputs_{input(test.grad_y, test.shift),       input(test.data.x, test.shift),
+                input(test.data.gate, test.shift),    input(test.data.up, test.shift),
+                input(test.data.down, test.shift),    input(test.data.gate_bias, test.shift),
+                input(test.data.up_bias, test.shift), input(test.data.down_bias, test.shift)},
         outputs_{output(shape_.m * shape_.d, test.shift),
                  output(shape_.h * shape_.d, test.shift),
                  output(shape_.h * shape_.d, test.shift),
@@ -157,6 +157,7 @@ class BackwardBuffers {
     if (biased) {
       weights.gate_bias = tensor(*inputs_[5], {h});
       weights.up_bias = tensor(*inputs_[6], {h});
+      weights.down_bias = tensor(*inputs_[7], {d});
     }
     return weights;
   }
@@ -183,7 +184,7 @@ class BackwardBuffers {
   kiln::Device device_;
   Shape shape_;
   kiln::DType dtype_;
-  std::array<Owned, 7> inputs_;  // grad_y, x, gate, up, down, gate_bias, up_bias
+  std::array<Owned, 8> inputs_;  // grad_y, x, gate, up, down, gate_bias, up_bias, down_bias
   std::array<Owned, kOutputs> outputs_;
   Owned side_by_side_;  // gate's and up's gradients
   Owned y_, gate_out_, up_out_;

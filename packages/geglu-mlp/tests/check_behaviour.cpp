@@ -268,8 +268,8 @@ void check_refusals(Variant& variant) {
   check_refused(variant, "no workspace", "workspace",
                 [&] { layer.forward(x, x, kiln::Workspace{}, nullptr); });
   check_refused(variant, "gate_out without up_out", "up_out is missing", [&] {
-    const MlpKept half = {
-        .gate_out = kiln::Tensor(memory.data(), kiln::DType::kBFloat16, {4, 16}, device)};
+    const MlpKept half = {.gate_out =
+                              kiln::Tensor(memory.data(), kiln::DType::kBFloat16, {4, 16}, device)};
     const Guarded workspace(variant.memory, layer.backward_workspace_bytes(x, half, {}));
     layer.backward(x, x, half, {}, {workspace.data(), workspace.bytes()}, nullptr);
   });

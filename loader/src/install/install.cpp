@@ -126,7 +126,7 @@ Choice Install::choose() {
   std::string told;
   for (std::size_t i = 0;; ++i) {
     const Attempt tried = attempt(i);
-    Choice choice = choose(find_index(tried.version), tried.selection);
+    Choice choice = choose(find_index(tried.version, request_.refresh), tried.selection);
     if (choice.resolution.chosen || i == request_.fallback.size()) {
       if (!choice.resolution.chosen) choice.no_variant.insert(0, told);
       choice.refused = std::move(refused);
@@ -176,22 +176,19 @@ void Install::check_version() const {
 
 // ---- find_index ----
 
-VersionIndex Install::find_index(int version) {
+VersionIndex Install::find_index(int version, bool ask) {
   if (lock_) {
     if (version != lock_->version) fail_other_version(lock_file_, name_, version, lock_->version);
     return locked_index();
   }
   std::optional<VersionIndex> known = recall_index(version);
-  if (known && !request_.refresh) return *std::move(known);
+  if (known && !ask) return *std::move(known);
   return ask_index(version, known ? &known->index : nullptr);
 }
 
 VersionIndex Install::find_newest_index() {
   check_version();
-  if (lock_) return locked_index();
-  std::optional<VersionIndex> known = recall_index(version_);
-  if (known && settings_.offline) return *std::move(known);
-  return ask_index(version_, known ? &known->index : nullptr);
+  return find_index(version_, !settings_.offline);
 }
 
 /// The registry chose these bytes, so they must speak of what was asked for.

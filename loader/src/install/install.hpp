@@ -118,7 +118,8 @@ class Install {
   };
   Attempt attempt(std::size_t fallbacks) const;
 
-  VersionIndex find_index(int version);
+  /// `ask`: the registry, though the cache has one.
+  VersionIndex find_index(int version, bool ask);
   Choice choose(VersionIndex version, const Selection& selection);
   Package unpack(Package package);
   void remember(const VersionIndex& version);

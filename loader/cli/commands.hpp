@@ -118,9 +118,8 @@ void lock(Command& command);     ///< writes kiln.lock, or says what would chang
 void bundle_create(Command& command);   ///< kernels into one file
 void bundle_install(Command& command);  ///< and out of it
 void list(Command& command);            ///< what is in the cache
-void path(
-    Command& command);  ///< the file get_kernel would load, hashed; kNotFound if not installed
-void cache_dir(Command& command);     ///< where the cache is
+void path(Command& command);            ///< the file get_kernel would load, hashed; kNotFound
+void cache_dir(Command& command);       ///< where the cache is
 void cache_verify(Command& command);  ///< hashes what is installed; kIntegrity if anything differs
 void cache_gc(Command& command);      ///< removes from the cache what nothing holds
 void cache_repair(Command& command);  ///< removes what is damaged and fetches it again

@@ -21,18 +21,6 @@
 namespace kiln::cli {
 namespace {
 
-[[gnu::format(printf, 1, 0)]] std::string formatted(const char* format, std::va_list arguments) {
-  std::va_list again;
-  va_copy(again, arguments);
-  const int size = std::vsnprintf(nullptr, 0, format, again);
-  va_end(again);
-  if (size < 0) return {};
-  std::string text(static_cast<std::size_t>(size) + 1, '\0');
-  std::vsnprintf(text.data(), text.size(), format, arguments);
-  text.pop_back();
-  return text;
-}
-
 Results g_results = Results::kText;  // said once, before a command begins
 std::atomic<bool> g_status_shown = false;
 
@@ -44,6 +32,19 @@ std::size_t terminal_width() {
   constexpr std::size_t kUsual = 80;
   winsize size{};
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsual;
+}
+
+[[gnu::format(printf, 2, 0)]] void say(std::FILE* to, const char* format, std::va_list arguments) {
+  std::va_list again;
+  va_copy(again, arguments);
+  const int size = std::vsnprintf(nullptr, 0, format, again);
+  va_end(again);
+  if (size < 0) return;
+  std::string text(static_cast<std::size_t>(size) + 1, '\0');
+  std::vsnprintf(text.data(), text.size(), format, arguments);
+  text.pop_back();
+  clear_status();
+  std::fputs(printable_lines(text).c_str(), to);
 }
 
 /// Shows one line at the foot of the terminal that stderr is, cut to its width, in place of the one
@@ -143,16 +144,14 @@ void print(const char* format, ...) {
   if (g_results == Results::kJson) return;
   std::va_list arguments;
   va_start(arguments, format);
-  clear_status();
-  std::fputs(printable_lines(formatted(format, arguments)).c_str(), stdout);
+  say(stdout, format, arguments);
   va_end(arguments);
 }
 
 void tell(const char* format, ...) {
   std::va_list arguments;
   va_start(arguments, format);
-  clear_status();
-  std::fputs(printable_lines(formatted(format, arguments)).c_str(), stderr);
+  say(stderr, format, arguments);
   va_end(arguments);
 }
 

@@ -33,9 +33,8 @@ DriverFacts ask_libcuda();
 /// Device memory, and what keeps it.
 struct DeviceMemory {
   void* data = nullptr;
-  void* context = nullptr;  ///< the CUcontext that it is in
-  bool retained_primary =
-      false;  ///< that context is the device's primary one, held for this memory
+  void* context = nullptr;        ///< the CUcontext that it is in
+  bool retained_primary = false;  ///< that is the device's primary one, held for this memory
 };
 
 /// In the context that calls on `ordinal` use: the current one if it belongs to that device, else

@@ -111,14 +111,10 @@ void cache_verify(Command& command) {
 }
 
 void cache_repair(Command& command) {
-  auto offline = std::make_shared<bool>(false);
-  command.app().add_flag("--offline", *offline, "Fetch nothing; or set KILN_OFFLINE=1");
+  command.takes_offline();
   command.takes_cache();
   command.example("", "remove what is damaged, fetch it again");
-  command.runs([offline](Options options) {
-    options.request.offline = *offline;
-    return run_repair(options);
-  });
+  command.runs(run_repair);
 }
 
 void cache_gc(Command& command) {

@@ -129,7 +129,11 @@ void Command::takes_registry() {
   app_.add_option("--from", request.from,
                   "Fetch from this bundle, folder or mirror; --registry stays its name")
       ->type_name("FILE");
-  app_.add_flag("--offline", request.offline, "Fetch nothing; or set KILN_OFFLINE=1");
+  takes_offline();
+}
+
+void Command::takes_offline() {
+  app_.add_flag("--offline", line_.options.request.offline, "Fetch nothing; or set KILN_OFFLINE=1");
 }
 
 void Command::takes_device() {

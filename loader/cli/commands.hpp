@@ -79,6 +79,7 @@ class Command {
   void takes_packages();  ///< any number of them
   void takes_cache();     ///< --cache, --json, --quiet
   void takes_registry();  ///< --registry, --from, --offline
+  void takes_offline();   ///< --offline alone
   void takes_device();    ///< --device, --no-jit
   void takes_choice();    ///< both, --variant, --deny, --fallback, …
   void takes_lock();      ///< --lock, --locked, --frozen

@@ -34,45 +34,6 @@ void tell_refused(const Choice& choice) {
   }
 }
 
-}  // namespace
-
-int install_all(const Options& options) {
-  Json documents = Json::array();
-  const std::vector<Spec> specs = options.specs_or_locked();
-  std::vector<Installed> all(specs.size());
-  const Observer on_event = one_at_a_time(options.request.on_event);
-  in_parallel(specs.size(), kDownloadsAtOnce, options.request.stop,
-              [&](std::size_t i, const std::stop_token& stop) {
-                Request request = options.request_for(specs[i]);
-                request.on_event = on_event;
-                request.stop = stop;
-                Install one(specs[i].name, request, install_options(options));
-                all[i] = one.run();
-                // A warm install reads documents alone: the library is hashed before it is named.
-                one.check_installed(all[i].package);
-              });
-  for (const Installed& installed : all) {
-    const Package& package = installed.package;
-    documents.push_back({{"name", package.config.name},
-                         {"version", package.config.version},
-                         {"variant", package.variant.id},
-                         {"tested", package.variant.tested},
-                         {"manifest", package.variant.manifest.digest.str()},
-                         {"library", package.library.string()},
-                         {"fallback", !installed.choice.refused.empty()},
-                         {"registry", installed.choice.registry},
-                         {"requests", installed.traffic.requests},
-                         {"bytes_fetched", installed.traffic.bytes}});
-    if (!options.json) tell_refused(installed.choice);
-    print("%s@%d %s  %s\n", package.config.name.c_str(), package.config.version,
-          package.variant.id.c_str(), package.library.c_str());
-  }
-  print_json("install", {{"installed", documents}});
-  return 0;
-}
-
-namespace {
-
 /// "--explain", of all variants or of one.
 struct Explain {
   bool asked = false;
@@ -193,6 +154,41 @@ int run_path(Options options) {
 }
 
 }  // namespace
+
+int install_all(const Options& options) {
+  Json documents = Json::array();
+  const std::vector<Spec> specs = options.specs_or_locked();
+  std::vector<Installed> all(specs.size());
+  const Observer on_event = one_at_a_time(options.request.on_event);
+  in_parallel(specs.size(), kDownloadsAtOnce, options.request.stop,
+              [&](std::size_t i, const std::stop_token& stop) {
+                Request request = options.request_for(specs[i]);
+                request.on_event = on_event;
+                request.stop = stop;
+                Install one(specs[i].name, request, install_options(options));
+                all[i] = one.run();
+                // A warm install reads documents alone: the library is hashed before it is named.
+                one.check_installed(all[i].package);
+              });
+  for (const Installed& installed : all) {
+    const Package& package = installed.package;
+    documents.push_back({{"name", package.config.name},
+                         {"version", package.config.version},
+                         {"variant", package.variant.id},
+                         {"tested", package.variant.tested},
+                         {"manifest", package.variant.manifest.digest.str()},
+                         {"library", package.library.string()},
+                         {"fallback", !installed.choice.refused.empty()},
+                         {"registry", installed.choice.registry},
+                         {"requests", installed.traffic.requests},
+                         {"bytes_fetched", installed.traffic.bytes}});
+    if (!options.json) tell_refused(installed.choice);
+    print("%s@%d %s  %s\n", package.config.name.c_str(), package.config.version,
+          package.variant.id.c_str(), package.library.c_str());
+  }
+  print_json("install", {{"installed", documents}});
+  return 0;
+}
 
 std::vector<std::string> installed_packages() {
   const Cache cache;

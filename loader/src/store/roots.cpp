@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <system_error>
 
+#include "documents/facts.hpp"
 #include "documents/json.hpp"
-#include "kiln/error.hpp"
 #include "store/cache.hpp"
 
 namespace kiln {
@@ -54,11 +54,7 @@ std::vector<Cache::Root> Cache::roots() const {
     const std::string subject = "root " + entry.string();
     const Json json = parse_json(read_root(root_, entry), subject);
     const JsonView view(json, subject);
-    if (view.at("schema").string() != kRootSchema) {
-      throw Error(ErrorCode::kUpgrade, "read " + subject + ": schema is " +
-                                           view.at("schema").string() + ", this Kiln reads " +
-                                           std::string(kRootSchema) + ". Upgrade Kiln");
-    }
+    check_schema(view, kRootSchema, "");
     found.push_back({entry, view.at("path").string()});
   }
   std::sort(found.begin(), found.end(),

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include "kiln/kernel.hpp"
 #include "output.hpp"
 #include "probe/probe.hpp"
+#include "settings/environment.hpp"
 #include "store/registry.hpp"
 
 namespace kiln::cli {
@@ -38,7 +38,7 @@ void examine_host(const Host& host, Findings& findings) {
         "no NVIDIA driver: only CPU variants fit. Install one, or pass the GPU into this "
         "container.");
   } else if (host.gpus.empty()) {
-    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    const char* visible = environment().get("CUDA_VISIBLE_DEVICES");
     findings.problems.emplace_back(
         visible != nullptr ? "the driver shows no GPU and CUDA_VISIBLE_DEVICES is '" +
                                  std::string(visible) + "': unset it"

@@ -137,6 +137,12 @@ TEST_CASE("bundle: two kernels in one, and a bare tag as other tools write it") 
   write_file(bare.file, make_tar(entries));
   CHECK(bundle_contents(bare.file).at(0).name == "sample");
   CHECK(install("sample", bare.offline()).package.config.name == "sample");
+
+  entries.at(entries.size() - 2).content =
+      Setting::tags({{"1", bare.index}, {"sample:1", bare.index}});
+  write_file(bare.file, make_tar(entries));
+  const Request both{.registry = bare.file.string(), .cache = bare.scratch / "both"};
+  CHECK(Install("sample", both).known_versions() == std::vector<int>{1});
 }
 
 TEST_CASE("bundle: what is asked for and not inside is said with what is") {

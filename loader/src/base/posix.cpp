@@ -139,8 +139,10 @@ NamedFile read_named_file(const fs::path& path, std::size_t most, Pipes pipes) {
     const ssize_t count = ::read(file.get(), buffer.data(), buffer.size());
     if (count == 0) return read;
     if (count < 0) {
-      if (errno != EINTR) read.problem = std::generic_category().message(errno);
-      continue;
+      if (errno == EINTR) continue;
+      read.error = errno;
+      read.problem = std::generic_category().message(read.error);
+      break;
     }
     read.text.append(buffer.data(), static_cast<std::size_t>(count));
     if (read.text.size() > most) {

@@ -97,6 +97,8 @@ class Bundle final : public Repository {
       if (const int version = version_in(tag); version != 0) versions.push_back(version);
     }
     std::sort(versions.begin(), versions.end());
+    // "1" and "geglu-mlp:1" may both be there.
+    versions.erase(std::unique(versions.begin(), versions.end()), versions.end());
     return versions;
   }
 

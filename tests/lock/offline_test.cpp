@@ -113,7 +113,8 @@ TEST_CASE("offline: a refresh and a version that is left out are refused in thei
   CHECK_CONTAINS(error.what(), "version is 0");
   CHECK_CONTAINS(error.what(), "offline, the cache has: 1");
   CHECK(Install("sample", request).known_versions() == std::vector<int>{1});
-  CHECK(error_of([&] { Install("other", request).known_versions(); }).code() == ErrorCode::kOffline);
+  CHECK(error_of([&] { Install("other", request).known_versions(); }).code() ==
+        ErrorCode::kOffline);
 }
 
 TEST_CASE("offline: nothing fits, and the error says that the registry was not asked") {

@@ -4,7 +4,7 @@
 // digest of its index, and of every variant the digests of all that is fetched and of the library
 // that is loaded; so one file, made on a laptop, holds on every machine of a cluster. It depends on
 // the registry's state alone: no time, no machine, sorted keys. Pure: text in, values out. `kiln
-// lock` writes it (lock.hpp), select and install hold every install to it.
+// lock` writes it (install/lock.hpp), and Install holds every install to it.
 #pragma once
 
 #include <map>

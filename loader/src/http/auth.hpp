@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Authorizer: answers the 401 of a registry with a Bearer token or a Basic login, and remembers the
-// answer for the next request. Between fetch, which asks it, and credentials, which it reads only
-// once a registry has refused. One for a repository; used by one thread at a time.
+// answer for the next request. Between store/remote, which asks it, and credentials, which it reads
+// only once a registry has refused. One for a repository; used by one thread at a time.
 #pragma once
 
 #include <chrono>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Transfer: one request over libcurl, redirects followed by hand. Part of fetch; knows HTTP and
-// nothing of OCI. One Transfer is used by one thread at a time and keeps its connection between
-// calls.
+// Transfer: one request over libcurl, redirects followed by hand. Knows HTTP and nothing of OCI.
+// One Transfer is used by one thread at a time and keeps its connection between calls.
 #pragma once
 
 #include <chrono>

@@ -2,7 +2,7 @@
 //
 // Resolve: pick one variant for one machine. Pure: no I/O, no globals, no environment. Every
 // variant gets a Decision, refused ones with a reason that a person can act on; the order of the
-// index does not change the answer. Before it: probe and fetch. After it: fetch of the chosen
+// index does not change the answer. Before it: probe and find_index. After it: pull of the chosen
 // variant.
 #pragma once
 

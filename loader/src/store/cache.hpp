@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Cache: what was fetched, on disk, by digest. After fetch, before unpack. A path under blobs/ or
+// Cache: what was fetched, on disk, by digest. After copy, before unpack. A path under blobs/ or
 // unpacked/ exists if and only if its content is complete and durable: it was written elsewhere,
 // synced and renamed. Reading never writes, so a read-only cache works. Usable from several threads
 // and processes at once; a per-digest file lock makes concurrent installs download once, and

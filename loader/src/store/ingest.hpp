@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Ingest: one blob on its way into the cache: a file of its own that is verified while it is
-// written, and renamed to its place once it is complete and synced. After fetch, part of cache. A
-// download that was cut short leaves its file, and the next one goes on from there. For one thread.
+// written, and renamed to its place once it is complete and synced. Filled by copy, part of cache.
+// A download that was cut short leaves its file, and the next one goes on from there. For one
+// thread.
 #pragma once
 
 #include <cstdint>

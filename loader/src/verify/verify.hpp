@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Verify: bytes against the size and SHA-256 that were promised for them, before any parser sees
-// them. Between fetch (or the cache, whose files are not trusted either) and everything that reads.
+// them. Between a content (the cache too, whose files are not trusted) and everything that reads.
 // One StreamVerifier is for one thread.
 #pragma once
 

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// GatedMlp: the typed layer over forward, training_forward and backward, for each package that has
+// them: GegluMlp, SwigluMlp. It puts arguments into the order of package.json and holds no other
+// logic; the package checks shapes, dtypes and devices and names what does not fit. Weights are
+// views: their memory is the caller's and must outlive the layer.
+//
+// Threads: const members may be called from several threads at once. The members that use the
+// layer's own workspace are not const. On a CPU a call makes its own threads and joins them: at
+// most as many as the calling thread's affinity mask has CPUs (sched_setaffinity, taskset, a
+// cpuset), and as the control groups' quota grants; a small call makes none.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <utility>
+
+#include "kiln/kernel.hpp"
+
+namespace kiln::layers {
+
+/// y[M,D] = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias; a and f are the
+/// package's. bfloat16 or float16, on the CPU also float32; one dtype for all; accumulates in
+/// float32. On a GPU a row of y does not depend on the other rows or their number, for M > 768 in
+/// the sm_90a variants and for M > 16 in the others. backward() gives the gradients of training.
+/// WeightsType: the tensors gate, up, down, gate_bias, up_bias and down_bias, and attributes(),
+/// those of each op.
+template <class WeightsType>
+class GatedMlp {
+ public:
+  using Weights = WeightsType;
+
+  /// What training_forward() keeps for backward(): x gate^T + gate_bias and x up^T + up_bias.
+  struct Kept {
+    Tensor gate_out = {};  ///< [M,H]
+    Tensor up_out = {};    ///< [M,H]
+  };
+
+  /// Where backward() writes. What is Tensor{} is not computed.
+  struct Gradients {
+    Tensor x = {};          ///< [M,D]
+    Tensor gate = {};       ///< [H,D]
+    Tensor up = {};         ///< [H,D]
+    Tensor down = {};       ///< [D,H]
+    Tensor gate_bias = {};  ///< [H]
+    Tensor up_bias = {};    ///< [H]
+    Tensor down_bias = {};  ///< [D]
+  };
+
+  /// Checks the weights: throws kInvalidCall with the one that does not fit, kNotFound if the
+  /// kernel has no such op.
+  GatedMlp(const Kernel& kernel, WeightsType weights)
+      : forward_(kernel.op("forward")),
+        training_forward_(kernel.op("training_forward")),
+        backward_(kernel.op("backward")),
+        weights_(std::move(weights)),
+        owned_(kernel.device()) {
+    workspace_bytes(weights_.gate);  // [H,D]: itself a valid x
+  }
+
+  /// Scratch memory that forward() needs for this x: M * H elements on a GPU, and twice as many and
+  /// 32 MiB where cuBLASLt computes the products.
+  std::size_t workspace_bytes(const Tensor& x) const {
+    return forward_.workspace_bytes(arguments(x, x), weights_.attributes());
+  }
+
+  /// x, y: [M,D], M may be 0. Enqueues on `stream` and returns; the CPU has finished. Allocates
+  /// nothing, can be captured in a CUDA graph. Throws kInvalidCall or kDevice.
+  void forward(const Tensor& x, const Tensor& y, Workspace workspace,
+               void* stream = nullptr) const {
+    forward_.run(arguments(x, y), weights_.attributes(), workspace, stream);
+  }
+
+  /// The same with the layer's own workspace, which grows to the largest x seen (growing
+  /// synchronises the device). One stream and one thread at a time.
+  void forward(const Tensor& x, const Tensor& y, void* stream = nullptr) {
+    forward(x, y, owned_.reserve(workspace_bytes(x)), stream);
+  }
+
+  /// forward(), which also writes `kept`, both of it. On a GPU it runs one kernel more and y is
+  /// made from the rounded gate_out and up_out. workspace_bytes() is what it needs.
+  void training_forward(const Tensor& x, const Tensor& y, const Kept& kept, Workspace workspace,
+                        void* stream = nullptr) const {
+    training_forward_.run(arguments(x, y, kept), weights_.attributes(), workspace, stream);
+  }
+
+  /// The same with the layer's own workspace.
+  void training_forward(const Tensor& x, const Tensor& y, const Kept& kept,
+                        void* stream = nullptr) {
+    training_forward(x, y, kept, owned_.reserve(workspace_bytes(x)), stream);
+  }
+
+  /// Scratch memory that backward() needs for this x and these gradients. On a GPU, for all of
+  /// them: M * (6 H + 2 D) + 5 H * D elements, with M rounded up to 8 and each matrix to 256 bytes;
+  /// 2 H * D less with what training_forward() kept. On a CPU no more than
+  /// 4 * (M * (D + 3 min(H, 672)) + 1040 max(M, D, 672)) bytes and 8 MiB.
+  std::size_t backward_workspace_bytes(const Tensor& x, const Kept& kept,
+                                       const Gradients& gradients) const {
+    return backward_.workspace_bytes(arguments(x, x, kept, gradients), weights_.attributes());
+  }
+
+  /// grad_y, x: [M,D], those of forward(); down_bias is not read. `kept`: what training_forward()
+  /// wrote. With {} backward() computes it again: two products of nine more, and M * 2 H elements
+  /// less to keep. Overwrites the gradients that are asked for: nothing is added to what they held,
+  /// and sums over no rows are 0. The gradients have the dtype of x, and sums are float32; a GPU
+  /// rounds the intermediates to that dtype too, a CPU only the gradients. The same bits on each
+  /// run, on any number of CPU threads, and whichever gradients are asked for. On a GPU, gate's and
+  /// up's gradients in one buffer [2H,D], gate's first, are one product: faster, and the last bits
+  /// may differ. Enqueues on `stream` and returns; the CPU has finished. Allocates nothing, can be
+  /// captured in a CUDA graph. Throws kInvalidCall, also for half of `kept`, or kDevice.
+  void backward(const Tensor& grad_y, const Tensor& x, const Kept& kept, const Gradients& gradients,
+                Workspace workspace, void* stream = nullptr) const {
+    backward_.run(arguments(grad_y, x, kept, gradients), weights_.attributes(), workspace, stream);
+  }
+
+  /// The same with the layer's own workspace, which grows as that of forward().
+  void backward(const Tensor& grad_y, const Tensor& x, const Kept& kept, const Gradients& gradients,
+                void* stream = nullptr) {
+    backward(grad_y, x, kept, gradients,
+             owned_.reserve(backward_workspace_bytes(x, kept, gradients)), stream);
+  }
+
+ private:
+  std::array<Tensor, 8> arguments(const Tensor& x, const Tensor& y) const {
+    return {x,
+            weights_.gate,
+            weights_.up,
+            weights_.down,
+            weights_.gate_bias,
+            weights_.up_bias,
+            weights_.down_bias,
+            y};
+  }
+  std::array<Tensor, 10> arguments(const Tensor& x, const Tensor& y, const Kept& kept) const {
+    return {x,
+            weights_.gate,
+            weights_.up,
+            weights_.down,
+            weights_.gate_bias,
+            weights_.up_bias,
+            weights_.down_bias,
+            y,
+            kept.gate_out,
+            kept.up_out};
+  }
+  std::array<Tensor, 16> arguments(const Tensor& grad_y, const Tensor& x, const Kept& kept,
+                                   const Gradients& gradients) const {
+    return {grad_y,
+            x,
+            weights_.gate,
+            weights_.up,
+            weights_.down,
+            weights_.gate_bias,
+            weights_.up_bias,
+            kept.gate_out,
+            kept.up_out,
+            gradients.x,
+            gradients.gate,
+            gradients.up,
+            gradients.down,
+            gradients.gate_bias,
+            gradients.up_bias,
+            gradients.down_bias};
+  }
+
+  Op forward_;
+  Op training_forward_;
+  Op backward_;
+  WeightsType weights_;
+  OwnedWorkspace owned_;
+};
+
+}  // namespace kiln::layers

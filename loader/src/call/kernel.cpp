@@ -58,8 +58,8 @@ bool takes(std::string_view op, std::string_view layer) {
 Kernel get_kernel(std::string_view name, const Request& request) {
   check_not_telling(name);
   const NoCancel whole;
-  const NoFileSizeSignal quiet;
   const auto load = [&] {
+    const NoFileSizeSignal quiet;
     Installed installed = install(name, request);
     const Package& package = installed.package;
     check_runs_here(package.config.needs.cpu, package.subject);

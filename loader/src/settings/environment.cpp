@@ -5,10 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <memory>
-#include <mutex>
-
-#include "base/fork.hpp"
 
 namespace kiln {
 namespace {
@@ -25,15 +23,7 @@ bool is_deciding(std::string_view variable) {
 }
 
 /// Never destroyed: other threads may still ask at exit.
-struct Copy {
-  std::mutex mutex;
-  std::unique_ptr<const Environment> environment;
-};
-Copy& copy() {
-  const NoFork whole;
-  static Copy* const instance = new Copy;
-  return *instance;
-}
+std::atomic<const Environment*> copied = nullptr;
 
 }  // namespace
 
@@ -77,17 +67,16 @@ std::vector<char*> Environment::block() const {
 }
 
 const Environment& environment() {
-  const NoFork whole;  // its child finds the mutex free
-  Copy& ours = copy();
-  const std::scoped_lock held(ours.mutex);
-  if (!ours.environment) ours.environment = std::make_unique<Environment>(Environment::read());
-  return *ours.environment;
+  if (const Environment* const there = copied.load(std::memory_order_acquire)) return *there;
+  auto read = std::make_unique<const Environment>(Environment::read());
+  const Environment* first = nullptr;  // of several threads that read at once, one's copy stays
+  if (!copied.compare_exchange_strong(first, read.get(), std::memory_order_acq_rel)) return *first;
+  return *read.release();
 }
 
 void read_environment_again() {
-  Copy& ours = copy();
-  const std::scoped_lock held(ours.mutex);
-  ours.environment = std::make_unique<Environment>(Environment::read());
+  const std::unique_ptr<const Environment> old(
+      copied.exchange(new Environment(Environment::read())));
 }
 
 }  // namespace kiln

@@ -141,8 +141,8 @@ int run(int argc, char** argv) {
   // Set last: a command starts with the footer that its parent has.
   app.footer(
       "'kiln COMMAND --help' has what a command takes, and examples.\n"
-      "Exit codes: 2 usage, 3 no variant fits, 4 not found, 5 network, 6 integrity, 8 lock,\n"
-      "9 cache, 10 offline, 11 needs a newer kiln, 12 load, 13 call, 14 device, 15 build,\n"
+      "Exit codes: 2 usage, 3 no variant fits, 4 not found, 5 network, 6 integrity, 7 trust,\n"
+      "8 lock, 9 cache, 10 offline, 11 needs a newer kiln, 12 load, 13 call, 14 device, 15 build,\n"
       "16 conflict, 130 cancelled, 1 a bug.");
   try {
     if (const std::optional<int> answered = parse(app, argc, argv)) return *answered;

@@ -11,7 +11,7 @@
 
 namespace kiln {
 
-/// Released numbers never change. 7 is kept for signatures.
+/// Released numbers never change.
 enum class ErrorCode : int {
   kInternal = 1,      ///< a bug in Kiln
   kUsage = 2,         ///< the request is not valid
@@ -19,6 +19,7 @@ enum class ErrorCode : int {
   kNotFound = 4,      ///< no such registry, package, version or op
   kNetwork = 5,       ///< the registry did not answer, or not in full
   kIntegrity = 6,     ///< bytes are not the ones that were promised, or break the format
+  kTrust = 7,         ///< a signature, version or date of trust metadata does not hold
   kLock = 8,          ///< the lock file does not hold, or forbids, what was asked for
   kCache = 9,         ///< the cache folder cannot be used: permissions, no room, foreign owner
   kOffline = 10,      ///< not in the cache, and the network must not be asked

@@ -15,6 +15,7 @@ std::string_view to_string(ErrorCode code) {
       {ErrorCode::kNotFound, "not-found"},
       {ErrorCode::kNetwork, "network"},
       {ErrorCode::kIntegrity, "integrity"},
+      {ErrorCode::kTrust, "trust"},
       {ErrorCode::kLock, "lock"},
       {ErrorCode::kCache, "cache"},
       {ErrorCode::kOffline, "offline"},

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trust/key.hpp"
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/rsa.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/digest.hpp"
+#include "base/number.hpp"
+#include "documents/json.hpp"
+#include "trust/canonical.hpp"
+
+namespace kiln::trust {
+namespace {
+
+constexpr std::size_t kEd25519Bytes = 32;
+constexpr int kLeastRsaBits = 2048;
+constexpr int kMostRsaBits = 16384;  // the work of a verification grows with the square
+
+struct Free {
+  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
+  void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
+  void operator()(BIO* bio) const { BIO_free(bio); }
+};
+using PublicKey = std::unique_ptr<EVP_PKEY, Free>;
+
+/// What OpenSSL says of a key or a signature that is refused is no news for its next caller.
+struct QuietErrors {
+  QuietErrors() { ERR_set_mark(); }
+  ~QuietErrors() { ERR_pop_to_mark(); }
+  QuietErrors(const QuietErrors&) = delete;
+  QuietErrors& operator=(const QuietErrors&) = delete;
+};
+
+std::optional<std::string> bytes_of_hex(std::string_view text) {
+  if (text.size() % 2 != 0) return std::nullopt;
+  std::string bytes;
+  for (std::size_t i = 0; i < text.size(); i += 2) {
+    int byte = 0;
+    for (const char c : text.substr(i, 2)) {
+      const int digit = OPENSSL_hexchar2int(static_cast<unsigned char>(c));
+      if (digit < 0) return std::nullopt;
+      byte = byte * 16 + digit;
+    }
+    bytes += static_cast<char>(byte);
+  }
+  return bytes;
+}
+
+const unsigned char* unsigned_of(std::string_view bytes) {
+  return reinterpret_cast<const unsigned char*>(bytes.data());
+}
+
+PublicKey read_pem(std::string_view pem) {
+  const std::unique_ptr<BIO, Free> bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+  return PublicKey(PEM_read_bio_PUBKEY(bio.get(), nullptr, nullptr, nullptr));
+}
+
+bool is_p256(const EVP_PKEY* key) {
+  char group[32] = {};
+  std::size_t length = 0;
+  return EVP_PKEY_is_a(key, "EC") == 1 &&
+         EVP_PKEY_get_group_name(key, group, sizeof(group), &length) == 1 &&
+         std::string_view(group, length) == "prime256v1";
+}
+
+/// Null for a key that this Kiln cannot use.
+PublicKey read_key(const Key& key) {
+  if (key.type == "ed25519" && key.scheme == "ed25519") {
+    const std::optional<std::string> raw = bytes_of_hex(key.value);
+    if (!raw || raw->size() != kEd25519Bytes) return nullptr;
+    return PublicKey(
+        EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, nullptr, unsigned_of(*raw), raw->size()));
+  }
+  const bool ec = (key.type == "ecdsa" || key.type == "ecdsa-sha2-nistp256") &&
+                  key.scheme == "ecdsa-sha2-nistp256";
+  const bool rsa = key.type == "rsa" && key.scheme == "rsassa-pss-sha256";
+  if (!ec && !rsa) return nullptr;
+  PublicKey found = read_pem(key.value);
+  if (!found) return nullptr;
+  const int bits = EVP_PKEY_get_bits(found.get());
+  const bool fits =
+      ec ? is_p256(found.get())
+         : EVP_PKEY_is_a(found.get(), "RSA") == 1 && bits >= kLeastRsaBits && bits <= kMostRsaBits;
+  return fits ? std::move(found) : nullptr;
+}
+
+}  // namespace
+
+bool verifies(const Key& key, std::string_view bytes, std::string_view signature) {
+  const QuietErrors quiet;
+  const std::optional<std::string> raw = bytes_of_hex(signature);
+  const PublicKey known = raw ? read_key(key) : nullptr;
+  if (!known) return false;
+  const std::unique_ptr<EVP_MD_CTX, Free> context(EVP_MD_CTX_new());
+  EVP_PKEY_CTX* details = nullptr;
+  const EVP_MD* const hash = key.type == "ed25519" ? nullptr : EVP_sha256();
+  if (EVP_DigestVerifyInit(context.get(), &details, hash, nullptr, known.get()) != 1) return false;
+  if (key.type == "rsa" && (EVP_PKEY_CTX_set_rsa_padding(details, RSA_PKCS1_PSS_PADDING) != 1 ||
+                            EVP_PKEY_CTX_set_rsa_pss_saltlen(details, RSA_PSS_SALTLEN_AUTO) != 1)) {
+    return false;
+  }
+  return EVP_DigestVerify(context.get(), unsigned_of(*raw), raw->size(), unsigned_of(bytes),
+                          bytes.size()) == 1;
+}
+
+std::string key_id(const Key& key) {
+  return Digest::of(canonical_json({{"keytype", key.type},
+                                    {"scheme", key.scheme},
+                                    {"keyval", {{"public", key.value}}}}))
+      .hex();
+}
+
+}  // namespace kiln::trust

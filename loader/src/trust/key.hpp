@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Key: a public key as trust metadata has it, and whether a signature is one of its. The
+// cryptography is OpenSSL's. Before it: metadata, which reads keys. Pure; any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace kiln::trust {
+
+/// By `type` and `scheme`:
+///
+///   ed25519                        ed25519              value: 64 hex digits
+///   ecdsa, ecdsa-sha2-nistp256     ecdsa-sha2-nistp256  value: PEM, a P-256 point
+///   rsa                            rsassa-pss-sha256    value: PEM, 2048 bits or more
+struct Key {
+  std::string type;
+  std::string scheme;
+  std::string value;
+
+  bool operator==(const Key&) const = default;
+};
+
+/// Whether `signature`, in hex, is the key's over these bytes. False too for a key of another type
+/// or with a value that is no such key: it signs nothing, and others may.
+bool verifies(const Key& key, std::string_view bytes, std::string_view signature);
+
+/// The id that TUF's tools give a key: SHA-256 of its canonical JSON, in hex.
+std::string key_id(const Key& key);
+
+}  // namespace kiln::trust

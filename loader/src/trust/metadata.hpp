@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Metadata: the four documents of The Update Framework (TUF, specification 1.0), read and checked
+// for their form. Whether to believe one is said by trusted_set.hpp. Pure.
+//
+//   root        whose keys sign what          timestamp   which snapshot is the newest
+//   targets     what a name's bytes are       snapshot    which targets documents belong together
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trust/key.hpp"
+
+namespace kiln::trust {
+
+/// Bytes of one of a name's files, as another document promises them.
+struct Promise {
+  std::optional<std::uint64_t> length;
+  std::map<std::string, std::string> hashes;  ///< by algorithm, hex; the unknown ones too
+
+  /// Throws kTrust, naming `what`, for other bytes. Of the hashes at least one must be SHA-256 or
+  /// SHA-512, if there are any.
+  void check(std::string_view bytes, const std::string& what) const;
+};
+
+struct MetaFile {
+  std::uint64_t version = 0;
+  Promise promise;
+};
+
+/// Which keys sign a role, by id, and how many of them must.
+struct Signers {
+  std::set<std::string> ids;
+  std::uint64_t threshold = 1;
+
+  bool operator==(const Signers&) const = default;
+};
+
+using Keys = std::map<std::string, Key>;  ///< by id
+
+struct Root {
+  static constexpr std::string_view kType = "root";
+  std::uint64_t version = 0;
+  std::int64_t expires = 0;          ///< seconds since 1970
+  bool consistent_snapshot = false;  ///< files carry their version, or hash, in front
+  Keys keys;
+  Signers root, timestamp, snapshot, targets;
+};
+
+struct Timestamp {
+  static constexpr std::string_view kType = "timestamp";
+  std::uint64_t version = 0;
+  std::int64_t expires = 0;
+  MetaFile snapshot;
+};
+
+struct Snapshot {
+  static constexpr std::string_view kType = "snapshot";
+  std::uint64_t version = 0;
+  std::int64_t expires = 0;
+  std::map<std::string, MetaFile> files;  ///< by role, without ".json"
+};
+
+struct Target {
+  std::uint64_t length = 0;
+  Promise promise;
+  std::optional<std::string> yanked;  ///< custom.yanked: why its publisher took it back
+};
+
+/// A role that others' targets are left to.
+struct Delegation {
+  std::string role;
+  Signers signers;
+  bool terminating = false;
+  std::vector<std::string> paths;          ///< shell patterns, of which '*' and '?' match no '/'
+  std::vector<std::string> hash_prefixes;  ///< of the SHA-256 of the name; one of the two is empty
+
+  bool covers(const std::string& name) const;
+};
+
+struct Targets {
+  static constexpr std::string_view kType = "targets";
+  std::uint64_t version = 0;
+  std::int64_t expires = 0;
+  std::map<std::string, Target> targets;
+  Keys keys;  ///< of the delegations
+  std::vector<Delegation> delegations;
+};
+
+struct Signature {
+  std::string key_id;
+  std::string signature;  ///< hex
+};
+
+/// A document and what was signed of it.
+template <class Document>
+struct Signed {
+  Document document;
+  std::string canonical;
+  std::vector<Signature> signatures;
+};
+
+/// `what` names the bytes in errors: "timestamp.json of https://…". Throws kTrust for what is not
+/// such a document of specification 1.x.
+template <class Document>
+Signed<Document> parse(std::string_view bytes, const std::string& what);
+
+extern template Signed<Root> parse<Root>(std::string_view, const std::string&);
+extern template Signed<Timestamp> parse<Timestamp>(std::string_view, const std::string&);
+extern template Signed<Snapshot> parse<Snapshot>(std::string_view, const std::string&);
+extern template Signed<Targets> parse<Targets>(std::string_view, const std::string&);
+
+/// "2027-01-31T00:00:00Z", both ways. Nothing for another spelling.
+std::optional<std::int64_t> parse_time(std::string_view text);
+std::string to_text(std::int64_t time);
+
+}  // namespace kiln::trust

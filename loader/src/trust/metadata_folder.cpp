@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trust/metadata_folder.hpp"
+
+#include <cctype>
+#include <cerrno>
+#include <utility>
+
+#include "base/posix.hpp"
+#include "base/quote.hpp"
+#include "kiln/error.hpp"
+#include "store/inside.hpp"
+
+namespace kiln::trust {
+
+namespace fs = std::filesystem;
+
+std::string file_name(std::string_view role) {
+  constexpr std::size_t kMost = 200;  // with a version in front and ".json" behind below 255
+  constexpr std::string_view kPlain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~";
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  std::string name;
+  for (const char c : role) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (kPlain.find(c) != std::string_view::npos) {
+      name += c;
+    } else {
+      name += {'%', kDigits[byte / 16], kDigits[byte % 16]};
+    }
+  }
+  if (name.size() <= kMost) return name;
+  throw Error(ErrorCode::kTrust, "name the file of role " + quote(role) + ": it has " +
+                                     std::to_string(name.size()) +
+                                     " characters, expected at most " + std::to_string(kMost) +
+                                     ". Tell the registry's publisher");
+}
+
+std::optional<std::string> MetadataFolder::read(const std::string& file) const {
+  try {
+    const FileDescriptor opened = open_inside(root_, below_ / file);
+    if (!opened.valid()) return std::nullopt;
+    std::string bytes;
+    read_pieces(opened.get(), root_ / below_ / file,
+                [&](std::string_view piece) { bytes += piece; });
+    return bytes;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kIntegrity) throw;
+    return std::nullopt;
+  }
+}
+
+void MetadataFolder::write(const std::string& file, std::string_view bytes) const {
+  const fs::path relative = below_ / file;
+  if (const fs::path folder = relative.parent_path(); !folder.empty()) {
+    make_folder_inside(root_, folder);
+  }
+  write_file(root_ / relative, bytes);
+}
+
+void MetadataFolder::remove(const std::string& file) const {
+  std::error_code error;
+  fs::remove(root_ / below_ / file, error);
+  if (error) fail_cache("remove", root_ / below_ / file, error.value());
+}
+
+}  // namespace kiln::trust

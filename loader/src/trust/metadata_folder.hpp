@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// MetadataFolder: what the last update took, byte for byte as it was signed. Under updater. A file
+// is whole or not there; who changes several holds a lock of the caller's.
+//
+//   root.json, roots/<version>.json       the newest root, and each one since the trusted one
+//   timestamp.json, snapshot.json, targets.json, <delegated role>.json
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace kiln::trust {
+
+/// A role's name as one name of a file, as TUF's tools write it: what is no letter, digit or one of
+/// "_.-~" as %XX. Throws kTrust for one that is too long for a file's name.
+std::string file_name(std::string_view role);
+
+class MetadataFolder {
+ public:
+  /// `<root>/<below>`, of which `root` is opened as a cache is (store/inside.hpp).
+  MetadataFolder(std::filesystem::path root, std::filesystem::path below)
+      : root_(std::move(root)), below_(std::move(below)) {}
+
+  /// Nothing where there is none, or what is there is no readable file: it is then fetched again.
+  std::optional<std::string> read(const std::string& file) const;
+  void write(const std::string& file, std::string_view bytes) const;
+  void remove(const std::string& file) const;
+
+ private:
+  std::filesystem::path root_;
+  std::filesystem::path below_;
+};
+
+}  // namespace kiln::trust

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trust/trusted_set.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/quote.hpp"
+#include "kiln/error.hpp"
+
+namespace kiln::trust {
+namespace {
+
+/// How many keys have signed: one key under two ids is one.
+std::size_t count_signatures(const std::string& canonical, const std::vector<Signature>& signatures,
+                             const Keys& keys, const Signers& signers) {
+  std::vector<const Key*> found;
+  for (const Signature& each : signatures) {
+    const auto key = keys.find(each.key_id);
+    if (!signers.ids.contains(each.key_id) || key == keys.end()) continue;
+    const auto is_same = [&](const Key* other) { return other->value == key->second.value; };
+    if (std::any_of(found.begin(), found.end(), is_same)) continue;
+    if (verifies(key->second, canonical, each.signature)) found.push_back(&key->second);
+  }
+  return found.size();
+}
+
+}  // namespace
+
+TrustedSet::TrustedSet(std::string_view root, std::string origin, std::int64_t now)
+    : origin_(std::move(origin)), now_(now) {
+  const Root itself = parse<Root>(root, name_of("root")).document;
+  root_ = read<Root>(root, "root", itself.keys, itself.root);
+}
+
+const Targets* TrustedSet::targets(const std::string& role) const {
+  const auto found = targets_.find(role);
+  return found == targets_.end() ? nullptr : &found->second;
+}
+
+std::string TrustedSet::name_of(std::string_view role) const {
+  return std::string(role) + ".json of " + origin_;
+}
+
+void TrustedSet::fail(std::string_view role, const std::string& found) const {
+  throw Error(ErrorCode::kTrust,
+              "verify " + name_of(role) + ": " + found + "; nothing of it is used");
+}
+
+/// A document that enough of its signers have signed.
+template <class Document>
+Document TrustedSet::read(std::string_view bytes, const std::string& role, const Keys& keys,
+                          const Signers& signers) const {
+  Signed<Document> found = parse<Document>(bytes, name_of(role));
+  const std::size_t count = count_signatures(found.canonical, found.signatures, keys, signers);
+  if (count < signers.threshold) {
+    fail(printable(role), "signed by " + std::to_string(count) +
+                              " of the keys that may, expected " +
+                              std::to_string(signers.threshold));
+  }
+  return std::move(found.document);
+}
+
+void TrustedSet::check_is_fresh(std::int64_t expires, std::string_view role,
+                                std::uint64_t version) const {
+  if (expires > now_) return;
+  fail(role, "version " + std::to_string(version) + " expired at " + to_text(expires) + ", it is " +
+                 to_text(now_) +
+                 ". Its publisher must sign a newer one, or someone holds it back; check this "
+                 "machine's clock");
+}
+
+// ---- root ----
+
+bool TrustedSet::take_root(std::string_view bytes) {
+  const Root next = read<Root>(bytes, "root", root_.keys, root_.root);
+  if (next.version != root_.version + 1) {
+    fail("root", "version is " + std::to_string(next.version) + ", expected " +
+                     std::to_string(root_.version + 1));
+  }
+  Root taken = read<Root>(bytes, "root", next.keys, next.root);
+  const bool rotated = taken.timestamp != root_.timestamp || taken.snapshot != root_.snapshot;
+  root_ = std::move(taken);
+  return rotated;
+}
+
+void TrustedSet::check_root_is_fresh() const {
+  check_is_fresh(root_.expires, "root", root_.version);
+}
+
+// ---- timestamp ----
+
+bool TrustedSet::take_timestamp(std::string_view bytes) {
+  Timestamp next = read<Timestamp>(bytes, "timestamp", root_.keys, root_.timestamp);
+  if (timestamp_) {
+    if (next.version < timestamp_->version) {
+      fail("timestamp", "version " + std::to_string(next.version) + " is older than " +
+                            std::to_string(timestamp_->version) + ", which was seen before");
+    }
+    if (next.version == timestamp_->version) return false;
+    if (next.snapshot.version < timestamp_->snapshot.version) {
+      fail("timestamp", "it names snapshot " + std::to_string(next.snapshot.version) +
+                            ", older than " + std::to_string(timestamp_->snapshot.version) +
+                            ", which was seen before");
+    }
+  }
+  timestamp_ = std::move(next);
+  return true;
+}
+
+void TrustedSet::check_timestamp_is_fresh() const {
+  check_is_fresh(timestamp_->expires, "timestamp", timestamp_->version);
+}
+
+// ---- snapshot ----
+
+void TrustedSet::check_only_forward(const Snapshot& next) const {
+  if (!snapshot_) return;
+  for (const auto& [role, file] : snapshot_->files) {
+    const auto now = next.files.find(role);
+    if (now == next.files.end()) fail("snapshot", "it lost " + quote(role + ".json"));
+    if (now->second.version < file.version) {
+      fail("snapshot", "it names version " + std::to_string(now->second.version) + " of " +
+                           quote(role + ".json") + ", older than " + std::to_string(file.version) +
+                           ", which was seen before");
+    }
+  }
+}
+
+bool TrustedSet::recall_snapshot(std::string_view bytes) {
+  snapshot_ = read<Snapshot>(bytes, "snapshot", root_.keys, root_.snapshot);
+  if (snapshot_->version != timestamp_->snapshot.version) return false;
+  timestamp_->snapshot.promise.check(bytes, name_of("snapshot"));
+  return true;
+}
+
+void TrustedSet::take_snapshot(std::string_view bytes) {
+  timestamp_->snapshot.promise.check(bytes, name_of("snapshot"));
+  Snapshot next = read<Snapshot>(bytes, "snapshot", root_.keys, root_.snapshot);
+  if (next.version != timestamp_->snapshot.version) {
+    fail("snapshot", "version is " + std::to_string(next.version) + ", the timestamp names " +
+                         std::to_string(timestamp_->snapshot.version));
+  }
+  check_only_forward(next);
+  snapshot_ = std::move(next);
+}
+
+void TrustedSet::check_snapshot_is_fresh() const {
+  check_is_fresh(snapshot_->expires, "snapshot", snapshot_->version);
+}
+
+// ---- targets ----
+
+Targets TrustedSet::read_targets(std::string_view bytes, const std::string& role,
+                                 const std::string& parent) const {
+  if (parent == "root") return read<Targets>(bytes, role, root_.keys, root_.targets);
+  const Targets& from = targets_.at(parent);
+  const auto by = std::find_if(from.delegations.begin(), from.delegations.end(),
+                               [&](const Delegation& each) { return each.role == role; });
+  if (by == from.delegations.end())
+    fail(printable(parent), "it does not delegate to " + quote(role));
+  return read<Targets>(bytes, role, from.keys, by->signers);
+}
+
+const MetaFile& TrustedSet::file_of(const std::string& role) const {
+  const auto file = snapshot_->files.find(role);
+  if (file == snapshot_->files.end()) fail("snapshot", "it has no " + quote(role + ".json"));
+  return file->second;
+}
+
+void TrustedSet::take_targets(std::string_view bytes, const std::string& role,
+                              const std::string& parent) {
+  const MetaFile& file = file_of(role);
+  file.promise.check(bytes, name_of(printable(role)));
+  Targets next = read_targets(bytes, role, parent);
+  if (next.version != file.version) {
+    fail(printable(role), "version is " + std::to_string(next.version) + ", the snapshot names " +
+                              std::to_string(file.version));
+  }
+  check_is_fresh(next.expires, printable(role), next.version);
+  targets_.insert_or_assign(role, std::move(next));
+}
+
+void TrustedSet::recall_targets(std::string_view bytes, const std::string& role,
+                                const std::string& parent) {
+  targets_.insert_or_assign(role, read_targets(bytes, role, parent));
+}
+
+}  // namespace kiln::trust

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TrustedSet: which metadata to believe: section 5 of the TUF specification without its files and
+// requests. It begins with a root that its owner trusts, and takes one document after the other;
+// each is checked against those before it. What it refuses changes nothing. Between metadata and
+// updater. Pure: the time is given. All throw kTrust.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "trust/metadata.hpp"
+
+namespace kiln::trust {
+
+class TrustedSet {
+ public:
+  /// `root`: trusted as it is, but signed by its own keys. `origin` stands in messages: a URL.
+  /// `now`: the time of the whole update, in seconds since 1970.
+  TrustedSet(std::string_view root, std::string origin, std::int64_t now);
+
+  const Root& root() const { return root_; }
+  const std::optional<Timestamp>& timestamp() const { return timestamp_; }
+  const std::optional<Snapshot>& snapshot() const { return snapshot_; }
+  /// Null if that role's document was not taken.
+  const Targets* targets(const std::string& role) const;
+
+  /// The next version, signed by the keys of this one and by its own. True: other keys sign
+  /// timestamp or snapshot now, and what the earlier ones signed is to be forgotten. This recovers
+  /// from a stolen key that signed a version which nothing could follow.
+  bool take_root(std::string_view bytes);
+  /// No further version will come: the newest must not have expired.
+  void check_root_is_fresh() const;
+
+  /// False, and nothing changes, for the version that is there. Not older than that one, nor naming
+  /// an older snapshot.
+  bool take_timestamp(std::string_view bytes);
+  void check_timestamp_is_fresh() const;
+
+  /// What the last update left. True: it is the one that the timestamp names. Else it is older, and
+  /// the next one may not go back behind it.
+  bool recall_snapshot(std::string_view bytes);
+  /// The one that the timestamp names.
+  void take_snapshot(std::string_view bytes);
+  void check_snapshot_is_fresh() const;
+
+  /// What the snapshot says of a role's document.
+  const MetaFile& file_of(const std::string& role) const;
+
+  /// "targets", whose parent is "root", or a role that `parent` delegates to.
+  void take_targets(std::string_view bytes, const std::string& role, const std::string& parent);
+  /// The same of what the last update left, where there is no snapshot and nobody is asked.
+  void recall_targets(std::string_view bytes, const std::string& role, const std::string& parent);
+
+ private:
+  std::string name_of(std::string_view role) const;
+  template <class Document>
+  Document read(std::string_view bytes, const std::string& role, const Keys& keys,
+                const Signers& signers) const;
+  Targets read_targets(std::string_view bytes, const std::string& role,
+                       const std::string& parent) const;
+  void check_is_fresh(std::int64_t expires, std::string_view role, std::uint64_t version) const;
+  void check_only_forward(const Snapshot& next) const;
+  [[noreturn]] void fail(std::string_view role, const std::string& found) const;
+
+  std::string origin_;
+  std::int64_t now_;
+  Root root_;
+  std::optional<Timestamp> timestamp_;
+  std::optional<Snapshot> snapshot_;
+  std::map<std::string, Targets> targets_;
+};
+
+}  // namespace kiln::trust

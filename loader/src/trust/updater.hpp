@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Updater: brings the metadata of one registry up to date and says what a name's bytes are: the
+// client's workflow of the TUF specification (5.1 to 5.6). Before it: the root that a user trusts.
+// After it: find_index. What it has taken stays in a folder and only moves forward; a document that
+// is refused leaves there what was there. For one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "trust/metadata_folder.hpp"
+#include "trust/trusted_set.hpp"
+
+namespace kiln::trust {
+
+/// Where metadata comes from. Nothing that it gives is trusted.
+class MetadataSource {
+ public:
+  virtual ~MetadataSource() = default;
+
+  /// A file of metadata by its name there. Nothing where there is no such file. Throws kTrust for
+  /// more than `most` bytes, else what its transport throws.
+  virtual std::optional<std::string> fetch(const std::string& file, std::size_t most) const = 0;
+};
+
+class Updater {
+ public:
+  /// `root`: the bytes of the trusted root; `origin`: for messages. Throws kTrust for a root that
+  /// is none. Reads and writes nothing yet.
+  Updater(std::string_view root, MetadataFolder folder, std::string origin, std::int64_t now);
+
+  /// Asks for newer metadata and takes it. Throws kTrust for what does not hold or has expired,
+  /// kNotFound where there is none.
+  void refresh(const MetadataSource& source);
+
+  /// What the metadata says of a name; nothing if no role that may speak of it does. After refresh.
+  std::optional<Target> find(const std::string& name, const MetadataSource& source);
+
+  /// The same from what the last update left. Nobody is asked, and what has expired counts; nothing
+  /// if it does not suffice.
+  std::optional<Target> recall(const std::string& name);
+
+  const Root& root() const { return trusted_.root(); }
+
+ private:
+  void recall_roots();
+  void update_root(const MetadataSource& source);
+  void update_timestamp(const MetadataSource& source);
+  void update_snapshot(const MetadataSource& source);
+  void update_targets(const MetadataSource& source, const std::string& role,
+                      const std::string& parent);
+  std::string versioned(std::uint64_t version, const std::string& file) const;
+  template <class Load>
+  std::optional<Target> search(const std::string& name, const Load& load) const;
+
+  MetadataFolder folder_;
+  std::string origin_;
+  TrustedSet trusted_;
+};
+
+}  // namespace kiln::trust

@@ -118,8 +118,12 @@ void Command::takes_cache() {
   app_.add_option("--cache", options.request.cache,
                   "Cache folder; default $KILN_CACHE or ~/.cache/kiln")
       ->type_name("FOLDER");
-  app_.add_flag("--json", options.json, "One JSON document on stdout");
   app_.add_flag("-q,--quiet", options.quiet, "No progress on stderr");
+  takes_json();
+}
+
+void Command::takes_json() {
+  app_.add_flag("--json", line_.options.json, "One JSON document on stdout");
 }
 
 void Command::takes_registry() {

@@ -78,6 +78,7 @@ class Command {
   void takes_package();   ///< NAME@VERSION
   void takes_packages();  ///< any number of them
   void takes_cache();     ///< --cache, --json, --quiet
+  void takes_json();      ///< --json alone
   void takes_registry();  ///< --registry, --from, --offline
   void takes_offline();   ///< --offline alone
   void takes_device();    ///< --device, --no-jit
@@ -118,9 +119,12 @@ void resolve(Command& command);  ///< which variant would be taken, and why; kNo
 void lock(Command& command);     ///< writes kiln.lock, or says what would change; kLock
 void bundle_create(Command& command);   ///< kernels into one file
 void bundle_install(Command& command);  ///< and out of it
-void list(Command& command);            ///< what is in the cache
-void path(Command& command);            ///< the file get_kernel would load, hashed; kNotFound
-void cache_dir(Command& command);       ///< where the cache is
+void trust_add(Command& command);       ///< whose metadata vouches for a registry's versions
+void trust_list(Command& command);
+void trust_remove(Command& command);
+void list(Command& command);          ///< what is in the cache
+void path(Command& command);          ///< the file get_kernel would load, hashed; kNotFound
+void cache_dir(Command& command);     ///< where the cache is
 void cache_verify(Command& command);  ///< hashes what is installed; kIntegrity if anything differs
 void cache_gc(Command& command);      ///< removes from the cache what nothing holds
 void cache_repair(Command& command);  ///< removes what is damaged and fetches it again

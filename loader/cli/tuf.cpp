@@ -50,7 +50,7 @@ struct Options {
 Updater updater_of(const Options& options, const std::string& root) {
   const fs::path folder = fs::absolute(options.metadata);
   const std::string origin = options.metadata_url.empty() ? folder.string() : options.metadata_url;
-  return {root, MetadataFolder(folder, {}), origin, std::time(nullptr)};
+  return {root, MetadataFolder(folder, {}), origin, {std::time(nullptr)}};
 }
 
 void init(const Options& options) {

@@ -38,7 +38,7 @@ class AuthTest(unittest.TestCase):
         self.work = pathlib.Path(folder.name)
         self.root = self.work / "registry"
         self.home = self.work / "home"
-        self.environment = {"HOME": str(self.home), "KILN_CACHE": str(self.work / "cache"),
+        self.environment = {"HOME": str(self.home), "KILN_UNSIGNED": os.environ["KILN_UNSIGNED"], "KILN_CACHE": str(self.work / "cache"),
                             "PATH": f"{self.work}/bin:/usr/bin:/bin"}
         self.package = forge.Package(self.root).publish()
 

@@ -73,7 +73,7 @@ class Interrupt(unittest.TestCase):
         self.addCleanup(self.server.server_close)
         self.addCleanup(self.server.shutdown)
         self.addCleanup(Registry.go_on.set)
-        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("KILN_")} | {
+        self.environment = {k: v for k, v in os.environ.items() if k == "KILN_UNSIGNED" or not k.startswith("KILN_")} | {
             "KILN_CACHE": str(self.cache), "KILN_REGISTRY": f"http://127.0.0.1:{self.server.server_port}"}
 
     def kiln(self, *words):

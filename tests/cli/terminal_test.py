@@ -28,7 +28,7 @@ SHOWN = rb"a\x1b[2J\xc2\x9b2J\xe2\x80\xaeb"
 
 
 def environment(**more):
-    return {k: v for k, v in os.environ.items() if not k.startswith("KILN_")} | more
+    return {k: v for k, v in os.environ.items() if k == "KILN_UNSIGNED" or not k.startswith("KILN_")} | more
 
 
 def at_a_terminal(*words, columns=80, interrupt_at=None, **more):

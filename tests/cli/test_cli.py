@@ -45,7 +45,7 @@ class Cli(unittest.TestCase):
         self.environment = {"KILN_OVERRIDE_SM": "", "KILN_OVERRIDE_CUDA": ""}  # the CPU variants
 
     def kiln(self, *words, code=0):
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("KILN_")}
+        environment = {k: v for k, v in os.environ.items() if k == "KILN_UNSIGNED" or not k.startswith("KILN_")}
         environment |= {"KILN_CACHE": str(self.cache), "KILN_REGISTRY": str(self.registry)}
         environment |= self.environment
         done = subprocess.run([BIN / "kiln", *words], env=environment, text=True, capture_output=True)
@@ -161,7 +161,7 @@ class Cli(unittest.TestCase):
 
     def test_of_six_that_lock_at_once_all_succeed(self):
         lock = self.work / "kiln.lock"
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("KILN_")} | {
+        environment = {k: v for k, v in os.environ.items() if k == "KILN_UNSIGNED" or not k.startswith("KILN_")} | {
             "KILN_CACHE": str(self.cache), "KILN_REGISTRY": str(self.registry)}
         runs = [subprocess.Popen([BIN / "kiln", "lock", "--quiet", SPEC, "--lock", lock], env=environment,
                                  stdout=subprocess.PIPE, text=True) for _ in range(6)]
@@ -240,7 +240,7 @@ class Cli(unittest.TestCase):
             resource.setrlimit(resource.RLIMIT_STACK, (1 << 40, resource.getrlimit(resource.RLIMIT_STACK)[1]))
             resource.setrlimit(resource.RLIMIT_AS, (1 << 34, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
-        environment = {"PATH": os.environ["PATH"], "KILN_CACHE": str(self.cache), "KILN_REGISTRY": str(self.registry)}
+        environment = {"PATH": os.environ["PATH"], "KILN_UNSIGNED": "/", "KILN_CACHE": str(self.cache), "KILN_REGISTRY": str(self.registry)}
         words = [BIN / "kiln", "install", SPEC, "swiglu-mlp@1", "--device", "cpu"]
         done = subprocess.run(words, env=environment, preexec_fn=no_threads, text=True, capture_output=True)
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -53,7 +53,7 @@ class Warm(unittest.TestCase):
         self.work = pathlib.Path(folder.name)
 
     def trace(self, *command):
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("KILN_")} | {
+        environment = {k: v for k, v in os.environ.items() if k == "KILN_UNSIGNED" or not k.startswith("KILN_")} | {
             "KILN_CACHE": str(self.work / "cache"), "KILN_REGISTRY": os.environ["KILN_REGISTRY"]}
         trace = self.work / "trace"
         subprocess.run(["strace", "-f", "-y", "-o", trace, *command], env=environment, check=True,

@@ -94,7 +94,7 @@ class Sandbox:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("mine\n")
         self.cache.mkdir(mode=0o755)
-        self.environment = {"HOME": str(self.around / "home"), "KILN_CACHE": str(self.cache),
+        self.environment = {"HOME": str(self.around / "home"), "KILN_UNSIGNED": "/,http://127.0.0.1", "KILN_CACHE": str(self.cache),
                             "KILN_MARKER": str(self.marker), "PATH": "/usr/bin:/bin"}
         self.registry = str(self.root)
         self.server = None

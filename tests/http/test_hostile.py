@@ -334,7 +334,8 @@ def run(work, root, contexts, number, each):
     cache.chmod(0o755)
     config = {"schema": "kiln.settings/1", "network": QUICK | network}
     (folder / "config.json").write_text(json.dumps(config))
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "TMPDIR": str(folder),
+    unsigned = os.environ["KILN_UNSIGNED"] + ",http://registry.test,https://registry.test,https://registry.invalid"
+    environment = {"PATH": "/usr/bin:/bin", "KILN_UNSIGNED": unsigned, "HOME": str(folder), "TMPDIR": str(folder),
                    "KILN_CONFIG": str(folder / "config.json"),
                    "SSL_CERT_FILE": str(work / "ca.pem")}
     environment |= {key: value.format(port=server.port) for key, value in env.items()}

@@ -105,6 +105,7 @@ Install::Install(std::string_view name, const Request& request, const InstallOpt
     registry_ = lock_->registry;
   } else {
     registry_ = canonical_registry(request.registry, settings_);
+    signed_ = is_signed(registry_, settings_);
   }
 }
 
@@ -203,15 +204,32 @@ VersionIndex Install::read_index(Document document, int version, bool fetched) c
                   "); nothing was loaded. Tell the registry's publisher");
 }
 
+std::optional<Descriptor> Install::recall_descriptor(int version) {
+  if (signed_) return vouch().recall(name_, version);
+  const std::optional<Ref> ref = cache_.read_ref(registry_, name_, version);
+  return ref ? std::optional(ref->index) : std::nullopt;
+}
+
+/// By the registry's tag; or by its signed metadata, and then by digest.
+Document Install::ask_document(int version) {
+  const std::string what = "index of " + label(name_, version);
+  const Repository& from = repository(what);
+  if (!signed_) return from.index(version);
+  Descriptor descriptor = vouch().ask(name_, version);
+  std::optional<std::string> bytes = cached(descriptor, what);
+  if (!bytes) bytes = read_document(from, descriptor, what, patience_);
+  return {std::move(descriptor), *std::move(bytes)};
+}
+
 /// The cached one. Nothing if there is none, or a damaged one while the registry is asked anyway.
-std::optional<VersionIndex> Install::recall_index(int version) const {
+std::optional<VersionIndex> Install::recall_index(int version) {
   try {
-    const std::optional<Ref> ref = cache_.read_ref(registry_, name_, version);
-    if (!ref) return std::nullopt;
+    const std::optional<Descriptor> known = recall_descriptor(version);
+    if (!known) return std::nullopt;
     std::optional<std::string> bytes =
-        cache_.read_document(ref->index, "index of " + label(name_, version));
+        cache_.read_document(*known, "index of " + label(name_, version));
     if (!bytes) return std::nullopt;
-    return read_index({ref->index, *std::move(bytes)}, version, false);
+    return read_index({*known, *std::move(bytes)}, version, false);
   } catch (const Error& error) {
     if (!request_.refresh || error.code() != ErrorCode::kIntegrity) throw;
     return std::nullopt;
@@ -221,7 +239,7 @@ std::optional<VersionIndex> Install::recall_index(int version) const {
 VersionIndex Install::ask_index(int version, const Index* known) {
   const std::string what = label(name_, version);
   report(Event::Stage::kIndex, what, 0, 0);
-  VersionIndex asked = read_index(repository("index of " + what).index(version), version, true);
+  VersionIndex asked = read_index(ask_document(version), version, true);
   if (known != nullptr) {
     check_only_grown(*known, asked.index, registry_, cache_.ref_path(registry_, name_, version));
   }
@@ -482,6 +500,10 @@ const Repository& Install::repository(std::string_view what) {
         open_repository(from_.empty() ? registry_ : from_, name_, settings_, patience_, traffic_);
   }
   return *repository_;
+}
+
+Vouch Install::vouch() {
+  return {registry_, from_, settings_, cache_, patience_, traffic_};
 }
 
 void Install::check_installed(const Package& package) {

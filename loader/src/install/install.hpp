@@ -22,6 +22,7 @@
 
 #include "documents/lockfile.hpp"
 #include "documents/variant.hpp"
+#include "install/vouch.hpp"
 #include "kiln/request.hpp"
 #include "resolve/resolve.hpp"
 #include "settings/settings.hpp"
@@ -125,7 +126,10 @@ class Install {
   void remember(const VersionIndex& version);
 
   VersionIndex read_index(Document document, int version, bool fetched) const;
-  std::optional<VersionIndex> recall_index(int version) const;
+  /// The descriptor that the cache has for a version, by whoever vouches for it.
+  std::optional<Descriptor> recall_descriptor(int version);
+  std::optional<VersionIndex> recall_index(int version);
+  Document ask_document(int version);
   VersionIndex ask_index(int version, const Index* known);
   VersionIndex locked_index();
   Resolution resolve(const Index& index, const Selection& selection);
@@ -137,6 +141,7 @@ class Install {
   /// The registry, or what stands in for it, opened when it is first needed: a warm cache never
   /// asks. For what the cache lacks: "index of geglu-mlp@1". Throws kOffline.
   const Repository& repository(std::string_view what);
+  Vouch vouch();
   std::string document(const Descriptor& descriptor, const std::string& what, Event::Stage stage,
                        const std::string& subject);
   std::optional<std::string> cached(const Descriptor& descriptor, const std::string& what) const;
@@ -153,6 +158,7 @@ class Install {
   int version_ = 0;
   std::string registry_;  ///< canonical: what the bytes are known by, wherever they come from
   std::string from_;      ///< what is asked in its place; empty: the registry itself
+  bool signed_ = false;  ///< its metadata says which index a version is; else its tags and our refs
   Patience patience_;
   Cache cache_;
   const Host* other_host_;

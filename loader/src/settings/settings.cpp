@@ -149,6 +149,10 @@ Settings load_settings() {
   for (const std::string_view host : split(environment().text("KILN_INSECURE_HTTP"), ',')) {
     settings.insecure_http.emplace_back(host);
   }
+  settings.trust = read_trust();
+  for (const std::string_view registry : split(environment().text("KILN_UNSIGNED"), ',')) {
+    settings.trust.unsigned_registries.emplace_back(registry);
+  }
   return settings;
 }
 

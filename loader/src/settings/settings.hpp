@@ -26,6 +26,8 @@
 #include <string_view>
 #include <vector>
 
+#include "settings/trust_file.hpp"
+
 namespace kiln {
 
 /// How long and how often a registry is asked.
@@ -51,6 +53,7 @@ struct Settings {
   /// host[:port] that may be asked without TLS: the file's, then those of $KILN_INSECURE_HTTP.
   std::vector<std::string> insecure_http;
   std::vector<std::string> deny;  ///< manifest digests and variant ids not to be used
+  Trust trust;                    ///< trust.json's; unsigned: those of $KILN_UNSIGNED too
   Limits limits;
   bool operator==(const Settings&) const = default;
 };

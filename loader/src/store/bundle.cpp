@@ -91,6 +91,14 @@ class Bundle final : public Repository {
     fail_no_version(name_, version, path_, versions());
   }
 
+  std::optional<Document> manifest(const std::string& name) const override {
+    for (const Tag& tag : manifests_) {
+      if (tag.name != name_ + ":" + name) continue;
+      return Document{tag.descriptor, read_document(*this, tag.descriptor, tag.name, {})};
+    }
+    return std::nullopt;
+  }
+
   std::vector<int> versions() const override {
     std::vector<int> versions;
     for (const Tag& tag : indexes_) {
@@ -199,7 +207,11 @@ class Bundle final : public Repository {
     std::string bytes;
     read("index.json", place, [&](std::string_view piece) { bytes += piece; });
     for (Tag& tag : parse_layout_index(bytes, "index.json of bundle " + path_)) {
-      if (tag.descriptor.media_type == kMediaTypeIndex) indexes_.push_back(std::move(tag));
+      if (tag.descriptor.media_type == kMediaTypeIndex) {
+        indexes_.push_back(std::move(tag));
+      } else if (tag.descriptor.media_type == kMediaTypeManifest) {
+        manifests_.push_back(std::move(tag));
+      }
     }
   }
 
@@ -249,6 +261,7 @@ class Bundle final : public Repository {
   FileDescriptor file_;
   std::map<std::string, Place> places_;  ///< of each file
   std::vector<Tag> indexes_;  ///< "geglu-mlp:1" of several packages; a bare "1" by skopeo
+  std::vector<Tag> manifests_;
 };
 
 }  // namespace

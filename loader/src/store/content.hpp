@@ -6,7 +6,8 @@
 //
 //   Content     exists, open        reads; nothing it gives is trusted until it is verified
 //   Storage     + write             the cache
-//   Repository  + index, versions   one package as a registry, or what stands in for it, has it
+//   Repository  + index, manifest,  one package as a registry, or what stands in for it, has it
+//                 versions
 //
 // One object is used by one thread at a time, but for Cache.
 #pragma once
@@ -14,6 +15,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -78,6 +80,9 @@ class Repository : public Content {
  public:
   /// The image index that the tag of this version names. kNotFound says what there is instead.
   virtual Document index(int version) const = 0;
+
+  /// The image manifest that another tag names; nothing if there is no such tag or repository.
+  virtual std::optional<Document> manifest(const std::string& tag) const = 0;
 
   /// The published versions, ascending. kNotFound if there is no such package.
   virtual std::vector<int> versions() const = 0;

@@ -80,6 +80,15 @@ class Folder final : public Repository {
     fail_no_version(name_, version, root_.string(), versions());
   }
 
+  std::optional<Document> manifest(const std::string& name) const override {
+    if (!fs::exists(package_ / "index.json")) return std::nullopt;
+    for (const Tag& tag : tags()) {
+      if (tag.name != name || tag.descriptor.media_type != kMediaTypeManifest) continue;
+      return Document{tag.descriptor, read_document(*this, tag.descriptor, name_ + ":" + name, {})};
+    }
+    return std::nullopt;
+  }
+
   std::vector<int> versions() const override {
     std::vector<std::string> names;
     for (const Tag& tag : tags()) {

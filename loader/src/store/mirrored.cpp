@@ -60,6 +60,12 @@ class Mirrored final : public Repository {
     return document;
   }
 
+  std::optional<Document> manifest(const std::string& tag) const override {
+    std::optional<Document> found;
+    ask(name_ + ":" + tag, [&](const Repository& repository) { found = repository.manifest(tag); });
+    return found;
+  }
+
   std::vector<int> versions() const override {
     std::vector<int> versions;
     ask("tags of " + name_,

@@ -134,6 +134,15 @@ class Remote final : public Repository {
     return {descriptor, std::move(bytes)};
   }
 
+  std::optional<Document> manifest(const std::string& tag) const override {
+    std::string bytes;
+    const HttpAnswer answer = get_tagged(base_ + "manifests/" + tag, accept_documents(),
+                                         name_ + ":" + tag, kMaxDocumentBytes, bytes);
+    if (answer.status == 404) return std::nullopt;
+    const Descriptor descriptor{std::string(kMediaTypeManifest), Digest::of(bytes), bytes.size()};
+    return Document{descriptor, std::move(bytes)};
+  }
+
   std::vector<int> versions() const override {
     std::string url = base_ + "tags/list";
     const std::string what = "tags of " + name_;

@@ -27,8 +27,8 @@ std::size_t count_signatures(const std::string& canonical, const std::vector<Sig
 
 }  // namespace
 
-TrustedSet::TrustedSet(std::string_view root, std::string origin, std::int64_t now)
-    : origin_(std::move(origin)), now_(now) {
+TrustedSet::TrustedSet(std::string_view root, std::string origin, const Clock& clock)
+    : origin_(std::move(origin)), clock_(clock) {
   const Root itself = parse<Root>(root, name_of("root")).document;
   root_ = read<Root>(root, "root", itself.keys, itself.root);
 }
@@ -62,10 +62,15 @@ Document TrustedSet::read(std::string_view bytes, const std::string& role, const
 }
 
 void TrustedSet::check_is_fresh(std::int64_t expires, std::string_view role,
-                                std::uint64_t version) const {
-  if (expires > now_) return;
-  fail(role, "version " + std::to_string(version) + " expired at " + to_text(expires) + ", it is " +
-                 to_text(now_) +
+                                std::uint64_t version) {
+  if (expires > clock_.now) return;
+  const std::string found =
+      "version " + std::to_string(version) + " expired at " + to_text(expires);
+  if (clock_.expiry == Expiry::kTold) {
+    expired_.push_back(name_of(role) + ": " + found);
+    return;
+  }
+  fail(role, found + ", it is " + to_text(clock_.now) +
                  ". Its publisher must sign a newer one, or someone holds it back; check this "
                  "machine's clock");
 }
@@ -84,7 +89,7 @@ bool TrustedSet::take_root(std::string_view bytes) {
   return rotated;
 }
 
-void TrustedSet::check_root_is_fresh() const {
+void TrustedSet::check_root_is_fresh() {
   check_is_fresh(root_.expires, "root", root_.version);
 }
 
@@ -108,7 +113,7 @@ bool TrustedSet::take_timestamp(std::string_view bytes) {
   return true;
 }
 
-void TrustedSet::check_timestamp_is_fresh() const {
+void TrustedSet::check_timestamp_is_fresh() {
   check_is_fresh(timestamp_->expires, "timestamp", timestamp_->version);
 }
 
@@ -145,7 +150,7 @@ void TrustedSet::take_snapshot(std::string_view bytes) {
   snapshot_ = std::move(next);
 }
 
-void TrustedSet::check_snapshot_is_fresh() const {
+void TrustedSet::check_snapshot_is_fresh() {
   check_is_fresh(snapshot_->expires, "snapshot", snapshot_->version);
 }
 

@@ -11,18 +11,28 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "trust/metadata.hpp"
 
 namespace kiln::trust {
 
+/// What becomes of a document that has expired: refused, since someone may hold newer ones back;
+/// or told, where it was carried here and nobody can be asked.
+enum class Expiry { kRefused, kTold };
+
+struct Clock {
+  std::int64_t now = 0;  ///< of the whole update, in seconds since 1970
+  Expiry expiry = Expiry::kRefused;
+};
+
 class TrustedSet {
  public:
   /// `root`: trusted as it is, but signed by its own keys. `origin` stands in messages: a URL.
-  /// `now`: the time of the whole update, in seconds since 1970.
-  TrustedSet(std::string_view root, std::string origin, std::int64_t now);
+  TrustedSet(std::string_view root, std::string origin, const Clock& clock);
 
   const Root& root() const { return root_; }
+  const std::vector<std::string>& expired() const { return expired_; }  ///< told, one a line
   const std::optional<Timestamp>& timestamp() const { return timestamp_; }
   const std::optional<Snapshot>& snapshot() const { return snapshot_; }
   /// Null if that role's document was not taken.
@@ -33,19 +43,19 @@ class TrustedSet {
   /// from a stolen key that signed a version which nothing could follow.
   bool take_root(std::string_view bytes);
   /// No further version will come: the newest must not have expired.
-  void check_root_is_fresh() const;
+  void check_root_is_fresh();
 
   /// False, and nothing changes, for the version that is there. Not older than that one, nor naming
   /// an older snapshot.
   bool take_timestamp(std::string_view bytes);
-  void check_timestamp_is_fresh() const;
+  void check_timestamp_is_fresh();
 
   /// What the last update left. True: it is the one that the timestamp names. Else it is older, and
   /// the next one may not go back behind it.
   bool recall_snapshot(std::string_view bytes);
   /// The one that the timestamp names.
   void take_snapshot(std::string_view bytes);
-  void check_snapshot_is_fresh() const;
+  void check_snapshot_is_fresh();
 
   /// What the snapshot says of a role's document.
   const MetaFile& file_of(const std::string& role) const;
@@ -62,12 +72,13 @@ class TrustedSet {
                 const Signers& signers) const;
   Targets read_targets(std::string_view bytes, const std::string& role,
                        const std::string& parent) const;
-  void check_is_fresh(std::int64_t expires, std::string_view role, std::uint64_t version) const;
+  void check_is_fresh(std::int64_t expires, std::string_view role, std::uint64_t version);
   void check_only_forward(const Snapshot& next) const;
   [[noreturn]] void fail(std::string_view role, const std::string& found) const;
 
   std::string origin_;
-  std::int64_t now_;
+  Clock clock_;
+  std::vector<std::string> expired_;
   Root root_;
   std::optional<Timestamp> timestamp_;
   std::optional<Snapshot> snapshot_;

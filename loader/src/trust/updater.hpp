@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "trust/metadata_folder.hpp"
 #include "trust/trusted_set.hpp"
@@ -31,7 +32,7 @@ class Updater {
  public:
   /// `root`: the bytes of the trusted root; `origin`: for messages. Throws kTrust for a root that
   /// is none. Reads and writes nothing yet.
-  Updater(std::string_view root, MetadataFolder folder, std::string origin, std::int64_t now);
+  Updater(std::string_view root, MetadataFolder folder, std::string origin, const Clock& clock);
 
   /// Asks for newer metadata and takes it. Throws kTrust for what does not hold or has expired,
   /// kNotFound where there is none.
@@ -45,6 +46,8 @@ class Updater {
   std::optional<Target> recall(const std::string& name);
 
   const Root& root() const { return trusted_.root(); }
+  /// What counts though it has expired, where that is told; one a line.
+  const std::vector<std::string>& expired() const { return trusted_.expired(); }
 
  private:
   void recall_roots();

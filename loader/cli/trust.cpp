@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// trust: whose metadata vouches for a registry's versions, on this machine for this user.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <set>
+
+#include "base/draft.hpp"
+#include "base/join.hpp"
+#include "base/quote.hpp"
+#include "commands.hpp"
+#include "documents/json.hpp"
+#include "output.hpp"
+#include "settings/settings.hpp"
+#include "settings/trust_file.hpp"
+#include "store/registry.hpp"
+#include "trust/trusted_set.hpp"
+
+namespace kiln::cli {
+namespace {
+
+struct Added {
+  std::string registry;
+  std::filesystem::path root;
+  bool is_unsigned = false;
+  bool replace = false;
+};
+
+/// "version 3, 2 of 3 keys, expires 2027-11-24T00:00:00Z".
+std::string describe(const trust::Root& root) {
+  return "version " + std::to_string(root.version) + ", " + std::to_string(root.root.threshold) +
+         " of " + std::to_string(root.root.ids.size()) + " keys, expires " +
+         trust::to_text(root.expires);
+}
+
+trust::Root root_of(std::string_view bytes, const std::string& origin) {
+  return trust::TrustedSet(bytes, origin, {std::time(nullptr)}).root();
+}
+
+Json document_of(const std::string& registry, const trust::Root& root) {
+  return {{"registry", registry},
+          {"root",
+           {{"version", root.version},
+            {"threshold", root.root.threshold},
+            {"keys", root.root.ids},
+            {"expires", trust::to_text(root.expires)}}}};
+}
+
+void add_unsigned(Trust& trust, const std::string& registry) {
+  if (trust.root_of(registry) != nullptr) {
+    throw Error(ErrorCode::kConflict, "trust " + registry +
+                                          ": a root of it is trusted. Run 'kiln trust remove " +
+                                          registry + "' first");
+  }
+  if (!trust.is_unsigned(registry)) trust.unsigned_registries.push_back(registry);
+}
+
+void add_root(Trust& trust, const std::string& registry, const std::string& bytes, bool replace) {
+  const std::string* const known = trust.root_of(registry);
+  if (known != nullptr && *known != bytes && !replace) {
+    throw Error(ErrorCode::kConflict,
+                "trust " + registry + ": another root is trusted, " +
+                    describe(root_of(*known, registry)) +
+                    ". A client follows its successors by itself; to exchange it, add --replace");
+  }
+  trust.roots[registry] = bytes;
+  std::erase(trust.unsigned_registries, registry);
+}
+
+int run_add(const Added& added) {
+  if (added.is_unsigned != added.root.empty()) {
+    throw Error(ErrorCode::kUsage,
+                "trust add " + quote(added.registry) + ": give either --root FILE or --unsigned");
+  }
+  const std::string registry = canonical_registry(added.registry, load_settings());
+  if (added.is_unsigned) {
+    update_trust([&](Trust& trust) { add_unsigned(trust, registry); });
+    print_json("trust-add", {{"registry", registry}, {"unsigned", true}});
+    print("%s: unsigned. Whoever can write to it, or answers in its place, chooses what runs\n",
+          registry.c_str());
+    return 0;
+  }
+  constexpr std::size_t kMaxRootBytes = 512'000;
+  const std::string bytes = read_document(added.root, kMaxRootBytes);
+  const trust::Root root = root_of(bytes, added.root.string());
+  update_trust([&](Trust& trust) { add_root(trust, registry, bytes, added.replace); });
+  print_json("trust-add", document_of(registry, root));
+  print("%s: root %s\n  keys %s\n", registry.c_str(), describe(root).c_str(),
+        join(root.root.ids, ", ").c_str());
+  return 0;
+}
+
+int run_list() {
+  const Settings settings = load_settings();
+  Json documents = Json::array();
+  for (const auto& [registry, bytes] : settings.trust.roots) {
+    const trust::Root root = root_of(bytes, registry);
+    documents.push_back(document_of(registry, root));
+    print("%s  root %s\n", registry.c_str(), describe(root).c_str());
+  }
+  for (const std::string& registry : settings.trust.unsigned_registries) {
+    documents.push_back({{"registry", registry}, {"unsigned", true}});
+    print("%s  unsigned\n", registry.c_str());
+  }
+  if (documents.empty()) print("no registry is trusted; see 'kiln trust add --help'\n");
+  print_json("trust-list", {{"registries", documents}, {"file", trust_path().string()}});
+  return 0;
+}
+
+int run_remove(const std::string& written) {
+  const std::string registry = canonical_registry(written, load_settings());
+  update_trust([&](Trust& trust) {
+    const std::size_t roots = trust.roots.erase(registry);
+    if (roots + std::erase(trust.unsigned_registries, registry) > 0) return;
+    throw Error(ErrorCode::kNotFound, "trust remove " + registry + ": " + trust_path().string() +
+                                          " does not name it. 'kiln trust list' shows what it has");
+  });
+  print_json("trust-remove", {{"registry", registry}});
+  print("%s is not trusted any more; what is installed of it stays\n", registry.c_str());
+  return 0;
+}
+
+}  // namespace
+
+void trust_add(Command& command) {
+  const auto added = std::make_shared<Added>();
+  command.takes_json();
+  command.app().add_option("registry", added->registry, "Folder or URL")->required();
+  command.app()
+      .add_option("--root", added->root, "Root metadata, from the registry's publisher")
+      ->type_name("FILE");
+  command.app().add_flag("--unsigned", added->is_unsigned, "Believe the registry as it is");
+  command.app().add_flag("--replace", added->replace, "In the place of another root");
+  command.example("https://ghcr.io/acme/kernels --root root.json", "what its signers vouch for");
+  command.example("build/registry --unsigned", "a folder that you make yourself");
+  command.runs([added](const Options&) { return run_add(*added); });
+}
+
+void trust_list(Command& command) {
+  command.takes_json();
+  command.example("", "every registry that may be installed from, and by which root");
+  command.runs([](const Options&) { return run_list(); });
+}
+
+void trust_remove(Command& command) {
+  const auto registry = std::make_shared<std::string>();
+  command.takes_json();
+  command.app().add_option("registry", *registry, "Folder or URL")->required();
+  command.example("https://ghcr.io/acme/kernels", "nothing is installed from it any more");
+  command.runs([registry](const Options&) { return run_remove(*registry); });
+}
+
+}  // namespace kiln::cli

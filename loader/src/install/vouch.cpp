@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "install/vouch.hpp"
+
+#include <ctime>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/quote.hpp"
+#include "documents/names.hpp"
+#include "kiln/error.hpp"
+#include "trust/repository_source.hpp"
+#include "trust/updater.hpp"
+
+namespace kiln {
+namespace {
+
+using trust::Expiry;
+using trust::RepositorySource;
+using trust::Target;
+using trust::Updater;
+
+std::string target_name(const std::string& name, int version) {
+  return name + "/" + std::to_string(version);
+}
+
+Descriptor descriptor_of(const Target& target, const std::string& package,
+                         const std::string& registry) {
+  if (target.yanked) {
+    throw Error(ErrorCode::kTrust, "find " + package +
+                                       ": its publisher took it back: " + quote(*target.yanked) +
+                                       " (from " + registry + "). Ask for another version");
+  }
+  const auto sha256 = target.promise.hashes.find("sha256");
+  const std::optional<Digest> digest =
+      sha256 == target.promise.hashes.end() ? std::nullopt : Digest::from_hex(sha256->second);
+  if (!digest) {
+    throw Error(ErrorCode::kTrust, "find " + package + ": the signed metadata of " + registry +
+                                       " has no SHA-256 of it. Tell the registry's publisher");
+  }
+  return {std::string(kMediaTypeIndex), *digest, target.length};
+}
+
+Updater updater_of(const std::string& registry, const Settings& settings, const Cache& cache,
+                   Expiry expiry) {
+  return {*settings.trust.root_of(registry),
+          trust::MetadataFolder(cache.root(), "tuf/" + Digest::of(registry).hex()),
+          registry,
+          {std::time(nullptr), expiry}};
+}
+
+}  // namespace
+
+bool is_signed(const std::string& registry, const Settings& settings) {
+  if (settings.trust.root_of(registry) != nullptr) return true;
+  if (settings.trust.is_unsigned(registry)) return false;
+  throw Error(ErrorCode::kTrust,
+              "trust " + registry +
+                  ": no root of it is trusted here, so nobody vouches for what it has; nothing was "
+                  "loaded. Get its root.json from its publisher, by another way than the registry, "
+                  "then run 'kiln trust add " +
+                  registry + " --root root.json'; or believe it as it is: 'kiln trust add " +
+                  registry + " --unsigned'");
+}
+
+std::optional<Descriptor> Vouch::recall(const std::string& name, int version) const {
+  Updater updater = updater_of(registry_, settings_, cache_, Expiry::kTold);
+  const std::optional<Target> target = updater.recall(target_name(name, version));
+  if (!target || (target->yanked && !settings_.offline)) return std::nullopt;
+  return descriptor_of(*target, label(name, version), registry_);
+}
+
+Descriptor Vouch::ask(const std::string& name, int version) const {
+  const std::string package = label(name, version);
+  // A folder or a file that the request names may have come here by hand, long ago.
+  const bool carried = from_.starts_with('/');
+  std::vector<std::string> places = {from_};
+  if (from_.empty()) {
+    places = mirrors_of(registry_, settings_);
+    places.push_back(registry_);
+  }
+  const FileLock used = cache_.use_to_write();
+  const FileLock held = cache_.lock(Digest::of("tuf/" + registry_));
+  for (std::size_t i = 0;; ++i) {
+    try {
+      Updater updater =
+          updater_of(registry_, settings_, cache_, carried ? Expiry::kTold : Expiry::kRefused);
+      const std::unique_ptr<Repository> repository =
+          open_repository(places[i], trust::kTrustRepository, settings_, patience_, traffic_);
+      const RepositorySource source(*repository, patience_);
+      updater.refresh(source);
+      const std::optional<Target> target = updater.find(target_name(name, version), source);
+      if (carried && patience_.on_event) {
+        for (const std::string& text : updater.expired()) {
+          patience_.on_event({Event::Stage::kIndex, package, 0, 0, text});
+        }
+      }
+      if (target) return descriptor_of(*target, package, registry_);
+      throw Error(ErrorCode::kNotFound, "find " + package + " in " + registry_ +
+                                            ": its signed metadata does not speak of it. Check the "
+                                            "name and the version, or tell its publisher");
+    } catch (const Error& error) {
+      // A mirror may be old, or lie; the registry has the last word.
+      if (i + 1 == places.size() || error.code() == ErrorCode::kCancelled) throw;
+      if (!patience_.on_event) continue;
+      patience_.on_event({Event::Stage::kRetry, "trust metadata of " + registry_, 0, 0,
+                          "mirror " + places[i] + " is left: " + error.what()});
+    }
+  }
+}
+
+}  // namespace kiln

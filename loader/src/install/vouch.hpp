@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Vouch: who says which index a version is. A step of install, inside find_index: what it names is
+// fetched by its digest from anywhere.
+//
+//   a registry with a trusted root    its signed metadata, out of the cache or brought up to date
+//   an unsigned one                   the registry itself; then its ref in the cache
+//   any other                         nobody: kTrust
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "documents/descriptor.hpp"
+#include "settings/settings.hpp"
+#include "store/cache.hpp"
+#include "store/registry.hpp"
+
+namespace kiln {
+
+/// Whether its versions are vouched for by signatures. Throws kTrust where nobody does.
+bool is_signed(const std::string& registry, const Settings& settings);
+
+/// Which versions a signed registry has. For one request and one thread.
+class Vouch {
+ public:
+  /// `registry`: canonical, whose root is trusted; `from`: what is asked in its place, or empty.
+  /// All are outlived.
+  Vouch(const std::string& registry, const std::string& from, const Settings& settings,
+        const Cache& cache, const Patience& patience, Traffic& traffic)
+      : registry_(registry),
+        from_(from),
+        settings_(settings),
+        cache_(cache),
+        patience_(patience),
+        traffic_(traffic) {}
+
+  /// What the cached metadata says; nothing if it says nothing that holds. Throws kTrust for a
+  /// version that was yanked.
+  std::optional<Descriptor> recall(const std::string& name, int version) const;
+
+  /// What the registry's newest metadata says. Throws kTrust for metadata that does not hold or has
+  /// expired, and for a version that was yanked; kNotFound for one that it does not speak of.
+  Descriptor ask(const std::string& name, int version) const;
+
+ private:
+  const std::string& registry_;
+  const std::string& from_;
+  const Settings& settings_;
+  const Cache& cache_;
+  const Patience& patience_;
+  Traffic& traffic_;
+};
+
+}  // namespace kiln

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "settings/trust_file.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "base/draft.hpp"
+#include "base/posix.hpp"
+#include "base/quote.hpp"
+#include "documents/json.hpp"
+#include "kiln/error.hpp"
+#include "settings/settings.hpp"
+
+namespace kiln {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kSchema = "kiln.trust/1";
+constexpr std::size_t kMaxBytes = std::size_t{4} << 20;
+
+[[noreturn]] void fail(const fs::path& path, const std::string& found) {
+  throw Error(ErrorCode::kUsage, "read trust " + path.string() + ": " + found +
+                                     ". Correct the file, or make it anew with 'kiln trust add'");
+}
+
+/// A file that others may write to says what others want.
+void check_owner(const FileDescriptor& file, const fs::path& path) {
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) fail(path, std::generic_category().message(errno));
+  if (status.st_uid != ::geteuid() && status.st_uid != 0) {
+    fail(path,
+         "it belongs to user " + std::to_string(status.st_uid) + ", expected this user or root");
+  }
+  if ((status.st_mode & S_IWOTH) != 0) fail(path, "everyone may write to it");
+}
+
+}  // namespace
+
+const std::string* Trust::root_of(const std::string& registry) const {
+  const auto found = roots.find(registry);
+  return found == roots.end() ? nullptr : &found->second;
+}
+
+bool Trust::is_unsigned(const std::string& registry) const {
+  return std::any_of(
+      unsigned_registries.begin(), unsigned_registries.end(), [&](std::string_view entry) {
+        while (entry.ends_with('/')) entry.remove_suffix(1);
+        if (!std::string_view(registry).starts_with(entry)) return false;
+        if (registry.size() == entry.size()) return true;
+        const char next = registry[entry.size()];
+        return next == '/' || (next == ':' && entry.find("://") != std::string_view::npos);
+      });
+}
+
+Trust parse_trust(std::string_view text, const std::string& path) {
+  try {
+    const Json json = parse_json(text, path);
+    const JsonView view(json, path);
+    if (const std::string schema = view.at("schema").string(); schema != kSchema) {
+      view.at("schema").fail("is " + quote(schema) + ", expected " + quote(kSchema));
+    }
+    Trust trust;
+    for (const auto& [registry, root] : view.at("roots").members()) {
+      trust.roots.emplace(registry, root.string());
+    }
+    for (const JsonView& registry : view.at("unsigned").items()) {
+      trust.unsigned_registries.push_back(registry.string());
+      if (trust.unsigned_registries.back().empty()) registry.fail("is empty");
+    }
+    return trust;
+  } catch (const Error& error) {
+    fail(path, error.what());
+  }
+}
+
+std::string serialize_trust(const Trust& trust) {
+  return dump_json({{"schema", kSchema},
+                    {"roots", trust.roots},
+                    {"unsigned", trust.unsigned_registries}}) +
+         "\n";
+}
+
+fs::path trust_path() {
+  const fs::path settings = settings_path();
+  return settings.empty() ? settings : settings.parent_path() / "trust.json";
+}
+
+Trust read_trust() {
+  const fs::path path = trust_path();
+  if (path.empty()) return {};
+  const FileDescriptor file = try_open_file(path, O_RDONLY);
+  if (!file.valid() && (errno == ENOENT || errno == ENOTDIR)) return {};
+  if (!file.valid()) fail(path, std::generic_category().message(errno));
+  check_owner(file, path);
+  std::string text;
+  const int error = try_read_pieces(file.get(), [&](std::string_view piece) {
+    text += piece;
+    if (text.size() > kMaxBytes)
+      fail(path, "it has more than " + std::to_string(kMaxBytes) + " bytes");
+  });
+  if (error != 0) fail(path, std::generic_category().message(error));
+  return parse_trust(text, path.string());
+}
+
+void update_trust(const std::function<void(Trust&)>& change) {
+  const fs::path path = trust_path();
+  if (path.empty()) {
+    throw Error(ErrorCode::kUsage,
+                "write trust: the environment names no folder for settings. Set KILN_CONFIG, "
+                "XDG_CONFIG_HOME or HOME");
+  }
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) fail_file("make", folder, error.value());
+  const FileDescriptor lock = try_open(folder, O_RDONLY | O_DIRECTORY);
+  if (!lock.valid()) fail_file("open", folder, errno);
+  ::flock(lock.get(), LOCK_EX);  // where there are no locks, the last one to write wins
+  Trust trust = read_trust();
+  change(trust);
+  publish_bytes(folder, path, serialize_trust(trust), 0644);
+}
+
+}  // namespace kiln

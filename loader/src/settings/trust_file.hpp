@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TrustFile: whom a user believes: trust.json, beside the settings file. `kiln trust` writes it.
+// Part of settings, which reads it. parse and serialize are pure.
+//
+//   {
+//     "schema": "kiln.trust/1",
+//     "roots": {"https://ghcr.io/acme": "{\"signatures\":…"},
+//     "unsigned": ["/srv/kiln"]
+//   }
+//
+// A root is TUF root metadata, byte for byte. Whoever may write this file says what runs: it must
+// belong to this user or to root, and nobody else may write to it.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kiln {
+
+struct Trust {
+  std::map<std::string, std::string> roots;  ///< registry (canonical) -> root metadata
+  /// Registries that are believed as they are: each a registry, or the start of one up to a '/' or
+  /// to its port. "/" is every folder.
+  std::vector<std::string> unsigned_registries;
+
+  bool operator==(const Trust&) const = default;
+
+  const std::string* root_of(const std::string& registry) const;  ///< null: none
+  bool is_unsigned(const std::string& registry) const;
+};
+
+/// Throws kUsage, naming the file.
+Trust parse_trust(std::string_view text, const std::string& path);
+std::string serialize_trust(const Trust& trust);
+
+/// Where the file is, or would be; empty if the environment names no place.
+std::filesystem::path trust_path();
+
+/// Nothing trusted where there is no such file. Throws kUsage for one that cannot be read or that
+/// another user may write to.
+Trust read_trust();
+
+/// Reads, changes and writes the file, one process at a time. Throws what these throw, and kCache.
+void update_trust(const std::function<void(Trust&)>& change);
+
+}  // namespace kiln

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trust/repository_source.hpp"
+
+#include <openssl/evp.h>
+
+#include <nlohmann/json.hpp>
+
+#include "documents/json.hpp"
+#include "kiln/error.hpp"
+#include "store/copy.hpp"
+
+namespace kiln::trust {
+namespace {
+
+constexpr const char* kKeyTitle = "org.opencontainers.image.title";
+constexpr std::size_t kMaxLayers = 4096;
+
+std::string decode_base64(const JsonView& view) {
+  const std::string text = view.string();
+  std::string bytes(text.size() / 4 * 3, '\0');
+  const int length = text.size() % 4 != 0
+                         ? -1
+                         : EVP_DecodeBlock(reinterpret_cast<unsigned char*>(bytes.data()),
+                                           reinterpret_cast<const unsigned char*>(text.data()),
+                                           static_cast<int>(text.size()));
+  if (length < 0) view.fail("is not base64");
+  std::size_t padding = 0;  // whose zero bytes OpenSSL leaves there
+  while (padding < 2 && text.size() > padding && text[text.size() - 1 - padding] == '=') ++padding;
+  bytes.resize(static_cast<std::size_t>(length) - padding);
+  return bytes;
+}
+
+MetadataLayer parse_layer(const JsonView& view) {
+  MetadataLayer layer{parse_descriptor(view), {}};
+  if (!view.has("data")) return layer;
+  layer.data = decode_base64(view.at("data"));
+  if (layer.data.size() != layer.descriptor.size ||
+      Digest::of(layer.data) != layer.descriptor.digest) {
+    view.at("data").fail("is not what the descriptor promises");
+  }
+  return layer;
+}
+
+}  // namespace
+
+std::map<std::string, MetadataLayer> parse_trust_manifest(std::string_view bytes,
+                                                          const std::string& subject) {
+  const Json json = parse_json(bytes, subject);
+  const JsonView root(json, subject);
+  std::map<std::string, MetadataLayer> layers;
+  layers.emplace("", parse_layer(root.at("config")));
+  const std::vector<JsonView> items = root.at("layers").items();
+  if (items.size() > kMaxLayers) {
+    root.at("layers").fail("has " + std::to_string(items.size()) + " layers, expected at most " +
+                           std::to_string(kMaxLayers));
+  }
+  for (const JsonView& item : items) {
+    const std::string title = item.at("annotations").at(kKeyTitle).string();
+    if (!layers.emplace(title, parse_layer(item)).second) item.fail("has the title of another one");
+  }
+  return layers;
+}
+
+std::optional<std::string> RepositorySource::fetch(const std::string& file,
+                                                   std::size_t most) const {
+  if (!layers_) {
+    const std::optional<Document> manifest = repository_.manifest(kTrustTag);
+    layers_.emplace();
+    if (manifest) {
+      *layers_ = parse_trust_manifest(manifest->bytes, repository_.origin(manifest->descriptor));
+    }
+  }
+  const auto found = layers_->find(file);
+  if (found == layers_->end()) return std::nullopt;
+  const auto& [descriptor, data] = found->second;
+  if (descriptor.size > most) {
+    throw Error(ErrorCode::kTrust, "fetch " + file + " from " + repository_.origin(descriptor) +
+                                       ": it has " + std::to_string(descriptor.size) +
+                                       " bytes, expected at most " + std::to_string(most) +
+                                       ". Tell the registry's publisher");
+  }
+  return data.empty() ? read_document(repository_, descriptor, file, patience_) : data;
+}
+
+}  // namespace kiln::trust

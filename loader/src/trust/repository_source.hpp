@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RepositorySource: metadata as one artifact of an OCI registry, in the repository kiln.tuf beside
+// the packages, so that whatever carries packages carries their trust. Under updater. For one
+// thread.
+//
+//   tag latest    an image manifest with a layer a file, whose title is the file's name; a small
+//   one
+//                 may have its bytes inside (the descriptor's "data"), which saves a request
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "http/retry.hpp"
+#include "store/content.hpp"
+#include "trust/updater.hpp"
+
+namespace kiln::trust {
+
+inline constexpr const char* kTrustRepository = "kiln.tuf";
+inline constexpr const char* kTrustTag = "latest";
+inline constexpr std::string_view kArtifactTypeTrust = "application/vnd.kiln.tuf.v1";
+inline constexpr std::string_view kMediaTypeTrust = "application/vnd.tuf.metadata+json";
+
+struct MetadataLayer {
+  Descriptor descriptor;
+  std::string data;  ///< its bytes, where they are inside; empty: they are a blob
+};
+
+/// The manifest's layers by title, and its config's descriptor under "". Throws kIntegrity.
+std::map<std::string, MetadataLayer> parse_trust_manifest(std::string_view bytes,
+                                                          const std::string& subject);
+
+class RepositorySource final : public MetadataSource {
+ public:
+  /// Both outlive it. Asks for the manifest when it is first needed.
+  RepositorySource(const Repository& repository, const Patience& patience)
+      : repository_(repository), patience_(patience) {}
+
+  std::optional<std::string> fetch(const std::string& file, std::size_t most) const override;
+
+ private:
+  const Repository& repository_;
+  const Patience& patience_;
+  mutable std::optional<std::map<std::string, MetadataLayer>> layers_;
+};
+
+}  // namespace kiln::trust

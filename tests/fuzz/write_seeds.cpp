@@ -115,6 +115,41 @@ Lockfile sample_lock() {
             {{"cpu-x86-64-v3", variant}, {"cu12.9-sm_90a-x86_64", variant}}}}};
 }
 
+/// As fuzz_trust reads them: the first byte says as what.
+std::vector<std::string> trust_documents() {
+  const auto role = [](const std::string& type, const std::string& rest) {
+    return R"({"signatures":[{"keyid":"a","sig":"00ff"}],"signed":{"_type":")" + type +
+           R"(","spec_version":"1.0.31","version":3,"expires":"2030-01-31T00:00:00Z",)" + rest +
+           "}}";
+  };
+  const std::string keys =
+      R"("keys":{"a":{"keytype":"ed25519","scheme":"ed25519","keyval":{"public":")" +
+      std::string(64, '0') + R"("}}})";
+  const std::string by = R"({"keyids":["a"],"threshold":1})";
+  const std::string root = role("root", R"("consistent_snapshot":true,)" + keys +
+                                            R"(,"roles":{"root":)" + by + R"(,"timestamp":)" + by +
+                                            R"(,"snapshot":)" + by + R"(,"targets":)" + by + "}");
+  const std::string hashes = R"("hashes":{"sha256":")" + std::string(64, 'a') + R"("})";
+  return {std::string(1, '\0') + root,
+          "\x01" + role("timestamp",
+                        R"("meta":{"snapshot.json":{"version":2,"length":9,)" + hashes + "}}"),
+          "\x02" +
+              role("snapshot", R"("meta":{"targets.json":{"version":2},"a b.json":{"version":1}})"),
+          "\x03" + role("targets", R"("targets":{"geglu-mlp/1":{"length":1660,)" + hashes +
+                                       R"(,"custom":{"yanked":"why"}}},"delegations":{)" + keys +
+                                       R"(,"roles":[{"name":"acme","keyids":["a"],"threshold":1,)"
+                                       R"("terminating":true,"paths":["acme-*/?"]}]})"),
+          "\x04" + root,
+          "\x05"
+          R"({"config":{"mediaType":"a","digest":"sha256:)" +
+              Digest::of("{}").hex() +
+              R"(","size":2,"data":"e30="},"layers":[{"mediaType":"b","digest":"sha256:)" +
+              Digest::of("x").hex() +
+              R"(","size":1,"annotations":{"org.opencontainers.image.title":"y"}}]})",
+          "\x06"
+          R"({"schema":"kiln.trust/1","roots":{"https://example.org":"{}"},"unsigned":["/srv"]})"};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -142,5 +177,6 @@ int main(int argc, char** argv) {
          R"(["https://mirror.lan/a","/srv/kiln"]},"insecure_http":["mirror.lan:5000"],)"
          R"("deny":["cu12.9-sm_90a-x86_64"],"network":{"tries":5,"connect_seconds":10,)"
          R"("stall_seconds":30,"deadline_seconds":600,"backoff_ms":500}})"});
+  write(folder / "trust", trust_documents());
   return 0;
 }

@@ -15,6 +15,7 @@
 #include "install/install.hpp"
 #include "kiln/error.hpp"
 #include "oci/layout.hpp"
+#include "trust/repository_source.hpp"
 #include "verify/verify.hpp"
 
 namespace kiln {
@@ -99,6 +100,20 @@ std::vector<const Variant*> named_variants(const BundlePart& part, const Version
   return named;
 }
 
+/// What vouches for the versions, so that who takes them out can verify them as from the registry.
+void add_metadata(Install& install, Contents& contents) {
+  const std::vector<Descriptor> pulled = install.pull_metadata();
+  if (pulled.empty()) return;
+  const std::string tag = std::string(trust::kTrustRepository) + ":" + trust::kTrustTag;
+  const auto [known, added] = contents.tags.emplace(tag, pulled.front());
+  if (!added && known->second != pulled.front()) {
+    throw Error(ErrorCode::kUsage,
+                "bundle: the kernels are of several signed registries, or one "
+                "was just signed anew. Make one bundle for each, or try again");
+  }
+  for (const Descriptor& each : pulled) contents.add(each);
+}
+
 BundledKernel add_part(const BundlePart& part, Contents& contents) {
   const InstallOptions options{.host = part.host ? &*part.host : nullptr};
   Install install(part.name, part.request, options);
@@ -116,6 +131,7 @@ BundledKernel add_part(const BundlePart& part, Contents& contents) {
   const std::string tag = part.name + ":" + std::to_string(version.index.version);
   contents.tags.emplace(tag, version.descriptor);
   contents.add(version.descriptor);
+  add_metadata(install, contents);
   BundledKernel kernel{part.name, version.index.version, version.descriptor, {}};
   for (const Package& package :
        pull_all(part.name, part.request, options, version, variants, Layers::kPulled)) {

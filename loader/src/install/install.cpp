@@ -502,6 +502,12 @@ const Repository& Install::repository(std::string_view what) {
   return *repository_;
 }
 
+std::vector<Descriptor> Install::pull_metadata() {
+  if (!signed_) return {};
+  repository("trust metadata of " + registry_);
+  return vouch().pull_metadata();
+}
+
 Vouch Install::vouch() {
   return {registry_, from_, settings_, cache_, patience_, traffic_};
 }

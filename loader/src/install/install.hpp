@@ -100,6 +100,9 @@ class Install {
   /// The layer likewise, its bytes verified just now.
   std::filesystem::path pull_layer(const Package& package);
 
+  /// Of a signed registry: its trust metadata into the cache (Vouch::pull_metadata). Else nothing.
+  std::vector<Descriptor> pull_metadata();
+
   /// What a variant needs to be loaded is in the cache and whole; fetches nothing. Throws what
   /// install would throw offline.
   void check_installed(const Package& package);

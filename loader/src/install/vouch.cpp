@@ -9,6 +9,7 @@
 #include "base/quote.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
+#include "store/copy.hpp"
 #include "trust/repository_source.hpp"
 #include "trust/updater.hpp"
 
@@ -107,6 +108,24 @@ Descriptor Vouch::ask(const std::string& name, int version) const {
                           "mirror " + places[i] + " is left: " + error.what()});
     }
   }
+}
+
+std::vector<Descriptor> Vouch::pull_metadata() const {
+  const std::unique_ptr<Repository> repository = open_repository(
+      from_.empty() ? registry_ : from_, trust::kTrustRepository, settings_, patience_, traffic_);
+  const std::optional<Document> manifest = repository->manifest(trust::kTrustTag);
+  if (!manifest) {
+    throw Error(ErrorCode::kNotFound, "fetch trust metadata of " + registry_ +
+                                          ": there is none. Check the registry's name");
+  }
+  cache_.write_document(manifest->descriptor, manifest->bytes);
+  std::vector<Descriptor> pulled = {manifest->descriptor};
+  for (const auto& [title, layer] :
+       trust::parse_trust_manifest(manifest->bytes, repository->origin(manifest->descriptor))) {
+    copy(*repository, cache_, layer.descriptor, title + " of " + registry_, patience_);
+    pulled.push_back(layer.descriptor);
+  }
+  return pulled;
 }
 
 }  // namespace kiln

@@ -10,6 +10,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "documents/descriptor.hpp"
 #include "settings/settings.hpp"
@@ -42,6 +43,10 @@ class Vouch {
   /// What the registry's newest metadata says. Throws kTrust for metadata that does not hold or has
   /// expired, and for a version that was yanked; kNotFound for one that it does not speak of.
   Descriptor ask(const std::string& name, int version) const;
+
+  /// Puts the registry's metadata into the cache as the artifact that it is there, to be carried
+  /// elsewhere: its manifest, then what that names. Nothing of it is verified.
+  std::vector<Descriptor> pull_metadata() const;
 
  private:
   const std::string& registry_;

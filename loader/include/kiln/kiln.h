@@ -53,6 +53,7 @@ typedef enum kiln_code {
   KILN_E_NOT_FOUND = 4,     /* no such registry, package, version or op */
   KILN_E_NETWORK = 5,       /* the registry did not answer, or not in full */
   KILN_E_INTEGRITY = 6,     /* bytes are not the ones that were promised */
+  KILN_E_TRUST = 7,         /* a signature, version or date of trust metadata does not hold */
   KILN_E_LOCK = 8,          /* the lock file does not hold, or forbids, what was asked for */
   KILN_E_CACHE = 9,         /* the cache folder cannot be used */
   KILN_E_OFFLINE = 10,      /* not in the cache, and the network must not be asked */

@@ -2,7 +2,6 @@
 #include "install/vouch.hpp"
 
 #include <ctime>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -71,60 +70,65 @@ std::optional<Descriptor> Vouch::recall(const std::string& name, int version) co
   return descriptor_of(*target, label(name, version), registry_);
 }
 
-Descriptor Vouch::ask(const std::string& name, int version) const {
-  const std::string package = label(name, version);
-  // A folder or a file that the request names may have come here by hand, long ago.
-  const bool carried = from_.starts_with('/');
+/// Asks a place after the other until one answers. A mirror may be old, or lie: the registry has
+/// the last word.
+void Vouch::ask_places(const std::function<void(const Repository&)>& question) const {
   std::vector<std::string> places = {from_};
   if (from_.empty()) {
     places = mirrors_of(registry_, settings_);
     places.push_back(registry_);
   }
-  const FileLock used = cache_.use_to_write();
-  const FileLock held = cache_.lock(Digest::of("tuf/" + registry_));
-  for (std::size_t i = 0;; ++i) {
+  for (const std::string& place : places) {
     try {
-      Updater updater =
-          updater_of(registry_, settings_, cache_, carried ? Expiry::kTold : Expiry::kRefused);
-      const std::unique_ptr<Repository> repository =
-          open_repository(places[i], trust::kTrustRepository, settings_, patience_, traffic_);
-      const RepositorySource source(*repository, patience_);
-      updater.refresh(source);
-      const std::optional<Target> target = updater.find(target_name(name, version), source);
-      if (carried && patience_.on_event) {
-        for (const std::string& text : updater.expired()) {
-          patience_.on_event({Event::Stage::kIndex, package, 0, 0, text});
-        }
-      }
-      if (target) return descriptor_of(*target, package, registry_);
-      throw Error(ErrorCode::kNotFound, "find " + package + " in " + registry_ +
-                                            ": its signed metadata does not speak of it. Check the "
-                                            "name and the version, or tell its publisher");
+      return question(*open_place(place, trust::kTrustRepository, settings_, patience_, traffic_));
     } catch (const Error& error) {
-      // A mirror may be old, or lie; the registry has the last word.
-      if (i + 1 == places.size() || error.code() == ErrorCode::kCancelled) throw;
+      if (place == places.back() || error.code() == ErrorCode::kCancelled) throw;
       if (!patience_.on_event) continue;
       patience_.on_event({Event::Stage::kRetry, "trust metadata of " + registry_, 0, 0,
-                          "mirror " + places[i] + " is left: " + error.what()});
+                          "mirror " + place + " is left: " + error.what()});
     }
   }
 }
 
+Descriptor Vouch::ask(const std::string& name, int version) const {
+  const std::string package = label(name, version);
+  // A folder or a file that the request names may have come here by hand, long ago.
+  const Expiry expiry = from_.starts_with('/') ? Expiry::kTold : Expiry::kRefused;
+  const FileLock used = cache_.use_to_write();
+  const FileLock held = cache_.lock(Digest::of("tuf/" + registry_));
+  std::optional<Target> target;
+  ask_places([&](const Repository& repository) {
+    Updater updater = updater_of(registry_, settings_, cache_, expiry);
+    const RepositorySource source(repository, patience_);
+    updater.refresh(source);
+    target = updater.find(target_name(name, version), source);
+    if (!patience_.on_event) return;
+    for (const std::string& text : updater.expired()) {
+      patience_.on_event({Event::Stage::kIndex, package, 0, 0, text});
+    }
+  });
+  if (target) return descriptor_of(*target, package, registry_);
+  throw Error(ErrorCode::kNotFound, "find " + package + " in " + registry_ +
+                                        ": its signed metadata does not speak of it. Check the "
+                                        "name and the version, or tell its publisher");
+}
+
 std::vector<Descriptor> Vouch::pull_metadata() const {
-  const std::unique_ptr<Repository> repository = open_repository(
-      from_.empty() ? registry_ : from_, trust::kTrustRepository, settings_, patience_, traffic_);
-  const std::optional<Document> manifest = repository->manifest(trust::kTrustTag);
-  if (!manifest) {
-    throw Error(ErrorCode::kNotFound, "fetch trust metadata of " + registry_ +
-                                          ": there is none. Check the registry's name");
-  }
-  cache_.write_document(manifest->descriptor, manifest->bytes);
-  std::vector<Descriptor> pulled = {manifest->descriptor};
-  for (const auto& [title, layer] :
-       trust::parse_trust_manifest(manifest->bytes, repository->origin(manifest->descriptor))) {
-    copy(*repository, cache_, layer.descriptor, title + " of " + registry_, patience_);
-    pulled.push_back(layer.descriptor);
-  }
+  std::vector<Descriptor> pulled;
+  ask_places([&](const Repository& repository) {
+    const std::optional<Document> manifest = repository.manifest(trust::kTrustTag);
+    if (!manifest) {
+      throw Error(ErrorCode::kNotFound, "fetch trust metadata of " + registry_ +
+                                            ": there is none. Check the registry's name");
+    }
+    cache_.write_document(manifest->descriptor, manifest->bytes);
+    pulled = {manifest->descriptor};
+    for (const auto& [title, layer] :
+         trust::parse_trust_manifest(manifest->bytes, repository.origin(manifest->descriptor))) {
+      copy(repository, cache_, layer.descriptor, title + " of " + registry_, patience_);
+      pulled.push_back(layer.descriptor);
+    }
+  });
   return pulled;
 }
 

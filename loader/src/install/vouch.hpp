@@ -8,6 +8,7 @@
 //   any other                         nobody: kTrust
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,6 +50,8 @@ class Vouch {
   std::vector<Descriptor> pull_metadata() const;
 
  private:
+  void ask_places(const std::function<void(const Repository&)>& question) const;
+
   const std::string& registry_;
   const std::string& from_;
   const Settings& settings_;

@@ -91,9 +91,7 @@ class Mirrored final : public Repository {
     if (!at_.is_registry()) {
       patience.limits.tries = std::min(patience.limits.tries, kMirrorTries);
     }
-    at_.repository = place.find("://") == std::string::npos
-                         ? open_folder(place, name_, traffic_)
-                         : open_remote(place, name_, settings_, patience, traffic_);
+    at_.repository = open_place(place, name_, settings_, patience, traffic_);
     return *at_.repository;
   }
 

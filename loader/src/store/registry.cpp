@@ -81,15 +81,19 @@ std::string canonical_registry(const std::string& requested, const Settings& set
 std::unique_ptr<Repository> open_repository(const std::string& registry, std::string_view name,
                                             const Settings& settings, const Patience& patience,
                                             Traffic& traffic) {
-  if (!is_url(registry)) {
-    std::error_code error;
-    return fs::is_regular_file(registry, error) ? open_bundle(registry, name, traffic)
-                                                : open_folder(registry, name, traffic);
-  }
   std::vector<std::string> mirrors = mirrors_of(registry, settings);
   return mirrors.empty()
-             ? open_remote(registry, name, settings, patience, traffic)
+             ? open_place(registry, name, settings, patience, traffic)
              : open_mirrored(registry, std::move(mirrors), name, settings, patience, traffic);
+}
+
+std::unique_ptr<Repository> open_place(const std::string& place, std::string_view name,
+                                       const Settings& settings, const Patience& patience,
+                                       Traffic& traffic) {
+  if (is_url(place)) return open_remote(place, name, settings, patience, traffic);
+  std::error_code error;
+  return fs::is_regular_file(place, error) ? open_bundle(place, name, traffic)
+                                           : open_folder(place, name, traffic);
 }
 
 std::vector<std::string> mirrors_of(const std::string& registry, const Settings& settings) {

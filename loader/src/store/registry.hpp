@@ -39,6 +39,11 @@ std::unique_ptr<Repository> open_repository(const std::string& registry, std::st
                                             const Settings& settings, const Patience& patience,
                                             Traffic& traffic);
 
+/// The same of one place, whatever mirrors it has.
+std::unique_ptr<Repository> open_place(const std::string& place, std::string_view name,
+                                       const Settings& settings, const Patience& patience,
+                                       Traffic& traffic);
+
 /// The mirrors of a registry (canonical), each with what the registry's path has beyond the entry's
 /// that names it; of several such entries the longest. Canonical; throws kUsage for one that is no
 /// registry.

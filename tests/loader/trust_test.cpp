@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The pure parts of trust: canonical JSON, keys, times, delegations, and who may write trust.json.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "documents/json.hpp"
+#include "scratch.hpp"
+#include "settings/trust_file.hpp"
+#include "signed.hpp"
+#include "trust/canonical.hpp"
+#include "trust/metadata.hpp"
+#include "trust/metadata_folder.hpp"
+#include "trust/trusted_set.hpp"
+
+namespace kiln::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST_CASE("canonical JSON: one spelling") {
+  struct Row {
+    const char* text;
+    std::string canonical;
+  };
+  const Row rows[] = {
+      {R"({ "b" : 1, "a" : [ ] })", R"({"a":[],"b":1})"},
+      {R"({"z":{},"é":2,"":true,"Z":null})", R"({"":true,"Z":null,"z":{},"é":2})"},
+      {R"(["\n\u0001\/\"\\ü", -3, 18446744073709551615])",
+       std::string("[\"\n\x01/\\\"\\\\ü\",-3,18446744073709551615]")},
+  };
+  for (const Row& row : rows) {
+    CHECK(trust::canonical_json(parse_json(row.text, "text")) == row.canonical);
+  }
+  CHECK_CONTAINS(error_of([] { trust::canonical_json(Json(1.5)); }).what(), "not an integer: 1.5");
+}
+
+TEST_CASE("keys: each type verifies its own signatures and no others") {
+  const std::string text = "what is signed";
+  for (const char* type : {"ed25519", "ecdsa", "rsa"}) {
+    CAPTURE(type);
+    const Signer signer(type);
+    const std::string signature = signer.sign(text);
+    CHECK(trust::verifies(signer.key(), text, signature));
+    CHECK_FALSE(trust::verifies(signer.key(), "something else", signature));
+    CHECK_FALSE(trust::verifies(Signer(type).key(), text, signature));
+    CHECK_FALSE(trust::verifies(signer.key(), text, signature.substr(2)));
+    CHECK_FALSE(trust::verifies(signer.key(), text, signature + "00"));
+    CHECK_FALSE(trust::verifies(signer.key(), text, "xy" + signature.substr(2)));
+    CHECK_FALSE(trust::verifies(signer.key(), text, ""));
+    trust::Key other = signer.key();
+    other.scheme = "sphincs+";
+    CHECK_FALSE(trust::verifies(other, text, signature));
+    other = signer.key();
+    other.value = "no key";
+    CHECK_FALSE(trust::verifies(other, text, signature));
+  }
+  // The test vector 2 of RFC 8032.
+  const trust::Key known = {"ed25519", "ed25519",
+                            "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c"};
+  CHECK(trust::verifies(known, "\x72",
+                        "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da"
+                        "085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00"));
+}
+
+TEST_CASE("times: one spelling, both ways") {
+  CHECK(trust::parse_time("1970-01-01T00:00:00Z") == 0);
+  CHECK(trust::parse_time("2024-02-29T23:59:59Z") == 1709251199);
+  CHECK(trust::to_text(1709251199) == "2024-02-29T23:59:59Z");
+  for (const char* text :
+       {"", "2023-02-29T00:00:00Z", "2024-13-01T00:00:00Z", "2024-01-01 00:00:00Z",
+        "2024-01-01T24:00:00Z", "2024-01-01T00:00:00", "2024-01-01T00:00:00+0",
+        "+024-01-01T00:00:00Z", "2024-1-01T00:00:00ZZ"}) {
+    CAPTURE(text);
+    CHECK_FALSE(trust::parse_time(text));
+  }
+}
+
+TEST_CASE("delegations: which names a role may speak of") {
+  struct Row {
+    const char* pattern;
+    const char* name;
+    bool covers;
+  };
+  const Row rows[] = {
+      {"acme-*/*", "acme-gelu/1", true},
+      {"acme-*/*", "acme-gelu/1/2", false},
+      {"*", "acme/1", false},
+      {"*/*", "acme/1", true},
+      {"acme/?", "acme/1", true},
+      {"acme/?", "acme/12", false},
+      {"acme/[12]", "acme/2", true},
+      {"acme/\\*", "acme/*", false},
+      {"ACME/*", "acme/1", false},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.pattern);
+    CAPTURE(row.name);
+    trust::Delegation delegation;
+    delegation.paths = {row.pattern};
+    CHECK(delegation.covers(row.name) == row.covers);
+  }
+  trust::Delegation bin;
+  bin.hash_prefixes = {Digest::of("acme/1").hex().substr(0, 2)};
+  CHECK(bin.covers("acme/1"));
+  bin.hash_prefixes = {"zz"};
+  CHECK_FALSE(bin.covers("acme/1"));
+}
+
+TEST_CASE("file names of roles: no way out of their folder") {
+  CHECK(trust::file_name("acme") == "acme");
+  CHECK(trust::file_name("../x/ü") == "..%2Fx%2F%C3%BC");
+  CHECK(trust::file_name(std::string("\0\n", 2)) == "%00%0A");
+  CHECK(error_of([] { trust::file_name(std::string(201, 'a')); }).code() == ErrorCode::kTrust);
+}
+
+TEST_CASE("signatures: a key counts once, whatever it is called") {
+  const Signer one;
+  const Signer other;
+  Json root = {{"_type", "root"},
+               {"spec_version", "1.0.31"},
+               {"version", 1},
+               {"expires", "2100-01-01T00:00:00Z"}};
+  const auto key = [](const Signer& signer) {
+    return Json{{"keytype", "ed25519"},
+                {"scheme", "ed25519"},
+                {"keyval", {{"public", signer.key().value}}}};
+  };
+  root["keys"] = {{"a", key(one)}, {"b", key(one)}, {"c", key(other)}};
+  for (const char* role : {"root", "timestamp", "snapshot", "targets"}) {
+    root["roles"][role] = {{"keyids", {"a", "b", "c"}}, {"threshold", 2}};
+  }
+  const std::string canonical = trust::canonical_json(root);
+  const auto with = [&](const Json& signatures) {
+    return dump_json({{"signatures", signatures}, {"signed", root}});
+  };
+  const Json a = {{"keyid", "a"}, {"sig", one.sign(canonical)}};
+  const Json b = {{"keyid", "b"}, {"sig", one.sign(canonical)}};
+  const Json c = {{"keyid", "c"}, {"sig", other.sign(canonical)}};
+  const auto trusts = [&](const Json& signatures) {
+    trust::TrustedSet(with(signatures), "a registry", {});
+  };
+  CHECK_NOTHROW(trusts({a, c}));
+  CHECK_NOTHROW(trusts({a, b, c}));
+  CHECK_CONTAINS(error_of([&] { trusts({a, b}); }).what(), "signed by 1 of the keys");
+  CHECK_CONTAINS(error_of([&] { trusts({a, a, c}); }).what(), "signs a second time");
+}
+
+TEST_CASE("trust.json: reads back, and is refused where others may write to it") {
+  Scratch scratch;
+  const Environment config("KILN_CONFIG", (scratch / "config.json").string());
+  CHECK(read_trust() == Trust());
+  update_trust([](Trust& trust) {
+    trust.roots["https://example.org"] = "{\"\\u00fc\":\n1}";
+    trust.unsigned_registries = {"/srv/kiln/", "http://127.0.0.1"};
+  });
+  const Trust trust = read_trust();
+  REQUIRE(trust.root_of("https://example.org") != nullptr);
+  CHECK(*trust.root_of("https://example.org") == "{\"\\u00fc\":\n1}");
+  CHECK(trust.root_of("https://example.org/more") == nullptr);
+  for (const char* registry : {"/srv/kiln", "/srv/kiln/sub", "http://127.0.0.1:5000/x"}) {
+    CHECK(trust.is_unsigned(registry));
+  }
+  for (const char* registry : {"/srv/kilns", "/srv", "http://127.0.0.12", "https://127.0.0.1"}) {
+    CHECK_FALSE(trust.is_unsigned(registry));
+  }
+  fs::permissions(scratch / "trust.json", fs::perms(0666));
+  CHECK_CONTAINS(error_of([] { read_trust(); }).what(), "everyone may write to it");
+  write_file(scratch / "trust.json", "{}");
+  CHECK(error_of([] { read_trust(); }).code() == ErrorCode::kUsage);
+}
+
+}  // namespace
+}  // namespace kiln::test

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who vouches for a version: a registry with signed metadata, each attack on it, and what a cache,
+// a mirror and a bundle may say of it.
+#include <doctest/doctest.h>
+
+#include <ctime>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "documents/json.hpp"
+#include "install/bundle.hpp"
+#include "install/install.hpp"
+#include "published.hpp"
+#include "scratch.hpp"
+#include "server.hpp"
+#include "signed.hpp"
+#include "trust/metadata.hpp"
+
+namespace kiln::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kDay = 24 * 60 * 60;
+
+/// A signed registry behind a server, and a user who trusts its first root. Nothing is unsigned.
+struct World {
+  World() {
+    fs::copy_file(KILN_TEST_SETTINGS, scratch / "config.json");
+    fs::permissions(scratch / "config.json", fs::perms(0644));
+    index = published.publish({cpu_draft(sample_library())});
+    metadata.add("sample", 1, index);
+    metadata.publish();
+    trust_root(server.url(), metadata.first_root());
+  }
+
+  Request request() const {
+    return {.version = 1, .registry = server.url(), .cache = scratch / "cache"};
+  }
+  Request fresh() const {
+    Request fresh = request();
+    fresh.refresh = true;
+    return fresh;
+  }
+  Installed install_sample() { return install("sample", request()); }
+  Error refused(const Request& request) {
+    return error_of([&] { install("sample", request); });
+  }
+  fs::path state() const {  // where the cache has the registry's metadata
+    return scratch / "cache" / "tuf" / Digest::of(server.url()).hex();
+  }
+  /// The tag of version 1 names another index from now on, of a library that nobody signed.
+  Descriptor move_tag() { return published.publish({cpu_draft(sample_library("other_build"))}); }
+
+  Scratch scratch;
+  Environment config{"KILN_CONFIG", (scratch / "config.json").string()};
+  Environment nothing_unsigned{"KILN_UNSIGNED", std::nullopt};
+  Published published{scratch / "registry"};
+  Signed metadata{scratch / "registry"};
+  Server server{scratch / "registry"};
+  Descriptor index;
+};
+
+TEST_CASE("vouch: a registry that nobody vouches for is refused, and its user may say otherwise") {
+  World world;
+  update_trust([](Trust& trust) { trust.roots.clear(); });
+  const Error error = world.refused(world.request());
+  CHECK(error.code() == ErrorCode::kTrust);
+  CHECK_CONTAINS(error.what(), "trust " + world.server.url() + ": no root of it is trusted here");
+  CHECK_CONTAINS(error.what(), "kiln trust add " + world.server.url() + " --root root.json");
+  CHECK(world.server.asked().empty());
+  const std::string folder = world.published.root().string();
+  CHECK(error_of([&] { install("sample", {.version = 1, .registry = folder}); }).code() ==
+        ErrorCode::kTrust);
+  update_trust([&](Trust& trust) { trust.unsigned_registries = {world.server.url(), folder}; });
+  CHECK(world.install_sample().choice.version.descriptor == world.index);
+  CHECK(world.server.count("kiln.tuf") == 0);
+}
+
+TEST_CASE("vouch: three requests more when cold, none when warm") {
+  World world;
+  CHECK(world.install_sample().choice.version.descriptor == world.index);
+  // The artifact's manifest has the timestamp inside; then snapshot, targets.
+  CHECK(world.server.count("/v2/kiln.tuf/") == 3);
+  CHECK(world.server.count("/v2/sample/manifests/" + world.index.digest.str()) == 1);
+  CHECK(world.server.count("/v2/sample/manifests/1") == 0);
+  const std::size_t cold = world.server.asked().size();
+  world.install_sample();
+  CHECK(world.server.asked().size() == cold);
+  install("sample", world.fresh());
+  CHECK(world.server.count("/v2/kiln.tuf/") == 4);  // the manifest alone: nothing is newer
+}
+
+TEST_CASE("vouch: a tag that was moved and a ref that was planted choose nothing") {
+  World world;
+  const Descriptor other = world.move_tag();
+  REQUIRE(other != world.index);
+  CHECK(world.install_sample().choice.version.descriptor == world.index);
+  const Cache cache(world.scratch / "cache");
+  const std::string bytes = read_file(world.published.blob("sample", other.digest));
+  cache.write_document(other, bytes);
+  cache.write_ref({world.server.url(), "sample", 1, other}, [](const Ref&) { return true; });
+  CHECK(world.install_sample().choice.version.descriptor == world.index);
+  fs::remove_all(world.published.root());
+  CHECK(world.install_sample().choice.version.descriptor == world.index);
+}
+
+TEST_CASE("vouch: a version that was yanked is refused with the reason, offline too") {
+  World world;
+  world.install_sample();
+  world.metadata.yank("sample", 1, "wrong for odd H");
+  world.metadata.publish();
+  CHECK_NOTHROW(world.install_sample());  // nobody asked yet
+  Request offline = world.request();
+  offline.offline = true;
+  for (const Request& request : {world.fresh(), world.request(), offline}) {
+    const Error error = world.refused(request);
+    CHECK(error.code() == ErrorCode::kTrust);
+    CHECK_CONTAINS(error.what(), "find sample@1: its publisher took it back: \"wrong for odd H\"");
+  }
+  world.metadata.add("sample", 1, world.index);  // and given again
+  world.metadata.publish();
+  CHECK_NOTHROW(world.install_sample());
+}
+
+TEST_CASE("vouch: a version that grew is the one that is signed last") {
+  World world;
+  world.install_sample();
+  Draft second = cpu_draft(sample_library(), "sample", 1, "cpu-other");
+  std::vector<Draft> both = world.published.drafts();
+  both.push_back(second);
+  const Descriptor grown = world.published.publish(both);
+  CHECK(install("sample", world.fresh()).choice.version.descriptor == world.index);
+  world.metadata.add("sample", 1, grown);
+  world.metadata.publish();
+  CHECK(install("sample", world.fresh()).choice.version.descriptor == grown);
+  const Descriptor other = world.move_tag();
+  world.metadata.add("sample", 1, other);
+  world.metadata.publish();
+  CHECK_CONTAINS(world.refused(world.fresh()).what(), "a published version never changes");
+}
+
+TEST_CASE("vouch: what does not hold is refused, and what was trusted stays") {
+  struct Row {
+    const char* what;
+    std::function<void(World&)> attack;
+    ErrorCode code;
+    const char* text;
+  };
+  const Row rows[] = {
+      {"a stranger's key",
+       [](World& world) {
+         const Signer right = world.metadata.targets_key;
+         world.metadata.targets_key = Signer();
+         world.metadata.publish();
+         world.metadata.targets_key = right;
+       },
+       ErrorCode::kTrust, "signed by 0 of the keys that may, expected 1"},
+      {"an older timestamp",
+       [](World& world) {
+         world.metadata.timestamp_version = 0;
+         world.metadata.publish();
+       },
+       ErrorCode::kTrust, "version 1 is older than 3, which was seen before"},
+      {"a newer timestamp of an older snapshot",
+       [](World& world) {
+         world.metadata.targets_version = 0;
+         world.metadata.publish();
+       },
+       ErrorCode::kTrust, "it names snapshot 1, older than 3"},
+      {"a newer snapshot of older targets",
+       [](World& world) {
+         world.metadata.publish([](const std::string& role, Json& body) {
+           if (role == "snapshot") body["meta"]["targets.json"]["version"] = 2;
+         });
+       },
+       ErrorCode::kTrust, "it names version 2 of \"targets.json\", older than 3"},
+      {"an expired timestamp",
+       [](World& world) {
+         world.metadata.publish([](const std::string& role, Json& body) {
+           if (role == "timestamp") body["expires"] = "2020-01-01T00:00:00Z";
+         });
+       },
+       ErrorCode::kTrust, "expired at 2020-01-01T00:00:00Z"},
+      {"another package's index",
+       [](World& world) {
+         Draft draft = cpu_draft(sample_library("other"), "other");
+         const Descriptor other = world.published.publish({draft});
+         write_file(world.published.blob("sample", other.digest),
+                    read_file(world.published.blob("other", other.digest)));
+         world.metadata.add("sample", 1, other);
+         world.metadata.publish();
+       },
+       ErrorCode::kIntegrity, "it is the one of other@1"},
+      {"a version that is not signed",
+       [](World& world) {
+         world.metadata.publish([](const std::string& role, Json& body) {
+           if (role == "targets") body["targets"] = Json::object();
+         });
+       },
+       ErrorCode::kNotFound, "its signed metadata does not speak of it"},
+      {"no metadata", [](World& world) { fs::remove_all(world.published.root() / "kiln.tuf"); },
+       ErrorCode::kNotFound, "there is no timestamp.json"},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.what);
+    World world;
+    world.metadata.publish();
+    world.metadata.publish();
+    world.install_sample();
+    row.attack(world);
+    const Error error = world.refused(world.fresh());
+    CHECK(error.code() == row.code);
+    CHECK_CONTAINS(error.what(), row.text);
+    if (row.code == ErrorCode::kTrust) CHECK_NOTHROW(world.install_sample());
+  }
+}
+
+TEST_CASE("vouch: a stolen online key is forgotten with the next root") {
+  World world;
+  world.install_sample();
+  world.metadata.timestamp_version = 1'000'000;  // what nothing can follow
+  world.metadata.publish();
+  install("sample", world.fresh());
+  world.metadata.timestamp_version = 1;
+  world.metadata.publish();
+  CHECK_CONTAINS(world.refused(world.fresh()).what(), "is older than 1000001");
+  world.metadata.online_key = Signer("ecdsa");
+  world.metadata.rotate();
+  world.metadata.publish();
+  CHECK(install("sample", world.fresh()).choice.version.descriptor == world.index);
+  CHECK(fs::exists(world.state() / "roots" / "2.json"));
+  world.metadata.root_keys = {Signer("rsa")};
+  world.metadata.rotate();
+  world.metadata.rotate();
+  world.metadata.publish();
+  CHECK_NOTHROW(install("sample", world.fresh()));
+  fs::remove_all(world.published.root());
+  CHECK_NOTHROW(world.install_sample());  // from the first root over four others, without a server
+}
+
+TEST_CASE("vouch: a mirror that is old or lies is left, and carries bytes otherwise") {
+  World world;
+  fs::create_directories(world.scratch / "mirror");
+  fs::copy(world.published.root(), world.scratch / "mirror",
+           fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  write_file(world.scratch / "config.json", R"({"schema":"kiln.settings/1","mirrors":{")" +
+                                                world.server.url() + R"(":[")" +
+                                                (world.scratch / "mirror").string() + R"("]}})");
+  world.install_sample();
+  CHECK(world.server.asked().empty());
+  world.metadata.expires = std::time(nullptr) + 60 * kDay;
+  world.metadata.publish();
+  fs::remove_all(world.scratch / "mirror" / "kiln.tuf");
+  CHECK(install("sample", world.fresh()).choice.version.descriptor == world.index);
+  CHECK(world.server.count("/v2/kiln.tuf/") > 0);
+}
+
+TEST_CASE("vouch: offline, what the cache's metadata says counts; without any nothing does") {
+  World world;
+  Request offline = world.request();
+  offline.offline = true;
+  CHECK(world.refused(offline).code() == ErrorCode::kOffline);
+  world.install_sample();
+  CHECK(install("sample", offline).choice.version.descriptor == world.index);
+  damage(world.state() / "targets.json");
+  CHECK(world.refused(offline).code() == ErrorCode::kOffline);
+  CHECK_NOTHROW(world.install_sample());  // fetched again
+  CHECK(install("sample", offline).choice.version.descriptor == world.index);
+}
+
+TEST_CASE("vouch: a bundle carries the metadata, and what expired on the way is told") {
+  World world;
+  world.metadata.expires = std::time(nullptr) + 2;
+  world.metadata.publish();
+  const fs::path file = world.scratch / "bundle.tar";
+  create_bundle({{.name = "sample", .request = world.request(), .all_variants = true}}, file);
+  fs::remove_all(world.published.root());
+  Request carried = world.request();
+  carried.cache = world.scratch / "there";
+  carried.from = file.string();
+  std::string told;
+  carried.on_event = [&](const Event& event) { told += event.note + "\n"; };
+  CHECK(install("sample", carried).choice.version.descriptor == world.index);
+  CHECK(told.find("expired") == std::string::npos);
+  while (std::time(nullptr) <= world.metadata.expires) {
+  }
+  carried.refresh = true;
+  CHECK(install("sample", carried).choice.version.descriptor == world.index);
+  CHECK_CONTAINS(told, "timestamp.json of " + world.server.url() + ": version 2 expired at " +
+                           trust::to_text(world.metadata.expires));
+}
+
+}  // namespace
+}  // namespace kiln::test

@@ -299,6 +299,12 @@ void add_other_rows(Rows& all) {
   const auto library = [](Variant& v) { v.needs.libraries = {"libx.so.1"}; };
   const std::string digest = sm_90a.manifest.digest.str();
   const Selection every = {.all_gpus = true};
+  const std::string gpu_name = hopper.gpus.front().name;
+  const auto on_a100 = [](Variant& v) { v.tested = "NVIDIA A100, 2026-01-01, 9 cases"; };
+  const auto on_both = [&](Variant& v) {
+    v.tested = "NVIDIA A100, 2026-01-01, 9 cases; " + gpu_name + ", 2026-01-02, 9 cases";
+  };
+  const auto on_longer = [&](Variant& v) { v.tested = gpu_name + " NVL, 2026-01-02, 9 cases"; };
   const Row rows[] = {
       {hopper, changed(sm_90a, abi), {}, Refusal::kAbi, "has package ABI 2, this kiln loads 1"},
       {hopper, changed(sm_90a, newer), {}, Refusal::kLoaderTooOld, "needs kiln >= 9.1.0"},
@@ -320,6 +326,26 @@ void add_other_rows(Rows& all) {
       {hopper, sm_90a, {.variant = "only", .deny = {digest}}, Refusal::kPolicy, "deny list"},
       {hopper, sm_90a, {.deny = {"other", "onl", "ONLY"}}, Refusal::kNone, "sm_90a"},
       {hopper, changed(sm_90a, abi), {.deny = {"only"}}, Refusal::kAbi, "ABI 2"},
+      // Where it was tested.
+      {hopper,
+       sm_90a,
+       {.tested = Tested::kSomewhere},
+       Refusal::kPolicy,
+       "fits, but it is untested"},
+      {hopper, changed(sm_90a, on_a100), {.tested = Tested::kSomewhere}, Refusal::kNone, "sm_90a"},
+      {hopper,
+       changed(sm_90a, on_a100),
+       {.tested = Tested::kHere},
+       Refusal::kPolicy,
+       "was not tested on " + gpu_name + " (NVIDIA A100, 2026-01-01, 9 cases)"},
+      {hopper, changed(sm_90a, on_both), {.tested = Tested::kHere}, Refusal::kNone, "sm_90a"},
+      {hopper,
+       changed(sm_90a, on_longer),
+       {.tested = Tested::kHere},
+       Refusal::kPolicy,
+       "not tested"},
+      {cpu_host(), changed(cpu, on_a100), {.tested = Tested::kHere}, Refusal::kNone, "x86-64-v3"},
+      {cpu_host(), cpu, {.tested = Tested::kHere}, Refusal::kPolicy, "untested"},
       // Every GPU: the one that is not covered is named.
       {mixed, both, every, Refusal::kNone, "sm_80, for this GPU"},
       {mixed, jit, every, Refusal::kNone, "compute_80 PTX"},

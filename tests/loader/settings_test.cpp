@@ -31,6 +31,8 @@ TEST_CASE("settings: every member is read") {
   expected.limits = {2, seconds(3), seconds(4), seconds(5), milliseconds(6)};
   CHECK(settings == expected);
   CHECK(parse_settings(R"({"schema": "kiln.settings/1"})", "x") == Settings{});
+  CHECK(parse_settings(R"({"schema": "kiln.settings/1", "tested": "here"})", "x").tested ==
+        Tested::kHere);
 }
 
 TEST_CASE("settings: what is wrong is refused with its place") {
@@ -58,6 +60,8 @@ TEST_CASE("settings: what is wrong is refused with its place") {
       {R"({"schema": "kiln.settings/1", "network": {"deadline_seconds": 86401}})", "86400"},
       {R"({"schema": "kiln.settings/1", "network": {"retries": 3}})", R"(has "retries")"},
       {R"({"schema": "kiln.settings/1", "deny": [], "deny": []})", "deny"},
+      {R"({"schema": "kiln.settings/1", "tested": "yes"})",
+       "expected 'any', 'somewhere' or 'here'"},
   };
   for (const Case& each : cases) {
     CAPTURE(each.text);

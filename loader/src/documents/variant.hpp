@@ -16,6 +16,10 @@
 
 namespace kiln {
 
+/// Which variants may be chosen, by what their `tested` says: all; those that passed their numeric
+/// tests somewhere; those that did so on a GPU of the same name (for the CPU: somewhere).
+enum class Tested { kAny, kSomewhere, kHere };
+
 /// What a variant's `tested` says before any test record speaks of it.
 inline constexpr std::string_view kUntested = "untested";
 

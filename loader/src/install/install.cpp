@@ -576,8 +576,8 @@ std::vector<Package> pull_all(std::string_view name, const Request& request,
 }
 
 Selection selection_of(const Request& request, const Settings& settings) {
-  Selection selection{request.device, request.variant, request.allow_jit, request.all_gpus,
-                      request.deny};
+  Selection selection{request.device,   request.variant, request.allow_jit,
+                      request.all_gpus, request.deny,    settings.tested};
   selection.deny.insert(selection.deny.end(), settings.deny.begin(), settings.deny.end());
   return selection;
 }

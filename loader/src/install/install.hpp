@@ -182,7 +182,7 @@ std::vector<Package> pull_all(std::string_view name, const Request& request,
                               const InstallOptions& options, const VersionIndex& version,
                               const std::vector<const Variant*>& variants, Layers layers);
 
-/// What a request, and the deny list of the settings, ask of resolve.
+/// What a request, and the settings, ask of resolve.
 Selection selection_of(const Request& request, const Settings& settings);
 
 /// "cpu" or "version:2". Throws kUsage.

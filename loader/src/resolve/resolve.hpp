@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "documents/variant.hpp"
 #include "kiln/device.hpp"
 #include "kiln/host.hpp"
 #include "kiln/resolution.hpp"
@@ -28,6 +29,7 @@ struct Selection {
   /// Ids of variants, or digests of their manifests ("sha256:…"), that are never taken. Anything
   /// else in it is a usage error.
   std::vector<std::string> deny = {};
+  Tested tested = Tested::kAny;
 };
 
 /// Throws kUsage for a device that the machine does not have, and for a deny list that cannot be

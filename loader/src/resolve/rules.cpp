@@ -176,9 +176,21 @@ bool is_not_the_pinned(const Variant& variant, const Question& question) {
   const std::string& pinned = question.selection->variant;
   return !pinned.empty() && variant.id != pinned;
 }
+/// A GPU that no record of the variant names, where one must; else null.
+const Gpu* find_untested(const Variant& variant, const Question& question) {
+  if (question.selection->tested != Tested::kHere) return nullptr;
+  for (const Gpu* gpu : question.gpus) {  // "NVIDIA H200, driver …; NVIDIA H100 80GB HBM3, …"
+    if (("; " + variant.tested).find("; " + gpu->name + ",") == std::string::npos) return gpu;
+  }
+  return nullptr;
+}
+bool is_tested(const Variant& variant, const Question& question) {
+  if (question.selection->tested == Tested::kAny) return true;
+  return variant.tested != kUntested && find_untested(variant, question) == nullptr;
+}
 bool policy_holds(const Variant& variant, const Fit& fit, const Question& question) {
   return !is_denied(variant, question) && !is_not_the_pinned(variant, question) &&
-         !is_jit_refused(fit, question);
+         !is_jit_refused(fit, question) && is_tested(variant, question);
 }
 std::string describe_policy(const Variant& variant, const Fit& fit, const Question& question) {
   if (is_denied(variant, question)) return "fits, but it is on the deny list";
@@ -187,6 +199,13 @@ std::string describe_policy(const Variant& variant, const Fit& fit, const Questi
   }
   if (is_jit_refused(fit, question)) {
     return "has only PTX for this GPU (" + to_string(fit.code) + "), and JIT is not allowed";
+  }
+  if (variant.tested == kUntested && !is_tested(variant, question)) {
+    return "fits, but it is untested, and the settings ask for tested variants";
+  }
+  if (!is_tested(variant, question)) {
+    return "fits, but it was not tested on " + find_untested(variant, question)->name + " (" +
+           variant.tested + "), as the settings ask";
   }
   return "the caller rules nothing out that it needs";
 }

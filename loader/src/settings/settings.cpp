@@ -67,6 +67,14 @@ Limits parse_limits(const JsonView& object) {
   return limits;
 }
 
+Tested parse_tested(const JsonView& word) {
+  const std::string text = word.string();
+  if (text == "any") return Tested::kAny;
+  if (text == "somewhere") return Tested::kSomewhere;
+  if (text == "here") return Tested::kHere;
+  word.fail("is " + quote(text) + ", expected 'any', 'somewhere' or 'here'");
+}
+
 /// What is `below` the folder that a variable names, or below its usual place at home; empty if the
 /// environment names neither.
 std::filesystem::path users_folder(std::string_view name, std::string_view at_home,
@@ -99,7 +107,7 @@ Settings parse_settings(std::string_view text, const std::string& path, Settings
   try {
     const Json json = parse_json(text, path);
     const JsonView root(json, path);
-    check_members(root, {"schema", "mirrors", "insecure_http", "deny", "network"});
+    check_members(root, {"schema", "mirrors", "insecure_http", "deny", "tested", "network"});
     if (const std::string schema = root.at("schema").string(); schema != kSchema) {
       root.at("schema").fail("is " + quote(schema) + ", expected '" + std::string(kSchema) + "'");
     }
@@ -120,6 +128,7 @@ Settings parse_settings(std::string_view text, const std::string& path, Settings
     }
     if (root.has("insecure_http")) settings.insecure_http = strings_of(root.at("insecure_http"));
     if (root.has("deny")) settings.deny = strings_of(root.at("deny"));
+    if (root.has("tested")) settings.tested = parse_tested(root.at("tested"));
     if (root.has("network")) settings.limits = parse_limits(root.at("network"));
     return settings;
   } catch (const Error& error) {

@@ -11,6 +11,7 @@
 //     "mirrors": {"https://ghcr.io/acme": ["https://mirror.lan/acme", "/srv/kiln"]},
 //     "insecure_http": ["mirror.lan:5000"],
 //     "deny": ["sha256:…", "cu12.9-sm_90a-x86_64"],
+//     "tested": "here",
 //     "network": {"tries": 5, "connect_seconds": 10, "stall_seconds": 30, "deadline_seconds": 600,
 //                 "backoff_ms": 500}
 //   }
@@ -26,6 +27,7 @@
 #include <string_view>
 #include <vector>
 
+#include "documents/variant.hpp"
 #include "settings/trust_file.hpp"
 
 namespace kiln {
@@ -53,6 +55,7 @@ struct Settings {
   /// host[:port] that may be asked without TLS: the file's, then those of $KILN_INSECURE_HTTP.
   std::vector<std::string> insecure_http;
   std::vector<std::string> deny;  ///< manifest digests and variant ids not to be used
+  Tested tested = Tested::kAny;   ///< "any", "somewhere" or "here"
   Trust trust;                    ///< trust.json's; unsigned: those of $KILN_UNSIGNED too
   Limits limits;
   bool operator==(const Settings&) const = default;

@@ -91,8 +91,6 @@ struct GatedBackwardArguments {
   const void* gate_out;
   const void* up_out;
   long long out_stride;     // of both
-  const void* gate_bias;    // not yet in gate_out; or null
-  const void* up_bias;      // or null
   const void* grad_hidden;  // null: zeros
   void* gradients;
   void* transposed_gradients;

@@ -16,7 +16,8 @@ struct BackwardQuestion {
   int64_t m = 0;
   int64_t d = 0;
   int64_t h = 0;
-  bool kept = false;  // training_forward's gate_out and up_out are there
+  bool kept = false;    // training_forward's gate_out and up_out are there
+  bool biases = false;  // of gate or of up
   // The gradients that are asked for.
   bool x = false;
   bool gate = false;  // the weight
@@ -31,6 +32,7 @@ struct BackwardQuestion {
 // needs is not taken: then its matrix is not there.
 enum class BackwardPart : int {
   kWeights,              // [2 h, d]: gate, then up
+  kBiases,               // [1, 2 h]: theirs, 0 where there is none
   kGradProducts,         // [m, 2 h]: the gradients of gate_out and up_out, and unless kept these
   kDown,                 // [h, d]: down, transposed
   kGradHidden,           // [m, h]
@@ -40,7 +42,7 @@ enum class BackwardPart : int {
   kTransposedX,          // [d, padded m]
   kTransposedGradY,      // [d, padded m]
 };
-inline constexpr int kBackwardParts = 9;
+inline constexpr int kBackwardParts = 10;
 
 inline constexpr size_t kBackwardAlignment = 256;
 inline constexpr size_t kNoPart = SIZE_MAX;
@@ -65,6 +67,7 @@ constexpr BackwardPlan plan_backward(const BackwardQuestion& q) {
     int64_t columns;
   } parts[kBackwardParts] = {
       {products && !q.kept, q.h, 2, q.d},
+      {products && !q.kept && q.biases, q.h, 2, 1},
       {products, q.h, 2, q.m},
       {grad_hidden, q.h, 1, q.d},
       {grad_hidden, q.h, 1, q.m},

@@ -2,7 +2,7 @@
 //
 // Backward on a GPU. With g, u, h those of forward and dg, du, dh their gradients:
 //
-//   [g, u] = x [gate; up]^T       unless training_forward kept them
+//   [g, u] = x [gate; up]^T + biases    unless training_forward kept them
 //   dh     = dy down
 //   dg, du, h from g, u, dh
 //   dx     = [dg, du] [gate; up]
@@ -27,7 +27,8 @@ using geglu_mlp::TransposeArguments;
 
 BackwardPlan plan_of(const MlpBackwardCall& call) {
   return geglu_mlp::plan_backward(
-      {call.M, call.D, call.H, call.gate_out.present, call.grad_x.present, call.grad_gate.present,
+      {call.M, call.D, call.H, call.gate_out.present,
+       call.gate_bias.present || call.up_bias.present, call.grad_x.present, call.grad_gate.present,
        call.grad_up.present, call.grad_down.present, call.grad_gate_bias.present,
        call.grad_up_bias.present, call.grad_down_bias.present});
 }
@@ -99,6 +100,9 @@ class Backward {
   static Matrix of(const sdk::Tensor& tensor, const char* name) {
     return {name, tensor.data, tensor.shape[0], tensor.shape[1]};
   }
+  static Matrix column_of(const sdk::Tensor& bias) {
+    return {"a bias", bias.data, bias.present ? bias.shape[0] : 0, 1};
+  }
   static Matrix rows_of(const Matrix& matrix, int64_t first, int64_t rows) {
     if (matrix.data == nullptr) return matrix;
     char* const data = static_cast<char*>(matrix.data);
@@ -115,7 +119,10 @@ class Backward {
     transpose(of(call_.gate, "gate"), across, 0, h, rows_of(weights, 0, h).data);
     transpose(of(call_.up, "up"), across, h, h, rows_of(weights, h, h).data);
     if (weights.data != nullptr) {
-      multiply(Product::kGateUp, of(call_.x, "x"), weights, gradients());
+      const Matrix biases = part(BackwardPart::kBiases, 1, 2 * h);
+      transpose(column_of(call_.gate_bias), biases, 0, h, nullptr);
+      transpose(column_of(call_.up_bias), biases, h, h, nullptr);
+      multiply(Product::kGateUp, of(call_.x, "x"), weights, gradients(), biases.data);
     }
     const Matrix grad_hidden = part(BackwardPart::kGradHidden, call_.M, h);
     if (grad_hidden.data != nullptr) {
@@ -134,8 +141,6 @@ class Backward {
       arguments.gate_out = gradients().data;
       arguments.up_out = static_cast<char*>(gradients().data) + h * geglu_mlp::kHalfBytes;
       arguments.out_stride = 2 * h;
-      arguments.gate_bias = data_or_null(call_.gate_bias);
-      arguments.up_bias = data_or_null(call_.up_bias);
     }
     arguments.transposed_gradients = part(BackwardPart::kTransposedGradients, 0, 0).data;
     arguments.transposed_hidden = part(BackwardPart::kTransposedHidden, 0, 0).data;
@@ -175,8 +180,9 @@ class Backward {
     launch_tiles(geglu_mlp::kTransposeKernel, padded_rows, matrix.columns, arguments);
   }
 
-  // out[m, n] = a[m, k] b[n, k]^T
-  void multiply(Product product, const Matrix& a, const Matrix& b, const Matrix& out) {
+  // out[m, n] = a[m, k] b[n, k]^T + bias[n]
+  void multiply(Product product, const Matrix& a, const Matrix& b, const Matrix& out,
+                const void* bias = nullptr) {
     if (status_ != KILN_OK) return;
     GemmCall gemm = {product, "backward", a.name, b.name, out.name, {}, {}};
     gemm.shape = {false,
@@ -188,6 +194,7 @@ class Backward {
                   out.columns % 2 == 0 && is_aligned(out.data, 4)};
     gemm.arguments.a = a.data;
     gemm.arguments.b0 = b.data;
+    gemm.arguments.bias0 = bias;
     gemm.arguments.out = out.data;
     status_ = launch_gemm(gpu_, gemm, call_.stream, error_);
   }

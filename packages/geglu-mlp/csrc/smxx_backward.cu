@@ -115,11 +115,6 @@ __device__ __forceinline__ float half_of(unsigned both, int i) {
   return load_float(Element{static_cast<unsigned short>(both >> (16 * i))});
 }
 
-template <class Element>
-__device__ __forceinline__ float bias_or_zero(const void* bias, long long at, long long count) {
-  return bias == nullptr || at >= count ? 0.0f : load_float(static_cast<const Element*>(bias)[at]);
-}
-
 // Two neighbours of a row: the gated unit's output and the gradients of its inputs.
 struct GatedTwo {
   unsigned hidden;
@@ -128,16 +123,15 @@ struct GatedTwo {
 };
 
 template <class Element, class Unit>
-__device__ __forceinline__ GatedTwo gated_two(Unit unit, unsigned gate, unsigned up, unsigned grad,
-                                              const float (&gate_bias)[2],
-                                              const float (&up_bias)[2]) {
+__device__ __forceinline__ GatedTwo gated_two(Unit unit, unsigned gate, unsigned up,
+                                              unsigned grad) {
   float hidden[2];
   float grad_gate[2];
   float grad_up[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const float u = half_of<Element>(up, i) + up_bias[i];
-    const WithSlope active = unit.activate_with_slope(half_of<Element>(gate, i) + gate_bias[i]);
+    const float u = half_of<Element>(up, i);
+    const WithSlope active = unit.activate_with_slope(half_of<Element>(gate, i));
     const float g = half_of<Element>(grad, i);
     hidden[i] = active.value * unit.factor(u);
     grad_gate[i] = g * unit.factor(u) * active.slope;
@@ -161,23 +155,19 @@ __device__ __forceinline__ void gated_backward(const GatedBackwardArguments& p) 
   with_gate(p.gating, [&](auto unit) {
     each_two_by_two([&](int row_pair, int column_pair) {
       const long long at = column + 2 * column_pair;
-      const float gate_bias[] = {bias_or_zero<Element>(p.gate_bias, at, p.columns),
-                                 bias_or_zero<Element>(p.gate_bias, at + 1, p.columns)};
-      const float up_bias[] = {bias_or_zero<Element>(p.up_bias, at, p.columns),
-                               bias_or_zero<Element>(p.up_bias, at + 1, p.columns)};
       GatedTwo two[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const long long from = row + 2 * row_pair + i;
         const long long left = p.columns - at;
         two[i] = {};
-        if (from >= p.rows || left <= 0) continue;  // else a bias would come out of nothing
+        if (from >= p.rows || left <= 0) continue;
         const unsigned gate = load_two(p.gate_out, from * p.out_stride + at, left, paired);
         const unsigned up = load_two(p.up_out, from * p.out_stride + at, left, paired);
         const unsigned grad = p.grad_hidden == nullptr
                                   ? 0
                                   : load_two(p.grad_hidden, from * p.columns + at, left, paired);
-        two[i] = gated_two<Element>(unit, gate, up, grad, gate_bias, up_bias);
+        two[i] = gated_two<Element>(unit, gate, up, grad);
         const long long to = from * 2 * p.columns + at;
         store_two(p.gradients, to, left, paired, two[i].grad_gate);
         store_two(p.gradients, to + p.columns, left, paired, two[i].grad_up);

@@ -32,6 +32,8 @@ std::int64_t elements_of(int part) {
     case BackwardPart::kWeights:
     case BackwardPart::kTransposedWeights:
       return 2 * kH * kD;
+    case BackwardPart::kBiases:
+      return 2 * kH;
     case BackwardPart::kGradProducts:
       return kM * 2 * kH;
     case BackwardPart::kDown:
@@ -76,6 +78,15 @@ TEST_CASE("backward plan: a step is taken where a gradient that is asked for nee
       {"an up bias",
        [](BackwardQuestion& q) { q.up_bias = true; },
        {kWeights, kGradProducts, kDown, kGradHidden, kTransposedGradients}},
+      {"x of a layer with biases",
+       [](BackwardQuestion& q) { q.x = q.biases = true; },
+       {kWeights, kBiases, kGradProducts, kDown, kGradHidden, kTransposedWeights}},
+      {"x of a layer with biases, with what training_forward kept",
+       [](BackwardQuestion& q) { q.x = q.biases = q.kept = true; },
+       {kGradProducts, kDown, kGradHidden, kTransposedWeights}},
+      {"a down bias of a layer with biases",
+       [](BackwardQuestion& q) { q.down_bias = q.biases = true; },
+       {kTransposedGradY}},
       {"gate with what training_forward kept",
        [](BackwardQuestion& q) { q.gate = q.kept = true; },
        {kGradProducts, kDown, kGradHidden, kTransposedGradients, kTransposedX}},

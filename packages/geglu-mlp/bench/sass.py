@@ -96,7 +96,7 @@ def expected_hgmma(kernel):
 def failures_of(cell, kernel, counts):
     if counts["spills"] and (cell, kernel) not in KNOWN_SPILLS:
         yield f"{counts['spills']} instructions of spills (STL, LDL), expected none"
-    if kernel.startswith(("prefill", "decode", "stream")):
+    if kernel.startswith(("prefill", "decode", "stream", "gradients_tokens", "gradients_weights")):
         if counts["hgmma"] != expected_hgmma(kernel):
             yield f"{counts['hgmma']} HGMMA, expected {expected_hgmma(kernel)}"
         if not counts["copies"]:

@@ -37,6 +37,13 @@ __device__ __forceinline__ unsigned pack_pair(float first, float second, Float16
   return result;
 }
 
+// And back.
+template <class T>
+__device__ __forceinline__ float2 unpack_pair(unsigned both) {
+  return {load_float(T{static_cast<unsigned short>(both & 0xffffu)}),
+          load_float(T{static_cast<unsigned short>(both >> 16)})};
+}
+
 template <class T>
 __device__ __forceinline__ void store_float(T* address, float value) {
   address->bits = static_cast<unsigned short>(pack_pair(value, 0.0f, T{}) & 0xffffu);

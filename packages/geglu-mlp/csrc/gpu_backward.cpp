@@ -10,9 +10,11 @@
 //   the biases' gradients: sums over the rows of dg, du and dy
 //
 // Each product is one of forward's plain GEMM kernels, which sum over what lies side by side in
-// memory in both operands: what does not is transposed first (smxx_backward.cu).
+// memory in both operands: what does not is transposed first (smxx_backward.cu). On SM 9.0
+// gpu_gradients.cpp spares that, where it can.
 #include "backward_plan.h"
 #include "gpu_gemm.hpp"
+#include "gpu_gradients.hpp"
 #include "gpu_ops.hpp"
 
 namespace kiln::package {
@@ -257,6 +259,7 @@ int32_t mlp_backward(const MlpBackwardCall& call, kiln_error* error) {
   }
   sdk::OnDevice gpu;
   if (const int32_t status = gpu.enter(call.device, error); status != KILN_OK) return status;
+  if (gradients_lie_well(gpu, call)) return launch_gradients(gpu, call, plan_of(call), error);
   return Backward(gpu, call, error).run();
 }
 

@@ -11,10 +11,10 @@ using geglu_mlp::GemmPlan;
 using geglu_mlp::GemmShape;
 using geglu_mlp::GpuFacts;
 using geglu_mlp::kTiles;
-using geglu_mlp::Sm90Arguments;
+using geglu_mlp::Sm90KeptArguments;
 using geglu_mlp::Sm90Plan;
 
-// In the order of gemm_kernel(), pointwise_kernel(), plan.h's of backward and sm90_kernel().
+// In the order of gemm_kernel(), pointwise_kernel(), plan.h's of backward, and sm90_plan.h's.
 #define KILN_TILES(prefix)                                        \
   {"smxx_gemm", prefix "_128x128x3", kTiles[0].shared_bytes},     \
       {"smxx_gemm", prefix "_128x128x4", kTiles[1].shared_bytes}, \
@@ -32,6 +32,13 @@ using geglu_mlp::Sm90Plan;
 #define KILN_GATED_F16(family, shape, Tile) KILN_SM90(family, "gated_f16", shape, Tile)
 #define KILN_PLAIN_BF16(family, shape, Tile) KILN_SM90(family, "plain_bf16", shape, Tile)
 #define KILN_PLAIN_F16(family, shape, Tile) KILN_SM90(family, "plain_f16", shape, Tile)
+#define KILN_KEPT_BF16(family, shape, Tile) KILN_SM90(family, "kept_bf16", shape, Tile)
+#define KILN_KEPT_F16(family, shape, Tile) KILN_SM90(family, "kept_f16", shape, Tile)
+#define KILN_TOKENS_BF16(family, shape, Tile) KILN_SM90(family, "tokens_bf16", shape, Tile)
+#define KILN_TOKENS_F16(family, shape, Tile) KILN_SM90(family, "tokens_f16", shape, Tile)
+#define KILN_WEIGHTS_BF16(family, shape, Tile) KILN_SM90(family, "weights_bf16", shape, Tile)
+#define KILN_WEIGHTS_F16(family, shape, Tile) KILN_SM90(family, "weights_f16", shape, Tile)
+#define KILN_ELEMENTWISE(name) {"sm90_gradients", name, 0},
 
 constexpr sdk::KernelSpec kKernelTable[] = {
     KILN_TILES("gated_bf16") KILN_TILES("gated_f16")  //
@@ -41,7 +48,12 @@ constexpr sdk::KernelSpec kKernelTable[] = {
     KILN_BACKWARD("backward_gated_bf16") KILN_BACKWARD("backward_gated_f16")
         KILN_BACKWARD("backward_row_sums_bf16") KILN_BACKWARD("backward_row_sums_f16")  //
     KILN_GATED_TILES(KILN_GATED_BF16) KILN_GATED_TILES(KILN_GATED_F16)                  //
-    KILN_PLAIN_TILES(KILN_PLAIN_BF16) KILN_PLAIN_TILES(KILN_PLAIN_F16)};
+    KILN_PLAIN_TILES(KILN_PLAIN_BF16) KILN_PLAIN_TILES(KILN_PLAIN_F16)                  //
+    KILN_KEPT_PREFILLS(KILN_KEPT_BF16) KILN_KEPT_PREFILLS(KILN_KEPT_F16)                //
+    KILN_GRADIENT_TILES(KILN_TOKENS_BF16) KILN_GRADIENT_TILES(KILN_TOKENS_F16)          //
+    KILN_GRADIENT_TILES(KILN_WEIGHTS_BF16) KILN_GRADIENT_TILES(KILN_WEIGHTS_F16)        //
+    KILN_ELEMENTWISE("gradients_gated_bf16") KILN_ELEMENTWISE("gradients_gated_f16")    //
+    KILN_ELEMENTWISE("gradients_sums_bf16") KILN_ELEMENTWISE("gradients_sums_f16")};
 static_assert(sizeof(kKernelTable) / sizeof(kKernelTable[0]) == geglu_mlp::kAllKernels);
 #undef KILN_TILES
 #undef KILN_POINTWISE
@@ -51,10 +63,21 @@ static_assert(sizeof(kKernelTable) / sizeof(kKernelTable[0]) == geglu_mlp::kAllK
 #undef KILN_GATED_F16
 #undef KILN_PLAIN_BF16
 #undef KILN_PLAIN_F16
+#undef KILN_KEPT_BF16
+#undef KILN_KEPT_F16
+#undef KILN_TOKENS_BF16
+#undef KILN_TOKENS_F16
+#undef KILN_WEIGHTS_BF16
+#undef KILN_WEIGHTS_F16
+#undef KILN_ELEMENTWISE
 
-bool is_mapped(const GemmArguments& gemm) {
-  return is_aligned(gemm.a, 16) && is_aligned(gemm.b0, 16) && is_aligned(gemm.b1, 16) &&
-         is_aligned(gemm.out, 16);
+bool is_mapped(const GemmCall& call) {
+  const GemmArguments& gemm = call.arguments;
+  const void* const all[] = {gemm.a, gemm.b0, gemm.b1, gemm.out, call.gate_out, call.up_out};
+  for (const void* one : all) {
+    if (!is_aligned(one, 16)) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -85,7 +108,7 @@ const Sm90Plan* find_sm90(const sdk::OnDevice& gpu, const GemmCall& call) {
     Sm90Plan plan;
   } planned[kProducts];
   auto& last = planned[static_cast<int>(call.product)];
-  const bool mapped = is_mapped(call.arguments);
+  const bool mapped = is_mapped(call);
   const GpuFacts facts = facts_of(gpu);
   if (!(last.shape == call.shape && last.mapped == mapped && last.gpu == facts)) {
     last = {call.shape, mapped, facts, plan_sm90(call.shape, mapped, facts)};
@@ -100,7 +123,7 @@ int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Pl
   const geglu_mlp::Sm90Tile& tile = geglu_mlp::sm90_tile(shape.gated, plan.choice.tile);
   // In the other families each CTA reads weights of its own, once.
   const bool weights_are_shared = tile.family == geglu_mlp::Sm90Family::kPrefill;
-  Sm90Arguments arguments = {};
+  Sm90KeptArguments arguments = {};  // other kernels take the first part of it
   const sdk::DType dtype =
       shape.element == Element::kFloat16 ? sdk::DType::kFloat16 : sdk::DType::kBFloat16;
   const struct {
@@ -120,6 +143,12 @@ int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Pl
       {call.out_name,
        {gemm.out, dtype, shape.m, shape.n, plan.out_rows, plan.out_columns},
        &arguments.out},
+      {"gate_out",
+       {call.gate_out, dtype, shape.m, shape.n, plan.out_rows, plan.out_columns},
+       &arguments.gate_out},
+      {"up_out",
+       {call.up_out, dtype, shape.m, shape.n, plan.out_rows, plan.out_columns},
+       &arguments.up_out},
   };
   for (const auto& matrix : matrices) {
     if (matrix.box.data == nullptr || matrix.box.box_rows == 0) continue;

@@ -19,6 +19,7 @@ namespace kiln::package {
 enum class Product : int {
   kGated,       // forward: x with gate and up
   kDown,        // forward: h with down
+  kKeeping,     // training_forward, backward: x with gate and up, which keeps both
   kGateOut,     // training_forward: x with gate
   kUpOut,       // x with up
   kGateUp,      // backward: x with gate and up, two products side by side
@@ -28,7 +29,7 @@ enum class Product : int {
   kGradUp,      // up's gradient with x
   kGradDown,    // grad_y with h
 };
-inline constexpr int kProducts = 10;
+inline constexpr int kProducts = 11;
 
 struct GemmCall {
   Product product;
@@ -38,6 +39,8 @@ struct GemmCall {
   const char* out_name;
   geglu_mlp::GemmShape shape;
   geglu_mlp::GemmArguments arguments;  // pointers and gating; the launch adds extents and tiles
+  void* gate_out = nullptr;            // shape.keeps: both products
+  void* up_out = nullptr;
 };
 
 geglu_mlp::Element element_of(sdk::DType dtype);

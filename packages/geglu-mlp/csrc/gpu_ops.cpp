@@ -131,7 +131,27 @@ GemmCall down_of(const MlpCall& call, const void* h) {
                           call.y.data, call.D, call.H});
 }
 
-// gate_out and up_out are kept, so each product is a kernel of its own.
+GemmCall gated_of(const MlpCall& call) {
+  const bool aligned = call.D % 8 == 0 && is_aligned(call.x.data, 16) &&
+                       is_aligned(call.gate.data, 16) && is_aligned(call.up.data, 16);
+  const bool keeps = call.gate_out.present;
+  GemmCall gated = {keeps ? Product::kKeeping : Product::kGated, call.op, "x", "gate", "h", {}, {}};
+  gated.shape = {true,    element_of(call.x.dtype), call.M, call.H, call.D,
+                 aligned, call.H % 2 == 0,          keeps};
+  gated.arguments.a = call.x.data;
+  gated.arguments.b0 = call.gate.data;
+  gated.arguments.b1 = call.up.data;
+  gated.arguments.bias0 = data_or_null(call.gate_bias);
+  gated.arguments.bias1 = data_or_null(call.up_bias);
+  gated.arguments.out = call.workspace;
+  gated.arguments.gating = call.gating;
+  gated.gate_out = keeps ? call.gate_out.data : nullptr;
+  gated.up_out = keeps ? call.up_out.data : nullptr;
+  return gated;
+}
+
+// gate_out and up_out are kept where no kernel stores them beside h: each product is a kernel of
+// its own.
 int32_t forward_in_steps(const sdk::OnDevice& gpu, const MlpCall& call, kiln_error* error) {
   const GemmCall products[] = {
       linear_of(call, {Product::kGateOut, "x", call.x.data, "gate", call.gate, call.gate_bias,
@@ -172,22 +192,8 @@ int32_t mlp(const MlpCall& call, kiln_error* error) {
     if (plan.refused == nullptr) return forward_by_cublaslt(gpu, call, plan, error);
   }
 
-  if (keeps) return forward_in_steps(gpu, call, error);
-
-  void* h = call.workspace;
-  const bool x_aligned = call.D % 8 == 0 && is_aligned(call.x.data, 16) &&
-                         is_aligned(call.gate.data, 16) && is_aligned(call.up.data, 16);
-  GemmCall gated = {Product::kGated, call.op, "x", "gate", "h", {}, {}};
-  gated.shape = {true, element, call.M, call.H, call.D, x_aligned, call.H % 2 == 0};
-  gated.arguments.a = call.x.data;
-  gated.arguments.b0 = call.gate.data;
-  gated.arguments.b1 = call.up.data;
-  gated.arguments.bias0 = data_or_null(call.gate_bias);
-  gated.arguments.bias1 = data_or_null(call.up_bias);
-  gated.arguments.out = h;
-  gated.arguments.gating = call.gating;
-
-  const GemmCall down = down_of(call, h);
+  const GemmCall gated = gated_of(call);
+  const GemmCall down = down_of(call, call.workspace);
 
   // Both or neither: the fast kernels of one read what those of the other wrote.
   const Sm90Plan* const gated_plan = find_sm90(gpu, gated);
@@ -198,6 +204,7 @@ int32_t mlp(const MlpCall& call, kiln_error* error) {
     const bool early = starts_next_early(gated.shape, *gated_plan, facts_of(gpu));
     return launch_sm90(gpu, down, *down_plan, {true, early}, call.stream, error);
   }
+  if (keeps) return forward_in_steps(gpu, call, error);
   const int32_t status = launch_portable(gpu, gated, call.stream, error);
   if (status != KILN_OK) return status;
   return launch_portable(gpu, down, call.stream, error);

@@ -42,7 +42,70 @@ struct Sm90Arguments {
   int early;   // the next kernel may start before this one ends
 };
 
+// Of a gated prefill kernel that also keeps what the gate reads.
+struct Sm90KeptArguments : Sm90Arguments {
+  TensorMap gate_out;
+  TensorMap up_out;
+};
+
+// out[m, n] = a[m, k] b[n, k]^T, a product among gradients; tiles are those of a cluster's two
+// CTAs.
+struct GradientProduct {
+  TensorMap a;
+  TensorMap b;
+  TensorMap out;
+  unsigned tiles_m;
+  unsigned tiles_n;
+  unsigned panel;
+};
+
+inline constexpr int kMostGradientProducts = 3;
+
+// Of tokens (their rows are those of out): the products add up in products[0].out, whose tiles
+// count. Of weights: they lie side by side.
+struct GradientArguments {
+  GradientProduct products[kMostGradientProducts];
+  unsigned count;
+  unsigned k_blocks;  // of one product, of kDepth
+};
+
+// Elementwise, of compact matrices. The gradients may be where gate_out and up_out are, and hidden
+// where grad_hidden is; hidden may be null. No grad_hidden: zeros.
+struct GradientGateArguments {
+  const void* gate_out;
+  const void* up_out;
+  const void* grad_hidden;
+  void* grad_gate;
+  void* grad_up;
+  void* hidden;
+  long long eights;  // of elements
+  Gating gating;
+};
+
+// sums[column] of a compact source [rows, columns]; columns is a multiple of 8.
+struct ColumnSumsArguments {
+  const void* source;
+  void* sums;
+  long long rows;
+  long long columns;
+};
+inline constexpr unsigned kGradientThreads = 256;  // of the last two
+inline constexpr int kSumColumns = 16;             // of a CTA
+
 inline constexpr int kDepth = 64;  // k of a block: 128 bytes, the width of the swizzle
+
+// How the operands of a product a b^T lie in memory: k along their rows, or, turned, k down, so
+// that a row of the operand is a column there. A stage then has blocks of 64 rows, of 64 lines of k
+// each.
+template <bool kTurnedAValue, bool kTurnedBValue>
+struct OperandOrder {
+  static constexpr bool kTurnedA = kTurnedAValue;
+  static constexpr bool kTurnedB = kTurnedBValue;
+};
+using Straight = OperandOrder<false, false>;
+using TurnedB = OperandOrder<false, true>;
+using TurnedBoth = OperandOrder<true, true>;
+inline constexpr int kTurnedBytes = 64 * kDepth * 2;  // of such a block
 
 // Rows of a that a stage has for a tile of so many: two CTAs load halves of them, and each half has
 // whole groups of the swizzle, of 8 rows. A swapped tile's output is written 16 by 16, too.
@@ -208,6 +271,14 @@ struct StreamTile {
   X(prefill, 128x224, Cooperative<224>) \
   X(prefill, 128x256, Cooperative<256>) \
   X(prefill, 256x192, Tall<192>)
+// Of training_forward, which keeps the sums. Wider ping-pong tiles would need more registers.
+#define KILN_KEPT_PREFILLS(X)        \
+  X(prefill, 128x128, PingPong<128>) \
+  X(prefill, 128x256, Cooperative<256>)
+// Of backward's products, some of whose operands are turned.
+#define KILN_GRADIENT_TILES(X)            \
+  X(gradients, 128x256, Cooperative<256>) \
+  X(gradients, 256x192, Tall<192>)
 #define KILN_GATED_DECODES(X)         \
   X(decode, 64x64, Tokens64<64>)      \
   X(decode, 128x64, Tokens128By2<64>) \
@@ -250,17 +321,22 @@ struct StreamTile {
 #define KILN_GATED_TILES(X) KILN_GATED_PREFILLS(X) KILN_GATED_DECODES(X) KILN_GATED_STREAMS(X)
 #define KILN_PLAIN_TILES(X) KILN_PLAIN_PREFILLS(X) KILN_PLAIN_DECODES(X) KILN_PLAIN_STREAMS(X)
 
-// What a source makes of them: for both types a kernel <family>_<gated or plain>_<type>_<tile>.
-#define KILN_KERNEL(name, family, Element, TileShape, gated)                       \
-  extern "C" __global__ void __launch_bounds__(geglu_mlp::TileShape::kThreads,     \
-                                               geglu_mlp::TileShape::kCtas)        \
-      name(const __grid_constant__ geglu_mlp::Sm90Arguments arguments) {           \
-    geglu_mlp::family<geglu_mlp::TileShape, geglu_mlp::Element, gated>(arguments); \
+// What a source makes of them: for both types a kernel <family>_<kind>_<type>_<tile>. `variant`
+// says what the family's function is to be beside tile and type.
+#define KILN_KERNEL(name, family, Element, TileShape, variant, Arguments)            \
+  extern "C" __global__ void __launch_bounds__(geglu_mlp::TileShape::kThreads,       \
+                                               geglu_mlp::TileShape::kCtas)          \
+      name(const __grid_constant__ geglu_mlp::Arguments arguments) {                 \
+    geglu_mlp::family<geglu_mlp::TileShape, geglu_mlp::Element, variant>(arguments); \
   }
-#define KILN_KERNEL_PAIR(family, kind, gated, shape, Tile)                   \
-  KILN_KERNEL(family##_##kind##_bf16_##shape, family, Bfloat16, Tile, gated) \
-  KILN_KERNEL(family##_##kind##_f16_##shape, family, Float16, Tile, gated)
-#define KILN_GATED_KERNELS(family, shape, Tile) KILN_KERNEL_PAIR(family, gated, true, shape, Tile)
-#define KILN_PLAIN_KERNELS(family, shape, Tile) KILN_KERNEL_PAIR(family, plain, false, shape, Tile)
+#define KILN_KERNEL_PAIR(family, kind, variant, Arguments, shape, Tile)                   \
+  KILN_KERNEL(family##_##kind##_bf16_##shape, family, Bfloat16, Tile, variant, Arguments) \
+  KILN_KERNEL(family##_##kind##_f16_##shape, family, Float16, Tile, variant, Arguments)
+#define KILN_GATED_KERNELS(family, shape, Tile) \
+  KILN_KERNEL_PAIR(family, gated, true, Sm90Arguments, shape, Tile)
+#define KILN_PLAIN_KERNELS(family, shape, Tile) \
+  KILN_KERNEL_PAIR(family, plain, false, Sm90Arguments, shape, Tile)
+#define KILN_KEPT_KERNELS(family, shape, Tile) \
+  KILN_KERNEL_PAIR(family, kept, true, Sm90KeptArguments, shape, Tile)
 
 }  // namespace geglu_mlp

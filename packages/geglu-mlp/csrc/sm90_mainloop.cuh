@@ -20,10 +20,12 @@ __device__ __forceinline__ void hold_all(Sums<T>& tile) {
 // `offset`: of this warpgroup's rows in the first of the two, in bytes. One wgmma group stays in
 // flight: `release(stage)` says that a stage is read when the next one's products are on their way,
 // and the caller waits for the last group. kFresh: the sums start at zero.
-template <class T, class Element, bool kFresh, class Memory, class Release>
+template <class T, class Element, bool kFresh, class Order = Straight, class Memory, class Release>
 __device__ __forceinline__ void multiply_blocks(Sums<T>& tile, const Memory& memory,
                                                 Ring<T::kStages>& ring, unsigned blocks,
                                                 unsigned offset, Release release) {
+  constexpr unsigned kNextA = Order::kTurnedA ? kNextK16Turned : kNextK16;
+  constexpr unsigned kNextB = Order::kTurnedB ? kNextK16Turned : kNextK16;
   unsigned before = ring.stage;
 #pragma unroll 1
   for (unsigned block = 0; block < blocks; ++block) {
@@ -32,22 +34,23 @@ __device__ __forceinline__ void multiply_blocks(Sums<T>& tile, const Memory& mem
     wgmma_fence();
     const unsigned tokens = memory.a(ring.stage);
     const unsigned weights = memory.b(ring.stage);
-    const unsigned long long a = matrix_at((T::kSwapped ? weights : tokens) + offset);
-    const unsigned long long b = matrix_at(T::kSwapped ? tokens : weights);
+    const unsigned long long a =
+        matrix_at<Order::kTurnedA>((T::kSwapped ? weights : tokens) + offset);
+    const unsigned long long b = matrix_at<Order::kTurnedB>(T::kSwapped ? tokens : weights);
 #pragma unroll
     for (int k = 0; k < kDepth / 16; ++k) {
       const int add = kFresh && k == 0 ? static_cast<int>(block) : 1;
-      const unsigned long long columns = b + k * kNextK16;
+      const unsigned long long columns = b + k * kNextB;
 #pragma unroll
       for (int i = 0; i < T::kBlocks; ++i) {
-        const unsigned long long rows = a + k * kNextK16 + i * (64 * 128 / 16);
+        const unsigned long long rows = a + k * kNextA + i * (64 * 128 / 16);
         if constexpr (T::kWide) {
           constexpr Columns<T::kColumns / 2> kHalf = {};
-          multiply(kHalf, tile.sums[i], rows, columns, add, Element{});
-          multiply(kHalf, tile.sums[i] + T::kColumns / 4, rows, columns + T::kBBytes / 2 / 16, add,
-                   Element{});
+          multiply(kHalf, Order{}, tile.sums[i], rows, columns, add, Element{});
+          multiply(kHalf, Order{}, tile.sums[i] + T::kColumns / 4, rows,
+                   columns + T::kBBytes / 2 / 16, add, Element{});
         } else {
-          multiply(tile.sums[i], rows, columns, add, Element{});
+          multiply(tile.sums[i], rows, columns, add, Element{}, Order{});
         }
       }
     }

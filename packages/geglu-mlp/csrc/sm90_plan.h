@@ -37,6 +37,7 @@ struct Sm90Times {
   double prefill_end_gated = -1.395;  // of 192 columns
   double cooperative_gated = 1.559;   // of 128 x 192, each wave
   double cooperative_plain = 0.2265;
+  double keeping = 2;  // as many times that, where the products are stored too
   double prefill_memory_rate = 2.528;
   double prefill_cache_rate = 21.11;
   double prefill_overlap = 0.8862;  // as decode_overlap
@@ -135,15 +136,57 @@ constexpr const Sm90Tile& sm90_tile(bool gated, int tile) {
   return gated ? kGatedTiles[tile] : kPlainTiles[tile];
 }
 
+constexpr bool same_text(const char* a, const char* b) {
+  while (*a != 0 && *a == *b) ++a, ++b;
+  return *a == *b;
+}
+
 // Kernel numbers follow those of plan.h: for gated bf16, gated f16, plain bf16 and plain f16 the
 // tiles in their order.
 inline constexpr int kSm90Kernels = 2 * (kGatedTileCount + kPlainTileCount);
-inline constexpr int kAllKernels = kKernels + kSm90Kernels;
 
 constexpr int sm90_kernel(bool gated, Element element, int tile) {
   const int half = element == Element::kFloat16 ? 1 : 0;
   return kKernels + (gated ? 0 : 2 * kGatedTileCount) + half * sm90_tile_count(gated) + tile;
 }
+
+// Those of gated tiles that keep both products follow: bf16, then f16.
+#define KILN_NAME(family, shape, Tile) #family "_" #shape,
+inline constexpr const char* kKeepingTiles[] = {KILN_KEPT_PREFILLS(KILN_NAME)};
+#undef KILN_NAME
+inline constexpr int kKeepingTileCount = sizeof(kKeepingTiles) / sizeof(kKeepingTiles[0]);
+inline constexpr int kKeepingKernel = kKernels + kSm90Kernels;
+
+// kKeepingTileCount: no kernel of this tile keeps them.
+constexpr int keeping_place(const Sm90Tile& tile) {
+  int place = 0;
+  while (place < kKeepingTileCount && !same_text(kKeepingTiles[place], tile.name)) ++place;
+  return place;
+}
+constexpr int keeping_kernel(Element element, const Sm90Tile& tile) {
+  return kKeepingKernel + (element == Element::kFloat16 ? kKeepingTileCount : 0) +
+         keeping_place(tile);
+}
+
+// Those of sm90_gradients.cu follow: of tokens in bf16 and f16, of weights, then the elementwise
+// ones and the sums of columns, in both types.
+#define KILN_TILE(family, shape, Tile) prefill_tile<Tile>(#family "_" #shape),
+inline constexpr Sm90Tile kGradientTiles[] = {KILN_GRADIENT_TILES(KILN_TILE)};
+#undef KILN_TILE
+inline constexpr int kGradientTileCount = sizeof(kGradientTiles) / sizeof(kGradientTiles[0]);
+inline constexpr int kGradientKernel = kKeepingKernel + 2 * kKeepingTileCount;
+
+constexpr int gradient_kernel(bool weights, Element element, int tile) {
+  const int half = element == Element::kFloat16 ? 1 : 0;
+  return kGradientKernel + ((weights ? 2 : 0) + half) * kGradientTileCount + tile;
+}
+constexpr int gradient_gate_kernel(Element element) {
+  return kGradientKernel + 4 * kGradientTileCount + (element == Element::kFloat16 ? 1 : 0);
+}
+constexpr int column_sums_kernel(Element element) {
+  return gradient_gate_kernel(element) + 2;
+}
+inline constexpr int kAllKernels = kGradientKernel + 4 * kGradientTileCount + 4;
 
 // Above this, only prefill kernels run, and a row's bits do not depend on M.
 inline constexpr int64_t kDecodeRows = 768;
@@ -222,7 +265,8 @@ constexpr double prefill_time(const GemmShape& shape, const Sm90Tile& tile, bool
       together(products, copy_time(moved, ctas, t.prefill_cache_rate), t.prefill_overlap);
   // In ping-pong two tiles hide each other's epilogues; a cooperative one's follows its products.
   const bool cooperative = tile.store_rows != tile.rows;
-  const double shown = (shape.gated ? t.cooperative_gated : t.cooperative_plain) * rows / 128;
+  const double shown = (shape.gated ? t.cooperative_gated : t.cooperative_plain) * rows / 128 *
+                       (shape.keeps ? t.keeping : 1);
   const double wave = static_cast<double>(tiles_of(shape.k, kDepth)) * step +
                       (cooperative ? shown * columns / 192 : 0);
   return waves * wave + weights * (1e-6 / t.prefill_memory_rate) +
@@ -318,6 +362,10 @@ constexpr void each_sm90_choice(const GemmShape& shape, const GpuFacts& gpu, Vis
   const bool one_tile = shape.m <= 64;  // of 64 tokens
   for (int tile = 0; tile < sm90_tile_count(shape.gated); ++tile) {
     const Sm90Tile& facts = sm90_tile(shape.gated, tile);
+    if (shape.keeps) {
+      if (keeping_place(facts) < kKeepingTileCount) visit(Sm90Choice{tile, 1, false});
+      continue;
+    }
     // Swapped tiles are only worth it where few rows leave the last of the others nearly empty.
     if (facts.family == Sm90Family::kPrefill && !one_tile &&
         (!facts.swapped || shape.m <= kDecodeRows)) {
@@ -382,11 +430,6 @@ inline constexpr Sm90Measured kSm90Measured[] = {
 // is the fastest.
 inline constexpr int kSm90MeasuredMultiprocessors = 132;
 
-constexpr bool same_text(const char* a, const char* b) {
-  while (*a != 0 && *a == *b) ++a, ++b;
-  return *a == *b;
-}
-
 constexpr int tile_named(bool gated, const char* name) {
   int tile = 0;
   while (tile < sm90_tile_count(gated) && !same_text(sm90_tile(gated, tile).name, name)) ++tile;
@@ -403,7 +446,9 @@ static_assert(all_tiles_exist(), "sm90_measured.h names a tile that there is not
 
 // Null where nothing was measured.
 constexpr const Sm90NamedChoice* measured_choice(const GemmShape& shape, const GpuFacts& gpu) {
-  if (gpu.multiprocessors != kSm90MeasuredMultiprocessors || shape.m <= 64) return nullptr;
+  if (gpu.multiprocessors != kSm90MeasuredMultiprocessors || shape.m <= 64 || shape.keeps) {
+    return nullptr;
+  }
   const int64_t d = shape.gated ? shape.k : shape.n;
   const int64_t h = shape.gated ? shape.n : shape.k;
   for (const Sm90Measured& measured : kSm90Measured) {
@@ -456,7 +501,8 @@ constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts
   const Sm90Tile& tile = sm90_tile(shape.gated, tile_number);
   const int64_t out_columns = shape.gated ? tile.columns / 2 : tile.columns;
   const int64_t loaded = whole_sixteens(tile.rows);
-  plan.kernel = sm90_kernel(shape.gated, shape.element, tile_number);
+  plan.kernel = shape.keeps ? keeping_kernel(shape.element, tile)
+                            : sm90_kernel(shape.gated, shape.element, tile_number);
   if (tile.family == Sm90Family::kPrefill) {
     const Sm90ClusterTiles grid = cluster_tiles(shape, tile, across);
     plan.cluster = 2;

@@ -23,39 +23,12 @@
 #include "sm90_arguments.h"
 #include "sm90_mainloop.cuh"
 #include "sm90_outputs.cuh"
+#include "sm90_prefill.cuh"
 #include "sm90_ptx.cuh"
 #include "sm90_start.cuh"
 #include "tile.h"
 
 namespace geglu_mlp {
-
-constexpr int kProducerRegisters = 40;
-constexpr int kConsumerRegisters = 232;
-
-// Shared memory of a CTA, by addresses.
-template <class T>
-struct PrefillMemory {
-  unsigned base;
-  __device__ __forceinline__ unsigned a(unsigned stage) const {
-    return base + stage * T::kStageBytes;
-  }
-  __device__ __forceinline__ unsigned b(unsigned stage) const { return a(stage) + T::kABytes; }
-  __device__ __forceinline__ unsigned strip(int warpgroup, int index) const {
-    return base + T::kStripsAt + (warpgroup * 2 + index) * T::kStripBytes;
-  }
-  __device__ __forceinline__ unsigned full(unsigned stage) const {
-    return base + T::kBarriersAt + stage * 8;
-  }
-  __device__ __forceinline__ unsigned empty(unsigned stage) const {
-    return base + T::kBarriersAt + (T::kStages + stage) * 8;
-  }
-  __device__ __forceinline__ unsigned turn(int warpgroup) const {
-    return base + T::kBarriersAt + (2 * T::kStages + warpgroup) * 8;
-  }
-};
-
-template <bool kGated, class T>
-constexpr int kOutColumns = kGated ? T::kColumns / 2 : T::kColumns;
 
 template <class T, bool kGated>
 struct TileAt {
@@ -137,64 +110,6 @@ __device__ __forceinline__ void produce(const Sm90Arguments& p, const PrefillMem
   }
 }
 
-// One lane for each CTA of the cluster says that this warp has read the stage.
-__device__ __forceinline__ void release(unsigned empty_barrier) {
-  const unsigned lane = threadIdx.x & 31;
-  if (lane < 2) barrier_arrive_peer(empty_barrier, lane);
-}
-
-// A strip has rows of 64 or 32 bytes, whose 16-byte chunks the copy engine's swizzle exchanges by
-// bits 7 and 8, or bit 7, of the address.
-template <int kStripColumns>
-__device__ __forceinline__ unsigned in_strip(int row, int chunk) {
-  const int exchange = kStripColumns == 32 ? row >> 1 & 3 : row >> 2 & 1;
-  return row * (kStripColumns * 2) + (chunk ^ exchange) * 16;
-}
-
-// The strips take turns between two places, on from one tile to the next (`first_strip`): a tile
-// may have an odd number of them, and its last one may still be on its way when the next tile
-// begins.
-template <class T, class Element, bool kGated, class Unit>
-__device__ __forceinline__ void epilogue(const Sums<T>& tile, const PrefillMemory<T>& memory,
-                                         const Sm90Arguments& p, Unit unit, int warpgroup, int row,
-                                         int column, int first_strip) {
-  constexpr int kStripColumns = strip_columns(kOutColumns<kGated, T>);
-  constexpr int kStrips = kOutColumns<kGated, T> / kStripColumns;
-  constexpr int kUp = T::kColumns / 4;  // from a gate to its up
-  const int thread = static_cast<int>(threadIdx.x) % 128;
-  const int lane = thread % 32;
-  const int matrix_row = thread / 32 * 16 + lane % 16;
-#pragma unroll
-  for (int strip = 0; strip < kStrips; ++strip) {
-    const unsigned shared = memory.strip(warpgroup, (first_strip + strip) % 2);
-    if (thread == 0) wait_stores_read<1>();
-    warpgroup_sync<1>(warpgroup);
-#pragma unroll
-    for (int pair = 0; pair < kStripColumns / 16; ++pair) {  // of blocks of 8 columns
-      const int block = strip * (kStripColumns / 8) + pair * 2;
-#pragma unroll
-      for (int i = 0; i < T::kBlocks; ++i) {
-        unsigned words[4];
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const float* sums = tile.sums[i] + (block + j) * 4 + half * 2;
-            float2 out = {sums[0], sums[1]};
-            if constexpr (kGated) out = unit.of_pair(out, {sums[kUp], sums[kUp + 1]});
-            words[j * 2 + half] = pack_pair(out.x, out.y, Element{});
-          }
-        }
-        const unsigned at = in_strip<kStripColumns>(i * 64 + matrix_row, pair * 2 + lane / 16);
-        store_matrices(shared + at, words);
-      }
-    }
-    shared_writes_before_copies();
-    warpgroup_sync<1>(warpgroup);
-    if (thread == 0) store_box(p.out, shared, column + strip * kStripColumns, row);
-  }
-}
-
 // Two strips side by side, each of the rows of two warps' sums, transposed.
 template <class T, class Element, class Unit>
 __device__ __forceinline__ void swapped_epilogue(const Sums<T>& tile,
@@ -235,8 +150,46 @@ __device__ __forceinline__ void swapped_epilogue(const Sums<T>& tile,
   }
 }
 
-template <class T, class Element, bool kGated>
-__device__ __forceinline__ void consume(const Sm90Arguments& p, const PrefillMemory<T>& memory,
+template <class Arguments>
+constexpr bool kKeeps = false;
+template <>
+constexpr bool kKeeps<Sm90KeptArguments> = true;
+
+// Stores gate_out and up_out, and what the gate makes of both as they are kept. Returns the number
+// of strips.
+template <class T, class Element>
+__device__ __forceinline__ int keeping_epilogue(const Sums<T>& tile, const PrefillMemory<T>& memory,
+                                                const Sm90KeptArguments& p, int warpgroup, int row,
+                                                int column, int first_strip) {
+  constexpr int kWords = T::kSums / 2;
+  constexpr int kUp = kWords / 2;  // from a gate to its up
+  unsigned words[T::kBlocks][kWords];
+#pragma unroll
+  for (int i = 0; i < T::kBlocks; ++i) {
+#pragma unroll
+    for (int at = 0; at < kWords; ++at) {
+      words[i][at] = pack_pair(tile.sums[i][2 * at], tile.sums[i][2 * at + 1], Element{});
+    }
+  }
+  int strip = first_strip;
+  const auto store = [&](const TensorMap& map, const auto& word_of) {
+    store_tile<T, true>(memory, map, warpgroup, row, column, strip, word_of);
+    strip += kStrips<true, T>;
+  };
+  store(p.gate_out, [&](int i, int at) { return words[i][at / 2]; });
+  store(p.up_out, [&](int i, int at) { return words[i][at / 2 + kUp]; });
+  with_gate(p.gating, [&](auto unit) {
+    store(p.out, [&](int i, int at) {
+      const float2 out = unit.of_pair(unpack_pair<Element>(words[i][at / 2]),
+                                      unpack_pair<Element>(words[i][at / 2 + kUp]));
+      return pack_pair(out.x, out.y, Element{});
+    });
+  });
+  return 3 * kStrips<true, T>;
+}
+
+template <class T, class Element, bool kGated, class Arguments>
+__device__ __forceinline__ void consume(const Arguments& p, const PrefillMemory<T>& memory,
                                         unsigned rank, unsigned first, unsigned clusters,
                                         int warpgroup) {
   const unsigned tiles = p.tiles_m * p.tiles_n;
@@ -249,7 +202,6 @@ __device__ __forceinline__ void consume(const Sm90Arguments& p, const PrefillMem
     first += clusters;
     ring.skip(p.k_blocks);
   }
-  constexpr int kStrips = kOutColumns<kGated, T> / strip_columns(kOutColumns<kGated, T>);
   int next_strip = 0;
   Sums<T> sums;
   for (unsigned tile = first; tile < tiles; tile += step) {
@@ -267,20 +219,26 @@ __device__ __forceinline__ void consume(const Sm90Arguments& p, const PrefillMem
     if (T::kPingPong) ring.skip(p.k_blocks);
     const int row = at.row + row_in_tile;
     add_biases<T, Element, kGated>(sums, p, at.column);
+    if constexpr (kKeeps<Arguments>) {
+      next_strip +=
+          keeping_epilogue<T, Element>(sums, memory, p, warpgroup, row, at.column, next_strip % 2);
+      continue;
+    }
     with_gate<kGated>(p.gating, [&](auto unit) {
       if constexpr (T::kSwapped) {
         swapped_epilogue<T, Element>(sums, memory, p, unit, warpgroup, row, at.column);
       } else {
-        epilogue<T, Element, kGated>(sums, memory, p, unit, warpgroup, row, at.column, next_strip);
+        epilogue<T, Element, kGated>(sums, memory, p.out, unit, warpgroup, row, at.column,
+                                     next_strip);
       }
     });
-    next_strip = (next_strip + kStrips) % 2;
+    next_strip = (next_strip + kStrips<kGated, T>) % 2;
   }
   if (threadIdx.x % 128 == 0) wait_stores_read<0>();  // the kernel's end waits for the writes
 }
 
-template <class T, class Element, bool kGated>
-__device__ __forceinline__ void prefill(const Sm90Arguments& p) {
+template <class T, class Element, bool kGated, class Arguments>
+__device__ __forceinline__ void prefill(const Arguments& p) {
   extern __shared__ unsigned char shared_memory[];
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_memory));
   const PrefillMemory<T> memory = {(shared + 1023) & ~1023u};
@@ -289,14 +247,7 @@ __device__ __forceinline__ void prefill(const Sm90Arguments& p) {
   const unsigned clusters = gridDim.x / 2;
   const int role = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
   if (threadIdx.x == 0) {
-    constexpr unsigned kReaders = 2 * 4 * (T::kPingPong ? 1 : 2);  // warps of both CTAs
-    for (unsigned stage = 0; stage < T::kStages; ++stage) {
-      barrier_init(memory.full(stage), 1);
-      barrier_init(memory.empty(stage), kReaders);
-    }
-    barrier_init(memory.turn(0), 4);
-    barrier_init(memory.turn(1), 4);
-    barrier_init_fence();
+    init_barriers(memory);
     prefetch_map(p.a);
     prefetch_map(p.b0);
     if (kGated) prefetch_map(p.b1);
@@ -322,3 +273,4 @@ __device__ __forceinline__ void prefill(const Sm90Arguments& p) {
 
 KILN_GATED_PREFILLS(KILN_GATED_KERNELS)
 KILN_PLAIN_PREFILLS(KILN_PLAIN_KERNELS)
+KILN_KEPT_PREFILLS(KILN_KEPT_KERNELS)

@@ -1,23 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // wgmma: a warpgroup's 64 x N accumulators += A (64 x 16) B^T (N x 16), both in shared memory as
-// rows of 128 swizzled bytes. Thread t of the warpgroup holds, of column block j (8 columns), at 4
-// j: row 16 (t / 32) + t % 32 / 4, columns 8 j + 2 (t % 4) and the next; at 4 j + 2 the same 8 rows
-// below.
+// lines of 128 swizzled bytes: rows with 64 of k, or, turned, a k with 64 rows. Thread t of the
+// warpgroup holds, of column block j (8 columns), at 4 j: row 16 (t / 32) + t % 32 / 4, columns 8 j
+// + 2 (t % 4) and the next; at 4 j + 2 the same 8 rows below.
 #pragma once
 
 #include "element.cuh"
+#include "sm90_arguments.h"
 
 namespace geglu_mlp {
 
-// The matrix descriptor of rows of 128 bytes in the 128-byte swizzle: start address, and 1024 bytes
-// from one group of eight rows to the next, both in units of 16 bytes.
+// The matrix descriptor of lines of 128 bytes in the 128-byte swizzle: start address, 1024 bytes
+// from one group of eight lines to the next, and, turned, from 64 rows to the next ones, all in
+// units of 16 bytes.
+template <bool kTurned = false>
 __device__ __forceinline__ unsigned long long matrix_at(unsigned shared) {
   constexpr unsigned long long kSwizzle128 = 1ull << 62;
   constexpr unsigned long long kGroupStride = 64ull << 32;
-  return kSwizzle128 | kGroupStride | (1ull << 16) | ((shared & 0x3ffffu) >> 4);
+  constexpr unsigned long long kBlockStride = (kTurned ? kTurnedBytes / 16 : 1ull) << 16;
+  return kSwizzle128 | kGroupStride | kBlockStride | ((shared & 0x3ffffu) >> 4);
 }
-constexpr unsigned kNextK16 = 2;  // 32 bytes further on, in units of 16
+// From 16 of k to the next, in units of 16 bytes: 32 bytes, or 16 lines.
+constexpr unsigned kNextK16 = 2;
+constexpr unsigned kNextK16Turned = 16 * 128 / 16;
 
 __device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -86,11 +92,11 @@ __device__ __forceinline__ void hold(float (&sums)[kCount]) {
 #define KILN_SUMS_224(i) KILN_SUMS_192(i), KILN_SUMS_32(i + 96)
 #define KILN_SUMS_256(i) KILN_SUMS_128(i), KILN_SUMS_128(i + 64)
 
-// a, b and add are the operands after the sums.
-#define KILN_WGMMA(columns, type, a_number, b_number, add_number) \
+// a, b and add are the operands after the sums; `turned` says of a and of b whether it is.
+#define KILN_WGMMA(columns, type, turned, a_number, b_number, add_number) \
   asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #add_number ", 0;\n" \
       "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type " {" \
-      KILN_NUMBERS_##columns "}, %" #a_number ", %" #b_number ", add, 1, 1, 0, 0;\n}" \
+      KILN_NUMBERS_##columns "}, %" #a_number ", %" #b_number ", add, 1, 1, " turned ";\n}" \
       : KILN_SUMS_##columns(0) \
       : "l"(a), "l"(b), "r"(add))
 // clang-format on
@@ -100,15 +106,21 @@ template <int kColumns>
 struct Columns {};
 
 // d += a b^T; add == 0: the sums start at zero.
-#define KILN_MULTIPLY(columns, a_number, b_number, add_number)                               \
-  __device__ __forceinline__ void multiply(Columns<columns>, float* d, unsigned long long a, \
-                                           unsigned long long b, int add, Bfloat16) {        \
-    KILN_WGMMA(columns, "bf16", a_number, b_number, add_number);                             \
-  }                                                                                          \
-  __device__ __forceinline__ void multiply(Columns<columns>, float* d, unsigned long long a, \
-                                           unsigned long long b, int add, Float16) {         \
-    KILN_WGMMA(columns, "f16", a_number, b_number, add_number);                              \
+#define KILN_MULTIPLY_IN(Order, turned, columns, a_number, b_number, add_number)                \
+  __device__ __forceinline__ void multiply(Columns<columns>, Order, float* d,                   \
+                                           unsigned long long a, unsigned long long b, int add, \
+                                           Bfloat16) {                                          \
+    KILN_WGMMA(columns, "bf16", turned, a_number, b_number, add_number);                        \
+  }                                                                                             \
+  __device__ __forceinline__ void multiply(Columns<columns>, Order, float* d,                   \
+                                           unsigned long long a, unsigned long long b, int add, \
+                                           Float16) {                                           \
+    KILN_WGMMA(columns, "f16", turned, a_number, b_number, add_number);                         \
   }
+#define KILN_MULTIPLY(...) KILN_MULTIPLY_IN(Straight, "0, 0", __VA_ARGS__)
+#define KILN_MULTIPLY_TURNED(...)                \
+  KILN_MULTIPLY_IN(TurnedB, "0, 1", __VA_ARGS__) \
+  KILN_MULTIPLY_IN(TurnedBoth, "1, 1", __VA_ARGS__)
 KILN_MULTIPLY(8, 4, 5, 6)
 KILN_MULTIPLY(16, 8, 9, 10)
 KILN_MULTIPLY(24, 12, 13, 14)
@@ -125,12 +137,15 @@ KILN_MULTIPLY(160, 80, 81, 82)
 KILN_MULTIPLY(192, 96, 97, 98)
 KILN_MULTIPLY(224, 112, 113, 114)
 KILN_MULTIPLY(256, 128, 129, 130)
+KILN_MULTIPLY_TURNED(192, 96, 97, 98)
+KILN_MULTIPLY_TURNED(256, 128, 129, 130)
 
 // Into all of an array: its size tells the columns.
-template <int kCount, class Element>
+template <int kCount, class Element, class Order = Straight>
 __device__ __forceinline__ void multiply(float (&d)[kCount], unsigned long long a,
-                                         unsigned long long b, int add, Element element) {
-  multiply(Columns<2 * kCount>{}, d, a, b, add, element);
+                                         unsigned long long b, int add, Element element,
+                                         Order order = {}) {
+  multiply(Columns<2 * kCount>{}, order, d, a, b, add, element);
 }
 
 }  // namespace geglu_mlp

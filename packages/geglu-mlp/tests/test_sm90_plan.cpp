@@ -175,6 +175,22 @@ TEST_CASE("sm90 plan: no rows or no columns launch nothing") {
   CHECK(plan_sm90(plain(9, 0, 64), true, kH200).ctas == 0);
 }
 
+TEST_CASE("sm90 plan: what training keeps is stored by tiles that can, at any number of rows") {
+  for (const int64_t m : {1, 64, 100, 768, 8192}) {
+    for (const int64_t d : {64, 768, 4096}) {
+      GemmShape shape = gated(m, d, 4 * d);
+      shape.keeps = true;
+      const Sm90Plan plan = plan_sm90(shape, true, kH200);
+      CAPTURE(text_of(plan, true));
+      REQUIRE(plan.refused == nullptr);
+      const Sm90Tile& tile = sm90_tile(true, plan.choice.tile);
+      CHECK(keeping_place(tile) < kKeepingTileCount);
+      CHECK(plan.kernel == keeping_kernel(Element::kBFloat16, tile));
+      CHECK(plan.out_rows == tile.store_rows);
+    }
+  }
+}
+
 TEST_CASE("sm90 plan: kernel numbers follow the portable ones without gaps") {
   std::set<int> numbers;
   for (const bool is_gated : {true, false}) {
@@ -185,6 +201,18 @@ TEST_CASE("sm90 plan: kernel numbers follow the portable ones without gaps") {
     }
   }
   CHECK(numbers.size() == static_cast<std::size_t>(kSm90Kernels));
+  for (const Element element : {Element::kBFloat16, Element::kFloat16}) {
+    for (const Sm90Tile& tile : kGatedTiles) {
+      if (keeping_place(tile) < kKeepingTileCount) numbers.insert(keeping_kernel(element, tile));
+    }
+    for (int tile = 0; tile < kGradientTileCount; ++tile) {
+      numbers.insert(gradient_kernel(false, element, tile));
+      numbers.insert(gradient_kernel(true, element, tile));
+    }
+    numbers.insert(gradient_gate_kernel(element));
+    numbers.insert(column_sums_kernel(element));
+  }
+  CHECK(numbers.size() == static_cast<std::size_t>(kAllKernels - kKernels));
   CHECK(*numbers.begin() == kKernels);
   CHECK(*numbers.rbegin() == kAllKernels - 1);
 }

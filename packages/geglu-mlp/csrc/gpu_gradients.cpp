@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Backward in five launches: dh, the gated unit's gradients, dx, all weights' gradients in one
+// grid, and before them gate_out and up_out, unless they were kept. Each starts early and waits for
+// the one ahead before it reads.
+#include "gpu_gradients.hpp"
+
+#include "gpu_gemm.hpp"
+#include "gradients_plan.h"
+
+namespace kiln::package {
+namespace {
+
+using geglu_mlp::BackwardPart;
+using geglu_mlp::BackwardPlan;
+using geglu_mlp::ColumnSumsArguments;
+using geglu_mlp::Element;
+using geglu_mlp::GradientArguments;
+using geglu_mlp::GradientGateArguments;
+using geglu_mlp::GradientProduct;
+using geglu_mlp::GradientsPlan;
+using geglu_mlp::GradientsQuestion;
+using geglu_mlp::kGradientThreads;
+using geglu_mlp::Sm90Plan;
+
+struct Matrix {
+  const char* name;
+  void* data;
+  int64_t rows;
+  int64_t columns;
+};
+
+// out = a b^T
+struct Factors {
+  Matrix a;
+  Matrix b;
+  Matrix out;
+};
+
+class Gradients {
+ public:
+  Gradients(const sdk::OnDevice& gpu, const MlpBackwardCall& call, const BackwardPlan& plan,
+            kiln_error* error)
+      : gpu_(gpu), call_(call), plan_(plan), error_(error) {}
+
+  int32_t run() {
+    if (plan_.has(BackwardPart::kGradProducts)) gated_unit();
+    if (call_.grad_x.present) {
+      const Matrix out = of(call_.grad_x, "grad_x");
+      const Factors products[kMost] = {{grad_gate_out(), of(call_.gate, "gate"), out},
+                                       {grad_up_out(), of(call_.up, "up"), out}};
+      multiply(false, call_.H, products, 2);
+    }
+    weights();
+    sum_columns(grad_gate_out(), call_.grad_gate_bias);
+    sum_columns(grad_up_out(), call_.grad_up_bias);
+    sum_columns(of(call_.grad_y, "grad_y"), call_.grad_down_bias);
+    return status_;
+  }
+
+ private:
+  static constexpr int kMost = geglu_mlp::kMostGradientProducts;
+
+  Element element() const { return element_of(call_.x.dtype); }
+
+  static Matrix of(const sdk::Tensor& tensor, const char* name) {
+    return {name, tensor.data, tensor.shape[0], tensor.shape[1]};
+  }
+  // [M, H] in the workspace; no data if it is not there. A part may be larger.
+  Matrix part(BackwardPart part) const {
+    char* data = nullptr;
+    if (plan_.has(part)) {
+      data = static_cast<char*>(call_.workspace) + plan_.offsets[static_cast<int>(part)];
+    }
+    return {"an intermediate", data, call_.M, call_.H};
+  }
+  Matrix grad_gate_out() const { return part(BackwardPart::kGradProducts); }
+  Matrix grad_up_out() const {
+    Matrix matrix = grad_gate_out();
+    if (matrix.data == nullptr) return matrix;
+    matrix.data = static_cast<char*>(matrix.data) + call_.M * call_.H * geglu_mlp::kHalfBytes;
+    return matrix;
+  }
+  Matrix hidden() const { return part(BackwardPart::kTransposedHidden); }
+
+  void gated_unit() {
+    const bool kept = call_.gate_out.present;
+    const Matrix grad_hidden = part(BackwardPart::kGradHidden);
+    if (!kept) keep_products(hidden().data != nullptr ? hidden() : grad_hidden);
+    if (grad_hidden.data != nullptr) {
+      const Factors products[kMost] = {
+          {of(call_.grad_y, "grad_y"), of(call_.down, "down"), grad_hidden}};
+      multiply(false, call_.D, products, 1);
+    } else if (!kept) {
+      return;  // h is all that is wanted
+    }
+    GradientGateArguments arguments = {};
+    arguments.gate_out = kept ? call_.gate_out.data : grad_gate_out().data;
+    arguments.up_out = kept ? call_.up_out.data : grad_up_out().data;
+    arguments.grad_hidden = grad_hidden.data;
+    arguments.grad_gate = grad_gate_out().data;
+    arguments.grad_up = grad_up_out().data;
+    arguments.hidden = kept ? hidden().data : nullptr;
+    arguments.eights = call_.M * call_.H / 8;
+    arguments.gating = call_.gating;
+    void* pointers[] = {&arguments};
+    launch(geglu_mlp::gradient_gate_kernel(element()),
+           geglu_mlp::tiles_of(arguments.eights, kGradientThreads), pointers);
+  }
+
+  // gate_out, up_out and h, as training_forward computes them.
+  void keep_products(const Matrix& out) {
+    if (status_ != KILN_OK) return;
+    GemmCall gated = {Product::kKeeping, "backward", "x", "gate", out.name, {}, {}};
+    gated.shape = {true, element(), call_.M, call_.H, call_.D, true, true, true};
+    gated.arguments.a = call_.x.data;
+    gated.arguments.b0 = call_.gate.data;
+    gated.arguments.b1 = call_.up.data;
+    gated.arguments.bias0 = data_or_null(call_.gate_bias);
+    gated.arguments.bias1 = data_or_null(call_.up_bias);
+    gated.arguments.out = out.data;
+    gated.arguments.gating = call_.gating;
+    gated.gate_out = grad_gate_out().data;
+    gated.up_out = grad_up_out().data;
+    const Sm90Plan* const plan = find_sm90(gpu_, gated);
+    status_ = plan != nullptr
+                  ? launch_sm90(gpu_, gated, *plan, {true, true}, call_.stream, error_)
+                  : sdk::fail(error_, KILN_UNSUPPORTED, "backward: no kernel computes gate_out");
+  }
+
+  void weights() {
+    Factors products[kMost];
+    int count = 0;
+    const auto add = [&](const sdk::Tensor& out, const char* name, const Matrix& a,
+                         const Matrix& b) {
+      if (out.present) products[count++] = {a, b, of(out, name)};
+    };
+    add(call_.grad_gate, "grad_gate", grad_gate_out(), of(call_.x, "x"));
+    add(call_.grad_up, "grad_up", grad_up_out(), of(call_.x, "x"));
+    add(call_.grad_down, "grad_down", of(call_.grad_y, "grad_y"), hidden());
+    if (count > 0) multiply(true, call_.M, products, count);
+  }
+
+  // Of weights each into its own output, else their sum into the first one's; k is a product's.
+  void multiply(bool of_weights, int64_t k, const Factors (&products)[kMost], int count) {
+    if (status_ != KILN_OK) return;
+    GradientsQuestion question = {of_weights, element(), k, count, {}};
+    for (int i = 0; i < count; ++i) {
+      question.products[i] = {products[i].out.rows, products[i].out.columns};
+    }
+    const GradientsPlan plan = plan_gradients(question, facts_of(gpu_));
+    const geglu_mlp::Sm90Tile& tile = geglu_mlp::kGradientTiles[plan.tile];
+    GradientArguments arguments = {};
+    arguments.count = static_cast<unsigned>(count);
+    arguments.k_blocks = plan.k_blocks;
+    constexpr uint32_t kBlock = geglu_mlp::kDepth;
+    const auto columns = static_cast<int>(tile.columns);
+    for (int i = 0; i < count; ++i) {
+      GradientProduct& product = arguments.products[i];
+      const Factors& factors = products[i];
+      map(factors.a, of_weights ? kBlock : static_cast<uint32_t>(tile.rows), kBlock, &product.a);
+      map(factors.b, kBlock / 2, kBlock, &product.b);  // half of k, for both CTAs
+      map(factors.out, static_cast<uint32_t>(tile.store_rows),
+          static_cast<uint32_t>(geglu_mlp::strip_columns(columns)), &product.out);
+      product.tiles_m = plan.grids[i].tiles_m;
+      product.tiles_n = plan.grids[i].tiles_n;
+      product.panel = plan.grids[i].panel;
+    }
+    if (status_ != KILN_OK) return;
+    void* pointers[] = {&arguments};
+    status_ = gpu_.launch(
+        plan.kernel, {.grid = {plan.ctas}, .threads = tile.threads, .cluster = 2, .overlap = true},
+        call_.stream, pointers, error_);
+  }
+
+  void map(const Matrix& matrix, uint32_t box_rows, uint32_t box_columns,
+           geglu_mlp::TensorMap* to) {
+    if (status_ != KILN_OK) return;
+    const sdk::DType dtype =
+        element() == Element::kFloat16 ? sdk::DType::kFloat16 : sdk::DType::kBFloat16;
+    status_ =
+        gpu_.map_matrix({matrix.data, dtype, matrix.rows, matrix.columns, box_rows, box_columns},
+                        matrix.name, to, error_);
+  }
+
+  void sum_columns(const Matrix& matrix, const sdk::Tensor& sums) {
+    if (!sums.present) return;
+    ColumnSumsArguments arguments = {matrix.data, sums.data, matrix.rows, matrix.columns};
+    void* pointers[] = {&arguments};
+    launch(geglu_mlp::column_sums_kernel(element()),
+           geglu_mlp::tiles_of(matrix.columns, geglu_mlp::kSumColumns), pointers);
+  }
+
+  void launch(int kernel, int64_t ctas, void** arguments) {
+    if (status_ != KILN_OK) return;
+    status_ = gpu_.launch(
+        kernel,
+        {.grid = {static_cast<uint32_t>(ctas)}, .threads = kGradientThreads, .overlap = true},
+        call_.stream, arguments, error_);
+  }
+
+  const sdk::OnDevice& gpu_;
+  const MlpBackwardCall& call_;
+  const BackwardPlan& plan_;
+  kiln_error* const error_;
+  int32_t status_ = KILN_OK;
+};
+
+}  // namespace
+
+bool gradients_lie_well(const sdk::OnDevice& gpu, const MlpBackwardCall& call) {
+  if (!gpu.has(geglu_mlp::kGradientKernel)) return false;
+  const sdk::Tensor* const tensors[] = {
+      &call.grad_y, &call.x,      &call.gate,      &call.up,      &call.down,     &call.gate_out,
+      &call.up_out, &call.grad_x, &call.grad_gate, &call.grad_up, &call.grad_down};
+  bool mapped = is_aligned(call.workspace, 16);
+  for (const sdk::Tensor* tensor : tensors) {
+    mapped = mapped && is_aligned(data_or_null(*tensor), 16);
+  }
+  return geglu_mlp::gradients_lie_well(call.M, call.D, call.H, mapped, facts_of(gpu));
+}
+
+int32_t launch_gradients(const sdk::OnDevice& gpu, const MlpBackwardCall& call,
+                         const BackwardPlan& plan, kiln_error* error) {
+  return Gradients(gpu, call, plan, error).run();
+}
+
+}  // namespace kiln::package

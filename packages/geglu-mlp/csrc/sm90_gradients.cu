@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Backward on sm_90a: what it multiplies, read as it lies in memory, and what it does between. Of
+// every product one operand or both have k down their columns; wgmma turns them.
+//
+//   gradients_tokens    dh = dy down; dx = dg gate + du up. a has k along its rows, b is turned
+//   gradients_weights   dgate = dg^T x, dup = du^T x, ddown = dy^T h in one grid; both are turned
+//   gradients_gated     g, u, dh -> dg, du, h
+//   gradients_sums      the biases' gradients: sums of columns
+//
+// The products are prefill's with cooperative tiles (sm90_prefill.cu: roles, barriers, stages), of
+// which the two CTAs of a cluster lie below each other. A turned operand arrives in boxes of 64 of
+// its rows by 64 of k; of b each CTA copies half of k to both. Every output is one accumulator, and
+// sums of columns run in an order that depends on nothing but the number of rows.
+#include "element.cuh"
+#include "gate.cuh"
+#include "overlap.cuh"
+#include "sm90_arguments.h"
+#include "sm90_mainloop.cuh"
+#include "sm90_prefill.cuh"
+#include "sm90_ptx.cuh"
+#include "tile.h"
+
+namespace geglu_mlp {
+
+// A tile: of weights, of one of the products; of tokens, of products[0], whose map is that of the
+// output.
+template <class T, class Operands>
+struct GradientTile {
+  const GradientProduct* product = nullptr;
+  int row = 0;  // of this CTA
+  int column = 0;
+
+  __device__ __forceinline__ GradientTile(const GradientArguments& p, unsigned tile,
+                                          unsigned rank) {
+    product = p.products;
+    if (Operands::kTurnedA) {
+      for (; tile >= product->tiles_m * product->tiles_n; ++product) {
+        tile -= product->tiles_m * product->tiles_n;
+      }
+    }
+    const TilePosition at = tile_position(tile, product->tiles_m, product->tiles_n, product->panel);
+    row = static_cast<int>(at.row * 2 + rank) * T::kRows;
+    column = static_cast<int>(at.column) * T::kColumns;
+  }
+};
+
+template <class Operands>
+__device__ __forceinline__ unsigned tile_count(const GradientArguments& p) {
+  unsigned tiles = 0;
+  for (unsigned i = 0; i < (Operands::kTurnedA ? p.count : 1); ++i) {
+    tiles += p.products[i].tiles_m * p.products[i].tiles_n;
+  }
+  return tiles;
+}
+
+template <class T, class Operands>
+__device__ __forceinline__ void load_stage(const GradientProduct& product,
+                                           const PrefillMemory<T>& memory, unsigned stage,
+                                           const GradientTile<T, Operands>& at, int k,
+                                           unsigned rank) {
+  constexpr int kHalf = kDepth / 2;
+  const unsigned full = memory.full(stage);
+  barrier_expect(full, T::kStageBytes);
+  if (Operands::kTurnedA) {
+#pragma unroll
+    for (int block = 0; block < T::kRows / 64; ++block) {
+      load_box(memory.a(stage) + block * kTurnedBytes, product.a, full, at.row + block * 64, k);
+    }
+  } else {
+    load_box(memory.a(stage), product.a, full, k, at.row);
+  }
+  const int half = static_cast<int>(rank) * kHalf;
+#pragma unroll
+  for (int block = 0; block < T::kColumns / 64; ++block) {
+    load_box_both(memory.b(stage) + block * kTurnedBytes + half * 128, product.b, full,
+                  at.column + block * 64, k + half);
+  }
+}
+
+template <class T, class Operands>
+__device__ __forceinline__ void produce(const GradientArguments& p, const PrefillMemory<T>& memory,
+                                        unsigned rank, unsigned first, unsigned clusters) {
+  const unsigned tiles = tile_count<Operands>(p);
+  const unsigned links = Operands::kTurnedA ? 1 : p.count;
+  Ring<T::kStages> ring;
+  for (unsigned tile = first; tile < tiles; tile += clusters) {
+    const GradientTile<T, Operands> at(p, tile, rank);
+    for (unsigned link = 0; link < links; ++link) {
+      for (unsigned block = 0; block < p.k_blocks; ++block) {
+        barrier_wait(memory.empty(ring.stage), ring.parity ^ 1);
+        load_stage<T, Operands>(at.product[link], memory, ring.stage, at,
+                                static_cast<int>(block) * kDepth, rank);
+        ring.next();
+      }
+    }
+  }
+}
+
+template <class T, class Element, class Operands>
+__device__ __forceinline__ void consume(const GradientArguments& p, const PrefillMemory<T>& memory,
+                                        unsigned rank, unsigned first, unsigned clusters,
+                                        int warpgroup) {
+  const unsigned tiles = tile_count<Operands>(p);
+  const unsigned blocks = p.k_blocks * (Operands::kTurnedA ? 1 : p.count);
+  const int row_in_tile = warpgroup * T::kWarpgroupRows;
+  Ring<T::kStages> ring;
+  int next_strip = 0;
+  Sums<T> sums;
+  for (unsigned tile = first; tile < tiles; tile += clusters) {
+    const GradientTile<T, Operands> at(p, tile, rank);
+    multiply_blocks<T, Element, true, Operands>(
+        sums, memory, ring, blocks, row_in_tile * kDepth * 2,
+        [&](unsigned stage) { release(memory.empty(stage)); });
+    wait_for_sums(sums);
+    release(memory.empty(ring.stage == 0 ? T::kStages - 1 : ring.stage - 1));
+    epilogue<T, Element, false>(sums, memory, at.product->out, NoGate{}, warpgroup,
+                                at.row + row_in_tile, at.column, next_strip);
+    next_strip = (next_strip + kStrips<false, T>) % 2;
+  }
+  if (threadIdx.x % 128 == 0) wait_stores_read<0>();  // the kernel's end waits for the writes
+}
+
+template <class T, class Element, class Operands>
+__device__ __forceinline__ void gradients(const GradientArguments& p) {
+  static_assert(!T::kPingPong);
+  extern __shared__ unsigned char shared_memory[];
+  const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_memory));
+  const PrefillMemory<T> memory = {(shared + 1023) & ~1023u};
+  const unsigned rank = cluster_rank();
+  const unsigned first = blockIdx.x / 2;
+  const unsigned clusters = gridDim.x / 2;
+  const int role = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
+  if (threadIdx.x == 0) init_barriers(memory);
+  cluster_arrive_relaxed();  // the fence of init_barriers has released them
+  cluster_wait();
+  wait_for_previous_kernel();
+  let_next_kernel_start();
+  if (role == 0) {
+    give_registers<kProducerRegisters>();
+    if (warp_number() == 0 && elect_one()) {
+      produce<T, Operands>(p, memory, rank, first, clusters);
+    }
+    __syncwarp();
+  } else {
+    take_registers<kConsumerRegisters>();
+    consume<T, Element, Operands>(p, memory, rank, first, clusters, role - 1);
+  }
+  // A CTA's memory must outlive the other's copies into it and arrivals at its barriers.
+  cluster_arrive();
+  cluster_wait();
+}
+
+// Two neighbours of a row, of each matrix.
+struct GatedPair {
+  unsigned grad_gate;
+  unsigned grad_up;
+  unsigned hidden;
+};
+
+template <class Element, class Unit>
+__device__ __forceinline__ GatedPair gated_pair(Unit unit, unsigned gate, unsigned up,
+                                                unsigned grad) {
+  const float2 g = unpack_pair<Element>(gate);
+  const float2 u = unpack_pair<Element>(up);
+  const float2 d = unpack_pair<Element>(grad);
+  const WithSlope first = unit.activate_with_slope(g.x);
+  const WithSlope second = unit.activate_with_slope(g.y);
+  return {pack_pair(d.x * unit.factor(u.x) * first.slope, d.y * unit.factor(u.y) * second.slope,
+                    Element{}),
+          pack_pair(d.x * first.value * unit.factor_slope(u.x),
+                    d.y * second.value * unit.factor_slope(u.y), Element{}),
+          pack_pair(first.value * unit.factor(u.x), second.value * unit.factor(u.y), Element{})};
+}
+
+// Eight elements a thread.
+template <class Element>
+__device__ __forceinline__ void gated(const GradientGateArguments& p) {
+  wait_for_previous_kernel();
+  let_next_kernel_start();
+  const long long at = static_cast<long long>(blockIdx.x) * kGradientThreads + threadIdx.x;
+  if (at >= p.eights) return;
+  const uint4 gate = static_cast<const uint4*>(p.gate_out)[at];
+  const uint4 up = static_cast<const uint4*>(p.up_out)[at];
+  uint4 grad = {};
+  if (p.grad_hidden != nullptr) grad = static_cast<const uint4*>(p.grad_hidden)[at];
+  with_gate(p.gating, [&](auto unit) {
+    const GatedPair x = gated_pair<Element>(unit, gate.x, up.x, grad.x);
+    const GatedPair y = gated_pair<Element>(unit, gate.y, up.y, grad.y);
+    const GatedPair z = gated_pair<Element>(unit, gate.z, up.z, grad.z);
+    const GatedPair w = gated_pair<Element>(unit, gate.w, up.w, grad.w);
+    static_cast<uint4*>(p.grad_gate)[at] = {x.grad_gate, y.grad_gate, z.grad_gate, w.grad_gate};
+    static_cast<uint4*>(p.grad_up)[at] = {x.grad_up, y.grad_up, z.grad_up, w.grad_up};
+    if (p.hidden != nullptr) {
+      static_cast<uint4*>(p.hidden)[at] = {x.hidden, y.hidden, z.hidden, w.hidden};
+    }
+  });
+}
+
+// A CTA has 16 columns: its even threads eight of them, its odd ones the others, each of every
+// 128th row.
+template <class Element>
+__device__ __forceinline__ void column_sums(const ColumnSumsArguments& p) {
+  constexpr int kLines = kGradientThreads / 2;
+  __shared__ float parts[kLines][kSumColumns + 1];
+  wait_for_previous_kernel();
+  let_next_kernel_start();
+  const int line = static_cast<int>(threadIdx.x) / 2;
+  const int eight = static_cast<int>(threadIdx.x) % 2 * 8;
+  const long long column = static_cast<long long>(blockIdx.x) * kSumColumns + eight;
+  float sums[8] = {};
+  if (column < p.columns) {
+    const auto* source = static_cast<const Element*>(p.source) + column;
+#pragma unroll 4
+    for (long long row = line; row < p.rows; row += kLines) {
+      const uint4 words = *reinterpret_cast<const uint4*>(source + row * p.columns);
+      const unsigned all[] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float2 pair = unpack_pair<Element>(all[i]);
+        sums[2 * i] += pair.x;
+        sums[2 * i + 1] += pair.y;
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) parts[line][eight + i] = sums[i];
+  for (int lines = kLines / 2; lines > 0; lines /= 2) {
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < lines * kSumColumns; i += kGradientThreads) {
+      parts[i / kSumColumns][i % kSumColumns] += parts[i / kSumColumns + lines][i % kSumColumns];
+    }
+  }
+  __syncthreads();
+  const long long out = static_cast<long long>(blockIdx.x) * kSumColumns + threadIdx.x;
+  if (threadIdx.x < kSumColumns && out < p.columns) {
+    store_float(static_cast<Element*>(p.sums) + out, parts[0][threadIdx.x]);
+  }
+}
+
+}  // namespace geglu_mlp
+
+#define KILN_TOKEN_KERNELS(family, shape, Tile) \
+  KILN_KERNEL_PAIR(family, tokens, geglu_mlp::TurnedB, GradientArguments, shape, Tile)
+#define KILN_WEIGHT_KERNELS(family, shape, Tile) \
+  KILN_KERNEL_PAIR(family, weights, geglu_mlp::TurnedBoth, GradientArguments, shape, Tile)
+KILN_GRADIENT_TILES(KILN_TOKEN_KERNELS)
+KILN_GRADIENT_TILES(KILN_WEIGHT_KERNELS)
+
+#define KILN_ELEMENT_KERNEL(name, Arguments, function)                      \
+  extern "C" __global__ void __launch_bounds__(geglu_mlp::kGradientThreads) \
+      name(const geglu_mlp::Arguments arguments) {                          \
+    geglu_mlp::function(arguments);                                         \
+  }
+KILN_ELEMENT_KERNEL(gradients_gated_bf16, GradientGateArguments, gated<geglu_mlp::Bfloat16>)
+KILN_ELEMENT_KERNEL(gradients_gated_f16, GradientGateArguments, gated<geglu_mlp::Float16>)
+KILN_ELEMENT_KERNEL(gradients_sums_bf16, ColumnSumsArguments, column_sums<geglu_mlp::Bfloat16>)
+KILN_ELEMENT_KERNEL(gradients_sums_f16, ColumnSumsArguments, column_sums<geglu_mlp::Float16>)

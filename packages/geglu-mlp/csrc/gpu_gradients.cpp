@@ -81,6 +81,7 @@ class Gradients {
     matrix.data = static_cast<char*>(matrix.data) + call_.M * call_.H * geglu_mlp::kHalfBytes;
     return matrix;
   }
+  // Where the other path has it transposed. Addresses decide between the two, after the workspace.
   Matrix hidden() const { return part(BackwardPart::kTransposedHidden); }
 
   void gated_unit() {

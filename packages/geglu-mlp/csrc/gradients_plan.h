@@ -64,8 +64,11 @@ constexpr double gradients_time(const GradientsQuestion& q, const Sm90Tile& tile
   const auto ctas = static_cast<double>(gradient_ctas(q, tile, gpu));
   const double step =
       together(tile.step, copy_time(moved, ctas, t.prefill_cache_rate), t.prefill_overlap);
-  const double shown = t.cooperative_plain * static_cast<double>(tile.rows * tile.columns) /
-                       static_cast<double>(128 * 192);
+  // In ping-pong two tiles hide each other's ends.
+  const double shown = tile.store_rows == tile.rows
+                           ? 0
+                           : t.cooperative_plain * static_cast<double>(tile.rows * tile.columns) /
+                                 static_cast<double>(128 * 192);
   const double waves = sm90_ceil(static_cast<double>(gradient_tiles(q, tile)) * 2 / ctas);
   return waves * (static_cast<double>(blocks) * step + shown);
 }
@@ -73,7 +76,7 @@ constexpr double gradients_time(const GradientsQuestion& q, const Sm90Tile& tile
 // Of at least one product with outputs.
 constexpr GradientsPlan plan_gradients(const GradientsQuestion& q, const GpuFacts& gpu) {
   GradientsPlan plan;
-  for (int tile = 1; tile < kGradientTileCount; ++tile) {
+  for (int tile = 1; tile < gradient_tile_count(q.weights); ++tile) {
     if (gradients_time(q, kGradientTiles[tile], gpu) <
         gradients_time(q, kGradientTiles[plan.tile], gpu)) {
       plan.tile = tile;

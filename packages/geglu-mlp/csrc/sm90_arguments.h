@@ -275,9 +275,12 @@ struct StreamTile {
 #define KILN_KEPT_PREFILLS(X)        \
   X(prefill, 128x128, PingPong<128>) \
   X(prefill, 128x256, Cooperative<256>)
-// Of backward's products, some of whose operands are turned.
-#define KILN_GRADIENT_TILES(X)            \
-  X(gradients, 128x256, Cooperative<256>) \
+// Of backward's products, some of whose operands are turned: of tokens, and those of weights.
+#define KILN_WEIGHT_GRADIENTS(X)       \
+  X(gradients, 128x128, PingPong<128>) \
+  X(gradients, 128x256, Cooperative<256>)
+#define KILN_TOKEN_GRADIENTS(X) \
+  KILN_WEIGHT_GRADIENTS(X)      \
   X(gradients, 256x192, Tall<192>)
 #define KILN_GATED_DECODES(X)         \
   X(decode, 64x64, Tokens64<64>)      \

@@ -8,10 +8,10 @@
 //   gradients_gated     g, u, dh -> dg, du, h
 //   gradients_sums      the biases' gradients: sums of columns
 //
-// The products are prefill's with cooperative tiles (sm90_prefill.cu: roles, barriers, stages), of
-// which the two CTAs of a cluster lie below each other. A turned operand arrives in boxes of 64 of
-// its rows by 64 of k; of b each CTA copies half of k to both. Every output is one accumulator, and
-// sums of columns run in an order that depends on nothing but the number of rows.
+// The products are prefill's (sm90_prefill.cu: roles, barriers, stages), of which the two CTAs of a
+// cluster lie below each other. A turned operand arrives in boxes of 64 of its rows by 64 of k; of
+// b each CTA copies half of k to both. Every output is one accumulator, and sums of columns run in
+// an order that depends on nothing but the number of rows.
 #include "element.cuh"
 #include "gate.cuh"
 #include "overlap.cuh"
@@ -103,17 +103,29 @@ __device__ __forceinline__ void consume(const GradientArguments& p, const Prefil
                                         int warpgroup) {
   const unsigned tiles = tile_count<Operands>(p);
   const unsigned blocks = p.k_blocks * (Operands::kTurnedA ? 1 : p.count);
-  const int row_in_tile = warpgroup * T::kWarpgroupRows;
+  const int row_in_tile = T::kPingPong ? 0 : warpgroup * T::kWarpgroupRows;
+  const unsigned step = T::kPingPong ? 2 * clusters : clusters;
   Ring<T::kStages> ring;
+  unsigned turn_parity = warpgroup == 0 ? 1 : 0;  // warpgroup 0 has the first turn
+  if (T::kPingPong && warpgroup == 1) {
+    first += clusters;
+    ring.skip(blocks);
+  }
   int next_strip = 0;
   Sums<T> sums;
-  for (unsigned tile = first; tile < tiles; tile += clusters) {
+  for (unsigned tile = first; tile < tiles; tile += step) {
     const GradientTile<T, Operands> at(p, tile, rank);
+    if (T::kPingPong) {
+      barrier_wait(memory.turn(warpgroup), turn_parity);
+      turn_parity ^= 1;
+    }
     multiply_blocks<T, Element, true, Operands>(
         sums, memory, ring, blocks, row_in_tile * kDepth * 2,
         [&](unsigned stage) { release(memory.empty(stage)); });
+    if (T::kPingPong && threadIdx.x % 32 == 0) barrier_arrive(memory.turn(1 - warpgroup));
     wait_for_sums(sums);
     release(memory.empty(ring.stage == 0 ? T::kStages - 1 : ring.stage - 1));
+    if (T::kPingPong) ring.skip(blocks);
     epilogue<T, Element, false>(sums, memory, at.product->out, NoGate{}, warpgroup,
                                 at.row + row_in_tile, at.column, next_strip);
     next_strip = (next_strip + kStrips<false, T>) % 2;
@@ -123,7 +135,6 @@ __device__ __forceinline__ void consume(const GradientArguments& p, const Prefil
 
 template <class T, class Element, class Operands>
 __device__ __forceinline__ void gradients(const GradientArguments& p) {
-  static_assert(!T::kPingPong);
   extern __shared__ unsigned char shared_memory[];
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_memory));
   const PrefillMemory<T> memory = {(shared + 1023) & ~1023u};
@@ -244,8 +255,8 @@ __device__ __forceinline__ void column_sums(const ColumnSumsArguments& p) {
   KILN_KERNEL_PAIR(family, tokens, geglu_mlp::TurnedB, GradientArguments, shape, Tile)
 #define KILN_WEIGHT_KERNELS(family, shape, Tile) \
   KILN_KERNEL_PAIR(family, weights, geglu_mlp::TurnedBoth, GradientArguments, shape, Tile)
-KILN_GRADIENT_TILES(KILN_TOKEN_KERNELS)
-KILN_GRADIENT_TILES(KILN_WEIGHT_KERNELS)
+KILN_TOKEN_GRADIENTS(KILN_TOKEN_KERNELS)
+KILN_WEIGHT_GRADIENTS(KILN_WEIGHT_KERNELS)
 
 #define KILN_ELEMENT_KERNEL(name, Arguments, function)                      \
   extern "C" __global__ void __launch_bounds__(geglu_mlp::kGradientThreads) \

@@ -171,22 +171,28 @@ constexpr int keeping_kernel(Element element, const Sm90Tile& tile) {
 // Those of sm90_gradients.cu follow: of tokens in bf16 and f16, of weights, then the elementwise
 // ones and the sums of columns, in both types.
 #define KILN_TILE(family, shape, Tile) prefill_tile<Tile>(#family "_" #shape),
-inline constexpr Sm90Tile kGradientTiles[] = {KILN_GRADIENT_TILES(KILN_TILE)};
+inline constexpr Sm90Tile kGradientTiles[] = {KILN_TOKEN_GRADIENTS(KILN_TILE)};  // weights: less
 #undef KILN_TILE
-inline constexpr int kGradientTileCount = sizeof(kGradientTiles) / sizeof(kGradientTiles[0]);
+inline constexpr int kTokenTileCount = sizeof(kGradientTiles) / sizeof(kGradientTiles[0]);
+inline constexpr int kWeightTileCount = kTokenTileCount - 1;
 inline constexpr int kGradientKernel = kKeepingKernel + 2 * kKeepingTileCount;
 
+constexpr int gradient_tile_count(bool weights) {
+  return weights ? kWeightTileCount : kTokenTileCount;
+}
 constexpr int gradient_kernel(bool weights, Element element, int tile) {
   const int half = element == Element::kFloat16 ? 1 : 0;
-  return kGradientKernel + ((weights ? 2 : 0) + half) * kGradientTileCount + tile;
+  return kGradientKernel + (weights ? 2 * kTokenTileCount : 0) +
+         half * gradient_tile_count(weights) + tile;
 }
 constexpr int gradient_gate_kernel(Element element) {
-  return kGradientKernel + 4 * kGradientTileCount + (element == Element::kFloat16 ? 1 : 0);
+  return gradient_kernel(true, Element::kFloat16, kWeightTileCount) +
+         (element == Element::kFloat16 ? 1 : 0);
 }
 constexpr int column_sums_kernel(Element element) {
   return gradient_gate_kernel(element) + 2;
 }
-inline constexpr int kAllKernels = kGradientKernel + 4 * kGradientTileCount + 4;
+inline constexpr int kAllKernels = column_sums_kernel(Element::kFloat16) + 1;
 
 // Above this, only prefill kernels run, and a row's bits do not depend on M.
 inline constexpr int64_t kDecodeRows = 768;

@@ -423,7 +423,7 @@ std::vector<Shape> shapes_to_check(const Options& options, bool gpu) {
   // On the CPU several blocks of rows and of hidden columns, and of columns whose operands are
   // packed at one time.
   const std::vector<Shape> more =
-      gpu ? std::vector<Shape>{{513, 512, 4112}, {1100, 768, 3072}, {2061, 72, 2088}}
+      gpu ? std::vector<Shape>{{513, 512, 4112}, {1100, 776, 4104}, {2061, 72, 2088}}
           : std::vector<Shape>{{1030, 40, 700}, {40, 1030, 24}, {17, 3200, 680}};
   shapes.insert(shapes.end(), more.begin(), more.end());
   return shapes;

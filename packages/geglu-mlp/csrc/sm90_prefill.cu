@@ -6,6 +6,7 @@
 // a thread both values of an output. Every output is one accumulator that runs through k in order
 // in every tile shape, and however the CTAs of a cluster lie: a row's result does not depend on how
 // many rows there are. Swapped tiles are for small M, where that is not promised.
+// Kernels that keep also store the sums of gate and of up, for training.
 //
 //   threads of a CTA     role
 //   0 to 127             producer: one thread issues every copy; the others only give up registers

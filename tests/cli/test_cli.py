@@ -373,6 +373,34 @@ class Cli(unittest.TestCase):
     def refused_by_verify(self, blob):
         self.assertIn(blob.name, self.kiln("cache", "verify", code=6).stdout)
 
+    # ---- trust ----
+
+    def test_a_registry_is_installed_from_once_it_is_trusted(self):
+        self.environment |= {"KILN_UNSIGNED": "", "HOME": str(self.work), "XDG_CONFIG_HOME": ""}
+        refused = self.kiln("install", SPEC, code=7).stderr
+        self.assertIn(f"kiln trust add {REGISTRY} --root root.json", refused)
+        self.assertIn(f"kiln trust add {REGISTRY} --unsigned", refused)
+        self.kiln("trust", "add", REGISTRY, "--unsigned")
+        self.assertEqual((self.work / ".config/kiln/trust.json").stat().st_mode & 0o777, 0o644)
+        self.kiln("install", SPEC)
+        self.assertEqual(self.document("trust", "list")["registries"],
+                         [{"registry": str(REGISTRY), "unsigned": True}])
+        self.kiln("trust", "remove", REGISTRY)
+        self.kiln("trust", "remove", REGISTRY, code=4)
+        self.kiln("install", SPEC, code=7)
+        self.kiln("path", SPEC, code=7)  # what is installed stays, and is not used
+
+    def test_a_root_that_is_none_is_not_added(self):
+        self.environment |= {"HOME": str(self.work), "XDG_CONFIG_HOME": ""}
+        root = self.work / "root.json"
+        for text in ("", "{}", '{"signatures":[],"signed":{}}'):
+            root.write_text(text)
+            self.assertIn("root.json", self.kiln("trust", "add", "https://example.org", "--root", root, code=7).stderr)
+        self.kiln("trust", "add", "https://example.org", "--root", self.work / "absent", code=4)
+        self.kiln("trust", "add", "https://example.org", code=2)
+        self.kiln("trust", "add", "https://example.org", "--root", root, "--unsigned", code=2)
+        self.assertFalse((self.work / ".config").exists())
+
 
 if __name__ == "__main__":
     if not REGISTRY.exists():

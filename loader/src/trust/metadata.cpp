@@ -218,7 +218,9 @@ Signed<Document> parse(std::string_view bytes, const std::string& what) {
     const JsonView root(json, what);
     const JsonView body = root.at("signed");
     check_header(body, Document::kType);
-    Signed<Document> found{{}, canonical_json(body.json()), signatures(root.at("signatures"))};
+    Signed<Document> found;
+    found.canonical = canonical_json(body.json());
+    found.signatures = signatures(root.at("signatures"));
     found.document.version = positive(body.at("version"));
     found.document.expires = time_of(body.at("expires"));
     read(body, found.document);

@@ -106,7 +106,7 @@ constexpr bool gradients_lie_well(int64_t m, int64_t d, int64_t h, bool mapped,
   for (const GemmShape& shape : shapes) {
     if (sm90_refusal(shape, mapped, gpu) != nullptr) return false;
   }
-  return tiles_of(m * h, 8 * kGradientThreads) <= kMostGridX;
+  return tiles_of(m * h, int64_t{8} * kGradientThreads) <= kMostGridX;
 }
 
 }  // namespace geglu_mlp

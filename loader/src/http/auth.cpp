@@ -160,12 +160,21 @@ Authorizer::Known Authorizer::basic(const Asked& asked, const Login& login) cons
   return {basic_of(*login.credentials), Clock::time_point::max(), words_of(login)};
 }
 
+std::string Authorizer::scope_of(const Asked& asked, const Challenge& challenge) const {
+  const std::string named = challenge.parameter("scope");
+  const std::string repository = "repository:" + asked.repository + ":";
+  if (named.empty()) return repository + (access_ == Access::kPush ? "pull,push" : "pull");
+  if (access_ == Access::kPull) return named;
+  return join(split(named, ' '), " ", [&](std::string_view each) {
+    return each.starts_with(repository) ? repository + "pull,push" : std::string(each);
+  });
+}
+
 Authorizer::Known Authorizer::bearer(const Asked& asked, const Challenge& challenge,
                                      const Login& login) {
   const std::string realm = challenge.parameter("realm");
   const Url server = asked.token_server(realm, insecure_http_);
-  std::string scope = challenge.parameter("scope");
-  if (scope.empty()) scope = "repository:" + asked.repository + ":pull";
+  const std::string scope = scope_of(asked, challenge);
   const std::string service = challenge.parameter("service");
 
   std::string fields;
@@ -209,14 +218,14 @@ Authorizer::Known Authorizer::bearer(const Asked& asked, const Challenge& challe
   return {"Bearer " + token.value, Clock::now() + token.life, tried};
 }
 
-void Authorizer::fail_refused(const std::string& what, const std::string& url,
+void Authorizer::fail_refused(const std::string& operation, const std::string& url,
                               const HttpAnswer& refused) const {
   const Asked asked(url);
   std::string tried = "without a login, which it did not ask for";
   if (const auto known = known_.find(asked.key()); known != known_.end()) {
     tried = known->second.tried;
   }
-  throw Error(ErrorCode::kNetwork, "get " + what + ": status " + std::to_string(refused.status) +
+  throw Error(ErrorCode::kNetwork, operation + ": status " + std::to_string(refused.status) +
                                        " from " + refused.url + "; Kiln came " + tried + ". " +
                                        asked.how_to_log_in());
 }

@@ -7,6 +7,7 @@
 #include <array>
 #include <cctype>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <mutex>
 #include <utility>
@@ -26,6 +27,12 @@ constexpr long kBufferBytes = 256L
                               << 10;  // fewer, larger pieces to hash and write than with 16 KiB
 constexpr int kStopped = -1;
 
+/// What a message says is under way; also the word of a look.
+const char* verb_of(const HttpRequest& request) {
+  if (request.method == HttpMethod::kPut) return "put ";
+  return request.method == HttpMethod::kPost ? "post " : "get ";
+}
+
 using Headers = std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)>;
 
 Headers headers_of(const HttpRequest& request) {
@@ -37,27 +44,33 @@ Headers headers_of(const HttpRequest& request) {
   add("Accept", request.accept);
   add("Authorization", request.authorization);
   if (request.from > 0) add("Range", "bytes=" + std::to_string(request.from) + "-");
+  add("Content-Type", request.media_type);
+  if (request.method == HttpMethod::kPut && list) {
+    // libcurl would wait a second for the leave of servers that give none.
+    curl_slist_append(list.get(), "Expect:");
+  }
   return list;
 }
 
-[[noreturn]] void fail(const std::string& url, const std::string& found,
+/// `subject`: "get https://…", what is under way.
+[[noreturn]] void fail(const std::string& subject, const std::string& found,
                        const std::string& next =
                            "Check the network and the registry's name, then "
                            "try again") {
-  throw Error(ErrorCode::kNetwork, "get " + url + ": " + found + ". " + next);
+  throw Error(ErrorCode::kNetwork, subject + ": " + found + ". " + next);
 }
 
 /// What went wrong below HTTP. A certificate that does not hold, or a proxy that says no, says so
 /// again.
-[[noreturn]] void fail_transfer(CURL* curl, CURLcode result, const std::string& url,
+[[noreturn]] void fail_transfer(CURL* curl, CURLcode result, const std::string& subject,
                                 const std::string& detail) {
   long proxy = 0;
   curl_easy_getinfo(curl, CURLINFO_HTTP_CONNECTCODE, &proxy);
   if (proxy >= 400 && proxy < 500) {
-    fail(url, "the proxy answers with status " + std::to_string(proxy) + " (" + detail + ")",
+    fail(subject, "the proxy answers with status " + std::to_string(proxy) + " (" + detail + ")",
          "Check https_proxy, or list the host in NO_PROXY");
   }
-  TryAgain again("get " + url + ": " + detail,
+  TryAgain again(subject + ": " + detail,
                  "Check the network and the registry's name, then try again");
   switch (result) {
     case CURLE_COULDNT_RESOLVE_HOST:
@@ -77,11 +90,11 @@ Headers headers_of(const HttpRequest& request) {
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
     case CURLE_SSL_ISSUER_ERROR:
-      fail(url, detail,
+      fail(subject, detail,
            "Check the registry's name and this machine's clock; the roots of a private authority "
            "go into SSL_CERT_FILE");
     default:
-      fail(url, detail);
+      fail(subject, detail);
   }
 }
 
@@ -111,6 +124,7 @@ struct Arriving {
   std::exception_ptr failure = nullptr;
   std::uint64_t header_bytes = 0;
   std::uint64_t dropped = 0;  ///< of a body that nobody wants
+  std::uint64_t sent = 0;     ///< of the request's body
   bool begun = false;
   bool enough = false;  ///< that body's rest was not waited for: the answer stands all the same
 
@@ -120,6 +134,24 @@ struct Arriving {
   static std::size_t take_body(char* data, std::size_t, std::size_t size, Arriving* self) {
     return self->guarded(size, [&] { self->pass_on({data, size}); });
   }
+  static std::size_t give_body(char* room, std::size_t, std::size_t size, Arriving* self) {
+    try {
+      const std::size_t given = self->request.body.read(self->sent, {room, size});
+      self->sent += given;
+      return given;
+    } catch (...) {
+      self->failure = std::current_exception();
+      return CURL_READFUNC_ABORT;
+    }
+  }
+  /// libcurl goes back where a connection that it had kept turns out to be closed.
+  static int seek_body(Arriving* self, curl_off_t to, int origin) {
+    if (origin != SEEK_SET) return CURL_SEEKFUNC_CANTSEEK;
+    self->sent = static_cast<std::uint64_t>(to);
+    return CURL_SEEKFUNC_OK;
+  }
+
+  std::string subject() const { return verb_of(request) + answer.url; }
 
   /// Before the body, or where there is none after the last byte.
   void begin() {
@@ -130,8 +162,7 @@ struct Arriving {
     const std::string encoding = answer.header("content-encoding");
     if (!encoding.empty() && encoding != "identity") {
       throw Error(ErrorCode::kIntegrity,
-                  "get " + answer.url + ": the body comes with Content-Encoding " +
-                      quote(encoding) +
+                  subject() + ": the body comes with Content-Encoding " + quote(encoding) +
                       ", expected the stored bytes; nothing was loaded. Turn "
                       "compression off at the registry, or at the proxy before it");
     }
@@ -155,7 +186,7 @@ struct Arriving {
     constexpr std::uint64_t kMaxHeaderBytes = std::uint64_t{256} << 10;
     header_bytes += size;
     if (header_bytes > kMaxHeaderBytes) {
-      fail(answer.url, "its headers have more than " + std::to_string(kMaxHeaderBytes) + " bytes",
+      fail(subject(), "its headers have more than " + std::to_string(kMaxHeaderBytes) + " bytes",
            "Check the registry, or the proxy before it");
     }
   }
@@ -177,6 +208,24 @@ struct Arriving {
     return range == start + std::to_string(request.total) || range == start + "*";
   }
 };
+
+void set_method(CURL* curl, const HttpRequest& request, Arriving& arriving) {
+  if (request.method == HttpMethod::kHead) curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
+  if (request.method == HttpMethod::kPost || !request.form.empty()) {
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE,
+                     static_cast<curl_off_t>(request.form.size()));
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request.form.c_str());
+  }
+  if (request.method == HttpMethod::kPut) {
+    curl_easy_setopt(curl, CURLOPT_UPLOAD, 1L);
+    curl_easy_setopt(curl, CURLOPT_INFILESIZE_LARGE, static_cast<curl_off_t>(request.body.size));
+    curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, kBufferBytes);
+    curl_easy_setopt(curl, CURLOPT_READFUNCTION, &Arriving::give_body);
+    curl_easy_setopt(curl, CURLOPT_READDATA, &arriving);
+    curl_easy_setopt(curl, CURLOPT_SEEKFUNCTION, &Arriving::seek_body);
+    curl_easy_setopt(curl, CURLOPT_SEEKDATA, &arriving);
+  }
+}
 
 }  // namespace
 
@@ -242,12 +291,12 @@ int Transfer::perform() {
   return result;
 }
 
-HttpAnswer Transfer::get_once(const HttpRequest& request, const Sink& sink) {
+HttpAnswer Transfer::ask_once(const HttpRequest& request, const Sink& sink) {
   CURL* const curl = handle_->curl;
   const Url parts = parse_url(request.url);
   const Headers headers = headers_of(request);
   Arriving arriving{curl, request, sink, {.url = parts.place()}};
-  const std::string& url = arriving.answer.url;
+  const std::string subject = arriving.subject();
   curl_easy_reset(curl);  // keeps the connection
   curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, handle_->error.data());
@@ -265,11 +314,7 @@ HttpAnswer Transfer::get_once(const HttpRequest& request, const Sink& sink) {
   curl_easy_setopt(curl, CURLOPT_WRITEDATA, &arriving);
   curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, &Arriving::take_header);
   curl_easy_setopt(curl, CURLOPT_HEADERDATA, &arriving);
-  if (!request.form.empty()) {
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE,
-                     static_cast<curl_off_t>(request.form.size()));
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request.form.c_str());
-  }
+  set_method(curl, request, arriving);
   if (parts.is_loopback()) curl_easy_setopt(curl, CURLOPT_PROXY, "");
   // OpenSSL's own variable, which libcurl does not read.
   if (const char* roots = environment().get("SSL_CERT_FILE"); roots != nullptr && *roots != '\0') {
@@ -280,47 +325,47 @@ HttpAnswer Transfer::get_once(const HttpRequest& request, const Sink& sink) {
   const int result = perform();
   if (arriving.failure) std::rethrow_exception(arriving.failure);
   if (result == kStopped) {
-    if (stop_.stop_requested()) fail_cancelled("get " + url);
-    fail(url, "the time for it is over",
+    if (stop_.stop_requested()) fail_cancelled(subject);
+    fail(subject, "the time for it is over",
          "Try again on a faster network, or raise network.deadline_seconds in the settings");
   }
   if (result != CURLE_OK && !arriving.enough) {
     const auto code = static_cast<CURLcode>(result);
     const char* detail =
         handle_->error[0] != '\0' ? handle_->error.data() : curl_easy_strerror(code);
-    fail_transfer(curl, code, url, detail);
+    fail_transfer(curl, code, subject, detail);
   }
   arriving.begin();
   return std::move(arriving.answer);
 }
 
-HttpAnswer Transfer::get(const HttpRequest& request, const Sink& sink) {
+HttpAnswer Transfer::ask(const HttpRequest& request, const Sink& sink) {
   HttpRequest next = request;
   for (int hop = 0; hop <= kMaxRedirects; ++hop) {
     const Url from = parse_url(next.url);
-    HttpAnswer answer = get_once(next, sink);
+    HttpAnswer answer = ask_once(next, sink);
     if (answer.status < 300 || answer.status > 399) return answer;
+    const std::string subject = verb_of(request) + answer.url;
     const std::string location = answer.header("location");
     if (location.empty()) {
-      fail(answer.url, "status " + std::to_string(answer.status) + " without a Location");
+      fail(subject, "status " + std::to_string(answer.status) + " without a Location");
     }
-    const std::string redirect = resolve_reference(next.url, location);
-    if (redirect.empty()) {
-      fail(answer.url, "it redirects to " + quote(location) + ", which is not a URL");
-    }
+    const std::string redirect =
+        follow_reference(next.url, location, insecure_http_, subject + ": it redirects to ");
     const Url to = parse_url(redirect);
-    if (!to.may_be_asked(insecure_http_) || (from.scheme == "https" && to.scheme != "https")) {
-      fail(answer.url,
-           "it redirects to " + to.place() + ", expected https (http only within this machine)");
-    }
     if (!next.form.empty()) {
-      fail(answer.url, "it redirects a login to " + to.place() + ", where Kiln does not send it");
+      fail(subject, "it redirects a login to " + to.place() + ", where Kiln does not send it");
+    }
+    if (next.method == HttpMethod::kPost || next.method == HttpMethod::kPut) {
+      fail(subject, "it redirects an upload to " + to.place() + ", where Kiln does not send it",
+           "Name the registry by the URL that it has there");
     }
     // A presigned URL of a store refuses a second authorization; another host must not see it.
     if (!to.same_server(from)) next.authorization.clear();
     next.url = redirect;
   }
-  fail(parse_url(request.url).place(), "more than " + std::to_string(kMaxRedirects) + " redirects");
+  fail(verb_of(request) + parse_url(request.url).place(),
+       "more than " + std::to_string(kMaxRedirects) + " redirects");
 }
 
 }  // namespace kiln

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -19,6 +20,15 @@
 #include "settings/settings.hpp"
 
 namespace kiln {
+
+enum class HttpMethod { kGet, kHead, kPost, kPut };
+
+/// What a PUT sends: read from any place in it, since a connection that breaks is begun anew.
+struct HttpBody {
+  std::uint64_t size = 0;
+  /// Fills a part of `room` with the bytes from `at` on: how many. Throws to stop the request.
+  std::function<std::size_t(std::uint64_t at, std::span<char> room)> read;
+};
 
 struct HttpRequest {
   std::string url;
@@ -33,6 +43,10 @@ struct HttpRequest {
   std::uint64_t total = 0;
   /// Called before the first byte of a whole body (200) that came though `from` was asked for.
   std::function<void()> begin_anew = {};
+  /// kPost is without a body but for `form`, kPut is with `body`. Their redirects are errors.
+  HttpMethod method = HttpMethod::kGet;
+  HttpBody body = {};
+  std::string media_type = {};  ///< of the body
 };
 
 struct HttpAnswer {
@@ -57,13 +71,13 @@ class Transfer {
 
   /// Streams the body of a 200 answer into the sink, and that of a 206 which begins at
   /// `request.from` and ends with the last byte; the body of another status is dropped and the
-  /// status is the caller's to judge. What the sink throws passes through. Throws TryAgain for no
-  /// connection, a stall, a body that stops short; kNetwork for a certificate that does not hold, a
-  /// proxy that refuses, headers of more than 256 KiB, more than 5 redirects, a redirect to where
-  /// Kiln does not go (from https to http, another scheme, an http host that is not allowed), the
-  /// end of the time; kIntegrity for a body in a Content-Encoding, which nobody asked for;
-  /// kCancelled within milliseconds of a stop.
-  HttpAnswer get(const HttpRequest& request, const Sink& sink);
+  /// status is the caller's to judge. What the sink or the body throws passes through. Throws
+  /// TryAgain for no connection, a stall, a body that stops short; kNetwork for a certificate that
+  /// does not hold, a proxy that refuses, headers of more than 256 KiB, more than 5 redirects, a
+  /// redirect to where Kiln does not go (from https to http, another scheme, an http host that is
+  /// not allowed), the end of the time; kIntegrity for a body in a Content-Encoding, which nobody
+  /// asked for; kCancelled within milliseconds of a stop.
+  HttpAnswer ask(const HttpRequest& request, const Sink& sink);
 
   /// From now on no request runs longer than to this moment.
   void finish_by(std::chrono::steady_clock::time_point deadline) { deadline_ = deadline; }
@@ -72,7 +86,7 @@ class Transfer {
 
  private:
   struct Handle;
-  HttpAnswer get_once(const HttpRequest& request, const Sink& sink);
+  HttpAnswer ask_once(const HttpRequest& request, const Sink& sink);
   int perform();  ///< a CURLcode, or -1: stopped, or out of time
   std::unique_ptr<Handle> handle_;
   Limits limits_;

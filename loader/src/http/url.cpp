@@ -8,6 +8,7 @@
 #include <cctype>
 #include <memory>
 
+#include "base/quote.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {
@@ -72,6 +73,30 @@ std::string resolve_reference(const std::string& base, const std::string& refere
   const Parsed url = parse(base);
   if (curl_url_set(url.get(), CURLUPART_URL, reference.c_str(), 0) != CURLUE_OK) return {};
   return part_of(url.get(), CURLUPART_URL);
+}
+
+std::string follow_reference(const std::string& base, const std::string& reference,
+                             const std::vector<std::string>& insecure_http,
+                             const std::string& message) {
+  const auto refuse = [&](const std::string& found) {
+    throw Error(ErrorCode::kNetwork,
+                message + found + ". Check the network and the registry's name, then try again");
+  };
+  std::string target = resolve_reference(base, reference);
+  if (target.empty()) refuse(quote(reference) + ", which is not a URL");
+  const Url to = parse_url(target);
+  if (!to.may_be_asked(insecure_http) ||
+      (parse_url(base).scheme == "https" && to.scheme != "https")) {
+    refuse(to.place() + ", expected https (http only within this machine)");
+  }
+  return target;
+}
+
+std::string with_field(const std::string& url, const std::string& field) {
+  const Parsed parsed = parse(url);
+  curl_url_set(parsed.get(), CURLUPART_FRAGMENT, nullptr, 0);
+  curl_url_set(parsed.get(), CURLUPART_QUERY, field.c_str(), CURLU_APPENDQUERY);
+  return part_of(parsed.get(), CURLUPART_URL);
 }
 
 std::string Url::server() const {

@@ -30,6 +30,15 @@ struct Url {
 /// What `reference`, as a server writes it, means on the page `base`. Empty if it is no reference.
 std::string resolve_reference(const std::string& base, const std::string& reference);
 
+/// The same where Kiln would go on there: kNetwork for what is no URL, may not be asked, or leads
+/// from https to http. `message` begins the error: "get https://…: it redirects to ".
+std::string follow_reference(const std::string& base, const std::string& reference,
+                             const std::vector<std::string>& insecure_http,
+                             const std::string& message);
+
+/// `url` with one more field, "digest=sha256:…", at the end of its query.
+std::string with_field(const std::string& url, const std::string& field);
+
 /// Throws kUsage for what is not a URL.
 Url parse_url(const std::string& text);
 

@@ -10,23 +10,17 @@
 //                                  list: without TLS nothing vouches for a version's digest
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "http/connection.hpp"
 #include "http/retry.hpp"
 #include "settings/settings.hpp"
 #include "store/content.hpp"
 
 namespace kiln {
-
-/// What an install cost: HTTP requests, or files read, and the bytes of their bodies.
-struct Traffic {
-  int requests = 0;
-  std::uint64_t bytes = 0;
-};
 
 /// The registry that a request means, in canonical spelling (an absolute folder, or a URL without a
 /// final slash): its own words, else $KILN_REGISTRY, else the default that Kiln was built with.
@@ -66,6 +60,10 @@ std::unique_ptr<Repository> open_bundle(const std::string& file, std::string_vie
 std::unique_ptr<Repository> open_remote(const std::string& url, std::string_view name,
                                         const Settings& settings, const Patience& patience,
                                         Traffic& traffic);
+/// The same over a connection that another shares.
+std::unique_ptr<Repository> open_remote(const std::string& url, std::string_view name,
+                                        const Patience& patience,
+                                        std::shared_ptr<Connection> connection);
 /// `registry` as its mirrors have it: each is asked in turn, the registry itself last.
 std::unique_ptr<Repository> open_mirrored(const std::string& registry,
                                           std::vector<std::string> mirrors, std::string_view name,

@@ -3,7 +3,6 @@
 // A registry on a server: the pull side of the OCI distribution API, which a static tree of the
 // same URLs serves as well.
 #include <algorithm>
-#include <ctime>
 #include <iterator>
 #include <memory>
 #include <utility>
@@ -11,9 +10,8 @@
 #include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
-#include "http/auth.hpp"
+#include "http/connection.hpp"
 #include "http/retry.hpp"
-#include "http/transfer.hpp"
 #include "http/url.hpp"
 #include "kiln/error.hpp"
 #include "oci/tag.hpp"
@@ -30,12 +28,6 @@ constexpr std::size_t kMaxVersions = 100'000;
 /// What a registry needs to hear, or it answers 404 for an index.
 std::string accept_documents() {
   return std::string(kMediaTypeIndex) + ", " + std::string(kMediaTypeManifest);
-}
-
-/// Statuses that may be others in a moment.
-bool may_pass(int status) {
-  constexpr int kPassing[] = {408, 429, 500, 502, 503, 504};
-  return std::find(std::begin(kPassing), std::end(kPassing), status) != std::end(kPassing);
 }
 
 /// The target of `<…>; rel="next"` among the Link headers; empty if there is none.
@@ -57,26 +49,18 @@ std::string next_page(std::string_view link) {
 
 class Remote final : public Repository {
  public:
-  Remote(const std::string& url, std::string_view name, const Settings& settings,
-         const Patience& patience, Traffic& traffic)
+  Remote(const std::string& url, std::string_view name, const Patience& patience,
+         std::shared_ptr<Connection> connection)
       : url_(url),
         name_(name),
         patience_(patience),
-        connection_(std::make_unique<Connection>(settings, patience, traffic)) {
-    Url parts = parse_url(url);
-    if (parts.host == "docker.io" || parts.host == "index.docker.io") {
-      parts.host = "registry-1.docker.io";  // where the API of that name is
-    }
-    // The API stands at the server's root; a registry's path is a prefix of its repositories.
-    base_ = parts.scheme + "://" + parts.server() + "/v2" + (parts.path == "/" ? "" : parts.path) +
-            "/" + name_ + "/";
-  }
+        base_(connection->root()),
+        connection_(std::move(connection)) {}
 
   bool exists(const Descriptor&) const override { return true; }
 
   void open(const Descriptor& descriptor, BlobSink& sink, const Asking& asking) const override {
-    const bool ranges = connection_->ranges;
-    if (sink.size() > 0 && (!ranges || sink.size() >= descriptor.size)) sink.restart();
+    if (sink.size() > 0 && (!ranges_ || sink.size() >= descriptor.size)) sink.restart();
     const std::uint64_t from = sink.size();
     HttpRequest request{origin(descriptor)};
     if (is_manifest(descriptor)) request.accept = accept_documents();
@@ -84,15 +68,15 @@ class Remote final : public Repository {
     request.total = descriptor.size;
     request.begin_anew = [&] { sink.restart(); };
     const std::string what(asking.what);
-    connection_->transfer.finish_by(asking.until);
+    connection_->finish_by(asking.until);
     std::uint64_t taken = 0;
-    const HttpAnswer answer = connection_->get(request, [&](std::string_view piece) {
+    const HttpAnswer answer = connection_->ask(request, [&](std::string_view piece) {
       taken += piece.size();
       sink.write(piece);
     });
     const bool refused = answer.status == 416 || (answer.status == 206 && !answer.taken);
     if (from > 0 && refused) {
-      connection_->ranges = false;
+      ranges_ = false;
       sink.restart();
       TryAgain again("get " + what + ": status " + std::to_string(answer.status) + " from " +
                          answer.url + " for the bytes from " + std::to_string(from) +
@@ -101,7 +85,7 @@ class Remote final : public Repository {
       again.at_once = true;
       throw again;
     }
-    check_status(answer, what, request.url);
+    check_status(answer, what);
     const std::uint64_t have = sink.size() > 0 ? sink.size() : taken;
     if (answer.taken && !answer.has_length() && have < descriptor.size) {
       throw TryAgain("get " + answer.url + ": the connection ended after " + std::to_string(have) +
@@ -169,49 +153,6 @@ class Remote final : public Repository {
   }
 
  private:
-  /// What one repository keeps between requests.
-  struct Connection {
-    Connection(const Settings& settings, const Patience& patience, Traffic& counted)
-        : traffic(counted),
-          transfer(patience.limits, patience.stop, settings.insecure_http),
-          authorizer(
-              [this](const HttpRequest& request, const Sink& sink) { return ask(request, sink); },
-              patience.stop, settings.insecure_http) {}
-
-    /// A GET with the login that the registry asks for, if it asks.
-    HttpAnswer get(HttpRequest request, const Sink& sink) {
-      request.authorization = authorizer.authorization(request.url);
-      HttpAnswer answer = ask(request, sink);
-      if (answer.status != 401) return answer;
-      request.authorization = authorizer.answer(request.url, answer);
-      return ask(request, sink);
-    }
-
-    /// One place where each request passes, those to token servers too.
-    HttpAnswer ask(const HttpRequest& request, const Sink& sink) {
-      const Counting counting(*this);
-      return transfer.get(request, [&](std::string_view piece) {
-        traffic.bytes += piece.size();
-        sink(piece);
-      });
-    }
-
-    /// Adds what one question cost, however it ends.
-    struct Counting {
-      explicit Counting(Connection& of) : self(of), before(of.transfer.requests()) {}
-      ~Counting() { self.traffic.requests += self.transfer.requests() - before; }
-      Counting(const Counting&) = delete;
-      Counting& operator=(const Counting&) = delete;
-      Connection& self;
-      int before;
-    };
-
-    Traffic& traffic;
-    Transfer transfer;
-    Authorizer authorizer;
-    bool ranges = true;  ///< until the registry answers one wrongly
-  };
-
   static bool is_manifest(const Descriptor& descriptor) {
     return descriptor.media_type == kMediaTypeIndex || descriptor.media_type == kMediaTypeManifest;
   }
@@ -225,15 +166,15 @@ class Remote final : public Repository {
         patience_, what, std::chrono::seconds(0), [] { return false; },
         [&](Tries::Clock::time_point until) {
           bytes.clear();
-          connection_->transfer.finish_by(until);
-          answer = connection_->get({url, accept}, [&](std::string_view piece) {
+          connection_->finish_by(until);
+          answer = connection_->ask({url, accept}, [&](std::string_view piece) {
             if (bytes.size() + piece.size() > most) {
               throw Error(ErrorCode::kIntegrity, "get " + what + " from " + url + ": more than " +
                                                      std::to_string(most) + " bytes. " + kAdvice);
             }
             bytes += piece;
           });
-          if (answer.status != 404) check_status(answer, what, url);
+          if (answer.status != 404) check_status(answer, what);
         });
     return answer;
   }
@@ -282,47 +223,37 @@ class Remote final : public Repository {
   }
 
   /// Throws unless the body was taken: TryAgain for a status that may be another in a moment.
-  void check_status(const HttpAnswer& answer, const std::string& what,
-                    const std::string& url) const {
+  void check_status(const HttpAnswer& answer, const std::string& what) const {
     if (answer.status == 200 || answer.taken) return;
-    const std::string text =
-        "get " + what + ": status " + std::to_string(answer.status) + " from " + answer.url;
-    if (may_pass(answer.status)) {
-      TryAgain again(text + ", expected 200", "Try again later");
-      if (answer.status == 429 || answer.status == 503) {
-        again.after = parse_retry_after(answer.header("retry-after"), std::time(nullptr));
-      }
-      throw again;
-    }
     if (answer.status == 404) {
-      throw Error(ErrorCode::kNotFound, text +
+      throw Error(ErrorCode::kNotFound, "get " + what + ": status 404 from " + answer.url +
                                             ", though the version's index names it. The registry "
                                             "is incomplete: tell its publisher");
     }
-    if (answer.status == 401 || answer.status == 403) {
-      connection_->authorizer.fail_refused(what, url, answer);
-    }
-    if (answer.status == 407) {
-      throw Error(ErrorCode::kNetwork, text +
-                                           ": the proxy wants a login. Put it into the URL in "
-                                           "http_proxy, or list the host in NO_PROXY");
-    }
-    throw Error(ErrorCode::kNetwork, text + ", expected 200. Try again later");
+    connection_->fail_status(answer, "get " + what, "200");
   }
 
   std::string url_;
   std::string name_;
   Patience patience_;
   std::string base_;
-  std::unique_ptr<Connection> connection_;
+  std::shared_ptr<Connection> connection_;
+  mutable bool ranges_ = true;  ///< until the registry answers one wrongly
 };
 
 }  // namespace
 
 std::unique_ptr<Repository> open_remote(const std::string& url, std::string_view name,
+                                        const Patience& patience,
+                                        std::shared_ptr<Connection> connection) {
+  return std::make_unique<Remote>(url, name, patience, std::move(connection));
+}
+
+std::unique_ptr<Repository> open_remote(const std::string& url, std::string_view name,
                                         const Settings& settings, const Patience& patience,
                                         Traffic& traffic) {
-  return std::make_unique<Remote>(url, name, settings, patience, traffic);
+  return open_remote(url, name, patience,
+                     std::make_shared<Connection>(url, name, settings, patience, traffic));
 }
 
 }  // namespace kiln

@@ -19,7 +19,7 @@ std::optional<std::string> WebSource::fetch(const std::string& file, std::size_t
   const auto once = [&](Tries::Clock::time_point until) {
     bytes.clear();
     transfer_.finish_by(until);
-    const HttpAnswer answer = transfer_.get({url}, [&](std::string_view piece) {
+    const HttpAnswer answer = transfer_.ask({url}, [&](std::string_view piece) {
       bytes += piece;
       if (bytes.size() <= most) return;
       throw Error(ErrorCode::kTrust, "get " + url + ": more than " + std::to_string(most) +

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Connection: requests to one repository of a registry, with the login that it asks for, counted.
+// Between transfer and auth, and who speaks the OCI distribution API: store/remote, and registry's
+// push. Used by one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "http/auth.hpp"
+#include "http/retry.hpp"
+#include "http/transfer.hpp"
+#include "settings/settings.hpp"
+
+namespace kiln {
+
+/// What an install cost: HTTP requests, or files read, and the bytes of their bodies.
+struct Traffic {
+  int requests = 0;
+  std::uint64_t bytes = 0;
+};
+
+class Connection {
+ public:
+  /// `registry` is a canonical URL; `traffic` outlives the connection.
+  Connection(const std::string& registry, std::string_view name, const Settings& settings,
+             const Patience& patience, Traffic& traffic, Access access = Access::kPull);
+
+  /// Where the API has the repository: "https://host/v2/prefix/name/".
+  const std::string& root() const { return root_; }
+
+  /// No request runs longer than to this moment.
+  void finish_by(Tries::Clock::time_point until) { transfer_.finish_by(until); }
+
+  /// One request. A 401 of the repository's server is answered once, with the login that it asks
+  /// for. Another server, where an upload may have to go, gets none.
+  HttpAnswer ask(HttpRequest request, const Sink& sink);
+
+  /// Throws for a status that is not the expected one: TryAgain where it may be another in a
+  /// moment, else kNetwork. `operation`: "get layer of geglu-mlp@1".
+  [[noreturn]] void fail_status(const HttpAnswer& answer, const std::string& operation,
+                                const std::string& expected) const;
+
+ private:
+  HttpAnswer ask_once(const HttpRequest& request, const Sink& sink);
+
+  std::string root_;
+  Traffic& traffic_;
+  Transfer transfer_;
+  Authorizer authorizer_;
+};
+
+}  // namespace kiln

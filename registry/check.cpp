@@ -73,19 +73,8 @@ class PackageCheck {
     for (const Variant& variant : index.variants) {
       if (!superseded) promised_[variant_tag(index.version, variant.id)] = variant.manifest;
       if (!superseded) ++report_.variants;
-      attempt([&] { check_published_variant(index, variant); });
+      attempt([&] { read_published(layout_, index, variant); });
     }
-  }
-
-  void check_published_variant(const Index& index, const Variant& variant) {
-    const std::string subject = label(index.name, index.version) + " " + variant.id;
-    std::string manifest_bytes = layout_.read_blob(variant.manifest, subject + " manifest");
-    const VariantManifest manifest = parse_manifest(manifest_bytes, subject + " manifest");
-    layout_.check_blob(manifest.layer, subject + " layer");
-    const BuiltVariant checked = check_variant(
-        variant, std::move(manifest_bytes), layout_.read_blob(manifest.config, subject + " config"),
-        layout_.blob_path(manifest.layer.digest), subject);
-    check_agreement(index, variant, checked.config);
   }
 
   void check_variant_tag(const Tag& tag) {
@@ -103,6 +92,18 @@ class PackageCheck {
 };
 
 }  // namespace
+
+BuiltVariant read_published(const Layout& layout, const Index& index, const Variant& variant) {
+  const std::string subject = label(index.name, index.version) + " " + variant.id;
+  std::string manifest_bytes = layout.read_blob(variant.manifest, subject + " manifest");
+  const VariantManifest manifest = parse_manifest(manifest_bytes, subject + " manifest");
+  layout.check_blob(manifest.layer, subject + " layer");
+  BuiltVariant checked = check_variant(variant, std::move(manifest_bytes),
+                                       layout.read_blob(manifest.config, subject + " config"),
+                                       layout.blob_path(manifest.layer.digest), subject);
+  check_agreement(index, variant, checked.config);
+  return checked;
+}
 
 std::vector<ListedVersion> list_registry(const fs::path& registry) {
   std::vector<ListedVersion> versions;

@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "batch.hpp"
+#include "built.hpp"
 #include "documents/variant.hpp"
-#include "publish.hpp"
+#include "layout.hpp"
 
 namespace kiln::registry {
 
@@ -22,6 +24,10 @@ struct ListedVersion {
 /// All published versions, by name and version. kNotFound, or kIntegrity for a document that is
 /// not what its descriptor says.
 std::vector<ListedVersion> list_registry(const std::filesystem::path& registry);
+
+/// One variant of a published version with its documents: kIntegrity unless each byte of it is what
+/// the index promises and its layer unpacks.
+BuiltVariant read_published(const Layout& layout, const Index& index, const Variant& variant);
 
 struct CheckReport {
   std::size_t packages = 0;

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "publish.hpp"
+#include "batch.hpp"
 
 namespace kiln::registry {
 

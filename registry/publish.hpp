@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Publish: add built variants to a version of a package in the embedded registry. After built,
-// before everything that reads a registry. Append-only: a published variant keeps its digest for
-// ever, new ones may join its version. Everything given is checked before anything is written;
-// blobs are written first, and the rename of index.json is the only commit. Several processes may
-// publish at once: a lock for each package lets one after the other in.
+// Publish: add built variants to a version of a package in the embedded registry. After batch
+// and next_index, before everything that reads a registry. Append-only: a published variant keeps
+// its digest for ever, new ones may join its version. Everything given is checked before anything
+// is written; blobs are written first, and the rename of index.json is the only commit. Several
+// processes may publish at once: a lock for each package lets one after the other in.
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "batch.hpp"
 #include "documents/descriptor.hpp"
 
 namespace kiln::registry {
@@ -34,9 +34,6 @@ struct Published {
   std::vector<std::string> unchanged;  ///< published before with the same bytes
   bool changed = false;                ///< whether index.json was replaced
 };
-
-/// Told what is being done, line by line.
-using Progress = std::function<void(const std::string&)>;
 
 /// Throws what read_built and read_records throw; kConflict for other bytes under a published id
 /// and for two variants that would rank equal; kNotFound for a variant that no record speaks of and

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Batch: what is given for one version of one package. After built and records, before next_index,
+// which joins it with what is published.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "built.hpp"
+
+namespace kiln::registry {
+
+struct Batch {
+  std::string name;
+  int version = 0;
+  std::vector<BuiltVariant> built;
+  std::vector<std::string> tested;  ///< for each of them; empty where no record speaks of it
+
+  std::string subject() const;  ///< "geglu-mlp@1"
+};
+
+/// Told what is being done, line by line.
+using Progress = std::function<void(const std::string&)>;
+
+/// The variants in these folders by version, each once. Throws what read_built and read_records do.
+std::vector<Batch> read_batches(const std::vector<std::filesystem::path>& built,
+                                const std::vector<std::filesystem::path>& records,
+                                const Progress& progress);
+
+}  // namespace kiln::registry

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "next_index.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/join.hpp"
+#include "documents/json.hpp"
+#include "documents/manifest.hpp"
+#include "documents/names.hpp"
+#include "documents/requires.hpp"
+#include "kiln/error.hpp"
+#include "order.hpp"
+
+namespace kiln::registry {
+namespace {
+
+/// A loader must be able to read the index if it can run one variant of it.
+Requires lowest_requirement(const std::vector<Variant>& variants) {
+  Requires lowest = variants.front().requires_;
+  for (const Variant& variant : variants) {
+    if (parse_loader_version(variant.requires_.min_loader) <
+        parse_loader_version(lowest.min_loader)) {
+      lowest.min_loader = variant.requires_.min_loader;
+    }
+    lowest.abi = std::min(lowest.abi, variant.requires_.abi);
+  }
+  return lowest;
+}
+
+[[noreturn]] void fail_conflict(const Batch& batch, const Variant& published,
+                                const Variant& given) {
+  throw Error(ErrorCode::kConflict,
+              "publish " + batch.subject() + ": variant " + given.id + " is published as " +
+                  published.manifest.digest.str() + ", the one given is " +
+                  given.manifest.digest.str() +
+                  "; nothing was written. A published version never changes: raise \"version\" in "
+                  "package.json and build again");
+}
+
+/// Adds what is given to what is published, and says of each variant what happened to it.
+void merge_variants(const Batch& batch, NextIndex& next) {
+  for (std::size_t i = 0; i < batch.built.size(); ++i) {
+    Variant given = batch.built[i].variant;
+    const std::string& tested = batch.tested[i];
+    const auto found = std::ranges::find(next.index.variants, given.id, &Variant::id);
+    if (found == next.index.variants.end()) {
+      if (!tested.empty()) given.tested = tested;
+      next.added.push_back(given.id);
+      next.index.variants.push_back(std::move(given));
+      continue;
+    }
+    if (found->manifest != given.manifest) fail_conflict(batch, *found, given);
+    // Without a record, what an earlier publish knew about tests stays.
+    const bool retested = !tested.empty() && tested != found->tested;
+    (retested ? next.retested : next.unchanged).push_back(given.id);
+    if (retested) found->tested = tested;
+  }
+}
+
+/// What was published as tested stays so; only what is given now needs a record.
+void check_tested(const Batch& batch, const Index& index, const std::string& may_be_untested) {
+  std::vector<std::string> missing;
+  std::vector<std::string> patterns;
+  for (const BuiltVariant& built : batch.built) {
+    const std::string& id = built.variant.id;
+    if (find_variant(index, id)->tested != kUntested || matches(id, may_be_untested)) continue;
+    missing.push_back(id + " (library " + built.library.str() + ")");
+    patterns.push_back(id);
+  }
+  if (missing.empty()) return;
+  throw Error(ErrorCode::kNotFound,
+              "publish " + batch.subject() + ": no test record speaks of " + join(missing) +
+                  "; nothing was written. Run the package's check where these run and give its "
+                  "record with --records, or publish them as untested: --allow-untested '" +
+                  join(patterns, ",") + "'");
+}
+
+}  // namespace
+
+Index read_published_index(const std::string& name, int version, const std::string& bytes,
+                           const std::string& where) {
+  const std::string subject = label(name, version);
+  Index index = parse_index(bytes, "index of " + subject);
+  const std::size_t published = parse_json(bytes, "index of " + subject).at("manifests").size();
+  const bool all_read = std::ranges::all_of(
+      index.variants, [](const Variant& variant) { return variant.unread.empty(); });
+  // A variant that only a newer Kiln can read could get lost, or a place that is not its own.
+  if (!all_read || index.variants.size() != published) {
+    throw Error(ErrorCode::kUpgrade,
+                "publish " + subject +
+                    ": the published index has variants that only a newer Kiln than " KILN_VERSION
+                    " reads; nothing was written. Publish with the newer Kiln");
+  }
+  if (index.name != name || index.version != version) {
+    throw Error(ErrorCode::kIntegrity, "publish " + subject + ": tag '" + std::to_string(version) +
+                                           "' in " + where + " names " +
+                                           label(index.name, index.version) +
+                                           "; nothing was written. Run 'kiln-registry check'");
+  }
+  return index;
+}
+
+NextIndex next_index(const Batch& batch, const std::optional<Index>& published,
+                     const std::string& may_be_untested) {
+  NextIndex next;
+  next.index = published.value_or(Index{batch.name, batch.version, {}, {}});
+  merge_variants(batch, next);
+  check_tested(batch, next.index, may_be_untested);
+  check_distinct(next.index.variants, batch.subject());
+  std::sort(next.index.variants.begin(), next.index.variants.end(), better);
+  next.index.requires_ = lowest_requirement(next.index.variants);
+  next.bytes = serialize_index(next.index);
+  if (next.bytes.size() > kMaxDocumentBytes) {
+    throw Error(ErrorCode::kUsage, "publish " + batch.subject() + ": the index would have " +
+                                       std::to_string(next.bytes.size()) + " bytes, at most " +
+                                       std::to_string(kMaxDocumentBytes) +
+                                       " are read; nothing was written. Publish fewer variants");
+  }
+  next.descriptor = {std::string(kMediaTypeIndex), Digest::of(next.bytes), next.bytes.size()};
+  return next;
+}
+
+}  // namespace kiln::registry

@@ -123,11 +123,11 @@ void check_is_path(const fs::path& folder, std::string_view operation) {
   const std::string text = folder.string();
   static const std::regex kUrl("[A-Za-z]{2,}:/.*");  // fs::path may make one of two slashes
   if (!std::regex_match(text, kUrl)) return;
-  throw Error(ErrorCode::kUsage,
-              std::string(operation) + " " + text +
-                  ": this is a URL, expected a folder; nothing was written. Publish into a folder "
-                  "and push it: 'ci/publish --to " +
-                  text + "' of Kiln's source does both, and verifies what is there");
+  throw Error(
+      ErrorCode::kUsage,
+      std::string(operation) + " " + text +
+          ": this is a URL, expected a folder; nothing was written. 'kiln registry publish' "
+          "and 'kiln registry push --to' take a URL");
 }
 
 std::vector<std::string> packages_of(const fs::path& registry) {

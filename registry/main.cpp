@@ -16,6 +16,9 @@
 #include "export.hpp"
 #include "kiln/error.hpp"
 #include "publish.hpp"
+#include "push.hpp"
+#include "settings/settings.hpp"
+#include "store/registry.hpp"
 
 namespace {
 
@@ -28,6 +31,13 @@ struct Options {
   bool quiet = false;
   registry::PublishRequest publish;
   registry::ExportRequest static_export;
+  std::string to;
+  std::vector<std::string> wanted;
+  bool verify_all = false;
+
+  bool is_on_a_server() const {
+    return registry.starts_with("https://") || registry.starts_with("http://");
+  }
 
   registry::Progress progress() const {
     if (quiet) return [](const std::string&) {};
@@ -45,26 +55,82 @@ std::string ids(const char* verb, const std::vector<std::string>& variants) {
   return line;
 }
 
-int run_publish(Options& options) {
-  options.publish.registry = options.registry;
+Json json_of(const registry::Published& one) {
+  return {{"name", one.name},          {"version", one.version}, {"index", to_json(one.index)},
+          {"changed", one.changed},    {"added", one.added},     {"retested", one.retested},
+          {"unchanged", one.unchanged}};
+}
+
+Json json_of(const registry::Pushed& one) {
+  Json json = json_of(one.published);
+  json.update({{"pushed", one.tags},
+               {"blobs_sent", one.blobs_sent},
+               {"bytes_sent", one.bytes_sent},
+               {"blobs_verified", one.blobs_verified},
+               {"bytes_verified", one.bytes_verified},
+               {"requests", one.requests}});
+  return json;
+}
+
+void print_text(const registry::Published& one) {
+  std::cout << one.name << "@" << one.version << " " << one.index.digest.str()
+            << (one.changed ? "" : "  nothing to do: published before with the same bytes") << '\n'
+            << ids("added    ", one.added) << ids("retested ", one.retested)
+            << ids("unchanged", one.unchanged);
+}
+
+void print_text(const registry::Pushed& one) {
+  print_text(one.published);
+  std::cout << "  " << one.blobs_sent << " blobs sent, " << one.bytes_sent << " bytes; "
+            << one.blobs_verified << " read back and verified; " << one.requests << " requests\n";
+}
+
+template <class Results>
+int report(const Options& options, const char* schema, const Results& results) {
   Json packages = Json::array();
-  for (const registry::Published& one : registry::publish(options.publish, options.progress())) {
-    packages.push_back({{"name", one.name},
-                        {"version", one.version},
-                        {"index", to_json(one.index)},
-                        {"changed", one.changed},
-                        {"added", one.added},
-                        {"retested", one.retested},
-                        {"unchanged", one.unchanged}});
-    if (options.json) continue;
-    std::cout << one.name << "@" << one.version << " " << one.index.digest.str()
-              << (one.changed ? "" : "  nothing to do: published before with the same bytes")
-              << '\n'
-              << ids("added    ", one.added) << ids("retested ", one.retested)
-              << ids("unchanged", one.unchanged);
+  for (const auto& one : results) {
+    packages.push_back(json_of(one));
+    if (!options.json) print_text(one);
   }
-  if (options.json) print({{"schema", "kiln.publish/1"}, {"packages", packages}});
+  if (options.json) print({{"schema", schema}, {"packages", packages}});
   return 0;
+}
+
+/// A server, and how patiently it is asked. kUsage for what is no URL, or one without TLS.
+registry::Destination destination(const Options& options, const std::string& url) {
+  registry::Destination to;
+  to.settings = kiln::load_settings();
+  to.registry = kiln::canonical_registry(url, to.settings);
+  if (!to.registry.starts_with("http")) {
+    throw kiln::Error(kiln::ErrorCode::kUsage,
+                      "push to " + url +
+                          ": this is no URL, expected https://host[:port][/prefix]. For a folder "
+                          "there is 'kiln registry publish'");
+  }
+  to.patience.limits = to.settings.limits;
+  to.patience.on_event = [say = options.progress()](const kiln::Event& event) {
+    say(event.subject + ": " + event.note);
+  };
+  to.verify_all = options.verify_all;
+  return to;
+}
+
+int run_publish(Options& options) {
+  if (options.is_on_a_server()) {
+    return report(options, "kiln.publish/1",
+                  registry::publish_to(options.publish, destination(options, options.registry),
+                                       options.progress()));
+  }
+  options.publish.registry = options.registry;
+  return report(options, "kiln.publish/1", registry::publish(options.publish, options.progress()));
+}
+
+int run_push(Options& options) {
+  std::vector<registry::Wanted> wanted;
+  for (const std::string& text : options.wanted) wanted.push_back(registry::parse_wanted(text));
+  return report(options, "kiln.push/1",
+                registry::push(options.registry, wanted, destination(options, options.to),
+                               options.progress()));
 }
 
 int run_export(Options& options) {
@@ -130,17 +196,21 @@ int run_check(Options& options) {
   return report.problems.empty() ? 0 : static_cast<int>(kiln::ErrorCode::kIntegrity);
 }
 
-void add_common(CLI::App* command, Options& options) {
-  command
-      ->add_option("--registry", options.registry,
-                   "Folder with one OCI layout per package; default $KILN_REGISTRY")
+void add_common(CLI::App* command, Options& options,
+                const std::string& registry = "Folder with one OCI layout per package") {
+  command->add_option("--registry", options.registry, registry + "; default $KILN_REGISTRY")
       ->type_name("FOLDER");
   command->add_flag("--json", options.json, "Print one JSON document");
   command->add_flag("-q,--quiet", options.quiet, "No progress on stderr");
 }
 
+void add_verify(CLI::App* command, Options& options) {
+  command->add_flag("--verify", options.verify_all,
+                    "Read back from the server all that the version names, not only what is new");
+}
+
 int run(int argc, char** argv) {
-  CLI::App app("Kiln's embedded registry: publish, export, list, check", "kiln-registry");
+  CLI::App app("Kiln's embedded registry: publish, push, export, list, check", "kiln-registry");
   app.require_subcommand(1);
   app.set_version_flag("--version", KILN_VERSION);
   Options options;
@@ -148,7 +218,8 @@ int run(int argc, char** argv) {
   if (const char* registry = std::getenv("KILN_REGISTRY")) options.registry = registry;
 
   CLI::App* publish = app.add_subcommand("publish", "Add built variants; never changes one");
-  add_common(publish, options);
+  add_common(publish, options, "Folder with one OCI layout per package, or https://…");
+  add_verify(publish, options);
   publish->add_option("--records", options.publish.records, "Test record of a GPU (repeatable)")
       ->type_name("FILE")
       ->expected(1)
@@ -163,6 +234,19 @@ int run(int argc, char** argv) {
                    "build/kernels/<package>, or the folder of one variant")
       ->type_name("FOLDER")
       ->required();
+
+  CLI::App* push =
+      app.add_subcommand("push",
+                         "Bring versions of a folder to a registry on a server. What is there "
+                         "stays; a version is moved "
+                         "last, when all of it is there. Logs in as docker, podman and skopeo do");
+  add_common(push, options);
+  push->add_option("--to", options.to, "https://host[:port][/prefix]; http for this machine alone")
+      ->type_name("URL")
+      ->required();
+  add_verify(push, options);
+  push->add_option("package", options.wanted, "package, or package@version; default: all")
+      ->type_name("PACKAGE");
 
   CLI::App* exporting =
       app.add_subcommand("export-static", "Write the files of the OCI pull API for a web server");
@@ -190,6 +274,7 @@ int run(int argc, char** argv) {
                       "no registry is named: give --registry DIR or set KILN_REGISTRY");
   }
   if (publish->parsed()) return run_publish(options);
+  if (push->parsed()) return run_push(options);
   if (exporting->parsed()) return run_export(options);
   if (list->parsed()) return run_list(options);
   return run_check(options);

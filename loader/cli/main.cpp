@@ -73,7 +73,7 @@ void add_command(CLI::App& root, const Row& row, CommandLine& line) {
 constexpr Row kBeside[] = {
     {"bench", "Time the GeGLU MLP on this GPU", nullptr},
     {"build", "Compile packages", nullptr},
-    {"registry", "Publish, export, list, check", nullptr},
+    {"registry", "Publish, push, export, list, check", nullptr},
 };
 
 bool is_beside(std::string_view word) {

@@ -63,7 +63,7 @@ std::string kiln_word_for(std::string_view word) {
       {"outdated", "kiln lock --check"},
       {"publish", "kiln registry publish"},
       {"pull", "kiln install"},
-      {"push", "kiln registry publish"},
+      {"push", "kiln registry push"},
       {"remove", "kiln cache gc --unlocked"},
       {"rm", "kiln cache gc --unlocked"},
       {"search", "kiln info"},

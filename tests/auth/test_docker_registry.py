@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's docker-registry with a password file, and with a token server: pushed to by skopeo, read
-by kiln with the file of logins that skopeo itself wrote.
+"""Debian's docker-registry with a password file, and with a token server: pushed to by skopeo and by
+kiln, read by kiln, each with the file of logins that skopeo itself wrote.
 
-Wants KILN_BIN, docker-registry, skopeo and openssl; exit status 77 without one of them.
+Wants KILN_BIN with kiln-registry in it for the pushes, docker-registry, skopeo and openssl; exit status 77 without one of them.
 """
 
 import base64
@@ -13,6 +13,7 @@ import pathlib
 import secrets
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -38,13 +39,14 @@ def base64url(data):
 
 
 class DockerRegistry(test_auth.AuthTest):
-    def start(self, auth):
+    def start(self, auth, tls=None):
         """Runs docker-registry and returns its host:port once it answers."""
         host = f"127.0.0.1:{free_port()}"
+        context = ssl.create_default_context(cafile=tls["certificate"]) if tls else None
         (self.work / "config.json").write_text(json.dumps({  # JSON is YAML
             "version": "0.1", "log": {"level": "error", "accesslog": {"disabled": True}},
             "storage": {"filesystem": {"rootdirectory": str(self.work / "storage")}},
-            "http": {"addr": host}, "auth": auth}))
+            "http": {"addr": host, **({"tls": tls} if tls else {})}, "auth": auth}))
         log = open(self.work / "registry.log", "w")
         self.addCleanup(log.close)
         server = subprocess.Popen(["docker-registry", "serve", self.work / "config.json"],
@@ -53,7 +55,7 @@ class DockerRegistry(test_auth.AuthTest):
         self.addCleanup(server.terminate)
         for _ in range(200):
             try:
-                urllib.request.urlopen(f"http://{host}/v2/")
+                urllib.request.urlopen(f"{'https' if tls else 'http'}://{host}/v2/", context=context)
             except urllib.error.HTTPError as error:
                 self.assertEqual(error.code, 401)
                 return host
@@ -75,10 +77,44 @@ class DockerRegistry(test_auth.AuthTest):
                     "--dest-tls-verify=false", f"oci:{self.root}/sample:1",
                     f"docker://{host}/team/sample:1")
 
-    def test_password_file(self):
+    def kiln_push(self, url, expected=test_auth.OK, words=()):
+        """The tags that were written."""
+        program = test_auth.KILN.parent / "kiln-registry"
+        if not program.exists():
+            self.skipTest("kiln-registry is not built")
+        run = subprocess.run([program, "push", "--json", "--registry",
+                              self.root, "--to", url], env=self.environment, capture_output=True,
+                             text=True, timeout=60)
+        self.assertEqual(run.returncode, expected, run.stderr)
+        for word in words:
+            self.assertIn(word, run.stderr)
+        self.assertNotIn("SECRET", run.stdout + run.stderr)
+        return json.loads(run.stdout)["packages"][0]["pushed"] if run.stdout else None
+
+    def password_file(self):
         hashed = crypt.crypt("SECRET-password", crypt.mksalt(crypt.METHOD_BLOWFISH, rounds=16))
         (self.work / "htpasswd").write_text(f"user:{hashed}\n")
-        host = self.start({"htpasswd": {"realm": "tests", "path": str(self.work / "htpasswd")}})
+        return {"htpasswd": {"realm": "tests", "path": str(self.work / "htpasswd")}}
+
+    def test_push_over_tls_with_a_password_file(self):
+        key, certificate = self.work / "key.pem", self.work / "cert.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key,
+                        "-out", certificate, "-days", "2", "-subj", "/CN=127.0.0.1", "-addext",
+                        "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+        host = self.start(self.password_file(), {"certificate": str(certificate), "key": str(key)})
+        url = f"https://{host}/team"
+        self.kiln_push(url, test_auth.NETWORK, ["certificate", "SSL_CERT_FILE"])
+        self.environment["SSL_CERT_FILE"] = str(certificate)
+        self.kiln_push(url, test_auth.NETWORK, ["wants a user and a password", "docker login"])
+        self.docker_config(auths={host: test_auth.entry("user", "SECRET-wrong")})
+        self.kiln_push(url, test_auth.NETWORK, ["status 401", "with the login of"])
+        self.docker_config(auths={host: test_auth.entry()})
+        self.assertEqual(self.kiln_push(url), ["1-cpu-base", "1"])
+        self.assertEqual(self.kiln_push(url), [])
+        self.install(url)
+
+    def test_password_file(self):
+        host = self.start(self.password_file())
         self.push(host)
         self.install(f"http://{host}/team")
         self.forget()
@@ -122,8 +158,16 @@ class DockerRegistry(test_auth.AuthTest):
         tokens = Server(self, give)
         host = self.start({"token": {"realm": tokens.url + "/token", "service": "registry",
                                      "issuer": "tests", "rootcertbundle": str(certificate)}})
+        self.kiln_push(f"http://{host}/own", test_auth.NETWORK, [
+            "status 401", "without a login", 'the scope "repository:own/sample:pull,push"'])
         self.push(host)
+        before = len(tokens.requests)
+        self.assertEqual(self.kiln_push(f"http://{host}/own"), ["1-cpu-base", "1"])
+        [request] = tokens.requests[before:]  # one token for all that a push does
+        self.assertEqual(request.query["scope"], ["repository:own/sample:pull,push"])
         del self.environment["REGISTRY_AUTH_FILE"]
+        self.install(f"http://{host}/own")
+        self.forget()
         before = len(tokens.requests)
         self.install(f"http://{host}/team")
         [request] = tokens.requests[before:]

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "push.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/number.hpp"
+#include "base/quote.hpp"
+#include "check.hpp"
+#include "documents/manifest.hpp"
+#include "documents/names.hpp"
+#include "kiln/error.hpp"
+#include "layout.hpp"
+#include "next_index.hpp"
+#include "oci/tag.hpp"
+#include "upload.hpp"
+
+namespace kiln::registry {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// One version on its way. plan() reads, and refuses before anything is sent; run() sends.
+class VersionPush {
+ public:
+  VersionPush(Batch batch, const Destination& to, const Progress& progress)
+      : batch_(std::move(batch)),
+        verify_all_(to.verify_all),
+        progress_(progress),
+        tag_(std::to_string(batch_.version)),
+        upload_(to.registry, batch_.name, to.settings, to.patience, traffic_) {}
+
+  void plan(const std::string& may_be_untested) {
+    before_ = upload_.tagged(tag_);
+    std::optional<Index> published;
+    if (before_) {
+      published = read_published_index(batch_.name, batch_.version, *before_, upload_.place(tag_));
+    }
+    next_ = next_index(batch_, published, may_be_untested);
+  }
+
+  Pushed run() {
+    const bool changed = before_ != next_.bytes;
+    if (changed || verify_all_) {
+      for (const Variant& variant : next_.index.variants) bring(variant);
+      const std::string what = "index of " + batch_.subject();
+      bring(next_.descriptor, what, [&] {
+        upload_.put_document(next_.descriptor.digest.str(), kMediaTypeIndex, next_.bytes, what);
+      });
+    }
+    if (changed) commit();
+    progress_((changed ? "pushed " : "nothing to push for ") + batch_.subject() + " " +
+              next_.descriptor.digest.str());
+    result_.published = {batch_.name,    batch_.version,  next_.descriptor, next_.added,
+                         next_.retested, next_.unchanged, changed};
+    result_.requests = traffic_.requests;
+    return result_;
+  }
+
+ private:
+  /// Sees to it that the server has a variant: what it lacks is sent, if it was given here.
+  void bring(const Variant& variant) {
+    const std::string what = batch_.subject() + " " + variant.id;
+    const BuiltVariant* const ours = given(variant.id);
+    const VariantManifest documents =
+        ours != nullptr ? ours->documents
+                        : parse_manifest(upload_.read(variant.manifest, "manifest of " + what),
+                                         "manifest of " + what);
+    bring(documents.layer, "layer of " + what, [&] {
+      check_given(ours, "layer of " + what);
+      upload_.put_blob(documents.layer, body_of_file(ours->layer, documents.layer.size),
+                       "layer of " + what);
+    });
+    bring(documents.config, "config of " + what, [&] {
+      check_given(ours, "config of " + what);
+      upload_.put_blob(documents.config, body_of(ours->config_bytes), "config of " + what);
+    });
+    bring(variant.manifest, "manifest of " + what, [&] {
+      check_given(ours, "manifest of " + what);
+      upload_.put_document(variant.manifest.digest.str(), kMediaTypeManifest, ours->manifest_bytes,
+                           "manifest of " + what);
+    });
+  }
+
+  /// What was sent is read back: a server may say that it has bytes, and have others.
+  template <class Send>
+  void bring(const Descriptor& descriptor, const std::string& what, const Send& send) {
+    if (!brought_.insert(descriptor.digest).second) return;
+    const bool there = upload_.has(descriptor, what);
+    if (!there) {
+      progress_("send " + what);
+      send();
+      ++result_.blobs_sent;
+      result_.bytes_sent += descriptor.size;
+    }
+    if (there && !verify_all_) return;
+    upload_.verify(descriptor, what);
+    ++result_.blobs_verified;
+    result_.bytes_verified += descriptor.size;
+  }
+
+  void commit() {
+    for (const BuiltVariant& built : batch_.built) {
+      const std::string tag = variant_tag(batch_.version, built.variant.id);
+      if (upload_.tagged(tag) == built.manifest_bytes) continue;
+      upload_.put_document(tag, kMediaTypeManifest, built.manifest_bytes, upload_.place(tag));
+      result_.tags.push_back(tag);
+    }
+    upload_.move_tag(tag_, before_, next_.bytes);
+    result_.tags.push_back(tag_);
+  }
+
+  const BuiltVariant* given(const std::string& id) const {
+    const auto found = std::ranges::find(batch_.built, id,
+                                         [](const BuiltVariant& each) { return each.variant.id; });
+    return found == batch_.built.end() ? nullptr : &*found;
+  }
+
+  void check_given(const BuiltVariant* ours, const std::string& what) const {
+    if (ours != nullptr) return;
+    throw Error(ErrorCode::kIntegrity,
+                "push " + what + ": " + upload_.place(tag_) +
+                    " names it, the registry does not have it, and it was not given here; the tag "
+                    "was left alone. Push it from where it was published");
+  }
+
+  Batch batch_;
+  bool verify_all_;
+  const Progress& progress_;
+  std::string tag_;
+  Traffic traffic_;
+  Upload upload_;
+  std::optional<std::string> before_;  ///< the version's index there
+  NextIndex next_;
+  std::set<Digest> brought_;
+  Pushed result_;
+};
+
+std::vector<Pushed> push_all(std::vector<Batch> batches, const std::string& may_be_untested,
+                             const Destination& to, const Progress& progress) {
+  if (to.settings.offline) {
+    throw Error(ErrorCode::kOffline, "push to " + to.registry +
+                                         ": KILN_OFFLINE is set, so that no registry may be asked. "
+                                         "Unset it");
+  }
+  std::vector<std::unique_ptr<VersionPush>> pushes;
+  for (Batch& batch : batches) {
+    pushes.push_back(std::make_unique<VersionPush>(std::move(batch), to, progress));
+    pushes.back()->plan(may_be_untested);
+  }
+  std::vector<Pushed> results;
+  for (const auto& each : pushes) results.push_back(each->run());
+  return results;
+}
+
+Batch batch_of(const Layout& layout, const std::string& name, const Tag& tag) {
+  const int version = version_of_tag(tag.name);
+  const std::string bytes = layout.read_blob(tag.descriptor, "index of " + label(name, version));
+  const Index index = read_published_index(name, version, bytes, layout.index_path().string());
+  Batch batch{name, version, {}, {}};
+  for (const Variant& variant : index.variants) {
+    batch.built.push_back(read_published(layout, index, variant));
+    batch.tested.push_back(variant.tested == kUntested ? "" : variant.tested);
+  }
+  return batch;
+}
+
+/// The versions of a package that are wanted, in their order.
+std::vector<Batch> batches_of(const fs::path& folder, const Wanted& wanted,
+                              const Progress& progress) {
+  const Layout layout(folder / wanted.name);
+  std::vector<Tag> tags = layout.read();
+  std::erase_if(tags, [&](const Tag& tag) {
+    const int version = version_of_tag(tag.name);
+    return version == 0 || (wanted.version != 0 && version != wanted.version);
+  });
+  std::ranges::sort(tags, {}, [](const Tag& tag) { return version_of_tag(tag.name); });
+  if (tags.empty()) {
+    throw Error(ErrorCode::kNotFound,
+                "push " + (wanted.version == 0 ? wanted.name : label(wanted.name, wanted.version)) +
+                    ": " + folder.string() +
+                    " has no such version; nothing was sent. Publish into it first; 'kiln registry "
+                    "list' says what it has");
+  }
+  std::vector<Batch> batches;
+  for (const Tag& tag : tags) {
+    batches.push_back(batch_of(layout, wanted.name, tag));
+    progress("checked " + batches.back().subject());
+  }
+  return batches;
+}
+
+}  // namespace
+
+Wanted parse_wanted(const std::string& text) {
+  const std::size_t at = text.find('@');
+  Wanted wanted{text.substr(0, at), 0};
+  if (at != std::string::npos) wanted.version = parse_version_number(text.substr(at + 1));
+  if (is_package_name(wanted.name) && (at == std::string::npos || wanted.version > 0)) {
+    return wanted;
+  }
+  throw Error(ErrorCode::kUsage, "push " + quote(text) +
+                                     ": expected a package, or one version of it, like "
+                                     "geglu-mlp@1. Correct the name");
+}
+
+std::vector<Pushed> push(const fs::path& folder, const std::vector<Wanted>& wanted,
+                         const Destination& to, const Progress& progress) {
+  std::vector<Wanted> packages = wanted;
+  const std::vector<std::string> names = packages_of(folder);
+  if (packages.empty()) {
+    for (const std::string& name : names) packages.push_back({name, 0});
+  }
+  if (packages.empty()) {
+    throw Error(ErrorCode::kNotFound,
+                "push " + folder.string() + ": it has no package. Publish into it first");
+  }
+  std::vector<Batch> batches;
+  for (const Wanted& each : packages) {
+    for (Batch& batch : batches_of(folder, each, progress)) batches.push_back(std::move(batch));
+  }
+  return push_all(std::move(batches), "*", to, progress);
+}
+
+std::vector<Pushed> publish_to(const PublishRequest& request, const Destination& to,
+                               const Progress& progress) {
+  return push_all(read_batches(request.built, request.records, progress), request.may_be_untested,
+                  to, progress);
+}
+
+}  // namespace kiln::registry

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Push: what a folder has, or what was just built, to a registry on a server. After batch and
+// next_index; over upload. What is published there stays part of its version, with its digests. A
+// version's tag is moved last, when all that it will name was seen there, so that a push that was
+// killed left the version as it was, and the next one goes on. OCI has no compare-and-swap: two
+// pushes of one version must take turns, and a look at the tag right before it moves is all that
+// there can be.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "batch.hpp"
+#include "documents/descriptor.hpp"
+#include "http/retry.hpp"
+#include "publish.hpp"
+#include "settings/settings.hpp"
+
+namespace kiln::registry {
+
+/// Where it goes.
+struct Destination {
+  std::string registry;  ///< URL, canonical
+  Settings settings;
+  Patience patience;
+  /// Reads back and hashes all that the version names, not only what this push brought.
+  bool verify_all = false;
+};
+
+struct Pushed {
+  Published published;
+  std::vector<std::string> tags;  ///< that were written, the version's last
+  std::size_t blobs_sent = 0;     ///< documents included
+  std::uint64_t bytes_sent = 0;
+  std::size_t blobs_verified = 0;  ///< read back and hashed
+  std::uint64_t bytes_verified = 0;
+  int requests = 0;
+};
+
+/// One version, or all of a package. Version 0: all.
+struct Wanted {
+  std::string name;
+  int version = 0;
+};
+
+/// "geglu-mlp" or "geglu-mlp@1"; kUsage.
+Wanted parse_wanted(const std::string& text);
+
+/// Pushes what a folder has of `wanted`; empty: everything. kNotFound where it has nothing.
+std::vector<Pushed> push(const std::filesystem::path& folder, const std::vector<Wanted>& wanted,
+                         const Destination& to, const Progress& progress);
+
+/// publish() with a server in the place of the folder; the request's is not looked at.
+std::vector<Pushed> publish_to(const PublishRequest& request, const Destination& to,
+                               const Progress& progress);
+
+}  // namespace kiln::registry

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A registry in memory that takes uploads, and may be told to do so wrongly."""
+
+import hashlib
+import http.server
+import json
+import re
+import threading
+import urllib.parse
+
+
+def digest_of(data):
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+class Request:
+    def __init__(self, number, handler, body):
+        split = urllib.parse.urlsplit(handler.path)
+        self.number = number  # from 1, of this server
+        self.method = handler.command
+        self.path = split.path
+        self.query = urllib.parse.parse_qs(split.query)
+        self.headers = handler.headers
+        self.body = body
+
+    def __str__(self):
+        return f"{self.method} {self.path}"
+
+    def is_a(self, method, part):
+        return self.method == method and part in self.path
+
+
+class OciServer:
+    """`meddle(request, serve)` gives (status, headers, body), or None to hang up; serve() is honest."""
+
+    def __init__(self, test, meddle=lambda request, serve: serve(), context=None):
+        self.requests = []
+        self.blobs = {}
+        self.documents = {}  # by repository and reference
+        self.uploads = set()
+        self.meddle = meddle
+        self.lock = threading.Lock()
+        server = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            wbufsize = -1  # one packet an answer: no wait for an acknowledgement between two
+
+            def do_GET(self):
+                body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+                with server.lock:
+                    request = Request(len(server.requests) + 1, self, body)
+                    server.requests.append(request)
+                    answer = server.meddle(request, lambda: server.serve(request))
+                if answer is None:
+                    self.close_connection = True
+                    return
+                status, headers, content = answer
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                if "Content-Length" not in headers:
+                    self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(content)
+
+            do_HEAD = do_POST = do_PUT = do_GET
+
+            def log_message(self, *_):
+                pass
+
+        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.daemon_threads = True
+        self.http.handle_error = lambda *_: None  # a client may hang up
+        if context is not None:
+            self.http.socket = context.wrap_socket(self.http.socket, server_side=True)
+        self.host = f"127.0.0.1:{self.http.server_port}"
+        self.url = f"{'https' if context else 'http'}://{self.host}"
+        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
+        test.addCleanup(self.http.server_close)
+        test.addCleanup(self.http.shutdown)
+
+    def sent(self):
+        """What changes something: the uploads and the tags."""
+        return [str(each) for each in self.requests if each.method in ("POST", "PUT")]
+
+    def tags(self, repository):
+        return {reference: digest_of(body) for (name, reference), (_, body) in self.documents.items()
+                if name == repository and not reference.startswith("sha256:")}
+
+    def serve(self, request):
+        found = re.fullmatch(r"/v2/(.+)/(manifests|blobs)/(uploads/)?([^/]*)", request.path)
+        if found is None:
+            return 404, {}, b"{}"
+        name, kind, uploads, last = found.groups()
+        if uploads:
+            return self.upload(request, name, last)
+        if request.method == "PUT":
+            return self.put_document(request, name, last)
+        if kind == "blobs":
+            media_type, body = "application/octet-stream", self.blobs.get(last)
+        else:
+            media_type, body = self.documents.get((name, last), ("", None))
+        if body is None:
+            return 404, {}, b'{"errors":[{"code":"MANIFEST_UNKNOWN"}]}'
+        return 200, {"Content-Type": media_type, "Content-Length": str(len(body)),
+                     "Docker-Content-Digest": digest_of(body)}, body
+
+    def upload(self, request, name, last):
+        if request.method == "POST":
+            number = f"upload-{request.number}"
+            self.uploads.add(number)
+            return 202, {"Location": f"/v2/{name}/blobs/uploads/{number}?state=a%2Fb"}, b""
+        if last not in self.uploads or request.query["state"] != ["a/b"]:
+            return 404, {}, b'{"errors":[{"code":"BLOB_UPLOAD_UNKNOWN"}]}'
+        self.uploads.remove(last)
+        return self.keep(request)
+
+    def keep(self, request):
+        [digest] = request.query["digest"]
+        if digest_of(request.body) != digest:
+            return 400, {}, b'{"errors":[{"code":"DIGEST_INVALID"}]}'
+        self.blobs[digest] = request.body
+        return 201, {}, b""
+
+    def put_document(self, request, name, reference):
+        document = json.loads(request.body)
+        parts = document.get("layers", []) + [document[key] for key in ("config",) if key in document]
+        lacks = [part["digest"] for part in parts if part["digest"] not in self.blobs]
+        lacks += [part["digest"] for part in document.get("manifests", [])
+                  if (name, part["digest"]) not in self.documents]
+        if lacks:
+            return 400, {}, b'{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN"}]}'
+        kept = (request.headers["Content-Type"], request.body)
+        self.documents[name, reference] = self.documents[name, digest_of(request.body)] = kept
+        return 201, {}, b""

@@ -137,7 +137,8 @@ class Nginx(Server):
 
 class Gate:
     """A registry's front door on a port of its own. It counts the requests that come, and calls `trip`
-    at the given one: before the registry hears of it or, with `heard`, before the client has its answer."""
+    at the given one, a number or "PUT <last word of the path>": before the registry hears of it or, with
+    `heard`, before the client has its answer."""
 
     def __init__(self, behind, trip=None, at=0, heard=False):
         self.requests = 0
@@ -149,7 +150,7 @@ class Gate:
             def do_HEAD(handler):
                 with self.lock:
                     self.requests += 1
-                    tripped = self.requests == at
+                    tripped = at in (self.requests, f"{handler.command} {handler.path.rsplit('/', 1)[-1]}")
                 if tripped and not heard:
                     trip()
                 handler.forward(tripped and heard)

@@ -197,17 +197,11 @@ class Publish(unittest.TestCase):
     def test_another_publisher_in_between_is_noticed_and_not_overwritten(self):
         theirs = self.work / "theirs"
         self.kiln("registry", "publish", "--quiet", "--registry", theirs, self.other_cell())
-        # A skopeo that lets the other one publish when the first variant is pushed.
-        wrapper = self.work / "wrapper"
-        wrapper.mkdir()
-        place = self.url.removeprefix("http://")
-        (wrapper / "skopeo").write_text(
-            f"#!/bin/sh\n{shutil.which('skopeo')} \"$@\" || exit\ncase \"$*\" in *copy*:{VERSION}-{VARIANTS[0]})\n"
-            f"  {shutil.which('skopeo')} --insecure-policy copy -q --all --preserve-digests "
-            f"--dest-tls-verify=false oci:{theirs}/{NAME}:{VERSION} docker://{place}/{NAME}:{VERSION};; esac\n")
-        (wrapper / "skopeo").chmod(0o755)
-        self.publish(to=[self.url], code=16, environment={"PATH": f"{wrapper}:{os.environ['PATH']}"})
-        self.assertIn("someone else moved it meanwhile", self.errors)
+        url = self.url
+        with Gate(self.server.url, lambda: self.server.copy(theirs / NAME, VERSION, url, NAME),
+                  at=f"PUT {VERSION}-{VARIANTS[0]}") as gate:
+            self.publish(to=[url.replace(self.server.url, gate.url)], code=16)
+        self.assertIn("somebody published meanwhile", self.errors)
         listed = json.loads(self.kiln("registry", "list", "--json", "--quiet", "--registry", theirs))
         self.assertEqual(self.versions(self.url), {VERSION: listed["versions"][0]["index"]["digest"]})
 
@@ -234,7 +228,9 @@ class Publish(unittest.TestCase):
             self.assertNotIn("secret", self.errors)
         self.publish(to=[""], code=2)  # a variable that was not set
         self.publish(to=["http://127.0.0.1:1/x"], code=5)
-        self.assertIn("connection refused", self.errors)
+        self.assertIn("Failed to connect", self.errors)
+        self.publish(to=["http://registry.example.org/x"], code=2)
+        self.assertIn("plain http is only for this machine", self.errors)
 
     def test_the_job_matrix_is_what_would_be_built(self):
         command = [SOURCE / "ci/publish", NAME, "--list-cells", "--only", "cpu-x86-64-*"]

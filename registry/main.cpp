@@ -121,6 +121,12 @@ int run_publish(Options& options) {
                   registry::publish_to(options.publish, destination(options, options.registry),
                                        options.progress()));
   }
+  if (options.verify_all) {
+    throw kiln::Error(kiln::ErrorCode::kUsage,
+                      "publish into " + options.registry +
+                          ": --verify reads back from a server, and this is a folder; nothing was "
+                          "written. 'kiln registry check' verifies a folder");
+  }
   options.publish.registry = options.registry;
   return report(options, "kiln.publish/1", registry::publish(options.publish, options.progress()));
 }
@@ -247,6 +253,12 @@ int run(int argc, char** argv) {
   add_verify(push, options);
   push->add_option("package", options.wanted, "package, or package@version; default: all")
       ->type_name("PACKAGE");
+
+  push->footer(
+      "Examples:\n"
+      "  kiln registry push --registry build/registry --to https://registry.example.org/kernels\n"
+      "  kiln registry push --registry build/registry --to https://ghcr.io/acme geglu-mlp@1 "
+      "--verify");
 
   CLI::App* exporting =
       app.add_subcommand("export-static", "Write the files of the OCI pull API for a web server");

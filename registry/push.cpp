@@ -147,11 +147,13 @@ std::vector<Pushed> push_all(std::vector<Batch> batches, const std::string& may_
                                          "Unset it");
   }
   std::vector<std::unique_ptr<VersionPush>> pushes;
+  pushes.reserve(batches.size());
   for (Batch& batch : batches) {
     pushes.push_back(std::make_unique<VersionPush>(std::move(batch), to, progress));
     pushes.back()->plan(may_be_untested);
   }
   std::vector<Pushed> results;
+  results.reserve(pushes.size());
   for (const auto& each : pushes) results.push_back(each->run());
   return results;
 }
@@ -186,6 +188,7 @@ std::vector<Batch> batches_of(const fs::path& folder, const Wanted& wanted,
                     "list' says what it has");
   }
   std::vector<Batch> batches;
+  batches.reserve(tags.size());
   for (const Tag& tag : tags) {
     batches.push_back(batch_of(layout, wanted.name, tag));
     progress("checked " + batches.back().subject());

@@ -5,6 +5,8 @@ import hashlib
 import http.server
 import json
 import re
+import socket
+import struct
 import threading
 import urllib.parse
 
@@ -31,9 +33,10 @@ class Request:
 
 
 class OciServer:
-    """`meddle(request, serve)` gives (status, headers, body), or None to hang up; serve() is honest."""
+    """`meddle(request, serve)` gives (status, headers, body), or None to hang up; serve() is honest. Where
+    `cuts(method, path)` holds, it hangs up on the first bytes of the body."""
 
-    def __init__(self, test, meddle=lambda request, serve: serve(), context=None):
+    def __init__(self, test, meddle=lambda request, serve: serve(), context=None, cuts=lambda *_: False):
         self.requests = []
         self.blobs = {}
         self.documents = {}  # by repository and reference
@@ -47,6 +50,12 @@ class OciServer:
             wbufsize = -1  # one packet an answer: no wait for an acknowledgement between two
 
             def do_GET(self):
+                if cuts(self.command, self.path):
+                    self.rfile.read(1)
+                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    self.connection.close()  # reset: it goes on to write
+                    self.close_connection = True
+                    return
                 body = self.rfile.read(int(self.headers["Content-Length"] or 0))
                 with server.lock:
                     request = Request(len(server.requests) + 1, self, body)

@@ -5,7 +5,7 @@ at each request, and to registries that do wrong what can be done wrong.
 
     test_push.py KILN_REGISTRY_BINARY WRITE_FIXTURE
 
-Exits with 77 (skipped) without docker-registry.
+Exits with 77 (skipped) without docker-registry or openssl.
 """
 
 import base64
@@ -15,6 +15,7 @@ import pathlib
 import re
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -277,6 +278,32 @@ class Wrong(PushTest):
         self.assertEqual(sum(each.path == lost[0] for each in server.requests), 1)
         self.assert_whole(server)
 
+    def test_an_upload_that_is_cut_is_begun_anew(self):
+        key, certificate = self.work / "key.pem", self.work / "cert.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out",
+                        certificate, "-days", "2", "-subj", "/CN=127.0.0.1", "-addext",
+                        "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        root = self.work / "cut"
+        forge.Package(root, files={"lib/libsample.so": os.urandom(8 << 20)}).publish()
+        for tls in (None, context):
+            with self.subTest(tls=bool(tls)):
+                cut = []
+
+                def cuts(method, path):
+                    if method == "PUT" and "/uploads/" in path and len(cut) < 2:
+                        cut.append(path)
+                        return True
+                    return False
+
+                server = OciServer(self, context=tls, cuts=cuts)
+                self.push(server.url, folder=root, SSL_CERT_FILE=str(certificate))
+                self.assertEqual(len(cut), 2)
+                self.assertFalse(set(cut) & {f"{each.path}?state=a%2Fb&digest={each.query['digest'][0]}"
+                                             for each in server.requests if each.is_a("PUT", "/uploads/")})
+                self.assertIn("1", server.tags("sample"))
+
     def test_an_upload_may_go_to_another_server_which_hears_no_login(self):
         store = OciServer(self)
         store.meddle = lambda request, serve: store.keep(request)
@@ -470,7 +497,8 @@ class Wrong(PushTest):
 
 if __name__ == "__main__":
     KILN_REGISTRY, FIXTURE = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
-    if not shutil.which("docker-registry"):
-        print("skipped: docker-registry is not installed; run ci/setup test")
-        sys.exit(77)
+    for tool in ("docker-registry", "openssl"):
+        if not shutil.which(tool):
+            print(f"skipped: {tool} is not installed; run ci/setup test")
+            sys.exit(77)
     unittest.main(argv=sys.argv[:1] + sys.argv[3:])

@@ -93,7 +93,10 @@ void Connection::fail_status(const HttpAnswer& answer, const std::string& operat
                                          ": the proxy wants a login. Put it into the URL in "
                                          "http_proxy, or list the host in NO_PROXY");
   }
-  throw Error(ErrorCode::kNetwork, text + ", expected " + expected + ". Try again later");
+  const bool refused = answer.status >= 400 && answer.status < 500;  // and will be again
+  throw Error(ErrorCode::kNetwork,
+              text + ", expected " + expected + ". " +
+                  (refused ? "Ask the registry's owner: its log says why" : "Try again later"));
 }
 
 }  // namespace kiln

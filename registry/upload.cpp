@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <utility>
 
 #include "base/draft.hpp"
@@ -22,17 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kAdvice = "Check the registry, or the proxy before it, and push again";
-constexpr std::uint64_t kSlowestBytesPerSecond = std::uint64_t{64} << 10;
 
 void drop(std::string_view) {}
-
-bool is_document(const Descriptor& descriptor) {
-  return descriptor.media_type == kMediaTypeIndex || descriptor.media_type == kMediaTypeManifest;
-}
-
-std::string accept_documents() {
-  return std::string(kMediaTypeIndex) + ", " + std::string(kMediaTypeManifest);
-}
 
 bool is_success(const HttpAnswer& answer) {
   return answer.status >= 200 && answer.status < 300;
@@ -93,16 +83,10 @@ Upload::Upload(const std::string& registry, std::string_view name, const Setting
           std::make_shared<Connection>(registry, name, settings, patience, traffic, Access::kPush)),
       repository_(open_remote(registry, name, patience, connection_)) {}
 
-std::string Upload::url_of(const Descriptor& descriptor) const {
-  return connection_->root() + (is_document(descriptor) ? "manifests/" : "blobs/") +
-         descriptor.digest.str();
-}
-
 void Upload::persist_in(const std::string& what, std::uint64_t bytes,
                         const std::function<void(Until)>& once) {
-  const std::chrono::seconds more(static_cast<long>(bytes / kSlowestBytesPerSecond));
   persist(
-      patience_, what, more, [] { return false; },
+      patience_, what, time_for(bytes), [] { return false; },
       [&](Until until) {
         connection_->finish_by(until);
         once(until);
@@ -117,7 +101,7 @@ std::optional<std::string> Upload::tagged(const std::string& tag) {
 
 std::optional<std::string> Upload::tagged_once(const std::string& tag) {
   std::string bytes;
-  const HttpRequest request{connection_->root() + "manifests/" + tag, accept_documents()};
+  const HttpRequest request{connection_->root() + "manifests/" + tag, kAcceptDocuments};
   const HttpAnswer answer = connection_->ask(request, [&](std::string_view piece) {
     if (bytes.size() + piece.size() > kMaxDocumentBytes) {
       throw Error(ErrorCode::kIntegrity, "get " + place(tag) + ": more than " +
@@ -138,9 +122,9 @@ bool Upload::has(const Descriptor& descriptor, const std::string& what) {
 }
 
 bool Upload::has_once(const Descriptor& descriptor, const std::string& what) {
-  HttpRequest request{url_of(descriptor)};
+  HttpRequest request{repository_->origin(descriptor)};
   request.method = HttpMethod::kHead;
-  if (is_document(descriptor)) request.accept = accept_documents();
+  if (is_document(descriptor)) request.accept = kAcceptDocuments;
   const HttpAnswer answer = connection_->ask(request, drop);
   if (answer.status == 404) return false;
   if (answer.status != 200) connection_->fail_status(answer, "look for " + what, "200 or 404");
@@ -149,14 +133,14 @@ bool Upload::has_once(const Descriptor& descriptor, const std::string& what) {
 }
 
 void Upload::verify(const Descriptor& descriptor, const std::string& what) {
-  Hashed hashed(descriptor, {what, url_of(descriptor), kAdvice});
+  Hashed hashed(descriptor, {what, repository_->origin(descriptor), kAdvice});
   persist_in(what, descriptor.size, [&](Until until) {
     hashed.restart();
     try {
       repository_->open(descriptor, hashed, {what, until});
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kNotFound) throw;
-      throw Error(ErrorCode::kIntegrity, "verify " + what + ": " + url_of(descriptor) +
+      throw Error(ErrorCode::kIntegrity, "verify " + what + ": " + repository_->origin(descriptor) +
                                              " is not there, expected it; nothing names it yet. " +
                                              kAdvice);
     }

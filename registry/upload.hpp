@@ -63,7 +63,6 @@ class Upload {
                          const std::string& bytes, const std::string& what);
   void persist_in(const std::string& what, std::uint64_t bytes,
                   const std::function<void(Until)>& once);
-  std::string url_of(const Descriptor& descriptor) const;
 
   std::string place_;
   std::vector<std::string> insecure_http_;

@@ -27,6 +27,10 @@ struct Descriptor {
   std::uint64_t size = 0;
   bool operator==(const Descriptor&) const = default;
 };
+/// A manifest or an index, which a registry has apart from its blobs.
+inline bool is_document(const Descriptor& descriptor) {
+  return descriptor.media_type == kMediaTypeIndex || descriptor.media_type == kMediaTypeManifest;
+}
 Json to_json(const Descriptor& descriptor);
 Descriptor parse_descriptor(const JsonView& json);
 Digest parse_digest(const JsonView& json);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <ctime>
 #include <functional>
 #include <optional>
@@ -64,6 +65,11 @@ class Tries {
   int failed_ = 0;  ///< since the last progress
   int tried_ = 0;   ///< in all
 };
+
+/// The time that a blob gets beside Limits::deadline: a second for each 64 KiB (512 kbit/s).
+constexpr std::chrono::seconds time_for(std::uint64_t bytes) {
+  return std::chrono::seconds(static_cast<long>(bytes >> 16));
+}
 
 /// Who may be told and who may stop it, while a registry is asked.
 struct Patience {

@@ -45,9 +45,11 @@ Headers headers_of(const HttpRequest& request) {
   add("Authorization", request.authorization);
   if (request.from > 0) add("Range", "bytes=" + std::to_string(request.from) + "-");
   add("Content-Type", request.media_type);
-  if (request.method == HttpMethod::kPut && list) {
-    // libcurl would wait a second for the leave of servers that give none.
-    curl_slist_append(list.get(), "Expect:");
+  // libcurl would wait a second for the leave of servers that give none, and say that nothing at
+  // all is a form.
+  if (request.method == HttpMethod::kPut && list) curl_slist_append(list.get(), "Expect:");
+  if (request.method == HttpMethod::kPost && request.form.empty() && list) {
+    curl_slist_append(list.get(), "Content-Type:");
   }
   return list;
 }

@@ -11,7 +11,6 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr std::uint64_t kSlowestBytesPerSecond = std::uint64_t{64} << 10;  // 512 kbit/s
 constexpr std::uint64_t kProgressBytes = std::uint64_t{64} << 10;
 
 /// Passes a blob on. Knows whether its bytes came in more than one answer: each may have been
@@ -45,7 +44,6 @@ class Arrival final : public BlobSink {
 
 void fill(const Content& from, const Descriptor& descriptor, Arrival& sink, std::string_view what,
           const Patience& patience) {
-  const seconds more(static_cast<long>(descriptor.size / kSlowestBytesPerSecond));
   // Bytes that stay, not bytes that came: a server that begins anew each time makes no progress.
   std::uint64_t most = sink.size();
   const auto grown = [&] {
@@ -53,7 +51,7 @@ void fill(const Content& from, const Descriptor& descriptor, Arrival& sink, std:
     most = sink.size();
     return true;
   };
-  persist(patience, what, more, grown, [&](Tries::Clock::time_point until) {
+  persist(patience, what, time_for(descriptor.size), grown, [&](Tries::Clock::time_point until) {
     sink.begin_answer();
     if (sink.size() < descriptor.size || descriptor.size == 0) {
       from.open(descriptor, sink, {what, until});

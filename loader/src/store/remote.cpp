@@ -25,11 +25,6 @@ constexpr int kMaxTagPages = 100;
 constexpr std::size_t kMaxTagPageBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxVersions = 100'000;
 
-/// What a registry needs to hear, or it answers 404 for an index.
-std::string accept_documents() {
-  return std::string(kMediaTypeIndex) + ", " + std::string(kMediaTypeManifest);
-}
-
 /// The target of `<…>; rel="next"` among the Link headers; empty if there is none.
 std::string next_page(std::string_view link) {
   while (!link.empty()) {
@@ -63,7 +58,7 @@ class Remote final : public Repository {
     if (sink.size() > 0 && (!ranges_ || sink.size() >= descriptor.size)) sink.restart();
     const std::uint64_t from = sink.size();
     HttpRequest request{origin(descriptor)};
-    if (is_manifest(descriptor)) request.accept = accept_documents();
+    if (is_document(descriptor)) request.accept = kAcceptDocuments;
     request.from = from;
     request.total = descriptor.size;
     request.begin_anew = [&] { sink.restart(); };
@@ -95,7 +90,7 @@ class Remote final : public Repository {
   }
 
   std::string origin(const Descriptor& descriptor) const override {
-    return base_ + (is_manifest(descriptor) ? "manifests/" : "blobs/") + descriptor.digest.str();
+    return base_ + (is_document(descriptor) ? "manifests/" : "blobs/") + descriptor.digest.str();
   }
   std::string advice() const override { return kAdvice; }
 
@@ -103,7 +98,7 @@ class Remote final : public Repository {
     const std::string url = base_ + "manifests/" + std::to_string(version);
     const std::string what = "index of " + label(name_, version);
     std::string bytes;
-    const HttpAnswer answer = get_tagged(url, accept_documents(), what, kMaxDocumentBytes, bytes);
+    const HttpAnswer answer = get_tagged(url, kAcceptDocuments, what, kMaxDocumentBytes, bytes);
     if (answer.status == 404) fail_no_version(name_, version, url_, versions());
     check_type(answer, what);
     const Descriptor descriptor{std::string(kMediaTypeIndex), Digest::of(bytes), bytes.size()};
@@ -120,7 +115,7 @@ class Remote final : public Repository {
 
   std::optional<Document> manifest(const std::string& tag) const override {
     std::string bytes;
-    const HttpAnswer answer = get_tagged(base_ + "manifests/" + tag, accept_documents(),
+    const HttpAnswer answer = get_tagged(base_ + "manifests/" + tag, kAcceptDocuments,
                                          name_ + ":" + tag, kMaxDocumentBytes, bytes);
     if (answer.status == 404) return std::nullopt;
     const Descriptor descriptor{std::string(kMediaTypeManifest), Digest::of(bytes), bytes.size()};
@@ -153,10 +148,6 @@ class Remote final : public Repository {
   }
 
  private:
-  static bool is_manifest(const Descriptor& descriptor) {
-    return descriptor.media_type == kMediaTypeIndex || descriptor.media_type == kMediaTypeManifest;
-  }
-
   /// What a tag or a list names: nothing vouches for it, and each try begins at its start. The
   /// answer is 200 or 404.
   HttpAnswer get_tagged(const std::string& url, const std::string& accept, const std::string& what,

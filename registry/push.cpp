@@ -47,7 +47,7 @@ class VersionPush {
     if (changed || verify_all_) {
       for (const Variant& variant : next_.index.variants) bring(variant);
       const std::string what = "index of " + batch_.subject();
-      bring(next_.descriptor, what, [&] {
+      bring(next_.descriptor, Look::kClose, what, [&] {
         upload_.put_document(next_.descriptor.digest.str(), kMediaTypeIndex, next_.bytes, what);
       });
     }
@@ -69,34 +69,45 @@ class VersionPush {
         ours != nullptr ? ours->documents
                         : parse_manifest(upload_.read(variant.manifest, "manifest of " + what),
                                          "manifest of " + what);
-    bring(documents.layer, "layer of " + what, [&] {
+    const Look look = look_at(variant.id);
+    bring(documents.layer, look, "layer of " + what, [&] {
       check_given(ours, "layer of " + what);
       upload_.put_blob(documents.layer, body_of_file(ours->layer, documents.layer.size),
                        "layer of " + what);
     });
-    bring(documents.config, "config of " + what, [&] {
+    bring(documents.config, look, "config of " + what, [&] {
       check_given(ours, "config of " + what);
       upload_.put_blob(documents.config, body_of(ours->config_bytes), "config of " + what);
     });
-    bring(variant.manifest, "manifest of " + what, [&] {
+    bring(variant.manifest, look, "manifest of " + what, [&] {
       check_given(ours, "manifest of " + what);
       upload_.put_document(variant.manifest.digest.str(), kMediaTypeManifest, ours->manifest_bytes,
                            "manifest of " + what);
     });
   }
 
+  /// kClose: every byte is read back and hashed.
+  enum class Look { kThere, kClose };
+
+  /// What nobody reads yet is looked at closely, though an earlier push may have sent it: that one
+  /// may have been killed before it looked, or have ended because of what it saw.
+  Look look_at(const std::string& id) const {
+    const bool is_new = std::ranges::find(next_.added, id) != next_.added.end();
+    return is_new || verify_all_ ? Look::kClose : Look::kThere;
+  }
+
   /// What was sent is read back: a server may say that it has bytes, and have others.
   template <class Send>
-  void bring(const Descriptor& descriptor, const std::string& what, const Send& send) {
+  void bring(const Descriptor& descriptor, Look look, const std::string& what, const Send& send) {
     if (!brought_.insert(descriptor.digest).second) return;
-    const bool there = upload_.has(descriptor, what);
-    if (!there) {
+    if (!upload_.has(descriptor, what)) {
       progress_("send " + what);
       send();
+      look = Look::kClose;
       ++result_.blobs_sent;
       result_.bytes_sent += descriptor.size;
     }
-    if (there && !verify_all_) return;
+    if (look == Look::kThere) return;
     upload_.verify(descriptor, what);
     ++result_.blobs_verified;
     result_.bytes_verified += descriptor.size;

@@ -11,6 +11,7 @@
 #include "kiln/error.hpp"
 #include "layout.hpp"
 #include "oci/tag.hpp"
+#include "trust_files.hpp"
 
 namespace kiln::registry {
 namespace {
@@ -91,6 +92,25 @@ class PackageCheck {
   std::map<std::string, Descriptor> promised_;
 };
 
+/// What the metadata says of each version, beside what is there.
+void check_signatures(const fs::path& registry, CheckReport& report) {
+  const TrustFiles files = read_trust_files(registry);
+  if (files.empty()) return;
+  const trust::TrustedSet set = follow(files, registry.string(), trust::Expiry::kRefused);
+  for (const ListedVersion& each : list_registry(registry)) {
+    const auto& targets = set.targets("targets")->targets;
+    const auto found = targets.find(each.name + "/" + std::to_string(each.index.version));
+    const std::string is = each.descriptor.digest.hex();
+    const auto hashes = found == targets.end() ? std::map<std::string, std::string>{}
+                                               : found->second.promise.hashes;
+    const std::string says = hashes.contains("sha256") ? hashes.at("sha256") : "";
+    if (is == says) continue;
+    report.problems.push_back(
+        "verify " + label(each.name, each.index.version) + ": it is sha256:" + is + ", signed is " +
+        (says.empty() ? "nothing" : "sha256:" + says) + ". Run 'kiln registry sign'");
+  }
+}
+
 }  // namespace
 
 BuiltVariant read_published(const Layout& layout, const Index& index, const Variant& variant) {
@@ -127,6 +147,11 @@ CheckReport check_registry(const fs::path& registry, const Progress& progress) {
   for (const std::string& name : packages_of(registry)) {
     progress("checking " + name);
     PackageCheck(registry, name, report).run();
+  }
+  try {
+    check_signatures(registry, report);
+  } catch (const Error& error) {
+    report.problems.emplace_back(error.what());
   }
   return report;
 }

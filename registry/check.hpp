@@ -38,7 +38,8 @@ struct CheckReport {
 };
 
 /// Hashes every blob, follows every reference, unpacks every layer in memory and compares every
-/// config with its index. Goes on after a problem, to name all.
+/// config with its index. Where the registry is signed, its metadata must hold, be fresh and name
+/// each version as it is. Goes on after a problem, to name all.
 CheckReport check_registry(const std::filesystem::path& registry, const Progress& progress);
 
 }  // namespace kiln::registry

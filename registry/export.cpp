@@ -13,6 +13,8 @@
 #include "layout.hpp"
 #include "nginx_conf.hpp"
 #include "oci/tag.hpp"
+#include "trust/repository_source.hpp"
+#include "trust_files.hpp"
 
 namespace kiln::registry {
 namespace {
@@ -113,6 +115,65 @@ class RepositoryExport {
   std::set<Digest> seen_;
 };
 
+/// Signed metadata: as the artifact that Kiln reads, and as the plain files of a TUF repository.
+class MetadataExport {
+ public:
+  MetadataExport(const ExportRequest& request, const fs::path& out, std::string name)
+      : registry_(request.registry), out_(out) {
+    result_.name = std::move(name);
+  }
+
+  /// After the versions that it names.
+  Exported run(const TrustFiles& files) {
+    const trust::TrustedSet set = follow(files, registry_.string(), trust::Expiry::kRefused);
+    const TrustArtifact artifact = make_artifact(files);
+    const fs::path folder = out_ / "v2" / result_.name;
+    for (const auto& [descriptor, bytes] : artifact.blobs) {
+      put(folder / "blobs" / descriptor.digest.str(), bytes);
+    }
+    put(folder / "manifests" / artifact.descriptor.digest.str(), artifact.manifest);
+    put(folder / "manifests" / trust::kTrustTag, artifact.manifest);
+    put(folder / "tags" / "list",
+        dump_json({{"name", result_.name}, {"tags", {trust::kTrustTag}}}));
+    for (const auto& [name, target] : set.targets("targets")->targets) put_target(name, target);
+    // The timestamp last: it names the others.
+    for (const auto& [name, bytes] : files) {
+      if (name != "timestamp.json") put(out_ / "metadata" / name, bytes);
+    }
+    put(out_ / "metadata" / "timestamp.json", files.at("timestamp.json"));
+    result_.tags = {trust::kTrustTag};
+    return result_;
+  }
+
+ private:
+  void put_target(const std::string& name, const trust::Target& target) {
+    const std::string package = name.substr(0, name.find('/'));
+    const std::string version = name.substr(std::min(package.size() + 1, name.size()));
+    const auto hash = target.promise.hashes.find("sha256");
+    const Layout layout(registry_ / package);
+    // Others' targets, and versions that are signed here and kept elsewhere, are left out.
+    if (!is_package_name(package) || version_of_tag(version) == 0 ||
+        hash == target.promise.hashes.end() || !layout.exists())
+      return;
+    const Digest digest = Digest::parse("sha256:" + hash->second);
+    const Descriptor index{std::string(kMediaTypeIndex), digest, target.length};
+    if (!layout.has_blob(index)) return;
+    put(out_ / "targets" / package / (digest.hex() + "." + version),
+        layout.read_blob(index, "index of " + name));
+  }
+
+  void put(const fs::path& to, const std::string& bytes) {
+    if (fs::exists(to) && read_document(to, kMaxDocumentBytes) == bytes) return;
+    make_folders(to.parent_path());
+    publish_bytes(to.parent_path(), to, bytes, 0644);
+    ++result_.files_written;
+  }
+
+  fs::path registry_;
+  fs::path out_;
+  Exported result_;
+};
+
 void check_prefix(const std::string& prefix) {
   if (prefix.empty()) return;
   for (const fs::path& part : fs::path(prefix)) {
@@ -152,6 +213,13 @@ std::vector<Exported> export_static(const ExportRequest& request, const Progress
     results.push_back(RepositoryExport(layout, out / "v2" / name, name).run(layout.read()));
     progress("exported " + name + ": " + std::to_string(results.back().tags.size()) + " tags, " +
              std::to_string(results.back().files_written) + " files written");
+  }
+  if (const TrustFiles files = read_trust_files(request.registry); !files.empty()) {
+    const std::string name =
+        (request.prefix.empty() ? "" : request.prefix + "/") + std::string(trust::kTrustRepository);
+    results.push_back(MetadataExport(request, out, name).run(files));
+    progress("exported " + name + ": " + std::to_string(results.back().files_written) +
+             " files written");
   }
   make_folders(out);
   publish_bytes(out, out / "nginx.conf", nginx_conf(out), 0644);

@@ -10,6 +10,8 @@
 //   v2/<name>/indexes/<tag or sha256:hex>     the indexes again: a web server tells their media
 //                                             type by the folder in which it finds them
 //   v2/<name>/tags/list                       JSON
+//   metadata/<N.root.json, timestamp.json, …>  of a signed registry: for any client of The Update
+//   targets/<name>/<sha256>.<version>          Framework; v2/kiln.tuf has them for Kiln
 //   nginx.conf                                a server block for this tree
 #pragma once
 

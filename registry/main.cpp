@@ -6,8 +6,10 @@
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <iostream>
 #include <string>
+#include <utility>
 
 #include "base/quote.hpp"
 #include "check.hpp"
@@ -18,6 +20,7 @@
 #include "publish.hpp"
 #include "push.hpp"
 #include "settings/settings.hpp"
+#include "signing_commands.hpp"
 #include "store/registry.hpp"
 
 namespace {
@@ -86,13 +89,15 @@ void print_text(const registry::Pushed& one) {
 }
 
 template <class Results>
-int report(const Options& options, const char* schema, const Results& results) {
+int report(const Options& options, const char* schema, const Results& results,
+           Json document = Json::object()) {
   Json packages = Json::array();
   for (const auto& one : results) {
     packages.push_back(json_of(one));
     if (!options.json) print_text(one);
   }
-  if (options.json) print({{"schema", schema}, {"packages", packages}});
+  document.update({{"schema", schema}, {"packages", packages}});
+  if (options.json) print(document);
   return 0;
 }
 
@@ -134,9 +139,11 @@ int run_publish(Options& options) {
 int run_push(Options& options) {
   std::vector<registry::Wanted> wanted;
   for (const std::string& text : options.wanted) wanted.push_back(registry::parse_wanted(text));
-  return report(options, "kiln.push/1",
-                registry::push(options.registry, wanted, destination(options, options.to),
-                               options.progress()));
+  const registry::PushReport done = registry::push(
+      options.registry, wanted, destination(options, options.to), options.progress());
+  Json more = Json::object();
+  if (done.timestamp > 0) more["timestamp"] = done.timestamp;
+  return report(options, "kiln.push/1", done.versions, std::move(more));
 }
 
 int run_export(Options& options) {
@@ -216,7 +223,8 @@ void add_verify(CLI::App* command, Options& options) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Kiln's embedded registry: publish, push, export, list, check", "kiln-registry");
+  CLI::App app("Kiln's embedded registry: publish, sign, push, export, list, check",
+               "kiln-registry");
   app.require_subcommand(1);
   app.set_version_flag("--version", KILN_VERSION);
   Options options;
@@ -274,6 +282,8 @@ int run(int argc, char** argv) {
   CLI::App* check = app.add_subcommand("check", "Verify every blob and every reference");
   add_common(check, options);
 
+  const std::function<int()> run_signing = registry::add_signing_commands(app);
+
   if (kiln::cli::asks_to_complete(argc, argv)) return kiln::cli::complete(app, argc, argv);
 
   try {
@@ -281,6 +291,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(kiln::ErrorCode::kUsage);
   }
+  if (const int code = run_signing(); code >= 0) return code;
   if (options.registry.empty()) {
     throw kiln::Error(kiln::ErrorCode::kUsage,
                       "no registry is named: give --registry DIR or set KILN_REGISTRY");

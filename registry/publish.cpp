@@ -13,8 +13,6 @@
 namespace kiln::registry {
 namespace {
 
-namespace fs = std::filesystem;
-
 /// The version as it will be, computed before anything is written.
 struct Plan {
   NextIndex next;

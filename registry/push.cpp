@@ -16,6 +16,8 @@
 #include "layout.hpp"
 #include "next_index.hpp"
 #include "oci/tag.hpp"
+#include "trust/repository_source.hpp"
+#include "trust_files.hpp"
 #include "upload.hpp"
 
 namespace kiln::registry {
@@ -40,6 +42,23 @@ class VersionPush {
       published = read_published_index(batch_.name, batch_.version, *before_, upload_.place(tag_));
     }
     next_ = next_index(batch_, published, may_be_untested);
+  }
+
+  /// Refuses to send a version that its signed metadata would not vouch for.
+  void check_signed(const trust::Targets& signed_targets) const {
+    const auto found =
+        signed_targets.targets.find(batch_.name + "/" + std::to_string(batch_.version));
+    const std::string hash = next_.descriptor.digest.hex();
+    if (found != signed_targets.targets.end() && found->second.promise.hashes.contains("sha256") &&
+        found->second.promise.hashes.at("sha256") == hash) {
+      return;
+    }
+    throw Error(ErrorCode::kTrust,
+                "push " + batch_.subject() + ": " + upload_.place(tag_) + " would be index " +
+                    next_.descriptor.digest.str() +
+                    ", which the folder's metadata does not vouch for; nothing was sent. Run "
+                    "'kiln registry sign'; where the server has variants that the folder lacks, "
+                    "publish them into the folder first");
   }
 
   Pushed run() {
@@ -120,7 +139,7 @@ class VersionPush {
       upload_.put_document(tag, kMediaTypeManifest, built.manifest_bytes, upload_.place(tag));
       result_.tags.push_back(tag);
     }
-    upload_.move_tag(tag_, before_, next_.bytes);
+    upload_.move_tag(tag_, kMediaTypeIndex, before_, next_.bytes);
     result_.tags.push_back(tag_);
   }
 
@@ -150,18 +169,85 @@ class VersionPush {
   Pushed result_;
 };
 
-std::vector<Pushed> push_all(std::vector<Batch> batches, const std::string& may_be_untested,
-                             const Destination& to, const Progress& progress) {
-  if (to.settings.offline) {
-    throw Error(ErrorCode::kOffline, "push to " + to.registry +
-                                         ": KILN_OFFLINE is set, so that no registry may be asked. "
-                                         "Unset it");
+/// A folder's signed metadata on its way, after the versions that it names. plan() and run() as
+/// above.
+class MetadataPush {
+ public:
+  MetadataPush(TrustFiles files, const Destination& to)
+      : files_(std::move(files)),
+        patience_(to.patience),
+        upload_(to.registry, trust::kTrustRepository, to.settings, to.patience, traffic_) {}
+
+  /// What the folder says. kTrust for what no client would accept.
+  const trust::TrustedSet& plan() {
+    ours_.emplace(follow(files_, "the folder", trust::Expiry::kRefused));
+    before_ = upload_.tagged(trust::kTrustTag);
+    if (!before_) return *ours_;
+    const TrustFiles theirs = read_trust_files(upload_.repository(), patience_);
+    for (const auto& [name, bytes] : theirs) {
+      if (!name.ends_with(".root.json")) continue;
+      const auto same = files_.find(name);
+      if (same == files_.end()) fail_ahead("has " + name + ", which the folder lacks");
+      if (same->second != bytes) fail_ahead("has another " + name);
+    }
+    const trust::TrustedSet there = follow(theirs, upload_.place(trust::kTrustTag), kTold);
+    const std::uint64_t version = there.timestamp()->version;
+    const std::uint64_t ours = ours_->timestamp()->version;
+    const bool differs = files_.at("timestamp.json") != theirs.at("timestamp.json");
+    if (is_ahead(there, *ours_) || (version == ours && differs)) {
+      fail_ahead("is at timestamp " + std::to_string(version) + ", the folder at " +
+                 std::to_string(ours));
+    }
+    return *ours_;
   }
+
+  std::uint64_t run() {
+    const TrustArtifact artifact = make_artifact(files_);
+    if (before_ != artifact.manifest) {
+      for (const auto& [descriptor, bytes] : artifact.blobs) {
+        const std::string what = "trust metadata " + descriptor.digest.str();
+        if (!upload_.has(descriptor, what)) upload_.put_blob(descriptor, body_of(bytes), what);
+        upload_.verify(descriptor, what);
+      }
+      upload_.move_tag(trust::kTrustTag, kMediaTypeManifest, before_, artifact.manifest);
+    }
+    return ours_->timestamp()->version;
+  }
+
+ private:
+  static constexpr trust::Expiry kTold = trust::Expiry::kTold;
+
+  [[noreturn]] void fail_ahead(const std::string& found) const {
+    throw Error(ErrorCode::kConflict,
+                "push trust metadata: " + upload_.place(trust::kTrustTag) + " " + found +
+                    ": it was signed elsewhere since; nothing was sent. Sign the folder again, on "
+                    "top of it: 'kiln registry sign --onto URL'");
+  }
+
+  TrustFiles files_;
+  Patience patience_;
+  Traffic traffic_;
+  Upload upload_;
+  std::optional<trust::TrustedSet> ours_;
+  std::optional<std::string> before_;  ///< the artifact's manifest there
+};
+
+void check_online(const Destination& to) {
+  if (!to.settings.offline) return;
+  throw Error(ErrorCode::kOffline, "push to " + to.registry +
+                                       ": KILN_OFFLINE is set, so that no registry may be asked. "
+                                       "Unset it");
+}
+
+std::vector<Pushed> push_all(std::vector<Batch> batches, const std::string& may_be_untested,
+                             const trust::Targets* signed_targets, const Destination& to,
+                             const Progress& progress) {
   std::vector<std::unique_ptr<VersionPush>> pushes;
   pushes.reserve(batches.size());
   for (Batch& batch : batches) {
     pushes.push_back(std::make_unique<VersionPush>(std::move(batch), to, progress));
     pushes.back()->plan(may_be_untested);
+    if (signed_targets != nullptr) pushes.back()->check_signed(*signed_targets);
   }
   std::vector<Pushed> results;
   results.reserve(pushes.size());
@@ -221,8 +307,9 @@ Wanted parse_wanted(const std::string& text) {
                                      "geglu-mlp@1. Correct the name");
 }
 
-std::vector<Pushed> push(const fs::path& folder, const std::vector<Wanted>& wanted,
-                         const Destination& to, const Progress& progress) {
+PushReport push(const fs::path& folder, const std::vector<Wanted>& wanted, const Destination& to,
+                const Progress& progress) {
+  check_online(to);
   std::vector<Wanted> packages = wanted;
   const std::vector<std::string> names = packages_of(folder);
   if (packages.empty()) {
@@ -236,13 +323,21 @@ std::vector<Pushed> push(const fs::path& folder, const std::vector<Wanted>& want
   for (const Wanted& each : packages) {
     for (Batch& batch : batches_of(folder, each, progress)) batches.push_back(std::move(batch));
   }
-  return push_all(std::move(batches), "*", to, progress);
+  TrustFiles files = read_trust_files(folder);
+  if (files.empty()) return {push_all(std::move(batches), "*", nullptr, to, progress)};
+  MetadataPush metadata(std::move(files), to);
+  const trust::Targets* const signed_targets = metadata.plan().targets("targets");
+  PushReport report{push_all(std::move(batches), "*", signed_targets, to, progress)};
+  report.timestamp = metadata.run();
+  progress("pushed trust metadata, timestamp " + std::to_string(report.timestamp));
+  return report;
 }
 
 std::vector<Pushed> publish_to(const PublishRequest& request, const Destination& to,
                                const Progress& progress) {
+  check_online(to);
   return push_all(read_batches(request.built, request.records, progress), request.may_be_untested,
-                  to, progress);
+                  nullptr, to, progress);
 }
 
 }  // namespace kiln::registry

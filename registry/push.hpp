@@ -40,6 +40,12 @@ struct Pushed {
   int requests = 0;
 };
 
+struct PushReport {
+  std::vector<Pushed> versions;
+  /// The version of the timestamp that is there now; 0: the folder is unsigned.
+  std::uint64_t timestamp = 0;
+};
+
 /// One version, or all of a package. Version 0: all.
 struct Wanted {
   std::string name;
@@ -49,9 +55,11 @@ struct Wanted {
 /// "geglu-mlp" or "geglu-mlp@1"; kUsage.
 Wanted parse_wanted(const std::string& text);
 
-/// Pushes what a folder has of `wanted`; empty: everything. kNotFound where it has nothing.
-std::vector<Pushed> push(const std::filesystem::path& folder, const std::vector<Wanted>& wanted,
-                         const Destination& to, const Progress& progress);
+/// Pushes what a folder has of `wanted`; empty: everything. kNotFound where it has nothing. Where
+/// the folder is signed, its metadata follows last: kTrust for a version that would be there with
+/// another index than the signed one, kConflict where the server's metadata is ahead.
+PushReport push(const std::filesystem::path& folder, const std::vector<Wanted>& wanted,
+                const Destination& to, const Progress& progress);
 
 /// publish() with a server in the place of the folder; the request's is not looked at.
 std::vector<Pushed> publish_to(const PublishRequest& request, const Destination& to,

@@ -202,8 +202,8 @@ void Upload::put_document_once(const std::string& reference, std::string_view me
   if (!is_success(answer)) connection_->fail_status(answer, "put " + what, "201");
 }
 
-void Upload::move_tag(const std::string& tag, const std::optional<std::string>& before,
-                      const std::string& after) {
+void Upload::move_tag(const std::string& tag, std::string_view media_type,
+                      const std::optional<std::string>& before, const std::string& after) {
   // One step, so that no wait for another try lies between the look and the move.
   persist_in(place(tag), after.size(), [&](Until) {
     const std::optional<std::string> now = tagged_once(tag);
@@ -215,7 +215,7 @@ void Upload::move_tag(const std::string& tag, const std::optional<std::string>& 
                       (before ? Digest::of(*before).str() : "nothing") +
                       "; it was left alone. Run it again");
     }
-    put_document_once(tag, kMediaTypeIndex, after, place(tag));
+    put_document_once(tag, media_type, after, place(tag));
   });
   const std::optional<std::string> found = tagged(tag);
   if (found == after) return;

@@ -29,6 +29,9 @@ class Upload {
   Upload(const std::string& registry, std::string_view name, const Settings& settings,
          const Patience& patience, Traffic& traffic);
 
+  /// What is there, as a client sees it.
+  const Repository& repository() const { return *repository_; }
+
   /// "https://host/prefix/name:tag", for messages.
   std::string place(const std::string& tag) const { return place_ + ":" + tag; }
 
@@ -51,8 +54,8 @@ class Upload {
   /// Has a tag that names `before` (nothing: that is not there) name `after`. The tag is read right
   /// before it is written, and again afterwards: kConflict if it names something else by then, and
   /// kIntegrity if it does not name `after` in the end.
-  void move_tag(const std::string& tag, const std::optional<std::string>& before,
-                const std::string& after);
+  void move_tag(const std::string& tag, std::string_view media_type,
+                const std::optional<std::string>& before, const std::string& after);
 
  private:
   using Until = Tries::Clock::time_point;

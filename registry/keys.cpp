@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "keys.hpp"
+
+#include <openssl/bio.h>
+#include <openssl/core_names.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/rsa.h>
+#include <openssl/store.h>
+#include <openssl/ui.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/draft.hpp"
+#include "base/quote.hpp"
+#include "kiln/error.hpp"
+
+namespace kiln::registry {
+namespace {
+
+using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
+
+[[noreturn]] void fail(const std::string& operation, const std::string& found) {
+  ERR_clear_error();
+  throw Error(ErrorCode::kTrust, operation + ": " + found);
+}
+
+std::string hex_of_bytes(const unsigned char* bytes, std::size_t size) {
+  return hex_of({reinterpret_cast<const char*>(bytes), size});
+}
+
+std::string text_of(BIO* bio) {
+  char* data = nullptr;
+  const long size = BIO_get_mem_data(bio, &data);
+  return {data, static_cast<std::size_t>(size)};
+}
+
+std::string pem_of_public(EVP_PKEY* pkey) {
+  const Bio bio(BIO_new(BIO_s_mem()), BIO_free);
+  if (!bio || PEM_write_bio_PUBKEY(bio.get(), pkey) != 1) {
+    fail("write a public key", "OpenSSL refused it");
+  }
+  return text_of(bio.get());
+}
+
+trust::Key key_of(EVP_PKEY* pkey) {
+  if (EVP_PKEY_is_a(pkey, "ED25519") == 1) {
+    unsigned char raw[32];
+    std::size_t size = sizeof(raw);
+    if (EVP_PKEY_get_raw_public_key(pkey, raw, &size) == 1) {
+      return {"ed25519", "ed25519", hex_of_bytes(raw, size)};
+    }
+  }
+  char group[32] = {};
+  if (EVP_PKEY_is_a(pkey, "EC") == 1 &&
+      EVP_PKEY_get_group_name(pkey, group, sizeof(group), nullptr) == 1 &&
+      std::string_view(group) == "prime256v1") {
+    return {"ecdsa", "ecdsa-sha2-nistp256", pem_of_public(pkey)};
+  }
+  if (EVP_PKEY_is_a(pkey, "RSA") == 1 && EVP_PKEY_get_bits(pkey) >= 2048) {
+    return {"rsa", "rsassa-pss-sha256", pem_of_public(pkey)};
+  }
+  fail("open key", "found another type, expected Ed25519, ECDSA P-256 or RSA of 2048 bits or more");
+}
+
+/// Never asks on its own: who has a prompt gives what was typed.
+int give_passphrase(char* to, int room, int, void* passphrase) {
+  const auto& text = *static_cast<const std::string*>(passphrase);
+  if (text.empty() || text.size() > static_cast<std::size_t>(room)) return -1;
+  std::copy(text.begin(), text.end(), to);
+  return static_cast<int>(text.size());
+}
+
+}  // namespace
+
+PrivateKey::PrivateKey(std::shared_ptr<EVP_PKEY> pkey)
+    : pkey_(std::move(pkey)), key_(key_of(pkey_.get())) {}
+
+PrivateKey PrivateKey::make(KeyType type) {
+  EVP_PKEY* made = nullptr;
+  switch (type) {
+    case KeyType::kEd25519:
+      made = EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519");
+      break;
+    case KeyType::kEcdsa:
+      made = EVP_EC_gen("P-256");
+      break;
+    case KeyType::kRsa:
+      made = EVP_RSA_gen(3072);
+      break;
+  }
+  if (made == nullptr) fail("make a key", "OpenSSL made none");
+  return PrivateKey(std::shared_ptr<EVP_PKEY>(made, EVP_PKEY_free));
+}
+
+PrivateKey PrivateKey::open(const std::string& name, const std::string& passphrase) {
+  const std::unique_ptr<UI_METHOD, decltype(&UI_destroy_method)> asking(
+      UI_UTIL_wrap_read_pem_callback(give_passphrase, 0), UI_destroy_method);
+  std::string given = passphrase;
+  const std::unique_ptr<OSSL_STORE_CTX, decltype(&OSSL_STORE_close)> store(
+      OSSL_STORE_open(name.c_str(), asking.get(), &given, nullptr, nullptr), OSSL_STORE_close);
+  const std::string operation = "open key " + quote(name);
+  if (!store) fail(operation, "OpenSSL cannot open it. Check the path");
+  while (OSSL_STORE_eof(store.get()) == 0) {
+    const std::unique_ptr<OSSL_STORE_INFO, decltype(&OSSL_STORE_INFO_free)> info(
+        OSSL_STORE_load(store.get()), OSSL_STORE_INFO_free);
+    if (!info) {
+      if (OSSL_STORE_error(store.get()) != 0) break;
+      continue;
+    }
+    if (OSSL_STORE_INFO_get_type(info.get()) != OSSL_STORE_INFO_PKEY) continue;
+    return PrivateKey(
+        std::shared_ptr<EVP_PKEY>(OSSL_STORE_INFO_get1_PKEY(info.get()), EVP_PKEY_free));
+  }
+  fail(operation, "found no private key that this passphrase opens. Set KILN_KEY_PASSPHRASE");
+}
+
+std::string PrivateKey::sign(std::string_view bytes) const {
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
+                                                                        EVP_MD_CTX_free);
+  EVP_PKEY_CTX* options = nullptr;  // the context's
+  const bool rsa = key_.type == "rsa";
+  const EVP_MD* hash = key_.type == "ed25519" ? nullptr : EVP_sha256();
+  const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
+  std::size_t size = 0;
+  if (!context || EVP_DigestSignInit(context.get(), &options, hash, nullptr, pkey_.get()) != 1 ||
+      (rsa && (EVP_PKEY_CTX_set_rsa_padding(options, RSA_PKCS1_PSS_PADDING) != 1 ||
+               EVP_PKEY_CTX_set_rsa_pss_saltlen(options, RSA_PSS_SALTLEN_DIGEST) != 1)) ||
+      EVP_DigestSign(context.get(), nullptr, &size, data, bytes.size()) != 1) {
+    fail("sign", "OpenSSL refused the key");
+  }
+  std::vector<unsigned char> signature(size);
+  if (EVP_DigestSign(context.get(), signature.data(), &size, data, bytes.size()) != 1) {
+    fail("sign", "OpenSSL refused the key");
+  }
+  return hex_of_bytes(signature.data(), size);
+}
+
+std::string PrivateKey::private_pem(const std::string& passphrase) const {
+  const Bio bio(BIO_new(BIO_s_mem()), BIO_free);
+  const EVP_CIPHER* cipher = passphrase.empty() ? nullptr : EVP_aes_256_cbc();
+  if (!bio ||
+      PEM_write_bio_PKCS8PrivateKey(bio.get(), pkey_.get(), cipher, passphrase.data(),
+                                    static_cast<int>(passphrase.size()), nullptr, nullptr) != 1) {
+    fail("write a private key", "OpenSSL refused it");
+  }
+  return text_of(bio.get());
+}
+
+std::string PrivateKey::public_pem() const {
+  return pem_of_public(pkey_.get());
+}
+
+void write_key(const PrivateKey& key, const std::filesystem::path& file,
+               const std::string& passphrase) {
+  const std::filesystem::path itself = std::filesystem::absolute(file);
+  std::filesystem::path half = itself;
+  half += ".pub";
+  for (const auto& path : {itself, half}) {
+    if (!std::filesystem::exists(std::filesystem::symlink_status(path))) continue;
+    throw Error(ErrorCode::kConflict, "make key " + path.string() +
+                                          ": the file is there already, and a key that is lost "
+                                          "cannot be made again. Name another file");
+  }
+  publish_bytes(itself.parent_path(), itself, key.private_pem(passphrase), 0600);
+  publish_bytes(half.parent_path(), half, key.public_pem(), 0644);
+}
+
+trust::Key read_public_key(const std::filesystem::path& file) {
+  constexpr std::uint64_t kMaxKeyBytes = 64 << 10;
+  const std::string text = read_document(file, kMaxKeyBytes);
+  const Bio bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), BIO_free);
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> pkey(
+      bio ? PEM_read_bio_PUBKEY(bio.get(), nullptr, nullptr, nullptr) : nullptr, EVP_PKEY_free);
+  if (pkey) return key_of(pkey.get());
+  fail("open key " + quote(file.string()),
+       "found no public key. Give the .pub file that 'kiln registry key' wrote");
+}
+
+}  // namespace kiln::registry

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Root draft: root metadata before all who must have signed it, in one file that goes from one
+// signer to the next. After keys, before sign, which puts a finished one into a registry. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "keys.hpp"
+#include "trust/key.hpp"
+
+namespace kiln::registry {
+
+/// Whose keys sign what.
+struct RootKeys {
+  std::vector<trust::Key> root;     ///< offline: they name these keys, and their own successors
+  std::uint64_t threshold = 0;      ///< how many of them must sign; 0: as before, at first 1
+  std::vector<trust::Key> targets;  ///< any one of them says what a version is
+  std::vector<trust::Key> online;   ///< any one of them says what is newest: snapshot, timestamp
+};
+
+/// Version 1, unsigned. `expires`: seconds since 1970. Throws kUsage for a role without a key, or
+/// for more signatures than keys.
+std::string first_root(const RootKeys& keys, std::int64_t expires);
+
+/// The version after `root`, unsigned; a role without keys keeps those that it has. Throws kUsage
+/// as above, kTrust for what is no root.
+std::string next_root(std::string_view root, const RootKeys& changed, std::int64_t expires);
+
+/// The document signed by these keys too. Throws kTrust for what is no root.
+std::string add_signatures(std::string_view root, const std::vector<PrivateKey>& keys);
+
+/// Who signed a draft so far: of its own root keys. The keys of the version before must have signed
+/// it as well; whether they have is seen when it is put into a registry.
+struct Signatures {
+  std::uint64_t version = 0;
+  std::size_t have = 0;
+  std::uint64_t need = 0;
+  std::vector<std::string> missing;  ///< ids of keys that have not
+};
+Signatures signatures_of(std::string_view root);
+
+}  // namespace kiln::registry

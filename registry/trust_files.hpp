@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Trust files: a registry's signed metadata, file by file, and the artifact kiln.tuf:latest that
+// carries them beside the packages. Under sign, push, export and check; the client's side is
+// trust/repository_source.hpp.
+//
+//   1.root.json, 2.root.json, …        all of them: a client follows them from the one it trusts
+//   N.targets.json, N.snapshot.json    the newest
+//   timestamp.json
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "documents/descriptor.hpp"
+#include "http/retry.hpp"
+#include "layout.hpp"
+#include "store/content.hpp"
+#include "trust/trusted_set.hpp"
+
+namespace kiln::registry {
+
+using TrustFiles = std::map<std::string, std::string>;  ///< bytes by file name
+
+/// The folder of a registry's metadata.
+Layout trust_layout(const std::filesystem::path& registry);
+
+/// Empty where there is none. Throws kIntegrity for bytes that are not the promised ones.
+TrustFiles read_trust_files(const std::filesystem::path& registry);
+TrustFiles read_trust_files(const Repository& repository, const Patience& patience);
+
+/// What a client believes that trusts 1.root.json. Throws kTrust, naming `origin`, for files that
+/// no client accepts, or that are none.
+trust::TrustedSet follow(const TrustFiles& files, const std::string& origin, trust::Expiry expiry);
+
+/// Whether `these` were signed after `those`. Never where the root of `those` is newer and took the
+/// online keys away: what a stolen key signed is not counted.
+bool is_ahead(const trust::TrustedSet& these, const trust::TrustedSet& those);
+
+/// The files as an artifact.
+struct TrustArtifact {
+  std::vector<std::pair<Descriptor, std::string>> blobs;  ///< each file, and the empty config
+  Descriptor descriptor;                                  ///< of the manifest
+  std::string manifest;
+};
+TrustArtifact make_artifact(const TrustFiles& files);
+
+}  // namespace kiln::registry

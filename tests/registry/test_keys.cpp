@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A private key of each type signs what the client verifies, and comes back from its file.
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "keys.hpp"
+#include "kiln/error.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using kiln::registry::KeyType;
+using kiln::registry::PrivateKey;
+
+struct File {
+  explicit File(const std::string& bytes)
+      : path(fs::temp_directory_path() / ("kiln-key-" + std::to_string(::getpid()) + ".pem")) {
+    std::ofstream(path) << bytes;
+  }
+  ~File() { fs::remove(path); }
+  fs::path path;
+};
+
+constexpr KeyType kTypes[] = {KeyType::kEd25519, KeyType::kEcdsa, KeyType::kRsa};
+
+}  // namespace
+
+TEST_CASE("each type signs, and the client verifies") {
+  for (const KeyType type : kTypes) {
+    const PrivateKey made = PrivateKey::make(type);
+    CAPTURE(made.key().type);
+    const std::string signature = made.sign("signed");
+    CHECK(kiln::trust::verifies(made.key(), "signed", signature));
+    CHECK_FALSE(kiln::trust::verifies(made.key(), "sighed", signature));
+    CHECK_FALSE(kiln::trust::verifies(PrivateKey::make(type).key(), "signed", signature));
+  }
+}
+
+TEST_CASE("a key comes back from its file, encrypted or not") {
+  for (const KeyType type : kTypes) {
+    const PrivateKey made = PrivateKey::make(type);
+    CAPTURE(made.key().type);
+    for (const std::string passphrase : {"", "correct horse"}) {
+      const File file(made.private_pem(passphrase));
+      const PrivateKey opened = PrivateKey::open(file.path.string(), passphrase);
+      CHECK(opened.key() == made.key());
+      CHECK(kiln::trust::verifies(made.key(), "signed", opened.sign("signed")));
+    }
+  }
+}
+
+TEST_CASE("a wrong passphrase, none, a public key and no file open nothing") {
+  const PrivateKey made = PrivateKey::make(KeyType::kEd25519);
+  const File encrypted(made.private_pem("right"));
+  CHECK_THROWS_AS(PrivateKey::open(encrypted.path.string(), "wrong"), kiln::Error);
+  CHECK_THROWS_AS(PrivateKey::open(encrypted.path.string(), ""), kiln::Error);
+  const File half(made.public_pem());
+  CHECK_THROWS_AS(PrivateKey::open(half.path.string(), ""), kiln::Error);
+  CHECK_THROWS_AS(PrivateKey::open("/nowhere/key.pem", ""), kiln::Error);
+}

@@ -1,0 +1,440 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What kiln-registry signs: read by python-tuf, and installed by kiln from a folder, a web server and a
+registry, by who trusts the root and nothing else.
+
+    test_publisher.py KILN_REGISTRY_BINARY KILN_BINARY WRITE_FIXTURE
+"""
+
+import base64
+import functools
+import hashlib
+import http.server
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+from securesystemslib.formats import encode_canonical
+from tuf.api.metadata import Metadata
+from tuf.ngclient import Updater
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "publish"))
+from oci_server import OciServer  # noqa: E402
+
+OK, USAGE, NOT_FOUND, INTEGRITY, TRUST, CONFLICT = 0, 2, 4, 6, 7, 16
+NAME = "tiny-op"
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+class PublisherTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.work = pathlib.Path(folder.name)
+        self.environment = {"HOME": str(self.work), "PATH": "/usr/bin:/bin", "KILN_CACHE": str(self.work / "cache"),
+                            "KILN_KEY_PASSPHRASE": "correct horse"}
+        subprocess.run([FIXTURE, self.work / "built"], check=True)
+        self.registry = self.work / "registry"
+        self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/one")
+        for name in ("root", "targets", "online"):
+            self.make_key(name)
+        self.root = self.work / "1.root.json"
+        self.kiln("registry", "init", "--root-key", self.public("root"), "--targets-key", self.public("targets"),
+                  "--online-key", self.public("online"), "--out", self.root)
+        self.kiln("registry", "sign", self.root, "--key", self.private("root"))
+
+    def run_command(self, program, *words, code=OK, says=(), **environment):
+        done = subprocess.run([program, *map(str, words), "--json"], capture_output=True, text=True, timeout=60,
+                              env=self.environment | environment)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        for word in [says] if isinstance(says, str) else says:
+            self.assertIn(word, done.stderr + done.stdout)
+        self.assertNotIn("PRIVATE", done.stdout + done.stderr)
+        return json.loads(done.stdout) if code == OK else None
+
+    def kiln(self, *words, **how):
+        if words[0] == "registry":
+            return self.run_command(KILN_REGISTRY, *words[1:], **how)
+        return self.run_command(KILN, *words, **how)
+
+    def make_key(self, name, *words):
+        (self.work / "keys").mkdir(exist_ok=True)
+        return self.kiln("registry", "key", self.private(name), *words)["id"]
+
+    def private(self, name):
+        return self.work / "keys" / name
+
+    def public(self, name):
+        return self.work / "keys" / f"{name}.pub"
+
+    def sign(self, *words, keys=("targets", "online"), **how):
+        named = [word for key in keys for word in ("--key", self.private(key))]
+        return self.kiln("registry", "sign", "--registry", self.registry, *words, *named, **how)
+
+    def yank(self, reason, **how):
+        return self.kiln("registry", "yank", f"{NAME}@1", "--reason", reason, "--registry", self.registry, "--key",
+                         self.private("targets"), "--key", self.private("online"), **how)
+
+    def trust(self, registry, root=None):
+        self.kiln("trust", "add", registry, "--root", root or self.root)
+
+    def install(self, registry, **how):
+        shutil.rmtree(self.work / "lock", ignore_errors=True)
+        return self.kiln("install", f"{NAME}@1", "--registry", registry, "--device", "cpu", **how)
+
+    def refresh_of(self, registry, **how):
+        """Installs into a cache that has nothing but the metadata that it saw."""
+        for name in ("unpacked", "blobs", "refs", "installed"):
+            shutil.rmtree(self.work / "cache" / name, ignore_errors=True)
+        return self.install(registry, **how)
+
+    def export(self):
+        self.kiln("registry", "export-static", "--registry", self.registry, "--out", self.work / "www")
+        handler = functools.partial(Quiet, directory=str(self.work / "www"))
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        return f"http://127.0.0.1:{server.server_port}"
+
+    def index(self):
+        [version] = self.kiln("registry", "list", "--registry", self.registry)["versions"]
+        return version["index"]["digest"]
+
+
+class Keys(PublisherTest):
+    def test_each_type_signs_a_registry(self):
+        for kind in ("ed25519", "ecdsa", "rsa"):
+            with self.subTest(kind):
+                registry = self.registry = self.work / kind
+                shutil.copytree(self.work / "registry", registry)
+                root = self.work / f"{kind}.json"
+                names = [f"{kind}-{role}" for role in ("root", "targets", "online")]
+                for name in names:
+                    self.make_key(name, "--type", kind)
+                self.kiln("registry", "init", "--root-key", self.public(names[0]), "--targets-key", self.public(names[1]),
+                          "--online-key", self.public(names[2]), "--out", root)
+                self.kiln("registry", "sign", root, "--key", self.private(names[0]))
+                self.sign("--root", root, keys=names[1:])
+                self.trust(registry, root)
+                self.install(registry)
+
+    def test_a_key_is_private_encrypted_and_never_written_over(self):
+        file = self.private("root")
+        self.assertEqual(file.stat().st_mode & 0o777, 0o600)
+        self.assertIn("ENCRYPTED PRIVATE KEY", file.read_text())
+        before = file.read_bytes()
+        self.kiln("registry", "key", file, code=CONFLICT, says="cannot be made again")
+        self.assertEqual(file.read_bytes(), before)
+        self.kiln("registry", "sign", self.root, "--key", file, code=TRUST, says="KILN_KEY_PASSPHRASE",
+                  KILN_KEY_PASSPHRASE="wrong")
+        self.kiln("registry", "sign", self.root, "--key", self.public("root"), code=TRUST)
+
+    def test_what_may_sign_nothing_is_refused_before_anything_is_written(self):
+        self.make_key("other")
+        self.sign("--root", self.root, keys=("targets", "online", "other"), code=TRUST, says="lets key")
+        self.sign("--root", self.root, keys=("online",), code=TRUST, says="targets must be signed")
+        self.sign("--root", self.root, keys=("targets",), code=TRUST, says="snapshot must be signed")
+        self.assertFalse((self.registry / "kiln.tuf/index.json").exists())
+        self.sign(code=USAGE, says="kiln registry init")
+
+
+class Roots(PublisherTest):
+    def test_a_threshold_is_signed_in_two_places_at_two_times(self):
+        self.make_key("second")
+        both = self.work / "both.json"
+        self.kiln("registry", "init", "--root-key", self.public("root"), "--root-key", self.public("second"), "--threshold", 2,
+                  "--targets-key", self.public("targets"), "--online-key", self.public("online"), "--out", both)
+        self.assertEqual(self.kiln("registry", "sign", both, "--key", self.private("root"))["missing"],
+                         [self.id_of("second")])
+        self.sign("--root", both, code=TRUST, says="signed by 1 of the keys that may, expected 2")
+        self.assertEqual(self.kiln("registry", "sign", both, "--key", self.private("second"))["signed"], 2)
+        self.sign("--root", both)
+        self.trust(self.registry, both)
+        self.install(self.registry)
+        self.kiln("registry", "init", "--root-key", self.public("root"), "--threshold", 2, "--targets-key",
+                  self.public("targets"), "--online-key", self.public("online"), "--out", self.work / "x", code=USAGE)
+
+    def id_of(self, name):
+        text = self.public(name).read_text()
+        raw = base64.b64decode("".join(text.splitlines()[1:-1]))[-32:]
+        key = {"keytype": "ed25519", "scheme": "ed25519", "keyval": {"public": raw.hex()}}
+        return hashlib.sha256(encode_canonical(key).encode()).hexdigest()
+
+    def rotate(self, *words, signers=("root",), before=None):
+        after = self.work / f"{len(list(self.work.glob('*.root.json'))) + 1}.root.json"
+        self.kiln("registry", "rotate", before or self.root, *words, "--out", after)
+        for key in signers:
+            self.kiln("registry", "sign", after, "--key", self.private(key))
+        return after
+
+    def test_stolen_online_and_targets_keys_are_replaced_and_clients_follow(self):
+        self.sign("--root", self.root)
+        self.trust(self.registry)
+        self.install(self.registry)
+        for name in ("targets2", "online2"):
+            self.make_key(name)
+        second = self.rotate("--targets-key", self.public("targets2"), "--online-key", self.public("online2"))
+        self.sign("--root", second, code=TRUST, says="lets key")
+        done = self.sign("--root", second, keys=("targets2", "online2"))
+        self.assertEqual((done["root"], done["targets"]), (2, 2))  # other keys: signed anew
+        self.refresh_of(self.registry)
+        self.sign(code=TRUST)  # the stolen ones say nothing any more
+
+    def test_a_root_key_is_replaced_by_both(self):
+        self.sign("--root", self.root)
+        self.trust(self.registry)
+        self.make_key("next")
+        alone = self.rotate("--root-key", self.public("next"), signers=("next",))
+        self.sign("--root", alone, code=TRUST, says="signed by 0 of the keys that may")
+        both = self.rotate("--root-key", self.public("next"), signers=("next", "root"))
+        self.sign("--root", both)
+        self.install(self.registry)
+        third = self.rotate(signers=("next",), before=both)
+        self.sign("--root", third)
+        self.refresh_of(self.registry)
+        forked = self.rotate("--threshold", 1, "--root-days", 10, signers=("next",), before=both)
+        self.sign("--root", forked, code=CONFLICT, says="another root of version 3")
+        gap = self.rotate(signers=("next",), before=self.rotate(signers=("next",), before=third))
+        self.sign("--root", gap, code=TRUST, says="root 4 is missing")
+
+
+class Signing(PublisherTest):
+    def test_who_trusts_the_root_installs_what_was_signed_and_nothing_else(self):
+        self.install(self.registry, code=TRUST, says="no root of it is trusted")
+        done = self.sign("--root", self.root)
+        self.assertEqual((done["root"], done["targets"], done["timestamp"], done["changed"]), (1, 1, 1, [f"{NAME}/1"]))
+        self.trust(self.registry)
+        self.install(self.registry)
+        # More variants, not signed yet: who asks gets what was signed.
+        signed = self.index()
+        self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/two")
+        self.assertNotEqual(self.index(), signed)
+        self.kiln("registry", "check", "--registry", self.registry, code=INTEGRITY, says="Run 'kiln registry sign'")
+        self.assertEqual(self.locked(), signed)
+        self.assertEqual(self.sign()["changed"], [f"{NAME}/1"])
+        self.kiln("registry", "check", "--registry", self.registry)
+        self.assertEqual(self.locked(), self.index())
+
+    def locked(self):
+        file = self.work / "kiln.lock"
+        file.unlink(missing_ok=True)
+        self.kiln("lock", f"{NAME}@1", "--registry", self.registry, "--lock", file)
+        [kernel] = json.loads(file.read_text())["kernels"].values()
+        return kernel["index"]["digest"]
+
+    def test_signing_again_renews_what_is_newest_with_the_online_key_alone(self):
+        self.sign("--root", self.root)
+        done = self.sign(keys=("online",))
+        self.assertEqual((done["targets"], done["timestamp"], done["changed"]), (1, 2, []))
+        self.assertEqual(self.sign("--root", self.root)["root"], 1)  # there already
+
+    def test_expired_metadata_is_refused_until_it_is_signed_again(self):
+        self.sign("--root", self.root, "--days", 3)
+        self.trust(self.registry)
+        url = self.export()
+        self.trust(url)
+        later = self.run_later(4, "install", f"{NAME}@1", "--registry", url, "--device", "cpu")
+        self.assertEqual(later.returncode, TRUST, later.stderr)
+        self.assertIn("timestamp", later.stderr)
+
+    def run_later(self, days, *words):
+        return subprocess.run(["faketime", "-f", f"+{days}d", KILN, *words], env=self.environment, capture_output=True,
+                              text=True, timeout=60)
+
+    def test_a_yanked_version_is_refused_with_its_reason_offline_too(self):
+        self.yank("never signed", code=USAGE)
+        self.sign("--root", self.root)
+        self.trust(self.registry)
+        self.install(self.registry)
+        self.kiln("registry", "yank", f"{NAME}@7", "--reason", "no such version", "--registry", self.registry, "--key",
+                  self.private("targets"), "--key", self.private("online"), code=NOT_FOUND)
+        self.kiln("registry", "yank", NAME, "--reason", "no version", "--registry", self.registry, "--key",
+                  self.private("targets"), code=USAGE)
+        self.assertEqual(self.yank("adds wrong numbers")["changed"], [f"{NAME}/1"])
+        self.refresh_of(self.registry, code=TRUST, says="adds wrong numbers")
+        self.refresh_of(self.registry, code=TRUST, says="adds wrong numbers", KILN_OFFLINE="1")
+        self.assertEqual(self.sign()["changed"], [])  # and stays so
+
+
+class Elsewhere(PublisherTest):
+    def setUp(self):
+        super().setUp()
+        self.sign("--root", self.root)
+
+    def python_tuf(self, url):
+        """What the reference client says the version is."""
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.work))
+        updater = Updater(str(folder / "metadata"), f"{url}/metadata", str(folder), f"{url}/targets",
+                          bootstrap=self.root.read_bytes())
+        updater.refresh()
+        target = updater.get_targetinfo(f"{NAME}/1")
+        return "sha256:" + hashlib.sha256(pathlib.Path(updater.download_target(target)).read_bytes()).hexdigest()
+
+    def test_python_tuf_reads_a_static_export(self):
+        url = self.export()
+        self.assertEqual(self.python_tuf(url), self.index())
+        self.make_key("targets2")
+        after = self.work / "2.root.json"
+        self.kiln("registry", "rotate", self.root, "--targets-key", self.public("targets2"), "--out", after)
+        self.kiln("registry", "sign", after, "--key", self.private("root"))
+        self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/two")
+        self.sign("--root", after, keys=("targets2", "online"))
+        self.export()
+        self.assertEqual(self.python_tuf(url), self.index())
+
+    def test_each_document_is_what_python_tuf_would_sign(self):
+        files = self.work / "www/metadata"
+        self.export()
+        documents = {role: Metadata.from_file(str(files / f"1.{role}.json")) for role in ("root", "targets", "snapshot")}
+        documents["timestamp"] = Metadata.from_file(str(files / "timestamp.json"))
+        root = documents["root"].signed
+        for role, document in documents.items():
+            root.verify_delegate(role, document.signed_bytes, document.signatures)
+            self.assertEqual(json.loads(document.to_bytes())["signed"],
+                             json.loads((files / ("timestamp.json" if role == "timestamp" else f"1.{role}.json"))
+                                        .read_text())["signed"])
+        self.assertEqual(documents["targets"].signed.targets[f"{NAME}/1"].hashes["sha256"],
+                         self.index().removeprefix("sha256:"))
+
+    def test_a_static_export_installs_with_its_root_alone(self):
+        url = self.export()
+        self.install(url, code=TRUST, says="no root of it is trusted")
+        self.trust(url)
+        self.install(url)
+
+    def serve(self):
+        server = OciServer(self)
+        return server, getattr(server, "url")
+
+    def push(self, url, **how):
+        return self.kiln("registry", "push", "--registry", self.registry, "--to", url, **how)
+
+    def test_a_push_brings_the_metadata_last(self):
+        server, url = self.serve()
+        self.assertEqual(self.push(url)["timestamp"], 1)
+        puts = [r.path for r in server.requests if r.method == "PUT" and "/manifests/" in r.path]
+        self.assertTrue(puts[-1].endswith("/kiln.tuf/manifests/latest"), puts)
+        self.trust(url)
+        self.install(url)
+        before = len(server.requests)
+        self.push(url)
+        sent = [str(r) for r in server.requests[before:] if r.method in ("PUT", "POST", "PATCH")]
+        self.assertEqual(sent, [])
+
+    def test_a_push_of_what_is_not_signed_sends_nothing(self):
+        server, url = self.serve()
+        self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/two")
+        self.push(url, code=TRUST, says="kiln registry sign")
+        self.assertEqual([str(r) for r in server.requests if r.method in ("PUT", "POST", "PATCH")], [])
+
+    def test_two_folders_take_turns_on_one_server(self):
+        server, url = self.serve()
+        other = self.work / "other"
+        shutil.copytree(self.registry, other)
+        self.push(url)
+        self.sign(keys=("online",))
+        self.push(url)
+        self.trust(url)
+        self.install(url)
+        self.registry = other
+        self.sign("--days", 20, keys=("online",))
+        self.push(url, code=CONFLICT, says="--onto")  # the same number, other bytes
+        done = self.sign("--onto", url)
+        self.assertEqual(done["timestamp"], 3)
+        self.push(url)
+        self.refresh_of(url)
+
+    def test_another_registry_is_not_signed_onto(self):
+        server, url = self.serve()
+        self.push(url)
+        self.registry = self.work / "foreign"
+        self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/one")
+        root = self.work / "foreign.json"
+        self.make_key("foreign")
+        self.kiln("registry", "init", "--root-key", self.public("foreign"), "--targets-key", self.public("targets"),
+                  "--online-key", self.public("online"), "--out", root)
+        self.kiln("registry", "sign", root, "--key", self.private("foreign"))
+        self.sign("--root", root)
+        self.push(url, code=CONFLICT, says="has another 1.root.json")
+        self.sign("--onto", url, code=CONFLICT, says="does not follow from a root that is known here")
+
+    def test_an_empty_folder_signs_onto_a_server_only_from_a_known_root(self):
+        """Else the publisher's keys would sign the targets of whoever made a root that names them."""
+        server, url = self.serve()
+        self.push(url)
+        shutil.rmtree(self.registry / "kiln.tuf")
+        self.sign("--onto", url, code=CONFLICT, says="known here")
+        self.assertFalse((self.registry / "kiln.tuf/index.json").exists())
+        self.assertEqual(self.sign("--root", self.root, "--onto", url)["timestamp"], 2)
+        forged = self.work / "forged.json"
+        self.kiln("registry", "init", "--root-key", self.public("root"), "--targets-key", self.public("targets"),
+                  "--online-key", self.public("online"), "--root-days", 9, "--out", forged)
+        self.kiln("registry", "sign", forged, "--key", self.private("root"))
+        shutil.rmtree(self.registry / "kiln.tuf")
+        self.sign("--root", forged, "--onto", url, code=CONFLICT, says="known here")
+
+    def test_a_folder_whose_metadata_somebody_changed_is_not_signed_on(self):
+        evil = Metadata.from_bytes(self.file("1.targets.json"))
+        evil.signed.targets["evil/1"] = evil.signed.targets[f"{NAME}/1"]
+        self.replace("1.targets.json", evil.to_bytes())
+        before = (self.registry / "kiln.tuf/index.json").read_bytes()
+        self.sign(code=TRUST)
+        self.assertEqual((self.registry / "kiln.tuf/index.json").read_bytes(), before)
+
+    def layers(self):
+        layout = self.registry / "kiln.tuf"
+        [tag] = json.loads((layout / "index.json").read_text())["manifests"]
+        return layout, tag, json.loads((layout / "blobs/sha256" / tag["digest"][7:]).read_text())
+
+    def file(self, title):
+        layout, _, manifest = self.layers()
+        [layer] = [each for each in manifest["layers"] if title in each["annotations"].values()]
+        return (layout / "blobs/sha256" / layer["digest"][7:]).read_bytes()
+
+    def replace(self, title, data):
+        """The artifact with other bytes of one file, and every digest right."""
+        layout, tag, manifest = self.layers()
+        [layer] = [each for each in manifest["layers"] if title in each["annotations"].values()]
+        layer.pop("data", None)
+        for described, content in ((layer, data), (tag, None)):
+            content = json.dumps(manifest).encode() if content is None else content
+            described |= {"digest": "sha256:" + hashlib.sha256(content).hexdigest(), "size": len(content)}
+            (layout / "blobs/sha256" / described["digest"][7:]).write_bytes(content)
+        index = json.loads((layout / "index.json").read_text())
+        index["manifests"] = [tag]
+        (layout / "index.json").write_text(json.dumps(index))
+
+    def test_after_a_stolen_online_key_counted_far_ahead_a_new_root_takes_over(self):
+        server, url = self.serve()
+        thief = self.work / "thief"
+        shutil.copytree(self.registry, thief)
+        mine, self.registry = self.registry, thief
+        for _ in range(3):
+            self.sign(keys=("online",))
+        self.push(url)
+        self.trust(url)
+        self.install(url)
+        self.registry = mine
+        self.make_key("online2")
+        second = self.work / "2.root.json"
+        self.kiln("registry", "rotate", self.root, "--online-key", self.public("online2"), "--out", second)
+        self.kiln("registry", "sign", second, "--key", self.private("root"))
+        self.assertEqual(self.sign("--root", second, keys=("targets", "online2"))["timestamp"], 2)  # the thief's: 4
+        self.push(url)
+        self.refresh_of(url)
+
+
+if __name__ == "__main__":
+    KILN_REGISTRY, KILN, FIXTURE = map(os.path.abspath, sys.argv[1:4])
+    sys.exit(0 if unittest.main(argv=sys.argv[:1] + sys.argv[4:], exit=False).result.wasSuccessful() else 1)

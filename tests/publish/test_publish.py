@@ -116,6 +116,26 @@ class Publish(unittest.TestCase):
                            check=True, capture_output=True)
         return cell
 
+    def test_signed_for_a_stranger_who_trusts_the_root_alone(self):
+        keys = self.work / "keys"
+        keys.mkdir()
+        for role in ("root", "targets", "online"):
+            self.kiln("registry", "key", keys / role)
+        root = keys / "root.json"
+        self.kiln("registry", "init", "--root-key", f"{keys}/root.pub", "--targets-key", f"{keys}/targets.pub",
+                  "--online-key", f"{keys}/online.pub", "--out", root)
+        self.kiln("registry", "sign", root, "--key", keys / "root")
+        signing = ["--key", keys / "targets", "--key", keys / "online", "--root", root]
+        self.publish(*signing)
+        self.assertIn("signed: root 1, targets 1, timestamp 1", self.errors)
+        self.publish(*signing)
+        self.assertIn("signed: root 1, targets 1, timestamp 2", self.errors)
+        for registry in (self.folder, self.url):
+            refused = subprocess.run([self.bin / "kiln", "install", f"{NAME}@{VERSION}", "--registry", registry],
+                                     env={"HOME": str(self.work / "nobody"), "PATH": "/usr/bin:/bin"},
+                                     text=True, capture_output=True)
+            self.assertEqual(refused.returncode, 7, refused.stderr)
+
     def test_what_lands_is_the_same_everywhere_and_a_second_run_changes_nothing(self):
         summary = self.publish(environment={"KILN_BIN": os.environ["KILN_BIN"]})
         [index] = set(self.versions(self.folder).values())

@@ -167,6 +167,7 @@ def main():
         work = pathlib.Path(folder)
         (work / "my_project").mkdir()
         environment = dict(os.environ, KILN_CACHE=str(work / "cache"), KILN_SOURCE=str(work / "kiln"),
+                           XDG_CONFIG_HOME=str(work / "config"),
                            PATH=f"{arguments.build}/bin:{os.environ['PATH']}")
         for line, language, words, code in blocks(arguments.file.read_text()):
             if language in ("text", "console") or "ci" in words:

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using trust::Expiry;
 using trust::Root;
 
-constexpr std::int64_t kDay = 24 * 60 * 60;
+constexpr std::int64_t kDay = 24L * 60 * 60;
 constexpr std::int64_t kTargetsLast = 365 * kDay;
 constexpr std::size_t kMaxRootBytes = 512'000;
 

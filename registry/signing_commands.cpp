@@ -28,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kDay = 24 * 60 * 60;
+constexpr std::int64_t kDay = 24L * 60 * 60;
 constexpr std::uint64_t kMaxRootBytes = 512'000;
 
 struct Options {
@@ -57,6 +57,7 @@ std::string passphrase() {
 
 std::vector<PrivateKey> open_keys(const Options& options) {
   std::vector<PrivateKey> keys;
+  keys.reserve(options.keys.size());
   for (const std::string& name : options.keys) {
     keys.push_back(PrivateKey::open(name, passphrase()));
   }
@@ -66,6 +67,7 @@ std::vector<PrivateKey> open_keys(const Options& options) {
 RootKeys root_keys(const Options& options) {
   const auto read = [](const std::vector<fs::path>& files) {
     std::vector<trust::Key> keys;
+    keys.reserve(files.size());
     for (const fs::path& file : files) keys.push_back(read_public_key(file));
     return keys;
   };

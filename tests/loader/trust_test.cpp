@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "trust/canonical.hpp"
 #include "trust/metadata.hpp"
 #include "trust/metadata_folder.hpp"
+#include "trust/signature_memo.hpp"
 #include "trust/trusted_set.hpp"
 
 namespace kiln::test {
@@ -148,6 +150,65 @@ TEST_CASE("signatures: a key counts once, whatever it is called") {
   CHECK_NOTHROW(trusts({a, b, c}));
   CHECK_CONTAINS(error_of([&] { trusts({a, b}); }).what(), "signed by 1 of the keys");
   CHECK_CONTAINS(error_of([&] { trusts({a, a, c}); }).what(), "signs a second time");
+}
+
+TEST_CASE("signature memo: what was verified, as long as nobody else may write it") {
+  Scratch scratch;
+  const fs::path file = scratch / "verified";
+  const Digest fact = Digest::of("good");
+  trust::SignatureMemo memo(file);
+  CHECK_FALSE(memo.knows(fact));
+  memo.save();
+  CHECK_FALSE(fs::exists(file));  // nothing was learnt
+  memo.learn(fact);
+  memo.save();
+  CHECK(read_file(file) == fact.hex() + "\n");
+  CHECK(trust::SignatureMemo(file).knows(fact));
+  CHECK_FALSE(trust::SignatureMemo(file).knows(Digest::of("other")));
+  CHECK_FALSE(trust::SignatureMemo().knows(fact));
+
+  fs::permissions(file, fs::perms(0666));
+  CHECK_FALSE(trust::SignatureMemo(file).knows(fact));
+  for (const std::string& text :
+       {std::string("\n"), "x" + fact.hex() + "\n", std::string(70'000, 'a')}) {
+    fs::remove(file);
+    write_file(file, text);
+    trust::SignatureMemo damaged(file);
+    CHECK_FALSE(damaged.knows(fact));
+    damaged.learn(fact);
+    damaged.save();
+    CHECK(trust::SignatureMemo(file).knows(fact));
+  }
+  for (int i = 0; i < 1500; ++i) memo.learn(Digest::of(std::to_string(i)));
+  memo.save();
+  CHECK(fs::file_size(file) <= 65'000);
+  CHECK(trust::SignatureMemo(file).knows(Digest::of("1499")));
+
+  fs::remove(file);
+  fs::create_directory(file);  // cannot be written: it is found out again
+  trust::SignatureMemo nowhere(file);
+  nowhere.learn(fact);
+  CHECK_NOTHROW(nowhere.save());
+}
+
+TEST_CASE("signature memo: a fact is of these bytes, these keys and this threshold") {
+  Scratch scratch;
+  Signed metadata(scratch / "registry");
+  const std::string root = metadata.first_root();
+  trust::SignatureMemo memo(scratch / "verified");
+  CHECK_NOTHROW(trust::TrustedSet(root, "a registry", {}, &memo));
+  CHECK_NOTHROW(trust::TrustedSet(root, "a registry", {}, &memo));
+  const auto refused = [&](const std::function<void(Json&)>& change) {
+    Json changed = parse_json(root, "root");
+    change(changed);
+    const Error error =
+        error_of([&] { trust::TrustedSet(dump_json(changed), "a registry", {}, &memo); });
+    CHECK_CONTAINS(error.what(), "signed by 0 of the keys");
+  };
+  refused([](Json& json) { json["signed"]["version"] = 2; });
+  refused([](Json& json) { json["signed"]["expires"] = "2100-01-01T00:00:00Z"; });
+  refused([](Json& json) { json["signatures"][0]["sig"] = std::string(128, '0'); });
+  refused([](Json& json) { json["signatures"] = Json::array(); });
 }
 
 TEST_CASE("trust.json: reads back, and is refused where others may write to it") {

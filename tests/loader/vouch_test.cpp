@@ -109,6 +109,26 @@ TEST_CASE("vouch: a tag that was moved and a ref that was planted choose nothing
   CHECK(world.install_sample().choice.version.descriptor == world.index);
 }
 
+TEST_CASE("vouch: what was verified is not verified again, and nothing else is believed for it") {
+  World world;
+  world.install_sample();
+  const fs::path verified = world.scratch / "verified";
+  const std::string facts = read_file(verified);
+  CHECK(facts.size() == 4 * 65);  // root, timestamp, snapshot, targets
+  world.install_sample();
+  CHECK(read_file(verified) == facts);
+  // A cache with other targets, for which the memo has no fact: asked for anew.
+  const std::string targets = read_file(world.state() / "targets.json");
+  Json forged = parse_json(targets, "targets");
+  forged["signed"]["targets"]["sample/1"]["length"] = 1;
+  write_file(world.state() / "targets.json", dump_json(forged));
+  const std::size_t asked = world.server.count("kiln.tuf");
+  CHECK(world.install_sample().choice.version.descriptor == world.index);
+  CHECK(world.server.count("kiln.tuf") > asked);
+  CHECK(read_file(world.state() / "targets.json") == targets);
+  CHECK(read_file(verified) == facts);
+}
+
 TEST_CASE("vouch: a version that was yanked is refused with the reason, offline too") {
   World world;
   world.install_sample();

@@ -161,7 +161,7 @@ Authorizer::Known Authorizer::basic(const Asked& asked, const Login& login) cons
 }
 
 std::string Authorizer::scope_of(const Asked& asked, const Challenge& challenge) const {
-  const std::string named = challenge.parameter("scope");
+  std::string named = challenge.parameter("scope");
   const std::string repository = "repository:" + asked.repository + ":";
   if (named.empty()) return repository + (access_ == Access::kPush ? "pull,push" : "pull");
   if (access_ == Access::kPull) return named;

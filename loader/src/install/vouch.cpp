@@ -17,8 +17,15 @@ namespace {
 
 using trust::Expiry;
 using trust::RepositorySource;
+using trust::SignatureMemo;
 using trust::Target;
 using trust::Updater;
+
+/// What SignatureMemo keeps, beside trust.json; empty where that has no place.
+std::filesystem::path verified_path() {
+  const std::filesystem::path trusted = trust_path();
+  return trusted.empty() ? trusted : trusted.parent_path() / "verified";
+}
 
 std::string target_name(const std::string& name, int version) {
   return name + "/" + std::to_string(version);
@@ -42,11 +49,12 @@ Descriptor descriptor_of(const Target& target, const std::string& package,
 }
 
 Updater updater_of(const std::string& registry, const Settings& settings, const Cache& cache,
-                   Expiry expiry) {
+                   Expiry expiry, SignatureMemo& memo) {
   return {*settings.trust.root_of(registry),
           trust::MetadataFolder(cache.root(), "tuf/" + Digest::of(registry).hex()),
           registry,
-          {std::time(nullptr), expiry}};
+          {std::time(nullptr), expiry},
+          &memo};
 }
 
 }  // namespace
@@ -64,8 +72,10 @@ bool is_signed(const std::string& registry, const Settings& settings) {
 }
 
 std::optional<Descriptor> Vouch::recall(const std::string& name, int version) const {
-  Updater updater = updater_of(registry_, settings_, cache_, Expiry::kTold);
+  SignatureMemo memo(verified_path());
+  Updater updater = updater_of(registry_, settings_, cache_, Expiry::kTold, memo);
   const std::optional<Target> target = updater.recall(target_name(name, version));
+  memo.save();
   if (!target || (target->yanked && !settings_.offline)) return std::nullopt;
   return descriptor_of(*target, label(name, version), registry_);
 }
@@ -98,10 +108,12 @@ Descriptor Vouch::ask(const std::string& name, int version) const {
   const FileLock held = cache_.lock(Digest::of("tuf/" + registry_));
   std::optional<Target> target;
   ask_places([&](const Repository& repository) {
-    Updater updater = updater_of(registry_, settings_, cache_, expiry);
+    SignatureMemo memo(verified_path());
+    Updater updater = updater_of(registry_, settings_, cache_, expiry, memo);
     const RepositorySource source(repository, patience_);
     updater.refresh(source);
     target = updater.find(target_name(name, version), source);
+    memo.save();
     if (!patience_.on_event) return;
     for (const std::string& text : updater.expired()) {
       patience_.on_event({Event::Stage::kIndex, package, 0, 0, text});

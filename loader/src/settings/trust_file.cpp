@@ -92,21 +92,25 @@ fs::path trust_path() {
   return settings.empty() ? settings : settings.parent_path() / "trust.json";
 }
 
-Trust read_trust() {
-  const fs::path path = trust_path();
-  if (path.empty()) return {};
+std::optional<std::string> read_owned(const fs::path& path, std::size_t most) {
   const FileDescriptor file = try_open_file(path, O_RDONLY);
-  if (!file.valid() && (errno == ENOENT || errno == ENOTDIR)) return {};
+  if (!file.valid() && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
   if (!file.valid()) fail(path, std::generic_category().message(errno));
   check_owner(file, path);
   std::string text;
   const int error = try_read_pieces(file.get(), [&](std::string_view piece) {
     text += piece;
-    if (text.size() > kMaxBytes)
-      fail(path, "it has more than " + std::to_string(kMaxBytes) + " bytes");
+    if (text.size() > most) fail(path, "it has more than " + std::to_string(most) + " bytes");
   });
   if (error != 0) fail(path, std::generic_category().message(error));
-  return parse_trust(text, path.string());
+  return text;
+}
+
+Trust read_trust() {
+  const fs::path path = trust_path();
+  if (path.empty()) return {};
+  const std::optional<std::string> text = read_owned(path, kMaxBytes);
+  return text ? parse_trust(*text, path.string()) : Trust{};
 }
 
 void update_trust(const std::function<void(Trust&)>& change) {

@@ -13,9 +13,11 @@
 // belong to this user or to root, and nobody else may write to it.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +39,10 @@ struct Trust {
 /// Throws kUsage, naming the file.
 Trust parse_trust(std::string_view text, const std::string& path);
 std::string serialize_trust(const Trust& trust);
+
+/// A file that says what may run: nothing where there is none. Throws kUsage for one that cannot be
+/// read, has more bytes, or that another user may write to.
+std::optional<std::string> read_owned(const std::filesystem::path& path, std::size_t most);
 
 /// Where the file is, or would be; empty if the environment names no place.
 std::filesystem::path trust_path();

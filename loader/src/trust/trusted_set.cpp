@@ -25,12 +25,33 @@ std::size_t count_signatures(const std::string& canonical, const std::vector<Sig
   return found.size();
 }
 
+/// That enough of these keys have signed these bytes.
+Digest fact_of(std::string_view bytes, const Keys& keys, const Signers& signers) {
+  Sha256 hash;
+  const auto add = [&](std::string_view text) {
+    hash.update(std::to_string(text.size()) + ":");
+    hash.update(text);
+  };
+  add(bytes);
+  add(std::to_string(signers.threshold));
+  for (const std::string& id : signers.ids) {
+    const auto key = keys.find(id);
+    if (key == keys.end()) continue;
+    for (const std::string& part : {id, key->second.type, key->second.scheme, key->second.value}) {
+      add(part);
+    }
+  }
+  return hash.finish();
+}
+
 }  // namespace
 
-TrustedSet::TrustedSet(std::string_view root, std::string origin, const Clock& clock)
-    : origin_(std::move(origin)), clock_(clock) {
-  const Root itself = parse<Root>(root, name_of("root")).document;
-  root_ = read<Root>(root, "root", itself.keys, itself.root);
+TrustedSet::TrustedSet(std::string_view root, std::string origin, const Clock& clock,
+                       SignatureMemo* memo)
+    : origin_(std::move(origin)), clock_(clock), memo_(memo) {
+  Signed<Root> found = parse<Root>(root, name_of("root"));
+  check_signed(found, root, "root", found.document.keys, found.document.root);
+  root_ = std::move(found.document);
 }
 
 const Targets* TrustedSet::targets(const std::string& role) const {
@@ -47,17 +68,27 @@ void TrustedSet::fail(std::string_view role, const std::string& found) const {
               "verify " + name_of(role) + ": " + found + "; nothing of it is used");
 }
 
-/// A document that enough of its signers have signed.
+/// Throws unless enough of the signers have signed `bytes`, which `found` was read from.
 template <class Document>
-Document TrustedSet::read(std::string_view bytes, const std::string& role, const Keys& keys,
-                          const Signers& signers) const {
-  Signed<Document> found = parse<Document>(bytes, name_of(role));
+void TrustedSet::check_signed(const Signed<Document>& found, std::string_view bytes,
+                              const std::string& role, const Keys& keys,
+                              const Signers& signers) const {
+  const Digest fact = fact_of(bytes, keys, signers);
+  if (memo_ != nullptr && memo_->knows(fact)) return;
   const std::size_t count = count_signatures(found.canonical, found.signatures, keys, signers);
   if (count < signers.threshold) {
     fail(printable(role), "signed by " + std::to_string(count) +
                               " of the keys that may, expected " +
                               std::to_string(signers.threshold));
   }
+  if (memo_ != nullptr) memo_->learn(fact);
+}
+
+template <class Document>
+Document TrustedSet::read(std::string_view bytes, const std::string& role, const Keys& keys,
+                          const Signers& signers) const {
+  Signed<Document> found = parse<Document>(bytes, name_of(role));
+  check_signed(found, bytes, role, keys, signers);
   return std::move(found.document);
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "trust/metadata.hpp"
+#include "trust/signature_memo.hpp"
 
 namespace kiln::trust {
 
@@ -29,7 +30,9 @@ struct Clock {
 class TrustedSet {
  public:
   /// `root`: trusted as it is, but signed by its own keys. `origin` stands in messages: a URL.
-  TrustedSet(std::string_view root, std::string origin, const Clock& clock);
+  /// `memo`: spares what was verified before; it outlives this.
+  TrustedSet(std::string_view root, std::string origin, const Clock& clock,
+             SignatureMemo* memo = nullptr);
 
   const Root& root() const { return root_; }
   const std::vector<std::string>& expired() const { return expired_; }  ///< told, one a line
@@ -68,6 +71,9 @@ class TrustedSet {
  private:
   std::string name_of(std::string_view role) const;
   template <class Document>
+  void check_signed(const Signed<Document>& found, std::string_view bytes, const std::string& role,
+                    const Keys& keys, const Signers& signers) const;
+  template <class Document>
   Document read(std::string_view bytes, const std::string& role, const Keys& keys,
                 const Signers& signers) const;
   Targets read_targets(std::string_view bytes, const std::string& role,
@@ -78,6 +84,7 @@ class TrustedSet {
 
   std::string origin_;
   Clock clock_;
+  SignatureMemo* memo_;
   std::vector<std::string> expired_;
   Root root_;
   std::optional<Timestamp> timestamp_;

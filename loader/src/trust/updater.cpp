@@ -51,8 +51,8 @@ std::string fetch(const MetadataSource& source, const std::string& file, const P
 }  // namespace
 
 Updater::Updater(std::string_view root, MetadataFolder folder, std::string origin,
-                 const Clock& clock)
-    : folder_(std::move(folder)), origin_(origin), trusted_(root, std::move(origin), clock) {}
+                 const Clock& clock, SignatureMemo* memo)
+    : folder_(std::move(folder)), origin_(origin), trusted_(root, std::move(origin), clock, memo) {}
 
 std::string Updater::versioned(std::uint64_t version, const std::string& file) const {
   return trusted_.root().consistent_snapshot ? std::to_string(version) + "." + file : file;

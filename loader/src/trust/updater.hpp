@@ -32,7 +32,9 @@ class Updater {
  public:
   /// `root`: the bytes of the trusted root; `origin`: for messages. Throws kTrust for a root that
   /// is none. Reads and writes nothing yet.
-  Updater(std::string_view root, MetadataFolder folder, std::string origin, const Clock& clock);
+  /// `memo` as of TrustedSet.
+  Updater(std::string_view root, MetadataFolder folder, std::string origin, const Clock& clock,
+          SignatureMemo* memo = nullptr);
 
   /// Asks for newer metadata and takes it. Throws kTrust for what does not hold or has expired,
   /// kNotFound where there is none.

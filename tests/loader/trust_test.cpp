@@ -194,7 +194,7 @@ TEST_CASE("signature memo: what was verified, as long as nobody else may write i
 TEST_CASE("signature memo: a fact is of these bytes, these keys and this threshold") {
   Scratch scratch;
   Signed metadata(scratch / "registry");
-  const std::string root = metadata.first_root();
+  const std::string& root = metadata.first_root();
   trust::SignatureMemo memo(scratch / "verified");
   CHECK_NOTHROW(trust::TrustedSet(root, "a registry", {}, &memo));
   CHECK_NOTHROW(trust::TrustedSet(root, "a registry", {}, &memo));

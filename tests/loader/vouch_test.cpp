@@ -122,7 +122,7 @@ TEST_CASE("vouch: what was verified is not verified again, and nothing else is b
   Json forged = parse_json(targets, "targets");
   forged["signed"]["targets"]["sample/1"]["length"] = 1;
   write_file(world.state() / "targets.json", dump_json(forged));
-  const std::size_t asked = world.server.count("kiln.tuf");
+  const int asked = world.server.count("kiln.tuf");
   CHECK(world.install_sample().choice.version.descriptor == world.index);
   CHECK(world.server.count("kiln.tuf") > asked);
   CHECK(read_file(world.state() / "targets.json") == targets);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <optional>
 
 #include "built.hpp"
 #include "documents/manifest.hpp"
@@ -99,15 +100,13 @@ void check_signatures(const fs::path& registry, CheckReport& report) {
   const trust::TrustedSet set = follow(files, registry.string(), trust::Expiry::kRefused);
   for (const ListedVersion& each : list_registry(registry)) {
     const auto& targets = set.targets("targets")->targets;
-    const auto found = targets.find(each.name + "/" + std::to_string(each.index.version));
-    const std::string is = each.descriptor.digest.hex();
-    const auto hashes = found == targets.end() ? std::map<std::string, std::string>{}
-                                               : found->second.promise.hashes;
-    const std::string says = hashes.contains("sha256") ? hashes.at("sha256") : "";
-    if (is == says) continue;
-    report.problems.push_back(
-        "verify " + label(each.name, each.index.version) + ": it is sha256:" + is + ", signed is " +
-        (says.empty() ? "nothing" : "sha256:" + says) + ". Run 'kiln registry sign'");
+    const auto found = targets.find(trust::target_name(each.name, each.index.version));
+    const std::optional<Digest> says =
+        found == targets.end() ? std::nullopt : found->second.promise.sha256();
+    if (says == each.descriptor.digest) continue;
+    report.problems.push_back("verify " + label(each.name, each.index.version) + ": it is " +
+                              each.descriptor.digest.str() + ", signed is " +
+                              (says ? says->str() : "nothing") + ". Run 'kiln registry sign'");
   }
 }
 

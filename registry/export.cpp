@@ -2,6 +2,7 @@
 #include "export.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <system_error>
 
@@ -26,6 +27,13 @@ bool same_bytes(const fs::path& left, const fs::path& right) {
   if (fs::equivalent(left, right, error)) return true;
   if (!fs::exists(right) || fs::file_size(left) != fs::file_size(right)) return false;
   return digest_of_file(left) == digest_of_file(right);
+}
+
+/// A small file by way of a draft in `folder`. False: it has this text already.
+bool write_changed(const fs::path& folder, const fs::path& to, const std::string& text) {
+  if (fs::exists(to) && read_document(to, kMaxDocumentBytes) == text) return false;
+  publish_bytes(folder, to, text, 0644);
+  return true;
 }
 
 /// The files of one repository, written in the order in which they may become visible.
@@ -104,9 +112,7 @@ class RepositoryExport {
   }
 
   void put_text(const fs::path& to, const std::string& text) {
-    if (fs::exists(to) && read_document(to, kMaxDocumentBytes) == text) return;
-    publish_bytes(folder_, to, text, 0644);
-    ++result_.files_written;
+    if (write_changed(folder_, to, text)) ++result_.files_written;
   }
 
   const Layout& layout_;
@@ -149,24 +155,19 @@ class MetadataExport {
   void put_target(const std::string& name, const trust::Target& target) {
     const std::string package = name.substr(0, name.find('/'));
     const std::string version = name.substr(std::min(package.size() + 1, name.size()));
-    const auto hash = target.promise.hashes.find("sha256");
-    const Layout layout(registry_ / package);
+    const std::optional<Digest> digest = target.promise.sha256();
     // Others' targets, and versions that are signed here and kept elsewhere, are left out.
-    if (!is_package_name(package) || version_of_tag(version) == 0 ||
-        hash == target.promise.hashes.end() || !layout.exists())
-      return;
-    const Digest digest = Digest::parse("sha256:" + hash->second);
-    const Descriptor index{std::string(kMediaTypeIndex), digest, target.length};
+    if (!is_package_name(package) || version_of_tag(version) == 0 || !digest) return;
+    const Layout layout(registry_ / package);
+    const Descriptor index{std::string(kMediaTypeIndex), *digest, target.length};
     if (!layout.has_blob(index)) return;
-    put(out_ / "targets" / package / (digest.hex() + "." + version),
+    put(out_ / "targets" / package / (digest->hex() + "." + version),
         layout.read_blob(index, "index of " + name));
   }
 
   void put(const fs::path& to, const std::string& bytes) {
-    if (fs::exists(to) && read_document(to, kMaxDocumentBytes) == bytes) return;
     make_folders(to.parent_path());
-    publish_bytes(to.parent_path(), to, bytes, 0644);
-    ++result_.files_written;
+    if (write_changed(to.parent_path(), to, bytes)) ++result_.files_written;
   }
 
   fs::path registry_;

@@ -46,11 +46,9 @@ class VersionPush {
 
   /// Refuses to send a version that its signed metadata would not vouch for.
   void check_signed(const trust::Targets& signed_targets) const {
-    const auto found =
-        signed_targets.targets.find(batch_.name + "/" + std::to_string(batch_.version));
-    const std::string hash = next_.descriptor.digest.hex();
-    if (found != signed_targets.targets.end() && found->second.promise.hashes.contains("sha256") &&
-        found->second.promise.hashes.at("sha256") == hash) {
+    const auto found = signed_targets.targets.find(trust::target_name(batch_.name, batch_.version));
+    if (found != signed_targets.targets.end() &&
+        found->second.promise.sha256() == next_.descriptor.digest) {
       return;
     }
     throw Error(ErrorCode::kTrust,

@@ -25,7 +25,6 @@ using trust::Root;
 
 constexpr std::int64_t kDay = 24L * 60 * 60;
 constexpr std::int64_t kTargetsLast = 365 * kDay;
-constexpr std::size_t kMaxRootBytes = 512'000;
 
 [[noreturn]] void fail(ErrorCode code, const fs::path& registry, const std::string& found) {
   throw Error(code, "sign " + registry.string() + ": " + found);
@@ -41,7 +40,7 @@ class Signing {
   explicit Signing(const SignRequest& request)
       : request_(request), now_(std::time(nullptr)), files_(read_trust_files(request.registry)) {
     for (const fs::path& path : request.roots) {
-      std::string bytes = read_document(path, kMaxRootBytes);
+      std::string bytes = read_document(path, trust::kMaxRootBytes);
       const std::uint64_t version = trust::parse<Root>(bytes, path.string()).document.version;
       roots_.emplace(version, std::move(bytes));
     }
@@ -180,9 +179,7 @@ class Signing {
     for (const auto& [name, bytes] : files_) {
       if (name.ends_with(ending)) return {name, parse_json(bytes, name)["signed"]};
     }
-    return {
-        "",
-        {{"_type", role}, {"spec_version", "1.0.31"}, {"version", 0}, {"meta", Json::object()}}};
+    return {"", {{"_type", role}, {"spec_version", "1.0.31"}, {"version", 0}}};
   }
 
   void replace(const std::string& before, const std::string& name, std::string bytes) {
@@ -194,7 +191,6 @@ class Signing {
 
   void sign_targets(bool other_root) {
     auto [file, body] = newest("targets");
-    if (file.empty()) body = {{"_type", "targets"}, {"spec_version", "1.0.31"}, {"version", 0}};
     if (!body.contains("targets")) body["targets"] = Json::object();
     name_versions(body["targets"]);
     yank(body["targets"]);
@@ -218,7 +214,7 @@ class Signing {
 
   void name_versions(Json& targets) {
     for (const ListedVersion& each : list_registry(request_.registry)) {
-      const std::string name = each.name + "/" + std::to_string(each.index.version);
+      const std::string name = trust::target_name(each.name, each.index.version);
       Json& target = targets[name];
       Json promised = {{"length", each.descriptor.size},
                        {"hashes", {{"sha256", each.descriptor.digest.hex()}}}};

@@ -29,7 +29,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kDay = 24L * 60 * 60;
-constexpr std::uint64_t kMaxRootBytes = 512'000;
 
 struct Options {
   bool json = false;
@@ -117,7 +116,7 @@ int run_init(const Options& options) {
 
 int run_rotate(const Options& options) {
   const std::int64_t expires = std::time(nullptr) + options.root_days * kDay;
-  const std::string before = read_document(options.root, kMaxRootBytes);
+  const std::string before = read_document(options.root, trust::kMaxRootBytes);
   write_root(options, options.out, next_root(before, root_keys(options), expires));
   return 0;
 }
@@ -169,7 +168,7 @@ int report(const Options& options, const Signed& result) {
 int run_sign(const Options& options) {
   if (options.root.empty()) return report(options, sign_registry(sign_request(options)));
   write_root(options, options.root,
-             add_signatures(read_document(options.root, kMaxRootBytes), open_keys(options)));
+             add_signatures(read_document(options.root, trust::kMaxRootBytes), open_keys(options)));
   return 0;
 }
 
@@ -181,7 +180,7 @@ int run_yank(const Options& options) {
                                        "that its users will read. Give both");
   }
   SignRequest request = sign_request(options);
-  request.yanked[wanted.name + "/" + std::to_string(wanted.version)] = options.reason;
+  request.yanked[trust::target_name(wanted.name, wanted.version)] = options.reason;
   return report(options, sign_registry(request));
 }
 

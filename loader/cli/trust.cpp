@@ -83,8 +83,7 @@ int run_add(const Added& added) {
           registry.c_str());
     return 0;
   }
-  constexpr std::size_t kMaxRootBytes = 512'000;
-  const std::string bytes = read_document(added.root, kMaxRootBytes);
+  const std::string bytes = read_document(added.root, trust::kMaxRootBytes);
   const trust::Root root = root_of(bytes, added.root.string());
   update_trust([&](Trust& trust) { add_root(trust, registry, bytes, added.replace); });
   print_json("trust-add", document_of(registry, root));

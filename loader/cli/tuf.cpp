@@ -30,12 +30,12 @@ namespace {
 namespace fs = std::filesystem;
 using kiln::Error;
 using kiln::ErrorCode;
+using kiln::trust::kMaxRootBytes;
 using kiln::trust::MetadataFolder;
 using kiln::trust::Target;
 using kiln::trust::Updater;
 using kiln::trust::WebSource;
 
-constexpr std::size_t kMaxRootBytes = 512'000;
 constexpr std::size_t kMaxTargetBytes = std::size_t{1} << 30;
 
 struct Options {

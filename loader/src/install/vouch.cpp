@@ -19,16 +19,13 @@ using trust::Expiry;
 using trust::RepositorySource;
 using trust::SignatureMemo;
 using trust::Target;
+using trust::target_name;
 using trust::Updater;
 
 /// What SignatureMemo keeps, beside trust.json; empty where that has no place.
 std::filesystem::path verified_path() {
   const std::filesystem::path trusted = trust_path();
   return trusted.empty() ? trusted : trusted.parent_path() / "verified";
-}
-
-std::string target_name(const std::string& name, int version) {
-  return name + "/" + std::to_string(version);
 }
 
 Descriptor descriptor_of(const Target& target, const std::string& package,
@@ -38,9 +35,7 @@ Descriptor descriptor_of(const Target& target, const std::string& package,
                                        ": its publisher took it back: " + quote(*target.yanked) +
                                        " (from " + registry + "). Ask for another version");
   }
-  const auto sha256 = target.promise.hashes.find("sha256");
-  const std::optional<Digest> digest =
-      sha256 == target.promise.hashes.end() ? std::nullopt : Digest::from_hex(sha256->second);
+  const std::optional<Digest> digest = target.promise.sha256();
   if (!digest) {
     throw Error(ErrorCode::kTrust, "find " + package + ": the signed metadata of " + registry +
                                        " has no SHA-256 of it. Tell the registry's publisher");

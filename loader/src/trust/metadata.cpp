@@ -178,6 +178,15 @@ std::string hash_of(std::string_view algorithm, std::string_view bytes) {
 
 }  // namespace
 
+std::string target_name(std::string_view package, int version) {
+  return std::string(package) + "/" + std::to_string(version);
+}
+
+std::optional<Digest> Promise::sha256() const {
+  const auto found = hashes.find("sha256");
+  return found == hashes.end() ? std::nullopt : Digest::from_hex(found->second);
+}
+
 void Promise::check(std::string_view bytes, const std::string& what) const {
   const auto fail = [&](const std::string& found, const std::string& expected) {
     throw Error(ErrorCode::kTrust, "verify " + what + ": found " + found +

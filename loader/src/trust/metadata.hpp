@@ -7,6 +7,7 @@
 //   targets     what a name's bytes are       snapshot    which targets documents belong together
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -15,14 +16,23 @@
 #include <string_view>
 #include <vector>
 
+#include "base/digest.hpp"
 #include "trust/key.hpp"
 
 namespace kiln::trust {
+
+/// Root metadata with more bytes is none.
+inline constexpr std::size_t kMaxRootBytes = 512'000;
+
+/// The name under which targets have a version of a package: "geglu-mlp/1".
+std::string target_name(std::string_view package, int version);
 
 /// Bytes of one of a name's files, as another document promises them.
 struct Promise {
   std::optional<std::uint64_t> length;
   std::map<std::string, std::string> hashes;  ///< by algorithm, hex; the unknown ones too
+
+  std::optional<Digest> sha256() const;  ///< nothing where there is none, or no such hash
 
   /// Throws kTrust, naming `what`, for other bytes. Of the hashes at least one must be SHA-256 or
   /// SHA-512, if there are any.

@@ -11,7 +11,6 @@
 namespace kiln::trust {
 namespace {
 
-constexpr std::size_t kMaxRootBytes = 512'000;
 constexpr std::size_t kMaxTimestampBytes = 16'384;
 constexpr std::size_t kMaxSnapshotBytes = 2'000'000;
 constexpr std::size_t kMaxTargetsBytes = std::size_t{4} << 20;

@@ -172,10 +172,7 @@ void write_key(const PrivateKey& key, const std::filesystem::path& file,
 trust::Key read_public_key(const std::filesystem::path& file) {
   constexpr std::uint64_t kMaxKeyBytes = 64 << 10;
   const std::string text = read_document(file, kMaxKeyBytes);
-  const Bio bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), BIO_free);
-  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> pkey(
-      bio ? PEM_read_bio_PUBKEY(bio.get(), nullptr, nullptr, nullptr) : nullptr, EVP_PKEY_free);
-  if (pkey) return key_of(pkey.get());
+  if (const auto pkey = trust::read_public_pem(text)) return key_of(pkey.get());
   fail("open key " + quote(file.string()),
        "found no public key. Give the .pub file that 'kiln registry key' wrote");
 }

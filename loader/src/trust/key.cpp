@@ -24,11 +24,10 @@ constexpr int kLeastRsaBits = 2048;
 constexpr int kMostRsaBits = 16384;  // the work of a verification grows with the square
 
 struct Free {
-  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
   void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
   void operator()(BIO* bio) const { BIO_free(bio); }
 };
-using PublicKey = std::unique_ptr<EVP_PKEY, Free>;
+using PublicKey = std::shared_ptr<EVP_PKEY>;
 
 /// What OpenSSL says of a key or a signature that is refused is no news for its next caller.
 struct QuietErrors {
@@ -57,9 +56,8 @@ const unsigned char* unsigned_of(std::string_view bytes) {
   return reinterpret_cast<const unsigned char*>(bytes.data());
 }
 
-PublicKey read_pem(std::string_view pem) {
-  const std::unique_ptr<BIO, Free> bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
-  return PublicKey(PEM_read_bio_PUBKEY(bio.get(), nullptr, nullptr, nullptr));
+int give_no_passphrase(char*, int, int, void*) {
+  return -1;
 }
 
 bool is_p256(const EVP_PKEY* key) {
@@ -75,14 +73,14 @@ PublicKey read_key(const Key& key) {
   if (key.type == "ed25519" && key.scheme == "ed25519") {
     const std::optional<std::string> raw = bytes_of_hex(key.value);
     if (!raw || raw->size() != kEd25519Bytes) return nullptr;
-    return PublicKey(
-        EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, nullptr, unsigned_of(*raw), raw->size()));
+    return {EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, nullptr, unsigned_of(*raw), raw->size()),
+            EVP_PKEY_free};
   }
   const bool ec = (key.type == "ecdsa" || key.type == "ecdsa-sha2-nistp256") &&
                   key.scheme == "ecdsa-sha2-nistp256";
   const bool rsa = key.type == "rsa" && key.scheme == "rsassa-pss-sha256";
   if (!ec && !rsa) return nullptr;
-  PublicKey found = read_pem(key.value);
+  PublicKey found = read_public_pem(key.value);
   if (!found) return nullptr;
   const int bits = EVP_PKEY_get_bits(found.get());
   const bool fits =
@@ -92,6 +90,21 @@ PublicKey read_key(const Key& key) {
 }
 
 }  // namespace
+
+std::shared_ptr<EVP_PKEY> read_public_pem(std::string_view pem) {
+  const QuietErrors quiet;
+  const std::unique_ptr<BIO, Free> bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+  return {bio ? PEM_read_bio_PUBKEY(bio.get(), nullptr, give_no_passphrase, nullptr) : nullptr,
+          EVP_PKEY_free};
+}
+
+bool is_same_key(const Key& key, const Key& other) {
+  if (key.value == other.value) return true;
+  const QuietErrors quiet;
+  const PublicKey one = read_key(key);
+  const PublicKey two = read_key(other);
+  return one && two && EVP_PKEY_eq(one.get(), two.get()) == 1;
+}
 
 bool verifies(const Key& key, std::string_view bytes, std::string_view signature) {
   const QuietErrors quiet;

@@ -4,6 +4,9 @@
 // cryptography is OpenSSL's. Before it: metadata, which reads keys. Pure; any thread.
 #pragma once
 
+#include <openssl/types.h>
+
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -21,6 +24,13 @@ struct Key {
 
   bool operator==(const Key&) const = default;
 };
+
+/// The public key in a PEM text; null where there is none. One that asks for a passphrase is none:
+/// left alone, OpenSSL would ask for it at the terminal and wait.
+std::shared_ptr<EVP_PKEY> read_public_pem(std::string_view pem);
+
+/// Whether two are one key, however each is spelled: hex in another case, PEM in other lines.
+bool is_same_key(const Key& key, const Key& other);
 
 /// Whether `signature`, in hex, is the key's over these bytes. False too for a key of another type
 /// or with a value that is no such key: it signs nothing, and others may.

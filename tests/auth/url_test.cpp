@@ -35,6 +35,11 @@ TEST_CASE("url: where a server may send Kiln on") {
   CHECK(follow("http://127.0.0.1/v2/", "http://mirror.lan:5000/x") == "http://mirror.lan:5000/x");
   CHECK_FALSE(follow(page, "http://127.0.0.1/x"));  // from https to http
   CHECK_FALSE(follow("http://127.0.0.1/v2/", "http://store.example/x"));
+  for (const char* here : {"https://127.0.0.1/x", "https://localhost:8443/x", "https://[::1]/x"}) {
+    CHECK_FALSE(follow(page, here));  // another machine does not lead to this one
+    CHECK(follow("https://localhost/v2/", here) == here);
+  }
+  CHECK_FALSE(follow("http://mirror.lan:5000/v2/", "http://127.0.0.1:9200/x"));
   CHECK_FALSE(follow(page, "ftp://r.example/x"));
   CHECK_FALSE(follow(page, "file:///etc/passwd"));
   CHECK_FALSE(follow(page, "https://[::1"));

@@ -89,6 +89,9 @@ std::string follow_reference(const std::string& base, const std::string& referen
       (parse_url(base).scheme == "https" && to.scheme != "https")) {
     refuse(to.place() + ", expected https (http only within this machine)");
   }
+  if (to.is_loopback() && !parse_url(base).is_loopback()) {
+    refuse(to.place() + ", which is this machine, expected a server that others reach too");
+  }
   return target;
 }
 

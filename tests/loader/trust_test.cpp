@@ -3,6 +3,7 @@
 // The pure parts of trust: canonical JSON, keys, times, delegations, and who may write trust.json.
 #include <doctest/doctest.h>
 
+#include <cctype>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -152,6 +153,48 @@ TEST_CASE("signatures: a key counts once, whatever it is called") {
   CHECK_CONTAINS(error_of([&] { trusts({a, a, c}); }).what(), "signs a second time");
 }
 
+TEST_CASE("signatures: one key in two spellings is one key") {
+  for (const char* type : {"ed25519", "ecdsa", "rsa"}) {
+    CAPTURE(type);
+    const Signer signer(type);
+    trust::Key other = signer.key();
+    if (other.type == "ed25519") {
+      for (char& c : other.value)
+        c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    } else {
+      other.value.insert(0, "a comment\n");
+    }
+    REQUIRE(other.value != signer.key().value);
+    CHECK(trust::verifies(other, "text", signer.sign("text")));
+    CHECK(trust::is_same_key(signer.key(), other));
+    CHECK_FALSE(trust::is_same_key(Signer(type).key(), other));
+    trust::Key none = other;
+    none.value = "none";
+    CHECK_FALSE(trust::is_same_key(none, other));
+
+    Json root = {{"_type", "root"},
+                 {"spec_version", "1.0.31"},
+                 {"version", 1},
+                 {"expires", "2100-01-01T00:00:00Z"}};
+    const auto add = [&](const char* id, const trust::Key& key) {
+      root["keys"][id] = {
+          {"keytype", key.type}, {"scheme", key.scheme}, {"keyval", {{"public", key.value}}}};
+    };
+    add("a", signer.key());
+    add("b", other);
+    for (const char* role : {"root", "timestamp", "snapshot", "targets"}) {
+      root["roles"][role] = {{"keyids", {"a", "b"}}, {"threshold", 2}};
+    }
+    const std::string signature = signer.sign(trust::canonical_json(root));
+    const std::string document =
+        dump_json({{"signatures",
+                    {{{"keyid", "a"}, {"sig", signature}}, {{"keyid", "b"}, {"sig", signature}}}},
+                   {"signed", root}});
+    CHECK_CONTAINS(error_of([&] { trust::TrustedSet(document, "a registry", {}); }).what(),
+                   "signed by 1 of the keys");
+  }
+}
+
 TEST_CASE("signature memo: what was verified, as long as nobody else may write it") {
   Scratch scratch;
   const fs::path file = scratch / "verified";
@@ -229,8 +272,15 @@ TEST_CASE("trust.json: reads back, and is refused where others may write to it")
   for (const char* registry : {"/srv/kilns", "/srv", "http://127.0.0.12", "https://127.0.0.1"}) {
     CHECK_FALSE(trust.is_unsigned(registry));
   }
+  const Trust no_host{{}, {"https://", "http:"}};  // as $KILN_UNSIGNED may be by mistake
+  for (const char* registry :
+       {"https://example.org", "https://example.org/x", "http://127.0.0.1"}) {
+    CHECK_FALSE(no_host.is_unsigned(registry));
+  }
   fs::permissions(scratch / "trust.json", fs::perms(0666));
   CHECK_CONTAINS(error_of([] { read_trust(); }).what(), "everyone may write to it");
+  fs::permissions(scratch / "trust.json", fs::perms(0664));
+  CHECK_CONTAINS(error_of([] { read_trust(); }).what(), "its group may write to it");
   write_file(scratch / "trust.json", "{}");
   CHECK(error_of([] { read_trust(); }).code() == ErrorCode::kUsage);
 }

@@ -39,6 +39,9 @@ void check_owner(const FileDescriptor& file, const fs::path& path) {
          "it belongs to user " + std::to_string(status.st_uid) + ", expected this user or root");
   }
   if ((status.st_mode & S_IWOTH) != 0) fail(path, "everyone may write to it");
+  if ((status.st_mode & S_IWGRP) != 0) {
+    fail(path, "its group may write to it; 'chmod g-w' makes it yours alone");
+  }
 }
 
 }  // namespace
@@ -52,6 +55,7 @@ bool Trust::is_unsigned(const std::string& registry) const {
   return std::any_of(
       unsigned_registries.begin(), unsigned_registries.end(), [&](std::string_view entry) {
         while (entry.ends_with('/')) entry.remove_suffix(1);
+        if (entry.ends_with(':')) return false;  // "https://": of no host is not of every host
         if (!std::string_view(registry).starts_with(entry)) return false;
         if (registry.size() == entry.size()) return true;
         const char next = registry[entry.size()];

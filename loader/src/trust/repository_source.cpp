@@ -54,9 +54,20 @@ std::map<std::string, MetadataLayer> parse_trust_manifest(std::string_view bytes
     root.at("layers").fail("has " + std::to_string(items.size()) + " layers, expected at most " +
                            std::to_string(kMaxLayers));
   }
+  std::uint64_t left = kMaxTrustBytes;
+  const auto count = [&](const JsonView& view, const MetadataLayer& layer) {
+    if (layer.descriptor.size > left) {
+      view.fail("promises more than the " + std::to_string(kMaxTrustBytes) +
+                " bytes that trust metadata may have in all");
+    }
+    left -= layer.descriptor.size;
+  };
+  count(root.at("config"), layers.at(""));
   for (const JsonView& item : items) {
     const std::string title = item.at("annotations").at(kKeyTitle).string();
-    if (!layers.emplace(title, parse_layer(item)).second) item.fail("has the title of another one");
+    const auto [layer, added] = layers.emplace(title, parse_layer(item));
+    if (!added) item.fail("has the title of another one");
+    count(item, layer->second);
   }
   return layers;
 }

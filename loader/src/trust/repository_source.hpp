@@ -9,6 +9,7 @@
 //                 may have its bytes inside (the descriptor's "data"), which saves a request
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -30,7 +31,11 @@ struct MetadataLayer {
   std::string data;  ///< its bytes, where they are inside; empty: they are a blob
 };
 
-/// The manifest's layers by title, and its config's descriptor under "". Throws kIntegrity.
+/// All files together have no more bytes: some 500,000 versions in documents of many publishers.
+inline constexpr std::uint64_t kMaxTrustBytes = std::uint64_t{256} << 20;
+
+/// The manifest's layers by title, and its config's descriptor under "". Throws kIntegrity, also
+/// for more than kMaxTrustBytes.
 std::map<std::string, MetadataLayer> parse_trust_manifest(std::string_view bytes,
                                                           const std::string& subject);
 

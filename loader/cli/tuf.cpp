@@ -35,6 +35,7 @@ using kiln::trust::MetadataFolder;
 using kiln::trust::Target;
 using kiln::trust::Updater;
 using kiln::trust::WebSource;
+using kiln::trust::Word;
 
 constexpr std::size_t kMaxTargetBytes = std::size_t{1} << 30;
 
@@ -80,19 +81,20 @@ std::string place_of(const Target& target, const std::string& name, bool consist
 void download(const Options& options) {
   const WebSource source(options.metadata_url, {});
   Updater updater = refresh(options, source);
-  const std::optional<Target> target = updater.find(options.name, source);
-  if (!target) {
+  const std::optional<Word> word = updater.find(options.name, source);
+  if (!word) {
     throw Error(ErrorCode::kNotFound, "download " + kiln::quote(options.name) + ": no role of " +
                                           options.metadata_url + " speaks of it. Check its name");
   }
-  const std::string place = place_of(*target, options.name, updater.root().consistent_snapshot);
-  const std::size_t most = std::min<std::uint64_t>(target->length, kMaxTargetBytes);
+  const Target& target = word->target;
+  const std::string place = place_of(target, options.name, updater.root().consistent_snapshot);
+  const std::size_t most = std::min<std::uint64_t>(target.length, kMaxTargetBytes);
   const std::optional<std::string> bytes = WebSource(options.targets_url, {}).fetch(place, most);
   if (!bytes) {
     throw Error(ErrorCode::kNotFound, "download " + kiln::quote(options.name) + ": there is no " +
                                           place + " at " + options.targets_url);
   }
-  target->promise.check(*bytes, options.name);
+  target.promise.check(*bytes, options.name);
   kiln::publish_bytes(options.targets, options.targets / kiln::trust::file_name(options.name),
                       *bytes, 0644);
 }

@@ -109,6 +109,33 @@ TEST_CASE("vouch: a tag that was moved and a ref that was planted choose nothing
   CHECK(world.install_sample().choice.version.descriptor == world.index);
 }
 
+TEST_CASE("vouch: a ref that was planted hinders nothing either, and is replaced") {
+  World world;
+  const Descriptor other = world.move_tag();
+  const Cache cache(world.scratch / "cache");
+  cache.write_document(other, read_file(world.published.blob("sample", other.digest)));
+  cache.write_ref({world.server.url(), "sample", 1, other}, [](const Ref&) { return true; });
+  CHECK(world.install_sample().choice.version.descriptor == world.index);
+  CHECK(cache.read_ref(world.server.url(), "sample", 1)->index == world.index);
+}
+
+TEST_CASE("vouch: what a stolen key said of a version holds nobody who signs with other keys") {
+  World world;
+  const Descriptor evil = world.move_tag();
+  world.metadata.add("sample", 1, evil);
+  world.metadata.publish();
+  CHECK(world.install_sample().choice.version.descriptor == evil);
+  world.metadata.add("sample", 1, world.index);
+  world.metadata.publish();
+  CHECK_CONTAINS(world.refused(world.fresh()).what(), "a published version never changes");
+  CHECK_CONTAINS(world.refused(world.fresh()).what(), "publish it as another version");
+  world.metadata.targets_key = Signer();
+  world.metadata.rotate();
+  world.metadata.publish();
+  CHECK(install("sample", world.fresh()).choice.version.descriptor == world.index);
+  CHECK(world.install_sample().choice.version.descriptor == world.index);
+}
+
 TEST_CASE("vouch: what was verified is not verified again, and nothing else is believed for it") {
   World world;
   world.install_sample();

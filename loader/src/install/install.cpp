@@ -41,7 +41,8 @@ std::string checked_name(std::string_view name) {
 }
 
 /// A published version only grows. A variant that changed or went means that the registry, or
-/// someone in front of it, answers with other bytes for the same version.
+/// someone in front of it, answers with other bytes for the same version. `ref`: what remembers the
+/// earlier one; empty: signed metadata.
 void check_only_grown(const Index& before, const Index& after, const std::string& registry,
                       const fs::path& ref) {
   const Variant* const lost = find_lost(before, after);
@@ -53,8 +54,8 @@ void check_only_grown(const Index& before, const Index& after, const std::string
                                   : " is now " + now->manifest.digest.str() + ", it was ") +
                   lost->manifest.digest.str() + " (from " + registry +
                   "); a published version never changes, nothing was loaded. Tell the registry's "
-                  "publisher; if you rebuilt it yourself, remove " +
-                  ref.string());
+                  "publisher; if you rebuilt it yourself, " +
+                  (ref.empty() ? "publish it as another version" : "remove " + ref.string()));
 }
 
 std::string describe_refusal(const Resolution& refused) {
@@ -184,7 +185,7 @@ VersionIndex Install::find_index(int version, bool ask) {
   }
   std::optional<VersionIndex> known = recall_index(version);
   if (known && !ask) return *std::move(known);
-  return ask_index(version, known ? &known->index : nullptr);
+  return ask_index(version, known ? &*known : nullptr);
 }
 
 VersionIndex Install::find_newest_index() {
@@ -204,44 +205,53 @@ VersionIndex Install::read_index(Document document, int version, bool fetched) c
                   "); nothing was loaded. Tell the registry's publisher");
 }
 
-std::optional<Descriptor> Install::recall_descriptor(int version) {
-  if (signed_) return vouch().recall(name_, version);
-  const std::optional<Ref> ref = cache_.read_ref(registry_, name_, version);
-  return ref ? std::optional(ref->index) : std::nullopt;
-}
-
 /// By the registry's tag; or by its signed metadata, and then by digest.
-Document Install::ask_document(int version) {
+VersionIndex Install::ask_document(int version) {
   const std::string what = "index of " + label(name_, version);
   const Repository& from = repository(what);
-  if (!signed_) return from.index(version);
-  Descriptor descriptor = vouch().ask(name_, version);
-  std::optional<std::string> bytes = cached(descriptor, what);
-  if (!bytes) bytes = read_document(from, descriptor, what, patience_);
-  return {std::move(descriptor), *std::move(bytes)};
+  if (!signed_) return read_index(from.index(version), version, true);
+  Vouched vouched = vouch().ask(name_, version);
+  std::optional<std::string> bytes = cached(vouched.index, what);
+  if (!bytes) bytes = read_document(from, vouched.index, what, patience_);
+  VersionIndex asked = read_index({std::move(vouched.index), *std::move(bytes)}, version, true);
+  asked.signers = vouched.signers;
+  return asked;
 }
 
 /// The cached one. Nothing if there is none, or a damaged one while the registry is asked anyway.
 std::optional<VersionIndex> Install::recall_index(int version) {
   try {
-    const std::optional<Descriptor> known = recall_descriptor(version);
-    if (!known) return std::nullopt;
+    std::optional<Descriptor> index;
+    std::optional<Digest> signers;
+    if (signed_) {
+      if (const std::optional<Vouched> vouched = vouch().recall(name_, version)) {
+        index = vouched->index;
+        signers = vouched->signers;
+      }
+    } else if (const std::optional<Ref> ref = cache_.read_ref(registry_, name_, version)) {
+      index = ref->index;
+    }
+    if (!index) return std::nullopt;
     std::optional<std::string> bytes =
-        cache_.read_document(*known, "index of " + label(name_, version));
+        cache_.read_document(*index, "index of " + label(name_, version));
     if (!bytes) return std::nullopt;
-    return read_index({*known, *std::move(bytes)}, version, false);
+    VersionIndex known = read_index({*index, *std::move(bytes)}, version, false);
+    known.signers = signers;
+    return known;
   } catch (const Error& error) {
     if (!request_.refresh || error.code() != ErrorCode::kIntegrity) throw;
     return std::nullopt;
   }
 }
 
-VersionIndex Install::ask_index(int version, const Index* known) {
+/// What other signers said before, whose keys were perhaps stolen, holds nobody to anything.
+VersionIndex Install::ask_index(int version, const VersionIndex* known) {
   const std::string what = label(name_, version);
   report(Event::Stage::kIndex, what, 0, 0);
-  VersionIndex asked = read_index(ask_document(version), version, true);
-  if (known != nullptr) {
-    check_only_grown(*known, asked.index, registry_, cache_.ref_path(registry_, name_, version));
+  VersionIndex asked = ask_document(version);
+  if (known != nullptr && known->signers == asked.signers) {
+    check_only_grown(known->index, asked.index, registry_,
+                     signed_ ? fs::path() : cache_.ref_path(registry_, name_, version));
   }
   report(Event::Stage::kIndex, what, asked.descriptor.size, asked.descriptor.size);
   return asked;
@@ -281,7 +291,7 @@ Choice Install::choose(VersionIndex version, const Selection& selection) {
     not_asked = lock_file_.string() + " pins this index; 'kiln lock' takes newer ones";
   } else if (choice.version.fetched.empty()) {
     try {  // variants may have been added
-      choice.version = ask_index(choice.version.index.version, &choice.version.index);
+      choice.version = ask_index(choice.version.index.version, &choice.version);
       choice.resolution = resolve(choice.version.index, selection);
     } catch (const Error& error) {
       const bool no_answer =
@@ -466,21 +476,26 @@ void Install::remember(const VersionIndex& version) {
   if (!version.fetched.empty() && !cached(version.descriptor, "index of " + name_)) {
     cache_.write_document(version.descriptor, version.fetched);
   }
-  const Ref ref{registry_, name_, version.index.version, version.descriptor};
-  cache_.write_ref(ref, [&](const Ref& known) {
-    if (known.index == ref.index) return false;
-    const std::optional<std::string> bytes =
-        cached(known.index, "index of " + label(name_, known.version));
-    if (!bytes) return true;
-    const Index before = parse_index(*bytes, "index " + label(name_, known.version));
-    if (grows_from(before, version.index)) return true;
-    // Ours is an older state: a lock file may pin one, and another install may have been faster.
-    if (!lock_ && !grows_from(version.index, before)) {
-      check_only_grown(before, version.index, registry_,
-                       cache_.ref_path(registry_, name_, ref.version));
-    }
-    return false;
-  });
+  cache_.write_ref({registry_, name_, version.index.version, version.descriptor},
+                   [&](const Ref& known) { return may_replace(known, version); });
+}
+
+bool Install::may_replace(const Ref& known, const VersionIndex& version) const {
+  if (known.index == version.descriptor) return false;
+  const std::string what = "index of " + label(name_, known.version);
+  std::optional<Index> before;
+  try {
+    if (const auto bytes = cached(known.index, what)) before = parse_index(*bytes, what);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kIntegrity) throw;  // damaged: it promises nothing
+  }
+  if (!before || grows_from(*before, version.index)) return true;
+  // Ours is an older state: a lock file may pin one, and another install may have been faster.
+  if (lock_ || grows_from(version.index, *before)) return false;
+  if (signed_) return true;  // whoever wrote that ref, signatures say otherwise
+  check_only_grown(*before, version.index, registry_,
+                   cache_.ref_path(registry_, name_, known.version));
+  return false;
 }
 
 // ---- what lock, bundle and has_kernel share ----

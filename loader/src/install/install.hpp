@@ -36,6 +36,7 @@ struct VersionIndex {
   Descriptor descriptor;
   Index index;
   std::string fetched;  ///< its bytes where they came from the registry; empty: from the cache
+  std::optional<Digest> signers;  ///< whose word it is (Vouched); nobody's: a tag's, a lock file's
 };
 
 /// What resolve made of an index.
@@ -129,11 +130,10 @@ class Install {
   void remember(const VersionIndex& version);
 
   VersionIndex read_index(Document document, int version, bool fetched) const;
-  /// The descriptor that the cache has for a version, by whoever vouches for it.
-  std::optional<Descriptor> recall_descriptor(int version);
   std::optional<VersionIndex> recall_index(int version);
-  Document ask_document(int version);
-  VersionIndex ask_index(int version, const Index* known);
+  VersionIndex ask_document(int version);
+  VersionIndex ask_index(int version, const VersionIndex* known);
+  bool may_replace(const Ref& known, const VersionIndex& version) const;
   VersionIndex locked_index();
   Resolution resolve(const Index& index, const Selection& selection);
   void look_up_libraries(const Index& index, const Selection& selection);

@@ -21,6 +21,7 @@ using trust::SignatureMemo;
 using trust::Target;
 using trust::target_name;
 using trust::Updater;
+using trust::Word;
 
 /// What SignatureMemo keeps, beside trust.json; empty where that has no place.
 std::filesystem::path verified_path() {
@@ -66,13 +67,13 @@ bool is_signed(const std::string& registry, const Settings& settings) {
                   registry + " --unsigned'");
 }
 
-std::optional<Descriptor> Vouch::recall(const std::string& name, int version) const {
+std::optional<Vouched> Vouch::recall(const std::string& name, int version) const {
   SignatureMemo memo(verified_path());
   Updater updater = updater_of(registry_, settings_, cache_, Expiry::kTold, memo);
-  const std::optional<Target> target = updater.recall(target_name(name, version));
+  const std::optional<Word> word = updater.recall(target_name(name, version));
   memo.save();
-  if (!target || (target->yanked && !settings_.offline)) return std::nullopt;
-  return descriptor_of(*target, label(name, version), registry_);
+  if (!word || (word->target.yanked && !settings_.offline)) return std::nullopt;
+  return Vouched{descriptor_of(word->target, label(name, version), registry_), word->signers};
 }
 
 /// Asks a place after the other until one answers. A mirror may be old, or lie: the registry has
@@ -95,26 +96,26 @@ void Vouch::ask_places(const std::function<void(const Repository&)>& question) c
   }
 }
 
-Descriptor Vouch::ask(const std::string& name, int version) const {
+Vouched Vouch::ask(const std::string& name, int version) const {
   const std::string package = label(name, version);
   // A folder or a file that the request names may have come here by hand, long ago.
   const Expiry expiry = from_.starts_with('/') ? Expiry::kTold : Expiry::kRefused;
   const FileLock used = cache_.use_to_write();
   const FileLock held = cache_.lock(Digest::of("tuf/" + registry_));
-  std::optional<Target> target;
+  std::optional<Word> word;
   ask_places([&](const Repository& repository) {
     SignatureMemo memo(verified_path());
     Updater updater = updater_of(registry_, settings_, cache_, expiry, memo);
     const RepositorySource source(repository, patience_);
     updater.refresh(source);
-    target = updater.find(target_name(name, version), source);
+    word = updater.find(target_name(name, version), source);
     memo.save();
     if (!patience_.on_event) return;
     for (const std::string& text : updater.expired()) {
       patience_.on_event({Event::Stage::kIndex, package, 0, 0, text});
     }
   });
-  if (target) return descriptor_of(*target, package, registry_);
+  if (word) return {descriptor_of(word->target, package, registry_), word->signers};
   throw Error(ErrorCode::kNotFound, "find " + package + " in " + registry_ +
                                         ": its signed metadata does not speak of it. Check the "
                                         "name and the version, or tell its publisher");

@@ -23,6 +23,12 @@ namespace kiln {
 /// Whether its versions are vouched for by signatures. Throws kTrust where nobody does.
 bool is_signed(const std::string& registry, const Settings& settings);
 
+/// The index of a version, and whose word that is: other signers may say otherwise of it.
+struct Vouched {
+  Descriptor index;
+  Digest signers;
+};
+
 /// Which versions a signed registry has. For one request and one thread.
 class Vouch {
  public:
@@ -39,11 +45,11 @@ class Vouch {
 
   /// What the cached metadata says; nothing if it says nothing that holds. Throws kTrust for a
   /// version that was yanked.
-  std::optional<Descriptor> recall(const std::string& name, int version) const;
+  std::optional<Vouched> recall(const std::string& name, int version) const;
 
   /// What the registry's newest metadata says. Throws kTrust for metadata that does not hold or has
   /// expired, and for a version that was yanked; kNotFound for one that it does not speak of.
-  Descriptor ask(const std::string& name, int version) const;
+  Vouched ask(const std::string& name, int version) const;
 
   /// Puts the registry's metadata into the cache as the artifact that it is there, to be carried
   /// elsewhere: its manifest, then what that names. Nothing of it is verified.

@@ -115,12 +115,13 @@ void Cache::write_ref(const Ref& ref,
   const FileLock used = use_to_write();
   // Between the read and the write no other install of this version may write a newer one.
   const FileLock held = lock(ref_lock(ref.registry, ref.name, ref.version));
+  std::optional<Ref> known;
   try {
-    const std::optional<Ref> known = read_ref(ref.registry, ref.name, ref.version);
-    if (known && !may_replace(*known)) return;
+    known = read_ref(ref.registry, ref.name, ref.version);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kIntegrity) throw;  // damaged: written anew
   }
+  if (known && !may_replace(*known)) return;
   const std::string bytes = dump_json(Json{{"schema", kRefSchema},
                                            {"registry", ref.registry},
                                            {"name", ref.name},

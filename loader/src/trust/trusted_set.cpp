@@ -11,14 +11,14 @@
 namespace kiln::trust {
 namespace {
 
-/// How many keys have signed: one key under two ids is one.
+/// How many keys have signed: one key under two ids, or in two spellings, is one.
 std::size_t count_signatures(const std::string& canonical, const std::vector<Signature>& signatures,
                              const Keys& keys, const Signers& signers) {
   std::vector<const Key*> found;
   for (const Signature& each : signatures) {
     const auto key = keys.find(each.key_id);
     if (!signers.ids.contains(each.key_id) || key == keys.end()) continue;
-    const auto is_same = [&](const Key* other) { return other->value == key->second.value; };
+    const auto is_same = [&](const Key* other) { return is_same_key(*other, key->second); };
     if (std::any_of(found.begin(), found.end(), is_same)) continue;
     if (verifies(key->second, canonical, each.signature)) found.push_back(&key->second);
   }
@@ -187,15 +187,25 @@ void TrustedSet::check_snapshot_is_fresh() {
 
 // ---- targets ----
 
-Targets TrustedSet::read_targets(std::string_view bytes, const std::string& role,
-                                 const std::string& parent) const {
-  if (parent == "root") return read<Targets>(bytes, role, root_.keys, root_.targets);
+TrustedSet::Who TrustedSet::who_signs(const std::string& role, const std::string& parent) const {
+  if (parent == "root") return {root_.keys, root_.targets};
   const Targets& from = targets_.at(parent);
   const auto by = std::find_if(from.delegations.begin(), from.delegations.end(),
                                [&](const Delegation& each) { return each.role == role; });
   if (by == from.delegations.end())
     fail(printable(parent), "it does not delegate to " + quote(role));
-  return read<Targets>(bytes, role, from.keys, by->signers);
+  return {from.keys, by->signers};
+}
+
+Digest TrustedSet::signers_of(const std::string& role, const std::string& parent) const {
+  const Who who = who_signs(role, parent);
+  return fact_of("", who.keys, who.signers);
+}
+
+Targets TrustedSet::read_targets(std::string_view bytes, const std::string& role,
+                                 const std::string& parent) const {
+  const Who who = who_signs(role, parent);
+  return read<Targets>(bytes, role, who.keys, who.signers);
 }
 
 const MetaFile& TrustedSet::file_of(const std::string& role) const {

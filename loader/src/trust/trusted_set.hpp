@@ -63,6 +63,9 @@ class TrustedSet {
   /// What the snapshot says of a role's document.
   const MetaFile& file_of(const std::string& role) const;
 
+  /// Who signs a role's document, whatever it says: one value for these keys and this many of them.
+  Digest signers_of(const std::string& role, const std::string& parent) const;
+
   /// "targets", whose parent is "root", or a role that `parent` delegates to.
   void take_targets(std::string_view bytes, const std::string& role, const std::string& parent);
   /// The same of what the last update left, where there is no snapshot and nobody is asked.
@@ -76,6 +79,11 @@ class TrustedSet {
   template <class Document>
   Document read(std::string_view bytes, const std::string& role, const Keys& keys,
                 const Signers& signers) const;
+  struct Who {
+    const Keys& keys;
+    const Signers& signers;
+  };
+  Who who_signs(const std::string& role, const std::string& parent) const;
   Targets read_targets(std::string_view bytes, const std::string& role,
                        const std::string& parent) const;
   void check_is_fresh(std::int64_t expires, std::string_view role, std::uint64_t version);

@@ -133,7 +133,7 @@ void Updater::update_targets(const MetadataSource& source, const std::string& ro
 /// Asks the roles that may speak of a name in the order of the delegations, a role before those
 /// that it delegates to. `load` makes trusted_ have a role, or says that it cannot.
 template <class Load>
-std::optional<Target> Updater::search(const std::string& name, const Load& load) const {
+std::optional<Word> Updater::search(const std::string& name, const Load& load) const {
   struct Step {
     std::string role;
     std::string parent;
@@ -147,7 +147,7 @@ std::optional<Target> Updater::search(const std::string& name, const Load& load)
     if (!load(step.role, step.parent)) return std::nullopt;
     const Targets& targets = *trusted_.targets(step.role);
     if (const auto found = targets.targets.find(name); found != targets.targets.end()) {
-      return found->second;
+      return Word{found->second, trusted_.signers_of(step.role, step.parent)};
     }
     std::vector<Step> below;
     for (const Delegation& each : targets.delegations) {
@@ -163,14 +163,14 @@ std::optional<Target> Updater::search(const std::string& name, const Load& load)
   return std::nullopt;
 }
 
-std::optional<Target> Updater::find(const std::string& name, const MetadataSource& source) {
+std::optional<Word> Updater::find(const std::string& name, const MetadataSource& source) {
   return search(name, [&](const std::string& role, const std::string& parent) {
     if (trusted_.targets(role) == nullptr) update_targets(source, role, parent);
     return true;
   });
 }
 
-std::optional<Target> Updater::recall(const std::string& name) {
+std::optional<Word> Updater::recall(const std::string& name) {
   recall_roots();
   return search(name, [&](const std::string& role, const std::string& parent) {
     const std::optional<std::string> bytes = folder_.read(json_file(file_name(role)));

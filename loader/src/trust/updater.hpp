@@ -28,6 +28,12 @@ class MetadataSource {
   virtual std::optional<std::string> fetch(const std::string& file, std::size_t most) const = 0;
 };
 
+/// What the metadata says of a name, and whose word that is (TrustedSet::signers_of).
+struct Word {
+  Target target;
+  Digest signers;
+};
+
 class Updater {
  public:
   /// `root`: the bytes of the trusted root; `origin`: for messages. Throws kTrust for a root that
@@ -41,11 +47,11 @@ class Updater {
   void refresh(const MetadataSource& source);
 
   /// What the metadata says of a name; nothing if no role that may speak of it does. After refresh.
-  std::optional<Target> find(const std::string& name, const MetadataSource& source);
+  std::optional<Word> find(const std::string& name, const MetadataSource& source);
 
   /// The same from what the last update left. Nobody is asked, and what has expired counts; nothing
   /// if it does not suffice.
-  std::optional<Target> recall(const std::string& name);
+  std::optional<Word> recall(const std::string& name);
 
   const Root& root() const { return trusted_.root(); }
   /// What counts though it has expired, where that is told; one a line.
@@ -60,7 +66,7 @@ class Updater {
                       const std::string& parent);
   std::string versioned(std::uint64_t version, const std::string& file) const;
   template <class Load>
-  std::optional<Target> search(const std::string& name, const Load& load) const;
+  std::optional<Word> search(const std::string& name, const Load& load) const;
 
   MetadataFolder folder_;
   std::string origin_;

@@ -6,62 +6,19 @@ kiln, read by kiln, each with the file of logins that skopeo itself wrote.
 Wants KILN_BIN with kiln-registry in it for the pushes, docker-registry, skopeo and openssl; exit status 77 without one of them.
 """
 
-import base64
-import crypt
 import json
 import pathlib
-import secrets
 import shutil
-import socket
-import ssl
 import subprocess
 import sys
-import time
 import unittest
-import urllib.error
-import urllib.request
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-import forge  # noqa: E402
-import test_auth  # noqa: E402
-from servers import Server, basic  # noqa: E402
-
-LOGIN = basic("user", "SECRET-password")
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
-def base64url(data):
-    return base64.urlsafe_b64encode(data).rstrip(b"=")
-
+import docker_registry
+import test_auth
 
 class DockerRegistry(test_auth.AuthTest):
     def start(self, auth, tls=None):
-        """Runs docker-registry and returns its host:port once it answers."""
-        host = f"127.0.0.1:{free_port()}"
-        context = ssl.create_default_context(cafile=tls["certificate"]) if tls else None
-        (self.work / "config.json").write_text(json.dumps({  # JSON is YAML
-            "version": "0.1", "log": {"level": "error", "accesslog": {"disabled": True}},
-            "storage": {"filesystem": {"rootdirectory": str(self.work / "storage")}},
-            "http": {"addr": host, **({"tls": tls} if tls else {})}, "auth": auth}))
-        log = open(self.work / "registry.log", "w")
-        self.addCleanup(log.close)
-        server = subprocess.Popen(["docker-registry", "serve", self.work / "config.json"],
-                                  stdout=log, stderr=log)
-        self.addCleanup(server.wait)
-        self.addCleanup(server.terminate)
-        for _ in range(200):
-            try:
-                urllib.request.urlopen(f"{'https' if tls else 'http'}://{host}/v2/", context=context)
-            except urllib.error.HTTPError as error:
-                self.assertEqual(error.code, 401)
-                return host
-            except OSError:
-                time.sleep(0.05)
-        self.fail((self.work / "registry.log").read_text())
+        return docker_registry.start(self, self.work, auth, tls)
 
     def skopeo(self, *arguments, **options):
         run = subprocess.run(["skopeo", *arguments], env=self.environment, capture_output=True,
@@ -91,20 +48,12 @@ class DockerRegistry(test_auth.AuthTest):
         self.assertNotIn("SECRET", run.stdout + run.stderr)
         return json.loads(run.stdout)["packages"][0]["pushed"] if run.stdout else None
 
-    def password_file(self):
-        hashed = crypt.crypt("SECRET-password", crypt.mksalt(crypt.METHOD_BLOWFISH, rounds=16))
-        (self.work / "htpasswd").write_text(f"user:{hashed}\n")
-        return {"htpasswd": {"realm": "tests", "path": str(self.work / "htpasswd")}}
-
     def test_push_over_tls_with_a_password_file(self):
-        key, certificate = self.work / "key.pem", self.work / "cert.pem"
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key,
-                        "-out", certificate, "-days", "2", "-subj", "/CN=127.0.0.1", "-addext",
-                        "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
-        host = self.start(self.password_file(), {"certificate": str(certificate), "key": str(key)})
+        tls = docker_registry.make_certificate(self.work)
+        host = self.start(docker_registry.password_file(self.work), tls)
         url = f"https://{host}/team"
         self.kiln_push(url, test_auth.NETWORK, ["certificate", "SSL_CERT_FILE"])
-        self.environment["SSL_CERT_FILE"] = str(certificate)
+        self.environment["SSL_CERT_FILE"] = tls["certificate"]
         self.kiln_push(url, test_auth.NETWORK, ["wants a user and a password", "docker login"])
         self.docker_config(auths={host: test_auth.entry("user", "SECRET-wrong")})
         self.kiln_push(url, test_auth.NETWORK, ["status 401", "with the login of"])
@@ -114,7 +63,7 @@ class DockerRegistry(test_auth.AuthTest):
         self.install(url)
 
     def test_password_file(self):
-        host = self.start(self.password_file())
+        host = self.start(docker_registry.password_file(self.work))
         self.push(host)
         self.install(f"http://{host}/team")
         self.forget()
@@ -128,36 +77,8 @@ class DockerRegistry(test_auth.AuthTest):
         self.install(f"http://{host}/team")
 
     def test_token_server(self):
-        key, certificate = self.work / "key.pem", self.work / "cert.pem"
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key,
-                        "-out", certificate, "-days", "2", "-subj", "/CN=tokens"],
-                       check=True, capture_output=True)
-        der = subprocess.run(["openssl", "x509", "-in", certificate, "-outform", "DER"],
-                             check=True, capture_output=True).stdout
-
-        def give(request):
-            """A signed token for what was asked: push for the user, pull for everybody."""
-            known = request.headers["Authorization"] == LOGIN
-            access = []
-            for scope in request.query.get("scope", []):
-                kind, name, actions = scope.split(":")
-                wanted = actions.split(",")
-                granted = wanted if known else [each for each in wanted if each == "pull"]
-                access.append({"type": kind, "name": name, "actions": granted})
-            now = int(time.time())
-            head = {"typ": "JWT", "alg": "RS256", "x5c": [base64.b64encode(der).decode()]}
-            claims = {"iss": "tests", "sub": "user", "aud": "registry", "exp": now + 300,
-                      "nbf": now - 10, "iat": now, "jti": secrets.token_hex(8), "access": access}
-            signed = b".".join(base64url(json.dumps(part).encode()) for part in (head, claims))
-            signature = subprocess.run(["openssl", "dgst", "-sha256", "-sign", key], input=signed,
-                                       check=True, capture_output=True).stdout
-            token = b".".join((signed, base64url(signature))).decode()
-            return 200, [("Content-Type", "application/json")], json.dumps(
-                {"token": token, "expires_in": 300}).encode()
-
-        tokens = Server(self, give)
-        host = self.start({"token": {"realm": tokens.url + "/token", "service": "registry",
-                                     "issuer": "tests", "rootcertbundle": str(certificate)}})
+        tokens = docker_registry.SigningTokens(self, self.work)
+        host = self.start(tokens.auth)
         self.kiln_push(f"http://{host}/own", test_auth.NETWORK, [
             "status 401", "without a login", 'the scope "repository:own/sample:pull,push"'])
         self.push(host)

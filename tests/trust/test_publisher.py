@@ -36,6 +36,29 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+def digest_of(data):
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def serve_folder(test, folder):
+    handler = functools.partial(Quiet, directory=str(folder))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    test.addCleanup(server.server_close)
+    test.addCleanup(server.shutdown)
+    return f"http://127.0.0.1:{server.server_port}"
+
+
+def python_tuf_reads(test, url):
+    """What the reference client says the version is."""
+    folder = pathlib.Path(tempfile.mkdtemp(dir=test.work))
+    updater = Updater(str(folder / "metadata"), f"{url}/metadata", str(folder), f"{url}/targets",
+                      bootstrap=test.root.read_bytes())
+    updater.refresh()
+    target = updater.get_targetinfo(f"{NAME}/1")
+    return digest_of(pathlib.Path(updater.download_target(target)).read_bytes())
+
+
 class PublisherTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -100,12 +123,7 @@ class PublisherTest(unittest.TestCase):
 
     def export(self):
         self.kiln("registry", "export-static", "--registry", self.registry, "--out", self.work / "www")
-        handler = functools.partial(Quiet, directory=str(self.work / "www"))
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        self.addCleanup(server.server_close)
-        self.addCleanup(server.shutdown)
-        return f"http://127.0.0.1:{server.server_port}"
+        return serve_folder(self, self.work / "www")
 
     def index(self):
         [version] = self.kiln("registry", "list", "--registry", self.registry)["versions"]
@@ -272,18 +290,9 @@ class Elsewhere(PublisherTest):
         super().setUp()
         self.sign("--root", self.root)
 
-    def python_tuf(self, url):
-        """What the reference client says the version is."""
-        folder = pathlib.Path(tempfile.mkdtemp(dir=self.work))
-        updater = Updater(str(folder / "metadata"), f"{url}/metadata", str(folder), f"{url}/targets",
-                          bootstrap=self.root.read_bytes())
-        updater.refresh()
-        target = updater.get_targetinfo(f"{NAME}/1")
-        return "sha256:" + hashlib.sha256(pathlib.Path(updater.download_target(target)).read_bytes()).hexdigest()
-
     def test_python_tuf_reads_a_static_export(self):
         url = self.export()
-        self.assertEqual(self.python_tuf(url), self.index())
+        self.assertEqual(python_tuf_reads(self, url), self.index())
         self.make_key("targets2")
         after = self.work / "2.root.json"
         self.kiln("registry", "rotate", self.root, "--targets-key", self.public("targets2"), "--out", after)
@@ -291,7 +300,7 @@ class Elsewhere(PublisherTest):
         self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/two")
         self.sign("--root", after, keys=("targets2", "online"))
         self.export()
-        self.assertEqual(self.python_tuf(url), self.index())
+        self.assertEqual(python_tuf_reads(self, url), self.index())
 
     def test_each_document_is_what_python_tuf_would_sign(self):
         files = self.work / "www/metadata"

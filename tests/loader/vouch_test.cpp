@@ -127,8 +127,9 @@ TEST_CASE("vouch: what a stolen key said of a version holds nobody who signs wit
   CHECK(world.install_sample().choice.version.descriptor == evil);
   world.metadata.add("sample", 1, world.index);
   world.metadata.publish();
-  CHECK_CONTAINS(world.refused(world.fresh()).what(), "a published version never changes");
-  CHECK_CONTAINS(world.refused(world.fresh()).what(), "publish it as another version");
+  for (int i = 0; i < 3; ++i) {  // by its metadata of before, then by its ref
+    CHECK_CONTAINS(world.refused(world.fresh()).what(), "a published version never changes");
+  }
   world.metadata.targets_key = Signer();
   world.metadata.rotate();
   world.metadata.publish();

@@ -41,8 +41,7 @@ std::string checked_name(std::string_view name) {
 }
 
 /// A published version only grows. A variant that changed or went means that the registry, or
-/// someone in front of it, answers with other bytes for the same version. `ref`: what remembers the
-/// earlier one; empty: signed metadata.
+/// someone in front of it, answers with other bytes for the same version.
 void check_only_grown(const Index& before, const Index& after, const std::string& registry,
                       const fs::path& ref) {
   const Variant* const lost = find_lost(before, after);
@@ -54,8 +53,8 @@ void check_only_grown(const Index& before, const Index& after, const std::string
                                   : " is now " + now->manifest.digest.str() + ", it was ") +
                   lost->manifest.digest.str() + " (from " + registry +
                   "); a published version never changes, nothing was loaded. Tell the registry's "
-                  "publisher; if you rebuilt it yourself, " +
-                  (ref.empty() ? "publish it as another version" : "remove " + ref.string()));
+                  "publisher; if you rebuilt it yourself, remove " +
+                  ref.string());
 }
 
 std::string describe_refusal(const Resolution& refused) {
@@ -251,7 +250,7 @@ VersionIndex Install::ask_index(int version, const VersionIndex* known) {
   VersionIndex asked = ask_document(version);
   if (known != nullptr && known->signers == asked.signers) {
     check_only_grown(known->index, asked.index, registry_,
-                     signed_ ? fs::path() : cache_.ref_path(registry_, name_, version));
+                     cache_.ref_path(registry_, name_, version));
   }
   report(Event::Stage::kIndex, what, asked.descriptor.size, asked.descriptor.size);
   return asked;
@@ -476,7 +475,7 @@ void Install::remember(const VersionIndex& version) {
   if (!version.fetched.empty() && !cached(version.descriptor, "index of " + name_)) {
     cache_.write_document(version.descriptor, version.fetched);
   }
-  cache_.write_ref({registry_, name_, version.index.version, version.descriptor},
+  cache_.write_ref({registry_, name_, version.index.version, version.descriptor, version.signers},
                    [&](const Ref& known) { return may_replace(known, version); });
 }
 
@@ -492,7 +491,7 @@ bool Install::may_replace(const Ref& known, const VersionIndex& version) const {
   if (!before || grows_from(*before, version.index)) return true;
   // Ours is an older state: a lock file may pin one, and another install may have been faster.
   if (lock_ || grows_from(version.index, *before)) return false;
-  if (signed_) return true;  // whoever wrote that ref, signatures say otherwise
+  if (known.signers != version.signers) return true;  // others' word, or nobody's
   check_only_grown(*before, version.index, registry_,
                    cache_.ref_path(registry_, name_, known.version));
   return false;

@@ -51,6 +51,7 @@ struct Ref {
   std::string name;
   int version = 0;
   Descriptor index;
+  std::optional<Digest> signers = {};  ///< whose word it was (install/vouch.hpp), if anybody's
 };
 
 class Cache final : public Storage {

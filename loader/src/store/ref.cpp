@@ -67,8 +67,10 @@ std::optional<Ref> read_ref_file(const fs::path& root, const fs::path& path) {
   const Json json = parse_json(bytes, "ref " + path.string());
   const JsonView view(json, "ref " + path.string());
   check_schema(view, kRefSchema, "");
-  return Ref{view.at("registry").string(), view.at("name").string(),
-             view.at("version").version_number(), parse_descriptor(view.at("index"))};
+  Ref ref{view.at("registry").string(), view.at("name").string(),
+          view.at("version").version_number(), parse_descriptor(view.at("index"))};
+  if (view.has("signers")) ref.signers = Digest::parse(view.at("signers").string());
+  return ref;
 }
 
 /// A ref that was moved or edited to speak of another version is not that version's.
@@ -122,11 +124,13 @@ void Cache::write_ref(const Ref& ref,
     if (error.code() != ErrorCode::kIntegrity) throw;  // damaged: written anew
   }
   if (known && !may_replace(*known)) return;
-  const std::string bytes = dump_json(Json{{"schema", kRefSchema},
-                                           {"registry", ref.registry},
-                                           {"name", ref.name},
-                                           {"version", ref.version},
-                                           {"index", to_json(ref.index)}});
+  Json json = {{"schema", kRefSchema},
+               {"registry", ref.registry},
+               {"name", ref.name},
+               {"version", ref.version},
+               {"index", to_json(ref.index)}};
+  if (ref.signers) json["signers"] = ref.signers->str();
+  const std::string bytes = dump_json(json);
   make_folder(path.parent_path().lexically_relative(root_));
   write_file(path, bytes);
 }

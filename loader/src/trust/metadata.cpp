@@ -142,6 +142,11 @@ void read(const JsonView& view, Targets& targets) {
 }
 
 std::vector<Signature> signatures(const JsonView& view) {
+  constexpr std::size_t kMost = 1024;
+  if (view.json().size() > kMost) {
+    view.fail("has " + std::to_string(view.json().size()) + " signatures, expected at most " +
+              std::to_string(kMost));
+  }
   std::vector<Signature> found;
   std::set<std::string> seen;
   for (const JsonView& each : view.items()) {

@@ -138,9 +138,10 @@ class Nginx(Server):
 class Gate:
     """A registry's front door on a port of its own. It counts the requests that come, and calls `trip`
     at the given one, a number or "PUT <last word of the path>": before the registry hears of it or, with
-    `heard`, before the client has its answer."""
+    `heard`, before the client has its answer. With `halved` the registry hears the first half of its body, and
+    then nothing more."""
 
-    def __init__(self, behind, trip=None, at=0, heard=False):
+    def __init__(self, behind, trip=None, at=0, heard=False, halved=False):
         self.requests = 0
         self.lock = threading.Lock()
 
@@ -151,11 +152,26 @@ class Gate:
                 with self.lock:
                     self.requests += 1
                     tripped = at in (self.requests, f"{handler.command} {handler.path.rsplit('/', 1)[-1]}")
+                if tripped and halved:
+                    return handler.forward_half()
                 if tripped and not heard:
                     trip()
                 handler.forward(tripped and heard)
+                return None
 
             do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = do_HEAD
+
+            def forward_half(handler):
+                length = int(handler.headers["Content-Length"] or 0)
+                half = handler.rfile.read(length // 2)
+                trip()
+                connection = http.client.HTTPConnection(behind.removeprefix("http://"))
+                connection.putrequest(handler.command, handler.path, skip_host=True, skip_accept_encoding=True)
+                for name, value in handler.headers.items():
+                    connection.putheader(name, value)
+                connection.endheaders(half)
+                connection.close()
+                handler.close_connection = True
 
             def forward(handler, trips):
                 body = handler.read_body()

@@ -175,7 +175,8 @@ class Honest(PushTest):
         for at in range(1, requests + 1):
             url = f"{base}/killed-{at}"
             self.publish(url, self.one)
-            self.publish_through_gate(url, kill_at=at, heard=at % 2 == 0)
+            # Before the registry hears of it, when it has heard half of it, and when it has answered.
+            self.publish_through_gate(url, kill_at=at, heard=at % 3 == 0, halved=at % 3 == 1)
             found = read_wholly(url, NAME)["1"]
             seen[found] += 1
             [after] = self.publish(url, self.two)
@@ -184,7 +185,7 @@ class Honest(PushTest):
         print(f"{requests} kills: {list(seen.values())} times the old and the new version")
         self.assertGreater(min(seen.values()), 0)
 
-    def publish_through_gate(self, url, kill_at=0, heard=False):
+    def publish_through_gate(self, url, kill_at=0, **when):
         """Publishes `two` and is killed at the given request; how many there were."""
         started = threading.Event()
 
@@ -193,7 +194,7 @@ class Honest(PushTest):
             process.kill()
             process.wait()
 
-        with Gate(self.server.url, kill, kill_at, heard) as gate:
+        with Gate(self.server.url, kill, kill_at, **when) as gate:
             process = subprocess.Popen([KILN_REGISTRY, "publish", "--quiet", "--registry",
                                         url.replace(self.server.url, gate.url), self.two],
                                        env=self.environment, stdout=subprocess.DEVNULL)

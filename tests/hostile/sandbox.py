@@ -99,6 +99,7 @@ class Sandbox:
         self.registry = str(self.root)
         self.server = None
         self.cost = {"memory": 0, "written": 0, "kept": 0}
+        self.most_memory = MEMORY
         self.refused = False
 
     def __enter__(self):
@@ -150,7 +151,7 @@ class Sandbox:
                    if before.get(path) != after.get(path)]
         require(not changed, f"outside the cache were written: {changed}")
         self.refused = code != OK
-        self.note("memory", done.memory, MEMORY)
+        self.note("memory", done.memory, self.most_memory)
         self.note("written", done.written, DISK)
         return done
 

@@ -17,7 +17,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "hostile")]
-from sandbox import DISK, INTEGRITY, KILN, NOT_FOUND, OK, forge, require, run_table  # noqa: E402
+from sandbox import DISK, INTEGRITY, KILN, NOT_FOUND, OK, USAGE, forge, require, run_table  # noqa: E402
 from repository import PAST, envelope, key_entry  # noqa: E402
 from securesystemslib.signer import CryptoSigner  # noqa: E402
 from world import TRUST_CODE, World  # noqa: E402
@@ -327,6 +327,27 @@ carried("an index in its place", INTEGRITY, "", lambda m: {
     "schemaVersion": 2, "mediaType": forge.INDEX_TYPE, "manifests": []})
 
 
+def spelled_url(box):
+    """However its URL is written, a registry has one root and one state."""
+    world = World(box)
+    world.install(OK, "")
+    before = world.keep_metadata()
+    world.registry.vouch(world.good)
+    host = box.registry.removeprefix("http://")
+    for url in (f"http://{host}/", f"http://{host}//", f"http://{host}/x/.."):
+        box.registry = url
+        world.install(OK, "")
+    require(len(list(box.cache.glob("tuf/*"))) == 1, "several states")
+    before()
+    world.install(TRUST_CODE, "is older than")
+    for url in (f"http://{host}/x", f"https://{host}", f"http://localhost:{host.partition(':')[2]}"):
+        box.registry = url  # another one: the root says nothing of it
+        world.install(TRUST_CODE, "no root of it is trusted")
+    for url, word in ((f"http://user@{host}", "which Kiln never sends"), (f"HTTP://{host}", "expected a folder")):
+        box.registry = url
+        world.install(USAGE, word)
+
+
 def encrypted_key(box):
     """A PEM key that asks for a passphrase must not make Kiln ask for it, with a terminal there."""
     world = World(box)
@@ -359,6 +380,7 @@ def encrypted_key(box):
     require(b"pass phrase" not in said and process.wait() == OK, said.decode())
 
 
+CASES.append(("5: a registry's state, however its URL is written", spelled_url))
 CASES.append(("a key in PEM that asks for a passphrase", encrypted_key))
 
 if __name__ == "__main__":

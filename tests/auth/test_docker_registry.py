@@ -7,7 +7,6 @@ Wants KILN_BIN with kiln-registry in it for the pushes, docker-registry, skopeo 
 """
 
 import json
-import pathlib
 import shutil
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import unittest
 
 import docker_registry
 import test_auth
+
 
 class DockerRegistry(test_auth.AuthTest):
     def start(self, auth, tls=None):

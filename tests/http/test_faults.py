@@ -84,7 +84,8 @@ class Faults(unittest.TestCase):
         (self.work / "config.json").write_text(json.dumps({"schema": "kiln.settings/1", "network": QUICK} | members))
 
     def kiln(self, *words):
-        done = subprocess.run([KILN, *map(str, words)], env=self.environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([KILN, *map(str, words)], env=self.environment, capture_output=True, text=True,
+                              timeout=60)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done.stderr
 

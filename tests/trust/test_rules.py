@@ -62,7 +62,8 @@ def document(name, role, code, word, change):
 # 5.3: the root.
 document("5.3.4: a root that leaves a version out", "root", OK, "", lambda root: root.update(version=3))
 document("5.3.10: an expired root", "root", TRUST_CODE, "expired at", lambda root: root.update(expires=PAST))
-document("4.3: a threshold of 0", "root", TRUST_CODE, "found 0", lambda root: root["roles"]["targets"].update(threshold=0))
+document("4.3: a threshold of 0", "root", TRUST_CODE, "found 0",
+         lambda root: root["roles"]["targets"].update(threshold=0))
 document("4.3: a threshold that no number of keys can reach", "root", TRUST_CODE, "expected 9",
          lambda root: root["roles"]["timestamp"].update(threshold=9))
 document("4.3: a key id twice", "root", TRUST_CODE, "appears twice",

@@ -5,7 +5,8 @@ r"""Times forward against PyTorch and its rivals on one GPU, round robin in one 
     bench/eager.py --package geglu-mlp@1 --variant <variant> --out bench/results/<gpu>.json \
         --library build/kernels/geglu-mlp/<variant>/libgeglu_mlp.so
 
-Eager is what a user writes: F.linear(F.gelu(F.linear(x, gate), approximate="tanh") * F.linear(x, up), down).
+Eager is what a user writes: F.linear(F.gelu(F.linear(x, gate), approximate="tanh") * F.linear(x, up), down), with
+the gate of the package: gates.py has those of all packages that this script times.
 ctypes calls Kiln's libraries through their C table. Each shape is first compared with fp64. A wrong result of
 Kiln's ends the run.
 
@@ -39,6 +40,8 @@ import typing
 
 import torch
 import torch.nn.functional as F
+
+import gates
 
 SHAPES = [
     (8192, 768, 3072), (1024, 1024, 4096), (4096, 2304, 9216), (8192, 3584, 14336),
@@ -195,26 +198,34 @@ def milliseconds(graph, times):
     return start.elapsed_time(stop) / times
 
 
-def eager(x, gate, up, down):
-    return F.linear(F.gelu(F.linear(x, gate), approximate="tanh") * F.linear(x, up), down)
+def eager_of(gate):
+    activate = gate.activate
+    return lambda x, gate, up, down: F.linear(activate(F.linear(x, gate)) * F.linear(x, up), down)
+
+
+def concatenated_of(gate):
+    activate = gate.activate
+
+    def both(x, gate_up, down):
+        gate, up = F.linear(x, gate_up).chunk(2, dim=-1)
+        return F.linear(activate(gate) * up, down)
+
+    return both
 
 
 # Each takes one set of inputs and returns a function without arguments, which enqueues the forward and returns y.
-def bind_eager(*one):
-    return lambda: eager(*one)
+def bind_eager(gate):
+    eager = eager_of(gate)
+    return lambda *one: lambda: eager(*one)
 
 
-def bind_compiled(mode):
-    function = torch.compile(eager, mode=mode, dynamic=False)
+def bind_compiled(gate, mode):
+    function = torch.compile(eager_of(gate), mode=mode, dynamic=False)
     return lambda *one: lambda: function(*one)
 
 
-def bind_concatenated(mode):
-    def both(x, gate_up, down):
-        gate, up = F.linear(x, gate_up).chunk(2, dim=-1)
-        return F.linear(F.gelu(gate, approximate="tanh") * up, down)
-
-    function = torch.compile(both, mode=mode, dynamic=False)
+def bind_concatenated(gate, mode):
+    function = torch.compile(concatenated_of(gate), mode=mode, dynamic=False)
 
     def bind(x, gate, up, down):
         gate_up = torch.cat([gate, up])
@@ -223,46 +234,54 @@ def bind_concatenated(mode):
     return bind
 
 
-def bind_liger():
-    from liger_kernel.ops.geglu import LigerGELUMulFunction
+def bind_liger(gate):
+    fused = gate.liger_function()
 
     def bind(x, gate, up, down):
-        return lambda: F.linear(LigerGELUMulFunction.apply(F.linear(x, gate), F.linear(x, up)), down)
+        return lambda: F.linear(fused.apply(F.linear(x, gate), F.linear(x, up)), down)
 
     return bind
 
 
-def bind_quack(concatenated):
+def quack_layer(activation, x, gate, up, down, concatenated=True):
+    """QuACK's MLP with these weights, gate's rows before up's or in turns with them."""
     from quack.mlp import MLP
 
+    h, d = gate.shape
+    layer = MLP(d, h, d, activation=activation, tuned=False, concat_layout=concatenated, device="cuda", dtype=x.dtype)
+    packed = torch.cat([gate, up]) if concatenated else torch.stack([gate, up], dim=1).reshape(2 * h, d)
+    layer.fc1.weight.data, layer.fc2.weight.data = packed, down
+    return layer
+
+
+def bind_quack(gate, concatenated):
+    activation = gate.quack
+
     def bind(x, gate, up, down):
-        h, d = gate.shape
-        layer = MLP(d, h, d, activation="geglu", tuned=False, concat_layout=concatenated,
-                    device="cuda", dtype=x.dtype)
-        packed = torch.cat([gate, up]) if concatenated else torch.stack([gate, up], dim=1).reshape(2 * h, d)
-        layer.fc1.weight.data, layer.fc2.weight.data = packed, down
+        layer = quack_layer(activation, x, gate, up, down, concatenated)
         return lambda: layer(x)
 
     return bind
 
 
+# By name, each of the gate.
 RIVALS = {
-    "eager": lambda: bind_eager,
-    "compile": lambda: bind_compiled(None),
-    "autotune": lambda: bind_compiled("max-autotune-no-cudagraphs"),
-    "concatenated": lambda: bind_concatenated(None),
-    "concatenated_autotune": lambda: bind_concatenated("max-autotune-no-cudagraphs"),
+    "eager": bind_eager,
+    "compile": lambda gate: bind_compiled(gate, None),
+    "autotune": lambda gate: bind_compiled(gate, "max-autotune-no-cudagraphs"),
+    "concatenated": lambda gate: bind_concatenated(gate, None),
+    "concatenated_autotune": lambda gate: bind_concatenated(gate, "max-autotune-no-cudagraphs"),
     "liger": bind_liger,
-    "quack": lambda: bind_quack(True),
-    "quack_interleaved": lambda: bind_quack(False),
+    "quack": lambda gate: bind_quack(gate, True),
+    "quack_interleaved": lambda gate: bind_quack(gate, False),
 }
 
 
-def errors_of(inputs, output, graphs, results):
+def errors_of(gate, inputs, output, graphs, results):
     """The relative L2 error against fp64 over the first rows. A library is judged by what its replay writes, a
     rival by what its first call returned."""
-    x, gate, up, down = (t.double() for t in inputs)
-    exact = eager(x[:64], gate, up, down)
+    x, *weights = (t.double() for t in inputs)
+    exact = eager_of(gate)(x[:64], *weights)
     results = {name: result[:64] for name, (result,) in results.items()}
     for name in graphs.keys() - results.keys():
         output.fill_(float("nan"))
@@ -370,7 +389,7 @@ def clock_and_power(graph):
     return {"sm_mhz": float(clock), "watts": float(power)}
 
 
-def compare(libraries, rivals, m, d, h, rounds, close_rounds, regime, clocked):
+def compare(gate, libraries, rivals, m, d, h, rounds, close_rounds, regime, clocked):
     def normal(rows, columns, scale):
         return (torch.randn(rows, columns, device="cuda") * scale).bfloat16()
 
@@ -384,7 +403,7 @@ def compare(libraries, rivals, m, d, h, rounds, close_rounds, regime, clocked):
               for name, library in libraries.items()}
     rival_graphs, results, notes = bind_rivals(rivals, sets, fewest)
     graphs |= rival_graphs
-    errors = errors_of(sets[0], outputs[0], graphs, results)
+    errors = errors_of(gate, sets[0], outputs[0], graphs, results)
     drop_wrong(errors, graphs, notes)
     require_right(errors, m * min(d, h), f"{m}, {d}, {h}")
     if m < POWER_ROWS:
@@ -422,7 +441,7 @@ def existing_folder(path):
 
 def add_common_options(parser, rivals):
     parser.add_argument("--library", required=True)
-    parser.add_argument("--package", required=True, help="NAME@VERSION, for the record")
+    parser.add_argument("--package", required=True, help="NAME@VERSION: says which gate, and for the record")
     parser.add_argument("--variant", required=True, help="its id, for the record")
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--rivals", default="", help="beside eager, separated by commas: " + ",".join(rivals))
@@ -434,20 +453,22 @@ def add_common_options(parser, rivals):
 
 
 def chosen_rivals(arguments, rivals):
+    """By name, each a function without arguments that makes what binds a set of inputs."""
     # Not PYTHONPATH: QuACK's CuTe DSL puts its modules on the path by a .pth file. Python reads those
     # in site folders only.
     for folder in arguments.site:
         site.addsitedir(folder)
     names = ["eager"] + [name for name in arguments.rivals.split(",") if name]
-    return {name: rivals[name] for name in dict.fromkeys(names)}
+    gate = gates.gate_of(arguments.package)
+    return {name: lambda make=rivals[name]: make(gate) for name in dict.fromkeys(names)}
 
 
-def provenance(arguments, schema):
+def provenance(arguments, kind):
     driver = subprocess.check_output(smi_command("driver_version", "noheader"), text=True).strip()
     with open(arguments.library, "rb") as file:
         digest = hashlib.sha256(file.read()).hexdigest()
     return {
-        "schema": schema, "gpu": torch.cuda.get_device_name(0),
+        "schema": f"{gates.name_of(arguments.package)}.{kind}/1", "gpu": torch.cuda.get_device_name(0),
         "driver": driver, "torch": torch.__version__, "cuda": torch.version.cuda,
         "date": datetime.date.today().isoformat(), "commit": arguments.commit,
         "package": arguments.package, "variant": arguments.variant,
@@ -478,18 +499,19 @@ def main():
     libraries = {"kiln": Library(arguments.library)}
     if arguments.portable:
         libraries["portable"] = Library(arguments.portable)
+    gate = gates.gate_of(arguments.package)
     shapes = SWEEP if arguments.sweep else SHAPES
     if arguments.shapes:
         shapes = [tuple(map(int, text.split(","))) for text in arguments.shapes.split()]
     rounds = f"{arguments.rounds} rounds"
     if arguments.close:
         rounds += f", {arguments.close} more of whoever takes at most {CLOSE} times our time"
-    result = provenance(arguments, "geglu-mlp.eager/1") | {
+    result = provenance(arguments, "eager") | {
         "regime": f"graph replays, round robin, {arguments.regime}: {regime_text(regime)}; {rounds}",
         "shapes": []}
     for shape in shapes:
         result["shapes"].append(
-            compare(libraries, rivals, *shape, arguments.rounds, arguments.close, regime, clocked))
+            compare(gate, libraries, rivals, *shape, arguments.rounds, arguments.close, regime, clocked))
         write_result(result, arguments.out)  # each time: a long run may be cut off
 
 

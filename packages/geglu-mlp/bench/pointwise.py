@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-r"""Times geglu and geglu_backward against PyTorch, Inductor and Liger on one GPU, round robin in one process.
+r"""Times geglu or swiglu and its gradient against PyTorch, Inductor and Liger on one GPU, round robin in one process.
 
     bench/pointwise.py --package geglu-mlp@1 --variant <variant> --rivals compile,liger \
         --library build/kernels/geglu-mlp/<variant>/libgeglu_mlp.so --out bench/results/<gpu>-pointwise.json
@@ -11,16 +11,16 @@ the time by up to 1%. There are therefore at least sixteen sets, and Kiln's outp
 the rivals' are. A figure is the median of the rounds. GB/s counts each input and each output once. The share is
 relative to a kernel that reads 1 GiB and writes 1 GiB in the same run.
 
-Eager's backward is autograd's: three kernels, with gelu(gate) kept from the forward. The others compute gelu(gate)
+Eager's backward is autograd's: three kernels, with the activated gate kept from the forward. The others compute it
 again. Liger writes its gradients over gate and up.
 """
 import argparse
 import types
 
 import torch
-import torch.nn.functional as F
 
 import eager as bench
+import gates
 
 SHAPES = [(8192, 3072), (4096, 9216), (8192, 14336), (1, 14336), (16, 14336), (1000, 6912), (77, 2560),
           (3001, 4864)]
@@ -30,18 +30,20 @@ CHECKED_ROWS = 256
 FEWEST_SETS = 16
 
 
-def forward(gate, up):
-    return (F.gelu(gate, approximate="tanh") * up,)
+# Of a gate: an op and its gradient, of as many inputs and outputs as the library's.
+def forward_of(gate):
+    activate = gate.activate
+    return lambda gate, up: (activate(gate) * up,)
 
 
-def backward(grad_out, gate, up):
-    grad_gate = torch.ops.aten.gelu_backward(grad_out * up, gate, approximate="tanh")
-    return grad_gate, grad_out * F.gelu(gate, approximate="tanh")
+def backward_of(gate):
+    activate, gradient = gate.activate, gate.gradient
+    return lambda grad_out, gate, up: (gradient(grad_out * up, gate), grad_out * activate(gate))
 
 
-OPS = {"geglu": forward, "geglu_backward": backward}  # of as many inputs and outputs as the library's
-INPUTS = {"geglu": 2, "geglu_backward": 3}
-OUTPUTS = {"geglu": 1, "geglu_backward": 2}
+OPS = {"": forward_of, "_backward": backward_of}  # by what the op's name ends with
+INPUTS = {"": 2, "_backward": 3}
+OUTPUTS = {"": 1, "_backward": 2}
 
 
 def holding(function):
@@ -57,34 +59,38 @@ def holding(function):
     return bind
 
 
-def bind_eager(op):
+def bind_eager(gate, op):
+    activate, gradient = gate.activate, gate.gradient
+
     def from_saved(grad_out, gate, up, activated):
-        grad_gate = torch.ops.aten.gelu_backward(grad_out * up, gate, approximate="tanh")
-        return grad_gate, grad_out * activated
+        return gradient(grad_out * up, gate), grad_out * activated
 
     def bind_backward(grad_out, gate, up):
-        return holding(from_saved)(grad_out, gate, up, F.gelu(gate, approximate="tanh"))
+        return holding(from_saved)(grad_out, gate, up, activate(gate))
 
-    return bind_backward if op == "geglu_backward" else holding(forward)
-
-
-def bind_compiled(op):
-    return holding(torch.compile(OPS[op], dynamic=False))
+    return bind_backward if op == "_backward" else holding(forward_of(gate))
 
 
-def bind_liger(op):
-    from liger_kernel.ops.geglu import LigerGELUMulFunction
+def bind_compiled(gate, op):
+    return holding(torch.compile(OPS[op](gate), dynamic=False))
+
+
+def bind_liger(gate, op):
+    fused = gate.liger_function()
 
     def bind_backward(grad_out, gate, up):
-        context = types.SimpleNamespace(saved_tensors=(gate.clone(), up.clone()))
-        return lambda: LigerGELUMulFunction.backward(context, grad_out)
+        context = types.SimpleNamespace(saved_tensors=(gate.clone(), up.clone()), gate_multiplier=1.0,
+                                        down_multiplier=1.0, dtensor_metadata=None)
+        return lambda: fused.backward(context, grad_out)[:2]
 
-    if op == "geglu_backward":
+    if op == "_backward":
         return bind_backward
-    return holding(lambda gate, up: (LigerGELUMulFunction.apply(gate, up),))
+    return holding(lambda gate, up: (fused.apply(gate, up),))
 
 
-RIVALS = {"eager": bind_eager, "compile": bind_compiled, "liger": bind_liger}
+# By name, each of the gate: a function of the op that makes what binds a set of inputs.
+RIVALS = {name: lambda gate, bind=bind: lambda op: bind(gate, op)
+          for name, bind in {"eager": bind_eager, "compile": bind_compiled, "liger": bind_liger}.items()}
 
 
 def copy_bandwidth():
@@ -97,37 +103,37 @@ def copy_bandwidth():
     return 2e-6 * COPIED_BYTES / bench.milliseconds(graph, 100)
 
 
-def errors_of(op, inputs, results):
+def errors_of(gate, op, inputs, results):
     """The relative L2 error against fp64 of the worst output."""
-    exact = OPS[op](*(t[:CHECKED_ROWS].double() for t in inputs))
+    exact = OPS[op](gate)(*(t[:CHECKED_ROWS].double() for t in inputs))
     return {name: max(((r[:CHECKED_ROWS].double() - e).norm() / e.norm()).item() for r, e in zip(result, exact))
             for name, result in results.items()}
 
 
-def compare(library, rivals, op, m, h, rounds, copied_gbs):
+def compare(gate, library, rivals, op, m, h, rounds, copied_gbs):
     # Bytes of gate, up and one output. The backward has more.
     count = max(FEWEST_SETS, 1 + bench.ROTATED_BYTES // (2 * 3 * m * h))
 
     inputs = [torch.randn(count, m, h, device="cuda", dtype=torch.bfloat16) for _ in range(INPUTS[op])]
     sets = list(zip(*inputs))
     outputs = [[torch.empty_like(one[0]) for _ in range(OUTPUTS[op])] for one in sets]
-    graphs = {"kiln": bench.graph_of([library.bind(op, *one, *out) for one, out in zip(sets, outputs)])}
+    graphs = {"kiln": bench.graph_of([library.bind(gate.op + op, *one, *out) for one, out in zip(sets, outputs)])}
     rival_graphs, results, notes = bench.bind_rivals(
-        {name: lambda make=make: make(op) for name, make in rivals.items()}, sets)
+        {name: lambda make=make: make()(op) for name, make in rivals.items()}, sets)
     graphs |= rival_graphs
     for output in outputs[0]:
         output.fill_(float("nan"))
     graphs["kiln"].replay()
-    errors = errors_of(op, sets[0], results | {"kiln": outputs[0]})
+    errors = errors_of(gate, op, sets[0], results | {"kiln": outputs[0]})
     bench.drop_wrong(errors, graphs, notes)
-    bench.require_right(errors, m * h, f"{op} {m}, {h}")
+    bench.require_right(errors, m * h, f"{gate.op}{op} {m}, {h}")
     figures = bench.round_robin(graphs, rounds, REGIME)
-    result = {"op": op, "m": m, "h": h, "sets": count} | notes | bench.summary(figures, errors)
+    result = {"op": gate.op + op, "m": m, "h": h, "sets": count} | notes | bench.summary(figures, errors)
     least_bytes = 2 * (INPUTS[op] + OUTPUTS[op]) * m * h
     for name in graphs:
         gbs = 1e-3 * least_bytes / result[f"{name}_us"]
         result[f"{name}_gbs"], result[f"{name}_copy_share"] = round(gbs, 1), round(gbs / copied_gbs, 3)
-    print(f"{op} {m}, {h}: {result['kiln_gbs']:.0f} GB/s, {100 * result['kiln_copy_share']:.0f}% of a copy; "
+    print(f"{gate.op}{op} {m}, {h}: {result['kiln_gbs']:.0f} GB/s, {100 * result['kiln_copy_share']:.0f}% of a copy; "
           + bench.line_of(result, graphs), flush=True)
     return result
 
@@ -141,11 +147,12 @@ def main():
     library = bench.Library(arguments.library)
     copied_gbs = copy_bandwidth()
     print(f"copy of 1 GiB: {copied_gbs:.0f} GB/s", flush=True)
-    result = bench.provenance(arguments, "geglu-mlp.pointwise/1") | {
+    result = bench.provenance(arguments, "pointwise") | {
         "regime": "graph replays, round robin, " + bench.regime_text(REGIME), "copy_gbs": round(copied_gbs, 1), "shapes": []}
+    gate = gates.gate_of(arguments.package)
     for op in OPS:
         for m, h in SHAPES:
-            result["shapes"].append(compare(library, rivals, op, m, h, arguments.rounds, copied_gbs))
+            result["shapes"].append(compare(gate, library, rivals, op, m, h, arguments.rounds, copied_gbs))
             bench.write_result(result, arguments.out)
 
 

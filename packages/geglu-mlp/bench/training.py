@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 
 import eager as bench
+import gates
 
 SHAPES = [(8192, 768, 3072), (1024, 1024, 4096), (4096, 2304, 9216), (2048, 2048, 8192), (4096, 4096, 14336),
           (8192, 3584, 14336)]
@@ -47,25 +48,16 @@ def together(gate, up, down):
     return torch.cat([gate, up]), down
 
 
-def of_both(x, gate_up, down):
-    gate, up = F.linear(x, gate_up).chunk(2, dim=-1)
-    return F.linear(F.gelu(gate, approximate="tanh") * up, down)
+def bind_liger(gate):
+    fused = gate.liger_function()
+    return step(lambda x, gate, up, down: F.linear(fused.apply(F.linear(x, gate), F.linear(x, up)), down), separate)
 
 
-def bind_liger():
-    from liger_kernel.ops.geglu import LigerGELUMulFunction
-
-    return step(lambda x, gate, up, down:
-                F.linear(LigerGELUMulFunction.apply(F.linear(x, gate), F.linear(x, up)), down), separate)
-
-
-def bind_quack():
-    from quack.mlp import MLP
+def bind_quack(gate):
+    activation = gate.quack
 
     def bind(x, gate, up, down, grad_y):
-        h, d = gate.shape
-        layer = MLP(d, h, d, activation="geglu", tuned=False, concat_layout=True, device="cuda", dtype=x.dtype)
-        layer.fc1.weight.data, layer.fc2.weight.data = torch.cat([gate, up]), down
+        layer = bench.quack_layer(activation, x, gate, up, down)
         inputs = [x.detach().requires_grad_(), layer.fc1.weight, layer.fc2.weight]
 
         def call():
@@ -78,10 +70,15 @@ def bind_quack():
     return bind
 
 
+def compiled(function, mode=None):
+    return torch.compile(function, mode=mode, dynamic=False)
+
+
 RIVALS = {
-    "eager": lambda: step(bench.eager, separate),
-    "compile": lambda: step(torch.compile(bench.eager, dynamic=False), separate),
-    "concatenated": lambda: step(torch.compile(of_both, dynamic=False), together),
+    "eager": lambda gate: step(bench.eager_of(gate), separate),
+    "compile": lambda gate: step(compiled(bench.eager_of(gate)), separate),
+    "autotune": lambda gate: step(compiled(bench.eager_of(gate), "max-autotune-no-cudagraphs"), separate),
+    "concatenated": lambda gate: step(compiled(bench.concatenated_of(gate)), together),
     "liger": bind_liger,
     "quack": bind_quack,
 }
@@ -104,11 +101,11 @@ def bind_ours(library, one, outputs, keeps):
     return call
 
 
-def errors_of(one, results):
+def errors_of(gate, one, results):
     """The relative L2 error against fp64 of the worst of y and the gradients."""
     *inputs, grad_y = (t.double() for t in one)
     inputs = [t.requires_grad_() for t in inputs]
-    y = bench.eager(*inputs)
+    y = bench.eager_of(gate)(*inputs)
     exact = (y.detach(), *torch.autograd.grad(y, inputs, grad_y))
 
     def worst(result):
@@ -125,7 +122,7 @@ def require_right(errors, what):
         raise RuntimeError(f"{what}: relative L2 errors {errors}, expected at most {BOUND}")
 
 
-def compare(library, rivals, m, d, h, rounds):
+def compare(gate, library, rivals, m, d, h, rounds):
     def normal(rows, columns, scale):
         return (torch.randn(rows, columns, device="cuda") * scale).bfloat16()
 
@@ -144,7 +141,7 @@ def compare(library, rivals, m, d, h, rounds):
     graphs |= rival_graphs
     for name in ours:
         graphs[name].replay()
-    errors = errors_of(sets[0], results | {name: outputs[0] for name, outputs in ours.items()})
+    errors = errors_of(gate, sets[0], results | {name: outputs[0] for name, outputs in ours.items()})
     bench.drop_wrong(errors, graphs, notes)
     require_right(errors, f"{m}, {d}, {h}")
     figures = bench.round_robin(graphs, rounds, REGIME)
@@ -162,11 +159,11 @@ def main():
     rivals = bench.chosen_rivals(arguments, RIVALS)
     library = bench.Library(arguments.library)
     shapes = [tuple(map(int, text.split(","))) for text in arguments.shapes.split()] if arguments.shapes else SHAPES
-    result = bench.provenance(arguments, "geglu-mlp.training/1") | {
+    result = bench.provenance(arguments, "training") | {
         "regime": f"graph replays, round robin, sustained: {bench.regime_text(REGIME)}; {arguments.rounds} rounds",
         "shapes": []}
     for shape in shapes:
-        result["shapes"].append(compare(library, rivals, *shape, arguments.rounds))
+        result["shapes"].append(compare(gates.gate_of(arguments.package), library, rivals, *shape, arguments.rounds))
         bench.write_result(result, arguments.out)
 
 

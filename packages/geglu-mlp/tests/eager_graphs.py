@@ -77,6 +77,7 @@ def load_bench():
         sys.modules[name] = types.ModuleType(name)
     torch.nn, torch.nn.functional = sys.modules["torch.nn"], sys.modules["torch.nn.functional"]
     sys.modules["torch"] = torch
+    sys.path.insert(0, str(FILE.parent))  # what it imports
     spec = importlib.util.spec_from_file_location("eager", FILE)
     bench = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(bench)

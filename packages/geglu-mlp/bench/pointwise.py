@@ -148,7 +148,8 @@ def main():
     copied_gbs = copy_bandwidth()
     print(f"copy of 1 GiB: {copied_gbs:.0f} GB/s", flush=True)
     result = bench.provenance(arguments, "pointwise") | {
-        "regime": "graph replays, round robin, " + bench.regime_text(REGIME), "copy_gbs": round(copied_gbs, 1), "shapes": []}
+        "regime": "graph replays, round robin, " + bench.regime_text(REGIME), "copy_gbs": round(copied_gbs, 1),
+        "shapes": []}
     gate = gates.gate_of(arguments.package)
     for op in OPS:
         for m, h in SHAPES:

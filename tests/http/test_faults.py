@@ -4,7 +4,7 @@
 requests cold, warm and of 64 processes at once; a registry that is killed while a layer comes, and a mirror
 that goes on from there; a server that drops every third request.
 
-Wants KILN_BIN, and the Python of build/python.
+Wants KILN_BIN, and the Python of build/python; docker-registry and skopeo for the kill of a real registry.
 """
 
 import collections
@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "trust"), str(HERE.parent / "publish")]
 import forge  # noqa: E402
 from misbehave import Server  # noqa: E402
+from servers import OciRegistry, get  # noqa: E402
 from signed_registry import SignedRegistry  # noqa: E402
 
 KILN = pathlib.Path(os.environ["KILN_BIN"]) / "kiln"
@@ -62,6 +64,20 @@ class Counting(Server):
     def kill(self):
         self.killed = True
         self.close()
+
+
+class Door(Counting):
+    """The same before a registry that is a process of its own."""
+
+    def __init__(self, url, behave=None):
+        self.url = url
+        super().__init__("/", behave)
+
+    def content(self, path):
+        try:
+            return get(self.url + path)
+        except OSError:  # it was killed
+            return None
 
 
 class Faults(unittest.TestCase):
@@ -171,6 +187,33 @@ class Faults(unittest.TestCase):
                 self.assertEqual(first.sent[self.layer], [(0, half)])
                 self.assertEqual(second.sent[self.layer], [(half, len(self.package.layer))])
                 self.assert_each_byte_once(first, second)
+
+    @unittest.skipUnless(shutil.which("docker-registry") and shutil.which("skopeo"), "run ci/setup test")
+    def test_docker_registry_is_killed_while_a_layer_comes_and_another_goes_on(self):
+        registries = []
+        for name in ("killed", "other"):
+            registries.append(OciRegistry(self.work / name))
+            self.addCleanup(registries[-1].stop)
+            for package, tag in (("sample", "1"), ("kiln.tuf", "latest")):
+                registries[-1].copy(self.root / package, tag, registries[-1].url, package)
+        half = len(self.package.layer) // 2
+
+        def die(connection):
+            if connection.path != self.layer:
+                return False
+            first.give(connection, half)
+            registries[0].process.kill()
+            first.kill()
+            return True
+
+        first, second = Door(registries[0].url, die), Door(registries[1].url)
+        url = f"http://127.0.0.1:{second.port}"
+        self.addCleanup(second.close)
+        self.trust(url)
+        self.settings(mirrors={url: [f"http://127.0.0.1:{first.port}"]})
+        self.assertIn("is left", self.kiln(*self.command(url)[1:]))
+        self.assertEqual(first.sent[self.layer], [(0, half)])
+        self.assert_each_byte_once(first, second)
 
     def test_every_third_request_is_dropped(self):
         most = 0

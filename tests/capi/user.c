@@ -206,6 +206,9 @@ static int long_text(char** arguments) {
   CHECK(strstr(error.text, "\n [...] \n") != NULL); /* whole lines are left out */
   CHECK(strstr(error.text, "\nnearest: ") != NULL);
   CHECK(strstr(error.text, "--device cpu") != NULL);
+  const char* const whole = kiln_failure_text();
+  CHECK(strlen(whole) > sizeof error.text);
+  CHECK(strstr(whole, " [...] ") == NULL && strstr(whole, "\nnearest: ") != NULL);
 
   char* json = NULL;
   CHECK(kiln_resolve("sample", &request, &json, &error) == KILN_E_NO_VARIANT);
@@ -226,6 +229,7 @@ static int long_text(char** arguments) {
   CHECK(kiln_get_kernel("sample", &request, &kernel, &error) != KILN_SUCCESS);
   CHECK(strlen(error.text) == sizeof error.text - 1);
   CHECK(strstr(error.text, "x [...] x") != NULL);
+  CHECK(strstr(kiln_failure_text(), far) != NULL);
   return 0;
 }
 

@@ -25,7 +25,7 @@
  * `status` is that same code, here always a kiln_code; `error` may be NULL. Outputs are untouched
  * after a failure, unless said. A text that is longer than the struct holds loses its middle,
  * whole lines of it if it has lines, marked by " [...] ": its beginning says what failed, its end
- * what to do.
+ * what to do. kiln_failure_text has all of it.
  *
  * Structs start with their own size, as the caller was compiled. Fields are only ever appended, and
  * zero is every field's default. Text is UTF-8 and NUL-terminated.
@@ -66,6 +66,10 @@ typedef enum kiln_code {
 
 /* The version of the library that was found at run time, "0.1.0". */
 KILN_EXPORT const char* kiln_version(void);
+
+/* The whole text of the latest failure of a function of this header on the calling thread; "" before
+ * the first. Valid until the thread's next failure or end. */
+KILN_EXPORT const char* kiln_failure_text(void);
 
 /* ---- Stopping what takes long ---- */
 

@@ -51,8 +51,23 @@ std::string without_middle(std::string_view text, std::size_t room) {
   return std::string(text.substr(0, head)) + std::string(kCut) + std::string(text.substr(tail));
 }
 
+/// The thread's latest failure, whole: a kiln_error cannot hold the table of a NO_VARIANT.
+std::string& failure_text() noexcept {
+  thread_local std::string text;
+  return text;
+}
+
+void keep_failure(std::string_view text) noexcept {
+  try {
+    failure_text() = text;
+  } catch (const std::bad_alloc&) {
+    failure_text().clear();
+  }
+}
+
 std::int32_t fail(kiln_error* error, ErrorCode code, std::string_view text) noexcept {
   const auto number = static_cast<std::int32_t>(code);
+  keep_failure(text);
   if (error == nullptr) return number;
   error->status = number;
   try {
@@ -201,6 +216,7 @@ std::int32_t call_package(kiln_error* error, const Call& call) noexcept {
   const std::int32_t status = call(&into);
   if (status == KILN_OK) return KILN_SUCCESS;
   into.status = static_cast<std::int32_t>(failure_of(status, into));
+  keep_failure(into.text);
   return into.status;
 }
 
@@ -212,6 +228,10 @@ using kiln::guarded;
 
 const char* kiln_version(void) {
   return KILN_VERSION;
+}
+
+const char* kiln_failure_text(void) {
+  return kiln::failure_text().c_str();
 }
 
 kiln_cancel* kiln_new_cancel(void) {

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kiln/torch.hpp against LibTorch's own operators, on the CPU: values, every gradient, sharing,
+// training. Wants KILN_REGISTRY.
+#include <kiln/torch.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <vector>
+
+namespace {
+
+int failures = 0;
+
+void check(bool holds, const std::string& what) {
+  if (holds) return;
+  ++failures;
+  std::fprintf(stderr, "FAILED: %s\n", what.c_str());
+}
+
+void check_close(const torch::Tensor& found, const torch::Tensor& expected, const std::string& what,
+                 double bound = 2e-6) {
+  const auto wide = expected.to(torch::kFloat64);
+  const double error = ((found.to(torch::kFloat64) - wide).norm() / wide.norm()).item<double>();
+  check(found.sizes() == expected.sizes() && error < bound,
+        what + ": relative L2 " + std::to_string(error));
+}
+
+/// By LibTorch's operators, in the dtype of the parameters.
+template <class Module, class Activation>
+torch::Tensor reference(const Module& mlp, const torch::Tensor& x, const Activation& activation) {
+  namespace F = torch::nn::functional;
+  const auto hidden =
+      activation(F::linear(x, mlp->gate, mlp->gate_bias)) * F::linear(x, mlp->up, mlp->up_bias);
+  return F::linear(hidden, mlp->down, mlp->down_bias);
+}
+
+template <class Module, class Activation>
+void check_gradients(Module mlp, const Activation& activation, const std::string& name) {
+  const auto x = torch::randn({3, 7, 48}, torch::requires_grad());
+  const auto weight = torch::randn({3, 7, 48});
+  const auto run = [&](const torch::Tensor& y) {
+    std::vector<torch::Tensor> inputs = mlp->parameters();
+    inputs.push_back(x);
+    std::vector<torch::Tensor> results = torch::autograd::grad({(y * weight).sum()}, inputs);
+    results.push_back(y.detach());
+    return results;
+  };
+  const auto found = run(mlp->forward(x));
+  const auto expected = run(reference(mlp, x, activation));
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    check_close(found[i], expected[i], name + " result " + std::to_string(i));
+  }
+  const torch::NoGradGuard no_gradients;
+  check_close(mlp->forward(x), expected.back(), name + " without gradients");
+  check(mlp->forward(torch::empty({0, 48})).size(0) == 0, name + " of no rows");
+}
+
+void check_some_gradients() {
+  kiln::libtorch::GegluMlp mlp(kiln::libtorch::GatedMlpOptions{.in = 16, .hidden = 32});
+  mlp->gate.requires_grad_(false);
+  mlp->down.requires_grad_(false);
+  mlp->forward(torch::randn({4, 16})).sum().backward();
+  check(!mlp->gate.grad().defined() && !mlp->down.grad().defined(), "what is not wanted");
+  check(mlp->up.grad().norm().item<double>() > 0, "up alone");
+}
+
+void check_second_derivative() {
+  kiln::libtorch::GegluMlp mlp(kiln::libtorch::GatedMlpOptions{.in = 16, .hidden = 32});
+  const auto x = torch::randn({4, 16}, torch::requires_grad());
+  try {
+    torch::autograd::grad({mlp->forward(x).sum()}, {x}, {}, true, true);
+    check(false, "a second derivative was not refused");
+  } catch (const std::exception& error) {
+    check(std::string(error.what()).find("second derivative") != std::string::npos, error.what());
+  }
+}
+
+void check_shared_linears() {
+  torch::nn::Linear gate(16, 32);
+  torch::nn::Linear up(16, 32);
+  torch::nn::Linear down(32, 16);
+  kiln::libtorch::SwigluMlp mlp(gate, up, down);
+  check(mlp->gate.data_ptr() == gate->weight.data_ptr(), "the weights are shared");
+  const auto x = torch::randn({5, 16});
+  check_close(mlp->forward(x), down(torch::silu(gate(x)) * up(x)), "shared linears");
+  bool refused = false;
+  try {
+    mlp->to(torch::kFloat64);
+    mlp->forward(x.to(torch::kFloat64));
+  } catch (const kiln::Error& error) {
+    refused = error.code() == kiln::ErrorCode::kInvalidCall;
+  }
+  check(refused, "float64 is refused");
+}
+
+void check_training() {
+  torch::manual_seed(2);
+  kiln::libtorch::GegluMlp mlp(kiln::libtorch::GatedMlpOptions{.in = 16, .hidden = 64});
+  const auto x = torch::randn({64, 16});
+  const auto target = torch::sin(2 * x);
+  torch::optim::Adam optimizer(mlp->parameters(), 1e-2);
+  double first = 0;
+  double last = 0;
+  for (int i = 0; i < 150; ++i) {
+    const auto loss = torch::mse_loss(mlp->forward(x), target);
+    optimizer.zero_grad();
+    loss.backward();
+    optimizer.step();
+    (i == 0 ? first : last) = loss.item<double>();
+  }
+  check(last < first / 5, "training: " + std::to_string(first) + " to " + std::to_string(last));
+}
+
+}  // namespace
+
+int main() {
+  if (std::getenv("KILN_REGISTRY") == nullptr) return 77;
+  torch::set_num_threads(1);
+  torch::manual_seed(1);
+  using kiln::libtorch::GatedMlpOptions;
+  for (const bool bias : {false, true}) {
+    const GatedMlpOptions options{.in = 48, .hidden = 80, .bias = bias};
+    check_gradients(
+        kiln::libtorch::GegluMlp(options),
+        [](const torch::Tensor& z) { return torch::gelu(z, "tanh"); }, "geglu");
+    kiln::layers::GegluMlpWeights exact;
+    exact.approximate = kiln::layers::kGeluErf;
+    check_gradients(
+        kiln::libtorch::GegluMlp(options, exact),
+        [](const torch::Tensor& z) { return torch::gelu(z); }, "geglu, erf");
+    check_gradients(
+        kiln::libtorch::SwigluMlp(options), [](const torch::Tensor& z) { return torch::silu(z); },
+        "swiglu");
+  }
+  check_some_gradients();
+  check_second_derivative();
+  check_shared_linears();
+  check_training();
+  std::printf("libtorch: %d checks failed\n", failures);
+  return failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+r"""Measures kiln.torch on this machine: microseconds of the host for each call, and training with and without.
+
+    loader/python/bench/measure.py --out loader/python/results/<gpu>.json --layer-call build/release/bin/layer_call \
+        --commit <commit>
+
+A call's cost is what the calling thread spends on it: batches of calls on a small shape are enqueued and timed, the
+GPU is waited for outside of the time, and the fastest batch counts. Wants KILN_LIBRARY and KILN_REGISTRY; device
+"cuda" where PyTorch has one, else "cpu".
+"""
+
+import argparse
+import copy
+import datetime
+import json
+import pathlib
+import platform
+import subprocess
+import sys
+import time
+
+import torch
+
+import kiln
+import kiln.torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tests/python"))
+from blocks import make, train  # noqa: E402
+
+M, D, H = 1, 64, 128
+BATCH, BATCHES = 200, 40
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DTYPE = torch.bfloat16 if DEVICE == "cuda" else torch.float32
+
+
+def wait():
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+def cost_us(call):
+    """Of the thread, by its own clock: others may use the CPU meanwhile."""
+    for _ in range(BATCH):
+        call()
+    best = float("inf")
+    for _ in range(BATCHES):
+        wait()
+        begin = time.thread_time()
+        for _ in range(BATCH):
+            call()
+        best = min(best, (time.thread_time() - begin) / BATCH)
+    wait()
+    return round(1e6 * best, 2)
+
+
+def step(function, x, parameters):
+    def call():
+        torch.autograd.grad(function(x).sum(), parameters)
+    return call
+
+
+def overhead(layer_call):
+    torch.manual_seed(1)
+    layer = kiln.torch.GegluMlp(D, H, device=DEVICE, dtype=DTYPE)
+    x = torch.randn(M, D).to(DEVICE, DTYPE)
+    weights = [w.detach() for w in (layer.gate, layer.up, layer.down)]
+    y = torch.empty_like(x)
+    # On the CPU the thread's own is used: PyTorch aligns to 64 bytes there.
+    given = {"workspace": torch.empty(1 << 20, dtype=torch.uint8, device=DEVICE)} if DEVICE == "cuda" else {}
+    op = layer.kernel.forward
+    compiled, compiled_eager = torch.compile(layer), torch.compile(layer.reference)
+    trained = [x.clone().requires_grad_(), *layer.parameters()]
+    with torch.no_grad():
+        result = {
+            "op, output and workspace passed": cost_us(lambda: op(x, *weights, None, None, None, y, **given)),
+            "op, output and workspace allocated": cost_us(lambda: op(x, *weights)),
+            "layer, no gradient": cost_us(lambda: layer(x)),
+            "operator kiln::gated_mlp": cost_us(lambda: torch.ops.kiln.gated_mlp(x, *weights, None, None, None,
+                                                                                 layer._key)),
+            "layer under torch.compile, no gradient": cost_us(lambda: compiled(x)),
+            "PyTorch eager, no gradient": cost_us(lambda: layer.reference(x)),
+            "PyTorch under torch.compile, no gradient": cost_us(lambda: compiled_eager(x)),
+        }
+    result["layer, forward and backward"] = cost_us(step(layer, trained[0], trained))
+    result["PyTorch eager, forward and backward"] = cost_us(step(layer.reference, trained[0], trained))
+    if layer_call:
+        answer = json.loads(subprocess.check_output([layer_call, "geglu-mlp@1", DEVICE, str(M), str(D), str(H)]))
+        result["C++ layer, workspace passed"] = round(answer["us"], 2)
+    return {"shape": [M, D, H], "us": result}
+
+
+def training():
+    results = []
+    sizes = {"width": 512, "hidden": 2048, "layers": 2} if DEVICE == "cuda" else {}
+    for layout in ("gemma", "gemma2", "llama"):
+        model = make(layout, DEVICE, DTYPE, **sizes)
+        fused = copy.deepcopy(model)
+        report = kiln.torch.replace(fused)
+        losses = {"PyTorch eager": train(model, DEVICE), "kiln": train(fused, DEVICE)}
+        if layout == "gemma":
+            compiled = make(layout, DEVICE, DTYPE, **sizes)
+            kiln.torch.replace(compiled)
+            losses["kiln under torch.compile"] = train(torch.compile(compiled, fullgraph=True), DEVICE)
+        base = losses["PyTorch eager"]
+        results.append({
+            "layout": layout, "swapped": [s.what for s in report.swapped], "kept": len(report.kept), "steps": len(base),
+            "first": round(base[0], 4), "last": {k: round(v[-1], 4) for k, v in losses.items()},
+            "largest_difference": {k: round(max(abs(a - b) for a, b in zip(v, base)), 5)
+                                   for k, v in losses.items() if v is not base},
+            "mean_difference": {k: round(sum(abs(a - b) for a, b in zip(v, base)) / len(base), 6)
+                                for k, v in losses.items() if v is not base}})
+        # What bfloat16 itself does to a run: another order of the same sums.
+        again = make(layout, DEVICE, DTYPE, **sizes)
+        with torch.no_grad():
+            for p in again.parameters():
+                p.mul_(1 + torch.finfo(DTYPE).eps * torch.randint(-1, 2, p.shape, device=DEVICE).to(DTYPE))
+        noise = train(again, DEVICE)
+        results[-1]["largest_difference"]["PyTorch eager, weights moved by one ulp"] = round(
+            max(abs(a - b) for a, b in zip(noise, base)), 5)
+        print(json.dumps(results[-1]), flush=True)
+    return results
+
+
+def provenance(commit):
+    gpu = driver = None
+    if DEVICE == "cuda":
+        gpu = torch.cuda.get_device_name()
+        driver = subprocess.check_output(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+                                         text=True).split()[0]
+    cpu = next((line.partition(":")[2].strip() for line in open("/proc/cpuinfo", encoding="utf-8")
+                if line.startswith("model name")), platform.machine())
+    return {"schema": "kiln.python/1", "gpu": gpu, "driver": driver, "cpu": cpu, "torch": torch.__version__,
+            "python": platform.python_version(), "kiln": kiln.__version__, "commit": commit,
+            "date": datetime.date.today().isoformat()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--commit", required=True)
+    parser.add_argument("--layer-call", help="the C++ program, to compare with")
+    parser.add_argument("--parts", default="overhead training")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    result = provenance(arguments.commit)
+    for part in arguments.parts.split():
+        result[part] = overhead(arguments.layer_call) if part == "overhead" else training()
+        print(json.dumps(result[part], indent=1), flush=True)
+        pathlib.Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Op: one operation of a kernel, called with arrays. The last stage, after _kernel.
+
+A call's structs are prepared once for each combination of shapes, dtypes and attributes (a Plan) and kept; a later
+call of the same shapes only writes addresses into them. A Plan is taken out of its place while it is in use, so
+that two threads, or a signal handler in the middle of a call, never share one.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+import threading
+from typing import Any, NamedTuple, Optional
+
+from . import _tensors
+from ._errors import InvalidCall
+from ._library import LIBRARY, CAttribute, CCall, CError, CTensor, failure
+from ._schema import DTYPES, OpSchema, TensorSchema, parse_schema
+from ._tensors import CUDA, Layout
+
+# Of each op: a program whose shapes keep changing would otherwise collect them without end.
+MAX_PLANS = 1024
+_ALIGNMENT = 256
+_KINDS = {"int": 1, "float": 2, "string": 3}  # kiln_attribute_kind
+
+_run = LIBRARY.kiln_run
+
+
+class _Output(NamedTuple):
+    """How an output is made that the caller did not bring."""
+
+    position: int
+    shape: tuple[int, ...]
+    dtype: Any
+    device: Any
+
+
+class _Plan:
+    """A kiln_call with everything that it points to, ready but for addresses and stream."""
+
+    __slots__ = ("call", "reference", "tensors", "made", "workspace_bytes", "requires_grad", "keep")
+
+    call: CCall
+    reference: Any
+    tensors: list[CTensor]  # of those that the call has: the caller's, then those in `made`
+    made: list[_Output]
+    workspace_bytes: int
+    requires_grad: bool
+    keep: Any
+
+
+class _HostScratch(threading.local):
+    """Host memory for the workspaces of a thread's calls; grows to the largest."""
+
+    buffer: Any = None
+
+    def take(self, size: int) -> Any:
+        buffer, self.buffer = self.buffer, None
+        if buffer is None or len(buffer) < size + _ALIGNMENT:
+            buffer = (ctypes.c_char * (size + _ALIGNMENT))()
+        return buffer
+
+
+_scratch = _HostScratch()
+
+
+def _aligned(address: int) -> int:
+    return (address + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
+
+
+def _current_stream(index: int) -> int:
+    """The stream that PyTorch enqueues on now, or the legacy default stream where torch is not in use."""
+    torch = _tensors.torch_module()
+    if torch is None or not torch.cuda.is_initialized():
+        return 0
+    return torch.cuda.current_stream(index).cuda_stream
+
+
+def _bind_current_stream() -> None:
+    """PyTorch's own way to the bare handle, which torch.compile's code calls too, costs a tenth of the object."""
+    global _stream_of
+    torch = _tensors.torch_module()
+    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None) if torch is not None else None
+    if raw is not None and torch.cuda.is_initialized():
+        _stream_of = raw
+
+
+_stream_of: Any = None
+
+
+def _stream_on(index: int) -> int:
+    if _stream_of is None:
+        _bind_current_stream()
+        if _stream_of is None:
+            return _current_stream(index)
+    return _stream_of(index)
+
+
+class Op:
+    """One op of a Kernel. Call it with arrays, in the schema's order or by name:
+
+        y = kernel.forward(x, gate, up, down, approximate="none")
+        kernel.forward(x, gate, up, down, y=y)
+
+    An output that is left out is allocated by the framework of the first input (torch or numpy) and returned; an
+    output that was passed is written and returned. An optional output is computed where it is passed, or asked for
+    with True. Several outputs come as a named tuple, None for those that were not asked for.
+
+    `stream`: a CUstream as int, or an object with `cuda_stream`; default: PyTorch's current stream, else the legacy
+    default stream. A call on a GPU is asynchronous: what it reads and writes must live until the stream has passed
+    it, which PyTorch's allocator guarantees for its tensors. `workspace`: a uint8 array of at least
+    workspace_bytes(...) bytes, 256-byte aligned; default: torch's allocator on a GPU, memory of the thread on a CPU.
+
+    Throws InvalidCall and DeviceError. Any thread may call it. Gradients do not flow through it: kiln.torch has
+    layers for that.
+    """
+
+    def __init__(self, pointer: Any, device: tuple[int, int]) -> None:
+        self._pointer = ctypes.cast(pointer, ctypes.c_void_p)
+        self.schema: OpSchema = parse_schema(pointer.contents.schema.decode())
+        self.name: str = self.schema.name
+        self.__doc__ = self.schema.manual()
+        self._device = device
+        self._on_gpu = device[0] == CUDA
+        self._count = len(self.schema.tensors)
+        self._positions = {t.name: i for i, t in enumerate(self.schema.tensors)}
+        self._attributes = {a.name: a for a in self.schema.attributes}
+        self._outputs = [i for i, t in enumerate(self.schema.tensors) if t.output]
+        self._absent = (None,) * self._count
+        self._result = (None if len(self._outputs) == 1 else
+                        collections.namedtuple(self.name, [self.schema.tensors[i].name for i in self._outputs]))
+        self._plans: dict[Any, list[_Plan]] = {}
+
+    def __repr__(self) -> str:
+        return f"<kiln op {self.schema.signature()}>"
+
+    def __call__(self, *tensors: Any, stream: Any = None, workspace: Any = None, **named: Any) -> Any:
+        if named:
+            values, words = self._bind(tensors, named)
+        elif len(tensors) == self._count:
+            values, words = list(tensors), ()
+        else:
+            values, words = self._bind(tensors, named)
+        if stream is None:
+            return self.call(values, words, workspace)
+        handle = getattr(stream, "cuda_stream", stream)
+        with _allocating_on(handle, self._device):
+            return self._run(values, words, handle, workspace)
+
+    def call(self, values: list[Any], words: tuple[Any, ...], workspace: Any = None) -> Any:
+        """For layers: all tensors in a list, None for those left out, and the attributes as sorted pairs."""
+        return self._run(values, words, _stream_on(self._device[1]) if self._on_gpu else None, workspace)
+
+    def workspace_bytes(self, *tensors: Any, **named: Any) -> int:
+        """How much scratch memory a call with these arguments needs; outputs may be left out."""
+        values, words = self._bind(tensors, named)
+        _, keys, _ = _read(values, None)
+        return self._prepare(values, keys, words).workspace_bytes
+
+    def _bind(self, tensors: tuple[Any, ...], named: dict[str, Any]) -> tuple[list[Any], tuple[Any, ...]]:
+        """The arguments in the schema's order, and the attributes by name."""
+        if len(tensors) > self._count:
+            raise TypeError(f"{self.name} has {self._count} tensors, {len(tensors)} are given; attributes are passed "
+                            f"by name. {self.schema.signature()}")
+        values = [*tensors, *self._absent[len(tensors):]]
+        words: list[Any] = []
+        for name, value in named.items():
+            position = self._positions.get(name)
+            if position is None:
+                if name not in self._attributes:
+                    raise TypeError(f"{self.name} has no argument {name!r}. {self.schema.signature()}")
+                words.append((name, value))
+            elif position < len(tensors):
+                raise TypeError(f"{self.name} is given {name} twice. {self.schema.signature()}")
+            else:
+                values[position] = value
+        words.sort()
+        return values, tuple(words)
+
+    def _run(self, values: list[Any], words: tuple[Any, ...], stream: Optional[int], workspace: Any) -> Any:
+        addresses, key, owners = _read(values, stream)
+        key.append(words)
+        place = tuple(key)
+        plans = self._plans.get(place)
+        if plans is None:
+            plan = self._prepare(values, key, words)
+            if len(self._plans) >= MAX_PLANS:
+                self._plans.clear()
+            plans = self._plans[place] = []
+        else:
+            try:
+                plan = plans.pop()
+            except IndexError:  # another thread has it
+                plan = self._prepare(values, key, words)
+        if plan.requires_grad and _tensors.torch_module().is_grad_enabled():
+            raise InvalidCall(f"{self.name}: a tensor requires a gradient, and none flows through an op. Use the "
+                              "layers of kiln.torch, or call it under torch.no_grad()")
+        for made in plan.made:
+            value = values[made.position] = _make(made)
+            addresses.append(_tensors.read(value, stream)[0])
+        for struct, address in zip(plan.tensors, addresses):
+            struct.data = address
+        call = plan.call
+        call.stream = stream or None
+        if workspace is not None:
+            call.workspace, key, owner = _tensors.read(workspace, stream)
+            call.workspace_bytes = _bytes_of(_tensors.describe(workspace, key), self._device, self.name)
+            owners.append(owner)
+            code = _run(self._pointer, plan.reference, None)
+        elif plan.workspace_bytes == 0:
+            code = _run(self._pointer, plan.reference, None)
+        elif self._on_gpu:
+            scratch = _device_scratch(plan.workspace_bytes, self._device, self.name)
+            call.workspace, call.workspace_bytes = scratch.data_ptr(), plan.workspace_bytes
+            code = _run(self._pointer, plan.reference, None)
+        else:
+            buffer = _scratch.take(plan.workspace_bytes)
+            call.workspace, call.workspace_bytes = _aligned(ctypes.addressof(buffer)), plan.workspace_bytes
+            code = _run(self._pointer, plan.reference, None)
+            _scratch.buffer = buffer
+        if code != 0:
+            raise failure(code)
+        plans.append(plan)
+        if self._result is None:
+            return values[self._outputs[0]]
+        return self._result(*[values[i] for i in self._outputs])
+
+    def _prepare(self, values: list[Any], keys: list[Any], words: tuple[Any, ...]) -> _Plan:
+        """Throws InvalidCall in the package's own words where the arguments do not fit the schema."""
+        layouts: list[Optional[Layout]] = [
+            None if key is None or key is True else _tensors.describe(value, key) for value, key in zip(values, keys)]
+        schemas = self.schema.tensors
+        extents: dict[str, int] = {}
+        for schema, layout in zip(schemas, layouts):
+            if layout is None:
+                continue
+            if schema.output and layout.readonly:
+                raise InvalidCall(f"{self.name}: {schema.name} is read-only; expected memory that may be written")
+            if len(layout.shape) == len(schema.shape):
+                for name, extent in zip(schema.shape, layout.shape):
+                    if isinstance(name, str):
+                        extents.setdefault(name, extent)
+        plan = _Plan()
+        plan.tensors, plan.made = [], []
+        for position, schema in enumerate(schemas):
+            if schema.output and layouts[position] is None and (not schema.optional or keys[position] is True):
+                layout = layouts[position] = self._layout_of(schema, layouts, extents)
+                plan.made.append(_Output(position, layout.shape, layout.own_dtype, layout.own_device))
+            elif keys[position] is True:
+                raise InvalidCall(f"{self.name}: {schema.name} is True; expected a tensor: it is an input")
+        made = {output.position for output in plan.made}
+        order = [i for i in range(self._count) if layouts[i] is not None and i not in made] + sorted(made)
+        keep: list[Any] = []
+        pointers = (ctypes.POINTER(CTensor) * self._count)()
+        for position in order:  # as their addresses come: the caller's, then what is made here
+            struct = _struct_of(layouts[position], keep)
+            pointers[position] = ctypes.pointer(struct)
+            plan.tensors.append(struct)
+        attributes = self._attributes_of(words)
+        plan.call = CCall(struct_size=ctypes.sizeof(CCall), tensor_count=self._count, tensors=pointers,
+                          attribute_count=len(attributes), attributes=attributes)
+        plan.keep = (keep, pointers, attributes, words)
+        plan.reference = ctypes.pointer(plan.call)
+        plan.requires_grad = any(layout is not None and layout.requires_grad for layout in layouts)
+        size, error = ctypes.c_size_t(), CError()
+        code = LIBRARY.kiln_workspace_bytes(self._pointer, ctypes.cast(plan.reference, ctypes.c_void_p),
+                                            ctypes.byref(size), ctypes.byref(error))
+        if code != 0:
+            raise failure(code)
+        plan.workspace_bytes = size.value
+        return plan
+
+    def _layout_of(self, schema: TensorSchema, layouts: list[Optional[Layout]], extents: dict[str, int]) -> Layout:
+        """Of an output that is allocated here: as the input whose dtype it has."""
+        first = next((layout for layout in layouts if layout is not None), None)
+        model = layouts[self._positions[schema.same_as]] if schema.same_as is not None else None
+        if model is None and first is not None and list(schema.dtypes) == [first.dtype_name()]:
+            model = first
+        unknown = [name for name in schema.shape if isinstance(name, str) and name not in extents]
+        if model is None or unknown or model.framework not in ("torch", "numpy"):
+            why = (f"no input says how large {unknown[0]} is" if unknown else "no input says its dtype" if model is None
+                   else f"Kiln allocates for torch and numpy, and {model.framework} is neither")
+            raise InvalidCall(f"{self.name}: {schema.name} cannot be allocated: {why}. Pass {schema.name}=")
+        shape = tuple(extents[e] if isinstance(e, str) else e for e in schema.shape)
+        return model._replace(shape=shape, strides=None, readonly=False)
+
+    def _attributes_of(self, words: tuple[Any, ...]) -> Any:
+        given = dict(words)
+        row = (CAttribute * len(self.schema.attributes))()
+        for struct, schema in zip(row, self.schema.attributes):
+            if schema.name not in given:
+                continue  # zero is "take the default"
+            value = given[schema.name]
+            kinds = {"int": int, "float": (int, float), "string": str}[schema.type]
+            if isinstance(value, bool) or not isinstance(value, kinds):
+                raise InvalidCall(f"{self.name}: {schema.name} is {value!r}; expected a {schema.type}")
+            struct.kind = _KINDS[schema.type]
+            if schema.type == "int":
+                struct.value.as_int = value
+            elif schema.type == "float":
+                struct.value.as_float = value
+            else:
+                struct.value.as_string = value.encode()
+        return row
+
+
+def _read(values: list[Any], stream: Optional[int]) -> tuple[list[int], list[Any], list[Any]]:
+    """Addresses of the tensors that are there, the key of a plan, and what must live during the call."""
+    addresses, keys, owners = [], [], []
+    for value in values:
+        if value is None or value is True:
+            keys.append(value)
+        else:
+            address, key, owner = _tensors.read(value, stream)
+            addresses.append(address)
+            keys.append(key)
+            if owner is not None:
+                owners.append(owner)
+    return addresses, keys, owners
+
+
+def _struct_of(layout: Layout, keep: list[Any]) -> CTensor:
+    dimensions = len(layout.shape)
+    extents = (ctypes.c_int64 * max(dimensions, 1))(*layout.shape)
+    strides = None if layout.strides is None else (ctypes.c_int64 * max(dimensions, 1))(*layout.strides)
+    struct = CTensor(ndim=dimensions, code=layout.dtype[0], bits=layout.dtype[1], lanes=1, shape=extents,
+                     strides=strides)
+    struct.device.type, struct.device.id = layout.device
+    keep.append((struct, extents, strides))
+    return struct
+
+
+def _make(output: _Output) -> Any:
+    if output.device is not None:
+        return _tensors.torch_module().empty(output.shape, dtype=output.dtype, device=output.device)
+    import numpy
+
+    return numpy.empty(output.shape, output.dtype)
+
+
+def _allocating_on(handle: int, device: tuple[int, int]) -> Any:
+    """What is allocated for a call on another stream than PyTorch's current one must belong to that stream."""
+    torch = _tensors.torch_module()
+    if torch is None or not torch.cuda.is_initialized():
+        return _NOTHING
+    return torch.cuda.stream(torch.cuda.ExternalStream(handle, device=device[1]))
+
+
+_NOTHING = contextlib.nullcontext()
+
+
+def _device_scratch(size: int, device: tuple[int, int], op: str) -> Any:
+    torch = _tensors.torch_module()
+    if torch is None:
+        raise InvalidCall(f"{op}: needs {size} bytes of scratch memory on the GPU, which Kiln allocates through torch "
+                          "only. Pass workspace=, a uint8 array of that size")
+    return torch.empty(size, dtype=torch.uint8, device=f"cuda:{device[1]}")
+
+
+def _bytes_of(layout: Layout, device: tuple[int, int], op: str) -> int:
+    if layout.device != device or layout.dtype != DTYPES["uint8"] or len(layout.shape) != 1 or (
+            layout.strides not in (None, (1,))):
+        raise InvalidCall(f"{op}: the workspace is a {layout.dtype_name()} array of shape {list(layout.shape)} on "
+                          f"device {layout.device}; expected uint8, one dimension, compact, on device {device}")
+    return layout.shape[0]

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""get_kernel, has_kernel, resolve: kiln.h's requests. The stage before _call.
+
+A call from the main thread runs on a thread of its own, while the main thread waits where Ctrl-C reaches it:
+KeyboardInterrupt then stops a download or a wait within a fraction of a second, and leaves nothing half-done.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import threading
+from typing import Any, Callable, NamedTuple, Optional, Sequence, Union
+
+from ._call import Op
+from ._errors import DeviceError, UsageError
+from ._library import EVENT_FUNCTION, LIBRARY, CDevice, CError, CEvent, COp, CRequest, failure, text
+from ._tensors import CPU
+
+Path = Union[str, "os.PathLike[str]"]
+
+
+class Event(NamedTuple):
+    """What an install is doing."""
+
+    stage: str  # "index", "manifest", "config", "layer", "unpack", "retry", "wait", "fallback"
+    subject: str  # "geglu-mlp@1 cu12.9-sm_90a-x86_64"
+    note: str  # one line for people, or "" while bytes arrive
+    done: int  # bytes
+    total: int  # bytes; 0: not known
+
+
+class Cancel:
+    """Stops every call that it is given to, with Cancelled. `now()` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._as_parameter_ = LIBRARY.kiln_new_cancel()
+        if not self._as_parameter_:
+            raise MemoryError("kiln: out of memory")
+
+    def now(self) -> None:
+        LIBRARY.kiln_cancel_now(self._as_parameter_)
+
+    def __del__(self) -> None:
+        LIBRARY.kiln_release_cancel(self._as_parameter_)
+
+
+def _device_of(device: Any) -> tuple[int, int]:
+    """kiln_device_kind and ordinal of None, "cpu", "cuda", "cuda:1" or a torch.device."""
+    if device is None:
+        return 0, 0
+    words = str(device)
+    kind, _, ordinal = words.partition(":")
+    if kind == "cpu" and ordinal in ("", "0"):
+        return 1, 0
+    if kind == "cuda" and (ordinal.isdecimal() or words == "cuda"):
+        return 2, int(ordinal or 0)
+    raise UsageError(f"get kernel: the device is {words!r}; expected 'cpu', 'cuda', 'cuda:N' or None")
+
+
+def _list_of(words: Sequence[str]) -> Any:
+    if isinstance(words, str):
+        raise UsageError(f"get kernel: {words!r} is one text; expected a list of them")
+    return (ctypes.c_char_p * (len(words) + 1))(*[word.encode() for word in words], None) if words else None
+
+
+def _path(value: Optional[Path]) -> Optional[bytes]:
+    return None if value is None else os.fsencode(value)
+
+
+class _Request:
+    """A kiln_request and what it points to."""
+
+    def __init__(self, *, version: int, device: Any, registry: Optional[Path], variant: Optional[str],
+                 cache: Optional[Path], allow_jit: bool, refresh: bool, offline: bool, load_mode: str,
+                 lock: Optional[Path], source: Optional[Path], fallback: Sequence[str], deny: Sequence[str],
+                 all_gpus: bool, on_event: Optional[Callable[[Event], None]], cancel: Optional[Cancel]) -> None:
+        if load_mode not in ("memory", "path"):
+            raise UsageError(f"get kernel: load_mode is {load_mode!r}; expected 'memory' or 'path'")
+        self.cancel = cancel or Cancel()
+        self.thrown: Optional[BaseException] = None  # by on_event
+        kind, ordinal = _device_of(device)
+        self.c = CRequest(struct_size=ctypes.sizeof(CRequest), version=version, device_kind=kind,
+                          device_ordinal=ordinal, registry=_path(registry),
+                          variant=None if variant is None else variant.encode(), cache=_path(cache),
+                          no_jit=not allow_jit, refresh=refresh, cancel=self.cancel._as_parameter_, offline=offline,
+                          load_mode=load_mode == "path", lock=_path(lock), from_=_path(source),
+                          fallback=_list_of(fallback), deny=_list_of(deny), all_gpus=all_gpus)
+        if on_event is not None:
+            self.c.on_event = EVENT_FUNCTION(self._teller(on_event))
+
+    def _teller(self, on_event: Callable[[Event], None]) -> Callable[[int, Any], None]:
+        def tell(address: int, _: Any) -> None:
+            c = CEvent.from_address(address)
+            try:
+                on_event(Event(text(c.stage), text(c.subject), text(c.note), c.done, c.total))
+            except BaseException as error:  # it must not pass through C: run() throws it
+                self.thrown = self.thrown or error
+                self.cancel.now()
+
+        return tell
+
+    def run(self, function: Callable[..., int], name: str, *places: Any) -> Optional[Exception]:
+        """None, or what went wrong."""
+        answer: list[Any] = []
+        done = threading.Event()
+
+        def call() -> None:
+            try:
+                error = CError()
+                code = function(name.encode(), ctypes.byref(self.c), *places, ctypes.byref(error))
+                answer.append(failure(code) if code != 0 else None)
+            except BaseException as error:
+                answer.append(error)
+            finally:
+                done.set()
+
+        if threading.current_thread() is threading.main_thread():
+            worker = threading.Thread(target=call, name="kiln", daemon=True)
+            worker.start()
+            try:
+                done.wait()
+            except BaseException:  # KeyboardInterrupt, or what another signal handler throws
+                self.cancel.now()
+                worker.join()
+                raise
+            worker.join()
+        else:
+            call()
+        if self.thrown is not None:
+            raise self.thrown
+        return answer[0]
+
+
+class Kernel:
+    """A loaded kernel. Its ops are attributes: kernel.forward(…); `ops` lists them. The library stays in the process
+    until it ends, and a second get of the same request touches neither disk nor network."""
+
+    def __init__(self, pointer: Any) -> None:
+        self._pointer = pointer
+        self.name: str = text(LIBRARY.kiln_kernel_name(pointer))
+        self.version: int = LIBRARY.kiln_kernel_version(pointer)
+        self.variant: str = text(LIBRARY.kiln_kernel_variant(pointer))
+        self.library: str = text(LIBRARY.kiln_kernel_library(pointer))  # the file in the cache
+        package = LIBRARY.kiln_kernel_package(pointer).contents
+        self.build_id: str = text(package.build_id)
+        found: CDevice = LIBRARY.kiln_kernel_device(pointer)
+        self._dl_device = (found.type, found.id)
+        self.device: str = "cpu" if found.type == CPU else f"cuda:{found.id}"
+        # The install ran on another thread, in the device's primary context; this one may have a context of its own.
+        error = CError()
+        if package.prepare(found, ctypes.byref(error)) != 0:
+            raise DeviceError(f"prepare {self.name}@{self.version} on {self.device}: {text(error.text)}")
+        self._ops: dict[str, Op] = {}
+        for index in range(package.op_count):
+            op = ctypes.cast(package.ops + index * package.op_stride, ctypes.POINTER(COp)).contents
+            self._ops[text(op.name)] = self._find(op.name)
+        # As attributes, unless the name is one that a kernel has already: op() has those.
+        self.__dict__.update({k: v for k, v in self._ops.items() if not hasattr(type(self), k) and k not in vars(self)})
+
+    def _find(self, name: bytes) -> Op:
+        op, error = ctypes.POINTER(COp)(), CError()
+        code = LIBRARY.kiln_find_op(self._pointer, name, ctypes.byref(op), ctypes.byref(error))
+        if code != 0:
+            raise failure(code)
+        return Op(op, self._dl_device)
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        return tuple(self._ops)
+
+    def op(self, name: str) -> Op:
+        """NotFound lists the ops that there are."""
+        return self._ops[name] if name in self._ops else self._find(name.encode())
+
+    def __getattr__(self, name: str) -> Op:
+        ops = self.__dict__.get("_ops", {})
+        if name not in ops:
+            raise AttributeError(f"{self.__dict__.get('name', 'the kernel')} has no op {name!r}; it has "
+                                 f"{', '.join(ops) or 'none'}")
+        return ops[name]
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._ops]
+
+    @property
+    def explanation(self) -> str:
+        """Every variant, and why it was taken or not: a table for people."""
+        return text(LIBRARY.kiln_kernel_explanation(self._pointer))
+
+    @property
+    def fallback(self) -> str:
+        """The same tables of what did not fit before a fallback was taken; "": none was needed."""
+        return text(LIBRARY.kiln_kernel_fallback(self._pointer))
+
+    def __repr__(self) -> str:
+        return f"<kiln kernel {self.name}@{self.version} {self.variant} on {self.device}: {', '.join(self._ops)}>"
+
+    def __del__(self) -> None:
+        pointer = self.__dict__.get("_pointer")
+        if pointer:
+            LIBRARY.kiln_release_kernel(pointer)
+
+
+def get_kernel(name: str, version: int = 0, *, device: Any = None, registry: Optional[Path] = None,
+               variant: Optional[str] = None, cache: Optional[Path] = None, allow_jit: bool = True,
+               refresh: bool = False, offline: bool = False, load_mode: str = "memory", lock: Optional[Path] = None,
+               source: Optional[Path] = None, fallback: Sequence[str] = (), deny: Sequence[str] = (),
+               all_gpus: bool = False, on_event: Optional[Callable[[Event], None]] = None,
+               cancel: Optional[Cancel] = None) -> Kernel:
+    """Finds, installs, verifies and loads one version of a package for this machine.
+
+    version      one published integer, which pins the exact build; 0: the lock file's
+    device       "cpu", "cuda", "cuda:1" or a torch.device, never exchanged for another; None: GPU 0 where there is
+                 one, else the CPU
+    registry     folder or http(s) URL; default: $KILN_REGISTRY, else the one that Kiln was built with
+    variant      take this one only; default: the best that fits
+    cache        absolute folder; default: $KILN_CACHE, else ~/.cache/kiln
+    allow_jit    False: never a PTX variant, which the driver compiles at load
+    refresh      ask the registry although the cache can answer; replace what is damaged
+    offline      fetch nothing: what is not in the cache is an OfflineError
+    load_mode    "path" loads the file itself, for gdb, perf and nsys; weaker
+    lock         lock file that the request is held to; default: $KILN_LOCK
+    source       mirror, folder or bundle file to fetch from in place of `registry`
+    fallback     "cpu" or "version:2": tried in this order where nothing fits, and for no other error
+    deny         variants never taken, by id or by digest
+    all_gpus     only a variant that runs on every visible GPU
+    on_event     told what happens, on a thread of the install; what it throws ends the call
+    cancel       stops the call from another thread
+
+    Throws the classes of kiln.Error. Ctrl-C stops it with KeyboardInterrupt.
+    """
+    options = dict(locals())
+    del options["name"]
+    request = _Request(**options)
+    pointer = ctypes.c_void_p()
+    wrong = request.run(LIBRARY.kiln_get_kernel, name, ctypes.byref(pointer))
+    if wrong is not None:
+        raise wrong
+    return Kernel(pointer)
+
+
+class Availability(NamedTuple):
+    """What has_kernel found: true where get_kernel would not need the network."""
+
+    available: bool
+    reason: Optional[Exception]  # why not, with its code
+
+    def __bool__(self) -> bool:
+        return self.available
+
+
+def has_kernel(name: str, version: int = 0, **options: Any) -> Availability:
+    """Whether get_kernel would find this offline, up to the load. Reads the cache alone, asks no network, writes
+    nothing. Takes the options of get_kernel; throws UsageError for a request that is not valid."""
+    wrong = _request(version, options).run(LIBRARY.kiln_has_kernel, name)
+    if isinstance(wrong, UsageError):
+        raise wrong
+    return Availability(wrong is None, wrong)
+
+
+def resolve(name: str, version: int = 0, **options: Any) -> dict[str, Any]:
+    """Which variant this machine would get, and why not the others: the document of `kiln resolve --json`, whose
+    "chosen" is None where none fits. Installs and loads nothing; asks the registry as get_kernel would. Takes the
+    options of get_kernel."""
+    document = ctypes.c_void_p()
+    wrong = _request(version, options).run(LIBRARY.kiln_resolve, name, ctypes.byref(document))
+    if not document.value:
+        raise wrong or MemoryError("kiln: out of memory")
+    try:
+        return json.loads(ctypes.string_at(document.value))
+    finally:
+        LIBRARY.kiln_release_text(document)
+
+
+def _request(version: int, options: dict[str, Any]) -> _Request:
+    defaults = dict(get_kernel.__kwdefaults__ or {})
+    unknown = set(options) - set(defaults)
+    if unknown:
+        raise TypeError(f"there is no option {sorted(unknown)[0]!r}; there are {', '.join(sorted(defaults))}")
+    return _Request(version=version, **(defaults | options))

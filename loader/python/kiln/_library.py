@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libkiln.so as ctypes sees it: the structs of kiln.h and abi.h, and where the library is found.
+
+The library is looked for beside this file (as a wheel has it), then at $KILN_LIBRARY, then where the system's
+loader finds libkiln.so.0.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+
+from ._errors import error_of
+
+EVENT_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class CError(ctypes.Structure):
+    _fields_ = [("status", ctypes.c_int32), ("text", ctypes.c_char * 508)]
+
+
+class CEvent(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("reserved", ctypes.c_uint32), ("stage", ctypes.c_char_p),
+                ("subject", ctypes.c_char_p), ("note", ctypes.c_char_p), ("done", ctypes.c_uint64),
+                ("total", ctypes.c_uint64)]
+
+
+class CRequest(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("version", ctypes.c_int32), ("device_kind", ctypes.c_int32),
+                ("device_ordinal", ctypes.c_int32), ("registry", ctypes.c_char_p), ("variant", ctypes.c_char_p),
+                ("cache", ctypes.c_char_p), ("no_jit", ctypes.c_int32), ("refresh", ctypes.c_int32),
+                ("on_event", EVENT_FUNCTION), ("user", ctypes.c_void_p), ("cancel", ctypes.c_void_p),
+                ("offline", ctypes.c_int32), ("load_mode", ctypes.c_int32), ("lock", ctypes.c_char_p),
+                ("from_", ctypes.c_char_p), ("fallback", ctypes.POINTER(ctypes.c_char_p)),
+                ("deny", ctypes.POINTER(ctypes.c_char_p)), ("all_gpus", ctypes.c_int32),
+                ("reserved", ctypes.c_int32)]
+
+
+class CDevice(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int32), ("id", ctypes.c_int32)]
+
+
+class CTensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device", CDevice), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
+                ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
+
+
+class CValue(ctypes.Union):
+    _fields_ = [("as_int", ctypes.c_int64), ("as_float", ctypes.c_double), ("as_string", ctypes.c_char_p)]
+
+
+class CAttribute(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int32), ("reserved", ctypes.c_int32), ("value", CValue)]
+
+
+class CCall(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("tensor_count", ctypes.c_uint32),
+                ("tensors", ctypes.POINTER(ctypes.POINTER(CTensor))), ("attribute_count", ctypes.c_uint32),
+                ("reserved", ctypes.c_uint32), ("attributes", ctypes.POINTER(CAttribute)),
+                ("workspace", ctypes.c_void_p), ("workspace_bytes", ctypes.c_size_t), ("stream", ctypes.c_void_p)]
+
+
+class COp(ctypes.Structure):
+    """The first release's fields: a package may have more, which kiln_package.op_stride counts."""
+
+    _fields_ = [("struct_size", ctypes.c_uint32), ("reserved", ctypes.c_uint32), ("name", ctypes.c_char_p),
+                ("schema", ctypes.c_char_p), ("workspace_bytes", ctypes.c_void_p), ("run", ctypes.c_void_p)]
+
+
+class CPackage(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("abi_major", ctypes.c_uint16), ("abi_minor", ctypes.c_uint16),
+                ("name", ctypes.c_char_p), ("build_id", ctypes.c_char_p), ("version", ctypes.c_int32),
+                ("op_count", ctypes.c_uint32), ("ops", ctypes.c_void_p), ("op_stride", ctypes.c_uint32),
+                ("device_type", ctypes.c_int32),
+                ("prepare", ctypes.CFUNCTYPE(ctypes.c_int32, CDevice, ctypes.POINTER(CError)))]
+
+
+_POINTER = ctypes.c_void_p
+_ERROR = ctypes.POINTER(CError)
+_FUNCTIONS = {
+    "kiln_version": (ctypes.c_char_p, []),
+    "kiln_failure_text": (ctypes.c_char_p, []),
+    "kiln_new_cancel": (_POINTER, []),
+    "kiln_cancel_now": (None, [_POINTER]),
+    "kiln_release_cancel": (None, [_POINTER]),
+    "kiln_get_kernel": (ctypes.c_int32, [ctypes.c_char_p, ctypes.POINTER(CRequest), ctypes.POINTER(_POINTER), _ERROR]),
+    "kiln_release_kernel": (None, [_POINTER]),
+    "kiln_has_kernel": (ctypes.c_int32, [ctypes.c_char_p, ctypes.POINTER(CRequest), _ERROR]),
+    "kiln_kernel_name": (ctypes.c_char_p, [_POINTER]),
+    "kiln_kernel_version": (ctypes.c_int32, [_POINTER]),
+    "kiln_kernel_variant": (ctypes.c_char_p, [_POINTER]),
+    "kiln_kernel_device": (CDevice, [_POINTER]),
+    "kiln_kernel_library": (ctypes.c_char_p, [_POINTER]),
+    "kiln_kernel_explanation": (ctypes.c_char_p, [_POINTER]),
+    "kiln_kernel_fallback": (ctypes.c_char_p, [_POINTER]),
+    "kiln_kernel_package": (ctypes.POINTER(CPackage), [_POINTER]),
+    "kiln_find_op": (ctypes.c_int32, [_POINTER, ctypes.c_char_p, ctypes.POINTER(ctypes.POINTER(COp)), _ERROR]),
+    "kiln_workspace_bytes": (ctypes.c_int32, [_POINTER, _POINTER, ctypes.POINTER(ctypes.c_size_t), _ERROR]),
+    # Without types that ctypes would convert to at each call: what is passed are ready pointers.
+    "kiln_run": (ctypes.c_int32, None),
+    "kiln_resolve": (ctypes.c_int32, [ctypes.c_char_p, ctypes.POINTER(CRequest), ctypes.POINTER(_POINTER), _ERROR]),
+    "kiln_release_text": (None, [_POINTER]),
+}
+
+
+def _candidates() -> list[str]:
+    beside = pathlib.Path(__file__).resolve().parent / "libkiln.so"
+    named = os.environ.get("KILN_LIBRARY")
+    return ([str(beside)] if beside.exists() else []) or ([named] if named else []) or ["libkiln.so.0"]
+
+
+def _load() -> ctypes.CDLL:
+    (path,) = _candidates()
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError(f"kiln: the library does not load: {error}. Install libkiln, or set KILN_LIBRARY to "
+                          "the path of libkiln.so") from error
+    for name, (result, arguments) in _FUNCTIONS.items():
+        try:
+            function = getattr(library, name)
+        except AttributeError:
+            raise ImportError(f"kiln: {path} has no function {name}, so it is older than this Python package. "
+                              "Install the libkiln that belongs to it") from None
+        function.restype = result
+        if arguments is not None:
+            function.argtypes = arguments
+    return library
+
+
+LIBRARY = _load()
+
+
+def failure(code: int) -> Exception:
+    """The exception for what a function of kiln.h has just answered on this thread."""
+    return error_of(code, LIBRARY.kiln_failure_text().decode(errors="replace"))
+
+
+def text(value: bytes | None) -> str:
+    if value is None:
+        raise MemoryError("kiln: out of memory")
+    return value.decode(errors="replace")

@@ -1,0 +1,368 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gated MLPs for PyTorch: GegluMlp and SwigluMlp, nn.Modules over the packages geglu-mlp and swiglu-mlp.
+
+    mlp = kiln.torch.GegluMlp(768, 3072, device="cuda", dtype=torch.bfloat16)
+    y = mlp(x)                            # x: [..., 768]; gradients come from the package's own backward
+    report = kiln.torch.replace(model)    # swaps the gated MLPs of a model, and says what it swapped
+    with kiln.torch.disabled(): ...       # the same layers computed by PyTorch, to compare
+
+Work is enqueued on PyTorch's current stream, and memory comes from PyTorch's allocator: a layer can be captured in a
+CUDA graph once it has been called outside of one, or was made on its GPU. torch.compile (PyTorch 2.4 and later) sees
+custom operators, kiln::gated_mlp and its like, and breaks no graph. PyTorch 1.13 and later without it.
+
+bfloat16 and float16, on the CPU also float32; under torch.autocast what it says. One gradient: a second derivative
+throws. torch.func's transforms do not see through the layers. Threads: as nn.Linear.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import urllib.parse
+from typing import Any, Iterator, Optional, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from ._kernel import Kernel, get_kernel
+
+_enabled = True
+
+
+@contextlib.contextmanager
+def disabled() -> Iterator[None]:
+    """Every layer of Kiln computes with PyTorch's own operators meanwhile, in all threads of the process."""
+    global _enabled
+    before, _enabled = _enabled, False
+    try:
+        yield
+    finally:
+        _enabled = before
+
+
+# ---- which kernel ----
+
+
+class _Source:
+    """Where a layer's kernels come from, one for each device that it was called on."""
+
+    def __init__(self, package: str, version: int, attributes: dict[str, Any], options: dict[str, Any]) -> None:
+        self.package, self.version, self.options = package, version, options
+        self.words = tuple(sorted(attributes.items()))
+        self.kernels: dict[torch.device, Kernel] = {}
+
+    def kernel(self, device: torch.device) -> Kernel:
+        kernel = self.kernels.get(device)
+        if kernel is None:
+            named = device
+            if device.type == "cuda" and device.index is None:
+                named = torch.device("cuda", torch.cuda.current_device())
+            if device.type == "cuda":
+                with torch.cuda.device(named):
+                    torch.cuda.current_stream()  # PyTorch's context, so that the kernel is prepared in it
+                    kernel = get_kernel(self.package, self.version, device=named, **self.options)
+            else:
+                kernel = get_kernel(self.package, self.version, device=named, **self.options)
+            self.kernels[device] = self.kernels[named] = kernel
+        return kernel
+
+
+# By the text that stands for them in a graph: "geglu-mlp@1?approximate=tanh", and a number for other options.
+_sources: dict[str, _Source] = {}
+
+
+def _key_of(package: str, version: int, attributes: dict[str, Any], options: dict[str, Any]) -> str:
+    key = f"{package}@{version}?{urllib.parse.urlencode(sorted(attributes.items()))}"
+    if options:
+        for known, source in _sources.items():
+            if known.startswith(key + "#") and source.options == options:
+                return known
+        key += f"#{len(_sources)}"
+    if key not in _sources:
+        _sources[key] = _Source(package, version, attributes, options)
+    return key
+
+
+def _source_of(key: str) -> _Source:
+    source = _sources.get(key)
+    if source is None:
+        raise RuntimeError(f"kiln: the layer {key!r} was not made in this process. Make one like it first, so that "
+                           "its registry and options are known")
+    return source
+
+
+# ---- forward and backward, as the package has them ----
+
+
+def _forward(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Optional[Tensor],
+             up_bias: Optional[Tensor], down_bias: Optional[Tensor], key: str) -> Tensor:
+    source = _source_of(key)
+    return source.kernel(x.device).forward.call([x, gate, up, down, gate_bias, up_bias, down_bias, None], source.words)
+
+
+def _training_forward(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Optional[Tensor],
+                      up_bias: Optional[Tensor], down_bias: Optional[Tensor],
+                      key: str) -> tuple[Tensor, Tensor, Tensor]:
+    source = _source_of(key)
+    values = [x, gate, up, down, gate_bias, up_bias, down_bias, None, None, None]
+    return tuple(source.kernel(x.device).training_forward.call(values, source.words))
+
+
+def _backward(grad_y: Tensor, x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Optional[Tensor],
+              up_bias: Optional[Tensor], gate_out: Tensor, up_out: Tensor, wanted: Sequence[bool],
+              key: str) -> list[Tensor]:
+    """The gradients of x, gate and up in one [2H,D], down and the three biases; of no elements where not wanted.
+    In one buffer, the gradients of gate and up are one product."""
+    source = _source_of(key)
+    gradients = _gradient_buffers(x, gate, wanted)
+    grad_x, both, grad_down, *biases = gradients
+    halves = both.chunk(2)
+    given = [grad_x, halves[0] if wanted[1] else None, halves[-1] if wanted[2] else None, grad_down, *biases]
+    given = [g if wanted[i] else None for i, g in enumerate(given)]
+    if any(wanted):
+        values = [grad_y, x, gate, up, down, gate_bias, up_bias, gate_out, up_out, *given]
+        source.kernel(x.device).backward.call(values, source.words)
+    return gradients
+
+
+def _gradient_buffers(x: Tensor, gate: Tensor, wanted: Sequence[bool]) -> list[Tensor]:
+    hidden, width = gate.shape
+    none = (0,)
+    shapes = [x.shape if wanted[0] else none, (2 * hidden, width) if wanted[1] or wanted[2] else none,
+              (width, hidden) if wanted[3] else none, (hidden,) if wanted[4] else none,
+              (hidden,) if wanted[5] else none, (width,) if wanted[6] else none]
+    return [x.new_empty(shape) for shape in shapes]
+
+
+def _split(gradients: Sequence[Tensor], wanted: Sequence[bool]) -> list[Optional[Tensor]]:
+    """As the arguments of forward are, None where not wanted."""
+    grad_x, both, grad_down, *biases = gradients
+    gate, up = both.chunk(2) if wanted[1] or wanted[2] else (None, None)
+    return [g if wanted[i] else None for i, g in enumerate([grad_x, gate, up, grad_down, *biases])]
+
+
+class _GatedMlp(torch.autograd.Function):
+    """How PyTorch calls the package in eager mode: without the dispatcher, whose way through Python costs more."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Optional[Tensor],
+                up_bias: Optional[Tensor], down_bias: Optional[Tensor], key: str) -> Tensor:
+        y, gate_out, up_out = _training_forward(x, gate, up, down, gate_bias, up_bias, down_bias, key)
+        ctx.save_for_backward(x, gate, up, down, gate_bias, up_bias, gate_out, up_out)
+        ctx.key = key
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Optional[Tensor], ...]:
+        wanted = ctx.needs_input_grad[:7]
+        gradients = _backward(grad_y.contiguous(), *ctx.saved_tensors, wanted, ctx.key)
+        return (*_split(gradients, wanted), None)
+
+
+# ---- as operators, for torch.compile ----
+
+HAS_OPERATORS: bool = hasattr(torch.library, "custom_op")  # PyTorch 2.4
+
+if HAS_OPERATORS:
+    _WEIGHTS = "Tensor x, Tensor gate, Tensor up, Tensor down, Tensor? gate_bias, Tensor? up_bias, Tensor? down_bias"
+    _forward_op = torch.library.custom_op(
+        "kiln::gated_mlp", _forward, mutates_args=(), schema=f"({_WEIGHTS}, str key) -> Tensor")
+    _training_forward_op = torch.library.custom_op(
+        "kiln::gated_mlp_training", _training_forward, mutates_args=(),
+        schema=f"({_WEIGHTS}, str key) -> (Tensor, Tensor, Tensor)")
+    _backward_op = torch.library.custom_op(
+        "kiln::gated_mlp_backward", _backward, mutates_args=(),
+        schema="(Tensor grad_y, Tensor x, Tensor gate, Tensor up, Tensor down, Tensor? gate_bias, Tensor? up_bias, "
+               "Tensor gate_out, Tensor up_out, bool[] wanted, str key) -> Tensor[]")
+
+    @_forward_op.register_fake
+    def _(x: Tensor, *_: Any) -> Tensor:
+        return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+    @_training_forward_op.register_fake
+    def _(x: Tensor, gate: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+        kept = (x.shape[0], gate.shape[0])
+        return torch.empty_like(x, memory_format=torch.contiguous_format), x.new_empty(kept), x.new_empty(kept)
+
+    @_backward_op.register_fake
+    def _(grad_y: Tensor, x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Optional[Tensor],
+          up_bias: Optional[Tensor], gate_out: Tensor, up_out: Tensor, wanted: Sequence[bool],
+          key: str) -> list[Tensor]:
+        return _gradient_buffers(x, gate, wanted)
+
+    def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        *tensors, _, ctx.key = inputs
+        _, gate_out, up_out = output
+        ctx.mark_non_differentiable(gate_out, up_out)
+        ctx.save_for_backward(*tensors, gate_out, up_out)
+
+    def _differentiate(ctx: Any, grad_y: Tensor, *_: Any) -> tuple[Optional[Tensor], ...]:
+        wanted = list(ctx.needs_input_grad[:7])
+        gradients = _backward_op(grad_y.contiguous(), *ctx.saved_tensors, wanted, ctx.key)
+        return (*_split(gradients, wanted), None)
+
+    _training_forward_op.register_autograd(_differentiate, setup_context=_keep)
+
+
+def _is_traced(x: Tensor) -> bool:
+    """Whether somebody follows the operators instead of running them."""
+    if not HAS_OPERATORS:
+        return False
+    return torch.compiler.is_compiling() or type(x) not in (Tensor, nn.Parameter)
+
+
+def _autocast_dtype(device: str) -> Optional[torch.dtype]:
+    """What torch.autocast would have nn.Linear compute in, or None."""
+    if hasattr(torch, "get_autocast_dtype"):
+        return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    if device == "cuda":
+        return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
+    return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
+
+
+def gated_mlp(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Optional[Tensor],
+              up_bias: Optional[Tensor], down_bias: Optional[Tensor], key: str) -> Tensor:
+    """What the layers below call; x: [..., D]."""
+    dtype = _autocast_dtype(x.device.type)
+    tensors = [x, gate, up, down, gate_bias, up_bias, down_bias]
+    if dtype is not None:
+        tensors = [None if t is None else t.to(dtype) for t in tensors]
+    tensors = [None if t is None else t.contiguous() for t in tensors]
+    shape = x.shape
+    if len(shape) != 2:
+        tensors[0] = tensors[0].reshape(-1, shape[-1])
+    differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    if _is_traced(x):
+        y = _training_forward_op(*tensors, key)[0] if differentiable else _forward_op(*tensors, key)
+    elif differentiable:
+        y = _GatedMlp.apply(*tensors, key)
+    else:
+        y = _forward(*tensors, key)
+    return y if len(shape) == 2 else y.reshape(shape)
+
+
+# ---- the layers ----
+
+
+class GatedMlp(nn.Module):
+    """y = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias over [..., in_features].
+
+    gate, up: [hidden_features, in_features]; down: [in_features, hidden_features], as nn.Linear holds them. The
+    kernel is found when the layer is made, and again for another device at its first call there: that may throw
+    the classes of kiln.Error. `options` are those of kiln.get_kernel.
+    """
+
+    package: str
+
+    def __init__(self, in_features: int, hidden_features: int, *, bias: bool = False, version: int = 1,
+                 device: Any = None, dtype: Optional[torch.dtype] = None, attributes: dict[str, Any],
+                 options: dict[str, Any]) -> None:
+        super().__init__()
+        make = {"device": device, "dtype": dtype}
+        self.gate = nn.Parameter(torch.empty(hidden_features, in_features, **make))
+        self.up = nn.Parameter(torch.empty(hidden_features, in_features, **make))
+        self.down = nn.Parameter(torch.empty(in_features, hidden_features, **make))
+        for name, size in (("gate_bias", hidden_features), ("up_bias", hidden_features), ("down_bias", in_features)):
+            setattr(self, name, nn.Parameter(torch.empty(size, **make)) if bias else None)
+        self.reset_parameters()
+        self._bind(version, attributes, options)
+
+    def _bind(self, version: int, attributes: dict[str, Any], options: dict[str, Any]) -> None:
+        self.version, self.attributes = version, attributes
+        self._key = _key_of(self.package, version, attributes, options)
+        if self.gate.device.type in ("cpu", "cuda"):
+            _source_of(self._key).kernel(self.gate.device)
+
+    @property
+    def kernel(self) -> Kernel:
+        """That of the device which the weights are on."""
+        return _source_of(self._key).kernel(self.gate.device)
+
+    def reset_parameters(self) -> None:
+        """As nn.Linear does: uniform, within 1 / sqrt(fan in)."""
+        for weight, bias in ((self.gate, self.gate_bias), (self.up, self.up_bias), (self.down, self.down_bias)):
+            bound = weight.shape[1] ** -0.5 if weight.shape[1] else 0.0
+            nn.init.uniform_(weight, -bound, bound)
+            if bias is not None:
+                nn.init.uniform_(bias, -bound, bound)
+
+    @classmethod
+    def _from_linears(cls, gate: nn.Linear, up: nn.Linear, down: nn.Linear, version: int, attributes: dict[str, Any],
+                      options: dict[str, Any]) -> Any:
+        """Shares the weights of three nn.Linear."""
+        self = cls.__new__(cls)
+        nn.Module.__init__(self)
+        for name, linear in (("gate", gate), ("up", up), ("down", down)):
+            setattr(self, name, linear.weight)
+        for name, linear in (("gate_bias", gate), ("up_bias", up), ("down_bias", down)):
+            self.register_parameter(name, linear.bias)
+        self._bind(version, attributes, options)
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not _enabled:
+            return self.reference(x)
+        return gated_mlp(x, self.gate, self.up, self.down, self.gate_bias, self.up_bias, self.down_bias, self._key)
+
+    def reference(self, x: Tensor) -> Tensor:
+        """The same by PyTorch's operators; what the layer computes while disabled."""
+        gate, up = F.linear(x, self.gate, self.gate_bias), F.linear(x, self.up, self.up_bias)
+        return F.linear(combine(self.package, self.attributes, gate, up), self.down, self.down_bias)
+
+    def extra_repr(self) -> str:
+        words = ", ".join(f"{name}={value!r}" for name, value in self.attributes.items())
+        return f"{self.gate.shape[1]}, {self.gate.shape[0]}, {words}, {self.package}@{self.version}"
+
+
+class GegluMlp(GatedMlp):
+    """(gelu(gate) * up) down^T, as Gemma has it. approximate: "tanh" or "none"."""
+
+    package = "geglu-mlp"
+
+    def __init__(self, in_features: int, hidden_features: int, *, bias: bool = False, approximate: str = "tanh",
+                 version: int = 1, device: Any = None, dtype: Optional[torch.dtype] = None, **options: Any) -> None:
+        super().__init__(in_features, hidden_features, bias=bias, version=version, device=device, dtype=dtype,
+                         attributes={"approximate": approximate}, options=options)
+
+    @classmethod
+    def from_linears(cls, gate: nn.Linear, up: nn.Linear, down: nn.Linear, *, approximate: str = "tanh",
+                     version: int = 1, **options: Any) -> GegluMlp:
+        """A layer that shares the parameters of three nn.Linear."""
+        return cls._from_linears(gate, up, down, version, {"approximate": approximate}, options)
+
+
+class SwigluMlp(GatedMlp):
+    """(silu(gate) * up) down^T, as Llama has it. activation: "silu", "relu", "sigmoid" or "silu_clamped", which is
+    gpt-oss's, with its limit."""
+
+    package = "swiglu-mlp"
+
+    def __init__(self, in_features: int, hidden_features: int, *, bias: bool = False, activation: str = "silu",
+                 limit: float = 7.0, version: int = 1, device: Any = None, dtype: Optional[torch.dtype] = None,
+                 **options: Any) -> None:
+        super().__init__(in_features, hidden_features, bias=bias, version=version, device=device, dtype=dtype,
+                         attributes={"activation": activation, "limit": limit}, options=options)
+
+    @classmethod
+    def from_linears(cls, gate: nn.Linear, up: nn.Linear, down: nn.Linear, *, activation: str = "silu",
+                     limit: float = 7.0, version: int = 1, **options: Any) -> SwigluMlp:
+        """A layer that shares the parameters of three nn.Linear."""
+        return cls._from_linears(gate, up, down, version, {"activation": activation, "limit": limit}, options)
+
+
+def combine(package: str, attributes: dict[str, Any], gate: Tensor, up: Tensor) -> Tensor:
+    """a(gate) * f(up) of a package, by PyTorch's operators."""
+    if package == GegluMlp.package:
+        return F.gelu(gate, approximate=attributes["approximate"]) * up
+    activation, limit = attributes["activation"], attributes["limit"]
+    if activation == "silu_clamped":
+        gate = gate.clamp(max=limit)
+        return gate * torch.sigmoid(1.702 * gate) * (up.clamp(-limit, limit) + 1)
+    return {"silu": F.silu, "relu": F.relu, "sigmoid": torch.sigmoid}[activation](gate) * up
+
+
+from ._replace import Report, Swap, replace, restore  # noqa: E402  it builds on the layers above
+
+__all__ = ["GatedMlp", "GegluMlp", "Report", "Swap", "SwigluMlp", "disabled", "replace", "restore"]

@@ -1,0 +1,467 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""kiln.torch against PyTorch's own operators: values, gradients, torch.compile, CUDA graphs, replace(), training.
+
+test_torch.py [unittest's options]     wants KILN_LIBRARY and KILN_REGISTRY. KILN_TEST_DEVICE: "cpu" (default) or
+                                       "cuda". Exits with 77 (skipped) without torch.
+"""
+
+import copy
+import io
+import os
+import sys
+import unittest
+
+try:
+    import torch
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+import torch.nn.functional as F
+from torch import nn
+
+import kiln
+import kiln.torch
+from blocks import GeluTanh, Mlp, make, train
+
+try:
+    import transformers
+except ImportError:
+    transformers = None
+
+torch.set_num_threads(1)  # the shapes are small: threads would only wait for each other
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])  # and so would those of a CPU kernel
+DEVICE = os.environ.get("KILN_TEST_DEVICE", "cpu")
+ON_GPU = DEVICE != "cpu"
+DTYPE = torch.bfloat16 if ON_GPU else torch.float32
+BOUND = 6e-3 if ON_GPU else 2e-6  # relative L2; PyTorch's own is about the same
+D, H = 64, 144
+LAYERS = [(kiln.torch.GegluMlp, {"approximate": "tanh"}), (kiln.torch.GegluMlp, {"approximate": "none"}),
+          (kiln.torch.SwigluMlp, {"activation": "silu"}), (kiln.torch.SwigluMlp, {"activation": "relu"}),
+          (kiln.torch.SwigluMlp, {"activation": "sigmoid"}),
+          (kiln.torch.SwigluMlp, {"activation": "silu_clamped", "limit": 1.5})]
+
+
+def layer_of(kind=kiln.torch.GegluMlp, bias=False, **attributes):
+    torch.manual_seed(3)
+    return kind(D, H, bias=bias, device=DEVICE, dtype=DTYPE, **attributes)
+
+
+def normal(*shape, **options):
+    generator = torch.Generator().manual_seed(len(shape) + sum(shape))
+    return torch.randn(*shape, generator=generator).to(DEVICE, DTYPE).requires_grad_(options.get("grad", False))
+
+
+def gradients(layer, x, weight):
+    """y, and the gradients of x and of every parameter."""
+    y = layer(x)
+    return [y.detach(), *torch.autograd.grad((y * weight).sum(), [x, *layer.parameters()])]
+
+
+def exact_gradients(layer, x, weight):
+    """The same in fp64, by PyTorch."""
+    wide = copy.deepcopy(layer).double()
+    with kiln.torch.disabled():
+        return gradients(wide, x.detach().double().requires_grad_(), weight.double())
+
+
+def error_of(found, expected):
+    """Relative L2."""
+    return ((found.double() - expected.double()).norm() / expected.double().norm()).item()
+
+
+class TorchTest(unittest.TestCase):
+    def assert_close(self, found, expected, bound=BOUND):
+        self.assertEqual(found.shape, expected.shape)
+        self.assertLess(error_of(found, expected), bound)  # false for NaN too
+
+
+class Gradients(TorchTest):
+    def test_values_and_gradients_against_fp64(self):
+        for kind, attributes in LAYERS:
+            for bias in (False, True):
+                with self.subTest(attributes=attributes, bias=bias):
+                    layer = layer_of(kind, bias, **attributes)
+                    x, weight = normal(3, 7, D, grad=True), normal(3, 7, D)
+                    with kiln.torch.disabled():
+                        own = gradients(layer, x, weight)
+                    exact = exact_gradients(layer, x, weight)
+                    for found, pytorch, expected in zip(gradients(layer, x, weight), own, exact):
+                        # Where an input is clamped the gradient jumps, for PyTorch's bfloat16 too.
+                        self.assert_close(found, expected, max(BOUND, 1.5 * error_of(pytorch, expected)))
+
+    def test_without_gradients(self):
+        layer, x = layer_of(bias=True), normal(5, D)
+        with torch.no_grad():
+            y = layer(x)
+        self.assertFalse(y.requires_grad)
+        self.assert_close(y, layer(x).detach(), 1e-2 if ON_GPU else 1e-6)
+        self.assertIsNone(layer.requires_grad_(False)(x).grad_fn)
+
+    def test_only_what_is_wanted(self):
+        x, weight = normal(9, D, grad=True), normal(9, D)
+        names = ["x", "gate", "up", "down", "gate_bias", "up_bias", "down_bias"]
+        layer = layer_of(bias=True)
+        expected = dict(zip(names, exact_gradients(layer, x, weight)[1:]))
+        for wanted in (["x"], ["gate"], ["up"], ["down"], ["up", "down_bias"], ["gate", "gate_bias"], ["x", "up_bias"]):
+            with self.subTest(wanted=wanted):
+                given = x.detach().requires_grad_("x" in wanted)
+                for name in names[1:]:
+                    getattr(layer, name).requires_grad_(name in wanted)
+                    getattr(layer, name).grad = None
+                (layer(given) * weight).sum().backward()
+                for name in names:
+                    grad = given.grad if name == "x" else getattr(layer, name).grad
+                    if name in wanted:
+                        self.assert_close(grad, expected[name])
+                    else:
+                        self.assertIsNone(grad)
+
+    def test_gradients_add_up_over_two_backwards(self):
+        layer, x = layer_of(), normal(9, D)
+        layer(x).sum().backward()
+        once = layer.up.grad.clone()
+        layer(x).sum().backward()
+        self.assert_close(layer.up.grad, 2 * once)
+
+    def test_a_second_derivative_throws(self):
+        layer, x = layer_of(), normal(9, D, grad=True)
+        (grad,) = torch.autograd.grad(layer(x).sum(), x, create_graph=True)
+        with self.assertRaises(RuntimeError):
+            grad.sum().backward()
+
+    def test_any_leading_shape_and_any_strides(self):
+        layer = layer_of()
+        cases = [normal(D), normal(0, D), normal(2, 3, 4, D), normal(D, 6).t(), normal(4, 2 * D)[:, ::2],
+                 normal(1, D).expand(5, D)]
+        for x in cases:
+            with self.subTest(shape=x.shape, strides=x.stride()), torch.no_grad():
+                y = layer(x)
+                self.assertEqual(y.shape, x.shape)
+                if x.numel() > 0:
+                    self.assert_close(y, layer.reference(x), 1e-2 if ON_GPU else 1e-6)
+
+    def test_a_gradient_with_strides(self):
+        layer, x = layer_of(), normal(6, D, grad=True)
+        found = torch.autograd.grad(layer(x).sum(), x)[0]  # grad_y is one number, expanded
+        self.assert_close(found, torch.autograd.grad(layer.double().reference(x.double()).sum(), x)[0])
+
+    def test_autocast_computes_as_nn_linear_does(self):
+        layer = layer_of(bias=True).float()
+        x = normal(6, D).float().requires_grad_()
+        with torch.autocast(DEVICE, torch.bfloat16):
+            y, expected = layer(x), layer.reference(x)
+        self.assertEqual((y.dtype, expected.dtype), (torch.bfloat16, torch.bfloat16))
+        self.assert_close(y, expected, 1e-2)
+        y.sum().backward()
+        self.assertEqual((x.grad.dtype, layer.gate.grad.dtype), (torch.float32, torch.float32))
+
+    def test_an_op_refuses_what_needs_a_gradient(self):
+        layer, x = layer_of(), normal(6, D)
+        for first in (x, x.detach().requires_grad_()):
+            with self.assertRaisesRegex(kiln.InvalidCall, "requires a gradient"):
+                layer.kernel.forward(first, layer.gate, layer.up, layer.down)
+        with torch.no_grad():
+            self.assert_close(layer.kernel.forward(x, layer.gate, layer.up, layer.down), layer.reference(x),
+                              1e-2 if ON_GPU else 1e-6)
+
+
+class Layers(TorchTest):
+    def test_linears_are_shared(self):
+        gate, up, down = nn.Linear(D, H), nn.Linear(D, H), nn.Linear(H, D)
+        for linear in (gate, up, down):
+            linear.to(DEVICE, DTYPE)
+        layer = kiln.torch.GegluMlp.from_linears(gate, up, down)
+        self.assertIs(layer.gate, gate.weight)
+        self.assertIs(layer.down_bias, down.bias)
+        x = normal(5, D)
+        self.assert_close(layer(x), down(F.gelu(gate(x), approximate="tanh") * up(x)), 1e-2 if ON_GPU else 1e-6)
+
+    def test_state_dict_copy_and_dtype(self):
+        layer, x = layer_of(bias=True), normal(5, D)
+        other = kiln.torch.GegluMlp(D, H, bias=True, device=DEVICE, dtype=DTYPE)
+        other.load_state_dict(layer.state_dict())
+        self.assertTrue(torch.equal(other(x), layer(x)))
+        self.assertTrue(torch.equal(copy.deepcopy(layer)(x), layer(x)))
+        file = io.BytesIO()
+        torch.save(layer.state_dict(), file)
+        half = layer.half()
+        self.assertEqual(half(x.half()).dtype, torch.float16)
+
+    def test_disabled_is_pytorch(self):
+        layer, x = layer_of(), normal(5, D)
+        with kiln.torch.disabled():
+            self.assertTrue(torch.equal(layer(x), layer.reference(x)))
+            with kiln.torch.disabled():
+                pass
+            self.assertTrue(torch.equal(layer(x), layer.reference(x)))
+        self.assertEqual(type(layer(x).grad_fn).__name__, "_GatedMlpBackward")
+
+    def test_a_wrong_width_is_named(self):
+        with self.assertRaisesRegex(kiln.InvalidCall, r"gate has shape \[144, 64\]; expected \[H, D\] with D = 63"):
+            layer_of()(normal(5, D - 1))
+
+    def test_no_such_version(self):
+        with self.assertRaises(kiln.NotFound) as raised:
+            kiln.torch.GegluMlp(D, H, version=99, device=DEVICE)
+        self.assertEqual(raised.exception.code, 4)
+
+    def test_options_reach_get_kernel(self):
+        with self.assertRaises(kiln.NotFound):
+            kiln.torch.GegluMlp(D, H, device=DEVICE, registry="/nowhere/at/all")
+        variant = layer_of().kernel.variant
+        one, two = (layer_of(variant=variant) for _ in range(2))
+        self.assertEqual((one._key, one.kernel.variant), (two._key, variant))
+        self.assertNotEqual(one._key, layer_of()._key)
+
+
+@unittest.skipUnless(kiln.torch.HAS_OPERATORS, "torch.library.custom_op came with PyTorch 2.4")
+class Compile(TorchTest):
+    def test_no_graph_breaks_forward_and_backward(self):
+        for kind, attributes in LAYERS[::2]:
+            layer = layer_of(kind, True, **attributes)
+            compiled = torch.compile(layer, fullgraph=True)
+            x, weight = normal(6, D, grad=True), normal(6, D)
+            for found, expected in zip(gradients(compiled, x, weight), exact_gradients(layer, x, weight)):
+                self.assert_close(found, expected)
+            with torch.no_grad():
+                self.assertTrue(torch.equal(compiled(x), layer(x)))
+
+    def test_the_graph_holds_the_operator(self):
+        seen = []
+
+        def backend(graph, _):
+            seen.extend(str(node.target) for node in graph.graph.nodes if node.op == "call_function")
+            return graph.forward
+
+        with torch.no_grad():
+            torch.compile(layer_of(), fullgraph=True, backend=backend)(normal(6, D))
+        self.assertTrue(any("gated_mlp" in target for target in seen), seen)
+
+    def test_a_model_with_many_lengths(self):
+        model = make("gemma", DEVICE, DTYPE)
+        self.assertEqual(len(kiln.torch.replace(model).swapped), 1)
+        compiled = torch.compile(model, fullgraph=True, dynamic=True)
+        for length in (5, 9, 14):
+            tokens = torch.arange(2 * length, device=DEVICE).view(2, length)
+            self.assert_close(compiled(tokens), model(tokens), 2e-2 if ON_GPU else 1e-5)
+
+    def test_what_pytorch_asks_of_an_operator(self):
+        layer = layer_of(bias=True)
+        weights = [layer.gate, layer.up, layer.down, layer.gate_bias, layer.up_bias, layer.down_bias]
+        fresh = [w.detach().clone().requires_grad_() for w in weights]
+        tolerance = {"atol": 2e-2, "rtol": 2e-2} if ON_GPU else {}
+        torch.library.opcheck(torch.ops.kiln.gated_mlp_training, (normal(4, D, grad=True), *fresh, layer._key),
+                              **tolerance)
+        torch.library.opcheck(torch.ops.kiln.gated_mlp, (normal(4, D), *(w.detach() for w in weights), layer._key),
+                              **tolerance)
+
+    def test_a_graph_of_another_process_is_refused_with_words(self):
+        layer, x = layer_of(), normal(4, D)
+        with self.assertRaisesRegex(RuntimeError, "was not made in this process"):
+            torch.ops.kiln.gated_mlp(x, *(w.detach() for w in (layer.gate, layer.up, layer.down)), None, None, None,
+                                     "geglu-mlp@1?approximate=tanh#77")
+
+
+@unittest.skipUnless(ON_GPU, "wants a GPU")
+class Streams(TorchTest):
+    def test_forward_in_a_cuda_graph(self):
+        layer, x = layer_of(bias=True).requires_grad_(False), normal(8, D)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = layer(x)
+        for seed in range(3):
+            x.copy_(torch.randn(8, D, generator=torch.Generator().manual_seed(seed)))
+            y.fill_(float("nan"))
+            graph.replay()
+            self.assertTrue(torch.equal(y, layer(x)))
+
+    def test_a_training_step_in_a_cuda_graph(self):
+        layer, x, weight = layer_of(), normal(8, D, grad=True), normal(8, D)
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):  # as PyTorch asks for: autograd's streams, made before the capture
+            gradients(layer, x, weight)
+        stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = gradients(layer, x, weight)
+        with torch.no_grad():
+            x.copy_(torch.randn(8, D, generator=torch.Generator().manual_seed(4)))
+        for result in captured:
+            result.fill_(float("nan"))
+        graph.replay()
+        for found, expected in zip(captured, gradients(layer, x, weight)):
+            self.assertTrue(torch.equal(found, expected))
+
+    def test_compiled_with_cuda_graphs(self):
+        layer = layer_of().requires_grad_(False)
+        compiled = torch.compile(layer, fullgraph=True, mode="reduce-overhead")
+        for seed in range(4):
+            x = torch.randn(8, D, generator=torch.Generator().manual_seed(seed)).to(DEVICE, DTYPE)
+            with torch.no_grad():
+                self.assertTrue(torch.equal(compiled(x).clone(), layer(x)))
+
+    def test_the_current_stream_is_the_one(self):
+        layer = layer_of().requires_grad_(False)
+        x = normal(8, D)
+        expected = layer(x)
+        torch.cuda.synchronize()
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(20_000_000)  # about 10 ms, in which the default stream would run ahead
+            late = x * 1
+            y = layer(late)
+        stream.synchronize()
+        self.assertTrue(torch.equal(y, expected))
+
+    def test_an_explicit_stream(self):
+        layer = layer_of().requires_grad_(False)
+        x, stream = normal(8, D), torch.cuda.Stream()
+        torch.cuda.synchronize()
+        for given in (stream, stream.cuda_stream):
+            y = layer.kernel.forward(x, layer.gate, layer.up, layer.down, stream=given)
+            stream.synchronize()
+            self.assertTrue(torch.equal(y, layer(x)))
+
+
+class Odd(Mlp):
+    def forward(self, x):
+        return super().forward(x) * 1.1
+
+
+class Sparse(Mlp):
+    """As Gemma 3n's: only the largest of the gate are kept."""
+
+    def forward(self, x):
+        gate = self.gate_proj(x)
+        gate = torch.relu(gate - gate.mean(-1, keepdim=True))
+        return self.down_proj(self.act_fn(gate) * self.up_proj(x))
+
+
+class TwoMatrices(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(D, H), nn.Linear(H, D)
+
+    def forward(self, x):
+        return self.fc2(F.gelu(self.fc1(x)))
+
+
+class PackedMLP(TwoMatrices):
+    """Phi's way: gate and up in one."""
+
+
+class Replace(TorchTest):
+    def test_what_is_swapped(self):
+        for act_fn, word in ((nn.SiLU(), "silu"), (GeluTanh(), "tanh"), (nn.GELU(), "none"), (nn.ReLU(), "relu"),
+                             (torch.sigmoid, "sigmoid")):
+            for bias in (False, True):
+                with self.subTest(word=word, bias=bias):
+                    model = nn.Sequential(Mlp(D, H, act_fn, bias)).to(DEVICE, DTYPE)
+                    before, keys = [id(p) for p in model.parameters()], list(model.state_dict())
+                    x, weight = normal(5, D, grad=True), normal(5, D)
+                    expected = gradients(copy.deepcopy(model).double(), x.detach().double().requires_grad_(),
+                                         weight.double())
+                    report = kiln.torch.replace(model)
+                    self.assertEqual([(s.name, s.kind, s.swapped) for s in report.swaps], [("0", "Mlp", True)])
+                    self.assertIn(word, report.swaps[0].what)
+                    self.assertEqual(before, [id(p) for p in model.parameters()])
+                    self.assertEqual(keys, list(model.state_dict()))
+                    for found, wide in zip(gradients(model, x, weight), expected):
+                        self.assert_close(found, wide)
+
+    def test_what_stays_and_why(self):
+        hooked, patched, dropping = (Mlp(D, H, nn.SiLU()) for _ in range(3))
+        hooked.register_forward_hook(lambda *_: None)
+        patched.forward = patched.forward
+        dropping.dropout = nn.Dropout(0.1)
+        wrapped, uneven = Mlp(D, H, nn.SiLU()), Mlp(D, H, nn.SiLU())
+        wrapped.up_proj = nn.Sequential(wrapped.up_proj)
+        uneven.up_proj = nn.Linear(D, H + 1)
+        cases = [(Odd(D, H, nn.SiLU()), "its forward is not"), (Sparse(D, H, nn.SiLU()), "its forward is not"),
+                 (Mlp(D, H, nn.Tanh()), "its activation is not"), (Mlp(D, H, nn.PReLU()), "its activation is not"),
+                 (PackedMLP(), "has no gate_proj, up_proj, down_proj"), (hooked, "hooks"),
+                 (patched, "a forward of its own"), (dropping, "dropout"), (wrapped, "up_proj is a Sequential"),
+                 (uneven, "do not belong together"), (Mlp(D, H, nn.SiLU()), "torch.float64")]
+        model = nn.Sequential(*(nn.Sequential(module) for module, _ in cases), TwoMatrices()).to(DEVICE, DTYPE)
+        cases[-1][0].double()
+        reasons = [why for _, why in cases]
+        report = kiln.torch.replace(model)
+        self.assertEqual(report.swapped, ())
+        self.assertEqual(len(report.kept), len(reasons), str(report))
+        for swap, why in zip(report.kept, reasons):
+            self.assertIn(why, swap.what)
+
+    def test_the_model_itself_and_a_shared_mlp(self):
+        mlp = Mlp(D, H, nn.SiLU()).to(DEVICE, DTYPE)
+        self.assertIn("the model itself", kiln.torch.replace(mlp).kept[0].what)
+        model = nn.Sequential(mlp, nn.ModuleList([mlp]), mlp)
+        self.assertEqual(len(kiln.torch.replace(model).swapped), 1)
+        self.assertIs(model[0], model[2])
+        self.assertIs(model[0], model[1][0])
+        self.assertEqual(kiln.torch.replace(model).swaps, ())
+        self.assertEqual(kiln.torch.restore(model), 3)
+        self.assertIs(model[1][0], mlp)
+
+    def test_disabled_runs_the_original(self):
+        model = nn.Sequential(Mlp(D, H, nn.SiLU())).to(DEVICE, DTYPE)
+        x = normal(5, D)
+        expected = model(x)
+        kiln.torch.replace(model)
+        with kiln.torch.disabled():
+            self.assertTrue(torch.equal(model(x), expected))
+        self.assertEqual(type(model(x).grad_fn).__name__, "_GatedMlpBackward")
+        copied = copy.deepcopy(model)
+        with torch.no_grad():
+            copied[0].up_proj.weight.zero_()
+            self.assertEqual(copied(x).abs().max().item(), 0)
+            with kiln.torch.disabled():
+                self.assertEqual(copied(x).abs().max().item(), 0)  # the copy's original has the copy's weights
+
+    def test_a_missing_kernel_is_thrown(self):
+        model = nn.Sequential(Mlp(D, H, nn.SiLU())).to(DEVICE, DTYPE)
+        with self.assertRaises(kiln.NotFound):
+            kiln.torch.replace(model, version=99)
+        self.assertIs(type(model[0]), Mlp)
+
+    @unittest.skipUnless(transformers, "wants transformers")
+    def test_the_models_of_transformers(self):
+        sizes = {"hidden_size": D, "intermediate_size": H, "num_hidden_layers": 2, "num_attention_heads": 4,
+                 "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 96}
+        for name, package in (("Gemma", "geglu-mlp"), ("Gemma2", "geglu-mlp"), ("Llama", "swiglu-mlp")):
+            with self.subTest(name=name):
+                torch.manual_seed(0)
+                config = getattr(transformers, name + "Config")(**sizes)
+                model = getattr(transformers, name + "ForCausalLM")(config).to(DEVICE, DTYPE).eval()
+                tokens = torch.arange(24, device=DEVICE).view(2, 12)
+                expected = model(tokens, labels=tokens)
+                report = kiln.torch.replace(model)
+                self.assertEqual([s.name for s in report.swapped], ["model.layers.0.mlp", "model.layers.1.mlp"])
+                self.assertTrue(all(package in s.what for s in report.swapped), str(report))
+                self.assertEqual(report.kept, ())
+                found = model(tokens, labels=tokens)
+                self.assert_close(found.logits, expected.logits, 2e-2 if ON_GPU else 1e-5)
+                found.loss.backward()
+                self.assertGreater(model.model.layers[0].mlp.gate_proj.weight.grad.float().norm().item(), 0)
+
+
+class Training(TorchTest):
+    def test_200_steps_have_the_same_losses_with_and_without(self):
+        for layout in ("gemma", "llama"):
+            with self.subTest(layout=layout):
+                model = make(layout, DEVICE, DTYPE)
+                without = train(copy.deepcopy(model), DEVICE)
+                self.assertEqual(len(kiln.torch.replace(model).swapped), 1)
+                losses = train(model, DEVICE)
+                self.assertLess(losses[-1], losses[0] / 3)  # it learns
+                worst = max(abs(a - b) for a, b in zip(losses, without))
+                self.assertLess(worst, 0.1 if ON_GPU else 0.01)
+                self.assertNotEqual(losses, without)  # or nothing was compared
+
+
+if __name__ == "__main__":
+    if not os.path.exists(os.environ["KILN_REGISTRY"]):
+        print("skipped: there is no registry")
+        sys.exit(77)
+    unittest.main()

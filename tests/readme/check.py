@@ -8,6 +8,7 @@ check.py README.md --build BUILD_DIR      wants KILN_REGISTRY, a registry that h
     cpp       compiled against the headers: as a file if it has an #include of its own main(), else as
               the body of a function that has the names a reader would have in scope
     cmake     configured and built as the project of a small consumer, against an installed prefix
+    python    run with the package kiln of this tree; with the word "torch", where there is PyTorch
     sh        run with bash -e, in order, with a cache and registry of its own: in Kiln's tree or, with the
               word "project", in the folder of some user's project
     json      parsed; with the word "settings", kiln reads it as its settings file
@@ -100,17 +101,21 @@ def run_sh(code, environment, folder, work):
                    stdout=subprocess.DEVNULL)
 
 
-def python_with_tvm_ffi():
-    python = SOURCE / "build/python/bin/python3"
+def python_for(words):
+    """A Python that has what the block imports, or None: numpy, or torch where the block says so."""
+    needed, python = ("torch", pathlib.Path("/usr/bin/python3")) if "torch" in words else (
+        "numpy", SOURCE / "build/python/bin/python3")
     if not python.exists():
         return None
-    imports = subprocess.run([python, "-c", "import numpy, tvm_ffi"], check=False, stderr=subprocess.DEVNULL)
+    imports = subprocess.run([python, "-c", f"import {needed}"], check=False, stderr=subprocess.DEVNULL)
     return python if imports.returncode == 0 else None
 
 
-def run_python(code, work, environment):
-    subprocess.run([python_with_tvm_ffi(), "-c", code], check=True, cwd=work, env=environment,
-                   stdout=subprocess.DEVNULL)
+def run_python(code, words, work, build, environment):
+    library = pathlib.Path(build).resolve() / "loader/libkiln.so"
+    environment = dict(environment, PYTHONPATH=str(SOURCE / "loader/python"), KILN_LIBRARY=str(library),
+                       PYTHONDONTWRITEBYTECODE="1")
+    subprocess.run([python_for(words), "-c", code], check=True, cwd=work, env=environment, stdout=subprocess.DEVNULL)
 
 
 def read_settings(code, work, environment):
@@ -136,7 +141,7 @@ def check_block(language, words, code, work, build, environment):
     if file_of(words) is not None:
         write_file(code, project / file_of(words))
     elif language == "python":
-        run_python(code, work, environment)
+        run_python(code, words, work, build, environment)
     elif language == "cpp":
         compile_cpp(code, work)
     elif language == "c":
@@ -172,8 +177,8 @@ def main():
         for line, language, words, code in blocks(arguments.file.read_text()):
             if language in ("text", "console") or "ci" in words:
                 continue
-            if language == "python" and python_with_tvm_ffi() is None:
-                print(f"{arguments.file}:{line}: skipped: no Python with tvm-ffi and numpy; run 'ci/setup test'")
+            if language == "python" and python_for(words) is None:
+                print(f"{arguments.file}:{line}: skipped: no Python with what it imports; run 'ci/setup test'")
                 continue
             try:
                 check_block(language, words, code, work, arguments.build, environment)

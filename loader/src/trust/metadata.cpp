@@ -214,9 +214,8 @@ void Promise::check(std::string_view bytes, const std::string& what) const {
   if (!known) fail("no hash of a known algorithm", "sha256 or sha512");
 }
 
-bool Delegation::covers(const std::string& name) const {
+bool Delegation::covers(const std::string& name, std::string_view hash) const {
   if (!hash_prefixes.empty()) {
-    const std::string hash = Digest::of(name).hex();
     return std::any_of(hash_prefixes.begin(), hash_prefixes.end(),
                        [&](const std::string& prefix) { return hash.starts_with(prefix); });
   }

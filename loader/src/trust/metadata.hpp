@@ -21,8 +21,11 @@
 
 namespace kiln::trust {
 
-/// Root metadata with more bytes is none.
+/// Metadata with more bytes is none.
 inline constexpr std::size_t kMaxRootBytes = 512'000;
+inline constexpr std::size_t kMaxTimestampBytes = 16'384;
+inline constexpr std::size_t kMaxSnapshotBytes = 2'000'000;
+inline constexpr std::size_t kMaxTargetsBytes = std::size_t{4} << 20;
 
 /// The name under which targets have a version of a package: "geglu-mlp/1".
 std::string target_name(std::string_view package, int version);
@@ -91,7 +94,8 @@ struct Delegation {
   std::vector<std::string> paths;          ///< shell patterns, of which '*' and '?' match no '/'
   std::vector<std::string> hash_prefixes;  ///< of the SHA-256 of the name; one of the two is empty
 
-  bool covers(const std::string& name) const;
+  /// `hash`: the SHA-256 of the name, in hex.
+  bool covers(const std::string& name, std::string_view hash) const;
 };
 
 struct Targets {

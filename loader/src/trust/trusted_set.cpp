@@ -2,6 +2,7 @@
 #include "trust/trusted_set.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -10,20 +11,6 @@
 
 namespace kiln::trust {
 namespace {
-
-/// How many keys have signed: one key under two ids, or in two spellings, is one.
-std::size_t count_signatures(const std::string& canonical, const std::vector<Signature>& signatures,
-                             const Keys& keys, const Signers& signers) {
-  std::vector<const Key*> found;
-  for (const Signature& each : signatures) {
-    const auto key = keys.find(each.key_id);
-    if (!signers.ids.contains(each.key_id) || key == keys.end()) continue;
-    const auto is_same = [&](const Key* other) { return is_same_key(*other, key->second); };
-    if (std::any_of(found.begin(), found.end(), is_same)) continue;
-    if (verifies(key->second, canonical, each.signature)) found.push_back(&key->second);
-  }
-  return found.size();
-}
 
 /// That enough of these keys have signed these bytes.
 Digest fact_of(std::string_view bytes, const Keys& keys, const Signers& signers) {
@@ -45,6 +32,23 @@ Digest fact_of(std::string_view bytes, const Keys& keys, const Signers& signers)
 }
 
 }  // namespace
+
+std::set<std::string> who_signed(const std::string& canonical,
+                                 const std::vector<Signature>& signatures, const Keys& keys,
+                                 const Signers& signers) {
+  std::set<std::string> ids;
+  std::vector<const Key*> found;
+  for (const Signature& each : signatures) {
+    const auto key = keys.find(each.key_id);
+    if (!signers.ids.contains(each.key_id) || key == keys.end()) continue;
+    const auto is_same = [&](const Key* other) { return is_same_key(*other, key->second); };
+    if (std::any_of(found.begin(), found.end(), is_same)) continue;
+    if (!verifies(key->second, canonical, each.signature)) continue;
+    ids.insert(each.key_id);
+    found.push_back(&key->second);
+  }
+  return ids;
+}
 
 TrustedSet::TrustedSet(std::string_view root, std::string origin, const Clock& clock,
                        SignatureMemo* memo)
@@ -75,7 +79,7 @@ void TrustedSet::check_signed(const Signed<Document>& found, std::string_view by
                               const Signers& signers) const {
   const Digest fact = fact_of(bytes, keys, signers);
   if (memo_ != nullptr && memo_->knows(fact)) return;
-  const std::size_t count = count_signatures(found.canonical, found.signatures, keys, signers);
+  const std::size_t count = who_signed(found.canonical, found.signatures, keys, signers).size();
   if (count < signers.threshold) {
     fail(printable(role), "signed by " + std::to_string(count) +
                               " of the keys that may, expected " +
@@ -225,6 +229,38 @@ void TrustedSet::take_targets(std::string_view bytes, const std::string& role,
   }
   check_is_fresh(next.expires, printable(role), next.version);
   targets_.insert_or_assign(role, std::move(next));
+}
+
+std::optional<Word> TrustedSet::search(const std::string& name, const Load& load) const {
+  constexpr std::size_t kMaxRoles = 32;
+  struct Step {
+    std::string role;
+    std::string parent;
+  };
+  const std::string hash = Digest::of(name).hex();
+  std::vector<Step> next = {{"targets", "root"}};
+  std::set<std::string> asked;
+  while (!next.empty() && asked.size() < kMaxRoles) {
+    const Step step = std::move(next.back());
+    next.pop_back();
+    if (!asked.insert(step.role).second) continue;
+    if (!load(step.role, step.parent)) return std::nullopt;
+    const Targets& targets = targets_.at(step.role);
+    if (const auto found = targets.targets.find(name); found != targets.targets.end()) {
+      return Word{found->second, signers_of(step.role, step.parent)};
+    }
+    std::vector<Step> below;
+    for (const Delegation& each : targets.delegations) {
+      if (!each.covers(name, hash)) continue;
+      below.push_back({each.role, step.role});
+      if (!each.terminating) continue;
+      next.clear();
+      break;
+    }
+    next.insert(next.end(), std::make_move_iterator(below.rbegin()),
+                std::make_move_iterator(below.rend()));
+  }
+  return std::nullopt;
 }
 
 void TrustedSet::recall_targets(std::string_view bytes, const std::string& role,

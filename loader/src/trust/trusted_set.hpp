@@ -7,8 +7,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +28,17 @@ struct Clock {
   std::int64_t now = 0;  ///< of the whole update, in seconds since 1970
   Expiry expiry = Expiry::kRefused;
 };
+
+/// What the metadata says of a name, and whose word that is (TrustedSet::signers_of).
+struct Word {
+  Target target;
+  Digest signers;
+};
+
+/// Which of the signers have signed: one key under two ids, or in two spellings, is one.
+std::set<std::string> who_signed(const std::string& canonical,
+                                 const std::vector<Signature>& signatures, const Keys& keys,
+                                 const Signers& signers);
 
 class TrustedSet {
  public:
@@ -70,6 +83,12 @@ class TrustedSet {
   void take_targets(std::string_view bytes, const std::string& role, const std::string& parent);
   /// The same of what the last update left, where there is no snapshot and nobody is asked.
   void recall_targets(std::string_view bytes, const std::string& role, const std::string& parent);
+
+  /// What the roles that may speak of a name say: asked in the order of the delegations, a role
+  /// before those that it delegates to, 32 at most. `load` takes a role, or says that it cannot:
+  /// then, and where none speaks of it, nothing.
+  using Load = std::function<bool(const std::string& role, const std::string& parent)>;
+  std::optional<Word> search(const std::string& name, const Load& load) const;
 
  private:
   std::string name_of(std::string_view role) const;

@@ -2,7 +2,6 @@
 #include "trust/updater.hpp"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -11,11 +10,7 @@
 namespace kiln::trust {
 namespace {
 
-constexpr std::size_t kMaxTimestampBytes = 16'384;
-constexpr std::size_t kMaxSnapshotBytes = 2'000'000;
-constexpr std::size_t kMaxTargetsBytes = std::size_t{4} << 20;
-constexpr int kMaxRotations = 256;     // of the root, in one update
-constexpr std::size_t kMaxRoles = 32;  // that are asked about one name
+constexpr int kMaxRotations = 256;  // of the root, in one update
 
 constexpr const char* kTargets = "targets";
 
@@ -130,41 +125,8 @@ void Updater::update_targets(const MetadataSource& source, const std::string& ro
   folder_.write(file, bytes);
 }
 
-/// Asks the roles that may speak of a name in the order of the delegations, a role before those
-/// that it delegates to. `load` makes trusted_ have a role, or says that it cannot.
-template <class Load>
-std::optional<Word> Updater::search(const std::string& name, const Load& load) const {
-  struct Step {
-    std::string role;
-    std::string parent;
-  };
-  std::vector<Step> next = {{kTargets, "root"}};
-  std::set<std::string> asked;
-  while (!next.empty() && asked.size() < kMaxRoles) {
-    const Step step = std::move(next.back());
-    next.pop_back();
-    if (!asked.insert(step.role).second) continue;
-    if (!load(step.role, step.parent)) return std::nullopt;
-    const Targets& targets = *trusted_.targets(step.role);
-    if (const auto found = targets.targets.find(name); found != targets.targets.end()) {
-      return Word{found->second, trusted_.signers_of(step.role, step.parent)};
-    }
-    std::vector<Step> below;
-    for (const Delegation& each : targets.delegations) {
-      if (!each.covers(name)) continue;
-      below.push_back({each.role, step.role});
-      if (!each.terminating) continue;
-      next.clear();
-      break;
-    }
-    next.insert(next.end(), std::make_move_iterator(below.rbegin()),
-                std::make_move_iterator(below.rend()));
-  }
-  return std::nullopt;
-}
-
 std::optional<Word> Updater::find(const std::string& name, const MetadataSource& source) {
-  return search(name, [&](const std::string& role, const std::string& parent) {
+  return trusted_.search(name, [&](const std::string& role, const std::string& parent) {
     if (trusted_.targets(role) == nullptr) update_targets(source, role, parent);
     return true;
   });
@@ -172,7 +134,7 @@ std::optional<Word> Updater::find(const std::string& name, const MetadataSource&
 
 std::optional<Word> Updater::recall(const std::string& name) {
   recall_roots();
-  return search(name, [&](const std::string& role, const std::string& parent) {
+  return trusted_.search(name, [&](const std::string& role, const std::string& parent) {
     const std::optional<std::string> bytes = folder_.read(json_file(file_name(role)));
     return bytes && holds([&] { return trusted_.recall_targets(*bytes, role, parent), true; });
   });

@@ -28,12 +28,6 @@ class MetadataSource {
   virtual std::optional<std::string> fetch(const std::string& file, std::size_t most) const = 0;
 };
 
-/// What the metadata says of a name, and whose word that is (TrustedSet::signers_of).
-struct Word {
-  Target target;
-  Digest signers;
-};
-
 class Updater {
  public:
   /// `root`: the bytes of the trusted root; `origin`: for messages. Throws kTrust for a root that
@@ -65,8 +59,6 @@ class Updater {
   void update_targets(const MetadataSource& source, const std::string& role,
                       const std::string& parent);
   std::string versioned(std::uint64_t version, const std::string& file) const;
-  template <class Load>
-  std::optional<Word> search(const std::string& name, const Load& load) const;
 
   MetadataFolder folder_;
   std::string origin_;

@@ -97,12 +97,11 @@ class PackageCheck {
 void check_signatures(const fs::path& registry, CheckReport& report) {
   const TrustFiles files = read_trust_files(registry);
   if (files.empty()) return;
-  const trust::TrustedSet set = follow(files, registry.string(), trust::Expiry::kRefused);
+  trust::TrustedSet set = follow(files, registry.string(), trust::Expiry::kRefused, Roles::kAll);
   for (const ListedVersion& each : list_registry(registry)) {
-    const auto& targets = set.targets("targets")->targets;
-    const auto found = targets.find(trust::target_name(each.name, each.index.version));
-    const std::optional<Digest> says =
-        found == targets.end() ? std::nullopt : found->second.promise.sha256();
+    const std::optional<trust::Target> found = find_target(
+        set, files, registry.string(), trust::target_name(each.name, each.index.version));
+    const std::optional<Digest> says = found ? found->promise.sha256() : std::nullopt;
     if (says == each.descriptor.digest) continue;
     report.problems.push_back("verify " + label(each.name, each.index.version) + ": it is " +
                               each.descriptor.digest.str() + ", signed is " +

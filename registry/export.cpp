@@ -30,7 +30,7 @@ bool same_bytes(const fs::path& left, const fs::path& right) {
 }
 
 /// A small file by way of a draft in `folder`. False: it has this text already.
-bool write_changed(const fs::path& folder, const fs::path& to, const std::string& text) {
+bool write_changed(const fs::path& folder, const fs::path& to, std::string_view text) {
   if (fs::exists(to) && read_document(to, kMaxDocumentBytes) == text) return false;
   publish_bytes(folder, to, text, 0644);
   return true;
@@ -131,7 +131,8 @@ class MetadataExport {
 
   /// After the versions that it names.
   Exported run(const TrustFiles& files) {
-    const trust::TrustedSet set = follow(files, registry_.string(), trust::Expiry::kRefused);
+    const trust::TrustedSet set =
+        follow(files, registry_.string(), trust::Expiry::kRefused, Roles::kAll);
     const TrustArtifact artifact = make_artifact(files);
     const fs::path folder = out_ / "v2" / result_.name;
     for (const auto& [descriptor, bytes] : artifact.blobs) {
@@ -141,7 +142,7 @@ class MetadataExport {
     put(folder / "manifests" / trust::kTrustTag, artifact.manifest);
     put(folder / "tags" / "list",
         dump_json({{"name", result_.name}, {"tags", {trust::kTrustTag}}}));
-    for (const auto& [name, target] : set.targets("targets")->targets) put_target(name, target);
+    put_targets(set, *set.targets("targets"));
     // The timestamp last: it names the others.
     for (const auto& [name, bytes] : files) {
       if (name != "timestamp.json") put(out_ / "metadata" / name, bytes);
@@ -152,6 +153,14 @@ class MetadataExport {
   }
 
  private:
+  void put_targets(const trust::TrustedSet& set, const trust::Targets& targets) {
+    for (const auto& [name, target] : targets.targets) put_target(name, target);
+    for (const trust::Delegation& each : targets.delegations) {
+      const trust::Targets* const below = set.targets(each.role);
+      if (below != nullptr && seen_.insert(each.role).second) put_targets(set, *below);
+    }
+  }
+
   void put_target(const std::string& name, const trust::Target& target) {
     const std::string package = name.substr(0, name.find('/'));
     const std::string version = name.substr(std::min(package.size() + 1, name.size()));
@@ -165,13 +174,14 @@ class MetadataExport {
         layout.read_blob(index, "index of " + name));
   }
 
-  void put(const fs::path& to, const std::string& bytes) {
+  void put(const fs::path& to, std::string_view bytes) {
     make_folders(to.parent_path());
     if (write_changed(to.parent_path(), to, bytes)) ++result_.files_written;
   }
 
   fs::path registry_;
   fs::path out_;
+  std::set<std::string> seen_;  ///< roles
   Exported result_;
 };
 

@@ -11,6 +11,8 @@
 #include <openssl/ui.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -38,12 +40,20 @@ std::string text_of(BIO* bio) {
   return {data, static_cast<std::size_t>(size)};
 }
 
-std::string pem_of_public(EVP_PKEY* pkey) {
+std::string write_pem(EVP_PKEY* pkey) {
   const Bio bio(BIO_new(BIO_s_mem()), BIO_free);
   if (!bio || PEM_write_bio_PUBKEY(bio.get(), pkey) != 1) {
     fail("write a public key", "OpenSSL refused it");
   }
   return text_of(bio.get());
+}
+
+/// One spelling, since a key's id is a hash of it: of an RSA key in a token, pkcs11-provider 1.0
+/// writes an "RSA PUBLIC KEY", and OpenSSL itself a "PUBLIC KEY".
+std::string pem_of_public(EVP_PKEY* pkey) {
+  const std::shared_ptr<EVP_PKEY> read = trust::read_public_pem(write_pem(pkey));
+  if (!read) fail("write a public key", "OpenSSL cannot read what it wrote");
+  return write_pem(read.get());
 }
 
 trust::Key key_of(EVP_PKEY* pkey) {
@@ -167,6 +177,32 @@ void write_key(const PrivateKey& key, const std::filesystem::path& file,
   }
   publish_bytes(itself.parent_path(), itself, key.private_pem(passphrase), 0600);
   publish_bytes(half.parent_path(), half, key.public_pem(), 0644);
+}
+
+Json to_json(const trust::Key& key) {
+  return {{"keytype", key.type}, {"scheme", key.scheme}, {"keyval", {{"public", key.value}}}};
+}
+
+Json add_keys(Json& keys, const std::vector<trust::Key>& added) {
+  Json ids = Json::array();
+  for (const trust::Key& key : added) {
+    const std::string id = trust::key_id(key);
+    keys[id] = to_json(key);
+    if (std::ranges::find(ids, Json(id)) == ids.end()) ids.push_back(id);
+  }
+  return ids;
+}
+
+void drop_unused_keys(Json& keys, const Json& roles) {
+  std::set<std::string> used;
+  for (const Json& role : roles) {
+    for (const Json& id : role["keyids"]) used.insert(id.get<std::string>());
+  }
+  Json kept = Json::object();
+  for (const auto& [id, key] : keys.items()) {
+    if (used.contains(id)) kept[id] = key;
+  }
+  keys = std::move(kept);
 }
 
 trust::Key read_public_key(const std::filesystem::path& file) {

@@ -11,7 +11,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "documents/json_fwd.hpp"
 #include "trust/key.hpp"
 
 typedef struct evp_pkey_st EVP_PKEY;
@@ -50,6 +52,15 @@ class PrivateKey {
 /// again.
 void write_key(const PrivateKey& key, const std::filesystem::path& file,
                const std::string& passphrase);
+
+/// A key as metadata writes it.
+Json to_json(const trust::Key& key);
+
+/// Under these ids in `keys`, as metadata lists them; an id is there once.
+Json add_keys(Json& keys, const std::vector<trust::Key>& added);
+
+/// Leaves in `keys` what one of `roles` names.
+void drop_unused_keys(Json& keys, const Json& roles);
 
 /// The key in FILE.pub. Throws kTrust for what holds no public key of the three types.
 trust::Key read_public_key(const std::filesystem::path& file);

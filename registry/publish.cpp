@@ -9,6 +9,7 @@
 #include "layout.hpp"
 #include "next_index.hpp"
 #include "oci/tag.hpp"
+#include "trust_files.hpp"
 
 namespace kiln::registry {
 namespace {
@@ -95,6 +96,13 @@ std::vector<Published> publish(const PublishRequest& request, const Progress& pr
   for (const Batch& batch : batches) {
     results.push_back(
         commit(Layout(request.registry / batch.name), batch, request.may_be_untested, progress));
+  }
+  const bool any = std::ranges::any_of(results, &Published::changed);
+  if (any && trust_layout(request.registry).exists()) {
+    progress(
+        "clients do not see this yet: the registry is signed. Sign it anew: 'kiln registry "
+        "sign --registry " +
+        request.registry.string() + "'");
   }
   return results;
 }

@@ -45,12 +45,8 @@ class VersionPush {
   }
 
   /// Refuses to send a version that its signed metadata would not vouch for.
-  void check_signed(const trust::Targets& signed_targets) const {
-    const auto found = signed_targets.targets.find(trust::target_name(batch_.name, batch_.version));
-    if (found != signed_targets.targets.end() &&
-        found->second.promise.sha256() == next_.descriptor.digest) {
-      return;
-    }
+  void check_signed(const std::optional<trust::Target>& promised) const {
+    if (promised && promised->promise.sha256() == next_.descriptor.digest) return;
     throw Error(ErrorCode::kTrust,
                 "push " + batch_.subject() + ": " + upload_.place(tag_) + " would be index " +
                     next_.descriptor.digest.str() +
@@ -176,19 +172,20 @@ class MetadataPush {
         patience_(to.patience),
         upload_(to.registry, trust::kTrustRepository, to.settings, to.patience, traffic_) {}
 
-  /// What the folder says. kTrust for what no client would accept.
-  const trust::TrustedSet& plan() {
-    ours_.emplace(follow(files_, "the folder", trust::Expiry::kRefused));
+  /// kTrust for what no client would accept.
+  void plan() {
+    ours_.emplace(follow(files_, kFolder, trust::Expiry::kRefused, Roles::kTop));
     before_ = upload_.tagged(trust::kTrustTag);
-    if (!before_) return *ours_;
-    const TrustFiles theirs = read_trust_files(upload_.repository(), patience_);
+    if (!before_) return;
+    const TrustFiles theirs = read_trust_files(upload_.repository(), patience_, Roles::kTop);
     for (const auto& [name, bytes] : theirs) {
       if (!name.ends_with(".root.json")) continue;
       const auto same = files_.find(name);
       if (same == files_.end()) fail_ahead("has " + name + ", which the folder lacks");
       if (same->second != bytes) fail_ahead("has another " + name);
     }
-    const trust::TrustedSet there = follow(theirs, upload_.place(trust::kTrustTag), kTold);
+    const trust::TrustedSet there =
+        follow(theirs, upload_.place(trust::kTrustTag), kTold, Roles::kTop);
     const std::uint64_t version = there.timestamp()->version;
     const std::uint64_t ours = ours_->timestamp()->version;
     const bool differs = files_.at("timestamp.json") != theirs.at("timestamp.json");
@@ -196,13 +193,19 @@ class MetadataPush {
       fail_ahead("is at timestamp " + std::to_string(version) + ", the folder at " +
                  std::to_string(ours));
     }
-    return *ours_;
+  }
+
+  /// What the folder says of a name. After plan().
+  std::optional<trust::Target> promised(const std::string& name) {
+    return find_target(*ours_, files_, kFolder, name);
   }
 
   std::uint64_t run() {
     const TrustArtifact artifact = make_artifact(files_);
     if (before_ != artifact.manifest) {
+      const std::set<Digest> there = named_before();
       for (const auto& [descriptor, bytes] : artifact.blobs) {
+        if (there.contains(descriptor.digest)) continue;
         const std::string what = "trust metadata " + descriptor.digest.str();
         if (!upload_.has(descriptor, what)) upload_.put_blob(descriptor, body_of(bytes), what);
         upload_.verify(descriptor, what);
@@ -214,6 +217,18 @@ class MetadataPush {
 
  private:
   static constexpr trust::Expiry kTold = trust::Expiry::kTold;
+  static constexpr const char* kFolder = "the folder";
+
+  /// Blobs that clients fetch now, which the push before this one has read back.
+  std::set<Digest> named_before() const {
+    std::set<Digest> digests;
+    if (!before_) return digests;
+    for (const auto& [title, layer] :
+         trust::parse_trust_manifest(*before_, upload_.place(trust::kTrustTag))) {
+      digests.insert(layer.descriptor.digest);
+    }
+    return digests;
+  }
 
   [[noreturn]] void fail_ahead(const std::string& found) const {
     throw Error(ErrorCode::kConflict,
@@ -238,19 +253,47 @@ void check_online(const Destination& to) {
 }
 
 std::vector<Pushed> push_all(std::vector<Batch> batches, const std::string& may_be_untested,
-                             const trust::Targets* signed_targets, const Destination& to,
+                             MetadataPush* metadata, const Destination& to,
                              const Progress& progress) {
   std::vector<std::unique_ptr<VersionPush>> pushes;
   pushes.reserve(batches.size());
   for (Batch& batch : batches) {
+    const std::string name = trust::target_name(batch.name, batch.version);
     pushes.push_back(std::make_unique<VersionPush>(std::move(batch), to, progress));
     pushes.back()->plan(may_be_untested);
-    if (signed_targets != nullptr) pushes.back()->check_signed(*signed_targets);
+    if (metadata != nullptr) pushes.back()->check_signed(metadata->promised(name));
   }
   std::vector<Pushed> results;
   results.reserve(pushes.size());
   for (const auto& each : pushes) results.push_back(each->run());
   return results;
+}
+
+/// Says of a server that is signed which of these versions its metadata does not vouch for as they
+/// are there now.
+void tell_unsigned(const std::vector<Pushed>& versions, const Destination& to,
+                   const Progress& progress) {
+  Traffic traffic;
+  const Upload upload(to.registry, trust::kTrustRepository, to.settings, to.patience, traffic);
+  const std::string origin = upload.place(trust::kTrustTag);
+  try {
+    const TrustFiles files = read_trust_files(upload.repository(), to.patience, Roles::kAll);
+    if (files.empty()) return;
+    trust::TrustedSet set = follow(files, origin, trust::Expiry::kTold, Roles::kTop);
+    for (const Pushed& each : versions) {
+      const Published& one = each.published;
+      const std::optional<trust::Target> found =
+          find_target(set, files, origin, trust::target_name(one.name, one.version));
+      if (found && found->promise.sha256() == one.index.digest) continue;
+      progress("clients do not see this " + label(one.name, one.version) +
+               " yet: the registry is signed, and its metadata does not speak of it. Sign it: "
+               "'kiln registry sign --onto " +
+               to.registry + "', then push again");
+    }
+  } catch (const Error& error) {  // the push itself went well
+    if (error.code() == ErrorCode::kCancelled) throw;
+    progress("what clients see is not known: " + std::string(error.what()));
+  }
 }
 
 Batch batch_of(const Layout& layout, const std::string& name, const Tag& tag) {
@@ -322,10 +365,14 @@ PushReport push(const fs::path& folder, const std::vector<Wanted>& wanted, const
     for (Batch& batch : batches_of(folder, each, progress)) batches.push_back(std::move(batch));
   }
   TrustFiles files = read_trust_files(folder);
-  if (files.empty()) return {push_all(std::move(batches), "*", nullptr, to, progress)};
+  if (files.empty()) {
+    PushReport report{push_all(std::move(batches), "*", nullptr, to, progress)};
+    tell_unsigned(report.versions, to, progress);
+    return report;
+  }
   MetadataPush metadata(std::move(files), to);
-  const trust::Targets* const signed_targets = metadata.plan().targets("targets");
-  PushReport report{push_all(std::move(batches), "*", signed_targets, to, progress)};
+  metadata.plan();
+  PushReport report{push_all(std::move(batches), "*", &metadata, to, progress)};
   report.timestamp = metadata.run();
   progress("pushed trust metadata, timestamp " + std::to_string(report.timestamp));
   return report;
@@ -334,8 +381,10 @@ PushReport push(const fs::path& folder, const std::vector<Wanted>& wanted, const
 std::vector<Pushed> publish_to(const PublishRequest& request, const Destination& to,
                                const Progress& progress) {
   check_online(to);
-  return push_all(read_batches(request.built, request.records, progress), request.may_be_untested,
-                  nullptr, to, progress);
+  std::vector<Pushed> pushed = push_all(read_batches(request.built, request.records, progress),
+                                        request.may_be_untested, nullptr, to, progress);
+  tell_unsigned(pushed, to, progress);
+  return pushed;
 }
 
 }  // namespace kiln::registry

@@ -2,6 +2,7 @@
 #include "root_draft.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -10,56 +11,54 @@
 #include "kiln/error.hpp"
 #include "trust/canonical.hpp"
 #include "trust/metadata.hpp"
+#include "trust/trusted_set.hpp"
 
 namespace kiln::registry {
 namespace {
 
 constexpr const char* kOrigin = "the root given";
 
-Json to_json(const trust::Key& key) {
-  return {{"keytype", key.type}, {"scheme", key.scheme}, {"keyval", {{"public", key.value}}}};
+/// Gives a role these keys and threshold; none: it keeps its own.
+void give(Json& root, const char* role, const std::vector<trust::Key>& keys,
+          std::uint64_t threshold, const char* option) {
+  Json& itself = root["roles"][role];
+  if (!keys.empty()) itself["keyids"] = add_keys(root["keys"], keys);
+  if (threshold > 0) itself["threshold"] = threshold;
+  const std::size_t have = itself["keyids"].size();
+  if (itself["threshold"].get<std::uint64_t>() <= have) return;
+  throw Error(ErrorCode::kUsage, "make a root: " + itself["threshold"].dump() +
+                                     " signatures are asked of " + std::to_string(have) + " " +
+                                     role +
+                                     " keys, expected at most as many. Name more of them, "
+                                     "or lower " +
+                                     option);
 }
 
-/// Gives a role these keys; none: it keeps its own.
-void give(Json& root, const char* role, const std::vector<trust::Key>& keys) {
-  if (keys.empty()) return;
-  Json ids = Json::array();
-  for (const trust::Key& key : keys) {
-    const std::string id = trust::key_id(key);
-    root["keys"][id] = to_json(key);
-    if (std::ranges::find(ids, Json(id)) == ids.end()) ids.push_back(id);
+/// What lies on a machine that is online must not say what a version is, nor who may say it.
+void check_online_keys(const Json& root) {
+  const Json& roles = root["roles"];
+  for (const char* online : {"snapshot", "timestamp"}) {
+    for (const char* other : {"root", "targets"}) {
+      for (const Json& id : roles[online]["keyids"]) {
+        const Json& theirs = roles[other]["keyids"];
+        if (std::ranges::find(theirs, id) == theirs.end()) continue;
+        throw Error(ErrorCode::kUsage,
+                    "make a root: online key " + id.get<std::string>() + " is a " + other +
+                        " key too, so that who takes it from its machine could "
+                        "sign other code. Make another one: 'kiln registry key'");
+      }
+    }
   }
-  root["roles"][role]["keyids"] = ids;
-}
-
-void drop_unused_keys(Json& root) {
-  std::set<std::string> used;
-  for (const auto& [name, role] : root["roles"].items()) {
-    for (const Json& id : role["keyids"]) used.insert(id.get<std::string>());
-  }
-  Json kept = Json::object();
-  for (const auto& [id, key] : root["keys"].items()) {
-    if (used.contains(id)) kept[id] = key;
-  }
-  root["keys"] = std::move(kept);
 }
 
 std::string draft(Json root, const RootKeys& keys, std::int64_t expires) {
-  give(root, "root", keys.root);
-  give(root, "targets", keys.targets);
-  give(root, "snapshot", keys.online);
-  give(root, "timestamp", keys.online);
-  drop_unused_keys(root);
+  give(root, "root", keys.root, keys.threshold, "--threshold");
+  give(root, "targets", keys.targets, keys.targets_threshold, "--targets-threshold");
+  give(root, "snapshot", keys.online, keys.online_threshold, "--online-threshold");
+  give(root, "timestamp", keys.online, keys.online_threshold, "--online-threshold");
+  drop_unused_keys(root["keys"], root["roles"]);
+  check_online_keys(root);
   root["expires"] = trust::to_text(expires);
-  Json& itself = root["roles"]["root"];
-  if (keys.threshold > 0) itself["threshold"] = keys.threshold;
-  const std::size_t have = itself["keyids"].size();
-  if (itself["threshold"].get<std::uint64_t>() > have) {
-    throw Error(ErrorCode::kUsage, "make a root: " + itself["threshold"].dump() +
-                                       " signatures are asked of " + std::to_string(have) +
-                                       " keys, expected at most as many. Name more --root-key, or "
-                                       "lower --threshold");
-  }
   return dump_json({{"signatures", Json::array()}, {"signed", std::move(root)}});
 }
 
@@ -109,19 +108,11 @@ std::string add_signatures(std::string_view root, const std::vector<PrivateKey>&
 Signatures signatures_of(std::string_view root) {
   const trust::Signed<trust::Root> draft = trust::parse<trust::Root>(root, kOrigin);
   Signatures found{draft.document.version, 0, draft.document.root.threshold, {}};
-  for (const std::string& id : draft.document.root.ids) {
-    const auto key = draft.document.keys.find(id);
-    const bool has_signed =
-        key != draft.document.keys.end() &&
-        std::ranges::any_of(draft.signatures, [&](const trust::Signature& each) {
-          return each.key_id == id && trust::verifies(key->second, draft.canonical, each.signature);
-        });
-    if (has_signed) {
-      ++found.have;
-    } else {
-      found.missing.push_back(id);
-    }
-  }
+  const std::set<std::string> signed_by = trust::who_signed(
+      draft.canonical, draft.signatures, draft.document.keys, draft.document.root);
+  found.have = signed_by.size();
+  std::ranges::set_difference(draft.document.root.ids, signed_by,
+                              std::back_inserter(found.missing));
   return found;
 }
 

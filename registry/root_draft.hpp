@@ -14,16 +14,18 @@
 
 namespace kiln::registry {
 
-/// Whose keys sign what.
+/// Whose keys sign what, and how many of them must. A threshold of 0: as before, at first 1.
 struct RootKeys {
-  std::vector<trust::Key> root;     ///< offline: they name these keys, and their own successors
-  std::uint64_t threshold = 0;      ///< how many of them must sign; 0: as before, at first 1
-  std::vector<trust::Key> targets;  ///< any one of them says what a version is
-  std::vector<trust::Key> online;   ///< any one of them says what is newest: snapshot, timestamp
+  std::vector<trust::Key> root;  ///< offline: they name these keys, and their own successors
+  std::uint64_t threshold = 0;
+  std::vector<trust::Key> targets;  ///< they say what a version is
+  std::uint64_t targets_threshold = 0;
+  std::vector<trust::Key> online;  ///< they say what is newest: snapshot, timestamp
+  std::uint64_t online_threshold = 0;
 };
 
-/// Version 1, unsigned. `expires`: seconds since 1970. Throws kUsage for a role without a key, or
-/// for more signatures than keys.
+/// Version 1, unsigned. `expires`: seconds since 1970. Throws kUsage for a role without a key, for
+/// more signatures than keys, and for an online key that is a root or targets key too.
 std::string first_root(const RootKeys& keys, std::int64_t expires);
 
 /// The version after `root`, unsigned; a role without keys keeps those that it has. Throws kUsage

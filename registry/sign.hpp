@@ -3,44 +3,64 @@
 // Sign: says in signed metadata which index each version in a registry folder is, so that a client
 // that trusts the registry's root believes no server. After publish, before push and export. What
 // was signed stays named; its versions only rise. A client checks all of it here before anything
-// is written, and the rename of kiln.tuf's index.json is the only commit.
+// is visible, and the rename of kiln.tuf's index.json is the only commit.
+//
+// What fewer keys have signed than must stays a draft beside it (trust_draft.hpp), which no client
+// reads: others sign it there or elsewhere, and the last signature makes it visible. Each role
+// waits for its own signers alone.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "delegations.hpp"
 #include "keys.hpp"
+#include "trust_draft.hpp"
 #include "trust_files.hpp"
 
 namespace kiln::registry {
 
 struct SignRequest {
   std::filesystem::path registry;
-  std::vector<PrivateKey> keys;                   ///< each signs what the root lets it sign
+  std::vector<PrivateKey> keys;                   ///< each signs what it may; none: a draft alone
   std::vector<std::filesystem::path> roots = {};  ///< finished root drafts to add, in their order
+  /// Drafts of this registry that came back. Signatures of what the folder's draft has too are
+  /// taken over; another document only if all have signed it who must: the keys here never sign
+  /// what was written elsewhere.
+  std::vector<std::filesystem::path> drafts = {};
   /// What is signed elsewhere already, as a server has it: signed on from there if it is ahead, and
   /// follows from a root of the folder or of `roots`.
   TrustFiles onto = {};
+  std::set<std::string> only = {};                 ///< look at these packages; empty: at all
   std::map<std::string, std::string> yanked = {};  ///< "geglu-mlp/1" -> why
+  std::optional<Publisher> publisher = {};         ///< to appoint
+  std::string dismissed = {};                      ///< publisher whom to take all from
+  std::size_t bins = 0;                            ///< into how many to spread; 0: as before
   /// For how long snapshot and timestamp hold. Each is signed anew in time, or nothing installs.
   int days = 14;
 };
 
 struct Signed {
-  trust::Root root;
-  std::uint64_t targets = 0;         ///< versions of the documents
+  bool is_visible = false;  ///< whether clients see more than before; else all waits in the draft
+  std::uint64_t root = 0;   ///< versions of the documents that clients see
+  std::uint64_t targets = 0;
   std::uint64_t timestamp = 0;       ///< and of the snapshot
   std::int64_t expires = 0;          ///< when the first of them expires, in seconds since 1970
   std::vector<std::string> changed;  ///< names that are new, or have another index or yank now
-  std::size_t names = 0;
+  std::vector<std::string> waiting;  ///< names of the folder of which clients see less than it has
+  std::vector<Missing> missing;      ///< whose signatures the draft lacks
+  std::filesystem::path draft;       ///< empty: nothing waits
+  std::optional<std::size_t> names;  ///< that clients see; nothing where not all was looked at
 };
 
-/// Throws kUsage where there is no root yet, kTrust for a key that may sign nothing, for a role
-/// that no key was given for, and for files that no client would accept; kConflict for a root
-/// other than the one that has its number, kNotFound for a version to yank that was never signed.
+/// Throws kUsage where there is no root yet, kTrust for a key that may sign nothing and for files
+/// that no client would accept; kConflict for a root other than the one that has its number, and
+/// for a draft of another state; kNotFound for a version to yank that was never signed.
 Signed sign_registry(const SignRequest& request);
 
 }  // namespace kiln::registry

@@ -8,15 +8,19 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/draft.hpp"
 #include "base/join.hpp"
+#include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "keys.hpp"
 #include "kiln/error.hpp"
 #include "push.hpp"
+#include "review.hpp"
 #include "root_draft.hpp"
 #include "settings/settings.hpp"
 #include "sign.hpp"
@@ -35,17 +39,24 @@ struct Options {
   fs::path key_file;
   KeyType key_type = KeyType::kEd25519;
   std::vector<fs::path> root_keys, targets_keys, online_keys;
-  std::uint64_t threshold = 0;
+  std::uint64_t threshold = 0, targets_threshold = 0, online_threshold = 0;
   int root_days = 365;
   fs::path root;
   fs::path out;
   std::string registry;
   std::vector<std::string> keys;
   std::vector<fs::path> roots;
+  std::vector<fs::path> drafts;
+  std::set<std::string> only;
   std::string onto;
   int days = 14;
   std::string package;
   std::string reason;
+  std::string role;
+  std::vector<std::string> packages;
+  std::vector<fs::path> role_keys;
+  bool dismiss = false;
+  std::size_t bins = 0;
 };
 
 /// Of the private keys: in the environment, so that no process list shows it.
@@ -63,15 +74,17 @@ std::vector<PrivateKey> open_keys(const Options& options) {
   return keys;
 }
 
+std::vector<trust::Key> read_keys(const std::vector<fs::path>& files) {
+  std::vector<trust::Key> keys;
+  keys.reserve(files.size());
+  for (const fs::path& file : files) keys.push_back(read_public_key(file));
+  return keys;
+}
+
 RootKeys root_keys(const Options& options) {
-  const auto read = [](const std::vector<fs::path>& files) {
-    std::vector<trust::Key> keys;
-    keys.reserve(files.size());
-    for (const fs::path& file : files) keys.push_back(read_public_key(file));
-    return keys;
-  };
-  return {read(options.root_keys), options.threshold, read(options.targets_keys),
-          read(options.online_keys)};
+  return {read_keys(options.root_keys),    options.threshold,
+          read_keys(options.targets_keys), options.targets_threshold,
+          read_keys(options.online_keys),  options.online_threshold};
 }
 
 void print(const Options& options, const char* schema, Json document, const std::string& text) {
@@ -129,7 +142,8 @@ TrustFiles files_at(const std::string& url) {
   patience.limits = settings.limits;
   Traffic traffic;
   return read_trust_files(
-      *open_place(registry, trust::kTrustRepository, settings, patience, traffic), patience);
+      *open_place(registry, trust::kTrustRepository, settings, patience, traffic), patience,
+      Roles::kAll);
 }
 
 SignRequest sign_request(const Options& options) {
@@ -142,34 +156,102 @@ SignRequest sign_request(const Options& options) {
   request.registry = options.registry;
   request.keys = open_keys(options);
   request.roots = options.roots;
+  request.drafts = options.drafts;
+  request.only = options.only;
   request.days = options.days;
   if (!options.onto.empty()) request.onto = files_at(options.onto);
   return request;
 }
 
+Json json_of(const std::vector<Missing>& missing) {
+  Json list = Json::array();
+  for (const Missing& each : missing) {
+    list.push_back({{"role", each.role},
+                    {"version", each.version},
+                    {"signed", each.have},
+                    {"needed", each.need},
+                    {"may_sign", each.may_sign}});
+  }
+  return list;
+}
+
+std::string text_of(const std::vector<Missing>& missing) {
+  std::string text;
+  for (const Missing& each : missing) {
+    text += "  " + printable(each.role) + " " + std::to_string(each.version) + ": signed by " +
+            std::to_string(each.have) + " of " + std::to_string(each.need) +
+            " needed keys; may sign: " + printable(join(each.may_sign, ", ")) + "\n";
+  }
+  return text;
+}
+
+/// "targets 3 with 12 versions, timestamp 7".
+std::string seen_text(const Signed& result) {
+  if (result.timestamp == 0) return "clients see nothing yet";
+  return "root " + std::to_string(result.root) + ", targets " + std::to_string(result.targets) +
+         (result.names ? " with " + std::to_string(*result.names) + " versions" : "") +
+         ", timestamp " + std::to_string(result.timestamp) + "; sign again before " +
+         trust::to_text(result.expires);
+}
+
 int report(const Options& options, const Signed& result) {
-  std::string text = options.registry + ": root " + std::to_string(result.root.version) +
-                     ", targets " + std::to_string(result.targets) + " with " +
-                     std::to_string(result.names) + " versions, timestamp " +
-                     std::to_string(result.timestamp) + "; sign again before " +
-                     trust::to_text(result.expires) + "\n";
+  std::string text = options.registry + ": " + seen_text(result) + "\n";
   for (const std::string& name : result.changed) text += "  signed " + name + "\n";
-  print(options, "registry-sign",
-        {{"root", result.root.version},
-         {"targets", result.targets},
-         {"timestamp", result.timestamp},
-         {"versions", result.names},
-         {"changed", result.changed},
-         {"expires", trust::to_text(result.expires)}},
+  for (const std::string& name : result.waiting) text += "  not visible yet: " + name + "\n";
+  text += text_of(result.missing);
+  if (!result.draft.empty()) {
+    text += "  draft: " + result.draft.string() + "\n    here: 'kiln registry sign --registry " +
+            options.registry +
+            " --key KEY'; elsewhere: 'kiln registry sign FILE --root ROOT --key KEY', and then "
+            "here with --draft FILE\n";
+  }
+  Json document = {{"visible", result.is_visible},      {"root", result.root},
+                   {"targets", result.targets},         {"timestamp", result.timestamp},
+                   {"changed", result.changed},         {"waiting", result.waiting},
+                   {"missing", json_of(result.missing)}};
+  if (result.names) document["versions"] = *result.names;
+  if (result.timestamp > 0) document["expires"] = trust::to_text(result.expires);
+  if (!result.draft.empty()) document["draft"] = result.draft.string();
+  print(options, "registry-sign", std::move(document), text);
+  return 0;
+}
+
+int run_review(const Options& options) {
+  const Reviewed result = review_draft(options.root, open_keys(options), options.roots);
+  std::string text = options.root.string() + ":\n";
+  for (const std::string& line : result.changes) text += "  " + line + "\n";
+  text += result.missing.empty() ? "  all have signed who must\n" : text_of(result.missing);
+  print(options, "registry-draft",
+        {{"file", options.root.string()},
+         {"changes", result.changes},
+         {"missing", json_of(result.missing)}},
         text);
   return 0;
 }
 
 int run_sign(const Options& options) {
   if (options.root.empty()) return report(options, sign_registry(sign_request(options)));
+  if (is_trust_draft(options.root)) return run_review(options);
   write_root(options, options.root,
              add_signatures(read_document(options.root, trust::kMaxRootBytes), open_keys(options)));
   return 0;
+}
+
+int run_delegate(const Options& options) {
+  SignRequest request = sign_request(options);
+  if (options.dismiss) {
+    request.dismissed = options.role;
+  } else {
+    request.publisher =
+        Publisher{options.role, options.packages, read_keys(options.role_keys), options.threshold};
+  }
+  return report(options, sign_registry(request));
+}
+
+int run_bins(const Options& options) {
+  SignRequest request = sign_request(options);
+  request.bins = options.bins;
+  return report(options, sign_registry(request));
 }
 
 int run_yank(const Options& options) {
@@ -194,6 +276,14 @@ void add_role_keys(CLI::App* command, Options& options) {
                    "Public key that says what a version is (repeatable)")
       ->type_name("FILE.pub");
   command
+      ->add_option("--targets-threshold", options.targets_threshold,
+                   "How many of the targets keys must sign; default 1")
+      ->check(CLI::Range(1, 1000));
+  command
+      ->add_option("--online-threshold", options.online_threshold,
+                   "How many of the online keys must sign; default 1")
+      ->check(CLI::Range(1, 1000));
+  command
       ->add_option("--online-key", options.online_keys,
                    "Public key that says what is newest (repeatable)")
       ->type_name("FILE.pub");
@@ -210,8 +300,7 @@ void add_keys(CLI::App* command, Options& options) {
       ->type_name("KEY")
       ->expected(1)
       ->take_all()
-      ->allow_extra_args(false)
-      ->required();
+      ->allow_extra_args(false);
 }
 
 void add_registry(CLI::App* command, Options& options) {
@@ -223,8 +312,25 @@ void add_registry(CLI::App* command, Options& options) {
       ->add_option("--onto", options.onto,
                    "Sign on top of what the registry at this URL has, if it is ahead")
       ->type_name("URL");
+  command
+      ->add_option("--draft", options.drafts,
+                   "The registry's draft as it came back from another signer (repeatable)")
+      ->type_name("FILE")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
   command->add_option("--days", options.days, "How long 'this is the newest' holds; default 14")
       ->check(CLI::Range(1, 3650));
+}
+
+void add_roots(CLI::App* command, Options& options) {
+  command
+      ->add_option("--root", options.roots,
+                   "A finished root to add; for a registry's draft, one that you know (repeatable)")
+      ->type_name("FILE")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
 }
 
 }  // namespace
@@ -250,12 +356,15 @@ std::function<int()> add_signing_commands(CLI::App& app) {
 
   CLI::App* sign = app.add_subcommand(
       "sign",
-      "Sign a registry folder: what each version is, and that this is the newest. With a "
-      "FILE: add signatures to that root draft");
-  sign->add_option("draft", options->root, "A root draft")->type_name("FILE");
+      "Sign a registry folder: what each version is, and that this is the newest. What fewer keys "
+      "sign than must stays a draft that no client sees. With a FILE: add signatures to that "
+      "draft; without keys, see what it changes");
+  sign->add_option("file", options->root, "A draft: of a root, or of a registry")
+      ->type_name("FILE");
   add_registry(sign, *options);
-  sign->add_option("--root", options->roots, "A finished root to add (repeatable)")
-      ->type_name("FILE")
+  add_roots(sign, *options);
+  sign->add_option("--only", options->only, "Look at this package alone (repeatable)")
+      ->type_name("PACKAGE")
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false);
@@ -264,7 +373,41 @@ std::function<int()> add_signing_commands(CLI::App& app) {
       "Examples:\n"
       "  kiln registry sign 1.root.json --key keys/root\n"
       "  kiln registry sign --registry build/registry --root 1.root.json --key keys/targets --key "
-      "keys/online");
+      "keys/online\n"
+      "  kiln registry sign build/registry/kiln.tuf/draft --root 1.root.json --key keys/second");
+
+  CLI::App* delegate = app.add_subcommand(
+      "delegate", "Leave packages to another publisher, who signs them with keys of its own");
+  delegate->add_option("role", options->role, "The publisher's name")->required();
+  delegate
+      ->add_option("--package", options->packages,
+                   "A package, or the beginning of its name like 'acme-*' (repeatable)")
+      ->type_name("PACKAGE")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+  delegate->add_option("--role-key", options->role_keys, "Public key of the publisher (repeatable)")
+      ->type_name("FILE.pub")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+  delegate->add_option("--threshold", options->threshold, "How many of its keys must sign")
+      ->check(CLI::Range(1, 1000));
+  delegate->add_flag("--dismiss", options->dismiss,
+                     "Take all from it: clients find its versions no more");
+  add_registry(delegate, *options);
+  add_roots(delegate, *options);
+  add_keys(delegate, *options);
+
+  CLI::App* bins = app.add_subcommand(
+      "bins",
+      "Spread a large registry's versions over many documents, of which a client fetches one");
+  bins->add_option("count", options->bins, "A power of two; 256 do for a million versions")
+      ->check(CLI::Range(2, 2048))
+      ->required();
+  add_registry(bins, *options);
+  add_roots(bins, *options);
+  add_keys(bins, *options);
 
   CLI::App* yank =
       app.add_subcommand("yank", "Take a version back: clients refuse it, and say why");
@@ -273,10 +416,12 @@ std::function<int()> add_signing_commands(CLI::App& app) {
       ->required();
   yank->add_option("--reason", options->reason, "What its users will read")->required();
   add_registry(yank, *options);
+  add_roots(yank, *options);
   add_keys(yank, *options);
 
   const std::vector<std::pair<CLI::App*, int (*)(const Options&)>> commands = {
-      {key, run_key}, {init, run_init}, {rotate, run_rotate}, {sign, run_sign}, {yank, run_yank}};
+      {key, run_key},           {init, run_init}, {rotate, run_rotate}, {sign, run_sign},
+      {delegate, run_delegate}, {bins, run_bins}, {yank, run_yank}};
   for (const auto& [command, run] : commands) {
     command->add_flag("--json", options->json, "Print one JSON document");
   }

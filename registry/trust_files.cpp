@@ -5,12 +5,14 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "documents/json.hpp"
 #include "http/credentials.hpp"
 #include "kiln/error.hpp"
 #include "store/copy.hpp"
 #include "store/registry.hpp"
+#include "trust/metadata_folder.hpp"
 #include "trust/repository_source.hpp"
 
 namespace kiln::registry {
@@ -18,8 +20,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Files up to this size are inside the manifest too, which saves a client their requests.
+/// Files up to this size are inside the manifest too, which saves a client their requests; but for
+/// those of delegated roles, of which there may be hundreds, and a client wants one.
 constexpr std::size_t kMostInside = 4096;
+
+bool is_of_top(std::string_view file) {
+  const std::string_view role = file.substr(file.find('.') + 1);
+  return file == "timestamp.json" || role == "root.json" || role == "snapshot.json" ||
+         role == "targets.json";
+}
 
 const std::string& file_of(const TrustFiles& files, const std::string& name,
                            const std::string& origin) {
@@ -39,27 +48,33 @@ TrustFiles read_trust_files(const fs::path& registry) {
   if (!trust_layout(registry).exists()) return {};
   Traffic traffic;
   return read_trust_files(
-      *open_folder(fs::absolute(registry).string(), trust::kTrustRepository, traffic), {});
+      *open_folder(fs::absolute(registry).string(), trust::kTrustRepository, traffic), {},
+      Roles::kAll);
 }
 
-TrustFiles read_trust_files(const Repository& repository, const Patience& patience) {
+TrustFiles read_trust_files(const Repository& repository, const Patience& patience, Roles roles) {
   TrustFiles files;
   const std::optional<Document> manifest = repository.manifest(trust::kTrustTag);
   if (!manifest) return files;
   const std::string origin = repository.origin(manifest->descriptor);
   for (const auto& [title, layer] : trust::parse_trust_manifest(manifest->bytes, origin)) {
-    if (title.empty()) continue;
+    if (title.empty() || (roles == Roles::kTop && !is_of_top(title))) continue;
     files[title] = layer.data.empty() ? read_document(repository, layer.descriptor, title, patience)
                                       : layer.data;
   }
   return files;
 }
 
-trust::TrustedSet follow(const TrustFiles& files, const std::string& origin, trust::Expiry expiry) {
+std::string role_file(std::uint64_t version, const std::string& role) {
+  return std::to_string(version) + "." + trust::file_name(role) + ".json";
+}
+
+trust::TrustedSet follow(const TrustFiles& files, const std::string& origin, trust::Expiry expiry,
+                         Roles roles) {
   trust::TrustedSet set(file_of(files, "1.root.json", origin), origin,
                         {std::time(nullptr), expiry});
   for (std::uint64_t next = 2;; ++next) {
-    const auto found = files.find(std::to_string(next) + ".root.json");
+    const auto found = files.find(role_file(next, "root"));
     if (found == files.end()) break;
     set.take_root(found->second);
   }
@@ -67,12 +82,38 @@ trust::TrustedSet follow(const TrustFiles& files, const std::string& origin, tru
   set.take_timestamp(file_of(files, "timestamp.json", origin));
   set.check_timestamp_is_fresh();
   set.take_snapshot(
-      file_of(files, std::to_string(set.timestamp()->snapshot.version) + ".snapshot.json", origin));
+      file_of(files, role_file(set.timestamp()->snapshot.version, "snapshot"), origin));
   set.check_snapshot_is_fresh();
-  set.take_targets(
-      file_of(files, std::to_string(set.file_of("targets").version) + ".targets.json", origin),
-      "targets", "root");
+  const auto take = [&](const std::string& role, const std::string& parent) {
+    const std::uint64_t version = set.file_of(role).version;
+    set.take_targets(file_of(files, role_file(version, role), origin), role, parent);
+  };
+  take("targets", "root");
+  std::vector<std::string> parents = {"targets"};
+  while (roles == Roles::kAll && !parents.empty()) {
+    const std::string parent = std::move(parents.back());
+    parents.pop_back();
+    for (const trust::Delegation& each : set.targets(parent)->delegations) {
+      // One that has signed nothing yet; and of two that delegate to a role, one is enough.
+      if (!set.snapshot()->files.contains(each.role) || set.targets(each.role) != nullptr) continue;
+      take(each.role, parent);
+      parents.push_back(each.role);
+    }
+  }
   return set;
+}
+
+std::optional<trust::Target> find_target(trust::TrustedSet& set, const TrustFiles& files,
+                                         const std::string& origin, const std::string& name) {
+  const auto load = [&](const std::string& role, const std::string& parent) {
+    if (set.targets(role) != nullptr) return true;
+    if (!set.snapshot()->files.contains(role)) return false;
+    const std::uint64_t version = set.file_of(role).version;
+    set.take_targets(file_of(files, role_file(version, role), origin), role, parent);
+    return true;
+  };
+  const std::optional<trust::Word> word = set.search(name, load);
+  return word ? std::optional(word->target) : std::nullopt;
 }
 
 bool is_ahead(const trust::TrustedSet& these, const trust::TrustedSet& those) {
@@ -86,7 +127,7 @@ bool is_ahead(const trust::TrustedSet& these, const trust::TrustedSet& those) {
 
 TrustArtifact make_artifact(const TrustFiles& files) {
   TrustArtifact artifact;
-  const auto add = [&](std::string_view type, const std::string& bytes) {
+  const auto add = [&](std::string_view type, std::string_view bytes) {
     artifact.blobs.emplace_back(Descriptor{std::string(type), Digest::of(bytes), bytes.size()},
                                 bytes);
     return to_json(artifact.blobs.back().first);
@@ -95,7 +136,7 @@ TrustArtifact make_artifact(const TrustFiles& files) {
   for (const auto& [name, bytes] : files) {
     Json layer = add(trust::kMediaTypeTrust, bytes);
     layer["annotations"] = {{"org.opencontainers.image.title", name}};
-    if (bytes.size() <= kMostInside) layer["data"] = encode_base64(bytes);
+    if (is_of_top(name) && bytes.size() <= kMostInside) layer["data"] = encode_base64(bytes);
     layers.push_back(std::move(layer));
   }
   artifact.manifest = dump_json({{"schemaVersion", 2},

@@ -6,12 +6,16 @@
 //
 //   1.root.json, 2.root.json, …        all of them: a client follows them from the one it trusts
 //   N.targets.json, N.snapshot.json    the newest
+//   N.<role>.json                      the newest of each role that targets delegate to
 //   timestamp.json
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,22 +32,34 @@ using TrustFiles = std::map<std::string, std::string>;  ///< bytes by file name
 /// The folder of a registry's metadata.
 Layout trust_layout(const std::filesystem::path& registry);
 
+/// kTop: roots, timestamp, snapshot and targets, without the roles that targets delegate to.
+enum class Roles { kTop, kAll };
+
 /// Empty where there is none. Throws kIntegrity for bytes that are not the promised ones.
 TrustFiles read_trust_files(const std::filesystem::path& registry);
-TrustFiles read_trust_files(const Repository& repository, const Patience& patience);
+TrustFiles read_trust_files(const Repository& repository, const Patience& patience, Roles roles);
+
+/// "3.acme.json"; "timestamp.json" has no version in front.
+std::string role_file(std::uint64_t version, const std::string& role);
 
 /// What a client believes that trusts 1.root.json. Throws kTrust, naming `origin`, for files that
 /// no client accepts, or that are none.
-trust::TrustedSet follow(const TrustFiles& files, const std::string& origin, trust::Expiry expiry);
+trust::TrustedSet follow(const TrustFiles& files, const std::string& origin, trust::Expiry expiry,
+                         Roles roles);
+
+/// What a client that believes `set` finds of a name. Takes the roles that it asks out of the
+/// files; throws as follow.
+std::optional<trust::Target> find_target(trust::TrustedSet& set, const TrustFiles& files,
+                                         const std::string& origin, const std::string& name);
 
 /// Whether `these` were signed after `those`. Never where the root of `those` is newer and took the
 /// online keys away: what a stolen key signed is not counted.
 bool is_ahead(const trust::TrustedSet& these, const trust::TrustedSet& those);
 
-/// The files as an artifact.
+/// The files as an artifact; they outlive it.
 struct TrustArtifact {
-  std::vector<std::pair<Descriptor, std::string>> blobs;  ///< each file, and the empty config
-  Descriptor descriptor;                                  ///< of the manifest
+  std::vector<std::pair<Descriptor, std::string_view>> blobs;  ///< each file, and the empty config
+  Descriptor descriptor;                                       ///< of the manifest
   std::string manifest;
 };
 TrustArtifact make_artifact(const TrustFiles& files);

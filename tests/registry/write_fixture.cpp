@@ -3,6 +3,7 @@
 // write_fixture FOLDER: synthetic build output for the tests that drive the real command.
 //   one/     tiny-op@1 for a CPU and two GPUs
 //   two/     two more variants of tiny-op@1
+//   acme/    acme-op@1 for a CPU
 //   clash/   other bytes under an id of one/
 #include <exception>
 #include <iostream>
@@ -24,6 +25,9 @@ int main(int argc, char** argv) {
     write_built(folder / "one", cuda("11.8", "compute_80"));
     write_built(folder / "two", cpu("x86-64-v4"));
     write_built(folder / "two", cuda("12.9", "sm_80"));
+    kiln::test::Built acme = cpu("x86-64-v3");
+    acme.name = "acme-op";
+    write_built(folder / "acme", acme);
     kiln::test::Built clash = cpu("x86-64-v3");
     clash.library = "other bytes";
     write_built(folder / "clash", clash);

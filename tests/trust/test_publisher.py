@@ -158,12 +158,13 @@ class Keys(PublisherTest):
                   KILN_KEY_PASSPHRASE="wrong")
         self.kiln("registry", "sign", self.root, "--key", self.public("root"), code=TRUST)
 
-    def test_what_may_sign_nothing_is_refused_before_anything_is_written(self):
+    def test_what_may_sign_nothing_is_refused_and_what_is_not_enough_is_no_metadata(self):
         self.make_key("other")
         self.sign("--root", self.root, keys=("targets", "online", "other"), code=TRUST, says="lets key")
-        self.sign("--root", self.root, keys=("online",), code=TRUST, says="targets must be signed")
-        self.sign("--root", self.root, keys=("targets",), code=TRUST, says="snapshot must be signed")
-        self.assertFalse((self.registry / "kiln.tuf/index.json").exists())
+        for key, lacks in (("online", ["targets"]), ("targets", ["snapshot", "timestamp"])):
+            self.assertEqual([each["role"] for each in self.sign("--root", self.root, keys=(key,))["missing"]], lacks)
+            self.assertFalse((self.registry / "kiln.tuf/index.json").exists())
+        (self.registry / "kiln.tuf/draft").unlink()
         self.sign(code=USAGE, says="kiln registry init")
 
 

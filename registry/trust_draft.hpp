@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Trust draft: metadata before all who must have signed it, in one file that goes from one signer
+// to the next, as a root draft does. Beside it are the documents that it follows, so that who signs
+// can see what changes. Between sign, which makes one and takes it back, and review, which signs it
+// elsewhere. No client ever reads one.
+//
+//   kiln.registry-draft/1
+//   before 2.targets.json 913      roots, and what clients have of the documents below
+//   <913 bytes>
+//   next targets 1022              one document a role
+//   <1022 bytes>
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "keys.hpp"
+#include "trust/metadata.hpp"
+#include "trust_files.hpp"
+
+namespace kiln::registry {
+
+/// A document and who signed it so far.
+class Pending {
+ public:
+  /// Unsigned.
+  explicit Pending(Json body);
+  /// As a file has it. Throws kTrust, or kIntegrity, for what is no such document.
+  Pending(std::string_view document, const std::string& what);
+
+  const Json& body() const { return body_; }
+  std::uint64_t version() const;
+
+  /// Adds the signatures of those keys that may; says whether there was one.
+  bool sign(const std::vector<PrivateKey>& keys, const trust::Signers& signers);
+  /// Takes over those of the same document. False: it is another one.
+  bool join(const Pending& other);
+
+  /// Ids of the signers that have signed.
+  std::set<std::string> signed_by(const trust::Keys& keys, const trust::Signers& signers) const;
+  bool is_complete(const trust::Keys& keys, const trust::Signers& signers) const {
+    return signed_by(keys, signers).size() >= signers.threshold;
+  }
+
+  /// The file. Throws kUsage for more than a client reads.
+  std::string text(const std::string& role) const;
+
+ private:
+  Json body_;
+  std::string canonical_;
+  std::map<std::string, std::string> signatures_;  ///< by id of the key
+};
+
+struct TrustDraft {
+  TrustFiles before;
+  std::map<std::string, Pending> next;  ///< by role
+};
+
+/// Where a registry folder has its draft.
+std::filesystem::path draft_path(const std::filesystem::path& registry);
+
+/// Whether a file begins as a draft does.
+bool is_trust_draft(const std::filesystem::path& file);
+
+/// Nothing where there is no such file. Throws kTrust for what is no draft.
+std::optional<TrustDraft> read_draft(const std::filesystem::path& file);
+void write_draft(const std::filesystem::path& file, const TrustDraft& draft);
+
+/// What a role still lacks.
+struct Missing {
+  std::string role;
+  std::uint64_t version = 0;
+  std::size_t have = 0;
+  std::uint64_t need = 0;
+  std::vector<std::string> may_sign;  ///< ids of keys that have not
+};
+Missing missing_of(const std::string& role, const Pending& pending, const trust::Keys& keys,
+                   const trust::Signers& signers);
+
+/// What a targets document says that the one before it does not: "+ acme/2 sha256:… 812 bytes".
+/// `before`: its body, or null.
+std::vector<std::string> changes_of(const std::string& role, const Json& before, const Json& next);
+
+}  // namespace kiln::registry

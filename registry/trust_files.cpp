@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/base64.hpp"
 #include "documents/json.hpp"
-#include "http/credentials.hpp"
 #include "kiln/error.hpp"
 #include "store/copy.hpp"
 #include "store/registry.hpp"

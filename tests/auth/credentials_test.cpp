@@ -8,6 +8,7 @@
 
 #include <thread>
 
+#include "base/base64.hpp"
 #include "kiln/error.hpp"
 #include "scratch.hpp"
 

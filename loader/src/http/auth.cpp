@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/base64.hpp"
 #include "base/join.hpp"
 #include "base/quote.hpp"
 #include "documents/json.hpp"

@@ -48,8 +48,4 @@ struct HelperAnswer {
 HelperAnswer ask_helper(const std::string& name, const std::string& server,
                         std::chrono::milliseconds time, const std::stop_token& stop);
 
-/// Standard base64 with its padding; nullopt for anything else.
-std::optional<std::string> decode_base64(std::string_view text);
-std::string encode_base64(std::string_view bytes);
-
 }  // namespace kiln

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trust/repository_source.hpp"
 
-#include <openssl/evp.h>
-
 #include <nlohmann/json.hpp>
 
+#include "base/base64.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
 #include "store/copy.hpp"
@@ -15,25 +14,12 @@ namespace {
 constexpr const char* kKeyTitle = "org.opencontainers.image.title";
 constexpr std::size_t kMaxLayers = 4096;
 
-std::string decode_base64(const JsonView& view) {
-  const std::string text = view.string();
-  std::string bytes(text.size() / 4 * 3, '\0');
-  const int length = text.size() % 4 != 0
-                         ? -1
-                         : EVP_DecodeBlock(reinterpret_cast<unsigned char*>(bytes.data()),
-                                           reinterpret_cast<const unsigned char*>(text.data()),
-                                           static_cast<int>(text.size()));
-  if (length < 0) view.fail("is not base64");
-  std::size_t padding = 0;  // whose zero bytes OpenSSL leaves there
-  while (padding < 2 && text.size() > padding && text[text.size() - 1 - padding] == '=') ++padding;
-  bytes.resize(static_cast<std::size_t>(length) - padding);
-  return bytes;
-}
-
 MetadataLayer parse_layer(const JsonView& view) {
   MetadataLayer layer{parse_descriptor(view), {}};
   if (!view.has("data")) return layer;
-  layer.data = decode_base64(view.at("data"));
+  const std::optional<std::string> data = decode_base64(view.at("data").string());
+  if (!data) view.at("data").fail("is not base64");
+  layer.data = *data;
   if (layer.data.size() != layer.descriptor.size ||
       Digest::of(layer.data) != layer.descriptor.digest) {
     view.at("data").fail("is not what the descriptor promises");

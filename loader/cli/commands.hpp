@@ -121,6 +121,7 @@ void bundle_create(Command& command);   ///< kernels into one file
 void bundle_install(Command& command);  ///< and out of it
 void trust_add(Command& command);       ///< whose metadata vouches for a registry's versions
 void trust_list(Command& command);
+void trust_require(Command& command);  ///< whose signatures must be there, over that
 void trust_remove(Command& command);
 void list(Command& command);          ///< what is in the cache
 void path(Command& command);          ///< the file get_kernel would load, hashed; kNotFound

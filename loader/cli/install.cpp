@@ -128,7 +128,7 @@ int run_list(const Options& options) {
 std::optional<Package> find_installed(Install& install) {
   try {
     const Choice choice = install.choose();
-    return install.pull(choice.version, choice.variant());
+    return install.pull(choice);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kOffline) throw;
     return std::nullopt;

@@ -39,6 +39,7 @@ constexpr Row kCommands[] = {
     {"bundle install", "Verify and unpack kernels out of such a file", bundle_install},
     {"trust", "Say whose signatures vouch for a registry's versions", nullptr},
     {"trust add", "Trust a registry by its root metadata, or as it is", trust_add},
+    {"trust require", "Require that somebody signed what is installed", trust_require},
     {"trust list", "List the registries that are trusted, and their roots", trust_list},
     {"trust remove", "Trust a registry no longer", trust_remove},
     {"list", "List what is in the cache", list},

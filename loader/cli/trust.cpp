@@ -13,6 +13,7 @@
 #include "base/quote.hpp"
 #include "commands.hpp"
 #include "documents/json.hpp"
+#include "install/attested.hpp"
 #include "output.hpp"
 #include "settings/settings.hpp"
 #include "settings/trust_file.hpp"
@@ -92,6 +93,31 @@ int run_add(const Added& added) {
   return 0;
 }
 
+struct Required {
+  Requirement requirement;
+  std::vector<std::filesystem::path> keys;
+  bool none = false;
+};
+
+Json document_of(const Requirement& one) {
+  std::vector<std::string> ids;
+  for (const std::string& pem : one.keys) ids.push_back(trust::fingerprint(required_key(pem)));
+  return {{"registry", one.registry},
+          {"package", one.package},
+          {"statement", one.statement},
+          {"threshold", one.threshold},
+          {"keys", ids}};
+}
+
+/// "geglu-* of https://ghcr.io/acme  signature of 1 of 2 keys: 6f01…, 77ab…".
+void print_requirement(const Requirement& one) {
+  std::vector<std::string> ids;
+  for (const std::string& pem : one.keys) ids.push_back(trust::fingerprint(required_key(pem)));
+  print("%s of %s  requires the statement %s of %s of %s keys: %s\n", one.package.c_str(),
+        one.registry.c_str(), one.statement.c_str(), std::to_string(one.threshold).c_str(),
+        std::to_string(ids.size()).c_str(), join(ids, ", ").c_str());
+}
+
 int run_list() {
   const Settings settings = load_settings();
   Json documents = Json::array();
@@ -104,8 +130,62 @@ int run_list() {
     documents.push_back({{"registry", registry}, {"unsigned", true}});
     print("%s  unsigned\n", registry.c_str());
   }
+  Json required = Json::array();
+  for (const Requirement& each : settings.trust.required) {
+    required.push_back(document_of(each));
+    print_requirement(each);
+  }
   if (documents.empty()) print("no registry is trusted; see 'kiln trust add --help'\n");
-  print_json("trust-list", {{"registries", documents}, {"file", trust_path().string()}});
+  print_json("trust-list",
+             {{"registries", documents}, {"required", required}, {"file", trust_path().string()}});
+  return 0;
+}
+
+/// Each key once, and none that signs otherwise than others' tools do.
+void read_keys(Required& required) {
+  std::set<std::string> ids;
+  for (const std::filesystem::path& file : required.keys) {
+    constexpr std::uint64_t kMaxKeyBytes = 64 << 10;
+    const std::string pem = read_document(file, kMaxKeyBytes);
+    const std::optional<trust::Key> key = trust::key_in_pem(pem);
+    if (!key || key->type == "rsa") {
+      throw Error(ErrorCode::kUsage, "trust require: " + quote(file.string()) + " holds " +
+                                         (key ? "an RSA key" : "no public key") +
+                                         ", expected ECDSA P-256 or Ed25519 in PEM. Give the .pub "
+                                         "file of who signs");
+    }
+    if (ids.insert(trust::fingerprint(*key)).second) required.requirement.keys.push_back(pem);
+  }
+  if (required.requirement.threshold <= ids.size() && !ids.empty()) return;
+  throw Error(ErrorCode::kUsage,
+              "trust require: " + std::to_string(required.requirement.threshold) + " of " +
+                  std::to_string(ids.size()) +
+                  " keys must sign, expected at most all. Give --key for each");
+}
+
+int run_require(Required required) {
+  Requirement& wanted = required.requirement;
+  if (required.none != required.keys.empty()) {
+    throw Error(ErrorCode::kUsage,
+                "trust require " + quote(wanted.registry) + ": give either --key FILE or --none");
+  }
+  wanted.registry = canonical_registry(wanted.registry, load_settings());
+  if (!required.none) read_keys(required);
+  update_trust([&](Trust& trust) {
+    // One for each statement of a package: the last one counts.
+    const std::size_t gone = std::erase_if(trust.required, [&](const Requirement& known) {
+      return known.registry == wanted.registry && known.package == wanted.package &&
+             known.statement == wanted.statement;
+    });
+    if (!required.none) return trust.required.push_back(wanted);
+    if (gone > 0) return;
+    throw Error(ErrorCode::kNotFound,
+                "trust require " + wanted.registry + " --none: " + trust_path().string() +
+                    " requires no statement " + wanted.statement + " of " + quote(wanted.package) +
+                    ". 'kiln trust list' shows what it has");
+  });
+  print_json("trust-require", document_of(wanted));
+  if (!required.none) print_requirement(wanted);
   return 0;
 }
 
@@ -142,6 +222,35 @@ void trust_list(Command& command) {
   command.takes_json();
   command.example("", "every registry that may be installed from, and by which root");
   command.runs([](const Options&) { return run_list(); });
+}
+
+void trust_require(Command& command) {
+  const auto required = std::make_shared<Required>();
+  required->requirement.package = "*";
+  required->requirement.statement = "signature";
+  command.takes_json();
+  CLI::App& app = command.app();
+  app.add_option("registry", required->requirement.registry, "Folder or URL")->required();
+  app.add_option("--key", required->keys, "Public key, in PEM, of who must sign (repeatable)")
+      ->type_name("FILE")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+  app.add_option("--threshold", required->requirement.threshold, "How many of the keys; default 1")
+      ->check(CLI::Range(1, 100));
+  app.add_option("--package", required->requirement.package,
+                 "Pattern of package names, like 'geglu-*'; default: all");
+  std::vector<std::string> words;
+  for (const attest::Kind& kind : attest::kKinds) words.emplace_back(kind.word);
+  app.add_option("--statement", required->requirement.statement,
+                 "signature (default), provenance, sbom; or tests: of the very library that is to "
+                 "run, and on this GPU where the settings say tested: here")
+      ->check(CLI::IsMember(words));
+  app.add_flag("--none", required->none, "Require this statement no longer");
+  command.example("https://ghcr.io/acme/kernels --key acme.pub", "only what this key signed");
+  command.example("https://ghcr.io/acme/kernels --statement provenance --key builder.pub",
+                  "only what this builder built");
+  command.runs([required](const Options&) { return run_require(*required); });
 }
 
 void trust_remove(Command& command) {

@@ -4,6 +4,7 @@
 #include <archive.h>
 #include <archive_entry.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -15,6 +16,8 @@
 #include "install/install.hpp"
 #include "kiln/error.hpp"
 #include "oci/layout.hpp"
+#include "oci/referrers.hpp"
+#include "oci/tag.hpp"
 #include "trust/repository_source.hpp"
 #include "verify/verify.hpp"
 
@@ -114,6 +117,32 @@ void add_metadata(Install& install, Contents& contents) {
   for (const Descriptor& each : pulled) contents.add(each);
 }
 
+/// What was signed about the version, as the referrers that the registry has.
+void add_attestations(Install& install, const std::string& name, const VersionIndex& version,
+                      Contents& contents) {
+  const Cache& cache = install.cache();
+  const auto add = [&](std::string_view type, std::string_view bytes) {
+    const Descriptor descriptor{std::string(type), Digest::of(bytes), bytes.size()};
+    cache.write_document(descriptor, bytes);
+    contents.add(descriptor);
+    return descriptor;
+  };
+  ReferrerList list;
+  for (const attest::Attestation& each : install.attestations(version)) {
+    add(attest::kMediaTypeBundle, each.bundle);
+    const Referrer referrer = parse_referrer(each.manifest, "referrer");
+    if (referrer.config.digest != Digest::of(kEmptyConfig)) continue;  // none of these tools
+    add(referrer.config.media_type, kEmptyConfig);
+    list.push_back(
+        {add(kMediaTypeManifest, each.manifest), std::string(attest::kMediaTypeBundle), ""});
+  }
+  if (list.empty()) return;
+  std::ranges::sort(list, {},
+                    [](const ListedReferrer& each) { return each.manifest.digest.hex(); });
+  contents.tags.emplace(name + ":" + referrers_tag(version.descriptor.digest),
+                        add(kMediaTypeIndex, serialize_referrers(list)));
+}
+
 BundledKernel add_part(const BundlePart& part, Contents& contents) {
   const InstallOptions options{.host = part.host ? &*part.host : nullptr};
   Install install(part.name, part.request, options);
@@ -132,6 +161,7 @@ BundledKernel add_part(const BundlePart& part, Contents& contents) {
   contents.tags.emplace(tag, version.descriptor);
   contents.add(version.descriptor);
   add_metadata(install, contents);
+  add_attestations(install, part.name, version, contents);
   BundledKernel kernel{part.name, version.index.version, version.descriptor, {}};
   for (const Package& package :
        pull_all(part.name, part.request, options, version, variants, Layers::kPulled)) {

@@ -16,6 +16,7 @@
 #include "documents/host.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
+#include "install/attested.hpp"
 #include "install/lock.hpp"
 #include "install/parallel.hpp"
 #include "install/telling.hpp"
@@ -113,9 +114,9 @@ Installed Install::run() {
   // From the first look to the lease: gc takes nothing that was seen meanwhile.
   FileLock used = cache_.use();
   Choice choice = choose();
-  const Variant& variant = choice.variant();
+  choice.variant();  // throws where none was chosen, before anything is made
   if (!used.held() && !choice.version.fetched.empty()) used = cache_.use_to_write();
-  Package package = unpack(pull(choice.version, variant));
+  Package package = unpack(pull(choice));
   remember(choice.version);
   FileLock lease = cache_.lease(package.manifest.config.digest);
   return {std::move(package), std::move(choice), traffic_, std::move(lease)};
@@ -379,6 +380,12 @@ std::string Install::other_version(int version, const Selection& selection) {
 
 // ---- pull ----
 
+Package Install::pull(const Choice& choice) {
+  Package package = pull(choice.version, choice.variant());
+  check_attested(choice, package);
+  return package;
+}
+
 Package Install::pull(const VersionIndex& version, const Variant& variant) {
   const std::string of = label(name_, version.index.version) + " " + variant.id;
   Package package{.subject = of, .variant = variant};
@@ -520,6 +527,26 @@ std::vector<Descriptor> Install::pull_metadata() {
   if (!signed_) return {};
   repository("trust metadata of " + registry_);
   return vouch().pull_metadata();
+}
+
+std::vector<attest::Attestation> Install::attestations(const VersionIndex& version) {
+  const std::string what = "what was signed about " + label(name_, version.index.version);
+  std::vector<attest::Attestation> known = attest::recall_attestations(cache_, version.descriptor);
+  if (settings_.offline && !from_.starts_with('/')) return known;
+  return attest::join_attestations(
+      std::move(known),
+      attest::pull_attestations(repository(what), version.descriptor, patience_).list);
+}
+
+void Install::check_attested(const Choice& choice, const Package& package) {
+  const VersionIndex& version = choice.version;
+  Attested attested(registry_, settings_, cache_);
+  attested.check({label(name_, version.index.version), name_, version.descriptor, &package,
+                  &choice.resolution},
+                 [&](const std::string& what) {
+                   return attest::pull_attestations(repository(what), version.descriptor,
+                                                    patience_);
+                 });
 }
 
 Vouch Install::vouch() {

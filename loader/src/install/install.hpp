@@ -5,6 +5,8 @@
 //
 //   find_index -> choose -> pull -> unpack -> remember
 //
+// pull looks whether the statements are there that the user requires of certain keys.
+//
 // Before it: settings and probe. After it: load. Functions are safe from several threads and
 // processes at once; one Install is for one request and one thread.
 //
@@ -20,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attest/attestations.hpp"
 #include "documents/lockfile.hpp"
 #include "documents/variant.hpp"
 #include "install/vouch.hpp"
@@ -95,7 +98,12 @@ class Install {
   /// cached one.
   VersionIndex find_newest_index();
 
-  /// Documents out of the cache, or else out of the registry into it.
+  /// The documents of what was chosen, out of the cache, or else out of the registry into it.
+  /// Whoever hands out a library comes by here: throws kTrust unless the statements that this user
+  /// requires are there (install/attested.hpp).
+  Package pull(const Choice& choice);
+
+  /// Those of any variant, for who carries them on.
   Package pull(const VersionIndex& version, const Variant& variant);
 
   /// The layer likewise, its bytes verified just now.
@@ -103,6 +111,9 @@ class Install {
 
   /// Of a signed registry: its trust metadata into the cache (Vouch::pull_metadata). Else nothing.
   std::vector<Descriptor> pull_metadata();
+
+  /// What was signed about a version: of the cache, and of the registry where it may be asked.
+  std::vector<attest::Attestation> attestations(const VersionIndex& version);
 
   /// What a variant needs to be loaded is in the cache and whole; fetches nothing. Throws what
   /// install would throw offline.
@@ -126,6 +137,7 @@ class Install {
   /// `ask`: the registry, though the cache has one.
   VersionIndex find_index(int version, bool ask);
   Choice choose(VersionIndex version, const Selection& selection);
+  void check_attested(const Choice& choice, const Package& package);
   Package unpack(Package package);
   void remember(const VersionIndex& version);
 

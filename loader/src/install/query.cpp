@@ -25,7 +25,7 @@ Availability has_kernel(std::string_view name, const Request& request) {
     answer.version = choice.version.index.version;
     const Variant& variant = choice.variant();
     answer.variant = variant.id;
-    install.check_installed(install.pull(choice.version, variant));
+    install.check_installed(install.pull(choice));
     answer.available = true;
   } catch (const Error& error) {
     answer.code = error.code();

@@ -23,12 +23,6 @@ using trust::target_name;
 using trust::Updater;
 using trust::Word;
 
-/// What SignatureMemo keeps, beside trust.json; empty where that has no place.
-std::filesystem::path verified_path() {
-  const std::filesystem::path trusted = trust_path();
-  return trusted.empty() ? trusted : trusted.parent_path() / "verified";
-}
-
 Descriptor descriptor_of(const Target& target, const std::string& package,
                          const std::string& registry) {
   if (target.yanked) {
@@ -54,6 +48,11 @@ Updater updater_of(const std::string& registry, const Settings& settings, const 
 }
 
 }  // namespace
+
+std::filesystem::path verified_path() {
+  const std::filesystem::path trusted = trust_path();
+  return trusted.empty() ? trusted : trusted.parent_path() / "verified";
+}
 
 bool is_signed(const std::string& registry, const Settings& settings) {
   if (settings.trust.root_of(registry) != nullptr) return true;

@@ -8,6 +8,7 @@
 //   any other                         nobody: kTrust
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -22,6 +23,9 @@ namespace kiln {
 
 /// Whether its versions are vouched for by signatures. Throws kTrust where nobody does.
 bool is_signed(const std::string& registry, const Settings& settings);
+
+/// What trust::SignatureMemo keeps, beside trust.json; empty where that has no place.
+std::filesystem::path verified_path();
 
 /// The index of a version, and whose word that is: other signers may say otherwise of it.
 struct Vouched {

@@ -7,6 +7,11 @@
 #include "documents/names.hpp"
 
 namespace kiln {
+namespace {
+
+constexpr std::string_view kReferrersPrefix = "sha256-";
+
+}  // namespace
 
 bool is_tag(std::string_view text) {
   return !text.empty() && text.size() <= 128 && is_word(text.substr(0, 1), "_") &&
@@ -15,6 +20,15 @@ bool is_tag(std::string_view text) {
 
 std::string variant_tag(int version, std::string_view id) {
   return std::to_string(version) + "-" + std::string(id);
+}
+
+std::string referrers_tag(const Digest& subject) {
+  return std::string(kReferrersPrefix) + subject.hex();
+}
+
+std::optional<Digest> subject_of_tag(std::string_view tag) {
+  if (!tag.starts_with(kReferrersPrefix)) return std::nullopt;
+  return Digest::from_hex(tag.substr(kReferrersPrefix.size()));
 }
 
 int version_of_tag(std::string_view tag) {

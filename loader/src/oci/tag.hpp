@@ -4,9 +4,12 @@
 // index of version 1, "1-cu12.9-sm_90a-x86_64" for one variant of it. Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/digest.hpp"
 
 namespace kiln {
 
@@ -14,6 +17,12 @@ namespace kiln {
 bool is_tag(std::string_view text);
 
 std::string variant_tag(int version, std::string_view id);
+
+/// "sha256-<hex>": names the list of a document's referrers, where a registry has no request for
+/// it, in a folder and in a bundle.
+std::string referrers_tag(const Digest& subject);
+/// The document that the tag is for; nothing for another tag.
+std::optional<Digest> subject_of_tag(std::string_view tag);
 
 /// The version whose index has this tag; 0 for a variant's tag, or for somebody else's.
 int version_of_tag(std::string_view tag);

@@ -2,6 +2,7 @@
 #include "settings/trust_file.hpp"
 
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,6 +31,37 @@ constexpr std::size_t kMaxBytes = std::size_t{4} << 20;
                                      ". Correct the file, or make it anew with 'kiln trust add'");
 }
 
+/// Whether the entry is the registry, or its start up to this character.
+bool starts(std::string_view entry, std::string_view registry, char next) {
+  while (entry.ends_with('/')) entry.remove_suffix(1);
+  if (entry.ends_with(':')) return false;  // "https://": of no host is not of every host
+  return registry.starts_with(entry) &&
+         (registry.size() == entry.size() || registry[entry.size()] == next);
+}
+
+Requirement parse_requirement(const JsonView& view) {
+  Requirement required{view.at("registry").string(),
+                       view.at("package").string(),
+                       view.at("statement").string(),
+                       {},
+                       view.at("threshold").unsigned_integer()};
+  for (const JsonView& key : view.at("keys").items()) required.keys.push_back(key.string());
+  if (required.threshold < 1 || required.threshold > required.keys.size()) {
+    view.at("threshold")
+        .fail("is " + std::to_string(required.threshold) + " of " +
+              std::to_string(required.keys.size()) + " keys");
+  }
+  return required;
+}
+
+Json document_of(const Requirement& required) {
+  return {{"registry", required.registry},
+          {"package", required.package},
+          {"statement", required.statement},
+          {"keys", required.keys},
+          {"threshold", required.threshold}};
+}
+
 /// A file that others may write to says what others want.
 void check_owner(const FileDescriptor& file, const fs::path& path) {
   struct stat status {};
@@ -51,15 +83,16 @@ const std::string* Trust::root_of(const std::string& registry) const {
   return found == roots.end() ? nullptr : &found->second;
 }
 
+bool Requirement::covers(std::string_view asked_registry, const std::string& asked_package) const {
+  return starts(registry, asked_registry, '/') &&
+         ::fnmatch(package.c_str(), asked_package.c_str(), 0) == 0;
+}
+
 bool Trust::is_unsigned(const std::string& registry) const {
   return std::any_of(
       unsigned_registries.begin(), unsigned_registries.end(), [&](std::string_view entry) {
-        while (entry.ends_with('/')) entry.remove_suffix(1);
-        if (entry.ends_with(':')) return false;  // "https://": of no host is not of every host
-        if (!std::string_view(registry).starts_with(entry)) return false;
-        if (registry.size() == entry.size()) return true;
-        const char next = registry[entry.size()];
-        return next == '/' || (next == ':' && entry.find("://") != std::string_view::npos);
+        const bool is_url = entry.find("://") != std::string_view::npos;
+        return starts(entry, registry, '/') || (is_url && starts(entry, registry, ':'));
       });
 }
 
@@ -78,6 +111,11 @@ Trust parse_trust(std::string_view text, const std::string& path) {
       trust.unsigned_registries.push_back(registry.string());
       if (trust.unsigned_registries.back().empty()) registry.fail("is empty");
     }
+    if (view.has("required")) {
+      for (const JsonView& each : view.at("required").items()) {
+        trust.required.push_back(parse_requirement(each));
+      }
+    }
     return trust;
   } catch (const Error& error) {
     fail(path, error.what());
@@ -85,10 +123,10 @@ Trust parse_trust(std::string_view text, const std::string& path) {
 }
 
 std::string serialize_trust(const Trust& trust) {
-  return dump_json({{"schema", kSchema},
-                    {"roots", trust.roots},
-                    {"unsigned", trust.unsigned_registries}}) +
-         "\n";
+  Json document = {
+      {"schema", kSchema}, {"roots", trust.roots}, {"unsigned", trust.unsigned_registries}};
+  for (const Requirement& each : trust.required) document["required"].push_back(document_of(each));
+  return dump_json(document) + "\n";
 }
 
 fs::path trust_path() {

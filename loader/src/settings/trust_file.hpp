@@ -6,14 +6,18 @@
 //   {
 //     "schema": "kiln.trust/1",
 //     "roots": {"https://ghcr.io/acme": "{\"signatures\":…"},
-//     "unsigned": ["/srv/kiln"]
+//     "unsigned": ["/srv/kiln"],
+//     "required": [{"registry": "https://ghcr.io/acme", "package": "geglu-*",
+//                   "statement": "signature", "threshold": 1, "keys": ["-----BEGIN PUBLIC KEY…"]}]
 //   }
 //
-// A root is TUF root metadata, byte for byte. Whoever may write this file says what runs: it must
-// belong to this user or to root, and nobody else may write to it.
+// A root is TUF root metadata, byte for byte. "required" may be left out: whose statements about a
+// version must be there, over what vouches for it (attest/statement.hpp). Whoever may write this
+// file says what runs: it must belong to this user or to root, and nobody else may write to it.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -24,11 +28,24 @@
 
 namespace kiln {
 
+/// Of each version of the packages: so many of these keys must have signed this statement.
+struct Requirement {
+  std::string registry;           ///< canonical, or the start of one up to a '/'
+  std::string package;            ///< a shell pattern of names
+  std::string statement;          ///< a word of attest::kKinds
+  std::vector<std::string> keys;  ///< public, in PEM
+  std::uint64_t threshold = 1;
+
+  bool operator==(const Requirement&) const = default;
+  bool covers(std::string_view asked_registry, const std::string& asked_package) const;
+};
+
 struct Trust {
   std::map<std::string, std::string> roots;  ///< registry (canonical) -> root metadata
   /// Registries that are believed as they are: each a registry, or the start of one up to a '/' or
   /// to its port. "/" is every folder.
   std::vector<std::string> unsigned_registries;
+  std::vector<Requirement> required;
 
   bool operator==(const Trust&) const = default;
 

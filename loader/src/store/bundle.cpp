@@ -99,6 +99,16 @@ class Bundle final : public Repository {
     return std::nullopt;
   }
 
+  ReferrerList referrers(const Descriptor& subject) const override {
+    const std::string wanted = referrers_tag(subject.digest);
+    for (const Tag& tag : indexes_) {
+      if (tag.name != wanted && tag.name != name_ + ":" + wanted) continue;
+      return parse_referrers(
+          read_document(*this, tag.descriptor, "referrers " + quote(tag.name), {}), wanted);
+    }
+    return {};
+  }
+
   std::vector<int> versions() const override {
     std::vector<int> versions;
     for (const Tag& tag : indexes_) {
@@ -115,6 +125,8 @@ class Bundle final : public Repository {
   std::vector<BundledKernel> contents() const {
     std::vector<BundledKernel> kernels;
     for (const Tag& tag : indexes_) {
+      const std::string_view name = tag.name;
+      if (subject_of_tag(name.substr(name.find(':') + 1))) continue;  // a list of referrers
       const std::string what = "index " + quote(tag.name);
       const Index index = parse_index(read_document(*this, tag.descriptor, what, {}), what);
       BundledKernel kernel{index.name, index.version, tag.descriptor, {}};

@@ -9,10 +9,11 @@
 //                  that is inside. The index lists all variants, inside or not.
 //   blobs/sha256/  indexes, and of each variant inside manifest, config and layer
 //
-// Of a signed registry "kiln.tuf:latest" is its trust metadata (trust/repository_source.hpp), which
-// vouches for the versions here as it does there. The bundle itself vouches for nothing: what is
-// installed from it is kept under the registry that this machine would have asked, and where there
-// is a lock file, the lock's digests decide.
+// "geglu-mlp:sha256-<hex>" lists what was signed about that index (oci/referrers.hpp), where there
+// is such. Of a signed registry "kiln.tuf:latest" is its trust metadata
+// (trust/repository_source.hpp), which vouches for the versions here as it does there. The bundle
+// itself vouches for nothing: what is installed from it is kept under the registry that this
+// machine would have asked, and where there is a lock file, the lock's digests decide.
 #pragma once
 
 #include <filesystem>

@@ -10,6 +10,7 @@
 //   store.lock                                   shared by who installs, exclusive for gc
 //   blobs/sha256/<hex>                           documents and layers, mode 0444
 //   refs/<registry>/<package>/<version>.json     which index a registry gave for a version
+//   attested/<hex of the index>.json             what was signed about that index
 //   roots/<hex of its path>.json                 a lock file whose kernels gc must keep
 //   ingest/<hex>.part                            a download under way, or cut short
 //   unpacked/<hex of the config>/                the files of one variant

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "documents/descriptor.hpp"
+#include "oci/referrers.hpp"
 #include "verify/verify.hpp"
 
 namespace kiln {
@@ -83,6 +84,10 @@ class Repository : public Content {
 
   /// The image manifest that another tag names; nothing if there is no such tag or repository.
   virtual std::optional<Document> manifest(const std::string& tag) const = 0;
+
+  /// What hangs on a document, as the registry lists it: nothing of it is verified. Empty where it
+  /// lists nothing; never longer than one document.
+  virtual ReferrerList referrers(const Descriptor& subject) const = 0;
 
   /// The published versions, ascending. kNotFound if there is no such package.
   virtual std::vector<int> versions() const = 0;

@@ -89,6 +89,16 @@ class Folder final : public Repository {
     return std::nullopt;
   }
 
+  ReferrerList referrers(const Descriptor& subject) const override {
+    const std::string wanted = referrers_tag(subject.digest);
+    for (const Tag& tag : tags()) {
+      if (tag.name != wanted || tag.descriptor.media_type != kMediaTypeIndex) continue;
+      return parse_referrers(
+          read_document(*this, tag.descriptor, "referrers " + name_ + ":" + wanted, {}), wanted);
+    }
+    return {};
+  }
+
   std::vector<int> versions() const override {
     std::vector<std::string> names;
     for (const Tag& tag : tags()) {

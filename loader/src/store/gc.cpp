@@ -176,10 +176,12 @@ class Sweep {
     for (const Entry& each : entries(cache_, "ingest")) {
       if (is_spent_download(each)) remove("partial download", each.path);
     }
-    for (const char* folder : {"", "unpacked", "roots", "locks"}) sweep_drafts(folder, 0);
+    for (const char* folder : {"", "unpacked", "roots", "locks", "attested"})
+      sweep_drafts(folder, 0);
     sweep_drafts("refs", 2);  // refs/<registry>/<package>
     sweep_unheld("unpacked", "", "files");
     sweep_unheld("blobs/sha256", "", "blob");
+    sweep_unheld("attested", ".json", "signatures");
     // Nobody can be waiting for a lock: who does holds store.lock.
     for (const char* suffix : {".lock", ".use"}) sweep_unheld("locks", suffix, "lock");
     return std::move(removed_);

@@ -30,7 +30,8 @@ struct GcOptions {
 };
 
 struct Removed {
-  std::string what;  ///< "version", "root", "partial download", "draft", "files", "blob", "lock"
+  std::string what;  ///< "version", "root", "partial download", "draft", "files", "blob",
+                     ///< "signatures", "lock"
   std::filesystem::path path;
   std::uint64_t bytes = 0;
 };

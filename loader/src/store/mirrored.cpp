@@ -66,6 +66,21 @@ class Mirrored final : public Repository {
     return found;
   }
 
+  /// Of all places together: a mirror may have none of them, or others.
+  ReferrerList referrers(const Descriptor& subject) const override {
+    ReferrerList found;
+    for (const std::string& place : at_.places) {
+      try {
+        const std::unique_ptr<Repository> asked =
+            open_place(place, name_, settings_, patience_, traffic_);
+        found = join_referrers(std::move(found), asked->referrers(subject));
+      } catch (const Error& error) {
+        if (place == at_.places.back() || error.code() == ErrorCode::kCancelled) throw;
+      }
+    }
+    return found;
+  }
+
   std::vector<int> versions() const override {
     std::vector<int> versions;
     ask("tags of " + name_,

@@ -22,6 +22,7 @@ namespace {
 
 constexpr const char* kAdvice = "Check the registry, or the mirror or proxy before it";
 constexpr int kMaxTagPages = 100;
+constexpr int kMaxReferrerPages = 4;
 constexpr std::size_t kMaxTagPageBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxVersions = 100'000;
 
@@ -120,6 +121,28 @@ class Remote final : public Repository {
     if (answer.status == 404) return std::nullopt;
     const Descriptor descriptor{std::string(kMediaTypeManifest), Digest::of(bytes), bytes.size()};
     return Document{descriptor, std::move(bytes)};
+  }
+
+  /// By the API's own request; of a registry that does not know it, by the tag that stands in for
+  /// it. A server may answer any URL with a page.
+  ReferrerList referrers(const Descriptor& subject) const override {
+    const std::string what = "referrers of " + subject.digest.str();
+    ReferrerList found;
+    std::string url = base_ + "referrers/" + subject.digest.str();
+    for (int page = 0; page < kMaxReferrerPages; ++page) {
+      std::string bytes;
+      const HttpAnswer answer = get_tagged(url, kAcceptDocuments, what, kMaxDocumentBytes, bytes);
+      if (answer.status == 404 || !bytes.starts_with('{')) break;
+      found = join_referrers(std::move(found), parse_referrers(bytes, answer.url));
+      const std::string next = next_page(answer.header("link"));
+      if (next.empty()) return found;
+      url = page_after(url, next, what);
+    }
+    if (!found.empty()) return found;
+    std::string bytes;
+    url = base_ + "manifests/" + referrers_tag(subject.digest);
+    const HttpAnswer answer = get_tagged(url, kAcceptDocuments, what, kMaxDocumentBytes, bytes);
+    return answer.status == 404 ? found : parse_referrers(bytes, answer.url);
   }
 
   std::vector<int> versions() const override {

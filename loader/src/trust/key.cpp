@@ -6,6 +6,7 @@
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/rsa.h>
+#include <openssl/x509.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@
 
 #include "base/digest.hpp"
 #include "base/number.hpp"
+#include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "trust/canonical.hpp"
 
@@ -36,21 +38,6 @@ struct QuietErrors {
   QuietErrors(const QuietErrors&) = delete;
   QuietErrors& operator=(const QuietErrors&) = delete;
 };
-
-std::optional<std::string> bytes_of_hex(std::string_view text) {
-  if (text.size() % 2 != 0) return std::nullopt;
-  std::string bytes;
-  for (std::size_t i = 0; i < text.size(); i += 2) {
-    int byte = 0;
-    for (const char c : text.substr(i, 2)) {
-      const int digit = OPENSSL_hexchar2int(static_cast<unsigned char>(c));
-      if (digit < 0) return std::nullopt;
-      byte = byte * 16 + digit;
-    }
-    bytes += static_cast<char>(byte);
-  }
-  return bytes;
-}
 
 const unsigned char* unsigned_of(std::string_view bytes) {
   return reinterpret_cast<const unsigned char*>(bytes.data());
@@ -106,6 +93,21 @@ bool is_same_key(const Key& key, const Key& other) {
   return one && two && EVP_PKEY_eq(one.get(), two.get()) == 1;
 }
 
+std::optional<std::string> bytes_of_hex(std::string_view text) {
+  if (text.size() % 2 != 0) return std::nullopt;
+  std::string bytes;
+  for (std::size_t i = 0; i < text.size(); i += 2) {
+    int byte = 0;
+    for (const char c : text.substr(i, 2)) {
+      const int digit = OPENSSL_hexchar2int(static_cast<unsigned char>(c));
+      if (digit < 0) return std::nullopt;
+      byte = byte * 16 + digit;
+    }
+    bytes += static_cast<char>(byte);
+  }
+  return bytes;
+}
+
 bool verifies(const Key& key, std::string_view bytes, std::string_view signature) {
   const QuietErrors quiet;
   const std::optional<std::string> raw = bytes_of_hex(signature);
@@ -121,6 +123,36 @@ bool verifies(const Key& key, std::string_view bytes, std::string_view signature
   }
   return EVP_DigestVerify(context.get(), unsigned_of(*raw), raw->size(), unsigned_of(bytes),
                           bytes.size()) == 1;
+}
+
+std::optional<Key> key_in_pem(std::string_view pem) {
+  const QuietErrors quiet;
+  const PublicKey found = read_public_pem(pem);
+  if (!found) return std::nullopt;
+  Key key;
+  unsigned char raw[kEd25519Bytes];
+  std::size_t size = sizeof(raw);
+  if (EVP_PKEY_is_a(found.get(), "ED25519") == 1 &&
+      EVP_PKEY_get_raw_public_key(found.get(), raw, &size) == 1) {
+    key = {"ed25519", "ed25519", hex_of({reinterpret_cast<const char*>(raw), size})};
+  } else if (EVP_PKEY_is_a(found.get(), "EC") == 1) {
+    key = {"ecdsa", "ecdsa-sha2-nistp256", std::string(pem)};
+  } else {
+    key = {"rsa", "rsassa-pss-sha256", std::string(pem)};
+  }
+  if (!read_key(key)) return std::nullopt;
+  return key;
+}
+
+std::string fingerprint(const Key& key) {
+  const QuietErrors quiet;
+  const PublicKey known = read_key(key);
+  unsigned char* encoded = nullptr;
+  const int size = known ? i2d_PUBKEY(known.get(), &encoded) : 0;
+  if (size <= 0) return {};
+  const std::string bytes(reinterpret_cast<const char*>(encoded), static_cast<std::size_t>(size));
+  OPENSSL_free(encoded);
+  return Digest::of(bytes).hex();
 }
 
 std::string key_id(const Key& key) {

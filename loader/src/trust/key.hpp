@@ -7,6 +7,7 @@
 #include <openssl/types.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -35,6 +36,16 @@ bool is_same_key(const Key& key, const Key& other);
 /// Whether `signature`, in hex, is the key's over these bytes. False too for a key of another type
 /// or with a value that is no such key: it signs nothing, and others may.
 bool verifies(const Key& key, std::string_view bytes, std::string_view signature);
+
+/// The key in a PEM text: Ed25519, P-256, or RSA of 2048 bits or more. Nothing for any other text.
+std::optional<Key> key_in_pem(std::string_view pem);
+
+/// The id that sigstore's tools give a key: SHA-256 of its SubjectPublicKeyInfo, in hex. Empty for
+/// what is no key.
+std::string fingerprint(const Key& key);
+
+/// Nothing for what is not pairs of hex digits.
+std::optional<std::string> bytes_of_hex(std::string_view text);
 
 /// The id that TUF's tools give a key: SHA-256 of its canonical JSON, in hex.
 std::string key_id(const Key& key);

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Attestations: what was signed about one index, found among its referrers, and kept in the cache.
+// After statement and store; under install/attested, bundle and info. Nothing here is trusted:
+// signed_by() says whose a statement is. For one thread.
+//
+//   attested/<hex of the index>.json   in the cache: manifests and bundles as they were fetched
+//
+// A registry may list what it wants. At most 16 referrers are opened, those first that the list
+// calls sigstore bundles; of the others' own manifests it is seen what they are, since tools write
+// wrong types into lists. What has another subject, is no bundle, or is too large counts for
+// nothing.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "attest/statement.hpp"
+#include "http/retry.hpp"
+#include "store/cache.hpp"
+#include "store/content.hpp"
+
+namespace kiln::attest {
+
+inline constexpr std::size_t kMostOpened = 16;
+inline constexpr std::uint64_t kMostManifestBytes = std::uint64_t{64} << 10;
+inline constexpr std::uint64_t kMostBundleBytes = std::uint64_t{2} << 20;
+/// Of all manifests and bundles together.
+inline constexpr std::uint64_t kMostBytes = std::uint64_t{3} << 20;
+
+struct Attestation {
+  std::string manifest;  ///< the referrer's, byte for byte
+  std::string bundle;    ///< likewise
+  Envelope envelope;
+  Statement statement;
+};
+
+struct Attestations {
+  std::vector<Attestation> list;
+  /// What was passed over, in words: "3 referrers that are not opened"; for messages.
+  std::vector<std::string> ignored;
+};
+
+/// Throws what the registry's answers throw; a referrer that counts for nothing throws nothing.
+Attestations pull_attestations(const Repository& from, const Descriptor& index,
+                               const Patience& patience);
+
+/// `before`, and what of `added` it lacks.
+std::vector<Attestation> join_attestations(std::vector<Attestation> before,
+                                           const std::vector<Attestation>& added);
+
+/// What the cache has. Nothing where there is nothing, or where it is damaged: it is fetched again.
+std::vector<Attestation> recall_attestations(const Cache& cache, const Descriptor& index);
+
+/// Adds to what the cache has, within the limits above. Does nothing where it may not be written.
+void keep_attestations(const Cache& cache, const Descriptor& index,
+                       const std::vector<Attestation>& list);
+
+}  // namespace kiln::attest

@@ -12,6 +12,7 @@
 #include "kiln/error.hpp"
 #include "layout.hpp"
 #include "oci/tag.hpp"
+#include "referrers.hpp"
 #include "trust_files.hpp"
 
 namespace kiln::registry {
@@ -32,6 +33,7 @@ class PackageCheck {
     // The versions first: they say what the variants' tags must name.
     for (const bool indexes : {true, false}) {
       for (const Tag& tag : tags) {
+        if (subject_of_tag(tag.name)) continue;
         if ((tag.descriptor.media_type == kMediaTypeIndex) != indexes) continue;
         attempt([&] { indexes ? check_version(tag) : check_variant_tag(tag); });
       }
@@ -71,6 +73,7 @@ class PackageCheck {
       problem("verify " + what + ": " + layout_.index_path().string() + " gives that name to " +
               label(index.name, index.version) + " (" + tag.descriptor.digest.str() + ")");
     }
+    read_referrers(layout_, tag.descriptor);
     if (!superseded) ++report_.versions;
     for (const Variant& variant : index.variants) {
       if (!superseded) promised_[variant_tag(index.version, variant.id)] = variant.manifest;

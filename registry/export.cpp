@@ -14,6 +14,7 @@
 #include "layout.hpp"
 #include "nginx_conf.hpp"
 #include "oci/tag.hpp"
+#include "referrers.hpp"
 #include "trust/repository_source.hpp"
 #include "trust_files.hpp"
 
@@ -45,13 +46,23 @@ class RepositoryExport {
   }
 
   Exported run(const std::vector<Tag>& tags) {
-    for (const char* part : {"blobs", "manifests", "indexes", "tags"}) make_folders(folder_ / part);
-    for (const Tag& tag : tags) put_by_digest(tag.descriptor);
+    for (const char* part : {"blobs", "manifests", "indexes", "referrers", "tags"}) {
+      make_folders(folder_ / part);
+    }
+    for (const Tag& tag : tags) {
+      if (!subject_of_tag(tag.name)) put_by_digest(tag.descriptor);
+    }
+    // Before the version's tag: who asks for signatures must not see it without them.
+    for (const Tag& tag : tags) {
+      if (const std::optional<Digest> subject = subject_of_tag(tag.name)) {
+        put_referrers(*subject, tag);
+      }
+    }
     // A tag must not name what is not there yet; the index of a version comes after its variants.
     for (const bool indexes : {false, true}) {
       for (const Tag& tag : tags) {
         const bool is_index = tag.descriptor.media_type == kMediaTypeIndex;
-        if (tag.name.empty() || is_index != indexes) continue;
+        if (tag.name.empty() || is_index != indexes || subject_of_tag(tag.name)) continue;
         put_manifest(tag.descriptor, tag.name);
         result_.tags.push_back(tag.name);
       }
@@ -78,6 +89,19 @@ class RepositoryExport {
       put_blob(manifest.layer);
     }
     put_manifest(descriptor, descriptor.digest.str());
+  }
+
+  /// The list both ways: as the answer to the API's request, and as the tag for who does not ask.
+  void put_referrers(const Digest& subject, const Tag& list) {
+    for (const HungReferrer& each :
+         read_referrers(layout_, {std::string(kMediaTypeIndex), subject, 0})) {
+      for (const Descriptor& blob : each.blobs) put_blob(blob);
+      put_manifest(each.listed.manifest, each.listed.manifest.digest.str());
+    }
+    put_manifest(list.descriptor, list.descriptor.digest.str());
+    put_manifest(list.descriptor, list.name);
+    put_file(list.descriptor.digest, folder_ / "referrers" / subject.str());
+    result_.tags.push_back(list.name);
   }
 
   void put_blob(const Descriptor& descriptor) {

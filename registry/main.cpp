@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "attest_command.hpp"
 #include "base/quote.hpp"
 #include "check.hpp"
 #include "complete.hpp"
@@ -71,6 +72,7 @@ Json json_of(const registry::Pushed& one) {
                {"bytes_sent", one.bytes_sent},
                {"blobs_verified", one.blobs_verified},
                {"bytes_verified", one.bytes_verified},
+               {"referrers", one.referrers},
                {"requests", one.requests}});
   return json;
 }
@@ -223,7 +225,7 @@ void add_verify(CLI::App* command, Options& options) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Kiln's embedded registry: publish, sign, push, export, list, check",
+  CLI::App app("Kiln's embedded registry: publish, attest, sign, push, export, list, check",
                "kiln-registry");
   app.require_subcommand(1);
   app.set_version_flag("--version", KILN_VERSION);
@@ -283,6 +285,7 @@ int run(int argc, char** argv) {
   add_common(check, options);
 
   const std::function<int()> run_signing = registry::add_signing_commands(app);
+  const std::function<int()> run_attest = registry::add_attest_command(app);
 
   if (kiln::cli::asks_to_complete(argc, argv)) return kiln::cli::complete(app, argc, argv);
 
@@ -291,7 +294,9 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(kiln::ErrorCode::kUsage);
   }
-  if (const int code = run_signing(); code >= 0) return code;
+  for (const std::function<int()>& run_named : {run_signing, run_attest}) {
+    if (const int code = run_named(); code >= 0) return code;
+  }
   if (options.registry.empty()) {
     throw kiln::Error(kiln::ErrorCode::kUsage,
                       "no registry is named: give --registry DIR or set KILN_REGISTRY");

@@ -16,6 +16,7 @@
 #include "layout.hpp"
 #include "next_index.hpp"
 #include "oci/tag.hpp"
+#include "referrers.hpp"
 #include "trust/repository_source.hpp"
 #include "trust_files.hpp"
 #include "upload.hpp"
@@ -25,11 +26,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// A version to push, and what hangs on its index in the folder.
+struct Outgoing {
+  Batch batch;
+  Layout layout = Layout("");
+  Descriptor index = {};
+  std::vector<HungReferrer> referrers = {};
+};
+
 /// One version on its way. plan() reads, and refuses before anything is sent; run() sends.
 class VersionPush {
  public:
-  VersionPush(Batch batch, const Destination& to, const Progress& progress)
-      : batch_(std::move(batch)),
+  VersionPush(Outgoing outgoing, const Destination& to, const Progress& progress)
+      : batch_(std::move(outgoing.batch)),
+        hung_(std::move(outgoing.referrers)),
+        hung_on_(outgoing.index),
+        layout_(std::move(outgoing.layout)),
         verify_all_(to.verify_all),
         progress_(progress),
         tag_(std::to_string(batch_.version)),
@@ -64,6 +76,7 @@ class VersionPush {
         upload_.put_document(next_.descriptor.digest.str(), kMediaTypeIndex, next_.bytes, what);
       });
     }
+    bring_referrers();
     if (changed) commit();
     progress_((changed ? "pushed " : "nothing to push for ") + batch_.subject() + " " +
               next_.descriptor.digest.str());
@@ -126,6 +139,65 @@ class VersionPush {
     result_.bytes_verified += descriptor.size;
   }
 
+  /// What was signed about this index, before the tag moves: who requires it never sees the version
+  /// without.
+  void bring_referrers() {
+    if (hung_.empty()) return;
+    const Digest& subject = next_.descriptor.digest;
+    if (hung_on_.digest != subject) {
+      progress_("left " + std::to_string(hung_.size()) + " statements about " +
+                hung_on_.digest.str() + ": with what the server has, " + batch_.subject() + " is " +
+                subject.str());
+      return;
+    }
+    ReferrerList ours;
+    for (const HungReferrer& each : hung_) {
+      const std::string what = "referrer " + each.listed.manifest.digest.str();
+      const Look look = verify_all_ ? Look::kClose : Look::kThere;
+      for (const Descriptor& blob : each.blobs) {
+        bring(blob, look, "blob of " + what, [&] {
+          upload_.put_blob(blob, body_of_file(layout_.blob_path(blob.digest), blob.size),
+                           "blob of " + what);
+        });
+      }
+      bring(each.listed.manifest, look, what, [&] {
+        upload_.put_document(each.listed.manifest.digest.str(), kMediaTypeManifest, each.manifest,
+                             what);
+      });
+      ours.push_back(each.listed);
+    }
+    list_referrers(subject, ours);
+    result_.referrers = hung_.size();
+  }
+
+  /// A server that knows the API lists them by itself. For another, who pushes keeps the list, and
+  /// loses nobody's entry.
+  void list_referrers(const Digest& subject, const ReferrerList& ours) {
+    if (const std::optional<ReferrerList> listed = upload_.referrers(subject)) {
+      const std::size_t all = join_referrers(*listed, ours).size();
+      if (all == listed->size()) return;
+      throw Error(ErrorCode::kIntegrity,
+                  "verify " + upload_.place(subject.str()) + ": the server lists " +
+                      std::to_string(listed->size()) + " referrers and leaves out " +
+                      std::to_string(all - listed->size()) +
+                      " that it has; the version's tag was left alone. Push again; if it stays so, "
+                      "tell the server's administrator");
+    }
+    const std::string tag = referrers_tag(subject);
+    for (int again = 0;; ++again) {
+      const std::optional<std::string> before = upload_.tagged(tag);
+      const ReferrerList known =
+          before ? parse_referrers(*before, upload_.place(tag)) : ReferrerList{};
+      const ReferrerList all = join_referrers(known, ours);
+      if (before && all == known) return;
+      try {
+        return upload_.move_tag(tag, kMediaTypeIndex, before, serialize_referrers(all));
+      } catch (const Error& error) {  // somebody else added one meanwhile: read again, add again
+        if (error.code() != ErrorCode::kConflict || again == kMostJoins) throw;
+      }
+    }
+  }
+
   void commit() {
     for (const BuiltVariant& built : batch_.built) {
       const std::string tag = variant_tag(batch_.version, built.variant.id);
@@ -151,7 +223,12 @@ class VersionPush {
                     "was left alone. Push it from where it was published");
   }
 
+  static constexpr int kMostJoins = 5;
+
   Batch batch_;
+  std::vector<HungReferrer> hung_;
+  Descriptor hung_on_;
+  Layout layout_;
   bool verify_all_;
   const Progress& progress_;
   std::string tag_;
@@ -252,14 +329,14 @@ void check_online(const Destination& to) {
                                        "Unset it");
 }
 
-std::vector<Pushed> push_all(std::vector<Batch> batches, const std::string& may_be_untested,
+std::vector<Pushed> push_all(std::vector<Outgoing> outgoing, const std::string& may_be_untested,
                              MetadataPush* metadata, const Destination& to,
                              const Progress& progress) {
   std::vector<std::unique_ptr<VersionPush>> pushes;
-  pushes.reserve(batches.size());
-  for (Batch& batch : batches) {
-    const std::string name = trust::target_name(batch.name, batch.version);
-    pushes.push_back(std::make_unique<VersionPush>(std::move(batch), to, progress));
+  pushes.reserve(outgoing.size());
+  for (Outgoing& each : outgoing) {
+    const std::string name = trust::target_name(each.batch.name, each.batch.version);
+    pushes.push_back(std::make_unique<VersionPush>(std::move(each), to, progress));
     pushes.back()->plan(may_be_untested);
     if (metadata != nullptr) pushes.back()->check_signed(metadata->promised(name));
   }
@@ -296,7 +373,7 @@ void tell_unsigned(const std::vector<Pushed>& versions, const Destination& to,
   }
 }
 
-Batch batch_of(const Layout& layout, const std::string& name, const Tag& tag) {
+Outgoing outgoing_of(const Layout& layout, const std::string& name, const Tag& tag) {
   const int version = version_of_tag(tag.name);
   const std::string bytes = layout.read_blob(tag.descriptor, "index of " + label(name, version));
   const Index index = read_published_index(name, version, bytes, layout.index_path().string());
@@ -305,12 +382,12 @@ Batch batch_of(const Layout& layout, const std::string& name, const Tag& tag) {
     batch.built.push_back(read_published(layout, index, variant));
     batch.tested.push_back(variant.tested == kUntested ? "" : variant.tested);
   }
-  return batch;
+  return {std::move(batch), layout, tag.descriptor, read_referrers(layout, tag.descriptor)};
 }
 
 /// The versions of a package that are wanted, in their order.
-std::vector<Batch> batches_of(const fs::path& folder, const Wanted& wanted,
-                              const Progress& progress) {
+std::vector<Outgoing> outgoing_of(const fs::path& folder, const Wanted& wanted,
+                                  const Progress& progress) {
   const Layout layout(folder / wanted.name);
   std::vector<Tag> tags = layout.read();
   std::erase_if(tags, [&](const Tag& tag) {
@@ -325,25 +402,25 @@ std::vector<Batch> batches_of(const fs::path& folder, const Wanted& wanted,
                     " has no such version; nothing was sent. Publish into it first; 'kiln registry "
                     "list' says what it has");
   }
-  std::vector<Batch> batches;
-  batches.reserve(tags.size());
+  std::vector<Outgoing> outgoing;
+  outgoing.reserve(tags.size());
   for (const Tag& tag : tags) {
-    batches.push_back(batch_of(layout, wanted.name, tag));
-    progress("checked " + batches.back().subject());
+    outgoing.push_back(outgoing_of(layout, wanted.name, tag));
+    progress("checked " + outgoing.back().batch.subject());
   }
-  return batches;
+  return outgoing;
 }
 
 }  // namespace
 
-Wanted parse_wanted(const std::string& text) {
+Wanted parse_wanted(const std::string& text, std::string_view operation) {
   const std::size_t at = text.find('@');
   Wanted wanted{text.substr(0, at), 0};
   if (at != std::string::npos) wanted.version = parse_version_number(text.substr(at + 1));
   if (is_package_name(wanted.name) && (at == std::string::npos || wanted.version > 0)) {
     return wanted;
   }
-  throw Error(ErrorCode::kUsage, "push " + quote(text) +
+  throw Error(ErrorCode::kUsage, std::string(operation) + " " + quote(text) +
                                      ": expected a package, or one version of it, like "
                                      "geglu-mlp@1. Correct the name");
 }
@@ -360,19 +437,19 @@ PushReport push(const fs::path& folder, const std::vector<Wanted>& wanted, const
     throw Error(ErrorCode::kNotFound,
                 "push " + folder.string() + ": it has no package. Publish into it first");
   }
-  std::vector<Batch> batches;
+  std::vector<Outgoing> outgoing;
   for (const Wanted& each : packages) {
-    for (Batch& batch : batches_of(folder, each, progress)) batches.push_back(std::move(batch));
+    for (Outgoing& one : outgoing_of(folder, each, progress)) outgoing.push_back(std::move(one));
   }
   TrustFiles files = read_trust_files(folder);
   if (files.empty()) {
-    PushReport report{push_all(std::move(batches), "*", nullptr, to, progress)};
+    PushReport report{push_all(std::move(outgoing), "*", nullptr, to, progress)};
     tell_unsigned(report.versions, to, progress);
     return report;
   }
   MetadataPush metadata(std::move(files), to);
   metadata.plan();
-  PushReport report{push_all(std::move(batches), "*", &metadata, to, progress)};
+  PushReport report{push_all(std::move(outgoing), "*", &metadata, to, progress)};
   report.timestamp = metadata.run();
   progress("pushed trust metadata, timestamp " + std::to_string(report.timestamp));
   return report;
@@ -381,8 +458,12 @@ PushReport push(const fs::path& folder, const std::vector<Wanted>& wanted, const
 std::vector<Pushed> publish_to(const PublishRequest& request, const Destination& to,
                                const Progress& progress) {
   check_online(to);
-  std::vector<Pushed> pushed = push_all(read_batches(request.built, request.records, progress),
-                                        request.may_be_untested, nullptr, to, progress);
+  std::vector<Outgoing> outgoing;
+  for (Batch& batch : read_batches(request.built, request.records, progress)) {
+    outgoing.push_back({std::move(batch)});
+  }
+  std::vector<Pushed> pushed =
+      push_all(std::move(outgoing), request.may_be_untested, nullptr, to, progress);
   tell_unsigned(pushed, to, progress);
   return pushed;
 }

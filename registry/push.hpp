@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "batch.hpp"
@@ -37,6 +38,7 @@ struct Pushed {
   std::uint64_t bytes_sent = 0;
   std::size_t blobs_verified = 0;  ///< read back and hashed
   std::uint64_t bytes_verified = 0;
+  std::size_t referrers = 0;  ///< statements about it that are there now
   int requests = 0;
 };
 
@@ -52,10 +54,11 @@ struct Wanted {
   int version = 0;
 };
 
-/// "geglu-mlp" or "geglu-mlp@1"; kUsage.
-Wanted parse_wanted(const std::string& text);
+/// "geglu-mlp" or "geglu-mlp@1"; kUsage, whose text begins with the operation.
+Wanted parse_wanted(const std::string& text, std::string_view operation = "push");
 
-/// Pushes what a folder has of `wanted`; empty: everything. kNotFound where it has nothing. Where
+/// Pushes what a folder has of `wanted`; empty: everything. What hangs on a version's index goes
+/// with it, and joins what hangs there. kNotFound where it has nothing. Where
 /// the folder is signed, its metadata follows last: kTrust for a version that would be there with
 /// another index than the signed one, kConflict where the server's metadata is ahead.
 PushReport push(const std::filesystem::path& folder, const std::vector<Wanted>& wanted,

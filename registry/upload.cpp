@@ -99,19 +99,34 @@ std::optional<std::string> Upload::tagged(const std::string& tag) {
   return bytes;
 }
 
+std::optional<ReferrerList> Upload::referrers(const Digest& subject) {
+  const std::string what = place_ + " referrers of " + subject.str();
+  std::optional<std::string> bytes;
+  persist_in(what, 0, [&](Until) {
+    bytes = found_once(connection_->root() + "referrers/" + subject.str(), what);
+  });
+  // A page for any URL is no answer.
+  if (!bytes || !bytes->starts_with('{')) return std::nullopt;
+  return parse_referrers(*bytes, what);
+}
+
 std::optional<std::string> Upload::tagged_once(const std::string& tag) {
+  return found_once(connection_->root() + "manifests/" + tag, place(tag));
+}
+
+std::optional<std::string> Upload::found_once(const std::string& url, const std::string& what) {
   std::string bytes;
-  const HttpRequest request{connection_->root() + "manifests/" + tag, kAcceptDocuments};
+  const HttpRequest request{url, kAcceptDocuments};
   const HttpAnswer answer = connection_->ask(request, [&](std::string_view piece) {
     if (bytes.size() + piece.size() > kMaxDocumentBytes) {
-      throw Error(ErrorCode::kIntegrity, "get " + place(tag) + ": more than " +
+      throw Error(ErrorCode::kIntegrity, "get " + what + ": more than " +
                                              std::to_string(kMaxDocumentBytes) +
                                              " bytes, which no document has. " + kAdvice);
     }
     bytes += piece;
   });
   if (answer.status == 404) return std::nullopt;
-  if (answer.status != 200) connection_->fail_status(answer, "get " + place(tag), "200 or 404");
+  if (answer.status != 200) connection_->fail_status(answer, "get " + what, "200 or 404");
   return bytes;
 }
 

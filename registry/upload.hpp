@@ -51,6 +51,10 @@ class Upload {
   void put_document(const std::string& reference, std::string_view media_type,
                     const std::string& bytes, const std::string& what);
 
+  /// What hangs on a document, as the server lists it; nothing where it does not know the request,
+  /// so that the list is a tag, which its clients keep.
+  std::optional<ReferrerList> referrers(const Digest& subject);
+
   /// Has a tag that names `before` (nothing: that is not there) name `after`. The tag is read right
   /// before it is written, and again afterwards: kConflict if it names something else by then, and
   /// kIntegrity if it does not name `after` in the end.
@@ -59,6 +63,7 @@ class Upload {
 
  private:
   using Until = Tries::Clock::time_point;
+  std::optional<std::string> found_once(const std::string& url, const std::string& what);
   std::optional<std::string> tagged_once(const std::string& tag);
   bool has_once(const Descriptor& descriptor, const std::string& what);
   void put_blob_once(const Descriptor& descriptor, const HttpBody& body, const std::string& what);

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attest.hpp"
+
+#include <algorithm>
+
+#include "attest/statement.hpp"
+#include "check.hpp"
+#include "documents/json.hpp"
+#include "documents/names.hpp"
+#include "kiln/error.hpp"
+#include "layout.hpp"
+#include "next_index.hpp"
+#include "oci/tag.hpp"
+#include "referrers.hpp"
+
+namespace kiln::registry {
+namespace {
+
+using attest::Envelope;
+using attest::Kind;
+using attest::Statement;
+
+void check_keys(const std::vector<PrivateKey>& keys) {
+  if (keys.empty()) throw Error(ErrorCode::kUsage, "attest: no key is named. Give --key FILE");
+  for (const PrivateKey& key : keys) {
+    if (key.key().type != "rsa") continue;
+    throw Error(
+        ErrorCode::kTrust,
+        "attest: found an RSA key, expected ECDSA P-256 or Ed25519; nothing was signed. Make "
+        "one: 'kiln registry key FILE --type ecdsa'");
+  }
+}
+
+Attested read_version(const Layout& layout, const std::string& name, const Tag& tag) {
+  const int version = version_of_tag(tag.name);
+  const std::string what = "index of " + label(name, version);
+  Attested read{read_published_index(name, version, layout.read_blob(tag.descriptor, what),
+                                     layout.index_path().string()),
+                tag.descriptor,
+                {}};
+  for (const Variant& variant : read.index.variants) {
+    read.variants.push_back(read_published(layout, read.index, variant));
+  }
+  return read;
+}
+
+/// What is said before, by whom.
+struct Said {
+  Envelope envelope;
+  Statement statement;
+};
+
+std::vector<Said> said_before(const Layout& layout, const Descriptor& index) {
+  std::vector<Said> said;
+  for (const HungReferrer& each : read_referrers(layout, index)) {
+    for (const Descriptor& blob : each.blobs) {
+      if (blob.media_type != attest::kMediaTypeBundle) continue;
+      const std::string what = "bundle " + blob.digest.str();
+      Said one{attest::parse_bundle(layout.read_blob(blob, what), what), {}};
+      one.statement = attest::parse_statement(one.envelope, what);
+      said.push_back(std::move(one));
+    }
+  }
+  return said;
+}
+
+/// Whether a key has said this before. An SBOM follows from the index: it differs in its time
+/// alone.
+bool is_said(const std::vector<Said>& said, const Statement& statement, const PrivateKey& key) {
+  const std::string payload = attest::serialize_statement(statement);
+  return std::ranges::any_of(said, [&](const Said& before) {
+    const bool same = before.envelope.payload == payload ||
+                      (before.statement.predicate_type == statement.predicate_type &&
+                       attest::kind_of_type(statement.predicate_type)->word == "sbom");
+    return same && attest::signed_by(before.envelope, key.key());
+  });
+}
+
+class Attesting {
+ public:
+  Attesting(const AttestRequest& request, const Layout& layout, const Attested& version)
+      : request_(request),
+        layout_(layout),
+        version_(version),
+        said_(said_before(layout, version.descriptor)) {
+    result_.name = version.index.name;
+    result_.version = version.index.version;
+    result_.index = version.descriptor;
+  }
+
+  /// The layout's lock is held.
+  AttestedVersion run() {
+    if (request_.onto) {
+      for (const attest::Attestation& each : request_.onto(result_.name, result_.index)) take(each);
+    }
+    for (const std::string& word : request_.kinds) {
+      const Kind& kind = *attest::kind_of_word(word);
+      const Statement statement{
+          {{label(result_.name, result_.version), version_.descriptor.digest}},
+          std::string(kind.predicate_type),
+          dump_json(predicate(word))};
+      for (const PrivateKey& key : request_.keys) hang(word, statement, key);
+    }
+    add_referrers(layout_, version_.descriptor, added_);
+    return std::move(result_);
+  }
+
+ private:
+  Json predicate(const std::string& word) const {
+    if (word == "provenance") return provenance(version_, *request_.origin);
+    if (word == "sbom") return sbom(version_, request_.created);
+    if (word != "tests") return Json::object();
+    Json said = tests(version_, request_.records);
+    if (!said.is_null()) return said;
+    throw Error(ErrorCode::kNotFound, "attest " + label(result_.name, result_.version) +
+                                          ": no record speaks of a library of its; nothing was "
+                                          "signed. Test these builds, and give --records");
+  }
+
+  /// Another's place may have it from anybody: only what one of the keys signed is taken over.
+  void take(const attest::Attestation& said) {
+    const bool is_ours = std::ranges::any_of(request_.keys, [&](const PrivateKey& key) {
+      return attest::signed_by(said.envelope, key.key());
+    });
+    if (!is_ours) return;
+    said_.push_back({said.envelope, said.statement});
+    const Referrer referrer = parse_referrer(said.manifest, "referrer");
+    if (referrer.config.digest != Digest::of(kEmptyConfig)) return;  // another tool's
+    layout_.write_blob(referrer.config, kEmptyConfig);
+    layout_.write_blob(referrer.layers.front(), said.bundle);
+    const Descriptor manifest{std::string(kMediaTypeManifest), Digest::of(said.manifest),
+                              said.manifest.size()};
+    layout_.write_blob(manifest, said.manifest);
+    added_.push_back({manifest, std::string(attest::kMediaTypeBundle), ""});
+  }
+
+  void hang(const std::string& word, const Statement& statement, const PrivateKey& key) {
+    const std::string id = word + " by " + trust::fingerprint(key.key());
+    if (is_said(said_, statement, key)) {
+      result_.unchanged.push_back(id);
+      return;
+    }
+    Envelope envelope{
+        std::string(attest::kPayloadType), attest::serialize_statement(statement), {}};
+    envelope.signatures = {key.sign(attest::signed_bytes(envelope.payload_type, envelope.payload))};
+    const std::string bundle = attest::serialize_bundle(envelope, key.key());
+    if (bundle.size() > attest::kMostBundleBytes) {
+      throw Error(ErrorCode::kUsage, "attest " + label(result_.name, result_.version) + ": the " +
+                                         word + " would have " + std::to_string(bundle.size()) +
+                                         " bytes, at most " +
+                                         std::to_string(attest::kMostBundleBytes) +
+                                         " are read; nothing was signed. Publish fewer variants");
+    }
+    const MadeReferrer made =
+        make_referrer(version_.descriptor, attest::kMediaTypeBundle, bundle,
+                      {{"dev.sigstore.bundle.content", "dsse-envelope"},
+                       {"dev.sigstore.bundle.predicateType", statement.predicate_type}});
+    layout_.write_blob(made.config, kEmptyConfig);
+    layout_.write_blob(made.layer, bundle);
+    layout_.write_blob(made.listed.manifest, made.manifest);
+    added_.push_back(made.listed);
+    result_.added.push_back(id);
+  }
+
+  const AttestRequest& request_;
+  const Layout& layout_;
+  const Attested& version_;
+  std::vector<Said> said_;
+  ReferrerList added_;
+  AttestedVersion result_;
+};
+
+}  // namespace
+
+std::vector<AttestedVersion> attest(const AttestRequest& request, const Progress& progress) {
+  check_keys(request.keys);
+  const std::string& name = request.wanted.name;
+  const Layout layout(request.registry / name);
+  std::vector<AttestedVersion> results;
+  if (layout.exists()) {
+    const FileLock held = layout.lock();
+    for (const Tag& tag : layout.read()) {
+      const int version = version_of_tag(tag.name);
+      if (version == 0 || (request.wanted.version != 0 && version != request.wanted.version))
+        continue;
+      const Attested read = read_version(layout, name, tag);
+      progress("checked " + label(name, version));
+      results.push_back(Attesting(request, layout, read).run());
+    }
+  }
+  if (!results.empty()) return results;
+  throw Error(ErrorCode::kNotFound,
+              "attest " +
+                  (request.wanted.version == 0 ? name : label(name, request.wanted.version)) +
+                  ": " + request.registry.string() +
+                  " has no such version; nothing was signed. Publish into it first; 'kiln registry "
+                  "list' says what it has");
+}
+
+}  // namespace kiln::registry

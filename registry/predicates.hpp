@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Predicates: what the statements about a version say, made of its documents and of what its
+// builder knows. Under attest. Pure but for the layers that sbom() reads. The same version and
+// facts give the same text.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "built.hpp"
+#include "documents/json_fwd.hpp"
+#include "documents/variant.hpp"
+
+namespace kiln::registry {
+
+/// A version with all that its index names.
+struct Attested {
+  Index index;
+  Descriptor descriptor;
+  std::vector<BuiltVariant> variants;
+};
+
+/// A pinned download, of ci/toolchains.lock: "[zig]", then "ziglang==0.15.2 --hash=sha256:…".
+struct Pin {
+  std::string component;  ///< "zig", "cuda-12.9"
+  std::string name;
+  std::string version;
+  Digest digest;
+};
+
+/// Throws kIntegrity for a line that is neither a section, a pin nor a comment.
+std::vector<Pin> parse_pins(const std::string& text, const std::string& file);
+
+/// How a version was built.
+struct Origin {
+  std::string source;      ///< URL of the repository
+  std::string commit;      ///< 40 hex digits
+  std::string builder;     ///< URI of who runs the build
+  std::string invocation;  ///< URI of this run; empty: none
+  std::vector<Pin> pins;
+};
+
+/// SLSA provenance v1. Throws kIntegrity for a variant of a compiler that no pin names.
+Json provenance(const Attested& version, const Origin& origin);
+
+/// SPDX 2.3: the version, its variants, their files, and what compilers put into them. Reads each
+/// layer: kIntegrity. `created`: seconds since 1970.
+Json sbom(const Attested& version, std::int64_t created);
+
+/// The records' results of libraries of this version; null where there are none. Throws what
+/// read_records and tested_text do: a red result is none to sign.
+Json tests(const Attested& version, const std::vector<std::filesystem::path>& records);
+
+}  // namespace kiln::registry

@@ -10,9 +10,12 @@
 #include <fstream>
 #include <iostream>
 
+#include "attest/statement.hpp"
 #include "documents/host.hpp"
+#include "documents/json.hpp"
 #include "documents/lockfile.hpp"
 #include "documents/manifest.hpp"
+#include "oci/referrers.hpp"
 #include "samples.hpp"
 
 namespace {
@@ -150,6 +153,31 @@ std::vector<std::string> trust_documents() {
           R"({"schema":"kiln.trust/1","roots":{"https://example.org":"{}"},"unsigned":["/srv"]})"};
 }
 
+/// As fuzz_referrers reads them: the first byte says as what.
+std::vector<std::string> referrer_documents() {
+  const Descriptor index{std::string(kMediaTypeIndex), Digest::of("index"), 1660};
+  const MadeReferrer made =
+      make_referrer(index, attest::kMediaTypeBundle, "bundle", {{"dev.example", "a"}});
+  const ListedReferrer other{{std::string(kMediaTypeManifest), Digest::of("x"), 9}, "a/b", ""};
+  return {std::string(1, '\0') + serialize_referrers({made.listed, other}), "\x01" + made.manifest};
+}
+
+/// As fuzz_statement reads them, likewise.
+std::vector<std::string> statements() {
+  const attest::Statement statement{{{"geglu-mlp@1", Digest::of("index")}},
+                                    std::string(attest::kKinds[1].predicate_type),
+                                    R"({"a":[1]})"};
+  const std::string payload = attest::serialize_statement(statement);
+  const trust::Key key{"ed25519", "ed25519", std::string(64, '0')};
+  return {std::string(1, '\0') +
+              attest::serialize_bundle({std::string(attest::kPayloadType), payload, {"00ff"}}, key),
+          "\x01" + payload,
+          "\x02"
+          "-----BEGIN PUBLIC KEY-----\n"
+          "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n"
+          "-----END PUBLIC KEY-----\n"};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -178,5 +206,7 @@ int main(int argc, char** argv) {
          R"("deny":["cu12.9-sm_90a-x86_64"],"network":{"tries":5,"connect_seconds":10,)"
          R"("stall_seconds":30,"deadline_seconds":600,"backoff_ms":500}})"});
   write(folder / "trust", trust_documents());
+  write(folder / "referrers", referrer_documents());
+  write(folder / "statement", statements());
   return 0;
 }

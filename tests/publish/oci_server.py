@@ -33,10 +33,12 @@ class Request:
 
 
 class OciServer:
-    """`meddle(request, serve)` gives (status, headers, body), or None to hang up; serve() is honest. Where
+    """`referrers`: whether it knows that request of the API. `meddle(request, serve)` gives (status, headers, body), or None to hang up; serve() is honest. Where
     `cuts(method, path)` holds, it hangs up on the first bytes of the body."""
 
-    def __init__(self, test, meddle=lambda request, serve: serve(), context=None, cuts=lambda *_: False):
+    def __init__(self, test, meddle=lambda request, serve: serve(), context=None, cuts=lambda *_: False,
+                 referrers=False):
+        self.referrers = referrers
         self.requests = []
         self.blobs = {}
         self.documents = {}  # by repository and reference
@@ -99,6 +101,10 @@ class OciServer:
                 if name == repository and not reference.startswith("sha256:")}
 
     def serve(self, request):
+        if request.path == "/v2/":
+            return 200, {"Content-Type": "application/json"}, b"{}"
+        if self.referrers and (asked := re.fullmatch(r"/v2/(.+)/referrers/([^/]*)", request.path)):
+            return self.list_referrers(*asked.groups())
         found = re.fullmatch(r"/v2/(.+)/(manifests|blobs)/(uploads/)?([^/]*)", request.path)
         if found is None:
             return 404, {}, b"{}"
@@ -115,6 +121,16 @@ class OciServer:
             return 404, {}, b'{"errors":[{"code":"MANIFEST_UNKNOWN"}]}'
         return 200, {"Content-Type": media_type, "Content-Length": str(len(body)),
                      "Docker-Content-Digest": digest_of(body)}, body
+
+    def list_referrers(self, name, subject):
+        listed = [{"mediaType": media_type, "digest": reference, "size": len(body),
+                   "artifactType": json.loads(body).get("artifactType", "")}
+                  for (repository, reference), (media_type, body) in sorted(self.documents.items())
+                  if repository == name and reference == digest_of(body)
+                  and json.loads(body).get("subject", {}).get("digest") == subject]
+        media_type = "application/vnd.oci.image.index.v1+json"
+        return 200, {"Content-Type": media_type}, json.dumps(
+            {"schemaVersion": 2, "mediaType": media_type, "manifests": listed}).encode()
 
     def upload(self, request, name, last):
         if request.method == "POST":

@@ -19,7 +19,7 @@ import threading
 import time
 import unittest
 
-from servers import Gate, Nginx, OciRegistry, digest_of, read_wholly
+from servers import Gate, Nginx, OciRegistry, digest_of, get, read_wholly
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 NAME = "geglu-mlp"
@@ -125,11 +125,21 @@ class Publish(unittest.TestCase):
         self.kiln("registry", "init", "--root-key", f"{keys}/root.pub", "--targets-key", f"{keys}/targets.pub",
                   "--online-key", f"{keys}/online.pub", "--out", root)
         self.kiln("registry", "sign", root, "--key", keys / "root")
-        signing = ["--key", keys / "targets", "--key", keys / "online", "--root", root]
+        self.kiln("registry", "key", keys / "attest", "--type", "ecdsa")
+        signing = ["--key", keys / "targets", "--key", keys / "online", "--root", root, "--attest", keys / "attest",
+                   "--attest-pub", keys / "attest.pub", "--source", "https://git.example/kiln", "--commit", "0" * 40,
+                   "--builder", "https://ci.example/"]
         self.publish(*signing)
         self.assertIn("signed: root 1, targets 1, timestamp 1", self.errors)
-        self.publish(*signing)
+        summary = self.publish(*signing)
         self.assertIn("signed: root 1, targets 1, timestamp 2", self.errors)
+        # The stranger's installs required signature, provenance and SBOM. Nothing was said twice.
+        self.assertIn("attested signature, provenance, sbom, tests", self.errors)
+        self.assertEqual(self.errors.count("attested"), 2)
+        index = summary["registries"][1]["packages"][0]["index"]["digest"]
+        host, _, prefix = self.url.removeprefix("http://").partition("/")
+        listed = json.loads(get(f"http://{host}/v2/{prefix}/{NAME}/manifests/{index.replace(':', '-')}"))
+        self.assertEqual(len(listed["manifests"]), 4)
         for registry in (self.folder, self.url):
             refused = subprocess.run([self.bin / "kiln", "install", f"{NAME}@{VERSION}", "--registry", registry],
                                      env={"HOME": str(self.work / "nobody"), "PATH": "/usr/bin:/bin"},

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+
+#include "documents/json.hpp"
+#include "kiln/error.hpp"
+#include "predicates.hpp"
+
+namespace kiln::registry {
+namespace {
+
+const std::string kHex(64, 'a');
+
+Attested version_of(const std::string& build, const std::string& toolkit) {
+  BuiltVariant built;
+  built.config.name = "tiny-op";
+  built.config.version = 1;
+  built.config.variant = "the-variant";
+  built.config.build = build;
+  if (!toolkit.empty()) built.config.needs.toolkit = Version{12, 9};
+  built.library = Digest::of("library");
+  built.variant.manifest.digest = Digest::of("manifest");
+  return {{"tiny-op", 1, {}, {}}, {"", Digest::of("index"), 9}, {built}};
+}
+
+Origin origin_with(const std::string& pins) {
+  return {"https://git.example/x", std::string(40, '0'), "https://ci.example/", "",
+          parse_pins(pins, "toolchains.lock")};
+}
+
+TEST_CASE("a lock of compilers is sections of pins, and nothing else") {
+  const std::vector<Pin> pins =
+      parse_pins("# why\n\n[zig]\nziglang==0.15.2 --hash=sha256:" + kHex + "  # 9 bytes\n", "lock");
+  REQUIRE(pins.size() == 1);
+  CHECK(pins[0].component == "zig");
+  CHECK(pins[0].name == "ziglang");
+  CHECK(pins[0].version == "0.15.2");
+  CHECK(pins[0].digest.hex() == kHex);
+  const std::vector<std::string> broken = {"ziglang==0.15.2", "ziglang>=1 --hash=sha256:" + kHex,
+                                           "[zig", "z==1 --hash=sha256:" + kHex.substr(1),
+                                           "z==1 --hash=sha256:" + kHex + " more"};
+  for (const std::string& wrong : broken) {
+    CHECK_THROWS_AS(parse_pins(wrong, "lock"), Error);
+  }
+}
+
+TEST_CASE("provenance names the compilers of each variant, as they are pinned") {
+  const std::string pins = "[zig]\nziglang==0.15.2 --hash=sha256:" + kHex +
+                           "\n[cuda-12.9]\nnvrtc-cu12==12.9.86 --hash=sha256:" + kHex +
+                           "\nruntime-cu12==12.9.79 --hash=sha256:" + kHex +
+                           "\n[cuda-13.0]\nnvrtc==13.0.88 --hash=sha256:" + kHex + "\n";
+  const auto uris = [&](const std::string& build, const std::string& toolkit) {
+    std::vector<std::string> found;
+    const Json said = provenance(version_of(build, toolkit), origin_with(pins));
+    for (const Json& each : said["buildDefinition"]["resolvedDependencies"]) {
+      found.push_back(each["uri"]);
+    }
+    return found;
+  };
+  const std::string git = "git+https://git.example/x@" + std::string(40, '0');
+  CHECK(uris(R"({"source":"sha256:0","zig":"0.15.2"})", "") ==
+        std::vector<std::string>{git, "pkg:pypi/ziglang@0.15.2"});
+  CHECK(uris(R"({"nvrtc":"12.9.86","zig":"0.15.2"})", "12.9") ==
+        std::vector<std::string>{git, "pkg:pypi/nvrtc-cu12@12.9.86",
+                                 "pkg:pypi/runtime-cu12@12.9.79", "pkg:pypi/ziglang@0.15.2"});
+  CHECK(uris("", "") == std::vector<std::string>{git});
+  for (const auto& [build, toolkit] :
+       std::vector<std::pair<std::string, std::string>>{{R"({"zig":"0.15.3"})", ""},
+                                                        {R"({"nvrtc":"12.9.87"})", "12.9"},
+                                                        {R"({"gcc":"1"})", ""}}) {
+    try {
+      provenance(version_of(build, toolkit), origin_with(pins));
+      FAIL("a compiler that nothing pins");
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::kIntegrity);
+      CHECK(std::string(error.what()).find("no line of [") != std::string::npos);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kiln::registry

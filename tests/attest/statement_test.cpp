@@ -36,17 +36,17 @@ TEST_CASE("the bytes that are signed are those of DSSE's own example") {
 }
 
 TEST_CASE("a public key is read, and has the fingerprint that sigstore gives it") {
-  const auto ecdsa = trust::read_public_pem(kP256);
+  const auto ecdsa = trust::key_in_pem(kP256);
   REQUIRE(ecdsa);
   CHECK(ecdsa->type == "ecdsa");
   CHECK(trust::fingerprint(*ecdsa) ==
         "130bc1d9bde37845d7141dbfc0067c93bca49a225ab114430ba35a63544b63f2");
-  const auto ed25519 = trust::read_public_pem(kEd25519);
+  const auto ed25519 = trust::key_in_pem(kEd25519);
   REQUIRE(ed25519);
   CHECK(ed25519->scheme == "ed25519");
   CHECK(trust::fingerprint(*ed25519) ==
         "2b793f59e3fc534a207a622a11d6425f9b42f663934b004491e22253a58648e2");
-  CHECK_FALSE(trust::read_public_pem("no key"));
+  CHECK_FALSE(trust::key_in_pem("no key"));
   CHECK(trust::fingerprint({"ecdsa", "ecdsa-sha2-nistp256", "no key"}).empty());
 }
 
@@ -55,7 +55,7 @@ TEST_CASE("what is written reads back as itself") {
       {{"geglu-mlp@1", kIndex}}, std::string(attest::kKinds[1].predicate_type), R"({"a":[1]})"};
   const attest::Envelope envelope{
       std::string(attest::kPayloadType), attest::serialize_statement(statement), {"00ff10"}};
-  const std::string bundle = attest::serialize_bundle(envelope, *trust::read_public_pem(kEd25519));
+  const std::string bundle = attest::serialize_bundle(envelope, *trust::key_in_pem(kEd25519));
   const attest::Envelope read = attest::parse_bundle(bundle, "bundle");
   CHECK(read.payload == envelope.payload);
   CHECK(read.signatures == envelope.signatures);

@@ -43,7 +43,7 @@ void read_bundle(std::string_view text) {
 }
 
 void read_key(std::string_view text) {
-  const std::optional<trust::Key> key = trust::read_public_pem(text);
+  const std::optional<trust::Key> key = trust::key_in_pem(text);
   if (!key) return;
   fuzz::require(trust::fingerprint(*key).size() == 64, "a key that is read has a fingerprint");
 }

@@ -585,9 +585,42 @@ std::vector<int> Install::known_versions() {
                                         ": no version of it is published. Check the registry");
 }
 
+std::vector<PublishedVersion> Install::published() {
+  std::vector<PublishedVersion> versions;
+  if (!signed_ || settings_.offline) {
+    for (const int version : known_versions()) versions.push_back({version, {}});
+    return versions;
+  }
+  const auto packages = vouch().list();
+  const auto found = packages.find(name_);
+  if (found == packages.end()) {
+    throw Error(ErrorCode::kNotFound, "find " + name_ + " in " + registry_ +
+                                          ": its signed metadata does not speak of it. Check the "
+                                          "name; 'kiln search' lists what it vouches for");
+  }
+  for (const VouchedVersion& each : found->second) versions.push_back({each.version, each.yanked});
+  return versions;
+}
+
+int Install::newest_version() {
+  const std::vector<PublishedVersion> versions = published();
+  if (const int newest = newest_of(versions); newest != 0) return newest;
+  throw Error(ErrorCode::kTrust, "find " + name_ + " in " + registry_ +
+                                     ": its publisher took back every version; the newest: " +
+                                     quote(*versions.back().yanked) + ". Ask its publisher");
+}
+
 void Install::report(Event::Stage stage, const std::string& of, std::uint64_t done,
                      std::uint64_t total) const {
   if (request_.on_event) request_.on_event({stage, of, done, total});
+}
+
+int newest_of(const std::vector<PublishedVersion>& versions) {
+  int newest = 0;
+  for (const PublishedVersion& each : versions) {
+    if (!each.yanked) newest = std::max(newest, each.version);
+  }
+  return newest;
 }
 
 // ---- in one call ----

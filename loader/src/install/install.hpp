@@ -75,6 +75,15 @@ struct Installed {
   FileLock lease;   ///< while it lives, gc keeps the variant
 };
 
+/// A version of a package as its registry has it.
+struct PublishedVersion {
+  int version = 0;
+  std::optional<std::string> yanked;  ///< why its publisher took it back
+};
+
+/// The newest of these that was not taken back; 0 if there is none.
+int newest_of(const std::vector<PublishedVersion>& versions);
+
 /// What the command may ask for, and a program's request may not.
 struct InstallOptions {
   /// Another machine's facts, for which it is to be chosen; nothing of this machine is probed.
@@ -122,6 +131,13 @@ class Install {
   /// The versions that the registry has published, ascending; offline, those that the cache knows
   /// of. Never empty: there being none is kNotFound, or kOffline.
   std::vector<int> known_versions();
+
+  /// The same, each with why its publisher took it back. Of a signed registry its newest metadata
+  /// has the word; offline, and of another registry, nothing is known to be taken back.
+  std::vector<PublishedVersion> published();
+
+  /// newest_of(published()). Throws kTrust where all of them were taken back.
+  int newest_version();
 
   const Cache& cache() const { return cache_; }
   const std::string& registry() const { return registry_; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "install/vouch.hpp"
 
+#include <algorithm>
 #include <ctime>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "base/quote.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
+#include "oci/tag.hpp"
 #include "store/copy.hpp"
 #include "trust/repository_source.hpp"
 #include "trust/updater.hpp"
@@ -95,29 +97,57 @@ void Vouch::ask_places(const std::function<void(const Repository&)>& question) c
   }
 }
 
-Vouched Vouch::ask(const std::string& name, int version) const {
-  const std::string package = label(name, version);
+/// Brings the metadata up to date, and asks it. `what` is asked for: "geglu-mlp@1".
+void Vouch::ask_newest(const std::string& what, const Question& question) const {
   // A folder or a file that the request names may have come here by hand, long ago.
   const Expiry expiry = from_.starts_with('/') ? Expiry::kTold : Expiry::kRefused;
   const FileLock used = cache_.use_to_write();
   const FileLock held = cache_.lock(Digest::of("tuf/" + registry_));
-  std::optional<Word> word;
   ask_places([&](const Repository& repository) {
     SignatureMemo memo(verified_path());
     Updater updater = updater_of(registry_, settings_, cache_, expiry, memo);
     const RepositorySource source(repository, patience_);
     updater.refresh(source);
-    word = updater.find(target_name(name, version), source);
+    question(updater, source);
     memo.save();
     if (!patience_.on_event) return;
     for (const std::string& text : updater.expired()) {
-      patience_.on_event({Event::Stage::kIndex, package, 0, 0, text});
+      patience_.on_event({Event::Stage::kIndex, what, 0, 0, text});
     }
+  });
+}
+
+Vouched Vouch::ask(const std::string& name, int version) const {
+  const std::string package = label(name, version);
+  std::optional<Word> word;
+  ask_newest(package, [&](Updater& updater, const trust::MetadataSource& source) {
+    word = updater.find(target_name(name, version), source);
   });
   if (word) return {descriptor_of(word->target, package, registry_), word->signers};
   throw Error(ErrorCode::kNotFound, "find " + package + " in " + registry_ +
                                         ": its signed metadata does not speak of it. Check the "
                                         "name and the version, or tell its publisher");
+}
+
+std::map<std::string, std::vector<VouchedVersion>> Vouch::list() const {
+  std::map<std::string, Target> targets;
+  ask_newest("packages", [&](Updater& updater, const trust::MetadataSource& source) {
+    targets = updater.list(source);
+  });
+  std::map<std::string, std::vector<VouchedVersion>> packages;
+  for (const auto& [name, target] : targets) {
+    const std::size_t slash = std::min(name.find('/'), name.size() - 1);
+    const std::string package = name.substr(0, slash);
+    const int version = version_of_tag(name.substr(slash + 1));
+    const std::optional<Digest> digest = target.promise.sha256();
+    if (!is_package_name(package) || version == 0 || !digest) continue;  // of another client
+    packages[package].push_back(
+        {version, {std::string(kMediaTypeIndex), *digest, target.length}, target.yanked});
+  }
+  for (auto& [package, versions] : packages) {
+    std::ranges::sort(versions, {}, &VouchedVersion::version);
+  }
+  return packages;
 }
 
 std::vector<Descriptor> Vouch::pull_metadata() const {

@@ -10,6 +10,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,11 @@
 
 namespace kiln {
 
+namespace trust {
+class Updater;
+class MetadataSource;
+}  // namespace trust
+
 /// Whether its versions are vouched for by signatures. Throws kTrust where nobody does.
 bool is_signed(const std::string& registry, const Settings& settings);
 
@@ -31,6 +37,13 @@ std::filesystem::path verified_path();
 struct Vouched {
   Descriptor index;
   Digest signers;
+};
+
+/// One version of a package, as signed metadata speaks of it.
+struct VouchedVersion {
+  int version = 0;
+  Descriptor index;
+  std::optional<std::string> yanked;  ///< why its publisher took it back
 };
 
 /// Which versions a signed registry has. For one request and one thread.
@@ -55,11 +68,17 @@ class Vouch {
   /// expired, and for a version that was yanked; kNotFound for one that it does not speak of.
   Vouched ask(const std::string& name, int version) const;
 
+  /// All versions that the registry's newest metadata speaks of, ascending, by package. Throws
+  /// kTrust for metadata that does not hold or has expired.
+  std::map<std::string, std::vector<VouchedVersion>> list() const;
+
   /// Puts the registry's metadata into the cache as the artifact that it is there, to be carried
   /// elsewhere: its manifest, then what that names. Nothing of it is verified.
   std::vector<Descriptor> pull_metadata() const;
 
  private:
+  using Question = std::function<void(trust::Updater&, const trust::MetadataSource&)>;
+  void ask_newest(const std::string& what, const Question& question) const;
   void ask_places(const std::function<void(const Repository&)>& question) const;
 
   const std::string& registry_;

@@ -137,17 +137,7 @@ class Folder final : public Repository {
 
   [[noreturn]] void fail_no_package() const {
     constexpr std::size_t kShown = 20;
-    std::vector<std::string> packages;
-    std::error_code error;
-    for (fs::directory_iterator entry(root_, error), end; !error && entry != end;
-         entry.increment(error)) {
-      const std::string package = entry->path().filename().string();
-      std::error_code ignored;
-      if (is_package_name(package) && fs::exists(entry->path() / "index.json", ignored)) {
-        packages.push_back(package);
-      }
-    }
-    std::sort(packages.begin(), packages.end());
+    const std::vector<std::string> packages = list_folder(root_);
     std::string list = join(std::span(packages).first(std::min(packages.size(), kShown)));
     if (packages.size() > kShown) list += " and " + std::to_string(packages.size() - kShown);
     throw Error(ErrorCode::kNotFound,
@@ -189,6 +179,21 @@ class Folder final : public Repository {
 };
 
 }  // namespace
+
+std::vector<std::string> list_folder(const fs::path& folder) {
+  std::vector<std::string> packages;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string package = entry->path().filename().string();
+    std::error_code ignored;
+    if (is_package_name(package) && fs::exists(entry->path() / "index.json", ignored)) {
+      packages.push_back(package);
+    }
+  }
+  std::sort(packages.begin(), packages.end());
+  return packages;
+}
 
 std::unique_ptr<Repository> open_folder(const std::string& folder, std::string_view name,
                                         Traffic& traffic) {

@@ -11,6 +11,7 @@
 #include "documents/names.hpp"
 #include "http/url.hpp"
 #include "kiln/error.hpp"
+#include "store/bundle.hpp"
 
 #ifndef KILN_DEFAULT_REGISTRY
 #error "KILN_DEFAULT_REGISTRY is the registry that is asked where nothing else is named"
@@ -94,6 +95,30 @@ std::unique_ptr<Repository> open_place(const std::string& place, std::string_vie
   std::error_code error;
   return fs::is_regular_file(place, error) ? open_bundle(place, name, traffic)
                                            : open_folder(place, name, traffic);
+}
+
+std::vector<std::string> list_packages(const std::string& registry, const Settings& settings,
+                                       const Patience& patience, Traffic& traffic) {
+  std::vector<std::string> places = mirrors_of(registry, settings);
+  places.push_back(registry);
+  for (const std::string& place : places) {
+    std::error_code error;
+    if (fs::is_regular_file(place, error)) {
+      std::vector<std::string> names;
+      for (const BundledKernel& kernel : bundle_contents(place)) names.push_back(kernel.name);
+      return names;
+    }
+    if (!is_url(place)) {
+      open_folder(place, "packages", traffic);  // that it is there and may be read
+      return list_folder(place);
+    }
+    try {
+      return list_remote(place, settings, patience, traffic);
+    } catch (const Error& failure) {
+      if (place == registry || failure.code() == ErrorCode::kCancelled) throw;
+    }
+  }
+  return {};
 }
 
 std::vector<std::string> mirrors_of(const std::string& registry, const Settings& settings) {

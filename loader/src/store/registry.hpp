@@ -10,6 +10,7 @@
 //                                  list: without TLS nothing vouches for a version's digest
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -38,6 +39,12 @@ std::unique_ptr<Repository> open_place(const std::string& place, std::string_vie
                                        const Settings& settings, const Patience& patience,
                                        Traffic& traffic);
 
+/// The packages that a registry has, sorted: the folders of a folder, what is in a bundle, the
+/// catalog of a server (of its mirrors, where one of them has it). Names alone: nothing vouches for
+/// them. Throws kNotFound for a server that has no catalog.
+std::vector<std::string> list_packages(const std::string& registry, const Settings& settings,
+                                       const Patience& patience, Traffic& traffic);
+
 /// The mirrors of a registry (canonical), each with what the registry's path has beyond the entry's
 /// that names it; of several such entries the longest. Canonical; throws kUsage for one that is no
 /// registry.
@@ -64,6 +71,11 @@ std::unique_ptr<Repository> open_remote(const std::string& url, std::string_view
 std::unique_ptr<Repository> open_remote(const std::string& url, std::string_view name,
                                         const Patience& patience,
                                         std::shared_ptr<Connection> connection);
+/// The packages in a folder, sorted; none where it cannot be read.
+std::vector<std::string> list_folder(const std::filesystem::path& folder);
+/// The repositories in a server's catalog that stand right below the registry's path.
+std::vector<std::string> list_remote(const std::string& url, const Settings& settings,
+                                     const Patience& patience, Traffic& traffic);
 /// `registry` as its mirrors have it: each is asked in turn, the registry itself last.
 std::unique_ptr<Repository> open_mirrored(const std::string& registry,
                                           std::vector<std::string> mirrors, std::string_view name,

@@ -3,8 +3,10 @@
 // A registry on a server: the pull side of the OCI distribution API, which a static tree of the
 // same URLs serves as well.
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "base/quote.hpp"
@@ -21,10 +23,11 @@ namespace kiln {
 namespace {
 
 constexpr const char* kAdvice = "Check the registry, or the mirror or proxy before it";
-constexpr int kMaxTagPages = 100;
+constexpr int kMaxPages = 100;
 constexpr int kMaxReferrerPages = 4;
-constexpr std::size_t kMaxTagPageBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxPageBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxVersions = 100'000;
+constexpr std::size_t kMaxRepositories = 100'000;
 
 /// The target of `<…>; rel="next"` among the Link headers; empty if there is none.
 std::string next_page(std::string_view link) {
@@ -41,6 +44,71 @@ std::string next_page(std::string_view link) {
     }
   }
   return {};
+}
+
+/// Statuses by which a server says that it has no such thing.
+using Absent = std::span<const int>;
+constexpr int kNoTag[] = {404};
+constexpr int kNoCatalog[] = {403, 404, 405, 501};
+constexpr int kNoReferrers[] = {404, 405, 501};
+
+bool is_among(int status, Absent absent) {
+  return std::find(absent.begin(), absent.end(), status) != absent.end();
+}
+
+/// What a tag or a list names: nothing vouches for it, and each try begins at its start. The
+/// answer's status is 200, or one of `absent`.
+HttpAnswer get_listed(Connection& connection, const Patience& patience, const HttpRequest& request,
+                      const std::string& what, Absent absent, std::size_t most,
+                      std::string& bytes) {
+  HttpAnswer answer;
+  persist(
+      patience, what, std::chrono::seconds(0), [] { return false; },
+      [&](Tries::Clock::time_point until) {
+        bytes.clear();
+        connection.finish_by(until);
+        answer = connection.ask(request, [&](std::string_view piece) {
+          if (bytes.size() + piece.size() > most) {
+            throw Error(ErrorCode::kIntegrity, "get " + what + " from " + request.url +
+                                                   ": more than " + std::to_string(most) +
+                                                   " bytes. " + kAdvice);
+          }
+          bytes += piece;
+        });
+        if (answer.status == 200 || answer.taken || is_among(answer.status, absent)) return;
+        connection.fail_status(answer, "get " + what, "200");
+      });
+  return answer;
+}
+
+/// The next page of a list must be on the same server: another one would answer for this one.
+std::string page_after(const std::string& url, const std::string& next, const std::string& what) {
+  std::string target = resolve_reference(url, next);
+  if (target.empty() || !parse_url(target).same_server(parse_url(url))) {
+    throw Error(ErrorCode::kNetwork,
+                "get " + what + ": the list goes on at " +
+                    (target.empty() ? quote(next) : parse_url(target).place()) +
+                    ", expected a page of " + parse_url(url).place() + ". " + kAdvice);
+  }
+  return target;
+}
+
+/// A list, page by page: `add` gets each one's text and where it came from. The last answer.
+HttpAnswer read_pages(Connection& connection, const Patience& patience, std::string url,
+                      const std::string& what, Absent absent,
+                      const std::function<void(const std::string&, const std::string&)>& add) {
+  for (int page = 0; page < kMaxPages; ++page) {
+    std::string bytes;
+    HttpAnswer answer = get_listed(connection, patience, {url}, what, absent, kMaxPageBytes, bytes);
+    if (is_among(answer.status, absent)) return answer;
+    add(bytes, answer.url);
+    const std::string next = next_page(answer.header("link"));
+    if (next.empty()) return answer;
+    url = page_after(url, next, what);
+  }
+  throw Error(ErrorCode::kNetwork, "get " + what + " from " + parse_url(url).place() +
+                                       ": more than " + std::to_string(kMaxPages) + " pages. " +
+                                       kAdvice);
 }
 
 class Remote final : public Repository {
@@ -99,7 +167,8 @@ class Remote final : public Repository {
     const std::string url = base_ + "manifests/" + std::to_string(version);
     const std::string what = "index of " + label(name_, version);
     std::string bytes;
-    const HttpAnswer answer = get_tagged(url, kAcceptDocuments, what, kMaxDocumentBytes, bytes);
+    const HttpAnswer answer = get_listed(*connection_, patience_, {url, kAcceptDocuments}, what,
+                                         kNoTag, kMaxDocumentBytes, bytes);
     if (answer.status == 404) fail_no_version(name_, version, url_, versions());
     check_type(answer, what);
     const Descriptor descriptor{std::string(kMediaTypeIndex), Digest::of(bytes), bytes.size()};
@@ -116,8 +185,9 @@ class Remote final : public Repository {
 
   std::optional<Document> manifest(const std::string& tag) const override {
     std::string bytes;
-    const HttpAnswer answer = get_tagged(base_ + "manifests/" + tag, kAcceptDocuments,
-                                         name_ + ":" + tag, kMaxDocumentBytes, bytes);
+    const HttpAnswer answer =
+        get_listed(*connection_, patience_, {base_ + "manifests/" + tag, kAcceptDocuments},
+                   name_ + ":" + tag, kNoTag, kMaxDocumentBytes, bytes);
     if (answer.status == 404) return std::nullopt;
     const Descriptor descriptor{std::string(kMediaTypeManifest), Digest::of(bytes), bytes.size()};
     return Document{descriptor, std::move(bytes)};
@@ -131,8 +201,9 @@ class Remote final : public Repository {
     std::string url = base_ + "referrers/" + subject.digest.str();
     for (int page = 0; page < kMaxReferrerPages; ++page) {
       std::string bytes;
-      const HttpAnswer answer = get_tagged(url, kAcceptDocuments, what, kMaxDocumentBytes, bytes);
-      if (answer.status == 404 || !bytes.starts_with('{')) break;
+      const HttpAnswer answer = get_listed(*connection_, patience_, {url, kAcceptDocuments}, what,
+                                           kNoReferrers, kMaxDocumentBytes, bytes);
+      if (answer.status != 200 || !bytes.starts_with('{')) break;
       found = join_referrers(std::move(found), parse_referrers(bytes, answer.url));
       const std::string next = next_page(answer.header("link"));
       if (next.empty()) return found;
@@ -141,58 +212,30 @@ class Remote final : public Repository {
     if (!found.empty()) return found;
     std::string bytes;
     url = base_ + "manifests/" + referrers_tag(subject.digest);
-    const HttpAnswer answer = get_tagged(url, kAcceptDocuments, what, kMaxDocumentBytes, bytes);
+    const HttpAnswer answer = get_listed(*connection_, patience_, {url, kAcceptDocuments}, what,
+                                         kNoTag, kMaxDocumentBytes, bytes);
     return answer.status == 404 ? found : parse_referrers(bytes, answer.url);
   }
 
   std::vector<int> versions() const override {
-    std::string url = base_ + "tags/list";
     const std::string what = "tags of " + name_;
     std::vector<int> versions;
-    for (int page = 0; page < kMaxTagPages; ++page) {
-      std::string bytes;
-      const HttpAnswer answer = get_tagged(url, "", what, kMaxTagPageBytes, bytes);
-      if (answer.status == 404) {
-        throw Error(ErrorCode::kNotFound, "find " + name_ + " in " + url_ +
-                                              ": there is no such package (404 from " + answer.url +
-                                              "). Check the name and the registry");
-      }
-      add_versions(bytes, answer.url, versions);
-      const std::string next = next_page(answer.header("link"));
-      if (next.empty()) {
-        std::sort(versions.begin(), versions.end());
-        versions.erase(std::unique(versions.begin(), versions.end()), versions.end());
-        return versions;
-      }
-      url = page_after(url, next, what);
+    const HttpAnswer refused =
+        read_pages(*connection_, patience_, base_ + "tags/list", what, kNoTag,
+                   [&](const std::string& page, const std::string& url) {
+                     add_versions(page, url, versions);
+                   });
+    if (refused.status == 404) {
+      throw Error(ErrorCode::kNotFound, "find " + name_ + " in " + url_ +
+                                            ": there is no such package (404 from " + refused.url +
+                                            "). Check the name and the registry");
     }
-    throw Error(ErrorCode::kNetwork, "get " + what + " from " + url_ + ": more than " +
-                                         std::to_string(kMaxTagPages) + " pages. " + kAdvice);
+    std::sort(versions.begin(), versions.end());
+    versions.erase(std::unique(versions.begin(), versions.end()), versions.end());
+    return versions;
   }
 
  private:
-  /// What a tag or a list names: nothing vouches for it, and each try begins at its start. The
-  /// answer is 200 or 404.
-  HttpAnswer get_tagged(const std::string& url, const std::string& accept, const std::string& what,
-                        std::size_t most, std::string& bytes) const {
-    HttpAnswer answer;
-    persist(
-        patience_, what, std::chrono::seconds(0), [] { return false; },
-        [&](Tries::Clock::time_point until) {
-          bytes.clear();
-          connection_->finish_by(until);
-          answer = connection_->ask({url, accept}, [&](std::string_view piece) {
-            if (bytes.size() + piece.size() > most) {
-              throw Error(ErrorCode::kIntegrity, "get " + what + " from " + url + ": more than " +
-                                                     std::to_string(most) + " bytes. " + kAdvice);
-            }
-            bytes += piece;
-          });
-          if (answer.status != 404) check_status(answer, what);
-        });
-    return answer;
-  }
-
   static void add_versions(const std::string& page, const std::string& url,
                            std::vector<int>& versions) {
     const Json json = parse_json(page, url);
@@ -204,19 +247,6 @@ class Remote final : public Repository {
     if (versions.size() <= kMaxVersions) return;
     throw Error(ErrorCode::kIntegrity, "get tags from " + url + ": more than " +
                                            std::to_string(kMaxVersions) + " versions. " + kAdvice);
-  }
-
-  /// The next page of a list must be on the same server: another one would answer for this one.
-  static std::string page_after(const std::string& url, const std::string& next,
-                                const std::string& what) {
-    std::string target = resolve_reference(url, next);
-    if (target.empty() || !parse_url(target).same_server(parse_url(url))) {
-      throw Error(ErrorCode::kNetwork,
-                  "get " + what + ": the list goes on at " +
-                      (target.empty() ? quote(next) : parse_url(target).place()) +
-                      ", expected a page of " + parse_url(url).place() + ". " + kAdvice);
-    }
-    return target;
   }
 
   /// An index is known by its tag alone, so that its Content-Type must not be that of something
@@ -256,6 +286,44 @@ class Remote final : public Repository {
 };
 
 }  // namespace
+
+std::vector<std::string> list_remote(const std::string& url, const Settings& settings,
+                                     const Patience& patience, Traffic& traffic) {
+  Connection connection(url, "_catalog", settings, patience, traffic);
+  const Url parts = parse_url(connection.root());
+  constexpr std::string_view kApi = "/v2/";
+  constexpr std::string_view kName = "_catalog/";
+  // The registry's path, before each of its packages: "kernels/", or nothing.
+  const std::string prefix =
+      parts.path.substr(kApi.size(), parts.path.size() - kApi.size() - kName.size());
+  const std::string catalog =
+      parts.scheme + "://" + parts.server() + std::string(kApi) + "_catalog?n=1000";
+  std::vector<std::string> names;
+  std::size_t seen = 0;
+  const HttpAnswer answer = read_pages(
+      connection, patience, catalog, "catalog of " + url, kNoCatalog,
+      [&](const std::string& page, const std::string& from) {
+        const Json json = parse_json(page, from);
+        for (const JsonView& each : JsonView(json, from).at("repositories").items()) {
+          const std::string name = each.string();
+          if (++seen > kMaxRepositories) {
+            each.fail("is one of more than " + std::to_string(kMaxRepositories) + " repositories");
+          }
+          if (!name.starts_with(prefix) || !is_package_name(name.substr(prefix.size()))) continue;
+          names.push_back(name.substr(prefix.size()));
+        }
+      });
+  if (is_among(answer.status, kNoCatalog)) {
+    throw Error(ErrorCode::kNotFound,
+                "list the packages of " + url + ": its server gives no list (status " +
+                    std::to_string(answer.status) + " from " + answer.url +
+                    "). Name a package: 'kiln info NAME'; or trust the registry's root: signed "
+                    "metadata lists the packages");
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
 
 std::unique_ptr<Repository> open_remote(const std::string& url, std::string_view name,
                                         const Patience& patience,

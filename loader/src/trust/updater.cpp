@@ -5,12 +5,16 @@
 #include <utility>
 #include <vector>
 
+#include <set>
+
 #include "kiln/error.hpp"
 
 namespace kiln::trust {
 namespace {
 
 constexpr int kMaxRotations = 256;  // of the root, in one update
+
+constexpr std::size_t kMaxListedRoles = 1024;
 
 constexpr const char* kTargets = "targets";
 
@@ -125,11 +129,37 @@ void Updater::update_targets(const MetadataSource& source, const std::string& ro
   folder_.write(file, bytes);
 }
 
+void Updater::take_role(const MetadataSource& source, const std::string& role,
+                        const std::string& parent) {
+  if (trusted_.targets(role) == nullptr) update_targets(source, role, parent);
+}
+
 std::optional<Word> Updater::find(const std::string& name, const MetadataSource& source) {
   return trusted_.search(name, [&](const std::string& role, const std::string& parent) {
-    if (trusted_.targets(role) == nullptr) update_targets(source, role, parent);
+    take_role(source, role, parent);
     return true;
   });
+}
+
+/// A role may speak of names that were not left to it: find() decides about each.
+std::map<std::string, Target> Updater::list(const MetadataSource& source) {
+  std::vector<std::pair<std::string, std::string>> next = {{kTargets, "root"}};
+  std::set<std::string> asked;
+  std::set<std::string> names;
+  while (!next.empty() && asked.size() < kMaxListedRoles) {
+    const auto [role, parent] = std::move(next.back());
+    next.pop_back();
+    if (!asked.insert(role).second) continue;
+    take_role(source, role, parent);
+    const Targets& targets = *trusted_.targets(role);
+    for (const auto& each : targets.targets) names.insert(each.first);
+    for (const Delegation& each : targets.delegations) next.emplace_back(each.role, role);
+  }
+  std::map<std::string, Target> found;
+  for (const std::string& name : names) {
+    if (std::optional<Word> word = find(name, source)) found.emplace(name, std::move(word->target));
+  }
+  return found;
 }
 
 std::optional<Word> Updater::recall(const std::string& name) {

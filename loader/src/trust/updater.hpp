@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -47,6 +48,9 @@ class Updater {
   /// if it does not suffice.
   std::optional<Word> recall(const std::string& name);
 
+  /// Every name that a role speaks of, with what find() says of it. After refresh.
+  std::map<std::string, Target> list(const MetadataSource& source);
+
   const Root& root() const { return trusted_.root(); }
   /// What counts though it has expired, where that is told; one a line.
   const std::vector<std::string>& expired() const { return trusted_.expired(); }
@@ -58,6 +62,7 @@ class Updater {
   void update_snapshot(const MetadataSource& source);
   void update_targets(const MetadataSource& source, const std::string& role,
                       const std::string& parent);
+  void take_role(const MetadataSource& source, const std::string& role, const std::string& parent);
   std::string versioned(std::uint64_t version, const std::string& file) const;
 
   MetadataFolder folder_;

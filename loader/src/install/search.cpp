@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "install/search.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "documents/manifest.hpp"
+#include "documents/names.hpp"
+#include "install/parallel.hpp"
+#include "install/vouch.hpp"
+#include "kiln/error.hpp"
+#include "store/copy.hpp"
+
+namespace kiln {
+namespace {
+
+constexpr std::size_t kMaxSearched = 1000;  // a request or two each
+
+std::string in_lower_case(std::string text) {
+  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return text;
+}
+
+bool has_all(const FoundPackage& package, const std::vector<std::string>& words) {
+  const std::string text = in_lower_case(package.name + "\n" + package.summary);
+  return std::ranges::all_of(words, [&](const std::string& word) {
+    return text.find(in_lower_case(word)) != std::string::npos;
+  });
+}
+
+/// A package to look into. `index`: what signed metadata says its newest version is.
+struct Named {
+  std::string name;
+  int version = 0;
+  std::optional<Descriptor> index;
+};
+
+std::vector<Named> vouched_packages(const Vouch& vouch) {
+  std::vector<Named> named;
+  for (const auto& [name, versions] : vouch.list()) {
+    for (auto each = versions.rbegin(); each != versions.rend(); ++each) {
+      if (each->yanked) continue;
+      named.push_back({name, each->version, each->index});
+      break;
+    }
+  }
+  return named;
+}
+
+FoundPackage look_into(const Repository& from, const Named& named, const Patience& patience) {
+  FoundPackage found{.name = named.name, .version = named.version};
+  std::string bytes;
+  if (named.index) {
+    bytes =
+        read_document(from, *named.index, "index of " + label(named.name, named.version), patience);
+  } else {
+    const std::vector<int> versions = from.versions();
+    if (versions.empty()) return found;
+    found.version = versions.back();
+    bytes = from.index(found.version).bytes;
+  }
+  const Index index = parse_index(bytes, "index " + label(named.name, found.version));
+  found.variants = index.variants.size();
+  found.summary = index.summary;
+  return found;
+}
+
+}  // namespace
+
+SearchResult search(const Request& request, const std::vector<std::string>& words) {
+  Settings settings = load_settings();
+  settings.offline = settings.offline || request.offline;
+  SearchResult result{.registry = canonical_registry(request.registry, settings)};
+  result.is_signed = is_signed(result.registry, settings);
+  const std::string from = request.from.empty() ? "" : canonical_registry(request.from, settings);
+  const std::string& place = from.empty() ? result.registry : from;
+  if (settings.offline && !place.starts_with('/')) {
+    throw Error(ErrorCode::kOffline, "search " + place +
+                                         ": offline nothing is asked. 'kiln list' says what is "
+                                         "installed");
+  }
+  const Patience patience{settings.limits, one_at_a_time(request.on_event), request.stop};
+  Traffic traffic;
+  std::vector<Named> named;
+  if (result.is_signed) {
+    const Cache cache(request.cache.empty() ? settings.cache : request.cache, request.stop,
+                      patience.on_event);
+    named = vouched_packages(Vouch(result.registry, from, settings, cache, patience, traffic));
+  } else {
+    for (std::string& name : list_packages(place, settings, patience, traffic)) {
+      named.push_back({std::move(name), 0, {}});
+    }
+  }
+  if (named.size() > kMaxSearched) {
+    result.left_out = named.size() - kMaxSearched;
+    named.resize(kMaxSearched);
+  }
+  std::vector<FoundPackage> found(named.size());
+  in_parallel(
+      named.size(), kDownloadsAtOnce, request.stop,
+      [&](std::size_t i, const std::stop_token& stop) {
+        Patience own = patience;
+        own.stop = stop;
+        Traffic ignored;
+        try {
+          found[i] = look_into(*open_repository(place, named[i].name, settings, own, ignored),
+                               named[i], own);
+        } catch (const Error& error) {
+          if (error.code() == ErrorCode::kCancelled) throw;
+          found[i] = {.name = named[i].name, .version = named[i].version, .problem = error.what()};
+        }
+      });
+  std::ranges::copy_if(found, std::back_inserter(result.packages), [&](const auto& package) {
+    const bool is_published = package.version != 0 || !package.problem.empty();
+    return is_published && has_all(package, words);
+  });
+  return result;
+}
+
+}  // namespace kiln

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Search: which packages a registry has. Of a signed one, those that its metadata vouches for, and
+// nobody is asked for a list; of another one, those that it lists (store/registry.hpp). Beside
+// install. Safe from several threads.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "kiln/request.hpp"
+
+namespace kiln {
+
+struct FoundPackage {
+  std::string name;
+  int version = 0;  ///< the newest that was not taken back
+  std::size_t variants = 0;
+  std::string summary;  ///< empty: its publisher gave none
+  std::string problem;  ///< why no more is known of it; empty: nothing is wrong
+};
+
+struct SearchResult {
+  std::string registry;  ///< canonical
+  bool is_signed = false;
+  std::vector<FoundPackage> packages;  ///< by name
+  std::size_t left_out = 0;            ///< packages that were not looked into: there are too many
+};
+
+/// The packages whose name or summary has all the words, in any case; all of them without words.
+/// Throws kTrust, kNotFound for a server that gives no list, kOffline, kNetwork, kCancelled.
+SearchResult search(const Request& request, const std::vector<std::string>& words);
+
+}  // namespace kiln

@@ -91,6 +91,36 @@ TEST_CASE("gc: what killed installs left goes, a young download only if it is as
   CHECK(sample.files() == before);
 }
 
+TEST_CASE("uninstall: takes what is wanted, and says what holds the rest") {
+  Sample sample;
+  sample.install_version(1);
+  const Digest first = sample.manifest().config.digest;
+  sample.install_version(2);
+  const auto version = [](int wanted) {
+    return [wanted](const Ref& ref) { return ref.version == wanted; };
+  };
+  {
+    const FileLock lease = sample.cache().lease(first);
+    const Uninstalled refused = uninstall(sample.cache(), version(1));
+    CHECK(refused.versions.empty());
+    CHECK(refused.removed.empty());
+    REQUIRE(refused.kept.size() == 1);
+    CHECK(refused.kept[0].ref.version == 1);
+    CHECK(refused.kept[0].holder == "a running process");
+  }
+  const auto before = sample.files();
+  CHECK(uninstall(sample.cache(), version(1), {.dry_run = true}).versions.size() == 1);
+  CHECK(sample.files() == before);
+  const Uninstalled done = uninstall(sample.cache(), version(1));
+  CHECK(done.kept.empty());
+  REQUIRE(done.versions.size() == 1);
+  CHECK(done.versions[0].version == 1);
+  CHECK(kinds(done.removed).count("files") == 1);
+  CHECK(is_whole(sample.cache()));
+  CHECK(list_installed(sample.cache()).size() == 1);
+  CHECK(uninstall(sample.cache(), version(1)).versions.empty());
+}
+
 TEST_CASE("gc: unlocked versions go, those of a lock file stay until it is gone") {
   Sample sample;
   sample.install_version(1);

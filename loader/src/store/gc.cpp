@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <optional>
 #include <set>
 #include <system_error>
+#include <utility>
 
 #include "kiln/error.hpp"
 #include "store/installed.hpp"
@@ -131,22 +133,28 @@ std::uint64_t bytes_of(const fs::path& path) {
 
 class Sweep {
  public:
-  Sweep(const Cache& cache, const GcOptions& options) : cache_(cache), options_(options) {}
+  using GivesUp = std::function<bool(const Ref&)>;
+
+  /// `gives_up`: of which versions the ref alone holds nothing.
+  Sweep(const Cache& cache, const GcOptions& options, GivesUp gives_up)
+      : cache_(cache), options_(options), gives_up_(std::move(gives_up)) {}
 
   /// Everything that may throw for what it reads; removes nothing.
   void mark_held() {
     for (const Entry& each : entries(cache_, "locks")) {
       const std::optional<Digest> config = digest_of_name(each.name, ".use");
-      if (config && cache_.is_leased(*config)) claimed_.insert(*config);
+      if (config && cache_.is_leased(*config)) claimed_.emplace(*config, "a running process");
     }
     for (const Cache::Root& root : cache_.roots()) {
       if (const std::optional<std::string> text = read_lock_file(root)) {
-        claimed_.merge(digests_in(*text));
+        for (const Digest& each : digests_in(*text)) {
+          claimed_.emplace(each, root.lock_file.string());
+        }
       } else {
         gone_.emplace_back("root", root.entry);
       }
     }
-    for (const Digest& digest : claimed_) mark(cache_, digest, held_);
+    for (const auto& [digest, holder] : claimed_) mark(cache_, digest, held_);
     const auto damaged = [](const fs::path& path, const Error& error) {
       fail_unknown(ErrorCode::kIntegrity, path.string() + " is damaged",
                    std::string(kRepairFirst) + " (" + error.what() + ")");
@@ -154,10 +162,11 @@ class Sweep {
     for (const Ref& ref : cache_.refs(damaged)) {
       Digests reached;
       mark(cache_, ref.index.digest, reached);
-      const bool claimed = std::any_of(reached.begin(), reached.end(), [&](const Digest& digest) {
-        return claimed_.contains(digest);
-      });
-      if (options_.unlocked && !claimed) {
+      const bool given_up = gives_up_(ref);
+      const std::string holder = given_up ? holder_of(reached) : "";
+      if (given_up && !holder.empty()) kept_.push_back({ref, holder});
+      if (given_up && holder.empty()) {
+        versions_.push_back(ref);
         gone_.emplace_back("version", cache_.ref_path(ref.registry, ref.name, ref.version));
       } else {
         held_.merge(reached);
@@ -170,7 +179,7 @@ class Sweep {
     }
   }
 
-  std::vector<Removed> sweep() {
+  Uninstalled sweep() {
     for (const auto& [what, path] : gone_) remove(what, path);
     // What an install that was killed left behind: none is under way now.
     for (const Entry& each : entries(cache_, "ingest")) {
@@ -184,10 +193,18 @@ class Sweep {
     sweep_unheld("attested", ".json", "signatures");
     // Nobody can be waiting for a lock: who does holds store.lock.
     for (const char* suffix : {".lock", ".use"}) sweep_unheld("locks", suffix, "lock");
-    return std::move(removed_);
+    return {std::move(versions_), std::move(kept_), std::move(removed_)};
   }
 
  private:
+  /// Who claims one of these; empty: nobody.
+  std::string holder_of(const Digests& digests) const {
+    for (const Digest& each : digests) {
+      if (const auto found = claimed_.find(each); found != claimed_.end()) return found->second;
+    }
+    return {};
+  }
+
   /// Those in the folder, and in the folders so many levels below it.
   void sweep_drafts(const fs::path& folder, int levels) {
     for (const Entry& each : entries(cache_, folder)) {
@@ -236,20 +253,29 @@ class Sweep {
 
   const Cache& cache_;
   const GcOptions& options_;
-  Digests claimed_;  // by lock files and running processes
+  GivesUp gives_up_;
+  std::map<Digest, std::string> claimed_;  // by whom: lock files and running processes
   Digests held_;
   std::vector<std::pair<std::string, fs::path>> gone_;
+  std::vector<Ref> versions_;
+  std::vector<KeptVersion> kept_;
   std::vector<Removed> removed_;
 };
 
 }  // namespace
 
-std::vector<Removed> collect_garbage(const Cache& cache, const GcOptions& options) {
+Uninstalled uninstall(const Cache& cache, const std::function<bool(const Ref&)>& wanted,
+                      const GcOptions& options) {
   const FileLock alone = cache.use_alone(options.on_wait);
   if (!alone.held()) return {};  // there is no cache yet
-  Sweep sweep(cache, options);
+  Sweep sweep(cache, options, wanted);
   sweep.mark_held();
   return sweep.sweep();
+}
+
+std::vector<Removed> collect_garbage(const Cache& cache, const GcOptions& options) {
+  const auto gives_up = [&options](const Ref&) { return options.unlocked; };
+  return uninstall(cache, gives_up, options).removed;
 }
 
 }  // namespace kiln

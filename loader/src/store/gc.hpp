@@ -42,4 +42,22 @@ struct Removed {
 /// locks; nothing is removed then.
 std::vector<Removed> collect_garbage(const Cache& cache, const GcOptions& options = {});
 
+/// A version that stays, and what holds it: a lock file, or "a running process".
+struct KeptVersion {
+  Ref ref;
+  std::string holder;
+};
+
+struct Uninstalled {
+  std::vector<Ref> versions;      ///< those that went
+  std::vector<KeptVersion> kept;  ///< wanted as well, but held
+  std::vector<Removed> removed;
+};
+
+/// Gives up the versions that `wanted` says yes to, but for those that a registered lock file or a
+/// running process holds, then removes what nothing holds, as collect_garbage does. Throws what it
+/// throws.
+Uninstalled uninstall(const Cache& cache, const std::function<bool(const Ref&)>& wanted,
+                      const GcOptions& options = {});
+
 }  // namespace kiln

@@ -20,6 +20,7 @@ constexpr std::string_view kDescriptorFile = "descriptor.json";
 constexpr std::string_view kManifestFile = "manifest.json";
 constexpr std::string_view kConfigFile = "config.json";
 constexpr std::string_view kLayerFile = "layer.tar.zst";
+constexpr std::string_view kSchemaFile = "package.json";
 
 [[noreturn]] void fail(const std::string& subject, const std::string& found) {
   throw Error(ErrorCode::kIntegrity,
@@ -122,10 +123,15 @@ BuiltVariant check_variant(const Variant& variant, std::string manifest_bytes,
   check_agreement(promised, variant, config);
 
   check_layer_bytes(subject, layer, documents.layer);
-  read_layer(
-      layer, config, documents.unpacked_size,
-      {"check layer of", subject, "nothing was written. Build the variant again"},
-      [](const ArchiveFile&, const LayerContent& content) { content([](std::string_view) {}); });
+  std::string schema;
+  read_layer(layer, config, documents.unpacked_size,
+             {"check layer of", subject, "nothing was written. Build the variant again"},
+             [&](const ArchiveFile& file, const LayerContent& content) {
+               const bool kept = file.path == kSchemaFile && file.size <= kMaxDocumentBytes;
+               content([&](std::string_view piece) {
+                 if (kept) schema += piece;
+               });
+             });
   const Digest library = library_file(config).digest;
   return {"",
           variant,
@@ -134,7 +140,8 @@ BuiltVariant check_variant(const Variant& variant, std::string manifest_bytes,
           std::move(manifest_bytes),
           std::move(config_bytes),
           layer,
-          library};
+          library,
+          std::move(schema)};
 }
 
 std::vector<BuiltVariant> read_built(const fs::path& folder) {

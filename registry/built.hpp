@@ -22,7 +22,8 @@ struct BuiltVariant {
   std::string manifest_bytes;
   std::string config_bytes;
   std::filesystem::path layer;
-  Digest library;  ///< of the .so inside
+  Digest library;      ///< of the .so inside
+  std::string schema;  ///< package.json, which is inside too; empty: there is none
 };
 
 /// kNotFound if there is no variant, or a file is missing; kIntegrity if two facts disagree, in one

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/join.hpp"
+#include "documents/facts.hpp"
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
@@ -58,6 +59,23 @@ void merge_variants(const Batch& batch, NextIndex& next) {
   }
 }
 
+/// What the package says of itself, for who lists a registry. Lines that an index cannot hold are
+/// left out: they decide nothing.
+void describe(const Batch& batch, Index& index) {
+  for (const BuiltVariant& built : batch.built) {
+    if (built.schema.empty()) continue;
+    const Json json = parse_json(built.schema, "package.json of " + batch.subject());
+    const JsonView schema(json, "package.json of " + batch.subject());
+    const auto line = [&](std::string_view key, std::string& to) {
+      const std::string text = schema.string_or(key, "");
+      if (is_text(text)) to = text;
+    };
+    line("summary", index.summary);
+    line("license", index.license);
+    return;
+  }
+}
+
 /// What was published as tested stays so; only what is given now needs a record.
 void check_tested(const Batch& batch, const Index& index, const std::string& may_be_untested) {
   std::vector<std::string> missing;
@@ -106,6 +124,7 @@ NextIndex next_index(const Batch& batch, const std::optional<Index>& published,
   NextIndex next;
   next.index = published.value_or(Index{batch.name, batch.version, {}, {}});
   merge_variants(batch, next);
+  describe(batch, next.index);
   check_tested(batch, next.index, may_be_untested);
   check_distinct(next.index.variants, batch.subject());
   std::sort(next.index.variants.begin(), next.index.variants.end(), better);

@@ -36,6 +36,18 @@ TEST_CASE("manifest: what is written reads back as it was, and is written as the
   }
 }
 
+TEST_CASE("manifest: what an index says of the package reads back, and is left out where empty") {
+  Index index = test::sample_index();
+  CHECK(serialize_index(index).find("org.opencontainers.image.description") == std::string::npos);
+  index.summary = "y = 2 x";
+  index.license = "Apache-2.0";
+  const Index read = parse_index(serialize_index(index), "index");
+  CHECK(read.summary == "y = 2 x");
+  CHECK(read.license == "Apache-2.0");
+  index.summary = "a\x1b[2J";
+  CHECK_THROWS_AS(parse_index(serialize_index(index), "index"), Error);
+}
+
 TEST_CASE("manifest: the order in which facts were collected does not change the bytes") {
   Index index = test::sample_index();
   const std::string bytes = serialize_index(index);

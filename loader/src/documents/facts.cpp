@@ -107,9 +107,13 @@ bool matches(std::string_view name, std::string_view patterns) {
   });
 }
 
+bool is_text(std::string_view text) {
+  return text.size() <= kMaxText && printable(text) == text;
+}
+
 std::string parse_text(const JsonView& view) {
   std::string text = view.string();
-  if (text.size() > kMaxText || printable(text) != text) {
+  if (!is_text(text)) {
     view.fail("found " + quote(text) + ", expected one line of text of at most " +
               std::to_string(kMaxText) + " bytes");
   }

@@ -41,6 +41,7 @@ std::string parse_package_name(const JsonView& view);
 std::string parse_variant_id(const JsonView& view);
 
 /// Text for people: at most 300 bytes, all of them printable (quote.hpp).
+bool is_text(std::string_view text);
 std::string parse_text(const JsonView& view);
 
 /// Adds "sm_90a" and the like, which must be of this kind.

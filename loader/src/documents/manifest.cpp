@@ -28,6 +28,8 @@ constexpr std::string_view kKeyPtx = "dev.kiln.cuda.ptx";
 constexpr std::string_view kKeyNeeds = "dev.kiln.needs";
 constexpr std::string_view kKeyTested = "dev.kiln.tested";
 constexpr std::string_view kKeyTitle = "org.opencontainers.image.title";
+constexpr std::string_view kKeySummary = "org.opencontainers.image.description";
+constexpr std::string_view kKeyLicense = "org.opencontainers.image.licenses";
 constexpr std::string_view kKeyUnpackedSize = "dev.kiln.unpacked-size";
 constexpr std::uint64_t kMaxUnpackedBytes = std::uint64_t{1} << 40;
 
@@ -115,6 +117,11 @@ Needs parse_needs(const JsonView& annotations) {
   return needs;
 }
 
+/// A line for people, which decides nothing; empty where there is none.
+std::string parse_note(const JsonView& annotations, std::string_view key) {
+  return annotations.has(key) ? parse_text(annotations.at(key)) : "";
+}
+
 int parse_version_annotation(const JsonView& view) {
   const std::string text = view.string();
   const int number = parse_version_number(text);
@@ -178,7 +185,10 @@ Index parse_index(std::string_view bytes, std::string_view subject) {
   const JsonView annotations = document.at("annotations");
   Index index{.name = parse_package_name(annotations.at(kKeyKernel)),
               .version = parse_version_annotation(annotations.at(kKeyVersion)),
-              .requires_ = parse_requires(annotations, kAnnotationKeys)};
+              .requires_ = parse_requires(annotations, kAnnotationKeys),
+              .variants = {},
+              .summary = parse_note(annotations, kKeySummary),
+              .license = parse_note(annotations, kKeyLicense)};
   std::set<std::string> ids;
   for (const JsonView& descriptor : document.at("manifests").items()) {
     Variant variant = parse_variant(descriptor);
@@ -194,14 +204,16 @@ Index parse_index(std::string_view bytes, std::string_view subject) {
 std::string serialize_index(const Index& index) {
   Json manifests = Json::array();
   for (const Variant& variant : index.variants) manifests.push_back(variant_descriptor(variant));
+  Json annotations = {{kKeyKernel, index.name},
+                      {kKeyVersion, std::to_string(index.version)},
+                      {kAnnotationKeys.min_loader, index.requires_.min_loader},
+                      {kAnnotationKeys.abi, std::to_string(index.requires_.abi)}};
+  if (!index.summary.empty()) annotations[kKeySummary] = index.summary;
+  if (!index.license.empty()) annotations[kKeyLicense] = index.license;
   return dump_json({{"schemaVersion", 2},
                     {"mediaType", kMediaTypeIndex},
                     {"artifactType", kArtifactTypeIndex},
-                    {"annotations",
-                     {{kKeyKernel, index.name},
-                      {kKeyVersion, std::to_string(index.version)},
-                      {kAnnotationKeys.min_loader, index.requires_.min_loader},
-                      {kAnnotationKeys.abi, std::to_string(index.requires_.abi)}}},
+                    {"annotations", std::move(annotations)},
                     {"manifests", std::move(manifests)}});
 }
 

@@ -40,6 +40,8 @@ struct Index {
   int version = 0;
   Requires requires_;
   std::vector<Variant> variants;  ///< in the publisher's order
+  std::string summary = {};       ///< one line for people; empty: none is given
+  std::string license = {};       ///< SPDX; empty: none is given
 };
 
 /// The variant with this id, or null.

@@ -70,12 +70,15 @@ int run_resolve(const Options& options, const Explain& asked) {
   if (asked.asked) document["explained"] = Json::array();
   for (const Explanation& each : explanations) document["explained"].push_back(to_json(each));
   print_json("resolve", std::move(document));
-  for (const Resolution& refused : choice.refused) print("%s\n\n", refused.explain().c_str());
-  print("%s\n", choice.resolution.explain().c_str());
+  for (const Resolution& refused : choice.refused) {
+    print_resolution(refused.explain());
+    print("\n");
+  }
+  print_resolution(choice.resolution.explain());
   for (const Explanation& each : explanations) print("\n%s\n", each.text().c_str());
   if (!options.json) tell_refused(choice);
   if (choice.resolution.chosen) return 0;
-  if (!options.json) tell("kiln: %s\n", choice.no_variant.c_str());
+  if (!options.json) tell_error(choice.no_variant);
   return static_cast<int>(ErrorCode::kNoVariant);
 }
 

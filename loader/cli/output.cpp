@@ -4,29 +4,32 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <chrono>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "base/join.hpp"
 #include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "install/trace.hpp"
+#include "settings/environment.hpp"
 
 namespace kiln::cli {
 namespace {
 
 Results g_results = Results::kText;  // said once, before a command begins
-std::atomic<bool> g_status_shown = false;
 
-void clear_status() {
-  if (g_status_shown.exchange(false)) std::fputs("\r\x1b[K", stderr);
-}
+/// What stands at the foot of the terminal that stderr is; under g_mutex, as all that is printed.
+std::mutex g_mutex;
+std::vector<std::size_t> g_status;  // the columns of each of its lines
 
 std::size_t terminal_width() {
   constexpr std::size_t kUsual = 80;
@@ -34,41 +37,61 @@ std::size_t terminal_width() {
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsual;
 }
 
-[[gnu::format(printf, 2, 0)]] void say(std::FILE* to, const char* format, std::va_list arguments) {
+/// From the last line up. A terminal that became narrower has wrapped them.
+void clear_status() {
+  const std::size_t width = terminal_width();
+  std::size_t rows = 0;
+  for (const std::size_t columns : g_status) {
+    rows += std::max<std::size_t>(1, (columns + width - 1) / width);
+  }
+  g_status.clear();
+  for (std::size_t i = 0; i < rows; ++i) {
+    std::fputs(i == 0 ? "\r\x1b[K" : "\x1b[A\x1b[K", stderr);
+  }
+}
+
+std::string formatted(const char* format, std::va_list arguments) {
   std::va_list again;
   va_copy(again, arguments);
   const int size = std::vsnprintf(nullptr, 0, format, again);
   va_end(again);
-  if (size < 0) return;
+  if (size < 0) return {};
   std::string text(static_cast<std::size_t>(size) + 1, '\0');
   std::vsnprintf(text.data(), text.size(), format, arguments);
   text.pop_back();
-  clear_status();
-  std::fputs(printable_lines(text).c_str(), to);
-}
-
-/// Shows one line at the foot of the terminal that stderr is, cut to its width, in place of the one
-/// before. print() and tell() take it away first, so that it is never glued to what they say.
-void show_status(std::string_view line) {
-  // The last column stays free: some terminals go to the next line with it.
-  const std::string text = printable(line).substr(0, terminal_width() - 1);
-  g_status_shown = true;
-  std::fprintf(stderr, "\r\x1b[K%s", text.c_str());
-}
-
-std::string size_text(std::uint64_t bytes) {
-  constexpr double kKilobyte = 1000;
-  const auto value = static_cast<double>(bytes);
-  char text[32];
-  if (value < kKilobyte) {
-    std::snprintf(text, sizeof text, "%.0f B", value);
-  } else if (value < kKilobyte * kKilobyte) {
-    std::snprintf(text, sizeof text, "%.1f kB", value / kKilobyte);
-  } else {
-    std::snprintf(text, sizeof text, "%.1f MB", value / (kKilobyte * kKilobyte));
-  }
   return text;
 }
+
+/// `text` is fit for a terminal.
+void put(std::FILE* to, const std::string& text) {
+  const std::scoped_lock alone(g_mutex);
+  clear_status();
+  std::fputs(text.c_str(), to);
+}
+
+/// Shows lines at the foot of the terminal in place of those before. print() and tell() take them
+/// away first, so that they are never glued to what is said.
+void show_status(const std::vector<std::string>& lines) {
+  const std::scoped_lock alone(g_mutex);
+  clear_status();
+  // The last column stays free: some terminals go to the next line with it.
+  const std::size_t most = terminal_width() - 1;
+  for (const std::string& line : lines) {
+    const std::string text = printable(line).substr(0, most);
+    std::fprintf(stderr, "%s\r\x1b[K%s", g_status.empty() ? "" : "\n", text.c_str());
+    g_status.push_back(text.size());
+  }
+}
+
+/// Whether what goes to this stream may have colours: https://no-color.org.
+bool has_colours(int stream) {
+  return isatty(stream) == 1 && environment().text("NO_COLOR").empty() &&
+         environment().text("TERM") != "dumb";
+}
+
+constexpr const char* kRed = "\x1b[1;31m";
+constexpr const char* kGreen = "\x1b[1;32m";
+constexpr const char* kPlain = "\x1b[0m";
 
 using Clock = std::chrono::steady_clock;
 
@@ -91,7 +114,7 @@ class Progress {
     constexpr auto kRedraw = std::chrono::milliseconds(100);
     if (!terminal_ || Clock::now() - drawn_ < kRedraw) return;
     drawn_ = Clock::now();
-    show_status(line());
+    show_status(lines());
   }
 
  private:
@@ -102,31 +125,44 @@ class Progress {
     Clock::time_point begun = Clock::now();
   };
 
-  /// " 45%  1.5 MB of 3.3 MB, 2.1 MB/s, 1 s left  geglu-mlp@1 cpu-x86-64-v3"
-  std::string line() const {
-    std::uint64_t done = 0;
-    std::uint64_t total = 0;
-    double speed = 0;
+  std::vector<std::string> lines() const {
+    constexpr std::size_t kShown = 8;
+    std::vector<std::string> lines;
     for (const auto& [subject, download] : running_) {
-      done += download.done;
-      total += download.total;
-      const std::chrono::duration<double> elapsed = Clock::now() - download.begun;
-      if (elapsed.count() > 0) {
-        speed += static_cast<double>(download.done - download.first) / elapsed.count();
+      if (lines.size() == kShown) {
+        lines.push_back("and " + std::to_string(running_.size() - kShown) + " more");
+        break;
       }
+      lines.push_back(line(subject, download));
     }
+    return lines;
+  }
+
+  /// " 45%  1.5 MB of 3.3 MB, 2.1 MB/s, 1 s left  geglu-mlp@1 cpu-x86-64-v3". Where that is too
+  /// long, the sizes go first, then all but the percentage: the name says which one it is.
+  static std::string line(const std::string& subject, const Download& download) {
     constexpr std::uint64_t kPercent = 100;
-    std::string percent = std::to_string(done * kPercent / total) + "%";
-    percent.insert(0, percent.size() < 3 ? 3 - percent.size() : 0, ' ');
-    std::string text = percent + "  " + size_text(done) + " of " + size_text(total);
+    std::string percent = std::to_string(download.done * kPercent / download.total) + "%";
+    percent.insert(0, percent.size() < 4 ? 4 - percent.size() : 0, ' ');
+    const std::string sizes = size_text(download.done) + " of " + size_text(download.total);
+    std::string pace;
+    const std::chrono::duration<double> elapsed = Clock::now() - download.begun;
+    const double speed = elapsed.count() > 0
+                             ? static_cast<double>(download.done - download.first) / elapsed.count()
+                             : 0;
     if (speed >= 1) {
-      const auto left = static_cast<std::uint64_t>(static_cast<double>(total - done) / speed);
-      text += ", " + size_text(static_cast<std::uint64_t>(speed)) + "/s, " + std::to_string(left) +
-              " s left";
+      const auto left =
+          static_cast<std::uint64_t>(static_cast<double>(download.total - download.done) / speed);
+      pace =
+          size_text(static_cast<std::uint64_t>(speed)) + "/s, " + std::to_string(left) + " s left";
     }
-    return text + "  " +
-           (running_.size() == 1 ? running_.begin()->first
-                                 : std::to_string(running_.size()) + " downloads");
+    const std::string end = "  " + subject;
+    const std::string all = sizes + (pace.empty() ? "" : ", " + pace);
+    for (const std::string& facts : {all, pace}) {
+      std::string text = percent + (facts.empty() ? "" : "  " + facts) + end;
+      if (text.size() < terminal_width()) return text;
+    }
+    return percent + end;
   }
 
   bool terminal_ = isatty(STDERR_FILENO) == 1;
@@ -136,6 +172,20 @@ class Progress {
 
 }  // namespace
 
+std::string size_text(std::uint64_t bytes) {
+  constexpr double kKilobyte = 1000;
+  const auto value = static_cast<double>(bytes);
+  char text[32];
+  if (value < kKilobyte) {
+    std::snprintf(text, sizeof text, "%.0f B", value);
+  } else if (value < kKilobyte * kKilobyte) {
+    std::snprintf(text, sizeof text, "%.1f kB", value / kKilobyte);
+  } else {
+    std::snprintf(text, sizeof text, "%.1f MB", value / (kKilobyte * kKilobyte));
+  }
+  return text;
+}
+
 void print_results_as(Results results) {
   g_results = results;
 }
@@ -144,15 +194,32 @@ void print(const char* format, ...) {
   if (g_results == Results::kJson) return;
   std::va_list arguments;
   va_start(arguments, format);
-  say(stdout, format, arguments);
+  put(stdout, printable_lines(formatted(format, arguments)));
   va_end(arguments);
+}
+
+void print_resolution(const std::string& text) {
+  if (g_results == Results::kJson) return;
+  const bool colours = has_colours(STDOUT_FILENO);
+  std::string shown;
+  for (const std::string_view line : split(text, '\n')) {
+    const bool chosen = colours && line.starts_with("> ");
+    shown += (chosen ? kGreen : "") + printable(line) + (chosen ? kPlain : "") + "\n";
+  }
+  put(stdout, shown);
 }
 
 void tell(const char* format, ...) {
   std::va_list arguments;
   va_start(arguments, format);
-  say(stderr, format, arguments);
+  put(stderr, printable_lines(formatted(format, arguments)));
   va_end(arguments);
+}
+
+void tell_error(const std::string& text) {
+  const bool colours = has_colours(STDERR_FILENO);
+  put(stderr, std::string(colours ? kRed : "") + "kiln:" + (colours ? kPlain : "") + " " +
+                  printable_lines(text) + "\n");
 }
 
 void print_path(const std::filesystem::path& path) {

@@ -5,7 +5,9 @@
 // registries and packages: nothing of it reaches a terminal as a control sequence.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 #include "documents/json_fwd.hpp"
@@ -24,8 +26,19 @@ void print_results_as(Results results);
 /// The same on stderr, whatever results are.
 [[gnu::format(printf, 1, 2)]] void tell(const char* format, ...);
 
+/// An error's text on stderr, behind "kiln:", which is red where colours are wanted: on a terminal,
+/// unless $NO_COLOR is set or $TERM is "dumb".
+void tell_error(const std::string& text);
+
+/// A resolution's text on stdout; the line of what was chosen, "> …", is green where colours are.
+void print_resolution(const std::string& text);
+
+/// "1.5 MB".
+std::string size_text(std::uint64_t bytes);
+
 /// What an install is doing, on stderr: one line for each finished download and for each request
-/// that is made again; on a terminal also one line for all that is under way. Nothing with --quiet.
+/// that is made again; on a terminal also a line for each download that is under way, no wider than
+/// it. Nothing with --quiet.
 Observer progress_on_stderr(bool quiet);
 
 /// A path on a line of its own, for $(…): its very bytes, unless a terminal gets them.

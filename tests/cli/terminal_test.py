@@ -1,24 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a terminal gets of the command: no control sequence that came from outside, and progress on one line.
+"""What a terminal gets of the command: no control sequence that came from outside.
+
 Wants KILN_BIN, and KILN_REGISTRY with geglu-mlp@1.
 """
 
-import fcntl
-import http.server
 import json
 import os
 import pathlib
-import pty
-import re
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
-import threading
-import time
 import unittest
+
+import terminal
 
 REGISTRY = pathlib.Path(os.environ["KILN_REGISTRY"])
 BIN = pathlib.Path(os.environ["KILN_BIN"])
@@ -31,26 +26,10 @@ def environment(**more):
     return {k: v for k, v in os.environ.items() if k == "KILN_UNSIGNED" or not k.startswith("KILN_")} | more
 
 
-def at_a_terminal(*words, columns=80, interrupt_at=None, **more):
-    """Exit code and output of the command with both streams on a terminal. Ctrl-C once a text is shown."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        fcntl.ioctl(2, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        os.execve(BIN / "kiln", ["kiln", *words], environment(**more))
-    shown = b""
-    while True:
-        try:
-            piece = os.read(terminal, 65536)
-        except OSError:  # EIO: the other side is closed
-            piece = b""
-        if not piece:
-            break
-        shown += piece
-        if interrupt_at and interrupt_at in shown:
-            interrupt_at = None
-            os.write(terminal, b"\x03")
-    os.close(terminal)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown
+def at_a_terminal(*words, **more):
+    """Exit code and output of the command with both streams on a terminal, without colours."""
+    status, shown, _ = terminal.at_a_terminal(BIN / "kiln", *words, environment=environment(NO_COLOR="1", **more))
+    return status, shown
 
 
 class Quoting(unittest.TestCase):
@@ -98,80 +77,6 @@ class Quoting(unittest.TestCase):
             self.assertEqual(status, 2, shown)
             self.assertIn(rb"b\xff", shown)
             self.assertIn(b"not UTF-8", shown)
-
-
-class SlowRegistry(http.server.BaseHTTPRequestHandler):
-    """The pull side of an OCI registry over the folder; a layer comes in ten pieces, each after `pause` s."""
-
-    pause = 0.15
-
-    def do_GET(self):
-        blobs = REGISTRY / "geglu-mlp/blobs/sha256"
-        name = self.path.rsplit("/", 1)[1]
-        if name == "1":
-            name = json.loads((REGISTRY / "geglu-mlp/index.json").read_bytes())["manifests"][0]["digest"]
-        body = (blobs / name.removeprefix("sha256:")).read_bytes()
-        document = body.startswith(b"{")
-        self.send_response(200)
-        kind = "application/octet-stream" if "/blobs/" in self.path else json.loads(body)["mediaType"]
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        size = len(body) if document else len(body) // 10 + 1
-        try:
-            for at in range(0, len(body), size):
-                time.sleep(0 if document else self.pause)
-                self.wfile.write(body[at:at + size])
-        except OSError:
-            pass  # the client went
-
-    def log_message(self, *_):
-        pass
-
-
-class Progress(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), SlowRegistry)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        self.addCleanup(server.server_close)
-        self.addCleanup(server.shutdown)
-        self.more = {"KILN_CACHE": folder.name + "/cache", "KILN_REGISTRY": f"http://127.0.0.1:{server.server_port}"}
-
-    def check_lines(self, shown, columns):
-        """Each drawing is shorter than the terminal is wide; what is not progress begins a line."""
-        text = shown.decode()
-        drawn = re.findall(r"\r\x1b\[K([^\r\n\x1b]*%[^\r\n\x1b]*)", text)
-        self.assertGreater(len(drawn), 1, text)
-        for line in drawn:
-            self.assertLess(len(line), columns)
-            self.assertRegex(line, r"^ *\d+%  \S+ k?M?B of \S+ k?M?B")
-        self.assertTrue(any(re.search(r"B/s, \d+ s left", line) for line in drawn), drawn)
-        for match in re.finditer(r"fetched |kiln: ", text):
-            before = text[:match.start()]
-            self.assertTrue(before.endswith(("\x1b[K", "\n")) or not before, text)
-        return drawn
-
-    def test_one_line_within_the_width_and_then_the_result(self):
-        for columns in (80, 50):
-            words = ["install", "--refresh", "--device", "cpu", "geglu-mlp@1", "--cache",
-                     f"{self.more['KILN_CACHE']}-{columns}"]
-            status, shown = at_a_terminal(*words, columns=columns, **self.more)
-            self.assertEqual(status, 0, shown)
-            self.check_lines(shown, columns)
-            self.assertIn(b"\x1b[Kfetched geglu-mlp@1 cpu-", shown)
-
-    def test_an_error_does_not_stand_behind_the_progress(self):
-        status, shown = at_a_terminal("install", "--device", "cpu", "geglu-mlp@1", interrupt_at=b"s left", **self.more)
-        self.assertEqual(status, 130, shown)
-        self.check_lines(shown, 80)
-        self.assertIn(b"\x1b[Kkiln: ", shown)
-
-    def test_a_file_gets_a_line_for_each_download_and_no_control_sequence(self):
-        done = subprocess.run([BIN / "kiln", "install", "--device", "cpu", "geglu-mlp@1"], capture_output=True,
-                              env=environment(**self.more), check=True)
-        self.assertRegex(done.stderr, rb"^fetched geglu-mlp@1 cpu-\S+, \S+ kB\n$")
 
 
 if __name__ == "__main__":

@@ -105,6 +105,11 @@ class OciServer:
             return 200, {"Content-Type": "application/json"}, b"{}"
         if self.referrers and (asked := re.fullmatch(r"/v2/(.+)/referrers/([^/]*)", request.path)):
             return self.list_referrers(*asked.groups())
+        if request.path == "/v2/_catalog":
+            return self.catalog(request)
+        listed = re.fullmatch(r"/v2/(.+)/tags/list", request.path)
+        if listed and self.tags(listed[1]):
+            return 200, {}, json.dumps({"name": listed[1], "tags": list(self.tags(listed[1]))}).encode()
         found = re.fullmatch(r"/v2/(.+)/(manifests|blobs)/(uploads/)?([^/]*)", request.path)
         if found is None:
             return 404, {}, b"{}"
@@ -131,6 +136,13 @@ class OciServer:
         media_type = "application/vnd.oci.image.index.v1+json"
         return 200, {"Content-Type": media_type}, json.dumps(
             {"schemaVersion": 2, "mediaType": media_type, "manifests": listed}).encode()
+
+    def catalog(self, request, page=2):
+        """The repositories, `page` of them an answer, as the distribution specification pages them."""
+        names = sorted({name for name, _ in self.documents})
+        names = [name for name in names if name > request.query.get("last", [""])[0]]
+        more = {"Link": f'</v2/_catalog?n={page}&last={names[page - 1]}>; rel="next"'} if len(names) > page else {}
+        return 200, more, json.dumps({"repositories": names[:page]}).encode()
 
     def upload(self, request, name, last):
         if request.method == "POST":

@@ -93,7 +93,7 @@ std::string make_layer(const std::vector<TarEntry>& entries, int filters) {
 }
 
 std::vector<TarEntry> Built::entries() const {
-  return {{"LICENSE", "Apache-2.0\n"}, {library_path(), library}, {"package.json", "{}\n"}};
+  return {{"LICENSE", "Apache-2.0\n"}, {library_path(), library}, {"package.json", schema}};
 }
 
 Config Built::config() const {

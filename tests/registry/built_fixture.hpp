@@ -46,6 +46,7 @@ struct Built {
   Needs needs;
   std::string library = "synthetic library bytes";
   std::string min_loader = "0.1.0";
+  std::string schema = "{}\n";  ///< package.json
 
   std::string library_path() const { return "lib/libtiny_op.so"; }
   std::vector<TarEntry> entries() const;

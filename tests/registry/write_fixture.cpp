@@ -5,10 +5,36 @@
 //   two/     two more variants of tiny-op@1
 //   acme/    acme-op@1 for a CPU
 //   clash/   other bytes under an id of one/
+//   next/    tiny-op@2 for a CPU, with a package.json
+//   four/    alpha, beta, gamma and delta for every CPU, 200 kB each that do not compress
+#include <cstdint>
 #include <exception>
 #include <iostream>
+#include <random>
+#include <string>
 
 #include "built_fixture.hpp"
+
+namespace {
+
+/// Bytes in which no compressor finds anything.
+std::string noise(std::size_t count, std::uint64_t seed) {
+  std::mt19937_64 next(seed);
+  std::string bytes(count, '\0');
+  for (char& byte : bytes) byte = static_cast<char>(next());
+  return bytes;
+}
+
+constexpr const char* kSchema =
+    R"({"name": "tiny-op", "license": "Apache-2.0", "summary": "out = 2 x, for tests",
+ "ops": [{"name": "twice", "doc": "out = 2 x", "tensors": [
+  {"name": "x", "dtype": ["float32", "float16"], "shape": ["N", 4], "layout": "rows"},
+  {"name": "bias", "dtype": "x", "shape": ["N"], "optional": true},
+  {"name": "out", "dtype": "x", "shape": ["N"], "output": true}],
+  "attributes": [{"name": "mode", "type": "string", "values": ["fast", "slow"],
+                  "default": "fast"}]}]})";
+
+}  // namespace
 
 int main(int argc, char** argv) {
   using kiln::test::cpu;
@@ -31,6 +57,18 @@ int main(int argc, char** argv) {
     kiln::test::Built clash = cpu("x86-64-v3");
     clash.library = "other bytes";
     write_built(folder / "clash", clash);
+    kiln::test::Built next = cpu("x86-64");
+    next.version = 2;
+    next.schema = kSchema;
+    write_built(folder / "next", next);
+    constexpr std::size_t kNoise = 200'000;
+    std::uint64_t seed = 0;
+    for (const std::string name : {"alpha", "beta", "gamma", "delta"}) {
+      kiln::test::Built built = cpu("x86-64");
+      built.name = name;
+      built.library = noise(kNoise, ++seed);
+      write_built(folder / "four" / name, built);
+    }
   } catch (const std::exception& error) {
     std::cerr << "write_fixture: " << error.what() << '\n';
     return 1;

@@ -10,16 +10,19 @@
 #include <cstdlib>
 #include <iostream>
 #include <iterator>
+#include <memory>
 #include <set>
 #include <thread>
 
 #include "base/draft.hpp"
 #include "base/file_lock.hpp"
 #include "complete.hpp"
+#include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "files.hpp"
 #include "graph.hpp"
 #include "kiln/error.hpp"
+#include "new.hpp"
 #include "process.hpp"
 #include "report.hpp"
 #include "steps.hpp"
@@ -168,6 +171,46 @@ int build(const Options& options) {
   return 0;
 }
 
+void print_new(const NewPackage& package, bool json) {
+  const std::vector<std::string> files = write_new_package(package);
+  const std::string folder = package.folder.string();
+  if (json) {
+    std::cout << Json{{"schema", "kiln.new/1"}, {"folder", folder}, {"files", files}}.dump(2)
+              << "\n";
+    return;
+  }
+  for (const std::string& file : files) std::cout << folder << "/" << file << "\n";
+  std::cout << "It builds as it is. " << folder << "/README.md has the commands; the first one:\n"
+            << "  kiln build " << (folder.find('/') == std::string::npos ? "./" : "") << folder
+            << " --only '" << (package.cpu ? "cpu-*" : "cu12.9-*-x86_64") << "'\n";
+}
+
+/// `kiln new NAME`.
+void add_new(CLI::App& app) {
+  struct Asked {
+    fs::path folder;
+    bool cpu = false;
+    bool cuda = false;
+    bool json = false;
+  };
+  const auto asked = std::make_shared<Asked>();
+  CLI::App& command = *app.add_subcommand("new", "Write the folder of a package to start from");
+  command.add_option("name", asked->folder, "The package's name, or the path of its folder")
+      ->required()
+      ->type_name("FOLDER");
+  command.add_flag("--cpu", asked->cpu, "For the CPU; default: both");
+  command.add_flag("--cuda", asked->cuda, "For GPUs; default: both");
+  command.add_flag("--json", asked->json, "Answer in JSON on stdout");
+  command.footer(
+      "Examples:\n"
+      "  kiln new row-scale                              for the CPU and for GPUs\n"
+      "  kiln new packages/row-scale --cpu               for the CPU alone");
+  command.callback([asked] {
+    const bool both = !asked->cpu && !asked->cuda;
+    print_new({asked->folder, both || asked->cpu, both || asked->cuda}, asked->json);
+  });
+}
+
 int run(int argc, char** argv) {
   Options options;
   options.toolchains = default_toolchains();
@@ -196,6 +239,7 @@ int run(int argc, char** argv) {
   app.add_flag("--list", options.list, "Show what would be built and what not, and why");
   app.add_flag("--json", options.json, "Answer in JSON on stdout; progress goes to stderr");
   add_steps(app);
+  add_new(app);
   if (kiln::cli::asks_to_complete(argc, argv)) return kiln::cli::complete(app, argc, argv);
   try {
     app.parse(argc, argv);

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "new.hpp"
+
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "base/quote.hpp"
+#include "documents/names.hpp"
+#include "files.hpp"
+#include "kiln/error.hpp"
+#include "names.hpp"
+#include "new_files.hpp"
+#include "schema.hpp"
+
+namespace kiln::build {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Words = std::map<std::string, std::string>;
+
+void replace_all(std::string& text, std::string_view what, const std::string& by) {
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at)) {
+    text.replace(at, what.size(), by);
+    at += by.size();
+  }
+}
+
+/// A template with its words filled in. A line that begins "@cpu@" or "@cuda@" stays where that is
+/// asked for.
+std::string filled(std::string_view text, const NewPackage& package, const Words& words) {
+  std::string result;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size() - 1) + 1;
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(end);
+    bool wanted = true;
+    for (const auto& [mark, asked] :
+         {std::pair<std::string_view, bool>{"@cpu@", package.cpu}, {"@cuda@", package.cuda}}) {
+      if (!line.starts_with(mark)) continue;
+      line.remove_prefix(mark.size());
+      wanted = asked;
+    }
+    if (wanted) result += line;
+  }
+  for (const auto& [word, value] : words) replace_all(result, "@" + word + "@", value);
+  return result;
+}
+
+/// A word that package.json and C++ can have.
+std::string checked_name(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  if (!is_package_name(name)) {
+    throw Error(ErrorCode::kUsage, "new " + quote(name) +
+                                       ": not a package name; expected words of a-z and 0-9 joined "
+                                       "by '-'. Name it like row-scale");
+  }
+  const std::string word = underscored(name);
+  if (const std::string wrong = why_not_identifier(word); !wrong.empty()) {
+    throw Error(ErrorCode::kUsage, "new " + name + ": \"" + word + "\" " + wrong +
+                                       ". Take a name that begins with a letter and is no word of "
+                                       "C++");
+  }
+  return name;
+}
+
+}  // namespace
+
+std::vector<std::string> write_new_package(const NewPackage& package) {
+  const fs::path folder = fs::absolute(package.folder).lexically_normal();
+  const std::string name = checked_name(folder);
+  if (!package.cpu && !package.cuda) {
+    throw Error(ErrorCode::kUsage, "new " + name + ": neither CPU nor GPU is asked for");
+  }
+  if (fs::exists(fs::symlink_status(folder))) {
+    throw Error(ErrorCode::kConflict, "new " + name + ": " + folder.string() +
+                                          " is there already; nothing was written. Take another "
+                                          "name, or remove it");
+  }
+  const std::string word = underscored(name);
+  const Words words = {{"NAME", name},
+                       {"WORD", word},
+                       {"CLASS", camel_case(name)},
+                       {"ONLY", package.cpu ? "cpu-*" : "cu12.9-*-x86_64"}};
+  std::map<std::string, const char*> files = {{"package.json", kNewPackageJson},
+                                              {"include/kiln/layers/" + word + ".hpp", kNewLayer},
+                                              {"CARD.md", kNewCard},
+                                              {"README.md", kNewReadme}};
+  if (package.cpu) {
+    files["csrc/cpu.cpp"] = kNewCpu;
+    files["tests/CMakeLists.txt"] = kNewCMakeLists;
+    files["tests/check.cpp"] = kNewCheck;
+  }
+  if (package.cuda) {
+    files["csrc/gpu.cpp"] = kNewGpu;
+    files["csrc/smxx_" + word + ".cu"] = kNewKernel;
+  }
+  std::vector<std::string> written;
+  for (const auto& [file, text] : files) {
+    write_file(folder / file, filled(text, package, words));
+    written.push_back(file);
+  }
+  return written;
+}
+
+}  // namespace kiln::build

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// New: the folder of a package to start from: schema, sources, typed layer, numeric check, card.
+// It compiles and passes as it is. Before kiln-build, which builds it. The files are in new/.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace kiln::build {
+
+struct NewPackage {
+  std::filesystem::path folder;  ///< its last word is the package's name
+  bool cpu = true;
+  bool cuda = true;
+};
+
+/// The files that were written, relative to the folder, sorted. Throws kUsage for a name that is
+/// none and for a package without CPU and GPU, kConflict where there is something already, and what
+/// writing throws.
+std::vector<std::string> write_new_package(const NewPackage& package);
+
+}  // namespace kiln::build

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`kiln new` to a kernel that was called: the folder, its build for the CPU, a registry, and the numeric check that
+came with it, compiled against the loader of this build and run. Wants KILN_BIN and KILN_TOOLCHAINS.
+
+    new_test.py COMPILER LIBRARY…
+"""
+
+import json
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ["KILN_BIN"])
+TOOLCHAINS = pathlib.Path(os.environ["KILN_TOOLCHAINS"])
+
+
+class New(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.work = pathlib.Path(folder.name)
+        self.environment = {"HOME": folder.name, "PATH": os.environ["PATH"], "KILN_CACHE": folder.name + "/cache",
+                            "KILN_TOOLCHAINS": str(TOOLCHAINS), "KILN_UNSIGNED": "/",
+                            "KILN_REGISTRY": folder.name + "/registry"}
+
+    def run_command(self, *words, code=0):
+        done = subprocess.run([*map(str, words)], capture_output=True, text=True, cwd=self.work, env=self.environment)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def test_from_nothing_to_a_called_kernel(self):
+        if not TOOLCHAINS.is_dir():
+            self.skipTest(f"no compilers at {TOOLCHAINS}")
+        said = self.run_command(BIN / "kiln", "new", "row-scale")
+        self.assertIn("row-scale/csrc/smxx_row_scale.cu\n", said)
+        self.assertIn("kiln build ./row-scale --only 'cpu-*'", said)
+        self.run_command(BIN / "kiln", "build", "./row-scale", "--out", "kernels", "--only", "cpu-x86-64-v3")
+        self.run_command(BIN / "kiln", "registry", "publish", "kernels/row-scale", "--registry", "registry",
+                         "--allow-untested", "*")
+        self.assertIn("row-scale@1  out = scale x", self.run_command(BIN / "kiln", "search"))
+        self.run_command(COMPILER, "-std=c++20", "-Wall", "-Wextra", "-Werror", "-I", SOURCE / "loader/include", "-I",
+                         "row-scale/include", "row-scale/tests/check.cpp", "-o", "check", *LIBRARIES, "-lcurl", "-lssl",
+                         "-lcrypto", "-larchive", "-ldl", "-pthread")
+        self.assertIn("row-scale agrees with double precision", self.run_command(self.work / "check"))
+        # Of CPU time: what else the machine does counts for nothing.
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.assertLess(used.ru_utime + used.ru_stime, 120)
+
+    def test_each_kind_is_a_package(self):
+        for kinds, sections in ((["--cpu"], {"cpu"}), (["--cuda"], {"cuda"}), (["--cpu", "--cuda"], {"cpu", "cuda"})):
+            name = "x-" + "-".join(sorted(sections))
+            self.run_command(BIN / "kiln", "new", name, *kinds)
+            schema = json.loads((self.work / name / "package.json").read_text())
+            self.assertEqual(set(schema) & {"cpu", "cuda"}, sections)
+            self.run_command(BIN / "kiln-build", f"./{name}", "--list")
+            for section in sections:
+                for source in schema[section]["host"] + [each["source"] for each in schema[section].get("device", [])]:
+                    self.assertTrue((self.work / name / source).is_file(), source)
+            for file in (self.work / name).rglob("*"):
+                self.assertNotRegex(file.read_text() if file.is_file() else "", "@[A-Za-z]+@")
+
+    def test_what_cannot_be_one_is_refused(self):
+        for name, code, said in (("Row", 2, "not a package name"), ("2x", 2, "is not snake_case"), ("for", 2, "keeps for itself")):
+            self.assertIn(said, self.run_command(BIN / "kiln", "new", name, code=code))
+            self.assertFalse((self.work / name).exists())
+        (self.work / "taken").mkdir()
+        self.assertIn("is there already", self.run_command(BIN / "kiln", "new", "taken", code=16))
+
+
+if __name__ == "__main__":
+    COMPILER, *LIBRARIES = sys.argv[1:]
+    unittest.main(argv=sys.argv[:1])

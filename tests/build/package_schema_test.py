@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""package.schema.json says what the parser of package.json says: of each package here, and of each of them with one
+key taken away, one added, or one value exchanged for another.
+
+    package_schema_test.py KILN_BUILD_BINARY
+"""
+
+import copy
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import jsonschema
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+SCHEMA = json.loads((SOURCE / "build-matrix/package.schema.json").read_text())
+# All keys that there are stand in here; what is not structure (sources, targets) is valid.
+WHOLE = {
+    "name": "whole", "version": 2, "license": "MIT", "summary": "y = x", "min_loader": "0.1.0",
+    "cpu": {"host": ["a.cpp"], "levels": ["x86-64-v3"]},
+    "cuda": {"host": ["b.cpp"], "device": [{"source": "c.cu", "targets": ["sm_90"]}],
+             "needs": ["libx.so.1", {"soname": "liby.so.{cuda_major}", "targets": ["sm_90"]}]},
+    "ops": [{"name": "run", "doc": "y = x",
+             "tensors": [{"name": "x", "dtype": ["float32"], "shape": ["N", 4], "layout": "rows"},
+                         {"name": "b", "dtype": "float32", "shape": ["N"], "optional": True},
+                         {"name": "y", "dtype": "x", "shape": ["N"], "output": True}],
+             "attributes": [{"name": "mode", "type": "string", "values": ["a", "b"], "default": "a"},
+                            {"name": "count", "type": "int", "default": 3},
+                            {"name": "factor", "type": "float", "default": 0.5}]}]}
+
+
+def places(value, path=()):
+    """Where something stands in a document, from the top."""
+    yield path
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in children:
+        yield from places(child, (*path, key))
+
+
+def at(document, path):
+    for key in path:
+        document = document[key]
+    return document
+
+
+def changed(document, path, value):
+    result = copy.deepcopy(document)
+    at(result, path[:-1])[path[-1]] = value
+    return result
+
+
+def structures(document):
+    """The document with one key less, or one too many: (what, document)."""
+    for path in places(document):
+        if isinstance(at(document, path), dict):
+            yield f"{path} + unknown", changed(document, (*path, "unknown"), 1)
+            for key in at(document, path):
+                result = copy.deepcopy(document)
+                del at(result, path)[key]
+                yield f"{path} - {key}", result
+
+
+def values(document):
+    for path in places(document):
+        if not path:
+            continue
+        for value in (7, -1, 0.25, "", "Word", "two words", [], {}, True, None):
+            if value != at(document, path):
+                yield f"{path} = {value!r}", changed(document, path, value)
+
+
+class PackageSchema(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        jsonschema.Draft202012Validator.check_schema(SCHEMA)
+        cls.schema = jsonschema.Draft202012Validator(SCHEMA)
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.work = pathlib.Path(folder.name)
+
+    def accepted(self, documents):
+        """Of each document, whether the parser takes it, and what it says."""
+        runs = []
+        for number, document in enumerate(documents):
+            name = document.get("name") if isinstance(document.get("name"), str) else None
+            folder = self.work / str(number) / (name if name and "/" not in name else "whole")
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "package.json").write_text(json.dumps(document))
+            done = subprocess.run([KILN_BUILD, "--list", folder], capture_output=True, text=True, check=False)
+            # Past the parser it may go wrong as well: what the matrix does not build.
+            runs.append((done.returncode == 0 or "package.json:" not in done.stderr, done.stderr))
+        return runs
+
+    def test_every_package_here_holds(self):
+        files = [*SOURCE.glob("packages/*/package.json"), *SOURCE.glob("tests/build/**/package.json")]
+        self.assertGreaterEqual(len(files), 4)
+        for document in [WHOLE, *(json.loads(each.read_text()) for each in files)]:
+            self.schema.validate(document)
+        self.assertEqual([said for good, said in self.accepted([WHOLE]) if not good], [])
+
+    def test_both_know_the_same_keys(self):
+        cases = list(structures(WHOLE))
+        self.assertGreater(len(cases), 50)
+        for (what, document), (good, said) in zip(cases, self.accepted([each for _, each in cases])):
+            if "no tensor has" in said:
+                continue  # a rule between keys
+            with self.subTest(what):
+                self.assertEqual(self.schema.is_valid(document), good, said)
+
+    def test_what_the_parser_takes_the_schema_takes(self):
+        cases = list(values(WHOLE))
+        refused = 0
+        for (what, document), (good, said) in zip(cases, self.accepted([each for _, each in cases])):
+            with self.subTest(what):
+                if good:
+                    self.assertTrue(self.schema.is_valid(document), f"the parser takes {what}")
+                refused += not self.schema.is_valid(document)
+        self.assertGreater(refused, len(cases) // 2)
+
+
+if __name__ == "__main__":
+    KILN_BUILD = os.path.abspath(sys.argv[1])
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:])

@@ -66,7 +66,8 @@ Spec parse_spec(const std::string& text) {
   const std::string version = text.substr(at + 1);
   spec.version = static_cast<int>(parse_decimal(version, kMaxNumber).value_or(0));
   if (spec.version == 0) {
-    fail("the version is " + quote(version), "a whole number from 1; 'kiln info NAME' lists them");
+    fail("the version is " + quote(version),
+         "a whole number from 1; 'kiln info NAME' lists them, 'kiln add NAME' takes the newest");
   }
   return spec;
 }
@@ -81,10 +82,11 @@ Request Options::request_for(const Spec& spec) const {
   Request result = request;
   result.version = spec.version;
   if (spec.version == 0 && lockfile_of(request, load_settings()).empty()) {
-    const std::vector<int> versions = Install(spec.name, request).known_versions();
+    Install install(spec.name, request);
+    const std::vector<int> versions = install.known_versions();
     throw Error(ErrorCode::kUsage,
                 "find " + spec.name + ": no version is named; published: " + listed(versions) +
-                    ". Run: " + command + " " + label(spec.name, versions.back()));
+                    ". Run: " + command + " " + label(spec.name, install.newest_version()));
   }
   return result;
 }

@@ -70,6 +70,9 @@ struct CommandLine {
   std::function<int()> chosen;  ///< the command that was named; empty before the parse
 };
 
+/// The group of the commands that other programs answer.
+inline constexpr const char* kBuilders = "Builders";
+
 /// One command while it is declared.
 class Command {
  public:
@@ -114,9 +117,16 @@ void print_host(const Host& host);
 /// Installs the packages that are named (or locked) and prints each.
 int install_all(const Options& options);
 
-void install(Command& command);  ///< fetches, verifies and unpacks; loads nothing
-void resolve(Command& command);  ///< which variant would be taken, and why; kNoVariant if none
-void lock(Command& command);     ///< writes kiln.lock, or says what would change; kLock
+void install(Command& command);    ///< fetches, verifies and unpacks; loads nothing
+void resolve(Command& command);    ///< which variant would be taken, and why; kNoVariant if none
+void add(Command& command);        ///< a kernel into kiln.lock, the newest version by default
+void remove(Command& command);     ///< and out of it; kLock where it is not there
+void update(Command& command);     ///< moves kiln.lock to the newest versions, or variants
+void outdated(Command& command);   ///< what is newer than kiln.lock, or than what is installed
+void search(Command& command);     ///< the packages of a registry
+void uninstall(Command& command);  ///< out of the cache; kLock, kCache for what something holds
+void login(Command& command);      ///< how to log in to a registry, and which login there is
+void lock(Command& command);       ///< writes kiln.lock, or says what would change; kLock
 void bundle_create(Command& command);   ///< kernels into one file
 void bundle_install(Command& command);  ///< and out of it
 void trust_add(Command& command);       ///< whose metadata vouches for a registry's versions
@@ -129,9 +139,9 @@ void cache_dir(Command& command);     ///< where the cache is
 void cache_verify(Command& command);  ///< hashes what is installed; kIntegrity if anything differs
 void cache_gc(Command& command);      ///< removes from the cache what nothing holds
 void cache_repair(Command& command);  ///< removes what is damaged and fetches it again
-void info(Command& command);         ///< versions and variants of a package; its ops once installed
-void host(Command& command);         ///< this machine's facts, for --host elsewhere
-void doctor(Command& command);       ///< this machine, what it would get, and what to fix
-void completions(Command& command);  ///< the script that makes a shell complete all of this
+void info(Command& command);          ///< versions, ops and variants of a package
+void host(Command& command);          ///< this machine's facts, for --host elsewhere
+void doctor(Command& command);        ///< this machine, what it would get, and what to fix
+void completions(Command& command);   ///< the script that makes a shell complete all of this
 
 }  // namespace kiln::cli

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstdio>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/join.hpp"
 #include "base/posix.hpp"
@@ -11,6 +15,7 @@
 #include "documents/json.hpp"
 #include "install/attested.hpp"
 #include "install/install.hpp"
+#include "oci/layer_reader.hpp"
 #include "output.hpp"
 #include "store/installed.hpp"
 #include "store/registry.hpp"
@@ -25,7 +30,15 @@ std::vector<std::string> code_words(const Needs& needs) {
   return words;
 }
 
-Json to_json(const Variant& variant) {
+/// What a version has beyond its index: documents of each variant, and the schema that every
+/// archive carries.
+struct Details {
+  std::map<std::string, Package> packages;  ///< by variant; those that could be had
+  Json schema;                              ///< package.json; null: it could not be had
+  std::string problem;                      ///< why not
+};
+
+Json to_json(const Variant& variant, const Details& details) {
   const Needs& needs = variant.needs;
   Json document = {{"variant", variant.id},       {"manifest", variant.manifest.digest.str()},
                    {"cpu", to_string(needs.cpu)}, {"glibc", to_string(needs.glibc)},
@@ -35,16 +48,27 @@ Json to_json(const Variant& variant) {
     document["min_driver_cuda"] = to_string(*needs.min_driver);
     document["device_code"] = code_words(needs);
   }
+  if (const auto found = details.packages.find(variant.id); found != details.packages.end()) {
+    document["download_bytes"] = found->second.manifest.layer.size;
+    document["unpacked_bytes"] = found->second.manifest.unpacked_size;
+  }
   return document;
 }
 
-void print_variant(const Variant& variant) {
+/// "62.4 kB"; empty where it is not known.
+std::string download_of(const Variant& variant, const Details& details) {
+  const auto found = details.packages.find(variant.id);
+  return found == details.packages.end() ? "" : size_text(found->second.manifest.layer.size);
+}
+
+void print_variant(const Variant& variant, const Details& details) {
   const Needs& needs = variant.needs;
   std::string facts = to_string(needs.cpu) + ", glibc " + to_string(needs.glibc);
   if (!needs.is_cpu()) {
     facts += ", driver CUDA " + to_string(*needs.min_driver) + ", " + join(code_words(needs), " ");
   }
-  print("  %-26s %-48s %s\n", variant.id.c_str(), facts.c_str(), variant.tested.c_str());
+  print("  %-26s %-48s %8s  %s\n", variant.id.c_str(), facts.c_str(),
+        download_of(variant, details).c_str(), variant.tested.c_str());
 }
 
 constexpr const char* kSchemaFile = "package.json";
@@ -62,18 +86,63 @@ std::string read_installed(const InstalledVariant& installed, const ArchiveFile&
   return std::move(read.text);
 }
 
-/// The ops' entries of the schema that the archive carries; null unless a variant is installed.
-Json installed_ops(const Options& options, const Spec& spec, const std::string& registry) {
-  for (const InstalledVariant& installed : list_installed(Cache(options.request.cache))) {
+/// The schema of an installed variant; null unless there is one.
+Json installed_schema(const Options& options, const Spec& spec, const std::string& registry) {
+  const Cache cache(options.request.cache);
+  const FileLock used = cache.use();
+  for (const InstalledVariant& installed : list_installed(cache)) {
     const Ref& ref = installed.ref;
     if (ref.registry != registry || ref.name != spec.name || ref.version != spec.version) continue;
     for (const ArchiveFile& file : installed.config.files) {
-      if (file.path != kSchemaFile) continue;
-      const Json schema = parse_json(read_installed(installed, file), kSchemaFile);
-      return JsonView(schema, kSchemaFile).at("ops").json();
+      if (file.path == kSchemaFile) {
+        return parse_json(read_installed(installed, file), kSchemaFile);
+      }
     }
   }
   return nullptr;
+}
+
+/// The schema out of an archive, which the config promises.
+Json schema_in(const std::filesystem::path& layer, const Package& package) {
+  std::string text;
+  read_layer(layer, package.config, package.manifest.unpacked_size,
+             {"read", package.subject, "nothing of it was installed. Tell its publisher"},
+             [&](const ArchiveFile& file, const LayerContent& content) {
+               content([&](std::string_view piece) {
+                 if (file.path == kSchemaFile) text += piece;
+               });
+             });
+  return text.empty() ? Json() : parse_json(text, kSchemaFile);
+}
+
+/// Of a version that is not installed the smallest archive is fetched, verified and kept: its
+/// install needs no second download.
+Details find_details(const Options& options, const Spec& spec, const VersionIndex& version,
+                     const std::string& registry) {
+  Details details;
+  details.schema = installed_schema(options, spec, registry);
+  std::vector<const Variant*> readable;
+  for (const Variant& variant : version.index.variants) {
+    if (variant.unread.empty()) readable.push_back(&variant);
+  }
+  try {
+    const Request request = options.request_for(spec);
+    Install install(spec.name, request);
+    const FileLock used = install.cache().use_to_write();
+    for (Package& each : pull_all(spec.name, request, {}, version, readable, Layers::kLeft)) {
+      details.packages.emplace(each.variant.id, std::move(each));
+    }
+    const auto smallest = std::ranges::min_element(
+        details.packages, {}, [](const auto& each) { return each.second.manifest.layer.size; });
+    if (details.schema.is_null() && smallest != details.packages.end()) {
+      details.schema = schema_in(install.pull_layer(smallest->second), smallest->second);
+    }
+  } catch (const Error& error) {
+    // Offline, and where the cache may not be written, the index alone is what there is.
+    if (error.code() != ErrorCode::kOffline && error.code() != ErrorCode::kCache) throw;
+    details.problem = error.what();
+  }
+  return details;
 }
 
 /// "forward(x, gate, [gate_bias]) -> y"
@@ -90,14 +159,65 @@ std::string signature(const JsonView& op) {
   return op.at("name").string() + "(" + inputs + ") -> " + outputs;
 }
 
-void print_ops(const Json& ops, const Spec& spec) {
-  if (ops.is_null()) {
-    print("ops       not known before 'kiln install %s@%d'\n", spec.name.c_str(), spec.version);
+/// "bfloat16, float16" or, of one that follows another tensor, "as x".
+std::string dtype_of(const JsonView& tensor) {
+  const JsonView dtype = tensor.at("dtype");
+  if (dtype.json().is_string()) return "as " + dtype.string();
+  return join(dtype.items(), ", ", &JsonView::string);
+}
+
+/// "N" of a symbol, "4" of a number.
+std::string extent_of(const JsonView& extent) {
+  return extent.json().is_string() ? extent.string() : std::to_string(extent.unsigned_integer());
+}
+
+void print_tensor(const JsonView& tensor) {
+  const auto is = [&](const char* key) { return tensor.has(key) && tensor.at(key).boolean(); };
+  const std::string shape = "[" + join(tensor.at("shape").items(), ", ", extent_of) + "]";
+  const std::string layout = tensor.string_or("layout", "");
+  print("  %-12s %-28s %-12s%s%s%s\n", tensor.at("name").string().c_str(), dtype_of(tensor).c_str(),
+        shape.c_str(), is("output") ? " output" : "", is("optional") ? " optional" : "",
+        layout.empty() ? "" : (" " + layout).c_str());
+}
+
+void print_attribute(const JsonView& attribute) {
+  const std::string values =
+      attribute.has("values") ? ": " + join(attribute.at("values").items(), ", ", &JsonView::string)
+                              : "";
+  const std::string fallback =
+      attribute.has("default") ? ", default " + attribute.at("default").json().dump() : "";
+  print("  %-12s %s%s%s\n", attribute.at("name").string().c_str(),
+        attribute.at("type").string().c_str(), values.c_str(), fallback.c_str());
+}
+
+void print_ops(const Json& schema) {
+  for (const JsonView& op : JsonView(schema, kSchemaFile).at("ops").items()) {
+    print("op        %s\n", signature(op).c_str());
+    if (const std::string doc = op.string_or("doc", ""); !doc.empty()) {
+      print("  %s\n", doc.c_str());
+    }
+    for (const JsonView& tensor : op.at("tensors").items()) print_tensor(tensor);
+    if (!op.has("attributes")) continue;
+    for (const JsonView& attribute : op.at("attributes").items()) print_attribute(attribute);
+  }
+}
+
+void print_schema(const Details& details, const Spec& spec) {
+  if (details.schema.is_null()) {
+    print("ops       not known before 'kiln install %s': %s\n", spec.text().c_str(),
+          details.problem.c_str());
     return;
   }
-  for (const JsonView& op : JsonView(ops, "ops of " + spec.name).items()) {
-    print("op        %s\n", printable(signature(op)).c_str());
-  }
+  const JsonView schema(details.schema, kSchemaFile);
+  print("summary   %s\n", schema.string_or("summary", "none").c_str());
+  print("license   %s\n", schema.string_or("license", "none").c_str());
+  if (schema.has("ops")) print_ops(details.schema);
+}
+
+/// Null where there is none.
+Json member_of(const Json& schema, const char* key) {
+  const auto found = schema.find(key);
+  return found == schema.end() ? Json() : *found;
 }
 
 // ---- what was signed ----
@@ -188,27 +308,29 @@ int run_info(const Options& options) {
   const Settings settings = load_settings();
   const std::string registry = canonical_registry(options.request.registry, settings);
   const std::vector<int> versions = Install(spec.name, options.request).known_versions();
-  if (spec.version == 0) spec.version = versions.back();
+  if (spec.version == 0) spec.version = Install(spec.name, options.request).newest_version();
   Install install(spec.name, options.request_for(spec));
   const VersionIndex found = install.choose().version;
-  const Json ops = installed_ops(options, spec, registry);
+  const Details details = find_details(options, spec, found, registry);
   std::string published;
   for (const int version : versions) published += " " + std::to_string(version);
   print("%s@%d  from %s\n", spec.name.c_str(), spec.version, registry.c_str());
   print("versions %s\nindex     %s\n", published.c_str(), found.descriptor.digest.str().c_str());
-  print_ops(ops, spec);
+  print_schema(details, spec);
   const Json attestations =
       print_attestations(install.attestations(found), settings, registry, spec.name);
   print("variants\n");
   Json variants = Json::array();
   for (const Variant& variant : found.index.variants) {
-    print_variant(variant);
-    variants.push_back(to_json(variant));
+    print_variant(variant, details);
+    variants.push_back(to_json(variant, details));
   }
   print_json("info", {{"name", spec.name},
                       {"version", spec.version},
                       {"versions", versions},
-                      {"ops", ops},
+                      {"summary", member_of(details.schema, "summary")},
+                      {"license", member_of(details.schema, "license")},
+                      {"ops", member_of(details.schema, "ops")},
                       {"registry", registry},
                       {"index", found.descriptor.digest.str()},
                       {"attestations", attestations},
@@ -222,7 +344,7 @@ void info(Command& command) {
   command.takes_package();
   command.takes_choice();
   command.takes_cache();
-  command.example("geglu-mlp", "the newest version");
+  command.example("geglu-mlp", "the newest version: its ops, what each variant needs and weighs");
   command.example("geglu-mlp@1", "this version");
   command.runs(run_info);
 }

@@ -9,10 +9,13 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/draft.hpp"
 #include "base/posix.hpp"
 #include "commands.hpp"
+#include "documents/descriptor.hpp"
 #include "documents/json.hpp"
 #include "documents/requirements.hpp"
+#include "locking.hpp"
 #include "output.hpp"
 
 namespace kiln::cli {
@@ -21,20 +24,27 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Locking {
-  std::string file = "kiln.lock";
-  std::string requirements;
-  bool check = false;
+  Project project;
   bool force = false;
 };
 
-Requirements read_requirements(const fs::path& file) {
-  const NamedFile read = read_named_file(file, kMaxDocumentBytes, Pipes::kRead);
+std::string read_stated(const fs::path& file) {
+  NamedFile read = read_named_file(file, kMaxDocumentBytes, Pipes::kRead);
   if (!read.problem.empty()) {
     throw Error(ErrorCode::kUsage, "read requirements " + file.string() + ": " + read.problem +
                                        ". Name a kiln.json that states the project's kernels, or "
                                        "packages: kiln lock NAME@VERSION");
   }
-  return parse_requirements(read.text, "requirements " + file.string());
+  return std::move(read.text);
+}
+
+std::string subject_of(const fs::path& file) {
+  return "requirements " + file.string();
+}
+
+/// Whether --requirements is its default and there is no such file: the project states nothing.
+bool states_nothing(const Project& project) {
+  return project.requirements == Project().requirements && !fs::exists(project.requirements);
 }
 
 /// What is to be in the lock file: each kernel and its version. Kernels that are named join those
@@ -48,7 +58,7 @@ struct Wanted {
 Wanted wanted_kernels(const Locking& locking, const Options& options, const Lockfile& before) {
   Wanted wanted;
   if (!options.specs.empty()) {
-    if (!locking.requirements.empty()) {
+    if (locking.project.requirements != Project().requirements) {
       throw Error(ErrorCode::kUsage,
                   "lock: packages and --requirements are given, expected one of them");
     }
@@ -56,8 +66,8 @@ Wanted wanted_kernels(const Locking& locking, const Options& options, const Lock
     for (const Spec& spec : options.specs) {
       if (spec.version == 0) {
         throw Error(ErrorCode::kUsage, "lock " + spec.name + ": expected a version, as in " +
-                                           spec.name + "@1; 'kiln info " + spec.name +
-                                           "' lists them");
+                                           spec.name + "@1; 'kiln add " + spec.name +
+                                           "' takes the newest");
       }
       const auto [place, added] = wanted.kernels.emplace(spec.name, spec.version);
       if (!added && place->second != spec.version) {
@@ -67,11 +77,9 @@ Wanted wanted_kernels(const Locking& locking, const Options& options, const Lock
                                            " are asked for; a lock file has one of each kernel");
       }
     }
-  } else if (!locking.requirements.empty() || fs::exists("kiln.json")) {
-    const Requirements requirements =
-        read_requirements(locking.requirements.empty() ? "kiln.json" : locking.requirements);
-    wanted.kernels = requirements.kernels;
-    wanted.registry = requirements.registry;
+  } else if (const std::optional<Requirements> stated = requirements_of(locking.project)) {
+    wanted.kernels = stated->kernels;
+    wanted.registry = stated->registry;
   } else {
     for (const auto& [name, kernel] : before) wanted.kernels.emplace(name, kernel.version);
     if (wanted.kernels.empty()) {
@@ -83,86 +91,122 @@ Wanted wanted_kernels(const Locking& locking, const Options& options, const Lock
   return wanted;
 }
 
-/// The registry of a kernel: the command line's, the requirements', $KILN_REGISTRY, the one that it
-/// is locked from already, else the machine's default.
-std::string registry_of(const Options& options, const Wanted& wanted, const Lockfile& before,
-                        const std::string& name) {
-  if (!options.request.registry.empty()) return options.request.registry;
-  if (!wanted.registry.empty()) return wanted.registry;
-  if (std::string named = load_settings().registry; !named.empty()) return named;
-  const auto locked = before.find(name);
-  return locked == before.end() ? "" : locked->second.registry;
-}
-
 Lockfile make_lockfile(const Locking& locking, const Options& options, const Lockfile& before) {
   const Wanted wanted = wanted_kernels(locking, options, before);
   Lockfile after;
   if (wanted.keep_others) after = before;
   for (const auto& [name, version] : wanted.kernels) {
-    Request request = options.request;
-    request.version = version;
-    request.registry = registry_of(options, wanted, before, name);
-    std::vector<std::string> unread;
-    LockedKernel kernel = lock_kernel(name, request, unread);
-    const auto old = before.find(name);
-    if (old != before.end() && old->second.version == version &&
-        old->second.registry == kernel.registry) {
-      check_only_grown(name, old->second, kernel);
-    }
-    for (const std::string& id : unread) {
-      tell("kiln: %s@%d %s needs a newer kiln and is not locked\n", name.c_str(), version,
-           id.c_str());
-    }
-    after[name] = std::move(kernel);
+    const std::string registry = registry_of(options, wanted.registry, before, name);
+    after[name] = lock_version(name, version, registry, options, before);
   }
   return after;
 }
 
 int run_lock(const Locking& locking, const Options& options) {
-  const fs::path file = locking.file;
-  LockfileEdit edit;
-  edit.change = [&](const Lockfile& before) { return make_lockfile(locking, options, before); };
-  edit.replace = locking.force;
-  edit.write = !locking.check;
-  edit.stop = options.request.stop;
-  edit.on_wait = [&] {
-    if (!options.quiet) tell("waiting for another process that changes %s\n", file.c_str());
-  };
-  const auto [before, after, changed] = update_lockfile(file, edit);
-  const std::vector<std::string> changes = differences(before, after);
-  Json kernels = Json::object();
-  for (const auto& [name, kernel] : after) {
-    kernels[name] = {{"version", kernel.version}, {"variants", kernel.variants.size()}};
-  }
-  print_json("lock", {{"file", file.string()},
-                      {"changed", changed},
-                      {"differences", changes},
-                      {"kernels", kernels}});
-  for (const std::string& line : changes) print("%s\n", line.c_str());
-  if (!changed) print("%s holds\n", file.c_str());
-  if (!changed || !locking.check) return 0;
-  if (!options.json) {
-    tell("kiln: %s would change as above. Run 'kiln lock' and commit it\n", file.c_str());
-  }
-  return static_cast<int>(ErrorCode::kLock);
+  const LockfileUpdate update = change_lockfile(
+      locking.project, options,
+      [&](const Lockfile& before) { return make_lockfile(locking, options, before); },
+      locking.force);
+  return print_change(locking.project, update, "lock", options, Json::object());
 }
 
 }  // namespace
+
+void takes_project(CLI::App& app, Project& project) {
+  app.add_option("--lock", project.lock, "The lock file; default kiln.lock")->type_name("FILE");
+  app.add_option("--requirements", project.requirements,
+                 "A project's kernels; default kiln.json where there is one")
+      ->type_name("FILE");
+  app.add_flag("--check", project.check, "Write nothing; exit 8 if the lock file would change");
+}
+
+std::optional<Requirements> requirements_of(const Project& project) {
+  if (states_nothing(project)) return std::nullopt;
+  return parse_requirements(read_stated(project.requirements), subject_of(project.requirements));
+}
+
+std::string registry_of(const Options& options, const std::string& stated, const Lockfile& before,
+                        const std::string& name) {
+  if (!options.request.registry.empty()) return options.request.registry;
+  if (!stated.empty()) return stated;
+  if (std::string named = load_settings().registry; !named.empty()) return named;
+  const auto locked = before.find(name);
+  return locked == before.end() ? "" : locked->second.registry;
+}
+
+LockedKernel lock_version(const std::string& name, int version, const std::string& registry,
+                          const Options& options, const Lockfile& before) {
+  Request request = options.request;
+  request.version = version;
+  request.registry = registry;
+  std::vector<std::string> unread;
+  LockedKernel kernel = lock_kernel(name, request, unread);
+  const auto old = before.find(name);
+  if (old != before.end() && old->second.version == version &&
+      old->second.registry == kernel.registry) {
+    check_only_grown(name, old->second, kernel);
+  }
+  for (const std::string& id : unread) {
+    tell("kiln: %s@%d %s needs a newer kiln and is not locked\n", name.c_str(), version,
+         id.c_str());
+  }
+  return kernel;
+}
+
+LockfileUpdate change_lockfile(const Project& project, const Options& options,
+                               const std::function<Lockfile(const Lockfile&)>& change, bool force) {
+  LockfileEdit edit;
+  edit.change = change;
+  edit.replace = force;
+  edit.write = !project.check;
+  edit.stop = options.request.stop;
+  edit.on_wait = [&] {
+    if (!options.quiet) {
+      tell("waiting for another process that changes %s\n", project.lock.c_str());
+    }
+  };
+  return update_lockfile(project.lock, edit);
+}
+
+void change_requirements(const Project& project, const std::map<std::string, int>& versions) {
+  if (project.check || states_nothing(project)) return;
+  const fs::path file = fs::weakly_canonical(project.requirements);  // through a symbolic link
+  const std::string before = read_stated(file);
+  const std::string after = edit_requirements(before, subject_of(project.requirements), versions);
+  if (after == before) return;
+  Draft draft(file.parent_path(), ".kiln.json", 0666);  // the user's to edit and to commit
+  draft.write(after);
+  draft.publish(file);
+}
+
+int print_change(const Project& project, const LockfileUpdate& update, const std::string& kind,
+                 const Options& options, Json more) {
+  const std::vector<std::string> changes = differences(update.before, update.after);
+  Json kernels = Json::object();
+  for (const auto& [name, kernel] : update.after) {
+    kernels[name] = {{"version", kernel.version}, {"variants", kernel.variants.size()}};
+  }
+  more.update({{"file", project.lock},
+               {"changed", update.changed},
+               {"differences", changes},
+               {"kernels", kernels}});
+  print_json(kind, std::move(more));
+  for (const std::string& line : changes) print("%s\n", line.c_str());
+  if (!update.changed) print("%s holds\n", project.lock.c_str());
+  if (!update.changed || !project.check) return 0;
+  if (!options.json) {
+    tell("kiln: %s would change as above. Run 'kiln %s' without --check, and commit it\n",
+         project.lock.c_str(), kind.c_str());
+  }
+  return static_cast<int>(ErrorCode::kLock);
+}
 
 void lock(Command& command) {
   command.takes_packages();
   command.takes_registry();
   command.takes_cache();
   const auto locking = std::make_shared<Locking>();
-  command.app()
-      .add_option("--lock", locking->file, "The lock file; default kiln.lock")
-      ->type_name("FILE");
-  command.app()
-      .add_option("--requirements", locking->requirements,
-                  "A project's kernels; default kiln.json where there is one")
-      ->type_name("FILE");
-  command.app().add_flag("--check", locking->check,
-                         "Write nothing; exit 8 if the lock file would change");
+  takes_project(command.app(), locking->project);
   command.app().add_flag("--force", locking->force,
                          "Do not read the old lock file, which may be damaged: replace it");
   command.example("geglu-mlp@1", "adds it to kiln.lock, all variants");

@@ -10,19 +10,32 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <new>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "commands.hpp"
 #include "complete.hpp"
 #include "documents/json.hpp"
+#include "man.hpp"
 #include "output.hpp"
 
 namespace kiln::cli {
 namespace {
+
+void help(Command& command) {
+  const auto words = std::make_shared<std::vector<std::string>>();
+  command.app().add_option("command", *words, "Its words");
+  command.example("", "what there is");
+  command.example("cache gc", "what 'kiln cache gc' takes, and examples");
+  command.runs([](const Options&) -> int {  // words_with_help has taken it where it stands first
+    throw Error(ErrorCode::kUsage, "read 'kiln help': expected it first. Run 'kiln help COMMAND'");
+  });
+}
 
 struct Row {
   const char* words;  // "cache gc" is the command gc of the group cache, whose row stands before it
@@ -32,6 +45,12 @@ struct Row {
 
 constexpr Row kCommands[] = {
     {"install", "Fetch, verify and unpack the variant for this machine", install},
+    {"add", "Pin a kernel in kiln.lock, the newest version by default", add},
+    {"remove", "Take a kernel out of kiln.lock", remove},
+    {"update", "Move kiln.lock to the newest versions", update},
+    {"outdated", "Say what is newer than kiln.lock, or than what is installed", outdated},
+    {"uninstall", "Take kernels out of the cache", uninstall},
+    {"search", "List the packages of a registry", search},
     {"resolve", "Say which variant this machine would get, and why not the others", resolve},
     {"lock", "Write kiln.lock: the digests of all variants, for every machine", lock},
     {"bundle", "Carry kernels to machines without a network, in one file", nullptr},
@@ -44,14 +63,16 @@ constexpr Row kCommands[] = {
     {"trust remove", "Trust a registry no longer", trust_remove},
     {"list", "List what is in the cache", list},
     {"path", "Print the file that get_kernel would load", path},
-    {"info", "Describe a package: versions, variants, and its ops once installed", info},
+    {"info", "Describe a package: its versions, ops, variants and their sizes", info},
     {"cache", "Where the cache is, whether it is intact; repair it, empty it", nullptr},
     {"cache dir", "Print the cache folder", cache_dir},
     {"cache verify", "Hash everything that is installed", cache_verify},
     {"cache repair", "Remove what is damaged and fetch it again", cache_repair},
     {"cache gc", "Remove what nothing holds", cache_gc},
+    {"login", "Say how to log in to a registry, and which login there is", login},
     {"host", "Print this machine's facts, for --host on another one", host},
     {"doctor", "Say what this machine is, what it would get, and what to fix", doctor},
+    {"help", "Say what a command takes", help},
     {"completions", "Print the script that makes bash, zsh or fish complete kiln", completions},
 };
 
@@ -74,6 +95,7 @@ void add_command(CLI::App& root, const Row& row, CommandLine& line) {
 constexpr Row kBeside[] = {
     {"bench", "Time the GeGLU MLP on this GPU", nullptr},
     {"build", "Compile packages", nullptr},
+    {"new", "Write the folder of a package to start from", nullptr},
     {"registry", "Publish, push, export, list, check", nullptr},
 };
 
@@ -81,15 +103,18 @@ bool is_beside(std::string_view word) {
   return std::ranges::any_of(kBeside, [&](const Row& row) { return row.words == word; });
 }
 
-int run_beside(const std::string& name, char** argv) {
+/// `kiln new …` is `kiln-build new …`.
+int run_beside(const std::string& word, char** argv) {
+  const std::string name = word == "new" ? "build" : word;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
   const std::filesystem::path program = self.parent_path() / ("kiln-" + name);
-  std::string word = program.string();
-  argv[1] = word.data();
-  execv(word.c_str(), argv + 1);
+  std::string path = program.string();
+  if (word == name) ++argv;
+  argv[0] = path.data();
+  execv(path.c_str(), argv);
   throw Error(
       ErrorCode::kNotFound,
-      "kiln " + name + ": there is no " + word +
+      "kiln " + word + ": there is no " + path +
           "; that command comes with a build of Kiln's source, not with an installed loader");
 }
 
@@ -128,8 +153,26 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv) {
   return std::nullopt;
 }
 
+/// `kiln help cache gc` is `kiln cache gc --help`; `kiln help` alone is `kiln --help`.
+std::vector<char*> words_with_help(int argc, char** argv) {
+  static char asks[] = "--help";
+  std::vector<char*> words(argv, argv + argc);
+  const auto is = [&](int i, std::string_view word) { return i < argc && words[i] == word; };
+  if (!is(1, "help") || is(2, "--help") || is(2, "-h")) return words;
+  words.erase(words.begin() + 1);
+  words.push_back(asks);
+  return words;
+}
+
 int run(int argc, char** argv) {
   const bool completes = asks_to_complete(argc, argv);
+  // `kiln help cac<Tab>` offers what `kiln cac<Tab>` does.
+  if (completes && argc > 3 && argv[2] == std::string_view("help")) {
+    argv[2] = argv[1];
+    ++argv;
+    --argc;
+  }
+  if (completes && argc > 3 && argv[2] == std::string_view("new")) return run_beside("new", argv);
   if (completes && argc > 3 && is_beside(argv[2])) std::swap(argv[1], argv[2]);
   if (argc > 1 && is_beside(argv[1])) return run_beside(argv[1], argv);
   // A file that grows over the limit of this process is an error of the write, which names it.
@@ -141,7 +184,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   CommandLine line;
   for (const Row& row : kCommands) add_command(app, row, line);
-  for (const Row& row : kBeside) app.add_subcommand(row.words, row.summary)->group("Builders");
+  for (const Row& row : kBeside) app.add_subcommand(row.words, row.summary)->group(kBuilders);
   if (completes) return complete(app, argc, argv, installed_packages);
   // Set last: a command starts with the footer that its parent has.
   app.footer(
@@ -149,6 +192,10 @@ int run(int argc, char** argv) {
       "Exit codes: 2 usage, 3 no variant fits, 4 not found, 5 network, 6 integrity, 7 trust,\n"
       "8 lock, 9 cache, 10 offline, 11 needs a newer kiln, 12 load, 13 call, 14 device, 15 build,\n"
       "16 conflict, 130 cancelled, 1 a bug.");
+  if (asks_for_man_pages(argc, argv)) {
+    write_man_pages(app, argv[2]);
+    return 0;
+  }
   try {
     if (const std::optional<int> answered = parse(app, argc, argv)) return *answered;
     const int code = line.chosen();
@@ -170,15 +217,17 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     kiln::cli::keep_standard_streams();
-    return kiln::cli::run(argc, argv);
+    std::vector<char*> words = kiln::cli::words_with_help(argc, argv);
+    words.push_back(nullptr);
+    return kiln::cli::run(static_cast<int>(words.size()) - 1, words.data());
   } catch (const kiln::Error& error) {
-    kiln::cli::tell("kiln: %s\n", error.what());
+    kiln::cli::tell_error(error.what());
     return static_cast<int>(error.code());
   } catch (const std::bad_alloc&) {
     std::fputs("kiln: there is not enough memory for this process: see 'ulimit -v'\n", stderr);
     return static_cast<int>(kiln::ErrorCode::kInternal);
   } catch (const std::exception& error) {
-    kiln::cli::tell("kiln: internal error: %s\n", error.what());
+    kiln::cli::tell_error(std::string("internal error: ") + error.what());
     return static_cast<int>(kiln::ErrorCode::kInternal);
   }
 }

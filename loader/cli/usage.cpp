@@ -55,22 +55,20 @@ std::string nearest(const std::string& word, const std::vector<std::string>& kno
 /// What Kiln calls a command of other tools; empty for any other word.
 std::string kiln_word_for(std::string_view word) {
   static const std::map<std::string_view, const char*> kOurs = {
-      {"add", "kiln install"},
       {"clean", "kiln cache gc"},
+      {"find", "kiln search"},
       {"gc", "kiln cache gc"},
-      {"help", "kiln --help"},
-      {"login", "docker login"},
-      {"outdated", "kiln lock --check"},
+      {"init", "kiln new"},
+      {"logout", "docker logout"},
+      {"ls", "kiln list"},
+      {"prune", "kiln cache gc"},
       {"publish", "kiln registry publish"},
       {"pull", "kiln install"},
       {"push", "kiln registry push"},
-      {"remove", "kiln cache gc --unlocked"},
-      {"rm", "kiln cache gc --unlocked"},
-      {"search", "kiln info"},
+      {"rm", "kiln remove"},
       {"show", "kiln info"},
-      {"uninstall", "kiln cache gc --unlocked"},
-      {"update", "kiln lock"},
-      {"upgrade", "kiln lock"},
+      {"sync", "kiln install --locked"},
+      {"upgrade", "kiln update"},
       {"verify", "kiln cache verify"},
       {"version", "kiln --version"}};
   const auto found = kOurs.find(word);

@@ -33,4 +33,20 @@ Requirements parse_requirements(std::string_view text, std::string_view subject)
   }
 }
 
+std::string edit_requirements(std::string_view text, std::string_view subject,
+                              const std::map<std::string, int>& versions) {
+  parse_requirements(text, subject);
+  nlohmann::ordered_json document = nlohmann::ordered_json::parse(text);
+  nlohmann::ordered_json& kernels = document["kernels"];
+  for (const auto& [name, version] : versions) {
+    if (version == 0) {
+      kernels.erase(name);
+    } else {
+      kernels[name]["version"] = version;
+    }
+  }
+  constexpr int kIndent = 2;
+  return document.dump(kIndent) + "\n";
+}
+
 }  // namespace kiln

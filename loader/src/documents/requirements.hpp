@@ -22,4 +22,9 @@ struct Requirements {
 /// Throws kUsage for what is no such file, kUpgrade for one of a newer Kiln.
 Requirements parse_requirements(std::string_view text, std::string_view subject);
 
+/// The same text with other kernels: those of `versions` have that version, and at version 0 go.
+/// The order of members stays; white space becomes two columns a level. Throws as parse does.
+std::string edit_requirements(std::string_view text, std::string_view subject,
+                              const std::map<std::string, int>& versions);
+
 }  // namespace kiln

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "install/search.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commands.hpp"
+#include "documents/json.hpp"
+#include "documents/names.hpp"
+#include "output.hpp"
+
+namespace kiln::cli {
+namespace {
+
+int run_search(const std::vector<std::string>& words, const Options& options) {
+  const SearchResult result = kiln::search(options.request, words);
+  Json documents = Json::array();
+  std::size_t column = 0;
+  for (const FoundPackage& each : result.packages) {
+    column = std::max(column, label(each.name, each.version).size());
+  }
+  for (const FoundPackage& each : result.packages) {
+    documents.push_back({{"name", each.name},
+                         {"version", each.version == 0 ? Json() : Json(each.version)},
+                         {"variants", each.variants},
+                         {"summary", each.summary},
+                         {"problem", each.problem}});
+    const std::string name = each.version == 0 ? each.name : label(each.name, each.version);
+    print("%-*s  %s\n", static_cast<int>(column), name.c_str(),
+          each.problem.empty() ? each.summary.c_str() : ("not readable: " + each.problem).c_str());
+  }
+  print_json("search", {{"registry", result.registry},
+                        {"signed", result.is_signed},
+                        {"packages", documents},
+                        {"left_out", result.left_out}});
+  if (options.json) return 0;
+  tell("%zu %s in %s%s\n", result.packages.size(),
+       result.packages.size() == 1 ? "package" : "packages", result.registry.c_str(),
+       result.is_signed ? ", by its signed metadata" : "");
+  if (result.left_out > 0) {
+    tell("kiln: %zu more were not looked into; ask for them by name: kiln info NAME\n",
+         result.left_out);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void search(Command& command) {
+  const auto words = std::make_shared<std::vector<std::string>>();
+  command.app().add_option("word", *words, "Words that the name or the summary must have");
+  command.takes_registry();
+  command.takes_cache();
+  command.example("", "every package, its newest version and what it computes");
+  command.example("mlp gradient", "those that have both words");
+  command.runs([words](const Options& options) { return run_search(*words, options); });
+}
+
+}  // namespace kiln::cli

@@ -1,0 +1,286 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The verbs of a project and of a cache, on registries of synthetic packages: a folder, a signed one, a server.
+
+    verbs_test.py KILN_REGISTRY_BINARY KILN_BINARY WRITE_FIXTURE
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "publish"))
+from oci_server import OciServer  # noqa: E402
+
+OK, USAGE, NOT_FOUND, NETWORK, TRUST, LOCK = 0, 2, 4, 5, 7, 8
+
+
+class Verbs(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.built = pathlib.Path(folder.name) / "built"
+        subprocess.run([FIXTURE, cls.built], check=True)
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.work = pathlib.Path(folder.name)
+        self.registry = self.work / "registry"
+        self.project = self.work / "project"
+        self.project.mkdir()
+        self.environment = {"HOME": str(self.work), "PATH": "/usr/bin:/bin", "KILN_CACHE": str(self.work / "cache"),
+                            "KILN_REGISTRY": str(self.registry), "KILN_UNSIGNED": "/,http://127.0.0.1"}
+        self.publish("one")
+
+    def run_command(self, program, *words, code=OK, says=()):
+        done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, timeout=60,
+                              env=self.environment, cwd=self.project)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        for word in [says] if isinstance(says, str) else says:
+            self.assertIn(word, done.stdout + done.stderr)
+        return done
+
+    def kiln(self, *words, **how):
+        return self.run_command(KILN, *words, **how).stdout
+
+    def document(self, *words, **how):
+        document = json.loads(self.kiln(*words, "--json", **how))
+        self.assertTrue(document["schema"].startswith("kiln."))
+        return document
+
+    def publish(self, *folders):
+        for folder in folders:
+            self.run_command(KILN_REGISTRY, "publish", "--registry", self.registry, self.built / folder,
+                             "--allow-untested", "*")
+
+    def lock(self):
+        return json.loads((self.project / "kiln.lock").read_text())["kernels"]
+
+    def sign(self):
+        keys = self.work / "keys"
+        keys.mkdir()
+        for name in ("root", "targets", "online"):
+            self.run_command(KILN_REGISTRY, "key", keys / name)
+        self.run_command(KILN_REGISTRY, "init", "--root-key", keys / "root.pub", "--targets-key", keys / "targets.pub",
+                         "--online-key", keys / "online.pub", "--out", self.work / "root.json")
+        self.run_command(KILN_REGISTRY, "sign", self.work / "root.json", "--key", keys / "root")
+        self.sign_again("sign", "--root", self.work / "root.json")
+        self.environment["KILN_UNSIGNED"] = ""
+        self.kiln("trust", "add", self.registry, "--root", self.work / "root.json")
+
+    def sign_again(self, *words):
+        self.run_command(KILN_REGISTRY, *words, "--registry", self.registry, "--key", self.work / "keys/targets",
+                         "--key", self.work / "keys/online")
+
+    # ---- a project's kernels ----
+
+    def test_add_takes_the_newest_and_remove_takes_it_out(self):
+        self.publish("next", "four/alpha")
+        said = self.kiln("add", "tiny-op", "alpha@1")
+        self.assertIn('kiln::get_kernel("tiny-op", {.version = 2, .lock = "kiln.lock"})', said)
+        self.assertIn("kiln_require(tiny-op VERSION 2)", said)
+        self.assertEqual({name: each["requested"]["version"] for name, each in self.lock().items()},
+                         {"alpha": 1, "tiny-op": 2})
+        self.assertEqual(self.document("add", "tiny-op@1")["added"][0]["version"], 1)
+        self.assertEqual(self.lock()["tiny-op"]["requested"]["version"], 1)
+        self.assertEqual(self.document("remove", "tiny-op")["differences"], ["- tiny-op@1"])
+        self.assertEqual(list(self.lock()), ["alpha"])
+        self.kiln("remove", "tiny-op", code=LOCK, says="it has alpha@1")
+        self.kiln("remove", "alpha@7", code=LOCK, says="find alpha@7 in kiln.lock")
+        self.kiln("add", "nosuch", code=NOT_FOUND, says="published: alpha, tiny-op")
+        self.kiln("add", "tiny-op@9", code=NOT_FOUND, says="published: 1, 2")
+
+    def test_add_check_writes_nothing(self):
+        self.kiln("add", "tiny-op", "--check", code=LOCK, says="+ tiny-op@1")
+        self.assertFalse((self.project / "kiln.lock").exists())
+
+    def test_a_project_that_states_its_kernels_states_them_after_add_and_remove(self):
+        stated = self.project / "kiln.json"
+        stated.write_text('{"schema": "kiln.requirements/1", "note": "mine", "kernels": {}}')
+        self.publish("four/alpha")
+        self.kiln("add", "tiny-op", "alpha")
+        self.kiln("lock", "--check")  # what kiln.json states is what is locked
+        self.assertEqual(json.loads(stated.read_text())["kernels"], {"alpha": {"version": 1}, "tiny-op": {"version": 1}})
+        self.publish("next")
+        self.kiln("update")
+        self.kiln("lock", "--check")
+        self.kiln("remove", "alpha")
+        self.kiln("lock", "--check")
+        self.assertEqual(json.loads(stated.read_text()),
+                         {"schema": "kiln.requirements/1", "note": "mine", "kernels": {"tiny-op": {"version": 2}}})
+
+    def test_outdated_and_update(self):
+        self.kiln("add", "tiny-op")
+        self.kiln("outdated", says="kiln.lock has the newest of all 1")
+        self.publish("two")
+        [kernel] = self.document("outdated")["kernels"]
+        self.assertEqual((kernel["version"], kernel["newest"], kernel["outdated"]), (1, 1, True))
+        self.assertEqual(kernel["new_variants"], ["cu12.9-sm_80-x86_64", "cpu-x86-64-v4"])
+        self.publish("next")
+        self.kiln("outdated", says="tiny-op  1 -> 2  2 new variants of 1")
+        same = self.document("update", "--same-version")["differences"]
+        self.assertIn("tiny-op@1: + variant cpu-x86-64-v4", same)
+        self.assertEqual(self.document("update", "--check", code=LOCK)["differences"], ["tiny-op: version 1 -> 2"])
+        self.assertEqual(self.document("update", "tiny-op")["differences"], ["tiny-op: version 1 -> 2"])
+        self.kiln("update", says="kiln.lock holds")
+        self.kiln("update", "alpha", code=LOCK, says="it has tiny-op@2")
+
+    def test_outdated_of_what_is_installed(self):
+        self.kiln("outdated", says="has no kernel")
+        self.kiln("install", "tiny-op@1", "--device", "cpu")
+        self.publish("next")
+        [kernel] = self.document("outdated")["kernels"]
+        self.assertEqual((kernel["version"], kernel["newest"]), (1, 2))
+        self.kiln("outdated", "--registry", "x", code=USAGE)
+
+    def test_a_registry_that_does_not_answer_is_said_of_each_kernel(self):
+        self.kiln("add", "tiny-op")
+        self.registry.rename(self.work / "gone")
+        document = self.document("outdated", code=NOT_FOUND)
+        self.assertIn("no such folder", document["kernels"][0]["problem"])
+
+    # ---- the cache ----
+
+    def test_uninstall_frees_what_nothing_holds(self):
+        self.publish("next")
+        for version in (1, 2):
+            self.kiln("install", f"tiny-op@{version}", "--device", "cpu")
+        would = self.document("uninstall", "tiny-op", "--dry-run")
+        self.assertEqual([each["version"] for each in would["uninstalled"]], [1, 2])
+        done = self.document("uninstall", "tiny-op@1")
+        self.assertEqual([each["version"] for each in done["uninstalled"]], [1])
+        self.assertGreater(done["bytes"], 1000)
+        self.assertLess(done["bytes"], would["bytes"])
+        self.assertEqual([each["version"] for each in self.document("list")["installed"]], [2])
+        self.kiln("uninstall", "tiny-op@1", code=NOT_FOUND, says="not installed in")
+        self.kiln("uninstall", "tiny-op@2", "nosuch", code=NOT_FOUND, says="nothing was removed")
+        self.kiln("uninstall", "tiny-op", "--registry", self.work / "other", code=NOT_FOUND)
+        self.kiln("uninstall", "tiny-op")
+        self.kiln("cache", "verify")
+        files = [each for each in (self.work / "cache").rglob("*") if each.is_file() and "unpacked" in each.parts]
+        self.assertEqual(files, [])
+
+    def test_what_a_lock_file_holds_is_not_uninstalled(self):
+        self.kiln("add", "tiny-op")
+        self.kiln("install", "--locked", "--device", "cpu")
+        kept = self.document("uninstall", "tiny-op", code=LOCK)["kept"]
+        self.assertEqual(kept[0]["holder"], str(self.project / "kiln.lock"))
+        self.kiln("uninstall", "tiny-op", code=LOCK, says="Run 'kiln remove tiny-op' in that project")
+        self.assertEqual(len(self.document("list")["installed"]), 1)
+        self.kiln("remove", "tiny-op")
+        self.kiln("uninstall", "tiny-op", says="uninstalled tiny-op@1")
+
+    # ---- a registry ----
+
+    def test_search_a_folder(self):
+        self.publish("next", "four/alpha")
+        self.assertEqual([(each["name"], each["version"], each["summary"]) for each in self.document("search")["packages"]],
+                         [("alpha", 1, ""), ("tiny-op", 2, "out = 2 x, for tests")])
+        self.assertIn("tiny-op@2  out = 2 x, for tests", self.kiln("search", "FOR", "2"))
+        self.assertEqual(self.document("search", "nosuch")["packages"], [])
+        self.kiln("search", "--registry", self.work / "none", code=NOT_FOUND)
+
+    def test_search_a_server_page_by_page_below_its_path(self):
+        self.publish("four/alpha", "four/beta", "four/gamma")
+        server = OciServer(self)
+        for path in ("/kernels", "/others"):
+            self.run_command(KILN_REGISTRY, "push", "--registry", self.registry, "--to", server.url + path)
+        found = self.document("search", "--registry", server.url + "/kernels")
+        self.assertEqual([each["name"] for each in found["packages"]], ["alpha", "beta", "gamma", "tiny-op"])
+        self.assertEqual(len([each for each in server.requests if each.path == "/v2/_catalog"]), 4)
+        self.assertEqual(self.document("search", "--registry", server.url)["packages"], [])
+
+    def test_a_server_without_a_list_is_refused_kindly(self):
+        for status in (404, 405, 403):
+            server = OciServer(self, meddle=lambda request, serve, status=status: (status, {}, b""))
+            self.kiln("search", "--registry", server.url, code=NOT_FOUND,
+                      says=[f"its server gives no list (status {status} from", "kiln info NAME"])
+        endless = OciServer(self, meddle=lambda request, serve: (
+            200, {"Link": '</v2/_catalog?more>; rel="next"'}, b'{"repositories":["a"]}'))
+        self.kiln("search", "--registry", endless.url, code=NETWORK, says="more than 100 pages")
+
+    def test_of_a_signed_registry_the_metadata_has_the_word(self):
+        self.publish("next", "four/alpha")
+        self.sign()
+        self.publish("four/beta")  # nobody signed it
+        found = self.document("search")
+        self.assertEqual((found["signed"], [(each["name"], each["version"]) for each in found["packages"]]),
+                         (True, [("alpha", 1), ("tiny-op", 2)]))
+        self.kiln("add", "beta", code=NOT_FOUND, says="its signed metadata does not speak of it")
+        self.kiln("add", "tiny-op")
+        self.sign_again("yank", "tiny-op@2", "--reason", "wrong sums")
+        [kernel] = self.document("outdated")["kernels"]
+        self.assertEqual((kernel["version"], kernel["newest"], kernel["yanked"]), (2, 1, "wrong sums"))
+        self.kiln("outdated", says='2 -> 1  taken back: "wrong sums"')
+        self.assertEqual(self.document("search", "tiny")["packages"][0]["version"], 1)
+        self.kiln("info", "tiny-op", says="tiny-op@1  from")
+        self.kiln("install", "tiny-op", code=USAGE, says="Run: kiln install tiny-op@1")
+        self.assertEqual(self.document("update")["differences"], ["tiny-op: version 2 -> 1"])
+        self.kiln("add", "tiny-op", says="kiln.lock holds")
+        self.sign_again("yank", "tiny-op@1", "--reason", "slow")
+        self.kiln("add", "tiny-op", code=TRUST, says="its publisher took back every version")
+
+    def test_search_offline_asks_no_server(self):
+        self.kiln("search", "--offline")
+        self.kiln("search", "--offline", "--registry", "http://127.0.0.1:9", code=10, says="offline nothing is asked")
+
+    def test_info_before_install_has_the_schema_the_licence_and_the_sizes(self):
+        self.publish("next")
+        document = self.document("info", "tiny-op")
+        self.assertEqual((document["version"], document["license"], document["summary"]),
+                         (2, "Apache-2.0", "out = 2 x, for tests"))
+        self.assertEqual(document["ops"][0]["tensors"][0]["dtype"], ["float32", "float16"])
+        self.assertGreater(document["variants"][0]["download_bytes"], 100)
+        said = self.kiln("info", "tiny-op@2")
+        for line in ("op        twice(x, [bias]) -> out", "out = 2 x", "x            float32, float16             [N, 4]",
+                     "optional", "output", "mode         string: fast, slow, default \"fast\""):
+            self.assertIn(line, said)
+        self.assertEqual(self.document("list")["installed"], [])
+        self.assertEqual(self.document("install", "tiny-op@2", "--device", "cpu")["installed"][0]["bytes_fetched"],
+                         self.registry_index_bytes())
+
+    def registry_index_bytes(self):
+        """All but the index is in the cache already, from info."""
+        index = json.loads((self.registry / "tiny-op/index.json").read_text())["manifests"]
+        tags = {each["annotations"]["org.opencontainers.image.ref.name"]: each for each in index if "annotations" in each}
+        return (self.registry / "tiny-op/index.json").stat().st_size + tags["2"]["size"]
+
+    # ---- words ----
+
+    def test_login_says_the_line_and_never_the_secret(self):
+        self.kiln("login", says="is a folder: it needs no login")
+        document = self.document("login", "https://registry.example/kernels")
+        self.assertEqual((document["server"], document["origin"]), ("registry.example", None))
+        self.assertRegex(document["command"], r"^(docker|podman|skopeo) login (--authfile \S+ )?registry\.example$")
+        (self.work / ".docker").mkdir()
+        (self.work / ".docker/config.json").write_text(
+            json.dumps({"auths": {"registry.example": {"auth": "bWU6c2VjcmV0LXdvcmQ="}}}))
+        said = self.kiln("login", "https://registry.example/kernels")
+        self.assertIn(f"login     of me, from {self.work}/.docker/config.json", said)
+        self.assertNotIn("secret-word", said + json.dumps(self.document("login", "https://registry.example")))
+        self.kiln("login", "ftp://x", code=USAGE)
+
+    def test_help_of_a_command_is_its_help(self):
+        for words in (["add"], ["cache", "gc"], ["registry"], []):
+            self.assertEqual(self.kiln("help", *words), self.kiln(*words, "--help"))
+        self.kiln("help", "--help", says="kiln help cache gc")
+        self.kiln("help", "nosuch", code=USAGE, says="unknown command 'nosuch'")
+        self.assertEqual(self.kiln("__complete", "help", "ca"), self.kiln("__complete", "ca"))
+
+    def test_what_other_tools_call_it_is_named(self):
+        for word, ours in (("rm", "kiln remove"), ("upgrade", "kiln update"), ("ls", "kiln list"),
+                           ("find", "kiln search"), ("sync", "kiln install --locked")):
+            self.kiln(word, "tiny-op", code=USAGE, says=f"unknown command '{word}'; use '{ours}'")
+        for word, ours in (("uninstal", "uninstall"), ("remov", "remove"), ("serch", "search"), ("updat", "update")):
+            self.kiln(word, code=USAGE, says=f"did you mean {ours}?")
+
+
+if __name__ == "__main__":
+    KILN_REGISTRY, KILN, FIXTURE = (os.path.abspath(each) for each in sys.argv[1:4])
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:])

@@ -70,9 +70,6 @@ struct CommandLine {
   std::function<int()> chosen;  ///< the command that was named; empty before the parse
 };
 
-/// The group of the commands that other programs answer.
-inline constexpr const char* kBuilders = "Builders";
-
 /// One command while it is declared.
 class Command {
  public:

@@ -9,7 +9,6 @@
 
 #include "base/draft.hpp"
 #include "base/join.hpp"
-#include "commands.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -70,6 +69,16 @@ std::string heading(const CLI::Option& option) {
   return text;
 }
 
+/// "The bundle to write. Required."
+std::string meaning_of(const CLI::Option& option) {
+  std::string text = option.get_description();
+  if (option.get_required()) text += ". Required.";
+  for (const CLI::Option* other : option.get_excludes()) {
+    text += ". Not with " + other->get_name() + ".";
+  }
+  return text;
+}
+
 std::string page(const CLI::App& app) {
   const std::string name = words_of(app, '-');
   std::string title = name;
@@ -78,7 +87,7 @@ std::string page(const CLI::App& app) {
       ".TH " + roff(title) + " 1 \"\" \"kiln " KILN_VERSION "\" \"Kiln\"\n.SH NAME\n" + roff(name) +
       " \\- " + roff(app.get_description()) + "\n.SH SYNOPSIS\n" + synopsis(app) + ".SH OPTIONS\n";
   for (const CLI::Option* option : app.get_options()) {
-    text += ".TP\n" + heading(*option) + "\n" + roff(option->get_description()) + "\n";
+    text += ".TP\n" + heading(*option) + "\n" + roff(meaning_of(*option)) + "\n";
   }
   const std::vector<const CLI::App*> commands = commands_of(app);
   if (!commands.empty()) text += ".SH COMMANDS\n";

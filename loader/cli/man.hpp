@@ -12,10 +12,14 @@ class App;
 
 namespace kiln::cli {
 
+/// The group of the commands that other programs answer.
+inline constexpr const char* kBuilders = "Builders";
+
 /// Whether the words ask for it: `kiln __man FOLDER`.
 bool asks_for_man_pages(int argc, char** argv);
 
-/// Writes a page for the program and for each of its own commands that --help shows. Throws what writing does.
+/// Writes a page for the program and for each of its own commands that --help shows. Throws what
+/// writing does.
 void write_man_pages(const CLI::App& root, const std::filesystem::path& folder);
 
 }  // namespace kiln::cli

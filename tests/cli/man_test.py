@@ -37,7 +37,7 @@ class Man(unittest.TestCase):
     def test_every_command_has_a_page(self):
         own = self.help_of("kiln").split("Subcommands:")[1].split("Builders:")[0]
         listed = re.findall(r"^  ([a-z]+)  +\S", own, re.M)
-        self.assertGreater(len(listed), 20)
+        self.assertGreaterEqual(len(listed), 20)
         for name in listed:
             self.assertIn(f"kiln-{name}", self.pages)
         self.assertIn("kiln-cache-gc", self.pages)
@@ -55,7 +55,8 @@ class Man(unittest.TestCase):
             for option, meaning in re.findall(r"^  (?:-\w,)?(--[a-z-]+)(?: [A-Z|:a-z]+(?: \.\.\.)?)?(?: REQUIRED)?\s+(\S.*)$",
                                               said, re.M):
                 self.assertIn(option, shown, name)
-                self.assertIn(words_of(meaning), shown, name)
+                excluded = meaning.removeprefix("Excludes: ")
+                self.assertIn(words_of(meaning) if excluded == meaning else f"Not with {excluded}.", shown, name)
             for example in re.findall(r"^  (kiln .*)$", said.partition("Examples:")[2], re.M):
                 self.assertIn(words_of(example), shown, name)
             self.assertIn(words_of(said.splitlines()[0]), shown, name)

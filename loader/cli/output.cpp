@@ -204,7 +204,8 @@ void print_resolution(const std::string& text) {
   std::string shown;
   for (const std::string_view line : split(text, '\n')) {
     const bool chosen = colours && line.starts_with("> ");
-    shown += (chosen ? kGreen : "") + printable(line) + (chosen ? kPlain : "") + "\n";
+    shown.append(chosen ? kGreen : "").append(printable(line)).append(chosen ? kPlain : "");
+    shown += '\n';
   }
   put(stdout, shown);
 }

@@ -50,7 +50,7 @@ std::string filled(std::string_view text, const NewPackage& package, const Words
 
 /// A word that package.json and C++ can have.
 std::string checked_name(const fs::path& folder) {
-  const std::string name = folder.filename().string();
+  std::string name = folder.filename().string();
   if (!is_package_name(name)) {
     throw Error(ErrorCode::kUsage, "new " + quote(name) +
                                        ": not a package name; expected words of a-z and 0-9 joined "

@@ -172,12 +172,18 @@ std::string extent_of(const JsonView& extent) {
 }
 
 void print_tensor(const JsonView& tensor) {
+  constexpr std::size_t kShapeColumns = 12;
   const auto is = [&](const char* key) { return tensor.has(key) && tensor.at(key).boolean(); };
-  const std::string shape = "[" + join(tensor.at("shape").items(), ", ", extent_of) + "]";
-  const std::string layout = tensor.string_or("layout", "");
-  print("  %-12s %-28s %-12s%s%s%s\n", tensor.at("name").string().c_str(), dtype_of(tensor).c_str(),
-        shape.c_str(), is("output") ? " output" : "", is("optional") ? " optional" : "",
-        layout.empty() ? "" : (" " + layout).c_str());
+  std::string rest = "[" + join(tensor.at("shape").items(), ", ", extent_of) + "]";
+  const auto add = [&rest](const std::string& word) {
+    rest.resize(std::max(rest.size(), kShapeColumns), ' ');
+    rest += " " + word;
+  };
+  if (is("output")) add("output");
+  if (is("optional")) add("optional");
+  if (const std::string layout = tensor.string_or("layout", ""); !layout.empty()) add(layout);
+  print("  %-12s %-28s %s\n", tensor.at("name").string().c_str(), dtype_of(tensor).c_str(),
+        rest.c_str());
 }
 
 void print_attribute(const JsonView& attribute) {

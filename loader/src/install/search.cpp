@@ -40,11 +40,9 @@ struct Named {
 std::vector<Named> vouched_packages(const Vouch& vouch) {
   std::vector<Named> named;
   for (const auto& [name, versions] : vouch.list()) {
-    for (auto each = versions.rbegin(); each != versions.rend(); ++each) {
-      if (each->yanked) continue;
-      named.push_back({name, each->version, each->index});
-      break;
-    }
+    const auto newest = std::find_if(versions.rbegin(), versions.rend(),
+                                     [](const VouchedVersion& each) { return !each.yanked; });
+    if (newest != versions.rend()) named.push_back({name, newest->version, newest->index});
   }
   return named;
 }

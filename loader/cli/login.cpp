@@ -36,7 +36,10 @@ std::string login_line(const std::string& server) {
     if (!is_on_path(program)) continue;
     const bool told = program != "docker" && environment().text("XDG_RUNTIME_DIR").empty() &&
                       environment().text("REGISTRY_AUTH_FILE").empty();
-    return program + " login " + (told ? "--authfile ~/.docker/config.json " : "") + server;
+    return std::string(program)
+        .append(" login ")
+        .append(told ? "--authfile ~/.docker/config.json " : "")
+        .append(server);
   }
   return "docker login " + server;
 }

@@ -175,7 +175,7 @@ void print_tensor(const JsonView& tensor) {
   constexpr std::size_t kShapeColumns = 12;
   const auto is = [&](const char* key) { return tensor.has(key) && tensor.at(key).boolean(); };
   std::string rest = "[" + join(tensor.at("shape").items(), ", ", extent_of) + "]";
-  const auto add = [&rest](const std::string& word) {
+  const auto add = [&](const std::string& word) {
     rest.resize(std::max(rest.size(), kShapeColumns), ' ');
     rest += " " + word;
   };

@@ -2,10 +2,9 @@
 #include "trust/updater.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 #include <vector>
-
-#include <set>
 
 #include "kiln/error.hpp"
 

@@ -2,8 +2,10 @@
 #include "graph.hpp"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <set>
+#include <string_view>
 
 #include "base/digest.hpp"
 #include "base/join.hpp"
@@ -24,11 +26,14 @@ Backend backend_of(const VariantPlan& plan) {
   return plan.is_cuda() ? Backend::kCuda : Backend::kCpu;
 }
 
-// zig's names: x86_64, x86_64_v3; for aarch64 the baseline is armv8-a.
+// zig's words for a level, by its number: for aarch64 the baseline is armv8-a.
+constexpr std::array<std::string_view, 5> kX86_64Machines = {"x86_64", "x86_64_v2", "x86_64_v3",
+                                                             "x86_64_v4", "x86_64_v4+avx512bf16"};
+
 std::vector<std::string> target_flags(CpuLevel cpu, Version glibc) {
   std::string machine = "baseline";
   if (cpu.arch == Arch::kX86_64) {
-    machine = cpu.level == 1 ? "x86_64" : "x86_64_v" + std::to_string(cpu.level);
+    machine = kX86_64Machines.at(static_cast<std::size_t>(cpu.level - 1));
   }
   return {"-target", std::string(to_string(cpu.arch)) + "-linux-gnu." + to_string(glibc),
           "-mcpu=" + machine};

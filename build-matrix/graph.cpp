@@ -156,6 +156,14 @@ class PackageGraph {
     return "elsewhere/" + path.filename().string();
   }
 
+  // Without the section of the other backend: its sources and levels are nothing of this variant's.
+  std::string own_part_of_package_json(const VariantPlan& plan) const {
+    const fs::path path = job_.folder / "package.json";
+    Json document = parse_json(read_file(path), path.string());
+    document.erase(plan.is_cuda() ? "cpu" : "cuda");
+    return Digest::of(document.dump()).hex();
+  }
+
   Ingredients collect(const VariantPlan& plan) {
     Ingredients ingredients;
     std::vector<fs::path> sources = host_sources(plan);
@@ -163,7 +171,7 @@ class PackageGraph {
     for (const fs::path& path : include_closure(sources, folders_)) {
       ingredients.sources[portable_name(path)] = hash(path);
     }
-    ingredients.sources["package/package.json"] = hash(job_.folder / "package.json");
+    ingredients.sources["package/package.json"] = own_part_of_package_json(plan);
     // What the generators make of package.json, so that a change in them is a change of the build.
     const GlueFacts facts{.backend = backend_of(plan), .build_id = "", .libraries = plan.libraries};
     ingredients.sources["work/gen/exports.map"] = Digest::of(exports_).hex();

@@ -67,8 +67,8 @@ typedef enum kiln_code {
 /* The version of the library that was found at run time, "0.1.0". */
 KILN_EXPORT const char* kiln_version(void);
 
-/* The whole text of the latest failure of a function of this header on the calling thread; "" before
- * the first. Valid until the thread's next failure or end. */
+/* The whole text of the latest failure of a function of this header on the calling thread; ""
+ * before the first. Valid until the thread's next failure or end. */
 KILN_EXPORT const char* kiln_failure_text(void);
 
 /* ---- Stopping what takes long ---- */

@@ -31,7 +31,8 @@ struct Url {
 std::string resolve_reference(const std::string& base, const std::string& reference);
 
 /// The same where Kiln would go on there: kNetwork for what is no URL, may not be asked, or leads
-/// from https to http or from another machine to this one. `message` begins the error: "get https://…: it redirects to ".
+/// from https to http or from another machine to this one. `message` begins the error: "get
+/// https://…: it redirects to ".
 std::string follow_reference(const std::string& base, const std::string& reference,
                              const std::vector<std::string>& insecure_http,
                              const std::string& message);

@@ -157,7 +157,9 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv) {
 std::vector<char*> words_with_help(int argc, char** argv) {
   static char asks[] = "--help";
   std::vector<char*> words(argv, argv + argc);
-  const auto is = [&](int i, std::string_view word) { return i < argc && words[i] == word; };
+  const auto is = [&](std::size_t i, std::string_view word) {
+    return i < words.size() && words[i] == word;
+  };
   if (!is(1, "help") || is(2, "--help") || is(2, "-h")) return words;
   words.erase(words.begin() + 1);
   words.push_back(asks);

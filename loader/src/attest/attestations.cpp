@@ -71,8 +71,9 @@ std::filesystem::path path_of(const Cache& cache, const Descriptor& index) {
 Attestations pull_attestations(const Repository& from, const Descriptor& index,
                                const Patience& patience) {
   ReferrerList listed = from.referrers(index);
-  std::ranges::stable_partition(
-      listed, [](const ListedReferrer& each) { return each.artifact_type == kMediaTypeBundle; });
+  std::stable_partition(listed.begin(), listed.end(), [](const ListedReferrer& each) {
+    return each.artifact_type == kMediaTypeBundle;
+  });
   Attestations found;
   if (listed.size() > kMostOpened) {
     found.ignored.push_back(std::to_string(listed.size() - kMostOpened) + " of " +

@@ -346,10 +346,12 @@ std::vector<Pushed> push_all(std::vector<Outgoing> outgoing, const std::string& 
   return results;
 }
 
-/// Says of a server that is signed which of these versions its metadata does not vouch for as they
-/// are there now.
+/// Says of a server that is signed which of the versions that were sent its metadata does not vouch
+/// for as they are there now. Asks nothing where nothing was sent.
 void tell_unsigned(const std::vector<Pushed>& versions, const Destination& to,
                    const Progress& progress) {
+  const auto was_sent = [](const Pushed& each) { return each.published.changed; };
+  if (std::ranges::none_of(versions, was_sent)) return;
   Traffic traffic;
   const Upload upload(to.registry, trust::kTrustRepository, to.settings, to.patience, traffic);
   const std::string origin = upload.place(trust::kTrustTag);

@@ -159,7 +159,9 @@ class Progress {
     const std::string end = "  " + subject;
     const std::string all = sizes + (pace.empty() ? "" : ", " + pace);
     for (const std::string& facts : {all, pace}) {
-      std::string text = percent + (facts.empty() ? "" : "  " + facts) + end;
+      std::string text = percent;
+      if (!facts.empty()) text.append("  ").append(facts);
+      text += end;
       if (text.size() < terminal_width()) return text;
     }
     return percent + end;

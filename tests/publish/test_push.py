@@ -463,8 +463,9 @@ class Wrong(PushTest):
         self.push(server.url)
         self.assert_whole(server)
         self.assertGreater(len(used), 8)
-        for request in tokens.requests:
-            self.assertEqual(request.query["scope"], [f"repository:{NAME}:pull,push"])
+        *pushing, asking = [request.query["scope"] for request in tokens.requests]
+        self.assertEqual(pushing, [[f"repository:{NAME}:pull,push"]] * len(pushing))
+        self.assertEqual(asking, [f"repository:{NAME}:pull"])  # whether the registry is signed: a read
 
     def test_a_refusal_is_answered_once(self):
         server = OciServer(self, lambda request, serve: (401, {"WWW-Authenticate": 'Basic realm="x"'}, b""))

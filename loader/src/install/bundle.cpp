@@ -122,7 +122,7 @@ void add_attestations(Install& install, const std::string& name, const VersionIn
                       Contents& contents) {
   const Cache& cache = install.cache();
   const auto add = [&](std::string_view type, std::string_view bytes) {
-    const Descriptor descriptor{std::string(type), Digest::of(bytes), bytes.size()};
+    Descriptor descriptor{std::string(type), Digest::of(bytes), bytes.size()};
     cache.write_document(descriptor, bytes);
     contents.add(descriptor);
     return descriptor;

@@ -61,12 +61,12 @@ void add_pins(const Config& config, const std::vector<Pin>& pins,
       found = found || pin.version == version;
     }
     if (found) continue;
-    throw Error(ErrorCode::kIntegrity,
-                "attest " + label(config.name, config.version) + " " + config.variant +
-                    ": it was made with " + compiler + " " + version + ", and no line of [" +
-                    component +
-                    "] pins that version; nothing was signed. Give the toolchains.lock that it was "
-                    "built with");
+    std::string text = "attest " + label(config.name, config.version) + " " + config.variant;
+    text.append(": it was made with ").append(compiler).append(" ").append(version);
+    text.append(", and no line of [").append(component);
+    throw Error(ErrorCode::kIntegrity, text +
+                                           "] pins that version; nothing was signed. Give the "
+                                           "toolchains.lock that it was built with");
   }
 }
 

@@ -171,41 +171,43 @@ std::string extent_of(const JsonView& extent) {
   return extent.json().is_string() ? extent.string() : std::to_string(extent.unsigned_integer());
 }
 
-void print_tensor(const JsonView& tensor) {
-  constexpr std::size_t kShapeColumns = 12;
+std::string column(std::string text, std::size_t width) {
+  text.resize(std::max(width, text.size()), ' ');
+  return text + " ";
+}
+
+std::string tensor_text(const JsonView& tensor) {
   const auto is = [&](const char* key) { return tensor.has(key) && tensor.at(key).boolean(); };
-  std::string rest = "[" + join(tensor.at("shape").items(), ", ", extent_of) + "]";
-  const auto add = [&](const std::string& word) {
-    rest.resize(std::max(rest.size(), kShapeColumns), ' ');
-    rest += " " + word;
-  };
-  if (is("output")) add("output");
-  if (is("optional")) add("optional");
-  if (const std::string layout = tensor.string_or("layout", ""); !layout.empty()) add(layout);
-  print("  %-12s %-28s %s\n", tensor.at("name").string().c_str(), dtype_of(tensor).c_str(),
-        rest.c_str());
+  const std::string shape = "[" + join(tensor.at("shape").items(), ", ", extent_of) + "]";
+  const std::string layout = tensor.string_or("layout", "");
+  std::string text = "  " + column(tensor.at("name").string(), 12);
+  text += column(dtype_of(tensor), 28) + column(shape, 12);
+  if (is("output")) text += " output";
+  if (is("optional")) text += " optional";
+  if (!layout.empty()) text += " " + layout;
+  return text + "\n";
 }
 
-void print_attribute(const JsonView& attribute) {
-  const std::string values =
-      attribute.has("values") ? ": " + join(attribute.at("values").items(), ", ", &JsonView::string)
-                              : "";
-  const std::string fallback =
-      attribute.has("default") ? ", default " + attribute.at("default").json().dump() : "";
-  print("  %-12s %s%s%s\n", attribute.at("name").string().c_str(),
-        attribute.at("type").string().c_str(), values.c_str(), fallback.c_str());
-}
-
-void print_ops(const Json& schema) {
-  for (const JsonView& op : JsonView(schema, kSchemaFile).at("ops").items()) {
-    print("op        %s\n", signature(op).c_str());
-    if (const std::string doc = op.string_or("doc", ""); !doc.empty()) {
-      print("  %s\n", doc.c_str());
-    }
-    for (const JsonView& tensor : op.at("tensors").items()) print_tensor(tensor);
-    if (!op.has("attributes")) continue;
-    for (const JsonView& attribute : op.at("attributes").items()) print_attribute(attribute);
+std::string attribute_text(const JsonView& attribute) {
+  std::string text = "  " + column(attribute.at("name").string(), 12);
+  text += attribute.at("type").string();
+  if (attribute.has("values")) {
+    text += ": " + join(attribute.at("values").items(), ", ", &JsonView::string);
   }
+  if (attribute.has("default")) text += ", default " + attribute.at("default").json().dump();
+  return text + "\n";
+}
+
+std::string ops_text(const Json& schema) {
+  std::string text;
+  for (const JsonView& op : JsonView(schema, kSchemaFile).at("ops").items()) {
+    text += "op        " + signature(op) + "\n";
+    if (const std::string doc = op.string_or("doc", ""); !doc.empty()) text += "  " + doc + "\n";
+    for (const JsonView& tensor : op.at("tensors").items()) text += tensor_text(tensor);
+    if (!op.has("attributes")) continue;
+    for (const JsonView& attribute : op.at("attributes").items()) text += attribute_text(attribute);
+  }
+  return text;
 }
 
 void print_schema(const Details& details, const Spec& spec) {
@@ -217,7 +219,8 @@ void print_schema(const Details& details, const Spec& spec) {
   const JsonView schema(details.schema, kSchemaFile);
   print("summary   %s\n", schema.string_or("summary", "none").c_str());
   print("license   %s\n", schema.string_or("license", "none").c_str());
-  if (schema.has("ops")) print_ops(details.schema);
+  // Whole, or an error and nothing of it.
+  if (schema.has("ops")) print("%s", ops_text(details.schema).c_str());
 }
 
 /// Null where there is none.

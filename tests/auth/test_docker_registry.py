@@ -84,8 +84,9 @@ class DockerRegistry(test_auth.AuthTest):
         self.push(host)
         before = len(tokens.requests)
         self.assertEqual(self.kiln_push(f"http://{host}/own"), ["1-cpu-base", "1"])
-        [request] = tokens.requests[before:]  # one token for all that a push does
-        self.assertEqual(request.query["scope"], ["repository:own/sample:pull,push"])
+        # One token for all that a push does, and one to ask whether the registry is signed.
+        self.assertEqual([request.query["scope"] for request in tokens.requests[before:]],
+                         [["repository:own/sample:pull,push"], ["repository:own/kiln.tuf:pull"]])
         del self.environment["REGISTRY_AUTH_FILE"]
         self.install(f"http://{host}/own")
         self.forget()

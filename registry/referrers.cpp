@@ -15,22 +15,27 @@ ReferrerList read_list(const Layout& layout, const std::vector<Tag>& tags, const
   return parse_referrers(layout.read_blob(found->descriptor, "referrers " + tag), tag);
 }
 
+[[noreturn]] void fail_subject(const std::string& what, const std::string& found,
+                               const std::string& expected) {
+  throw Error(ErrorCode::kIntegrity, "verify " + what + ": its subject is " + found +
+                                         ", expected " + expected +
+                                         ". Remove the tag, and attest again");
+}
+
 }  // namespace
 
 std::vector<HungReferrer> read_referrers(const Layout& layout, const Descriptor& index) {
   std::vector<HungReferrer> hung;
   const std::string tag = referrers_tag(index.digest);
+  const std::string promised =
+      index.digest.str() + ", as the tag " + tag + " of " + layout.index_path().string() + " says";
   for (ListedReferrer& listed : read_list(layout, layout.read(), tag)) {
     const std::string what = "referrer " + listed.manifest.digest.str();
     HungReferrer one{std::move(listed), {}, {}};
     one.manifest = layout.read_blob(one.listed.manifest, what);
     const Referrer referrer = parse_referrer(one.manifest, what);
     if (!referrer.subject || referrer.subject->digest != index.digest) {
-      throw Error(ErrorCode::kIntegrity,
-                  "verify " + what + ": its subject is " +
-                      (referrer.subject ? referrer.subject->digest.str() : "nothing") +
-                      ", expected " + index.digest.str() + ", as the tag " + tag + " of " +
-                      layout.index_path().string() + " says. Remove the tag, and attest again");
+      fail_subject(what, referrer.subject ? referrer.subject->digest.str() : "nothing", promised);
     }
     one.blobs = referrer.layers;
     one.blobs.push_back(referrer.config);

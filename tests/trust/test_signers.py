@@ -472,14 +472,18 @@ class Limits(SignersTest):
         tag |= {"digest": f"sha256:{digest}", "size": len(data)}
         (layout / "index.json").write_text(json.dumps(index))
 
-    def test_no_key_says_what_another_role_says(self):
-        self.made("acme", "other")
+    def leave_acme_to_itself(self):
+        """acme signs its own packages, and a user trusts the registry."""
         self.sign("--root", self.root)
         self.kiln("registry", "delegate", "acme", "--package", "acme-*", "--role-key", self.public("acme"), "--registry",
                   self.registry, "--key", self.private("targets"), "--key", self.private("online"))
         self.publish("acme")
         self.sign(keys=("acme", "online"))
         self.trust(self.registry)
+
+    def test_no_key_says_what_another_role_says(self):
+        self.made("acme", "other")
+        self.leave_acme_to_itself()
         evil = {"length": 7, "hashes": {"sha256": "0" * 64}}
         cases = {
             # which document, what is forged in it, signed by whom, and what the client says
@@ -505,12 +509,7 @@ class Limits(SignersTest):
 
     def test_a_publisher_s_word_on_others_packages_is_not_asked(self):
         self.made("acme")
-        self.sign("--root", self.root)
-        self.kiln("registry", "delegate", "acme", "--package", "acme-*", "--role-key", self.public("acme"), "--registry",
-                  self.registry, "--key", self.private("targets"), "--key", self.private("online"))
-        self.publish("acme")
-        self.sign(keys=("acme", "online"))
-        self.trust(self.registry)
+        self.leave_acme_to_itself()
         evil = {"length": 7, "hashes": {"sha256": "0" * 64}}
         self.forge({"acme": lambda signed: signed["targets"].update({f"{NAME}/1": evil, "new-op/1": evil})},
                    {"acme": ("acme",)})

@@ -112,6 +112,16 @@ void check_signatures(const fs::path& registry, CheckReport& report) {
   }
 }
 
+/// A client takes what the index carries in the place of the blob, and refuses another one.
+void check_carried(const std::string& carried, const std::string& blob, const std::string& what) {
+  if (carried.empty() || carried == blob) return;
+  throw Error(ErrorCode::kIntegrity,
+              "check " + what + ": the index carries " + Digest::of(carried).str() + " (" +
+                  std::to_string(carried.size()) + " bytes), its blob is " +
+                  Digest::of(blob).str() + " (" + std::to_string(blob.size()) +
+                  " bytes). Publish it again into an empty registry");
+}
+
 }  // namespace
 
 BuiltVariant read_published(const Layout& layout, const Index& index, const Variant& variant) {
@@ -122,6 +132,8 @@ BuiltVariant read_published(const Layout& layout, const Index& index, const Vari
   BuiltVariant checked = check_variant(variant, std::move(manifest_bytes),
                                        layout.read_blob(manifest.config, subject + " config"),
                                        layout.blob_path(manifest.layer.digest), subject);
+  check_carried(variant.carried.manifest, checked.manifest_bytes, "manifest of " + subject);
+  check_carried(variant.carried.config, checked.config_bytes, "config of " + subject);
   check_agreement(index, variant, checked.config);
   return checked;
 }

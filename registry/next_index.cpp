@@ -39,14 +39,21 @@ Requires lowest_requirement(const std::vector<Variant>& variants) {
                   "package.json and build again");
 }
 
+/// As far as the index carries it.
+std::string carried(const std::string& document) {
+  return document.size() <= kMaxCarriedBytes ? document : std::string();
+}
+
 /// Adds what is given to what is published, and says of each variant what happened to it.
 void merge_variants(const Batch& batch, NextIndex& next) {
   for (std::size_t i = 0; i < batch.built.size(); ++i) {
-    Variant given = batch.built[i].variant;
+    const BuiltVariant& built = batch.built[i];
+    Variant given = built.variant;
     const std::string& tested = batch.tested[i];
     const auto found = std::ranges::find(next.index.variants, given.id, &Variant::id);
     if (found == next.index.variants.end()) {
       if (!tested.empty()) given.tested = tested;
+      given.carried = {carried(built.manifest_bytes), carried(built.config_bytes)};
       next.added.push_back(given.id);
       next.index.variants.push_back(std::move(given));
       continue;

@@ -124,6 +124,7 @@ class Package:
         self.root = pathlib.Path(root)
         self.name = name
         self.version = version
+        self.carries = False  # its index has the texts of manifest and config, as publish writes it
         self.files = files or {"LICENSE": b"Apache-2.0\n", "lib/libsample.so": b"no library"}
         self.layer = zstd(tar(self.files))
         self.unpacked_size = sum(len(data) for data in self.files.values())
@@ -162,9 +163,11 @@ class Package:
 
     def variant(self, manifest):
         """The index's entry for a manifest, given as bytes."""
+        carried = {"dev.kiln.manifest": manifest.decode(),
+                   "dev.kiln.config": dump(self.config).decode()} if self.carries else {}
         return self.descriptor(manifest, MANIFEST_TYPE) | {
             "platform": {"os": "linux", "architecture": "amd64" if ARCH == "x86_64" else "arm64"},
-            "annotations": self.annotations}
+            "annotations": self.annotations | carried}
 
     def index(self, variants):
         return {"schemaVersion": 2, "mediaType": INDEX_TYPE,

@@ -62,6 +62,18 @@ TEST_CASE("manifest: the order in which facts were collected does not change the
   CHECK(serialize_config(config) == config_bytes);
 }
 
+TEST_CASE("manifest: an index carries documents of its variants") {
+  Index index = test::sample_index();
+  const std::string without = serialize_index(index);
+  CHECK(without.find("dev.kiln.config") == std::string::npos);
+  index.variants.at(1).carried = {R"({"a":"\u0001 \" \\"})", "{}"};
+  const Index read = parse_index(serialize_index(index), "index");
+  CHECK(read.variants.at(1).carried.manifest == R"({"a":"\u0001 \" \\"})");
+  CHECK(read.variants.at(1).carried.config == "{}");
+  CHECK(read.variants.at(0).carried.manifest.empty());
+  CHECK(serialize_index(read) == serialize_index(index));
+}
+
 TEST_CASE("manifest: the bytes that releases before this one have written still mean the same") {
   // Written by hand after the format's description, not by serialize_index.
   const std::string hex(64, '1');

@@ -188,6 +188,24 @@ row("a library that is not listed", INTEGRITY, "", config=put("../../../lib/x.so
 row("a symbol that is none", INTEGRITY, "", config=put("f;g", "entry", "symbol"))
 row("a needed library with a path", INTEGRITY, "", config=put(["/tmp/evil.so"], "needs"))
 
+def carrying(**changes):
+    """An index that carries the variant's documents, one of them changed."""
+    def change(package):
+        package.carries = True
+    return {"package": change, "index": put(lambda notes: notes | {
+        f"dev.kiln.{key}": spoil(notes[f"dev.kiln.{key}"]) for key, spoil in changes.items()},
+        "manifests", 0, "annotations")}
+
+
+row("it carries manifest and config", OK, "loads", **carrying())
+for key in ("manifest", "config"):
+    for name, spoil in {"another text": lambda text: text.replace(":", ": ", 1),
+                        "one byte more": lambda text: text + " ", "a part": lambda text: text[:-1],
+                        "no JSON": lambda text: "x", "100 kB": lambda text: "x" * 100_000,
+                        "a number": lambda text: 1, "an object": lambda text: {}}.items():
+        row(f"it carries as {key} {name}", INTEGRITY, key, **carrying(**{key: spoil}))
+    row(f"it carries no {key}", OK, "loads", **carrying(**{key: lambda text: ""}))
+
 row("as it is", OK, "loads")
 row("unknown members", OK, "loads", index=lambda index: index | {"x": [1, {"y": None}]},
     manifest=lambda manifest: manifest | {"subject": {"x": 1}},

@@ -198,3 +198,25 @@ TEST_CASE("export: a prefix or folder that cannot be meant is a usage error") {
     }
   }
 }
+
+TEST_CASE("check: an index carries each variant's documents as they are") {
+  Sample sample;
+  const std::string bytes = sample.layout.read_blob(sample.index, "test");
+  Index index = parse_index(bytes, "test");
+  REQUIRE(index.variants.size() == 1);
+  Variant& variant = index.variants.front();
+  CHECK(variant.carried.manifest == sample.layout.read_blob(sample.manifest, "test"));
+  CHECK(variant.carried.config == sample.layout.read_blob(sample.config, "test"));
+  for (std::string* const text : {&variant.carried.manifest, &variant.carried.config}) {
+    const std::string good = *text;
+    *text += ' ';
+    const std::string changed = serialize_index(index);
+    const Descriptor descriptor{sample.index.media_type, Digest::of(changed), changed.size()};
+    sample.layout.write_blob(descriptor, changed);
+    std::vector<Tag> tags = sample.layout.read();
+    tags[0].descriptor = descriptor;
+    sample.layout.write(tags);
+    CHECK(mentions(sample.problems(), "the index carries " + Digest::of(*text).str()));
+    *text = good;
+  }
+}

@@ -27,6 +27,8 @@ constexpr std::string_view kKeySass = "dev.kiln.cuda.sass";
 constexpr std::string_view kKeyPtx = "dev.kiln.cuda.ptx";
 constexpr std::string_view kKeyNeeds = "dev.kiln.needs";
 constexpr std::string_view kKeyTested = "dev.kiln.tested";
+constexpr std::string_view kKeyCarriedManifest = "dev.kiln.manifest";
+constexpr std::string_view kKeyCarriedConfig = "dev.kiln.config";
 constexpr std::string_view kKeyTitle = "org.opencontainers.image.title";
 constexpr std::string_view kKeySummary = "org.opencontainers.image.description";
 constexpr std::string_view kKeyLicense = "org.opencontainers.image.licenses";
@@ -122,6 +124,17 @@ std::string parse_note(const JsonView& annotations, std::string_view key) {
   return annotations.has(key) ? parse_text(annotations.at(key)) : "";
 }
 
+std::string parse_carried(const JsonView& annotations, std::string_view key) {
+  if (!annotations.has(key)) return {};
+  const JsonView text = annotations.at(key);
+  const auto* const bytes = text.json().get_ptr<const std::string*>();
+  if (bytes != nullptr && bytes->size() > kMaxCarriedBytes) {
+    text.fail("found " + std::to_string(bytes->size()) + " bytes, at most " +
+              std::to_string(kMaxCarriedBytes) + " are carried");
+  }
+  return text.string();
+}
+
 int parse_version_annotation(const JsonView& view) {
   const std::string text = view.string();
   const int number = parse_version_number(text);
@@ -157,7 +170,10 @@ Json variant_descriptor(const Variant& variant) {
   // No artifactType here: skopeo 1.9 drops it from an index's descriptors, which changes the
   // index's digest. It stands in the manifest itself.
   Json descriptor = to_json(variant.manifest);
-  descriptor["annotations"] = variant_annotations(variant);
+  Json& annotations = descriptor["annotations"] = variant_annotations(variant);
+  const Carried& carried = variant.carried;
+  if (!carried.manifest.empty()) annotations[kKeyCarriedManifest] = carried.manifest;
+  if (!carried.config.empty()) annotations[kKeyCarriedConfig] = carried.config;
   descriptor["platform"] = {
       {"os", "linux"},
       {"architecture", variant.needs.cpu.arch == Arch::kX86_64 ? "amd64" : "arm64"}};
@@ -174,6 +190,8 @@ Variant parse_variant(const JsonView& descriptor) {
   variant.requires_ = parse_requires(annotations, kAnnotationKeys);
   variant.needs = parse_needs(annotations);
   variant.tested = annotations.has(kKeyTested) ? parse_text(annotations.at(kKeyTested)) : kUntested;
+  variant.carried = {parse_carried(annotations, kKeyCarriedManifest),
+                     parse_carried(annotations, kKeyCarriedConfig)};
   return variant;
 }
 

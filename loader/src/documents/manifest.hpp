@@ -8,8 +8,13 @@
 //   index     geglu-mlp@1    image index; one descriptor a variant, selection facts as annotations
 //   manifest  one variant    image manifest; names the config blob and the one tar.zst layer
 //   config    one variant    what the archive holds: files, entry point, needs, compilers
+//
+// An index also carries the text of each small manifest and config, as annotations. OCI has a field
+// for that, "data", which skopeo 1.9 drops when it copies an index; the index's digest changes
+// then.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -31,6 +36,9 @@ std::string serialize_index(const Index& index);
 Json variant_descriptor(const Variant& variant);
 Json variant_annotations(const Variant& variant);
 Variant parse_variant(const JsonView& descriptor);
+
+/// Documents above this are fetched by who needs them, not carried in the index of all.
+inline constexpr std::size_t kMaxCarriedBytes = 8192;
 
 VariantManifest parse_manifest(std::string_view bytes, std::string_view subject);
 std::string serialize_manifest(const VariantManifest& manifest, std::string_view title);

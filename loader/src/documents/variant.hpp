@@ -23,6 +23,13 @@ enum class Tested { kAny, kSomewhere, kHere };
 /// What a variant's `tested` says before any test record speaks of it.
 inline constexpr std::string_view kUntested = "untested";
 
+/// Documents of a variant whose bytes stand in the index too, so that who has chosen one asks for
+/// its layer alone. Empty: to be fetched. Not verified: each must be what its descriptor promises.
+struct Carried {
+  std::string manifest;
+  std::string config;
+};
+
 /// One line of an index: enough to choose, nothing fetched yet.
 struct Variant {
   Descriptor manifest;
@@ -33,6 +40,7 @@ struct Variant {
   /// A variant that needs a newer Kiln: its descriptor as JSON text, written back unchanged. Its
   /// needs are not known; resolve refuses it before it looks at them. Empty for every other one.
   std::string unread = {};
+  Carried carried = {};
 };
 
 struct Index {

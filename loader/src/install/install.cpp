@@ -389,12 +389,13 @@ Package Install::pull(const Choice& choice) {
 Package Install::pull(const VersionIndex& version, const Variant& variant) {
   const std::string of = label(name_, version.index.version) + " " + variant.id;
   Package package{.subject = of, .variant = variant};
-  package.manifest =
-      parse_manifest(document(variant.manifest, "manifest of " + of, Event::Stage::kManifest, of),
-                     "manifest of " + of);
+  package.manifest = parse_manifest(document(variant.manifest, variant.carried.manifest,
+                                             "manifest of " + of, Event::Stage::kManifest, of),
+                                    "manifest of " + of);
   const Descriptor& config = package.manifest.config;
-  package.config = parse_config(document(config, "config of " + of, Event::Stage::kConfig, of),
-                                "config of " + of);
+  package.config = parse_config(
+      document(config, variant.carried.config, "config of " + of, Event::Stage::kConfig, of),
+      "config of " + of);
   check_agreement(version.index, variant, package.config);
   if (lock_) check_locked(lock_file_, *lock_, package);
   package.folder = cache_.unpacked_path(config.digest);
@@ -417,9 +418,15 @@ fs::path Install::pull_layer(const Package& package) {
   return cache_.blob_path(layer.digest);
 }
 
-std::string Install::document(const Descriptor& descriptor, const std::string& what,
-                              Event::Stage stage, const std::string& of) {
+std::string Install::document(const Descriptor& descriptor, const std::string& carried,
+                              const std::string& what, Event::Stage stage, const std::string& of) {
   if (std::optional<std::string> bytes = cached(descriptor, what)) return *std::move(bytes);
+  if (!carried.empty()) {
+    verify_bytes(carried, descriptor,
+                 {what, "the index, which carries it", "Tell the registry's publisher"});
+    cache_.write_document(descriptor, carried);
+    return carried;
+  }
   return copy_document(repository(what), cache_, descriptor, what, patience_,
                        [&](std::uint64_t done) { report(stage, of, done, descriptor.size); });
 }

@@ -173,8 +173,9 @@ class Install {
   /// asks. For what the cache lacks: "index of geglu-mlp@1". Throws kOffline.
   const Repository& repository(std::string_view what);
   Vouch vouch();
-  std::string document(const Descriptor& descriptor, const std::string& what, Event::Stage stage,
-                       const std::string& subject);
+  /// Out of the cache, of the index that carried it, or of the registry.
+  std::string document(const Descriptor& descriptor, const std::string& carried,
+                       const std::string& what, Event::Stage stage, const std::string& subject);
   std::optional<std::string> cached(const Descriptor& descriptor, const std::string& what) const;
   bool is_unpacked(const Package& package) const;
   void check_version() const;

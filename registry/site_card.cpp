@@ -18,7 +18,7 @@ namespace kiln::registry {
 namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{8} << 20;
-constexpr std::size_t kFoldedRows = 12;  // a longer table is folded under its plot
+constexpr std::size_t kFoldedRows = 12;  // a longer table is folded, and one under its plot
 
 /// "Two words" as "two-words".
 std::string slug_of(std::string_view text) {
@@ -292,6 +292,13 @@ class Rendering {
     }
   }
 
+  /// Raw HTML is shown as the text that it is; a comment is not.
+  void leave_raw() {
+    while (raw_.ends_with('\n') || raw_.ends_with(' ')) raw_.pop_back();
+    const bool is_comment = raw_.starts_with("<!--") && raw_.find("-->") == raw_.size() - 3;
+    if (!is_comment) html_.element("<p>", raw_, "</p>\n");
+  }
+
   void leave_row() {
     html_.markup("</tr>\n");
     if (table_.titles.empty()) {
@@ -319,8 +326,9 @@ class Rendering {
   void leave_table() {
     const Html inside = end_aside();
     outer_.pop_back();
-    for (const Plot& plot : plots_of(table_)) html_.part(draw(plot));
-    const bool folded = table_.rows.size() > kFoldedRows;
+    const std::vector<Plot> plots = plots_of(table_);
+    for (const Plot& plot : plots) html_.part(draw(plot));
+    const bool folded = !plots.empty() || table_.rows.size() > kFoldedRows;
     if (folded) {
       html_.markup("<details><summary>Table of ")
           .text(std::to_string(table_.rows.size()))
@@ -338,6 +346,7 @@ class Rendering {
   std::vector<bool> links_;
   std::set<std::string> ids_;
   std::string plain_;  ///< the text since the last cell or heading began
+  std::string raw_;    ///< of an HTML block
   std::vector<std::string> row_;
   CardTable table_;
   bool is_first_ = true;
@@ -368,7 +377,7 @@ Html render_card(std::string_view markdown, std::string_view title) {
   State state{Rendering(title), nullptr};
   MD_PARSER parser{};
   parser.flags =
-      MD_FLAG_TABLES | MD_FLAG_STRIKETHROUGH | MD_FLAG_PERMISSIVEURLAUTOLINKS | MD_FLAG_NOHTML;
+      MD_FLAG_TABLES | MD_FLAG_STRIKETHROUGH | MD_FLAG_PERMISSIVEURLAUTOLINKS | MD_FLAG_NOHTMLSPANS;
   parser.enter_block = [](MD_BLOCKTYPE type, void* detail, void* data) {
     return guarded(data, [&](Rendering& each) { each.enter(type, detail); });
   };

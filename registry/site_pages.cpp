@@ -45,8 +45,7 @@ Html page(const Place& place, const std::string& title, const Html& body) {
   html.markup("</div></header>\n<main id=\"main\">\n").part(body);
   html.markup(
       "</main>\n<footer><p>Made by <code>kiln registry site</code> from the registry's own "
-      "documents. It proves nothing: <code>kiln install</code> verifies what it "
-      "installs.</p></footer>\n</body>\n</html>\n");
+      "documents. Kernels are verified when they are installed, whatever a page says.</p></footer>\n</body>\n</html>\n");
   return html;
 }
 
@@ -240,23 +239,23 @@ Html cell_of(const VariantFacts& facts) {
   if (places.empty()) {
     html.markup("<span class=\"untested\">untested</span>");
   } else {
-    html.markup("<span class=\"tested\"><span aria-hidden=\"true\">\xe2\x9c\x93 </span>")
-        .element("", "tested: " + join(places), "</span>");
+    html.element("<span class=\"tested\" title=\"tested\">\xe2\x9c\x93 ", join(places), "</span>");
   }
   if (facts.download > 0) html.element(" <small>", size_text(facts.download), "</small>");
   return html;
 }
 
 struct Matrix {
-  std::vector<std::string> rows;     ///< device code, or a CPU level
-  std::vector<std::string> columns;  ///< "CUDA 13.0, x86_64"
-  std::map<std::pair<std::string, std::string>, const VariantFacts*> cells;
+  using Column = std::pair<std::string, std::string>;  ///< "x86_64", "CUDA 13.0"
+  std::vector<std::string> rows;                       ///< device code, or a CPU level
+  std::vector<Column> columns;
+  std::map<std::pair<std::string, Column>, const VariantFacts*> cells;
 };
 
 /// In the publisher's order.
 Matrix matrix_of(const VersionFacts& version, bool of_cpus) {
   Matrix matrix;
-  const auto keep = [](std::vector<std::string>& list, const std::string& word) {
+  const auto keep = [](auto& list, const auto& word) {
     if (std::ranges::find(list, word) == list.end()) list.push_back(word);
   };
   for (const VariantFacts& each : version.variants) {
@@ -264,19 +263,24 @@ Matrix matrix_of(const VersionFacts& version, bool of_cpus) {
     if (!each.variant.unread.empty() || needs.is_cpu() != of_cpus) continue;
     const std::string arch = std::string(to_string(needs.cpu.arch));
     const std::string row = of_cpus ? to_string(needs.cpu) : code_of(each.variant);
-    const std::string column = of_cpus ? arch : "CUDA " + to_string(*needs.toolkit) + ", " + arch;
+    const Matrix::Column column{arch, of_cpus ? "CPU" : "CUDA " + to_string(*needs.toolkit)};
     keep(matrix.rows, row);
     keep(matrix.columns, column);
     matrix.cells.try_emplace({row, column}, &each);
   }
-  std::ranges::sort(matrix.columns, std::greater{});
+  // x86_64 first, the newest toolkit first.
+  std::ranges::stable_sort(
+      matrix.columns, [](const auto& left, const auto& right) { return left.first > right.first; });
   return matrix;
 }
 
 Html matrix_table(const Matrix& matrix, Literal what) {
   Html html = begin_table();
   html.markup("<thead><tr><th scope=\"col\">").markup(what).markup("</th>");
-  for (const std::string& each : matrix.columns) html.element("<th scope=\"col\">", each, "</th>");
+  for (const Matrix::Column& each : matrix.columns) {
+    html.element("<th scope=\"col\">", each.second, "")
+        .element("<small>", each.first, "</small></th>");
+  }
   html.markup("</tr></thead>\n<tbody>\n");
   for (const std::string& row : matrix.rows) {
     html.element("<tr><th scope=\"row\"><code>", row, "</code>");
@@ -284,7 +288,7 @@ Html matrix_table(const Matrix& matrix, Literal what) {
       html.element("<small>", gpus, "</small>");
     }
     html.markup("</th>");
-    for (const std::string& column : matrix.columns) {
+    for (const Matrix::Column& column : matrix.columns) {
       const auto found = matrix.cells.find({row, column});
       html.markup("<td>");
       if (found != matrix.cells.end()) html.part(cell_of(*found->second));
@@ -319,7 +323,8 @@ Html variants_section(const VersionFacts& version) {
   Html html;
   html.markup(
       "<section id=\"variants\"><h2>Variants</h2>\n<p>Kiln picks the one that fits the "
-      "machine. <em>Untested</em> says that it compiles and passes inspection, and that no "
+      "machine. \xe2\x9c\x93 says where its numeric tests passed. <em>Untested</em> says that it "
+      "compiles and passes inspection, and that no "
       "record shows it running.</p>\n");
   const Matrix gpus = matrix_of(version, false);
   const Matrix cpus = matrix_of(version, true);

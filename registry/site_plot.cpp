@@ -30,9 +30,19 @@ std::string cell_of(const std::vector<std::string>& row, std::size_t column) {
 }
 
 std::string shown(double value) {
+  const bool small = value < 0.01;
   char text[32];
-  std::snprintf(text, sizeof text, "%.3g", value);
-  return text;
+  std::snprintf(text, sizeof text, small ? "%.2e" : "%.3g", value);
+  if (!small) return text;
+  // "2.35e-03" as "2.35e-3", "1.00e-03" as "1e-3".
+  std::string digits(text);
+  const std::size_t e = digits.find('e');
+  std::string exponent = digits.substr(e);
+  digits.resize(e);
+  while (digits.ends_with('0')) digits.pop_back();
+  if (digits.ends_with('.')) digits.pop_back();
+  if (exponent.size() == 4 && exponent[2] == '0') exponent.erase(2, 1);
+  return digits + exponent;
 }
 
 std::optional<std::size_t> column_named(const CardTable& table, std::string_view title) {
@@ -45,6 +55,7 @@ std::optional<std::size_t> column_named(const CardTable& table, std::string_view
 Plot plot_columns(const CardTable& table, const std::vector<std::size_t>& columns,
                   std::optional<std::size_t> divisor) {
   Plot plot;
+  plot.rows_are = table.titles.front();
   for (const std::vector<std::string>& row : table.rows) {
     PlotRow made{cell_of(row, 0), {}};
     const double by = divisor ? number_of(cell_of(row, *divisor)) : 1;
@@ -52,7 +63,8 @@ Plot plot_columns(const CardTable& table, const std::vector<std::size_t>& column
     for (std::size_t series = 0; series < columns.size(); ++series) {
       const double value = number_of(cell_of(row, columns[series])) / by;
       if (value == 0) continue;
-      made.points.push_back({series, value, plot.caption + made.label + ": " + shown(value)});
+      made.points.push_back(
+          {series, value, table.titles[columns[series]] + ", " + made.label + ": " + shown(value)});
     }
     if (!made.points.empty()) plot.rows.push_back(std::move(made));
   }
@@ -126,6 +138,7 @@ Plot worst_errors_of(const CardTable& table) {
 Plot condense(const Plot& plot) {
   Plot condensed = plot;
   condensed.rows.clear();
+  condensed.rows_are.clear();
   for (const std::string& name : plot.series) condensed.rows.push_back({name, {}});
   std::size_t points = 0;
   for (const PlotRow& row : plot.rows) {
@@ -199,7 +212,7 @@ class Scale {
   }
 
  private:
-  static constexpr double kLabelWidth = 40;
+  static constexpr double kLabelWidth = 44;
   double low_ = 0;
   double high_ = 0;
 };
@@ -239,6 +252,8 @@ void draw_axis(Html& svg, const Plot& plot, const Scale& scale, double bottom) {
     svg.markup("V").number(bottom).markup("\"/><text class=\"tick\" x=\"").number(scale.x(tick));
     svg.markup("\" y=\"").number(bottom + 17).markup("\">").text(shown(tick)).markup("</text>");
   }
+  svg.markup("<text class=\"label tick\" x=\"").number(kLeft - 10).markup("\" y=\"");
+  svg.number(kTop - 7).markup("\">").text(plot.rows_are).markup("</text>");
   if (!plot.reference) return;
   svg.markup("<path class=\"reference\" d=\"M").number(scale.x(*plot.reference)).markup(" ");
   svg.number(kTop).markup("V").number(bottom).markup("\"/><text class=\"tick strong\" x=\"");

@@ -37,6 +37,7 @@ struct PlotRow {
 struct Plot {
   std::string caption;
   std::vector<std::string> series;
+  std::string rows_are;  ///< "M, D, H": what stands at the rows
   std::vector<PlotRow> rows;
   std::optional<double> reference;  ///< a line; its label is `reference_label`
   std::string reference_label;

@@ -123,8 +123,10 @@ class Rendering {
       case MD_BLOCK_TBODY:
         html_.markup("<tbody>");
         break;
-      case MD_BLOCK_DOC:
       case MD_BLOCK_HTML:
+        raw_.clear();
+        break;
+      case MD_BLOCK_DOC:
         break;
     }
   }
@@ -170,8 +172,10 @@ class Rendering {
       case MD_BLOCK_TBODY:
         html_.markup("</tbody>");
         break;
-      case MD_BLOCK_DOC:
       case MD_BLOCK_HTML:
+        leave_raw();
+        break;
+      case MD_BLOCK_DOC:
       case MD_BLOCK_HR:
         break;
     }
@@ -241,6 +245,9 @@ class Rendering {
         return;
       case MD_TEXT_ENTITY:
         say(decode(text));
+        return;
+      case MD_TEXT_HTML:
+        raw_ += text;
         return;
       default:
         say(text);

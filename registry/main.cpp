@@ -228,7 +228,7 @@ void add_verify(CLI::App* command, Options& options) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Kiln's embedded registry: publish, attest, sign, push, export, list, check",
+  CLI::App app("Kiln's embedded registry: publish, attest, sign, push, export, list, check, site, serve",
                "kiln-registry");
   app.require_subcommand(1);
   app.set_version_flag("--version", KILN_VERSION);

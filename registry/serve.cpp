@@ -5,9 +5,15 @@
 #include <httplib.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <string_view>
+#include <thread>
+#include <utility>
 
 #include "base/posix.hpp"
 #include "documents/json.hpp"
@@ -66,7 +72,11 @@ void send_file(const Answer& answer, httplib::Response& response) {
 class Server::Site {
  public:
   explicit Site(ServeRequest request) : request_(std::move(request)) {
-    pages_ = make();
+    // Not httplib's own choice, SO_REUSEPORT: a second server would take half of the requests.
+    server_.set_socket_options([](socket_t socket) {
+      const int yes = 1;
+      ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    });
     port_ = request_.port == 0 ? server_.bind_to_any_port(kHost) : request_.port;
     if (port_ < 0 || (request_.port != 0 && !server_.bind_to_port(kHost, port_))) {
       throw Error(ErrorCode::kUsage, "serve " + request_.registry.string() + ": port " +
@@ -74,14 +84,24 @@ class Server::Site {
                                          " of 127.0.0.1 is taken. Name another one with --port");
     }
     url_ = std::string("http://") + kHost + ":" + std::to_string(port_);
+    pages_ = make();  // it has the URL in it
     server_.set_payload_max_length(0);
     server_.Get(".*", [this](const httplib::Request& asked, httplib::Response& response) {
       handle(asked, response);
     });
   }
 
-  void run() { server_.listen_after_bind(); }
-  void stop() { server_.stop(); }
+  void run() {
+    server_.listen_after_bind();
+    ended_ = true;
+  }
+
+  /// httplib forgets a stop() that comes before it listens.
+  void stop() {
+    while (!server_.is_running() && !ended_)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    server_.stop();
+  }
   const std::string& url() const { return url_; }
 
  private:
@@ -109,7 +129,7 @@ class Server::Site {
   }
 
   static void send(const Answer& answer, httplib::Response& response) {
-    response.status = answer.status;
+    if (answer.status != 200) response.status = answer.status;  // else httplib says 200 or 206
     response.set_header("Docker-Distribution-Api-Version", "registry/2.0");
     if (!answer.digest.empty()) response.set_header("Docker-Content-Digest", answer.digest);
     if (!answer.file.empty()) return send_file(answer, response);
@@ -142,6 +162,7 @@ class Server::Site {
   httplib::Server server_;
   int port_ = 0;
   std::string url_;
+  std::atomic<bool> ended_ = false;
   std::mutex mutex_;  // around what follows
   Stamps stamps_;
   Pages pages_;

@@ -100,9 +100,9 @@ TEST_CASE("card: nothing of it becomes markup, a script or a request") {
 TEST_CASE("card: a table that would become endless is refused, and so is nothing else") {
   std::string wide = "|";
   std::string line = "|";
-  for (int i = 0; i < 5000; ++i) wide += "a|", line += "-|";
+  for (int i = 0; i < 128; ++i) wide += "a|", line += "---|";
   std::string markdown = wide + "\n" + line + "\n";
-  for (int i = 0; i < 5000; ++i) markdown += "|b\n";
+  for (int i = 0; i < 20'000; ++i) markdown += "|b\n";
   CHECK_THROWS_WITH_AS(render(markdown), doctest::Contains("bytes of HTML"), kiln::Error);
   CHECK_NOTHROW(render(std::string(200'000, '>')));
   CHECK_NOTHROW(render(std::string(100'000, '[')));

@@ -27,7 +27,9 @@ fs::path published(const test::TemporaryFolder& folder) {
       {"name": "x", "dtype": ["float32", "float16"], "shape": ["N", 4]},
       {"name": "out", "dtype": "x", "shape": ["N"], "output": true}]}]})";
   test::write_built(folder / "built", one);
-  test::write_built(folder / "built", test::cuda("12.9", "sm_90a"));
+  test::Built gpu = test::cuda("12.9", "sm_90a");
+  gpu.schema = one.schema;
+  test::write_built(folder / "built", gpu);
   test::Built two = one;
   two.version = 2;
   test::write_built(folder / "built2", two);

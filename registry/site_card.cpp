@@ -68,7 +68,7 @@ std::string decode(std::string_view entity) {
 
 /// Where a link may lead; empty: nowhere. In a card, "#limits" is a heading of the same page.
 std::string target_of(const MD_ATTRIBUTE& href) {
-  const std::string target(href.text == nullptr ? "" : std::string(href.text, href.size));
+  std::string target(href.text == nullptr ? "" : std::string(href.text, href.size));
   for (const std::string_view scheme : {"https://", "http://", "mailto:"}) {
     if (target.starts_with(scheme)) return target;
   }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""kiln registry serve under a real client: what it serves installs, and the site follows what is published.
+"""kiln registry serve under a real client: what it serves installs, and the site follows what is published and signed.
 
     serve_test.py KILN_REGISTRY_BINARY KILN_BINARY WRITE_FIXTURE
 """
@@ -71,6 +71,47 @@ class Serve(unittest.TestCase):
         self.publish("next")
         self.assertEqual(self.get("/packages/tiny-op/2.html")[0].status, 200)
         self.assertIn(b"version 2", self.get("/")[1])
+
+    def registry_command(self, *arguments):
+        done = subprocess.run([REGISTRY, *arguments], capture_output=True, text=True, check=False, cwd=self.work)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_what_is_signed_is_shown(self):
+        page = "/packages/tiny-op/1.html"
+        self.assertIn(b"this registry is not signed", self.get(page)[1])
+        self.assertIn(b"Nobody signed a statement", self.get(page)[1])
+        for key in ("root", "targets", "online", "release"):
+            self.registry_command("key", key)
+        self.registry_command("init", "--root-key", "root.pub", "--targets-key", "targets.pub", "--online-key",
+                              "online.pub", "--out", "root.json")
+        self.registry_command("sign", "root.json", "--key", "root")
+        self.registry_command("attest", "tiny-op@1", "--registry", "registry", "--key", "release", "--records",
+                              self.record(), "--source", "https://github.com/acme/kernels", "--commit", "0" * 40,
+                              "--builder", "https://ci.example.org/<builder>")
+        signing = ("--registry", "registry", "--root", "root.json", "--key", "targets", "--key", "online")
+        self.registry_command("sign", *signing)
+        body = self.get(page)[1].decode()
+        self.assertRegex(body, r"names this index; valid until \d{4}-\d\d-\d\dT")
+        for part in ("built by https://ci.example.org/&lt;builder&gt; of", "SPDX-2.3", "that it was signed",
+                     "against fp64 on NVIDIA &lt;H200&gt;, 2026-11-21", "bfloat16 &lt;b&gt;",
+                     f"kiln trust add {self.url} --root root.json"):
+            self.assertIn(part, body)
+        self.registry_command("yank", "tiny-op@1", "--reason", "wrong <sums>", *signing)
+        self.assertIn("took this version back: wrong &lt;sums&gt;", self.get(page)[1].decode())
+        self.assertIn("taken back", self.get("/")[1].decode())
+        self.publish("two")  # another index: the signed one is not this one
+        self.assertIn("does not name this index", self.get(page)[1].decode())
+
+    def record(self):
+        """Of the CPU variant, as its tests would write it."""
+        descriptor = json.loads((self.work / "one/cpu-x86-64-v3/config.json").read_text())
+        library = next(each for each in descriptor["files"] if each["path"].endswith(".so"))
+        path = self.work / "record.json"
+        path.write_text(json.dumps({
+            "schema": "kiln.record/1", "hardware": "NVIDIA <H200>", "driver": "1", "date": "2026-11-21",
+            "results": [{"variant": "cpu-x86-64-v3", "library": library["digest"], "cases": 9, "failed": 0,
+                         "worst": {"bfloat16 <b>": 2e-3, "float32": 7e-7}}]}))
+        return path
 
     def test_ranges_heads_digests(self):
         index = json.loads(self.get("/v2/tiny-op/manifests/1")[1])

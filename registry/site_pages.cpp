@@ -191,7 +191,7 @@ Html op_section(const OpText& op) {
   html.part(begin_table())
       .markup(
           "<thead><tr><th scope=\"col\">tensor</th><th scope=\"col\">dtype</th>"
-          "<th scope=\"col\">shape</th><th scope=\"col\"></th></tr></thead>\n<tbody>\n");
+          "<th scope=\"col\">shape</th><th scope=\"col\">note</th></tr></thead>\n<tbody>\n");
   for (const TensorText& each : op.tensors) {
     std::vector<std::string> words;
     if (each.output) words.emplace_back("output");

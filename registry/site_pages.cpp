@@ -45,7 +45,8 @@ Html page(const Place& place, const std::string& title, const Html& body) {
   html.markup("</div></header>\n<main id=\"main\">\n").part(body);
   html.markup(
       "</main>\n<footer><p>Made by <code>kiln registry site</code> from the registry's own "
-      "documents. Kernels are verified when they are installed, whatever a page says.</p></footer>\n</body>\n</html>\n");
+      "documents. Kernels are verified when they are installed, whatever a page "
+      "says.</p></footer>\n</body>\n</html>\n");
   return html;
 }
 

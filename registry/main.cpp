@@ -22,6 +22,9 @@
 #include "push.hpp"
 #include "settings/settings.hpp"
 #include "signing_commands.hpp"
+#ifdef KILN_SITE
+#include "site_commands.hpp"
+#endif
 #include "store/registry.hpp"
 
 namespace {
@@ -225,7 +228,7 @@ void add_verify(CLI::App* command, Options& options) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Kiln's embedded registry: publish, attest, sign, push, export, list, check",
+  CLI::App app("Kiln's embedded registry: publish, attest, sign, push, export, list, check, site, serve",
                "kiln-registry");
   app.require_subcommand(1);
   app.set_version_flag("--version", KILN_VERSION);
@@ -286,6 +289,11 @@ int run(int argc, char** argv) {
 
   const std::function<int()> run_signing = registry::add_signing_commands(app);
   const std::function<int()> run_attest = registry::add_attest_command(app);
+#ifdef KILN_SITE
+  const std::function<int()> run_site = registry::add_site_commands(app);
+#else
+  const std::function<int()> run_site = [] { return -1; };
+#endif
 
   if (kiln::cli::asks_to_complete(argc, argv)) return kiln::cli::complete(app, argc, argv);
 
@@ -294,7 +302,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(kiln::ErrorCode::kUsage);
   }
-  for (const std::function<int()>& run_named : {run_signing, run_attest}) {
+  for (const std::function<int()>& run_named : {run_signing, run_attest, run_site}) {
     if (const int code = run_named(); code >= 0) return code;
   }
   if (options.registry.empty()) {

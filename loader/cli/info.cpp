@@ -8,11 +8,14 @@
 #include <utility>
 #include <vector>
 
+#include "attest/describe.hpp"
 #include "base/join.hpp"
 #include "base/posix.hpp"
 #include "base/quote.hpp"
+#include "base/size.hpp"
 #include "commands.hpp"
 #include "documents/json.hpp"
+#include "documents/ops.hpp"
 #include "install/attested.hpp"
 #include "install/install.hpp"
 #include "oci/layer_reader.hpp"
@@ -145,67 +148,29 @@ Details find_details(const Options& options, const Spec& spec, const VersionInde
   return details;
 }
 
-/// "forward(x, gate, [gate_bias]) -> y"
-std::string signature(const JsonView& op) {
-  std::string inputs;
-  std::string outputs;
-  for (const JsonView& tensor : op.at("tensors").items()) {
-    const bool output = tensor.has("output") && tensor.at("output").boolean();
-    const bool optional = tensor.has("optional") && tensor.at("optional").boolean();
-    const std::string name = tensor.at("name").string();
-    std::string& list = output ? outputs : inputs;
-    list += (list.empty() ? "" : ", ") + (optional ? "[" + name + "]" : name);
-  }
-  return op.at("name").string() + "(" + inputs + ") -> " + outputs;
-}
-
-/// "bfloat16, float16" or, of one that follows another tensor, "as x".
-std::string dtype_of(const JsonView& tensor) {
-  const JsonView dtype = tensor.at("dtype");
-  if (dtype.json().is_string()) return "as " + dtype.string();
-  return join(dtype.items(), ", ", &JsonView::string);
-}
-
-/// "N" of a symbol, "4" of a number.
-std::string extent_of(const JsonView& extent) {
-  return extent.json().is_string() ? extent.string() : std::to_string(extent.unsigned_integer());
-}
-
 std::string column(std::string text, std::size_t width) {
   text.resize(std::max(width, text.size()), ' ');
   return text + " ";
 }
 
-std::string tensor_text(const JsonView& tensor) {
-  const auto is = [&](const char* key) { return tensor.has(key) && tensor.at(key).boolean(); };
-  const std::string shape = "[" + join(tensor.at("shape").items(), ", ", extent_of) + "]";
-  const std::string layout = tensor.string_or("layout", "");
-  std::string text = "  " + column(tensor.at("name").string(), 12);
-  text += column(dtype_of(tensor), 28) + column(shape, 12);
-  if (is("output")) text += " output";
-  if (is("optional")) text += " optional";
-  if (!layout.empty()) text += " " + layout;
+std::string tensor_text(const TensorText& tensor) {
+  std::string text = "  " + column(tensor.name, 12);
+  text += column(tensor.dtype, 28) + column(tensor.shape, 12);
+  if (tensor.output) text += " output";
+  if (tensor.optional) text += " optional";
+  if (!tensor.layout.empty()) text += " " + tensor.layout;
   return text + "\n";
 }
 
-std::string attribute_text(const JsonView& attribute) {
-  std::string text = "  " + column(attribute.at("name").string(), 12);
-  text += attribute.at("type").string();
-  if (attribute.has("values")) {
-    text += ": " + join(attribute.at("values").items(), ", ", &JsonView::string);
-  }
-  if (attribute.has("default")) text += ", default " + attribute.at("default").json().dump();
-  return text + "\n";
-}
-
-std::string ops_text(const Json& schema) {
+std::string ops_text(const JsonView& schema) {
   std::string text;
-  for (const JsonView& op : JsonView(schema, kSchemaFile).at("ops").items()) {
-    text += "op        " + signature(op) + "\n";
-    if (const std::string doc = op.string_or("doc", ""); !doc.empty()) text += "  " + doc + "\n";
-    for (const JsonView& tensor : op.at("tensors").items()) text += tensor_text(tensor);
-    if (!op.has("attributes")) continue;
-    for (const JsonView& attribute : op.at("attributes").items()) text += attribute_text(attribute);
+  for (const OpText& op : read_ops(schema)) {
+    text += "op        " + op.signature() + "\n";
+    if (!op.doc.empty()) text += "  " + op.doc + "\n";
+    for (const TensorText& tensor : op.tensors) text += tensor_text(tensor);
+    for (const AttributeText& each : op.attributes) {
+      text += "  " + column(each.name, 12) + each.meaning + "\n";
+    }
   }
   return text;
 }
@@ -220,7 +185,7 @@ void print_schema(const Details& details, const Spec& spec) {
   print("summary   %s\n", schema.string_or("summary", "none").c_str());
   print("license   %s\n", schema.string_or("license", "none").c_str());
   // Whole, or an error and nothing of it.
-  if (schema.has("ops")) print("%s", ops_text(details.schema).c_str());
+  print("%s", ops_text(schema).c_str());
 }
 
 /// Null where there is none.
@@ -245,56 +210,14 @@ std::vector<std::string> signers_of(const attest::Attestation& one, const Settin
   return {signers.begin(), signers.end()};
 }
 
-std::string describe_provenance(const JsonView& predicate) {
-  const JsonView build = predicate.at("buildDefinition");
-  std::string text = "built by " + predicate.at("runDetails").at("builder").at("id").string();
-  std::string from = " of ";
-  for (const JsonView& each : build.at("resolvedDependencies").items()) {
-    text += from + each.at("uri").string();
-    from = text.find(" with ") == std::string::npos ? " with " : ", ";
-  }
-  return text;
-}
-
-std::string describe_tests(const JsonView& predicate) {
-  std::vector<std::string> places;
-  for (const JsonView& record : predicate.at("records").items()) {
-    std::vector<std::string> variants;
-    for (const JsonView& result : record.at("results").items()) {
-      const bool passed = result.at("failed").unsigned_integer() == 0;
-      variants.push_back(result.at("variant").string() + (passed ? "" : " FAILED"));
-    }
-    places.push_back(record.at("hardware").string() + " (" + record.at("date").string() +
-                     "): " + join(variants));
-  }
-  return join(places, "; ");
-}
-
-/// What it says, in a line. A statement of another shape than Kiln's says so itself.
-std::string describe(const attest::Statement& statement, std::string_view word) {
-  try {
-    const Json json = parse_json(statement.predicate, "predicate");
-    const JsonView predicate(json, "predicate");
-    if (word == "provenance") return describe_provenance(predicate);
-    if (word == "tests") return describe_tests(predicate);
-    if (word != "sbom") return "";
-    return predicate.at("spdxVersion").string() + ", " +
-           std::to_string(predicate.at("packages").items().size()) + " packages, " +
-           std::to_string(predicate.at("files").items().size()) + " files";
-  } catch (const Error& error) {
-    return std::string("not as Kiln writes it: ") + error.what();
-  }
-}
-
 /// Each statement about the version, and whose it is.
 Json print_attestations(const std::vector<attest::Attestation>& list, const Settings& settings,
                         const std::string& registry, const std::string& package) {
   Json documents = Json::array();
   for (const attest::Attestation& one : list) {
-    const attest::Kind* const kind = attest::kind_of_type(one.statement.predicate_type);
-    const std::string word(kind == nullptr ? one.statement.predicate_type : kind->word);
+    const std::string word = attest::word_of(one.statement);
     const std::vector<std::string> signers = signers_of(one, settings, registry, package);
-    const std::string what = describe(one.statement, word);
+    const std::string what = attest::describe(one.statement);
     const std::string by =
         join(signers, ", ", [](const std::string& id) { return id.substr(0, 12); });
     print("statement %-10s  %s\n", printable(word).c_str(),

@@ -18,6 +18,7 @@
 
 #include "base/join.hpp"
 #include "base/quote.hpp"
+#include "base/size.hpp"
 #include "documents/json.hpp"
 #include "install/trace.hpp"
 #include "settings/environment.hpp"
@@ -173,20 +174,6 @@ class Progress {
 };
 
 }  // namespace
-
-std::string size_text(std::uint64_t bytes) {
-  constexpr double kKilobyte = 1000;
-  const auto value = static_cast<double>(bytes);
-  char text[32];
-  if (value < kKilobyte) {
-    std::snprintf(text, sizeof text, "%.0f B", value);
-  } else if (value < kKilobyte * kKilobyte) {
-    std::snprintf(text, sizeof text, "%.1f kB", value / kKilobyte);
-  } else {
-    std::snprintf(text, sizeof text, "%.1f MB", value / (kKilobyte * kKilobyte));
-  }
-  return text;
-}
 
 void print_results_as(Results results) {
   g_results = results;

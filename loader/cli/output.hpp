@@ -33,9 +33,6 @@ void tell_error(const std::string& text);
 /// A resolution's text on stdout; the line of what was chosen, "> …", is green where colours are.
 void print_resolution(const std::string& text);
 
-/// "1.5 MB".
-std::string size_text(std::uint64_t bytes);
-
 /// What an install is doing, on stderr: one line for each finished download and for each request
 /// that is made again; on a terminal also a line for each download that is under way, no wider than
 /// it. Nothing with --quiet.

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Describe: what a statement says, in a line for people. Above statement; for `kiln info` and the
+// registry's site. Pure. A statement is a claim until somebody has checked whose it is.
+#pragma once
+
+#include <string>
+
+#include "attest/statement.hpp"
+
+namespace kiln::attest {
+
+/// The word of its kind; for a kind that Kiln does not know its URI.
+std::string word_of(const Statement& statement);
+
+/// "built by https://ci.example.org of git+https://… with zig"; empty for a plain signature. A
+/// statement of another shape than Kiln's says so itself.
+std::string describe(const Statement& statement);
+
+}  // namespace kiln::attest

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ops: what package.json says can be called, in the words of people. For who shows a schema: `kiln
+// info` and the registry's site. The package's own table (kiln/abi.h) is what calls are checked
+// against. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "documents/json_fwd.hpp"
+
+namespace kiln {
+
+struct TensorText {
+  std::string name;
+  std::string dtype;   ///< "bfloat16, float16"; of one that follows another tensor "as x"
+  std::string shape;   ///< "[M, 4]"
+  std::string layout;  ///< "rows"; empty: compact
+  bool output = false;
+  bool optional = false;
+};
+
+struct AttributeText {
+  std::string name;
+  std::string meaning;  ///< "string: tanh, none, default \"tanh\""
+};
+
+struct OpText {
+  std::string name;
+  std::string doc;  ///< may be empty
+  std::vector<TensorText> tensors;
+  std::vector<AttributeText> attributes;
+
+  std::string signature() const;  ///< "forward(x, gate, [gate_bias]) -> y"
+};
+
+/// The ops of a package.json; none where it names none. Throws kIntegrity for other types.
+std::vector<OpText> read_ops(const JsonView& schema);
+
+}  // namespace kiln

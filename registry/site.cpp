@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "site.hpp"
+
+#include <string_view>
+
+#include "base/draft.hpp"
+#include "base/quote.hpp"
+#include "kiln/error.hpp"
+#include "layout.hpp"
+#include "site_pages.hpp"
+
+namespace kiln::registry {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMaxPageBytes = std::uint64_t{64} << 20;
+
+void check_text(std::string_view text, const std::string& option) {
+  if (printable(text) == text) return;
+  throw Error(ErrorCode::kUsage, "site: " + option + " " + quote(text) +
+                                     " has characters that are not printable; nothing was written");
+}
+
+}  // namespace
+
+SiteReport write_site(const SiteRequest& request, const Progress& progress) {
+  check_is_path(request.out, "write a site into");
+  check_text(request.title, "--title");
+  check_text(request.url, "--url");
+  std::error_code error;
+  if (fs::equivalent(request.registry, request.out, error)) {
+    throw Error(ErrorCode::kUsage, "site: " + request.out.string() +
+                                       " is the registry itself; nothing was written. Name another "
+                                       "folder");
+  }
+  SiteFacts site = gather_site(request.registry, progress);
+  site.title = request.title;
+  site.url = request.url;
+  SiteReport report;
+  report.packages = site.packages.size();
+  for (const PackageFacts& each : site.packages) report.versions += each.versions.size();
+  for (const auto& [name, bytes] : make_pages(site)) {
+    const fs::path to = request.out / name;
+    make_folders(to.parent_path());
+    ++report.files;
+    if (fs::exists(to) && read_document(to, kMaxPageBytes) == bytes) continue;
+    publish_bytes(to.parent_path(), to, bytes, 0644);
+    ++report.written;
+  }
+  return report;
+}
+
+}  // namespace kiln::registry

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "site_card.hpp"
+
+#include <md4c.h>
+
+#include <algorithm>
+#include <exception>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/number.hpp"
+#include "kiln/error.hpp"
+#include "site_plot.hpp"
+
+namespace kiln::registry {
+namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{8} << 20;
+constexpr std::size_t kFoldedRows = 12;  // a longer table is folded, and one under its plot
+
+/// "Two words" as "two-words".
+std::string slug_of(std::string_view text) {
+  std::string slug;
+  for (const char c : text) {
+    const char lower = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    const bool is_word = (lower >= 'a' && lower <= 'z') || (lower >= '0' && lower <= '9');
+    if (is_word) {
+      slug += lower;
+    } else if (!slug.empty() && slug.back() != '-') {
+      slug += '-';
+    }
+  }
+  while (slug.ends_with('-')) slug.pop_back();
+  return slug;
+}
+
+std::string utf8_of(std::uint64_t code) {
+  if (code == 0 || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) code = 0xfffd;
+  const auto byte = [&](unsigned shift, unsigned lead) {
+    return static_cast<char>(lead | ((code >> shift) & (lead == 0x80 ? 0x3fU : 0xffU)));
+  };
+  if (code < 0x80) return {static_cast<char>(code)};
+  if (code < 0x800) return {byte(6, 0xc0), byte(0, 0x80)};
+  if (code < 0x10000) return {byte(12, 0xe0), byte(6, 0x80), byte(0, 0x80)};
+  return {byte(18, 0xf0), byte(12, 0x80), byte(6, 0x80), byte(0, 0x80)};
+}
+
+/// The characters that an entity is for; of those with a name the few that text needs, the others
+/// stay as they are written.
+std::string decode(std::string_view entity) {
+  constexpr std::pair<std::string_view, std::string_view> kNamed[] = {{"&amp;", "&"},
+                                                                      {"&lt;", "<"},
+                                                                      {"&gt;", ">"},
+                                                                      {"&quot;", "\""},
+                                                                      {"&nbsp;", "\xc2\xa0"},
+                                                                      {"&times;", "\xc3\x97"},
+                                                                      {"&mdash;", "\xe2\x80\x94"}};
+  for (const auto& [name, text] : kNamed) {
+    if (entity == name) return std::string(text);
+  }
+  if (!entity.starts_with("&#") || entity.size() < 4) return std::string(entity);
+  const std::string digits(entity.substr(2, entity.size() - 3));
+  const bool is_hex = digits[0] == 'x' || digits[0] == 'X';
+  return utf8_of(std::strtoull(digits.c_str() + (is_hex ? 1 : 0), nullptr, is_hex ? 16 : 10));
+}
+
+/// Where a link may lead; empty: nowhere. In a card, "#limits" is a heading of the same page.
+std::string target_of(const MD_ATTRIBUTE& href) {
+  std::string target(href.text == nullptr ? "" : std::string(href.text, href.size));
+  for (const std::string_view scheme : {"https://", "http://", "mailto:"}) {
+    if (target.starts_with(scheme)) return target;
+  }
+  return target.starts_with('#') ? "#card-" + slug_of(target) : "";
+}
+
+class Rendering {
+ public:
+  explicit Rendering(std::string_view title) : title_(title) {}
+
+  void enter(MD_BLOCKTYPE type, void* detail) {
+    switch (type) {
+      case MD_BLOCK_QUOTE:
+        html_.markup("<blockquote>");
+        break;
+      case MD_BLOCK_UL:
+        html_.markup("<ul>\n");
+        break;
+      case MD_BLOCK_OL:
+        enter_list(*static_cast<MD_BLOCK_OL_DETAIL*>(detail));
+        break;
+      case MD_BLOCK_LI:
+        html_.markup("<li>");
+        break;
+      case MD_BLOCK_HR:
+        html_.markup("<hr>\n");
+        break;
+      case MD_BLOCK_CODE:
+        html_.markup("<pre tabindex=\"0\"><code>");
+        break;
+      case MD_BLOCK_P:
+        html_.markup("<p>");
+        break;
+      case MD_BLOCK_H:
+        begin_aside();
+        break;
+      case MD_BLOCK_TABLE:
+        begin_aside(), table_ = {};
+        break;
+      case MD_BLOCK_TR:
+        html_.markup("<tr>"), row_.clear();
+        break;
+      case MD_BLOCK_TH:
+        enter_cell(true, *static_cast<MD_BLOCK_TD_DETAIL*>(detail));
+        break;
+      case MD_BLOCK_TD:
+        enter_cell(false, *static_cast<MD_BLOCK_TD_DETAIL*>(detail));
+        break;
+      case MD_BLOCK_THEAD:
+        html_.markup("<thead>");
+        break;
+      case MD_BLOCK_TBODY:
+        html_.markup("<tbody>");
+        break;
+      case MD_BLOCK_HTML:
+        raw_.clear();
+        break;
+      case MD_BLOCK_DOC:
+        break;
+    }
+  }
+
+  void leave(MD_BLOCKTYPE type, void* detail) {
+    switch (type) {
+      case MD_BLOCK_QUOTE:
+        html_.markup("</blockquote>\n");
+        break;
+      case MD_BLOCK_UL:
+        html_.markup("</ul>\n");
+        break;
+      case MD_BLOCK_OL:
+        html_.markup("</ol>\n");
+        break;
+      case MD_BLOCK_LI:
+        html_.markup("</li>\n");
+        break;
+      case MD_BLOCK_CODE:
+        html_.markup("</code></pre>\n");
+        break;
+      case MD_BLOCK_P:
+        html_.markup("</p>\n");
+        break;
+      case MD_BLOCK_H:
+        leave_heading(static_cast<MD_BLOCK_H_DETAIL*>(detail)->level);
+        break;
+      case MD_BLOCK_TABLE:
+        leave_table();
+        break;
+      case MD_BLOCK_TR:
+        leave_row();
+        break;
+      case MD_BLOCK_TH:
+        html_.markup("</th>"), row_.push_back(plain_);
+        break;
+      case MD_BLOCK_TD:
+        html_.markup("</td>"), row_.push_back(plain_);
+        break;
+      case MD_BLOCK_THEAD:
+        html_.markup("</thead>\n");
+        break;
+      case MD_BLOCK_TBODY:
+        html_.markup("</tbody>");
+        break;
+      case MD_BLOCK_HTML:
+        leave_raw();
+        break;
+      case MD_BLOCK_DOC:
+      case MD_BLOCK_HR:
+        break;
+    }
+  }
+
+  void enter(MD_SPANTYPE type, void* detail) {
+    switch (type) {
+      case MD_SPAN_EM:
+        html_.markup("<em>");
+        break;
+      case MD_SPAN_STRONG:
+        html_.markup("<strong>");
+        break;
+      case MD_SPAN_CODE:
+        html_.markup("<code>");
+        break;
+      case MD_SPAN_DEL:
+        html_.markup("<del>");
+        break;
+      case MD_SPAN_A:
+        enter_link(target_of(static_cast<MD_SPAN_A_DETAIL*>(detail)->href));
+        break;
+      case MD_SPAN_IMG:
+        html_.markup("<span class=\"image\">");
+        break;
+      default:
+        break;
+    }
+  }
+
+  void leave(MD_SPANTYPE type) {
+    switch (type) {
+      case MD_SPAN_EM:
+        html_.markup("</em>");
+        break;
+      case MD_SPAN_STRONG:
+        html_.markup("</strong>");
+        break;
+      case MD_SPAN_CODE:
+        html_.markup("</code>");
+        break;
+      case MD_SPAN_DEL:
+        html_.markup("</del>");
+        break;
+      case MD_SPAN_A:
+        if (links_.back()) html_.markup("</a>");
+        links_.pop_back();
+        break;
+      case MD_SPAN_IMG:
+        html_.markup("</span>");
+        break;
+      default:
+        break;
+    }
+  }
+
+  void text(MD_TEXTTYPE type, std::string_view text) {
+    switch (type) {
+      case MD_TEXT_BR:
+        html_.markup("<br>\n");
+        return;
+      case MD_TEXT_SOFTBR:
+        say("\n");
+        return;
+      case MD_TEXT_NULLCHAR:
+        say("\xef\xbf\xbd");
+        return;
+      case MD_TEXT_ENTITY:
+        say(decode(text));
+        return;
+      case MD_TEXT_HTML:
+        raw_ += text;
+        return;
+      default:
+        say(text);
+    }
+  }
+
+  /// A table of many columns has as many cells in its shortest row.
+  void check_size() const {
+    if (html_.str().size() <= kMostBytes) return;
+    throw Error(ErrorCode::kIntegrity, "render a card: it becomes more than " +
+                                           std::to_string(kMostBytes) +
+                                           " bytes of HTML. Give its tables fewer columns");
+  }
+
+  Html take() { return std::move(html_); }
+
+ private:
+  void say(std::string_view text) {
+    html_.text(text);
+    plain_ += text;
+  }
+
+  /// What follows is written for itself, and joins the rest by end_aside().
+  void begin_aside() {
+    outer_.push_back(std::exchange(html_, {}));
+    plain_.clear();
+  }
+
+  Html end_aside() { return std::exchange(html_, std::exchange(outer_.back(), {})); }
+
+  void enter_list(const MD_BLOCK_OL_DETAIL& list) {
+    html_.markup("<ol start=\"").text(std::to_string(list.start)).markup("\">\n");
+  }
+
+  void enter_link(const std::string& target) {
+    links_.push_back(!target.empty());
+    if (target.empty()) return;
+    html_.markup("<a rel=\"nofollow noopener noreferrer\" href=\"").text(target).markup("\">");
+  }
+
+  void enter_cell(bool is_title, const MD_BLOCK_TD_DETAIL& cell) {
+    plain_.clear();
+    const bool right = cell.align == MD_ALIGN_RIGHT;
+    if (is_title) {
+      html_.markup(right ? Literal("<th scope=\"col\" class=\"right\">")
+                         : Literal("<th scope=\"col\">"));
+    } else {
+      html_.markup(right ? Literal("<td class=\"right\">") : Literal("<td>"));
+    }
+  }
+
+  /// Raw HTML is shown as the text that it is; a comment is not.
+  void leave_raw() {
+    while (raw_.ends_with('\n') || raw_.ends_with(' ')) raw_.pop_back();
+    const bool is_comment = raw_.starts_with("<!--") && raw_.find("-->") == raw_.size() - 3;
+    if (!is_comment) html_.element("<p>", raw_, "</p>\n");
+  }
+
+  void leave_row() {
+    html_.markup("</tr>\n");
+    if (table_.titles.empty()) {
+      table_.titles = std::move(row_);
+    } else {
+      table_.rows.push_back(std::move(row_));
+    }
+    row_ = {};
+  }
+
+  void leave_heading(unsigned level) {
+    const Html inside = end_aside();
+    outer_.pop_back();
+    if (std::exchange(is_first_, false) && plain_ == title_) return;
+    std::string id = "card-" + slug_of(plain_);
+    while (!ids_.insert(id).second) id += "-again";
+    const bool is_high = level <= 2;
+    html_.markup(is_high ? Literal("<h3 id=\"") : Literal("<h4 id=\""))
+        .text(id)
+        .markup("\">")
+        .part(inside)
+        .markup(is_high ? Literal("</h3>\n") : Literal("</h4>\n"));
+  }
+
+  void leave_table() {
+    const Html inside = end_aside();
+    outer_.pop_back();
+    const std::vector<Plot> plots = plots_of(table_);
+    for (const Plot& plot : plots) html_.part(draw(plot));
+    const bool folded = !plots.empty() || table_.rows.size() > kFoldedRows;
+    if (folded) {
+      html_.markup("<details><summary>Table of ")
+          .text(std::to_string(table_.rows.size()))
+          .markup(" rows</summary>");
+    }
+    html_.markup("<div class=\"wide\" tabindex=\"0\" role=\"group\" aria-label=\"Table\"><table>\n")
+        .part(inside)
+        .markup("</table></div>\n");
+    if (folded) html_.markup("</details>\n");
+  }
+
+  std::string title_;
+  Html html_;
+  std::vector<Html> outer_;
+  std::vector<bool> links_;
+  std::set<std::string> ids_;
+  std::string plain_;  ///< the text since the last cell or heading began
+  std::string raw_;    ///< of an HTML block
+  std::vector<std::string> row_;
+  CardTable table_;
+  bool is_first_ = true;
+};
+
+struct State {
+  Rendering rendering;
+  std::exception_ptr thrown;
+};
+
+/// md4c is C: what is thrown below it is carried around it.
+template <class Step>
+int guarded(void* data, Step step) {
+  State& state = *static_cast<State*>(data);
+  try {
+    step(state.rendering);
+    state.rendering.check_size();
+    return 0;
+  } catch (...) {
+    state.thrown = std::current_exception();
+    return 1;
+  }
+}
+
+}  // namespace
+
+Html render_card(std::string_view markdown, std::string_view title) {
+  State state{Rendering(title), nullptr};
+  MD_PARSER parser{};
+  parser.flags =
+      MD_FLAG_TABLES | MD_FLAG_STRIKETHROUGH | MD_FLAG_PERMISSIVEURLAUTOLINKS | MD_FLAG_NOHTMLSPANS;
+  parser.enter_block = [](MD_BLOCKTYPE type, void* detail, void* data) {
+    return guarded(data, [&](Rendering& each) { each.enter(type, detail); });
+  };
+  parser.leave_block = [](MD_BLOCKTYPE type, void* detail, void* data) {
+    return guarded(data, [&](Rendering& each) { each.leave(type, detail); });
+  };
+  parser.enter_span = [](MD_SPANTYPE type, void* detail, void* data) {
+    return guarded(data, [&](Rendering& each) { each.enter(type, detail); });
+  };
+  parser.leave_span = [](MD_SPANTYPE type, void*, void* data) {
+    return guarded(data, [&](Rendering& each) { each.leave(type); });
+  };
+  parser.text = [](MD_TEXTTYPE type, const MD_CHAR* text, MD_SIZE size, void* data) {
+    return guarded(data, [&](Rendering& each) { each.text(type, {text, size}); });
+  };
+  const int result =
+      md_parse(markdown.data(), static_cast<MD_SIZE>(markdown.size()), &parser, &state);
+  if (state.thrown) std::rethrow_exception(state.thrown);
+  if (result != 0) throw Error(ErrorCode::kInternal, "render a card: md4c has no memory");
+  return state.rendering.take();
+}
+
+}  // namespace kiln::registry

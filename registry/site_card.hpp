@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Site card: an author's Markdown (CommonMark with tables) as HTML of the site, and the plots of
+// its tables. md4c parses; what it finds is written through markup.hpp, so that raw HTML is shown
+// as the text that it is. Links lead to http, https and mail; images are their description: a page
+// of the site requests nothing from elsewhere. Pure.
+#pragma once
+
+#include <string_view>
+
+#include "markup.hpp"
+
+namespace kiln::registry {
+
+/// `title`: a first heading that says only this is left out, the page has it. Headings are third
+/// level and below, their ids begin with "card-". Throws kIntegrity for a card that becomes 8 MiB.
+Html render_card(std::string_view markdown, std::string_view title);
+
+}  // namespace kiln::registry

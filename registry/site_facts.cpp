@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "site_facts.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "attest/describe.hpp"
+#include "base/join.hpp"
+#include "card.hpp"
+#include "check.hpp"
+#include "documents/facts.hpp"
+#include "documents/json.hpp"
+#include "documents/manifest.hpp"
+#include "documents/names.hpp"
+#include "kiln/error.hpp"
+#include "referrers.hpp"
+#include "trust_files.hpp"
+
+namespace kiln::registry {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// "nvrtc 13.0.88, zig 0.15.2" of the config's {"nvrtc": …, "source": "sha256:…", "zig": …}.
+std::string compilers_of(const std::string& build) {
+  if (build.empty()) return "";
+  const Json json = parse_json(build, "build");
+  std::vector<std::string> words;
+  for (const auto& [name, value] : JsonView(json, "build").members()) {
+    if (name != "source" && value.json().is_string()) words.push_back(name + " " + value.string());
+  }
+  return join(words);
+}
+
+/// The errors of each record as a plot: a row a kind, a mark a variant.
+Plot errors_of(const JsonView& record) {
+  Plot plot;
+  for (const JsonView& result : record.at("results").items()) {
+    if (!result.has("worst")) continue;
+    for (const auto& [kind, error] : result.at("worst").members()) {
+      if (!error.json().is_number() || error.json().get<double>() <= 0) continue;
+      auto row = std::ranges::find(plot.rows, kind, &PlotRow::label);
+      if (row == plot.rows.end()) row = plot.rows.insert(row, PlotRow{kind, {}});
+      row->points.push_back({0, error.json().get<double>(), result.at("variant").string()});
+    }
+  }
+  plot.series = {"a variant"};
+  plot.caption = "Worst relative L2 error against fp64 on " + record.at("hardware").string() +
+                 ", " + record.at("date").string() + ", a mark a variant. Left is better.";
+  return plot;
+}
+
+class Gathering {
+ public:
+  Gathering(const fs::path& registry, const ListedVersion& listed)
+      : layout_(registry / listed.name), index_(listed.index) {
+    facts_.version = index_.version;
+    facts_.index = listed.descriptor;
+    facts_.summary = index_.summary;
+    facts_.license = index_.license;
+    facts_.min_loader = index_.requires_.min_loader;
+  }
+
+  VersionFacts run() {
+    const Variant* smallest = nullptr;
+    std::uint64_t least = 0;
+    for (const Variant& variant : index_.variants) {
+      facts_.variants.push_back({variant});
+      if (!variant.unread.empty()) continue;
+      attempt([&] { read_variant(facts_.variants.back()); });
+      const std::uint64_t size = facts_.variants.back().download;
+      if (size == 0 || (smallest != nullptr && size >= least)) continue;
+      smallest = &variant;
+      least = size;
+    }
+    if (smallest != nullptr) attempt([&] { read_schema(*smallest); });
+    attempt([&] { read_statements(); });
+    attempt([&] { facts_.card = read_card(layout_, facts_.index); });
+    return std::move(facts_);
+  }
+
+ private:
+  template <class Step>
+  void attempt(Step step) {
+    try {
+      step();
+    } catch (const Error& error) {
+      facts_.problems.emplace_back(error.what());
+    }
+  }
+
+  void read_variant(VariantFacts& facts) {
+    const std::string subject = label(index_.name, index_.version) + " " + facts.variant.id;
+    const VariantManifest manifest =
+        parse_manifest(layout_.read_blob(facts.variant.manifest, subject), subject);
+    facts.download = manifest.layer.size;
+    facts.unpacked = manifest.unpacked_size;
+    const Config config = parse_config(layout_.read_blob(manifest.config, subject), subject);
+    facts.compilers = compilers_of(config.build);
+  }
+
+  void read_schema(const Variant& variant) {
+    const BuiltVariant read = read_published(layout_, index_, variant);
+    if (read.schema.empty()) return;
+    const Json schema = parse_json(read.schema, "package.json");
+    facts_.ops = read_ops(JsonView(schema, "package.json"));
+  }
+
+  void read_statements() {
+    for (const HungReferrer& each : read_referrers(layout_, facts_.index)) {
+      for (const Descriptor& blob : each.blobs) {
+        if (blob.media_type != attest::kMediaTypeBundle) continue;
+        attempt([&] { read_statement(each, blob); });
+      }
+    }
+  }
+
+  void read_statement(const HungReferrer& referrer, const Descriptor& blob) {
+    const std::string what = "statement " + referrer.listed.manifest.digest.brief();
+    const attest::Statement statement =
+        attest::parse_statement(attest::parse_bundle(layout_.read_blob(blob, what), what), what);
+    if (!attest::speaks_of(statement, facts_.index.digest)) return;
+    const std::string word = attest::word_of(statement);
+    facts_.statements.push_back(
+        {word, attest::describe(statement), referrer.listed.manifest.digest.str()});
+    if (word != "tests") return;
+    const Json predicate = parse_json(statement.predicate, "predicate");
+    for (const JsonView& record : JsonView(predicate, "predicate").at("records").items()) {
+      Plot plot = errors_of(record);
+      if (!plot.empty()) facts_.errors.push_back(std::move(plot));
+    }
+  }
+
+  Layout layout_;
+  const Index& index_;
+  VersionFacts facts_;
+};
+
+/// What the metadata says of each version.
+void read_trust(const fs::path& registry, SiteFacts& site) {
+  const TrustFiles files = read_trust_files(registry);
+  if (files.empty()) return;
+  trust::TrustedSet set = follow(files, registry.string(), trust::Expiry::kTold, Roles::kAll);
+  site.signed_until = trust::to_text(set.timestamp()->expires);
+  for (PackageFacts& package : site.packages) {
+    for (VersionFacts& version : package.versions) {
+      const std::optional<trust::Target> found = find_target(
+          set, files, registry.string(), trust::target_name(package.name, version.version));
+      const bool same = found && found->promise.sha256() == version.index.digest;
+      version.vouched = same ? Vouched::kSigned : Vouched::kOther;
+      if (found && found->yanked) {
+        version.yanked = found->yanked->empty() ? "no reason is given" : *found->yanked;
+      }
+    }
+  }
+}
+
+// ---- changes ----
+
+using Words = std::map<std::string, std::string>;
+
+/// "a, b" of what only `some` has.
+std::string only_in(const Words& some, const Words& others) {
+  std::vector<std::string> names;
+  for (const auto& [name, text] : some) {
+    if (!others.contains(name)) names.push_back(name);
+  }
+  return join(names);
+}
+
+Words ops_of(const VersionFacts& facts) {
+  Words ops;
+  for (const OpText& op : facts.ops) {
+    std::string& text = ops[op.name];
+    text = op.signature();
+    for (const TensorText& each : op.tensors) text += each.dtype + each.shape + each.layout;
+    for (const AttributeText& each : op.attributes) text += each.name + each.meaning;
+  }
+  return ops;
+}
+
+Words variants_of(const VersionFacts& facts) {
+  Words ids;
+  for (const VariantFacts& each : facts.variants) ids[each.variant.id];
+  return ids;
+}
+
+}  // namespace
+
+const VersionFacts& PackageFacts::current() const {
+  const auto kept = std::find_if(versions.rbegin(), versions.rend(),
+                                 [](const VersionFacts& each) { return each.yanked.empty(); });
+  return kept == versions.rend() ? versions.back() : *kept;
+}
+
+std::vector<std::string> changes_between(const VersionFacts& before, const VersionFacts& after) {
+  std::vector<std::string> lines;
+  const auto say = [&](const std::string& what, const std::string& names) {
+    if (!names.empty()) lines.push_back(what + names);
+  };
+  const auto compare = [&](const std::string& what, const std::string& old_value,
+                           const std::string& new_value) {
+    if (old_value == new_value) return;
+    lines.push_back(what + (old_value.empty() ? "none" : old_value) + " -> " +
+                    (new_value.empty() ? "none" : new_value));
+  };
+  const Words old_ops = ops_of(before);
+  const Words new_ops = ops_of(after);
+  say("New ops: ", only_in(new_ops, old_ops));
+  say("Ops that are gone: ", only_in(old_ops, new_ops));
+  std::vector<std::string> changed;
+  for (const auto& [name, text] : new_ops) {
+    const auto found = old_ops.find(name);
+    if (found != old_ops.end() && found->second != text) changed.push_back(name);
+  }
+  say("Ops with other arguments: ", join(changed));
+  say("New variants: ", only_in(variants_of(after), variants_of(before)));
+  say("Variants that are gone: ", only_in(variants_of(before), variants_of(after)));
+  compare("Summary: ", before.summary, after.summary);
+  compare("Licence: ", before.license, after.license);
+  compare("Oldest Kiln: ", before.min_loader, after.min_loader);
+  return lines;
+}
+
+SiteFacts gather_site(const fs::path& registry, const Progress& progress) {
+  check_is_path(registry, "make a site of");
+  SiteFacts site;
+  for (const ListedVersion& listed : list_registry(registry)) {
+    if (site.packages.empty() || site.packages.back().name != listed.name) {
+      progress("reading " + listed.name);
+      site.packages.push_back({listed.name, {}});
+    }
+    std::vector<VersionFacts>& versions = site.packages.back().versions;
+    VersionFacts facts = Gathering(registry, listed).run();
+    if (!versions.empty()) facts.changes = changes_between(versions.back(), facts);
+    versions.push_back(std::move(facts));
+  }
+  read_trust(registry, site);
+  return site;
+}
+
+}  // namespace kiln::registry

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Site facts: all that the pages of a registry say, gathered out of its folder. After publish,
+// attest, describe and sign; before site_pages, which makes HTML of it. Reads each index, each
+// manifest and config, and the smallest layer of each version, which has its schema. Reads only.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "batch.hpp"
+#include "documents/ops.hpp"
+#include "documents/variant.hpp"
+#include "site_plot.hpp"
+
+namespace kiln::registry {
+
+struct VariantFacts {
+  Variant variant;
+  std::uint64_t download = 0;  ///< bytes of its layer; 0: a variant that needs a newer Kiln
+  std::uint64_t unpacked = 0;
+  std::string compilers;  ///< "nvrtc 13.0.88, zig 0.15.2"
+};
+
+struct StatementFacts {
+  std::string word;      ///< attest::kKinds, or a URI
+  std::string says;      ///< may be empty
+  std::string artifact;  ///< digest of the referrer
+};
+
+/// What the signed metadata says of a version.
+enum class Vouched {
+  kNobody,  ///< the registry is unsigned
+  kSigned,  ///< it is this index
+  kOther,   ///< it is another one, or none
+};
+
+struct VersionFacts {
+  int version = 0;
+  Descriptor index;
+  std::string summary;
+  std::string license;
+  std::string min_loader;
+  std::vector<OpText> ops;
+  std::vector<VariantFacts> variants;  ///< in the index's order, best first
+  std::vector<StatementFacts> statements;
+  std::vector<Plot> errors;  ///< of test records in the statements
+  Vouched vouched = Vouched::kNobody;
+  std::string yanked;                 ///< why its publisher took it back; empty: it was not
+  std::string card;                   ///< Markdown; empty: there is none
+  std::vector<std::string> changes;   ///< since the version before
+  std::vector<std::string> problems;  ///< what could not be read, and why
+};
+
+struct PackageFacts {
+  std::string name;
+  std::vector<VersionFacts> versions;  ///< ascending, at least one
+
+  /// The newest that was not taken back; the newest where all were.
+  const VersionFacts& current() const;
+};
+
+struct SiteFacts {
+  std::string title;
+  std::string url;           ///< where kernels are installed from; empty: not known
+  std::string signed_until;  ///< "2027-01-31T00:00:00Z"; empty: unsigned
+  std::vector<PackageFacts> packages;
+};
+
+/// Throws kUsage and kNotFound for what is no registry, and kTrust for metadata that no client
+/// accepts. A document of a version that cannot be read is a problem of that version.
+SiteFacts gather_site(const std::filesystem::path& registry, const Progress& progress);
+
+/// What a newer version has that the older one had not, and the other way round, a line each: ops,
+/// targets, needs and licence. Pure.
+std::vector<std::string> changes_between(const VersionFacts& before, const VersionFacts& after);
+
+}  // namespace kiln::registry

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Site pages: the facts of a registry as the files of a static site. After site_facts; under site,
+// which writes them, and serve, which hands them out. The pages link to one another relatively, so
+// they work below any URL and from a folder. Pure: the same facts give the same bytes.
+//
+//   index.html                     every package, and the search
+//   packages/<name>/index.html     its current version
+//   packages/<name>/<N>.html       each version
+//   style.css, search.js, icon.svg
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "site_facts.hpp"
+
+namespace kiln::registry {
+
+/// Bytes by path.
+using Pages = std::map<std::string, std::string>;
+
+Pages make_pages(const SiteFacts& site);
+
+}  // namespace kiln::registry

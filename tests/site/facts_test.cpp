@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is gathered out of a registry, and what is said of a change between versions.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "built_fixture.hpp"
+#include "card.hpp"
+#include "kiln/error.hpp"
+#include "publish.hpp"
+#include "site.hpp"
+#include "site_facts.hpp"
+
+namespace {
+
+using namespace kiln;            // NOLINT(google-build-using-namespace)
+using namespace kiln::registry;  // NOLINT(google-build-using-namespace)
+namespace fs = std::filesystem;
+
+void tell_nobody(const std::string&) {}
+
+fs::path published(const test::TemporaryFolder& folder) {
+  test::Built one = test::cpu("x86-64-v3");
+  one.schema = R"({"name": "tiny-op", "license": "MIT", "summary": "out = 2 x", "ops": [
+    {"name": "twice", "doc": "d", "tensors": [
+      {"name": "x", "dtype": ["float32", "float16"], "shape": ["N", 4]},
+      {"name": "out", "dtype": "x", "shape": ["N"], "output": true}]}]})";
+  test::write_built(folder / "built", one);
+  test::Built gpu = test::cuda("12.9", "sm_90a");
+  gpu.schema = one.schema;
+  test::write_built(folder / "built", gpu);
+  test::Built two = one;
+  two.version = 2;
+  test::write_built(folder / "built2", two);
+  publish({folder / "registry", {folder / "built", folder / "built2"}, {}}, tell_nobody);
+  return folder / "registry";
+}
+
+}  // namespace
+
+TEST_CASE("site: facts of a version come from its documents and its schema") {
+  const test::TemporaryFolder folder;
+  const SiteFacts site = gather_site(published(folder), tell_nobody);
+  REQUIRE(site.packages.size() == 1);
+  const PackageFacts& package = site.packages.front();
+  REQUIRE(package.versions.size() == 2);
+  const VersionFacts& first = package.versions.front();
+  CHECK(first.problems.empty());
+  CHECK(first.variants.size() == 2);
+  CHECK(first.variants.back().download > 0);
+  CHECK(first.variants.back().unpacked > 0);
+  CHECK(first.vouched == Vouched::kNobody);
+  CHECK(site.signed_until.empty());
+  CHECK(package.current().version == 2);
+  CHECK(package.versions.back().changes ==
+        std::vector<std::string>{"Variants that are gone: cu12.9-sm_90a-x86_64"});
+}
+
+TEST_CASE("site: a card that is hung on a version is its card, the last one counts") {
+  const test::TemporaryFolder folder;
+  const fs::path registry = published(folder);
+  const auto hang = [&](const std::string& text, int version = 0) {
+    test::write_text(folder / "CARD.md", text);
+    return describe(registry, {"tiny-op", version}, folder / "CARD.md");
+  };
+  CHECK(hang("one").changed);
+  CHECK_FALSE(hang("one").changed);
+  CHECK(hang("two").version == 2);
+  CHECK(hang("one").changed);
+  CHECK(hang("first", 1).version == 1);
+  const SiteFacts site = gather_site(registry, tell_nobody);
+  CHECK(site.packages.front().versions[0].card == "first");
+  CHECK(site.packages.front().versions[1].card == "one");
+  test::write_text(folder / "CARD.md", "\xff");
+  const struct {
+    Wanted wanted;
+    std::string file;
+    ErrorCode code;
+  } refused[] = {{{"tiny-op", 3}, "built", ErrorCode::kUsage},
+                 {{"tiny-op", 1}, "CARD.md", ErrorCode::kUsage},
+                 {{"tiny-op", 1}, "none", ErrorCode::kUsage}};
+  for (const auto& each : refused) {
+    CAPTURE(each.file);
+    try {
+      describe(registry, each.wanted, folder / each.file);
+      FAIL("was not refused");
+    } catch (const Error& error) {
+      CHECK(error.code() == each.code);
+    }
+  }
+  test::write_text(folder / "CARD.md", "x");
+  for (const Wanted& wanted : {Wanted{"tiny-op", 3}, Wanted{"other", 0}}) {
+    try {
+      describe(registry, wanted, folder / "CARD.md");
+      FAIL("was not refused");
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::kNotFound);
+    }
+    CHECK_FALSE(fs::exists(registry / "other"));
+  }
+}
+
+TEST_CASE("site: what changed between versions") {
+  VersionFacts before;
+  before.license = "MIT";
+  before.min_loader = "0.1.0";
+  before.ops = {{"kept", "", {{"x", "float32", "[N]", "", false, false}}, {}},
+                {"gone", "", {}, {}},
+                {"other", "", {{"x", "float32", "[N]", "", false, false}}, {}}};
+  VersionFacts after = before;
+  CHECK(changes_between(before, after).empty());
+  after.license = "Apache-2.0";
+  after.min_loader = "0.2.0";
+  after.ops.erase(after.ops.begin() + 1);
+  after.ops[1].tensors[0].dtype = "float32, float16";
+  after.ops.push_back({"new", "", {}, {}});
+  CHECK(changes_between(before, after) ==
+        std::vector<std::string>{"New ops: new", "Ops that are gone: gone",
+                                 "Ops with other arguments: other", "Licence: MIT -> Apache-2.0",
+                                 "Oldest Kiln: 0.1.0 -> 0.2.0"});
+}
+
+TEST_CASE("site: a version taken back is not the current one") {
+  PackageFacts package{"p", {{.version = 1}, {.version = 2}, {.version = 3}}};
+  CHECK(package.current().version == 3);
+  package.versions[2].yanked = "wrong";
+  CHECK(package.current().version == 2);
+  package.versions[0].yanked = package.versions[1].yanked = "wrong";
+  CHECK(package.current().version == 3);
+}
+
+TEST_CASE(
+    "site: a damaged blob is a problem of its version, and the registry is not written into") {
+  const test::TemporaryFolder folder;
+  const fs::path registry = published(folder);
+  for (const auto& entry : fs::directory_iterator(registry / "tiny-op" / "blobs" / "sha256")) {
+    if (test::read_text(entry.path()).starts_with("{")) continue;
+    fs::permissions(entry.path(), fs::perms::owner_all);
+    test::write_text(entry.path(), "damaged");
+  }
+  const SiteFacts site = gather_site(registry, tell_nobody);
+  REQUIRE_FALSE(site.packages.front().versions.front().problems.empty());
+  CHECK(site.packages.front().versions.front().ops.empty());
+  CHECK_THROWS_AS(write_site({registry, registry}, tell_nobody), Error);
+  CHECK_THROWS_AS(write_site({registry, folder / "out", "a\nb"}, tell_nobody), Error);
+  CHECK_FALSE(fs::exists(folder / "out"));
+}

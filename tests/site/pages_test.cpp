@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The pages as text: what they say, that nothing said becomes markup, and that the same facts give
+// the same bytes.
+#include <doctest/doctest.h>
+
+#include "site_pages.hpp"
+
+namespace {
+
+using namespace kiln;            // NOLINT(google-build-using-namespace)
+using namespace kiln::registry;  // NOLINT(google-build-using-namespace)
+
+constexpr const char* kHostile = "\"'><script>alert(1)</script>\xe2\x80\xae&amp;";
+
+bool has(const std::string& html, const std::string& part) {
+  return html.find(part) != std::string::npos;
+}
+
+Variant gpu(const std::string& id, const std::string& tested) {
+  Variant variant;
+  variant.id = id;
+  variant.tested = tested;
+  variant.manifest = {"", Digest::of(id), 1};
+  variant.needs.cpu = {Arch::kX86_64, 1};
+  variant.needs.toolkit = Version{12, 9};
+  variant.needs.min_driver = Version{12, 0};
+  variant.needs.device_code = {parse_device_code("sm_90a").value()};
+  return variant;
+}
+
+SiteFacts sample(const std::string& word) {
+  VersionFacts version;
+  version.version = 1;
+  version.index = {"", Digest::of("index"), 5};
+  version.summary = word;
+  version.license = word;
+  version.min_loader = "0.1.0";
+  version.ops = {{word,
+                  word,
+                  {{word, word, word, word, false, true}, {word, word, word, "", true}},
+                  {{word, word}}}};
+  version.variants = {
+      {gpu("cu12.9-sm_90a-x86_64", "NVIDIA H200, driver 1, 2026-01-01, 9 cases"), 1500, 3000, word},
+      {gpu("cu12.9-sm_90a-b", kUntested.data()), 10, 20, word}};
+  version.statements = {{word, word, word}};
+  version.errors = {{.caption = word, .series = {word}, .rows = {{word, {{0, 1, word}}}}}};
+  version.vouched = Vouched::kSigned;
+  version.yanked = word;
+  version.card = word;
+  version.changes = {word};
+  version.problems = {word};
+  SiteFacts site{word, word, "2027-01-01T00:00:00Z", {{"tiny-op", {version}}}};
+  return site;
+}
+
+}  // namespace
+
+TEST_CASE("pages: each says what is known") {
+  SiteFacts site = sample("fine words");
+  site.url = "https://kernels.example.org";
+  const Pages pages = make_pages(site);
+  CHECK(pages.size() == 6);
+  const std::string& html = pages.at("packages/tiny-op/1.html");
+  CHECK(html == pages.at("packages/tiny-op/index.html"));
+  for (const char* part : {"kiln install tiny-op@1", "kiln_require(tiny-op VERSION 1)",
+                           "kiln trust add https://kernels.example.org --root root.json",
+                           "get_kernel(&quot;tiny-op&quot;, {.version = 1})",
+                           "get_kernel(&quot;tiny-op&quot;, version=1)", "\xe2\x9c\x93 NVIDIA H200",
+                           "untested", "1.5 kB", "3.0 kB", "H100, H200",
+                           "names this index; valid until 2027-01-01T00:00:00Z", "fine words"}) {
+    CAPTURE(part);
+    CHECK(has(html, part));
+  }
+  CHECK(has(pages.at("index.html"), "href=\"packages/tiny-op/index.html\""));
+  CHECK(has(pages.at("index.html"), "tested on NVIDIA H200"));
+  CHECK(pages == make_pages(site));
+}
+
+TEST_CASE("pages: hostile words stay words, in every place") {
+  for (const auto& [name, html] : make_pages(sample(kHostile))) {
+    if (!name.ends_with(".html")) continue;
+    CAPTURE(name);
+    CHECK_FALSE(has(html, "<script>"));
+    CHECK_FALSE(has(html, "\"'>"));
+    CHECK_FALSE(has(html, "\xe2\x80\xae"));
+    CHECK(has(html, "&lt;script&gt;alert(1)&lt;/script&gt;"));
+  }
+}
+
+TEST_CASE("pages: a policy forbids what is not the site's own") {
+  for (const auto& [name, html] : make_pages(sample("word"))) {
+    if (!name.ends_with(".html")) continue;
+    CAPTURE(name);
+    CHECK(has(html,
+              "content=\"default-src 'none'; style-src 'self'; script-src 'self'; img-src "
+              "'self'; base-uri 'none'; form-action 'none'\""));
+    CHECK_FALSE(has(html, "style=\""));
+    CHECK_FALSE(has(html, "<style"));
+  }
+}
+
+TEST_CASE("pages: what the metadata says of an index is shown") {
+  SiteFacts site = sample("word");
+  VersionFacts& version = site.packages[0].versions[0];
+  version.vouched = Vouched::kOther;
+  CHECK(has(make_pages(site).at("packages/tiny-op/1.html"), "does not name this index"));
+  version.vouched = Vouched::kNobody;
+  CHECK(has(make_pages(site).at("packages/tiny-op/1.html"), "this registry is not signed"));
+}
+
+TEST_CASE("pages: an older version names the current one, an empty registry says so") {
+  SiteFacts site = sample("word");
+  site.packages[0].versions[0].yanked.clear();
+  VersionFacts next = site.packages[0].versions[0];
+  next.version = 2;
+  site.packages[0].versions.push_back(next);
+  const Pages pages = make_pages(site);
+  CHECK(has(pages.at("packages/tiny-op/1.html"), "The current version is"));
+  CHECK_FALSE(has(pages.at("packages/tiny-op/2.html"), "The current version is"));
+  CHECK(pages.at("packages/tiny-op/index.html") == pages.at("packages/tiny-op/2.html"));
+  CHECK(has(make_pages({"t", "", "", {}}).at("index.html"), "Nothing is published yet."));
+}

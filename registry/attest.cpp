@@ -99,8 +99,9 @@ class Attesting {
           {{label(result_.name, result_.version), version_.descriptor.digest}},
           std::string(kind.predicate_type),
           dump_json(predicate(word))};
-      for (const PrivateKey& key : request_.keys) hang(word, statement, key);
+      for (const PrivateKey& key : request_.keys) say(word, statement, key);
     }
+    for (const auto& [made, bundle] : made_) hang(made, bundle);
     add_referrers(layout_, version_.descriptor, added_);
     return std::move(result_);
   }
@@ -134,7 +135,8 @@ class Attesting {
     added_.push_back({manifest, std::string(attest::kMediaTypeBundle), ""});
   }
 
-  void hang(const std::string& word, const Statement& statement, const PrivateKey& key) {
+  /// Writes nothing yet: a later statement may be refused, and then none is made.
+  void say(const std::string& word, const Statement& statement, const PrivateKey& key) {
     const std::string id = word + " by " + trust::fingerprint(key.key());
     if (is_said(said_, statement, key)) {
       result_.unchanged.push_back(id);
@@ -143,29 +145,43 @@ class Attesting {
     Envelope envelope{
         std::string(attest::kPayloadType), attest::serialize_statement(statement), {}};
     envelope.signatures = {key.sign(attest::signed_bytes(envelope.payload_type, envelope.payload))};
-    const std::string bundle = attest::serialize_bundle(envelope, key.key());
-    if (bundle.size() > attest::kMostBundleBytes) {
-      throw Error(ErrorCode::kUsage, "attest " + label(result_.name, result_.version) + ": the " +
-                                         word + " would have " + std::to_string(bundle.size()) +
-                                         " bytes, at most " +
-                                         std::to_string(attest::kMostBundleBytes) +
-                                         " are read; nothing was signed. Publish fewer variants");
-    }
-    const MadeReferrer made =
+    std::string bundle = attest::serialize_bundle(envelope, key.key());
+    if (bundle.size() > attest::kMostBundleBytes) fail_too_large(word, bundle.size());
+    made_.emplace_back(
         make_referrer(version_.descriptor, attest::kMediaTypeBundle, bundle,
                       {{"dev.sigstore.bundle.content", "dsse-envelope"},
-                       {"dev.sigstore.bundle.predicateType", statement.predicate_type}});
+                       {"dev.sigstore.bundle.predicateType", statement.predicate_type}}),
+        std::move(bundle));
+    result_.added.push_back(id);
+  }
+
+  [[noreturn]] void fail_too_large(const std::string& word, std::size_t bytes) const {
+    std::size_t files = 0;
+    for (const BuiltVariant& each : version_.variants) files += each.config.files.size();
+    std::string others;
+    for (const std::string& each : request_.kinds) {
+      if (each != word) others += (others.empty() ? "" : ",") + each;
+    }
+    throw Error(ErrorCode::kUsage,
+                "attest " + label(result_.name, result_.version) + ": the " + word + " of its " +
+                    std::to_string(files) + " files would have " + std::to_string(bytes) +
+                    " bytes, clients read at most " + std::to_string(attest::kMostBundleBytes) +
+                    "; nothing was signed. Publish fewer files or variants in one version" +
+                    (others.empty() ? "" : ", or sign the other statements: --only " + others));
+  }
+
+  void hang(const MadeReferrer& made, const std::string& bundle) {
     layout_.write_blob(made.config, kEmptyConfig);
     layout_.write_blob(made.layer, bundle);
     layout_.write_blob(made.listed.manifest, made.manifest);
     added_.push_back(made.listed);
-    result_.added.push_back(id);
   }
 
   const AttestRequest& request_;
   const Layout& layout_;
   const Attested& version_;
   std::vector<Said> said_;
+  std::vector<std::pair<MadeReferrer, std::string>> made_;  ///< with their bundles
   ReferrerList added_;
   AttestedVersion result_;
 };

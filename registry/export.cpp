@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "base/draft.hpp"
+#include "base/number.hpp"
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
@@ -145,6 +146,58 @@ class RepositoryExport {
   std::set<Digest> seen_;
 };
 
+template <class Document>
+Document read_metadata(const fs::path& file) {
+  return trust::parse<Document>(read_document(file, trust::kMaxSnapshotBytes), file.string())
+      .document;
+}
+
+/// What a client reads next that has read the timestamp in this folder. Empty: there is none, or
+/// what it names cannot be told.
+std::set<std::string> named_by_timestamp(const fs::path& folder) try {
+  const auto timestamp = read_metadata<trust::Timestamp>(folder / "timestamp.json");
+  const std::string snapshot = role_file(timestamp.snapshot.version, "snapshot");
+  std::set<std::string> named = {snapshot};
+  for (const auto& [role, file] : read_metadata<trust::Snapshot>(folder / snapshot).files) {
+    named.insert(role_file(file.version, role));
+  }
+  return named;
+} catch (const Error&) {
+  return {};
+}
+
+/// The same of who has read the artifact's tag: its manifest and blobs, by digest.
+std::set<std::string> named_by_tag(const fs::path& repository) try {
+  const fs::path tag = repository / "manifests" / trust::kTrustTag;
+  const std::string manifest = read_document(tag, kMaxDocumentBytes);
+  std::set<std::string> named = {Digest::of(manifest).str()};
+  for (const auto& [title, layer] : trust::parse_trust_manifest(manifest, tag.string())) {
+    named.insert(layer.descriptor.digest.str());
+  }
+  return named;
+} catch (const Error&) {
+  return {};
+}
+
+/// "3.targets.json". All roots stay: a client follows them from the one that it has.
+bool is_replaceable(const std::string& name) {
+  const std::size_t dot = name.find('.');
+  return parse_decimal(name.substr(0, dot), UINT64_MAX) && name.ends_with(".json") &&
+         name.substr(dot) != ".root.json";
+}
+
+/// Removes what only states before the one named `before` had. That one stays, for who is in the
+/// middle of reading it; where this export replaced none, so does the one before.
+template <class Is>
+void drop_older(const fs::path& folder, const std::set<std::string>& before,
+                const std::set<std::string>& now, const Is& is_one) {
+  if (before.empty() || before == now) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (is_one(name) && !before.contains(name) && !now.contains(name)) fs::remove(entry.path());
+  }
+}
+
 /// Signed metadata: as the artifact that Kiln reads, and as the plain files of a TUF repository.
 class MetadataExport {
  public:
@@ -159,6 +212,9 @@ class MetadataExport {
         follow(files, registry_.string(), trust::Expiry::kRefused, Roles::kAll);
     const TrustArtifact artifact = make_artifact(files);
     const fs::path folder = out_ / "v2" / result_.name;
+    const fs::path plain = out_ / "metadata";
+    const std::set<std::string> blobs_before = named_by_tag(folder);
+    const std::set<std::string> files_before = named_by_timestamp(plain);
     for (const auto& [descriptor, bytes] : artifact.blobs) {
       put(folder / "blobs" / descriptor.digest.str(), bytes);
     }
@@ -169,9 +225,14 @@ class MetadataExport {
     put_targets(set, *set.targets("targets"));
     // The timestamp last: it names the others.
     for (const auto& [name, bytes] : files) {
-      if (name != "timestamp.json") put(out_ / "metadata" / name, bytes);
+      if (name != "timestamp.json") put(plain / name, bytes);
     }
-    put(out_ / "metadata" / "timestamp.json", files.at("timestamp.json"));
+    put(plain / "timestamp.json", files.at("timestamp.json"));
+    for (const char* part : {"blobs", "manifests"}) {
+      drop_older(folder / part, blobs_before, named_by_tag(folder),
+                 [](const std::string& name) { return name != trust::kTrustTag; });
+    }
+    drop_older(plain, files_before, named_by_timestamp(plain), is_replaceable);
     result_.tags = {trust::kTrustTag};
     return result_;
   }

@@ -13,6 +13,10 @@
 //   metadata/<N.root.json, timestamp.json, …>  of a signed registry: for any client of The Update
 //   targets/<name>/<sha256>.<version>          Framework; v2/kiln.tuf has them for Kiln
 //   nginx.conf                                a server block for this tree
+//
+// Of metadata, the newest state and the one that the last export replaced are there, and every
+// root: who has read a timestamp finds what it names through one export. Older ones are removed.
+// Packages only gain files.
 #pragma once
 
 #include <filesystem>

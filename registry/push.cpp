@@ -17,6 +17,7 @@
 #include "next_index.hpp"
 #include "oci/tag.hpp"
 #include "referrers.hpp"
+#include "store/registry.hpp"
 #include "trust/repository_source.hpp"
 #include "trust_files.hpp"
 #include "upload.hpp"
@@ -347,22 +348,23 @@ std::vector<Pushed> push_all(std::vector<Outgoing> outgoing, const std::string& 
 }
 
 /// Says of a server that is signed which of the versions that were sent its metadata does not vouch
-/// for as they are there now. Asks nothing where nothing was sent.
+/// for as they are there now. Asks nothing where nothing was sent, and only to read: a login that
+/// may push some packages need not be one that may push the metadata.
 void tell_unsigned(const std::vector<Pushed>& versions, const Destination& to,
                    const Progress& progress) {
   const auto was_sent = [](const Pushed& each) { return each.published.changed; };
   if (std::ranges::none_of(versions, was_sent)) return;
   Traffic traffic;
-  const Upload upload(to.registry, trust::kTrustRepository, to.settings, to.patience, traffic);
-  const std::string origin = upload.place(trust::kTrustTag);
   try {
-    const TrustFiles files = read_trust_files(upload.repository(), to.patience, Roles::kAll);
+    const TrustFiles files = read_trust_files(
+        *open_place(to.registry, trust::kTrustRepository, to.settings, to.patience, traffic),
+        to.patience, Roles::kAll);
     if (files.empty()) return;
-    trust::TrustedSet set = follow(files, origin, trust::Expiry::kTold, Roles::kTop);
+    trust::TrustedSet set = follow(files, to.registry, trust::Expiry::kTold, Roles::kTop);
     for (const Pushed& each : versions) {
       const Published& one = each.published;
       const std::optional<trust::Target> found =
-          find_target(set, files, origin, trust::target_name(one.name, one.version));
+          find_target(set, files, to.registry, trust::target_name(one.name, one.version));
       if (found && found->promise.sha256() == one.index.digest) continue;
       progress("clients do not see this " + label(one.name, one.version) +
                " yet: the registry is signed, and its metadata does not speak of it. Sign it: "

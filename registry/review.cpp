@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "review.hpp"
 
-#include <algorithm>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
+#include "authority.hpp"
 #include "base/draft.hpp"
 #include "base/quote.hpp"
 #include "documents/json.hpp"
@@ -53,15 +53,16 @@ trust::Root root_of(const fs::path& file, const TrustDraft& draft,
 class Review {
  public:
   Review(const fs::path& file, const std::vector<fs::path>& roots)
-      : file_(file), draft_(*read_draft(file)), root_(root_of(file, draft_, roots)) {
+      : file_(file), draft_(*read_draft(file)), before_{root_of(file, draft_, roots), {}} {
     const std::optional<Pending> before = document_before("targets");
-    if (before && before->is_complete(root_.keys, root_.targets)) {
-      targets_before_ = trust::parse<trust::Targets>(before->text("targets"), "targets").document;
+    if (before && before_.is_complete("targets", *before)) {
+      before_.targets = trust::parse<trust::Targets>(before->text("targets"), "targets").document;
       body_before_ = before->body();
     }
-    targets_ = targets_before_;
+    after_ = before_;
     if (const auto next = draft_.next.find("targets"); next != draft_.next.end()) {
-      targets_ = trust::parse<trust::Targets>(next->second.text("targets"), "targets").document;
+      after_.targets =
+          trust::parse<trust::Targets>(next->second.text("targets"), "targets").document;
     }
   }
 
@@ -69,10 +70,9 @@ class Review {
     Reviewed result;
     bool any = false;
     for (auto& [role, pending] : draft_.next) {
-      const auto& [known, signers] = signers_of(role, targets_);
       note_changes(role, pending, result);
-      any = pending.sign(keys, signers) || any;
-      Missing missing = missing_of(role, pending, known, signers);
+      any = pending.sign(keys, after_.signers_of(role)) || any;
+      Missing missing = after_.missing_of(role, pending);
       if (missing.have < missing.need) result.missing.push_back(std::move(missing));
     }
     if (!any && !keys.empty()) {
@@ -95,16 +95,6 @@ class Review {
     return std::nullopt;
   }
 
-  std::pair<const trust::Keys&, const trust::Signers&> signers_of(
-      const std::string& role, const trust::Targets& targets) const {
-    if (role == "targets") return {root_.keys, root_.targets};
-    if (role == "snapshot") return {root_.keys, root_.snapshot};
-    if (role == "timestamp") return {root_.keys, root_.timestamp};
-    const auto found = std::ranges::find(targets.delegations, role, &trust::Delegation::role);
-    static const trust::Signers kNobody;
-    return {targets.keys, found == targets.delegations.end() ? kNobody : found->signers};
-  }
-
   void note_changes(const std::string& role, const Pending& next, Reviewed& result) {
     if (role == "snapshot" || role == "timestamp") {
       result.changes.push_back(role + " " + std::to_string(next.version()) +
@@ -116,8 +106,7 @@ class Review {
     if (role == "targets") {
       before = body_before_;
     } else if (const std::optional<Pending> found = document_before(role)) {
-      const auto& [keys, signers] = signers_of(role, targets_before_);
-      if (!signers.ids.empty() && found->is_complete(keys, signers)) before = found->body();
+      if (before_.is_complete(role, *found)) before = found->body();
     }
     const std::string label = printable(role) + " " + std::to_string(next.version());
     for (std::string& line : changes_of(label, before, next.body())) {
@@ -127,9 +116,8 @@ class Review {
 
   fs::path file_;
   TrustDraft draft_;
-  trust::Root root_;
-  trust::Targets targets_before_;  ///< as clients see them, if that is signed
-  trust::Targets targets_;         ///< as they will be
+  Authority before_;  ///< with the targets that clients see, if those are signed
+  Authority after_;   ///< with those that are to be
   Json body_before_;
 };
 

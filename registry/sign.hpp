@@ -8,6 +8,13 @@
 // What fewer keys have signed than must stays a draft beside it (trust_draft.hpp), which no client
 // reads: others sign it there or elsewhere, and the last signature makes it visible. Each role
 // waits for its own signers alone.
+//
+//   start_signing   where it begins: what clients see, the newest root, what is pending     Start
+//   plan_roles      what each role is to say, and the signatures of the keys given          Plan
+//   make_visible    of that what enough have signed, as a client checks it               Outcome
+//   sign_registry   the report, the commit into kiln.tuf, and the draft of what waits     Signed
+//
+// Each takes what those before it gave, and changes none of it; the last alone writes.
 #pragma once
 
 #include <cstdint>

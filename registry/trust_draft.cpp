@@ -2,7 +2,6 @@
 #include "trust_draft.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -196,14 +195,6 @@ void write_draft(const fs::path& file, const TrustDraft& draft) {
   for (const auto& [name, bytes] : draft.before) put(out, "before " + name, bytes);
   for (const auto& [role, pending] : draft.next) put(out, "next " + role, pending.text(role));
   out.publish(itself, 0644);
-}
-
-Missing missing_of(const std::string& role, const Pending& pending, const trust::Keys& keys,
-                   const trust::Signers& signers) {
-  const std::set<std::string> have = pending.signed_by(keys, signers);
-  Missing missing{role, pending.version(), have.size(), signers.threshold, {}};
-  std::ranges::set_difference(signers.ids, have, std::back_inserter(missing.may_sign));
-  return missing;
 }
 
 std::vector<std::string> changes_of(const std::string& role, const Json& before, const Json& next) {

@@ -83,8 +83,6 @@ struct Missing {
   std::uint64_t need = 0;
   std::vector<std::string> may_sign;  ///< ids of keys that have not
 };
-Missing missing_of(const std::string& role, const Pending& pending, const trust::Keys& keys,
-                   const trust::Signers& signers);
 
 /// What a targets document says that the one before it does not: "+ acme/2 sha256:… 812 bytes".
 /// `before`: its body, or null.

@@ -116,15 +116,21 @@ class Publish(unittest.TestCase):
                            check=True, capture_output=True)
         return cell
 
-    def test_signed_for_a_stranger_who_trusts_the_root_alone(self):
-        keys = self.work / "keys"
+    def make_root(self, *words, targets=("targets",)):
+        """A folder with a signed root.json and its keys."""
+        keys = self.work / f"keys of {self._testMethodName}"
         keys.mkdir()
-        for role in ("root", "targets", "online"):
-            self.kiln("registry", "key", keys / role)
+        for name in ("root", "online", *targets):
+            self.kiln("registry", "key", keys / name)
+        self.kiln("registry", "init", "--root-key", f"{keys}/root.pub", "--online-key", f"{keys}/online.pub",
+                  *(word for name in targets for word in ("--targets-key", f"{keys}/{name}.pub")), *words,
+                  "--out", keys / "root.json")
+        self.kiln("registry", "sign", keys / "root.json", "--key", keys / "root")
+        return keys
+
+    def test_signed_for_a_stranger_who_trusts_the_root_alone(self):
+        keys = self.make_root()
         root = keys / "root.json"
-        self.kiln("registry", "init", "--root-key", f"{keys}/root.pub", "--targets-key", f"{keys}/targets.pub",
-                  "--online-key", f"{keys}/online.pub", "--out", root)
-        self.kiln("registry", "sign", root, "--key", keys / "root")
         self.kiln("registry", "key", keys / "attest", "--type", "ecdsa")
         signing = ["--key", keys / "targets", "--key", keys / "online", "--root", root, "--attest", keys / "attest",
                    "--attest-pub", keys / "attest.pub", "--source", "https://git.example/kiln", "--commit", "0" * 40,
@@ -145,6 +151,16 @@ class Publish(unittest.TestCase):
                                      env={"HOME": str(self.work / "nobody"), "PATH": "/usr/bin:/bin"},
                                      text=True, capture_output=True)
             self.assertEqual(refused.returncode, 7, refused.stderr)
+
+    def test_fewer_keys_than_must_sign_are_said_before_anything_is_pushed(self):
+        keys = self.make_root("--targets-threshold", 2, targets=("targets", "second"))
+        signing = ["--root", keys / "root.json", "--key", keys / "online", "--key", keys / "targets"]
+        summary = self.publish(*signing, to=[self.url], only=VARIANTS[1],
+                               cells=[self.cells / f"cell-{VARIANTS[1]}"], code=7)
+        self.assertEqual((summary["status"], summary["registries"]), ("refused", []))
+        self.assertRegex(self.errors, rf"sign {NAME}/{VERSION}: .* targets 1 is signed by 1 of 2 needed keys, "
+                                      r"may sign: [0-9a-f]{64}\. Give more of these keys with --key")
+        self.assert_nothing_published()
 
     def test_what_lands_is_the_same_everywhere_and_a_second_run_changes_nothing(self):
         summary = self.publish(environment={"KILN_BIN": os.environ["KILN_BIN"]})

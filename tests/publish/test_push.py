@@ -457,7 +457,7 @@ class Wrong(PushTest):
             token = request.headers["Authorization"]
             if token not in used or used[token] >= 5:
                 return 401, {"WWW-Authenticate": f'Bearer realm="{tokens.url}/t",service="s",'
-                             f'scope="repository:{NAME}:pull"'}, b""
+                             f'scope="repository:{request.path.split("/")[2]}:pull"'}, b""
             used[token] += 1
             return serve()
 
@@ -468,7 +468,7 @@ class Wrong(PushTest):
         self.assertGreater(len(used), 8)
         *pushing, asking = [request.query["scope"] for request in tokens.requests]
         self.assertEqual(pushing, [[f"repository:{NAME}:pull,push"]] * len(pushing))
-        self.assertEqual(asking, [f"repository:{NAME}:pull"])  # whether the registry is signed: a read
+        self.assertEqual(asking, ["repository:kiln.tuf:pull"])  # whether the registry is signed: a read
 
     def test_a_refusal_is_answered_once(self):
         server = OciServer(self, lambda request, serve: (401, {"WWW-Authenticate": 'Basic realm="x"'}, b""))

@@ -303,6 +303,41 @@ class Elsewhere(PublisherTest):
         self.export()
         self.assertEqual(python_tuf_reads(self, url), self.index())
 
+    def test_an_export_keeps_the_state_that_it_replaces_and_none_before(self):
+        files, artifact = self.work / "www/metadata", self.work / "www/v2/kiln.tuf"
+
+        def states():
+            names = {file.name for file in files.iterdir()}
+            blobs = {file.name: file.read_bytes() for part in ("blobs", "manifests")
+                     for file in (artifact / part).iterdir()}
+            return names, blobs
+
+        self.export()
+        _, first = states()
+        (files / "index.html").touch()  # another's
+        (files / "7.root.json").touch()
+        self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/two")
+        self.sign()
+        self.export()
+        names, second = states()
+        others = {"index.html", "1.root.json", "7.root.json", "timestamp.json"}
+        self.assertEqual(names, others | {"1.targets.json", "1.snapshot.json", "2.targets.json", "2.snapshot.json"})
+        self.assertLess(first.keys(), second.keys())
+        self.sign()
+        self.export()
+        names, third = states()
+        self.assertEqual(names, others | {"2.targets.json", "2.snapshot.json", "3.snapshot.json"})
+        now = json.loads(third["latest"])
+        before = json.loads(second["latest"])
+        named = {layer["digest"] for each in (now, before) for layer in [each["config"], *each["layers"]]}
+        self.assertEqual(third.keys() - {"latest"}, named | {digest_of(second["latest"]), digest_of(third["latest"])})
+        self.export()
+        self.assertEqual(states(), (names, third))  # it replaced nothing: a reader of the state before may still read
+        (files / "3.snapshot.json").write_text("{}")
+        self.sign()
+        self.export()
+        self.assertLessEqual(names, states()[0])  # what a spoilt state named cannot be told
+
     def test_each_document_is_what_python_tuf_would_sign(self):
         files = self.work / "www/metadata"
         self.export()

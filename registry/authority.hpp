@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Authority: which keys sign a role of a registry's metadata, and how many of them must: as the
+// root says of targets, snapshot and timestamp, and targets of all others. Under sign and review.
+// Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "keys.hpp"
+#include "trust/metadata.hpp"
+#include "trust_draft.hpp"
+
+namespace kiln::registry {
+
+/// Null where `targets` delegate to no such role.
+const trust::Delegation* find_delegation(const trust::Targets& targets, const std::string& role);
+
+struct Authority {
+  trust::Root root;
+  trust::Targets targets;
+
+  /// Nobody's, with no ids, where no such role is known.
+  const trust::Signers& signers_of(const std::string& role) const;
+  const trust::Keys& keys_of(const std::string& role) const;
+
+  /// Whether all have signed who must. Never for a role of nobody.
+  bool is_complete(const std::string& role, const Pending& pending) const;
+  Missing missing_of(const std::string& role, const Pending& pending) const;
+  /// Whether one of these keys may sign, and whether they are as many as must.
+  bool has_one_of(const std::vector<PrivateKey>& keys, const std::string& role) const;
+  bool has_enough_of(const std::vector<PrivateKey>& keys, const std::string& role) const;
+};
+
+}  // namespace kiln::registry

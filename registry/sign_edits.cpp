@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sign_edits.hpp"
+
+#include <utility>
+
+#include "base/quote.hpp"
+#include "documents/json.hpp"
+
+namespace kiln::registry {
+
+Edits::Edits(const SignRequest& request, const Start& start)
+    : request_(request),
+      start_(start),
+      authority_{start.root, {}},
+      pending_(start.pending),
+      returned_(start.returned),
+      verified_(start.seen.set()) {
+  if (const trust::Targets* const targets = start.seen.targets()) authority_.targets = *targets;
+}
+
+const Pending* Edits::find_pending(const std::string& role) const {
+  const auto found = pending_.find(role);
+  return found == pending_.end() ? nullptr : &found->second;
+}
+
+Json Edits::body_of(const std::string& role) const {
+  const Pending* const pending = find_pending(role);
+  return pending == nullptr ? start_.seen.body_of(role) : pending->body();
+}
+
+Json Edits::next_body(const std::string& role) {
+  Json body = start_.seen.body_of(role);
+  if (body.is_null()) {
+    body = {{"_type", "targets"}, {"spec_version", "1.0.31"}, {"targets", Json::object()}};
+  } else if (verified_->targets(role) == nullptr) {
+    verified_->take_targets(*start_.seen.file_of(role), role, "targets");
+  }
+  body["version"] = start_.seen.version_of(role) + 1;
+  body["expires"] = trust::to_text(start_.now + kTargetsLast);
+  return body;
+}
+
+void Edits::edit(const std::string& role, const std::function<void(Json&)>& change) {
+  const auto found = pending_.find(role);
+  if (found == pending_.end()) {
+    const Json before = start_.seen.body_of(role);
+    Json body = next_body(role);
+    change(body);
+    const auto same = [&](const char* part) {
+      const auto was = before.find(part);
+      const auto is = body.find(part);
+      return was == before.end() ? is == body.end() : is != body.end() && *was == *is;
+    };
+    if (before.is_null() || !same("targets") || !same("delegations")) {
+      pending_.emplace(role, Pending(std::move(body)));
+    }
+    return;
+  }
+  Json body = found->second.body();
+  change(body);
+  if (body == found->second.body()) return;
+  body["expires"] = trust::to_text(start_.now + kTargetsLast);
+  found->second = Pending(std::move(body));
+}
+
+void Edits::renew(const std::string& role) {
+  if (!pending_.contains(role)) pending_.emplace(role, Pending(next_body(role)));
+}
+
+void Edits::take_returned(const std::string& role) {
+  for (const Pending& each : std::exchange(returned_[role], {})) {
+    const auto own = pending_.find(role);
+    if (own != pending_.end() && own->second.join(each)) continue;
+    if (authority_.is_complete(role, each)) {
+      pending_.insert_or_assign(role, each);
+      finished_elsewhere_.insert(role);
+      continue;
+    }
+    fail_to_sign(
+        ErrorCode::kConflict, request_.registry,
+        "the draft that came back has another " + printable(role) +
+            ".json than this folder's, and fewer have signed it than must; nothing was signed. "
+            "See what it says, and sign it itself: 'kiln registry sign FILE'");
+  }
+  // Its signatures came from several places: they are not thrown away for one more version, which
+  // the next signing takes up.
+  const Pending* const own = find_pending(role);
+  if (own != nullptr && authority_.is_complete(role, *own) &&
+      !authority_.has_enough_of(request_.keys, role)) {
+    finished_elsewhere_.insert(role);
+  }
+}
+
+void Edits::decide_targets() {
+  take_returned("targets");
+  if (const Pending* const next = find_pending("targets")) {
+    authority_.targets = trust::parse<trust::Targets>(next->text("targets"), "targets").document;
+  }
+}
+
+void Edits::check_all_are_taken() const {
+  for (const auto& [role, left] : returned_) {
+    if (role == "snapshot" || role == "timestamp" || left.empty()) continue;
+    fail_to_sign(
+        ErrorCode::kConflict, request_.registry,
+        "the draft that came back has " + printable(role) + ".json, to which nobody delegates");
+  }
+}
+
+bool Edits::still_holds(const std::string& role) const {
+  const std::string* const file = start_.seen.file_of(role);
+  return file != nullptr &&
+         Pending(*file, role).is_complete(authority_.keys_of(role), authority_.signers_of(role));
+}
+
+PendingRoles Edits::sign() && {
+  for (auto& [role, pending] : pending_) {
+    if (!is_finished_elsewhere(role)) pending.sign(request_.keys, authority_.signers_of(role));
+  }
+  return std::move(pending_);
+}
+
+}  // namespace kiln::registry

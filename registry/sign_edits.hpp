@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Edits: the next version of each document, while it comes about: what is pending, what changes
+// in it, and what came back signed. Under sign_plan. Who signed a document as it was before has not
+// signed it as it is after an edit.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "authority.hpp"
+#include "sign_start.hpp"
+
+namespace kiln::registry {
+
+inline constexpr std::int64_t kTargetsLast = 365L * 24 * 60 * 60;  ///< seconds
+
+class Edits {
+ public:
+  /// Both outlive it.
+  Edits(const SignRequest& request, const Start& start);
+
+  /// The newest root, and the targets that clients see; those that are to be, after decide_targets.
+  const Authority& authority() const { return authority_; }
+  /// Null: nothing of it is.
+  const Pending* find_pending(const std::string& role) const;
+
+  /// What is pending of a role, else what clients see; null for nothing.
+  Json body_of(const std::string& role) const;
+
+  /// Changes what a role will say; an edit that changes neither targets nor delegations makes no
+  /// new version. What clients see of it is verified first.
+  void edit(const std::string& role, const std::function<void(Json&)>& change);
+  /// Sees to it that there is a new version.
+  void renew(const std::string& role);
+
+  /// Takes over what came back of a role, now that it is known what the folder itself would have
+  /// signed: signatures of that document, or another one if all have signed it who must. kConflict.
+  void take_returned(const std::string& role);
+  /// Of targets too; from here on, roles are those to which they delegate.
+  void decide_targets();
+  /// kConflict where something came back of a role to which nobody delegates.
+  void check_all_are_taken() const;
+
+  /// Signed as it came back: it is neither edited nor signed here.
+  bool is_finished_elsewhere(const std::string& role) const {
+    return finished_elsewhere_.contains(role);
+  }
+
+  /// Whether what clients have of a role is signed as from now on it must be.
+  bool still_holds(const std::string& role) const;
+
+  /// The end: each of the request's keys has signed what it may.
+  PendingRoles sign() &&;
+
+ private:
+  Json next_body(const std::string& role);
+
+  const SignRequest& request_;
+  const Start& start_;
+  Authority authority_;
+  PendingRoles pending_;
+  std::map<std::string, std::vector<Pending>> returned_;  ///< until it is looked at
+  std::set<std::string> finished_elsewhere_;
+  std::optional<trust::TrustedSet> verified_;  ///< what clients see, as far as it was edited
+};
+
+}  // namespace kiln::registry

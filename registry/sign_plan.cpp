@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sign_plan.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/quote.hpp"
+#include "delegations.hpp"
+#include "documents/json.hpp"
+#include "documents/manifest.hpp"
+#include "documents/names.hpp"
+#include "layout.hpp"
+#include "oci/tag.hpp"
+#include "sign_edits.hpp"
+
+namespace kiln::registry {
+namespace {
+
+namespace fs = std::filesystem;
+using trust::Delegation;
+
+/// A version in the folder, by its tag.
+struct Tagged {
+  std::string package;
+  int version;
+  Descriptor index;
+
+  Wished wished() const {
+    return {trust::target_name(package, version),
+            {{"length", index.size}, {"hashes", {{"sha256", index.digest.hex()}}}}};
+  }
+};
+
+std::vector<Tagged> tagged_in(const fs::path& registry, const std::set<std::string>& only) {
+  std::vector<Tagged> found;
+  for (const std::string& package : packages_of(registry)) {
+    if (!only.empty() && !only.contains(package)) continue;
+    for (const Tag& tag : Layout(registry / package).read()) {
+      if (const int version = version_of_tag(tag.name); version != 0) {
+        found.push_back({package, version, tag.descriptor});
+      }
+    }
+  }
+  return found;
+}
+
+/// Throws unless the index is there, whole, and of this name and version.
+void check_index(const fs::path& registry, const Tagged& each) {
+  const std::string what = "index " + label(each.package, each.version);
+  const Layout layout(registry / each.package);
+  const Index index = parse_index(layout.read_blob(each.index, what), what);
+  if (index.name == each.package && index.version == each.version) return;
+  throw Error(ErrorCode::kIntegrity, "sign " + label(each.package, each.version) + ": " +
+                                         layout.index_path().string() + " gives that name to " +
+                                         label(index.name, index.version) +
+                                         "; nothing was signed. Run 'kiln registry check'");
+}
+
+// ---- targets ----
+
+/// All that the targets keys have signed, taken out of `body` and of the bins that there are.
+Json take_names_for_bins(const Edits& edits, Json& body) {
+  Json names = std::exchange(body["targets"], Json::object());
+  if (!body.contains("delegations")) return names;
+  for (const Json& each : body["delegations"]["roles"]) {
+    const std::string role = each["name"].get<std::string>();
+    if (!is_bin(role)) continue;
+    const Json bin = edits.body_of(role);
+    if (!bin.is_null()) names.update(bin["targets"]);
+  }
+  return names;
+}
+
+void fill_bins(const SignRequest& request, const Json& names, Edits& edits) {
+  const trust::Targets& targets = edits.authority().targets;
+  std::map<std::string, Json> by_bin;
+  for (const Delegation& each : targets.delegations) {
+    if (is_bin(each.role)) by_bin.emplace(each.role, Json::object());
+  }
+  for (const auto& [name, target] : names.items()) {
+    const auto bin = by_bin.find(role_for(targets, name));
+    if (bin == by_bin.end()) {
+      fail_to_sign(
+          ErrorCode::kConflict, request.registry,
+          printable(name) + " is signed by targets, and a publisher's package; nothing was signed");
+    }
+    bin->second[name] = target;
+  }
+  for (auto& bin : by_bin) {
+    edits.edit(bin.first, [&](Json& body) { body["targets"] = std::move(bin.second); });
+  }
+}
+
+/// Nobody's versions may vanish because packages go to another role.
+void check_names_of(const SignRequest& request, const Publisher& publisher, const Edits& edits) {
+  const trust::Targets& targets = edits.authority().targets;
+  const Delegation& role = *find_delegation(targets, publisher.role);
+  const auto check = [&](const std::string& other) {
+    const Json body = edits.body_of(other);
+    if (body.is_null()) return;
+    for (const auto& each : body["targets"].items()) {
+      if (role.covers(each.key(), "") == (other == publisher.role)) continue;
+      fail_to_sign(ErrorCode::kConflict, request.registry,
+                   printable(each.key()) + " is signed by " + printable(other) +
+                       ", and would be nobody's any more; nothing was signed. Leave its package "
+                       "where it is");
+    }
+  };
+  check("targets");
+  for (const Delegation& each : targets.delegations) check(each.role);
+}
+
+void plan_targets(const SignRequest& request, const Start& start, Edits& edits) {
+  if (start.seen.file_of("targets") == nullptr || !edits.still_holds("targets")) {
+    edits.renew("targets");
+  }
+  Json moved = Json::object();
+  edits.edit("targets", [&](Json& body) {
+    if (request.bins > 0) moved = take_names_for_bins(edits, body);
+    set_bins(body, request.bins, start.root);
+    if (request.publisher) appoint(body, *request.publisher, start.root);
+    if (!request.dismissed.empty()) dismiss(body, request.dismissed);
+  });
+  edits.decide_targets();
+  if (request.bins > 0) fill_bins(request, moved, edits);
+  if (request.publisher) check_names_of(request, *request.publisher, edits);
+}
+
+/// A key that may sign nothing was taken by mistake.
+void check_keys(const SignRequest& request, const Authority& authority) {
+  for (const PrivateKey& key : request.keys) {
+    const std::string id = trust::key_id(key.key());
+    const auto has = [&](const trust::Signers& signers) { return signers.ids.contains(id); };
+    const trust::Root& root = authority.root;
+    if (has(root.targets) || has(root.snapshot) || has(root.timestamp) ||
+        std::ranges::any_of(authority.targets.delegations, has, &Delegation::signers)) {
+      continue;
+    }
+    fail_to_sign(ErrorCode::kTrust, request.registry,
+                 "root " + std::to_string(root.version) + " lets key " + id +
+                     " sign neither targets nor timestamp, and no publisher has it; nothing was "
+                     "signed. Leave it out, or name it in the next root: 'kiln registry rotate'");
+  }
+}
+
+// ---- the roles to which targets delegate ----
+
+/// Whether names that clients find in targets leave it.
+bool targets_drop_names(const Start& start, const Edits& edits) {
+  const Json before = start.seen.body_of("targets");
+  const Pending* const next = edits.find_pending("targets");
+  if (before.is_null() || next == nullptr) return false;
+  const Json& kept = next->body()["targets"];
+  return std::ranges::any_of(before["targets"].items(),
+                             [&](const auto& each) { return !kept.contains(each.key()); });
+}
+
+/// What came back of each role, and which can be seen only together with the targets.
+std::set<std::string> tie_roles(const Start& start, Edits& edits) {
+  std::set<std::string> tied;
+  const bool names_left = targets_drop_names(start, edits);
+  for (const Delegation& each : edits.authority().targets.delegations) {
+    const std::string& role = each.role;
+    edits.take_returned(role);
+    const Delegation* const before =
+        start.seen.set() ? find_delegation(*start.seen.targets(), role) : nullptr;
+    const bool has_other_signers = before == nullptr || before->signers != each.signers;
+    if (start.seen.file_of(role) != nullptr && has_other_signers && !edits.still_holds(role)) {
+      edits.renew(role);
+      tied.insert(role);
+    }
+    // The names that left targets, or other bins, are in here.
+    if (is_bin(role) && (before == nullptr || names_left) && edits.find_pending(role) != nullptr) {
+      tied.insert(role);
+    }
+  }
+  edits.check_all_are_taken();
+  return tied;
+}
+
+/// Has one role say what the folder has; renews what is about to expire.
+void plan_role(const SignRequest& request, const Start& start, const std::string& role,
+               const std::vector<Tagged>& versions, Edits& edits, Plan& plan) {
+  const Json visible = start.seen.body_of(role);
+  const Pending* const pending = edits.find_pending(role);
+  const Json& body = pending == nullptr ? visible : pending->body();
+  std::vector<Wished> different;
+  for (const Tagged& each : versions) {
+    Wished wished = each.wished();
+    const bool is_said = has_target(body, wished);
+    if (is_said && pending == nullptr) continue;
+    if (!is_said) {
+      check_index(request.registry, each);
+      different.push_back(wished);
+    }
+    plan.wished[role].push_back(std::move(wished));
+  }
+  if (!different.empty() && !edits.is_finished_elsewhere(role)) {
+    edits.edit(role, [&](Json& next) {
+      for (const Wished& each : different) next["targets"][each.name].update(each.target);
+    });
+  }
+  if (visible.is_null()) return;
+  const std::int64_t expires = *trust::parse_time(visible["expires"].get<std::string>());
+  plan.shown[role] = {visible["targets"].size(), expires};
+  if (expires < start.now + kTargetsLast / 2 && edits.authority().has_one_of(request.keys, role)) {
+    edits.renew(role);
+  }
+}
+
+void yank(const SignRequest& request, Edits& edits) {
+  for (const auto& each : request.yanked) {
+    const std::string& name = each.first;
+    const std::string role = role_for(edits.authority().targets, name);
+    const Json body = edits.body_of(role);
+    if (body.is_null() || !body["targets"].contains(name)) {
+      fail_to_sign(
+          ErrorCode::kNotFound, request.registry,
+          "'" + name +
+              "' is not signed here, so it cannot be taken back; nothing was signed. 'kiln "
+              "registry list' says what is published");
+    }
+    edits.edit(role, [&](Json& next) { next["targets"][name]["custom"]["yanked"] = each.second; });
+  }
+}
+
+}  // namespace
+
+bool has_target(const Json& body, const Wished& wished) {
+  if (body.is_null()) return false;
+  const auto target = body["targets"].find(wished.name);
+  return target != body["targets"].end() && target->is_object() &&
+         (*target)["length"] == wished.target["length"] &&
+         (*target)["hashes"] == wished.target["hashes"];
+}
+
+Plan plan_roles(const SignRequest& request, const Start& start) {
+  Plan plan;
+  Edits edits(request, start);
+  plan_targets(request, start, edits);
+  plan.tied = tie_roles(start, edits);
+  std::map<std::string, std::vector<Tagged>> by_role;
+  for (Tagged& each : tagged_in(request.registry, request.only)) {
+    by_role[role_for(edits.authority().targets, each.wished().name)].push_back(std::move(each));
+  }
+  if (request.only.empty()) {
+    by_role["targets"];
+    for (const Delegation& each : edits.authority().targets.delegations) by_role[each.role];
+  }
+  for (const auto& [role, versions] : by_role) {
+    plan_role(request, start, role, versions, edits, plan);
+  }
+  yank(request, edits);
+  check_keys(request, edits.authority());
+  plan.authority = edits.authority();
+  plan.pending = std::move(edits).sign();
+  return plan;
+}
+
+}  // namespace kiln::registry

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sign, first stage: where signing begins. What clients see, here or at a server that is ahead; the
+// newest root, as a client follows it; and what is pending: the folder's draft, and drafts that
+// came back. Before sign_plan. Reads, and writes nothing.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sign.hpp"
+#include "sign_seen.hpp"
+#include "trust_draft.hpp"
+
+namespace kiln::registry {
+
+using PendingRoles = std::map<std::string, Pending>;  ///< by role
+
+struct Start {
+  std::int64_t now = 0;  ///< of the whole signing, in seconds since 1970
+  Seen seen;
+  trust::Root root;      ///< the newest
+  TrustFiles new_roots;  ///< those after what clients see, the request's and the drafts'
+  PendingRoles pending;  ///< of the folder's own draft; none of a draft of another state
+  /// What came back, by role: believed in nothing until it is known what the folder would sign.
+  std::map<std::string, std::vector<Pending>> returned;
+};
+
+/// Throws kUsage where there is no root, kConflict for another root of the same version, for a
+/// draft of another state, and for a server's metadata that follows from no root that is known
+/// here.
+Start start_signing(const SignRequest& request);
+
+}  // namespace kiln::registry

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sign_visible.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "delegations.hpp"
+#include "documents/json.hpp"
+
+namespace kiln::registry {
+namespace {
+
+constexpr std::int64_t kDay = 24L * 60 * 60;
+constexpr const char* kNewest[] = {"snapshot", "timestamp"};
+
+std::int64_t expiry_of(const Pending& pending) {
+  return *trust::parse_time(pending.body()["expires"].get<std::string>());
+}
+
+/// Documents that enough have signed. Nothing: clients could follow none, not even the next
+/// timestamp.
+std::optional<std::set<std::string>> ready_roles(const Start& start, const Plan& plan) {
+  const auto is_complete = [&](const std::string& role) {
+    return plan.authority.is_complete(role, plan.pending.at(role));
+  };
+  /// Whether clients that have the targets of now accept it.
+  const auto holds_already = [&](const std::string& role, const Pending& pending) {
+    if (role == "targets" || plan.tied.contains(role)) return false;
+    const trust::Targets& now = *start.seen.targets();
+    const trust::Delegation* const found = find_delegation(now, role);
+    return found != nullptr && pending.is_complete(now.keys, found->signers);
+  };
+  const bool targets_go = !plan.pending.contains("targets") ||
+                          (is_complete("targets") && std::ranges::all_of(plan.tied, is_complete));
+  if (!targets_go && (!start.new_roots.empty() || !start.seen.set())) return std::nullopt;
+  std::set<std::string> ready;
+  for (const auto& [role, pending] : plan.pending) {
+    if (role == "snapshot" || role == "timestamp") continue;
+    if (targets_go ? is_complete(role) : holds_already(role, pending)) ready.insert(role);
+  }
+  return ready;
+}
+
+/// What clients would see, all but the snapshot and the timestamp that say so.
+struct Next {
+  TrustFiles files;
+  Json meta;  ///< of the snapshot
+};
+
+Json meta_of(const std::string& bytes, std::uint64_t version) {
+  return {{"version", version},
+          {"length", bytes.size()},
+          {"hashes", {{"sha256", Digest::of(bytes).hex()}}}};
+}
+
+Next next_of(const Start& start, const Plan& plan, const std::set<std::string>& ready) {
+  const Seen& seen = start.seen;
+  Next next{seen.files(), {}};
+  next.files.insert(start.new_roots.begin(), start.new_roots.end());
+  const auto drop = [&](const std::string& role) {
+    next.files.erase(role_file(seen.version_of(role), role));
+  };
+  if (seen.set()) {
+    next.meta = parse_json(*seen.file_of("snapshot"), "snapshot")["signed"]["meta"];
+    drop("snapshot");
+  }
+  for (const std::string& role : ready) {
+    const Pending& pending = plan.pending.at(role);
+    drop(role);
+    const std::string text = pending.text(role);
+    next.meta[role + ".json"] = meta_of(text, pending.version());
+    next.files[role_file(pending.version(), role)] = text;
+  }
+  if (!ready.contains("targets") || !seen.set()) return next;
+  // Of a role that is nobody's any more. The snapshot goes on to name it: a client refuses one that
+  // has lost a document.
+  for (const trust::Delegation& each : seen.targets()->delegations) {
+    if (find_delegation(plan.authority.targets, each.role) == nullptr) drop(each.role);
+  }
+  return next;
+}
+
+/// Snapshot or timestamp: the draft's, if it says this and was not left too long.
+Pending newest_of(const std::string& role, const Json& meta, const SignRequest& request,
+                  const Start& start, const Plan& plan) {
+  const auto own = plan.pending.find(role);
+  const bool is_own = own != plan.pending.end() && own->second.body()["meta"] == meta &&
+                      expiry_of(own->second) >= start.now + kDay;
+  Pending newest = is_own ? own->second
+                          : Pending({{"_type", role},
+                                     {"spec_version", "1.0.31"},
+                                     {"version", start.seen.version_of(role) + 1},
+                                     {"expires", trust::to_text(start.now + request.days * kDay)},
+                                     {"meta", meta}});
+  if (const auto found = start.returned.find(role); found != start.returned.end()) {
+    for (const Pending& each : found->second) newest.join(each);
+  }
+  newest.sign(request.keys, plan.authority.signers_of(role));
+  return newest;
+}
+
+/// Whether snapshot and timestamp are to be: signed before, or by a key that is here.
+bool newest_is_wanted(const SignRequest& request, const Start& start, const Plan& plan) {
+  return plan.pending.contains("snapshot") || start.returned.contains("snapshot") ||
+         std::ranges::any_of(kNewest, [&](const char* role) {
+           return plan.authority.has_one_of(request.keys, role);
+         });
+}
+
+/// What a client makes of it that knew the first root.
+trust::TrustedSet checked_as_client(const TrustFiles& files, const Start& start, const Plan& plan,
+                                    const std::set<std::string>& ready) {
+  trust::TrustedSet set = follow(files, start.seen.origin(), trust::Expiry::kRefused, Roles::kTop);
+  for (const std::string& role : ready) {
+    if (role == "targets" || find_delegation(plan.authority.targets, role) == nullptr) continue;
+    set.take_targets(files.at(role_file(plan.pending.at(role).version(), role)), role, "targets");
+  }
+  return set;
+}
+
+/// What a body says otherwise than clients have it now, from whatever role.
+void note_changes(const Seen& seen, const Json& body, std::vector<std::string>& changed) {
+  std::map<std::string, Json> bodies;  // by role
+  const auto before = [&](const std::string& name) -> const Json* {
+    if (!seen.set()) return nullptr;
+    const std::string from = role_for(*seen.targets(), name);
+    if (!bodies.contains(from)) bodies[from] = seen.body_of(from);
+    const Json& was = bodies[from];
+    return was.is_null() || !was["targets"].contains(name) ? nullptr : &was["targets"][name];
+  };
+  for (const auto& [name, target] : body["targets"].items()) {
+    const Json* const known = before(name);
+    if (known == nullptr || *known != target) changed.push_back(name);
+  }
+}
+
+}  // namespace
+
+Outcome make_visible(const SignRequest& request, const Start& start, const Plan& plan) {
+  Outcome outcome{start.seen, false, {}, plan.pending, start.new_roots, false, plan.shown};
+  const std::optional<std::set<std::string>> ready = ready_roles(start, plan);
+  if (!ready || !newest_is_wanted(request, start, plan)) {
+    for (const char* role : kNewest) outcome.pending.erase(role);
+    outcome.lacks_newest = ready && !(ready->empty() && start.new_roots.empty());
+    return outcome;
+  }
+  Next next = next_of(start, plan, *ready);
+  const auto sign_newest = [&](const std::string& role, const Json& meta) {
+    const auto [place, _] =
+        outcome.pending.insert_or_assign(role, newest_of(role, meta, request, start, plan));
+    const Pending& pending = place->second;
+    next.files[role == "timestamp" ? "timestamp.json" : role_file(pending.version(), role)] =
+        pending.text(role);
+    return plan.authority.is_complete(role, pending);
+  };
+  const bool has_snapshot = sign_newest("snapshot", next.meta);
+  const Pending& snapshot = outcome.pending.at("snapshot");
+  Json named = {{"version", snapshot.version()}};
+  // Where several must sign, each signs both at once: what the others' signatures will be is not
+  // known then, and so not what the snapshot's bytes will be.
+  if (plan.authority.root.snapshot.threshold == 1 && has_snapshot) {
+    named = meta_of(snapshot.text("snapshot"), snapshot.version());
+  }
+  const bool has_timestamp = sign_newest("timestamp", {{"snapshot.json", named}});
+  if (!has_snapshot || !has_timestamp) return outcome;
+
+  trust::TrustedSet set = checked_as_client(next.files, start, plan, *ready);
+  const auto show = [&](const std::string& role, std::size_t names) {
+    const auto pending = outcome.pending.find(role);
+    outcome.shown[role] = {names, expiry_of(pending->second)};
+    outcome.pending.erase(pending);
+  };
+  for (const std::string& role : *ready) {
+    const Json& body = plan.pending.at(role).body();
+    note_changes(start.seen, body, outcome.changed);
+    show(role, body["targets"].size());
+  }
+  for (const char* role : kNewest) show(role, 0);
+  outcome.is_visible = true;
+  outcome.new_roots.clear();
+  outcome.seen = Seen(std::move(next.files), start.seen.origin(), std::move(set));
+  return outcome;
+}
+
+}  // namespace kiln::registry

@@ -9,7 +9,7 @@ random = np.random.default_rng(7)
 x, gate, up = (random.standard_normal(shape).astype(np.float32) for shape in [(4, 64), (256, 64), (256, 64)])
 down = random.standard_normal((64, 256)).astype(np.float32)
 kernel = kiln.get_kernel("geglu-mlp", version=1, device="cpu")
-y = np.asarray(kernel.forward(x, gate, up, down, activation="tanh"))
+y = np.asarray(kernel.forward(x, gate, up, down, approximate="tanh"))
 
 z, u = (x.astype(np.float64) @ weight.astype(np.float64).T for weight in (gate, up))
 gelu = 0.5 * z * (1 + np.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3)))

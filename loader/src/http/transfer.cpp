@@ -14,6 +14,7 @@
 
 #include "base/fork.hpp"
 #include "base/quote.hpp"
+#include "http/certificates.hpp"
 #include "http/retry.hpp"
 #include "http/url.hpp"
 #include "settings/environment.hpp"
@@ -52,6 +53,21 @@ Headers headers_of(const HttpRequest& request) {
     curl_slist_append(list.get(), "Content-Type:");
   }
   return list;
+}
+
+/// The file of trusted authorities; empty: libcurl's own choice.
+std::string authorities(CURL* curl) {
+  // OpenSSL's own variable, which libcurl does not read.
+  if (const char* named = environment().get("SSL_CERT_FILE"); named != nullptr && *named != '\0') {
+    return named;
+  }
+  char* file = nullptr;
+  char* folder = nullptr;
+  curl_easy_getinfo(curl, CURLINFO_CAINFO, &file);
+  curl_easy_getinfo(curl, CURLINFO_CAPATH, &folder);
+  if (file != nullptr || folder != nullptr) return {};
+  static const std::string found = certificates_file();
+  return found;
 }
 
 /// `subject`: "get https://…", what is under way.
@@ -318,9 +334,8 @@ HttpAnswer Transfer::ask_once(const HttpRequest& request, const Sink& sink) {
   curl_easy_setopt(curl, CURLOPT_HEADERDATA, &arriving);
   set_method(curl, request, arriving);
   if (parts.is_loopback()) curl_easy_setopt(curl, CURLOPT_PROXY, "");
-  // OpenSSL's own variable, which libcurl does not read.
-  if (const char* roots = environment().get("SSL_CERT_FILE"); roots != nullptr && *roots != '\0') {
-    curl_easy_setopt(curl, CURLOPT_CAINFO, roots);
+  if (const std::string roots = authorities(curl); !roots.empty()) {
+    curl_easy_setopt(curl, CURLOPT_CAINFO, roots.c_str());
   }
   handle_->error[0] = '\0';
   ++requests_;

@@ -35,13 +35,14 @@ std::vector<std::string> target_flags(CpuLevel cpu, Version glibc) {
 }
 
 // Without exceptions, RTTI and a C++ library a package needs nothing but glibc. zig turns on traps
-// for undefined behaviour unless told not to.
+// for undefined behaviour unless told not to. A switch over dtypes names those of the schema alone:
+// the checker lets no others through.
 std::vector<std::string> compile_flags(CpuLevel cpu, Version glibc) {
   std::vector<std::string> flags = target_flags(cpu, glibc);
   flags.insert(flags.end(),
                {"-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
                 "-fno-threadsafe-statics", "-fno-sanitize=undefined", "-g0", "-Wall", "-Wextra",
-                "-Wno-missing-field-initializers", "-Wno-c23-extensions"});
+                "-Wno-switch", "-Wno-missing-field-initializers", "-Wno-c23-extensions"});
   return flags;
 }
 
@@ -80,6 +81,7 @@ class PackageGraph {
                  {places.abi, "abi"},
                  {places.work(), "work"}};
     for (const std::string& name : job.package.shared_packages()) share(name);
+    collect_dev();
   }
 
   Recipe add(const VariantPlan& plan) {
@@ -115,6 +117,33 @@ class PackageGraph {
     }
     folders_.push_back(folder / "csrc");
     prefixes_.emplace_back(folder, name);
+  }
+
+  // What a user of the package compiles against: its own headers, those that they include of the
+  // packages whose sources it shares, and its card. None of it is an ingredient of a library.
+  void collect_dev() {
+    std::vector<fs::path> folders = {job_.folder / "include"};
+    for (const std::string& name : job_.package.shared_packages()) {
+      folders.push_back(job_.folder.parent_path() / name / "include");
+    }
+    std::vector<fs::path> own;
+    if (fs::is_directory(folders.front())) {
+      for (const fs::directory_entry& each : fs::recursive_directory_iterator(folders.front())) {
+        if (each.is_regular_file()) own.push_back(each.path());
+      }
+    }
+    for (const fs::path& header : include_closure(own, folders)) {
+      for (const fs::path& folder : folders) {
+        const fs::path root = fs::absolute(folder).lexically_normal();
+        const fs::path inside = header.lexically_relative(root);
+        if (inside.empty() || *inside.begin() == "..") continue;
+        dev_.emplace("include/" + inside.generic_string(), header);
+        break;
+      }
+    }
+    if (fs::is_regular_file(job_.folder / "CARD.md")) {
+      dev_.emplace("CARD.md", job_.folder / "CARD.md");
+    }
   }
 
   fs::path path_of(const std::string& source) const {
@@ -276,11 +305,16 @@ class PackageGraph {
     std::vector<std::string> inputs = {library, recipe_file, package_json, license,
                                        places_.self.string()};
     inputs.insert(inputs.end(), logs.begin(), logs.end());
+    for (const auto& [path, file] : dev_) {
+      words.insert(words.end(), {"--dev", path, file.string()});
+      inputs.push_back(file.string());
+    }
     std::vector<std::string> outputs;
     for (const char* name : {"descriptor.json", "layer.tar.zst", "config.json", "manifest.json",
                              "inspect.json", "ptxas.txt"}) {
       outputs.push_back(target + "/" + name);
     }
+    if (!dev_.empty()) outputs.push_back(target + "/dev.tar.zst");
     outputs.push_back(target + "/" + recipe.library());
     ninja_.build({.rule = "pack",
                   .outputs = outputs,
@@ -297,7 +331,8 @@ class PackageGraph {
   std::vector<fs::path> folders_;                           // of headers
   std::vector<std::pair<fs::path, std::string>> prefixes_;  // what they are called in the library
   std::map<fs::path, std::string> hashes_;
-  std::set<std::string> objects_;  // what has a build statement already
+  std::set<std::string> objects_;        // what has a build statement already
+  std::map<std::string, fs::path> dev_;  // the files of the dev layer, by their paths in it
 };
 
 void write_rules(const Toolchain& toolchain, const Places& places, NinjaFile& ninja) {

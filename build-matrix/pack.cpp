@@ -25,6 +25,17 @@ Descriptor describe(std::string_view media_type, const std::string& bytes) {
   return {.media_type = std::string(media_type), .digest = Digest::of(bytes), .size = bytes.size()};
 }
 
+/// What an archive of these holds, and the bytes of all of them.
+std::uint64_t list(const std::vector<ArchiveEntry>& entries, std::vector<ArchiveFile>& files) {
+  std::uint64_t bytes = 0;
+  for (const ArchiveEntry& entry : entries) {
+    files.push_back(
+        {.path = entry.path, .digest = Digest::of(entry.bytes), .size = entry.bytes.size()});
+    bytes += entry.bytes.size();
+  }
+  return bytes;
+}
+
 Needs needs_of(const Recipe& recipe, const Facts& facts) {
   Needs needs{.cpu = recipe.cpu,
               .glibc = facts.glibc,
@@ -93,19 +104,19 @@ Packed pack(const PackInput& input) {
                 .symbol = KILN_PACKAGE_SYMBOL,
                 .build_id = recipe.build_id,
                 .build = recipe.build};
-  std::uint64_t unpacked = 0;
-  for (const ArchiveEntry& entry : entries) {
-    config.files.push_back(
-        {.path = entry.path, .digest = Digest::of(entry.bytes), .size = entry.bytes.size()});
-    unpacked += entry.bytes.size();
-  }
+  VariantManifest manifest;
+  manifest.unpacked_size = list(entries, config.files);
+  manifest.dev_unpacked_size = list(input.dev, config.dev_files);
 
   Packed packed;
   packed.layer = make_archive(entries);
   packed.config = serialize_config(config);
-  const VariantManifest manifest{.config = describe(kMediaTypeConfig, packed.config),
-                                 .layer = describe(kMediaTypeLayer, packed.layer),
-                                 .unpacked_size = unpacked};
+  manifest.config = describe(kMediaTypeConfig, packed.config);
+  manifest.layer = describe(kMediaTypeLayer, packed.layer);
+  if (!input.dev.empty()) {
+    packed.dev = make_archive(input.dev);
+    manifest.dev = describe(kMediaTypeLayer, packed.dev);
+  }
   const std::string title =
       recipe.package + "-" + std::to_string(recipe.version) + "-" + recipe.variant + ".tar.zst";
   packed.manifest = serialize_manifest(manifest, title);

@@ -13,28 +13,30 @@
 
 namespace kiln::build {
 
+struct ArchiveEntry {
+  std::string path;
+  std::string bytes;
+  int mode = 0644;
+};
+
 struct PackInput {
   Recipe recipe;
   Facts facts;
-  std::string library;       ///< the bytes of the .so
-  std::string package_json;  ///< as it lies in the package's folder
-  std::string license;       ///< the licence's text
+  std::string library;                 ///< the bytes of the .so
+  std::string package_json;            ///< as it lies in the package's folder
+  std::string license;                 ///< the licence's text
+  std::vector<ArchiveEntry> dev = {};  ///< headers and card; may be none
 };
 
 struct Packed {
   std::string layer;       ///< tar.zst: lib/lib….so, LICENSE, package.json
+  std::string dev;         ///< tar.zst: include/…, CARD.md; empty: there are none
   std::string config;      ///< serialize_config
   std::string manifest;    ///< serialize_manifest
   std::string descriptor;  ///< the variant's line for an index, untested
 };
 
 Packed pack(const PackInput& input);
-
-struct ArchiveEntry {
-  std::string path;
-  std::string bytes;
-  int mode = 0644;
-};
 
 /// A reproducible tar.zst of the entries, sorted by path.
 std::string make_archive(std::vector<ArchiveEntry> entries);

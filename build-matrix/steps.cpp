@@ -48,8 +48,11 @@ struct PackStep {
   fs::path package;
   fs::path license;
   std::vector<fs::path> logs;
+  std::vector<std::string> dev;  // of each file, its path in the layer and where it is
   fs::path into;
 };
+
+constexpr const char* kDevFile = "dev.tar.zst";
 
 // A depfile is read as make reads it.
 std::string make_escaped(const std::string& path) {
@@ -103,8 +106,12 @@ void run(const PackStep& step) {
   const Facts facts = inspect(library, recipe, step.cuobjdump, step.recipe.parent_path());
   Json report = to_json(facts);
   report["library"] = {{"digest", Digest::of(library).str()}, {"size", library.size()}};
-  const Packed packed =
-      pack({recipe, facts, library, read_file(step.package), read_file(step.license)});
+  std::vector<ArchiveEntry> dev;
+  for (std::size_t i = 0; i + 1 < step.dev.size(); i += 2) {
+    dev.push_back({.path = step.dev[i], .bytes = read_file(step.dev[i + 1])});
+  }
+  const Packed packed = pack(
+      {recipe, facts, library, read_file(step.package), read_file(step.license), std::move(dev)});
   std::string ptxas;
   for (const fs::path& log : step.logs) ptxas += read_file(log);
   write_file(step.into / "ptxas.txt", ptxas);
@@ -112,6 +119,11 @@ void run(const PackStep& step) {
   write_file(step.into / recipe.library(), library);
   fs::permissions(step.into / recipe.library(), fs::perms(0755));
   write_file(step.into / "layer.tar.zst", packed.layer);
+  if (packed.dev.empty()) {
+    fs::remove(step.into / kDevFile);
+  } else {
+    write_file(step.into / kDevFile, packed.dev);
+  }
   write_file(step.into / "config.json", packed.config);
   write_file(step.into / "manifest.json", packed.manifest);
   // Last: a folder with a descriptor is whole.
@@ -158,6 +170,7 @@ void add_steps(CLI::App& app) {
   packing.add_option("--package", pack->package)->required();
   packing.add_option("--license", pack->license)->required();
   packing.add_option("--log", pack->logs)->expected(1)->take_all();
+  packing.add_option("--dev", pack->dev)->expected(2)->take_all();
   packing.add_option("--into", pack->into)->required();
 }
 

@@ -1,10 +1,13 @@
-# kiln_require(NAME VERSION N): the project uses version N of a kernel. States it once, for everything:
+# kiln_require(NAME VERSION N [DEV]): the project uses version N of a kernel. States it once, for everything:
 #
 #   kiln.json            in the build folder: what `kiln lock` reads
 #   kiln_required.hpp    kiln::required::geglu_mlp, its name and version for get_kernel; comes with the
 #                        target kiln::required
 #   kiln-lock            a target: writes kiln.lock beside the project's CMakeLists.txt; commit it
 #   kiln-prefetch        a target: installs what kiln.lock has for this machine, and only its bytes
+#
+# DEV: kiln::required also has the package's own headers, kiln/layers/….hpp. The command kiln fetches them
+# when the project is configured, unless the cache has them; from the lock file's digests where there is one.
 #
 # KILN_LOCKFILE and KILN_EXECUTABLE say where the lock file and the kiln command are.
 include_guard(GLOBAL)
@@ -13,12 +16,12 @@ set(KILN_LOCKFILE "${PROJECT_SOURCE_DIR}/kiln.lock" CACHE FILEPATH "Digests of t
 find_program(KILN_EXECUTABLE kiln HINTS ${PACKAGE_PREFIX_DIR}/bin)
 
 function(kiln_require name)
-  cmake_parse_arguments(PARSE_ARGV 1 REQUIRE "" "VERSION" "")
+  cmake_parse_arguments(PARSE_ARGV 1 REQUIRE "DEV" "VERSION" "")
   if(NOT name MATCHES "^[a-z0-9]+(-[a-z0-9]+)*$")
     message(FATAL_ERROR "kiln_require: '${name}' is no package name, such as geglu-mlp")
   endif()
   if(NOT REQUIRE_VERSION MATCHES "^[1-9][0-9]*$" OR REQUIRE_UNPARSED_ARGUMENTS)
-    message(FATAL_ERROR "kiln_require(${ARGV}): expected kiln_require(${name} VERSION N)")
+    message(FATAL_ERROR "kiln_require(${ARGV}): expected kiln_require(${name} VERSION N [DEV])")
   endif()
   get_property(known GLOBAL PROPERTY KILN_REQUIRED_${name})
   if(known AND NOT known EQUAL REQUIRE_VERSION)
@@ -30,6 +33,35 @@ function(kiln_require name)
     set_property(GLOBAL APPEND PROPERTY KILN_REQUIRED ${name})
   endif()
   _kiln_write_required()
+  if(REQUIRE_DEV)
+    _kiln_add_headers(${name} ${REQUIRE_VERSION})
+  endif()
+endfunction()
+
+function(_kiln_add_headers name version)
+  get_property(added GLOBAL PROPERTY KILN_HEADERS)
+  if(name IN_LIST added)
+    return()
+  endif()
+  # Where the kernel is locked, by its digests: the project is configured anew when they change.
+  set(lock "")
+  if(EXISTS ${KILN_LOCKFILE})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${KILN_LOCKFILE})
+    file(READ ${KILN_LOCKFILE} locked)
+    string(JSON of_this ERROR_VARIABLE not_locked GET "${locked}" kernels ${name})
+    if(NOT not_locked)
+      set(lock --lock ${KILN_LOCKFILE})
+    endif()
+  endif()
+  execute_process(
+    COMMAND ${KILN_EXECUTABLE} install --dev --json ${name}@${version} ${lock}
+    OUTPUT_VARIABLE document ERROR_VARIABLE said RESULT_VARIABLE code)
+  if(NOT code EQUAL 0)
+    message(FATAL_ERROR "kiln_require(${name} VERSION ${version} DEV): ${said}${document}")
+  endif()
+  string(JSON include GET "${document}" dev 0 include)
+  target_include_directories(kiln-required INTERFACE ${include})
+  set_property(GLOBAL APPEND PROPERTY KILN_HEADERS ${name})
 endfunction()
 
 function(_kiln_write_required)

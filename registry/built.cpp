@@ -20,6 +20,7 @@ constexpr std::string_view kDescriptorFile = "descriptor.json";
 constexpr std::string_view kManifestFile = "manifest.json";
 constexpr std::string_view kConfigFile = "config.json";
 constexpr std::string_view kLayerFile = "layer.tar.zst";
+constexpr std::string_view kDevFile = "dev.tar.zst";
 constexpr std::string_view kSchemaFile = "package.json";
 
 [[noreturn]] void fail(const std::string& subject, const std::string& found) {
@@ -68,7 +69,7 @@ BuiltVariant read_variant(const fs::path& folder) {
                       "', expected 'untested': only a test record (--records) says more");
   }
   BuiltVariant built = check_variant(variant, document(kManifestFile), document(kConfigFile),
-                                     folder / kLayerFile, subject);
+                                     {folder / kLayerFile, folder / kDevFile}, subject);
   built.folder = folder;
   return built;
 }
@@ -103,7 +104,7 @@ std::vector<fs::path> variant_folders(const fs::path& folder) {
 }  // namespace
 
 BuiltVariant check_variant(const Variant& variant, std::string manifest_bytes,
-                           std::string config_bytes, const fs::path& layer,
+                           std::string config_bytes, const LayerFiles& layers,
                            const std::string& subject) {
   check_promise(subject, "the manifest", Digest::of(manifest_bytes), manifest_bytes.size(),
                 variant.manifest, "its descriptor");
@@ -122,9 +123,9 @@ BuiltVariant check_variant(const Variant& variant, std::string manifest_bytes,
   const Index promised{config.name, config.version, variant.requires_, {variant}};
   check_agreement(promised, variant, config);
 
-  check_layer_bytes(subject, layer, documents.layer);
+  check_layer_bytes(subject, layers.layer, documents.layer);
   std::string schema;
-  read_layer(layer, config, documents.unpacked_size,
+  read_layer(layers.layer, config, documents.unpacked_size,
              {"check layer of", subject, "nothing was written. Build the variant again"},
              [&](const ArchiveFile& file, const LayerContent& content) {
                const bool kept = file.path == kSchemaFile && file.size <= kMaxDocumentBytes;
@@ -132,6 +133,17 @@ BuiltVariant check_variant(const Variant& variant, std::string manifest_bytes,
                  if (kept) schema += piece;
                });
              });
+  if (documents.has_dev() == config.dev_files.empty()) {
+    fail(subject, documents.has_dev() ? "it has a dev layer of which its config lists no file"
+                                      : "its config lists files of a dev layer that it lacks");
+  }
+  if (documents.has_dev()) {
+    check_layer_bytes(subject, layers.dev, documents.dev);
+    read_layer(
+        layers.dev, config.dev_part(), documents.dev_unpacked_size,
+        {"check dev layer of", subject, "nothing was written. Build the variant again"},
+        [](const ArchiveFile&, const LayerContent& content) { content([](std::string_view) {}); });
+  }
   const Digest library = library_file(config).digest;
   return {"",
           variant,
@@ -139,7 +151,8 @@ BuiltVariant check_variant(const Variant& variant, std::string manifest_bytes,
           std::move(config),
           std::move(manifest_bytes),
           std::move(config_bytes),
-          layer,
+          layers.layer,
+          layers.dev,
           library,
           std::move(schema)};
 }
@@ -155,6 +168,11 @@ std::vector<BuiltVariant> read_built(const fs::path& folder) {
                                 label(first.name, first.version) + " and " + one.string() + " is " +
                                 label(last.name, last.version) +
                                 ", expected one version of one package");
+    }
+    if (all.front().documents.dev != all.back().documents.dev) {
+      fail(folder.string(), "the headers or the card of " + one.string() +
+                                " differ from those of " + all.front().folder.string() +
+                                ", expected one build of a package");
     }
   }
   return all;

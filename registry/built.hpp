@@ -22,17 +22,24 @@ struct BuiltVariant {
   std::string manifest_bytes;
   std::string config_bytes;
   std::filesystem::path layer;
-  Digest library;      ///< of the .so inside
-  std::string schema;  ///< package.json, which is inside too; empty: there is none
+  std::filesystem::path dev;  ///< the dev layer; only where `documents` have one
+  Digest library;             ///< of the .so inside
+  std::string schema;         ///< package.json, which is inside too; empty: there is none
 };
 
 /// kNotFound if there is no variant, or a file is missing; kIntegrity if two facts disagree, in one
 /// variant or between them (they are all of one version of one package); kUpgrade as parse_index.
 std::vector<BuiltVariant> read_built(const std::filesystem::path& folder);
 
-/// The same checks for documents and a layer that stand elsewhere: a published variant.
+/// Where the layers of a variant are.
+struct LayerFiles {
+  std::filesystem::path layer;
+  std::filesystem::path dev;
+};
+
+/// The same checks for documents and layers that stand elsewhere: a published variant.
 BuiltVariant check_variant(const Variant& variant, std::string manifest_bytes,
-                           std::string config_bytes, const std::filesystem::path& layer,
+                           std::string config_bytes, const LayerFiles& layers,
                            const std::string& subject);
 
 }  // namespace kiln::registry

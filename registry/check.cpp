@@ -129,9 +129,10 @@ BuiltVariant read_published(const Layout& layout, const Index& index, const Vari
   std::string manifest_bytes = layout.read_blob(variant.manifest, subject + " manifest");
   const VariantManifest manifest = parse_manifest(manifest_bytes, subject + " manifest");
   layout.check_blob(manifest.layer, subject + " layer");
-  BuiltVariant checked = check_variant(variant, std::move(manifest_bytes),
-                                       layout.read_blob(manifest.config, subject + " config"),
-                                       layout.blob_path(manifest.layer.digest), subject);
+  if (manifest.has_dev()) layout.check_blob(manifest.dev, subject + " dev layer");
+  BuiltVariant checked = check_variant(
+      variant, std::move(manifest_bytes), layout.read_blob(manifest.config, subject + " config"),
+      {layout.blob_path(manifest.layer.digest), layout.blob_path(manifest.dev.digest)}, subject);
   check_carried(variant.carried.manifest, checked.manifest_bytes, "manifest of " + subject);
   check_carried(variant.carried.config, checked.config_bytes, "config of " + subject);
   check_agreement(index, variant, checked.config);

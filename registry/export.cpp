@@ -88,6 +88,7 @@ class RepositoryExport {
       const VariantManifest manifest = parse_manifest(bytes, what);
       put_blob(manifest.config);
       put_blob(manifest.layer);
+      if (manifest.has_dev()) put_blob(manifest.dev);
     }
     put_manifest(descriptor, descriptor.digest.str());
   }

@@ -73,6 +73,7 @@ Published commit(const Layout& layout, const Batch& batch, const std::string& ma
   const Plan plan = make_plan(layout, batch, may_be_untested);
   for (const BuiltVariant& built : batch.built) {
     layout.copy_blob(built.documents.layer, built.layer);
+    if (built.documents.has_dev()) layout.copy_blob(built.documents.dev, built.dev);
     layout.write_blob(built.documents.config, built.config_bytes);
     layout.write_blob(built.variant.manifest, built.manifest_bytes);
   }

@@ -102,6 +102,13 @@ class VersionPush {
       upload_.put_blob(documents.layer, body_of_file(ours->layer, documents.layer.size),
                        "layer of " + what);
     });
+    if (documents.has_dev()) {
+      bring(documents.dev, look, "dev layer of " + what, [&] {
+        check_given(ours, "dev layer of " + what);
+        upload_.put_blob(documents.dev, body_of_file(ours->dev, documents.dev.size),
+                         "dev layer of " + what);
+      });
+    }
     bring(documents.config, look, "config of " + what, [&] {
       check_given(ours, "config of " + what);
       upload_.put_blob(documents.config, body_of(ours->config_bytes), "config of " + what);

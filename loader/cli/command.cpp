@@ -174,6 +174,11 @@ void Command::takes_host() {
       ->type_name("FILE");
 }
 
+void Command::takes_dev() {
+  app_.add_flag("--dev", line_.options.dev,
+                "The headers and the card of the package in place of its library");
+}
+
 void Command::takes_lock() {
   app_.add_option("--lock", line_.options.request.lock,
                   "Hold to this lock file; default $KILN_LOCK")

@@ -49,6 +49,7 @@ struct Options {
   std::optional<Host> host;  ///< another machine's facts
   bool json = false;
   bool quiet = false;
+  bool dev = false;  ///< install, path: what one compiles against, in place of the library
 
   std::string command;  ///< "kiln cache gc"
 
@@ -85,6 +86,7 @@ class Command {
   void takes_choice();    ///< both, --variant, --deny, --fallback, …
   void takes_lock();      ///< --lock, --locked, --frozen
   void takes_host();      ///< --host
+  void takes_dev();       ///< --dev
 
   /// One line under "Examples:" of --help: the words after the command, and what they do.
   void example(const std::string& words, const std::string& meaning);

@@ -138,8 +138,34 @@ std::optional<Package> find_installed(Install& install) {
   }
 }
 
+/// Installs the dev layers that are named (or locked) and prints the folder of each's headers.
+int install_dev(const Options& options) {
+  Json documents = Json::array();
+  for (const Spec& spec : options.specs_or_locked()) {
+    const DevFiles dev =
+        Install(spec.name, options.request_for(spec), install_options(options)).run_dev();
+    documents.push_back({{"name", dev.name},
+                         {"version", dev.version},
+                         {"include", dev.include.string()},
+                         {"folder", dev.folder.string()}});
+    print("%s@%d dev  %s\n", dev.name.c_str(), dev.version, dev.include.c_str());
+  }
+  print_json("install", {{"dev", documents}});
+  return 0;
+}
+
+int run_path_dev(const Options& options) {
+  const Spec& spec = options.specs.front();
+  Install install(spec.name, options.request_for(spec), install_options(options));
+  const DevFiles dev = install.run_dev();
+  print_json("path", {{"include", dev.include.string()}, {"folder", dev.folder.string()}});
+  print_path(dev.include);
+  return 0;
+}
+
 int run_path(Options options) {
   options.request.offline = true;  // what is installed: nothing to ask anyone
+  if (options.dev) return run_path_dev(options);
   const Spec& spec = options.specs.front();
   const Request request = options.request_for(spec);
   const std::string subject = spec.text();
@@ -159,6 +185,7 @@ int run_path(Options options) {
 }  // namespace
 
 int install_all(const Options& options) {
+  if (options.dev) return install_dev(options);
   Json documents = Json::array();
   const std::vector<Spec> specs = options.specs_or_locked();
   std::vector<Installed> all(specs.size());
@@ -215,6 +242,8 @@ void install(Command& command) {
   command.example("--refresh geglu-mlp@1", "ask again, and replace what is damaged");
   command.example("--locked", "all that kiln.lock has, and only its bytes");
   command.example("--from b.tar geglu-mlp@1", "out of a bundle, on a machine without network");
+  command.takes_dev();
+  command.example("--dev geglu-mlp@1", "its typed C++ layer, whatever this machine runs");
   command.runs(install_all);
 }
 
@@ -251,6 +280,8 @@ void path(Command& command) {
   command.takes_lock();
   command.takes_cache();
   command.example("geglu-mlp@1", "for a program that loads the file itself");
+  command.takes_dev();
+  command.example("--dev geglu-mlp@1", "the folder for a compiler's -I");
   command.runs(run_path);
 }
 

@@ -93,6 +93,29 @@ TEST_CASE("pack: the archive holds the library, the licence and package.json") {
                                    {"package.json", input.package_json, 0644, true}});
 }
 
+TEST_CASE("pack: headers and card are a layer of their own, and the library's stays as it is") {
+  PackInput input = example_input();
+  const Packed without = pack(input);
+  CHECK(without.dev.empty());
+  CHECK_FALSE(parse_manifest(without.manifest, "manifest").has_dev());
+  input.dev = {{.path = "include/kiln/layers/x.hpp", .bytes = "#pragma once\n"},
+               {.path = "CARD.md", .bytes = "# x\n"}};
+  const Packed packed = pack(input);
+  CHECK(packed.layer == without.layer);
+  CHECK(read_archive(packed.dev) ==
+        std::vector<Read>{{"CARD.md", "# x\n", 0644, true},
+                          {"include/kiln/layers/x.hpp", "#pragma once\n", 0644, true}});
+  const VariantManifest manifest = parse_manifest(packed.manifest, "manifest");
+  CHECK(manifest.dev.digest == Digest::of(packed.dev));
+  CHECK(manifest.dev.size == packed.dev.size());
+  CHECK(manifest.dev_unpacked_size == 17);
+  const Config config = parse_config(packed.config, "config");
+  CHECK(config.build_id == parse_config(without.config, "config").build_id);
+  CHECK(config.files.size() == 3);
+  REQUIRE(config.dev_files.size() == 2);
+  CHECK(config.dev_files[1].digest == Digest::of("#pragma once\n"));
+}
+
 TEST_CASE("pack: the same input gives the same four files") {
   const Packed first = pack(example_input());
   const Packed second = pack(example_input());

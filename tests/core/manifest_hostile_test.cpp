@@ -151,6 +151,12 @@ TEST_CASE("index: no variants, and a hundred thousand broken ones, end in an ans
 }
 
 TEST_CASE("manifest: whatever breaks the format is refused, with the path of it") {
+  const Json dev = {{"annotations", {{"dev.kiln.layer", "dev"}}}};
+  const Json other = {{"annotations", {{"dev.kiln.layer", "docs"}}}};
+  const Json empty = {{"annotations", {{"dev.kiln.layer", "dev"}, {"dev.kiln.unpacked-size", "0"}}},
+                      {"mediaType", "application/vnd.oci.image.layer.v1.tar+zstd"},
+                      {"digest", Digest::of("").str()},
+                      {"size", 0}};
   const Change rows[] = {
       {"/schemaVersion", 3, "schemaVersion"},
       {"/mediaType", "application/vnd.oci.image.index.v1+json", "mediaType"},
@@ -161,7 +167,11 @@ TEST_CASE("manifest: whatever breaks the format is refused, with the path of it"
       {"/config/digest", kUpper, "config.digest"},
       {"/layers", kRemoved, "has no \"layers\""},
       {"/layers", Json::array(), "layers: found 0 layers"},
-      {"/layers/1", Json::object(), "layers: found 2 layers"},
+      {"/layers/1", Json::object(), "layers[1]: has no \"annotations\""},
+      {"/layers/1", dev, "layers[1]: has no \"mediaType\""},
+      {"/layers/1", other, "dev.kiln.layer: found \"docs\", expected dev"},
+      {"/layers/1", empty, "layers[1].size: found 0 bytes"},
+      {"/layers", Json::array({1, 2, 3}), "layers: found 3 layers"},
       {"/layers/0/mediaType", "application/vnd.oci.image.layer.v1.tar+gzip", "layers[0].mediaType"},
       {"/layers/0/size", -5, "layers[0].size"},
       {"/layers/0/digest", kRemoved, "layers[0]: has no \"digest\""},

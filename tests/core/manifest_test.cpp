@@ -113,6 +113,31 @@ TEST_CASE("manifest: descriptors in an index carry a platform and no artifactTyp
   CHECK(manifest["layers"][0]["annotations"]["org.opencontainers.image.title"] == "x.tar.zst");
 }
 
+TEST_CASE("manifest: a dev layer and its files read back, and the other layer is as without it") {
+  VariantManifest manifest = test::sample_manifest();
+  const Json without = parse_json(serialize_manifest(manifest, "x.tar.zst"), "m");
+  manifest.dev = {std::string(kMediaTypeLayer), Digest::of("dev"), 3};
+  manifest.dev_unpacked_size = 70;
+  const std::string bytes = serialize_manifest(manifest, "x.tar.zst");
+  const Json with = parse_json(bytes, "m");
+  CHECK(with["layers"][0] == without["layers"][0]);
+  CHECK(with["layers"][1]["annotations"]["org.opencontainers.image.title"] == "dev-x.tar.zst");
+  const VariantManifest read = parse_manifest(bytes, "m");
+  CHECK(read.has_dev());
+  CHECK(read.dev == manifest.dev);
+  CHECK(read.dev_unpacked_size == 70);
+  CHECK_FALSE(parse_manifest(without.dump(), "m").has_dev());
+
+  Config config = test::sample_config();
+  config.dev_files = {{"include/kiln/layers/x.hpp", Digest::of("a"), 1},
+                      {"CARD.md", Digest::of("b"), 1}};
+  const Config again = parse_config(serialize_config(config), "c");
+  REQUIRE(again.dev_part().files.size() == 2);
+  CHECK(again.dev_part().files[0].path == "CARD.md");
+  CHECK(again.files.size() == config.files.size());
+  CHECK(parse_config(serialize_config(test::sample_config()), "c").dev_files.empty());
+}
+
 TEST_CASE("manifest: one descriptor reads back from its annotations") {
   for (const Variant& variant : test::sample_index().variants) {
     Json descriptor = to_json(variant.manifest);

@@ -124,12 +124,23 @@ void Published::add(Draft& draft) {
     }
   }
   for (const ArchiveFile& file : config.files) total += file.size;
+  std::uint64_t dev_total = 0;
+  if (config.dev_files.empty()) {
+    for (const Entry& entry : draft.dev) {
+      config.dev_files.push_back({entry.path, Digest::of(entry.content), entry.content.size()});
+    }
+  }
+  for (const ArchiveFile& file : config.dev_files) dev_total += file.size;
   if (draft.unpacked_size == 0) draft.unpacked_size = total;
   if (draft.layer.empty()) draft.layer = make_zstd(make_tar(draft.entries));
   if (draft.config_bytes.empty()) draft.config_bytes = serialize_config(config);
   if (draft.manifest_bytes.empty()) {
-    const VariantManifest manifest{put(name, draft.config_bytes, kMediaTypeConfig),
-                                   put(name, draft.layer, kMediaTypeLayer), draft.unpacked_size};
+    VariantManifest manifest{put(name, draft.config_bytes, kMediaTypeConfig),
+                             put(name, draft.layer, kMediaTypeLayer), draft.unpacked_size};
+    if (!draft.dev.empty()) {
+      manifest.dev = put(name, make_zstd(make_tar(draft.dev)), kMediaTypeLayer);
+      manifest.dev_unpacked_size = dev_total;
+    }
     draft.manifest_bytes = serialize_manifest(manifest, draft.variant.id + ".tar.zst");
   }
   draft.variant.manifest = put(name, draft.manifest_bytes, kMediaTypeManifest);

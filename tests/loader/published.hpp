@@ -36,6 +36,7 @@ struct Draft {
   Variant variant;  ///< id, needs and requires_; the manifest descriptor is filled in
   Config config;
   std::vector<Entry> entries;
+  std::vector<Entry> dev;  ///< of the dev layer; none: there is no such layer
   std::string layer;
   std::string config_bytes;
   std::string manifest_bytes;

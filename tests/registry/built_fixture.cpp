@@ -106,6 +106,9 @@ Config Built::config() const {
   for (const TarEntry& entry : entries()) {
     config.files.push_back({entry.path, Digest::of(entry.bytes), entry.bytes.size()});
   }
+  if (!header.empty()) {
+    config.dev_files = {{"include/x.hpp", Digest::of(header), header.size()}};
+  }
   config.library = library_path();
   config.symbol = "kiln_package_v1";
   config.build_id = "0123456789abcdef";
@@ -144,6 +147,13 @@ fs::path write_built(const fs::path& parent, const Built& built, const Tamper& t
   VariantManifest manifest{describe(kMediaTypeConfig, config_bytes),
                            describe(kMediaTypeLayer, layer), 0};
   for (const ArchiveFile& file : config.files) manifest.unpacked_size += file.size;
+  std::string dev;
+  if (!built.header.empty()) {
+    dev = make_layer({{"include/x.hpp", built.header}});
+    if (tamper.dev) tamper.dev(dev);
+    manifest.dev = describe(kMediaTypeLayer, dev);
+    for (const ArchiveFile& file : config.dev_files) manifest.dev_unpacked_size += file.size;
+  }
   if (tamper.manifest) tamper.manifest(manifest);
   const std::string manifest_bytes = serialize_manifest(manifest, built.name + ".tar.zst");
 
@@ -161,6 +171,7 @@ fs::path write_built(const fs::path& parent, const Built& built, const Tamper& t
   const fs::path folder = parent / built.id;
   fs::create_directories(folder);
   write_text(folder / "layer.tar.zst", layer);
+  if (!dev.empty()) write_text(folder / "dev.tar.zst", dev);
   write_text(folder / "config.json", config_bytes);
   write_text(folder / "manifest.json", manifest_bytes);
   write_text(folder / "descriptor.json", dump_json(descriptor));

@@ -47,6 +47,7 @@ struct Built {
   std::string library = "synthetic library bytes";
   std::string min_loader = "0.1.0";
   std::string schema = "{}\n";  ///< package.json
+  std::string header = {};      ///< of the dev layer; empty: there is none
 
   std::string library_path() const { return "lib/libtiny_op.so"; }
   std::vector<TarEntry> entries() const;
@@ -62,9 +63,10 @@ struct Tamper {
   std::function<void(std::string& layer)> layer;
   std::function<void(VariantManifest&)> manifest;
   std::function<void(Variant&)> variant;
+  std::function<void(std::string& dev)> dev = {};
 };
 
-/// Writes the folder <parent>/<id> with its four files, and returns it.
+/// Writes the folder <parent>/<id> with its files, and returns it.
 std::filesystem::path write_built(const std::filesystem::path& parent, const Built& built,
                                   const Tamper& tamper = {});
 

@@ -170,6 +170,74 @@ TEST_CASE("publish: documents that disagree are refused") {
   }
 }
 
+TEST_CASE("publish: a dev layer that is not exactly the config's files is refused") {
+  const std::vector<Row> rows = {
+      {"other bytes",
+       {{},
+        {},
+        {},
+        {},
+        [](std::string& dev) {
+          dev = make_layer({{"include/x.hpp", "xy"}});
+        }},
+       "'include/x.hpp' in "},
+      {"a file too many",
+       {{},
+        {},
+        {},
+        {},
+        [](std::string& dev) {
+          dev = make_layer({{"include/x.hpp", "//"}, {"extra", "x"}});
+        }},
+       "\"extra\", which its config does not list"},
+      {"a link out of it",
+       {{},
+        {},
+        {},
+        {},
+        [](std::string& dev) {
+          dev = make_layer({{"include/x.hpp", "", "/etc/passwd", 0120000}});
+        }},
+       "not a regular file"},
+      {"no archive",
+       {{}, {}, {}, {}, [](std::string& dev) { dev = "<html>sign in</html>"; }},
+       "dev layer"},
+      {"another digest",
+       {{}, {}, [](VariantManifest& m) { m.dev.digest = Digest::of("x"); }, {}},
+       "dev.tar.zst has digest"},
+      {"another size", {{}, {}, [](VariantManifest& m) { ++m.dev.size; }, {}}, "dev.tar.zst has"},
+      {"another unpacked size",
+       {{}, {}, [](VariantManifest& m) { ++m.dev_unpacked_size; }, {}},
+       "bytes unpacked"},
+      {"none in the manifest",
+       {{}, {}, [](VariantManifest& m) { m.dev = {}; }, {}},
+       "lists files of a dev layer that it lacks"},
+      {"none in the config",
+       {[](Config& c) { c.dev_files.clear(); }, {}, {}, {}},
+       "a dev layer of which its config lists no file"},
+  };
+  Built built = cpu("x86-64-v3");
+  built.header = "//";
+  for (const Row& row : rows) {
+    CAPTURE(row.what);
+    const TemporaryFolder folder;
+    const Refusal refusal =
+        publish_refusal(folder / "registry", write_built(folder / "built", built, row.tamper));
+    CHECK(refusal.code == ErrorCode::kIntegrity);
+    CAPTURE(refusal.text);
+    CHECK(refusal.text.find(row.says) != std::string::npos);
+    CHECK_FALSE(fs::exists(folder / "registry"));
+  }
+  const TemporaryFolder folder;
+  write_built(folder / "built", built);
+  CHECK(publish_refusal(folder / "registry", folder / "built").text.empty());
+  Built other = cpu("x86-64-v4");
+  other.header = "/**/";
+  write_built(folder / "built", other);
+  CHECK(publish_refusal(folder / "other", folder / "built").text.find("one build of a package") !=
+        std::string::npos);
+}
+
 TEST_CASE("publish: a damaged, missing or foreign file is refused, and the file is named") {
   struct FileRow {
     const char* file;

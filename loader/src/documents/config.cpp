@@ -110,6 +110,16 @@ void parse_entry(const JsonView& entry, Config& config) {
   config.symbol = parse_word(entry.at("symbol"), is_symbol, "a C identifier");
 }
 
+Json files_json(std::vector<ArchiveFile> files) {
+  std::sort(files.begin(), files.end(),
+            [](const ArchiveFile& a, const ArchiveFile& b) { return a.path < b.path; });
+  Json list = Json::array();
+  for (const ArchiveFile& file : files) {
+    list.push_back({{"path", file.path}, {"digest", file.digest.str()}, {"size", file.size}});
+  }
+  return list;
+}
+
 }  // namespace
 
 Config parse_config(std::string_view bytes, std::string_view subject) {
@@ -128,19 +138,13 @@ Config parse_config(std::string_view bytes, std::string_view subject) {
                 .files = parse_files(document.at("files"))};
   parse_entry(document.at("entry"), config);
   config.build_id = parse_word(document.at("build_id"), is_build_id, "one word");
+  if (document.has("dev_files")) config.dev_files = parse_files(document.at("dev_files"));
   if (document.has("build")) config.build = dump_json(document.at("build").json());
   return config;
 }
 
 std::string serialize_config(const Config& config) {
   const Needs& needs = config.needs;
-  Json files = Json::array();
-  std::vector<ArchiveFile> sorted = config.files;
-  std::sort(sorted.begin(), sorted.end(),
-            [](const ArchiveFile& a, const ArchiveFile& b) { return a.path < b.path; });
-  for (const ArchiveFile& file : sorted) {
-    files.push_back({{"path", file.path}, {"digest", file.digest.str()}, {"size", file.size}});
-  }
   Json document = {{"schemaVersion", kSchemaVersion},
                    {"name", config.name},
                    {"version", config.version},
@@ -153,7 +157,7 @@ std::string serialize_config(const Config& config) {
                      {"cpu", to_string(needs.cpu)},
                      {"glibc", to_string(needs.glibc)}}},
                    {"needs", library_words(needs)},
-                   {"files", std::move(files)},
+                   {"files", files_json(config.files)},
                    {"entry", {{"library", config.library}, {"symbol", config.symbol}}},
                    {"build_id", config.build_id}};
   if (needs.toolkit && needs.min_driver) {
@@ -162,6 +166,7 @@ std::string serialize_config(const Config& config) {
                         {"sass", code_words(needs, DeviceCode::Kind::kSass)},
                         {"ptx", code_words(needs, DeviceCode::Kind::kPtx)}};
   }
+  if (!config.dev_files.empty()) document["dev_files"] = files_json(config.dev_files);
   if (!config.build.empty()) document["build"] = Json::parse(config.build);
   return dump_json(document);
 }

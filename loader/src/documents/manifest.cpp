@@ -33,6 +33,8 @@ constexpr std::string_view kKeyTitle = "org.opencontainers.image.title";
 constexpr std::string_view kKeySummary = "org.opencontainers.image.description";
 constexpr std::string_view kKeyLicense = "org.opencontainers.image.licenses";
 constexpr std::string_view kKeyUnpackedSize = "dev.kiln.unpacked-size";
+constexpr std::string_view kKeyLayer = "dev.kiln.layer";  // what it is for; the library's has none
+constexpr std::string_view kDevLayer = "dev";
 constexpr std::uint64_t kMaxUnpackedBytes = std::uint64_t{1} << 40;
 
 /// Calls `add` with each word of a comma-separated member, which may be missing or empty.
@@ -133,6 +135,23 @@ std::string parse_carried(const JsonView& annotations, std::string_view key) {
               std::to_string(kMaxCarriedBytes) + " are carried");
   }
   return text.string();
+}
+
+Descriptor parse_layer(const JsonView& layer, std::uint64_t& unpacked_size) {
+  expect(layer.at("mediaType"), kMediaTypeLayer);
+  Descriptor descriptor = parse_descriptor(layer);
+  const JsonView unpacked = layer.at("annotations").at(kKeyUnpackedSize);
+  const std::string text = unpacked.string();
+  const auto size = parse_decimal(text, kMaxUnpackedBytes);
+  if (!size) unpacked.fail("found " + quote(text) + ", expected a number of bytes, at most 1 TiB");
+  unpacked_size = *size;
+  return descriptor;
+}
+
+Json layer_json(const Descriptor& layer, std::uint64_t unpacked_size, const std::string& title) {
+  Json json = to_json(layer);
+  json["annotations"] = {{kKeyTitle, title}, {kKeyUnpackedSize, std::to_string(unpacked_size)}};
+  return json;
 }
 
 int parse_version_annotation(const JsonView& view) {
@@ -244,29 +263,31 @@ VariantManifest parse_manifest(std::string_view bytes, std::string_view subject)
   manifest.config = parse_document_descriptor(document.at("config"), kMediaTypeConfig);
 
   const std::vector<JsonView> layers = document.at("layers").items();
-  if (layers.size() != 1) {
-    document.at("layers").fail("found " + std::to_string(layers.size()) + " layers, expected 1");
+  if (layers.empty() || layers.size() > 2) {
+    document.at("layers").fail("found " + std::to_string(layers.size()) +
+                               " layers, expected 1, and perhaps a dev layer");
   }
-  const JsonView& layer = layers.front();
-  expect(layer.at("mediaType"), kMediaTypeLayer);
-  manifest.layer = parse_descriptor(layer);
-  const JsonView unpacked = layer.at("annotations").at(kKeyUnpackedSize);
-  const std::string text = unpacked.string();
-  const auto size = parse_decimal(text, kMaxUnpackedBytes);
-  if (!size) unpacked.fail("found " + quote(text) + ", expected a number of bytes, at most 1 TiB");
-  manifest.unpacked_size = *size;
+  manifest.layer = parse_layer(layers[0], manifest.unpacked_size);
+  if (layers.size() == 1) return manifest;
+  expect(layers[1].at("annotations").at(kKeyLayer), kDevLayer);
+  manifest.dev = parse_layer(layers[1], manifest.dev_unpacked_size);
+  if (!manifest.has_dev()) layers[1].at("size").fail("found 0 bytes, expected an archive");
   return manifest;
 }
 
 std::string serialize_manifest(const VariantManifest& manifest, std::string_view title) {
-  Json layer = to_json(manifest.layer);
-  layer["annotations"] = {{kKeyTitle, title},
-                          {kKeyUnpackedSize, std::to_string(manifest.unpacked_size)}};
+  const std::string name(title);
+  Json layers = Json::array({layer_json(manifest.layer, manifest.unpacked_size, name)});
+  if (manifest.has_dev()) {
+    Json dev = layer_json(manifest.dev, manifest.dev_unpacked_size, "dev-" + name);
+    dev["annotations"][kKeyLayer] = kDevLayer;
+    layers.push_back(std::move(dev));
+  }
   return dump_json({{"schemaVersion", 2},
                     {"mediaType", kMediaTypeManifest},
                     {"artifactType", kArtifactTypeVariant},
                     {"config", to_json(manifest.config)},
-                    {"layers", Json::array({std::move(layer)})}});
+                    {"layers", std::move(layers)}});
 }
 
 }  // namespace kiln

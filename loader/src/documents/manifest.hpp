@@ -6,8 +6,9 @@
 // out; the caller has verified the bytes against their descriptor.
 //
 //   index     geglu-mlp@1    image index; one descriptor a variant, selection facts as annotations
-//   manifest  one variant    image manifest; names the config blob and the one tar.zst layer
-//   config    one variant    what the archive holds: files, entry point, needs, compilers
+//   manifest  one variant    image manifest; names the config blob, the tar.zst layer with the
+//                            library and, where the package has one, the dev layer
+//   config    one variant    what the layers hold: files, entry point, needs, compilers
 //
 // An index also carries the text of each small manifest and config, as annotations. OCI has a field
 // for that, "data", which skopeo 1.9 drops when it copies an index; the index's digest changes
@@ -41,6 +42,7 @@ Variant parse_variant(const JsonView& descriptor);
 inline constexpr std::size_t kMaxCarriedBytes = 8192;
 
 VariantManifest parse_manifest(std::string_view bytes, std::string_view subject);
+/// `title`: the name of the archive as a file, "geglu-mlp-1-cpu-x86-64-v3.tar.zst".
 std::string serialize_manifest(const VariantManifest& manifest, std::string_view title);
 
 Config parse_config(std::string_view bytes, std::string_view subject);

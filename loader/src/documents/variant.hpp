@@ -68,6 +68,11 @@ struct VariantManifest {
   Descriptor config;
   Descriptor layer;
   std::uint64_t unpacked_size = 0;  ///< bytes of all files in the layer
+  /// The second layer, for who compiles against the package: its headers, in include/, and its
+  /// card. The same for every variant of a build. Without size: the package has none.
+  Descriptor dev = {};
+  std::uint64_t dev_unpacked_size = 0;
+  bool has_dev() const { return dev.size != 0; }
 };
 
 struct ArchiveFile {
@@ -87,6 +92,14 @@ struct Config {
   std::string symbol;    ///< its entry point: "kiln_package_v1"
   std::string build_id;  ///< what the library's table must say
   std::string build;     ///< compilers and source digest, as JSON text; for people, or empty
+  std::vector<ArchiveFile> dev_files = {};  ///< of the dev layer; empty: there is none
+
+  /// The same with the dev layer's files for its own: what reads and writes layers takes a config.
+  Config dev_part() const {
+    Config part = *this;
+    part.files = dev_files;
+    return part;
+  }
 };
 
 /// The file that is loaded. parse_config has seen to it that it is listed.

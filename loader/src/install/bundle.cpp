@@ -169,6 +169,7 @@ BundledKernel add_part(const BundlePart& part, Contents& contents) {
     contents.add(package.variant.manifest);
     contents.add(package.manifest.config);
     contents.add(package.manifest.layer);
+    if (package.manifest.has_dev()) contents.add(package.manifest.dev);
     kernel.variants.push_back(package.variant.id);
   }
   return kernel;

@@ -122,6 +122,46 @@ Installed Install::run() {
   return {std::move(package), std::move(choice), traffic_, std::move(lease)};
 }
 
+DevFiles Install::run_dev() {
+  FileLock used = cache_.use();
+  check_version();
+  Choice choice{registry_, find_index(version_, request_.refresh), {}, {}, {}};
+  const Index& index = choice.version.index;
+  const std::string of = label(index.name, index.version) + " dev";
+  const auto readable = std::ranges::find_if(
+      index.variants, [](const Variant& variant) { return variant.unread.empty(); });
+  if (readable == index.variants.end()) {
+    throw Error(ErrorCode::kUpgrade, "install " + of + ": every variant needs a newer Kiln than " +
+                                         KILN_VERSION + ". Install that one");
+  }
+  choice.resolution.chosen = static_cast<std::size_t>(readable - index.variants.begin());
+  choice.resolution.device = Device::cpu();
+  if (!used.held() && !choice.version.fetched.empty()) used = cache_.use_to_write();
+  const Package package = pull(choice);
+  const VariantManifest& manifest = package.manifest;
+  if (!manifest.has_dev()) {
+    throw Error(ErrorCode::kNotFound, "install " + of +
+                                          ": the package has no headers; call its ops by name. "
+                                          "'kiln info " +
+                                          label(index.name, index.version) + "' lists them");
+  }
+  const Part part{of,
+                  manifest.dev,
+                  manifest.dev_unpacked_size,
+                  package.config.dev_part(),
+                  manifest.config.digest,
+                  cache_.unpacked_path(manifest.dev.digest)};
+  if (!unpack(part)) {
+    const std::vector<DamagedFile> damaged = check_unpacked(part.folder, part.config);
+    if (!damaged.empty()) {
+      throw Error(ErrorCode::kIntegrity, "verify " + of + ": " + damaged.front().file.string() +
+                                             " " + damaged.front().problem + ". " + kFetchAgain);
+    }
+  }
+  remember(choice.version);
+  return {index.name, index.version, part.folder, part.folder / "include"};
+}
+
 Choice Install::choose() {
   check_version();
   std::vector<Resolution> refused;
@@ -403,9 +443,17 @@ Package Install::pull(const VersionIndex& version, const Variant& variant) {
   return package;
 }
 
+void Install::pull_layers(const Package& package) {
+  const VariantManifest& manifest = package.manifest;
+  pull_layer(package);
+  if (manifest.has_dev()) pull_layer(manifest.dev, package.subject + " dev");
+}
+
 fs::path Install::pull_layer(const Package& package) {
-  const Descriptor& layer = package.manifest.layer;
-  const std::string& of = package.subject;
+  return pull_layer(package.manifest.layer, package.subject);
+}
+
+fs::path Install::pull_layer(const Descriptor& layer, const std::string& of) {
   const std::string what = "layer of " + of;
   try {
     if (cache_.verify_blob(layer, what, kFetchAgain)) return cache_.blob_path(layer.digest);
@@ -445,37 +493,42 @@ std::optional<std::string> Install::cached(const Descriptor& descriptor,
 
 // ---- unpack ----
 
-/// Whether the variant's files need no work. While refreshing, damaged ones do.
-bool Install::is_unpacked(const Package& package) const {
+/// Whether a layer's files need no work. While refreshing, damaged ones do.
+bool Install::is_unpacked(const Part& part) const {
   try {
-    const fs::path relative = package.folder.lexically_relative(cache_.root());
+    const fs::path relative = part.folder.lexically_relative(cache_.root());
     if (!open_folder_inside(cache_.root(), relative).valid()) return false;
   } catch (const Error& error) {
     if (!request_.refresh || error.code() != ErrorCode::kIntegrity) throw;
     return false;
   }
-  return !request_.refresh || check_unpacked(package.folder, package.config).empty();
+  return !request_.refresh || check_unpacked(part.folder, part.config).empty();
+}
+
+/// Whether it was done now: it may have been before, or another process was faster.
+bool Install::unpack(const Part& part) {
+  if (is_unpacked(part)) return false;
+  const FileLock held = cache_.lock(part.lock);
+  if (is_unpacked(part)) return false;
+  cache_.make_folder("unpacked");
+  std::error_code error;
+  if (fs::symlink_status(part.folder, error).type() != fs::file_type::not_found) {
+    drop_unpacked(part.folder);
+  }
+  const std::uint64_t layer = cache_.exists(part.layer) ? 0 : part.layer.size;
+  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max() - layer;
+  check_room(cache_.root(), layer + std::min(most, part.bytes), part.subject);
+  const fs::path archive = pull_layer(part.layer, part.subject);
+  report(Event::Stage::kUnpack, part.subject, 0, part.bytes);
+  unpack_layer(archive, part.config, part.bytes, part.folder, part.subject);
+  report(Event::Stage::kUnpack, part.subject, part.bytes, part.bytes);
+  return true;
 }
 
 Package Install::unpack(Package package) {
-  if (is_unpacked(package)) return package;
   const VariantManifest& manifest = package.manifest;
-  const std::string of = package.subject;
-  const FileLock held = cache_.lock(manifest.config.digest);
-  if (is_unpacked(package)) return package;  // another process was faster
-  cache_.make_folder("unpacked");
-  std::error_code error;
-  if (fs::symlink_status(package.folder, error).type() != fs::file_type::not_found) {
-    drop_unpacked(package.folder);
-  }
-  const std::uint64_t layer = cache_.exists(manifest.layer) ? 0 : manifest.layer.size;
-  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max() - layer;
-  check_room(cache_.root(), layer + std::min(most, manifest.unpacked_size), of);
-  const fs::path archive = pull_layer(package);
-  report(Event::Stage::kUnpack, of, 0, manifest.unpacked_size);
-  unpack_layer(archive, package.config, manifest.unpacked_size, package.folder, of);
-  package.just_unpacked = true;
-  report(Event::Stage::kUnpack, of, manifest.unpacked_size, manifest.unpacked_size);
+  package.just_unpacked = unpack({package.subject, manifest.layer, manifest.unpacked_size,
+                                  package.config, manifest.config.digest, package.folder});
   return package;
 }
 
@@ -650,7 +703,7 @@ std::vector<Package> pull_all(std::string_view name, const Request& request,
     Install install(name, own, options);
     for (std::size_t i = next++; i < variants.size(); i = next++) {
       packages[i] = install.pull(version, *variants[i]);
-      if (layers == Layers::kPulled) install.pull_layer(packages[i]);
+      if (layers == Layers::kPulled) install.pull_layers(packages[i]);
     }
   });
   return packages;

@@ -75,6 +75,14 @@ struct Installed {
   FileLock lease;   ///< while it lives, gc keeps the variant
 };
 
+/// What one compiles against: the headers of a version and its card. For every machine the same.
+struct DevFiles {
+  std::string name;
+  int version = 0;
+  std::filesystem::path folder;
+  std::filesystem::path include;  ///< in it: the folder for a compiler's -I
+};
+
 /// A version of a package as its registry has it.
 struct PublishedVersion {
   int version = 0;
@@ -100,6 +108,11 @@ class Install {
   /// All five steps.
   Installed run();
 
+  /// The dev layer likewise, held to the same lock file and statements, and hashed on its way and
+  /// again where it is there. Nothing is chosen: the first variant that this Kiln can read has it,
+  /// whether it runs here or not. Throws kNotFound where the package has none.
+  DevFiles run_dev();
+
   /// The first two, with the request's fallbacks. Does not throw where nothing fits.
   Choice choose();
 
@@ -117,6 +130,8 @@ class Install {
 
   /// The layer likewise, its bytes verified just now.
   std::filesystem::path pull_layer(const Package& package);
+  /// It and the dev layer, if there is one: for who carries them on.
+  void pull_layers(const Package& package);
 
   /// Of a signed registry: its trust metadata into the cache (Vouch::pull_metadata). Else nothing.
   std::vector<Descriptor> pull_metadata();
@@ -155,6 +170,17 @@ class Install {
   Choice choose(VersionIndex version, const Selection& selection);
   void check_attested(const Choice& choice, const Package& package);
   Package unpack(Package package);
+  std::filesystem::path pull_layer(const Descriptor& layer, const std::string& subject);
+  /// A layer, and where its files are or go.
+  struct Part {
+    std::string subject;
+    Descriptor layer;
+    std::uint64_t bytes = 0;  ///< of its files
+    Config config;
+    Digest lock;  ///< of who fills its folder; not the layer's, which its download takes
+    std::filesystem::path folder;
+  };
+  bool unpack(const Part& part);
   void remember(const VersionIndex& version);
 
   VersionIndex read_index(Document document, int version, bool fetched) const;
@@ -177,7 +203,7 @@ class Install {
   std::string document(const Descriptor& descriptor, const std::string& carried,
                        const std::string& what, Event::Stage stage, const std::string& subject);
   std::optional<std::string> cached(const Descriptor& descriptor, const std::string& what) const;
-  bool is_unpacked(const Package& package) const;
+  bool is_unpacked(const Part& part) const;
   void check_version() const;
   void report(Event::Stage stage, const std::string& subject, std::uint64_t done,
               std::uint64_t total) const;

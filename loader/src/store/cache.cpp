@@ -68,8 +68,8 @@ bool Cache::has_blob(const Digest& digest) const {
   return stands(blob_path(digest));
 }
 
-fs::path Cache::unpacked_path(const Digest& config) const {
-  return root_ / "unpacked" / config.hex();
+fs::path Cache::unpacked_path(const Digest& digest) const {
+  return root_ / "unpacked" / digest.hex();
 }
 
 FileLock Cache::use() const {

@@ -122,8 +122,9 @@ class Cache final : public Storage {
   using DamagedRef = std::function<void(const std::filesystem::path&, const Error&)>;
   std::vector<Ref> refs(const DamagedRef& damaged = {}) const;
 
-  /// Where the files of a variant are, or go: unpacked/<hex of its config>.
-  std::filesystem::path unpacked_path(const Digest& config) const;
+  /// Where the files of a variant are, or go: unpacked/<hex of its config>; those of a dev layer:
+  /// unpacked/<hex of the layer>.
+  std::filesystem::path unpacked_path(const Digest& digest) const;
 
   /// Keeps gc away while it lives. Writes nothing where the cache is one; holds nothing where there
   /// is no cache yet, or no right to lock it.

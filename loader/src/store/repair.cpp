@@ -129,24 +129,43 @@ class Walk {
       check_agreement(index, variant, config);
       // A layer that is missing is not needed: its files are unpacked.
       if (cache_.has_blob(manifest.layer.digest)) check_blob(ref, subject, manifest.layer);
-      if (stands(folder)) check_files(ref, subject, manifest, config);
+      if (stands(folder)) {
+        check_files(ref, subject,
+                    {config, manifest.config.digest, manifest.config.digest, manifest.layer,
+                     manifest.unpacked_size});
+      }
+      if (!manifest.has_dev()) return;
+      if (cache_.has_blob(manifest.dev.digest)) check_blob(ref, subject, manifest.dev);
+      if (stands(cache_.unpacked_path(manifest.dev.digest))) {
+        check_files(ref, subject,
+                    {config.dev_part(), manifest.dev.digest, manifest.config.digest, manifest.dev,
+                     manifest.dev_unpacked_size});
+      }
     });
   }
 
-  void check_files(const Ref& ref, const std::string& subject, const VariantManifest& manifest,
-                   const Config& config) {
-    const fs::path folder = cache_.unpacked_path(manifest.config.digest);
+  /// One layer, and the folder that its files are in.
+  struct Unpacked {
+    Config config;
+    Digest folder;
+    Digest lock;  // not the layer's, which its download takes
+    Descriptor layer;
+    std::uint64_t bytes = 0;
+  };
+
+  void check_files(const Ref& ref, const std::string& subject, const Unpacked& what) {
+    const Config& config = what.config;
+    const fs::path folder = cache_.unpacked_path(what.folder);
     std::vector<DamagedFile> damaged = check_unpacked(folder, config);
     Outcome outcome;
     if (!damaged.empty()) {
       outcome = mend("unpacked again", "removed, and not unpacked again: ", [&] {
-        const FileLock held = cache_.lock(manifest.config.digest);
+        const FileLock held = cache_.lock(what.lock);
         drop_unpacked(folder);
-        if (!cache_.has_blob(manifest.layer.digest)) {
-          sources_->fetch(ref, cache_, manifest.layer, "layer of " + subject);
+        if (!cache_.has_blob(what.layer.digest)) {
+          sources_->fetch(ref, cache_, what.layer, "layer of " + subject);
         }
-        unpack_layer(cache_.blob_path(manifest.layer.digest), config, manifest.unpacked_size,
-                     folder, subject);
+        unpack_layer(cache_.blob_path(what.layer.digest), config, what.bytes, folder, subject);
       });
     }
     for (DamagedFile& each : damaged) {

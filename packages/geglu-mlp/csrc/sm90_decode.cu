@@ -9,9 +9,8 @@
 // Swapped tiles multiply with weights as the rows and tokens as the columns, and share those.
 //
 //   threads of a CTA       role
-//   the first kConsumers   consumers: multiply a part of k, push sums to the CTAs that add them,
-//   add
-//                          their own share, store
+//   the first kConsumers   consumers: multiply a part of k, push the sums to the CTAs that add
+//                          them, add their own share, store
 //   the last warp          producer: one thread issues every copy. A wide tile has three idle warps
 //                          beside it, whose registers the consumers take
 //

@@ -3,7 +3,8 @@
 // out = a(gate) * f(up) and its gradients (gate.h), elementwise, fp32 inside. Tensors have rows
 // with any stride. One vector of kWidth elements a thread and no loop: blockIdx.x and the threads
 // are the place in a row, blockIdx.z and blockIdx.y the row; a flat grid has one row and spares the
-// products of row and stride. The host chooses the width (plan.h).
+// products of row and stride. The host chooses the width (plan.h). No shared memory, no barrier: a
+// thread stores only where it alone has read, so an output may lie where an input does.
 #include "arguments.h"
 #include "element.cuh"
 #include "gate.cuh"

@@ -274,7 +274,7 @@ __device__ __forceinline__ void store_sums(const Sums<T>& tile, const Sm90Argume
         const float* sums = tile.sums[i] + 4 * j + 2 * half;
         float2 out = {sums[0], sums[1]};
         if constexpr (kGated) out = unit.of_pair(out, {sums[kUp], sums[kUp + 1]});
-        words[half] = pack_pair(out.x, out.y, Element{});
+        words[half] = unit.pack(out.x, out.y, Element{});
       }
       const unsigned got = lane.exchange(words[0], words[1]);
       const long long column = work.column + static_cast<long long>(j * 8 + lane.column);

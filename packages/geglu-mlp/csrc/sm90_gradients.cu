@@ -196,7 +196,7 @@ __device__ __forceinline__ GatedPair gated_pair(Unit unit, unsigned gate, unsign
                     Element{}),
           pack_pair(d.x * first.value * unit.factor_slope(u.x),
                     d.y * second.value * unit.factor_slope(u.y), Element{}),
-          pack_pair(first.value * unit.factor(u.x), second.value * unit.factor(u.y), Element{})};
+          unit.pack(first.value * unit.factor(u.x), second.value * unit.factor(u.y), Element{})};
 }
 
 // Eight elements a thread.

@@ -144,7 +144,7 @@ __device__ __forceinline__ GatedTwo gated_two(Unit unit, unsigned gate, unsigned
     grad_gate[i] = g * unit.factor(u) * active.slope;
     grad_up[i] = g * active.value * unit.factor_slope(u);
   }
-  return {pack_pair(hidden[0], hidden[1], Element{}),
+  return {unit.pack(hidden[0], hidden[1], Element{}),
           pack_pair(grad_gate[0], grad_gate[1], Element{}),
           pack_pair(grad_up[0], grad_up[1], Element{})};
 }

@@ -156,7 +156,9 @@ __device__ __forceinline__ void decode(const GemmArguments& p) {
     up.y += bias_at<Element>(p.bias1, column + 1, p.n);
     with_gate(p.gating, [&](auto unit) { out = {unit.of(out.x, up.x), unit.of(out.y, up.y)}; });
   }
-  store_pair<Element>(p, token, column, out.x, out.y);
+  unsigned both = pack_pair(out.x, out.y, Element{});
+  if constexpr (kGated) both = bound_pair(both, p.gating.greatest, Element{});
+  store_pair<Element>(p, token, column, both);
 }
 
 }  // namespace geglu_mlp

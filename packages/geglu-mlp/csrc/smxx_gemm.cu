@@ -283,7 +283,8 @@ __device__ __forceinline__ void epilogue(const Sums<T>& sums, const GemmArgument
           first = unit.of(first, up[half * 2] + bias10);
           second = unit.of(second, up[half * 2 + 1] + bias11);
         }
-        store_pair<Element>(p, row_first + i * 16 + half * 8, at, first, second);
+        store_pair<Element>(p, row_first + i * 16 + half * 8, at,
+                            unit.pack(first, second, Element{}));
       }
     }
   }

@@ -99,7 +99,14 @@ __device__ __forceinline__ Vector<Element, kWidth> forward(Unit unit,
   float out[kWidth];
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) out[i] = unit.of(gate.at(i), up.at(i));
-  return rounded<Element, kWidth>(out);
+  auto result = rounded<Element, kWidth>(out);
+  if constexpr (sizeof(Element) == 2) {
+#pragma unroll
+    for (int i = 0; i < result.kWords; ++i) {
+      result.words[i] = bound_pair(result.words[i], unit.greatest, Element{});
+    }
+  }
+  return result;
 }
 
 template <class Element, int kWidth>

@@ -52,9 +52,8 @@ std::string float_literal(double value) {
 }
 
 std::string dtype_enumerator(const std::string& dtype) {
-  if (dtype == "float32") return "sdk::DType::kFloat32";
-  if (dtype == "float16") return "sdk::DType::kFloat16";
-  return "sdk::DType::kBFloat16";
+  return "sdk::DType::" +
+         std::string(std::ranges::find(dtype_names(), dtype, &DTypeName::name)->enumerator);
 }
 
 /// Where `range` has the value, by its member.

@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 
+#include "base/join.hpp"
 #include "documents/names.hpp"
 #include "fields.hpp"
 #include "kiln/error.hpp"
@@ -14,10 +15,28 @@
 namespace kiln::build {
 namespace {
 
-constexpr std::array<std::string_view, 3> kDtypes = {"float32", "float16", "bfloat16"};
+constexpr std::array<DTypeName, 12> kDTypes = {{
+    {"float64", "kFloat64"},
+    {"float32", "kFloat32"},
+    {"float16", "kFloat16"},
+    {"bfloat16", "kBFloat16"},
+    {"float8_e4m3fn", "kFloat8E4M3FN"},
+    {"float8_e5m2", "kFloat8E5M2"},
+    {"int64", "kInt64"},
+    {"int32", "kInt32"},
+    {"int16", "kInt16"},
+    {"int8", "kInt8"},
+    {"uint8", "kUInt8"},
+    {"bool", "kBool"},
+}};
 
 bool is_dtype(std::string_view name) {
-  return std::ranges::find(kDtypes, name) != kDtypes.end();
+  return std::ranges::find(kDTypes, name, &DTypeName::name) != kDTypes.end();
+}
+
+/// "float64, float32, …, bool"
+std::string all_dtypes() {
+  return join(kDTypes, ", ", [](const DTypeName& dtype) { return std::string(dtype.name); });
 }
 
 bool flag(const JsonView& object, std::string_view key) {
@@ -69,7 +88,7 @@ Scope argument_scope() {
 }
 
 std::string read_dtype(const JsonView& value) {
-  return read_word(value, is_dtype, "is not a dtype; expected float32, float16 or bfloat16");
+  return read_word(value, is_dtype, "is not a dtype; expected one of " + all_dtypes());
 }
 
 void parse_dtype(const JsonView& value, const std::vector<TensorSchema>& earlier,
@@ -85,7 +104,7 @@ void parse_dtype(const JsonView& value, const std::vector<TensorSchema>& earlier
   }
   const auto other = std::ranges::find(earlier, word, &TensorSchema::name);
   if (other == earlier.end()) {
-    value.fail("\"" + word + "\" is neither float32, float16, bfloat16 nor an earlier tensor");
+    value.fail("\"" + word + "\" is neither an earlier tensor nor a dtype: " + all_dtypes());
   }
   if (other->optional) value.fail(word + " is optional, so its dtype may be unknown");
   tensor.same_dtype_as = word;
@@ -349,6 +368,10 @@ Package parse(std::string_view text, std::string_view folder, const std::string&
 }
 
 }  // namespace
+
+std::span<const DTypeName> dtype_names() {
+  return kDTypes;
+}
 
 Package parse_package(std::string_view text, std::string_view folder, const std::string& file) {
   try {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -20,7 +21,14 @@ namespace kiln::build {
 inline constexpr std::size_t kMaxTensors = 32;
 inline constexpr std::size_t kMaxSymbols = 32;
 inline constexpr std::size_t kMaxAttributes = 16;
-inline constexpr std::size_t kMaxDimensions = 4;
+inline constexpr std::size_t kMaxDimensions = 8;
+
+/// An element type that a tensor may have.
+struct DTypeName {
+  std::string_view name;        ///< in package.json: "int8"
+  std::string_view enumerator;  ///< of kiln::sdk::DType: "kInt8"
+};
+std::span<const DTypeName> dtype_names();
 
 /// One extent of a shape: a symbol ("M"), or a number where `symbol` is empty.
 struct Extent {

@@ -159,11 +159,13 @@ std::string signature(const JsonView& op) {
   return op.at("name").string() + "(" + inputs + ") -> " + outputs;
 }
 
-/// "bfloat16, float16" or, of one that follows another tensor, "as x".
-std::string dtype_of(const JsonView& tensor) {
+/// "bfloat16, float16" or, of one that follows another tensor of its op, "as x".
+std::string dtype_of(const JsonView& tensor, const std::vector<JsonView>& tensors) {
   const JsonView dtype = tensor.at("dtype");
-  if (dtype.json().is_string()) return "as " + dtype.string();
-  return join(dtype.items(), ", ", &JsonView::string);
+  if (!dtype.json().is_string()) return join(dtype.items(), ", ", &JsonView::string);
+  const bool follows = std::ranges::any_of(
+      tensors, [&](const JsonView& other) { return other.at("name").string() == dtype.string(); });
+  return (follows ? "as " : "") + dtype.string();
 }
 
 /// "N" of a symbol, "4" of a number.
@@ -176,12 +178,12 @@ std::string column(std::string text, std::size_t width) {
   return text + " ";
 }
 
-std::string tensor_text(const JsonView& tensor) {
+std::string tensor_text(const JsonView& tensor, const std::vector<JsonView>& tensors) {
   const auto is = [&](const char* key) { return tensor.has(key) && tensor.at(key).boolean(); };
   const std::string shape = "[" + join(tensor.at("shape").items(), ", ", extent_of) + "]";
   const std::string layout = tensor.string_or("layout", "");
   std::string text = "  " + column(tensor.at("name").string(), 12);
-  text += column(dtype_of(tensor), 28) + column(shape, 12);
+  text += column(dtype_of(tensor, tensors), 28) + column(shape, 12);
   if (is("output")) text += " output";
   if (is("optional")) text += " optional";
   if (!layout.empty()) text += " " + layout;
@@ -203,7 +205,8 @@ std::string ops_text(const Json& schema) {
   for (const JsonView& op : JsonView(schema, kSchemaFile).at("ops").items()) {
     text += "op        " + signature(op) + "\n";
     if (const std::string doc = op.string_or("doc", ""); !doc.empty()) text += "  " + doc + "\n";
-    for (const JsonView& tensor : op.at("tensors").items()) text += tensor_text(tensor);
+    const std::vector<JsonView> tensors = op.at("tensors").items();
+    for (const JsonView& tensor : tensors) text += tensor_text(tensor, tensors);
     if (!op.has("attributes")) continue;
     for (const JsonView& attribute : op.at("attributes").items()) text += attribute_text(attribute);
   }

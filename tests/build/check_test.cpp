@@ -7,6 +7,7 @@
 #include "sample_call.hpp"
 
 using sample::CopyCall;
+using sample::KeepCall;
 using sample::MixCall;
 using sample::number;
 using sample::real;
@@ -163,6 +164,101 @@ TEST_CASE("check: data must be aligned to its element, byte_offset included") {
   const std::string message = call.error.text;
   CHECK(message.starts_with("sample@7 mix: x starts at address 0x"));
   CHECK(message.ends_with("; expected a multiple of 4, the size of float32"));
+}
+
+TEST_CASE("check: every dtype of a schema passes, in up to 8 dimensions") {
+  struct Case {
+    DLDataType dtype;
+    std::size_t bytes;
+  };
+  const std::vector<Case> table = {
+      {{kDLFloat, 64, 1}, 8},
+      {{kDLFloat, 32, 1}, 4},
+      {{kDLFloat, 16, 1}, 2},
+      {{kDLBfloat, 16, 1}, 2},
+      {{KILN_DL_FLOAT8_E4M3FN, 8, 1}, 1},
+      {{KILN_DL_FLOAT8_E5M2, 8, 1}, 1},
+      {{kDLInt, 64, 1}, 8},
+      {{kDLInt, 32, 1}, 4},
+      {{kDLInt, 16, 1}, 2},
+      {{kDLInt, 8, 1}, 1},
+      {{kDLUInt, 8, 1}, 1},
+      {{KILN_DL_BOOL, 8, 1}, 1},
+  };
+  constexpr std::size_t kElements = 24;
+  for (const Case& c : table) {
+    CAPTURE(int{c.dtype.code});
+    CAPTURE(int{c.dtype.bits});
+    KeepCall call(c.dtype);
+    for (std::size_t i = 0; i < kElements; ++i) {
+      KeepCall::bytes(call.mask())[i] = i % 3 == 0 ? 1 : 0;
+      for (std::size_t b = 0; b < c.bytes; ++b) {
+        KeepCall::bytes(call.x())[i * c.bytes + b] = static_cast<std::uint8_t>(10 * b + i + 1);
+        KeepCall::bytes(call.out())[i * c.bytes + b] = 0xEE;
+      }
+    }
+    REQUIRE(call.run() == KILN_OK);
+    std::int64_t kept = 0;
+    std::memcpy(&kept, call.kept().values.data(), sizeof(kept));
+    CHECK(kept == 8);
+    for (std::size_t i = 0; i < kElements * c.bytes; ++i) {
+      const std::size_t element = i / c.bytes;
+      const std::size_t expected = element % 3 == 0 ? 10 * (i % c.bytes) + element + 1 : 0;
+      CHECK(std::size_t{KeepCall::bytes(call.out())[i]} == expected);
+    }
+    // After the last element nothing is written.
+    if (c.bytes < 8) CHECK(KeepCall::bytes(call.out())[kElements * c.bytes] == 0);
+  }
+}
+
+TEST_CASE("check: dtypes are told apart by code and bits, and named as the schema does") {
+  const std::vector<Refused<KeepCall>> table = {
+      {"uint8 for bool",
+       [](KeepCall& c) {
+         c.mask().dtype = {kDLUInt, 8, 1};
+       },
+       "sample@7 keep: mask has dtype uint8; expected bool"},
+      {"an fp8 for the other",
+       [](KeepCall& c) {
+         c.out().dtype = {KILN_DL_FLOAT8_E5M2, 8, 1};
+       },
+       "sample@7 keep: out has dtype float8_e5m2; expected float8_e4m3fn, the dtype of x"},
+      {"int32 for int64",
+       [](KeepCall& c) {
+         c.kept().dtype = {kDLInt, 32, 1};
+       },
+       "sample@7 keep: kept has dtype int32; expected int64"},
+      {"a bool of 32 bits",
+       [](KeepCall& c) {
+         c.mask().dtype = {KILN_DL_BOOL, 32, 1};
+       },
+       "sample@7 keep: mask has dtype code 6 with 32 bits; expected bool"},
+      {"a dtype of none",
+       [](KeepCall& c) {
+         c.x().dtype = {kDLUInt, 16, 1};
+       },
+       "sample@7 keep: x has dtype uint16; expected float64, float32, float16, bfloat16, "
+       "float8_e4m3fn, float8_e5m2, int64, int32, int16, int8, uint8 or bool"},
+      {"lanes",
+       [](KeepCall& c) {
+         c.mask().dtype = {KILN_DL_BOOL, 8, 4};
+       },
+       "sample@7 keep: mask has dtype boolx4; expected bool"},
+      {"seven dimensions", [](KeepCall& c) { c.mask().shape = {2, 1, 3, 1, 2, 1, 2}; },
+       "sample@7 keep: mask has shape [2, 1, 3, 1, 2, 1, 2]; expected [A, B, C, D, E, F, G, H]"},
+      {"nine dimensions", [](KeepCall& c) { c.mask().shape = {1, 2, 1, 3, 1, 2, 1, 2, 1}; },
+       "sample@7 keep: mask has 9 dimensions; expected [A, B, C, D, E, F, G, H]"},
+      {"the last of eight", [](KeepCall& c) { c.out().shape.back() = 3; },
+       "sample@7 keep: out has shape [1, 2, 1, 3, 1, 2, 1, 3]; expected [A, B, C, D, E, F, G, H] "
+       "with H = 2 from x"},
+  };
+  for (const auto& refused : table) {
+    CAPTURE(refused.name);
+    KeepCall call({KILN_DL_FLOAT8_E4M3FN, 8, 1});
+    refused.bend(call);
+    CHECK(call.run() == KILN_INVALID_ARGUMENT);
+    CHECK(std::string(call.error.text) == refused.message);
+  }
 }
 
 TEST_CASE("check: a wrong attribute is refused with the values that are allowed") {

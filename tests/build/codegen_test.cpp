@@ -54,15 +54,16 @@ TEST_CASE("codegen: the package's table names it, its build and its ops") {
   CHECK(package.version == 7);
   CHECK(package.device_type == kDLCPU);
   CHECK(package.op_stride == sizeof(kiln_op));
-  REQUIRE(package.op_count == 2);
+  REQUIRE(package.op_count == 3);
   CHECK(std::string(package.ops[0].name) == "mix");
   CHECK(std::string(package.ops[1].name) == "copy_rows");
+  CHECK(std::string(package.ops[2].name) == "keep");
   CHECK(package.ops[0].struct_size == sizeof(kiln_op));
 }
 
 TEST_CASE("codegen: an op carries its own entry of package.json") {
   const auto document = nlohmann::json::parse(read(KILN_SAMPLE_FOLDER "/package.json"));
-  for (std::uint32_t i = 0; i < 2; ++i) {
+  for (std::uint32_t i = 0; i < 3; ++i) {
     CHECK(std::string(sample::package().ops[i].schema) == document["ops"][i].dump());
   }
 }
@@ -118,7 +119,8 @@ TEST_CASE("codegen: nothing is exported but the entry point and the tvm-ffi func
   CHECK(generate_exports(sample_package()) ==
         "{\n  global:\n    kiln_package_v1;\n    __tvm_ffi_mix;\n"
         "    __tvm_ffi_mix_workspace_bytes;\n    __tvm_ffi_copy_rows;\n"
-        "    __tvm_ffi_copy_rows_workspace_bytes;\n  local:\n    *;\n};\n");
+        "    __tvm_ffi_copy_rows_workspace_bytes;\n    __tvm_ffi_keep;\n"
+        "    __tvm_ffi_keep_workspace_bytes;\n  local:\n    *;\n};\n");
   void* library = dlopen(KILN_SAMPLE_LIBRARY, RTLD_NOW | RTLD_LOCAL);
   REQUIRE(library != nullptr);
   CHECK(dlsym(library, "__tvm_ffi_mix") != nullptr);

@@ -161,4 +161,26 @@ struct CopyCall : Call {
   Argument& out() { return arguments[1]; }
 };
 
+/// x and out [1,2,1,3,1,2,1,2], of any dtype; mask as them; kept[1].
+struct KeepCall : Call {
+  explicit KeepCall(DLDataType dtype) : Call("keep", {wide(), wide(), wide(), Argument({1})}) {
+    x().dtype = out().dtype = dtype;
+    mask().dtype = {KILN_DL_BOOL, 8, 1};
+    kept().dtype = {kDLInt, 64, 1};
+    for (Argument* argument : {&x(), &out(), &kept()}) {
+      argument->values.resize(2 * argument->values.size());  // 8 bytes an element
+    }
+  }
+  Argument& x() { return arguments[0]; }
+  Argument& mask() { return arguments[1]; }
+  Argument& out() { return arguments[2]; }
+  Argument& kept() { return arguments[3]; }
+  static std::uint8_t* bytes(Argument& argument) {
+    return reinterpret_cast<std::uint8_t*>(argument.values.data());
+  }
+
+ private:
+  static Argument wide() { return Argument({1, 2, 1, 3, 1, 2, 1, 2}); }
+};
+
 }  // namespace sample

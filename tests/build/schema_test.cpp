@@ -123,6 +123,20 @@ TEST_CASE("schema: every field of a package is read") {
   CHECK(std::get<double>(op.attributes[2].fallback) == 2.0);
 }
 
+TEST_CASE("schema: every dtype, alone and in a list, and up to 8 dimensions") {
+  CHECK(dtype_names().size() == 12);
+  for (const DTypeName& dtype : dtype_names()) {
+    json document = json::parse(kGood);
+    document["/ops/0/tensors/0/dtype"_json_pointer] = {dtype.name};
+    document["/ops/0/tensors/2/dtype"_json_pointer] = dtype.name;
+    document["/ops/0/tensors/0/shape"_json_pointer] = {"M", "D", 1, 2, 3, 4, 5, "K"};
+    const OpSchema op = parse(document).ops[0];
+    CHECK(op.tensors[0].dtypes == std::vector<std::string>{std::string(dtype.name)});
+    CHECK(op.tensors[2].dtypes == std::vector<std::string>{std::string(dtype.name)});
+    CHECK(op.tensors[0].shape.size() == 8);
+  }
+}
+
 TEST_CASE("schema: an output may be optional") {
   json document = json::parse(kGood);
   document["/ops/0/tensors/2/optional"_json_pointer] = true;
@@ -252,6 +266,9 @@ TEST_CASE("schema: sources and targets") {
 }
 
 TEST_CASE("schema: ops and tensors") {
+  const std::string kDTypes =
+      "float64, float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int64, int32, int16, int8, "
+      "uint8, bool";
   check_refused({
       {"/ops/0/name", "for", "ops[0].name: \"for\" is a word that C++ keeps for itself"},
       {"/ops/0/name", "Forward", "ops[0].name: \"Forward\" is not snake_case"},
@@ -273,17 +290,14 @@ TEST_CASE("schema: ops and tensors") {
        "optional, "
        "output"},
       {"/ops/0/tensors/1/dtype", "half",
-       "ops[0].tensors[1].dtype: \"half\" is neither float32, float16, bfloat16 nor an earlier "
-       "tensor"},
+       "ops[0].tensors[1].dtype: \"half\" is neither an earlier tensor nor a dtype: " + kDTypes},
       {"/ops/0/tensors/1/dtype", "y",
-       "ops[0].tensors[1].dtype: \"y\" is neither float32, float16, bfloat16 nor an earlier "
-       "tensor"},
+       "ops[0].tensors[1].dtype: \"y\" is neither an earlier tensor nor a dtype: " + kDTypes},
       {"/ops/0/tensors/2/dtype", "w",
        "ops[0].tensors[2].dtype: w is optional, so its dtype may be unknown"},
       {"/ops/0/tensors/0/dtype", json::array(), "ops[0].tensors[0].dtype: is empty"},
-      {"/ops/0/tensors/0/dtype/0", "int8",
-       "ops[0].tensors[0].dtype[0]: \"int8\" is not a dtype; expected float32, float16 or "
-       "bfloat16"},
+      {"/ops/0/tensors/0/dtype/0", "int4",
+       "ops[0].tensors[0].dtype[0]: \"int4\" is not a dtype; expected one of " + kDTypes},
       {"/ops/0/tensors/0/dtype/0", "float16",
        "ops[0].tensors[0].dtype[1]: float16 is listed twice"},
       {"/ops/0/tensors/0/shape/0", "m",
@@ -293,8 +307,8 @@ TEST_CASE("schema: ops and tensors") {
       {"/ops/0/tensors/0/shape/0", 0,
        "ops[0].tensors[0].shape[0]: expected an integer from 1 to 2147483647"},
       {"/ops/0/tensors/0/shape",
-       {1, 2, 3, 4, 5},
-       "ops[0].tensors[0].shape: has 5 dimensions; at most 4 are supported"},
+       {1, 2, 3, 4, 5, 6, 7, 8, 9},
+       "ops[0].tensors[0].shape: has 9 dimensions; at most 8 are supported"},
       {"/ops/0/tensors/0/shape/1", "ForwardArguments",
        "ops[0].tensors[0].shape: the name ForwardArguments is already taken"},
       {"/ops/0/tensors/1/shape/0", "R",

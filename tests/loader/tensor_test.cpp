@@ -41,6 +41,29 @@ TEST_CASE("tensor: row-major and compact, in DLPack's words") {
   CHECK(size_of(DType::kFloat16) == 2);
 }
 
+TEST_CASE("tensor: each dtype has DLPack's code and bits") {
+  struct Case {
+    DType dtype;
+    std::uint8_t code;
+    std::uint8_t bits;
+  };
+  const std::vector<Case> table = {
+      {DType::kFloat64, kDLFloat, 64}, {DType::kFloat32, kDLFloat, 32},
+      {DType::kFloat16, kDLFloat, 16}, {DType::kBFloat16, kDLBfloat, 16},
+      {DType::kFloat8E4M3FN, 10, 8},   {DType::kFloat8E5M2, 12, 8},
+      {DType::kInt64, kDLInt, 64},     {DType::kInt32, kDLInt, 32},
+      {DType::kInt16, kDLInt, 16},     {DType::kInt8, kDLInt, 8},
+      {DType::kUInt8, kDLUInt, 8},     {DType::kBool, 6, 8},
+  };
+  for (const Case& each : table) {
+    const DLDataType dtype = Tensor(nullptr, each.dtype, {2, 2}, Device::cpu()).dl().dtype;
+    CHECK(dtype.code == each.code);
+    CHECK(dtype.bits == each.bits);
+    CHECK(dtype.lanes == 1);
+    CHECK(size_of(each.dtype) == std::size_t{each.bits} / 8);
+  }
+}
+
 TEST_CASE("tensor: a copy points into itself") {
   std::array<float, 4> data{};
   const Tensor first(data.data(), DType::kFloat32, {2, 2}, Device::cpu());

@@ -10,8 +10,8 @@ namespace kiln::sdk {
 namespace {
 
 constexpr int kNoTensor = -1;
-// Shapes of more dimensions than any framework makes are counted in a message, not printed.
-constexpr int kPrintableDimensions = 8;
+// Shapes of more dimensions than a schema may have are counted in a message, not printed.
+constexpr int kPrintableDimensions = kMaxDimensions;
 
 // The state of one check: what was asked, what is known so far, where a refusal goes.
 struct Check {
@@ -333,6 +333,10 @@ int32_t check_counts(const OpSchema& op, const kiln_call* call, kiln_error* erro
 }
 
 }  // namespace
+
+size_t dtype_bytes(DType dtype) {
+  return kDTypes[static_cast<int32_t>(dtype)].bits / 8;
+}
 
 int32_t check_call(const OpSchema& op, const kiln_call* call, CheckMode mode,
                    const Checked& checked, Placement* placement, kiln_error* error) {

@@ -9,38 +9,45 @@
 
 namespace kiln::sdk {
 
-inline const char* dtype_name(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return "float32";
-    case DType::kFloat16:
-      return "float16";
-    case DType::kBFloat16:
-      return "bfloat16";
-  }
-  return "?";
-}
+struct DTypeFacts {
+  const char* name;
+  uint8_t code;  // of DLPack
+  uint8_t bits;
+};
 
-inline size_t dtype_bytes(DType dtype) {
-  return dtype == DType::kFloat32 ? 4 : 2;
+// In the order of DType.
+inline constexpr DTypeFacts kDTypes[kDTypeCount] = {
+    {"float32", kDLFloat, 32},
+    {"float16", kDLFloat, 16},
+    {"bfloat16", kDLBfloat, 16},
+    {"float64", kDLFloat, 64},
+    {"float8_e4m3fn", KILN_DL_FLOAT8_E4M3FN, 8},
+    {"float8_e5m2", KILN_DL_FLOAT8_E5M2, 8},
+    {"int8", kDLInt, 8},
+    {"int16", kDLInt, 16},
+    {"int32", kDLInt, 32},
+    {"int64", kDLInt, 64},
+    {"uint8", kDLUInt, 8},
+    {"bool", KILN_DL_BOOL, 8},
+};
+
+inline const char* dtype_name(DType dtype) {
+  return kDTypes[static_cast<int32_t>(dtype)].name;
 }
 
 inline bool to_dtype(DLDataType type, DType* out) {
   if (type.lanes != 1) return false;
-  if (type.code == kDLFloat && type.bits == 32) {
-    *out = DType::kFloat32;
-  } else if (type.code == kDLFloat && type.bits == 16) {
-    *out = DType::kFloat16;
-  } else if (type.code == kDLBfloat && type.bits == 16) {
-    *out = DType::kBFloat16;
-  } else {
-    return false;
+  for (int32_t i = 0; i < kDTypeCount; ++i) {
+    if (type.code != kDTypes[i].code || type.bits != kDTypes[i].bits) continue;
+    *out = static_cast<DType>(i);
+    return true;
   }
-  return true;
+  return false;
 }
 
-// "float64", "int8", "float32x4"; "code 99 with 8 bits" for what DLPack has no name for.
+// "complex64", "int4", "float32x4"; "code 99 with 8 bits" for what has no name here.
 inline Text& add_dtype(Text& text, DLDataType type) {
+  DType known = DType::kFloat32;
   const char* name = nullptr;
   switch (type.code) {
     case kDLInt:
@@ -59,9 +66,15 @@ inline Text& add_dtype(Text& text, DLDataType type) {
       name = "complex";
       break;
     default:
-      return text.add("code %d with %d bits", type.code, type.bits);
+      break;
   }
-  text.add("%s%d", name, type.bits);
+  if (to_dtype({type.code, type.bits, 1}, &known)) {
+    text.add("%s", dtype_name(known));
+  } else if (name != nullptr) {
+    text.add("%s%d", name, type.bits);
+  } else {
+    return text.add("code %d with %d bits", type.code, type.bits);
+  }
   if (type.lanes != 1) text.add("x%d", type.lanes);
   return text;
 }

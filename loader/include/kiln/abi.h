@@ -25,6 +25,12 @@ extern "C" {
 #define KILN_ABI_MAJOR 1
 #define KILN_ABI_MINOR 0
 
+/* DLPack's codes of the element types that dlpack.h has no names for before its version 1.1. Each
+ * element has 8 bits. */
+#define KILN_DL_BOOL 6
+#define KILN_DL_FLOAT8_E4M3FN 10
+#define KILN_DL_FLOAT8_E5M2 12
+
 /* What every function of a package returns. */
 typedef enum kiln_status {
   KILN_OK = 0,

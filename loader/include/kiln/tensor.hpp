@@ -16,8 +16,21 @@
 
 namespace kiln {
 
-/// float16.hpp makes elements of the latter two, and reads them.
-enum class DType { kFloat32, kFloat16, kBFloat16 };
+/// float16.hpp makes elements of kFloat16 and kBFloat16, and reads them.
+enum class DType {
+  kFloat32,
+  kFloat16,
+  kBFloat16,
+  kFloat64,
+  kFloat8E4M3FN,  ///< finite: no infinity, one NaN of each sign
+  kFloat8E5M2,
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kUInt8,
+  kBool,  ///< a byte, 0 or 1
+};
 std::size_t size_of(DType dtype);  ///< bytes an element
 
 class Tensor {

@@ -276,8 +276,8 @@ class Op:
         """Of an output that is allocated here: as the input whose dtype it has."""
         first = next((layout for layout in layouts if layout is not None), None)
         model = layouts[self._positions[schema.same_as]] if schema.same_as is not None else None
-        if model is None and first is not None and list(schema.dtypes) == [first.dtype_name()]:
-            model = first
+        if model is None and first is not None and len(schema.dtypes) == 1:
+            model = _tensors.with_dtype(first, schema.dtypes[0])
         unknown = [name for name in schema.shape if isinstance(name, str) and name not in extents]
         if model is None or unknown or model.framework not in ("torch", "numpy"):
             why = (f"no input says how large {unknown[0]} is" if unknown else "no input says its dtype" if model is None

@@ -61,11 +61,13 @@ class OpSchema(NamedTuple):
 
 def parse_schema(document: str) -> OpSchema:
     op = json.loads(document)
+    names = {tensor["name"] for tensor in op["tensors"]}
 
     def tensor(value: dict) -> TensorSchema:
         dtype = value["dtype"]
-        listed = isinstance(dtype, list)
-        return TensorSchema(value["name"], tuple(dtype) if listed else (), None if listed else dtype,
+        follows = isinstance(dtype, str) and dtype in names
+        allowed = () if follows else (dtype,) if isinstance(dtype, str) else tuple(dtype)
+        return TensorSchema(value["name"], allowed, dtype if follows else None,
                             tuple(value["shape"]), value.get("layout", "compact"), value.get("optional", False),
                             value.get("output", False))
 

@@ -133,6 +133,23 @@ def _read_dlpack(value: Any, stream: Optional[int]) -> tuple[int, Layout, Any]:
     return (tensor.data or 0) + tensor.byte_offset, layout, capsule
 
 
+def with_dtype(layout: Layout, name: str) -> Optional[Layout]:
+    """As `layout`, of another dtype; None where its framework has no such dtype."""
+    own: Any = layout.own_dtype
+    if DTYPES.get(name) != layout.dtype:
+        if layout.framework == "torch":
+            own = getattr(torch_module(), name, None)
+        elif layout.framework == "numpy":
+            numpy = sys.modules["numpy"]
+            try:
+                own = numpy.dtype(name)
+            except TypeError:  # bfloat16, say, unless another module brings it
+                own = None
+        if own is None:
+            return None
+    return layout._replace(dtype=DTYPES[name], own_dtype=own)
+
+
 # ---- which reader ----
 
 Reader = Callable[[Any], "tuple[int, Any, Any]"]

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "call/table.hpp"
+#include "kiln/abi.h"
 #include "kiln/error.hpp"
 
 namespace kiln {
@@ -18,6 +19,24 @@ DLDataType dl_dtype(DType dtype) {
       return {kDLFloat, 16, 1};
     case DType::kBFloat16:
       return {kDLBfloat, 16, 1};
+    case DType::kFloat64:
+      return {kDLFloat, 64, 1};
+    case DType::kFloat8E4M3FN:
+      return {KILN_DL_FLOAT8_E4M3FN, 8, 1};
+    case DType::kFloat8E5M2:
+      return {KILN_DL_FLOAT8_E5M2, 8, 1};
+    case DType::kInt8:
+      return {kDLInt, 8, 1};
+    case DType::kInt16:
+      return {kDLInt, 16, 1};
+    case DType::kInt32:
+      return {kDLInt, 32, 1};
+    case DType::kInt64:
+      return {kDLInt, 64, 1};
+    case DType::kUInt8:
+      return {kDLUInt, 8, 1};
+    case DType::kBool:
+      return {KILN_DL_BOOL, 8, 1};
   }
   throw Error(ErrorCode::kUsage, "make tensor: the dtype is none of kiln::DType");
 }

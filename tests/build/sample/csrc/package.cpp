@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The sample package's own code: small enough that a test can say what every number must be.
+#include <string.h>
+
 #include <kiln/sdk/types.hpp>
 
 #include "package.gen.hpp"
@@ -53,6 +55,30 @@ int32_t copy_rows(const CopyRowsArguments& arguments, kiln_error* error) {
         out[b * arguments.out.stride[0] + m * arguments.out.stride[1] + n] =
             in[b * arguments.in.stride[0] + m * arguments.in.stride[1] + n];
       }
+    }
+  }
+  return KILN_OK;
+}
+
+size_t keep_workspace_bytes(const KeepArguments&) {
+  return 0;
+}
+
+int32_t keep(const KeepArguments& arguments, kiln_error*) {
+  const auto* x = static_cast<const char*>(arguments.x.data);
+  const auto* mask = static_cast<const bool*>(arguments.mask.data);
+  auto* out = static_cast<char*>(arguments.out.data);
+  auto* kept = static_cast<int64_t*>(arguments.kept.data);
+  const size_t item = sdk::dtype_bytes(arguments.x.dtype);
+  const int64_t count = arguments.A * arguments.x.stride[0];
+  *kept = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const size_t at = static_cast<size_t>(i) * item;
+    if (mask[i]) {
+      memcpy(out + at, x + at, item);
+      ++*kept;
+    } else {
+      memset(out + at, 0, item);
     }
   }
   return KILN_OK;

@@ -35,7 +35,7 @@ struct TensorRule {
   Layout layout;
   int32_t same_dtype_as;  // index of an earlier, required tensor; -1: one of `dtypes`
   int32_t dtype_count;
-  DType dtypes[3];
+  DType dtypes[kDTypeCount];
   int32_t dimensions;
   ExtentRule shape[kMaxDimensions];
 };

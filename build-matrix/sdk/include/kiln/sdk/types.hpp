@@ -18,9 +18,25 @@
 
 namespace kiln::sdk {
 
-enum class DType : int32_t { kFloat32, kFloat16, kBFloat16 };
+// Element types. A package computes those that its schema allows and no others reach it.
+enum class DType : int32_t {
+  kFloat32,
+  kFloat16,
+  kBFloat16,
+  kFloat64,
+  kFloat8E4M3FN,  // finite: no infinity, one NaN of each sign
+  kFloat8E5M2,
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kUInt8,
+  kBool,  // a byte, 0 or 1
+};
+inline constexpr int kDTypeCount = 12;
+size_t dtype_bytes(DType dtype);  // of one element
 
-inline constexpr int kMaxDimensions = 4;
+inline constexpr int kMaxDimensions = 8;
 
 struct Tensor {
   bool present = false;  // false: an optional tensor that was left out

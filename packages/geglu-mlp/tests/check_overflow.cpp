@@ -26,7 +26,7 @@ MlpData overflowing_mlp(Shape shape, std::uint64_t seed) {
   MlpData data = random_mlp(shape, kiln::DType::kFloat16, true, seed);
   scale(data.dtype, 400, data.gate);
   scale(data.dtype, 400, data.up);
-  scale(data.dtype, 1.0 / 8, data.down);
+  scale(data.dtype, 1.0 / 32, data.down);
   data.saturates = true;
   return data;
 }

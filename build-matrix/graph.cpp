@@ -2,8 +2,10 @@
 #include "graph.hpp"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <set>
+#include <string_view>
 
 #include "base/digest.hpp"
 #include "base/join.hpp"
@@ -24,11 +26,14 @@ Backend backend_of(const VariantPlan& plan) {
   return plan.is_cuda() ? Backend::kCuda : Backend::kCpu;
 }
 
-// zig's names: x86_64, x86_64_v3; for aarch64 the baseline is armv8-a.
+// zig's words for a level, by its number: for aarch64 the baseline is armv8-a.
+constexpr std::array<std::string_view, 5> kX86_64Machines = {"x86_64", "x86_64_v2", "x86_64_v3",
+                                                             "x86_64_v4", "x86_64_v4+avx512bf16"};
+
 std::vector<std::string> target_flags(CpuLevel cpu, Version glibc) {
   std::string machine = "baseline";
   if (cpu.arch == Arch::kX86_64) {
-    machine = cpu.level == 1 ? "x86_64" : "x86_64_v" + std::to_string(cpu.level);
+    machine = kX86_64Machines.at(static_cast<std::size_t>(cpu.level - 1));
   }
   return {"-target", std::string(to_string(cpu.arch)) + "-linux-gnu." + to_string(glibc),
           "-mcpu=" + machine};
@@ -180,6 +185,14 @@ class PackageGraph {
     return "elsewhere/" + path.filename().string();
   }
 
+  // Without the section of the other backend: its sources and levels are nothing of this variant's.
+  std::string own_part_of_package_json(const VariantPlan& plan) const {
+    const fs::path path = job_.folder / "package.json";
+    Json document = parse_json(read_file(path), path.string());
+    document.erase(plan.is_cuda() ? "cpu" : "cuda");
+    return Digest::of(document.dump()).hex();
+  }
+
   Ingredients collect(const VariantPlan& plan) {
     Ingredients ingredients;
     std::vector<fs::path> sources = host_sources(plan);
@@ -187,7 +200,7 @@ class PackageGraph {
     for (const fs::path& path : include_closure(sources, folders_)) {
       ingredients.sources[portable_name(path)] = hash(path);
     }
-    ingredients.sources["package/package.json"] = hash(job_.folder / "package.json");
+    ingredients.sources["package/package.json"] = own_part_of_package_json(plan);
     // What the generators make of package.json, so that a change in them is a change of the build.
     const GlueFacts facts{.backend = backend_of(plan), .build_id = "", .libraries = plan.libraries};
     ingredients.sources["work/gen/exports.map"] = Digest::of(exports_).hex();

@@ -178,6 +178,19 @@ TEST_CASE("build: a changed header of device code changes the variants that read
   CHECK(workshop().config("cu12.9-sm_90a-x86_64").build_id == gpu);
 }
 
+TEST_CASE("build: what package.json says of the CPU's variants is nothing of a GPU variant's") {
+  const std::vector<std::string> command = {"scale", "--only",
+                                            "cu12.9-sm_90a-x86_64,cpu-x86-64-v3"};
+  workshop().must(command);
+  const std::string gpu = workshop().config("cu12.9-sm_90a-x86_64").build_id;
+  const std::string cpu = workshop().config("cpu-x86-64-v3").build_id;
+  workshop().replace("package.json", "\"levels\": [", "\"levels\": [\"x86-64-v4\", ");
+  workshop().must(command);
+  CHECK(workshop().config("cu12.9-sm_90a-x86_64").build_id == gpu);
+  CHECK(workshop().config("cpu-x86-64-v3").build_id != cpu);
+  workshop().replace("package.json", "\"levels\": [\"x86-64-v4\", ", "\"levels\": [");
+}
+
 TEST_CASE("build: a package is built from sources of the one beside it, and its id covers them") {
   const fs::path sharing = workshop().packages() / "sharing";
   fs::create_directories(sharing);

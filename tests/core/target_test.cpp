@@ -30,17 +30,16 @@ TEST_CASE("target: architectures and CPU levels are words of their own") {
   for (const std::string_view text : {"", "amd64", "arm64", "x86-64", "X86_64", "aarch64 "}) {
     CHECK_MESSAGE(!parse_arch(text), text);
   }
-  const std::pair<std::string_view, CpuLevel> levels[] = {{"x86-64", {Arch::kX86_64, 1}},
-                                                          {"x86-64-v2", {Arch::kX86_64, 2}},
-                                                          {"x86-64-v3", {Arch::kX86_64, 3}},
-                                                          {"x86-64-v4", {Arch::kX86_64, 4}},
-                                                          {"armv8-a", {Arch::kAarch64, 1}}};
+  const std::pair<std::string_view, CpuLevel> levels[] = {
+      {"x86-64", {Arch::kX86_64, 1}},         {"x86-64-v2", {Arch::kX86_64, 2}},
+      {"x86-64-v3", {Arch::kX86_64, 3}},      {"x86-64-v4", {Arch::kX86_64, 4}},
+      {"x86-64-v4-bf16", {Arch::kX86_64, 5}}, {"armv8-a", {Arch::kAarch64, 1}}};
   for (const auto& [text, level] : levels) {
     CHECK(parse_cpu_level(text) == level);
     CHECK(to_string(level) == text);
   }
-  for (const std::string_view text :
-       {"", "x86-64-v1", "x86-64-v5", "x86_64", "armv9-a", "x86-64-v"}) {
+  for (const std::string_view text : {"", "x86-64-v1", "x86-64-v5", "x86_64", "armv9-a", "x86-64-v",
+                                      "x86-64-v3-bf16", "unknown"}) {
     CHECK_MESSAGE(!parse_cpu_level(text), text);
   }
 }

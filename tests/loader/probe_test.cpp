@@ -156,6 +156,7 @@ TEST_CASE("probe: this machine's processor and glibc") {
     level = 3;
   }
   if (level == 3 && has({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"})) level = 4;
+  if (level == 4 && has({"avx512_bf16"}) && !has({"amx_tile"})) level = 5;
   CHECK(host.cpu == CpuLevel{Arch::kX86_64, level});
 #endif
 }

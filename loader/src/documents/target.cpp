@@ -33,6 +33,18 @@ constexpr std::array kFamilies = {
     FamilyMember{{12, 0}, {12, 1}}, FamilyMember{{12, 1}, {12, 1}},
 };
 
+/// A level that comes after the first release needs a `min_loader` that knows it: an older loader
+/// then refuses the variant by that, and reads the others.
+struct NamedLevel {
+  std::string_view name;
+  CpuLevel level;
+};
+constexpr std::array kCpuLevels = {
+    NamedLevel{"x86-64", {Arch::kX86_64, 1}},         NamedLevel{"x86-64-v2", {Arch::kX86_64, 2}},
+    NamedLevel{"x86-64-v3", {Arch::kX86_64, 3}},      NamedLevel{"x86-64-v4", {Arch::kX86_64, 4}},
+    NamedLevel{"x86-64-v4-bf16", {Arch::kX86_64, 5}}, NamedLevel{"armv8-a", {Arch::kAarch64, 1}},
+};
+
 bool is_tegra(Version capability) {
   return std::find(kTegra.begin(), kTegra.end(), capability) != kTegra.end();
 }
@@ -69,17 +81,14 @@ std::string_view to_string(Arch arch) {
 }
 
 std::optional<CpuLevel> parse_cpu_level(std::string_view text) {
-  if (text == "armv8-a") return CpuLevel{Arch::kAarch64, 1};
-  for (int level = 1; level <= 4; ++level) {
-    const CpuLevel candidate{Arch::kX86_64, level};
-    if (text == to_string(candidate)) return candidate;
-  }
-  return {};
+  const auto* const found = std::ranges::find(kCpuLevels, text, &NamedLevel::name);
+  if (found == kCpuLevels.end()) return {};
+  return found->level;
 }
 
 std::string to_string(CpuLevel level) {
-  if (level.arch == Arch::kAarch64) return "armv8-a";
-  return level.level == 1 ? "x86-64" : "x86-64-v" + std::to_string(level.level);
+  const auto* const found = std::ranges::find(kCpuLevels, level, &NamedLevel::level);
+  return std::string(found == kCpuLevels.end() ? "unknown" : found->name);
 }
 
 std::optional<DeviceCode> parse_device_code(std::string_view text) {

@@ -176,17 +176,21 @@ def training_tables(results):
                             "worst error, kiln"], rows), "", *best_rival_lines(shapes, rivals), *failure_lines(shapes)]
 
 
-def openblas_tables(results):
+def cpu_tables(results):
+    """A table of each dtype; milliseconds, and the rival's time over Kiln's."""
     for result in results:
-        yield from ["", f"{result['cpu']}, {result['threads']} threads, variant "
-                    f"`{result['variant']}`, {result['dtype']}, {result['date']}, load average after the "
-                    f"run {result['load_average']:.1f}; OpenBLAS: three cblas_sgemm and one pass for "
-                    "gelu(g) * u; median, milliseconds:", "",
-                    "| M, D, H | kiln | OpenBLAS | OpenBLAS, GEMMs alone | OpenBLAS / kiln |",
-                    "|---|---|---|---|---|"]
-        for s in result["shapes"]:
-            yield (f"| {s['m']}, {s['d']}, {s['h']} | {s['kiln_ms']:.2f} | {s['openblas_ms']:.2f} | "
-                   f"{s['openblas_gemms_ms']:.2f} | {s['openblas_ms'] / s['kiln_ms']:.2f} |")
+        yield from ["", f"{result['cpu']}, variant `{result['variant']}`, {result['date']}, commit "
+                    f"{result['commit'][:12]}, {result['rounds']} rounds; {result['regime']}; median, milliseconds. "
+                    f"OpenBLAS: {result['openblas']}; three cblas_sgemm and one pass for gelu(g) * u. oneDNN "
+                    f"{result['onednn']}: three matmuls, gelu and the product with u fused "
+                    f"({result['onednn_bf16']}, {result['onednn_f32']}), on these weights or packed before the run."]
+        for dtype, rivals in {"bf16": ["onednn", "onednn_packed"], "f32": ["onednn", "openblas", "openblas_products"]}.items():
+            way = lambda name: "_".join([*(words := name.split("_"))[:1], dtype, *words[1:]])
+            rows = [[shape_of(s), *(f"{s[way(name) + '_ms']:.2f}" for name in ["kiln", *rivals]),
+                     *(f"{s[way(name) + '_ms'] / s[f'kiln_{dtype}_ms']:.2f}" for name in rivals)]
+                    for s in result["shapes"]]
+            names = [name.replace("_", ", ") for name in rivals]
+            yield from ["", *table([f"{dtype}: M, D, H", "kiln", *names, *(f"{name} / kiln" for name in names)], rows)]
 
 
 def speed_tables(package):
@@ -195,7 +199,7 @@ def speed_tables(package):
     yield from eager_tables(of_kind("eager"))
     yield from pointwise_tables(of_kind("pointwise"))
     yield from training_tables(of_kind("training"))
-    yield from openblas_tables(of_kind("openblas"))
+    yield from cpu_tables(of_kind("cpu"))
 
 
 def fill(package, card, variants):

@@ -5,6 +5,9 @@
 There must be no loop of votes around a copy, no GPU-wide fence before a copy and no spill. The tensor core
 instructions must be those that the tile's shape needs.
 
+Spills are read from the report that ptxas wrote beside every cubin. Disassembled are the cubins of sm_90a, which alone
+have copies and fences to look for, and the portable ones of one cell: the others have the same sources.
+
     bench/sass.py KERNELS --nvdisasm build/toolchains/bin/nvdisasm [--packages geglu-mlp swiglu-mlp] [--counts FILE]
 
 KERNELS is what `kiln build --out` wrote. --counts writes the instruction counts of each sm_90a kernel to FILE."""
@@ -82,6 +85,18 @@ def counts_of(kernel):
             "spills": len(kernel.places("STL", "LDL"))}
 
 
+def reported(report):
+    """Kernel name -> its bytes of stack frame, spill stores and spill loads, by ptxas."""
+    bytes_of = {}
+    kernel = None
+    for line in report.splitlines():
+        if match := re.search(r"Compiling entry function '(\w+)'", line):
+            kernel = match[1]
+        elif match := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
+            bytes_of[kernel] = sum(map(int, match.groups()))
+    return bytes_of
+
+
 def expected_hgmma(kernel):
     """HGMMA per stage of the ring: four of k = 16 for each 64 rows of a warpgroup, or for each block of k."""
     family, _, _, shape = kernel.split("_")
@@ -113,6 +128,14 @@ def disassembled(nvdisasm, cubin):
     return kernels_of(subprocess.run([nvdisasm, "-c", cubin], check=True, capture_output=True, text=True).stdout)
 
 
+def is_disassembled(cubin, cubins):
+    if cubin.parts[-2].endswith("sm_90a"):
+        return True
+    cells = sorted({one.parts[-2] for one in cubins if one.parts[-4] == cubin.parts[-4]} - {
+        one.parts[-2] for one in cubins if one.parts[-2].endswith("sm_90a")})
+    return cubin.parts[-2] == cells[0]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kernels", type=pathlib.Path)
@@ -128,24 +151,37 @@ def main():
               for cubin in sorted(arguments.kernels.glob(f".work/{package}/device/*/*.cubin"))]
     if not cubins:
         sys.exit(f"sass: no cubin of {', '.join(arguments.packages)} below {arguments.kernels}; build them first")
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda cubin: disassembled(arguments.nvdisasm, cubin), cubins))
-
     failed = seen = 0
+
+    def fail(cubin, kernel, failure):
+        nonlocal failed
+        failed += 1
+        print(f"{cubin.parts[-4]} {cubin.parts[-2]} {kernel}: {failure}")
+
+    for cubin in cubins:
+        spilled = reported(cubin.with_suffix(".ptxas.txt").read_text())
+        if not spilled:
+            sys.exit(f"sass: ptxas reports no kernel of {cubin}")
+        seen += len(spilled)
+        for kernel, size in spilled.items():
+            if size and (cubin.parts[-2], kernel) not in KNOWN_SPILLS:
+                fail(cubin, kernel, f"{size} bytes of stack frame and spills, expected none")
+
+    read = [cubin for cubin in cubins if is_disassembled(cubin, cubins)]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda cubin: disassembled(arguments.nvdisasm, cubin), read))
     counted = {}
-    for cubin, kernels in zip(cubins, found):
+    for cubin, kernels in zip(read, found):
         package, cell = cubin.parts[-4], cubin.parts[-2]
-        if not kernels:
-            sys.exit(f"sass: nvdisasm names no kernel in {cubin}")
+        if set(kernels) != set(reported(cubin.with_suffix(".ptxas.txt").read_text())):
+            sys.exit(f"sass: nvdisasm and ptxas name other kernels in {cubin}")
         for kernel, code in kernels.items():
             counts = counts_of(code)
-            seen += 1
             if cell.endswith("sm_90a"):
                 counted.setdefault(f"{package} {cell}", {})[kernel] = counts
             for failure in failures_of(cell, kernel, counts):
-                failed += 1
-                print(f"{package} {cell} {kernel}: {failure}")
-    print(f"sass: {seen} kernels in {len(cubins)} cubins, {failed} failures")
+                fail(cubin, kernel, failure)
+    print(f"sass: {seen} kernels in {len(cubins)} cubins, of which {len(read)} were disassembled; {failed} failures")
     if arguments.counts:
         arguments.counts.write_text(json.dumps(counted, indent=1) + "\n")
     sys.exit(1 if failed else 0)

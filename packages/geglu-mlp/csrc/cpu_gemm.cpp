@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu_gemm.hpp"
 
+#include "cpu_dots.hpp"
 #include "cpu_threads.hpp"
 #include "cpu_tile.hpp"
 #include "cpu_vector.hpp"
 
 namespace geglu_mlp::cpu {
 namespace {
-
-constexpr int64_t kDotRows = 24;  // up to here dot products beat packing the weights
 
 struct Sizes {
   int64_t rows;     // of a block, padded to tiles
@@ -18,23 +17,10 @@ struct Sizes {
 };
 
 Sizes sizes_of(int64_t m, int64_t d, int64_t h) {
-  if (m <= kDotRows) return {m, m * d, m * h, 0};
   const int64_t rows = m < kBlockRows ? round_up(m, kTileRows) : kBlockRows;
   const int64_t gated = 2 * columns_at_once(h, d, 2) * d;
   const int64_t plain = columns_at_once(d, h, 1) * h;
   return {rows, rows * d, rows * h, gated > plain ? gated : plain};
-}
-
-template <class T>
-double threads_worth(const Mlp<T>& call) {
-  return 6.0 * static_cast<double>(call.m) * static_cast<double>(call.d) *
-         static_cast<double>(call.h) / kFlopsPerThread;
-}
-
-template <class T>
-Floats bias_vector(const T* bias, int64_t column, int64_t columns) {
-  if (bias == nullptr || column >= columns) return Floats{};
-  return load_up_to(bias + column, columns - column);
 }
 
 // h of one tile into its packed panel: packed[column][row]. `row` is that of x.
@@ -167,143 +153,29 @@ struct Block {
   }
 };
 
-float sum_of(Floats value) {
-  float sum = 0;
-  for (int i = 0; i < kLanes; ++i) sum += value[i];
-  return sum;
-}
-
-// Dot products of up to four rows of a (fp32) with one row of weights.
-template <class T>
-struct Dots {
-  float sum[4];
-};
-
-template <int kRows, class T>
-Dots<T> dots(const float* a, const T* weights, int64_t k) {
-  // Two sums a row: one would wait for its own latency.
-  Floats even[kRows] = {};
-  Floats odd[kRows] = {};
-  int64_t at = 0;
-  for (; at + 2 * kLanes <= k; at += 2 * kLanes) {
-    const Floats w0 = load(weights + at);
-    const Floats w1 = load(weights + at + kLanes);
-    for (int i = 0; i < kRows; ++i) {
-      even[i] += load(a + i * k + at) * w0;
-      odd[i] += load(a + i * k + at + kLanes) * w1;
-    }
-  }
-  for (; at < k; at += kLanes) {
-    const int64_t left = k - at;
-    const Floats w = load_up_to(weights + at, left);
-    for (int i = 0; i < kRows; ++i) even[i] += load_up_to(a + i * k + at, left) * w;
-  }
-  Dots<T> result = {};
-  for (int i = 0; i < kRows; ++i) result.sum[i] = sum_of(even[i] + odd[i]);
-  return result;
-}
-
-template <class T>
-Dots<T> dots(int64_t rows, const float* a, const T* weights, int64_t k) {
-  switch (rows) {
-    case 1:
-      return dots<1>(a, weights, k);
-    case 2:
-      return dots<2>(a, weights, k);
-    case 3:
-      return dots<3>(a, weights, k);
-    default:
-      return dots<4>(a, weights, k);
-  }
-}
-
-template <class T>
-void convert(const T* from, int64_t count, float* to) {
-  for (int64_t at = 0; at < count; at += kLanes) {
-    store_up_to(to + at, load_up_to(from + at, count - at), count - at);
-  }
-}
-
-// A few rows: bound by reading the weights, so each weight row is read once for all of them. An
-// item of work is a run of columns.
-constexpr int64_t kDotColumns = 32;
-
-int64_t dot_items(int64_t columns) {
-  return (columns + kDotColumns - 1) / kDotColumns;
-}
-
-// Calls function(column, row, rows) for each column of an item and each run of up to four rows.
-template <class Function>
-void for_each_dot(int64_t item, int64_t columns, int64_t m, const Function& function) {
-  const int64_t end = (item + 1) * kDotColumns < columns ? (item + 1) * kDotColumns : columns;
-  for (int64_t column = item * kDotColumns; column < end; ++column) {
-    for (int64_t row = 0; row < m; row += 4) function(column, row, m - row < 4 ? m - row : 4);
-  }
-}
-
-template <class T>
-void few_rows_gated(const Mlp<T>& call, int64_t item, const float* x, float* h) {
-  for_each_dot(item, call.h, call.m, [&](int64_t column, int64_t row, int64_t rows) {
-    const float gate_bias = call.gate_bias ? load_one(call.gate_bias + column) : 0.0f;
-    const float up_bias = call.up_bias ? load_one(call.up_bias + column) : 0.0f;
-    const float* a = x + row * call.d;
-    const Dots<T> gate = dots(rows, a, call.gate + column * call.d, call.d);
-    const Dots<T> up = dots(rows, a, call.up + column * call.d, call.d);
-    for (int64_t i = 0; i < rows; ++i) {
-      const int64_t at = (row + i) * call.h + column;
-      const Floats g = broadcast(gate.sum[i] + gate_bias);
-      const Floats u = broadcast(up.sum[i] + up_bias);
-      with_gate(call.gating.gate,
-                [&]<Gate kGate>() { h[at] = gated<kGate>(g, u, call.gating.limit)[0]; });
-      if (call.gate_out == nullptr) continue;
-      store_some(call.gate_out + at, g, 1);
-      store_some(call.up_out + at, u, 1);
-    }
-  });
-}
-
-template <class T>
-void few_rows_plain(const Mlp<T>& call, int64_t item, const float* h) {
-  for_each_dot(item, call.d, call.m, [&](int64_t column, int64_t row, int64_t rows) {
-    const float bias = call.down_bias ? load_one(call.down_bias + column) : 0.0f;
-    const Dots<T> sums = dots(rows, h + row * call.h, call.down + column * call.h, call.h);
-    for (int64_t i = 0; i < rows; ++i) {
-      store_some(call.y + (row + i) * call.d + column, broadcast(sums.sum[i] + bias), 1);
-    }
-  });
-}
-
-template <class T>
-void mlp_few_rows(const Mlp<T>& call, float* x, float* h) {
-  convert(call.x, call.m * call.d, x);
-  const int64_t gated = dot_items(call.h);
-  const int64_t plain = dot_items(call.d);
-  run_team(threads_for(threads_worth(call), gated > plain ? gated : plain), [&](Team& team) {
-    team.for_each_item(gated, [&](int64_t item) { few_rows_gated(call, item, x, h); });
-    team.for_each_item(plain, [&](int64_t item) { few_rows_plain(call, item, h); });
-  });
-}
-
 }  // namespace
 
 size_t mlp_workspace_bytes(int64_t m, int64_t d, int64_t h) {
   // Beyond this no tensor of such a shape exists, and the sums below would overflow.
   constexpr int64_t kMostExtent = int64_t{1} << 40;
   if (d > kMostExtent || h > kMostExtent) return SIZE_MAX;
+  const size_t dots = dots_workspace_bytes(m, d, h);
+  if (m <= kMostFloatDotRows) return dots;
   const Sizes sizes = sizes_of(m, d, h);
-  return 4 * static_cast<size_t>(sizes.x + sizes.h + sizes.weights);
+  const size_t tiles = 4 * static_cast<size_t>(sizes.x + sizes.h + sizes.weights);
+  return tiles > dots ? tiles : dots;
 }
 
 template <class T>
 void mlp(const Mlp<T>& call, void* workspace) {
+  if (call.m <= kMostDotRows<T>) {
+    mlp_by_dots(call, workspace);
+    return;
+  }
   const Sizes sizes = sizes_of(call.m, call.d, call.h);
   float* x = static_cast<float*>(workspace);
   float* h = x + sizes.x;
   float* weights = h + sizes.h;
-  if (call.m <= kDotRows) {
-    mlp_few_rows(call, x, h);
-    return;
-  }
   const int64_t items = most_items(sizes.rows / kTileRows, call.d, call.h);
   run_team(threads_for(threads_worth(call), items), [&](Team& team) {
     for (int64_t row = 0; row < call.m; row += kBlockRows) {

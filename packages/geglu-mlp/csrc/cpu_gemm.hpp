@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // GEMM: the CPU's forward. Rows are worked off in blocks: x is packed, the gated product writes h
-// (fp32) in packed form, the down product reads it and writes y. A handful of rows (decode) takes
-// plain dot products over the unpacked weights instead, which stream from memory once.
+// in packed form, the down product reads it and writes y. Here the weights are packed, too, and all
+// is fp32; cpu_dots.hpp has the products that read the weights where they are.
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "cpu_gate.hpp"
+#include "cpu_tile.hpp"
+#include "cpu_vector.hpp"
 
 namespace geglu_mlp::cpu {
 
@@ -29,10 +31,23 @@ struct Mlp {
   Gating gating;
 };
 
-// The same for every dtype: packed operands are fp32. SIZE_MAX if it does not fit a size_t.
+// The same for every dtype. SIZE_MAX if it does not fit a size_t.
 size_t mlp_workspace_bytes(int64_t m, int64_t d, int64_t h);
 
 template <class T>
 void mlp(const Mlp<T>& call, void* workspace);
+
+template <class T>
+double threads_worth(const Mlp<T>& call) {
+  return 6.0 * static_cast<double>(call.m) * static_cast<double>(call.d) *
+         static_cast<double>(call.h) / kFlopsPerThread;
+}
+
+// Those of the biases that there are, from `column` on; zeros where there is none.
+template <class T>
+Floats bias_vector(const T* bias, int64_t column, int64_t columns) {
+  if (bias == nullptr || column >= columns) return Floats{};
+  return load_up_to(bias + column, columns - column);
+}
 
 }  // namespace geglu_mlp::cpu

@@ -27,6 +27,8 @@ void with_element(kiln::sdk::DType dtype, const Function& function) {
     case kiln::sdk::DType::kBFloat16:
       function(static_cast<Bfloat16*>(nullptr));
       return;
+    default:  // the schema allows no other
+      return;
   }
 }
 

@@ -37,6 +37,22 @@ __device__ __forceinline__ unsigned pack_pair(float first, float second, Float16
   return result;
 }
 
+// Two values, of float16 those beyond `greatest` brought back to it; a NaN stays one.
+__device__ __forceinline__ unsigned bound_pair(unsigned both, unsigned, Bfloat16) {
+  return both;
+}
+__device__ __forceinline__ unsigned bound_pair(unsigned both, unsigned greatest, Float16) {
+  asm("{\n"
+      ".reg .b32 least;\n"
+      "xor.b32 least, %1, 0x80008000;\n"
+      "min.NaN.f16x2 %0, %0, %1;\n"
+      "max.NaN.f16x2 %0, %0, least;\n"
+      "}"
+      : "+r"(both)
+      : "r"(greatest));
+  return both;
+}
+
 // And back.
 template <class T>
 __device__ __forceinline__ float2 unpack_pair(unsigned both) {

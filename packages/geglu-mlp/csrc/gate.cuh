@@ -7,6 +7,8 @@
 
 #include <gates.h>
 
+#include "element.cuh"
+
 namespace geglu_mlp {
 
 __device__ __forceinline__ float exp2_approx(float x) {
@@ -147,7 +149,8 @@ __device__ __forceinline__ WithSlope silu_with_slope(float x, float k) {
 // a(gate) * f(up), a and f those of gate.h.
 template <Gate kGate>
 struct GatedUnit {
-  float limit;  // of Gate::kSiluClamped
+  float limit;        // of Gate::kSiluClamped
+  unsigned greatest;  // Gating's
 
   // a(gate), for results in fp32.
   __device__ __forceinline__ float activate(float gate) const {
@@ -210,18 +213,29 @@ struct GatedUnit {
     const float2 active = activate_pair(gate);
     return {active.x * factor(up.x), active.y * factor(up.y)};
   }
+
+  // Two results as memory has them.
+  template <class Element>
+  __device__ __forceinline__ unsigned pack(float first, float second, Element element) const {
+    return bound_pair(pack_pair(first, second, element), greatest, element);
+  }
 };
 
 // What stands for a GatedUnit in a plain kernel.
-struct NoGate {};
+struct NoGate {
+  template <class Element>
+  __device__ __forceinline__ unsigned pack(float first, float second, Element element) const {
+    return pack_pair(first, second, element);
+  }
+};
 
 template <Gate kFirst, Gate... kOthers, class Function>
 __device__ __forceinline__ void with_gate(Gates<kFirst, kOthers...>, Gating p,
                                           const Function& function) {
   if constexpr (sizeof...(kOthers) == 0) {
-    function(GatedUnit<kFirst>{p.limit});
+    function(GatedUnit<kFirst>{p.limit, p.greatest});
   } else if (p.gate == kFirst) {
-    function(GatedUnit<kFirst>{p.limit});
+    function(GatedUnit<kFirst>{p.limit, p.greatest});
   } else {
     with_gate(Gates<kOthers...>{}, p, function);
   }

@@ -20,10 +20,15 @@ enum class Gate : int {
 template <Gate... kGates>
 struct Gates {};
 
-// Which gate a call means.
+// Two float16 in a word.
+constexpr unsigned kInfiniteFloat16s = 0x7c007c00u;
+constexpr unsigned kLargestFloat16s = 0x7bff7bffu;  // 65504
+
+// Which gate a call means, and how large its result may be in float16.
 struct Gating {
   Gate gate;
-  float limit;  // of kSiluClamped, above 0
+  float limit;        // of kSiluClamped, above 0
+  unsigned greatest;  // one of the two above
 };
 
 constexpr float kClampedSlope = 1.702f;  // of kSiluClamped's sigmoid

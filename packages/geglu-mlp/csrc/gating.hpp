@@ -4,13 +4,14 @@
 #pragma once
 
 #include "gate.h"
+#include "overflow.hpp"
 
 namespace kiln::package {
 
 template <class Arguments>
 geglu_mlp::Gating gating_of(const Arguments& call) {
   const bool exact = call.approximate == Arguments::Approximate::kNone;
-  return {exact ? geglu_mlp::Gate::kGelu : geglu_mlp::Gate::kGeluTanh, 0.0f};
+  return {exact ? geglu_mlp::Gate::kGelu : geglu_mlp::Gate::kGeluTanh, 0.0f, greatest_of(call)};
 }
 
 }  // namespace kiln::package

@@ -90,8 +90,9 @@ Element element_of(sdk::DType dtype) {
       return Element::kFloat16;
     case sdk::DType::kBFloat16:
       return Element::kBFloat16;
+    default:  // the schema allows no other
+      return Element::kFloat32;
   }
-  return Element::kFloat32;
 }
 
 GpuFacts facts_of(const sdk::OnDevice& gpu) {

@@ -8,6 +8,9 @@
 //   stage    a slot of the ring of copies     across  the CTAs of a pair lie side by side
 //   panel    columns of tiles that CTAs       strip   32 or 16 columns of outputs on their way
 //            walk over together               box     what one copy takes of a matrix
+//   ring     the stages, one after another    swapped the weights are a tile's rows, tokens its
+//   quad     four columns, or tokens                  columns
+//   early    before the kernel ahead ends     turned  k runs down an operand's columns in memory
 #pragma once
 
 #include "gate.h"

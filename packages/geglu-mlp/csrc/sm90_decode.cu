@@ -9,9 +9,8 @@
 // Swapped tiles multiply with weights as the rows and tokens as the columns, and share those.
 //
 //   threads of a CTA       role
-//   the first kConsumers   consumers: multiply a part of k, push sums to the CTAs that add them,
-//   add
-//                          their own share, store
+//   the first kConsumers   consumers: multiply a part of k, push the sums to the CTAs that add
+//                          them, add their own share, store
 //   the last warp          producer: one thread issues every copy. A wide tile has three idle warps
 //                          beside it, whose registers the consumers take
 //
@@ -275,7 +274,7 @@ __device__ __forceinline__ void store_sums(const Sums<T>& tile, const Sm90Argume
         const float* sums = tile.sums[i] + 4 * j + 2 * half;
         float2 out = {sums[0], sums[1]};
         if constexpr (kGated) out = unit.of_pair(out, {sums[kUp], sums[kUp + 1]});
-        words[half] = pack_pair(out.x, out.y, Element{});
+        words[half] = unit.pack(out.x, out.y, Element{});
       }
       const unsigned got = lane.exchange(words[0], words[1]);
       const long long column = work.column + static_cast<long long>(j * 8 + lane.column);

@@ -8,10 +8,25 @@
 //   gradients_gated     g, u, dh -> dg, du, h
 //   gradients_sums      the biases' gradients: sums of columns
 //
-// The products are prefill's (sm90_prefill.cu: roles, barriers, stages), of which the two CTAs of a
-// cluster lie below each other. A turned operand arrives in boxes of 64 of its rows by 64 of k; of
-// b each CTA copies half of k to both. Every output is one accumulator, and sums of columns run in
-// an order that depends on nothing but the number of rows.
+// The two CTAs of a cluster lie below each other and share b. Every output is one accumulator, and
+// sums of columns run in an order that depends on nothing but the number of rows.
+//
+//   threads of a CTA     role, in gradients_tokens and gradients_weights
+//   0 to 127             producer: one thread issues every copy; the others only give up registers
+//   128 to 255, to 383   two consumer warpgroups: multiply, store
+//
+//   barrier              arrivals of a phase                            who waits for it
+//   full[stage]          1 of the producer, and kStageBytes of copies,  the stage's consumers
+//                        half of b's from the other CTA
+//   empty[stage]         1 of each warp that reads the stage, in both   the producer, before it
+//                        CTAs of the cluster: 8 (ping-pong) or 16       fills the stage again
+//   turn[warpgroup]      4, the warps of the other warpgroup            the warpgroup, before the
+//                        (ping-pong)                                    products of a tile
+//
+//   a stage              | a: kRows x 64 of k | b: kColumns x 64 of k |
+//   a turned operand     in blocks of 64 of its rows: | 64 lines, one of each k, of 64 rows | ...
+//                        the first 32 lines of a block of b come from CTA 0, the others from CTA 1
+//   behind the stages    | strips of outputs: two a warpgroup | barriers |
 #include "element.cuh"
 #include "gate.cuh"
 #include "overlap.cuh"
@@ -181,7 +196,7 @@ __device__ __forceinline__ GatedPair gated_pair(Unit unit, unsigned gate, unsign
                     Element{}),
           pack_pair(d.x * first.value * unit.factor_slope(u.x),
                     d.y * second.value * unit.factor_slope(u.y), Element{}),
-          pack_pair(first.value * unit.factor(u.x), second.value * unit.factor(u.y), Element{})};
+          unit.pack(first.value * unit.factor(u.x), second.value * unit.factor(u.y), Element{})};
 }
 
 // Eight elements a thread.

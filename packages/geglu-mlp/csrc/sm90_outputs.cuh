@@ -116,8 +116,13 @@ __device__ __forceinline__ void store_quad(const Sm90Arguments& p, long long row
       out = {low.x, low.y, high.x, high.y};
     });
   }
-  store_words<Element>(p, row, column, pack_pair(out.x, out.y, Element{}),
-                       pack_pair(out.z, out.w, Element{}));
+  unsigned low = pack_pair(out.x, out.y, Element{});
+  unsigned high = pack_pair(out.z, out.w, Element{});
+  if constexpr (kGated) {
+    low = bound_pair(low, p.gating.greatest, Element{});
+    high = bound_pair(high, p.gating.greatest, Element{});
+  }
+  store_words<Element>(p, row, column, low, high);
 }
 
 }  // namespace geglu_mlp

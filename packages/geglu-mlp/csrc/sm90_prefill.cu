@@ -138,8 +138,8 @@ __device__ __forceinline__ void swapped_epilogue(const Sums<T>& tile,
                                       {tile.sums[1][at], tile.sums[1][at + 2]});
       const float2 next = unit.of_pair({tile.sums[0][at + 1], tile.sums[0][at + 3]},
                                        {tile.sums[1][at + 1], tile.sums[1][at + 3]});
-      words[i] = pack_pair(one.x, next.x, Element{});
-      words[i + 1] = pack_pair(one.y, next.y, Element{});
+      words[i] = unit.pack(one.x, next.x, Element{});
+      words[i + 1] = unit.pack(one.y, next.y, Element{});
     }
     store_transposed(shared + in_strip<kMostStripColumns>(first + strip_row, chunk), words);
   }
@@ -183,7 +183,7 @@ __device__ __forceinline__ int keeping_epilogue(const Sums<T>& tile, const Prefi
     store(p.out, [&](int i, int at) {
       const float2 out = unit.of_pair(unpack_pair<Element>(words[i][at / 2]),
                                       unpack_pair<Element>(words[i][at / 2 + kUp]));
-      return pack_pair(out.x, out.y, Element{});
+      return unit.pack(out.x, out.y, Element{});
     });
   });
   return 3 * kStrips<true, T>;

@@ -120,7 +120,7 @@ __device__ __forceinline__ void epilogue(const Sums<T>& tile, const PrefillMemor
     const float* sums = tile.sums[i] + at;
     float2 out = {sums[0], sums[1]};
     if constexpr (kGated) out = unit.of_pair(out, {sums[kUp], sums[kUp + 1]});
-    return pack_pair(out.x, out.y, Element{});
+    return unit.pack(out.x, out.y, Element{});
   });
 }
 

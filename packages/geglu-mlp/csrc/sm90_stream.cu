@@ -8,8 +8,7 @@
 //
 //   threads of a CTA     role
 //   0 to 127             consumers: multiply, lay the sums into shared memory, add biases, apply
-//   the
-//                        gate, store
+//                        the gate, store
 //   128 to 159           producer: one thread issues every copy
 //
 //   barrier              arrivals of a phase                         who waits for it

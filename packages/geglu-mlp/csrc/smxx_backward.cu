@@ -5,9 +5,16 @@
 // gradients are written both ways by the kernel that computes them. Sums run in an order that
 // depends on nothing but the number of columns.
 //
-// transpose       a matrix and, if asked for, its copy
-// gated_backward  g, u, dh -> [dg, du], [dg, du]^T and h^T
-// row_sums        the biases' gradients, from the transposed ones
+//   kernel              what it does
+//   transpose           a matrix and, if asked for, its copy
+//   gated_backward      g, u, dh -> [dg, du], [dg, du]^T and h^T
+//   row_sums            the biases' gradients, from the transposed ones: a warp a row
+//
+//   threads of a CTA    role, in the first two
+//   all                 load squares of two rows by two columns of a tile; then, after one
+//                       __syncthreads, store words of two rows of a column
+//
+//   shared memory       of each transposed matrix: | of each column: 32 words of two rows | a gap |
 #include "arguments.h"
 #include "element.cuh"
 #include "gate.cuh"
@@ -137,7 +144,7 @@ __device__ __forceinline__ GatedTwo gated_two(Unit unit, unsigned gate, unsigned
     grad_gate[i] = g * unit.factor(u) * active.slope;
     grad_up[i] = g * active.value * unit.factor_slope(u);
   }
-  return {pack_pair(hidden[0], hidden[1], Element{}),
+  return {unit.pack(hidden[0], hidden[1], Element{}),
           pack_pair(grad_gate[0], grad_gate[1], Element{}),
           pack_pair(grad_up[0], grad_up[1], Element{})};
 }

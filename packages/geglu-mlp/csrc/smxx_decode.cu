@@ -8,6 +8,16 @@
 // The sum does not depend on the order of k as long as both operands have the same: a thread takes
 // 8 neighbouring elements, 16 bytes, where mma.sync's own layout has 2. Four threads read 64 bytes
 // of a row at once, and the other 64 of the line at the next load.
+//
+//   threads of a CTA    role
+//   warp w              the turns w, w + kWarps, ... of 64 of k: loads them, multiplies, adds up
+//   lane                row lane / 4 of the weights and of the tokens, and the token 8 below; 8 of
+//                       each 32 of k
+//   then 4 a token      add up two columns of all warps, add biases, apply the gate, store
+//
+//   weights             memory -> registers, 8 / kMatrices turns at once; no stage, no barrier
+//   sums                registers -> shared memory, then one __syncthreads
+//   shared memory       | of each warp: of each matrix: kDecodeTokens x kDecodeColumns floats |
 #include "arguments.h"
 #include "element.cuh"
 #include "gate.cuh"
@@ -146,7 +156,9 @@ __device__ __forceinline__ void decode(const GemmArguments& p) {
     up.y += bias_at<Element>(p.bias1, column + 1, p.n);
     with_gate(p.gating, [&](auto unit) { out = {unit.of(out.x, up.x), unit.of(out.y, up.y)}; });
   }
-  store_pair<Element>(p, token, column, out.x, out.y);
+  unsigned both = pack_pair(out.x, out.y, Element{});
+  if constexpr (kGated) both = bound_pair(both, p.gating.greatest, Element{});
+  store_pair<Element>(p, token, column, both);
 }
 
 }  // namespace geglu_mlp

@@ -6,6 +6,18 @@
 // x up^T + up_bias, plain writes h down^T + down_bias. Every output is one accumulator that runs
 // through k in order, 16 at a time, in every tile shape: the result of a row does not depend on how
 // many rows there are.
+//
+//   threads of a CTA    role
+//   all kThreads        copy a chunk of 16 bytes of each kRowsPerPass-th row; multiply
+//   warp (i, j)         of 2 x 2: the sums of the i-th half of the rows by the j-th of the columns
+//
+//   a stage is filled   by the copies that each thread commits, kStages - 1 blocks of k ahead
+//   it is read          after wait_copies, for a thread's own copies, and __syncthreads, for the
+//                       others'
+//   it is free          at the __syncthreads in its last step: every warp has then read it
+//
+//   a stage             | a: kRows x kDepth | b: kColumns x kDepth; gated: gate, then up |
+//   a row of it         kChunks chunks, each at the place that chunk_offset (tile.h) says
 #include "arguments.h"
 #include "element.cuh"
 #include "gate.cuh"
@@ -271,7 +283,8 @@ __device__ __forceinline__ void epilogue(const Sums<T>& sums, const GemmArgument
           first = unit.of(first, up[half * 2] + bias10);
           second = unit.of(second, up[half * 2 + 1] + bias11);
         }
-        store_pair<Element>(p, row_first + i * 16 + half * 8, at, first, second);
+        store_pair<Element>(p, row_first + i * 16 + half * 8, at,
+                            unit.pack(first, second, Element{}));
       }
     }
   }

@@ -14,18 +14,18 @@ __device__ __forceinline__ float bias_at(const void* bias, long long column, lon
   return load_float(static_cast<const Element*>(bias)[column]);
 }
 
-// Two neighbouring outputs of one row.
+// Two neighbouring outputs of one row, the first in the low half.
 template <class Element>
 __device__ __forceinline__ void store_pair(const GemmArguments& p, long long row, long long column,
-                                           float first, float second) {
+                                           unsigned both) {
   if (row >= p.m || column >= p.n) return;
   Element* address = static_cast<Element*>(p.out) + row * p.n + column;
   if (p.paired_stores != 0) {
-    *reinterpret_cast<unsigned*>(address) = pack_pair(first, second, Element{});
+    *reinterpret_cast<unsigned*>(address) = both;
     return;
   }
-  store_float(address, first);
-  if (column + 1 < p.n) store_float(address + 1, second);
+  address[0].bits = static_cast<unsigned short>(both & 0xffffu);
+  if (column + 1 < p.n) address[1].bits = static_cast<unsigned short>(both >> 16);
 }
 
 }  // namespace geglu_mlp

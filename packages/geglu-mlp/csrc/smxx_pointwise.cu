@@ -3,7 +3,8 @@
 // out = a(gate) * f(up) and its gradients (gate.h), elementwise, fp32 inside. Tensors have rows
 // with any stride. One vector of kWidth elements a thread and no loop: blockIdx.x and the threads
 // are the place in a row, blockIdx.z and blockIdx.y the row; a flat grid has one row and spares the
-// products of row and stride. The host chooses the width (plan.h).
+// products of row and stride. The host chooses the width (plan.h). No shared memory, no barrier: a
+// thread stores only where it alone has read, so an output may lie where an input does.
 #include "arguments.h"
 #include "element.cuh"
 #include "gate.cuh"
@@ -98,7 +99,14 @@ __device__ __forceinline__ Vector<Element, kWidth> forward(Unit unit,
   float out[kWidth];
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) out[i] = unit.of(gate.at(i), up.at(i));
-  return rounded<Element, kWidth>(out);
+  auto result = rounded<Element, kWidth>(out);
+  if constexpr (sizeof(Element) == 2) {
+#pragma unroll
+    for (int i = 0; i < result.kWords; ++i) {
+      result.words[i] = bound_pair(result.words[i], unit.greatest, Element{});
+    }
+  }
+  return result;
 }
 
 template <class Element, int kWidth>

@@ -55,6 +55,19 @@ def a_training_step_is_compared_with_what_keeps_and_what_computes_again():
     assert "Below 1: 1, 8, 16 (0.750, eager)." in lines, lines
 
 
+def a_cpu_has_a_table_for_each_dtype():
+    shape = {"m": 1, "d": 8, "h": 16, "kiln_bf16_ms": 2.0, "onednn_bf16_ms": 3.0, "onednn_bf16_packed_ms": 1.5,
+             "kiln_f32_ms": 4.0, "onednn_f32_ms": 5.0, "openblas_f32_ms": 8.0,
+             "openblas_f32_products_ms": 6.0}
+    run = {"cpu": "CPU", "rounds": 7, "onednn": "2", "onednn_bf16": "brgemm", "onednn_f32": "jit", "openblas": "0.3"}
+    lines = [*card.cpu_tables([RUN | run | {"shapes": [shape]}])]
+    assert "| bf16: M, D, H | kiln | onednn | onednn, packed | onednn / kiln | onednn, packed / kiln |" in lines, lines
+    assert "| 1, 8, 16 | 2.00 | 3.00 | 1.50 | 1.50 | 0.75 |" in lines, lines
+    assert ("| f32: M, D, H | kiln | onednn | openblas | openblas, products | onednn / kiln | openblas / kiln | "
+            "openblas, products / kiln |") in lines, lines
+    assert "| 1, 8, 16 | 4.00 | 5.00 | 8.00 | 6.00 | 1.25 | 2.00 | 1.50 |" in lines, lines
+
+
 def losses_of_a_fraction_of_a_percent_show():
     lines = tables_of([{"m": 1, "d": 8, "h": 16, "kiln_us": 100.2, "eager_us": 200.0, "quack_us": 100.0} | ERRORS])
     assert "Best rival / kiln over these 1 shapes: geometric mean 1.00, worst 0.998; 1 below 1." in lines, lines

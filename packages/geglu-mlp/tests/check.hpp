@@ -84,6 +84,7 @@ struct MlpData {
   kiln::DType dtype;
   bool biased;
   Bytes x, gate, up, down, gate_bias, up_bias, down_bias;
+  bool saturates = false;  ///< an h that float16 does not hold
 };
 MlpData random_mlp(Shape shape, kiln::DType dtype, bool biased, std::uint64_t seed);
 
@@ -118,6 +119,7 @@ class MlpBuffers {
 
 void check_forward(std::vector<Variant>& variants, const Options& options);
 void check_rows(std::vector<Variant>& variants, const Options& options);
+void check_overflow(std::vector<Variant>& variants, const Options& options);
 void check_kernels(std::vector<Variant>& variants, const Options& options);
 void check_backward(std::vector<Variant>& variants, const Options& options);
 void check_pointwise(std::vector<Variant>& variants, const Options& options);
@@ -125,6 +127,13 @@ void check_behaviour(Variant& variant, const Options& options);
 /// Tensors of more than 2^31 elements; tens of GB on the host and on the GPU.
 void check_huge_forward(Variant& variant, const Options& options);
 void check_huge_pointwise(Variant& variant, const Options& options);
+
+/// Float16 data of which a quarter of h is beyond 65504; it `saturates`.
+MlpData overflowing_mlp(Shape shape, std::uint64_t seed);
+/// Beyond it an h of such data saturates.
+double greatest_hidden(const Variant& variant);
+/// y of such data is that of a saturated h, and on a GPU not finite if h is not to saturate.
+void check_saturation(Variant& variant, const Shape& shape, std::size_t shift, std::uint64_t seed);
 
 /// Rows of NaN, odd and even, and of infinity in x change no bit of the other rows of y.
 void check_isolation(Variant& variant, const MlpData& data, Gate gate, const std::string& text);

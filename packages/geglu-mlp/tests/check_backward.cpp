@@ -66,6 +66,7 @@ class BackwardBuffers {
                  output(shape_.h, test.shift),
                  output(shape_.h, test.shift),
                  output(shape_.d, test.shift)},
+        saturates_(test.data.saturates),
         side_by_side_(output(2 * shape_.h * shape_.d, test.shift)),
         y_(output(shape_.m * shape_.d, test.shift)),
         gate_out_(output(shape_.m * shape_.h, test.shift)),
@@ -153,7 +154,8 @@ class BackwardBuffers {
     const auto [m, d, h] = shape_;
     MlpWeights weights = {.gate = tensor(*inputs_[2], {h, d}),
                           .up = tensor(*inputs_[3], {h, d}),
-                          .down = tensor(*inputs_[4], {d, h})};
+                          .down = tensor(*inputs_[4], {d, h}),
+                          .saturates = saturates_};
     if (biased) {
       weights.gate_bias = tensor(*inputs_[5], {h});
       weights.up_bias = tensor(*inputs_[6], {h});
@@ -186,6 +188,7 @@ class BackwardBuffers {
   kiln::DType dtype_;
   std::array<Owned, 8> inputs_;  // grad_y, x, gate, up, down, gate_bias, up_bias, down_bias
   std::array<Owned, kOutputs> outputs_;
+  bool saturates_;
   Owned side_by_side_;  // gate's and up's gradients
   Owned y_, gate_out_, up_out_;
   MlpLayer layer_;
@@ -429,6 +432,20 @@ std::vector<Shape> shapes_to_check(const Options& options, bool gpu) {
   return shapes;
 }
 
+/// The gradients where h saturates: down's is of that h, and no derivative knows of it.
+void check_saturated(Variant& variant, const Shape& shape, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const MlpData data = overflowing_mlp(shape, random());
+  const Bytes grad_y = random_normal(data.dtype, shape.m * shape.d, 1.0 / 256, random);
+  MlpValues values = values_of(data);
+  values.activation = variant.package.gates.front();
+  values.greatest = greatest_hidden(variant);
+  const GradientSample sample = {rows_to_check(shape.m, random), rows_to_check(shape.h, random)};
+  const MlpGradientReference reference = mlp_gradient_reference(
+      values, decode_all(data.dtype, grad_y), sample, rounding_of(data.dtype));
+  check_backward_case(variant, {data, grad_y, values.activation, 0}, reference, sample, false);
+}
+
 }  // namespace
 
 void check_backward(std::vector<Variant>& variants, const Options& options) {
@@ -457,6 +474,11 @@ void check_backward(std::vector<Variant>& variants, const Options& options) {
           }
         }
       }
+    }
+  }
+  for (Variant& variant : variants) {
+    for (const Shape& shape : {Shape{33, 64, 96}, Shape{300, 264, 520}, Shape{70, 65, 127}}) {
+      check_saturated(variant, shape, options.seed + 13);
     }
   }
 }

@@ -39,6 +39,7 @@ void check_shape(const std::vector<Variant*>& variants, const Shape& shape, cons
       }
     }
   }
+  for (Variant* variant : variants) check_saturation(*variant, shape, 0, options.seed + 12);
 }
 
 }  // namespace

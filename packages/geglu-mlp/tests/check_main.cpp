@@ -67,6 +67,7 @@ int check(const Package& package, const Arguments& arguments) {
     check_pointwise(variants, arguments.options);
     check_kernels(variants, arguments.options);
     check_rows(variants, arguments.options);
+    check_overflow(variants, arguments.options);
     check_forward(variants, arguments.options);
     check_backward(variants, arguments.options);
   }

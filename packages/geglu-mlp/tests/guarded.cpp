@@ -163,7 +163,7 @@ kiln::Tensor MlpBuffers::x_tensor() const {
 MlpWeights MlpBuffers::weights() const {
   const Shape shape = data_.shape;
   const auto [x, gate, up, down] = inputs();
-  MlpWeights weights = {.gate = gate, .up = up, .down = down};
+  MlpWeights weights = {.gate = gate, .up = up, .down = down, .saturates = data_.saturates};
   if (data_.biased) {
     weights.gate_bias = tensor(gate_bias_, {shape.h});
     weights.up_bias = tensor(up_bias_, {shape.h});

@@ -13,6 +13,7 @@
 
 #include "gate.h"
 #include "kiln/kernel.hpp"
+#include "kiln/layers/gated_mlp.hpp"
 
 namespace geglu_mlp_test {
 
@@ -24,6 +25,7 @@ struct MlpWeights {
   kiln::Tensor gate_bias = {};
   kiln::Tensor up_bias = {};
   kiln::Tensor down_bias = {};
+  bool saturates = false;  ///< kOverflowSaturate
 };
 
 /// Where a layer's backward writes; what is Tensor{} is not computed.
@@ -132,6 +134,7 @@ typename Layer::Weights weights_of(const MlpWeights& weights) {
   typed.gate_bias = weights.gate_bias;
   typed.up_bias = weights.up_bias;
   typed.down_bias = weights.down_bias;
+  if (weights.saturates) typed.overflow = kiln::layers::kOverflowSaturate;
   return typed;
 }
 

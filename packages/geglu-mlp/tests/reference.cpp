@@ -79,8 +79,9 @@ std::vector<double> hidden_of(const MlpValues& values, const std::vector<std::in
         const double gate =
             round(dot(x, values.gate.data() + j * d, d) + bias_at(values.gate_bias, j));
         const double up = round(dot(x, values.up.data() + j * d, d) + bias_at(values.up_bias, j));
-        return round(round(activate(values.activation, gate)) *
-                     round(factor(values.activation, up)));
+        const double hidden =
+            round(activate(values.activation, gate)) * round(factor(values.activation, up));
+        return round(std::clamp(hidden, -values.greatest, values.greatest));
       });
 }
 template <class Round>
@@ -175,7 +176,8 @@ class HiddenLayer {
     result.gate.uncancelled = grad.uncancelled() * f_size * a_slope.natural_size;
     result.up.value = result.up.natural = grad.value * a * f_slope;
     result.up.uncancelled = grad.uncancelled() * a_size * f_slope;
-    result.hidden.value = result.hidden.natural = a * f;
+    result.hidden.value = result.hidden.natural =
+        std::clamp(a * f, -values_.greatest, values_.greatest);
     result.hidden.uncancelled = a_size * f_size;
     if (kind == Gate::kRelu && near(g, 0)) result.gate.at_jump = grad.value * f;
     if (kind == Gate::kSiluClamped) {

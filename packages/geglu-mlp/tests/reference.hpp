@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "gate.h"
@@ -33,6 +34,7 @@ struct MlpValues {
   std::int64_t d = 0;
   std::int64_t h = 0;
   Gate activation = Gate::kGeluTanh;
+  double greatest = std::numeric_limits<double>::infinity();  ///< beyond it h saturates
 };
 
 struct MlpReference {

@@ -6,6 +6,7 @@
 #include <kiln/sdk/types.hpp>
 
 #include "gate.h"
+#include "overflow.hpp"
 
 namespace kiln::package {
 
@@ -14,17 +15,18 @@ geglu_mlp::Gating gating_of(const Arguments& call) {
   using geglu_mlp::Gate;
   using Activation = typename Arguments::Activation;
   const float limit = static_cast<float>(call.limit);
+  const unsigned greatest = greatest_of(call);
   switch (call.activation) {
     case Activation::kSilu:
-      return {Gate::kSilu, limit};
+      return {Gate::kSilu, limit, greatest};
     case Activation::kRelu:
-      return {Gate::kRelu, limit};
+      return {Gate::kRelu, limit, greatest};
     case Activation::kSigmoid:
-      return {Gate::kSigmoid, limit};
+      return {Gate::kSigmoid, limit, greatest};
     case Activation::kSiluClamped:
-      return {Gate::kSiluClamped, limit};
+      return {Gate::kSiluClamped, limit, greatest};
   }
-  return {Gate::kSilu, limit};
+  return {Gate::kSilu, limit, greatest};
 }
 
 template <class Arguments>

@@ -19,6 +19,13 @@
 
 namespace kiln::layers {
 
+/// What becomes of an h = a(x gate^T + gate_bias) * f(x up^T + up_bias) that float16 does not hold,
+/// beyond 65504, where a GPU stores it in float16: infinity, or that value. A NaN stays one. The
+/// other dtypes and the CPU hold every h. backward() takes h as forward() had it, for down's
+/// gradient, and every derivative as if nothing saturated.
+inline constexpr const char* kOverflowInfinity = "infinity";
+inline constexpr const char* kOverflowSaturate = "saturate";
+
 /// y[M,D] = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias; a and f are the
 /// package's. bfloat16 or float16, on the CPU also float32; one dtype for all; accumulates in
 /// float32. On a GPU a row of y does not depend on the other rows or their number, for M > 768 in

@@ -19,15 +19,18 @@ inline constexpr const char* kGeluTanh = "tanh";
 inline constexpr const char* kGeluErf = "none";
 
 struct GegluMlpWeights {
-  Tensor gate;                          ///< [H,D], row-major as nn.Linear holds it
-  Tensor up;                            ///< [H,D]
-  Tensor down;                          ///< [D,H]
-  Tensor gate_bias = {};                ///< [H], or none
-  Tensor up_bias = {};                  ///< [H], or none
-  Tensor down_bias = {};                ///< [D], or none
-  std::string approximate = kGeluTanh;  ///< kGeluTanh or kGeluErf
+  Tensor gate;                               ///< [H,D], row-major as nn.Linear holds it
+  Tensor up;                                 ///< [H,D]
+  Tensor down;                               ///< [D,H]
+  Tensor gate_bias = {};                     ///< [H], or none
+  Tensor up_bias = {};                       ///< [H], or none
+  Tensor down_bias = {};                     ///< [D], or none
+  std::string approximate = kGeluTanh;       ///< kGeluTanh or kGeluErf
+  std::string overflow = kOverflowInfinity;  ///< or kOverflowSaturate
 
-  std::array<Attribute, 1> attributes() const { return {Attribute(approximate.c_str())}; }
+  std::array<Attribute, 2> attributes() const {
+    return {Attribute(approximate.c_str()), Attribute(overflow.c_str())};
+  }
 };
 
 /// y[M,D] = (gelu(x gate^T + gate_bias) * (x up^T + up_bias)) down^T + down_bias: see
@@ -36,12 +39,14 @@ class GegluMlp : public GatedMlp<GegluMlpWeights> {
  public:
   static constexpr std::string_view kPackage = "geglu-mlp";
   static constexpr LayerOp kOps[] = {
-      {"forward", "x, gate, up, down, gate_bias?, up_bias?, down_bias?, y; approximate"},
+      {"forward", "x, gate, up, down, gate_bias?, up_bias?, down_bias?, y; approximate, overflow"},
       {"training_forward",
-       "x, gate, up, down, gate_bias?, up_bias?, down_bias?, y, gate_out, up_out; approximate"},
+       "x, gate, up, down, gate_bias?, up_bias?, down_bias?, y, gate_out, up_out; approximate, "
+       "overflow"},
       {"backward",
        "grad_y, x, gate, up, down, gate_bias?, up_bias?, gate_out?, up_out?, grad_x?, grad_gate?, "
-       "grad_up?, grad_down?, grad_gate_bias?, grad_up_bias?, grad_down_bias?; approximate"}};
+       "grad_up?, grad_down?, grad_gate_bias?, grad_up_bias?, grad_down_bias?; approximate, "
+       "overflow"}};
 
   using GatedMlp::GatedMlp;
 };

@@ -30,10 +30,11 @@ struct SwigluMlpWeights {
   Tensor up_bias = {};    ///< [H], or none
   Tensor down_bias = {};  ///< [D], or none
   std::string activation = kSilu;
-  double limit = 7.0;  ///< of kSiluClamped; above 0
+  double limit = 7.0;                        ///< of kSiluClamped; above 0
+  std::string overflow = kOverflowInfinity;  ///< or kOverflowSaturate
 
-  std::array<Attribute, 2> attributes() const {
-    return {Attribute(activation.c_str()), Attribute(limit)};
+  std::array<Attribute, 3> attributes() const {
+    return {Attribute(activation.c_str()), Attribute(limit), Attribute(overflow.c_str())};
   }
 };
 
@@ -43,13 +44,15 @@ class SwigluMlp : public GatedMlp<SwigluMlpWeights> {
  public:
   static constexpr std::string_view kPackage = "swiglu-mlp";
   static constexpr LayerOp kOps[] = {
-      {"forward", "x, gate, up, down, gate_bias?, up_bias?, down_bias?, y; activation, limit"},
+      {"forward",
+       "x, gate, up, down, gate_bias?, up_bias?, down_bias?, y; activation, limit, overflow"},
       {"training_forward",
        "x, gate, up, down, gate_bias?, up_bias?, down_bias?, y, gate_out, up_out; activation, "
-       "limit"},
+       "limit, overflow"},
       {"backward",
        "grad_y, x, gate, up, down, gate_bias?, up_bias?, gate_out?, up_out?, grad_x?, grad_gate?, "
-       "grad_up?, grad_down?, grad_gate_bias?, grad_up_bias?, grad_down_bias?; activation, limit"}};
+       "grad_up?, grad_down?, grad_gate_bias?, grad_up_bias?, grad_down_bias?; activation, limit, "
+       "overflow"}};
 
   using GatedMlp::GatedMlp;
 };

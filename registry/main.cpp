@@ -228,8 +228,9 @@ void add_verify(CLI::App* command, Options& options) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Kiln's embedded registry: publish, attest, sign, push, export, list, check, site, serve",
-               "kiln-registry");
+  CLI::App app(
+      "Kiln's embedded registry: publish, attest, sign, push, export, list, check, site, serve",
+      "kiln-registry");
   app.require_subcommand(1);
   app.set_version_flag("--version", KILN_VERSION);
   Options options;

@@ -15,7 +15,7 @@ namespace kiln::registry {
 namespace {
 
 /// The version as it will be, computed before anything is written.
-struct Plan {
+struct PublishPlan {
   NextIndex next;
   std::vector<Tag> tags;
   bool changed = false;
@@ -57,9 +57,10 @@ std::vector<Tag> renew_tags(const std::vector<Tag>& before, const Index& index,
   return after;
 }
 
-Plan make_plan(const Layout& layout, const Batch& batch, const std::string& may_be_untested) {
+PublishPlan make_plan(const Layout& layout, const Batch& batch,
+                      const std::string& may_be_untested) {
   const std::vector<Tag> before = layout.read();
-  Plan plan;
+  PublishPlan plan;
   plan.next = next_index(batch, published_index(layout, batch, before), may_be_untested);
   plan.tags = renew_tags(before, plan.next.index, plan.next.descriptor);
   plan.changed = plan.tags != before;
@@ -70,7 +71,7 @@ Published commit(const Layout& layout, const Batch& batch, const std::string& ma
                  const Progress& progress) {
   const FileLock held = layout.lock();
   // Planned again: another publisher may have been here since.
-  const Plan plan = make_plan(layout, batch, may_be_untested);
+  const PublishPlan plan = make_plan(layout, batch, may_be_untested);
   for (const BuiltVariant& built : batch.built) {
     layout.copy_blob(built.documents.layer, built.layer);
     if (built.documents.has_dev()) layout.copy_blob(built.documents.dev, built.dev);

@@ -12,6 +12,7 @@ namespace geglu_mlp_test {
 
 struct Options {
   bool light = false;  ///< few small cases, for compute-sanitizer
+  bool brief = false;  ///< fewer of the random shapes, for a test suite
   bool huge = false;   ///< the huge tensors alone
   std::uint64_t seed = 1;
 };

@@ -31,7 +31,7 @@ std::vector<Shape> shapes_to_check(const Options& options, bool gpu) {
           : std::vector<Shape>{{1009, 64, 48}, {2030, 40, 100}, {5, 768, 3072}, {64, 768, 1536}};
   shapes.insert(shapes.end(), more.begin(), more.end());
   std::mt19937_64 random(options.seed);
-  while (shapes.size() < 60) {
+  while (shapes.size() < (options.brief ? 24 : 60)) {
     Shape shape = {log_uniform(400, random), log_uniform(600, random), log_uniform(600, random)};
     if (random() % 2 == 0) {  // aligned rows: the fast kernels
       shape.d = (shape.d + 7) / 8 * 8;

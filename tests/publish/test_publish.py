@@ -172,7 +172,7 @@ class Publish(unittest.TestCase):
             [package] = registry["packages"]
             self.assertEqual(package["index"]["digest"], index)
             self.assertEqual(sorted(package["added"]), sorted(VARIANTS))
-            self.assertEqual(package["blobs_verified"], 7)  # three a variant, and the index
+            self.assertEqual(package["blobs_verified"], 8)  # three a variant, their headers, and the index
             self.assertTrue(package["installed"]["loads"])
             self.assertTrue(package["installed"]["computed"])
         self.assertEqual(self.server.tags(self.url, NAME), [VERSION, *(f"{VERSION}-{v}" for v in sorted(VARIANTS))])

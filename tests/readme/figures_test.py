@@ -61,7 +61,7 @@ class Figures(unittest.TestCase):
         self.assertIn("says 1.27, the data say 1.3", self.figures("--check")[1])
 
     def test_a_figure_without_data_is_refused(self):
-        self.edit("## Glossary", "It takes 17 ms.\n\n## Glossary")
+        self.edit("## Limits", "It takes 17 ms.\n\n## Limits")
         code, error = self.figures("--check")
         self.assertEqual(code, 1)
         self.assertIn("\"17 ms\" has no data file", error)
@@ -74,7 +74,7 @@ class Figures(unittest.TestCase):
 
     def test_a_sentence_before_its_data_is_refused(self):
         self.text = re.sub(r"On \d+\s+cores\s+it\s+takes[^`]*`build/`\.", "", self.text)
-        self.edit("## Glossary", QUICKSTART + "\n\n## Glossary")
+        self.edit("## Limits", QUICKSTART + "\n\n## Limits")
         (self.root / "ci/results/quickstart.json").unlink(missing_ok=True)
         self.assertIn("but there is no", self.figures("--check")[1])
         self.record_quickstart()

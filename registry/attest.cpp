@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "attest/statement.hpp"
+#include "base/join.hpp"
 #include "check.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
@@ -158,10 +159,9 @@ class Attesting {
   [[noreturn]] void fail_too_large(const std::string& word, std::size_t bytes) const {
     std::size_t files = 0;
     for (const BuiltVariant& each : version_.variants) files += each.config.files.size();
-    std::string others;
-    for (const std::string& each : request_.kinds) {
-      if (each != word) others += (others.empty() ? "" : ",") + each;
-    }
+    std::vector<std::string> kinds = request_.kinds;
+    std::erase(kinds, word);
+    const std::string others = join(kinds, ",");
     throw Error(ErrorCode::kUsage,
                 "attest " + label(result_.name, result_.version) + ": the " + word + " of its " +
                     std::to_string(files) + " files would have " + std::to_string(bytes) +

@@ -34,6 +34,19 @@ struct Row {
   const char* says;  ///< must be in the message
 };
 
+void check_refused(const std::vector<Row>& rows, const Built& built) {
+  for (const Row& row : rows) {
+    CAPTURE(row.what);
+    const TemporaryFolder folder;
+    const Refusal refusal =
+        publish_refusal(folder / "registry", write_built(folder / "built", built, row.tamper));
+    CHECK(refusal.code == ErrorCode::kIntegrity);
+    CAPTURE(refusal.text);
+    CHECK(refusal.text.find(row.says) != std::string::npos);
+    CHECK_FALSE(fs::exists(folder / "registry"));
+  }
+}
+
 Tamper layer_of(const std::vector<TarEntry>& entries, int filters = 1) {
   Tamper tamper;
   tamper.layer = [=](std::string& layer) { layer = make_layer(entries, filters); };
@@ -89,16 +102,7 @@ TEST_CASE("publish: a layer that is not exactly the config's files is refused") 
        "after the archive's end"},
       {"garbage behind it", {{}, [](std::string& l) { l += "garbage!"; }, {}, {}}, "layer"},
   };
-  for (const Row& row : rows) {
-    CAPTURE(row.what);
-    const TemporaryFolder folder;
-    const Refusal refusal =
-        publish_refusal(folder / "registry", write_built(folder / "built", built, row.tamper));
-    CHECK(refusal.code == ErrorCode::kIntegrity);
-    CAPTURE(refusal.text);
-    CHECK(refusal.text.find(row.says) != std::string::npos);
-    CHECK_FALSE(fs::exists(folder / "registry"));
-  }
+  check_refused(rows, built);
 }
 
 TEST_CASE("publish: documents that disagree are refused") {
@@ -218,16 +222,7 @@ TEST_CASE("publish: a dev layer that is not exactly the config's files is refuse
   };
   Built built = cpu("x86-64-v3");
   built.header = "//";
-  for (const Row& row : rows) {
-    CAPTURE(row.what);
-    const TemporaryFolder folder;
-    const Refusal refusal =
-        publish_refusal(folder / "registry", write_built(folder / "built", built, row.tamper));
-    CHECK(refusal.code == ErrorCode::kIntegrity);
-    CAPTURE(refusal.text);
-    CHECK(refusal.text.find(row.says) != std::string::npos);
-    CHECK_FALSE(fs::exists(folder / "registry"));
-  }
+  check_refused(rows, built);
   const TemporaryFolder folder;
   write_built(folder / "built", built);
   CHECK(publish_refusal(folder / "registry", folder / "built").text.empty());

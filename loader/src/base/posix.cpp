@@ -9,9 +9,9 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <memory>
 #include <random>
 #include <system_error>
-#include <vector>
 
 namespace kiln {
 namespace {
@@ -104,12 +104,14 @@ void write_all(int fd, std::string_view bytes, const fs::path& path) {
 }
 
 int try_read_pieces(int fd, const Sink& sink) {
-  std::vector<char> buffer(std::size_t{64} * 1024);  // a thread may have a small stack
+  constexpr std::size_t kBytes = std::size_t{64} * 1024;
+  // A thread may have a small stack. Not cleared: a small file then touches one page of 16.
+  const auto buffer = std::make_unique_for_overwrite<char[]>(kBytes);
   for (;;) {
-    const ssize_t count = ::read(fd, buffer.data(), buffer.size());
+    const ssize_t count = ::read(fd, buffer.get(), kBytes);
     if (count == 0) return 0;
     if (count > 0) {
-      sink({buffer.data(), static_cast<std::size_t>(count)});
+      sink({buffer.get(), static_cast<std::size_t>(count)});
     } else if (errno != EINTR) {
       return errno;
     }

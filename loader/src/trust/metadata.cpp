@@ -225,14 +225,14 @@ bool Delegation::covers(const std::string& name, std::string_view hash) const {
 }
 
 template <class Document>
-Signed<Document> parse(std::string_view bytes, const std::string& what) {
+Signed<Document> parse(std::string_view bytes, const std::string& what, Canonical canonical) {
   try {
     const Json json = parse_json(bytes, what);
     const JsonView root(json, what);
     const JsonView body = root.at("signed");
     check_header(body, Document::kType);
     Signed<Document> found;
-    found.canonical = canonical_json(body.json());
+    if (canonical == Canonical::kMade) found.canonical = canonical_json(body.json());
     found.signatures = signatures(root.at("signatures"));
     found.document.version = positive(body.at("version"));
     found.document.expires = time_of(body.at("expires"));
@@ -244,10 +244,10 @@ Signed<Document> parse(std::string_view bytes, const std::string& what) {
   }
 }
 
-template Signed<Root> parse<Root>(std::string_view, const std::string&);
-template Signed<Timestamp> parse<Timestamp>(std::string_view, const std::string&);
-template Signed<Snapshot> parse<Snapshot>(std::string_view, const std::string&);
-template Signed<Targets> parse<Targets>(std::string_view, const std::string&);
+template Signed<Root> parse<Root>(std::string_view, const std::string&, Canonical);
+template Signed<Timestamp> parse<Timestamp>(std::string_view, const std::string&, Canonical);
+template Signed<Snapshot> parse<Snapshot>(std::string_view, const std::string&, Canonical);
+template Signed<Targets> parse<Targets>(std::string_view, const std::string&, Canonical);
 
 std::optional<std::int64_t> parse_time(std::string_view text) {
   namespace chrono = std::chrono;

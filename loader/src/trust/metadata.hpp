@@ -120,15 +120,19 @@ struct Signed {
   std::vector<Signature> signatures;
 };
 
+/// Who knows that these very bytes were signed needs no spelling to verify it with.
+enum class Canonical { kMade, kLeft };
+
 /// `what` names the bytes in errors: "timestamp.json of https://…". Throws kTrust for what is not
 /// such a document of specification 1.x.
 template <class Document>
-Signed<Document> parse(std::string_view bytes, const std::string& what);
+Signed<Document> parse(std::string_view bytes, const std::string& what,
+                       Canonical canonical = Canonical::kMade);
 
-extern template Signed<Root> parse<Root>(std::string_view, const std::string&);
-extern template Signed<Timestamp> parse<Timestamp>(std::string_view, const std::string&);
-extern template Signed<Snapshot> parse<Snapshot>(std::string_view, const std::string&);
-extern template Signed<Targets> parse<Targets>(std::string_view, const std::string&);
+extern template Signed<Root> parse<Root>(std::string_view, const std::string&, Canonical);
+extern template Signed<Timestamp> parse<Timestamp>(std::string_view, const std::string&, Canonical);
+extern template Signed<Snapshot> parse<Snapshot>(std::string_view, const std::string&, Canonical);
+extern template Signed<Targets> parse<Targets>(std::string_view, const std::string&, Canonical);
 
 /// "2027-01-31T00:00:00Z", both ways. Nothing for another spelling.
 std::optional<std::int64_t> parse_time(std::string_view text);

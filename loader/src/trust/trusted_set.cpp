@@ -53,9 +53,10 @@ std::set<std::string> who_signed(const std::string& canonical,
 TrustedSet::TrustedSet(std::string_view root, std::string origin, const Clock& clock,
                        SignatureMemo* memo)
     : origin_(std::move(origin)), clock_(clock), memo_(memo) {
-  Signed<Root> found = parse<Root>(root, name_of("root"));
-  check_signed(found, root, "root", found.document.keys, found.document.root);
-  root_ = std::move(found.document);
+  root_ = parse<Root>(root, name_of("root"), Canonical::kLeft).document;
+  if (!is_known(fact_of(root, root_.keys, root_.root))) {
+    root_ = read<Root>(root, "root", root_.keys, root_.root);
+  }
 }
 
 const Targets* TrustedSet::targets(const std::string& role) const {
@@ -72,13 +73,17 @@ void TrustedSet::fail(std::string_view role, const std::string& found) const {
               "verify " + name_of(role) + ": " + found + "; nothing of it is used");
 }
 
-/// Throws unless enough of the signers have signed `bytes`, which `found` was read from.
+bool TrustedSet::is_known(const Digest& fact) const {
+  return memo_ != nullptr && memo_->knows(fact);
+}
+
+/// Throws unless enough of the signers have signed what `bytes` say.
 template <class Document>
-void TrustedSet::check_signed(const Signed<Document>& found, std::string_view bytes,
-                              const std::string& role, const Keys& keys,
-                              const Signers& signers) const {
+Document TrustedSet::read(std::string_view bytes, const std::string& role, const Keys& keys,
+                          const Signers& signers) const {
   const Digest fact = fact_of(bytes, keys, signers);
-  if (memo_ != nullptr && memo_->knows(fact)) return;
+  if (is_known(fact)) return parse<Document>(bytes, name_of(role), Canonical::kLeft).document;
+  Signed<Document> found = parse<Document>(bytes, name_of(role));
   const std::size_t count = who_signed(found.canonical, found.signatures, keys, signers).size();
   if (count < signers.threshold) {
     fail(printable(role), "signed by " + std::to_string(count) +
@@ -86,13 +91,6 @@ void TrustedSet::check_signed(const Signed<Document>& found, std::string_view by
                               std::to_string(signers.threshold));
   }
   if (memo_ != nullptr) memo_->learn(fact);
-}
-
-template <class Document>
-Document TrustedSet::read(std::string_view bytes, const std::string& role, const Keys& keys,
-                          const Signers& signers) const {
-  Signed<Document> found = parse<Document>(bytes, name_of(role));
-  check_signed(found, bytes, role, keys, signers);
   return std::move(found.document);
 }
 

@@ -92,9 +92,7 @@ class TrustedSet {
 
  private:
   std::string name_of(std::string_view role) const;
-  template <class Document>
-  void check_signed(const Signed<Document>& found, std::string_view bytes, const std::string& role,
-                    const Keys& keys, const Signers& signers) const;
+  bool is_known(const Digest& fact) const;
   template <class Document>
   Document read(std::string_view bytes, const std::string& role, const Keys& keys,
                 const Signers& signers) const;

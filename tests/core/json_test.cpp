@@ -142,6 +142,48 @@ TEST_CASE("json: text that is not UTF-8 cannot be written") {
   check_throws(ErrorCode::kInternal, {"write JSON"}, [] { dump_json(Json("\xff")); });
 }
 
+TEST_CASE("json: the strings of some members are left out, and of no other value") {
+  const std::string_view names[] = {"a", "dev.kiln.b"};
+  const struct {
+    std::string_view text;
+    std::string_view kept;
+  } rows[] = {
+      {R"({"a":"x","dev.kiln.b":"y"})", R"({"a":"","dev.kiln.b":""})"},
+      {R"([{"a":"x"},{"a":"y","c":"z"}])", R"([{"a":""},{"a":"","c":"z"}])"},
+      {R"({"a":"","c":1})", R"({"a":"","c":1})"},
+      {R"({"a":"\"a\":\"x\"","c":"z"})", R"({"a":"","c":"z"})"},
+      {R"({"a":"x\\","c":"z"})", R"({"a":"","c":"z"})"},
+      {R"({"a":"x\\\",\"a\":\"","c":"z"})", R"({"a":"","c":"z"})"},
+      // Names of others, values that are no strings, and what only looks like a member.
+      {R"({"A":"x","b":"y","aa":"z"})", R"({"A":"x","b":"y","aa":"z"})"},
+      {R"({"a":1,"dev.kiln.b":["x"]})", R"({"a":1,"dev.kiln.b":["x"]})"},
+      {R"({"c":"a","d":"a\":\"x"})", R"({"c":"a","d":"a\":\"x"})"},
+      {R"({"\"a":"x","\\\"a":"y"})", R"({"\"a":"x","\\\"a":"y"})"},
+      {R"(["a","x"])", R"(["a","x"])"},
+      {R"({"a": "x"})", R"({"a": "x"})"},  // correct and slow, as every spelling of others
+      {R"({"\u0061":"x"})", R"({"\u0061":"x"})"},
+      {"{}", "{}"},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(row.text);
+    CHECK(without_strings(row.text, names) == row.kept);
+    CHECK(without_strings(row.kept, names) == row.kept);
+  }
+}
+
+TEST_CASE("json: what is no document is none without strings either") {
+  const std::string_view names[] = {"a"};
+  for (const std::string_view text :
+       {"", "\"", "\"\\", "{\"a\":\"", "{\"a\":\"x", "{\"a\":\"x\\\"}", "{\"a\":\"x\"",
+        "\"a\":\"x\"", "{\"b\"a\":\"x\"}", "{\"a\":\"x\"\"y\"}", "{\"a\":\"x\",\"a\":\"y\"}",
+        "x\"a\":\"y\""}) {
+    CAPTURE(text);
+    check_throws(ErrorCode::kIntegrity, {}, [&] { parse_json(text, "whole"); });
+    check_throws(ErrorCode::kIntegrity, {},
+                 [&] { parse_json(without_strings(text, names), "left"); });
+  }
+}
+
 TEST_CASE("json: a document of more values than any real one is refused before they are kept") {
   std::string many = "[";
   for (int i = 0; i < 200'000; ++i) many += "[],";

@@ -72,6 +72,11 @@ TEST_CASE("manifest: an index carries documents of its variants") {
   CHECK(read.variants.at(1).carried.config == "{}");
   CHECK(read.variants.at(0).carried.manifest.empty());
   CHECK(serialize_index(read) == serialize_index(index));
+
+  const Index left = parse_index(serialize_index(index), "index", CarriedTexts::kLeft);
+  CHECK(fields(left) == fields(index));
+  CHECK(left.variants.at(1).carried.manifest.empty());
+  CHECK(serialize_index(left) == without);
 }
 
 TEST_CASE("manifest: the bytes that releases before this one have written still mean the same") {

@@ -97,6 +97,42 @@ TEST_CASE("cache: what an install leaves") {
   for (const CheckedFile& file : verify_installed(cache)) CHECK(file.problem == "");
 }
 
+TEST_CASE("cache: a cached index gives what it carries of a variant that is not there") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library()), gpu_draft(sample_library())});
+  Index index{"sample", 1, {}, {}};
+  for (const Draft& draft : published.drafts()) {
+    index.requires_ = draft.variant.requires_;
+    index.variants.push_back(draft.variant);
+    index.variants.back().carried = {draft.manifest_bytes, draft.config_bytes};
+  }
+  published.publish_index(index);
+  Request request{.version = 1,
+                  .device = Device::cpu(),
+                  .registry = published.root().string(),
+                  .cache = scratch / "cache"};
+  const Installed first = install("sample", request);
+  const std::vector<Digest> documents = {first.package.variant.manifest.digest,
+                                         first.package.manifest.config.digest};
+  request.offline = true;
+  Cache cache(scratch / "cache");
+  for (const Digest& gone : documents) {
+    cache.drop_blob(gone);
+    CHECK(install("sample", request).package.library == first.package.library);
+    CHECK(Digest::of(read_file(cache.blob_path(gone))) == gone);
+  }
+
+  // Another text in the index is no document of the variant, whoever put it there.
+  index.variants[0].carried.config += " ";
+  published.publish_index(index);
+  request.cache = scratch / "other";
+  request.offline = false;
+  const Error error = error_of([&] { install("sample", request); });
+  CHECK(error.code() == ErrorCode::kIntegrity);
+  CHECK_CONTAINS(error.what(), "the index, which carries it");
+}
+
 TEST_CASE("cache: read-only and warm is enough; read-only and cold is an error with a way out") {
   Scratch scratch;
   Published published(scratch / "registry");

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,6 +19,11 @@ namespace kiln {
 /// Parses at most 4 MiB of UTF-8, at most 32 levels deep, without duplicate keys, comments or
 /// trailing bytes. `subject` names the document in the error (kIntegrity).
 Json parse_json(std::string_view text, std::string_view subject);
+
+/// The same document with "" in place of each string that is the value of a member with one of
+/// these names; of a text that is no JSON, one that is none either. Reading a long string costs 8
+/// ns a byte, passing over it less than 1. Sees only members that are written without spaces.
+std::string without_strings(std::string_view text, std::span<const std::string_view> names);
 
 /// Compact with sorted keys: the one spelling in which Kiln writes JSON that is hashed.
 std::string dump_json(const Json& value);

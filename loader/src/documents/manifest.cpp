@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "documents/manifest.hpp"
 
+#include <array>
 #include <set>
 
 #include "base/join.hpp"
@@ -29,6 +30,7 @@ constexpr std::string_view kKeyNeeds = "dev.kiln.needs";
 constexpr std::string_view kKeyTested = "dev.kiln.tested";
 constexpr std::string_view kKeyCarriedManifest = "dev.kiln.manifest";
 constexpr std::string_view kKeyCarriedConfig = "dev.kiln.config";
+constexpr std::array kCarriedTexts = {kKeyCarriedManifest, kKeyCarriedConfig};
 constexpr std::string_view kKeyTitle = "org.opencontainers.image.title";
 constexpr std::string_view kKeySummary = "org.opencontainers.image.description";
 constexpr std::string_view kKeyLicense = "org.opencontainers.image.licenses";
@@ -214,8 +216,9 @@ Variant parse_variant(const JsonView& descriptor) {
   return variant;
 }
 
-Index parse_index(std::string_view bytes, std::string_view subject) {
-  const Json json = parse_json(bytes, subject);
+Index parse_index(std::string_view bytes, std::string_view subject, CarriedTexts texts) {
+  const Json json = parse_json(
+      texts == CarriedTexts::kRead ? bytes : without_strings(bytes, kCarriedTexts), subject);
   check_readable(annotations_of(json), kAnnotationKeys, subject);
   const JsonView document(json, std::string(subject));
   expect_schema(document, kMediaTypeIndex, kArtifactTypeIndex);

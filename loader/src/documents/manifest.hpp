@@ -27,10 +27,15 @@ namespace kiln {
 inline constexpr std::string_view kArtifactTypeIndex = "application/vnd.kiln.kernel.v1";
 inline constexpr std::string_view kArtifactTypeVariant = "application/vnd.kiln.variant.v1";
 
+/// The carried texts are four fifths of an index's bytes, and only who lacks a document needs them.
+/// An index that was read without them is not to be written again.
+enum class CarriedTexts { kRead, kLeft };
+
 /// Throws kUpgrade where the document needs a newer loader, else kIntegrity for what breaks the
 /// format. A single variant that needs a newer loader stays in the list: resolve refuses it with
 /// that reason.
-Index parse_index(std::string_view bytes, std::string_view subject);
+Index parse_index(std::string_view bytes, std::string_view subject,
+                  CarriedTexts texts = CarriedTexts::kRead);
 std::string serialize_index(const Index& index);
 
 /// A variant's descriptor in an index, and back; its annotations state what it needs.

@@ -233,10 +233,12 @@ VersionIndex Install::find_newest_index() {
   return find_index(version_, !settings_.offline);
 }
 
-/// The registry chose these bytes, so they must speak of what was asked for.
+/// The registry chose these bytes, so they must speak of what was asked for. Out of the cache they
+/// are read at the start of every process, where the documents that they carry are mostly cached.
 VersionIndex Install::read_index(Document document, int version, bool fetched) const {
   VersionIndex read{document.descriptor,
-                    parse_index(document.bytes, "index " + label(name_, version)),
+                    parse_index(document.bytes, "index " + label(name_, version),
+                                fetched ? CarriedTexts::kRead : CarriedTexts::kLeft),
                     fetched ? std::move(document.bytes) : std::string()};
   if (read.index.name == name_ && read.index.version == version) return read;
   throw Error(ErrorCode::kIntegrity,
@@ -429,16 +431,18 @@ Package Install::pull(const Choice& choice) {
 Package Install::pull(const VersionIndex& version, const Variant& variant) {
   const std::string of = label(name_, version.index.version) + " " + variant.id;
   Package package{.subject = of, .variant = variant};
-  package.manifest = parse_manifest(document(variant.manifest, variant.carried.manifest,
+  const auto carried = [&](std::string Carried::*text) {
+    return [&, text] { return carried_by(version, variant).*text; };
+  };
+  package.manifest = parse_manifest(document(variant.manifest, carried(&Carried::manifest),
                                              "manifest of " + of, Event::Stage::kManifest, of),
                                     "manifest of " + of);
-  const Descriptor& config = package.manifest.config;
-  package.config = parse_config(
-      document(config, variant.carried.config, "config of " + of, Event::Stage::kConfig, of),
-      "config of " + of);
+  package.config = parse_config(document(package.manifest.config, carried(&Carried::config),
+                                         "config of " + of, Event::Stage::kConfig, of),
+                                "config of " + of);
   check_agreement(version.index, variant, package.config);
   if (lock_) check_locked(lock_file_, *lock_, package);
-  package.folder = cache_.unpacked_path(config.digest);
+  package.folder = cache_.unpacked_path(package.manifest.config.digest);
   package.library = package.folder / package.config.library;
   return package;
 }
@@ -466,17 +470,29 @@ fs::path Install::pull_layer(const Descriptor& layer, const std::string& of) {
   return cache_.blob_path(layer.digest);
 }
 
-std::string Install::document(const Descriptor& descriptor, const std::string& carried,
-                              const std::string& what, Event::Stage stage, const std::string& of) {
+std::string Install::document(const Descriptor& descriptor,
+                              const std::function<std::string()>& carried, const std::string& what,
+                              Event::Stage stage, const std::string& of) {
   if (std::optional<std::string> bytes = cached(descriptor, what)) return *std::move(bytes);
-  if (!carried.empty()) {
-    verify_bytes(carried, descriptor,
+  if (std::string bytes = carried(); !bytes.empty()) {
+    verify_bytes(bytes, descriptor,
                  {what, "the index, which carries it", "Tell the registry's publisher"});
-    cache_.write_document(descriptor, carried);
-    return carried;
+    cache_.write_document(descriptor, bytes);
+    return bytes;
   }
   return copy_document(repository(what), cache_, descriptor, what, patience_,
                        [&](std::uint64_t done) { report(stage, of, done, descriptor.size); });
+}
+
+/// What an index has of a variant's documents; of one that came out of the cache it is read now.
+Carried Install::carried_by(const VersionIndex& version, const Variant& variant) const {
+  if (!version.fetched.empty()) return variant.carried;
+  const std::string what = "index of " + label(name_, version.index.version);
+  const std::optional<std::string> bytes = cached(version.descriptor, what);
+  if (!bytes) return {};
+  const Index index = parse_index(*bytes, what);
+  const Variant* const found = find_variant(index, variant.id);
+  return found == nullptr ? Carried{} : found->carried;
 }
 
 /// A document of the cache. While refreshing, a damaged one is removed and counts as missing.

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -200,8 +201,9 @@ class Install {
   const Repository& repository(std::string_view what);
   Vouch vouch();
   /// Out of the cache, of the index that carried it, or of the registry.
-  std::string document(const Descriptor& descriptor, const std::string& carried,
+  std::string document(const Descriptor& descriptor, const std::function<std::string()>& carried,
                        const std::string& what, Event::Stage stage, const std::string& subject);
+  Carried carried_by(const VersionIndex& version, const Variant& variant) const;
   std::optional<std::string> cached(const Descriptor& descriptor, const std::string& what) const;
   bool is_unpacked(const Part& part) const;
   void check_version() const;

@@ -180,6 +180,42 @@ std::set<std::string> named_by_tag(const fs::path& repository) try {
   return {};
 }
 
+/// "targets/geglu-mlp/<sha256>.1" has the last part of it.
+std::string target_file(const Digest& digest, std::string_view version) {
+  return digest.hex() + "." + std::string(version);
+}
+
+/// The version's part of "geglu-mlp/1". Empty for the target of another client.
+std::string version_of_target(const std::string& name) {
+  const std::size_t slash = std::min(name.find('/'), name.size());
+  const std::string version = name.substr(std::min(slash + 1, name.size()));
+  const bool ours = is_package_name(name.substr(0, slash)) && version_of_tag(version) != 0;
+  return ours ? version : std::string();
+}
+
+/// The files of the targets that these metadata files name. Throws where that cannot be told. A
+/// role that nobody delegates to any more has no file.
+std::set<std::string> named_targets(const fs::path& folder, const std::set<std::string>& files) {
+  std::set<std::string> named;
+  for (const std::string& file : files) {
+    const bool is_snapshot = file.substr(file.find('.')) == ".snapshot.json";
+    if (is_snapshot || !fs::exists(folder / file)) continue;
+    for (const auto& [name, target] : read_metadata<trust::Targets>(folder / file).targets) {
+      const std::string version = version_of_target(name);
+      const std::optional<Digest> digest = target.promise.sha256();
+      if (!version.empty() && digest) named.insert(target_file(*digest, version));
+    }
+  }
+  return named;
+}
+
+/// "<sha256>.1", as target_file writes it.
+bool is_target_file(const std::string& name) {
+  const std::size_t dot = name.find('.');
+  return dot != std::string::npos && Digest::from_hex(name.substr(0, dot)) &&
+         version_of_tag(name.substr(dot + 1)) != 0;
+}
+
 /// "3.targets.json". All roots stay: a client follows them from the one that it has.
 bool is_replaceable(const std::string& name) {
   const std::size_t dot = name.find('.');
@@ -233,7 +269,9 @@ class MetadataExport {
       drop_older(folder / part, blobs_before, named_by_tag(folder),
                  [](const std::string& name) { return name != trust::kTrustTag; });
     }
-    drop_older(plain, files_before, named_by_timestamp(plain), is_replaceable);
+    const std::set<std::string> files_now = named_by_timestamp(plain);
+    drop_older(plain, files_before, files_now, is_replaceable);
+    drop_older_targets(files_before, files_now);
     result_.tags = {trust::kTrustTag};
     return result_;
   }
@@ -248,16 +286,32 @@ class MetadataExport {
   }
 
   void put_target(const std::string& name, const trust::Target& target) {
-    const std::string package = name.substr(0, name.find('/'));
-    const std::string version = name.substr(std::min(package.size() + 1, name.size()));
+    const std::string version = version_of_target(name);
     const std::optional<Digest> digest = target.promise.sha256();
     // Others' targets, and versions that are signed here and kept elsewhere, are left out.
-    if (!is_package_name(package) || version_of_tag(version) == 0 || !digest) return;
+    if (version.empty() || !digest) return;
+    const std::string package = name.substr(0, name.find('/'));
     const Layout layout(registry_ / package);
     const Descriptor index{std::string(kMediaTypeIndex), *digest, target.length};
     if (!layout.has_blob(index)) return;
-    put(out_ / "targets" / package / (digest->hex() + "." + version),
+    put(out_ / "targets" / package / target_file(*digest, version),
         layout.read_blob(index, "index of " + name));
+  }
+
+  /// As drop_older, of what the metadata files of both states name.
+  void drop_older_targets(const std::set<std::string>& before, const std::set<std::string>& now) {
+    const fs::path targets = out_ / "targets";
+    if (before.empty() || before == now || !fs::exists(targets)) return;
+    std::set<std::string> kept;
+    try {
+      for (const auto& files : {before, now}) kept.merge(named_targets(out_ / "metadata", files));
+    } catch (const Error&) {
+      return;
+    }
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(targets)) {
+      const std::string name = entry.path().filename().string();
+      if (is_target_file(name) && !kept.contains(name)) fs::remove(entry.path());
+    }
   }
 
   void put(const fs::path& to, std::string_view bytes) {

@@ -168,6 +168,14 @@ class Keys(PublisherTest):
         self.sign(code=USAGE, says="kiln registry init")
 
 
+    def test_what_is_to_be_signed_next_is_said_though_nothing_became_visible(self):
+        before = self.sign("--root", self.root, "--days", 3)
+        self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/two")
+        after = self.sign(keys=("targets",))  # no key that says what is newest
+        self.assertFalse(after["visible"])
+        self.assertEqual(after["expires"], before["expires"])
+
+
 class Roots(PublisherTest):
     def test_a_threshold_is_signed_in_two_places_at_two_times(self):
         self.make_key("second")
@@ -337,6 +345,33 @@ class Elsewhere(PublisherTest):
         self.sign()
         self.export()
         self.assertLessEqual(names, states()[0])  # what a spoilt state named cannot be told
+
+    def test_an_export_has_the_targets_of_two_states_and_none_before(self):
+        folder = self.work / "www/targets"
+
+        def targets():
+            return {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+
+        def named():
+            return f"{NAME}/{self.index().removeprefix('sha256:')}.1"
+
+        self.export()
+        first = named()
+        others = {f"{NAME}/index.html", f"{NAME}/{'0' * 64}", f"{NAME}/{'0' * 64}.txt"}
+        for other in others:
+            (folder / other).touch()
+        self.assertEqual(targets(), {first} | others)
+        self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/two")
+        self.sign()
+        self.export()
+        second = named()
+        self.assertNotEqual(second, first)
+        self.assertEqual(targets(), {first, second} | others)  # someone may be in the middle of reading the first
+        self.export()
+        self.assertEqual(targets(), {first, second} | others)  # it replaced nothing
+        self.sign()
+        self.export()
+        self.assertEqual(targets(), {second} | others)
 
     def test_each_document_is_what_python_tuf_would_sign(self):
         files = self.work / "www/metadata"

@@ -51,7 +51,10 @@ Signed report(const SignRequest& request, const Plan& plan, const Outcome& outco
                 .root = seen.set() ? seen.set()->root().version : 0,
                 .targets = seen.version_of("targets"),
                 .timestamp = seen.version_of("timestamp"),
-                .expires = seen.set() ? seen.targets()->expires : 0,
+                .expires = seen.set()
+                               ? std::min({seen.targets()->expires, seen.set()->snapshot()->expires,
+                                           seen.set()->timestamp()->expires})
+                               : 0,
                 .changed = outcome.changed,
                 .waiting = waiting_in(plan, outcome),
                 .missing = missing_in(plan, outcome)};

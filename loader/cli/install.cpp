@@ -138,16 +138,24 @@ std::optional<Package> find_installed(Install& install) {
   }
 }
 
+/// The dev layer of a version, installed where it is not (unless the request is offline).
+DevFiles dev_files(const Options& options, const Spec& spec) {
+  return Install(spec.name, options.request_for(spec), install_options(options)).run_dev();
+}
+
+Json to_json(const DevFiles& dev) {
+  return {{"name", dev.name},
+          {"version", dev.version},
+          {"include", dev.include.string()},
+          {"folder", dev.folder.string()}};
+}
+
 /// Installs the dev layers that are named (or locked) and prints the folder of each's headers.
 int install_dev(const Options& options) {
   Json documents = Json::array();
   for (const Spec& spec : options.specs_or_locked()) {
-    const DevFiles dev =
-        Install(spec.name, options.request_for(spec), install_options(options)).run_dev();
-    documents.push_back({{"name", dev.name},
-                         {"version", dev.version},
-                         {"include", dev.include.string()},
-                         {"folder", dev.folder.string()}});
+    const DevFiles dev = dev_files(options, spec);
+    documents.push_back(to_json(dev));
     print("%s@%d dev  %s\n", dev.name.c_str(), dev.version, dev.include.c_str());
   }
   print_json("install", {{"dev", documents}});
@@ -155,10 +163,8 @@ int install_dev(const Options& options) {
 }
 
 int run_path_dev(const Options& options) {
-  const Spec& spec = options.specs.front();
-  Install install(spec.name, options.request_for(spec), install_options(options));
-  const DevFiles dev = install.run_dev();
-  print_json("path", {{"include", dev.include.string()}, {"folder", dev.folder.string()}});
+  const DevFiles dev = dev_files(options, options.specs.front());
+  print_json("path", to_json(dev));
   print_path(dev.include);
   return 0;
 }

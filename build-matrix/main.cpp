@@ -11,6 +11,7 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -27,6 +28,7 @@
 #include "report.hpp"
 #include "steps.hpp"
 #include "toolchain.hpp"
+#include "usage.hpp"
 
 namespace kiln::build {
 namespace {
@@ -214,7 +216,8 @@ void add_new(CLI::App& app) {
 int run(int argc, char** argv) {
   Options options;
   options.toolchains = default_toolchains();
-  CLI::App app("Builds kernel packages for every target of the matrix, one archive a variant.");
+  CLI::App app("Builds kernel packages for every target of the matrix, one archive a variant.",
+               "kiln-build");
   app.add_option("package", options.packages,
                  "Package names, or paths of their folders; default: all of --packages")
       ->type_name("FOLDER");
@@ -241,13 +244,8 @@ int run(int argc, char** argv) {
   add_steps(app);
   add_new(app);
   if (kiln::cli::asks_to_complete(argc, argv)) return kiln::cli::complete(app, argc, argv);
-  try {
-    app.parse(argc, argv);
-    return app.get_subcommands().empty() ? build(options) : 0;
-  } catch (const CLI::ParseError& error) {
-    const int status = app.exit(error);
-    return status == 0 ? 0 : static_cast<int>(ErrorCode::kUsage);
-  }
+  if (const std::optional<int> answered = kiln::cli::parse(app, argc, argv)) return *answered;
+  return app.get_subcommands().empty() ? build(options) : 0;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <exception>
 #include <functional>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -26,6 +27,7 @@
 #include "site_commands.hpp"
 #endif
 #include "store/registry.hpp"
+#include "usage.hpp"
 
 namespace {
 
@@ -298,11 +300,7 @@ int run(int argc, char** argv) {
 
   if (kiln::cli::asks_to_complete(argc, argv)) return kiln::cli::complete(app, argc, argv);
 
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : static_cast<int>(kiln::ErrorCode::kUsage);
-  }
+  if (const std::optional<int> answered = kiln::cli::parse(app, argc, argv)) return *answered;
   for (const std::function<int()>& run_named : {run_signing, run_attest, run_site}) {
     if (const int code = run_named(); code >= 0) return code;
   }

@@ -100,10 +100,6 @@ class Command {
   CommandLine& line_;
 };
 
-/// kUsage: which word of a command line is not known, what it may have been meant to be, and which
-/// --help to read.
-Error usage_error(const CLI::App& app, const CLI::ParseError& error);
-
 /// What asks a command to stop: see cancel.cpp. Called once, by the main thread, when one begins.
 std::stop_token stop_on_signals();
 

@@ -150,16 +150,35 @@ Details find_details(const Options& options, const Spec& spec, const VersionInde
 
 std::string column(std::string text, std::size_t width) {
   text.resize(std::max(width, text.size()), ' ');
-  return text + " ";
+  return text + "  ";
 }
 
-std::string tensor_text(const TensorText& tensor) {
-  std::string text = "  " + column(tensor.name, 12);
-  text += column(tensor.dtype, 28) + column(tensor.shape, 12);
-  if (tensor.output) text += " output";
-  if (tensor.optional) text += " optional";
-  if (!tensor.layout.empty()) text += " " + tensor.layout;
-  return text + "\n";
+/// The arguments of an op, a line each, in columns as wide as their widest text.
+std::string arguments_text(const OpText& op) {
+  std::size_t names = 0;
+  std::size_t dtypes = 0;
+  std::size_t shapes = 0;
+  for (const TensorText& each : op.tensors) {
+    names = std::max(names, each.name.size());
+    dtypes = std::max(dtypes, each.dtype.size());
+    shapes = std::max(shapes, each.shape.size());
+  }
+  for (const AttributeText& each : op.attributes) names = std::max(names, each.name.size());
+  std::string text;
+  const auto add = [&text](std::string line) {
+    while (line.ends_with(' ')) line.pop_back();
+    text += "  " + line + "\n";
+  };
+  for (const TensorText& each : op.tensors) {
+    std::vector<std::string> words;
+    if (each.output) words.emplace_back("output");
+    if (each.optional) words.emplace_back("optional");
+    if (!each.layout.empty()) words.push_back(each.layout);
+    add(column(each.name, names) + column(each.dtype, dtypes) + column(each.shape, shapes) +
+        join(words, " "));
+  }
+  for (const AttributeText& each : op.attributes) add(column(each.name, names) + each.meaning);
+  return text;
 }
 
 std::string ops_text(const JsonView& schema) {
@@ -167,10 +186,7 @@ std::string ops_text(const JsonView& schema) {
   for (const OpText& op : read_ops(schema)) {
     text += "op        " + op.signature() + "\n";
     if (!op.doc.empty()) text += "  " + op.doc + "\n";
-    for (const TensorText& tensor : op.tensors) text += tensor_text(tensor);
-    for (const AttributeText& each : op.attributes) {
-      text += "  " + column(each.name, 12) + each.meaning + "\n";
-    }
+    text += arguments_text(op);
   }
   return text;
 }

@@ -23,6 +23,7 @@
 #include "documents/json.hpp"
 #include "man.hpp"
 #include "output.hpp"
+#include "usage.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -135,22 +136,6 @@ void flush_result() {
               "write the result to stdout: " + std::generic_category().message(errno) +
                   (full ? ". Make room where it goes" : ". Check where it goes") +
                   ", and run it again");
-}
-
-/// The exit code where --help or --version was asked for; nothing where a command is to run.
-std::optional<int> parse(CLI::App& app, int argc, char** argv) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& asked) {
-    // 'kiln nosuch --help' asks for the help of what is not there.
-    if (!app.remaining(true).empty()) throw usage_error(app, asked);
-    return app.exit(asked);
-  } catch (const CLI::Success& asked) {
-    return app.exit(asked);
-  } catch (const CLI::ParseError& error) {
-    throw usage_error(app, error);
-  }
-  return std::nullopt;
 }
 
 /// `kiln help cache gc` is `kiln cache gc --help`; `kiln help` alone is `kiln --help`.

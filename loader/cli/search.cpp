@@ -18,18 +18,18 @@ namespace {
 int run_search(const std::vector<std::string>& words, const Options& options) {
   const SearchResult result = kiln::search(options.request, words);
   Json documents = Json::array();
+  const auto title = [](const FoundPackage& each) {
+    return each.version == 0 ? each.name : label(each.name, each.version);
+  };
   std::size_t column = 0;
-  for (const FoundPackage& each : result.packages) {
-    column = std::max(column, label(each.name, each.version).size());
-  }
+  for (const FoundPackage& each : result.packages) column = std::max(column, title(each).size());
   for (const FoundPackage& each : result.packages) {
     documents.push_back({{"name", each.name},
                          {"version", each.version == 0 ? Json() : Json(each.version)},
                          {"variants", each.variants},
                          {"summary", each.summary},
                          {"problem", each.problem}});
-    const std::string name = each.version == 0 ? each.name : label(each.name, each.version);
-    print("%-*s  %s\n", static_cast<int>(column), name.c_str(),
+    print("%-*s  %s\n", static_cast<int>(column), title(each).c_str(),
           each.problem.empty() ? each.summary.c_str() : ("not readable: " + each.problem).c_str());
   }
   print_json("search", {{"registry", result.registry},

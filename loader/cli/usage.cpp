@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Usage: what is wrong with a command line that does not parse, in Kiln's words.
+#include "usage.hpp"
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/join.hpp"
-#include "commands.hpp"
+#include "kiln/error.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -61,6 +61,7 @@ std::string kiln_word_for(std::string_view word) {
       {"init", "kiln new"},
       {"logout", "docker logout"},
       {"ls", "kiln list"},
+      {"man", "kiln help"},
       {"prune", "kiln cache gc"},
       {"publish", "kiln registry publish"},
       {"pull", "kiln install"},
@@ -74,8 +75,6 @@ std::string kiln_word_for(std::string_view word) {
   const auto found = kOurs.find(word);
   return found == kOurs.end() ? "" : found->second;
 }
-
-}  // namespace
 
 Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* at = &app;
@@ -108,6 +107,23 @@ Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return {ErrorCode::kUsage, "read '" + words + "': " + found +
                                  (found.ends_with('?') ? " Run '" : ". Run '") + words +
                                  " --help' for what it takes"};
+}
+
+}  // namespace
+
+std::optional<int> parse(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& asked) {
+    // 'kiln nosuch --help' asks for the help of what is not there.
+    if (!app.remaining(true).empty()) throw usage_error(app, asked);
+    return app.exit(asked);
+  } catch (const CLI::Success& asked) {
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    throw usage_error(app, error);
+  }
+  return std::nullopt;
 }
 
 }  // namespace kiln::cli

@@ -185,6 +185,22 @@ class Verbs(unittest.TestCase):
         self.assertIn("tiny-op@2  out = 2 x, for tests", self.kiln("search", "FOR", "2"))
         self.assertEqual(self.document("search", "nosuch")["packages"], [])
         self.kiln("search", "--registry", self.work / "none", code=NOT_FOUND)
+        self.environment["KILN_UNSIGNED"] = ""
+        for words in (["search"], ["info", "tiny-op"], ["install", "tiny-op@1"]):
+            self.kiln(*words, "--registry", self.work / "none", code=NOT_FOUND,
+                      says="none: there is no such folder, and no root of it is trusted here. Name a registry")
+
+    @unittest.skipIf(os.geteuid(), "root gives what it has to nobody, whom it then is")
+    def test_what_may_not_be_read_is_not_absent(self):
+        os.chmod(self.work, 0o755)
+        self.environment["HOME"] = self.environment["KILN_CACHE"] = "/nonexistent"
+        nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", KILN]
+        os.chmod(self.registry, 0o711)  # its packages may be opened, and not listed
+        self.run_command(*nobody, "search", code=NETWORK, says=f"read {self.registry}: Permission denied. Give this user")
+        self.run_command(*nobody, "info", "nosuch", code=NOT_FOUND, says="published: not known, the folder may not be listed")
+        os.chmod(self.registry, 0o755)
+        os.chmod(self.registry / "tiny-op", 0o700)
+        self.assertIn("tiny-op  not readable: read", self.run_command(*nobody, "search").stdout)
 
     def test_search_a_server_page_by_page_below_its_path(self):
         self.publish("four/alpha", "four/beta", "four/gamma")
@@ -238,9 +254,10 @@ class Verbs(unittest.TestCase):
         self.assertEqual(document["ops"][0]["tensors"][0]["dtype"], ["float32", "float16"])
         self.assertGreater(document["variants"][0]["download_bytes"], 100)
         said = self.kiln("info", "tiny-op@2")
-        for line in ("op        twice(x, [bias]) -> out", "out = 2 x", "x            float32, float16             [N, 4]",
-                     "optional", "output", "mode         string: fast, slow, default \"fast\""):
-            self.assertIn(line, said)
+        for line in ("op        twice(x, [bias]) -> out", "out = 2 x", "  x     float32, float16  [N, 4]  rows",
+                     "  bias  as x              [N]     optional", "  out   as x              [N]     output",
+                     "  mode  string: fast, slow, default \"fast\""):
+            self.assertIn(line + "\n", said)
         self.assertEqual(self.document("list")["installed"], [])
         self.assertEqual(self.document("install", "tiny-op@2", "--device", "cpu")["installed"][0]["bytes_fetched"],
                          self.registry_index_bytes())
@@ -279,6 +296,9 @@ class Verbs(unittest.TestCase):
             self.kiln(word, "tiny-op", code=USAGE, says=f"unknown command '{word}'; use '{ours}'")
         for word, ours in (("uninstal", "uninstall"), ("remov", "remove"), ("serch", "search"), ("updat", "update")):
             self.kiln(word, code=USAGE, says=f"did you mean {ours}?")
+        for word, ours in (("publsh", "did you mean publish?"), ("site", "'kiln-registry site': out is required. Run '"),
+                           ("nosuch", "unknown command 'nosuch'; the commands are")):
+            self.run_command(KILN_REGISTRY, word, code=USAGE, says=ours)
 
 
 if __name__ == "__main__":

@@ -59,6 +59,15 @@ std::filesystem::path verified_path() {
 bool is_signed(const std::string& registry, const Settings& settings) {
   if (settings.trust.root_of(registry) != nullptr) return true;
   if (settings.trust.is_unsigned(registry)) return false;
+  std::error_code unknown;
+  if (registry.starts_with('/') && !std::filesystem::exists(registry, unknown) && !unknown) {
+    throw Error(ErrorCode::kNotFound,
+                "open registry " + registry +
+                    ": there is no such folder, and no root of it is trusted here. Name a registry "
+                    "in the request or in KILN_REGISTRY, a folder or https://…; where kernels of "
+                    "this one come from elsewhere, run 'kiln trust add " +
+                    registry + " --root root.json'");
+  }
   throw Error(ErrorCode::kTrust,
               "trust " + registry +
                   ": no root of it is trusted here, so nobody vouches for what it has; nothing was "

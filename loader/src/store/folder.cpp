@@ -28,6 +28,29 @@ namespace fs = std::filesystem;
 constexpr std::string_view kAdvice =
     "The registry folder is damaged: copy it again from where it came from";
 
+/// What is there and may not be read is no reason to look elsewhere or to call it damaged.
+[[noreturn]] void fail_to_read(const fs::path& path, int error) {
+  throw Error(ErrorCode::kNetwork, "read " + path.string() + ": " +
+                                       std::generic_category().message(error) +
+                                       ". Give this user the right to read the registry folder");
+}
+
+/// As far as they can be listed, sorted.
+std::vector<std::string> packages_in(const fs::path& folder, std::error_code& error) {
+  std::vector<std::string> packages;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string package = entry->path().filename().string();
+    std::error_code unknown;  // one that may not be read is there
+    if (is_package_name(package) &&
+        (fs::exists(entry->path() / "index.json", unknown) || unknown)) {
+      packages.push_back(package);
+    }
+  }
+  std::sort(packages.begin(), packages.end());
+  return packages;
+}
+
 class Folder final : public Repository {
  public:
   Folder(const std::string& root, std::string_view name, Traffic& traffic)
@@ -137,20 +160,16 @@ class Folder final : public Repository {
 
   [[noreturn]] void fail_no_package() const {
     constexpr std::size_t kShown = 20;
-    const std::vector<std::string> packages = list_folder(root_);
+    std::error_code forbidden;
+    const std::vector<std::string> packages = packages_in(root_, forbidden);
     std::string list = join(std::span(packages).first(std::min(packages.size(), kShown)));
     if (packages.size() > kShown) list += " and " + std::to_string(packages.size() - kShown);
-    throw Error(ErrorCode::kNotFound,
-                "find " + name_ + " in " + root_.string() +
-                    ": there is no such package; published: " + (list.empty() ? "none" : list) +
-                    ". Check the name and the registry");
-  }
-
-  /// What is there and may not be read is no reason to look elsewhere or to call it damaged.
-  [[noreturn]] static void fail_to_read(const fs::path& path, int error) {
-    throw Error(ErrorCode::kNetwork, "read " + path.string() + ": " +
-                                         std::generic_category().message(error) +
-                                         ". Give this user the right to read the registry folder");
+    throw Error(ErrorCode::kNotFound, "find " + name_ + " in " + root_.string() +
+                                          ": there is no such package; published: " +
+                                          (forbidden ? "not known, the folder may not be listed"
+                                           : list.empty() ? "none"
+                                                          : list) +
+                                          ". Check the name and the registry");
   }
 
   void read(const fs::path& path, const Sink& sink) const {
@@ -181,17 +200,9 @@ class Folder final : public Repository {
 }  // namespace
 
 std::vector<std::string> list_folder(const fs::path& folder) {
-  std::vector<std::string> packages;
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string package = entry->path().filename().string();
-    std::error_code ignored;
-    if (is_package_name(package) && fs::exists(entry->path() / "index.json", ignored)) {
-      packages.push_back(package);
-    }
-  }
-  std::sort(packages.begin(), packages.end());
+  std::vector<std::string> packages = packages_in(folder, error);
+  if (error) fail_to_read(folder, error.value());
   return packages;
 }
 

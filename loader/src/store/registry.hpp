@@ -71,7 +71,7 @@ std::unique_ptr<Repository> open_remote(const std::string& url, std::string_view
 std::unique_ptr<Repository> open_remote(const std::string& url, std::string_view name,
                                         const Patience& patience,
                                         std::shared_ptr<Connection> connection);
-/// The packages in a folder, sorted; none where it cannot be read.
+/// The packages in a folder, sorted. Throws kNetwork where it may not be read.
 std::vector<std::string> list_folder(const std::filesystem::path& folder);
 /// The repositories in a server's catalog that stand right below the registry's path.
 std::vector<std::string> list_remote(const std::string& url, const Settings& settings,

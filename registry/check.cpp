@@ -124,14 +124,23 @@ void check_carried(const std::string& carried, const std::string& blob, const st
 
 }  // namespace
 
-BuiltVariant read_published(const Layout& layout, const Index& index, const Variant& variant) {
+VariantDocuments read_documents(const Layout& layout, const Index& index, const Variant& variant) {
   const std::string subject = label(index.name, index.version) + " " + variant.id;
-  std::string manifest_bytes = layout.read_blob(variant.manifest, subject + " manifest");
-  const VariantManifest manifest = parse_manifest(manifest_bytes, subject + " manifest");
+  VariantDocuments read;
+  read.manifest_bytes = layout.read_blob(variant.manifest, subject + " manifest");
+  read.manifest = parse_manifest(read.manifest_bytes, subject + " manifest");
+  read.config_bytes = layout.read_blob(read.manifest.config, subject + " config");
+  return read;
+}
+
+BuiltVariant check_published(const Layout& layout, const Index& index, const Variant& variant,
+                             VariantDocuments documents) {
+  const std::string subject = label(index.name, index.version) + " " + variant.id;
+  const VariantManifest& manifest = documents.manifest;
   layout.check_blob(manifest.layer, subject + " layer");
   if (manifest.has_dev()) layout.check_blob(manifest.dev, subject + " dev layer");
   BuiltVariant checked = check_variant(
-      variant, std::move(manifest_bytes), layout.read_blob(manifest.config, subject + " config"),
+      variant, std::move(documents.manifest_bytes), std::move(documents.config_bytes),
       {layout.blob_path(manifest.layer.digest), layout.blob_path(manifest.dev.digest)}, subject);
   check_carried(variant.carried.manifest, checked.manifest_bytes, "manifest of " + subject);
   check_carried(variant.carried.config, checked.config_bytes, "config of " + subject);
@@ -139,15 +148,35 @@ BuiltVariant read_published(const Layout& layout, const Index& index, const Vari
   return checked;
 }
 
+BuiltVariant read_published(const Layout& layout, const Index& index, const Variant& variant) {
+  return check_published(layout, index, variant, read_documents(layout, index, variant));
+}
+
 std::vector<ListedVersion> list_registry(const fs::path& registry) {
+  return list_registry(registry, [](const Error&) { throw; });
+}
+
+std::vector<ListedVersion> list_registry(const fs::path& registry,
+                                         const std::function<void(const Error&)>& damaged) {
   std::vector<ListedVersion> versions;
+  const auto attempt = [&damaged](const auto& step) {
+    try {
+      step();
+    } catch (const Error& error) {
+      damaged(error);
+    }
+  };
   for (const std::string& name : packages_of(registry)) {
     const Layout layout(registry / name);
-    for (const Tag& tag : layout.read()) {
+    std::vector<Tag> tags;
+    attempt([&] { tags = layout.read(); });
+    for (const Tag& tag : tags) {
       if (version_of_tag(tag.name) == 0) continue;
       const std::string what = "index " + name + "@" + tag.name;
-      versions.push_back(
-          {name, tag.descriptor, parse_index(layout.read_blob(tag.descriptor, what), what)});
+      attempt([&] {
+        versions.push_back(
+            {name, tag.descriptor, parse_index(layout.read_blob(tag.descriptor, what), what)});
+      });
     }
   }
   std::ranges::sort(versions, {}, [](const ListedVersion& listed) {

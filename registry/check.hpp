@@ -5,12 +5,15 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "batch.hpp"
 #include "built.hpp"
+#include "documents/manifest.hpp"
 #include "documents/variant.hpp"
+#include "kiln/error.hpp"
 #include "layout.hpp"
 
 namespace kiln::registry {
@@ -25,8 +28,27 @@ struct ListedVersion {
 /// not what its descriptor says.
 std::vector<ListedVersion> list_registry(const std::filesystem::path& registry);
 
-/// One variant of a published version with its documents: kIntegrity unless each byte of it is what
-/// the index promises and its layer unpacks.
+/// The same, but goes on after a document that cannot be read, and calls `damaged` with what and
+/// why.
+std::vector<ListedVersion> list_registry(const std::filesystem::path& registry,
+                                         const std::function<void(const Error&)>& damaged);
+
+/// What lies beside the layer of a variant.
+struct VariantDocuments {
+  std::string manifest_bytes;
+  VariantManifest manifest;
+  std::string config_bytes;
+};
+
+/// kIntegrity unless their bytes are what the index, or the manifest, promises.
+VariantDocuments read_documents(const Layout& layout, const Index& index, const Variant& variant);
+
+/// One variant of a published version: kIntegrity unless each byte of it is what the index promises
+/// and its layer unpacks.
+BuiltVariant check_published(const Layout& layout, const Index& index, const Variant& variant,
+                             VariantDocuments documents);
+
+/// The same, with its documents read.
 BuiltVariant read_published(const Layout& layout, const Index& index, const Variant& variant);
 
 struct CheckReport {

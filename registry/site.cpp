@@ -5,6 +5,7 @@
 
 #include "base/draft.hpp"
 #include "base/quote.hpp"
+#include "documents/names.hpp"
 #include "kiln/error.hpp"
 #include "layout.hpp"
 #include "site_pages.hpp"
@@ -39,7 +40,15 @@ SiteReport write_site(const SiteRequest& request, const Progress& progress) {
   site.url = request.url;
   SiteReport report;
   report.packages = site.packages.size();
-  for (const PackageFacts& each : site.packages) report.versions += each.versions.size();
+  report.problems = site.problems;
+  for (const PackageFacts& package : site.packages) {
+    report.versions += package.versions.size();
+    for (const VersionFacts& version : package.versions) {
+      for (const std::string& problem : version.problems) {
+        report.problems.push_back(label(package.name, version.version) + ": " + problem);
+      }
+    }
+  }
   for (const auto& [name, bytes] : make_pages(site)) {
     const fs::path to = request.out / name;
     make_folders(to.parent_path());

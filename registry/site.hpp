@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "batch.hpp"
 
@@ -21,12 +22,14 @@ struct SiteRequest {
 struct SiteReport {
   std::size_t packages = 0;
   std::size_t versions = 0;
-  std::size_t files = 0;    ///< of the site
-  std::size_t written = 0;  ///< of these, those that had other bytes or were not there
+  std::size_t files = 0;              ///< of the site
+  std::size_t written = 0;            ///< of these, those that had other bytes or were not there
+  std::vector<std::string> problems;  ///< what could not be read, and is not on its page
 };
 
-/// Updates what is there; a file of the folder that is no page stays. Throws what gather_site does,
-/// kUsage for a folder that is a registry, and for a title or URL that is not printable.
+/// Writes all that can be read, whatever else is damaged. Updates what is there; a file of the
+/// folder that is no page stays. Throws what gather_site does, kUsage for a folder that is a
+/// registry, and for a title or URL that is not printable.
 SiteReport write_site(const SiteRequest& request, const Progress& progress);
 
 }  // namespace kiln::registry

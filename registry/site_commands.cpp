@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "base/quote.hpp"
 #include "card.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
@@ -65,14 +66,19 @@ int run_site(Options& options) {
                             {"packages", report.packages},
                             {"versions", report.versions},
                             {"files", report.files},
-                            {"written", report.written}})
+                            {"written", report.written},
+                            {"problems", report.problems}})
               << '\n';
   } else {
     std::cout << (options.site.out / "index.html").string() << ": " << report.packages
               << " packages, " << report.versions << " versions; " << report.written << " of "
               << report.files << " files written\n";
   }
-  return 0;
+  if (report.problems.empty()) return 0;
+  for (const std::string& problem : report.problems) {
+    std::cerr << "kiln-registry: not on the site: " << printable_lines(problem) << '\n';
+  }
+  return static_cast<int>(ErrorCode::kIntegrity);
 }
 
 /// Until Ctrl-C, or SIGTERM.

@@ -63,18 +63,11 @@ class Gathering {
   }
 
   VersionFacts run() {
-    const Variant* smallest = nullptr;
-    std::uint64_t least = 0;
     for (const Variant& variant : index_.variants) {
       facts_.variants.push_back({variant});
-      if (!variant.unread.empty()) continue;
-      attempt([&] { read_variant(facts_.variants.back()); });
-      const std::uint64_t size = facts_.variants.back().download;
-      if (size == 0 || (smallest != nullptr && size >= least)) continue;
-      smallest = &variant;
-      least = size;
+      if (variant.unread.empty()) attempt([&] { read_variant(variant, facts_.variants.back()); });
     }
-    if (smallest != nullptr) attempt([&] { read_schema(*smallest); });
+    if (smallest_ != nullptr) attempt([&] { read_schema(); });
     attempt([&] { read_statements(); });
     attempt([&] { facts_.card = read_card(layout_, facts_.index); });
     return std::move(facts_);
@@ -90,18 +83,20 @@ class Gathering {
     }
   }
 
-  void read_variant(VariantFacts& facts) {
-    const std::string subject = label(index_.name, index_.version) + " " + facts.variant.id;
-    const VariantManifest manifest =
-        parse_manifest(layout_.read_blob(facts.variant.manifest, subject), subject);
-    facts.download = manifest.layer.size;
-    facts.unpacked = manifest.unpacked_size;
-    const Config config = parse_config(layout_.read_blob(manifest.config, subject), subject);
-    facts.compilers = compilers_of(config.build);
+  void read_variant(const Variant& variant, VariantFacts& facts) {
+    const std::string subject = label(index_.name, index_.version) + " " + variant.id;
+    VariantDocuments read = read_documents(layout_, index_, variant);
+    facts.download = read.manifest.layer.size;
+    facts.unpacked = read.manifest.unpacked_size;
+    facts.compilers = compilers_of(parse_config(read.config_bytes, subject).build);
+    if (smallest_ != nullptr && facts.download >= documents_.manifest.layer.size) return;
+    smallest_ = &variant;
+    documents_ = std::move(read);
   }
 
-  void read_schema(const Variant& variant) {
-    const BuiltVariant read = read_published(layout_, index_, variant);
+  /// Out of the smallest archive.
+  void read_schema() {
+    const BuiltVariant read = check_published(layout_, index_, *smallest_, std::move(documents_));
     if (read.schema.empty()) return;
     const Json schema = parse_json(read.schema, "package.json");
     facts_.ops = read_ops(JsonView(schema, "package.json"));
@@ -135,6 +130,8 @@ class Gathering {
   Layout layout_;
   const Index& index_;
   VersionFacts facts_;
+  const Variant* smallest_ = nullptr;  ///< of those that could be read so far
+  VariantDocuments documents_;         ///< its
 };
 
 /// What the metadata says of each version.
@@ -226,7 +223,8 @@ std::vector<std::string> changes_between(const VersionFacts& before, const Versi
 SiteFacts gather_site(const fs::path& registry, const Progress& progress) {
   check_is_path(registry, "make a site of");
   SiteFacts site;
-  for (const ListedVersion& listed : list_registry(registry)) {
+  const auto damaged = [&site](const Error& error) { site.problems.emplace_back(error.what()); };
+  for (const ListedVersion& listed : list_registry(registry, damaged)) {
     if (site.packages.empty() || site.packages.back().name != listed.name) {
       progress("reading " + listed.name);
       site.packages.push_back({listed.name, {}});

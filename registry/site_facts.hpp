@@ -68,10 +68,12 @@ struct SiteFacts {
   std::string url;           ///< where kernels are installed from; empty: not known
   std::string signed_until;  ///< "2027-01-31T00:00:00Z"; empty: unsigned
   std::vector<PackageFacts> packages;
+  std::vector<std::string> problems;  ///< packages and versions that could not be read, and why
 };
 
 /// Throws kUsage and kNotFound for what is no registry, and kTrust for metadata that no client
-/// accepts. A document of a version that cannot be read is a problem of that version.
+/// accepts. A document of a version that cannot be read is a problem of that version; a version
+/// whose index cannot be read is one of the site.
 SiteFacts gather_site(const std::filesystem::path& registry, const Progress& progress);
 
 /// What a newer version has that the older one had not, and the other way round, a line each: ops,

@@ -79,6 +79,12 @@ std::string count_text(std::size_t count, const std::string& one) {
   return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
 }
 
+void add_problems(Html& html, const std::vector<std::string>& problems) {
+  for (const std::string& problem : problems) {
+    html.element("<p class=\"notice warning\">Not shown: ", problem, "</p>\n");
+  }
+}
+
 // ---- the index ----
 
 Html index_entry(const PackageFacts& package) {
@@ -115,7 +121,10 @@ Html index_page(const SiteFacts& site) {
       "<label for=\"query\">Search</label><input id=\"query\" type=\"search\" autocomplete=\"off\" "
       "spellcheck=\"false\" placeholder=\"name, GPU, licence: all the words\">"
       "<p id=\"count\" role=\"status\"></p></div>\n");
-  if (site.packages.empty()) body.markup("<p>Nothing is published yet.</p>\n");
+  add_problems(body, site.problems);
+  if (site.packages.empty() && site.problems.empty()) {
+    body.markup("<p>Nothing is published yet.</p>\n");
+  }
   body.markup("<ul class=\"packages\" id=\"packages\">\n");
   for (const PackageFacts& package : site.packages) body.part(index_entry(package));
   body.markup("</ul>\n<script src=\"search.js\"></script>\n");
@@ -475,9 +484,7 @@ Html version_page(const SiteFacts& site, const PackageFacts& package, const Vers
     body.element("<p class=\"notice\">The current version is <a href=\"index.html\">",
                  label(package.name, package.current().version), "</a>.</p>\n");
   }
-  for (const std::string& problem : problems) {
-    body.element("<p class=\"notice warning\">Not shown: ", problem, "</p>\n");
-  }
+  add_problems(body, problems);
   add_facts(body, version);
   body.markup(
       "<nav class=\"sections\" aria-label=\"On this page\"><a href=\"#install\">Install</a>"

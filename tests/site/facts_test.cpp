@@ -7,7 +7,9 @@
 
 #include "built_fixture.hpp"
 #include "card.hpp"
+#include "check.hpp"
 #include "kiln/error.hpp"
+#include "layout.hpp"
 #include "publish.hpp"
 #include "site.hpp"
 #include "site_facts.hpp"
@@ -99,6 +101,33 @@ TEST_CASE("site: a card that is hung on a version is its card, the last one coun
     }
     CHECK_FALSE(fs::exists(registry / "other"));
   }
+}
+
+TEST_CASE("site: one damaged index leaves the rest of the site, which tells of it") {
+  const test::TemporaryFolder folder;
+  const fs::path registry = published(folder);
+  fs::create_directories(registry / "broken-op");
+  fs::copy(registry / "tiny-op", registry / "other-op", fs::copy_options::recursive);
+  test::write_text(registry / "broken-op" / "oci-layout", R"({"imageLayoutVersion": "1.0.0"})");
+  test::write_text(registry / "broken-op" / "index.json", "{");
+  const Layout layout(registry / "tiny-op");
+  for (const Tag& tag : layout.read()) {
+    if (tag.name != "1") continue;
+    fs::permissions(layout.blob_path(tag.descriptor.digest), fs::perms::owner_all);
+    test::write_text(layout.blob_path(tag.descriptor.digest), "damaged");
+  }
+  CHECK_THROWS_AS(list_registry(registry), Error);
+  const SiteReport report = write_site({registry, folder / "out"}, tell_nobody);
+  CHECK(report.packages == 2);
+  CHECK(report.versions == 3);
+  REQUIRE(report.problems.size() == 2);
+  CHECK(report.problems[0].find("broken-op/index.json: not JSON") != std::string::npos);
+  CHECK(report.problems[1].find("index tiny-op@1") != std::string::npos);
+  const std::string front = test::read_text(folder / "out" / "index.html");
+  CHECK(front.find("Not shown: ") != std::string::npos);
+  CHECK(front.find("packages/tiny-op/index.html") != std::string::npos);
+  CHECK(fs::exists(folder / "out/packages/tiny-op/2.html"));
+  CHECK_FALSE(fs::exists(folder / "out/packages/tiny-op/1.html"));
 }
 
 TEST_CASE("site: what changed between versions") {

@@ -207,6 +207,34 @@ class Layers(TorchTest):
             kiln.torch.GegluMlp(D, H, version=99, device=DEVICE)
         self.assertEqual(raised.exception.code, 4)
 
+    def test_overflow_reaches_the_kernel(self):
+        x = normal(5, D)
+        for kind in (kiln.torch.GegluMlp, kiln.torch.SwigluMlp):
+            with self.subTest(kind=kind.__name__):
+                plain, saturating = layer_of(kind), layer_of(kind, overflow="saturate")
+                self.assertTrue(torch.equal(plain(x), saturating(x)))
+                self.assertIn("overflow='saturate'", repr(saturating))
+                linears = [nn.Linear(*sizes).to(DEVICE, DTYPE) for sizes in ((D, H), (D, H), (H, D))]
+                for wrong in (layer_of(kind, overflow="never"), kind.from_linears(*linears, overflow="never")):
+                    with self.assertRaisesRegex(kiln.InvalidCall, "overflow"):
+                        wrong(x)
+
+    @unittest.skipUnless(ON_GPU, "a CPU keeps the product in float32")
+    def test_a_product_that_float16_cannot_hold(self):
+        x = torch.full((8, D), 30.0, device=DEVICE, dtype=torch.float16, requires_grad=True)
+        for kind in (kiln.torch.GegluMlp, kiln.torch.SwigluMlp):
+            for overflow, finite in (("infinity", False), ("saturate", True)):
+                with self.subTest(kind=kind.__name__, overflow=overflow):
+                    layer = kind(D, H, device=DEVICE, dtype=torch.float16, overflow=overflow)
+                    for weight, value in ((layer.gate, 0.5), (layer.up, 0.5), (layer.down, 2.0 ** -10)):
+                        weight.data.fill_(value)  # gate and up are 960, their product 921600
+                    y = layer(x)
+                    self.assertEqual(bool(torch.isfinite(y).all()), finite)
+                    with kiln.torch.disabled():
+                        self.assertEqual(bool(torch.isfinite(layer(x)).all()), finite)
+                    if finite:
+                        self.assert_close(y.detach(), torch.full_like(y, 65504 * H / 1024), 1e-3)
+
     def test_options_reach_get_kernel(self):
         with self.assertRaises(kiln.NotFound):
             kiln.torch.GegluMlp(D, H, device=DEVICE, registry="/nowhere/at/all")

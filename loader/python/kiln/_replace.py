@@ -90,13 +90,13 @@ class ReplacedMlp(nn.Module):
         return f"{self._what}, in place of {type(self.original).__name__}"
 
 
-def replace(model: nn.Module, *, version: int = 1, **options: Any) -> Report:
+def replace(model: nn.Module, *, version: int = 1, overflow: str = "infinity", **options: Any) -> Report:
     """Swaps every gated MLP below `model` that a package computes, and shares its weights. restore() undoes it.
 
     Gemma's and Llama's layouts: gate_proj, up_proj and down_proj are nn.Linear, act_fn is a GELU, SiLU, ReLU or
     sigmoid, and forward is down_proj(act_fn(gate_proj(x)) * up_proj(x)). Call it when the model is on its device, has
-    its dtype and its weights. `options` are those of kiln.get_kernel, which may throw; where no variant fits the
-    machine the report says so.
+    its dtype and its weights. `overflow` is that of the layers. `options` are those of kiln.get_kernel, which may
+    throw; where no variant fits the machine the report says so.
     """
     found: dict[int, tuple[Swap, Optional[nn.Module]]] = {}
     for name, module in model.named_modules():
@@ -110,7 +110,7 @@ def replace(model: nn.Module, *, version: int = 1, **options: Any) -> Report:
         if chosen is None:
             found[id(module)] = Swap(name, kind, False, why), None
             continue
-        package, attributes = chosen
+        package, attributes = chosen[0], {**chosen[1], "overflow": overflow}
         key = layers._key_of(package, version, attributes, options)
         try:
             kernel = layers._source_of(key).kernel(module.gate_proj.weight.device)

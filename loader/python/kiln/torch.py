@@ -251,7 +251,8 @@ class GatedMlp(nn.Module):
 
     gate, up: [hidden_features, in_features]; down: [in_features, hidden_features], as nn.Linear holds them. The
     kernel is found when the layer is made, and again for another device at its first call there: that may throw
-    the classes of kiln.Error. `options` are those of kiln.get_kernel.
+    the classes of kiln.Error. `options` are those of kiln.get_kernel. overflow: in float16 a GPU keeps the product
+    that `down` multiplies as float16; beyond 65504 it becomes infinity, or 65504 with "saturate".
     """
 
     package: str
@@ -309,7 +310,11 @@ class GatedMlp(nn.Module):
     def reference(self, x: Tensor) -> Tensor:
         """The same by PyTorch's operators; what the layer computes while disabled."""
         gate, up = F.linear(x, self.gate, self.gate_bias), F.linear(x, self.up, self.up_bias)
-        return F.linear(combine(self.package, self.attributes, gate, up), self.down, self.down_bias)
+        h = combine(self.package, self.attributes, gate, up)
+        if self.attributes["overflow"] == "saturate" and h.dtype == torch.float16:
+            largest = torch.finfo(torch.float16).max
+            h = h.clamp(-largest, largest)
+        return F.linear(h, self.down, self.down_bias)
 
     def extra_repr(self) -> str:
         words = ", ".join(f"{name}={value!r}" for name, value in self.attributes.items())
@@ -322,15 +327,16 @@ class GegluMlp(GatedMlp):
     package = "geglu-mlp"
 
     def __init__(self, in_features: int, hidden_features: int, *, bias: bool = False, approximate: str = "tanh",
-                 version: int = 1, device: Any = None, dtype: Optional[torch.dtype] = None, **options: Any) -> None:
+                 overflow: str = "infinity", version: int = 1, device: Any = None,
+                 dtype: Optional[torch.dtype] = None, **options: Any) -> None:
         super().__init__(in_features, hidden_features, bias=bias, version=version, device=device, dtype=dtype,
-                         attributes={"approximate": approximate}, options=options)
+                         attributes={"approximate": approximate, "overflow": overflow}, options=options)
 
     @classmethod
     def from_linears(cls, gate: nn.Linear, up: nn.Linear, down: nn.Linear, *, approximate: str = "tanh",
-                     version: int = 1, **options: Any) -> GegluMlp:
+                     overflow: str = "infinity", version: int = 1, **options: Any) -> GegluMlp:
         """A layer that shares the parameters of three nn.Linear."""
-        return cls._from_linears(gate, up, down, version, {"approximate": approximate}, options)
+        return cls._from_linears(gate, up, down, version, {"approximate": approximate, "overflow": overflow}, options)
 
 
 class SwigluMlp(GatedMlp):
@@ -340,16 +346,18 @@ class SwigluMlp(GatedMlp):
     package = "swiglu-mlp"
 
     def __init__(self, in_features: int, hidden_features: int, *, bias: bool = False, activation: str = "silu",
-                 limit: float = 7.0, version: int = 1, device: Any = None, dtype: Optional[torch.dtype] = None,
-                 **options: Any) -> None:
+                 limit: float = 7.0, overflow: str = "infinity", version: int = 1, device: Any = None,
+                 dtype: Optional[torch.dtype] = None, **options: Any) -> None:
         super().__init__(in_features, hidden_features, bias=bias, version=version, device=device, dtype=dtype,
-                         attributes={"activation": activation, "limit": limit}, options=options)
+                         attributes={"activation": activation, "limit": limit, "overflow": overflow}, options=options)
 
     @classmethod
     def from_linears(cls, gate: nn.Linear, up: nn.Linear, down: nn.Linear, *, activation: str = "silu",
-                     limit: float = 7.0, version: int = 1, **options: Any) -> SwigluMlp:
+                     limit: float = 7.0, overflow: str = "infinity", version: int = 1,
+                     **options: Any) -> SwigluMlp:
         """A layer that shares the parameters of three nn.Linear."""
-        return cls._from_linears(gate, up, down, version, {"activation": activation, "limit": limit}, options)
+        attributes = {"activation": activation, "limit": limit, "overflow": overflow}
+        return cls._from_linears(gate, up, down, version, attributes, options)
 
 
 def combine(package: str, attributes: dict[str, Any], gate: Tensor, up: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ def install_prefix(work, build):
     return prefix
 
 
-def build_cmake(code, work, build):
+def build_cmake(code, work, build, environment):
     prefix = install_prefix(work, build)
     project = work / "project"
     project.mkdir(exist_ok=True)
@@ -91,7 +91,7 @@ def build_cmake(code, work, build):
     lists.write_text(before + code)
     (project / "main.cpp").write_text("#include <kiln/kiln.hpp>\nint main() {}\n")
     subprocess.run(["cmake", "-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={prefix}"],
-                   check=True, stdout=subprocess.DEVNULL)
+                   check=True, stdout=subprocess.DEVNULL, env=environment)
     subprocess.run(["cmake", "--build", project / "build"], check=True, stdout=subprocess.DEVNULL)
 
 
@@ -147,7 +147,7 @@ def check_block(language, words, code, work, build, environment):
     elif language == "c":
         compile_c(code, work)
     elif language == "cmake":
-        build_cmake(code, work, build)
+        build_cmake(code, work, build, environment)
     elif language == "sh":
         if "KILN_SOURCE" in code:
             install_prefix(work, build)

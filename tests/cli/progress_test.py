@@ -48,17 +48,17 @@ class Progress(unittest.TestCase):
                 fullest = screen.lines()
 
         status, shown, screen = at_a_terminal(KILN, *self.words, environment=self.environment, watch=watch, **how)
-        self.record(how.get("columns", 80), fullest, screen)
+        self.record(f"{how.get('columns', 80)} columns: while it runs", fullest)
+        self.record(f"exit code {status}, at its end", screen.lines())
         self.assertEqual(status, code, shown)
         self.assertEqual(screen.matching(DOWNLOAD), [], "a download stands there still")
         return screen, fullest
 
-    def record(self, columns, fullest, screen):
+    def record(self, what, lines):
         if "KILN_RECORDING" not in os.environ:
             return
         with open(os.environ["KILN_RECORDING"], "a", encoding="utf-8") as file:
-            print(f"==== {self.id().rsplit('.', 1)[1]}, {columns} columns: while it runs", *fullest, "---- at its end",
-                  *screen.lines(), sep="\n", file=file)
+            print(f"==== {self.id().rsplit('.', 1)[1]}, {what}", *lines, sep="\n", file=file)
 
     def test_four_downloads_have_a_line_each(self):
         screen, fullest = self.install(0)
@@ -103,12 +103,14 @@ class Progress(unittest.TestCase):
             self.assertEqual(screen.colours, ["1;32", "0"] if coloured else [])
             self.assertEqual(len(screen.matching(r"^> cpu-x86-64 +chosen")), 1)
             _, shown, screen = at_a_terminal(KILN, "fly", environment=environment)
+            self.record(f"{more}: the bytes of an error", [repr(shown)[:60]])
             self.assertEqual(screen.colours, ["1;31", "0"] if coloured else [])
             self.assertEqual(shown.startswith(b"\x1b[1;31mkiln:\x1b[0m read 'kiln'"), coloured)
 
     def test_no_terminal_gets_a_line_for_each_download_at_its_end(self):
         self.environment["KILN_REGISTRY"] = slow_registry(self, self.folder / "registry", 0.02)
         done = subprocess.run([KILN, *self.words], capture_output=True, text=True, env=self.environment, check=True)
+        self.record("stderr", done.stderr.splitlines())
         self.assertEqual(sorted(done.stderr.splitlines()), [f"fetched {name}@1 cpu-x86-64, 201.7 kB" for name in NAMES])
         self.assertNotIn("\x1b", done.stdout + done.stderr)
 

@@ -51,7 +51,8 @@ std::string words_of(const CLI::App& app) {
   return parent == nullptr ? app.get_name() : words_of(*parent) + " " + app.get_name();
 }
 
-/// Throws kUsage, saying which half is wrong, for text that is not NAME or NAME@VERSION.
+}  // namespace
+
 Spec parse_spec(const std::string& text) {
   const std::size_t at = text.find('@');
   Spec spec{text.substr(0, at), 0};
@@ -71,8 +72,6 @@ Spec parse_spec(const std::string& text) {
   }
   return spec;
 }
-
-}  // namespace
 
 std::string Spec::text() const {
   return version == 0 ? name : label(name, version);

@@ -43,6 +43,9 @@ struct Spec {
   std::string text() const;
 };
 
+/// Throws kUsage, saying which half is wrong, for text that is not NAME or NAME@VERSION.
+Spec parse_spec(const std::string& text);
+
 struct Options {
   std::vector<Spec> specs;
   Request request;           ///< everything but the version, which comes from each spec
@@ -105,6 +108,10 @@ std::stop_token stop_on_signals();
 
 /// "geglu-mlp@1" of each variant in the default cache; none of what is damaged.
 std::vector<std::string> installed_packages();
+
+/// The variants of the last NAME@VERSION among the words, as the default cache knows them without a
+/// request; none where there is no such word or the cache does not know it.
+std::vector<std::string> known_variants(const std::vector<std::string>& words);
 
 /// One line for each fact of a machine.
 void print_host(const Host& host);

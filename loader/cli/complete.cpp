@@ -25,16 +25,21 @@ void offer_flags(const CLI::App& command) {
   }
 }
 
-/// "FOLDER", "FOLDER|URL", "FILE", "PACKAGE", or words to choose from: "auto|cpu|cuda:N".
-void offer_value(const CLI::Option& option,
-                 const std::function<std::vector<std::string>()>& packages) {
+/// "FOLDER", "FOLDER|URL", "FILE", "PACKAGE", "VARIANT", or words to choose from:
+/// "auto|cpu|cuda:N".
+void offer_value(const CLI::Option& option, const Offers& offers,
+                 const std::vector<std::string>& before) {
   const std::string type = option.get_type_name();
   if (type.starts_with("FOLDER")) {
     offer(":folders");
   } else if (type.starts_with("FILE")) {
     offer(":files");
   } else if (type.starts_with("PACKAGE")) {
-    for (const std::string& package : packages()) offer(package);
+    if (!offers.packages) return;
+    for (const std::string& package : offers.packages()) offer(package);
+  } else if (type.starts_with("VARIANT")) {
+    if (!offers.variants) return;
+    for (const std::string& variant : offers.variants(before)) offer(variant);
   } else if (type.find('|') != std::string::npos) {
     for (const std::string& word : CLI::detail::split(type, '|')) offer(word);
   }
@@ -51,12 +56,11 @@ bool asks_to_complete(int argc, char** argv) {
   return argc > kFirstWord && std::string_view(argv[1]) == "__complete";
 }
 
-int complete(const CLI::App& root, int argc, char** argv,
-             const std::function<std::vector<std::string>()>& packages) {
+int complete(const CLI::App& root, int argc, char** argv, const Offers& offers) {
   const CLI::App* at = &root;
   const CLI::Option* valued = nullptr;  // its value is the next word
-  for (int i = kFirstWord; i < argc - 1; ++i) {
-    const std::string word = argv[i];
+  const std::vector<std::string> before(argv + kFirstWord, argv + argc - 1);
+  for (const std::string& word : before) {
     const CLI::Option* const option = valued ? nullptr : at->get_option_no_throw(word);
     valued = option && option->get_items_expected_max() > 0 ? option : nullptr;
     for (const CLI::App* command : commands_of(*at)) {
@@ -64,14 +68,14 @@ int complete(const CLI::App& root, int argc, char** argv,
     }
   }
   if (valued) {
-    offer_value(*valued, packages);
+    offer_value(*valued, offers, before);
   } else if (argv[argc - 1][0] == '-') {
     offer_flags(*at);
   } else if (const auto commands = commands_of(*at); !commands.empty()) {
     for (const CLI::App* command : commands) offer(command->get_name(), command->get_description());
   } else {
     for (const CLI::Option* option : at->get_options()) {
-      if (option->get_positional()) offer_value(*option, packages);
+      if (option->get_positional()) offer_value(*option, offers, before);
     }
   }
   return 0;

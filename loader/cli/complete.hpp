@@ -18,10 +18,17 @@ namespace kiln::cli {
 /// Whether a shell asks this program, and not a user.
 bool asks_to_complete(int argc, char** argv);
 
+/// What a program knows besides its own words.
+struct Offers {
+  std::function<std::vector<std::string>()>
+      packages;  ///< of PACKAGE; none: there are no such words
+  /// Of VARIANT, for the words that were typed before it.
+  std::function<std::vector<std::string>(const std::vector<std::string>&)> variants;
+};
+
 /// Prints a line for each word, with a tab and its summary if it has one; ":folders" or ":files"
 /// where the shell knows what there is. An option's type_name says what its value may be. The shell
 /// drops what does not begin with the word at the cursor. Returns the exit status.
-int complete(const CLI::App& root, int argc, char** argv,
-             const std::function<std::vector<std::string>()>& packages = {});
+int complete(const CLI::App& root, int argc, char** argv, const Offers& offers = {});
 
 }  // namespace kiln::cli

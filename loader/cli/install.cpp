@@ -236,6 +236,25 @@ std::vector<std::string> installed_packages() {
   return packages;
 }
 
+std::vector<std::string> known_variants(const std::vector<std::string>& words) {
+  std::vector<std::string> variants;
+  const auto named = std::find_if(words.rbegin(), words.rend(), [](const std::string& word) {
+    return word.find('@') != std::string::npos;
+  });
+  if (named == words.rend()) return variants;
+  try {
+    const Spec spec = parse_spec(*named);
+    Request request;
+    request.version = spec.version;
+    request.offline = true;
+    const Choice choice = Install(spec.name, request).choose();
+    for (const Variant& variant : choice.version.index.variants) variants.push_back(variant.id);
+  } catch (const Error&) {
+    variants.clear();  // a shell that completes has no use for it
+  }
+  return variants;
+}
+
 void install(Command& command) {
   command.takes_packages();
   command.takes_choice();

@@ -172,7 +172,7 @@ int run(int argc, char** argv) {
   CommandLine line;
   for (const Row& row : kCommands) add_command(app, row, line);
   for (const Row& row : kBeside) app.add_subcommand(row.words, row.summary)->group(kBuilders);
-  if (completes) return complete(app, argc, argv, installed_packages);
+  if (completes) return complete(app, argc, argv, {installed_packages, known_variants});
   // Set last: a command starts with the footer that its parent has.
   app.footer(
       "'kiln COMMAND --help' has what a command takes, and examples.\n"

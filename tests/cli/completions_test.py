@@ -34,6 +34,8 @@ CASES = [
     ("kiln registry publish --reg", ["--registry"], ["--records"]),
     ("kiln build --packages fold", ["folder-one"], ["file-one"]),
     ("kiln bench --regime s", ["sustained"], ["burst"]),
+    ("kiln install geglu-mlp@1 --variant cpu-x86-64-v3", ["cpu-x86-64-v3"], ["cpu-armv8-a"]),
+    ("kiln resolve geglu-mlp@1 --explain cpu-a", ["cpu-armv8-a"], ["cpu-x86-64-v3"]),
 ]
 
 
@@ -127,6 +129,12 @@ class Completions(unittest.TestCase):
         summaries = dict(line.split("\t") for line in offered.splitlines())
         self.assertEqual(set(commands), set(summaries))
         self.assertTrue(all(summaries.values()))
+
+    def test_what_nobody_knows_is_not_offered(self):
+        for words in (["resolve", "--variant", ""], ["resolve", "nosuch@1", "--variant", ""], ["resolve", "@", "--variant", ""],
+                      ["registry", "push", ""]):
+            with self.subTest(words=words):
+                self.assertEqual(subprocess.check_output([BIN / "kiln", "__complete", *words], env=self.environment), b"")
 
 
 if __name__ == "__main__":

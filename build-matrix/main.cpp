@@ -252,13 +252,6 @@ int run(int argc, char** argv) {
 }  // namespace kiln::build
 
 int main(int argc, char** argv) {
-  try {
-    return kiln::build::run(argc, argv);
-  } catch (const kiln::Error& error) {
-    std::cerr << "kiln-build: " << error.what() << "\n";
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    std::cerr << "kiln-build: internal error: " << error.what() << "\n";
-    return static_cast<int>(kiln::ErrorCode::kInternal);
-  }
+  return kiln::cli::run_program("kiln-build", argc, argv,
+                                [&] { return kiln::build::run(argc, argv); });
 }

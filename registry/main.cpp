@@ -5,7 +5,6 @@
 // kiln::ErrorCode.
 #include <CLI/CLI.hpp>
 #include <cstdlib>
-#include <exception>
 #include <functional>
 #include <iostream>
 #include <optional>
@@ -13,7 +12,6 @@
 #include <utility>
 
 #include "attest_command.hpp"
-#include "base/quote.hpp"
 #include "check.hpp"
 #include "complete.hpp"
 #include "documents/json.hpp"
@@ -318,13 +316,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const kiln::Error& error) {
-    std::cerr << "kiln-registry: " << kiln::printable_lines(error.what()) << '\n';
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    std::cerr << "kiln-registry: " << kiln::printable_lines(error.what()) << '\n';
-    return static_cast<int>(kiln::ErrorCode::kInternal);
-  }
+  return kiln::cli::run_program("kiln-registry", argc, argv, [&] { return run(argc, argv); });
 }

@@ -189,11 +189,8 @@ int run(int argc, char** argv) {
     flush_result();
     return code;
   } catch (const Error& error) {
-    // A command line that does not parse may not have come to its --json.
-    if (std::count(argv, argv + argc, std::string_view("--json"))) print_results_as(Results::kJson);
-    print_json("error", {{"code", std::string(to_string(error.code()))},
-                         {"exit", static_cast<int>(error.code())},
-                         {"message", error.what()}});
+    if (asks_for_json(argc, argv)) print_results_as(Results::kJson);
+    print_json("error", error_document(error));
     throw;
   }
 }

@@ -3,6 +3,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
+#include <exception>
 #include <map>
 #include <numeric>
 #include <string>
@@ -10,7 +12,8 @@
 #include <vector>
 
 #include "base/join.hpp"
-#include "kiln/error.hpp"
+#include "base/quote.hpp"
+#include "documents/json.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -124,6 +127,36 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv) {
     throw usage_error(app, error);
   }
   return std::nullopt;
+}
+
+bool asks_for_json(int argc, char** argv) {
+  return std::count(argv, argv + argc, std::string_view("--json")) > 0;
+}
+
+Json error_document(const Error& error) {
+  return {{"code", std::string(to_string(error.code()))},
+          {"exit", static_cast<int>(error.code())},
+          {"message", error.what()}};
+}
+
+int run_program(const char* name, int argc, char** argv, const std::function<int()>& run) {
+  const auto tell = [name](const std::string& text) {
+    std::fprintf(stderr, "%s: %s\n", name, printable_lines(text).c_str());
+  };
+  try {
+    return run();
+  } catch (const Error& error) {
+    if (asks_for_json(argc, argv)) {
+      Json document = {{"schema", "kiln.error/1"}};
+      document.update(error_document(error));
+      std::printf("%s\n", dump_json(document).c_str());
+    }
+    tell(error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    tell(std::string("internal error: ") + error.what());
+    return static_cast<int>(ErrorCode::kInternal);
+  }
 }
 
 }  // namespace kiln::cli

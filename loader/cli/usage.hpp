@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Usage: what is wrong with a command line that CLI11 does not parse, in Kiln's words. For each
-// program of Kiln that has a command line.
+// Usage: what is wrong with a command line that CLI11 does not parse, and what else a program has
+// to say of an error, in Kiln's words. For each program of Kiln that has a command line.
 #pragma once
 
+#include <functional>
 #include <optional>
+
+#include "documents/json_fwd.hpp"
+#include "kiln/error.hpp"
 
 namespace CLI {
 class App;
@@ -16,5 +20,16 @@ namespace kiln::cli {
 /// is to run. Throws kUsage: which word is not known, what it may have been meant to be, and which
 /// --help to read.
 std::optional<int> parse(CLI::App& app, int argc, char** argv);
+
+/// Whether the words ask for results in JSON. A command line that does not parse may not have come
+/// to its --json.
+bool asks_for_json(int argc, char** argv);
+
+/// The document of an error, kiln.error/1, but for its schema.
+Json error_document(const Error& error);
+
+/// The exit code of a program that is `run` alone. What it throws is told on stderr behind the
+/// program's name, and with --json on stdout as a document.
+int run_program(const char* name, int argc, char** argv, const std::function<int()>& run);
 
 }  // namespace kiln::cli

@@ -300,6 +300,14 @@ class Verbs(unittest.TestCase):
                            ("nosuch", "unknown command 'nosuch'; the commands are")):
             self.run_command(KILN_REGISTRY, word, code=USAGE, says=ours)
 
+    def test_an_error_is_one_document_with_json(self):
+        for program, words, code in ((KILN, ["info", "nosuch"], NOT_FOUND), (KILN, ["fly"], USAGE),
+                                     (KILN_REGISTRY, ["list", "--registry", "none"], NOT_FOUND), (KILN_REGISTRY, ["fly"], USAGE)):
+            done = self.run_command(program, *words, "--json", code=code)
+            document = json.loads(done.stdout)
+            self.assertEqual((document["schema"], document["exit"]), ("kiln.error/1", code))
+            self.assertIn(document["message"], done.stderr)
+
 
 if __name__ == "__main__":
     KILN_REGISTRY, KILN, FIXTURE = (os.path.abspath(each) for each in sys.argv[1:4])

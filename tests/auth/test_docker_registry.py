@@ -35,7 +35,7 @@ class DockerRegistry(test_auth.AuthTest):
                     f"docker://{host}/team/sample:1")
 
     def kiln_push(self, url, expected=test_auth.OK, words=()):
-        """The tags that were written."""
+        """The tags that were written; an error is a document too."""
         program = test_auth.KILN.parent / "kiln-registry"
         if not program.exists():
             self.skipTest("kiln-registry is not built")
@@ -46,7 +46,11 @@ class DockerRegistry(test_auth.AuthTest):
         for word in words:
             self.assertIn(word, run.stderr)
         self.assertNotIn("SECRET", run.stdout + run.stderr)
-        return json.loads(run.stdout)["packages"][0]["pushed"] if run.stdout else None
+        document = json.loads(run.stdout)
+        if expected != test_auth.OK:
+            self.assertEqual(document["schema"], "kiln.error/1")
+            return None
+        return document["packages"][0]["pushed"]
 
     def test_push_over_tls_with_a_password_file(self):
         tls = docker_registry.make_certificate(self.work)

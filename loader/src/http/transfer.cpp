@@ -102,6 +102,7 @@ std::string authorities(CURL* curl) {
     case CURLE_GOT_NOTHING:
     case CURLE_SEND_ERROR:
     case CURLE_RECV_ERROR:
+    case CURLE_SEND_FAIL_REWIND:
     case CURLE_HTTP2:
     case CURLE_HTTP2_STREAM:
       throw again;
@@ -161,12 +162,6 @@ struct Arriving {
       self->failure = std::current_exception();
       return CURL_READFUNC_ABORT;
     }
-  }
-  /// libcurl goes back where a connection that it had kept turns out to be closed.
-  static int seek_body(Arriving* self, curl_off_t to, int origin) {
-    if (origin != SEEK_SET) return CURL_SEEKFUNC_CANTSEEK;
-    self->sent = static_cast<std::uint64_t>(to);
-    return CURL_SEEKFUNC_OK;
   }
 
   std::string subject() const { return verb_of(request) + answer.url; }
@@ -239,9 +234,9 @@ void set_method(CURL* curl, const HttpRequest& request, Arriving& arriving) {
     curl_easy_setopt(curl, CURLOPT_INFILESIZE_LARGE, static_cast<curl_off_t>(request.body.size));
     curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, kBufferBytes);
     curl_easy_setopt(curl, CURLOPT_READFUNCTION, &Arriving::give_body);
+    // No CURLOPT_SEEKFUNCTION: a body that was cut is not sent again to the same place, where the
+    // server may have kept a part of it. The caller begins anew.
     curl_easy_setopt(curl, CURLOPT_READDATA, &arriving);
-    curl_easy_setopt(curl, CURLOPT_SEEKFUNCTION, &Arriving::seek_body);
-    curl_easy_setopt(curl, CURLOPT_SEEKDATA, &arriving);
   }
 }
 

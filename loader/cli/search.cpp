@@ -22,21 +22,24 @@ int run_search(const std::vector<std::string>& words, const Options& options) {
     return each.version == 0 ? each.name : label(each.name, each.version);
   };
   std::size_t column = 0;
+  int status = 0;
   for (const FoundPackage& each : result.packages) column = std::max(column, title(each).size());
   for (const FoundPackage& each : result.packages) {
     documents.push_back({{"name", each.name},
                          {"version", each.version == 0 ? Json() : Json(each.version)},
                          {"variants", each.variants},
                          {"summary", each.summary},
-                         {"problem", each.problem}});
-    print("%-*s  %s\n", static_cast<int>(column), title(each).c_str(),
-          each.problem.empty() ? each.summary.c_str() : ("not readable: " + each.problem).c_str());
+                         {"problem", each.problem ? each.problem->what() : ""}});
+    const std::string says =
+        each.problem ? std::string("not readable: ") + each.problem->what() : each.summary;
+    print("%-*s  %s\n", static_cast<int>(column), title(each).c_str(), says.c_str());
+    if (status == 0 && each.problem) status = static_cast<int>(each.problem->code());
   }
   print_json("search", {{"registry", result.registry},
                         {"signed", result.is_signed},
                         {"packages", documents},
                         {"left_out", result.left_out}});
-  if (options.json) return 0;
+  if (options.json) return status;
   tell("%zu %s in %s%s\n", result.packages.size(),
        result.packages.size() == 1 ? "package" : "packages", result.registry.c_str(),
        result.is_signed ? ", by its signed metadata" : "");
@@ -44,7 +47,7 @@ int run_search(const std::vector<std::string>& words, const Options& options) {
     tell("kiln: %zu more were not looked into; ask for them by name: kiln info NAME\n",
          result.left_out);
   }
-  return 0;
+  return status;
 }
 
 }  // namespace

@@ -200,7 +200,9 @@ class Verbs(unittest.TestCase):
         self.run_command(*nobody, "info", "nosuch", code=NOT_FOUND, says="published: not known, the folder may not be listed")
         os.chmod(self.registry, 0o755)
         os.chmod(self.registry / "tiny-op", 0o700)
-        self.assertIn("tiny-op  not readable: read", self.run_command(*nobody, "search").stdout)
+        for words in ([], ["nosuch"]):  # what it says of itself is not known
+            done = self.run_command(*nobody, "search", *words, code=NETWORK)
+            self.assertIn("tiny-op  not readable: read", done.stdout)
 
     def test_search_a_server_page_by_page_below_its_path(self):
         self.publish("four/alpha", "four/beta", "four/gamma")

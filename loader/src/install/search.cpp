@@ -96,23 +96,22 @@ SearchResult search(const Request& request, const std::vector<std::string>& word
     named.resize(kMaxSearched);
   }
   std::vector<FoundPackage> found(named.size());
-  in_parallel(
-      named.size(), kDownloadsAtOnce, request.stop,
-      [&](std::size_t i, const std::stop_token& stop) {
-        Patience own = patience;
-        own.stop = stop;
-        Traffic ignored;
-        try {
-          found[i] = look_into(*open_repository(place, named[i].name, settings, own, ignored),
-                               named[i], own);
-        } catch (const Error& error) {
-          if (error.code() == ErrorCode::kCancelled) throw;
-          found[i] = {.name = named[i].name, .version = named[i].version, .problem = error.what()};
-        }
-      });
+  in_parallel(named.size(), kDownloadsAtOnce, request.stop,
+              [&](std::size_t i, const std::stop_token& stop) {
+                Patience own = patience;
+                own.stop = stop;
+                Traffic ignored;
+                try {
+                  found[i] =
+                      look_into(*open_repository(place, named[i].name, settings, own, ignored),
+                                named[i], own);
+                } catch (const Error& error) {
+                  if (error.code() == ErrorCode::kCancelled) throw;
+                  found[i] = {.name = named[i].name, .version = named[i].version, .problem = error};
+                }
+              });
   std::ranges::copy_if(found, std::back_inserter(result.packages), [&](const auto& package) {
-    const bool is_published = package.version != 0 || !package.problem.empty();
-    return is_published && has_all(package, words);
+    return package.problem || (package.version != 0 && has_all(package, words));
   });
   return result;
 }

@@ -6,9 +6,11 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "kiln/error.hpp"
 #include "kiln/request.hpp"
 
 namespace kiln {
@@ -17,8 +19,8 @@ struct FoundPackage {
   std::string name;
   int version = 0;  ///< the newest that was not taken back
   std::size_t variants = 0;
-  std::string summary;  ///< empty: its publisher gave none
-  std::string problem;  ///< why no more is known of it; empty: nothing is wrong
+  std::string summary;           ///< empty: its publisher gave none
+  std::optional<Error> problem;  ///< why no more is known of it
 };
 
 struct SearchResult {
@@ -29,7 +31,8 @@ struct SearchResult {
 };
 
 /// The packages whose name or summary has all the words, in any case; all of them without words.
-/// Throws kTrust, kNotFound for a server that gives no list, kOffline, kNetwork, kCancelled.
+/// One that cannot be read is among them: what its summary says is not known. Throws kTrust,
+/// kNotFound for a server that gives no list, kOffline, kNetwork, kCancelled.
 SearchResult search(const Request& request, const std::vector<std::string>& words);
 
 }  // namespace kiln

@@ -4,7 +4,7 @@
 
 Most of clang-tidy's time goes into walking the headers, once for each source. So sources whose flags go
 together become one: a file that includes them, BUILD_DIR/lint/batch-NN.cpp, with a compile_commands.json
-beside it. Prints the batches, those that take longest first.
+beside it, which has the sources too. Prints the batches, those that take longest first.
 
 Sources stay apart whose local names clash, as far as a look at the text says; what slips through does
 not compile, and ci/lint then reads each source of that batch alone. What clang-tidy looks for in the
@@ -53,12 +53,22 @@ def unused(text):
             yield name
 
 
+def compiled_sources(build):
+    """Each source and its command, also where CMake compiles several as one."""
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        sources = [entry["file"]]
+        if "/Unity/unity_" in entry["file"]:
+            text = pathlib.Path(entry["file"]).read_text(encoding="utf-8")
+            sources = re.findall(r'^#include "(.*)"', text, re.M)
+        for source in sources:
+            yield os.path.relpath(source), entry
+
+
 def main():
     build = pathlib.Path(sys.argv[1])
     tracked = set(subprocess.check_output(["git", "ls-files", "*.cpp"], text=True).split())
     places = {}  # of a source: the folder of its command, its flags but these: macros and include folders
-    for entry in json.loads((build / "compile_commands.json").read_text()):
-        path = os.path.relpath(entry["file"])
+    for path, entry in compiled_sources(build):
         # Not the tests: they are most of the time and the least of the findings. Most sources of packages
         # go through zig and NVRTC alone.
         if path in tracked and "tests/" not in path and path not in places:
@@ -99,7 +109,9 @@ def main():
     folder.mkdir(exist_ok=True)
     for old in folder.glob("batch-*.cpp"):
         old.unlink()
-    commands = []
+    commands = [{"directory": directory, "file": os.path.abspath(path),
+                 "command": shlex.join([*flags, *own, "-c", os.path.abspath(path)])}
+                for path, ((directory, flags, _), own) in places.items()]
     for number, (_, paths, (directory, flags, _)) in enumerate(batches):
         own = dict.fromkeys(f for path in paths for f in places[path][1])
         file = folder / f"batch-{number:02}.cpp"

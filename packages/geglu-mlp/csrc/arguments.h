@@ -10,13 +10,15 @@ namespace geglu_mlp {
 
 // out[m, n] = epilogue(a[m, k] b^T). Gated: b0 is the gate weight, b1 the up weight and
 // out = gated(a b0^T + bias0, a b1^T + bias1) (gate.h). Plain: b0 and bias0 only.
-// All row-major and compact; a missing bias is null.
+// All row-major and compact; a missing bias is null. A plain one may have a residual [m, n], which
+// is added like a bias, or null.
 struct GemmArguments {
   const void* a;
   const void* b0;
   const void* b1;
   const void* bias0;
   const void* bias1;
+  const void* residual;
   void* out;
   long long m;
   long long n;
@@ -25,7 +27,7 @@ struct GemmArguments {
   unsigned tiles_n;
   unsigned panel;  // tiles in a column panel: CTAs that run together share weights and rows in L2
   Gating gating;
-  int paired_stores;  // n is even and out is 4-byte aligned
+  int paired;  // n is even; out and the residual are 4-byte aligned
 };
 
 constexpr unsigned kPointwiseThreads = 256;

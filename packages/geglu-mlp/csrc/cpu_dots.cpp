@@ -148,8 +148,7 @@ struct Block {
       for (int64_t j = 0; j < columns; j += kLanes) {
         const Floats bias = bias_vector(call.down_bias, column + j, call.d);
         for (int64_t i = 0; i < count; ++i) {
-          store_up_to(call.y + (first + row + i) * call.d + column + j, load(&sums.at[i][j]) + bias,
-                      columns - j);
+          write_y(call, first + row + i, column + j, load(&sums.at[i][j]), bias, columns - j);
         }
       }
     });

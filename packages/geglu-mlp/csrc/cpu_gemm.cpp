@@ -50,8 +50,7 @@ void write_plain(const Mlp<T>& call, const TileSums& sums, int64_t row, int64_t 
   for (int j = 0; j < kTileColumns && column + j < call.d; j += kLanes) {
     const Floats bias = bias_vector(call.down_bias, column + j, call.d);
     for (int64_t i = 0; i < kTileRows && row + i < call.m; ++i) {
-      store_up_to(call.y + (row + i) * call.d + column + j, load(sums.at[i] + j) + bias,
-                  call.d - column - j);
+      write_y(call, row + i, column + j, load(sums.at[i] + j), bias, call.d - column - j);
     }
   }
 }

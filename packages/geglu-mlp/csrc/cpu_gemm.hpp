@@ -14,7 +14,7 @@
 
 namespace geglu_mlp::cpu {
 
-// T is float, Bfloat16 or Float16. A missing bias is null.
+// T is float, Bfloat16 or Float16. A missing bias or residual is null.
 template <class T>
 struct Mlp {
   const T* x;
@@ -24,6 +24,7 @@ struct Mlp {
   const T* gate_bias;
   const T* up_bias;
   const T* down_bias;
+  const T* residual;
   T* y;
   T* gate_out;  // x gate^T + gate_bias and x up^T + up_bias, where they are to be kept; or null
   T* up_out;
@@ -48,6 +49,16 @@ template <class T>
 Floats bias_vector(const T* bias, int64_t column, int64_t columns) {
   if (bias == nullptr || column >= columns) return Floats{};
   return load_up_to(bias + column, columns - column);
+}
+
+// Up to kLanes elements of y, from `column` on: what the sums, down's bias and the residual make.
+template <class T>
+void write_y(const Mlp<T>& call, int64_t row, int64_t column, Floats sums, Floats bias,
+             int64_t count) {
+  const int64_t at = row * call.d + column;
+  Floats y = sums + bias;
+  if (call.residual != nullptr) y += load_up_to(call.residual + at, count);
+  store_up_to(call.y + at, y, count);
 }
 
 }  // namespace geglu_mlp::cpu

@@ -55,6 +55,7 @@ void run_forward_keeping(const kiln::sdk::Tensor& gate_out, const kiln::sdk::Ten
                         data<const T>(call.gate_bias),
                         data<const T>(call.up_bias),
                         data<const T>(call.down_bias),
+                        data<const T>(call.residual),
                         data<T>(call.y),
                         data<T>(gate_out),
                         data<T>(up_out),

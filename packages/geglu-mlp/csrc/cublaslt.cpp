@@ -122,11 +122,12 @@ class Gemm {
     }
     if (status_ == kCublasltSuccess) {
       const float one = 1;
-      const float zero = 0;
+      const void* const residual = linear_.residual;
+      const float beta = residual == nullptr ? 0 : 1;
       keep("cublasLtMatmul",
-           table.matmul(handle_, operation_, &one, linear_.weight, w_, linear_.x, x_, &zero,
-                        linear_.y, y_, linear_.y, y_, &proposal.algorithm, scratch,
-                        kCublasltScratchBytes, stream));
+           table.matmul(handle_, operation_, &one, linear_.weight, w_, linear_.x, x_, &beta,
+                        residual == nullptr ? linear_.y : residual, y_, linear_.y, y_,
+                        &proposal.algorithm, scratch, kCublasltScratchBytes, stream));
     }
     return status_ == kCublasltSuccess ? KILN_OK : failure(what, call_, status_, error);
   }

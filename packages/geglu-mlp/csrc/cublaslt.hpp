@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Cublaslt: y = x w^T + bias by cuBLASLt, found at run time by the soname that the variant needs.
-// A handle for each context, made once; descriptors for each call; no memory, no synchronisation
-// and no threads of its own. Before it: cublaslt_plan.h says which calls come here.
+// Cublaslt: y = x w^T + bias + residual by cuBLASLt, found at run time by the soname that the
+// variant needs. A handle for each context, made once; descriptors for each call; no memory, no
+// synchronisation and no threads of its own. Before it: cublaslt_plan.h says which calls come here.
 #pragma once
 
 #include <kiln/sdk/device.hpp>
@@ -19,7 +19,8 @@ bool needs_cublaslt();
 int32_t enter_cublaslt(const sdk::OnDevice& gpu, CublasltHandle* handle, kiln_error* error);
 
 // x [rows, in], weight [out, in], y [rows, out], row-major without gaps, of float16 or bfloat16;
-// bias [out], or null. All at least kCublasltAlignment-aligned. `name` is the weight's, for errors.
+// bias [out], or null; residual [rows, out], or null. All at least kCublasltAlignment-aligned.
+// `name` is the weight's, for errors.
 struct Linear {
   const char* name;
   sdk::DType dtype;
@@ -27,6 +28,7 @@ struct Linear {
   const void* x;
   const void* weight;
   const void* bias;
+  const void* residual;
   void* y;
 };
 

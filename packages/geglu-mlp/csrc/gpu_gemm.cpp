@@ -73,7 +73,8 @@ static_assert(sizeof(kKernelTable) / sizeof(kKernelTable[0]) == geglu_mlp::kAllK
 
 bool is_mapped(const GemmCall& call) {
   const GemmArguments& gemm = call.arguments;
-  const void* const all[] = {gemm.a, gemm.b0, gemm.b1, gemm.out, call.gate_out, call.up_out};
+  const void* const all[] = {gemm.a,        gemm.b0,       gemm.b1,    gemm.out,
+                             gemm.residual, call.gate_out, call.up_out};
   for (const void* one : all) {
     if (!is_aligned(one, 16)) return false;
   }
@@ -158,6 +159,7 @@ int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Pl
   }
   arguments.bias0 = gemm.bias0;
   arguments.bias1 = gemm.bias1;
+  arguments.residual = gemm.residual;
   arguments.out_data = gemm.out;
   arguments.m = shape.m;
   arguments.n = shape.n;
@@ -196,7 +198,7 @@ int32_t launch_portable(const sdk::OnDevice& gpu, const GemmCall& call, void* st
   arguments.tiles_m = plan.tiles_m;
   arguments.tiles_n = plan.tiles_n;
   arguments.panel = plan.panel;
-  arguments.paired_stores = shape.paired ? 1 : 0;
+  arguments.paired = shape.paired ? 1 : 0;
   void* pointers[] = {&arguments};
   return gpu.launch(plan.kernel, {plan.ctas}, plan.threads, stream, pointers, error);
 }

@@ -60,9 +60,9 @@ CublasltPlan plan_by_cublaslt(const MlpCall& call, bool aligned) {
 }
 
 bool is_aligned_for_cublaslt(const MlpCall& call) {
-  const sdk::Tensor* const tensors[] = {&call.x,         &call.gate,    &call.up,        &call.down,
-                                        &call.gate_bias, &call.up_bias, &call.down_bias, &call.y,
-                                        &call.gate_out,  &call.up_out};
+  const sdk::Tensor* const tensors[] = {
+      &call.x,         &call.gate,     &call.up, &call.down,     &call.gate_bias, &call.up_bias,
+      &call.down_bias, &call.residual, &call.y,  &call.gate_out, &call.up_out};
   for (const sdk::Tensor* tensor : tensors) {
     if (!is_aligned(data_or_null(*tensor), geglu_mlp::kCublasltAlignment)) return false;
   }
@@ -84,20 +84,23 @@ int32_t forward_by_cublaslt(const sdk::OnDevice& gpu, const MlpCall& call, const
   const sdk::Tensor up = kept ? call.up_out : intermediate(workspace + plan.up_offset);
   void* const scratch = workspace + plan.scratch_offset;
   const auto linear = [&](const char* name, int64_t in, int64_t out, const void* x,
-                          const sdk::Tensor& weight, const sdk::Tensor& bias, void* y) {
-    return launch_linear(
-        handle, {name, call.x.dtype, call.M, in, out, x, weight.data, data_or_null(bias), y},
-        scratch, call.stream, error);
+                          const sdk::Tensor& weight, const sdk::Tensor& bias,
+                          const sdk::Tensor& residual, void* y) {
+    return launch_linear(handle,
+                         {name, call.x.dtype, call.M, in, out, x, weight.data, data_or_null(bias),
+                          data_or_null(residual), y},
+                         scratch, call.stream, error);
   };
-  status = linear("gate", call.D, call.H, call.x.data, call.gate, call.gate_bias, gate.data);
+  status = linear("gate", call.D, call.H, call.x.data, call.gate, call.gate_bias, {}, gate.data);
   if (status != KILN_OK) return status;
-  status = linear("up", call.D, call.H, call.x.data, call.up, call.up_bias, up.data);
+  status = linear("up", call.D, call.H, call.x.data, call.up, call.up_bias, {}, up.data);
   if (status != KILN_OK) return status;
 
   // In place unless gate_out is kept: a thread stores where it alone has read.
   status = pointwise({call, call.op, {}, gate, up, h, {}, call.M, call.H, call.gating}, error);
   if (status != KILN_OK) return status;
-  return linear("down", call.H, call.D, h.data, call.down, call.down_bias, call.y.data);
+  return linear("down", call.H, call.D, h.data, call.down, call.down_bias, call.residual,
+                call.y.data);
 }
 
 // a [M, k] times a weight [n, k] of the call, with its bias.
@@ -127,8 +130,11 @@ GemmCall linear_of(const MlpCall& call, const Factor& factor) {
 }
 
 GemmCall down_of(const MlpCall& call, const void* h) {
-  return linear_of(call, {Product::kDown, "h", h, "down", call.down, call.down_bias, "y",
-                          call.y.data, call.D, call.H});
+  GemmCall down = linear_of(call, {Product::kDown, "h", h, "down", call.down, call.down_bias, "y",
+                                   call.y.data, call.D, call.H});
+  down.arguments.residual = data_or_null(call.residual);
+  down.shape.paired = down.shape.paired && is_aligned(down.arguments.residual, 4);
+  return down;
 }
 
 GemmCall gated_of(const MlpCall& call) {

@@ -14,7 +14,7 @@ namespace kiln::package {
 
 struct MlpCall : sdk::Placement {
   const char* op;  // for errors
-  sdk::Tensor x, gate, up, down, gate_bias, up_bias, down_bias, y;
+  sdk::Tensor x, gate, up, down, gate_bias, up_bias, down_bias, residual, y;
   sdk::Tensor gate_out, up_out;  // training_forward only
   int64_t M, D, H;
   geglu_mlp::Gating gating;
@@ -49,8 +49,9 @@ int32_t pointwise(const PointwiseCall& call, kiln_error* error);
 // From the arguments that the build generates.
 template <class Arguments>
 MlpCall mlp_call(const Arguments& op, geglu_mlp::Gating gating) {
-  return {op,           "forward", op.x, op.gate, op.up, op.down, op.gate_bias, op.up_bias,
-          op.down_bias, op.y,      {},   {},      op.M,  op.D,    op.H,         gating};
+  return {op,           "forward",  op.x,         op.gate,     op.up, op.down,
+          op.gate_bias, op.up_bias, op.down_bias, op.residual, op.y,  {},
+          {},           op.M,       op.D,         op.H,        gating};
 }
 
 template <class Arguments>

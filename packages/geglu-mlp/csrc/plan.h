@@ -102,7 +102,7 @@ struct GemmShape {
   int64_t n = 0;
   int64_t k = 0;
   bool aligned = false;  // a and b are 16-byte aligned and k is a multiple of 8
-  bool paired = false;   // out is 4-byte aligned and n is even
+  bool paired = false;   // out and the residual are 4-byte aligned and n is even
   bool keeps = false;    // gated: both products are stored too
   bool operator==(const GemmShape&) const = default;
 };

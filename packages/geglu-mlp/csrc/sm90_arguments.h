@@ -30,7 +30,8 @@ struct Sm90Arguments {
   TensorMap out;  // prefill kernels only
   const void* bias0;
   const void* bias1;
-  void* out_data;  // decode and stream kernels
+  const void* residual;  // plain kernels, [m, n]; or null
+  void* out_data;        // decode and stream kernels
   long long m;
   long long n;
   unsigned k_blocks;  // of kDepth; the last one may be partly outside and is then filled with zeros

@@ -73,6 +73,71 @@ __device__ __forceinline__ void add_biases(Sums<T>& tile, const Sm90Arguments& p
   }
 }
 
+// The residual's part of a thread's sums of a plain tile. `row`: where its warpgroup's rows begin.
+// The loads of a row are on their way together, since each takes as long as all of them.
+template <class T, class Element>
+__device__ __forceinline__ void add_residual(Sums<T>& tile, const Sm90Arguments& p, long long row,
+                                             long long column) {
+  if (p.residual == nullptr) return;
+  const int thread = static_cast<int>(threadIdx.x) % 128;
+  row += thread / 32 * 16 + thread % 32 / 4;
+  column += thread % 4 * 2;
+#pragma unroll
+  for (int half = 0; half < 2 * T::kBlocks; ++half) {  // of the 16 rows of a block, eight each
+    const long long at = row + half / 2 * 64 + half % 2 * 8;
+    if (at >= p.m) continue;
+    const Element* from = static_cast<const Element*>(p.residual) + at * p.n + column;
+    unsigned words[T::kColumns / 8];
+#pragma unroll
+    for (int block = 0; block < T::kColumns / 8; ++block) {
+      words[block] = 0;
+      if (column + block * 8 < p.n)
+        words[block] = *reinterpret_cast<const unsigned*>(from + block * 8);
+    }
+#pragma unroll
+    for (int block = 0; block < T::kColumns / 8; ++block) {
+      const float2 pair = unpack_pair<Element>(words[block]);
+      float* sums = tile.sums[half / 2] + block * 4 + half % 2 * 2;
+      sums[0] += pair.x;
+      sums[1] += pair.y;
+    }
+  }
+}
+
+// Of a plain tile: what add_residual() will read, into the L2 cache.
+template <int kColumns>
+__device__ __forceinline__ void fetch_residual(const Sm90Arguments& p, long long row, int rows,
+                                               long long column, int threads) {
+  if (p.residual == nullptr) return;
+  constexpr int kLines = (kColumns * 2 + 127) / 128;  // of a row
+  for (int i = static_cast<int>(threadIdx.x) % threads; i < rows * kLines; i += threads) {
+    const long long at_row = row + i / kLines;
+    const long long at = column + i % kLines * 64;
+    if (at_row >= p.m || at >= p.n) continue;
+    const char* from = static_cast<const char*>(p.residual) + (at_row * p.n + at) * 2;
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+  }
+}
+
+// Two columns of a row of the residual, or four; zeros without one.
+template <class Element>
+__device__ __forceinline__ float2 load_residual_pair(const Sm90Arguments& p, long long row,
+                                                     long long column) {
+  if (p.residual == nullptr) return {};
+  const Element* from = static_cast<const Element*>(p.residual) + row * p.n + column;
+  return unpack_pair<Element>(*reinterpret_cast<const unsigned*>(from));
+}
+template <class Element>
+__device__ __forceinline__ float4 load_residuals(const Sm90Arguments& p, long long row,
+                                                 long long column) {
+  if (p.residual == nullptr) return {};
+  const Element* from = static_cast<const Element*>(p.residual) + row * p.n + column;
+  const uint2 both = *reinterpret_cast<const uint2*>(from);
+  const float2 low = unpack_pair<Element>(both.x);
+  const float2 high = unpack_pair<Element>(both.y);
+  return {low.x, low.y, high.x, high.y};
+}
+
 // Of two columns, or four; zeros without a bias.
 template <class Element>
 __device__ __forceinline__ float2 load_bias_pair(const void* bias, long long column) {

@@ -207,6 +207,10 @@ __device__ __forceinline__ void consume(const Arguments& p, const PrefillMemory<
   Sums<T> sums;
   for (unsigned tile = first; tile < tiles; tile += step) {
     const TileAt<T, kGated> at(p, tile, rank);
+    const int row = at.row + row_in_tile;
+    if constexpr (!kGated) {
+      fetch_residual<T::kColumns>(p, row, T::kWarpgroupRows, at.column, 128);
+    }
     if (T::kPingPong) {
       barrier_wait(memory.turn(warpgroup), turn_parity);
       turn_parity ^= 1;
@@ -218,8 +222,8 @@ __device__ __forceinline__ void consume(const Arguments& p, const PrefillMemory<
     wait_for_sums(sums);
     release(memory.empty(ring.stage == 0 ? T::kStages - 1 : ring.stage - 1));
     if (T::kPingPong) ring.skip(p.k_blocks);
-    const int row = at.row + row_in_tile;
     add_biases<T, Element, kGated>(sums, p, at.column);
+    if constexpr (!kGated) add_residual<T, Element>(sums, p, row, at.column);
     if constexpr (kKeeps<Arguments>) {
       next_strip +=
           keeping_epilogue<T, Element>(sums, memory, p, warpgroup, row, at.column, next_strip % 2);

@@ -167,8 +167,9 @@ __device__ __forceinline__ void put_outputs(const Sm90Arguments& p, const Stream
       up = add(load_shared(ring.sum(row, T::kColumns / 2 + at)),
                load_biases<Element>(p.bias1, column));
     }
-    store_quad<Element, kGated>(p, row, column, add(sum, load_biases<Element>(p.bias0, column)),
-                                up);
+    float4 out = add(sum, load_biases<Element>(p.bias0, column));
+    if (!kGated) out = add(out, load_residuals<Element>(p, row, column));
+    store_quad<Element, kGated>(p, row, column, out, up);
   }
 }
 
@@ -196,6 +197,9 @@ __device__ __forceinline__ void stream(const Sm90Arguments& p) {
   if (warp >= T::kConsumers / 32) {
     if (warp == T::kConsumers / 32 && elect_one()) produce<T, kGated>(p, ring, steps, column);
     return;
+  }
+  if constexpr (!kGated) {
+    fetch_residual<T::kColumns>(p, 0, static_cast<int>(p.m), column, T::kConsumers);
   }
   float sums[T::kColumns / 2];
   mainloop<T, Element>(sums, ring, steps);

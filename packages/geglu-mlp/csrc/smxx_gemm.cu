@@ -276,15 +276,19 @@ __device__ __forceinline__ void epilogue(const Sums<T>& sums, const GemmArgument
     for (int i = 0; i < T::kRowBlocks; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
+        const long long out_row = row_first + i * 16 + half * 8;
         float first = sums[i][j][half * 2] + bias00;
         float second = sums[i][j][half * 2 + 1] + bias01;
         if constexpr (kGated) {
           const float(&up)[4] = sums[i][j + kBlocks];
           first = unit.of(first, up[half * 2] + bias10);
           second = unit.of(second, up[half * 2 + 1] + bias11);
+        } else {
+          const float2 residual = residual_at<Element>(p, out_row, at);
+          first += residual.x;
+          second += residual.y;
         }
-        store_pair<Element>(p, row_first + i * 16 + half * 8, at,
-                            unit.pack(first, second, Element{}));
+        store_pair<Element>(p, out_row, at, unit.pack(first, second, Element{}));
       }
     }
   }

@@ -26,16 +26,25 @@ namespace kiln::layers {
 inline constexpr const char* kOverflowInfinity = "infinity";
 inline constexpr const char* kOverflowSaturate = "saturate";
 
-/// y[M,D] = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias; a and f are the
-/// package's. bfloat16 or float16, on the CPU also float32; one dtype for all; accumulates in
-/// float32. On a GPU a row of y does not depend on the other rows or their number, for M > 768 in
-/// the sm_90a variants and for M > 16 in the others. backward() gives the gradients of training.
+/// y[M,D] = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias + residual; a and f
+/// are the package's. bfloat16 or float16, on the CPU also float32; one dtype for all; accumulates
+/// in float32. On a GPU a row of y does not depend on the other rows or their number, for M > 768
+/// in the sm_90a variants and for M > 16 in the others. backward() gives the gradients of training.
 /// WeightsType: the tensors gate, up, down, gate_bias, up_bias and down_bias, and attributes(),
 /// those of each op.
 template <class WeightsType>
 class GatedMlp {
  public:
   using Weights = WeightsType;
+
+  /// What a forward reads: forward(x, y), or forward({x, residual}, y).
+  struct Input {
+    Tensor x;              ///< [M,D], M may be 0
+    Tensor residual = {};  ///< [M,D], or none. Added in float32, before y is rounded; its gradient
+                           ///< is grad_y
+
+    Input(const Tensor& x, const Tensor& residual = {}) : x(x), residual(residual) {}  // NOLINT
+  };
 
   /// What training_forward() keeps for backward(): x gate^T + gate_bias and x up^T + up_bias.
   struct Kept {
@@ -71,30 +80,30 @@ class GatedMlp {
     return forward_.workspace_bytes(arguments(x, x), weights_.attributes());
   }
 
-  /// x, y: [M,D], M may be 0. Enqueues on `stream` and returns; the CPU has finished. Allocates
+  /// y: [M,D]. Enqueues on `stream` and returns; the CPU has finished. Allocates
   /// nothing, can be captured in a CUDA graph. Throws kInvalidCall or kDevice.
-  void forward(const Tensor& x, const Tensor& y, Workspace workspace,
+  void forward(const Input& input, const Tensor& y, Workspace workspace,
                void* stream = nullptr) const {
-    forward_.run(arguments(x, y), weights_.attributes(), workspace, stream);
+    forward_.run(arguments(input, y), weights_.attributes(), workspace, stream);
   }
 
   /// The same with the layer's own workspace, which grows to the largest x seen (growing
   /// synchronises the device). One stream and one thread at a time.
-  void forward(const Tensor& x, const Tensor& y, void* stream = nullptr) {
-    forward(x, y, owned_.reserve(workspace_bytes(x)), stream);
+  void forward(const Input& input, const Tensor& y, void* stream = nullptr) {
+    forward(input, y, owned_.reserve(workspace_bytes(input.x)), stream);
   }
 
   /// forward(), which also writes `kept`, both of it. On a GPU it runs one kernel more and y is
   /// made from the rounded gate_out and up_out. workspace_bytes() is what it needs.
-  void training_forward(const Tensor& x, const Tensor& y, const Kept& kept, Workspace workspace,
+  void training_forward(const Input& input, const Tensor& y, const Kept& kept, Workspace workspace,
                         void* stream = nullptr) const {
-    training_forward_.run(arguments(x, y, kept), weights_.attributes(), workspace, stream);
+    training_forward_.run(arguments(input, y, kept), weights_.attributes(), workspace, stream);
   }
 
   /// The same with the layer's own workspace.
-  void training_forward(const Tensor& x, const Tensor& y, const Kept& kept,
+  void training_forward(const Input& input, const Tensor& y, const Kept& kept,
                         void* stream = nullptr) {
-    training_forward(x, y, kept, owned_.reserve(workspace_bytes(x)), stream);
+    training_forward(input, y, kept, owned_.reserve(workspace_bytes(input.x)), stream);
   }
 
   /// Scratch memory that backward() needs for this x and these gradients. On a GPU, for all of
@@ -106,15 +115,16 @@ class GatedMlp {
     return backward_.workspace_bytes(arguments(x, x, kept, gradients), weights_.attributes());
   }
 
-  /// grad_y, x: [M,D], those of forward(); down_bias is not read. `kept`: what training_forward()
-  /// wrote. With {} backward() computes it again: two products of nine more, and M * 2 H elements
-  /// less to keep. Overwrites the gradients that are asked for: nothing is added to what they held,
-  /// and sums over no rows are 0. The gradients have the dtype of x, and sums are float32; a GPU
-  /// rounds the intermediates to that dtype too, a CPU only the gradients. The same bits on each
-  /// run, on any number of CPU threads, and whichever gradients are asked for. On a GPU, gate's and
-  /// up's gradients in one buffer [2H,D], gate's first, are one product: faster, and the last bits
-  /// may differ. Enqueues on `stream` and returns; the CPU has finished. Allocates nothing, can be
-  /// captured in a CUDA graph. Throws kInvalidCall, also for half of `kept`, or kDevice.
+  /// grad_y, x: [M,D], those of forward(); down_bias and residual are not read. `kept`: what
+  /// training_forward() wrote. With {} backward() computes it again: two products of nine more, and
+  /// M * 2 H elements less to keep. Overwrites the gradients that are asked for: nothing is added
+  /// to what they held, and sums over no rows are 0. The gradients have the dtype of x, and sums
+  /// are float32; a GPU rounds the intermediates to that dtype too, a CPU only the gradients. The
+  /// same bits on each run, on any number of CPU threads, and whichever gradients are asked for. On
+  /// a GPU, gate's and up's gradients in one buffer [2H,D], gate's first, are one product: faster,
+  /// and the last bits may differ. Enqueues on `stream` and returns; the CPU has finished.
+  /// Allocates nothing, can be captured in a CUDA graph. Throws kInvalidCall, also for half of
+  /// `kept`, or kDevice.
   void backward(const Tensor& grad_y, const Tensor& x, const Kept& kept, const Gradients& gradients,
                 Workspace workspace, void* stream = nullptr) const {
     backward_.run(arguments(grad_y, x, kept, gradients), weights_.attributes(), workspace, stream);
@@ -128,24 +138,26 @@ class GatedMlp {
   }
 
  private:
-  std::array<Tensor, 8> arguments(const Tensor& x, const Tensor& y) const {
-    return {x,
+  std::array<Tensor, 9> arguments(const Input& input, const Tensor& y) const {
+    return {input.x,
             weights_.gate,
             weights_.up,
             weights_.down,
             weights_.gate_bias,
             weights_.up_bias,
             weights_.down_bias,
+            input.residual,
             y};
   }
-  std::array<Tensor, 10> arguments(const Tensor& x, const Tensor& y, const Kept& kept) const {
-    return {x,
+  std::array<Tensor, 11> arguments(const Input& input, const Tensor& y, const Kept& kept) const {
+    return {input.x,
             weights_.gate,
             weights_.up,
             weights_.down,
             weights_.gate_bias,
             weights_.up_bias,
             weights_.down_bias,
+            input.residual,
             y,
             kept.gate_out,
             kept.up_out};

@@ -33,16 +33,17 @@ struct GegluMlpWeights {
   }
 };
 
-/// y[M,D] = (gelu(x gate^T + gate_bias) * (x up^T + up_bias)) down^T + down_bias: see
+/// y[M,D] = (gelu(x gate^T + gate_bias) * (x up^T + up_bias)) down^T + down_bias + residual: see
 /// gated_mlp.hpp.
 class GegluMlp : public GatedMlp<GegluMlpWeights> {
  public:
   static constexpr std::string_view kPackage = "geglu-mlp";
   static constexpr LayerOp kOps[] = {
-      {"forward", "x, gate, up, down, gate_bias?, up_bias?, down_bias?, y; approximate, overflow"},
+      {"forward",
+       "x, gate, up, down, gate_bias?, up_bias?, down_bias?, residual?, y; approximate, overflow"},
       {"training_forward",
-       "x, gate, up, down, gate_bias?, up_bias?, down_bias?, y, gate_out, up_out; approximate, "
-       "overflow"},
+       "x, gate, up, down, gate_bias?, up_bias?, down_bias?, residual?, y, gate_out, up_out; "
+       "approximate, overflow"},
       {"backward",
        "grad_y, x, gate, up, down, gate_bias?, up_bias?, gate_out?, up_out?, grad_x?, grad_gate?, "
        "grad_up?, grad_down?, grad_gate_bias?, grad_up_bias?, grad_down_bias?; approximate, "

@@ -38,17 +38,19 @@ struct SwigluMlpWeights {
   }
 };
 
-/// y[M,D] = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias: see gated_mlp.hpp.
+/// y[M,D] = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias + residual: see
+/// gated_mlp.hpp.
 /// Each op throws kInvalidCall also for a limit that is not above 0.
 class SwigluMlp : public GatedMlp<SwigluMlpWeights> {
  public:
   static constexpr std::string_view kPackage = "swiglu-mlp";
   static constexpr LayerOp kOps[] = {
       {"forward",
-       "x, gate, up, down, gate_bias?, up_bias?, down_bias?, y; activation, limit, overflow"},
+       "x, gate, up, down, gate_bias?, up_bias?, down_bias?, residual?, y; activation, limit, "
+       "overflow"},
       {"training_forward",
-       "x, gate, up, down, gate_bias?, up_bias?, down_bias?, y, gate_out, up_out; activation, "
-       "limit, overflow"},
+       "x, gate, up, down, gate_bias?, up_bias?, down_bias?, residual?, y, gate_out, up_out; "
+       "activation, limit, overflow"},
       {"backward",
        "grad_y, x, gate, up, down, gate_bias?, up_bias?, gate_out?, up_out?, grad_x?, grad_gate?, "
        "grad_up?, grad_down?, grad_gate_bias?, grad_up_bias?, grad_down_bias?; activation, limit, "

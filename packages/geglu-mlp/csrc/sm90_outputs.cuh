@@ -74,32 +74,36 @@ __device__ __forceinline__ void add_biases(Sums<T>& tile, const Sm90Arguments& p
 }
 
 // The residual's part of a thread's sums of a plain tile. `row`: where its warpgroup's rows begin.
-// The loads of a row are on their way together, since each takes as long as all of them.
+// As many loads as there are registers for are on their way together.
 template <class T, class Element>
 __device__ __forceinline__ void add_residual(Sums<T>& tile, const Sm90Arguments& p, long long row,
                                              long long column) {
   if (p.residual == nullptr) return;
+  constexpr int kPairs = T::kColumns / 8;  // of a row
+  constexpr int kAtOnce = T::kBlocks * T::kSums > 160 ? 6 : 16;
   const int thread = static_cast<int>(threadIdx.x) % 128;
   row += thread / 32 * 16 + thread % 32 / 4;
   column += thread % 4 * 2;
 #pragma unroll
   for (int half = 0; half < 2 * T::kBlocks; ++half) {  // of the 16 rows of a block, eight each
-    const long long at = row + half / 2 * 64 + half % 2 * 8;
-    if (at >= p.m) continue;
-    const Element* from = static_cast<const Element*>(p.residual) + at * p.n + column;
-    unsigned words[T::kColumns / 8];
+    const long long at_row = row + half / 2 * 64 + half % 2 * 8;
+    if (at_row >= p.m) continue;
+    const Element* from = static_cast<const Element*>(p.residual) + at_row * p.n + column;
+    float* const sums = tile.sums[half / 2] + half % 2 * 2;
 #pragma unroll
-    for (int block = 0; block < T::kColumns / 8; ++block) {
-      words[block] = 0;
-      if (column + block * 8 < p.n)
-        words[block] = *reinterpret_cast<const unsigned*>(from + block * 8);
-    }
+    for (int first = 0; first < kPairs; first += kAtOnce) {
+      unsigned words[kAtOnce];
 #pragma unroll
-    for (int block = 0; block < T::kColumns / 8; ++block) {
-      const float2 pair = unpack_pair<Element>(words[block]);
-      float* sums = tile.sums[half / 2] + block * 4 + half % 2 * 2;
-      sums[0] += pair.x;
-      sums[1] += pair.y;
+      for (int i = 0; i < kAtOnce && first + i < kPairs; ++i) {
+        const int at = (first + i) * 8;
+        words[i] = column + at < p.n ? *reinterpret_cast<const unsigned*>(from + at) : 0;
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce && first + i < kPairs; ++i) {
+        const float2 pair = unpack_pair<Element>(words[i]);
+        sums[(first + i) * 4] += pair.x;
+        sums[(first + i) * 4 + 1] += pair.y;
+      }
     }
   }
 }

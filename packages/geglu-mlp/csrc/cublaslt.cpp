@@ -90,6 +90,44 @@ int32_t make_locked(std::atomic<void*>& place, kiln_error* error) {
   return KILN_OK;
 }
 
+// What cuBLASLt's proposal depends on. Preferences are the same for all.
+struct Question {
+  CublasltHandle handle;  // and so the GPU
+  sdk::DType dtype;
+  int64_t rows, in, out;
+  bool has_bias;
+  bool operator==(const Question&) const = default;
+};
+
+// A thread's latest proposals, the oldest overwritten first. Asking takes tens of microseconds of
+// the host, NVIDIA's documentation says; a layer asks three times a call, and the layers of a model
+// the same.
+class Proposals {
+ public:
+  bool find(const Question& question, CublasltAlgorithm* algorithm) const {
+    for (const Entry& entry : entries_) {
+      if (!(entry.question == question)) continue;
+      *algorithm = entry.algorithm;
+      return true;
+    }
+    return false;
+  }
+  void keep(const Question& question, const CublasltAlgorithm& algorithm) {
+    entries_[next_] = {question, algorithm};
+    next_ = (next_ + 1) % kKept;
+  }
+
+ private:
+  static constexpr int kKept = 16;
+  struct Entry {
+    Question question;  // without a handle: none
+    CublasltAlgorithm algorithm;
+  };
+  Entry entries_[kKept] = {};
+  int next_ = 0;
+};
+constinit thread_local Proposals proposals;
+
 // The descriptors of one GEMM. Errors are kept: after the first, nothing more is asked.
 class Gemm {
  public:
@@ -107,14 +145,13 @@ class Gemm {
 
   int32_t enqueue(void* scratch, void* stream, kiln_error* error) {
     describe();
-    CublasltProposal proposal = {};
-    int found = 0;
-    propose(&proposal, &found);
+    CublasltAlgorithm algorithm = {};
+    const bool has_algorithm = choose(&algorithm);
     char what[96];
     snprintf(what, sizeof(what), "forward: x [%lld, %lld] by %s [%lld, %lld]",
              static_cast<long long>(linear_.rows), static_cast<long long>(linear_.in), linear_.name,
              static_cast<long long>(linear_.out), static_cast<long long>(linear_.in));
-    if (status_ == kCublasltSuccess && (found == 0 || proposal.state != kCublasltSuccess)) {
+    if (status_ == kCublasltSuccess && !has_algorithm) {
       return sdk::fail(error, KILN_UNSUPPORTED,
                        "%s: %s proposes no algorithm, expected one; choose a variant that does not "
                        "need it",
@@ -126,8 +163,8 @@ class Gemm {
       const float beta = residual == nullptr ? 0 : 1;
       keep("cublasLtMatmul",
            table.matmul(handle_, operation_, &one, linear_.weight, w_, linear_.x, x_, &beta,
-                        residual == nullptr ? linear_.y : residual, y_, linear_.y, y_,
-                        &proposal.algorithm, scratch, kCublasltScratchBytes, stream));
+                        residual == nullptr ? linear_.y : residual, y_, linear_.y, y_, &algorithm,
+                        scratch, kCublasltScratchBytes, stream));
     }
     return status_ == kCublasltSuccess ? KILN_OK : failure(what, call_, status_, error);
   }
@@ -172,9 +209,23 @@ class Gemm {
     lay_out(&y_, linear_.out, linear_.rows);
   }
 
-  // The first proposal, which cuBLASLt expects to be the fastest. A query "could take tens of
-  // microseconds" of the host, NVIDIA's documentation says, and also that cuBLASLt keeps the latest
-  // answers itself: nothing is kept here.
+  // False: there is none, or a call failed.
+  bool choose(CublasltAlgorithm* algorithm) {
+    const Question question = {handle_,    linear_.dtype, linear_.rows,
+                               linear_.in, linear_.out,   linear_.bias != nullptr};
+    if (proposals.find(question, algorithm)) return true;
+    CublasltProposal proposal = {};
+    int found = 0;
+    propose(&proposal, &found);
+    if (status_ != kCublasltSuccess || found == 0 || proposal.state != kCublasltSuccess) {
+      return false;
+    }
+    *algorithm = proposal.algorithm;
+    proposals.keep(question, *algorithm);
+    return true;
+  }
+
+  // The first proposal, which cuBLASLt expects to be the fastest.
   void propose(CublasltProposal* proposal, int* found) {
     if (status_ != kCublasltSuccess) return;
     keep("cublasLtMatmulPreferenceCreate", table.preference_create(&preference_));

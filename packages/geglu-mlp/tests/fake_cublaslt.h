@@ -65,7 +65,7 @@ struct fake_cublaslt {
   int proposals;      /* that a query gives */
   int proposal_state; /* of each */
   int alive;          /* descriptors made and not yet destroyed */
-  char handles[8];    /* their addresses are the handles */
+  void* handle;       /* the last one made */
   struct fake_lt_gemm gemms[8];
 };
 

@@ -219,6 +219,32 @@ TEST_CASE("cublaslt: gate, up, the geglu in place, down; each as cuBLASLt counts
   }
 }
 
+TEST_CASE("cublaslt: a thread asks once about a product, and keeps what it was told") {
+  fresh_fakes();
+  const auto asked_by = [](const ForwardArguments& call) {
+    const int before = library().calls[FAKE_LT_PROPOSE];
+    const int products = library().calls[FAKE_LT_MATMUL];
+    must(call);
+    CHECK(library().calls[FAKE_LT_MATMUL] == products + 3);
+    CHECK(library().gemms[products % 8].is_proposal == 1);
+    CHECK(library().alive == 0);
+    return library().calls[FAKE_LT_PROPOSE] - before;
+  };
+  CHECK(asked_by(call_of(777, 264, 1032, true)) == 2);  // gate and up are alike
+  CHECK(asked_by(call_of(777, 264, 1032, true)) == 0);
+  CHECK(asked_by(call_of(777, 264, 1032, false)) == 2);
+  CHECK(asked_by(call_of(777, 264, 1032, true, DType::kFloat16)) == 2);
+  CHECK(asked_by(call_of(778, 264, 1032, true)) == 2);
+  CHECK(asked_by(call_of(777, 264, 1040, true)) == 2);
+  CHECK(asked_by(call_of(777, 272, 1032, true)) == 2);
+  CHECK(asked_by(call_of(777, 264, 1032, true)) == 0);  // still: there were sixteen at most
+  for (std::int64_t m = 1000; m < 1008; ++m) asked_by(call_of(m, 264, 1032, true));
+  CHECK(asked_by(call_of(777, 264, 1032, true)) == 2);
+  std::thread([&] { CHECK(asked_by(call_of(777, 264, 1032, true)) == 2); }).join();
+  fresh_contexts();  // the next handle may be another GPU's
+  CHECK(asked_by(call_of(777, 264, 1032, true)) == 2);
+}
+
 TEST_CASE("cublaslt: what the plan refuses goes to the portable kernels") {
   fresh_fakes();
   std::vector<ForwardArguments> calls = {call_of(511, 264, 1032, true),
@@ -269,7 +295,7 @@ TEST_CASE("cublaslt: prepare makes one handle a context, also when threads come 
   CHECK(library().calls[FAKE_LT_CREATE] == 1);
   must(call_of(777, 264, 1032, false));
   CHECK(library().calls[FAKE_LT_CREATE] == 1);
-  CHECK(library().gemms[0].handle == &library().handles[1]);
+  CHECK(library().gemms[0].handle == library().handle);
 
   REQUIRE(kiln::package::prepare_libraries(kGpu1, nullptr) == KILN_OK);
   CHECK(library().calls[FAKE_LT_CREATE] == 2);

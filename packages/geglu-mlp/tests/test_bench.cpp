@@ -120,6 +120,13 @@ TEST_CASE("bench: a decode has shares of the large read and of the read of its w
   CHECK(out.str().find("3900   85%     98%") != std::string::npos);
 }
 
+TEST_CASE("bench: the file to share has the GPU's name") {
+  CHECK(shared_file_of("NVIDIA GeForce RTX 4090") == "nvidia-geforce-rtx-4090-shared.json");
+  CHECK(shared_file_of("NVIDIA H100 80GB HBM3 (MIG)") == "nvidia-h100-80gb-hbm3-mig-shared.json");
+  CHECK(shared_file_of("../L4") == "l4-shared.json");
+  CHECK(shared_file_of("") == "shared.json");
+}
+
 TEST_CASE("bench: a spread is the median and the fifths") {
   const Spread spread = spread_of({5, 1, 4, 2, 3, 6});
   CHECK(spread.median == 4);

@@ -85,7 +85,7 @@ void write_file(const std::string& path, const std::string& text) {
 
 Json document_of(const Tools& tools, const kiln::Kernel& kernel, const Options& options,
                  const std::vector<Outcome>& outcomes, const Ceilings& ceilings) {
-  Json document = {{"schema", "kiln.bench/1"},
+  Json document = {{"schema", options.share ? "geglu-mlp.shared/1" : "kiln.bench/1"},
                    {"package", "geglu-mlp@" + std::to_string(kernel.version())},
                    {"variant", std::string(kernel.variant())},
                    {"gpu", tools.gpu.name()},
@@ -162,6 +162,13 @@ int bench(const Options& options) {
   if (!options.json.empty()) {
     write_file(options.json,
                document_of(tools, kernel, options, outcomes, ceilings).dump(2) + "\n");
+  }
+  if (options.share) {
+    const std::string name = shared_file_of(gpu.name());
+    write_file(name, document_of(tools, kernel, options, outcomes, ceilings).dump(2) + "\n");
+    out << "Wrote " << name << ": the figures above, the names of the GPU and of the kernels, and "
+        << "nothing else of this machine.\nTo share them, open a pull request that adds the file "
+        << "to packages/geglu-mlp/bench/results; bench/card.py puts it into the card.\n";
   }
   if (!blind.empty() && !options.trace.empty()) throw std::runtime_error("--trace: " + blind);
   return 0;

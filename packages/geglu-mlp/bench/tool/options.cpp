@@ -26,6 +26,12 @@ std::vector<Shape> sweep_shapes() {
   return shapes;
 }
 
+// A token, a few, a small batch and prefill, of a small model and of a large one.
+std::vector<Shape> shared_shapes() {
+  return {{1, 768, 3072},    {512, 768, 3072},   {8192, 768, 3072},  {1, 4096, 14336},
+          {16, 4096, 14336}, {128, 4096, 14336}, {512, 4096, 14336}, {4096, 4096, 14336}};
+}
+
 Shape parse_shape(const std::string& text) {
   Shape shape{};
   int used = 0;
@@ -77,7 +83,8 @@ constexpr const char* kFooter =
     "Examples:\n"
     "  kiln bench --shape 8192,768,3072 --shape 1,3584,14336\n"
     "  kiln bench --shape 1,4096,14336 --regime burst --trace forward.json --plot forward.svg\n"
-    "  kiln bench --sweep --json sweep.json";
+    "  kiln bench --sweep --json sweep.json\n"
+    "  kiln bench --share";
 
 }  // namespace
 
@@ -85,21 +92,29 @@ std::optional<int> read_options(int argc, char** argv, Options& options) {
   CLI::App app("Times a GeGLU MLP on this GPU: cuBLASLt step by step, and Kiln", "kiln bench");
   app.footer(kFooter);
   std::vector<std::string> shapes = {"8192,768,3072"};
-  app.add_option("--shape", shapes, "May be repeated; D and H are multiples of 8")
-      ->type_name("M,D,H")
-      ->capture_default_str();
-  app.add_flag("--sweep", options.sweep, "69 shapes of real models instead");
-  app.add_option("--dtype", options.dtype, "Of all tensors")
-      ->check(CLI::IsMember({"bfloat16", "float16"}).description(""))
-      ->type_name("bfloat16|float16")
-      ->capture_default_str();
-  app.add_option("--regime", options.regime, "See below")
-      ->check(CLI::IsMember({"sustained", "burst"}).description(""))
-      ->type_name("sustained|burst")
-      ->capture_default_str();
+  CLI::Option* const shape =
+      app.add_option("--shape", shapes, "May be repeated; D and H are multiples of 8")
+          ->type_name("M,D,H")
+          ->capture_default_str();
+  CLI::Option* const sweep =
+      app.add_flag("--sweep", options.sweep, "69 shapes of real models instead")->excludes(shape);
+  CLI::Option* const dtype = app.add_option("--dtype", options.dtype, "Of all tensors")
+                                 ->check(CLI::IsMember({"bfloat16", "float16"}).description(""))
+                                 ->type_name("bfloat16|float16")
+                                 ->capture_default_str();
+  CLI::Option* const regime = app.add_option("--regime", options.regime, "See below")
+                                  ->check(CLI::IsMember({"sustained", "burst"}).description(""))
+                                  ->type_name("sustained|burst")
+                                  ->capture_default_str();
   app.add_option("--rounds", options.rounds, "Turns of each way")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
+  app.add_flag("--share", options.share,
+               "The eight shapes of the card instead; writes GPU-shared.json, to be sent in")
+      ->excludes(shape)
+      ->excludes(sweep)
+      ->excludes(dtype)
+      ->excludes(regime);
   app.add_option("--json", options.json, "Write all figures to this file")->type_name("FILE");
   app.add_option("--trace", options.trace,
                  "Write one forward of each way at the first shape as a Chrome trace")
@@ -114,7 +129,9 @@ std::optional<int> read_options(int argc, char** argv, Options& options) {
   if (kiln::cli::asks_to_complete(argc, argv)) return kiln::cli::complete(app, argc, argv);
   try {
     app.parse(argc, argv);
-    options.shapes = options.sweep ? sweep_shapes() : shapes_of(shapes);
+    options.shapes = options.sweep   ? sweep_shapes()
+                     : options.share ? shared_shapes()
+                                     : shapes_of(shapes);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(kiln::ErrorCode::kUsage);
   }

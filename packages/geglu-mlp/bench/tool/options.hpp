@@ -20,6 +20,7 @@ struct Options {
   std::string dtype = "bfloat16";
   std::string regime = "sustained";
   int rounds = 5;
+  bool share = false;  ///< `shapes` are those of the card, and a file is written for it
   std::string json;
   std::string trace;
   std::string plot;

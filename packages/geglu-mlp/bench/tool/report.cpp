@@ -162,6 +162,21 @@ Json to_json(const Outcome& outcome, const Ceilings& ceilings) {
   return json;
 }
 
+std::string shared_file_of(const std::string& gpu) {
+  std::string name;
+  for (const char c : gpu) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+    const bool capital = c >= 'A' && c <= 'Z';
+    if (plain || capital) {
+      name += capital ? static_cast<char>(c - 'A' + 'a') : c;
+    } else if (!name.empty() && name.back() != '-') {
+      name += '-';
+    }
+  }
+  if (!name.empty() && name.back() != '-') name += '-';
+  return name + "shared.json";
+}
+
 std::string plot_of(const std::vector<Outcome>& outcomes, const std::string& subtitle) {
   constexpr std::size_t kMostPanels = 6;
   std::vector<Panel> panels;

@@ -47,6 +47,10 @@ void print_kernels(const Outcome& outcome, std::ostream& out);
 nlohmann::ordered_json to_json(const Outcome& outcome, const Ceilings& ceilings);
 
 /// Up to six shapes: each way's time; more: the best rival's time over Kiln's.
+/// The name of the file that --share writes: "NVIDIA GeForce RTX 4090" is
+/// nvidia-geforce-rtx-4090-shared.json.
+std::string shared_file_of(const std::string& gpu);
+
 std::string plot_of(const std::vector<Outcome>& outcomes, const std::string& subtitle);
 
 }  // namespace geglu_mlp_bench

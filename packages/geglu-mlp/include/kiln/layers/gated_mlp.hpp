@@ -43,7 +43,8 @@ class GatedMlp {
     Tensor residual = {};  ///< [M,D], or none. Added in float32, before y is rounded; its gradient
                            ///< is grad_y
 
-    Input(const Tensor& x, const Tensor& residual = {}) : x(x), residual(residual) {}  // NOLINT
+    Input(const Tensor& a_x, const Tensor& a_residual = {})  // NOLINT(google-explicit-constructor)
+        : x(a_x), residual(a_residual) {}
   };
 
   /// What training_forward() keeps for backward(): x gate^T + gate_bias and x up^T + up_bias.

@@ -209,6 +209,20 @@ def training_tables(results):
                             "worst error, kiln"], rows), "", *best_rival_lines(shapes, rivals), *failure_lines(shapes)]
 
 
+def residual_tables(results):
+    for result in sorted(results, key=by_gpu):
+        shapes = result["shapes"]
+        names = ["kiln", "kiln_then_add", "without", "eager"]
+        rows = [[shape_of(s), *(microseconds(s, name) for name in names),
+                 f"{s['kiln_then_add_us'] / s['kiln_us']:.3f}", f"{s['kiln_error']:.2e}",
+                 f"{s['kiln_then_add_error']:.2e}"] for s in shapes]
+        ratios = [s["kiln_then_add_us"] / s["kiln_us"] for s in shapes]
+        yield from ["", measured_on(result) + "; y = residual + MLP(x), by Kiln in its kernel or with torch.add after it, "
+                    "and by eager; without: Kiln's forward alone:", "",
+                    *table(["M, D, H", "kiln", "kiln, then add", "without", "eager", "then add / kiln",
+                            "error, kiln", "error, then add"], rows), "", ratios_line("Then add", ratios)]
+
+
 def cpu_tables(results):
     """A table of each dtype; milliseconds, and the rival's time over Kiln's."""
     for result in results:
@@ -233,6 +247,7 @@ def speed_tables(package):
     yield from shared_tables(of_kind("shared"))
     yield from pointwise_tables(of_kind("pointwise"))
     yield from training_tables(of_kind("training"))
+    yield from residual_tables(of_kind("residual"))
     yield from cpu_tables(of_kind("cpu"))
 
 

@@ -160,8 +160,8 @@ class Library:
         run.keep = (tensors, keep, pointers, workspace)
         return run
 
-    def forward(self, x, gate, up, down, y):
-        return self.bind("forward", x, gate, up, down, None, None, None, y)
+    def forward(self, x, gate, up, down, y, residual=None):
+        return self.bind("forward", x, gate, up, down, None, None, None, residual, y)
 
 
 def tensor_of(t):

@@ -55,6 +55,13 @@ def a_training_step_is_compared_with_what_keeps_and_what_computes_again():
     assert "Below 1: 1, 8, 16 (0.750, eager)." in lines, lines
 
 
+def a_residual_is_compared_with_an_addition_after_it():
+    shape = {"m": 1, "d": 8, "h": 16, "kiln_us": 20.0, "kiln_then_add_us": 25.0, "without_us": 19.0, "eager_us": 50.0,
+             "kiln_then_add_error": 3e-3} | ERRORS
+    lines = [*card.residual_tables([RUN | {"shapes": [shape]}])]
+    assert "| 1, 8, 16 | 20.0 | 25.0 | 19.0 | 50.0 | 1.250 | 2.00e-03 | 3.00e-03 |" in lines, lines
+
+
 def a_cpu_has_a_table_for_each_dtype():
     shape = {"m": 1, "d": 8, "h": 16, "kiln_bf16_ms": 2.0, "onednn_bf16_ms": 3.0, "onednn_bf16_packed_ms": 1.5,
              "kiln_f32_ms": 4.0, "onednn_f32_ms": 5.0, "openblas_f32_ms": 8.0,
@@ -116,6 +123,7 @@ if __name__ == "__main__":
     rivals_have_columns_and_losses_are_listed()
     pointwise_has_a_table_for_each_op()
     a_training_step_is_compared_with_what_keeps_and_what_computes_again()
+    a_residual_is_compared_with_an_addition_after_it()
     a_cpu_has_a_table_for_each_dtype()
     losses_of_a_fraction_of_a_percent_show()
     tables_of_a_gpu_stand_together()

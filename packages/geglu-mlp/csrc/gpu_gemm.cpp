@@ -16,13 +16,14 @@ using geglu_mlp::Sm90Plan;
 
 // In the order of gemm_kernel(), pointwise_kernel(), plan.h's of backward, and sm90_plan.h's.
 #define KILN_TILES(prefix)                                        \
-  {"smxx_gemm", prefix "_128x128x3", kTiles[0].shared_bytes},     \
-      {"smxx_gemm", prefix "_128x128x4", kTiles[1].shared_bytes}, \
-      {"smxx_gemm", prefix "_64x64", kTiles[2].shared_bytes},     \
-      {"smxx_gemm", prefix "_32x32", kTiles[3].shared_bytes},     \
-      {"smxx_gemm", prefix "_64x64_any", kTiles[4].shared_bytes}, \
-      {"smxx_decode", prefix "_decode4", kTiles[5].shared_bytes}, \
-      {"smxx_decode", prefix "_decode8", kTiles[6].shared_bytes},
+  {"smxx_gemm", prefix "_256x128", kTiles[0].shared_bytes},       \
+      {"smxx_gemm", prefix "_128x128x3", kTiles[1].shared_bytes}, \
+      {"smxx_gemm", prefix "_128x128x4", kTiles[2].shared_bytes}, \
+      {"smxx_gemm", prefix "_64x64", kTiles[3].shared_bytes},     \
+      {"smxx_gemm", prefix "_32x32", kTiles[4].shared_bytes},     \
+      {"smxx_gemm", prefix "_64x64_any", kTiles[5].shared_bytes}, \
+      {"smxx_decode", prefix "_decode4", kTiles[6].shared_bytes}, \
+      {"smxx_decode", prefix "_decode8", kTiles[7].shared_bytes},
 #define KILN_POINTWISE(kind, backward, type, Element, width) \
   {"smxx_pointwise", "pointwise_" #kind "_" #type "x" #width, 0},
 #define KILN_BACKWARD(name) {"smxx_backward", name, 0},

@@ -22,8 +22,9 @@ struct Tile {
   static constexpr int kColumns = kColumnsValue;
   static constexpr int kDepth = kDepthValue;
   static constexpr int kStages = kStagesValue;
-  static constexpr int kWarpRows = 2;
+  static constexpr int kWarpRows = kRows == 256 ? 4 : 2;
   static constexpr int kWarpColumns = 2;
+  static constexpr int kCtas = 4 / kWarpRows;  // that share a multiprocessor
   static constexpr int kThreads = 32 * kWarpRows * kWarpColumns;
   static constexpr int kRowBlocks = kRows / kWarpRows / 16;          // mma tiles of a warp, m16
   static constexpr int kColumnBlocks = kColumns / kWarpColumns / 8;  // and n8
@@ -39,6 +40,7 @@ struct Tile {
                 "every pass copies whole rows of one operand");
 };
 
+using TallTile = Tile<256, 128, 32, 4>;    // 96 KiB, of a multiprocessor that has 100
 using LargeTile3 = Tile<128, 128, 32, 3>;  // 48 KiB: two CTAs fit an SM of 100 KiB
 using LargeTile4 = Tile<128, 128, 32, 4>;
 using MediumTile = Tile<64, 64, 64, 3>;

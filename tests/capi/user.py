@@ -137,7 +137,7 @@ class FromPython(unittest.TestCase):
             for given in (biases, [None] * 3):
                 bg, bu, bd = (0 if b is None else b.astype(np.float64) for b in given)
                 y = np.full((M, D), np.nan, dtype=np.float32)
-                self.kiln.run(self.kernel, "forward", [x, gate, up, down, *given, y], [approximate])
+                self.kiln.run(self.kernel, "forward", [x, gate, up, down, *given, None, y], [approximate])
                 expected = (gelu(wide[0] @ wide[1].T + bg, approximate) *
                             (wide[0] @ wide[2].T + bu)) @ wide[3].T + bd
                 self.assertLess(np.linalg.norm(y - expected) / np.linalg.norm(expected), 1e-6)
@@ -146,7 +146,7 @@ class FromPython(unittest.TestCase):
         x, y = np.zeros((M, D), np.float32), np.zeros((M, D), np.float32)
         gate, up, down = (np.zeros(s, np.float32) for s in ((H, D), (H, D - 1), (D, H)))
         with self.assertRaises(KilnError) as raised:
-            self.kiln.run(self.kernel, "forward", [x, gate, up, down, None, None, None, y])
+            self.kiln.run(self.kernel, "forward", [x, gate, up, down, None, None, None, None, y])
         self.assertEqual(raised.exception.code, 13)
         self.assertIn("up has shape [200, 95]", str(raised.exception))
 

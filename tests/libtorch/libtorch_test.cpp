@@ -58,6 +58,92 @@ void check_gradients(Module mlp, const Activation& activation, const std::string
   check(mlp->forward(torch::empty({0, 48})).size(0) == 0, name + " of no rows");
 }
 
+template <class Module, class Activation>
+void check_residual(Module mlp, const Activation& activation, const std::string& name) {
+  const auto x = torch::randn({3, 7, 48}, torch::requires_grad());
+  const auto residual = torch::randn({7, 3, 48}).transpose(0, 1).requires_grad_();
+  const auto weight = torch::randn({3, 7, 48});
+  const auto run = [&](const torch::Tensor& y, const torch::Tensor& of_x,
+                       const torch::Tensor& of_residual) {
+    std::vector<torch::Tensor> inputs = {of_x, of_residual};
+    for (const torch::Tensor& parameter : mlp->parameters()) inputs.push_back(parameter);
+    std::vector<torch::Tensor> results =
+        torch::autograd::grad({(y * weight.to(y.scalar_type())).sum()}, inputs);
+    results.push_back(y.detach());
+    return results;
+  };
+  const auto found = run(mlp->forward(x, residual), x, residual);
+  mlp->to(torch::kFloat64);
+  const auto wide_x = x.detach().to(torch::kFloat64).requires_grad_();
+  const auto wide_residual = residual.detach().to(torch::kFloat64).requires_grad_();
+  const auto expected =
+      run(reference(mlp, wide_x, activation) + wide_residual, wide_x, wide_residual);
+  mlp->to(torch::kFloat32);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    check_close(found[i], expected[i], name + " and a residual, result " + std::to_string(i));
+  }
+  check(torch::equal(found[1], weight), name + ": the residual's gradient is grad_y");
+
+  const auto alone = residual.detach().requires_grad_();
+  for (torch::Tensor& parameter : mlp->parameters()) parameter.requires_grad_(false);
+  (mlp->forward(x.detach(), alone) * weight).sum().backward();
+  check(torch::equal(alone.grad(), weight), name + ": the residual's gradient alone");
+  check(torch::equal(mlp->forward(x, {}), mlp->forward(x)), name + ": no residual");
+  const torch::NoGradGuard no_gradients;
+  check_close(mlp->forward(x, residual), expected.back(), name + " and a residual, no gradients");
+  check(torch::equal(mlp->forward(x, torch::zeros_like(x)), mlp->forward(x)),
+        name + ": a residual of zeros");
+  check(mlp->forward(torch::empty({0, 48}), torch::empty({0, 48})).size(0) == 0,
+        name + " and a residual of no rows");
+}
+
+/// What is left of y after -y is what its rounding took: 0 where y is rounded before the sum.
+void check_residual_rounding() {
+  const torch::NoGradGuard no_gradients;
+  kiln::libtorch::GegluMlp mlp(kiln::libtorch::GatedMlpOptions{.in = 48, .hidden = 80});
+  mlp->to(torch::kBFloat16);
+  const auto x = torch::randn({64, 48}).to(torch::kBFloat16);
+  const auto y = mlp->forward(x);
+  const auto left = mlp->forward(x, -y);
+  mlp->to(torch::kFloat64);
+  const auto exact = reference(mlp, x.to(torch::kFloat64),
+                               [](const torch::Tensor& z) { return torch::gelu(z, "tanh"); });
+  check_close(left, exact - y.to(torch::kFloat64), "what rounding took", 1e-2);
+}
+
+void check_residual_errors() {
+  kiln::libtorch::GegluMlp mlp(kiln::libtorch::GatedMlpOptions{.in = 16, .hidden = 32});
+  const auto x = torch::randn({2, 3, 16});
+  const auto check_refused = [&](const torch::Tensor& residual, const std::string& words) {
+    try {
+      mlp->forward(x, residual);
+      check(false, "not refused: " + words);
+    } catch (const kiln::Error& error) {
+      check(error.code() == kiln::ErrorCode::kInvalidCall &&
+                std::string(error.what()).find("residual is " + words) != std::string::npos &&
+                std::string(error.what()).find("like x, Float [2, 3, 16] on cpu") !=
+                    std::string::npos,
+            error.what());
+    }
+  };
+  check_refused(torch::randn({3, 2, 16}), "Float [3, 2, 16] on cpu");
+  check_refused(torch::randn({16}), "Float [16] on cpu");
+  check_refused(torch::randn({6, 16}), "Float [6, 16] on cpu");
+  check_refused(torch::randn({2, 3, 16}).to(torch::kHalf), "Half [2, 3, 16] on cpu");
+  check_refused(torch::empty({2, 3, 16}, torch::kMeta), "Float [2, 3, 16] on meta");
+}
+
+void check_sequential() {
+  kiln::libtorch::GegluMlp first(kiln::libtorch::GatedMlpOptions{.in = 16, .hidden = 32});
+  kiln::libtorch::SwigluMlp second(kiln::libtorch::GatedMlpOptions{.in = 16, .hidden = 32});
+  torch::nn::Sequential model(first, second);
+  const auto x = torch::randn({5, 16});
+  const auto residual = torch::randn({5, 16});
+  check(torch::equal(model->forward(x), second->forward(first->forward(x))), "in a Sequential");
+  check(torch::equal(model->forward(x, residual), second->forward(first->forward(x, residual))),
+        "in a Sequential, with a residual");
+}
+
 void check_some_gradients() {
   kiln::libtorch::GegluMlp mlp(kiln::libtorch::GatedMlpOptions{.in = 16, .hidden = 32});
   mlp->gate.requires_grad_(false);
@@ -134,7 +220,16 @@ int main() {
     check_gradients(
         kiln::libtorch::SwigluMlp(options), [](const torch::Tensor& z) { return torch::silu(z); },
         "swiglu");
+    check_residual(
+        kiln::libtorch::GegluMlp(options),
+        [](const torch::Tensor& z) { return torch::gelu(z, "tanh"); }, "geglu");
+    check_residual(
+        kiln::libtorch::SwigluMlp(options), [](const torch::Tensor& z) { return torch::silu(z); },
+        "swiglu");
   }
+  check_residual_rounding();
+  check_residual_errors();
+  check_sequential();
   check_some_gradients();
   check_second_derivative();
   check_shared_linears();

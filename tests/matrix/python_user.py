@@ -59,11 +59,11 @@ class GegluMlp(unittest.TestCase):
 
     def forward(self, biases, *attributes):
         y = np.full((M, D), np.nan, dtype=np.float32)
-        arguments = [self.x, self.gate, self.up, self.down, *biases, y, *attributes]
+        arguments = [self.x, self.gate, self.up, self.down, *biases, None, y, *attributes]
         size = self.module.forward_workspace_bytes(*arguments)
         workspace = np.full(size, 0xFF, dtype=np.uint8)
         attributes = attributes or (None,)
-        self.module.forward(*arguments[:8], *attributes, workspace)
+        self.module.forward(*arguments[:9], *attributes, workspace)
         return y
 
     def test_forward(self):
@@ -93,7 +93,7 @@ class GegluMlp(unittest.TestCase):
         products = [None, None]
         if kept:
             products = [empty(M, H), empty(M, H)]
-            run("training_forward", self.x, *weights, *self.biases, empty(M, D), *products, "tanh")
+            run("training_forward", self.x, *weights, *self.biases, None, empty(M, D), *products, "tanh")
         gradients = [empty(*a.shape) for a in [self.x, *weights, *self.biases]]
         run("backward", self.grad_y, self.x, *weights, *self.biases[:2], *products, *gradients, "tanh")
         return gradients

@@ -205,12 +205,19 @@ class Calls(KilnTest):
         by_name = self.kernel.forward(down=self.down, up=self.up, gate=self.gate, x=self.x, down_bias=biases[2])
         self.assert_close(by_name, expected_forward(self.x, *self.weights, biases=(0, 0, biases[2])))
 
+    def test_a_residual(self):
+        residual = normal(M, D, seed=2)
+        y = self.kernel.forward(self.x, *self.weights, residual=residual)
+        self.assert_close(y, expected_forward(self.x, *self.weights) + residual)
+        with self.assertRaisesRegex(kiln.InvalidCall, "residual has shape"):
+            self.kernel.forward(self.x, *self.weights, residual=residual[1:])
+
     def test_an_output_that_is_passed_is_written_and_returned(self):
         y = np.full((M, D), np.nan, np.float32)
         self.assertIs(self.kernel.forward(self.x, *self.weights, y=y), y)
         self.assert_close(y, expected_forward(self.x, *self.weights))
         z = np.full((M, D), np.nan, np.float32)
-        self.assertIs(self.kernel.forward(self.x, *self.weights, None, None, None, z), z)
+        self.assertIs(self.kernel.forward(self.x, *self.weights, None, None, None, None, z), z)
         self.assertTrue(np.array_equal(y, z))
 
     def test_several_outputs_and_optional_ones(self):
@@ -298,7 +305,7 @@ class Calls(KilnTest):
             self.assertEqual(raised.exception.code, 13)
         for words, call in (("has no argument 'gait'", lambda: forward(x, gait=1)),
                             ("given x twice", lambda: forward(x, x=x)),
-                            ("has 8 tensors, 9", lambda: forward(*[x] * 9))):
+                            ("has 9 tensors, 10", lambda: forward(*[x] * 10))):
             with self.subTest(words=words), self.assertRaisesRegex(TypeError, words):
                 call()
         with self.assertRaisesRegex(AttributeError, "no op 'foreword'; it has forward"):

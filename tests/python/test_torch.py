@@ -167,6 +167,136 @@ class Gradients(TorchTest):
                               1e-2 if ON_GPU else 1e-6)
 
 
+def residual_gradients(layer, x, residual, weight):
+    """y, and the gradients of x, the residual and every parameter."""
+    y = layer(x, residual=residual)
+    return [y.detach(), *torch.autograd.grad((y * weight).sum(), [x, residual, *layer.parameters()])]
+
+
+def exact_residual_gradients(layer, x, residual, weight):
+    wide = copy.deepcopy(layer).double()
+    with kiln.torch.disabled():
+        return residual_gradients(wide, *(t.detach().double().requires_grad_() for t in (x, residual)),
+                                  weight.double())
+
+
+class Residual(TorchTest):
+    def test_values_and_gradients_against_fp64(self):
+        for kind, attributes in LAYERS[::2]:
+            for bias in (False, True):
+                with self.subTest(attributes=attributes, bias=bias):
+                    layer = layer_of(kind, bias, **attributes)
+                    x, weight = normal(3, 7, D, grad=True), normal(3, 7, D)
+                    residual = normal(7, 3, D).transpose(0, 1).requires_grad_()  # of other strides
+                    exact = exact_residual_gradients(layer, x, residual, weight)
+                    found = residual_gradients(layer, x, residual, weight)
+                    for each, expected in zip(found, exact):
+                        self.assert_close(each, expected)
+                    self.assertTrue(torch.equal(found[2], weight))  # grad_y itself
+                    with torch.no_grad():
+                        self.assert_close(layer(x, residual), exact[0])
+
+    def test_it_is_added_before_y_is_rounded(self):
+        layer, x = layer_of().to(torch.bfloat16), normal(64, D).to(torch.bfloat16)
+        with torch.no_grad():
+            residual = -layer(x)  # what is left of y is what its rounding took
+            exact = copy.deepcopy(layer).double().reference(x.double(), residual.double())
+            self.assertEqual(error_of(residual + layer(x), exact), 1)
+            # A GPU has rounded the product that `down` multiplies as well.
+            self.assertLess(error_of(layer(x, residual), exact), 0.9 if ON_GPU else 0.01)
+
+    def test_the_other_gradients_do_not_see_it(self):
+        layer = layer_of(bias=True)
+        x, weight = normal(9, D, grad=True), normal(9, D)
+        without = gradients(layer, x, weight)
+        found = residual_gradients(layer, x, normal(9, D, grad=True), weight)
+        del found[2]
+        for each, expected in zip(found[1:], without[1:]):
+            self.assertTrue(torch.equal(each, expected))
+
+    def test_none_gives_the_bits_of_the_op_without(self):
+        layer, x = layer_of(bias=True), normal(9, D, grad=True)
+        kept = (layer.gate_bias, layer.up_bias, layer.down_bias)
+        with torch.no_grad():
+            op = layer.kernel.forward(x, layer.gate, layer.up, layer.down, *kept)
+            training_op = layer.kernel.training_forward(x, layer.gate, layer.up, layer.down, *kept).y
+            for y in (layer(x), layer(x, None), layer(x, residual=torch.zeros_like(x))):
+                self.assertTrue(torch.equal(y, op))
+        self.assertTrue(torch.equal(layer(x), training_op))
+
+    def test_only_what_is_wanted(self):
+        layer, weight = layer_of(), normal(9, D)
+        x, residual = normal(9, D), normal(9, D) + 1
+        expected = exact_residual_gradients(layer, x, residual, weight)
+        for wanted in (["residual"], ["x"], ["up"], ["residual", "gate"], ["x", "residual"]):
+            with self.subTest(wanted=wanted):
+                names = {"x": x.clone(), "residual": residual.clone(), "gate": layer.gate, "up": layer.up,
+                         "down": layer.down}
+                for name, tensor in names.items():
+                    tensor.requires_grad_(name in wanted)
+                    tensor.grad = None
+                (layer(names["x"], names["residual"]) * weight).sum().backward()
+                for (name, tensor), grad in zip(names.items(), expected[1:]):
+                    if name in wanted:
+                        self.assert_close(tensor.grad, grad)
+                    else:
+                        self.assertIsNone(tensor.grad)
+
+    def test_x_itself(self):
+        layer, weight = layer_of(), normal(9, D)
+        x = normal(9, D, grad=True)
+        y = layer(x, x)
+        wide = x.detach().double().requires_grad_()
+        exact = copy.deepcopy(layer).double().reference(wide, wide)
+        self.assert_close(y, exact)
+        self.assert_close(torch.autograd.grad((y * weight).sum(), x)[0],
+                          torch.autograd.grad((exact * weight.double()).sum(), wide)[0])
+
+    def test_of_no_rows_and_of_one_dimension(self):
+        layer = layer_of()
+        self.assertEqual(layer(normal(0, D), normal(0, D)).shape, (0, D))
+        x, residual = normal(D), normal(D) + 1
+        self.assert_close(layer(x, residual).detach(), layer.reference(x, residual).detach(), 1e-2 if ON_GPU else 1e-6)
+
+    def test_one_that_does_not_fit_is_named(self):
+        layer, x = layer_of(), normal(3, 7, D)
+        cases = [(normal(7, 3, D), r"residual is \w+ \[7, 3, 64\]"), (normal(D), r"residual is \w+ \[64\]"),
+                 (normal(21, D), r"residual is \w+ \[21, 64\]"), (normal(1, 7, D), r"residual is \w+ \[1, 7, 64\]"),
+                 (normal(3, 7, D).half(), r"residual is float16 \[3, 7, 64\]"),
+                 (normal(3, 7, D).to("meta"), r"residual is \w+ \[3, 7, 64\] on meta")]
+        for residual, words in cases:
+            for wanted in (False, True):
+                with self.subTest(words=words, wanted=wanted), torch.set_grad_enabled(wanted):
+                    with self.assertRaisesRegex(kiln.InvalidCall, words + r".*; expected one like x, \w+ \[3, 7, 64\]"):
+                        layer(x, residual)
+
+    def test_autocast_adds_as_pytorch_does(self):
+        layer = layer_of(bias=True).float()
+        x = normal(6, D).float()
+        for dtype in (torch.float32, torch.bfloat16):
+            with self.subTest(dtype=dtype):
+                residual = (normal(6, D) + 1).to(dtype).requires_grad_()
+                with torch.autocast(DEVICE, torch.bfloat16):
+                    y, expected = layer(x, residual), layer.reference(x, residual)
+                self.assertEqual((y.dtype, expected.dtype), (dtype, dtype))
+                self.assert_close(y, expected, 1e-2)
+                y.sum().backward()
+                self.assertTrue(torch.equal(residual.grad, torch.ones_like(residual)))
+
+    def test_disabled_and_replaced(self):
+        model = nn.Sequential(Mlp(D, H, nn.SiLU())).to(DEVICE, DTYPE)
+        x, residual = normal(5, D), normal(5, D) + 1
+        expected = residual + model(x)
+        kiln.torch.replace(model)
+        found = model[0](x, residual=residual)
+        self.assertEqual(type(found.grad_fn).__name__, "_GatedMlpBackward")
+        self.assert_close(found, expected, 1e-2 if ON_GPU else 1e-6)
+        with kiln.torch.disabled():
+            self.assertTrue(torch.equal(model[0](x, residual=residual), expected))
+        with self.assertRaises(TypeError):
+            model[0](x, residual)  # an Mlp's forward has one argument
+
+
 class Layers(TorchTest):
     def test_linears_are_shared(self):
         gate, up, down = nn.Linear(D, H), nn.Linear(D, H), nn.Linear(H, D)
@@ -246,6 +376,9 @@ class Layers(TorchTest):
 
 @unittest.skipUnless(kiln.torch.HAS_OPERATORS, "torch.library.custom_op came with PyTorch 2.4")
 class Compile(TorchTest):
+    def setUp(self):
+        torch.compiler.reset()  # PyTorch compiles the forward that all layers share at most eight times
+
     def test_no_graph_breaks_forward_and_backward(self):
         for kind, attributes in LAYERS[::2]:
             layer = layer_of(kind, True, **attributes)
@@ -255,6 +388,23 @@ class Compile(TorchTest):
                 self.assert_close(found, expected)
             with torch.no_grad():
                 self.assertTrue(torch.equal(compiled(x), layer(x)))
+
+    def test_no_graph_breaks_with_a_residual(self):
+        for kind, attributes in LAYERS[::2]:
+            torch.compiler.reset()
+            layer = layer_of(kind, True, **attributes)
+            compiled = torch.compile(layer, fullgraph=True, dynamic=True)
+            for shape in ((6, D), (2, 5, D), (3, 7, D)):
+                x, residual, weight = normal(*shape, grad=True), normal(*shape) + 1, normal(*shape)
+                residual.requires_grad_()
+                y = compiled(x, residual)
+                inputs = [x, residual, *layer.parameters()]
+                found = [y.detach(), *torch.autograd.grad((y * weight).sum(), inputs)]
+                for each, expected in zip(found, exact_residual_gradients(layer, x, residual, weight)):
+                    self.assert_close(each, expected)
+                with torch.no_grad():
+                    self.assertTrue(torch.equal(compiled(x, residual), layer(x, residual)))
+                    self.assertTrue(torch.equal(compiled(x), layer(x)))
 
     def test_the_graph_holds_the_operator(self):
         seen = []
@@ -280,46 +430,53 @@ class Compile(TorchTest):
         weights = [layer.gate, layer.up, layer.down, layer.gate_bias, layer.up_bias, layer.down_bias]
         fresh = [w.detach().clone().requires_grad_() for w in weights]
         tolerance = {"atol": 2e-2, "rtol": 2e-2} if ON_GPU else {}
-        torch.library.opcheck(torch.ops.kiln.gated_mlp_training, (normal(4, D, grad=True), *fresh, layer._key),
-                              **tolerance)
-        torch.library.opcheck(torch.ops.kiln.gated_mlp, (normal(4, D), *(w.detach() for w in weights), layer._key),
-                              **tolerance)
+        for residual in (None, normal(4, D, grad=True)):
+            torch.library.opcheck(torch.ops.kiln.gated_mlp_training,
+                                  (normal(4, D, grad=True), *fresh, residual, layer._key), **tolerance)
+            torch.library.opcheck(torch.ops.kiln.gated_mlp,
+                                  (normal(4, D), *(w.detach() for w in weights),
+                                   None if residual is None else residual.detach(), layer._key), **tolerance)
 
     def test_a_graph_of_another_process_is_refused_with_words(self):
         layer, x = layer_of(), normal(4, D)
         with self.assertRaisesRegex(RuntimeError, "was not made in this process"):
             torch.ops.kiln.gated_mlp(x, *(w.detach() for w in (layer.gate, layer.up, layer.down)), None, None, None,
-                                     "geglu-mlp@1?approximate=tanh#77")
+                                     None, "geglu-mlp@1?approximate=tanh#77")
 
 
 @unittest.skipUnless(ON_GPU, "wants a GPU")
 class Streams(TorchTest):
     def test_forward_in_a_cuda_graph(self):
-        layer, x = layer_of(bias=True).requires_grad_(False), normal(8, D)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            y = layer(x)
-        for seed in range(3):
-            x.copy_(torch.randn(8, D, generator=torch.Generator().manual_seed(seed)))
-            y.fill_(float("nan"))
-            graph.replay()
-            self.assertTrue(torch.equal(y, layer(x)))
+        for with_residual in (False, True):
+            layer, x = layer_of(bias=True).requires_grad_(False), normal(8, D)
+            residual = normal(8, D) + 1 if with_residual else None
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                y = layer(x, residual)
+            for seed in range(3):
+                for each in (x, residual) if with_residual else (x,):
+                    each.copy_(torch.randn(8, D, generator=torch.Generator().manual_seed(seed)))
+                y.fill_(float("nan"))
+                graph.replay()
+                self.assertTrue(torch.equal(y, layer(x, residual)))
 
     def test_a_training_step_in_a_cuda_graph(self):
         layer, x, weight = layer_of(), normal(8, D, grad=True), normal(8, D)
+        residual = (normal(8, D) + 1).requires_grad_()
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):  # as PyTorch asks for: autograd's streams, made before the capture
-            gradients(layer, x, weight)
+            residual_gradients(layer, x, residual, weight)
         stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            captured = gradients(layer, x, weight)
+            captured = residual_gradients(layer, x, residual, weight)
         with torch.no_grad():
-            x.copy_(torch.randn(8, D, generator=torch.Generator().manual_seed(4)))
+            for seed, each in enumerate((x, residual)):
+                each.copy_(torch.randn(8, D, generator=torch.Generator().manual_seed(seed)))
         for result in captured:
             result.fill_(float("nan"))
         graph.replay()
-        for found, expected in zip(captured, gradients(layer, x, weight)):
+        for found, expected in zip(captured, residual_gradients(layer, x, residual, weight)):
             self.assertTrue(torch.equal(found, expected))
 
     def test_compiled_with_cuda_graphs(self):
@@ -329,6 +486,7 @@ class Streams(TorchTest):
             x = torch.randn(8, D, generator=torch.Generator().manual_seed(seed)).to(DEVICE, DTYPE)
             with torch.no_grad():
                 self.assertTrue(torch.equal(compiled(x).clone(), layer(x)))
+                self.assertTrue(torch.equal(compiled(x, x + 1).clone(), layer(x, x + 1)))
 
     def test_the_current_stream_is_the_one(self):
         layer = layer_of().requires_grad_(False)

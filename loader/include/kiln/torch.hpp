@@ -6,7 +6,8 @@
 //
 //   kiln::libtorch::GegluMlp mlp(kiln::libtorch::GatedMlpOptions{.in = 768, .hidden = 3072});
 //   mlp->to(torch::kCUDA, torch::kBFloat16);
-//   torch::Tensor y = mlp->forward(x);  // x: [..., 768]
+//   torch::Tensor y = mlp->forward(x);           // x: [..., 768]
+//   torch::Tensor z = mlp->forward(norm(x), x);  // x + mlp(norm(x)), added before z is rounded
 //
 // bfloat16 and float16, on the CPU also float32. Memory comes from LibTorch's allocator. On a GPU
 // work is enqueued on LibTorch's current stream, whose handle only CUDA's headers give: define
@@ -134,8 +135,29 @@ class Source {
   std::map<int, Kernel> kernels_;  // -1: the CPU's; a Kernel stays where it is
 };
 
-/// x, gate, up, down and the three biases: what a call may have gradients of.
-using Inputs = std::array<::torch::Tensor, 7>;
+inline std::string words_of(const ::torch::Tensor& tensor) {
+  std::string words = ::torch::toString(tensor.scalar_type());
+  words += " [";
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) {
+    if (i > 0) words += ", ";
+    words += std::to_string(tensor.size(i));
+  }
+  return words + "] on " + tensor.device().str();
+}
+
+/// The op sees rows: that the leading dimensions agree is seen here alone.
+inline void check_residual(const ::torch::Tensor& residual, const ::torch::Tensor& x) {
+  if (!residual.defined() ||
+      (residual.sizes() == x.sizes() && residual.scalar_type() == x.scalar_type() &&
+       residual.device() == x.device())) {
+    return;
+  }
+  throw Error(ErrorCode::kInvalidCall, "gated mlp: residual is " + words_of(residual) +
+                                           "; expected one like x, " + words_of(x));
+}
+
+/// x, gate, up, down, the three biases and the residual: what a call may have gradients of.
+using Inputs = std::array<::torch::Tensor, 8>;
 
 inline std::array<::torch::Tensor, 6> weights_of(const Inputs& inputs) {
   return {inputs[1], inputs[2], inputs[3], inputs[4], inputs[5], inputs[6]};
@@ -151,16 +173,19 @@ class Differentiable : public ::torch::autograd::Function<Differentiable<Layer>>
                                  const ::torch::Tensor& gate, const ::torch::Tensor& up,
                                  const ::torch::Tensor& down, const Maybe& gate_bias,
                                  const Maybe& up_bias, const Maybe& down_bias,
+                                 const Maybe& residual,
                                  const std::shared_ptr<Source<Layer>>& source) {
-    const auto given = [](const Maybe& bias) { return bias ? *bias : ::torch::Tensor(); };
-    const Inputs inputs = {x, gate, up, down, given(gate_bias), given(up_bias), given(down_bias)};
+    const auto given = [](const Maybe& tensor) { return tensor ? *tensor : ::torch::Tensor(); };
+    const Inputs inputs = {
+        x, gate, up, down, given(gate_bias), given(up_bias), given(down_bias), given(residual)};
     const Layer layer = source->layer(weights_of(inputs));
     const ::torch::Tensor y = ::torch::empty_like(x);
     const ::torch::Tensor gate_out = ::torch::empty({x.size(0), gate.size(0)}, x.options());
     const ::torch::Tensor up_out = ::torch::empty_like(gate_out);
     const Scratch scratch(layer.workspace_bytes(view(x)), x);
-    layer.training_forward(view(x), view(y), {.gate_out = view(gate_out), .up_out = view(up_out)},
-                           scratch.workspace, current_stream(x));
+    layer.training_forward({view(x), view(inputs[7])}, view(y),
+                           {.gate_out = view(gate_out), .up_out = view(up_out)}, scratch.workspace,
+                           current_stream(x));
     context->save_for_backward({x, gate, up, down, inputs[4], inputs[5], gate_out, up_out});
     std::int64_t wanted = 0;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -204,7 +229,11 @@ class Differentiable : public ::torch::autograd::Function<Differentiable<Layer>>
                          make(3, saved[3].sizes()),
                          make(4, {gate.size(0)}),
                          make(5, {gate.size(0)}),
-                         make(6, {gate.size(1)})};
+                         make(6, {gate.size(1)}),
+                         is_wanted(7) ? grads[0] : ::torch::Tensor()};
+    const ::torch::autograd::variable_list results = {
+        made[0], made[1], made[2], made[3], made[4], made[5], made[6], made[7], ::torch::Tensor()};
+    if (wanted == std::int64_t{1} << 7) return results;  // the residual's alone: grad_y
     const Layer layer = source->layer({gate, saved[2], saved[3], saved[4], saved[5], {}});
     const typename Layer::Kept kept = {.gate_out = view(saved[6]), .up_out = view(saved[7])};
     const typename Layer::Gradients gradients = {.x = view(made[0]),
@@ -216,7 +245,7 @@ class Differentiable : public ::torch::autograd::Function<Differentiable<Layer>>
                                                  .down_bias = view(made[6])};
     const Scratch scratch(layer.backward_workspace_bytes(view(x), kept, gradients), x);
     layer.backward(view(grad_y), view(x), kept, gradients, scratch.workspace, current_stream(x));
-    return {made[0], made[1], made[2], made[3], made[4], made[5], made[6], ::torch::Tensor()};
+    return results;
   }
 
  private:
@@ -228,8 +257,8 @@ class Differentiable : public ::torch::autograd::Function<Differentiable<Layer>>
 
 }  // namespace detail
 
-/// y = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias over [..., in]; a and f
-/// are the package's. LayerType: layers::GegluMlp or layers::SwigluMlp.
+/// y = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias + residual; x: [..., in].
+/// a and f are the package's. LayerType: layers::GegluMlp or layers::SwigluMlp.
 template <class LayerType>
 class GatedMlpImpl : public ::torch::nn::Module {
  public:
@@ -266,9 +295,16 @@ class GatedMlpImpl : public ::torch::nn::Module {
     }
   }
 
-  ::torch::Tensor forward(const ::torch::Tensor& x) {
-    const ::torch::Tensor rows = x.reshape({-1, x.size(-1)}).contiguous();
-    detail::Inputs inputs = {rows, gate, up, down, gate_bias, up_bias, down_bias};
+  /// `residual`: as x in shape, dtype and device, or undefined. Added in float32, before y is
+  /// rounded.
+  ::torch::Tensor forward(const ::torch::Tensor& x, const ::torch::Tensor& residual = {}) {
+    detail::check_residual(residual, x);
+    const auto rows_of = [&](const ::torch::Tensor& tensor) {
+      return tensor.defined() ? tensor.reshape({-1, x.size(-1)}).contiguous() : tensor;
+    };
+    const ::torch::Tensor rows = rows_of(x);
+    detail::Inputs inputs = {rows,      gate,    up,        down,
+                             gate_bias, up_bias, down_bias, rows_of(residual)};
     bool differentiable = false;
     for (::torch::Tensor& each : inputs) {
       if (!each.defined()) continue;
@@ -278,24 +314,27 @@ class GatedMlpImpl : public ::torch::nn::Module {
     ::torch::Tensor y;
     if (differentiable && ::torch::GradMode::is_enabled()) {
       using Maybe = typename detail::Differentiable<LayerType>::Maybe;
-      const auto maybe = [](const ::torch::Tensor& bias) {
-        return bias.defined() ? Maybe(bias) : Maybe();
+      const auto maybe = [](const ::torch::Tensor& tensor) {
+        return tensor.defined() ? Maybe(tensor) : Maybe();
       };
       y = detail::Differentiable<LayerType>::apply(inputs[0], inputs[1], inputs[2], inputs[3],
                                                    maybe(inputs[4]), maybe(inputs[5]),
-                                                   maybe(inputs[6]), source_);
+                                                   maybe(inputs[6]), maybe(inputs[7]), source_);
     } else {
       const LayerType layer = source_->layer(detail::weights_of(inputs));
       y = ::torch::empty_like(rows);
       const detail::Scratch scratch(layer.workspace_bytes(detail::view(rows)), rows);
-      layer.forward(detail::view(rows), detail::view(y), scratch.workspace,
-                    detail::current_stream(rows));
+      layer.forward({detail::view(rows), detail::view(inputs[7])}, detail::view(y),
+                    scratch.workspace, detail::current_stream(rows));
     }
     return y.view(x.sizes());
   }
 
   ::torch::Tensor gate, up, down;                 ///< [hidden,in], [hidden,in], [in,hidden]
   ::torch::Tensor gate_bias, up_bias, down_bias;  ///< [hidden], [hidden], [in]; or undefined
+
+ protected:
+  FORWARD_HAS_DEFAULT_ARGS({1, ::torch::nn::AnyValue(::torch::Tensor())})  // for nn::Sequential
 
  private:
   /// As torch::nn::Linear begins: within 1 / sqrt(fan in).

@@ -65,6 +65,7 @@ def overhead(layer_call):
     layer = kiln.torch.GegluMlp(D, H, device=DEVICE, dtype=DTYPE)
     x = torch.randn(M, D).to(DEVICE, DTYPE)
     weights = [w.detach() for w in (layer.gate, layer.up, layer.down)]
+    absent = [None] * 4  # the biases and the residual
     y = torch.empty_like(x)
     # On the CPU the thread's own is used: PyTorch aligns to 64 bytes there.
     given = {"workspace": torch.empty(1 << 20, dtype=torch.uint8, device=DEVICE)} if DEVICE == "cuda" else {}
@@ -73,11 +74,12 @@ def overhead(layer_call):
     trained = [x.clone().requires_grad_(), *layer.parameters()]
     with torch.no_grad():
         result = {
-            "op, output and workspace passed": cost_us(lambda: op(x, *weights, None, None, None, y, **given)),
+            "op, output and workspace passed": cost_us(lambda: op(x, *weights, *absent, y, **given)),
             "op, output and workspace allocated": cost_us(lambda: op(x, *weights)),
             "layer, no gradient": cost_us(lambda: layer(x)),
-            "operator kiln::gated_mlp": cost_us(lambda: torch.ops.kiln.gated_mlp(x, *weights, None, None, None,
-                                                                                 layer._key)),
+            "layer with a residual, no gradient": cost_us(lambda: layer(x, x)),
+            "layer, and PyTorch adds, no gradient": cost_us(lambda: x + layer(x)),
+            "operator kiln::gated_mlp": cost_us(lambda: torch.ops.kiln.gated_mlp(x, *weights, *absent, layer._key)),
             "layer under torch.compile, no gradient": cost_us(lambda: compiled(x)),
             "PyTorch eager, no gradient": cost_us(lambda: layer.reference(x)),
             "PyTorch under torch.compile, no gradient": cost_us(lambda: compiled_eager(x)),

@@ -76,11 +76,14 @@ class ReplacedMlp(nn.Module):
     def original(self) -> nn.Module:
         return self._original[0]
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, *, residual: Optional[Tensor] = None) -> Tensor:
+        """The original's, and with a residual [..., D] the sum of both."""
         if not layers._enabled:
-            return self._original[0](x)
+            y = self._original[0](x)
+            return y if residual is None else residual + y
         gate, up, down = self.gate_proj, self.up_proj, self.down_proj
-        return layers.gated_mlp(x, gate.weight, up.weight, down.weight, gate.bias, up.bias, down.bias, self._key)
+        return layers.gated_mlp(x, gate.weight, up.weight, down.weight, gate.bias, up.bias, down.bias, residual,
+                                self._key)
 
     def train(self, mode: bool = True) -> ReplacedMlp:
         self.original.train(mode)

@@ -3,6 +3,7 @@
 
     mlp = kiln.torch.GegluMlp(768, 3072, device="cuda", dtype=torch.bfloat16)
     y = mlp(x)                            # x: [..., 768]; gradients come from the package's own backward
+    y = mlp(norm(x), residual=x)          # x + mlp(norm(x)), added in fp32 before y is rounded
     report = kiln.torch.replace(model)    # swaps the gated MLPs of a model, and says what it swapped
     with kiln.torch.disabled(): ...       # the same layers computed by PyTorch, to compare
 
@@ -25,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from ._errors import InvalidCall
 from ._kernel import Kernel, get_kernel
 
 _enabled = True
@@ -96,16 +98,17 @@ def _source_of(key: str) -> _Source:
 
 
 def _forward(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Optional[Tensor],
-             up_bias: Optional[Tensor], down_bias: Optional[Tensor], key: str) -> Tensor:
+             up_bias: Optional[Tensor], down_bias: Optional[Tensor], residual: Optional[Tensor], key: str) -> Tensor:
     source = _source_of(key)
-    return source.kernel(x.device).forward.call([x, gate, up, down, gate_bias, up_bias, down_bias, None], source.words)
+    values = [x, gate, up, down, gate_bias, up_bias, down_bias, residual, None]
+    return source.kernel(x.device).forward.call(values, source.words)
 
 
 def _training_forward(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Optional[Tensor],
-                      up_bias: Optional[Tensor], down_bias: Optional[Tensor],
+                      up_bias: Optional[Tensor], down_bias: Optional[Tensor], residual: Optional[Tensor],
                       key: str) -> tuple[Tensor, Tensor, Tensor]:
     source = _source_of(key)
-    values = [x, gate, up, down, gate_bias, up_bias, down_bias, None, None, None]
+    values = [x, gate, up, down, gate_bias, up_bias, down_bias, residual, None, None, None]
     return tuple(source.kernel(x.device).training_forward.call(values, source.words))
 
 
@@ -135,11 +138,11 @@ def _gradient_buffers(x: Tensor, gate: Tensor, wanted: Sequence[bool]) -> list[T
     return [x.new_empty(shape) for shape in shapes]
 
 
-def _split(gradients: Sequence[Tensor], wanted: Sequence[bool]) -> list[Optional[Tensor]]:
-    """As the arguments of forward are, None where not wanted."""
+def _split(gradients: Sequence[Tensor], grad_y: Tensor, needed: Sequence[bool]) -> list[Optional[Tensor]]:
+    """As the arguments of forward are, None where not needed. The residual's is grad_y, the key has none."""
     grad_x, both, grad_down, *biases = gradients
-    gate, up = both.chunk(2) if wanted[1] or wanted[2] else (None, None)
-    return [g if wanted[i] else None for i, g in enumerate([grad_x, gate, up, grad_down, *biases])]
+    gate, up = both.chunk(2) if needed[1] or needed[2] else (None, None)
+    return [g if needed[i] else None for i, g in enumerate([grad_x, gate, up, grad_down, *biases, grad_y, None])]
 
 
 class _GatedMlp(torch.autograd.Function):
@@ -147,8 +150,9 @@ class _GatedMlp(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Optional[Tensor],
-                up_bias: Optional[Tensor], down_bias: Optional[Tensor], key: str) -> Tensor:
-        y, gate_out, up_out = _training_forward(x, gate, up, down, gate_bias, up_bias, down_bias, key)
+                up_bias: Optional[Tensor], down_bias: Optional[Tensor], residual: Optional[Tensor],
+                key: str) -> Tensor:
+        y, gate_out, up_out = _training_forward(x, gate, up, down, gate_bias, up_bias, down_bias, residual, key)
         ctx.save_for_backward(x, gate, up, down, gate_bias, up_bias, gate_out, up_out)
         ctx.key = key
         return y
@@ -156,9 +160,9 @@ class _GatedMlp(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Optional[Tensor], ...]:
-        wanted = ctx.needs_input_grad[:7]
-        gradients = _backward(grad_y.contiguous(), *ctx.saved_tensors, wanted, ctx.key)
-        return (*_split(gradients, wanted), None)
+        needed = ctx.needs_input_grad
+        gradients = _backward(grad_y.contiguous(), *ctx.saved_tensors, needed[:7], ctx.key)
+        return tuple(_split(gradients, grad_y, needed))
 
 
 # ---- as operators, for torch.compile ----
@@ -166,12 +170,13 @@ class _GatedMlp(torch.autograd.Function):
 HAS_OPERATORS: bool = hasattr(torch.library, "custom_op")  # PyTorch 2.4
 
 if HAS_OPERATORS:
-    _WEIGHTS = "Tensor x, Tensor gate, Tensor up, Tensor down, Tensor? gate_bias, Tensor? up_bias, Tensor? down_bias"
+    _INPUTS = ("Tensor x, Tensor gate, Tensor up, Tensor down, Tensor? gate_bias, Tensor? up_bias, "
+               "Tensor? down_bias, Tensor? residual")
     _forward_op = torch.library.custom_op(
-        "kiln::gated_mlp", _forward, mutates_args=(), schema=f"({_WEIGHTS}, str key) -> Tensor")
+        "kiln::gated_mlp", _forward, mutates_args=(), schema=f"({_INPUTS}, str key) -> Tensor")
     _training_forward_op = torch.library.custom_op(
         "kiln::gated_mlp_training", _training_forward, mutates_args=(),
-        schema=f"({_WEIGHTS}, str key) -> (Tensor, Tensor, Tensor)")
+        schema=f"({_INPUTS}, str key) -> (Tensor, Tensor, Tensor)")
     _backward_op = torch.library.custom_op(
         "kiln::gated_mlp_backward", _backward, mutates_args=(),
         schema="(Tensor grad_y, Tensor x, Tensor gate, Tensor up, Tensor down, Tensor? gate_bias, Tensor? up_bias, "
@@ -193,15 +198,15 @@ if HAS_OPERATORS:
         return _gradient_buffers(x, gate, wanted)
 
     def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        *tensors, _, ctx.key = inputs
+        x, gate, up, down, gate_bias, up_bias, _, _, ctx.key = inputs  # backward reads no more of them
         _, gate_out, up_out = output
         ctx.mark_non_differentiable(gate_out, up_out)
-        ctx.save_for_backward(*tensors, gate_out, up_out)
+        ctx.save_for_backward(x, gate, up, down, gate_bias, up_bias, gate_out, up_out)
 
     def _differentiate(ctx: Any, grad_y: Tensor, *_: Any) -> tuple[Optional[Tensor], ...]:
-        wanted = list(ctx.needs_input_grad[:7])
-        gradients = _backward_op(grad_y.contiguous(), *ctx.saved_tensors, wanted, ctx.key)
-        return (*_split(gradients, wanted), None)
+        needed = ctx.needs_input_grad
+        gradients = _backward_op(grad_y.contiguous(), *ctx.saved_tensors, list(needed[:7]), ctx.key)
+        return tuple(_split(gradients, grad_y, needed))
 
     _training_forward_op.register_autograd(_differentiate, setup_context=_keep)
 
@@ -222,17 +227,31 @@ def _autocast_dtype(device: str) -> Optional[torch.dtype]:
     return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
 
 
+def _words_of(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype)[6:]} {list(tensor.shape)} on {tensor.device}"
+
+
 def gated_mlp(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Optional[Tensor],
-              up_bias: Optional[Tensor], down_bias: Optional[Tensor], key: str) -> Tensor:
-    """What the layers below call; x: [..., D]."""
+              up_bias: Optional[Tensor], down_bias: Optional[Tensor], residual: Optional[Tensor],
+              key: str) -> Tensor:
+    """What the layers below call; x and residual: [..., D]."""
     dtype = _autocast_dtype(x.device.type)
-    tensors = [x, gate, up, down, gate_bias, up_bias, down_bias]
+    shape = x.shape
+    if residual is not None:
+        # The op sees rows: that the leading dimensions agree is seen here alone.
+        if (residual.shape != shape or residual.device != x.device
+                or (dtype is None and residual.dtype != x.dtype)):
+            raise InvalidCall(f"gated mlp: residual is {_words_of(residual)}; expected one like x, {_words_of(x)}")
+        if dtype is not None and residual.dtype != dtype:
+            # Under torch.autocast a stream may be wider than what nn.Linear gives, and stays so: PyTorch adds.
+            return residual + gated_mlp(x, gate, up, down, gate_bias, up_bias, down_bias, None, key)
+    tensors = [x, gate, up, down, gate_bias, up_bias, down_bias, residual]
     if dtype is not None:
         tensors = [None if t is None else t.to(dtype) for t in tensors]
     tensors = [None if t is None else t.contiguous() for t in tensors]
-    shape = x.shape
     if len(shape) != 2:
         tensors[0] = tensors[0].reshape(-1, shape[-1])
+        tensors[7] = None if residual is None else tensors[7].reshape(-1, shape[-1])
     differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     if _is_traced(x):
         y = _training_forward_op(*tensors, key)[0] if differentiable else _forward_op(*tensors, key)
@@ -247,12 +266,14 @@ def gated_mlp(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Opti
 
 
 class GatedMlp(nn.Module):
-    """y = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias over [..., in_features].
+    """y = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias + residual over [..., in_features].
 
     gate, up: [hidden_features, in_features]; down: [in_features, hidden_features], as nn.Linear holds them. The
     kernel is found when the layer is made, and again for another device at its first call there: that may throw
     the classes of kiln.Error. `options` are those of kiln.get_kernel. overflow: in float16 a GPU keeps the product
-    that `down` multiplies as float16; beyond 65504 it becomes infinity, or 65504 with "saturate".
+    that `down` multiplies as float16; beyond 65504 it becomes infinity, or 65504 with "saturate". residual: as x in
+    shape, dtype and device, or None; added in fp32 before y is rounded. Under torch.autocast it may be of another
+    dtype, and PyTorch adds it then.
     """
 
     package: str
@@ -302,19 +323,21 @@ class GatedMlp(nn.Module):
         self._bind(version, attributes, options)
         return self
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, residual: Optional[Tensor] = None) -> Tensor:
         if not _enabled:
-            return self.reference(x)
-        return gated_mlp(x, self.gate, self.up, self.down, self.gate_bias, self.up_bias, self.down_bias, self._key)
+            return self.reference(x, residual)
+        return gated_mlp(x, self.gate, self.up, self.down, self.gate_bias, self.up_bias, self.down_bias, residual,
+                         self._key)
 
-    def reference(self, x: Tensor) -> Tensor:
+    def reference(self, x: Tensor, residual: Optional[Tensor] = None) -> Tensor:
         """The same by PyTorch's operators; what the layer computes while disabled."""
         gate, up = F.linear(x, self.gate, self.gate_bias), F.linear(x, self.up, self.up_bias)
         h = combine(self.package, self.attributes, gate, up)
         if self.attributes["overflow"] == "saturate" and h.dtype == torch.float16:
             largest = torch.finfo(torch.float16).max
             h = h.clamp(-largest, largest)
-        return F.linear(h, self.down, self.down_bias)
+        y = F.linear(h, self.down, self.down_bias)
+        return y if residual is None else residual + y
 
     def extra_repr(self) -> str:
         words = ", ".join(f"{name}={value!r}" for name, value in self.attributes.items())

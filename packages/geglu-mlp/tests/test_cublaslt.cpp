@@ -286,6 +286,27 @@ TEST_CASE("cublaslt: what the plan refuses goes to the portable kernels") {
   CHECK(library().calls[FAKE_LT_MATMUL] == 3);
 }
 
+TEST_CASE(
+    "portable: the plain product alone gets the residual, in pairs where it is 4-byte aligned") {
+  fresh_fakes();
+  driver().argument_bytes = sizeof(geglu_mlp::GemmArguments);
+  const auto down_of = [](const ForwardArguments& call) {
+    must(call);
+    geglu_mlp::GemmArguments arguments = {};
+    std::memcpy(&arguments, driver().argument, sizeof(arguments));
+    CHECK(arguments.out == call.y.data);
+    return arguments;
+  };
+  for (const std::uintptr_t offset : {0, 2, 4}) {
+    ForwardArguments call = call_of(100, 264, 1032, true);
+    call.residual.data = static_cast<char*>(call.residual.data) + offset;
+    CHECK(down_of(call).residual == nullptr);
+    CHECK(down_of(call).paired == 1);
+    CHECK(down_of(with_residual(call)).residual == call.residual.data);
+    CHECK(down_of(with_residual(call)).paired == (offset == 2 ? 0 : 1));
+  }
+}
+
 TEST_CASE("cublaslt: nothing to compute is nothing to enqueue") {
   fresh_fakes();
   must(call_of(0, 264, 1032, true));

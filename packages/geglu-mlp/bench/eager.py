@@ -75,8 +75,9 @@ RIVAL_BOUND = 1e-2  # three times eager's rounding error: a larger error means a
 FEWEST_CALLS = 8  # of a graph
 MOST_OPERATIONS = 1.2e12  # of a graph that repeats its sets: about 2 ms, as a burst
 OURS = ("kiln", "portable", "kiln_recompute")
-CUDA = 2  # kDLCUDA
-BFLOAT = 4  # kDLBfloat
+ALIGNMENT = 256  # of a workspace; torch has less on a CPU
+DEVICES = {"cpu": 1, "cuda": 2}  # kDLCPU, kDLCUDA
+CODES = {torch.float16: 2, torch.bfloat16: 4}  # kDLFloat, kDLBfloat
 
 
 class DLDevice(ctypes.Structure):
@@ -126,15 +127,17 @@ class Package(ctypes.Structure):
 
 class Library:
     """The ops of one library, through its C table."""
+    device = "cuda"
 
-    def __init__(self, path):
+    def __init__(self, path, device="cuda"):
+        self.device = device
         library = ctypes.CDLL(path)
         library.kiln_package_v1.restype = ctypes.POINTER(Package)
         package = library.kiln_package_v1().contents
         ops = [Op.from_address(package.ops + i * package.op_stride) for i in range(package.op_count)]
         self.ops = {op.name.decode(): op for op in ops}
         error = Error()
-        if package.prepare(DLDevice(CUDA, 0), ctypes.byref(error)) != 0:
+        if package.prepare and package.prepare(DLDevice(DEVICES[device], 0), ctypes.byref(error)) != 0:
             raise RuntimeError(error.text.decode())
 
     def bind(self, name, *tensors):
@@ -149,11 +152,12 @@ class Library:
         size = ctypes.c_size_t()
         if op.workspace_bytes(ctypes.byref(call), ctypes.byref(size), ctypes.byref(error)):
             raise RuntimeError(error.text.decode())
-        workspace = torch.empty(max(size.value, 1), dtype=torch.uint8, device="cuda")
-        call.workspace, call.workspace_bytes = workspace.data_ptr(), size.value
+        workspace = torch.empty(size.value + ALIGNMENT, dtype=torch.uint8, device=self.device)
+        call.workspace = workspace.data_ptr() + -workspace.data_ptr() % ALIGNMENT
+        call.workspace_bytes = size.value
 
         def run():
-            call.stream = torch.cuda.current_stream().cuda_stream
+            call.stream = torch.cuda.current_stream().cuda_stream if self.device == "cuda" else None
             if op.run(ctypes.byref(call), ctypes.byref(error)) != 0:
                 raise RuntimeError(error.text.decode())
 
@@ -166,7 +170,8 @@ class Library:
 
 def tensor_of(t):
     shape = (ctypes.c_int64 * t.dim())(*t.shape)
-    return DLTensor(t.data_ptr(), DLDevice(CUDA, 0), t.dim(), DLDataType(BFLOAT, 16, 1), shape), shape
+    device, dtype = DLDevice(DEVICES[t.device.type], 0), DLDataType(CODES[t.dtype], 16, 1)
+    return DLTensor(t.data_ptr(), device, t.dim(), dtype, shape), shape
 
 
 def graph_of(calls, fewest=1):

@@ -84,19 +84,37 @@ struct MlpData {
   kiln::DType dtype;
   bool biased;
   Bytes x, gate, up, down, gate_bias, up_bias, down_bias;
+  bool has_residual = false;
+  Bytes residual;
   bool saturates = false;  ///< an h that float16 does not hold
 };
 MlpData random_mlp(Shape shape, kiln::DType dtype, bool biased, std::uint64_t seed);
+/// A random residual, as large as y: a larger one would hide y's errors.
+void add_residual(MlpData& data, std::uint64_t seed);
+
+/// By how many bytes tensors are off their alignment.
+struct Shift {
+  std::size_t all = 0;       ///< each but the residual
+  std::size_t residual = 0;  ///< of the residual
+};
+/// All by the same.
+inline Shift shift_by(std::size_t bytes) {
+  return {bytes, bytes};
+}
 
 /// The same in device memory, with outputs and workspace poisoned.
 class MlpBuffers {
  public:
-  MlpBuffers(Variant& variant, const MlpData& data, Gate gate, std::size_t shift = 0);
+  MlpBuffers(Variant& variant, const MlpData& data, Gate gate, Shift shift = {});
 
   void run(void* stream = nullptr) const;
+  void run_without_residual() const;
   /// `count` calls, each on what the one before it wrote: x to y, y to x, and so on.
   void run_chain(int count, void* stream, const std::function<void()>& after_each) const;
-  /// x, gate, up and down become gated(s, s) of `source`'s, each by a kernel, number `last` last.
+  /// The same with what the residual becomes: each call adds to what the one before it wrote.
+  void run_sum(int count, void* stream, const std::function<void()>& after_each) const;
+  /// x, gate, up, down and the residual, which is there, become gated(s, s) of `source`'s, each by
+  /// a kernel, number `last` last.
   void derive_inputs(const GatedLayer& gated, const MlpBuffers& source, int last,
                      void* stream) const;
   Bytes read_y() const { return y_.read(); }
@@ -107,12 +125,15 @@ class MlpBuffers {
  private:
   MlpWeights weights() const;
   kiln::Tensor x_tensor() const;
-  std::array<kiln::Tensor, 4> inputs() const;
+  kiln::Tensor y_tensor() const;
+  kiln::Tensor residual_tensor() const;
+  std::array<kiln::Tensor, 5> inputs() const;
+  void forward(const MlpInput& input, const kiln::Tensor& y, void* stream) const;
   kiln::Tensor tensor(const Guarded& buffer, std::initializer_list<std::int64_t> shape) const;
 
   const MlpData& data_;
   kiln::Device device_;
-  Guarded x_, gate_, up_, down_, gate_bias_, up_bias_, down_bias_, y_;
+  Guarded x_, gate_, up_, down_, gate_bias_, up_bias_, down_bias_, residual_, y_;
   MlpLayer layer_;
   Guarded workspace_;
 };
@@ -128,14 +149,18 @@ void check_behaviour(Variant& variant, const Options& options);
 void check_huge_forward(Variant& variant, const Options& options);
 void check_huge_pointwise(Variant& variant, const Options& options);
 
-/// Float16 data of which a quarter of h is beyond 65504; it `saturates`.
+/// Float16 data of which a quarter of h is beyond 65504; it `saturates` and has a residual.
 MlpData overflowing_mlp(Shape shape, std::uint64_t seed);
 /// Beyond it an h of such data saturates.
 double greatest_hidden(const Variant& variant);
 /// y of such data is that of a saturated h, and on a GPU not finite if h is not to saturate.
-void check_saturation(Variant& variant, const Shape& shape, std::size_t shift, std::uint64_t seed);
+void check_saturation(Variant& variant, const Shape& shape, Shift shift, std::uint64_t seed);
 
-/// Rows of NaN, odd and even, and of infinity in x change no bit of the other rows of y.
+/// Rows of NaN, odd and even, and of infinity in x, and others in the residual where there is one,
+/// change no bit of the other rows of y.
 void check_isolation(Variant& variant, const MlpData& data, Gate gate, const std::string& text);
+
+/// A residual of -0 changes no bit of y; and where down is 0, y is the residual.
+void check_residual(Variant& variant, const MlpData& data, const std::string& text);
 
 }  // namespace geglu_mlp_test

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Backward against the double reference: chosen shapes, every dtype and gate, with and without
-// biases, aligned and not. And what it promises beyond numbers: the same bits whichever gradients
-// are asked for and on every run, nothing written but those, and a NaN that stays in its row of
-// grad_x.
+// biases and, in training_forward, a residual, aligned and not. And what it promises beyond
+// numbers: the same bits whichever gradients are asked for and on every run, nothing written but
+// those, and a NaN that stays in its row of grad_x.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -44,7 +44,8 @@ std::string describe(const BackwardCase& test) {
   const auto [m, d, h] = test.data.shape;
   return "backward M=" + std::to_string(m) + " D=" + std::to_string(d) + " H=" + std::to_string(h) +
          " " + name_of(test.data.dtype) + " " + name_of(test.gate) +
-         (test.data.biased ? " bias" : "") + (test.shift != 0 ? " shifted" : "");
+         (test.data.biased ? " bias" : "") + (test.data.has_residual ? " residual" : "") +
+         (test.shift != 0 ? " shifted" : "");
 }
 
 /// A call's tensors in device memory, the outputs poisoned.
@@ -58,7 +59,8 @@ class BackwardBuffers {
         inputs_{input(test.grad_y, test.shift),       input(test.data.x, test.shift),
                 input(test.data.gate, test.shift),    input(test.data.up, test.shift),
                 input(test.data.down, test.shift),    input(test.data.gate_bias, test.shift),
-                input(test.data.up_bias, test.shift), input(test.data.down_bias, test.shift)},
+                input(test.data.up_bias, test.shift), input(test.data.down_bias, test.shift),
+                input(test.data.residual, test.shift)},
         outputs_{output(shape_.m * shape_.d, test.shift),
                  output(shape_.h * shape_.d, test.shift),
                  output(shape_.h * shape_.d, test.shift),
@@ -66,6 +68,7 @@ class BackwardBuffers {
                  output(shape_.h, test.shift),
                  output(shape_.h, test.shift),
                  output(shape_.d, test.shift)},
+        has_residual_(test.data.has_residual),
         saturates_(test.data.saturates),
         side_by_side_(output(2 * shape_.h * shape_.d, test.shift)),
         y_(output(shape_.m * shape_.d, test.shift)),
@@ -99,7 +102,7 @@ class BackwardBuffers {
   Bytes forward() {
     y_->poison();
     const Guarded workspace(memory_, layer_.workspace_bytes(x()));
-    layer_.forward(x(), y(), {workspace.data(), workspace.bytes()}, nullptr);
+    layer_.forward(forward_input(), y(), {workspace.data(), workspace.bytes()}, nullptr);
     memory_.synchronize();
     return y_->read();
   }
@@ -108,8 +111,8 @@ class BackwardBuffers {
   Bytes training_forward() {
     for (const auto* output : {&y_, &gate_out_, &up_out_}) (*output)->poison();
     const Guarded workspace(memory_, layer_.workspace_bytes(x()));
-    layer_.training_forward(x(), y(), kept_tensors(), {workspace.data(), workspace.bytes()},
-                            nullptr);
+    layer_.training_forward(forward_input(), y(), kept_tensors(),
+                            {workspace.data(), workspace.bytes()}, nullptr);
     memory_.synchronize();
     workspace_intact_ = workspace_intact_ && workspace.guards_intact();
     return y_->read();
@@ -145,6 +148,10 @@ class BackwardBuffers {
     return kiln::Tensor(buffer.data(), dtype_, shape, device_);
   }
   kiln::Tensor x() const { return tensor(*inputs_[1], {shape_.m, shape_.d}); }
+  MlpInput forward_input() const {
+    if (!has_residual_) return {x()};
+    return {x(), tensor(*inputs_[8], {shape_.m, shape_.d})};
+  }
   kiln::Tensor y() const { return tensor(*y_, {shape_.m, shape_.d}); }
   MlpKept kept_tensors() const {
     return {tensor(*gate_out_, {shape_.m, shape_.h}), tensor(*up_out_, {shape_.m, shape_.h})};
@@ -186,8 +193,10 @@ class BackwardBuffers {
   kiln::Device device_;
   Shape shape_;
   kiln::DType dtype_;
-  std::array<Owned, 8> inputs_;  // grad_y, x, gate, up, down, gate_bias, up_bias, down_bias
+  // grad_y, x, gate, up, down, gate_bias, up_bias, down_bias, residual
+  std::array<Owned, 9> inputs_;
   std::array<Owned, kOutputs> outputs_;
+  bool has_residual_;
   bool saturates_;
   Owned side_by_side_;  // gate's and up's gradients
   Owned y_, gate_out_, up_out_;
@@ -455,11 +464,14 @@ void check_backward(std::vector<Variant>& variants, const Options& options) {
   if (!gpu) dtypes.push_back(kiln::DType::kFloat32);
   const std::vector<Gate>& gates = variants.front().package.gates;
   std::mt19937_64 random(options.seed + 9);
+  bool beside_biases = false;  // the residual is, at every other shape
   for (const Shape shape : shapes_to_check(options, gpu)) {
+    beside_biases = !beside_biases;
     const GradientSample sample = {rows_to_check(shape.m, random), rows_to_check(shape.h, random)};
     for (const kiln::DType dtype : dtypes) {
       for (const bool biased : {false, true}) {
-        const MlpData data = random_mlp(shape, dtype, biased, random());
+        MlpData data = random_mlp(shape, dtype, biased, random());
+        if (biased == beside_biases) add_residual(data, random());
         const Bytes grad_y = random_normal(dtype, shape.m * shape.d, 1.0, random);
         const std::vector<double> grad_y_values = decode_all(dtype, grad_y);
         MlpValues values = values_of(data);

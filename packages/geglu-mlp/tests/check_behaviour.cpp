@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <thread>
@@ -48,26 +47,35 @@ void check_repeats(Variant& variant, const MlpData& data, const std::string& tex
              " more runs give other bits");
 }
 
-/// The data with a NaN in an odd and in an even row of x, and infinity in its last row.
+/// The data with a NaN in an odd and in an even row of x, and infinity in its last row; and of a
+/// residual with a NaN in the first row, and infinity in the last one.
 struct Dirty {
   explicit Dirty(const MlpData& clean) : data(clean) {
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    const double infinity = std::numeric_limits<double>::infinity();
     const auto m = static_cast<std::size_t>(clean.shape.m);
     nan_rows = {1, m / 4 * 2};
     infinite_row = m - 1;
-    for (const std::size_t row : nan_rows) fill(row, std::numeric_limits<double>::quiet_NaN());
-    fill(infinite_row, std::numeric_limits<double>::infinity());
+    for (const std::size_t row : nan_rows) fill(data.x, row, nan);
+    fill(data.x, infinite_row, infinity);
+    if (!data.has_residual) return;
+    fill(data.residual, 0, nan);
+    fill(data.residual, infinite_row, infinity);
+    nan_rows.push_back(0);
   }
-  void fill(std::size_t row, double value) {
+  void fill(Bytes& matrix, std::size_t row, double value) const {
     const std::size_t size = kiln::size_of(data.dtype);
     const auto d = static_cast<std::size_t>(data.shape.d);
     for (std::size_t column = 0; column < d; ++column) {
-      encode(data.dtype, value, &data.x[(row * d + column) * size]);
+      encode(data.dtype, value, &matrix[(row * d + column) * size]);
     }
   }
-  bool is_nan(std::size_t row) const { return row == nan_rows[0] || row == nan_rows[1]; }
+  bool is_nan(std::size_t row) const {
+    return std::find(nan_rows.begin(), nan_rows.end(), row) != nan_rows.end();
+  }
 
   MlpData data;
-  std::array<std::size_t, 2> nan_rows{};
+  std::vector<std::size_t> nan_rows;
   std::size_t infinite_row = 0;
 };
 
@@ -87,6 +95,7 @@ void check_batch_invariance(Variant& variant, const MlpData& data, const std::st
   part.shape.m = std::min(data.shape.m, least + 3);
   const std::size_t row_bytes = static_cast<std::size_t>(data.shape.d) * kiln::size_of(data.dtype);
   part.x.resize(static_cast<std::size_t>(part.shape.m) * row_bytes);
+  part.residual.resize(part.x.size());
   MlpBuffers part_buffers(variant, part, variant.package.gates.front());
   const Bytes found = run_once(variant, part_buffers);
   report(variant, std::equal(found.begin(), found.end(), whole.begin()),
@@ -99,7 +108,8 @@ void check_prefill_rows(Variant& variant, kiln::DType dtype, Shape shape, std::u
     std::int64_t first, rows;
   };
   shape.m = 4100;
-  const MlpData data = random_mlp(shape, dtype, true, seed);
+  MlpData data = random_mlp(shape, dtype, true, seed);
+  add_residual(data, seed + 1);
   MlpBuffers whole_buffers(variant, data, variant.package.gates.front());
   const Bytes whole = run_once(variant, whole_buffers);
   const std::int64_t row_bytes = shape.d * static_cast<std::int64_t>(kiln::size_of(dtype));
@@ -108,8 +118,12 @@ void check_prefill_rows(Variant& variant, kiln::DType dtype, Shape shape, std::u
        {Call{0, 4096}, Call{0, 2048}, Call{0, 1500}, Call{0, 1024}, Call{0, kDecodeRows + 1},
         Call{1003, 1500}, Call{2048, 2048}, Call{3331, 769}}) {
     part.shape.m = call.rows;
-    part.x.assign(data.x.begin() + call.first * row_bytes,
-                  data.x.begin() + (call.first + call.rows) * row_bytes);
+    const auto rows_of = [&](const Bytes& bytes) {
+      return Bytes(bytes.begin() + call.first * row_bytes,
+                   bytes.begin() + (call.first + call.rows) * row_bytes);
+    };
+    part.x = rows_of(data.x);
+    part.residual = rows_of(data.residual);
     MlpBuffers buffers(variant, part, variant.package.gates.front());
     const Bytes found = run_once(variant, buffers);
     report(variant, std::equal(found.begin(), found.end(), whole.begin() + call.first * row_bytes),
@@ -159,15 +173,20 @@ void check_without_pauses(Variant& variant, const MlpData& data, const std::stri
 }
 
 void check_order(Variant& variant, const MlpData& data, const std::string& text) {
-  constexpr int kCalls = 9;  // odd: the last one writes y
+  constexpr int kCalls = 7;  // odd: the last one writes y
   check_without_pauses(
       variant, data, text + ": calls on each other's outputs",
       [](MlpBuffers& buffers, void* stream, const std::function<void()>& after_each) {
         buffers.run_chain(kCalls, stream, after_each);
       });
+  check_without_pauses(
+      variant, data, text + ": calls that add to each other's outputs",
+      [](MlpBuffers& buffers, void* stream, const std::function<void()>& after_each) {
+        buffers.run_sum(kCalls, stream, after_each);
+      });
   const GatedLayer gated = variant.package.gated(variant.kernel, variant.package.gates.front());
   const MlpBuffers source(variant, data, variant.package.gates.front());
-  for (const int last : {0, 1, 2, 3}) {
+  for (const int last : {0, 1, 2, 3, 4}) {
     check_without_pauses(
         variant, data, text + ": inputs just written, number " + std::to_string(last) + " last",
         [&](MlpBuffers& buffers, void* stream, const std::function<void()>& after_each) {
@@ -266,7 +285,7 @@ void check_refusals(Variant& variant) {
   const kiln::Tensor down(memory.data(), kiln::DType::kBFloat16, {8, 16}, device);
   const MlpLayer layer = make_layer({.gate = gate, .up = gate, .down = down});
   check_refused(variant, "no workspace", "workspace",
-                [&] { layer.forward(x, x, kiln::Workspace{}, nullptr); });
+                [&] { layer.forward({x}, x, kiln::Workspace{}, nullptr); });
   check_refused(variant, "gate_out without up_out", "up_out is missing", [&] {
     const MlpKept half = {.gate_out =
                               kiln::Tensor(memory.data(), kiln::DType::kBFloat16, {4, 16}, device)};
@@ -281,7 +300,7 @@ void check_refusals(Variant& variant) {
       const MlpLayer wide_layer =
           make_layer({.gate = wide({1, 1}), .up = wide({1, 1}), .down = wide({1, 1})});
       const Guarded workspace(variant.memory, wide_layer.workspace_bytes(wide({1, 1})));
-      wide_layer.forward(wide({1, 1}), wide({1, 1}), {workspace.data(), workspace.bytes()},
+      wide_layer.forward({wide({1, 1})}, wide({1, 1}), {workspace.data(), workspace.bytes()},
                          nullptr);
     });
   }
@@ -307,8 +326,33 @@ void check_isolation(Variant& variant, const MlpData& data, Gate gate, const std
       others_same = others_same && std::equal(&clean[i], &clean[i] + size, &found[i]);
     }
   }
-  report(variant, others_same, text + ": a NaN or infinite row of x changed another row of y");
-  report(variant, nan_stays, text + ": a NaN row of x gave a number");
+  report(variant, others_same, text + ": a NaN or infinite row of an input changed another of y");
+  report(variant, nan_stays, text + ": a NaN row of an input gave a number");
+}
+
+void check_residual(Variant& variant, const MlpData& data, const std::string& text) {
+  const Gate gate = variant.package.gates.front();
+  MlpData zeros = data;  // -0: what is added to it keeps its sign, too
+  const std::size_t size = kiln::size_of(data.dtype);
+  for (std::size_t i = 0; i < zeros.residual.size(); i += size) {
+    encode(data.dtype, -0.0, &zeros.residual[i]);
+  }
+  MlpBuffers with_zeros(variant, zeros, gate);
+  const Bytes found = run_once(variant, with_zeros);
+  with_zeros.poison();
+  with_zeros.run_without_residual();
+  variant.memory.synchronize();
+  report(variant, with_zeros.read_y() == found, text + ": a residual of -0 changes y");
+
+  MlpData alone = data;
+  std::fill(alone.down.begin(), alone.down.end(), static_cast<unsigned char>(0));
+  std::fill(alone.down_bias.begin(), alone.down_bias.end(), static_cast<unsigned char>(0));
+  MlpBuffers without_down(variant, alone, gate);
+  // As numbers: the sum of 0 and -0 is 0.
+  report(variant,
+         decode_all(data.dtype, run_once(variant, without_down)) ==
+             decode_all(data.dtype, data.residual),
+         text + ": y is not the residual where down is 0");
 }
 
 void check_behaviour(Variant& variant, const Options& options) {
@@ -318,11 +362,13 @@ void check_behaviour(Variant& variant, const Options& options) {
       const std::string text = "M=" + std::to_string(shape.m) + " D=" + std::to_string(shape.d) +
                                " H=" + std::to_string(shape.h) + " " + name_of(dtype);
       try {
-        const MlpData data = random_mlp(shape, dtype, true, options.seed + 7);
+        MlpData data = random_mlp(shape, dtype, true, options.seed + 7);
+        add_residual(data, options.seed + 10);
         const MlpData other =
             random_mlp({shape.m + 3, shape.d, shape.h}, dtype, false, options.seed);
         check_repeats(variant, data, text, variant.memory.is_gpu() && !options.light ? 1000 : 1);
         check_isolation(variant, data, variant.package.gates.front(), text);
+        check_residual(variant, data, text);
         if (variant.memory.is_gpu()) check_batch_invariance(variant, data, text);
         if (variant.memory.is_gpu()) check_graph(variant, data, text);
         if (variant.memory.is_gpu()) check_order(variant, data, text);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Forward against the double reference: random and chosen shapes, every dtype and gate, with and
-// without biases, aligned and not. The reference is computed once a case and shared by the
-// variants.
+// without biases and a residual, aligned and not. The reference is computed once a case and shared
+// by the variants.
 #include <cmath>
 
 #include "forward_case.hpp"
@@ -42,6 +42,16 @@ std::vector<Shape> shapes_to_check(const Options& options, bool gpu) {
   return shapes;
 }
 
+/// Most are aligned. One in eight is not in any tensor, and one in eight in the residual alone, by
+/// an element, two or four.
+Shift random_shift(const MlpData& data, std::mt19937_64& random) {
+  const std::size_t element = kiln::size_of(data.dtype);
+  const std::uint64_t which = random() % 8;
+  if (which == 0) return shift_by(element);
+  if (which == 1 && data.has_residual) return {0, element << random() % 3};
+  return {};
+}
+
 }  // namespace
 
 void check_forward(std::vector<Variant>& variants, const Options& options) {
@@ -50,16 +60,19 @@ void check_forward(std::vector<Variant>& variants, const Options& options) {
   std::vector<kiln::DType> dtypes = {kiln::DType::kBFloat16, kiln::DType::kFloat16};
   if (!gpu) dtypes.push_back(kiln::DType::kFloat32);
   std::mt19937_64 random(options.seed);
+  bool beside_biases = false;  // the residual is, at every other shape
   for (const Shape shape : shapes_to_check(options, gpu)) {
     const std::vector<std::int64_t> rows = rows_to_check(shape.m, random);
+    beside_biases = !beside_biases;
     for (const kiln::DType dtype : dtypes) {
       for (const bool biased : {false, true}) {
-        const MlpData data = random_mlp(shape, dtype, biased, random());
+        MlpData data = random_mlp(shape, dtype, biased, random());
+        if (biased == beside_biases) add_residual(data, random());
         MlpValues values = values_of(data);
         for (const Gate gate : variants.front().package.gates) {
           values.activation = gate;
           const MlpReference reference = mlp_reference(values, rows);
-          const std::size_t shift = random() % 8 == 0 ? kiln::size_of(dtype) : 0;
+          const Shift shift = random_shift(data, random);
           for (Variant& variant : variants) {
             check_forward_case(variant, {data, gate, shift, reference, rows});
           }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Forward where x and y, or h, have more than 2^31 elements: the same bits as in parts, whose
-// places all fit into 31 bits. Above 768 rows a row's result does not depend on their number.
+// Forward where x, the residual and y, or h, have more than 2^31 elements: the same bits as in
+// parts, whose places all fit into 31 bits. Above 768 rows a row's result does not depend on their
+// number.
 #include <cmath>
 
 #include "check.hpp"
@@ -18,6 +19,7 @@ void check_parts(Variant& variant, const Shape& part, std::int64_t parts, std::m
     return repeated_normal(kDType, rows * columns, deviation, random());
   };
   const Guarded x(variant.memory, matrix(parts * m, d));
+  const Guarded residual(variant.memory, matrix(parts * m, d));
   const Guarded gate(variant.memory, matrix(h, d));
   const Guarded up(variant.memory, matrix(h, d));
   const Guarded down(variant.memory, matrix(d, h));
@@ -34,8 +36,8 @@ void check_parts(Variant& variant, const Shape& part, std::int64_t parts, std::m
       variant.package.gates.front());
   const Guarded workspace(variant.memory, layer.workspace_bytes(tensor(x, 0, parts * m, d)));
   const auto run = [&](std::int64_t row, std::int64_t rows) {
-    layer.forward(tensor(x, row, rows, d), tensor(y, row, rows, d),
-                  {workspace.data(), workspace.bytes()}, nullptr);
+    layer.forward({tensor(x, row, rows, d), tensor(residual, row, rows, d)},
+                  tensor(y, row, rows, d), {workspace.data(), workspace.bytes()}, nullptr);
   };
   run(0, parts * m);
   variant.memory.synchronize();
@@ -54,7 +56,7 @@ void check_parts(Variant& variant, const Shape& part, std::int64_t parts, std::m
 
 void check_huge_forward(Variant& variant, const Options& options) {
   std::mt19937_64 random(options.seed + 5);
-  check_parts(variant, {1'400'000, 768, 64}, 2, random);  // x and y
+  check_parts(variant, {1'400'000, 768, 64}, 2, random);  // x, the residual and y
   check_parts(variant, {20'000, 64, 57'344}, 2, random);  // h
 }
 

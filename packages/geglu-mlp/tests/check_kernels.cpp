@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Forward through every GPU kernel: shapes that the plan gives to each of them, and to each split
-// of k, on the GPU at hand.
+// of k, on the GPU at hand. Each kernel of the plain product adds a residual in its own way: it
+// runs with one and without.
 #include "forward_case.hpp"
 
 namespace geglu_mlp_test {
@@ -19,27 +20,36 @@ void check_shape(const std::vector<Variant*>& variants, const Shape& shape, cons
                  std::mt19937_64& random) {
   const std::vector<std::int64_t> rows = rows_to_check(shape.m, random);
   for (const kiln::DType dtype : {kiln::DType::kBFloat16, kiln::DType::kFloat16}) {
-    const MlpData data = random_mlp(shape, dtype, true, random());
-    MlpValues values = values_of(data);
+    const std::string text = "M=" + std::to_string(shape.m) + " D=" + std::to_string(shape.d) +
+                             " H=" + std::to_string(shape.h) + " " + name_of(dtype);
+    const MlpData without = random_mlp(shape, dtype, true, random());
+    MlpData with = without;
+    add_residual(with, random());
+    MlpValues values = values_of(with);
+    const std::vector<double> residual = values.residual;
     const std::vector<Gate>& gates = variants.front()->package.gates;
-    for (const Gate gate : gates) {
-      if (options.light && (gate == gates.front()) == (dtype == kiln::DType::kFloat16)) continue;
+    for (std::size_t i = 0; i < gates.size(); ++i) {
+      const Gate gate = gates[i];
+      if (options.light && (i == 0) == (dtype == kiln::DType::kFloat16)) continue;
+      const bool adds = options.light || i % 2 == 1;
+      const MlpData& data = adds ? with : without;
       values.activation = gate;
+      values.residual = adds ? residual : std::vector<double>{};
       const MlpReference reference = mlp_reference(values, rows);
       for (Variant* variant : variants) {
         check_forward_case(*variant, {.data = data,
                                       .gate = gate,
-                                      .shift = 0,
+                                      .shift = {},
                                       .reference = reference,
                                       .rows = rows,
                                       .twice = !options.light});
-        check_isolation(*variant, data, gate,
-                        "M=" + std::to_string(shape.m) + " D=" + std::to_string(shape.d) +
-                            " H=" + std::to_string(shape.h) + " " + name_of(dtype));
+        check_isolation(*variant, options.light ? without : data, gate, text);
       }
     }
+    if (options.light) continue;
+    for (Variant* variant : variants) check_residual(*variant, with, text);
   }
-  for (Variant* variant : variants) check_saturation(*variant, shape, 0, options.seed + 12);
+  for (Variant* variant : variants) check_saturation(*variant, shape, {}, options.seed + 12);
 }
 
 }  // namespace

@@ -27,6 +27,8 @@ MlpData overflowing_mlp(Shape shape, std::uint64_t seed) {
   scale(data.dtype, 400, data.gate);
   scale(data.dtype, 400, data.up);
   scale(data.dtype, 1.0 / 32, data.down);
+  add_residual(data, seed + 1);
+  scale(data.dtype, 1024, data.residual);  // as large as y
   data.saturates = true;
   return data;
 }
@@ -35,7 +37,7 @@ double greatest_hidden(const Variant& variant) {
   return variant.memory.is_gpu() ? 65504 : std::numeric_limits<double>::infinity();
 }
 
-void check_saturation(Variant& variant, const Shape& shape, std::size_t shift, std::uint64_t seed) {
+void check_saturation(Variant& variant, const Shape& shape, Shift shift, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   const MlpData data = overflowing_mlp(shape, random());
   MlpValues values = values_of(data);
@@ -65,7 +67,7 @@ void check_overflow(std::vector<Variant>& variants, const Options& options) {
   for (Variant& variant : variants) {
     std::uint64_t seed = options.seed + 11;
     for (const Shape& shape : {Shape{5, 40, 72}, Shape{70, 136, 264}, Shape{33, 65, 127}}) {
-      for (const std::size_t shift : {std::size_t{0}, std::size_t{2}}) {
+      for (const Shift shift : {Shift{}, shift_by(2)}) {
         check_saturation(variant, shape, shift, ++seed);
       }
     }

@@ -16,7 +16,7 @@ namespace {
 struct RowSweep {
   std::int64_t d, h;
   kiln::DType dtype;
-  bool biased;
+  bool biased, has_residual;
   Gate gate;
   std::vector<std::int64_t> row_counts;  // ascending
 };
@@ -31,9 +31,14 @@ std::vector<std::int64_t> rows_of(const RowSweep& sweep) {
   return rows;
 }
 
+Bytes first_of(const Bytes& bytes, std::size_t count) {
+  return {bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count)};
+}
+
 void check_sweep(std::vector<Variant>& variants, const RowSweep& sweep, std::uint64_t seed) {
-  const MlpData most =
+  MlpData most =
       random_mlp({sweep.row_counts.back(), sweep.d, sweep.h}, sweep.dtype, sweep.biased, seed);
+  if (sweep.has_residual) add_residual(most, seed + 1);
   MlpValues values = values_of(most);
   values.activation = sweep.gate;
   const std::vector<std::int64_t> all_rows = rows_of(sweep);
@@ -44,8 +49,9 @@ void check_sweep(std::vector<Variant>& variants, const RowSweep& sweep, std::uin
   MlpData data = most;
   for (const std::int64_t m : sweep.row_counts) {
     data.shape.m = m;
-    data.x.assign(most.x.begin(), most.x.begin() + static_cast<std::ptrdiff_t>(
-                                                       static_cast<std::size_t>(m) * row_bytes));
+    const std::size_t bytes = static_cast<std::size_t>(m) * row_bytes;
+    data.x = first_of(most.x, bytes);
+    if (sweep.has_residual) data.residual = first_of(most.residual, bytes);
     const std::vector<std::int64_t> rows(all_rows.begin(),
                                          std::lower_bound(all_rows.begin(), all_rows.end(), m));
     reference.natural_size = natural_size * std::sqrt(static_cast<double>(rows.size()) /
@@ -53,7 +59,7 @@ void check_sweep(std::vector<Variant>& variants, const RowSweep& sweep, std::uin
     for (Variant& variant : variants) {
       check_forward_case(variant, {.data = data,
                                    .gate = sweep.gate,
-                                   .shift = 0,
+                                   .shift = {},
                                    .reference = reference,
                                    .rows = rows,
                                    .eager = &eager});
@@ -73,9 +79,10 @@ void check_rows(std::vector<Variant>& variants, const Options& options) {
   if (gpu) {
     std::vector<std::int64_t> each(301);
     std::iota(each.begin(), each.end(), 0);
-    for (const RowSweep& sweep : {RowSweep{264, 520, kBFloat16, true, gates.front(), each},
-                                  RowSweep{768, 1024, kFloat16, false, gates.back(), each},
-                                  RowSweep{512, 2056, kBFloat16, false, gates.back(), each}}) {
+    for (const RowSweep& sweep :
+         {RowSweep{264, 520, kBFloat16, true, true, gates.front(), each},
+          RowSweep{768, 1024, kFloat16, false, false, gates.back(), each},
+          RowSweep{512, 2056, kBFloat16, false, true, gates.back(), each}}) {
       check_sweep(variants, sweep, random());
     }
   }
@@ -85,8 +92,9 @@ void check_rows(std::vector<Variant>& variants, const Options& options) {
   for (const auto& [d, h] : widths) {
     for (const kiln::DType dtype : {kBFloat16, kFloat16}) {
       for (const Gate gate : gates) {
-        const RowSweep sweep = {d,    h,    dtype,
-                                true, gate, {1, 9, 17, 64, 65, 129, 257, 513, 777, 2050}};
+        const bool has_residual = (gate == gates.front()) == (dtype == kFloat16);
+        const RowSweep sweep = {
+            d, h, dtype, true, has_residual, gate, {1, 9, 17, 64, 65, 129, 257, 513, 777, 2050}};
         check_sweep(variants, sweep, random());
       }
     }

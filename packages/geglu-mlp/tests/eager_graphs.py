@@ -18,6 +18,8 @@ recorded = None  # addresses that the calls of the capture under way name
 
 
 class Tensor:
+    device, dtype = types.SimpleNamespace(type="cuda"), "bfloat16"
+
     def __init__(self, *shape, **_):
         self.shape, self.address = shape, next(addresses)
         mapped[self.address] = self
@@ -68,7 +70,7 @@ class Op:
 
 def load_bench():
     torch = types.ModuleType("torch")
-    torch.empty, torch.uint8 = Tensor, None
+    torch.empty, torch.uint8, torch.float16, torch.bfloat16 = Tensor, None, "float16", "bfloat16"
     torch._dynamo = types.SimpleNamespace(reset=lambda: None)
     torch.cuda = types.SimpleNamespace(
         synchronize=lambda: None, Stream=Stream, stream=contextlib.nullcontext, CUDAGraph=CUDAGraph,

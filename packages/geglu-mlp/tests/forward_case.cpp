@@ -67,7 +67,11 @@ std::string describe(const ForwardCase& test) {
   const Shape shape = data.shape;
   return "forward M=" + std::to_string(shape.m) + " D=" + std::to_string(shape.d) +
          " H=" + std::to_string(shape.h) + " " + name_of(data.dtype) + " " + name_of(test.gate) +
-         (data.biased ? " bias" : "") + (test.shift != 0 ? " shifted" : "");
+         (data.biased ? " bias" : "") + (data.has_residual ? " residual" : "") +
+         (test.shift.all != 0 ? " shifted" : "") +
+         (test.shift.residual != test.shift.all
+              ? ", the residual by " + std::to_string(test.shift.residual)
+              : "");
 }
 
 }  // namespace
@@ -81,7 +85,8 @@ void check_forward_case(Variant& variant, const ForwardCase& test) {
     const Bytes y = buffers.read_y();
     const double error = error_of_call(test, y);
     const bool large = is_large(test);
-    const bool by_cublaslt = is_by_cublaslt(variant, data.shape, test.shift == 0);
+    const bool aligned = test.shift.all == 0 && (!data.has_residual || test.shift.residual == 0);
+    const bool by_cublaslt = is_by_cublaslt(variant, data.shape, aligned);
     double bound = by_cublaslt ? bound_of_cublaslt(data.dtype) : bound_of(data.dtype);
     if (!large) bound *= kFewFactor;
     if (large && error <= bound) {
@@ -116,6 +121,7 @@ MlpValues values_of(const MlpData& data) {
     values.up_bias = decode_all(data.dtype, data.up_bias);
     values.down_bias = decode_all(data.dtype, data.down_bias);
   }
+  if (data.has_residual) values.residual = decode_all(data.dtype, data.residual);
   values.d = data.shape.d;
   values.h = data.shape.h;
   return values;

@@ -16,7 +16,7 @@ namespace geglu_mlp_test {
 struct ForwardCase {
   const MlpData& data;
   Gate gate;
-  std::size_t shift;  ///< bytes off alignment of every tensor
+  Shift shift;
   const MlpReference& reference;
   const std::vector<std::int64_t>& rows;       ///< the first of those that the reference has
   const std::vector<double>* eager = nullptr;  ///< the same rows from mlp_eager

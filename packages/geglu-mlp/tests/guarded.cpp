@@ -124,7 +124,7 @@ bool Guarded::guards_intact() const {
 MlpData random_mlp(Shape shape, kiln::DType dtype, bool biased, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto spread = [](std::int64_t k) { return 1.0 / std::sqrt(static_cast<double>(k) + 1); };
-  MlpData data{shape, dtype, biased, {}, {}, {}, {}, {}, {}, {}};
+  MlpData data{shape, dtype, biased, {}, {}, {}, {}, {}, {}, {}, false, {}};
   data.x = random_normal(dtype, shape.m * shape.d, 1.0, random);
   data.gate = random_normal(dtype, shape.h * shape.d, spread(shape.d), random);
   data.up = random_normal(dtype, shape.h * shape.d, spread(shape.d), random);
@@ -137,17 +137,24 @@ MlpData random_mlp(Shape shape, kiln::DType dtype, bool biased, std::uint64_t se
   return data;
 }
 
-MlpBuffers::MlpBuffers(Variant& variant, const MlpData& data, Gate gate, std::size_t shift)
+void add_residual(MlpData& data, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  data.has_residual = true;
+  data.residual = random_normal(data.dtype, data.shape.m * data.shape.d, 0.5, random);
+}
+
+MlpBuffers::MlpBuffers(Variant& variant, const MlpData& data, Gate gate, Shift shift)
     : data_(data),
       device_(variant.kernel.device()),
-      x_(variant.memory, data.x, shift),
-      gate_(variant.memory, data.gate, shift),
-      up_(variant.memory, data.up, shift),
-      down_(variant.memory, data.down, shift),
-      gate_bias_(variant.memory, data.gate_bias, shift),
-      up_bias_(variant.memory, data.up_bias, shift),
-      down_bias_(variant.memory, data.down_bias, shift),
-      y_(variant.memory, data.x.size(), shift),
+      x_(variant.memory, data.x, shift.all),
+      gate_(variant.memory, data.gate, shift.all),
+      up_(variant.memory, data.up, shift.all),
+      down_(variant.memory, data.down, shift.all),
+      gate_bias_(variant.memory, data.gate_bias, shift.all),
+      up_bias_(variant.memory, data.up_bias, shift.all),
+      down_bias_(variant.memory, data.down_bias, shift.all),
+      residual_(variant.memory, data.residual, shift.residual),
+      y_(variant.memory, data.x.size(), shift.all),
       layer_(variant.package.mlp(variant.kernel, weights(), gate)),
       workspace_(variant.memory, layer_.workspace_bytes(x_tensor())) {}
 
@@ -160,9 +167,18 @@ kiln::Tensor MlpBuffers::x_tensor() const {
   return tensor(x_, {data_.shape.m, data_.shape.d});
 }
 
+kiln::Tensor MlpBuffers::y_tensor() const {
+  return tensor(y_, {data_.shape.m, data_.shape.d});
+}
+
+kiln::Tensor MlpBuffers::residual_tensor() const {
+  if (!data_.has_residual) return {};
+  return tensor(residual_, {data_.shape.m, data_.shape.d});
+}
+
 MlpWeights MlpBuffers::weights() const {
   const Shape shape = data_.shape;
-  const auto [x, gate, up, down] = inputs();
+  const auto [x, gate, up, down, residual] = inputs();
   MlpWeights weights = {.gate = gate, .up = up, .down = down, .saturates = data_.saturates};
   if (data_.biased) {
     weights.gate_bias = tensor(gate_bias_, {shape.h});
@@ -172,30 +188,48 @@ MlpWeights MlpBuffers::weights() const {
   return weights;
 }
 
+void MlpBuffers::forward(const MlpInput& input, const kiln::Tensor& y, void* stream) const {
+  layer_.forward(input, y, {workspace_.data(), workspace_.bytes()}, stream);
+}
+
 void MlpBuffers::run(void* stream) const {
-  layer_.forward(x_tensor(), tensor(y_, {data_.shape.m, data_.shape.d}),
-                 {workspace_.data(), workspace_.bytes()}, stream);
+  forward({x_tensor(), residual_tensor()}, y_tensor(), stream);
+}
+
+void MlpBuffers::run_without_residual() const {
+  forward({x_tensor()}, y_tensor(), nullptr);
 }
 
 void MlpBuffers::run_chain(int count, void* stream, const std::function<void()>& after_each) const {
   kiln::Tensor from = x_tensor();
-  kiln::Tensor to = tensor(y_, {data_.shape.m, data_.shape.d});
+  kiln::Tensor to = y_tensor();
   for (int i = 0; i < count; ++i) {
-    layer_.forward(from, to, {workspace_.data(), workspace_.bytes()}, stream);
+    forward({from, residual_tensor()}, to, stream);
     after_each();
     std::swap(from, to);
   }
 }
 
-std::array<kiln::Tensor, 4> MlpBuffers::inputs() const {
+void MlpBuffers::run_sum(int count, void* stream, const std::function<void()>& after_each) const {
+  kiln::Tensor from = residual_tensor();
+  kiln::Tensor to = y_tensor();
+  for (int i = 0; i < count; ++i) {
+    forward({x_tensor(), from}, to, stream);
+    after_each();
+    std::swap(from, to);
+  }
+}
+
+std::array<kiln::Tensor, 5> MlpBuffers::inputs() const {
   const auto [m, d, h] = data_.shape;
-  return {x_tensor(), tensor(gate_, {h, d}), tensor(up_, {h, d}), tensor(down_, {d, h})};
+  return {x_tensor(), tensor(gate_, {h, d}), tensor(up_, {h, d}), tensor(down_, {d, h}),
+          residual_tensor()};
 }
 
 void MlpBuffers::derive_inputs(const GatedLayer& gated, const MlpBuffers& source, int last,
                                void* stream) const {
-  const std::array<kiln::Tensor, 4> from = source.inputs();
-  const std::array<kiln::Tensor, 4> to = inputs();
+  const std::array<kiln::Tensor, 5> from = source.inputs();
+  const std::array<kiln::Tensor, 5> to = inputs();
   for (std::size_t i = 0; i < to.size(); ++i) {
     const std::size_t input = (i + static_cast<std::size_t>(last) + 1) % to.size();
     gated.forward(from[input], from[input], to[input], stream);
@@ -209,7 +243,8 @@ void MlpBuffers::poison() {
 
 std::string MlpBuffers::damage() const {
   std::string damage;
-  const Guarded* const inputs[] = {&x_, &gate_, &up_, &down_, &gate_bias_, &up_bias_, &down_bias_};
+  const Guarded* const inputs[] = {&x_,         &gate_,    &up_,        &down_,
+                                   &gate_bias_, &up_bias_, &down_bias_, &residual_};
   for (const Guarded* input : inputs) {
     if (!input->unchanged()) damage = "; an input was written";
     if (!input->guards_intact()) damage = "; the guard band of an input was written";

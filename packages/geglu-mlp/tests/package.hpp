@@ -28,6 +28,12 @@ struct MlpWeights {
   bool saturates = false;  ///< kOverflowSaturate
 };
 
+/// What a forward reads beside its weights; a missing residual is Tensor{}.
+struct MlpInput {
+  kiln::Tensor x;
+  kiln::Tensor residual = {};
+};
+
 /// Where a layer's backward writes; what is Tensor{} is not computed.
 struct MlpGradients {
   kiln::Tensor x = {};
@@ -47,9 +53,9 @@ struct MlpKept {
 
 struct MlpLayer {
   std::function<std::size_t(const kiln::Tensor& x)> workspace_bytes;
-  std::function<void(const kiln::Tensor& x, const kiln::Tensor& y, kiln::Workspace, void* stream)>
+  std::function<void(const MlpInput&, const kiln::Tensor& y, kiln::Workspace, void* stream)>
       forward;
-  std::function<void(const kiln::Tensor& x, const kiln::Tensor& y, const MlpKept&, kiln::Workspace,
+  std::function<void(const MlpInput&, const kiln::Tensor& y, const MlpKept&, kiln::Workspace,
                      void* stream)>
       training_forward;
   std::function<std::size_t(const kiln::Tensor& x, const MlpKept&, const MlpGradients&)>
@@ -100,11 +106,14 @@ template <class Layer>
 MlpLayer erase_mlp(Layer layer) {
   const auto held = std::make_shared<Layer>(std::move(layer));
   return {[held](const kiln::Tensor& x) { return held->workspace_bytes(x); },
-          [held](const kiln::Tensor& x, const kiln::Tensor& y, kiln::Workspace workspace,
-                 void* stream) { held->forward(x, y, workspace, stream); },
-          [held](const kiln::Tensor& x, const kiln::Tensor& y, const MlpKept& kept,
+          [held](const MlpInput& input, const kiln::Tensor& y, kiln::Workspace workspace,
+                 void* stream) {
+            held->forward({input.x, input.residual}, y, workspace, stream);
+          },
+          [held](const MlpInput& input, const kiln::Tensor& y, const MlpKept& kept,
                  kiln::Workspace workspace, void* stream) {
-            held->training_forward(x, y, {kept.gate_out, kept.up_out}, workspace, stream);
+            held->training_forward({input.x, input.residual}, y, {kept.gate_out, kept.up_out},
+                                   workspace, stream);
           },
           [held](const kiln::Tensor& x, const MlpKept& kept, const MlpGradients& gradients) {
             return held->backward_workspace_bytes(x, {kept.gate_out, kept.up_out},

@@ -86,11 +86,14 @@ std::vector<double> hidden_of(const MlpValues& values, const std::vector<std::in
 }
 template <class Round>
 std::vector<double> outputs_of(const MlpValues& values, const std::vector<double>& hidden,
-                               std::size_t rows, const Round& round) {
+                               const std::vector<std::int64_t>& rows, const Round& round) {
+  const auto d = static_cast<std::size_t>(values.d);
   const auto h = static_cast<std::size_t>(values.h);
-  return matrix_of(rows, static_cast<std::size_t>(values.d), [&](std::size_t i, std::size_t j) {
-    return round(dot(hidden.data() + i * h, values.down.data() + j * h, h) +
-                 bias_at(values.down_bias, j));
+  return matrix_of(rows.size(), d, [&](std::size_t i, std::size_t j) {
+    const double y = round(dot(hidden.data() + i * h, values.down.data() + j * h, h) +
+                           bias_at(values.down_bias, j));
+    if (values.residual.empty()) return y;
+    return round(y + values.residual[static_cast<std::size_t>(rows[i]) * d + j]);
   });
 }
 
@@ -321,15 +324,21 @@ MlpReference mlp_reference(const MlpValues& values, const std::vector<std::int64
   const auto exact = [](double value) { return value; };
   const std::vector<double> hidden = hidden_of(values, rows, exact);
   MlpReference result;
-  result.y = outputs_of(values, hidden, rows.size(), exact);
+  result.y = outputs_of(values, hidden, rows, exact);
   const std::vector<double> squares = squares_of_down(values);
   double sum = 0;
   for (std::size_t i = 0; i < hidden.size(); ++i) {
     sum += hidden[i] * hidden[i] * squares[i % squares.size()];
   }
-  double biases = 0;
-  for (const double bias : values.down_bias) biases += bias * bias;
-  result.natural_size = std::sqrt(sum + biases * static_cast<double>(rows.size()));
+  for (const double bias : values.down_bias) sum += bias * bias * static_cast<double>(rows.size());
+  if (!values.residual.empty()) {
+    const auto d = static_cast<std::size_t>(values.d);
+    for (const std::int64_t row : rows) {
+      const double* residual = values.residual.data() + static_cast<std::size_t>(row) * d;
+      sum += dot(residual, residual, d);
+    }
+  }
+  result.natural_size = std::sqrt(sum);
   result.uncancelled_size = uncancelled_size(values, rows, squares);
   return result;
 }
@@ -383,7 +392,7 @@ std::vector<double> mlp_eager(const MlpValues& values, const std::vector<std::in
     encode(dtype, value, element);
     return decode(dtype, element);
   };
-  return outputs_of(values, hidden_of(values, rows, round), rows.size(), round);
+  return outputs_of(values, hidden_of(values, rows, round), rows, round);
 }
 
 }  // namespace geglu_mlp_test

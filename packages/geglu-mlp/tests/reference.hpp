@@ -31,6 +31,7 @@ Slope activation_slope(Gate gate, double g);
 struct MlpValues {
   std::vector<double> x, gate, up, down;
   std::vector<double> gate_bias, up_bias, down_bias;  ///< empty: none
+  std::vector<double> residual;                       ///< of all rows of x; empty: none
   std::int64_t d = 0;
   std::int64_t h = 0;
   Gate activation = Gate::kGeluTanh;
@@ -39,8 +40,8 @@ struct MlpValues {
 
 struct MlpReference {
   std::vector<double> y;  ///< the asked rows, [rows, d]
-  /// Square root of the sum of all (h * down)^2 and biases: the size of y if nothing cancelled. An
-  /// error is measured against it where y itself is smaller.
+  /// Square root of the sum of all (h * down)^2, biases^2 and residuals^2: the size of y if nothing
+  /// cancelled. An error is measured against it where y itself is smaller.
   double natural_size = 0;
   /// The same, were each h the product of two sums in which nothing cancelled either. Of few values
   /// all of h may be one sum near 0, the others cut off by ReLU.
@@ -81,8 +82,8 @@ MlpGradientReference mlp_gradient_reference(const MlpValues& values,
                                             const GradientSample& sample, double rounding);
 
 /// y[rows, d] as a framework gives it that runs one kernel an operation: both projections with
-/// their biases, the activation, the product and the result are each rounded to `dtype`, and to
-/// nothing else.
+/// their biases, the activation, the product, the result and its sum with the residual are each
+/// rounded to `dtype`, and to nothing else.
 std::vector<double> mlp_eager(const MlpValues& values, const std::vector<std::int64_t>& rows,
                               kiln::DType dtype);
 

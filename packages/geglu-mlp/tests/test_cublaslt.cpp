@@ -100,7 +100,7 @@ void* address(std::uintptr_t number) {
   return reinterpret_cast<void*>(number << 32);
 }
 constexpr std::uintptr_t kX = 1, kGate = 2, kUp = 3, kDown = 4, kGateBias = 5, kUpBias = 6,
-                         kDownBias = 7, kY = 8, kWorkspace = 9, kStream = 10;
+                         kDownBias = 7, kY = 8, kWorkspace = 9, kStream = 10, kResidual = 11;
 
 ForwardArguments call_of(std::int64_t m, std::int64_t d, std::int64_t h, bool biased,
                          DType dtype = DType::kBFloat16) {
@@ -121,10 +121,16 @@ ForwardArguments call_of(std::int64_t m, std::int64_t d, std::int64_t h, bool bi
   place(call.gate_bias, kGateBias, biased);
   place(call.up_bias, kUpBias, biased);
   place(call.down_bias, kDownBias, biased);
+  place(call.residual, kResidual, false);
   place(call.y, kY, true);
   call.workspace = address(kWorkspace);
   call.workspace_bytes = forward_workspace_bytes(call);
   call.stream = address(kStream);
+  return call;
+}
+
+ForwardArguments with_residual(ForwardArguments call) {
+  call.residual.present = true;
   return call;
 }
 
@@ -137,6 +143,7 @@ struct Expected {
   const void* x;
   const void* weight;
   const void* bias;
+  const void* residual;
   const void* y;
   std::int64_t in, out;
   int launches_before;
@@ -150,7 +157,7 @@ void check_gemm(const fake_lt_gemm& gemm, const ForwardArguments& call, const Ex
   CHECK(gemm.operation.epilogue == (expected.bias != nullptr ? 4U : 1U));
   CHECK(gemm.operation.bias == expected.bias);
   CHECK(gemm.alpha == 1.0F);
-  CHECK(gemm.beta == 0.0F);
+  CHECK(gemm.beta == (expected.residual != nullptr ? 1.0F : 0.0F));
   // By columns: y^T [out, M] = w [in, out]^T x^T [in, M].
   CHECK(is_layout(gemm.layouts[0], type, expected.in, expected.out));
   CHECK(is_layout(gemm.layouts[1], type, expected.in, call.M));
@@ -158,7 +165,7 @@ void check_gemm(const fake_lt_gemm& gemm, const ForwardArguments& call, const Ex
   CHECK(is_layout(gemm.layouts[3], type, expected.out, call.M));
   CHECK(gemm.data[0] == expected.weight);
   CHECK(gemm.data[1] == expected.x);
-  CHECK(gemm.data[2] == expected.y);
+  CHECK(gemm.data[2] == (expected.residual != nullptr ? expected.residual : expected.y));
   CHECK(gemm.data[3] == expected.y);
   const geglu_mlp::CublasltPlan plan = geglu_mlp::plan_cublaslt({true, call.M, call.D, call.H});
   CHECK(gemm.workspace == static_cast<char*>(call.workspace) + plan.scratch_offset);
@@ -184,9 +191,12 @@ TEST_CASE("cublaslt: gate, up, the geglu in place, down; each as cuBLASLt counts
   for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
     for (const bool biased : {false, true}) {
       for (const bool exact : {false, true}) {
+        const bool adds = exact == biased;  // a residual, beside biases and without
         fresh_fakes();
         driver().argument_bytes = sizeof(geglu_mlp::PointwiseArguments);
         ForwardArguments call = call_of(777, 264, 1032, biased, dtype);
+        if (adds) call = with_residual(call);
+        CHECK(forward_workspace_bytes(call) == call.workspace_bytes);
         if (exact) call.approximate = ForwardArguments::Approximate::kNone;
         must(call);
         const std::int64_t up_offset = geglu_mlp::plan_cublaslt({true, 777, 264, 1032}).up_offset;
@@ -196,10 +206,12 @@ TEST_CASE("cublaslt: gate, up, the geglu in place, down; each as cuBLASLt counts
         REQUIRE(library().calls[FAKE_LT_MATMUL] == 3);
         const fake_lt_gemm* const gemms = library().gemms;
         check_gemm(gemms[0], call,
-                   {address(kX), address(kGate), bias(kGateBias), gated, 264, 1032, 0});
-        check_gemm(gemms[1], call, {address(kX), address(kUp), bias(kUpBias), up, 264, 1032, 0});
+                   {address(kX), address(kGate), bias(kGateBias), nullptr, gated, 264, 1032, 0});
+        check_gemm(gemms[1], call,
+                   {address(kX), address(kUp), bias(kUpBias), nullptr, up, 264, 1032, 0});
+        const void* const residual = adds ? address(kResidual) : nullptr;
         check_gemm(gemms[2], call,
-                   {gated, address(kDown), bias(kDownBias), address(kY), 1032, 264, 1});
+                   {gated, address(kDown), bias(kDownBias), residual, address(kY), 1032, 264, 1});
 
         REQUIRE(driver().calls[FAKE_LAUNCH] == 1);
         CHECK(std::string(static_cast<const char*>(driver().launch.function)) ==
@@ -232,6 +244,7 @@ TEST_CASE("cublaslt: a thread asks once about a product, and keeps what it was t
   };
   CHECK(asked_by(call_of(777, 264, 1032, true)) == 2);  // gate and up are alike
   CHECK(asked_by(call_of(777, 264, 1032, true)) == 0);
+  CHECK(asked_by(with_residual(call_of(777, 264, 1032, true))) == 0);
   CHECK(asked_by(call_of(777, 264, 1032, false)) == 2);
   CHECK(asked_by(call_of(777, 264, 1032, true, DType::kFloat16)) == 2);
   CHECK(asked_by(call_of(778, 264, 1032, true)) == 2);
@@ -250,11 +263,11 @@ TEST_CASE("cublaslt: what the plan refuses goes to the portable kernels") {
   std::vector<ForwardArguments> calls = {call_of(511, 264, 1032, true),
                                          call_of(777, 260, 1032, true)};
   kiln::sdk::Tensor ForwardArguments::*const tensors[] = {
-      &ForwardArguments::x,       &ForwardArguments::gate,     &ForwardArguments::up,
-      &ForwardArguments::down,    &ForwardArguments::y,        &ForwardArguments::gate_bias,
-      &ForwardArguments::up_bias, &ForwardArguments::down_bias};
+      &ForwardArguments::x,       &ForwardArguments::gate,      &ForwardArguments::up,
+      &ForwardArguments::down,    &ForwardArguments::y,         &ForwardArguments::gate_bias,
+      &ForwardArguments::up_bias, &ForwardArguments::down_bias, &ForwardArguments::residual};
   for (const auto tensor : tensors) {
-    ForwardArguments call = call_of(777, 264, 1032, true);
+    ForwardArguments call = with_residual(call_of(777, 264, 1032, true));
     (call.*tensor).data = static_cast<char*>((call.*tensor).data) + 8;
     calls.push_back(call);
   }
@@ -265,11 +278,33 @@ TEST_CASE("cublaslt: what the plan refuses goes to the portable kernels") {
     CHECK(driver().calls[FAKE_LAUNCH] == launches);
   }
   CHECK(library().calls[FAKE_LT_MATMUL] == 0);
-  // A bias that is left out may hold any address.
+  // A bias or a residual that is left out may hold any address.
   ForwardArguments call = call_of(777, 264, 1032, false);
   call.up_bias.data = static_cast<char*>(call.up_bias.data) + 8;
+  call.residual.data = static_cast<char*>(call.residual.data) + 8;
   must(call);
   CHECK(library().calls[FAKE_LT_MATMUL] == 3);
+}
+
+TEST_CASE(
+    "portable: the plain product alone gets the residual, in pairs where it is 4-byte aligned") {
+  fresh_fakes();
+  driver().argument_bytes = sizeof(geglu_mlp::GemmArguments);
+  const auto down_of = [](const ForwardArguments& call) {
+    must(call);
+    geglu_mlp::GemmArguments arguments = {};
+    std::memcpy(&arguments, driver().argument, sizeof(arguments));
+    CHECK(arguments.out == call.y.data);
+    return arguments;
+  };
+  for (const std::uintptr_t offset : {0, 2, 4}) {
+    ForwardArguments call = call_of(100, 264, 1032, true);
+    call.residual.data = static_cast<char*>(call.residual.data) + offset;
+    CHECK(down_of(call).residual == nullptr);
+    CHECK(down_of(call).paired == 1);
+    CHECK(down_of(with_residual(call)).residual == call.residual.data);
+    CHECK(down_of(with_residual(call)).paired == (offset == 2 ? 0 : 1));
+  }
 }
 
 TEST_CASE("cublaslt: nothing to compute is nothing to enqueue") {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The double reference of backward against the differences of its forward: an element of an input
-// moves up and down, and the loss, the sum of y * grad_y, follows the gradient.
+// moves up and down, and the loss, the sum of y * grad_y, follows the gradient. And that of forward
+// with a residual against the one without.
 #include <doctest/doctest.h>
 
 #include <cmath>
 #include <random>
 #include <vector>
 
+#include "numbers.hpp"
 #include "reference.hpp"
 
 namespace geglu_mlp_test {
@@ -129,6 +131,30 @@ TEST_CASE("reference: a sample has the rows and columns that were asked for") {
   check_rows(part.gate_bias, whole.gate_bias, {8, 2}, 1);
   check_rows(part.up_bias, whole.up_bias, {8, 2}, 1);
   CHECK(part.down_bias.values == whole.down_bias.values);
+}
+
+TEST_CASE("reference: y with a residual is y without one and that row of the residual") {
+  Sample sample = random_sample(Gate::kSilu, 4);
+  const std::vector<std::int64_t> rows = {3, 0};
+  const MlpReference without = mlp_reference(sample.values, rows);
+  const std::vector<double> rounded_without =
+      mlp_eager(sample.values, rows, kiln::DType::kBFloat16);
+  sample.values.residual = sample.grad_y;
+  const MlpReference with = mlp_reference(sample.values, rows);
+  const std::vector<double> rounded = mlp_eager(sample.values, rows, kiln::DType::kBFloat16);
+  REQUIRE(with.y.size() == rows.size() * kWidth);
+  double squares = without.natural_size * without.natural_size;
+  for (std::size_t i = 0; i < with.y.size(); ++i) {
+    const std::size_t row = static_cast<std::size_t>(rows[i / kWidth]);
+    const double residual = sample.grad_y[row * kWidth + i % kWidth];
+    CHECK(with.y[i] == without.y[i] + residual);
+    // Eager adds in an operation of its own.
+    unsigned char element[8];
+    encode(kiln::DType::kBFloat16, rounded_without[i] + residual, element);
+    CHECK(rounded[i] == decode(kiln::DType::kBFloat16, element));
+    squares += residual * residual;
+  }
+  CHECK(with.natural_size == doctest::Approx(std::sqrt(squares)));
 }
 
 TEST_CASE("reference: only inputs beside a jump of a slope may be off") {

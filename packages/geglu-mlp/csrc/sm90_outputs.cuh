@@ -73,35 +73,31 @@ __device__ __forceinline__ void add_biases(Sums<T>& tile, const Sm90Arguments& p
   }
 }
 
-// What a thread's sums of 64 rows of a plain product begin with: the residual [m, n], or zeros. All
-// loads are on their way together. The consumers would wait then for their first stage, or for
-// their turn: added at the end, the residual of 8192 x 768 took 6 us more.
+// What a thread's sums of 64 rows of a plain product begin with: the residual [m, n], or zeros. A
+// row's loads are on their way together. The consumers would wait then for their first stage, or
+// for their turn: added at the end, the residual of 8192 x 768 took 6 us more.
 template <class Element, int kSums>
 __device__ __forceinline__ void begin_sums(float (&sums)[kSums], const void* residual, long long m,
                                            long long n, long long row, long long column) {
   constexpr int kPairs = kSums / 4;  // of each of two rows
-  unsigned words[2][kPairs] = {};
-  if (residual != nullptr) {
-    const int thread = static_cast<int>(threadIdx.x) % 128;
-    row += thread / 32 * 16 + thread % 32 / 4;
-    column += thread % 4 * 2;
+  const int thread = static_cast<int>(threadIdx.x) % 128;
+  row += thread / 32 * 16 + thread % 32 / 4;
+  column += thread % 4 * 2;
+  const int left = static_cast<int>(min(n - column, 8ll * kPairs));  // columns
+#pragma unroll
+  for (int i = 0; i < kSums; ++i) sums[i] = 0.0f;
+#pragma unroll
+  for (int half = 0; half < 2; ++half, row += 8) {
+    if (residual == nullptr || row >= m) continue;
     const Element* from = static_cast<const Element*>(residual) + row * n + column;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const bool in_range = row + half * 8 < m;
-#pragma unroll
-      for (int pair = 0; pair < kPairs; ++pair) {
-        if (in_range && column + pair * 8 < n) {
-          words[half][pair] = *reinterpret_cast<const unsigned*>(from + half * 8 * n + pair * 8);
-        }
-      }
-    }
-  }
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
+    unsigned words[kPairs] = {};
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair) {
-      const float2 both = unpack_pair<Element>(words[half][pair]);
+      if (pair * 8 < left) words[pair] = *reinterpret_cast<const unsigned*>(from + pair * 8);
+    }
+#pragma unroll
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const float2 both = unpack_pair<Element>(words[pair]);
       sums[pair * 4 + half * 2] = both.x;
       sums[pair * 4 + half * 2 + 1] = both.y;
     }

@@ -216,14 +216,22 @@ __device__ __forceinline__ void reduce(const Sm90Arguments& p, const Shares<T, k
       first_row < rows_at_once && in_tile < Shares<T, kGated>::kColumns && column < p.n;
   const float4 bias0 = has_work ? load_biases<Element>(p.bias0, column) : float4{};
   const float4 bias1 = kGated && has_work ? load_biases<Element>(p.bias1, column) : float4{};
+  // Each row's before the one ahead of it is stored, the first one's while the sums come.
+  const auto residual_of = [&](int row) {
+    if (kGated || !has_work || row >= rows) return float4{};
+    return load_residuals<Element>(p, work.row + row, column);
+  };
+  float4 residual = residual_of(first_row);
   cluster_wait();
   if (!has_work) return;
   for (int row = first_row; row < rows; row += rows_at_once) {
+    const float4 next_residual = residual_of(row + rows_at_once);
     const unsigned address = base + (row * shares.pitch + at) * 4;
-    const float4 sum = add_slots(address, shares.slot_bytes, work.parts);
+    const float4 sum = add(add_slots(address, shares.slot_bytes, work.parts), bias0);
     float4 up = {};
     if (kGated) up = add_slots(address + shares.quads * 16, shares.slot_bytes, work.parts);
-    store_quad<Element, kGated>(p, work.row + row, column, add(sum, bias0), add(up, bias1));
+    store_quad<Element, kGated>(p, work.row + row, column, add(sum, residual), add(up, bias1));
+    residual = next_residual;
   }
 }
 
@@ -347,26 +355,27 @@ __device__ __forceinline__ void decode(const Sm90Arguments& p) {
   if constexpr (T::kWide) take_registers<160>();
   const Shares<T, kGated> shares(p.quads);
   Sums<T> sums;
-  if constexpr (kGated || T::kSwapped) {
 #pragma unroll
-    for (int i = 0; i < T::kBlocks; ++i) {
+  for (int i = 0; i < T::kBlocks; ++i) {
 #pragma unroll
-      for (int j = 0; j < T::kSums; ++j) sums.sums[i][j] = 0.0f;
-    }
-  } else {  // the first part of k has the residual among its sums
-    begin_sums<T, Element>(sums, work.part == 0 ? p.residual : nullptr, p,
-                           work.row + static_cast<int>(threadIdx.x) / 128 * (T::kBlocks * 64),
-                           work.column);
+    for (int j = 0; j < T::kSums; ++j) sums.sums[i][j] = 0.0f;
+  }
+  const long long left = p.m - work.row;
+  const int rows = left < T::kTokens ? static_cast<int>(left) : T::kTokens;
+  if constexpr (!kGated) {
+    if (work.part == 0) fetch_residual<T::kColumns>(p, work.row, rows, work.column, T::kConsumers);
   }
   Ring<T::kStages> ring;
   multiply_blocks<T, Element, false>(sums, memory, ring, work.end - work.begin,
                                      threadIdx.x / 128 * (T::kBlocks * 64 * kDepth * 2),
                                      [&](unsigned stage) { release(work, memory.empty(stage)); });
   wait_for_sums(sums);
-  const long long left = p.m - work.row;
-  const int rows = left < T::kTokens ? static_cast<int>(left) : T::kTokens;
   if (!pushes) {
     add_biases<T, Element, kGated>(sums, p, work.column);
+    if constexpr (!kGated) {
+      const int first_row = work.row + static_cast<int>(threadIdx.x) / 128 * (T::kBlocks * 64);
+      add_residual<T, Element>(sums, p, first_row, work.column);
+    }
     with_gate<kGated>(
         p.gating, [&](auto unit) { store_sums<T, Element, kGated>(sums, p, unit, work, rows); });
     if (work.across != 0) {  // the memory must outlive the other CTA's arrivals at its barriers

@@ -73,54 +73,74 @@ __device__ __forceinline__ void add_biases(Sums<T>& tile, const Sm90Arguments& p
   }
 }
 
-// What a thread's sums of 64 rows of a plain product begin with: the residual [m, n], or zeros. A
-// row's loads are on their way together. The consumers would wait then for their first stage, or
-// for their turn: added at the end, the residual of 8192 x 768 took 6 us more.
-template <class Element, int kSums>
-__device__ __forceinline__ void begin_sums(float (&sums)[kSums], const void* residual, long long m,
-                                           long long n, long long row, long long column) {
-  constexpr int kPairs = kSums / 4;  // of each of two rows
+// The residual's part of a thread's sums of a plain tile. `row`: where its warpgroup's rows begin.
+// As many loads as there are registers for are on their way together.
+template <class T, class Element>
+__device__ __forceinline__ void add_residual(Sums<T>& tile, const Sm90Arguments& p, long long row,
+                                             long long column) {
+  if (p.residual == nullptr) return;
+  constexpr int kPairs = T::kColumns / 8;  // of a row
+  constexpr int kAtOnce = T::kBlocks * T::kSums > 160 ? 12 : 16;
   const int thread = static_cast<int>(threadIdx.x) % 128;
   row += thread / 32 * 16 + thread % 32 / 4;
   column += thread % 4 * 2;
-  const int left = static_cast<int>(min(n - column, 8ll * kPairs));  // columns
+  const int left = static_cast<int>(min(p.n - column, 8ll * kPairs));  // columns
 #pragma unroll
-  for (int i = 0; i < kSums; ++i) sums[i] = 0.0f;
+  for (int half = 0; half < 2 * T::kBlocks; ++half) {  // of the 16 rows of a block, eight each
+    const long long at_row = row + half / 2 * 64 + half % 2 * 8;
+    if (at_row >= p.m) continue;
+    const Element* from = static_cast<const Element*>(p.residual) + at_row * p.n + column;
+    float* const sums = tile.sums[half / 2] + half % 2 * 2;
 #pragma unroll
-  for (int half = 0; half < 2; ++half, row += 8) {
-    if (residual == nullptr || row >= m) continue;
-    const Element* from = static_cast<const Element*>(residual) + row * n + column;
-    unsigned words[kPairs] = {};
+    for (int first = 0; first < kPairs; first += kAtOnce) {
+      unsigned words[kAtOnce];
 #pragma unroll
-    for (int pair = 0; pair < kPairs; ++pair) {
-      if (pair * 8 < left) words[pair] = *reinterpret_cast<const unsigned*>(from + pair * 8);
+      for (int i = 0; i < kAtOnce && first + i < kPairs; ++i) {
+        const int at = (first + i) * 8;
+        words[i] = at < left ? *reinterpret_cast<const unsigned*>(from + at) : 0;
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce && first + i < kPairs; ++i) {
+        const float2 pair = unpack_pair<Element>(words[i]);
+        sums[(first + i) * 4] += pair.x;
+        sums[(first + i) * 4 + 1] += pair.y;
+      }
     }
-#pragma unroll
-    for (int pair = 0; pair < kPairs; ++pair) {
-      const float2 both = unpack_pair<Element>(words[pair]);
-      sums[pair * 4 + half * 2] = both.x;
-      sums[pair * 4 + half * 2 + 1] = both.y;
-    }
-  }
-}
-// Of a warpgroup's rows, which begin at `row`.
-template <class T, class Element>
-__device__ __forceinline__ void begin_sums(Sums<T>& tile, const void* residual,
-                                           const Sm90Arguments& p, long long row,
-                                           long long column) {
-#pragma unroll
-  for (int i = 0; i < T::kBlocks; ++i) {
-    begin_sums<Element>(tile.sums[i], residual, p.m, p.n, row + i * 64, column);
   }
 }
 
-// Two columns of a row of the residual; zeros without one.
+// Of a plain tile: what add_residual() will read, into the L2 cache.
+template <int kColumns>
+__device__ __forceinline__ void fetch_residual(const Sm90Arguments& p, long long row, int rows,
+                                               long long column, int threads) {
+  if (p.residual == nullptr) return;
+  constexpr int kLines = (kColumns * 2 + 127) / 128;  // of a row
+  for (int i = static_cast<int>(threadIdx.x) % threads; i < rows * kLines; i += threads) {
+    const long long at_row = row + i / kLines;
+    const long long at = column + i % kLines * 64;
+    if (at_row >= p.m || at >= p.n) continue;
+    const char* from = static_cast<const char*>(p.residual) + (at_row * p.n + at) * 2;
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+  }
+}
+
+// Two columns of a row of the residual, or four; zeros without one.
 template <class Element>
 __device__ __forceinline__ float2 load_residual_pair(const Sm90Arguments& p, long long row,
                                                      long long column) {
   if (p.residual == nullptr) return {};
   const Element* from = static_cast<const Element*>(p.residual) + row * p.n + column;
   return unpack_pair<Element>(*reinterpret_cast<const unsigned*>(from));
+}
+template <class Element>
+__device__ __forceinline__ float4 load_residuals(const Sm90Arguments& p, long long row,
+                                                 long long column) {
+  if (p.residual == nullptr) return {};
+  const Element* from = static_cast<const Element*>(p.residual) + row * p.n + column;
+  const uint2 both = *reinterpret_cast<const uint2*>(from);
+  const float2 low = unpack_pair<Element>(both.x);
+  const float2 high = unpack_pair<Element>(both.y);
+  return {low.x, low.y, high.x, high.y};
 }
 
 // Of two columns, or four; zeros without a bias.

@@ -207,23 +207,20 @@ __device__ __forceinline__ void consume(const Arguments& p, const PrefillMemory<
   Sums<T> sums;
   for (unsigned tile = first; tile < tiles; tile += step) {
     const TileAt<T, kGated> at(p, tile, rank);
-    const int row = at.row + row_in_tile;
-    if constexpr (!kGated) {  // before the products, when registers are free and time is
-      begin_sums<T, Element>(sums, p.residual, p, row, at.column);
-      add_biases<T, Element, false>(sums, p, at.column);
-    }
     if (T::kPingPong) {
       barrier_wait(memory.turn(warpgroup), turn_parity);
       turn_parity ^= 1;
     }
-    multiply_blocks<T, Element, kGated>(sums, memory, ring, p.k_blocks, row_in_tile * kDepth * 2,
-                                        [&](unsigned stage) { release(memory.empty(stage)); });
+    multiply_blocks<T, Element, true>(sums, memory, ring, p.k_blocks, row_in_tile * kDepth * 2,
+                                      [&](unsigned stage) { release(memory.empty(stage)); });
     // The other warpgroup's first wgmma may queue behind this one's last.
     if (T::kPingPong && leader) barrier_arrive(memory.turn(1 - warpgroup));
     wait_for_sums(sums);
     release(memory.empty(ring.stage == 0 ? T::kStages - 1 : ring.stage - 1));
     if (T::kPingPong) ring.skip(p.k_blocks);
-    if constexpr (kGated) add_biases<T, Element, true>(sums, p, at.column);
+    const int row = at.row + row_in_tile;
+    add_biases<T, Element, kGated>(sums, p, at.column);
+    if constexpr (!kGated) add_residual<T, Element>(sums, p, row, at.column);
     if constexpr (kKeeps<Arguments>) {
       next_strip +=
           keeping_epilogue<T, Element>(sums, memory, p, warpgroup, row, at.column, next_strip % 2);

@@ -105,6 +105,8 @@ __device__ __forceinline__ void produce(const Sm90Arguments& p, const StreamRing
 template <class T, class Element>
 __device__ __forceinline__ void mainloop(float (&sums)[T::kColumns / 2], const StreamRing<T>& ring,
                                          unsigned steps) {
+#pragma unroll
+  for (int i = 0; i < T::kColumns / 2; ++i) sums[i] = 0.0f;
   const bool leader = threadIdx.x % 32 == 0;  // of its warp
   unsigned stage = 0;
   unsigned parity = 0;
@@ -165,8 +167,9 @@ __device__ __forceinline__ void put_outputs(const Sm90Arguments& p, const Stream
       up = add(load_shared(ring.sum(row, T::kColumns / 2 + at)),
                load_biases<Element>(p.bias1, column));
     }
-    store_quad<Element, kGated>(p, row, column, add(sum, load_biases<Element>(p.bias0, column)),
-                                up);
+    float4 out = add(sum, load_biases<Element>(p.bias0, column));
+    if (!kGated) out = add(out, load_residuals<Element>(p, row, column));
+    store_quad<Element, kGated>(p, row, column, out, up);
   }
 }
 
@@ -195,8 +198,10 @@ __device__ __forceinline__ void stream(const Sm90Arguments& p) {
     if (warp == T::kConsumers / 32 && elect_one()) produce<T, kGated>(p, ring, steps, column);
     return;
   }
+  if constexpr (!kGated) {
+    fetch_residual<T::kColumns>(p, 0, static_cast<int>(p.m), column, T::kConsumers);
+  }
   float sums[T::kColumns / 2];
-  begin_sums<Element>(sums, kGated ? nullptr : p.residual, p.m, p.n, 0, column);
   mainloop<T, Element>(sums, ring, steps);
   warpgroup_sync<1>(0);  // the stages are read; the sums reuse them
   put_sums<T>(sums, ring, static_cast<unsigned>(p.m));

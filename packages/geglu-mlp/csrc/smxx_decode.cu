@@ -155,10 +155,8 @@ __device__ __forceinline__ void decode(const GemmArguments& p) {
     up.x += bias_at<Element>(p.bias1, column, p.n);
     up.y += bias_at<Element>(p.bias1, column + 1, p.n);
     with_gate(p.gating, [&](auto unit) { out = {unit.of(out.x, up.x), unit.of(out.y, up.y)}; });
-  } else {
-    const float2 residual = residual_at<Element>(p, token, column);
-    out.x += residual.x;
-    out.y += residual.y;
+  } else if (p.residual != nullptr) {
+    add_residual_pair<Element>(p, token, column, out.x, out.y);
   }
   unsigned both = pack_pair(out.x, out.y, Element{});
   if constexpr (kGated) both = bound_pair(both, p.gating.greatest, Element{});

@@ -14,14 +14,22 @@ __device__ __forceinline__ float bias_at(const void* bias, long long column, lon
   return load_float(static_cast<const Element*>(bias)[column]);
 }
 
-// Two neighbouring values of one row of the residual; zeros outside, and without one.
+// Two neighbouring values of one row of the residual, where GemmArguments::paired, the first in the
+// low half; zeros outside of it.
 template <class Element>
-__device__ __forceinline__ float2 residual_at(const GemmArguments& p, long long row,
-                                              long long column) {
-  if (p.residual == nullptr || row >= p.m || column >= p.n) return {};
-  const Element* address = static_cast<const Element*>(p.residual) + row * p.n + column;
-  if (p.paired != 0) return unpack_pair<Element>(*reinterpret_cast<const unsigned*>(address));
-  return {load_float(address[0]), column + 1 < p.n ? load_float(address[1]) : 0.0f};
+__device__ __forceinline__ unsigned residual_pair(const GemmArguments& p, long long row,
+                                                  long long column) {
+  const Element* from = static_cast<const Element*>(p.residual) + row * p.n + column;
+  return row < p.m && column < p.n ? *reinterpret_cast<const unsigned*>(from) : 0;
+}
+// Those that there are of two, wherever the residual lies.
+template <class Element>
+__device__ __forceinline__ void add_residual_pair(const GemmArguments& p, long long row,
+                                                  long long column, float& first, float& second) {
+  if (row >= p.m || column >= p.n) return;
+  const Element* from = static_cast<const Element*>(p.residual) + row * p.n + column;
+  first += load_float(from[0]);
+  if (column + 1 < p.n) second += load_float(from[1]);
 }
 
 // Two neighbouring outputs of one row, the first in the low half.

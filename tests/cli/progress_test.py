@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What a terminal shows of four downloads: a line each, no wider than it, and none of them left behind by a result,
-an error or Ctrl-C. Colours where they are wanted. KILN_RECORDING: a file for what was shown, as text.
+an error or Ctrl-C. Colours where they are wanted. recording.txt has it for a reader; KILN_RECORDING=write writes it anew.
 
     progress_test.py KILN_REGISTRY_BINARY KILN_BINARY WRITE_FIXTURE
 """
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -17,9 +18,10 @@ from terminal import at_a_terminal, slow_registry
 
 NAMES = ("alpha", "beta", "delta", "gamma")
 DOWNLOAD = r"^ *\d+%"
+RECORDING = pathlib.Path(__file__).with_name("recording.txt")
 
 
-class Progress(unittest.TestCase):
+class Downloads(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory()
@@ -48,18 +50,12 @@ class Progress(unittest.TestCase):
                 fullest = screen.lines()
 
         status, shown, screen = at_a_terminal(KILN, *self.words, environment=self.environment, watch=watch, **how)
-        self.record(f"{how.get('columns', 80)} columns: while it runs", fullest)
-        self.record(f"exit code {status}, at its end", screen.lines())
         self.assertEqual(status, code, shown)
         self.assertEqual(screen.matching(DOWNLOAD), [], "a download stands there still")
         return screen, fullest
 
-    def record(self, what, lines):
-        if "KILN_RECORDING" not in os.environ:
-            return
-        with open(os.environ["KILN_RECORDING"], "a", encoding="utf-8") as file:
-            print(f"==== {self.id().rsplit('.', 1)[1]}, {what}", *lines, sep="\n", file=file)
 
+class Progress(Downloads):
     def test_four_downloads_have_a_line_each(self):
         screen, fullest = self.install(0)
         downloads = [row for row in fullest if "%" in row]
@@ -103,16 +99,62 @@ class Progress(unittest.TestCase):
             self.assertEqual(screen.colours, ["1;32", "0"] if coloured else [])
             self.assertEqual(len(screen.matching(r"^> cpu-x86-64 +chosen")), 1)
             _, shown, screen = at_a_terminal(KILN, "fly", environment=environment)
-            self.record(f"{more}: the bytes of an error", [repr(shown)[:60]])
             self.assertEqual(screen.colours, ["1;31", "0"] if coloured else [])
             self.assertEqual(shown.startswith(b"\x1b[1;31mkiln:\x1b[0m read 'kiln'"), coloured)
 
     def test_no_terminal_gets_a_line_for_each_download_at_its_end(self):
         self.environment["KILN_REGISTRY"] = slow_registry(self, self.folder / "registry", 0.02)
         done = subprocess.run([KILN, *self.words], capture_output=True, text=True, env=self.environment, check=True)
-        self.record("stderr", done.stderr.splitlines())
         self.assertEqual(sorted(done.stderr.splitlines()), [f"fetched {name}@1 cpu-x86-64, 201.7 kB" for name in NAMES])
         self.assertNotIn("\x1b", done.stdout + done.stderr)
+
+
+class Recording(Downloads):
+    """recording.txt is what is printed today, but for what is another in each run."""
+
+    HEAD = """\
+What kiln prints, which tests/cli/progress_test.py compares with this. What each run has anew is #, NAME or ~, and
+lines that come in any order are sorted. Written anew by
+
+    KILN_RECORDING=write ctest --preset dev -R cli.progress
+"""
+
+    def masked(self, line):
+        for pattern, mask in ((r"^ *\d+%", " ##%"), (r"\S+ kB of", "##.# kB of"), (r"\S+ kB/s", "### kB/s"),
+                              (r"\d+ s left", "# s left"), (r"127\.0\.0\.1:\d+", "127.0.0.1:#"),
+                              (r"/v2/\w+/", "/v2/NAME/"), (r"[0-9a-f]{12,}", "#"), (re.escape(self.environment["HOME"]), "~")):
+            line = re.sub(pattern, mask, line)
+        return line.rstrip()
+
+    def test_it_is_what_is_printed(self):
+        self.parts = [self.HEAD]
+        install = " ".join(["kiln", *self.words])
+
+        def add(what, lines):
+            lines = [self.masked(line) for line in lines if line]
+            fetched = [line for line in lines if line.startswith("fetched")]
+            self.parts.append("\n".join([f"==== {what}", *sorted(fetched), *(each for each in lines if each not in fetched), ""]))
+
+        for code, how, title in ((0, {}, "a terminal of 80 columns"), (0, {"columns": 50}, "50 columns"),
+                                 (0, {"columns": 26}, "26 columns"), (4, {"refuse": "delta", "pause": 0.2}, "the registry has lost a layer"),
+                                 (130, {"interrupt_at": b"s left"}, "Ctrl-C")):
+            self.environment["KILN_CACHE"] += "x"
+            screen, fullest = self.install(code, **how)
+            if code != 130:
+                add(f"{install}: {title}, while it runs", [row for row in fullest if "%" in row])
+            if not how.get("columns"):
+                add(f"{title}, at its end: exit code {code}", screen.text())
+        for more in ({}, {"NO_COLOR": "1"}):
+            _, shown, _ = at_a_terminal(KILN, "list", "--fly", environment=self.environment | more)
+            add(" ".join([*(f"{key}={value}" for key, value in more.items()), "kiln list --fly: the bytes"]), [repr(shown)[2:-1]])
+        self.environment["KILN_CACHE"] += "x"
+        done = subprocess.run([KILN, *self.words], capture_output=True, text=True, env=self.environment, check=True)
+        add(f"{install} 2>&1 >/dev/null | cat", done.stderr.splitlines())
+        found = "\n".join(self.parts)
+        if os.environ.get("KILN_RECORDING") == "write":
+            RECORDING.write_text(found, encoding="utf-8")
+        self.maxDiff = None
+        self.assertEqual(RECORDING.read_text(encoding="utf-8"), found, "write it anew: KILN_RECORDING=write")
 
 
 if __name__ == "__main__":

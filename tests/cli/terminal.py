@@ -19,9 +19,9 @@ class Screen:
     def __init__(self, columns):
         self.columns = columns
         self.rows = [""]
+        self.wrapped = set()  # rows that the next one goes on
         self.row = self.column = 0
         self.colours = []  # what was said of them, in order
-        self.most = []     # the largest number of rows that matched, by watch()
         self.rest = ""
 
     def feed(self, text):
@@ -32,6 +32,7 @@ class Screen:
                 self.colours.append(code)
             elif kind == "K":
                 self.rows[self.row] = self.rows[self.row][:self.column]
+                self.wrapped.discard(self.row)
             elif kind == "A":
                 self.row = max(0, self.row - int(code or 1))
             elif kind:
@@ -47,6 +48,7 @@ class Screen:
             return
         if char != "\n" and self.column == self.columns:
             self.column = 0
+            self.wrapped.add(self.row)
             char = "\n" + char
         for each in char:
             if each == "\n":
@@ -59,6 +61,10 @@ class Screen:
 
     def lines(self):
         return [row for row in self.rows if row]
+
+    def text(self):
+        """What was printed: a line that the width cut is whole again."""
+        return "".join(row + ("" if at in self.wrapped else "\n") for at, row in enumerate(self.rows)).split("\n")
 
     def matching(self, pattern):
         return [row for row in self.rows if re.search(pattern, row)]

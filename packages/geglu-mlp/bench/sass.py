@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the machine code of the GPU kernels, without a GPU.
 
-There must be no loop of votes around a copy, no GPU-wide fence before a copy and no spill. The tensor core
-instructions must be those that the tile's shape needs.
+There must be no loop of votes around a copy, no GPU-wide fence before a copy, no spill and no wgmma that waits for the
+one before it. The tensor core instructions must be those that the tile's shape needs.
 
-Spills are read from the report that ptxas wrote beside every cubin. Disassembled are the cubins of sm_90a, which alone
+Spills and waiting are read from the report that ptxas wrote beside every cubin. Disassembled are the cubins of sm_90a, which alone
 have copies and fences to look for, and the portable ones of one cell: the others have the same sources.
 
     bench/sass.py KERNELS --nvdisasm build/toolchains/bin/nvdisasm [--packages geglu-mlp swiglu-mlp] [--counts FILE]
@@ -97,6 +97,11 @@ def reported(report):
     return bytes_of
 
 
+def serialized(report):
+    """The kernels whose wgmma ptxas made wait for each other: for registers that something else writes."""
+    return re.findall(r"wgmma.* are serialized .* in the function '(\w+)'", report)
+
+
 def expected_hgmma(kernel):
     """HGMMA per stage of the ring: four of k = 16 for each 64 rows of a warpgroup, or for each block of k."""
     family, _, _, shape = kernel.split("_")
@@ -159,7 +164,10 @@ def main():
         print(f"{cubin.parts[-4]} {cubin.parts[-2]} {kernel}: {failure}")
 
     for cubin in cubins:
-        spilled = reported(cubin.with_suffix(".ptxas.txt").read_text())
+        report = cubin.with_suffix(".ptxas.txt").read_text()
+        for kernel in serialized(report):
+            fail(cubin, kernel, "its wgmma wait for each other, expected them in flight")
+        spilled = reported(report)
         if not spilled:
             sys.exit(f"sass: ptxas reports no kernel of {cubin}")
         seen += len(spilled)

@@ -168,7 +168,7 @@ constexpr TileKind choose_tile(const GemmShape& shape, const GpuFacts& gpu) {
   // One CTA has the multiprocessor: nothing runs beside its first copies and its outputs, for which
   // only a long k pays. On an H100 it takes 0.93 of the time at 2048, 2048, 8192 and at 4096, 4096,
   // 14336, and 1.08 at 8192, 768, 3072 (bench/results/nvidia-h100-tall-tile.json).
-  if (shape.k >= kTallDepth &&
+  if (shape.k >= kTallDepth && gpu.shared_bytes_per_block >= TallTile::kSharedBytes &&
       tile_cost(shape, TileKind::kTall, gpu) < tile_cost(shape, best, gpu)) {
     best = TileKind::kTall;
   }

@@ -88,7 +88,7 @@ TEST_CASE("kernel shapes: they run each portable tile that fits the GPU, gated a
     }
     std::set<int> expected;
     for (const bool gated : {true, false}) {
-      for (const TileKind tile : {row.large, TileKind::kMedium, TileKind::kSmall,
+      for (const TileKind tile : {TileKind::kTall, row.large, TileKind::kMedium, TileKind::kSmall,
                                   TileKind::kDecode4, TileKind::kDecode8}) {
         expected.insert(gemm_kernel(gated, Element::kBFloat16, tile));
       }
@@ -108,7 +108,7 @@ TEST_CASE("kernel shapes: cuBLASLt gets one, and the portable kernels those belo
     }
   }
   CHECK(by_cublaslt == 1);
-  CHECK(run.size() == 10);  // five tiles fit the GPU, gated and plain
+  CHECK(run.size() == 12);  // six tiles fit the GPU, gated and plain
 }
 
 }  // namespace

@@ -64,6 +64,7 @@ void check_shared_memory() {
 }
 
 TEST_CASE("tile: chunks fill the operand once and no access phase has a bank conflict") {
+  check_shared_memory<TallTile>();
   check_shared_memory<LargeTile3>();
   check_shared_memory<LargeTile4>();
   check_shared_memory<MediumTile>();
@@ -99,6 +100,7 @@ void check_columns() {
 }
 
 TEST_CASE("tile: the warps cover every column once; gate and up of an output share a thread") {
+  check_columns<TallTile>();
   check_columns<LargeTile4>();
   check_columns<MediumTile>();
   check_columns<SmallTile>();
@@ -121,8 +123,9 @@ TEST_CASE("tile: every CTA has its own output tile, for any panel") {
   }
 }
 
-TEST_CASE("tile: two large CTAs fit a multiprocessor of every supported GPU") {
+TEST_CASE("tile: two large CTAs, or a tall one, fit a multiprocessor of every supported GPU") {
   // CUDA reserves 1 KiB a CTA. Per SM: 164 KiB on 8.0, 100 KiB on 8.6, 8.9 and 12.0.
+  CHECK(TallTile::kSharedBytes + 1024 <= 100 * 1024);
   CHECK(2 * (LargeTile4::kSharedBytes + 1024) <= 164 * 1024);
   CHECK(2 * (LargeTile3::kSharedBytes + 1024) <= 100 * 1024);
   CHECK(2 * (MediumTile::kSharedBytes + 1024) <= 100 * 1024);
@@ -147,6 +150,12 @@ TEST_CASE("plan: the tile follows shape, alignment and device") {
       {plain(8192, 768, 3072), kH200, TileKind::kLarge4, 64 * 6},
       {gated(8192, 3072, 768), kA100, TileKind::kLarge4, 64 * 48},
       {gated(8192, 3072, 768), kRtx4090, TileKind::kLarge3, 64 * 48},
+      {gated(4096, 14336, 4096), kH200, TileKind::kTall, 16 * 224},
+      {plain(4096, 4096, 14336), kH200, TileKind::kTall, 16 * 32},
+      {plain(4096, 4096, 14336), kA100, TileKind::kTall, 16 * 32},
+      {plain(4096, 4096, 14336), kRtx4090, TileKind::kTall, 16 * 32},
+      {plain(4096, 4096, 2040), kH200, TileKind::kLarge4, 32 * 32},
+      {plain(4096, 4096, 2048), {132, 96 * 1024 - 1}, TileKind::kLarge3, 32 * 32},
       {gated(1, 14336, 3584), kH200, TileKind::kDecode4, 1792},
       {plain(1, 3584, 14336), kH200, TileKind::kDecode4, 448},
       {plain(16, 3580, 14336), kRtx4090, TileKind::kDecode4, 448},
@@ -170,7 +179,8 @@ TEST_CASE("plan: the tile follows shape, alignment and device") {
     CHECK(plan.ctas == row.ctas);
     CHECK(plan.fits);
     CHECK(plan.kernel == gemm_kernel(row.shape.gated, row.shape.element, row.tile));
-    CHECK(plan.threads == (row.tile == TileKind::kDecode8 ? 256 : 128));
+    const bool wide = row.tile == TileKind::kDecode8 || row.tile == TileKind::kTall;
+    CHECK(plan.threads == (wide ? 256 : 128));
   }
 }
 

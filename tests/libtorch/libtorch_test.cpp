@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // kiln/torch.hpp against LibTorch's own operators, on the CPU: values, every gradient, sharing,
-// training. Wants KILN_REGISTRY.
+// training; with KILN_LIBTORCH_CUDA and a GPU also there. Wants KILN_REGISTRY.
 #include <kiln/torch.hpp>
 
 #include <cstdio>
@@ -200,6 +200,42 @@ void check_training() {
   check(last < first / 5, "training: " + std::to_string(first) + " to " + std::to_string(last));
 }
 
+#ifdef KILN_LIBTORCH_CUDA
+/// In bfloat16, on a stream that is not the default one, against float64 on the CPU.
+void check_on_gpu() {
+  if (!torch::cuda::is_available()) return;
+  const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
+  kiln::libtorch::GegluMlp mlp(
+      kiln::libtorch::GatedMlpOptions{.in = 512, .hidden = 1024, .bias = true});
+  mlp->to(torch::kCUDA, torch::kBFloat16);
+  const auto run = [&](torch::Device device, torch::ScalarType dtype, bool by_kiln) {
+    torch::manual_seed(3);
+    const auto leaf = [&] {
+      return torch::randn({200, 512}).to(torch::kBFloat16).to(device, dtype).requires_grad_();
+    };
+    const auto x = leaf();
+    const auto residual = leaf();
+    const auto weight = leaf().detach();
+    const auto y = by_kiln ? mlp->forward(x, residual)
+                           : residual + reference(mlp, x, [](const torch::Tensor& z) {
+                               return torch::gelu(z, "tanh");
+                             });
+    std::vector<torch::Tensor> inputs = mlp->parameters();
+    inputs.insert(inputs.end(), {x, residual});
+    std::vector<torch::Tensor> results = torch::autograd::grad({(y * weight).sum()}, inputs);
+    results.push_back(y.detach());
+    return results;
+  };
+  const auto found = run(torch::kCUDA, torch::kBFloat16, true);
+  mlp->to(torch::kCPU, torch::kFloat64);
+  const auto expected = run(torch::kCPU, torch::kFloat64, false);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    check_close(found[i].cpu(), expected[i], "on the GPU, result " + std::to_string(i), 8e-3);
+  }
+  std::printf("libtorch: checked on the GPU\n");
+}
+#endif
+
 }  // namespace
 
 int main() {
@@ -234,6 +270,9 @@ int main() {
   check_second_derivative();
   check_shared_linears();
   check_training();
+#ifdef KILN_LIBTORCH_CUDA
+  check_on_gpu();
+#endif
   std::printf("libtorch: %d checks failed\n", failures);
   return failures == 0 ? 0 : 1;
 }

@@ -4,6 +4,10 @@
 // training; with KILN_LIBTORCH_CUDA and a GPU also there. Wants KILN_REGISTRY.
 #include <kiln/torch.hpp>
 
+#ifdef KILN_LIBTORCH_CUDA
+#include <c10/cuda/CUDAGuard.h>
+#endif
+
 #include <cstdio>
 #include <cstdlib>
 #include <exception>

@@ -210,17 +210,17 @@ def training_tables(results):
 
 
 def residual_tables(results):
-    for result in sorted(results, key=by_gpu):
+    for result in sorted(results, key=lambda result: (by_gpu(result), result["variant"])):
         shapes = result["shapes"]
-        names = ["kiln", "kiln_then_add", "without", "eager"]
-        rows = [[shape_of(s), *(microseconds(s, name) for name in names),
-                 f"{s['kiln_then_add_us'] / s['kiln_us']:.3f}", f"{s['kiln_error']:.2e}",
-                 f"{s['kiln_then_add_error']:.2e}"] for s in shapes]
+        names = [name for name in ("kiln", "kiln_then_add", "without", "eager") if f"{name}_us" in shapes[0]]
+        errors = [name for name in names if f"{name}_error" in shapes[0]]
         ratios = [s["kiln_then_add_us"] / s["kiln_us"] for s in shapes]
-        yield from ["", measured_on(result) + "; y = residual + MLP(x), by Kiln in its kernel or with torch.add after it, "
-                    "and by eager; without: Kiln's forward alone:", "",
-                    *table(["M, D, H", "kiln", "kiln, then add", "without", "eager", "then add / kiln",
-                            "error, kiln", "error, then add"], rows), "", ratios_line("Then add", ratios)]
+        rows = [[shape_of(s), *(microseconds(s, name) for name in names), f"{ratio:.3f}",
+                 *(f"{s[f'{name}_error']:.2e}" for name in errors)] for s, ratio in zip(shapes, ratios)]
+        yield from ["", measured_on(result) + "; y = residual + MLP(x), by Kiln in its kernel or by torch.add after it; "
+                    "without: Kiln's forward alone:", "",
+                    *table(["M, D, H", *names, "then add / kiln", *(f"error, {name}" for name in errors)], rows), "",
+                    ratios_line("Then add", ratios)]
 
 
 def cpu_tables(results):

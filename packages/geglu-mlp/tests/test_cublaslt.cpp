@@ -297,7 +297,7 @@ TEST_CASE(
     CHECK(arguments.out == call.y.data);
     return arguments;
   };
-  for (const std::uintptr_t offset : {0, 2, 4}) {
+  for (const std::uintptr_t offset : {0U, 2U, 4U}) {
     ForwardArguments call = call_of(100, 264, 1032, true);
     call.residual.data = static_cast<char*>(call.residual.data) + offset;
     CHECK(down_of(call).residual == nullptr);

@@ -159,13 +159,12 @@ int bench(const Options& options) {
                plot_of(outcomes, gpu.name() + ", " + options.dtype + ", " + options.regime + ", " +
                                      geglu_mlp_test::today()));
   }
-  if (!options.json.empty()) {
-    write_file(options.json,
-               document_of(tools, kernel, options, outcomes, ceilings).dump(2) + "\n");
-  }
+  const std::string document =
+      document_of(tools, kernel, options, outcomes, ceilings).dump(2) + "\n";
+  if (!options.json.empty()) write_file(options.json, document);
   if (options.share) {
     const std::string name = shared_file_of(gpu.name());
-    write_file(name, document_of(tools, kernel, options, outcomes, ceilings).dump(2) + "\n");
+    write_file(name, document);
     out << "Wrote " << name << ": the figures above, the names of the GPU and of the kernels, and "
         << "nothing else of this machine.\nTo share them, open a pull request that adds the file "
         << "to packages/geglu-mlp/bench/results; bench/card.py puts it into the card.\n";

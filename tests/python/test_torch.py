@@ -349,6 +349,23 @@ class Layers(TorchTest):
                     with self.assertRaisesRegex(kiln.InvalidCall, "overflow"):
                         wrong(x)
 
+    def test_batch_invariant_rows(self):
+        def row_results(layer, rows):
+            x = rows.clone().requires_grad_()
+            y = layer(x)
+            y.sum().backward()
+            return y.detach(), x.grad
+
+        x = normal(200, D)
+        for kind in (kiln.torch.GegluMlp, kiln.torch.SwigluMlp):
+            with self.subTest(kind=kind.__name__):
+                layer = layer_of(kind, batch_invariant=True)
+                self.assertIn("batch_invariant='yes'", repr(layer))
+                whole = row_results(layer, x)
+                for first, count in ((0, 1), (7, 20), (3, 130)):
+                    for found, expected in zip(row_results(layer, x[first:first + count]), whole):
+                        self.assertTrue(torch.equal(found, expected[first:first + count]))
+
     @unittest.skipUnless(ON_GPU, "a CPU keeps the product in float32")
     def test_a_product_that_float16_cannot_hold(self):
         x = torch.full((8, D), 30.0, device=DEVICE, dtype=torch.float16, requires_grad=True)

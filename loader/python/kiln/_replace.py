@@ -93,12 +93,13 @@ class ReplacedMlp(nn.Module):
         return f"{self._what}, in place of {type(self.original).__name__}"
 
 
-def replace(model: nn.Module, *, version: int = 1, overflow: str = "infinity", **options: Any) -> Report:
+def replace(model: nn.Module, *, version: int = 1, overflow: str = "infinity", batch_invariant: bool = False,
+            **options: Any) -> Report:
     """Swaps every gated MLP below `model` that a package computes, and shares its weights. restore() undoes it.
 
     Gemma's and Llama's layouts: gate_proj, up_proj and down_proj are nn.Linear, act_fn is a GELU, SiLU, ReLU or
     sigmoid, and forward is down_proj(act_fn(gate_proj(x)) * up_proj(x)). Call it when the model is on its device, has
-    its dtype and its weights. `overflow` is that of the layers. `options` are those of kiln.get_kernel, which may
+    its dtype and its weights. `overflow` and `batch_invariant` are those of the layers. `options` are those of kiln.get_kernel, which may
     throw; where no variant fits the machine the report says so.
     """
     found: dict[int, tuple[Swap, Optional[nn.Module]]] = {}
@@ -113,7 +114,7 @@ def replace(model: nn.Module, *, version: int = 1, overflow: str = "infinity", *
         if chosen is None:
             found[id(module)] = Swap(name, kind, False, why), None
             continue
-        package, attributes = chosen[0], {**chosen[1], "overflow": overflow}
+        package, attributes = chosen[0], {**chosen[1], **layers._promises(overflow, batch_invariant)}
         key = layers._key_of(package, version, attributes, options)
         try:
             kernel = layers._source_of(key).kernel(module.gate_proj.weight.device)

@@ -271,7 +271,8 @@ class GatedMlp(nn.Module):
     gate, up: [hidden_features, in_features]; down: [in_features, hidden_features], as nn.Linear holds them. The
     kernel is found when the layer is made, and again for another device at its first call there: that may throw
     the classes of kiln.Error. `options` are those of kiln.get_kernel. overflow: in float16 a GPU keeps the product
-    that `down` multiplies as float16; beyond 65504 it becomes infinity, or 65504 with "saturate". residual: as x in
+    that `down` multiplies as float16; beyond 65504 it becomes infinity, or 65504 with "saturate". batch_invariant:
+    a row's bits, in y and in x's gradient, do not depend on the number of rows or on the others. residual: as x in
     shape, dtype and device, or None; added in fp32 before y is rounded. Under torch.autocast it may be of another
     dtype, and PyTorch adds it then.
     """
@@ -344,22 +345,30 @@ class GatedMlp(nn.Module):
         return f"{self.gate.shape[1]}, {self.gate.shape[0]}, {words}, {self.package}@{self.version}"
 
 
+def _promises(overflow: str, batch_invariant: bool) -> dict[str, str]:
+    """The attributes that both packages have."""
+    return {"overflow": overflow, "batch_invariant": "yes" if batch_invariant else "no"}
+
+
 class GegluMlp(GatedMlp):
     """(gelu(gate) * up) down^T, as Gemma has it. approximate: "tanh" or "none"."""
 
     package = "geglu-mlp"
 
     def __init__(self, in_features: int, hidden_features: int, *, bias: bool = False, approximate: str = "tanh",
-                 overflow: str = "infinity", version: int = 1, device: Any = None,
+                 overflow: str = "infinity", batch_invariant: bool = False, version: int = 1, device: Any = None,
                  dtype: Optional[torch.dtype] = None, **options: Any) -> None:
+        attributes = {"approximate": approximate, **_promises(overflow, batch_invariant)}
         super().__init__(in_features, hidden_features, bias=bias, version=version, device=device, dtype=dtype,
-                         attributes={"approximate": approximate, "overflow": overflow}, options=options)
+                         attributes=attributes, options=options)
 
     @classmethod
     def from_linears(cls, gate: nn.Linear, up: nn.Linear, down: nn.Linear, *, approximate: str = "tanh",
-                     overflow: str = "infinity", version: int = 1, **options: Any) -> GegluMlp:
+                     overflow: str = "infinity", batch_invariant: bool = False, version: int = 1,
+                     **options: Any) -> GegluMlp:
         """A layer that shares the parameters of three nn.Linear."""
-        return cls._from_linears(gate, up, down, version, {"approximate": approximate, "overflow": overflow}, options)
+        attributes = {"approximate": approximate, **_promises(overflow, batch_invariant)}
+        return cls._from_linears(gate, up, down, version, attributes, options)
 
 
 class SwigluMlp(GatedMlp):
@@ -369,17 +378,18 @@ class SwigluMlp(GatedMlp):
     package = "swiglu-mlp"
 
     def __init__(self, in_features: int, hidden_features: int, *, bias: bool = False, activation: str = "silu",
-                 limit: float = 7.0, overflow: str = "infinity", version: int = 1, device: Any = None,
-                 dtype: Optional[torch.dtype] = None, **options: Any) -> None:
+                 limit: float = 7.0, overflow: str = "infinity", batch_invariant: bool = False, version: int = 1,
+                 device: Any = None, dtype: Optional[torch.dtype] = None, **options: Any) -> None:
+        attributes = {"activation": activation, "limit": limit, **_promises(overflow, batch_invariant)}
         super().__init__(in_features, hidden_features, bias=bias, version=version, device=device, dtype=dtype,
-                         attributes={"activation": activation, "limit": limit, "overflow": overflow}, options=options)
+                         attributes=attributes, options=options)
 
     @classmethod
     def from_linears(cls, gate: nn.Linear, up: nn.Linear, down: nn.Linear, *, activation: str = "silu",
-                     limit: float = 7.0, overflow: str = "infinity", version: int = 1,
-                     **options: Any) -> SwigluMlp:
+                     limit: float = 7.0, overflow: str = "infinity", batch_invariant: bool = False,
+                     version: int = 1, **options: Any) -> SwigluMlp:
         """A layer that shares the parameters of three nn.Linear."""
-        attributes = {"activation": activation, "limit": limit, "overflow": overflow}
+        attributes = {"activation": activation, "limit": limit, **_promises(overflow, batch_invariant)}
         return cls._from_linears(gate, up, down, version, attributes, options)
 
 

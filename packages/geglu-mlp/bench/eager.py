@@ -77,6 +77,7 @@ MOST_OPERATIONS = 1.2e12  # of a graph that repeats its sets: about 2 ms, as a b
 OURS = ("kiln", "portable", "kiln_recompute")
 ALIGNMENT = 256  # of a workspace; torch has less on a CPU
 DEVICES = {"cpu": 1, "cuda": 2}  # kDLCPU, kDLCUDA
+STRING = 3  # KILN_ATTRIBUTE_STRING
 CODES = {torch.float16: 2, torch.bfloat16: 4}  # kDLFloat, kDLBfloat
 
 
@@ -96,6 +97,11 @@ class DLTensor(ctypes.Structure):
 
 class Error(ctypes.Structure):
     _fields_ = [("status", ctypes.c_int32), ("text", ctypes.c_char * 508)]
+
+
+class Attribute(ctypes.Structure):
+    """Of a string. Zeros: the schema's default."""
+    _fields_ = [("kind", ctypes.c_int32), ("reserved", ctypes.c_int32), ("word", ctypes.c_char_p)]
 
 
 class Call(ctypes.Structure):
@@ -140,14 +146,16 @@ class Library:
         if package.prepare and package.prepare(DLDevice(DEVICES[device], 0), ctypes.byref(error)) != 0:
             raise RuntimeError(error.text.decode())
 
-    def bind(self, name, *tensors):
+    def bind(self, name, *tensors, **words):
         """A call without arguments, which keeps alive everything that it points to. The tensors come in the
-        schema's order. None leaves an optional one out."""
+        schema's order. None leaves an optional one out. `words`: attributes, each a string of the schema's."""
         op = self.ops[name]
         keep = [None if t is None else tensor_of(t) for t in tensors]
         pointers = (ctypes.POINTER(DLTensor) * len(keep))(
             *[ctypes.pointer(t[0]) if t else None for t in keep])
         call = Call(ctypes.sizeof(Call), len(keep), pointers)
+        attributes = attributes_of(op, words) if words else (Attribute * 0)()
+        call.attribute_count, call.attributes = len(attributes), ctypes.addressof(attributes)
         error = Error()
         size = ctypes.c_size_t()
         if op.workspace_bytes(ctypes.byref(call), ctypes.byref(size), ctypes.byref(error)):
@@ -161,11 +169,19 @@ class Library:
             if op.run(ctypes.byref(call), ctypes.byref(error)) != 0:
                 raise RuntimeError(error.text.decode())
 
-        run.keep = (tensors, keep, pointers, workspace)
+        run.keep = (tensors, keep, pointers, workspace, attributes)
         return run
 
-    def forward(self, x, gate, up, down, y, residual=None):
-        return self.bind("forward", x, gate, up, down, None, None, None, residual, y)
+    def forward(self, x, gate, up, down, y, residual=None, **words):
+        return self.bind("forward", x, gate, up, down, None, None, None, residual, y, **words)
+
+
+def attributes_of(op, words):
+    names = [attribute["name"] for attribute in json.loads(op.schema)["attributes"]]
+    attributes = (Attribute * len(names))()
+    for name, word in words.items():
+        attributes[names.index(name)] = Attribute(STRING, 0, word.encode())
+    return attributes
 
 
 def tensor_of(t):

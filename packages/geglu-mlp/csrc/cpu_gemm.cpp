@@ -167,7 +167,7 @@ size_t mlp_workspace_bytes(int64_t m, int64_t d, int64_t h) {
 
 template <class T>
 void mlp(const Mlp<T>& call, void* workspace) {
-  if (call.m <= kMostDotRows<T>) {
+  if (call.m <= kMostDotRows<T> || call.invariant) {
     mlp_by_dots(call, workspace);
     return;
   }

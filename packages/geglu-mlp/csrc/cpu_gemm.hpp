@@ -30,6 +30,7 @@ struct Mlp {
   T* up_out;
   int64_t m, d, h;
   Gating gating;
+  bool invariant;  // a row's bits must not depend on m
 };
 
 // The same for every dtype. SIZE_MAX if it does not fit a size_t.

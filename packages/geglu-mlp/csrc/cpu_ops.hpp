@@ -62,7 +62,8 @@ void run_forward_keeping(const kiln::sdk::Tensor& gate_out, const kiln::sdk::Ten
                         call.M,
                         call.D,
                         call.H,
-                        gating};
+                        gating,
+                        call.batch_invariant == Arguments::BatchInvariant::kYes};
     mlp(one, call.workspace);
   });
 }

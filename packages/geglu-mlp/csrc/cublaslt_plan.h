@@ -33,7 +33,8 @@ struct CublasltQuestion {
   int64_t m = 0;
   int64_t d = 0;
   int64_t h = 0;
-  bool aligned = true;  // every tensor and bias, to kCublasltAlignment
+  bool aligned = true;     // every tensor and bias, to kCublasltAlignment
+  bool invariant = false;  // a row's bits must not depend on m
 };
 
 struct CublasltPlan {
@@ -47,6 +48,7 @@ struct CublasltPlan {
 
 constexpr const char* why_not_cublaslt(const CublasltQuestion& question) {
   if (!question.needed) return "this variant does not need cuBLASLt";
+  if (question.invariant) return "the call is batch-invariant";
   if (question.m < kCublasltRows) return "M is below 512";
   if (question.d == 0 || question.h == 0) return "D or H is 0";
   if (question.d % kCublasltMultiple != 0 || question.h % kCublasltMultiple != 0) {

@@ -193,7 +193,9 @@ class Backward {
                   out.columns,
                   a.columns,
                   a.columns % 8 == 0 && is_aligned(a.data, 16) && is_aligned(b.data, 16),
-                  out.columns % 2 == 0 && is_aligned(out.data, 4)};
+                  out.columns % 2 == 0 && is_aligned(out.data, 4),
+                  false,
+                  call_.invariant};
     gemm.arguments.a = a.data;
     gemm.arguments.b0 = b.data;
     gemm.arguments.bias0 = bias;

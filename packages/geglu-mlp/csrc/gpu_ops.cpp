@@ -56,7 +56,8 @@ PointwiseLaunch pointwise_launch(const PointwiseCall& call) {
 }
 
 CublasltPlan plan_by_cublaslt(const MlpCall& call, bool aligned) {
-  return geglu_mlp::plan_cublaslt({needs_cublaslt(), call.M, call.D, call.H, aligned});
+  return geglu_mlp::plan_cublaslt(
+      {needs_cublaslt(), call.M, call.D, call.H, aligned, call.invariant});
 }
 
 bool is_aligned_for_cublaslt(const MlpCall& call) {
@@ -121,7 +122,9 @@ GemmCall linear_of(const MlpCall& call, const Factor& factor) {
       factor.k % 8 == 0 && is_aligned(factor.a, 16) && is_aligned(factor.weight.data, 16);
   const bool paired = factor.n % 2 == 0 && is_aligned(factor.out, 4);
   GemmCall gemm = {factor.product, call.op, factor.a_name, factor.name, factor.out_name, {}, {}};
-  gemm.shape = {false, element_of(call.x.dtype), call.M, factor.n, factor.k, aligned, paired};
+  gemm.shape = {
+      false,         element_of(call.x.dtype), call.M, factor.n, factor.k, aligned, paired, false,
+      call.invariant};
   gemm.arguments.a = factor.a;
   gemm.arguments.b0 = factor.weight.data;
   gemm.arguments.bias0 = data_or_null(factor.bias);
@@ -142,8 +145,8 @@ GemmCall gated_of(const MlpCall& call) {
                        is_aligned(call.gate.data, 16) && is_aligned(call.up.data, 16);
   const bool keeps = call.gate_out.present;
   GemmCall gated = {keeps ? Product::kKeeping : Product::kGated, call.op, "x", "gate", "h", {}, {}};
-  gated.shape = {true,    element_of(call.x.dtype), call.M, call.H, call.D,
-                 aligned, call.H % 2 == 0,          keeps};
+  gated.shape = {true,    element_of(call.x.dtype), call.M, call.H,        call.D,
+                 aligned, call.H % 2 == 0,          keeps,  call.invariant};
   gated.arguments.a = call.x.data;
   gated.arguments.b0 = call.gate.data;
   gated.arguments.b1 = call.up.data;

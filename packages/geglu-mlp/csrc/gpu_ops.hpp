@@ -18,6 +18,7 @@ struct MlpCall : sdk::Placement {
   sdk::Tensor gate_out, up_out;  // training_forward only
   int64_t M, D, H;
   geglu_mlp::Gating gating;
+  bool invariant;  // a row's bits must not depend on M
 };
 
 size_t mlp_workspace_bytes(const MlpCall& call);
@@ -29,6 +30,7 @@ struct MlpBackwardCall : sdk::Placement {
   sdk::Tensor grad_x, grad_gate, grad_up, grad_down, grad_gate_bias, grad_up_bias, grad_down_bias;
   int64_t M, D, H;
   geglu_mlp::Gating gating;
+  bool invariant;  // as forward's, of grad_x
 };
 
 size_t mlp_backward_workspace_bytes(const MlpBackwardCall& call);
@@ -48,10 +50,15 @@ int32_t pointwise(const PointwiseCall& call, kiln_error* error);
 
 // From the arguments that the build generates.
 template <class Arguments>
+bool is_invariant(const Arguments& op) {
+  return op.batch_invariant == Arguments::BatchInvariant::kYes;
+}
+
+template <class Arguments>
 MlpCall mlp_call(const Arguments& op, geglu_mlp::Gating gating) {
-  return {op,           "forward",  op.x,         op.gate,     op.up, op.down,
-          op.gate_bias, op.up_bias, op.down_bias, op.residual, op.y,  {},
-          {},           op.M,       op.D,         op.H,        gating};
+  return {op,           "forward",  op.x,         op.gate,     op.up,  op.down,
+          op.gate_bias, op.up_bias, op.down_bias, op.residual, op.y,   {},
+          {},           op.M,       op.D,         op.H,        gating, is_invariant(op)};
 }
 
 template <class Arguments>
@@ -85,7 +92,8 @@ MlpBackwardCall mlp_backward_call(const Arguments& op, geglu_mlp::Gating gating)
           op.M,
           op.D,
           op.H,
-          gating};
+          gating,
+          is_invariant(op)};
 }
 
 template <class Arguments>

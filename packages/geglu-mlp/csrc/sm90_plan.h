@@ -2,8 +2,8 @@
 //
 // Sm90_plan: shape and device facts -> which sm_90a kernel runs each GEMM, with which grid; or why
 // none does and the portable kernels of plan.h run. Pure, as plan.h. The constants of the time
-// model are fitted to bench/results/nvidia-h200-gemms.json, from which the choices in
-// sm90_measured.h are; geglu_mlp_plan checks all choices against that file.
+// model are fitted to bench/results/nvidia-h200-gemms.json. The choices in sm90_measured.h are from
+// that file and nvidia-h100-gemms.json; geglu_mlp_plan checks all choices against both.
 #pragma once
 
 #include "plan.h"
@@ -12,8 +12,8 @@
 namespace geglu_mlp {
 
 enum class Sm90Family : int32_t {
-  kPrefill,  // large M; a row's bits do not depend on M
-  kDecode,   // M up to kDecodeRows; k is split as M asks for
+  kPrefill,  // large M; k is not split
+  kDecode,   // M up to kDecodeRows, and what was measured above; k is split as M asks for
   kStream,   // M up to one tile
 };
 
@@ -194,7 +194,7 @@ constexpr int column_sums_kernel(Element element) {
 }
 inline constexpr int kAllKernels = column_sums_kernel(Element::kFloat16) + 1;
 
-// Above this, only prefill kernels run, and a row's bits do not depend on M.
+// Above this, the time model knows prefill kernels only.
 inline constexpr int64_t kDecodeRows = 768;
 
 inline constexpr int64_t kSm90Parts[] = {1, 2, 3, 4, 6, 8};  // of k, in a decode kernel
@@ -362,7 +362,9 @@ constexpr bool decode_offers(const GemmShape& shape, const Sm90Tile& tile) {
   return shape.m > (tile.rows == 128 ? 64 : tile.rows - 64);
 }
 
-// Calls visit for each choice that a shape has.
+// Calls visit for each choice that a shape has. Every sum of an invariant shape is one accumulator
+// that runs through k in order: that gives the same bits in each tile of each family, but for
+// swapped gated ones, which share a reciprocal between other outputs.
 template <class Visit>
 constexpr void each_sm90_choice(const GemmShape& shape, const GpuFacts& gpu, Visit&& visit) {
   const bool one_tile = shape.m <= 64;  // of 64 tokens
@@ -374,7 +376,7 @@ constexpr void each_sm90_choice(const GemmShape& shape, const GpuFacts& gpu, Vis
     }
     // Swapped tiles are only worth it where few rows leave the last of the others nearly empty.
     if (facts.family == Sm90Family::kPrefill && !one_tile &&
-        (!facts.swapped || shape.m <= kDecodeRows)) {
+        (!facts.swapped || (shape.m <= kDecodeRows && !shape.invariant))) {
       visit(Sm90Choice{tile, 1, false});
       // Where that spares a CTA in two of the last row of tiles. Narrow tiles are up to a tenth
       // faster so at other M too, but wide ones are faster still.
@@ -385,7 +387,7 @@ constexpr void each_sm90_choice(const GemmShape& shape, const GpuFacts& gpu, Vis
     if (facts.family == Sm90Family::kDecode && shape.m <= kDecodeRows &&
         decode_offers(shape, facts)) {
       for (const int64_t parts : kSm90Parts) {
-        if (parts > facts.most_parts) break;
+        if (parts > (shape.invariant ? 1 : facts.most_parts)) break;
         if (parts == 1 && facts.swapped) continue;  // its sums go through a cluster's memory
         visit(Sm90Choice{tile, parts, false});
         if (!one_tile && parts <= 4) visit(Sm90Choice{tile, parts, true});
@@ -428,7 +430,7 @@ struct Sm90Measured {
   Sm90NamedChoice plain;
 };
 
-// For the widths of models, 65 to 768 rows, where the time model loses most.
+// For the widths of models, 65 to 1152 rows, where the time model loses most.
 inline constexpr Sm90Measured kSm90Measured[] = {
 #include "sm90_measured.h"
 };
@@ -452,7 +454,8 @@ static_assert(all_tiles_exist(), "sm90_measured.h names a tile that there is not
 
 // Null where nothing was measured.
 constexpr const Sm90NamedChoice* measured_choice(const GemmShape& shape, const GpuFacts& gpu) {
-  if (gpu.multiprocessors != kSm90MeasuredMultiprocessors || shape.m <= 64 || shape.keeps) {
+  if (gpu.multiprocessors != kSm90MeasuredMultiprocessors || shape.m <= 64 || shape.keeps ||
+      shape.invariant) {
     return nullptr;
   }
   const int64_t d = shape.gated ? shape.k : shape.n;

@@ -87,6 +87,7 @@ struct MlpData {
   bool has_residual = false;
   Bytes residual;
   bool saturates = false;  ///< an h that float16 does not hold
+  bool invariant = false;  ///< batch_invariant
 };
 MlpData random_mlp(Shape shape, kiln::DType dtype, bool biased, std::uint64_t seed);
 /// A random residual, as large as y: a larger one would hide y's errors.
@@ -159,6 +160,14 @@ void check_saturation(Variant& variant, const Shape& shape, Shift shift, std::ui
 /// Rows of NaN, odd and even, and of infinity in x, and others in the residual where there is one,
 /// change no bit of the other rows of y.
 void check_isolation(Variant& variant, const MlpData& data, Gate gate, const std::string& text);
+
+/// Some of the data's rows, and of its residual's.
+MlpData rows_of(const MlpData& data, std::int64_t first, std::int64_t count);
+/// For calls whose rows are compared with those of a call of all `m`: where they begin, how many.
+struct RowRange {
+  std::int64_t first, count;
+};
+std::vector<RowRange> row_ranges(std::int64_t m);
 
 /// A residual of -0 changes no bit of y; and where down is 0, y is the residual.
 void check_residual(Variant& variant, const MlpData& data, const std::string& text);

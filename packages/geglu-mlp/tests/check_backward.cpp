@@ -70,6 +70,7 @@ class BackwardBuffers {
                  output(shape_.d, test.shift)},
         has_residual_(test.data.has_residual),
         saturates_(test.data.saturates),
+        invariant_(test.data.invariant),
         side_by_side_(output(2 * shape_.h * shape_.d, test.shift)),
         y_(output(shape_.m * shape_.d, test.shift)),
         gate_out_(output(shape_.m * shape_.h, test.shift)),
@@ -118,6 +119,13 @@ class BackwardBuffers {
     return y_->read();
   }
 
+  Bytes kept() const {
+    Bytes both = gate_out_->read();
+    const Bytes up = up_out_->read();
+    both.insert(both.end(), up.begin(), up.end());
+    return both;
+  }
+
   /// Empty if every guard band is intact and no input was written.
   std::string damage() const {
     std::string damage;
@@ -162,7 +170,8 @@ class BackwardBuffers {
     MlpWeights weights = {.gate = tensor(*inputs_[2], {h, d}),
                           .up = tensor(*inputs_[3], {h, d}),
                           .down = tensor(*inputs_[4], {d, h}),
-                          .saturates = saturates_};
+                          .saturates = saturates_,
+                          .invariant = invariant_};
     if (biased) {
       weights.gate_bias = tensor(*inputs_[5], {h});
       weights.up_bias = tensor(*inputs_[6], {h});
@@ -198,6 +207,7 @@ class BackwardBuffers {
   std::array<Owned, kOutputs> outputs_;
   bool has_residual_;
   bool saturates_;
+  bool invariant_;
   Owned side_by_side_;  // gate's and up's gradients
   Owned y_, gate_out_, up_out_;
   MlpLayer layer_;
@@ -455,6 +465,43 @@ void check_saturated(Variant& variant, const Shape& shape, std::uint64_t seed) {
   check_backward_case(variant, {data, grad_y, values.activation, 0}, reference, sample, false);
 }
 
+/// What a batch-invariant call has of its rows: y, gate_out, up_out, grad_x with and without these.
+std::vector<Bytes> matrices_of_rows(Variant& variant, const MlpData& data, const Bytes& grad_y) {
+  BackwardBuffers buffers(variant, {data, grad_y, variant.package.gates.front(), 0});
+  const Bytes y = buffers.training_forward();
+  const Bytes kept = buffers.kept();
+  const auto middle = kept.begin() + static_cast<std::ptrdiff_t>(kept.size() / 2);
+  return {y, Bytes(kept.begin(), middle), Bytes(middle, kept.end()),
+          buffers.run(kAll, From::kTrainingForward)[0], buffers.run()[0]};
+}
+
+/// As check_batch_invariance() of forward.
+void check_invariant_training(Variant& variant, const Shape& shape, kiln::DType dtype,
+                              std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  MlpData data = random_mlp(shape, dtype, true, random());
+  add_residual(data, random());
+  data.invariant = true;
+  const Bytes grad_y = random_normal(dtype, shape.m * shape.d, 1.0, random);
+  const std::vector<Bytes> whole = matrices_of_rows(variant, data, grad_y);
+  for (const RowRange& range : row_ranges(shape.m)) {
+    const auto rows = [&](const Bytes& matrix) {
+      const std::int64_t bytes = static_cast<std::int64_t>(matrix.size()) / shape.m;
+      return Bytes(matrix.begin() + range.first * bytes,
+                   matrix.begin() + (range.first + range.count) * bytes);
+    };
+    const std::vector<Bytes> part =
+        matrices_of_rows(variant, rows_of(data, range.first, range.count), rows(grad_y));
+    bool same = true;
+    for (std::size_t i = 0; i < whole.size(); ++i) same = same && part[i] == rows(whole[i]);
+    report(variant, same,
+           "batch-invariant training, D=" + std::to_string(shape.d) +
+               " H=" + std::to_string(shape.h) + " " + name_of(dtype) + ": rows " +
+               std::to_string(range.first) + " to " + std::to_string(range.first + range.count) +
+               " of " + std::to_string(shape.m) + " give other bits in a call of their own");
+  }
+}
+
 }  // namespace
 
 void check_backward(std::vector<Variant>& variants, const Options& options) {
@@ -491,6 +538,18 @@ void check_backward(std::vector<Variant>& variants, const Options& options) {
   for (Variant& variant : variants) {
     for (const Shape& shape : {Shape{33, 64, 96}, Shape{300, 264, 520}, Shape{70, 65, 127}}) {
       check_saturated(variant, shape, options.seed + 13);
+    }
+    const std::vector<Shape> invariant = options.light ? std::vector<Shape>{{140, 40, 72}}
+                                         : gpu         ? std::vector<Shape>{{1000, 776, 1032}}
+                                                       : std::vector<Shape>{{600, 136, 700}};
+    for (const Shape& shape : invariant) {
+      for (const kiln::DType dtype : dtypes) {
+        try {
+          check_invariant_training(variant, shape, dtype, options.seed + 14);
+        } catch (const std::exception& error) {
+          report(variant, false, std::string("batch-invariant training: ") + error.what());
+        }
+      }
     }
   }
 }

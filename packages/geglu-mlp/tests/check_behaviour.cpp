@@ -11,12 +11,9 @@
 #include <thread>
 
 #include "check.hpp"
-#include "sm90_plan.h"
 
 namespace geglu_mlp_test {
 namespace {
-
-using geglu_mlp::kDecodeRows;
 
 Bytes run_once(const Variant& variant, MlpBuffers& buffers, void* stream = nullptr) {
   buffers.poison();
@@ -35,6 +32,12 @@ std::vector<Shape> shapes(const Options& options, bool gpu) {
                   {{16, 776, 1032}, {200, 776, 1032}, {1100, 264, 1032}, {1500, 520, 2056}});
   }
   return shapes;
+}
+
+std::vector<Shape> invariant_shapes(const Options& options, bool gpu) {
+  if (options.light) return {{140, 40, 72}};
+  if (gpu) return {{2100, 264, 1032}, {1000, 1464, 1848}, {140, 127, 65}};
+  return {{600, 136, 264}, {140, 127, 65}};
 }
 
 void check_repeats(Variant& variant, const MlpData& data, const std::string& text, int repeats) {
@@ -79,58 +82,24 @@ struct Dirty {
   std::size_t infinite_row = 0;
 };
 
-/// The first rows alone give the same bits as within the batch. The portable kernels sum in one
-/// order up to kDecodeTokens rows and in another above; those of sm_90a in one above kDecodeRows;
-/// where cuBLASLt chooses the algorithm by M nothing is promised.
-void check_batch_invariance(Variant& variant, const MlpData& data, const std::string& text) {
-  const bool splits = family_of(variant) == KernelFamily::kSm90;
-  if (splits && data.shape.m <= kDecodeRows) return;
-  if (is_by_cublaslt(variant, data.shape, true)) return;
-  MlpBuffers whole_buffers(variant, data, variant.package.gates.front());
-  const Bytes whole = run_once(variant, whole_buffers);
-  MlpData part = data;
-  const std::int64_t least = splits                                    ? kDecodeRows
-                             : data.shape.m > geglu_mlp::kDecodeTokens ? geglu_mlp::kDecodeTokens
-                                                                       : 0;
-  part.shape.m = std::min(data.shape.m, least + 3);
-  const std::size_t row_bytes = static_cast<std::size_t>(data.shape.d) * kiln::size_of(data.dtype);
-  part.x.resize(static_cast<std::size_t>(part.shape.m) * row_bytes);
-  part.residual.resize(part.x.size());
-  MlpBuffers part_buffers(variant, part, variant.package.gates.front());
-  const Bytes found = run_once(variant, part_buffers);
-  report(variant, std::equal(found.begin(), found.end(), whole.begin()),
-         text + ": the first rows alone give other bits than within the batch");
-}
-
-/// The same rows in a prefill call of another size, or at another place in it, give the same bits.
-void check_prefill_rows(Variant& variant, kiln::DType dtype, Shape shape, std::uint64_t seed) {
-  struct Call {
-    std::int64_t first, rows;
-  };
-  shape.m = 4100;
+/// A batch-invariant call of some rows gives the bits that they have in a call of all.
+void check_batch_invariance(Variant& variant, kiln::DType dtype, const Shape& shape,
+                            std::uint64_t seed) {
   MlpData data = random_mlp(shape, dtype, true, seed);
   add_residual(data, seed + 1);
+  data.invariant = true;
   MlpBuffers whole_buffers(variant, data, variant.package.gates.front());
   const Bytes whole = run_once(variant, whole_buffers);
   const std::int64_t row_bytes = shape.d * static_cast<std::int64_t>(kiln::size_of(dtype));
-  MlpData part = data;
-  for (const Call call :
-       {Call{0, 4096}, Call{0, 2048}, Call{0, 1500}, Call{0, 1024}, Call{0, kDecodeRows + 1},
-        Call{1003, 1500}, Call{2048, 2048}, Call{3331, 769}}) {
-    part.shape.m = call.rows;
-    const auto rows_of = [&](const Bytes& bytes) {
-      return Bytes(bytes.begin() + call.first * row_bytes,
-                   bytes.begin() + (call.first + call.rows) * row_bytes);
-    };
-    part.x = rows_of(data.x);
-    part.residual = rows_of(data.residual);
+  for (const RowRange& range : row_ranges(shape.m)) {
+    const MlpData part = rows_of(data, range.first, range.count);
     MlpBuffers buffers(variant, part, variant.package.gates.front());
     const Bytes found = run_once(variant, buffers);
-    report(variant, std::equal(found.begin(), found.end(), whole.begin() + call.first * row_bytes),
+    report(variant, std::equal(found.begin(), found.end(), whole.begin() + range.first * row_bytes),
            "D=" + std::to_string(shape.d) + " H=" + std::to_string(shape.h) + " " + name_of(dtype) +
-               ": rows " + std::to_string(call.first) + " to " +
-               std::to_string(call.first + call.rows) +
-               " of 4100 give other bits in a call of their own");
+               ": rows " + std::to_string(range.first) + " to " +
+               std::to_string(range.first + range.count) + " of " + std::to_string(shape.m) +
+               " give other bits in a batch-invariant call of their own");
   }
 }
 
@@ -330,6 +299,27 @@ void check_isolation(Variant& variant, const MlpData& data, Gate gate, const std
   report(variant, nan_stays, text + ": a NaN row of an input gave a number");
 }
 
+MlpData rows_of(const MlpData& data, std::int64_t first, std::int64_t count) {
+  MlpData part = data;
+  part.shape.m = count;
+  const std::int64_t row_bytes =
+      data.shape.d * static_cast<std::int64_t>(kiln::size_of(data.dtype));
+  const auto cut = [&](Bytes& rows) {
+    rows = Bytes(rows.begin() + first * row_bytes, rows.begin() + (first + count) * row_bytes);
+  };
+  cut(part.x);
+  if (data.has_residual) cut(part.residual);
+  return part;
+}
+
+std::vector<RowRange> row_ranges(std::int64_t m) {
+  std::vector<RowRange> ranges;
+  for (const std::int64_t count : {1, 2, 16, 17, 64, 65, 129, 192, 300, 513, 768, 769, 1500}) {
+    if (count < m) ranges.push_back({count * 7 % (m - count), count});
+  }
+  return ranges;
+}
+
 void check_residual(Variant& variant, const MlpData& data, const std::string& text) {
   const Gate gate = variant.package.gates.front();
   MlpData zeros = data;  // -0: what is added to it keeps its sign, too
@@ -369,7 +359,6 @@ void check_behaviour(Variant& variant, const Options& options) {
         check_repeats(variant, data, text, variant.memory.is_gpu() && !options.light ? 1000 : 1);
         check_isolation(variant, data, variant.package.gates.front(), text);
         check_residual(variant, data, text);
-        if (variant.memory.is_gpu()) check_batch_invariance(variant, data, text);
         if (variant.memory.is_gpu()) check_graph(variant, data, text);
         if (variant.memory.is_gpu()) check_order(variant, data, text);
         check_threads(variant, data, other, text);
@@ -378,13 +367,11 @@ void check_behaviour(Variant& variant, const Options& options) {
         report(variant, false, text + ": " + error.what());
       }
     }
-    const bool promised = family_of(variant) != KernelFamily::kCublaslt;
-    if (!variant.memory.is_gpu() || !promised || options.light) continue;
-    for (const Shape shape : {Shape{0, 264, 1032}, Shape{0, 1464, 1848}}) {
+    for (const Shape shape : invariant_shapes(options, variant.memory.is_gpu())) {
       try {
-        check_prefill_rows(variant, dtype, shape, options.seed + 8);
+        check_batch_invariance(variant, dtype, shape, options.seed + 8);
       } catch (const std::exception& error) {
-        report(variant, false, std::string("rows of prefill calls: ") + error.what());
+        report(variant, false, std::string("batch-invariant calls: ") + error.what());
       }
     }
   }

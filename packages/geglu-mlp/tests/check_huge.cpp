@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Forward where x, the residual and y, or h, have more than 2^31 elements: the same bits as in
-// parts, whose places all fit into 31 bits. Above 768 rows a row's result does not depend on their
-// number.
+// parts, whose places all fit into 31 bits. The calls are batch-invariant.
 #include <cmath>
 
 #include "check.hpp"
@@ -30,10 +29,12 @@ void check_parts(Variant& variant, const Shape& part, std::int64_t parts, std::m
                                  row * columns * static_cast<std::int64_t>(kiln::size_of(kDType));
     return kiln::Tensor(begin, kDType, {rows, columns}, variant.kernel.device());
   };
-  const MlpLayer layer = variant.package.mlp(
-      variant.kernel,
-      {.gate = tensor(gate, 0, h, d), .up = tensor(up, 0, h, d), .down = tensor(down, 0, d, h)},
-      variant.package.gates.front());
+  const MlpLayer layer = variant.package.mlp(variant.kernel,
+                                             {.gate = tensor(gate, 0, h, d),
+                                              .up = tensor(up, 0, h, d),
+                                              .down = tensor(down, 0, d, h),
+                                              .invariant = true},
+                                             variant.package.gates.front());
   const Guarded workspace(variant.memory, layer.workspace_bytes(tensor(x, 0, parts * m, d)));
   const auto run = [&](std::int64_t row, std::int64_t rows) {
     layer.forward({tensor(x, row, rows, d), tensor(residual, row, rows, d)},

@@ -179,7 +179,11 @@ kiln::Tensor MlpBuffers::residual_tensor() const {
 MlpWeights MlpBuffers::weights() const {
   const Shape shape = data_.shape;
   const auto [x, gate, up, down, residual] = inputs();
-  MlpWeights weights = {.gate = gate, .up = up, .down = down, .saturates = data_.saturates};
+  MlpWeights weights = {.gate = gate,
+                        .up = up,
+                        .down = down,
+                        .saturates = data_.saturates,
+                        .invariant = data_.invariant};
   if (data_.biased) {
     weights.gate_bias = tensor(gate_bias_, {shape.h});
     weights.up_bias = tensor(up_bias_, {shape.h});

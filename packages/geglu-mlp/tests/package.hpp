@@ -26,6 +26,7 @@ struct MlpWeights {
   kiln::Tensor up_bias = {};
   kiln::Tensor down_bias = {};
   bool saturates = false;  ///< kOverflowSaturate
+  bool invariant = false;  ///< batch_invariant
 };
 
 /// What a forward reads beside its weights; a missing residual is Tensor{}.
@@ -144,6 +145,7 @@ typename Layer::Weights weights_of(const MlpWeights& weights) {
   typed.up_bias = weights.up_bias;
   typed.down_bias = weights.down_bias;
   if (weights.saturates) typed.overflow = kiln::layers::kOverflowSaturate;
+  typed.batch_invariant = weights.invariant;
   return typed;
 }
 

@@ -39,6 +39,7 @@ TEST_CASE("cublaslt plan: the first reason that holds keeps a forward on the por
       {{true, 8192, 764, 3072}, "portable kernels: D or H is not a multiple of 8"},
       {{true, 8192, 768, 3073, false}, "portable kernels: D or H is not a multiple of 8"},
       {{true, 8192, 768, 3072, false}, "portable kernels: a tensor is not 16-byte aligned"},
+      {{true, 8192, 768, 3072, true, true}, "portable kernels: the call is batch-invariant"},
   };
   for (const Row& row : rows) CHECK(text_of(row.question) == row.text);
   static_assert(plan_cublaslt({true, 512, 8, 8}).refused == nullptr);

@@ -184,6 +184,15 @@ TEST_CASE("plan: the tile follows shape, alignment and device") {
   }
 }
 
+TEST_CASE("plan: few rows of an invariant shape take a tile whose sums are those of many rows") {
+  for (const int64_t m : {1, 16}) {
+    GemmShape shape = {false, Element::kBFloat16, m, 768, 3072, true, true};
+    CHECK(is_decode(plan_gemm(shape, kH200).tile));
+    shape.invariant = true;
+    CHECK(plan_gemm(shape, kH200).tile == TileKind::kSmall);
+  }
+}
+
 TEST_CASE("plan: more tiles than a grid can have is refused, not wrapped") {
   const GemmShape shape{false, Element::kFloat16, int64_t{1} << 40, int64_t{1} << 20, 8, true,
                         true};

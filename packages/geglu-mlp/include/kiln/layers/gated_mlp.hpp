@@ -28,10 +28,12 @@ inline constexpr const char* kOverflowSaturate = "saturate";
 
 /// y[M,D] = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias + residual; a and f
 /// are the package's. bfloat16 or float16, on the CPU also float32; one dtype for all; accumulates
-/// in float32. On a GPU a row of y does not depend on the other rows or their number, for M > 768
-/// in the sm_90a variants and for M > 16 in the others. backward() gives the gradients of training.
-/// WeightsType: the tensors gate, up, down, gate_bias, up_bias and down_bias, and attributes(),
-/// those of each op.
+/// in float32. backward() gives the gradients of training. With batch_invariant among the weights,
+/// the bits of a row of y, of what is kept and of x's gradient depend on that row of the inputs and
+/// the weights alone: not on M, and not on the other rows. A call is slower then where few rows
+/// want k split, and never uses cuBLASLt. Without it, M chooses the order of the sums. WeightsType:
+/// the tensors gate, up, down, gate_bias, up_bias and down_bias, and attributes(), those of each
+/// op.
 template <class WeightsType>
 class GatedMlp {
  public:

@@ -27,9 +27,11 @@ struct GegluMlpWeights {
   Tensor down_bias = {};                     ///< [D], or none
   std::string approximate = kGeluTanh;       ///< kGeluTanh or kGeluErf
   std::string overflow = kOverflowInfinity;  ///< or kOverflowSaturate
+  bool batch_invariant = false;              ///< see gated_mlp.hpp
 
-  std::array<Attribute, 2> attributes() const {
-    return {Attribute(approximate.c_str()), Attribute(overflow.c_str())};
+  std::array<Attribute, 3> attributes() const {
+    return {Attribute(approximate.c_str()), Attribute(overflow.c_str()),
+            Attribute(batch_invariant ? "yes" : "no")};
   }
 };
 
@@ -40,14 +42,15 @@ class GegluMlp : public GatedMlp<GegluMlpWeights> {
   static constexpr std::string_view kPackage = "geglu-mlp";
   static constexpr LayerOp kOps[] = {
       {"forward",
-       "x, gate, up, down, gate_bias?, up_bias?, down_bias?, residual?, y; approximate, overflow"},
+       "x, gate, up, down, gate_bias?, up_bias?, down_bias?, residual?, y; approximate, overflow, "
+       "batch_invariant"},
       {"training_forward",
        "x, gate, up, down, gate_bias?, up_bias?, down_bias?, residual?, y, gate_out, up_out; "
-       "approximate, overflow"},
+       "approximate, overflow, batch_invariant"},
       {"backward",
        "grad_y, x, gate, up, down, gate_bias?, up_bias?, gate_out?, up_out?, grad_x?, grad_gate?, "
        "grad_up?, grad_down?, grad_gate_bias?, grad_up_bias?, grad_down_bias?; approximate, "
-       "overflow"}};
+       "overflow, batch_invariant"}};
 
   using GatedMlp::GatedMlp;
 };

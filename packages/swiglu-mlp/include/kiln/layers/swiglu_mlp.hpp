@@ -32,9 +32,11 @@ struct SwigluMlpWeights {
   std::string activation = kSilu;
   double limit = 7.0;                        ///< of kSiluClamped; above 0
   std::string overflow = kOverflowInfinity;  ///< or kOverflowSaturate
+  bool batch_invariant = false;              ///< see gated_mlp.hpp
 
-  std::array<Attribute, 3> attributes() const {
-    return {Attribute(activation.c_str()), Attribute(limit), Attribute(overflow.c_str())};
+  std::array<Attribute, 4> attributes() const {
+    return {Attribute(activation.c_str()), Attribute(limit), Attribute(overflow.c_str()),
+            Attribute(batch_invariant ? "yes" : "no")};
   }
 };
 
@@ -47,14 +49,14 @@ class SwigluMlp : public GatedMlp<SwigluMlpWeights> {
   static constexpr LayerOp kOps[] = {
       {"forward",
        "x, gate, up, down, gate_bias?, up_bias?, down_bias?, residual?, y; activation, limit, "
-       "overflow"},
+       "overflow, batch_invariant"},
       {"training_forward",
        "x, gate, up, down, gate_bias?, up_bias?, down_bias?, residual?, y, gate_out, up_out; "
-       "activation, limit, overflow"},
+       "activation, limit, overflow, batch_invariant"},
       {"backward",
        "grad_y, x, gate, up, down, gate_bias?, up_bias?, gate_out?, up_out?, grad_x?, grad_gate?, "
        "grad_up?, grad_down?, grad_gate_bias?, grad_up_bias?, grad_down_bias?; activation, limit, "
-       "overflow"}};
+       "overflow, batch_invariant"}};
 
   using GatedMlp::GatedMlp;
 };

@@ -28,6 +28,7 @@ struct GemmArguments {
   unsigned panel;  // tiles in a column panel: CTAs that run together share weights and rows in L2
   Gating gating;
   int paired;  // n is even; out and the residual are 4-byte aligned
+  int wide;    // n is a multiple of 8; out is 16-byte aligned
 };
 
 constexpr unsigned kPointwiseThreads = 256;

@@ -9,9 +9,8 @@
 //
 //   threads of a CTA    role
 //   all kThreads        copy a chunk of 16 bytes of each kRowsPerPass-th row; multiply
-//   warp (i, j)         of 2 x 2, or 4 x 2: the sums of the i-th part of the rows by the j-th of
-//   the
-//                       columns
+//   warp (i, j)         of 2 x 2, or 4 x 2: the sums of the i-th part of the rows by the j-th part
+//                       of the columns
 //
 //   a stage is filled   by the copies that each thread commits, kStages - 1 blocks of k ahead
 //   it is read          after wait_copies, for a thread's own copies, and __syncthreads, for the
@@ -322,27 +321,38 @@ template <class T, class Element, bool kGated, class Unit>
 __device__ __forceinline__ void epilogue(const Sums<T>& sums, const GemmArguments& p, Unit unit,
                                          long long row, long long column) {
   constexpr int kBlocks = kGated ? T::kColumnBlocks / 2 : T::kColumnBlocks;
+  constexpr int kTogether = kBlocks < 4 ? kBlocks : 4;
   const SumPlaces<T, kGated> places(row, column);
 #pragma unroll
-  for (int j = 0; j < kBlocks; ++j) {
-    const long long at = places.column_of(j);
-    const float bias00 = bias_at<Element>(p.bias0, at, p.n);
-    const float bias01 = bias_at<Element>(p.bias0, at + 1, p.n);
-    const float bias10 = kGated ? bias_at<Element>(p.bias1, at, p.n) : 0.0f;
-    const float bias11 = kGated ? bias_at<Element>(p.bias1, at + 1, p.n) : 0.0f;
+  for (int block = 0; block < kBlocks; block += kTogether) {
+    const long long at = places.column_of(block);  // these blocks lie side by side
+    float bias[kTogether][2];
+    float up_bias[kTogether][2];
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j) {
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        bias[j][k] = bias_at<Element>(p.bias0, at + j * 8 + k, p.n);
+        up_bias[j][k] = kGated ? bias_at<Element>(p.bias1, at + j * 8 + k, p.n) : 0.0f;
+      }
+    }
 #pragma unroll
     for (int i = 0; i < T::kRowBlocks; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float first = sums[i][j][half * 2] + bias00;
-        float second = sums[i][j][half * 2 + 1] + bias01;
-        if constexpr (kGated) {
-          const float(&up)[4] = sums[i][j + kBlocks];
-          first = unit.of(first, up[half * 2] + bias10);
-          second = unit.of(second, up[half * 2 + 1] + bias11);
+        unsigned words[kTogether];
+#pragma unroll
+        for (int j = 0; j < kTogether; ++j) {
+          float first = sums[i][block + j][half * 2] + bias[j][0];
+          float second = sums[i][block + j][half * 2 + 1] + bias[j][1];
+          if constexpr (kGated) {
+            const float(&up)[4] = sums[i][block + j + kBlocks];
+            first = unit.of(first, up[half * 2] + up_bias[j][0]);
+            second = unit.of(second, up[half * 2 + 1] + up_bias[j][1]);
+          }
+          words[j] = unit.pack(first, second, Element{});
         }
-        store_pair<Element>(p, places.row + i * 16 + half * 8, at,
-                            unit.pack(first, second, Element{}));
+        store_blocks<Element>(p, places.row + i * 16 + half * 8, at, words);
       }
     }
   }

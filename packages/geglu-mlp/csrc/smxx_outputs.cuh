@@ -46,4 +46,49 @@ __device__ __forceinline__ void store_pair(const GemmArguments& p, long long row
   if (column + 1 < p.n) address[1].bits = static_cast<unsigned short>(both >> 16);
 }
 
+// What four neighbouring lanes hold of a row, two columns of each of kBlocks blocks of 8, turned: a
+// lane then has kBlocks words of one block that lie side by side.
+template <int kBlocks>
+__device__ __forceinline__ void turn_blocks(unsigned (&words)[kBlocks]) {
+  static_assert(kBlocks == 1 || kBlocks == 2 || kBlocks == 4);
+#pragma unroll
+  for (int distance = kBlocks / 2; distance > 0; distance /= 2) {
+    const bool upper = (threadIdx.x & distance) != 0;
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+      if ((i & distance) != 0) continue;
+      const unsigned sent = upper ? words[i] : words[i + distance];
+      const unsigned got = __shfl_xor_sync(0xffffffffu, sent, distance);
+      if (upper) {
+        words[i] = got;
+      } else {
+        words[i + distance] = got;
+      }
+    }
+  }
+}
+
+// The outputs of four lanes in kBlocks blocks of 8 columns of one row. `column`: of this lane's
+// first two, `words`: one of each block. Where GemmArguments::wide, in stores of up to 16 bytes: a
+// store of 4 bytes a lane fills half of each sector of 32 that it touches.
+template <class Element, int kBlocks>
+__device__ __forceinline__ void store_blocks(const GemmArguments& p, long long row,
+                                             long long column, unsigned (&words)[kBlocks]) {
+  if (p.wide == 0 || kBlocks == 1) {
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) store_pair<Element>(p, row, column + i * 8, words[i]);
+    return;
+  }
+  turn_blocks(words);
+  const int lane = static_cast<int>(threadIdx.x) % 4;
+  const long long at = column - lane * 2 + lane % kBlocks * 8 + lane / kBlocks * (kBlocks * 2);
+  if (row >= p.m || at >= p.n) return;
+  Element* address = static_cast<Element*>(p.out) + row * p.n + at;
+  if constexpr (kBlocks == 4) {
+    *reinterpret_cast<uint4*>(address) = {words[0], words[1], words[2], words[3]};
+  } else {
+    *reinterpret_cast<uint2*>(address) = {words[0], words[kBlocks - 1]};
+  }
+}
+
 }  // namespace geglu_mlp

@@ -394,7 +394,7 @@ constexpr void each_sm90_choice(const GemmShape& shape, const GpuFacts& gpu, Vis
       }
     }
   }
-  const int stream = one_tile ? stream_tile_of(shape.gated, shape.n, gpu) : -1;
+  const int stream = one_tile && !shape.keeps ? stream_tile_of(shape.gated, shape.n, gpu) : -1;
   if (stream >= 0) visit(Sm90Choice{stream, 1, false});
 }
 

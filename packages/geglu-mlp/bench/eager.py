@@ -77,7 +77,7 @@ MOST_OPERATIONS = 1.2e12  # of a graph that repeats its sets: about 2 ms, as a b
 OURS = ("kiln", "portable", "kiln_recompute")
 ALIGNMENT = 256  # of a workspace; torch has less on a CPU
 DEVICES = {"cpu": 1, "cuda": 2}  # kDLCPU, kDLCUDA
-CODES = {torch.float16: 2, torch.bfloat16: 4}  # kDLFloat, kDLBfloat
+CODES = {torch.float16: 2, torch.float32: 2, torch.bfloat16: 4}  # kDLFloat, kDLBfloat
 
 
 class DLDevice(ctypes.Structure):
@@ -170,7 +170,7 @@ class Library:
 
 def tensor_of(t):
     shape = (ctypes.c_int64 * t.dim())(*t.shape)
-    device, dtype = DLDevice(DEVICES[t.device.type], 0), DLDataType(CODES[t.dtype], 16, 1)
+    device, dtype = DLDevice(DEVICES[t.device.type], 0), DLDataType(CODES[t.dtype], 8 * t.element_size(), 1)
     return DLTensor(t.data_ptr(), device, t.dim(), dtype, shape), shape
 
 

@@ -374,7 +374,6 @@ class Layers(TorchTest):
         self.assertNotEqual(one._key, layer_of()._key)
 
 
-@unittest.skipUnless(kiln.torch.HAS_OPERATORS, "torch.library.custom_op came with PyTorch 2.4")
 def give_main_grads(layer):
     """Each parameter a main_grad of random numbers; and what they held."""
     layer.accumulate_into_main_grad = True
@@ -468,6 +467,7 @@ class MainGrad(TorchTest):
         self.assert_added(layer, starts, expected[2:], 2)
 
 
+@unittest.skipUnless(kiln.torch.HAS_OPERATORS, "torch.library.custom_op came with PyTorch 2.4")
 class Compile(TorchTest):
     def setUp(self):
         torch.compiler.reset()  # PyTorch compiles the forward that all layers share at most eight times

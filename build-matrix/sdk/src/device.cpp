@@ -169,7 +169,7 @@ int32_t OnDevice::map_matrix(const MatrixBox& box, const char* name, void* map,
                 "driver of CUDA 12.0 or newer",
                 what.c_str());
   }
-  const auto element_bytes = static_cast<uint32_t>(dtype_bytes(box.dtype));
+  const uint32_t element_bytes = box.dtype == DType::kFloat32 ? 4 : 2;
   const int type = box.dtype == DType::kFloat32   ? kCuTensorMapFloat32
                    : box.dtype == DType::kFloat16 ? kCuTensorMapFloat16
                                                   : kCuTensorMapBFloat16;

@@ -128,7 +128,7 @@ __device__ __forceinline__ void add_tile(const Sums<T>& tile, const PrefillMemor
 #pragma unroll
   for (int strip = 0; strip < kAddedStrips; ++strip) {
     const unsigned shared = memory.strip(warpgroup, strip % 2);
-    if (thread == 0) wait_stores_read<1>();
+    if (thread < 32) wait_stores_read<1>();
     warpgroup_sync<1>(warpgroup);
 #pragma unroll
     for (int turn = 0; turn < 2; ++turn) {
@@ -147,7 +147,10 @@ __device__ __forceinline__ void add_tile(const Sums<T>& tile, const PrefillMemor
     }
     shared_writes_before_copies();
     warpgroup_sync<1>(warpgroup);
-    if (thread == 0) add_box(map, shared, column + strip * kAddedStripColumns, row);
+    if (warp_number() % 4 == 0 && elect_one()) {
+      add_box(map, shared, column + strip * kAddedStripColumns, row);
+    }
+    __syncwarp();
   }
 }
 
@@ -180,6 +183,8 @@ __device__ __forceinline__ void consume(const GradientArguments& p, const Prefil
     wait_for_sums(sums);
     release(memory.empty(ring.stage == 0 ? T::kStages - 1 : ring.stage - 1));
     if (T::kPingPong) ring.skip(blocks);
+    // Of the tile before, which may have been stored by another thread of this warp.
+    if (Operands::kTurnedA && threadIdx.x % 128 < 32) wait_stores_read<0>();
     if (Operands::kTurnedA && at.product->adds != 0) {
       add_tile<T>(sums, memory, at.product->out, warpgroup, at.row + row_in_tile, at.column);
       continue;
@@ -188,7 +193,7 @@ __device__ __forceinline__ void consume(const GradientArguments& p, const Prefil
                                 at.row + row_in_tile, at.column, next_strip);
     next_strip = (next_strip + kStrips<false, T>) % 2;
   }
-  if (threadIdx.x % 128 == 0) wait_stores_read<0>();  // the kernel's end waits for the writes
+  if (threadIdx.x % 128 < 32) wait_stores_read<0>();  // the kernel's end waits for the writes
 }
 
 template <class T, class Element, class Operands>

@@ -100,6 +100,10 @@ TEST_CASE("sm90 plan: what the kernels cannot take is refused with the reason") 
   for (const Row& row : rows) {
     CHECK(text_of(plan_sm90(row.shape, row.mapped, kH200), row.shape.gated) == row.text);
   }
+  GemmShape adding = plain(4096, 64, 64);
+  adding.adds = true;
+  CHECK(text_of(plan_sm90(adding, true, kH200), false) ==
+        "portable kernels: it adds to what is there");
   const Sm90Plan tiny = plan_sm90(gated(16, 64, 64), true, {1, 232448});
   CHECK(text_of(tiny, true) == "portable kernels: a cluster needs two multiprocessors");
 }

@@ -113,6 +113,9 @@ def _training_forward(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bi
     return tuple(source.kernel(x.device).training_forward.call(values, source.words))
 
 
+_NO_MAINS: tuple[Optional[Tensor], ...] = (None,) * 6
+
+
 def _backward(grad_y: Tensor, x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Optional[Tensor],
               up_bias: Optional[Tensor], gate_out: Tensor, up_out: Tensor, wanted: Sequence[bool],
               key: str, mains: Sequence[Optional[Tensor]] = ()) -> list[Tensor]:
@@ -129,9 +132,6 @@ def _backward(grad_y: Tensor, x: Tensor, gate: Tensor, up: Tensor, down: Tensor,
         values = [grad_y, x, gate, up, down, gate_bias, up_bias, gate_out, up_out, *given, *(mains or _NO_MAINS)]
         source.kernel(x.device).backward.call(values, source.words)
     return gradients
-
-
-_NO_MAINS: tuple[Optional[Tensor], ...] = (None,) * 6
 
 
 def _gradient_buffers(x: Tensor, gate: Tensor, wanted: Sequence[bool]) -> list[Tensor]:

@@ -85,7 +85,8 @@ void write_arguments(std::ostream& out, const OpSchema& op) {
                   return extent.symbol.empty() ? std::to_string(extent.value) : extent.symbol;
                 })
         << "]" << (tensor.layout == Layout::kRows ? ", rows" : "")
-        << (tensor.optional ? ", optional" : "") << (tensor.output ? ", output" : "") << "\n";
+        << (tensor.optional ? ", optional" : "") << (tensor.output ? ", output" : "")
+        << (tensor.inout ? ", inout" : "") << "\n";
   }
   for (const std::string& symbol : op.symbols) out << "  int64_t " << symbol << " = 0;\n";
   for (const AttributeSchema& attribute : op.attributes) {

@@ -129,7 +129,7 @@ std::vector<Extent> parse_shape(const JsonView& value) {
 }
 
 TensorSchema parse_tensor(const JsonView& value, const std::vector<TensorSchema>& earlier) {
-  check_keys(value, {"name", "dtype", "shape"}, {"layout", "optional", "output"});
+  check_keys(value, {"name", "dtype", "shape"}, {"layout", "optional", "output", "inout"});
   TensorSchema tensor;
   tensor.name = identifier(value.at("name"));
   if (is_dtype(tensor.name)) value.at("name").fail(tensor.name + " is the name of a dtype");
@@ -137,6 +137,9 @@ TensorSchema parse_tensor(const JsonView& value, const std::vector<TensorSchema>
   tensor.shape = parse_shape(value.at("shape"));
   tensor.optional = flag(value, "optional");
   tensor.output = flag(value, "output");
+  tensor.inout = flag(value, "inout");
+  if (tensor.output && tensor.inout)
+    value.at("inout").fail("is true beside output; expected one of them");
   const std::string layout = value.string_or("layout", "compact");
   if (layout != "compact" && layout != "rows") {
     value.at("layout").fail("\"" + layout + "\" is not a layout; expected compact or rows");

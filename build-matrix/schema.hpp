@@ -50,6 +50,7 @@ struct TensorSchema {
   Layout layout = Layout::kCompact;
   bool optional = false;
   bool output = false;
+  bool inout = false;  ///< read and written; not an output
 };
 
 struct AttributeSchema {

@@ -205,6 +205,7 @@ Html op_section(const OpText& op) {
   for (const TensorText& each : op.tensors) {
     std::vector<std::string> words;
     if (each.output) words.emplace_back("output");
+    if (each.inout) words.emplace_back("inout");
     if (each.optional) words.emplace_back("optional");
     if (!each.layout.empty()) words.push_back("layout: " + each.layout);
     html.element("<tr><th scope=\"row\"><code>", each.name, "</code></th>");

@@ -172,6 +172,7 @@ std::string arguments_text(const OpText& op) {
   for (const TensorText& each : op.tensors) {
     std::vector<std::string> words;
     if (each.output) words.emplace_back("output");
+    if (each.inout) words.emplace_back("inout");
     if (each.optional) words.emplace_back("optional");
     if (!each.layout.empty()) words.push_back(each.layout);
     add(column(each.name, names) + column(each.dtype, dtypes) + column(each.shape, shapes) +

@@ -308,6 +308,12 @@ TEST_CASE("device: a matrix is described to the copy engine") {
   box.box_columns = 16;
   REQUIRE(gpu.map_matrix(box, "y", map, nullptr) == KILN_OK);
   CHECK(encode.swizzle == 1);  // CU_TENSOR_MAP_SWIZZLE_32B
+  box.dtype = kiln::sdk::DType::kFloat32;
+  REQUIRE(gpu.map_matrix(box, "y", map, nullptr) == KILN_OK);
+  CHECK(encode.type == 7);  // CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+  CHECK(encode.stride == 3072);
+  CHECK(encode.swizzle == 2);
+  box.dtype = kiln::sdk::DType::kFloat16;
   box.box_columns = 32;
   driver().fail_call = FAKE_ENCODE;
   driver().fail_result = 2;

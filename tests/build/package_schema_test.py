@@ -28,6 +28,7 @@ WHOLE = {
     "ops": [{"name": "run", "doc": "y = x",
              "tensors": [{"name": "x", "dtype": ["float32"], "shape": ["N", 4], "layout": "rows"},
                          {"name": "b", "dtype": "float32", "shape": ["N"], "optional": True},
+                         {"name": "s", "dtype": "float32", "shape": ["N"], "inout": True},
                          {"name": "y", "dtype": "x", "shape": ["N"], "output": True}],
              "attributes": [{"name": "mode", "type": "string", "values": ["a", "b"], "default": "a"},
                             {"name": "count", "type": "int", "default": 3},

@@ -137,6 +137,15 @@ TEST_CASE("schema: every dtype, alone and in a list, and up to 8 dimensions") {
   }
 }
 
+TEST_CASE("schema: a tensor may be read and written") {
+  json document = json::parse(kGood);
+  CHECK_FALSE(parse(document).ops[0].tensors[1].inout);
+  document["/ops/0/tensors/1/inout"_json_pointer] = true;
+  const TensorSchema& w = parse(document).ops[0].tensors[1];
+  CHECK(w.inout);
+  CHECK_FALSE(w.output);
+}
+
 TEST_CASE("schema: an output may be optional") {
   json document = json::parse(kGood);
   document["/ops/0/tensors/2/optional"_json_pointer] = true;
@@ -288,7 +297,9 @@ TEST_CASE("schema: ops and tensors") {
       {"/ops/0/tensors/1/kind", 1,
        "ops[0].tensors[1]: unknown key \"kind\"; the keys are name, dtype, shape, layout, "
        "optional, "
-       "output"},
+       "output, inout"},
+      {"/ops/0/tensors/2/inout", true,
+       "ops[0].tensors[2].inout: is true beside output; expected one of them"},
       {"/ops/0/tensors/1/dtype", "half",
        "ops[0].tensors[1].dtype: \"half\" is neither an earlier tensor nor a dtype: " + kDTypes},
       {"/ops/0/tensors/1/dtype", "y",

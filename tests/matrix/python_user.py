@@ -95,7 +95,7 @@ class GegluMlp(unittest.TestCase):
             products = [empty(M, H), empty(M, H)]
             run("training_forward", self.x, *weights, *self.biases, None, empty(M, D), *products, "tanh")
         gradients = [empty(*a.shape) for a in [self.x, *weights, *self.biases]]
-        run("backward", self.grad_y, self.x, *weights, *self.biases[:2], *products, *gradients, "tanh")
+        run("backward", self.grad_y, self.x, *weights, *self.biases[:2], *products, *gradients, *[None] * 6, "tanh")
         return gradients
 
     def test_backward_computes_the_products_again_or_takes_those_of_training_forward(self):

@@ -230,6 +230,20 @@ class Calls(KilnTest):
         self.assert_close(grad.grad_down, normal(M, D, seed=3).astype(np.float64).T @ hidden, 1e-5)
         self.assertEqual([name for name in grad._fields if getattr(grad, name) is not None], ["grad_x", "grad_down"])
 
+    def test_an_inout_is_read_and_written(self):
+        start = normal(D, H, seed=4)
+        main = start.copy()
+        grad = self.kernel.backward(normal(M, D, seed=3), self.x, *self.weights, main_grad_down=main)
+        self.assertEqual([name for name in grad._fields if getattr(grad, name) is not None], [])
+        hidden = gelu(self.x.astype(np.float64) @ self.gate.T) * (self.x.astype(np.float64) @ self.up.T)
+        self.assert_close(main, start + normal(M, D, seed=3).astype(np.float64).T @ hidden, 1e-5)
+        self.assertIn("main_grad_down[D, H]: float32; inout, optional", self.kernel.backward.__doc__)
+        main.flags.writeable = False
+        with self.assertRaisesRegex(kiln.InvalidCall, "main_grad_down is read-only"):
+            self.kernel.backward(normal(M, D, seed=3), self.x, *self.weights, main_grad_down=main)
+        with self.assertRaisesRegex(kiln.InvalidCall, "main_grad_down is True"):
+            self.kernel.backward(normal(M, D, seed=3), self.x, *self.weights, main_grad_down=True)
+
     def test_the_same_shapes_again_and_other_ones(self):
         for rows in (M, 1, M, 64, 0, M):
             for seed in (1, 2):

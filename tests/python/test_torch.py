@@ -391,6 +391,99 @@ class Layers(TorchTest):
         self.assertNotEqual(one._key, layer_of()._key)
 
 
+def give_main_grads(layer):
+    """Each parameter a main_grad of random numbers; and what they held."""
+    layer.accumulate_into_main_grad = True
+    for i, parameter in enumerate(layer.parameters()):
+        parameter.main_grad = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(i)).to(DEVICE)
+    return [parameter.main_grad.clone() for parameter in layer.parameters()]
+
+
+class MainGrad(TorchTest):
+    def assert_added(self, layer, starts, expected, times=1):
+        for parameter, start, gradient in zip(layer.parameters(), starts, expected):
+            self.assert_close((parameter.main_grad - start) / times, gradient)
+
+    def test_gradients_are_added_and_grad_is_left_alone(self):
+        for kind, attributes in LAYERS[::2]:
+            for bias in (False, True):
+                with self.subTest(attributes=attributes, bias=bias):
+                    layer = layer_of(kind, bias, **attributes)
+                    x, weight = normal(3, 7, D, grad=True), normal(3, 7, D)
+                    expected = exact_gradients(layer, x, weight)
+                    starts = give_main_grads(layer)
+                    for _ in range(2):
+                        x.grad = None
+                        (layer(x) * weight).sum().backward()
+                    self.assert_close(x.grad, expected[1])
+                    self.assert_added(layer, starts, expected[2:], 2)
+                    for parameter in layer.parameters():
+                        self.assertIsNone(parameter.grad)
+
+    def test_only_what_has_one_and_only_when_asked(self):
+        layer, x, weight = layer_of(bias=True), normal(9, D, grad=True), normal(9, D)
+        expected = dict(zip(["gate", "up", "down", "gate_bias", "up_bias", "down_bias"],
+                            exact_gradients(layer, x, weight)[2:]))
+        for names in (["gate", "down_bias"], ["up", "down"], ["up_bias"], []):
+            with self.subTest(names=names):
+                give_main_grads(layer)
+                for name, parameter in layer.named_parameters():
+                    parameter.grad = None
+                    if name not in names:
+                        del parameter.main_grad
+                    else:
+                        parameter.main_grad.zero_()
+                (layer(x) * weight).sum().backward()
+                for name, parameter in layer.named_parameters():
+                    self.assertEqual(parameter.grad is None, name in names)
+                    self.assert_close(parameter.main_grad if name in names else parameter.grad, expected[name])
+        starts = give_main_grads(layer)
+        layer.accumulate_into_main_grad = False
+        (layer(x) * weight).sum().backward()
+        for parameter, start in zip(layer.parameters(), starts):
+            self.assertTrue(torch.equal(parameter.main_grad, start))
+
+    def test_the_words_of_megatron(self):
+        layer, x = layer_of(), normal(9, D)
+        give_main_grads(layer)
+        layer.gate.grad_added_to_main_grad = layer.up.grad_added_to_main_grad = False
+        layer.up.zero_out_wgrad = True
+        seen = []
+        layer.gate.register_hook(lambda grad: seen.append(grad.shape))
+        layer(x).sum().backward()
+        self.assertTrue(layer.gate.grad_added_to_main_grad and layer.up.grad_added_to_main_grad)
+        self.assertEqual(seen, [layer.gate.shape])
+        self.assertEqual(layer.up.grad.abs().max().item(), 0)
+        self.assertIsNone(layer.down.grad)
+
+    def test_autocast_adds_to_those_of_wide_parameters(self):
+        layer = layer_of().float()
+        x, weight = normal(9, D).float(), normal(9, D).float()
+        expected = exact_gradients(layer, x.requires_grad_(), weight)
+        starts = give_main_grads(layer)
+        with torch.autocast(DEVICE, torch.bfloat16):
+            (layer(x) * weight).sum().backward()
+        for parameter, start, gradient in zip(layer.parameters(), starts, expected[2:]):
+            self.assert_close(parameter.main_grad - start, gradient, 2e-2)
+            self.assertIsNone(parameter.grad)
+
+    def test_one_that_does_not_fit_is_named(self):
+        layer, x = layer_of(), normal(9, D)
+        for wrong in (torch.zeros(H, D, dtype=torch.float16), torch.zeros(H, D + 1), torch.zeros(D, H).t()):
+            give_main_grads(layer)
+            layer.up.main_grad = wrong.to(DEVICE)
+            with self.assertRaisesRegex(kiln.InvalidCall, "main_grad_up"):
+                layer(x).sum().backward()
+
+    @unittest.skipUnless(kiln.torch.HAS_OPERATORS, "PyTorch 2.4 is needed")
+    def test_torch_compile_breaks_the_graph(self):
+        layer, x, weight = layer_of(), normal(9, D, grad=True), normal(9, D)
+        expected = exact_gradients(layer, x, weight)
+        starts = give_main_grads(layer)
+        (torch.compile(lambda x: 2 * layer(x))(x) * weight).sum().backward()
+        self.assert_added(layer, starts, expected[2:], 2)
+
+
 @unittest.skipUnless(kiln.torch.HAS_OPERATORS, "torch.library.custom_op came with PyTorch 2.4")
 class Compile(TorchTest):
     def setUp(self):

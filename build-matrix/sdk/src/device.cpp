@@ -169,19 +169,21 @@ int32_t OnDevice::map_matrix(const MatrixBox& box, const char* name, void* map,
                 "driver of CUDA 12.0 or newer",
                 what.c_str());
   }
-  constexpr uint32_t kElementBytes = 2;
+  const uint32_t element_bytes = box.dtype == DType::kFloat32 ? 4 : 2;
+  const int type = box.dtype == DType::kFloat32   ? kCuTensorMapFloat32
+                   : box.dtype == DType::kFloat16 ? kCuTensorMapFloat16
+                                                  : kCuTensorMapBFloat16;
   const unsigned long long extents[] = {static_cast<unsigned long long>(box.columns),
                                         static_cast<unsigned long long>(box.rows)};
-  const unsigned long long strides[] = {extents[0] * kElementBytes};  // of all but the innermost
+  const unsigned long long strides[] = {extents[0] * element_bytes};  // of all but the innermost
   const unsigned boxes[] = {box.box_columns, box.box_rows};
   const unsigned steps[] = {1, 1};
-  const uint32_t row_bytes = box.box_columns * kElementBytes;
+  const uint32_t row_bytes = box.box_columns * element_bytes;
   const int swizzle = row_bytes == 32   ? kCuTensorMapSwizzle32
                       : row_bytes == 64 ? kCuTensorMapSwizzle64
                                         : kCuTensorMapSwizzle128;
   const CuResult result = driver->tensor_map_encode_tiled(
-      map, box.dtype == DType::kFloat16 ? kCuTensorMapFloat16 : kCuTensorMapBFloat16, 2,
-      const_cast<void*>(box.data), extents, strides, boxes, steps, 0, swizzle,
+      map, type, 2, const_cast<void*>(box.data), extents, strides, boxes, steps, 0, swizzle,
       box.wide_fetch ? kCuTensorMapPromotion256 : kCuTensorMapPromotion128, 0);
   if (result == kCuSuccess) return KILN_OK;
   return driver_failure(*driver, "cuTensorMapEncodeTiled", result, what.c_str(), error);

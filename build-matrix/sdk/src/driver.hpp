@@ -52,6 +52,7 @@ static_assert(sizeof(CuLaunchConfig) == 56);
 
 // Values of CUtensorMapDataType, CUtensorMapSwizzle and CUtensorMapL2promotion.
 inline constexpr int kCuTensorMapFloat16 = 6;
+inline constexpr int kCuTensorMapFloat32 = 7;
 inline constexpr int kCuTensorMapBFloat16 = 9;
 inline constexpr int kCuTensorMapSwizzle32 = 1;
 inline constexpr int kCuTensorMapSwizzle64 = 2;

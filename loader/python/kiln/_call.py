@@ -106,7 +106,8 @@ class Op:
 
     An output that is left out is allocated by the framework of the first input (torch or numpy) and returned; an
     output that was passed is written and returned. An optional output is computed where it is passed, or asked for
-    with True. Several outputs come as a named tuple, None for those that were not asked for.
+    with True. Several outputs come as a named tuple, None for those that were not asked for. An inout, which the
+    manual of the op names so, is read and written where it is passed: what it held counts.
 
     `stream`: a CUstream as int, or an object with `cuda_stream`; default: PyTorch's current stream, else the legacy
     default stream. A call on a GPU is asynchronous: what it reads and writes must live until the stream has passed
@@ -236,7 +237,7 @@ class Op:
         for schema, layout in zip(schemas, layouts):
             if layout is None:
                 continue
-            if schema.output and layout.readonly:
+            if (schema.output or schema.inout) and layout.readonly:
                 raise InvalidCall(f"{self.name}: {schema.name} is read-only; expected memory that may be written")
             if len(layout.shape) == len(schema.shape):
                 for name, extent in zip(schema.shape, layout.shape):
@@ -249,7 +250,7 @@ class Op:
                 layout = layouts[position] = self._layout_of(schema, layouts, extents)
                 plan.made.append(_Output(position, layout.shape, layout.own_dtype, layout.own_device))
             elif keys[position] is True:
-                raise InvalidCall(f"{self.name}: {schema.name} is True; expected a tensor: it is an input")
+                raise InvalidCall(f"{self.name}: {schema.name} is True; expected a tensor: it is no output")
         made = {output.position for output in plan.made}
         order = [i for i in range(self._count) if layouts[i] is not None and i not in made] + sorted(made)
         keep: list[Any] = []

@@ -22,6 +22,7 @@ class TensorSchema(NamedTuple):
     layout: str  # "compact" or "rows"
     optional: bool
     output: bool
+    inout: bool  # read and written; not an output
 
 
 class AttributeSchema(NamedTuple):
@@ -49,7 +50,7 @@ class OpSchema(NamedTuple):
         lines = [self.signature(), "", self.doc, ""]
         for t in self.tensors:
             dtype = f"as {t.same_as}" if t.same_as else " or ".join(t.dtypes)
-            notes = [word for word, holds in (("output", t.output), ("optional", t.optional),
+            notes = [word for word, holds in (("output", t.output), ("inout", t.inout), ("optional", t.optional),
                                               ("rows may be strided", t.layout == "rows")) if holds]
             lines.append(f"  {t.name}[{', '.join(map(str, t.shape))}]: {dtype}" +
                          (f"; {', '.join(notes)}" if notes else ""))
@@ -69,7 +70,7 @@ def parse_schema(document: str) -> OpSchema:
         allowed = () if follows else (dtype,) if isinstance(dtype, str) else tuple(dtype)
         return TensorSchema(value["name"], allowed, dtype if follows else None,
                             tuple(value["shape"]), value.get("layout", "compact"), value.get("optional", False),
-                            value.get("output", False))
+                            value.get("output", False), value.get("inout", False))
 
     return OpSchema(op["name"], op.get("doc", ""), tuple(map(tensor, op["tensors"])),
                     tuple(AttributeSchema(a["name"], a["type"], tuple(a.get("values", ())), a["default"])

@@ -6,6 +6,7 @@
     y = mlp(norm(x), residual=x)          # x + mlp(norm(x)), added in fp32 before y is rounded
     report = kiln.torch.replace(model)    # swaps the gated MLPs of a model, and says what it swapped
     with kiln.torch.disabled(): ...       # the same layers computed by PyTorch, to compare
+    mlp.accumulate_into_main_grad = True  # adds weights' gradients to weight.main_grad: see GatedMlp
 
 Work is enqueued on PyTorch's current stream, and memory comes from PyTorch's allocator: a layer can be captured in a
 CUDA graph once it has been called outside of one, or was made on its GPU. torch.compile (PyTorch 2.4 and later) sees
@@ -112,19 +113,23 @@ def _training_forward(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bi
     return tuple(source.kernel(x.device).training_forward.call(values, source.words))
 
 
+_NO_MAINS: tuple[Optional[Tensor], ...] = (None,) * 6
+
+
 def _backward(grad_y: Tensor, x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Optional[Tensor],
               up_bias: Optional[Tensor], gate_out: Tensor, up_out: Tensor, wanted: Sequence[bool],
-              key: str) -> list[Tensor]:
+              key: str, mains: Sequence[Optional[Tensor]] = ()) -> list[Tensor]:
     """The gradients of x, gate and up in one [2H,D], down and the three biases; of no elements where not wanted.
-    In one buffer, the gradients of gate and up are one product."""
+    In one buffer, the gradients of gate and up are one product. mains: those of weights that are added to instead,
+    from gate on."""
     source = _source_of(key)
     gradients = _gradient_buffers(x, gate, wanted)
     grad_x, both, grad_down, *biases = gradients
     halves = both.chunk(2)
     given = [grad_x, halves[0] if wanted[1] else None, halves[-1] if wanted[2] else None, grad_down, *biases]
     given = [g if wanted[i] else None for i, g in enumerate(given)]
-    if any(wanted):
-        values = [grad_y, x, gate, up, down, gate_bias, up_bias, gate_out, up_out, *given]
+    if any(wanted) or any(main is not None for main in mains):
+        values = [grad_y, x, gate, up, down, gate_bias, up_bias, gate_out, up_out, *given, *(mains or _NO_MAINS)]
         source.kernel(x.device).backward.call(values, source.words)
     return gradients
 
@@ -151,18 +156,36 @@ class _GatedMlp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Optional[Tensor],
                 up_bias: Optional[Tensor], down_bias: Optional[Tensor], residual: Optional[Tensor],
-                key: str) -> Tensor:
+                key: str, parameters: Sequence[Optional[nn.Parameter]]) -> Tensor:
         y, gate_out, up_out = _training_forward(x, gate, up, down, gate_bias, up_bias, down_bias, residual, key)
         ctx.save_for_backward(x, gate, up, down, gate_bias, up_bias, gate_out, up_out)
-        ctx.key = key
+        ctx.key, ctx.parameters = key, parameters
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Optional[Tensor], ...]:
-        needed = ctx.needs_input_grad
-        gradients = _backward(grad_y.contiguous(), *ctx.saved_tensors, needed[:7], ctx.key)
-        return tuple(_split(gradients, grad_y, needed))
+        needed = list(ctx.needs_input_grad)
+        mains = [getattr(parameter, "main_grad", None) if needed[i] else None
+                 for i, parameter in enumerate(ctx.parameters, 1)]
+        for i, main in enumerate(mains, 1):
+            needed[i] = needed[i] and main is None
+        gradients = _backward(grad_y.contiguous(), *ctx.saved_tensors, needed[:7], ctx.key, mains)
+        results = _split(gradients, grad_y, needed)
+        for i, (parameter, main) in enumerate(zip(ctx.parameters, mains), 1):
+            if main is not None:
+                results[i] = _tell_added(parameter, grad_y)
+        return (*results, None)
+
+
+def _tell_added(parameter: nn.Parameter, grad_y: Tensor) -> Optional[Tensor]:
+    """Megatron-LM's words for a gradient that is in main_grad already: where a parameter has the flag, it is set, and
+    a gradient that nobody reads runs the parameter's hooks."""
+    if not hasattr(parameter, "grad_added_to_main_grad"):
+        return None
+    parameter.grad_added_to_main_grad = True
+    make = grad_y.new_zeros if getattr(parameter, "zero_out_wgrad", False) else grad_y.new_empty
+    return make(parameter.shape)
 
 
 # ---- as operators, for torch.compile ----
@@ -233,8 +256,8 @@ def _words_of(tensor: Tensor) -> str:
 
 def gated_mlp(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Optional[Tensor],
               up_bias: Optional[Tensor], down_bias: Optional[Tensor], residual: Optional[Tensor],
-              key: str) -> Tensor:
-    """What the layers below call; x and residual: [..., D]."""
+              key: str, parameters: Sequence[Optional[nn.Parameter]] = ()) -> Tensor:
+    """What the layers below call; x and residual: [..., D]. parameters: whose main_grad is added to, from gate on."""
     dtype = _autocast_dtype(x.device.type)
     shape = x.shape
     if residual is not None:
@@ -244,7 +267,7 @@ def gated_mlp(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Opti
             raise InvalidCall(f"gated mlp: residual is {_words_of(residual)}; expected one like x, {_words_of(x)}")
         if dtype is not None and residual.dtype != dtype:
             # Under torch.autocast a stream may be wider than what nn.Linear gives, and stays so: PyTorch adds.
-            return residual + gated_mlp(x, gate, up, down, gate_bias, up_bias, down_bias, None, key)
+            return residual + gated_mlp(x, gate, up, down, gate_bias, up_bias, down_bias, None, key, parameters)
     tensors = [x, gate, up, down, gate_bias, up_bias, down_bias, residual]
     if dtype is not None:
         tensors = [None if t is None else t.to(dtype) for t in tensors]
@@ -253,10 +276,14 @@ def gated_mlp(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Opti
         tensors[0] = tensors[0].reshape(-1, shape[-1])
         tensors[7] = None if residual is None else tensors[7].reshape(-1, shape[-1])
     differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-    if _is_traced(x):
+    if differentiable and parameters:
+        # torch.compile would have to follow what backward writes.
+        apply = torch.compiler.disable(_GatedMlp.apply) if _is_traced(x) else _GatedMlp.apply
+        y = apply(*tensors, key, parameters)
+    elif _is_traced(x):
         y = _training_forward_op(*tensors, key)[0] if differentiable else _forward_op(*tensors, key)
     elif differentiable:
-        y = _GatedMlp.apply(*tensors, key)
+        y = _GatedMlp.apply(*tensors, key, ())
     else:
         y = _forward(*tensors, key)
     return y if len(shape) == 2 else y.reshape(shape)
@@ -275,9 +302,15 @@ class GatedMlp(nn.Module):
     a row's bits, in y and in x's gradient, do not depend on the number of rows or on the others. residual: as x in
     shape, dtype and device, or None; added in fp32 before y is rounded. Under torch.autocast it may be of another
     dtype, and PyTorch adds it then.
+
+    accumulate_into_main_grad: backward adds the gradient of each parameter that has a float32 `main_grad` to it, and
+    leaves `.grad` alone, as Megatron-LM and Transformer Engine do; where the parameter has the flag
+    grad_added_to_main_grad, it is set. A parameter without main_grad gets its `.grad`. torch.compile breaks the graph
+    at such a layer.
     """
 
     package: str
+    accumulate_into_main_grad: bool = False
 
     def __init__(self, in_features: int, hidden_features: int, *, bias: bool = False, version: int = 1,
                  device: Any = None, dtype: Optional[torch.dtype] = None, attributes: dict[str, Any],
@@ -327,8 +360,8 @@ class GatedMlp(nn.Module):
     def forward(self, x: Tensor, residual: Optional[Tensor] = None) -> Tensor:
         if not _enabled:
             return self.reference(x, residual)
-        return gated_mlp(x, self.gate, self.up, self.down, self.gate_bias, self.up_bias, self.down_bias, residual,
-                         self._key)
+        parameters = (self.gate, self.up, self.down, self.gate_bias, self.up_bias, self.down_bias)
+        return gated_mlp(x, *parameters, residual, self._key, parameters if self.accumulate_into_main_grad else ())
 
     def reference(self, x: Tensor, residual: Optional[Tensor] = None) -> Tensor:
         """The same by PyTorch's operators; what the layer computes while disabled."""

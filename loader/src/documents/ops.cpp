@@ -30,6 +30,7 @@ TensorText read_tensor(const JsonView& tensor, const std::vector<JsonView>& tens
           .shape = "[" + join(tensor.at("shape").items(), ", ", extent_of) + "]",
           .layout = tensor.string_or("layout", ""),
           .output = is("output"),
+          .inout = is("inout"),
           .optional = is("optional")};
 }
 

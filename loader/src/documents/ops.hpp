@@ -18,6 +18,7 @@ struct TensorText {
   std::string shape;   ///< "[M, 4]"
   std::string layout;  ///< "rows"; empty: compact
   bool output = false;
+  bool inout = false;  ///< read and written
   bool optional = false;
 };
 

@@ -78,7 +78,7 @@ OURS = ("kiln", "portable", "kiln_recompute")
 ALIGNMENT = 256  # of a workspace; torch has less on a CPU
 DEVICES = {"cpu": 1, "cuda": 2}  # kDLCPU, kDLCUDA
 STRING = 3  # KILN_ATTRIBUTE_STRING
-CODES = {torch.float16: 2, torch.bfloat16: 4}  # kDLFloat, kDLBfloat
+CODES = {torch.float16: 2, torch.float32: 2, torch.bfloat16: 4}  # kDLFloat, kDLBfloat
 
 
 class DLDevice(ctypes.Structure):
@@ -186,7 +186,7 @@ def attributes_of(op, words):
 
 def tensor_of(t):
     shape = (ctypes.c_int64 * t.dim())(*t.shape)
-    device, dtype = DLDevice(DEVICES[t.device.type], 0), DLDataType(CODES[t.dtype], 16, 1)
+    device, dtype = DLDevice(DEVICES[t.device.type], 0), DLDataType(CODES[t.dtype], 8 * t.element_size(), 1)
     return DLTensor(t.data_ptr(), device, t.dim(), dtype, shape), shape
 
 

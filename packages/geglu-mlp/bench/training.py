@@ -91,7 +91,7 @@ def bind_ours(library, one, outputs, keeps):
     kept = [torch.empty(len(x), len(gate), dtype=x.dtype, device="cuda") for _ in range(2)] if keeps else [None, None]
     forward = (library.bind("training_forward", x, gate, up, down, None, None, None, None, y, *kept) if keeps else
                library.forward(x, gate, up, down, y))
-    backward = library.bind("backward", grad_y, x, gate, up, down, None, None, *kept, *gradients, None, None, None)
+    backward = library.bind("backward", grad_y, x, gate, up, down, None, None, *kept, *gradients, *[None] * 9)
 
     def call():
         forward()

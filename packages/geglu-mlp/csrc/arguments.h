@@ -11,7 +11,7 @@ namespace geglu_mlp {
 // out[m, n] = epilogue(a[m, k] b^T). Gated: b0 is the gate weight, b1 the up weight and
 // out = gated(a b0^T + bias0, a b1^T + bias1) (gate.h). Plain: b0 and bias0 only.
 // All row-major and compact; a missing bias is null. A plain one may have a residual [m, n], which
-// is added like a bias, or null.
+// is added like a bias, or null. One that `adds` has neither: it adds a b0^T to an out of float32.
 struct GemmArguments {
   const void* a;
   const void* b0;
@@ -27,8 +27,9 @@ struct GemmArguments {
   unsigned tiles_n;
   unsigned panel;  // tiles in a column panel: CTAs that run together share weights and rows in L2
   Gating gating;
-  int paired;  // n is even; out and the residual are 4-byte aligned
+  int paired;  // n is even; pairs of out and of the residual are aligned as one
   int wide;    // n is a multiple of 8; out is 16-byte aligned
+  int adds;    // plain, not of decode
 };
 
 constexpr unsigned kPointwiseThreads = 256;
@@ -113,6 +114,7 @@ struct RowSumsArguments {
   void* sums;
   long long rows;
   long long columns;
+  int adds;  // to sums of float32
 };
 
 }  // namespace geglu_mlp

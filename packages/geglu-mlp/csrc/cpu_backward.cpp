@@ -123,14 +123,16 @@ class Backward {
       } while (first < call_.h);
     }
     if (call_.grad_x != nullptr) round_grad_x();
-    sum_rows(call_.grad_y, call_.d, call_.grad_down_bias);
+    sum_rows(call_.grad_y, call_.d, call_.grad_down_bias, call_.main_grad_down_bias, 0);
   }
 
  private:
   bool needs_hidden() const {
     return call_.grad_x != nullptr || call_.grad_gate != nullptr || call_.grad_up != nullptr ||
            call_.grad_down != nullptr || call_.grad_gate_bias != nullptr ||
-           call_.grad_up_bias != nullptr;
+           call_.grad_up_bias != nullptr || call_.main_grad_gate != nullptr ||
+           call_.main_grad_up != nullptr || call_.main_grad_down != nullptr ||
+           call_.main_grad_gate_bias != nullptr || call_.main_grad_up_bias != nullptr;
   }
 
   void run_block(int64_t first, int64_t columns) const {
@@ -148,26 +150,26 @@ class Backward {
 
     const auto x_columns = by_columns(call_.x, d);
     const auto grad_y_columns = by_columns(call_.grad_y, d);
-    if (call_.grad_gate != nullptr) {
-      multiply<float, T, T>(
-          {by_columns(g_, columns), x_columns, call_.grad_gate + first * d, d, columns, d, m});
-    }
-    if (call_.grad_up != nullptr) {
-      multiply<float, T, T>(
-          {by_columns(u_, columns), x_columns, call_.grad_up + first * d, d, columns, d, m});
-    }
-    if (call_.grad_down != nullptr) {
-      multiply<T, float, T>({grad_y_columns, by_columns(h_, columns), call_.grad_down + first,
-                             call_.h, d, columns, m});
-    }
+    const auto weight = [&]<class A, class B>(const Operand<A>& a, const Operand<B>& b, T* written,
+                                              float* added, int64_t at, int64_t stride,
+                                              int64_t rows, int64_t width) {
+      if (written != nullptr) multiply<A, B, T>({a, b, written + at, stride, rows, width, m});
+      if (added != nullptr) multiply<A, B, float>({a, b, added + at, stride, rows, width, m, true});
+    };
+    weight(by_columns(g_, columns), x_columns, call_.grad_gate, call_.main_grad_gate, first * d, d,
+           columns, d);
+    weight(by_columns(u_, columns), x_columns, call_.grad_up, call_.main_grad_up, first * d, d,
+           columns, d);
+    weight(grad_y_columns, by_columns(h_, columns), call_.grad_down, call_.main_grad_down, first,
+           call_.h, d, columns);
     if (call_.grad_x != nullptr) {
       multiply<float, T, float>({by_rows(g_, columns), by_columns(call_.gate + first * d, d),
                                  grad_x_, d, m, d, columns, first > 0});
       multiply<float, T, float>({by_rows(u_, columns), by_columns(call_.up + first * d, d), grad_x_,
                                  d, m, d, columns, true});
     }
-    if (call_.grad_gate_bias != nullptr) sum_rows(g_, columns, call_.grad_gate_bias + first);
-    if (call_.grad_up_bias != nullptr) sum_rows(u_, columns, call_.grad_up_bias + first);
+    sum_rows(g_, columns, call_.grad_gate_bias, call_.main_grad_gate_bias, first);
+    sum_rows(u_, columns, call_.grad_up_bias, call_.main_grad_up_bias, first);
   }
 
   // gate_out and up_out become their gradients, and the gradient of h becomes h.
@@ -234,10 +236,11 @@ class Backward {
     }
   }
 
-  // to[columns] = the sum of the rows of from[m, columns]. In runs, as the products.
+  // The sum of the rows of from[m, columns], written or added from element `first` on. In runs, as
+  // the products.
   template <class From>
-  void sum_rows(const From* from, int64_t columns, T* to) const {
-    if (to == nullptr) return;
+  void sum_rows(const From* from, int64_t columns, T* written, float* added, int64_t first) const {
+    if (written == nullptr && added == nullptr) return;
     team_.for_each_item((columns + kLanes - 1) / kLanes, [&](int64_t item) {
       const int64_t column = item * kLanes;
       const int64_t left = columns - column;
@@ -250,7 +253,9 @@ class Backward {
         }
         sum += run;
       }
-      store_up_to(to + column, sum, left);
+      const int64_t at = first + column;
+      if (written != nullptr) store_up_to(written + at, sum, left);
+      if (added != nullptr) store_up_to(added + at, load_up_to(added + at, left) + sum, left);
     });
   }
 

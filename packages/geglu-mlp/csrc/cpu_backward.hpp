@@ -12,8 +12,8 @@
 
 namespace geglu_mlp::cpu {
 
-// T is float, Bfloat16 or Float16. A missing bias is null, and so is an output that nobody asked
-// for: it is not computed.
+// T is float, Bfloat16 or Float16. A missing bias is null, and so is a gradient that nobody asked
+// for: it is not computed. Of the two of a weight at most one is there.
 template <class T>
 struct MlpBackward {
   const T* grad_y;
@@ -32,6 +32,12 @@ struct MlpBackward {
   T* grad_gate_bias;
   T* grad_up_bias;
   T* grad_down_bias;
+  float* main_grad_gate;  // these get the gradients added
+  float* main_grad_up;
+  float* main_grad_down;
+  float* main_grad_gate_bias;
+  float* main_grad_up_bias;
+  float* main_grad_down_bias;
   int64_t m, d, h;
   Gating gating;
 };

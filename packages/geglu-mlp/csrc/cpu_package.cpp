@@ -32,7 +32,7 @@ size_t backward_workspace_bytes(const BackwardArguments& call) {
 }
 
 int32_t backward(const BackwardArguments& call, kiln_error* error) {
-  const int32_t status = check_kept(call, error);
+  const int32_t status = check_backward(call, error);
   if (status == KILN_OK) geglu_mlp::cpu::run_backward(call, gating_of(call));
   return status;
 }

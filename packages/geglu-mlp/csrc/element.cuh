@@ -67,5 +67,14 @@ __device__ __forceinline__ void store_float(T* address, float value) {
 __device__ __forceinline__ void store_float(float* address, float value) {
   *address = value;
 }
+// To element `at` of sums, or, where it adds, of those of float32.
+template <class T>
+__device__ __forceinline__ void store_sum(void* sums, long long at, float value, bool adds) {
+  if (adds) {
+    static_cast<float*>(sums)[at] += value;
+  } else {
+    store_float(static_cast<T*>(sums) + at, value);
+  }
+}
 
 }  // namespace geglu_mlp

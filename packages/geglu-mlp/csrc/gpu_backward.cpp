@@ -35,12 +35,13 @@ BackwardPlan plan_of(const MlpBackwardCall& call) {
        call.grad_up_bias.present, call.grad_down_bias.present});
 }
 
-// A matrix of 16-bit elements without gaps.
+// A matrix of 16-bit elements without gaps; or of float32, to which a product is added.
 struct Matrix {
   const char* name;
   void* data;
   int64_t rows;
   int64_t columns;
+  bool added = false;
 };
 
 // The steps of one call, each a launch. The first that fails ends the call.
@@ -61,7 +62,9 @@ class Backward {
     }
     const Matrix x = transposed(BackwardPart::kTransposedX, of(call_.x, "x"));
     if (gradients_are_one()) {
-      multiply(Product::kGradGate, across, x, {"grad_gate", call_.grad_gate.data, 2 * h, call_.D});
+      Matrix both = of(call_.grad_gate, "grad_gate");
+      both.rows = 2 * h;
+      multiply(Product::kGradGate, across, x, both);
     } else {
       if (call_.grad_gate.present) {
         multiply(Product::kGradGate, of_gate, x, of(call_.grad_gate, "grad_gate"));
@@ -84,9 +87,11 @@ class Backward {
  private:
   // Whether up's gradient follows gate's in memory: one product fills the GPU better than two.
   bool gradients_are_one() const {
-    return call_.grad_gate.present && call_.grad_up.present &&
-           static_cast<char*>(call_.grad_gate.data) + call_.H * call_.D * geglu_mlp::kHalfBytes ==
-               call_.grad_up.data;
+    const sdk::Tensor& gate = call_.grad_gate;
+    const sdk::Tensor& up = call_.grad_up;
+    return gate.present && up.present && gate.dtype == up.dtype &&
+           static_cast<char*>(gate.data) + call_.H * call_.D * bytes_of(element_of(gate.dtype)) ==
+               up.data;
   }
 
   // What lies in the workspace; no data if it is not there.
@@ -100,7 +105,7 @@ class Backward {
   Matrix gradients() const { return part(BackwardPart::kGradProducts, call_.M, 2 * call_.H); }
 
   static Matrix of(const sdk::Tensor& tensor, const char* name) {
-    return {name, tensor.data, tensor.shape[0], tensor.shape[1]};
+    return {name, tensor.data, tensor.shape[0], tensor.shape[1], adds(tensor)};
   }
   static Matrix column_of(const sdk::Tensor& bias) {
     return {"a bias", bias.data, bias.present ? bias.shape[0] : 0, 1};
@@ -182,7 +187,7 @@ class Backward {
     launch_tiles(geglu_mlp::kTransposeKernel, padded_rows, matrix.columns, arguments);
   }
 
-  // out[m, n] = a[m, k] b[n, k]^T + bias[n]
+  // out[m, n] = a[m, k] b[n, k]^T + bias[n], or, without a bias, out += a b^T
   void multiply(Product product, const Matrix& a, const Matrix& b, const Matrix& out,
                 const void* bias = nullptr) {
     if (status_ != KILN_OK) return;
@@ -193,9 +198,10 @@ class Backward {
                   out.columns,
                   a.columns,
                   a.columns % 8 == 0 && is_aligned(a.data, 16) && is_aligned(b.data, 16),
-                  out.columns % 2 == 0 && is_aligned(out.data, 4),
+                  out.columns % 2 == 0 && is_aligned(out.data, out.added ? 8 : 4),
                   false,
-                  call_.invariant};
+                  call_.invariant,
+                  out.added};
     gemm.arguments.a = a.data;
     gemm.arguments.b0 = b.data;
     gemm.arguments.bias0 = bias;
@@ -205,7 +211,8 @@ class Backward {
 
   void sum_rows(const Matrix& matrix, const sdk::Tensor& sums) {
     if (status_ != KILN_OK || !sums.present || matrix.rows == 0) return;
-    RowSumsArguments arguments = {matrix.data, sums.data, matrix.rows, matrix.columns};
+    RowSumsArguments arguments = {matrix.data, sums.data, matrix.rows, matrix.columns,
+                                  adds(sums) ? 1 : 0};
     void* pointers[] = {&arguments};
     const auto ctas =
         static_cast<uint32_t>(geglu_mlp::tiles_of(matrix.rows, geglu_mlp::kBackwardThreads / 32));

@@ -201,6 +201,7 @@ int32_t launch_portable(const sdk::OnDevice& gpu, const GemmCall& call, void* st
   arguments.panel = plan.panel;
   arguments.paired = shape.paired ? 1 : 0;
   arguments.wide = shape.n % 8 == 0 && is_aligned(arguments.out, 16) ? 1 : 0;
+  arguments.adds = shape.adds ? 1 : 0;
   void* pointers[] = {&arguments};
   return gpu.launch(plan.kernel, {plan.ctas}, plan.threads, stream, pointers, error);
 }

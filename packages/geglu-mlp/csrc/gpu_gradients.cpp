@@ -28,9 +28,10 @@ struct Matrix {
   void* data;
   int64_t rows;
   int64_t columns;
+  bool added = false;  // of float32; a product is added to it
 };
 
-// out = a b^T
+// out = a b^T, or out += a b^T
 struct Factors {
   Matrix a;
   Matrix b;
@@ -64,7 +65,7 @@ class Gradients {
   Element element() const { return element_of(call_.x.dtype); }
 
   static Matrix of(const sdk::Tensor& tensor, const char* name) {
-    return {name, tensor.data, tensor.shape[0], tensor.shape[1]};
+    return {name, tensor.data, tensor.shape[0], tensor.shape[1], adds(tensor)};
   }
   // [M, H] in the workspace; no data if it is not there. A part may be larger.
   Matrix part(BackwardPart part) const {
@@ -142,7 +143,8 @@ class Gradients {
     if (count > 0) multiply(true, call_.M, products, count);
   }
 
-  // Of weights each into its own output, else their sum into the first one's; k is a product's.
+  // Of weights each into its own output, written or added, else their sum into the first one's; k
+  // is a product's.
   void multiply(bool of_weights, int64_t k, const Factors (&products)[kMost], int count) {
     if (status_ != KILN_OK) return;
     GradientsQuestion question = {of_weights, element(), k, count, {}};
@@ -155,17 +157,19 @@ class Gradients {
     arguments.count = static_cast<unsigned>(count);
     arguments.k_blocks = plan.k_blocks;
     constexpr uint32_t kBlock = geglu_mlp::kDepth;
-    const auto columns = static_cast<int>(tile.columns);
+    const auto written_columns =
+        static_cast<uint32_t>(geglu_mlp::strip_columns(static_cast<int>(tile.columns)));
     for (int i = 0; i < count; ++i) {
       GradientProduct& product = arguments.products[i];
       const Factors& factors = products[i];
       map(factors.a, of_weights ? kBlock : static_cast<uint32_t>(tile.rows), kBlock, &product.a);
       map(factors.b, kBlock / 2, kBlock, &product.b);  // half of k, for both CTAs
       map(factors.out, static_cast<uint32_t>(tile.store_rows),
-          static_cast<uint32_t>(geglu_mlp::strip_columns(columns)), &product.out);
+          factors.out.added ? geglu_mlp::kAddedStripColumns : written_columns, &product.out);
       product.tiles_m = plan.grids[i].tiles_m;
       product.tiles_n = plan.grids[i].tiles_n;
       product.panel = plan.grids[i].panel;
+      product.adds = factors.out.added ? 1 : 0;
     }
     if (status_ != KILN_OK) return;
     void* pointers[] = {&arguments};
@@ -177,8 +181,7 @@ class Gradients {
   void map(const Matrix& matrix, uint32_t box_rows, uint32_t box_columns,
            geglu_mlp::TensorMap* to) {
     if (status_ != KILN_OK) return;
-    const sdk::DType dtype =
-        element() == Element::kFloat16 ? sdk::DType::kFloat16 : sdk::DType::kBFloat16;
+    const sdk::DType dtype = matrix.added ? sdk::DType::kFloat32 : call_.x.dtype;
     status_ =
         gpu_.map_matrix({matrix.data, dtype, matrix.rows, matrix.columns, box_rows, box_columns},
                         matrix.name, to, error_);
@@ -186,7 +189,8 @@ class Gradients {
 
   void sum_columns(const Matrix& matrix, const sdk::Tensor& sums) {
     if (!sums.present) return;
-    ColumnSumsArguments arguments = {matrix.data, sums.data, matrix.rows, matrix.columns};
+    ColumnSumsArguments arguments = {matrix.data, sums.data, matrix.rows, matrix.columns,
+                                     adds(sums) ? 1 : 0};
     void* pointers[] = {&arguments};
     launch(geglu_mlp::column_sums_kernel(element()),
            geglu_mlp::tiles_of(matrix.columns, geglu_mlp::kSumColumns), pointers);

@@ -24,7 +24,8 @@ struct MlpCall : sdk::Placement {
 size_t mlp_workspace_bytes(const MlpCall& call);
 int32_t mlp(const MlpCall& call, kiln_error* error);
 
-// The gradients that are not present are not computed.
+// The gradients that are not present are not computed. Those of float32 are weights' main ones:
+// they are added to.
 struct MlpBackwardCall : sdk::Placement {
   sdk::Tensor grad_y, x, gate, up, down, gate_bias, up_bias, gate_out, up_out;
   sdk::Tensor grad_x, grad_gate, grad_up, grad_down, grad_gate_bias, grad_up_bias, grad_down_bias;
@@ -32,6 +33,10 @@ struct MlpBackwardCall : sdk::Placement {
   geglu_mlp::Gating gating;
   bool invariant;  // as forward's, of grad_x
 };
+
+inline bool adds(const sdk::Tensor& gradient) {
+  return gradient.present && gradient.dtype == sdk::DType::kFloat32;
+}
 
 size_t mlp_backward_workspace_bytes(const MlpBackwardCall& call);
 int32_t mlp_backward(const MlpBackwardCall& call, kiln_error* error);
@@ -72,6 +77,9 @@ MlpCall training_call(const Arguments& op, geglu_mlp::Gating gating) {
 
 template <class Arguments>
 MlpBackwardCall mlp_backward_call(const Arguments& op, geglu_mlp::Gating gating) {
+  const auto either = [](const sdk::Tensor& written, const sdk::Tensor& added) {
+    return added.present ? added : written;
+  };
   return {op,
           op.grad_y,
           op.x,
@@ -83,12 +91,12 @@ MlpBackwardCall mlp_backward_call(const Arguments& op, geglu_mlp::Gating gating)
           op.gate_out,
           op.up_out,
           op.grad_x,
-          op.grad_gate,
-          op.grad_up,
-          op.grad_down,
-          op.grad_gate_bias,
-          op.grad_up_bias,
-          op.grad_down_bias,
+          either(op.grad_gate, op.main_grad_gate),
+          either(op.grad_up, op.main_grad_up),
+          either(op.grad_down, op.main_grad_down),
+          either(op.grad_gate_bias, op.main_grad_gate_bias),
+          either(op.grad_up_bias, op.main_grad_up_bias),
+          either(op.grad_down_bias, op.main_grad_down_bias),
           op.M,
           op.D,
           op.H,

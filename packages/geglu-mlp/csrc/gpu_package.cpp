@@ -30,7 +30,7 @@ size_t backward_workspace_bytes(const BackwardArguments& call) {
 }
 
 int32_t backward(const BackwardArguments& call, kiln_error* error) {
-  const int32_t status = check_kept(call, error);
+  const int32_t status = check_backward(call, error);
   return status == KILN_OK ? mlp_backward(mlp_backward_call(call, gating_of(call)), error) : status;
 }
 

@@ -108,9 +108,10 @@ struct GemmShape {
   int64_t n = 0;
   int64_t k = 0;
   bool aligned = false;    // a and b are 16-byte aligned and k is a multiple of 8
-  bool paired = false;     // out and the residual are 4-byte aligned and n is even
+  bool paired = false;     // n is even; pairs of out and of the residual are aligned as one
   bool keeps = false;      // gated: both products are stored too
   bool invariant = false;  // a row's bits must not depend on m
+  bool adds = false;       // plain: to an out of float32
   bool operator==(const GemmShape&) const = default;
 };
 
@@ -157,7 +158,9 @@ inline constexpr int64_t kTallDepth = 2048;
 
 constexpr TileKind choose_tile(const GemmShape& shape, const GpuFacts& gpu) {
   if (!shape.aligned) return TileKind::kAnyAlignment;
-  if (shape.m <= kDecodeTokens && !shape.invariant) return choose_decode(shape, gpu);
+  if (shape.m <= kDecodeTokens && !shape.invariant && !shape.adds) {
+    return choose_decode(shape, gpu);
+  }
   // Two CTAs with four stages need 2 x 65 KiB of an SM's memory: sm_80, 90 and 100 have it; on
   // sm_86, 89 and 120 (99 KiB a block) two CTAs fit with three stages.
   const bool roomy = gpu.shared_bytes_per_block >= 160 * 1024;

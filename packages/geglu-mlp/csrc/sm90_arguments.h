@@ -52,8 +52,8 @@ struct Sm90KeptArguments : Sm90Arguments {
   TensorMap up_out;
 };
 
-// out[m, n] = a[m, k] b[n, k]^T, a product among gradients; tiles are those of a cluster's two
-// CTAs.
+// out[m, n] = a[m, k] b[n, k]^T, a product among gradients, or, where it adds, out += it, in
+// float32; tiles are those of a cluster's two CTAs.
 struct GradientProduct {
   TensorMap a;
   TensorMap b;
@@ -61,6 +61,7 @@ struct GradientProduct {
   unsigned tiles_m;
   unsigned tiles_n;
   unsigned panel;
+  unsigned adds;  // of weights
 };
 
 inline constexpr int kMostGradientProducts = 3;
@@ -92,6 +93,7 @@ struct ColumnSumsArguments {
   void* sums;
   long long rows;
   long long columns;
+  int adds;  // to sums of float32
 };
 inline constexpr unsigned kGradientThreads = 256;  // of the last two
 inline constexpr int kSumColumns = 16;             // of a CTA
@@ -123,6 +125,7 @@ inline constexpr int kSharedAlign = 1024;       // of what the copy engine swizz
 
 // Columns of a strip, which a warpgroup stages and stores at once: at most, and of a tile.
 inline constexpr int kMostStripColumns = 32;
+inline constexpr int kAddedStripColumns = 16;  // of float32
 constexpr int strip_columns(int out_columns) {
   return out_columns % kMostStripColumns == 0 ? kMostStripColumns : 16;
 }

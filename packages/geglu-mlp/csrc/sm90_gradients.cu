@@ -4,7 +4,8 @@
 // every product one operand or both have k down their columns; wgmma turns them.
 //
 //   gradients_tokens    dh = dy down; dx = dg gate + du up. a has k along its rows, b is turned
-//   gradients_weights   dgate = dg^T x, dup = du^T x, ddown = dy^T h in one grid; both are turned
+//   gradients_weights   dgate = dg^T x, dup = du^T x, ddown = dy^T h in one grid; both are turned.
+//                       Each is written or, in float32, added to what is there
 //   gradients_gated     g, u, dh -> dg, du, h
 //   gradients_sums      the biases' gradients: sums of columns
 //
@@ -112,6 +113,47 @@ __device__ __forceinline__ void produce(const GradientArguments& p, const Prefil
   }
 }
 
+// As store_tile, by turns of a strip of 16 columns of float32, of rows of 64 bytes too. Of each
+// four rows two take a strip's halves in the other order, so that what 16 lanes write at once lies
+// in all banks.
+template <class T>
+__device__ __forceinline__ void add_tile(const Sums<T>& tile, const PrefillMemory<T>& memory,
+                                         const TensorMap& map, int warpgroup, int row, int column) {
+  constexpr int kAddedStrips = T::kColumns / kAddedStripColumns;
+  static_assert(kAddedStrips % 2 == 0, "the next tile begins where this one did");
+  const int thread = static_cast<int>(threadIdx.x) % 128;
+  const int lane = thread % 32;
+  const int matrix_row = thread / 32 * 16 + lane / 4;
+  const bool second_first = (lane & 8) != 0;
+#pragma unroll
+  for (int strip = 0; strip < kAddedStrips; ++strip) {
+    const unsigned shared = memory.strip(warpgroup, strip % 2);
+    if (thread < 32) wait_stores_read<1>();
+    warpgroup_sync<1>(warpgroup);
+#pragma unroll
+    for (int turn = 0; turn < 2; ++turn) {
+      const int half = second_first ? 1 - turn : turn;
+      const unsigned at =
+          shared + in_strip<kMostStripColumns>(matrix_row, half * 2 + lane % 4 / 2) + lane % 2 * 8;
+#pragma unroll
+      for (int i = 0; i < T::kBlocks; ++i) {
+        const float* one = tile.sums[i] + (strip * 2 + turn) * 4;
+        const float* other = tile.sums[i] + (strip * 2 + 1 - turn) * 4;
+        const unsigned block = at + i * 64 * 64;
+        store_shared(block, second_first ? other[0] : one[0], second_first ? other[1] : one[1]);
+        store_shared(block + 8 * 64, second_first ? other[2] : one[2],
+                     second_first ? other[3] : one[3]);
+      }
+    }
+    shared_writes_before_copies();
+    warpgroup_sync<1>(warpgroup);
+    if (warp_number() % 4 == 0 && elect_one()) {
+      add_box(map, shared, column + strip * kAddedStripColumns, row);
+    }
+    __syncwarp();
+  }
+}
+
 template <class T, class Element, class Operands>
 __device__ __forceinline__ void consume(const GradientArguments& p, const PrefillMemory<T>& memory,
                                         unsigned rank, unsigned first, unsigned clusters,
@@ -141,11 +183,17 @@ __device__ __forceinline__ void consume(const GradientArguments& p, const Prefil
     wait_for_sums(sums);
     release(memory.empty(ring.stage == 0 ? T::kStages - 1 : ring.stage - 1));
     if (T::kPingPong) ring.skip(blocks);
+    // Of the tile before, which may have been stored by another thread of this warp.
+    if (Operands::kTurnedA && threadIdx.x % 128 < 32) wait_stores_read<0>();
+    if (Operands::kTurnedA && at.product->adds != 0) {
+      add_tile<T>(sums, memory, at.product->out, warpgroup, at.row + row_in_tile, at.column);
+      continue;
+    }
     epilogue<T, Element, false>(sums, memory, at.product->out, NoGate{}, warpgroup,
                                 at.row + row_in_tile, at.column, next_strip);
     next_strip = (next_strip + kStrips<false, T>) % 2;
   }
-  if (threadIdx.x % 128 == 0) wait_stores_read<0>();  // the kernel's end waits for the writes
+  if (threadIdx.x % 128 < 32) wait_stores_read<0>();  // the kernel's end waits for the writes
 }
 
 template <class T, class Element, class Operands>
@@ -260,7 +308,7 @@ __device__ __forceinline__ void column_sums(const ColumnSumsArguments& p) {
   __syncthreads();
   const long long out = static_cast<long long>(blockIdx.x) * kSumColumns + threadIdx.x;
   if (threadIdx.x < kSumColumns && out < p.columns) {
-    store_float(static_cast<Element*>(p.sums) + out, parts[0][threadIdx.x]);
+    store_sum<Element>(p.sums, out, parts[0][threadIdx.x], p.adds != 0);
   }
 }
 

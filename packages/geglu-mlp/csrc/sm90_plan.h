@@ -401,6 +401,7 @@ constexpr void each_sm90_choice(const GemmShape& shape, const GpuFacts& gpu, Vis
 // Null, or why the fast kernels cannot take this GEMM. `mapped`: every tensor is 16-byte aligned.
 constexpr const char* sm90_refusal(const GemmShape& shape, bool mapped, const GpuFacts& gpu) {
   if (gpu.multiprocessors < 2) return "a cluster needs two multiprocessors";
+  if (shape.adds) return "it adds to what is there";
   if (shape.k <= 0) return "k is 0";
   if (shape.k % 8 != 0 || shape.n % 8 != 0) return "D or H is not a multiple of 8";
   if (!mapped) return "a tensor is not 16-byte aligned";

@@ -205,6 +205,17 @@ __device__ __forceinline__ void store_box(const TensorMap& map, unsigned shared,
       : "memory");
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
+// The same, added to the float32 elements that are there, outside of the multiprocessor. Denormal
+// numbers stay.
+__device__ __forceinline__ void add_box(const TensorMap& map, unsigned shared, int column,
+                                        int row) {
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3}], "
+      "[%1];" ::"l"(&map),
+      "r"(shared), "r"(column), "r"(row)
+      : "memory");
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
 // Until at most kPending stores of this thread still read shared memory.
 template <int kPending>
 __device__ __forceinline__ void wait_stores_read() {

@@ -218,7 +218,7 @@ __device__ __forceinline__ void row_sums(const RowSumsArguments& p) {
   for (int distance = 16; distance > 0; distance /= 2) {
     sum += __shfl_xor_sync(0xffffffffu, sum, distance);
   }
-  if (threadIdx.x % 32 == 0) store_float(static_cast<Element*>(p.sums) + row, sum);
+  if (threadIdx.x % 32 == 0) store_sum<Element>(p.sums, row, sum, p.adds != 0);
 }
 
 }  // namespace geglu_mlp

@@ -358,6 +358,33 @@ __device__ __forceinline__ void epilogue(const Sums<T>& sums, const GemmArgument
   }
 }
 
+// Adds the sums to an output of float32. The loads of a column block are on their way together.
+template <class T>
+__device__ __forceinline__ void add_to_out(const Sums<T>& sums, const GemmArguments& p,
+                                           long long row, long long column) {
+  const SumPlaces<T, false> places(row, column);
+  const auto row_of = [&](int i, int half) { return places.row + i * 16 + half * 8; };
+#pragma unroll
+  for (int j = 0; j < T::kColumnBlocks; ++j) {
+    const long long at = places.column_of(j);
+    float2 pairs[T::kRowBlocks][2];
+#pragma unroll
+    for (int i = 0; i < T::kRowBlocks; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) pairs[i][half] = load_floats(p, row_of(i, half), at);
+    }
+#pragma unroll
+    for (int i = 0; i < T::kRowBlocks; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float* const sum = sums[i][j] + half * 2;
+        store_floats(p, row_of(i, half), at,
+                     {pairs[i][half].x + sum[0], pairs[i][half].y + sum[1]});
+      }
+    }
+  }
+}
+
 template <class T, class Element, bool kGated, bool kAligned>
 __device__ __forceinline__ void gemm(const GemmArguments& p) {
   extern __shared__ __align__(128) unsigned char shared_memory[];
@@ -368,7 +395,13 @@ __device__ __forceinline__ void gemm(const GemmArguments& p) {
   const long long column = static_cast<long long>(tile.column) * kOutColumns;
   Sums<T> sums = {};
   mainloop<T, Element, kGated, kAligned>(sums, p, row, column, shared);
-  if constexpr (!kGated) add_residual<T, Element>(sums, p, row, column);
+  if constexpr (!kGated) {
+    if (p.adds != 0) {
+      add_to_out<T>(sums, p, row, column);
+      return;
+    }
+    add_residual<T, Element>(sums, p, row, column);
+  }
   with_gate<kGated>(p.gating,
                     [&](auto unit) { epilogue<T, Element, kGated>(sums, p, unit, row, column); });
 }

@@ -91,4 +91,24 @@ __device__ __forceinline__ void store_blocks(const GemmArguments& p, long long r
   }
 }
 
+// The same of an output of float32; zeros outside of it.
+__device__ __forceinline__ float2 load_floats(const GemmArguments& p, long long row,
+                                              long long column) {
+  if (row >= p.m || column >= p.n) return {};
+  const float* address = static_cast<const float*>(p.out) + row * p.n + column;
+  if (p.paired != 0) return *reinterpret_cast<const float2*>(address);
+  return {address[0], column + 1 < p.n ? address[1] : 0.0f};
+}
+__device__ __forceinline__ void store_floats(const GemmArguments& p, long long row,
+                                             long long column, float2 both) {
+  if (row >= p.m || column >= p.n) return;
+  float* address = static_cast<float*>(p.out) + row * p.n + column;
+  if (p.paired != 0) {
+    *reinterpret_cast<float2*>(address) = both;
+    return;
+  }
+  address[0] = both.x;
+  if (column + 1 < p.n) address[1] = both.y;
+}
+
 }  // namespace geglu_mlp

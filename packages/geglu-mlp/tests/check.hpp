@@ -53,7 +53,7 @@ class Guarded {
  public:
   static constexpr std::size_t kGuard = 512;
 
-  /// An input. `shift` moves the tensor off its alignment, in bytes.
+  /// An input, or what is read and written. `shift` moves the tensor off its alignment, in bytes.
   Guarded(Memory& memory, Bytes content, std::size_t shift = 0);
   /// An output, poisoned.
   Guarded(Memory& memory, std::size_t bytes, std::size_t shift = 0);
@@ -64,8 +64,10 @@ class Guarded {
   void* data() const { return base_ + kGuard + shift_; }
   std::size_t bytes() const { return bytes_; }
   void poison();
+  void restore();  ///< of an input: as it was made
   Bytes read() const;
   bool guards_intact() const;
+  const Bytes& content() const { return content_; }      ///< what an input was made of
   bool unchanged() const { return read() == content_; }  ///< an input
 
  private:

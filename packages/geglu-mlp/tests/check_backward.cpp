@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Backward against the double reference: chosen shapes, every dtype and gate, with and without
-// biases and, in training_forward, a residual, aligned and not. And what it promises beyond
-// numbers: the same bits whichever gradients are asked for and on every run, nothing written but
-// those, and a NaN that stays in its row of grad_x.
+// biases and, in training_forward, a residual, aligned and not; gradients that are written, and
+// those of weights that are added to random main ones. And what it promises beyond numbers: the
+// same bits whichever gradients are asked for and on every run, nothing written but those, and a
+// NaN that stays in its row of grad_x.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
 #include <limits>
 #include <memory>
+#include <numeric>
 
 #include "check.hpp"
 #include "forward_case.hpp"
@@ -26,6 +28,9 @@ constexpr std::array<const char*, kOutputs> kNames = {
 /// Which gradients a call asks for, in the order of kNames.
 using Asked = std::array<bool, kOutputs>;
 constexpr Asked kAll = {true, true, true, true, true, true, true};
+
+/// Of which gradients a call has the main ones, none of x.
+constexpr Asked kAllMain = {false, true, true, true, true, true, true};
 
 /// Where backward has gate_out and up_out from.
 enum class From { kAgain, kTrainingForward };
@@ -68,6 +73,7 @@ class BackwardBuffers {
                  output(shape_.h, test.shift),
                  output(shape_.h, test.shift),
                  output(shape_.d, test.shift)},
+        mains_(mains(test.shift)),
         has_residual_(test.data.has_residual),
         saturates_(test.data.saturates),
         invariant_(test.data.invariant),
@@ -82,13 +88,7 @@ class BackwardBuffers {
                                   Placed placed = Placed::kApart) {
     for (const auto& output : outputs_) output->poison();
     side_by_side_->poison();
-    const MlpGradients to = gradients(asked, placed);
-    const MlpKept kept = from == From::kAgain ? MlpKept{} : kept_tensors();
-    const Guarded workspace(memory_, layer_.backward_workspace_bytes(x(), kept, to));
-    layer_.backward(tensor(*inputs_[0], {shape_.m, shape_.d}), x(), kept, to,
-                    {workspace.data(), workspace.bytes()}, nullptr);
-    memory_.synchronize();
-    workspace_intact_ = workspace_intact_ && workspace.guards_intact();
+    call(gradients(asked, placed), from);
     std::array<Bytes, kOutputs> found;
     for (std::size_t i = 0; i < kOutputs; ++i) found[i] = outputs_[i]->read();
     if (placed == Placed::kSideBySide) {
@@ -98,6 +98,27 @@ class BackwardBuffers {
       found[2].assign(half, both.end());
     }
     return found;
+  }
+
+  /// What the main gradients hold after `times` calls, each of which adds those of `main` to them
+  /// and writes the other gradients: their bits are in the others' places.
+  std::array<Bytes, kOutputs> run_main(const Asked& main, From from, int times = 1) {
+    for (const auto& output : outputs_) output->poison();
+    for (const auto& each : mains_) each->restore();
+    Asked written = kAll;
+    for (std::size_t i = 0; i < kOutputs; ++i) written[i] = !main[i];
+    MlpGradients to = gradients(written, Placed::kApart);
+    add_mains(main, to);
+    for (int i = 0; i < times; ++i) call(to, from);
+    std::array<Bytes, kOutputs> found;
+    for (std::size_t i = 0; i < kOutputs; ++i) {
+      found[i] = main[i] ? main_of(i, mains_[kMainPlace[i]]->read()) : outputs_[i]->read();
+    }
+    return found;
+  }
+  /// What the main gradient of an output held before.
+  Bytes main_start(std::size_t output) const {
+    return main_of(output, mains_[kMainPlace[output]]->content());
   }
 
   Bytes forward() {
@@ -136,6 +157,9 @@ class BackwardBuffers {
     for (std::size_t i = 0; i < kOutputs; ++i) {
       if (!outputs_[i]->guards_intact()) damage += std::string("; wrote beside ") + kNames[i];
     }
+    for (const auto& main : mains_) {
+      if (!main->guards_intact()) damage += "; wrote beside a main gradient";
+    }
     for (const auto* output : {&side_by_side_, &y_, &gate_out_, &up_out_}) {
       if (!(*output)->guards_intact()) damage += "; wrote beside an output";
     }
@@ -145,12 +169,53 @@ class BackwardBuffers {
 
  private:
   using Owned = std::unique_ptr<Guarded>;
+  void call(const MlpGradients& to, From from) {
+    const MlpKept kept = from == From::kAgain ? MlpKept{} : kept_tensors();
+    const Guarded workspace(memory_, layer_.backward_workspace_bytes(x(), kept, to));
+    layer_.backward(tensor(*inputs_[0], {shape_.m, shape_.d}), x(), kept, to,
+                    {workspace.data(), workspace.bytes()}, nullptr);
+    memory_.synchronize();
+    workspace_intact_ = workspace_intact_ && workspace.guards_intact();
+  }
+
   Owned input(const Bytes& content, std::size_t shift) const {
     return std::make_unique<Guarded>(memory_, content, shift);
   }
   Owned output(std::int64_t elements, std::size_t shift) const {
     return std::make_unique<Guarded>(
         memory_, static_cast<std::size_t>(elements) * kiln::size_of(dtype_), shift);
+  }
+  /// The main gradients, gate's and up's in one, with random numbers.
+  std::array<Owned, 5> mains(std::size_t shift) const {
+    std::mt19937_64 random(static_cast<std::uint64_t>(shape_.m));
+    const auto main = [&](std::int64_t elements) {
+      return input(random_normal(kiln::DType::kFloat32, elements, 1.0, random),
+                   shift == 0 ? 0 : kiln::size_of(kiln::DType::kFloat32));
+    };
+    return {main(2 * shape_.h * shape_.d), main(shape_.d * shape_.h), main(shape_.h),
+            main(shape_.h), main(shape_.d)};
+  }
+  /// Of an output's main gradient, from the bytes of the buffer that it is in.
+  static Bytes main_of(std::size_t output, const Bytes& bytes) {
+    const auto half = bytes.begin() + static_cast<std::ptrdiff_t>(bytes.size() / 2);
+    if (output == 1) return {bytes.begin(), half};
+    if (output == 2) return {half, bytes.end()};
+    return bytes;
+  }
+  void add_mains(const Asked& main, MlpGradients& to) const {
+    const auto [m, d, h] = shape_;
+    const auto at = [&](std::size_t output, std::initializer_list<std::int64_t> shape) {
+      const Guarded& buffer = *mains_[kMainPlace[output]];
+      auto* const data = static_cast<unsigned char*>(buffer.data());
+      return kiln::Tensor(output == 2 ? data + buffer.bytes() / 2 : data, kiln::DType::kFloat32,
+                          shape, device_);
+    };
+    if (main[1]) to.main.gate = at(1, {h, d});
+    if (main[2]) to.main.up = at(2, {h, d});
+    if (main[3]) to.main.down = at(3, {d, h});
+    if (main[4]) to.main.gate_bias = at(4, {h});
+    if (main[5]) to.main.up_bias = at(5, {h});
+    if (main[6]) to.main.down_bias = at(6, {d});
   }
   kiln::Tensor tensor(const Guarded& buffer, std::initializer_list<std::int64_t> shape) const {
     return kiln::Tensor(buffer.data(), dtype_, shape, device_);
@@ -205,6 +270,8 @@ class BackwardBuffers {
   // grad_y, x, gate, up, down, gate_bias, up_bias, down_bias, residual
   std::array<Owned, 9> inputs_;
   std::array<Owned, kOutputs> outputs_;
+  static constexpr std::array<std::size_t, kOutputs> kMainPlace = {0, 0, 0, 1, 2, 3, 4};
+  std::array<Owned, 5> mains_;
   bool has_residual_;
   bool saturates_;
   bool invariant_;
@@ -276,7 +343,8 @@ bool is_large(const Shape& shape, const Gradient& expected) {
 }
 
 /// Relative L2 error of the sampled values; infinite for a value that is not finite.
-double error_of(const Gradient& expected, const std::vector<double>& found, bool uncancelled) {
+double error_of(const Gradient& expected, const std::vector<double>& found, bool uncancelled,
+                double absolute) {
   double difference = 0;
   double size = 0;
   for (std::size_t i = 0; i < found.size(); ++i) {
@@ -286,7 +354,7 @@ double error_of(const Gradient& expected, const std::vector<double>& found, bool
   if (!std::isfinite(difference)) return std::numeric_limits<double>::infinity();
   double scale = std::max(std::sqrt(size), expected.natural_size);
   if (uncancelled) scale = std::max(scale, expected.uncancelled_size);
-  const double error = std::max(0.0, std::sqrt(difference) - expected.at_jumps);
+  const double error = std::max(0.0, std::sqrt(difference) - expected.at_jumps - absolute);
   if (scale == 0) return error == 0 ? 0 : std::numeric_limits<double>::infinity();
   return error / scale;
 }
@@ -295,25 +363,35 @@ bool all_finite(const std::vector<double>& values) {
   return std::all_of(values.begin(), values.end(), [](double one) { return std::isfinite(one); });
 }
 
-void check_numbers(Variant& variant, const BackwardCase& test,
-                   const std::array<Bytes, kOutputs>& found, const MlpGradientReference& reference,
-                   const GradientSample& sample, From from, const char* what) {
-  const kiln::DType dtype = test.data.dtype;
+using Values = std::array<std::vector<double>, kOutputs>;
+struct Bound {
+  double relative;
+  double absolute = 0;  ///< of the L2 norm of the sampled values, beside that
+};
+using Bounds = std::array<Bound, kOutputs>;
+
+double norm(const std::vector<double>& values) {
+  return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
+}
+
+void check_values(Variant& variant, const BackwardCase& test, const Values& found,
+                  const MlpGradientReference& reference, const GradientSample& sample,
+                  const Bounds& bounds, const char* what) {
   const std::array<const Gradient*, kOutputs> expected = {
       &reference.x,         &reference.gate,    &reference.up,       &reference.down,
       &reference.gate_bias, &reference.up_bias, &reference.down_bias};
   std::string wrong;
   for (std::size_t i = 0; i < kOutputs; ++i) {
-    const std::vector<double> values = decode_all(dtype, found[i]);
+    const std::vector<double>& values = found[i];
     const bool large = is_large(test.data.shape, *expected[i]);
-    const double bound = bound_of_backward(variant, dtype, from) * (large ? 1 : kFewFactor);
-    const double error =
-        all_finite(values)
-            ? error_of(*expected[i], sampled(i, values, test.data.shape, sample), !large)
-            : std::numeric_limits<double>::infinity();
+    const double bound = bounds[i].relative * (large ? 1 : kFewFactor);
+    const double error = all_finite(values)
+                             ? error_of(*expected[i], sampled(i, values, test.data.shape, sample),
+                                        !large, bounds[i].absolute)
+                             : std::numeric_limits<double>::infinity();
     if (error <= bound) {
       if (!large) continue;
-      double& worst = variant.tally.worst["backward " + name_of(dtype)];
+      double& worst = variant.tally.worst["backward " + name_of(test.data.dtype)];
       worst = std::max(worst, error);
       continue;
     }
@@ -323,6 +401,17 @@ void check_numbers(Variant& variant, const BackwardCase& test,
     wrong += numbers;
   }
   report(variant, wrong.empty(), describe(test) + what + wrong);
+}
+
+void check_numbers(Variant& variant, const BackwardCase& test,
+                   const std::array<Bytes, kOutputs>& found, const MlpGradientReference& reference,
+                   const GradientSample& sample, From from, const char* what) {
+  const kiln::DType dtype = test.data.dtype;
+  Values values;
+  for (std::size_t i = 0; i < kOutputs; ++i) values[i] = decode_all(dtype, found[i]);
+  Bounds bounds;
+  bounds.fill({bound_of_backward(variant, dtype, from)});
+  check_values(variant, test, values, reference, sample, bounds, what);
 }
 
 /// training_forward against forward, which has a check of its own: on a CPU the same bits, on a GPU
@@ -372,6 +461,44 @@ void check_subsets(Variant& variant, const BackwardCase& test, BackwardBuffers& 
     }
   }
   report(variant, wrong.empty(), describe(test) + wrong);
+}
+
+/// What calls add to main gradients, once and twice, is the gradient, on a CPU with no rounding but
+/// that of the sum; and its bits are the same on each run and beside gradients that are written,
+/// whose bits are those of `all`.
+void check_main(Variant& variant, const BackwardCase& test, BackwardBuffers& buffers,
+                const std::array<Bytes, kOutputs>& all, const MlpGradientReference& reference,
+                const GradientSample& sample) {
+  const kiln::DType dtype = test.data.dtype;
+  const kiln::DType rounded = variant.memory.is_gpu() ? dtype : kiln::DType::kFloat32;
+  Bounds bounds;
+  bounds.fill({bound_of_backward(variant, rounded, From::kAgain)});
+  bounds[0] = {bound_of_backward(variant, dtype, From::kAgain)};
+  const std::array<Bytes, kOutputs> once = buffers.run_main(kAllMain, From::kAgain);
+  for (const int times : {1, 2}) {
+    const std::array<Bytes, kOutputs> found =
+        times == 1 ? once : buffers.run_main(kAllMain, From::kAgain, times);
+    Values added = {decode_all(dtype, found[0])};
+    for (std::size_t i = 1; i < kOutputs; ++i) {
+      added[i] = decode_all(kiln::DType::kFloat32, found[i]);
+      // Each call rounds its sum.
+      bounds[i].absolute = std::ldexp(norm(sampled(i, added[i], test.data.shape, sample)), -23);
+      const std::vector<double> start = decode_all(kiln::DType::kFloat32, buffers.main_start(i));
+      for (std::size_t j = 0; j < start.size(); ++j) added[i][j] = (added[i][j] - start[j]) / times;
+    }
+    check_values(variant, test, added, reference, sample, bounds,
+                 times == 1 ? " main" : " main twice");
+  }
+  std::string wrong;
+  for (const Asked& main : {kAllMain, Asked{false, true, false, true, false, true, false},
+                            Asked{false, false, true, false, true, false, true}}) {
+    const std::array<Bytes, kOutputs> found = buffers.run_main(main, From::kAgain);
+    for (std::size_t i = 0; i < kOutputs; ++i) {
+      if (found[i] == (main[i] ? once[i] : all[i])) continue;
+      wrong += std::string("; ") + kNames[i] + (main[i] ? " adds" : " writes") + " other bits";
+    }
+  }
+  report(variant, wrong.empty(), describe(test) + " main" + wrong);
 }
 
 /// The same bytes with one row of NaNs.
@@ -429,6 +556,7 @@ void check_backward_case(Variant& variant, const BackwardCase& test,
                   " kept, gate's and up's gradients side by side");
     if (thorough) {
       check_subsets(variant, test, buffers, found);
+      check_main(variant, test, buffers, found, reference, sample);
       check_isolation_of_grad_x(variant, test, found[0]);
     }
     const std::string damage = buffers.damage();
@@ -445,7 +573,10 @@ std::vector<Shape> shapes_to_check(const Options& options, bool gpu) {
   // On the CPU several blocks of rows and of hidden columns, and of columns whose operands are
   // packed at one time.
   const std::vector<Shape> more =
-      gpu ? std::vector<Shape>{{513, 512, 4112}, {1100, 776, 4104}, {2061, 72, 2088}}
+      gpu ? std::vector<Shape>{{513, 512, 4112},
+                               {1100, 776, 4104},
+                               {2061, 72, 2088},
+                               {40, 4096, 1048}}
           : std::vector<Shape>{{1030, 40, 700}, {40, 1030, 24}, {17, 3200, 680}};
   shapes.insert(shapes.end(), more.begin(), more.end());
   return shapes;

@@ -261,6 +261,12 @@ void check_refusals(Variant& variant) {
     const Guarded workspace(variant.memory, layer.backward_workspace_bytes(x, half, {}));
     layer.backward(x, x, half, {}, {workspace.data(), workspace.bytes()}, nullptr);
   });
+  check_refused(variant, "a gradient that is to be written and added", "main_grad_up", [&] {
+    const kiln::Tensor main(memory.data(), kiln::DType::kFloat32, {16, 8}, device);
+    const MlpGradients both = {.up = gate, .main = {.up = main}};
+    const Guarded workspace(variant.memory, layer.backward_workspace_bytes(x, {}, both));
+    layer.backward(x, x, {}, both, {workspace.data(), workspace.bytes()}, nullptr);
+  });
   if (variant.memory.is_gpu()) {
     const auto wide = [&](std::initializer_list<std::int64_t> shape) {
       return kiln::Tensor(memory.data(), kiln::DType::kFloat32, shape, device);

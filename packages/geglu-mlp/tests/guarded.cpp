@@ -88,7 +88,7 @@ Guarded::Guarded(Memory& memory, std::size_t bytes, std::size_t shift)
 Guarded::Guarded(Memory& memory, Bytes content, std::size_t shift)
     : memory_(memory), bytes_(content.size()), content_(std::move(content)), shift_(shift) {
   allocate();
-  memory_.upload(data(), content_.data(), bytes_);
+  restore();
 }
 
 void Guarded::allocate() {
@@ -103,6 +103,10 @@ Guarded::~Guarded() {
 
 void Guarded::poison() {
   memory_.fill(data(), kPoisonByte, bytes_);
+}
+
+void Guarded::restore() {
+  memory_.upload(data(), content_.data(), bytes_);
 }
 
 Bytes Guarded::read() const {

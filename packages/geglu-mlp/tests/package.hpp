@@ -35,6 +35,16 @@ struct MlpInput {
   kiln::Tensor residual = {};
 };
 
+/// Where a layer's backward adds gradients of weights.
+struct MlpMainGradients {
+  kiln::Tensor gate = {};
+  kiln::Tensor up = {};
+  kiln::Tensor down = {};
+  kiln::Tensor gate_bias = {};
+  kiln::Tensor up_bias = {};
+  kiln::Tensor down_bias = {};
+};
+
 /// Where a layer's backward writes; what is Tensor{} is not computed.
 struct MlpGradients {
   kiln::Tensor x = {};
@@ -44,6 +54,7 @@ struct MlpGradients {
   kiln::Tensor gate_bias = {};
   kiln::Tensor up_bias = {};
   kiln::Tensor down_bias = {};
+  MlpMainGradients main = {};
 };
 
 /// What training_forward keeps; Tensor{}: backward computes it again.
@@ -100,7 +111,13 @@ typename Layer::Gradients gradients_of(const MlpGradients& gradients) {
           .down = gradients.down,
           .gate_bias = gradients.gate_bias,
           .up_bias = gradients.up_bias,
-          .down_bias = gradients.down_bias};
+          .down_bias = gradients.down_bias,
+          .main = {.gate = gradients.main.gate,
+                   .up = gradients.main.up,
+                   .down = gradients.main.down,
+                   .gate_bias = gradients.main.gate_bias,
+                   .up_bias = gradients.main.up_bias,
+                   .down_bias = gradients.main.down_bias}};
 }
 
 template <class Layer>

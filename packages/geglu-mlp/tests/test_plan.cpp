@@ -193,6 +193,17 @@ TEST_CASE("plan: few rows of an invariant shape take a tile whose sums are those
   }
 }
 
+TEST_CASE("plan: a product that adds has no kernel of few rows") {
+  for (const std::int64_t rows : {1, 16, 17, 3072}) {
+    GemmShape shape = {false, Element::kBFloat16, rows, 3584, 4096, true, true};
+    const GemmPlan written = plan_gemm(shape, kH200);
+    shape.adds = true;
+    const GemmPlan added = plan_gemm(shape, kH200);
+    CHECK_FALSE(is_decode(added.tile));
+    CHECK((added == written) == !is_decode(written.tile));
+  }
+}
+
 TEST_CASE("plan: more tiles than a grid can have is refused, not wrapped") {
   const GemmShape shape{false, Element::kFloat16, int64_t{1} << 40, int64_t{1} << 20, 8, true,
                         true};

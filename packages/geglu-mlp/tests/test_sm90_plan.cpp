@@ -103,6 +103,10 @@ TEST_CASE("sm90 plan: what the kernels cannot take is refused with the reason") 
   for (const Row& row : rows) {
     CHECK(text_of(plan_sm90(row.shape, row.mapped, kH200), row.shape.gated) == row.text);
   }
+  GemmShape adding = plain(4096, 64, 64);
+  adding.adds = true;
+  CHECK(text_of(plan_sm90(adding, true, kH200), false) ==
+        "portable kernels: it adds to what is there");
   const Sm90Plan tiny = plan_sm90(gated(16, 64, 64), true, {1, 232448});
   CHECK(text_of(tiny, true) == "portable kernels: a cluster needs two multiprocessors");
 }
@@ -195,17 +199,19 @@ TEST_CASE("sm90 plan: no rows or no columns launch nothing") {
 }
 
 TEST_CASE("sm90 plan: what training keeps is stored by tiles that can, at any number of rows") {
-  for (const int64_t m : {1, 64, 100, 768, 8192}) {
-    for (const int64_t d : {64, 768, 4096}) {
-      GemmShape shape = gated(m, d, 4 * d);
-      shape.keeps = true;
-      const Sm90Plan plan = plan_sm90(shape, true, kH200);
-      CAPTURE(text_of(plan, true));
-      REQUIRE(plan.refused == nullptr);
-      const Sm90Tile& tile = sm90_tile(true, plan.choice.tile);
-      CHECK(keeping_place(tile) < kKeepingTileCount);
-      CHECK(plan.kernel == keeping_kernel(Element::kBFloat16, tile));
-      CHECK(plan.out_rows == tile.store_rows);
+  for (const int64_t m : {1, 8, 33, 64, 65, 100, 768, 8192}) {
+    for (const int64_t d : {64, 768, 1024, 4096}) {
+      for (const int64_t h : {d, int64_t{1048}, 4 * d, int64_t{14336}}) {  // one stream tile's, too
+        GemmShape shape = gated(m, d, h);
+        shape.keeps = true;
+        const Sm90Plan plan = plan_sm90(shape, true, kH200);
+        CAPTURE(text_of(plan, true));
+        REQUIRE(plan.refused == nullptr);
+        const Sm90Tile& tile = sm90_tile(true, plan.choice.tile);
+        REQUIRE(keeping_place(tile) < kKeepingTileCount);
+        CHECK(plan.kernel == keeping_kernel(Element::kBFloat16, tile));
+        CHECK(plan.out_rows == tile.store_rows);
+      }
     }
   }
 }

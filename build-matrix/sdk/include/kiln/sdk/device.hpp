@@ -49,8 +49,8 @@ struct Launch {
 };
 
 // What the copy engine (TMA) reads or writes at once: box_rows x box_columns of a row-major matrix
-// of 16-bit elements, as rows of 32, 64 or 128 swizzled bytes (16, 32 or 64 columns) in shared
-// memory. The matrix is 16-byte aligned and so are its rows.
+// of float16, bfloat16 or float32, as rows of 32, 64 or 128 swizzled bytes in shared memory. The
+// matrix is 16-byte aligned and so are its rows.
 struct MatrixBox {
   const void* data = nullptr;
   DType dtype = DType::kBFloat16;

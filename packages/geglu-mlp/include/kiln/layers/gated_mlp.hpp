@@ -55,15 +55,26 @@ class GatedMlp {
     Tensor up_out = {};    ///< [M,H]
   };
 
-  /// Where backward() writes. What is Tensor{} is not computed.
-  struct Gradients {
-    Tensor x = {};          ///< [M,D]
+  /// Where backward() adds gradients of weights to what is there: all float32, whatever x is.
+  struct MainGradients {
     Tensor gate = {};       ///< [H,D]
     Tensor up = {};         ///< [H,D]
     Tensor down = {};       ///< [D,H]
     Tensor gate_bias = {};  ///< [H]
     Tensor up_bias = {};    ///< [H]
     Tensor down_bias = {};  ///< [D]
+  };
+
+  /// Where backward() writes, in the dtype of x. What is Tensor{} is not computed.
+  struct Gradients {
+    Tensor x = {};            ///< [M,D]
+    Tensor gate = {};         ///< [H,D]
+    Tensor up = {};           ///< [H,D]
+    Tensor down = {};         ///< [D,H]
+    Tensor gate_bias = {};    ///< [H]
+    Tensor up_bias = {};      ///< [H]
+    Tensor down_bias = {};    ///< [D]
+    MainGradients main = {};  ///< each instead of the one above
   };
 
   /// Checks the weights: throws kInvalidCall with the one that does not fit, kNotFound if the
@@ -121,13 +132,14 @@ class GatedMlp {
   /// grad_y, x: [M,D], those of forward(); down_bias and residual are not read. `kept`: what
   /// training_forward() wrote. With {} backward() computes it again: two products of nine more, and
   /// M * 2 H elements less to keep. Overwrites the gradients that are asked for: nothing is added
-  /// to what they held, and sums over no rows are 0. The gradients have the dtype of x, and sums
-  /// are float32; a GPU rounds the intermediates to that dtype too, a CPU only the gradients. The
-  /// same bits on each run, on any number of CPU threads, and whichever gradients are asked for. On
-  /// a GPU, gate's and up's gradients in one buffer [2H,D], gate's first, are one product: faster,
-  /// and the last bits may differ. Enqueues on `stream` and returns; the CPU has finished.
-  /// Allocates nothing, can be captured in a CUDA graph. Throws kInvalidCall, also for half of
-  /// `kept`, or kDevice.
+  /// to what they held, and sums over no rows are 0. To those of `gradients.main` it adds, once,
+  /// what it would write, before that is rounded. Sums are float32; a GPU rounds the intermediates
+  /// to the dtype of x too, a CPU only the gradients that it writes. The same bits on each run, on
+  /// any number of CPU threads, and whichever gradients are asked for. On a GPU, gate's and up's
+  /// gradients in one buffer [2H,D], gate's first, are one product: faster, and the last bits may
+  /// differ. Enqueues on `stream` and returns; the CPU has finished. Allocates nothing, can be
+  /// captured in a CUDA graph. Throws kInvalidCall, also for half of `kept` and for a gradient that
+  /// is to be written and added, or kDevice.
   void backward(const Tensor& grad_y, const Tensor& x, const Kept& kept, const Gradients& gradients,
                 Workspace workspace, void* stream = nullptr) const {
     backward_.run(arguments(grad_y, x, kept, gradients), weights_.attributes(), workspace, stream);
@@ -165,7 +177,7 @@ class GatedMlp {
             kept.gate_out,
             kept.up_out};
   }
-  std::array<Tensor, 16> arguments(const Tensor& grad_y, const Tensor& x, const Kept& kept,
+  std::array<Tensor, 22> arguments(const Tensor& grad_y, const Tensor& x, const Kept& kept,
                                    const Gradients& gradients) const {
     return {grad_y,
             x,
@@ -182,7 +194,13 @@ class GatedMlp {
             gradients.down,
             gradients.gate_bias,
             gradients.up_bias,
-            gradients.down_bias};
+            gradients.down_bias,
+            gradients.main.gate,
+            gradients.main.up,
+            gradients.main.down,
+            gradients.main.gate_bias,
+            gradients.main.up_bias,
+            gradients.main.down_bias};
   }
 
   Op forward_;

@@ -49,8 +49,9 @@ class GegluMlp : public GatedMlp<GegluMlpWeights> {
        "approximate, overflow, batch_invariant"},
       {"backward",
        "grad_y, x, gate, up, down, gate_bias?, up_bias?, gate_out?, up_out?, grad_x?, grad_gate?, "
-       "grad_up?, grad_down?, grad_gate_bias?, grad_up_bias?, grad_down_bias?; approximate, "
-       "overflow, batch_invariant"}};
+       "grad_up?, grad_down?, grad_gate_bias?, grad_up_bias?, grad_down_bias?, "
+       "main_grad_gate?, main_grad_up?, main_grad_down?, main_grad_gate_bias?, "
+       "main_grad_up_bias?, main_grad_down_bias?; approximate, overflow, batch_invariant"}};
 
   using GatedMlp::GatedMlp;
 };

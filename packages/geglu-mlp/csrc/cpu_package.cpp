@@ -2,9 +2,9 @@
 //
 // Package: the CPU ops of geglu-mlp. The glue has checked the call against the schema; gating.hpp
 // says which gelu it means.
+#include "backward_check.hpp"
 #include "cpu_ops.hpp"
 #include "gating.hpp"
-#include "kept.hpp"
 #include "package.gen.hpp"
 
 namespace kiln::package {

@@ -24,6 +24,9 @@ class Tensor:
         self.shape, self.address = shape, next(addresses)
         mapped[self.address] = self
 
+    def element_size(self):
+        return 2
+
     def dim(self):
         return len(self.shape)
 
@@ -70,7 +73,8 @@ class Op:
 
 def load_bench():
     torch = types.ModuleType("torch")
-    torch.empty, torch.uint8, torch.float16, torch.bfloat16 = Tensor, None, "float16", "bfloat16"
+    torch.empty, torch.uint8 = Tensor, None
+    torch.float16, torch.float32, torch.bfloat16 = "float16", "float32", "bfloat16"
     torch._dynamo = types.SimpleNamespace(reset=lambda: None)
     torch.cuda = types.SimpleNamespace(
         synchronize=lambda: None, Stream=Stream, stream=contextlib.nullcontext, CUDAGraph=CUDAGraph,

@@ -2,9 +2,9 @@
 //
 // Package: the CPU ops of swiglu-mlp, on the kernels of geglu-mlp. The glue has checked the call
 // against the schema; gating.hpp says which gate it means.
+#include "backward_check.hpp"
 #include "cpu_ops.hpp"
 #include "gating.hpp"
-#include "kept.hpp"
 #include "package.gen.hpp"
 
 namespace kiln::package {

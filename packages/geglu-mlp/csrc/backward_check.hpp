@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kept: what no schema says of a call of backward. It has all that training_forward keeps, or
-// nothing of it; and a gradient is written or added, not both.
+// Backward_check: what no schema says of a call of backward. It has all that training_forward
+// keeps, or nothing of it; and a gradient is written or added, not both.
 #pragma once
 
 #include <kiln/sdk/types.hpp>

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""Times a backward that adds weights' gradients to float32 tensors, beside one that writes them and torch's sum.
 
-    bench/main_grad.py --package geglu-mlp@1 --variant <variant> --library <file> --out bench/results/<gpu>-added.json
+    bench/main_grad.py --package geglu-mlp@1 --variant <variant> --library <file> --out bench/results/<gpu>-main-grad.json
 
 `kiln` adds, `kiln_then_torch` writes in bfloat16 and leaves the sums to torch, `kiln_written` writes and adds nothing.
 --against NAME=FILE: what another library takes that adds.
@@ -145,7 +145,7 @@ def main():
         errors = [check(gate, library, *shape) for shape in CHECKED]
         errors.append(check(gate, library, 300, 264, 520, shift=1))
         print(f"{name}: exact sums; worst relative L2 error against fp64 {max(errors):.2e}", flush=True)
-    result = bench.provenance(arguments, "added") | {
+    result = bench.provenance(arguments, "main-grad") | {
         "regime": "backward alone, graph replays, round robin, sustained: "
                   f"{bench.regime_text(REGIME)}; {arguments.rounds} rounds", "shapes": []}
     for shape in SHAPES:

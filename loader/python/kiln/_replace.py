@@ -99,8 +99,8 @@ def replace(model: nn.Module, *, version: int = 1, overflow: str = "infinity", b
 
     Gemma's and Llama's layouts: gate_proj, up_proj and down_proj are nn.Linear, act_fn is a GELU, SiLU, ReLU or
     sigmoid, and forward is down_proj(act_fn(gate_proj(x)) * up_proj(x)). Call it when the model is on its device, has
-    its dtype and its weights. `overflow` and `batch_invariant` are those of the layers. `options` are those of kiln.get_kernel, which may
-    throw; where no variant fits the machine the report says so.
+    its dtype and its weights. `overflow` and `batch_invariant` are those of the layers. `options` are those of
+    kiln.get_kernel, which may throw; where no variant fits the machine the report says so.
     """
     found: dict[int, tuple[Swap, Optional[nn.Module]]] = {}
     for name, module in model.named_modules():

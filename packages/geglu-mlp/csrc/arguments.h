@@ -27,9 +27,7 @@ struct GemmArguments {
   unsigned tiles_n;
   unsigned panel;  // tiles in a column panel: CTAs that run together share weights and rows in L2
   Gating gating;
-  int paired;  // n is even; pairs of out and of the residual are aligned as one
-  int wide;    // n is a multiple of 8; out is 16-byte aligned
-  int adds;    // plain, not of decode
+  int adds;  // plain, not of decode
 };
 
 constexpr unsigned kPointwiseThreads = 256;

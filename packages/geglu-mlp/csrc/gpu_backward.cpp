@@ -192,16 +192,12 @@ class Backward {
                 const void* bias = nullptr) {
     if (status_ != KILN_OK) return;
     GemmCall gemm = {product, "backward", a.name, b.name, out.name, {}, {}};
-    gemm.shape = {false,
-                  element_of(call_.x.dtype),
-                  out.rows,
-                  out.columns,
-                  a.columns,
-                  a.columns % 8 == 0 && is_aligned(a.data, 16) && is_aligned(b.data, 16),
-                  out.columns % 2 == 0 && is_aligned(out.data, out.added ? 8 : 4),
-                  false,
-                  call_.invariant,
-                  out.added};
+    gemm.shape = {.element = element_of(call_.x.dtype),
+                  .m = out.rows,
+                  .n = out.columns,
+                  .k = a.columns,
+                  .invariant = call_.invariant,
+                  .adds = out.added};
     gemm.arguments.a = a.data;
     gemm.arguments.b0 = b.data;
     gemm.arguments.bias0 = bias;

@@ -183,7 +183,8 @@ int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Pl
 
 int32_t launch_portable(const sdk::OnDevice& gpu, const GemmCall& call, void* stream,
                         kiln_error* error) {
-  const GemmShape& shape = call.shape;
+  GemmShape shape = call.shape;
+  shape.aligned = shape.n % 8 == 0 && shape.k % 8 == 0 && is_mapped(call);
   const GemmPlan plan = plan_gemm(shape, facts_of(gpu));
   if (!plan.fits) {
     return sdk::fail(error, KILN_UNSUPPORTED,
@@ -199,8 +200,6 @@ int32_t launch_portable(const sdk::OnDevice& gpu, const GemmCall& call, void* st
   arguments.tiles_m = plan.tiles_m;
   arguments.tiles_n = plan.tiles_n;
   arguments.panel = plan.panel;
-  arguments.paired = shape.paired ? 1 : 0;
-  arguments.wide = shape.n % 8 == 0 && is_aligned(arguments.out, 16) ? 1 : 0;
   arguments.adds = shape.adds ? 1 : 0;
   void* pointers[] = {&arguments};
   return gpu.launch(plan.kernel, {plan.ctas}, plan.threads, stream, pointers, error);

@@ -37,7 +37,7 @@ struct GemmCall {
   const char* a_name;
   const char* b0_name;
   const char* out_name;
-  geglu_mlp::GemmShape shape;
+  geglu_mlp::GemmShape shape;          // but for `aligned`, which the launch finds out
   geglu_mlp::GemmArguments arguments;  // pointers and gating; the launch adds extents and tiles
   void* gate_out = nullptr;            // shape.keeps: both products
   void* up_out = nullptr;

@@ -114,7 +114,12 @@ class Gradients {
   void keep_products(const Matrix& out) {
     if (status_ != KILN_OK) return;
     GemmCall gated = {Product::kKeeping, "backward", "x", "gate", out.name, {}, {}};
-    gated.shape = {true, element(), call_.M, call_.H, call_.D, true, true, true};
+    gated.shape = {.gated = true,
+                   .element = element(),
+                   .m = call_.M,
+                   .n = call_.H,
+                   .k = call_.D,
+                   .keeps = true};
     gated.arguments.a = call_.x.data;
     gated.arguments.b0 = call_.gate.data;
     gated.arguments.b1 = call_.up.data;

@@ -118,13 +118,12 @@ struct Factor {
 };
 
 GemmCall linear_of(const MlpCall& call, const Factor& factor) {
-  const bool aligned =
-      factor.k % 8 == 0 && is_aligned(factor.a, 16) && is_aligned(factor.weight.data, 16);
-  const bool paired = factor.n % 2 == 0 && is_aligned(factor.out, 4);
   GemmCall gemm = {factor.product, call.op, factor.a_name, factor.name, factor.out_name, {}, {}};
-  gemm.shape = {
-      false,         element_of(call.x.dtype), call.M, factor.n, factor.k, aligned, paired, false,
-      call.invariant};
+  gemm.shape = {.element = element_of(call.x.dtype),
+                .m = call.M,
+                .n = factor.n,
+                .k = factor.k,
+                .invariant = call.invariant};
   gemm.arguments.a = factor.a;
   gemm.arguments.b0 = factor.weight.data;
   gemm.arguments.bias0 = data_or_null(factor.bias);
@@ -136,17 +135,19 @@ GemmCall down_of(const MlpCall& call, const void* h) {
   GemmCall down = linear_of(call, {Product::kDown, "h", h, "down", call.down, call.down_bias, "y",
                                    call.y.data, call.D, call.H});
   down.arguments.residual = data_or_null(call.residual);
-  down.shape.paired = down.shape.paired && is_aligned(down.arguments.residual, 4);
   return down;
 }
 
 GemmCall gated_of(const MlpCall& call) {
-  const bool aligned = call.D % 8 == 0 && is_aligned(call.x.data, 16) &&
-                       is_aligned(call.gate.data, 16) && is_aligned(call.up.data, 16);
   const bool keeps = call.gate_out.present;
   GemmCall gated = {keeps ? Product::kKeeping : Product::kGated, call.op, "x", "gate", "h", {}, {}};
-  gated.shape = {true,    element_of(call.x.dtype), call.M, call.H,        call.D,
-                 aligned, call.H % 2 == 0,          keeps,  call.invariant};
+  gated.shape = {.gated = true,
+                 .element = element_of(call.x.dtype),
+                 .m = call.M,
+                 .n = call.H,
+                 .k = call.D,
+                 .keeps = keeps,
+                 .invariant = call.invariant};
   gated.arguments.a = call.x.data;
   gated.arguments.b0 = call.gate.data;
   gated.arguments.b1 = call.up.data;

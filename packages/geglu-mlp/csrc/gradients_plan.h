@@ -36,7 +36,7 @@ struct GradientsPlan {
 
 constexpr GemmShape gradient_shape(const GradientsQuestion& q, int product) {
   const GradientExtents& out = q.products[product];
-  return {false, q.element, out.m, out.n, q.k, true, true};
+  return {false, q.element, out.m, out.n, q.k, true};
 }
 
 // Of clusters.
@@ -100,9 +100,9 @@ constexpr GradientsPlan plan_gradients(const GradientsQuestion& q, const GpuFact
 constexpr bool gradients_lie_well(int64_t m, int64_t d, int64_t h, bool mapped,
                                   const GpuFacts& gpu) {
   if (m <= 0) return false;
-  const GemmShape shapes[] = {{false, Element::kBFloat16, m, h, d, true, true},
-                              {false, Element::kBFloat16, h, d, 8, true, true},
-                              {false, Element::kBFloat16, m, d, h, true, true}};
+  const GemmShape shapes[] = {{false, Element::kBFloat16, m, h, d, true},
+                              {false, Element::kBFloat16, h, d, 8, true},
+                              {false, Element::kBFloat16, m, d, h, true}};
   for (const GemmShape& shape : shapes) {
     if (sm90_refusal(shape, mapped, gpu) != nullptr) return false;
   }

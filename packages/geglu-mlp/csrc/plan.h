@@ -107,8 +107,7 @@ struct GemmShape {
   int64_t m = 0;
   int64_t n = 0;
   int64_t k = 0;
-  bool aligned = false;    // a and b are 16-byte aligned and k is a multiple of 8
-  bool paired = false;     // n is even; pairs of out and of the residual are aligned as one
+  bool aligned = false;    // n and k are multiples of 8, all matrices are 16-byte aligned
   bool keeps = false;      // gated: both products are stored too
   bool invariant = false;  // a row's bits must not depend on m
   bool adds = false;       // plain: to an out of float32

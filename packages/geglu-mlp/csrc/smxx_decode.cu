@@ -156,11 +156,12 @@ __device__ __forceinline__ void decode(const GemmArguments& p) {
     up.y += bias_at<Element>(p.bias1, column + 1, p.n);
     with_gate(p.gating, [&](auto unit) { out = {unit.of(out.x, up.x), unit.of(out.y, up.y)}; });
   } else if (p.residual != nullptr) {
-    add_residual_pair<Element>(p, token, column, out.x, out.y);
+    const float2 residual = unpack_pair<Element>(residual_pair<Element, true>(p, token, column));
+    out = {out.x + residual.x, out.y + residual.y};
   }
   unsigned both = pack_pair(out.x, out.y, Element{});
   if constexpr (kGated) both = bound_pair(both, p.gating.greatest, Element{});
-  store_pair<Element>(p, token, column, both);
+  store_pair<Element, true>(p, token, column, both);
 }
 
 }  // namespace geglu_mlp

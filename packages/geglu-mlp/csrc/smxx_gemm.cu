@@ -231,42 +231,30 @@ struct SumPlaces {
 };
 
 // The residual's part of the sums, before the first output is stored: no load waits for a store
-// that might change it. In pairs, the loads of a column block are on their way together.
-template <class T, class Element>
+// that might change it. The loads of a column block are on their way together.
+template <class T, class Element, bool kAligned>
 __device__ __forceinline__ void add_residual(Sums<T>& sums, const GemmArguments& p, long long row,
                                              long long column) {
   if (p.residual == nullptr) return;
   const SumPlaces<T, false> at(row, column);
-  const auto row_of = [&](int i, int half) { return at.row + i * 16 + half * 8; };
 #pragma unroll
   for (int j = 0; j < T::kColumnBlocks; ++j) {
-    const long long first = at.column_of(j);
-    if (p.paired != 0) {
-      unsigned words[T::kRowBlocks][2];
+    unsigned words[T::kRowBlocks][2];
 #pragma unroll
-      for (int i = 0; i < T::kRowBlocks; ++i) {
+    for (int i = 0; i < T::kRowBlocks; ++i) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          words[i][half] = residual_pair<Element>(p, row_of(i, half), first);
-        }
+      for (int half = 0; half < 2; ++half) {
+        words[i][half] =
+            residual_pair<Element, kAligned>(p, at.row + i * 16 + half * 8, at.column_of(j));
       }
+    }
 #pragma unroll
-      for (int i = 0; i < T::kRowBlocks; ++i) {
+    for (int i = 0; i < T::kRowBlocks; ++i) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const float2 residual = unpack_pair<Element>(words[i][half]);
-          sums[i][j][half * 2] += residual.x;
-          sums[i][j][half * 2 + 1] += residual.y;
-        }
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < T::kRowBlocks; ++i) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float* const pair = sums[i][j] + half * 2;
-          add_residual_pair<Element>(p, row_of(i, half), first, pair[0], pair[1]);
-        }
+      for (int half = 0; half < 2; ++half) {
+        const float2 residual = unpack_pair<Element>(words[i][half]);
+        sums[i][j][half * 2] += residual.x;
+        sums[i][j][half * 2 + 1] += residual.y;
       }
     }
   }
@@ -317,7 +305,7 @@ __device__ __forceinline__ void mainloop(Sums<T>& sums, const GemmArguments& p, 
   }
 }
 
-template <class T, class Element, bool kGated, class Unit>
+template <class T, class Element, bool kGated, bool kAligned, class Unit>
 __device__ __forceinline__ void epilogue(const Sums<T>& sums, const GemmArguments& p, Unit unit,
                                          long long row, long long column) {
   constexpr int kBlocks = kGated ? T::kColumnBlocks / 2 : T::kColumnBlocks;
@@ -352,14 +340,14 @@ __device__ __forceinline__ void epilogue(const Sums<T>& sums, const GemmArgument
           }
           words[j] = unit.pack(first, second, Element{});
         }
-        store_blocks<Element>(p, places.row + i * 16 + half * 8, at, words);
+        store_blocks<Element, kAligned>(p, places.row + i * 16 + half * 8, at, words);
       }
     }
   }
 }
 
 // Adds the sums to an output of float32. The loads of a column block are on their way together.
-template <class T>
+template <class T, bool kAligned>
 __device__ __forceinline__ void add_to_out(const Sums<T>& sums, const GemmArguments& p,
                                            long long row, long long column) {
   const SumPlaces<T, false> places(row, column);
@@ -371,15 +359,16 @@ __device__ __forceinline__ void add_to_out(const Sums<T>& sums, const GemmArgume
 #pragma unroll
     for (int i = 0; i < T::kRowBlocks; ++i) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) pairs[i][half] = load_floats(p, row_of(i, half), at);
+      for (int half = 0; half < 2; ++half)
+        pairs[i][half] = load_floats<kAligned>(p, row_of(i, half), at);
     }
 #pragma unroll
     for (int i = 0; i < T::kRowBlocks; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float* const sum = sums[i][j] + half * 2;
-        store_floats(p, row_of(i, half), at,
-                     {pairs[i][half].x + sum[0], pairs[i][half].y + sum[1]});
+        store_floats<kAligned>(p, row_of(i, half), at,
+                               {pairs[i][half].x + sum[0], pairs[i][half].y + sum[1]});
       }
     }
   }
@@ -397,13 +386,14 @@ __device__ __forceinline__ void gemm(const GemmArguments& p) {
   mainloop<T, Element, kGated, kAligned>(sums, p, row, column, shared);
   if constexpr (!kGated) {
     if (p.adds != 0) {
-      add_to_out<T>(sums, p, row, column);
+      add_to_out<T, kAligned>(sums, p, row, column);
       return;
     }
-    add_residual<T, Element>(sums, p, row, column);
+    add_residual<T, Element, kAligned>(sums, p, row, column);
   }
-  with_gate<kGated>(p.gating,
-                    [&](auto unit) { epilogue<T, Element, kGated>(sums, p, unit, row, column); });
+  with_gate<kGated>(p.gating, [&](auto unit) {
+    epilogue<T, Element, kGated, kAligned>(sums, p, unit, row, column);
+  });
 }
 
 }  // namespace geglu_mlp

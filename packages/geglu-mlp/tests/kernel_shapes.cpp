@@ -65,8 +65,8 @@ std::vector<Shape> shapes_of_kernels(KernelFamily family, const geglu_mlp::GpuFa
       for (const std::int64_t h : all_widths) {
         const Shape shape = {m, d, h};
         if (elements_of(shape) > kMostElements) break;
-        const GemmShape products[] = {{true, Element::kBFloat16, m, h, d, true, true},
-                                      {false, Element::kBFloat16, m, d, h, true, true}};
+        const GemmShape products[] = {{true, Element::kBFloat16, m, h, d, true},
+                                      {false, Element::kBFloat16, m, d, h, true}};
         for (const GemmShape& product : products) {
           const Use use = use_of(family, product, gpu, every_split);
           if (std::get<0>(use) < 0) continue;

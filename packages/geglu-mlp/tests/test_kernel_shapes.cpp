@@ -23,12 +23,7 @@ constexpr GpuFacts kA100 = {108, 166912};
 constexpr GpuFacts kRtx4090 = {128, 101376};
 
 GemmShape product_of(const Shape& shape, bool gated) {
-  return {gated,
-          Element::kBFloat16,
-          shape.m,
-          gated ? shape.h : shape.d,
-          gated ? shape.d : shape.h,
-          true,
+  return {gated, Element::kBFloat16, shape.m, gated ? shape.h : shape.d, gated ? shape.d : shape.h,
           true};
 }
 

@@ -140,10 +140,10 @@ TEST_CASE("plan: the tile follows shape, alignment and device") {
     unsigned ctas;
   };
   const auto gated = [](int64_t m, int64_t n, int64_t k, bool aligned = true) {
-    return GemmShape{true, Element::kBFloat16, m, n, k, aligned, true};
+    return GemmShape{true, Element::kBFloat16, m, n, k, aligned};
   };
   const auto plain = [](int64_t m, int64_t n, int64_t k, bool aligned = true) {
-    return GemmShape{false, Element::kBFloat16, m, n, k, aligned, true};
+    return GemmShape{false, Element::kBFloat16, m, n, k, aligned};
   };
   const std::vector<Row> rows = {
       {gated(8192, 3072, 768), kH200, TileKind::kLarge4, 64 * 48},
@@ -186,7 +186,7 @@ TEST_CASE("plan: the tile follows shape, alignment and device") {
 
 TEST_CASE("plan: few rows of an invariant shape take a tile whose sums are those of many rows") {
   for (const int64_t m : {1, 16}) {
-    GemmShape shape = {false, Element::kBFloat16, m, 768, 3072, true, true};
+    GemmShape shape = {false, Element::kBFloat16, m, 768, 3072, true};
     CHECK(is_decode(plan_gemm(shape, kH200).tile));
     shape.invariant = true;
     CHECK(plan_gemm(shape, kH200).tile == TileKind::kSmall);
@@ -195,7 +195,7 @@ TEST_CASE("plan: few rows of an invariant shape take a tile whose sums are those
 
 TEST_CASE("plan: a product that adds has no kernel of few rows") {
   for (const std::int64_t rows : {1, 16, 17, 3072}) {
-    GemmShape shape = {false, Element::kBFloat16, rows, 3584, 4096, true, true};
+    GemmShape shape = {false, Element::kBFloat16, rows, 3584, 4096, true};
     const GemmPlan written = plan_gemm(shape, kH200);
     shape.adds = true;
     const GemmPlan added = plan_gemm(shape, kH200);
@@ -205,8 +205,7 @@ TEST_CASE("plan: a product that adds has no kernel of few rows") {
 }
 
 TEST_CASE("plan: more tiles than a grid can have is refused, not wrapped") {
-  const GemmShape shape{false, Element::kFloat16, int64_t{1} << 40, int64_t{1} << 20, 8, true,
-                        true};
+  const GemmShape shape{false, Element::kFloat16, int64_t{1} << 40, int64_t{1} << 20, 8, true};
   CHECK_FALSE(plan_gemm(shape, kH200).fits);
 }
 

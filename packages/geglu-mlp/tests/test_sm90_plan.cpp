@@ -24,10 +24,10 @@ using namespace geglu_mlp;
 constexpr GpuFacts kH200 = {132, 232448};
 
 GemmShape gated(int64_t m, int64_t d, int64_t h) {
-  return {true, Element::kBFloat16, m, h, d, true, true};
+  return {true, Element::kBFloat16, m, h, d, true};
 }
 GemmShape plain(int64_t m, int64_t d, int64_t h) {
-  return {false, Element::kBFloat16, m, d, h, true, true};
+  return {false, Element::kBFloat16, m, d, h, true};
 }
 
 std::string text_of(const Sm90Plan& plan, bool is_gated) {
@@ -292,13 +292,8 @@ TEST_CASE("sm90 plan: its choices lose little against the best measured ones") {
     add(found, best);
   }
   for (const auto& product : data.at("products")) {
-    const GemmShape shape{product.at("gated"),
-                          Element::kBFloat16,
-                          product.at("m"),
-                          product.at("n"),
-                          product.at("k"),
-                          true,
-                          true};
+    const GemmShape shape{product.at("gated"), Element::kBFloat16, product.at("m"),
+                          product.at("n"),     product.at("k"),    true};
     if (measured_choice(shape, kH200) != nullptr) continue;  // from whole forwards
     const nlohmann::json& times = product.at("times");
     const Sm90Choice choice = choose_sm90(shape, kH200);

@@ -169,7 +169,8 @@ class Library:
             if op.run(ctypes.byref(call), ctypes.byref(error)) != 0:
                 raise RuntimeError(error.text.decode())
 
-        run.keep = (tensors, keep, pointers, workspace, attributes)
+        run.keep = (tensors, keep, pointers, attributes)
+        run.workspace = workspace
         return run
 
     def forward(self, x, gate, up, down, y, residual=None, **words):
@@ -495,6 +496,19 @@ def provenance(arguments, kind):
         "package": arguments.package, "variant": arguments.variant,
         "library": f"sha256:{digest}", "dtype": "bfloat16",
     }
+
+
+def begin(description, kind, **more):
+    """For a script that times one library alone: its options, the library, and what its result begins with."""
+    parser = argparse.ArgumentParser(description=description)
+    add_common_options(parser, {})
+    arguments = parser.parse_args()
+    torch.set_grad_enabled(False)
+    return arguments, Library(arguments.library), provenance(arguments, kind) | more | {"shapes": []}
+
+
+def burst_text(rounds):
+    return f"graph replays, round robin, burst: {regime_text(REGIMES['burst'])}; {rounds} rounds"
 
 
 def write_result(result, path):

@@ -6,12 +6,9 @@ r"""Times a batch-invariant forward beside one whose sums M may order, and check
 
 At each width a call of the most rows is made first. The first rows of the other calls must have its bits.
 """
-import argparse
-
 import torch
 
 import eager as bench
-import gates
 
 ROWS = (1, 16, 64, 128, 256, 512, 900, 1024, 8192)
 WIDTHS = ((768, 3072), (2304, 9216), (3584, 14336))
@@ -42,15 +39,8 @@ def compare(library, sets, whole, rounds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    bench.add_common_options(parser, {})
-    arguments = parser.parse_args()
-    torch.set_grad_enabled(False)
-    gates.gate_of(arguments.package)
-    library = bench.Library(arguments.library)
-    result = bench.provenance(arguments, "invariant") | {
-        "regime": f"graph replays, round robin, burst: {bench.regime_text(REGIME)}; {arguments.rounds} rounds",
-        "shapes": []}
+    arguments, library, result = bench.begin(__doc__.splitlines()[0], "invariant")
+    result["regime"] = bench.burst_text(arguments.rounds)
     for d, h in WIDTHS:
         def normal(rows, columns, scale):
             return (torch.randn(rows, columns, device="cuda") * scale).bfloat16()

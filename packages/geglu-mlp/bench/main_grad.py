@@ -83,7 +83,7 @@ def check(gate, library, m, d, h, shift=0):
             mains, wholes = mains_of(lambda g: next(fresh))
             others = [torch.full_like(g, float("nan")) for g in gradients]
             run = bind(library, one, others, mains)
-            run.keep[-1].fill_(255)
+            run.workspace.fill_(255)
             run()
             for i, (main, zero, start) in enumerate(zip(mains, zeros, starts), 1):
                 name = f"{m}, {d}, {h}: {('gate', 'up', 'down')[i - 1]} of {chosen}, {shift} elements off"

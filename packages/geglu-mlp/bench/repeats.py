@@ -4,8 +4,6 @@ r"""Runs a training step again and again on the same inputs: every output must h
 
     bench/repeats.py --package geglu-mlp@1 --variant <variant> --library <file> --out bench/results/<gpu>-repeats.json
 """
-import argparse
-
 import torch
 
 import eager as bench
@@ -38,12 +36,7 @@ def different_repeats(library, m, d, h):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
-    bench.add_common_options(parser, {})
-    arguments = parser.parse_args()
-    torch.set_grad_enabled(False)
-    library = bench.Library(arguments.library)
-    result = bench.provenance(arguments, "repeats") | {"repeats": REPEATS, "shapes": []}
+    arguments, library, result = bench.begin(__doc__.splitlines()[1], "repeats", repeats=REPEATS)
     for shape in SHAPES:
         different = different_repeats(library, *shape)
         result["shapes"].append(dict(zip("mdh", shape)) | {"different": different})

@@ -6,8 +6,6 @@ r"""Times a forward with a residual beside the same forward and torch.add, and b
 
 `kiln` adds the residual in the kernel, `kiln_then_add` in a torch.add of its own, `without` not at all.
 """
-import argparse
-
 import torch
 
 import eager as bench
@@ -64,15 +62,9 @@ def compare(gate, library, m, d, h, rounds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    bench.add_common_options(parser, {})
-    arguments = parser.parse_args()
-    torch.set_grad_enabled(False)
-    library = bench.Library(arguments.library)
+    arguments, library, result = bench.begin(__doc__.splitlines()[0], "residual")
+    result["regime"] = bench.burst_text(arguments.rounds)
     gate = gates.gate_of(arguments.package)
-    result = bench.provenance(arguments, "residual") | {
-        "regime": f"graph replays, round robin, burst: {bench.regime_text(REGIME)}; {arguments.rounds} rounds",
-        "shapes": []}
     for shape in SHAPES:
         result["shapes"].append(compare(gate, library, *shape, arguments.rounds))
         bench.write_result(result, arguments.out)

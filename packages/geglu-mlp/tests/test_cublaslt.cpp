@@ -287,7 +287,7 @@ TEST_CASE("cublaslt: what the plan refuses goes to the portable kernels") {
 }
 
 TEST_CASE(
-    "portable: the plain product alone gets the residual, in pairs where it is 4-byte aligned") {
+    "portable: the plain product alone gets the residual, which the choice of its tile minds") {
   fresh_fakes();
   driver().argument_bytes = sizeof(geglu_mlp::GemmArguments);
   const auto down_of = [](const ForwardArguments& call) {
@@ -297,13 +297,19 @@ TEST_CASE(
     CHECK(arguments.out == call.y.data);
     return arguments;
   };
-  for (const std::uintptr_t offset : {0U, 2U, 4U}) {
-    ForwardArguments call = call_of(100, 264, 1032, true);
+  geglu_mlp::GemmShape shape = {false, geglu_mlp::Element::kBFloat16, 500, 2056, 264};
+  const auto tiles_of = [&shape](bool aligned) {
+    shape.aligned = aligned;
+    return plan_gemm(shape, {132, 232448}).tiles_n;
+  };
+  REQUIRE(tiles_of(true) != tiles_of(false));
+  for (const std::uintptr_t offset : {0U, 2U, 8U}) {
+    ForwardArguments call = call_of(shape.m, shape.n, shape.k, true);
     call.residual.data = static_cast<char*>(call.residual.data) + offset;
     CHECK(down_of(call).residual == nullptr);
-    CHECK(down_of(call).paired == 1);
+    CHECK(down_of(call).tiles_n == tiles_of(true));
     CHECK(down_of(with_residual(call)).residual == call.residual.data);
-    CHECK(down_of(with_residual(call)).paired == (offset == 2 ? 0 : 1));
+    CHECK(down_of(with_residual(call)).tiles_n == tiles_of(offset == 0));
   }
 }
 

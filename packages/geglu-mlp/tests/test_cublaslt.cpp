@@ -297,7 +297,7 @@ TEST_CASE(
     CHECK(arguments.out == call.y.data);
     return arguments;
   };
-  geglu_mlp::GemmShape shape = {false, geglu_mlp::Element::kBFloat16, 500, 2056, 264};
+  geglu_mlp::GemmShape shape = {false, geglu_mlp::Element::kBFloat16, 500, 8192, 264};
   const auto tiles_of = [&shape](bool aligned) {
     shape.aligned = aligned;
     return plan_gemm(shape, {132, 232448}).tiles_n;

@@ -141,7 +141,7 @@ TEST_CASE("schema: a tensor may be read and written") {
   json document = json::parse(kGood);
   CHECK_FALSE(parse(document).ops[0].tensors[1].inout);
   document["/ops/0/tensors/1/inout"_json_pointer] = true;
-  const TensorSchema& w = parse(document).ops[0].tensors[1];
+  const TensorSchema w = parse(document).ops[0].tensors[1];
   CHECK(w.inout);
   CHECK_FALSE(w.output);
 }

@@ -37,9 +37,11 @@ FRAGMENT = """
 [[maybe_unused]] static void fragment(kiln::Tensor x, kiln::Tensor residual, kiln::Tensor y,
     kiln::Tensor w_gate, kiln::Tensor w_up, kiln::Tensor w_down, kiln::Workspace workspace, void* stream, void* data,
     kiln::Tensor gate_out, kiln::Tensor up_out, kiln::Tensor grad_y, kiln::Tensor grad_x,
-    kiln::Tensor grad_gate, kiln::Tensor grad_up, kiln::Tensor grad_down) {
+    kiln::Tensor grad_gate, kiln::Tensor grad_up, kiln::Tensor grad_down,
+    kiln::Tensor main_gate, kiln::Tensor main_up, kiln::Tensor main_down) {
   (void)x, (void)residual, (void)y, (void)w_gate, (void)w_up, (void)w_down, (void)workspace, (void)stream, (void)data;
   (void)gate_out, (void)up_out, (void)grad_y, (void)grad_x, (void)grad_gate, (void)grad_up, (void)grad_down;
+  (void)main_gate, (void)main_up, (void)main_down;
 %(body)s
 }
 """

@@ -570,13 +570,14 @@ std::vector<Shape> shapes_to_check(const Options& options, bool gpu) {
   std::vector<Shape> shapes = {{0, 64, 64}, {3, 0, 16}, {3, 16, 0}, {33, 64, 96}, {17, 33, 70}};
   if (options.light) return shapes;
   shapes.insert(shapes.end(), {{1, 1, 1}, {2, 7, 5}, {1, 40, 72}, {65, 72, 200}, {300, 264, 520}});
-  // On the CPU several blocks of rows and of hidden columns, and of columns whose operands are
-  // packed at one time.
+  // On a GPU also several tiles, one after another, in every CTA. On the CPU several blocks of rows
+  // and of hidden columns, and of columns whose operands are packed at one time.
   const std::vector<Shape> more =
       gpu ? std::vector<Shape>{{513, 512, 4112},
                                {1100, 776, 4104},
                                {2061, 72, 2088},
-                               {40, 4096, 1048}}
+                               {40, 4096, 1048},
+                               {3072, 72, 4104}}
           : std::vector<Shape>{{1030, 40, 700}, {40, 1030, 24}, {17, 3200, 680}};
   shapes.insert(shapes.end(), more.begin(), more.end());
   return shapes;

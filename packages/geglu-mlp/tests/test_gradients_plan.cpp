@@ -89,7 +89,9 @@ TEST_CASE("gradients plan: check_backward's shapes run every kernel") {
                                                      {513, 512, 4112},
                                                      {1100, 776, 4104},
                                                      {2061, 72, 2088},
-                                                     {3072, 72, 4104}}) {
+                                                     {3072, 72, 4104},
+                                                     {541, 2888, 72},
+                                                     {1561, 2360, 72}}) {
     for (const GradientsQuestion& question : {gated(extents), grad_x(extents), weights(extents)}) {
       run.insert(plan_gradients(question, kH200).kernel);
     }

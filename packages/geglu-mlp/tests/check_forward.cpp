@@ -69,9 +69,10 @@ void check_forward(std::vector<Variant>& variants, const Options& options) {
         MlpData data = random_mlp(shape, dtype, biased, random());
         if (biased == beside_biases) add_residual(data, random());
         MlpValues values = values_of(data);
+        const MlpProducts products = mlp_products(values, rows);
         for (const Gate gate : variants.front().package.gates) {
           values.activation = gate;
-          const MlpReference reference = mlp_reference(values, rows);
+          const MlpReference reference = mlp_reference(values, rows, products);
           const Shift shift = random_shift(data, random);
           for (Variant& variant : variants) {
             check_forward_case(variant, {data, gate, shift, reference, rows});

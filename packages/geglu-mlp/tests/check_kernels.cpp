@@ -27,6 +27,7 @@ void check_shape(const std::vector<Variant*>& variants, const Shape& shape, cons
     add_residual(with, random());
     MlpValues values = values_of(with);
     const std::vector<double> residual = values.residual;
+    const MlpProducts products = mlp_products(values, rows);
     const std::vector<Gate>& gates = variants.front()->package.gates;
     for (std::size_t i = 0; i < gates.size(); ++i) {
       const Gate gate = gates[i];
@@ -35,7 +36,7 @@ void check_shape(const std::vector<Variant*>& variants, const Shape& shape, cons
       const MlpData& data = adds ? with : without;
       values.activation = gate;
       values.residual = adds ? residual : std::vector<double>{};
-      const MlpReference reference = mlp_reference(values, rows);
+      const MlpReference reference = mlp_reference(values, rows, products);
       for (Variant* variant : variants) {
         check_forward_case(*variant, {.data = data,
                                       .gate = gate,

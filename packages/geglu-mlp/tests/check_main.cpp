@@ -43,6 +43,21 @@ std::vector<std::string> variants_that_fit(const Package& package, const Argumen
   return names;
 }
 
+void check_behaviours(std::vector<Variant>& variants, const Options& options) {
+  for (Variant& variant : variants) check_behaviour(variant, options);
+}
+
+/// In their order. Each says when it is done: of a check that is cut short it is known how far it
+/// came.
+struct Part {
+  const char* name;
+  void (*run)(std::vector<Variant>& variants, const Options& options);
+};
+constexpr Part kParts[] = {{"behaviour", check_behaviours}, {"pointwise", check_pointwise},
+                           {"kernels", check_kernels},      {"rows", check_rows},
+                           {"overflow", check_overflow},    {"forward", check_forward},
+                           {"backward", check_backward}};
+
 int check(const Package& package, const Arguments& arguments) {
   const std::vector<std::string> names =
       arguments.variants.empty() ? variants_that_fit(package, arguments) : arguments.variants;
@@ -63,13 +78,13 @@ int check(const Package& package, const Arguments& arguments) {
       check_huge_pointwise(variant, arguments.options);
     }
   } else {
-    for (Variant& variant : variants) check_behaviour(variant, arguments.options);
-    check_pointwise(variants, arguments.options);
-    check_kernels(variants, arguments.options);
-    check_rows(variants, arguments.options);
-    check_overflow(variants, arguments.options);
-    check_forward(variants, arguments.options);
-    check_backward(variants, arguments.options);
+    for (const Part& part : kParts) {
+      part.run(variants, arguments.options);
+      const Variant& first = variants.front();
+      std::cout << "after " << part.name << ": " << first.tally.cases << " cases, "
+                << first.tally.failed << " failed\n"
+                << std::flush;
+    }
   }
 
   bool passed = true;

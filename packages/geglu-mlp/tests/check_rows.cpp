@@ -42,9 +42,10 @@ void check_sweep(std::vector<Variant>& variants, const RowSweep& sweep, std::uin
   MlpValues values = values_of(most);
   values.activation = sweep.gate;
   const std::vector<std::int64_t> all_rows = rows_of(sweep);
-  MlpReference reference = mlp_reference(values, all_rows);
+  const MlpProducts products = mlp_products(values, all_rows);
+  MlpReference reference = mlp_reference(values, all_rows, products);
   const double natural_size = reference.natural_size;
-  const std::vector<double> eager = mlp_eager(values, all_rows, sweep.dtype);
+  const std::vector<double> eager = mlp_eager(values, all_rows, products, sweep.dtype);
   const std::size_t row_bytes = static_cast<std::size_t>(sweep.d) * kiln::size_of(sweep.dtype);
   MlpData data = most;
   for (const std::int64_t m : sweep.row_counts) {

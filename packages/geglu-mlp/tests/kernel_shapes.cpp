@@ -14,7 +14,7 @@ namespace {
 using geglu_mlp::Element;
 using geglu_mlp::GemmShape;
 
-constexpr std::int64_t kMostElements = std::int64_t{48} << 20;  // a second of host work each
+constexpr std::int64_t kMostElements = std::int64_t{48} << 20;  // half a second of host work each
 
 /// A kernel, into how many parts it splits k, and whether its clusters lie across; a negative
 /// kernel: none runs.

@@ -22,7 +22,8 @@ void encode(kiln::DType dtype, double value, unsigned char* element);  ///< to n
 
 std::vector<double> decode_all(kiln::DType dtype, const Bytes& bytes);
 
-/// `count` normal numbers of the given deviation; the same on any number of CPUs.
+/// `count` normal numbers of the given deviation, of some thousand different ones; the same on any
+/// number of CPUs.
 Bytes random_normal(kiln::DType dtype, std::int64_t count, double deviation,
                     std::mt19937_64& random);
 

@@ -68,21 +68,30 @@ std::vector<double> matrix_of(std::size_t rows, std::size_t columns, const Value
   return matrix;
 }
 
+/// The asked rows of x times the weights' rows, with their bias: [rows, h].
+std::vector<double> sums_of(const MlpValues& values, const std::vector<std::int64_t>& rows,
+                            const std::vector<double>& weights, const std::vector<double>& bias) {
+  const auto d = static_cast<std::size_t>(values.d);
+  return matrix_of(rows.size(), static_cast<std::size_t>(values.h),
+                   [&](std::size_t i, std::size_t j) {
+                     const double* x = values.x.data() + static_cast<std::size_t>(rows[i]) * d;
+                     return dot(x, weights.data() + j * d, d) + bias_at(bias, j);
+                   });
+}
+
 /// The asked rows of h and of y; `round` is applied to the result of every operation.
 template <class Round>
-std::vector<double> hidden_of(const MlpValues& values, const std::vector<std::int64_t>& rows,
+std::vector<double> hidden_of(const MlpValues& values, const MlpProducts& products,
                               const Round& round) {
-  const auto d = static_cast<std::size_t>(values.d);
-  return matrix_of(
-      rows.size(), static_cast<std::size_t>(values.h), [&](std::size_t i, std::size_t j) {
-        const double* x = values.x.data() + static_cast<std::size_t>(rows[i]) * d;
-        const double gate =
-            round(dot(x, values.gate.data() + j * d, d) + bias_at(values.gate_bias, j));
-        const double up = round(dot(x, values.up.data() + j * d, d) + bias_at(values.up_bias, j));
-        const double hidden =
-            round(activate(values.activation, gate)) * round(factor(values.activation, up));
-        return round(std::clamp(hidden, -values.greatest, values.greatest));
-      });
+  const auto h = static_cast<std::size_t>(values.h);
+  const std::size_t rows = h == 0 ? 0 : products.gate.size() / h;
+  return matrix_of(rows, h, [&](std::size_t i, std::size_t j) {
+    const double gate = round(products.gate[i * h + j]);
+    const double up = round(products.up[i * h + j]);
+    const double hidden =
+        round(activate(values.activation, gate)) * round(factor(values.activation, up));
+    return round(std::clamp(hidden, -values.greatest, values.greatest));
+  });
 }
 template <class Round>
 std::vector<double> outputs_of(const MlpValues& values, const std::vector<double>& hidden,
@@ -143,6 +152,20 @@ struct HiddenGradients {
   Coefficient hidden;    // h itself
 };
 
+/// Rows of a matrix of this width, and the length of each.
+struct Rows {
+  Rows(const std::vector<double>& matrix, std::size_t width)
+      : data(matrix.data()), lengths(width == 0 ? 0 : matrix.size() / width) {
+    parallel_pieces(lengths.size(), kColumnsAtOnce, [&](std::size_t first, std::size_t last) {
+      for (std::size_t i = first; i < last; ++i) {
+        lengths[i] = std::sqrt(dot(data + i * width, data + i * width, width));
+      }
+    });
+  }
+  const double* data;
+  std::vector<double> lengths;
+};
+
 /// A sum of products, and its size were none of them to cancel.
 struct Sum {
   double value;
@@ -154,19 +177,20 @@ class HiddenLayer {
  public:
   HiddenLayer(const MlpValues& values, const std::vector<double>& grad_y, double rounding)
       : values_(values),
-        grad_y_(grad_y),
         rounding_(rounding),
         d_(static_cast<std::size_t>(values.d)),
-        down_(values.down.size()) {
-    const auto h = static_cast<std::size_t>(values.h);
-    for (std::size_t i = 0; i < down_.size(); ++i) down_[i % h * d_ + i / h] = values.down[i];
-  }
+        transposed_down_(transposed(values.down, static_cast<std::size_t>(values.h), d_)),
+        grad_y_(grad_y, d_),
+        x_(values.x, d_),
+        gate_(values.gate, d_),
+        up_(values.up, d_),
+        down_(transposed_down_, d_) {}
 
   HiddenGradients at(std::size_t row, std::size_t column) const {
     const Gate kind = values_.activation;
     const Sum grad = sum_of(grad_y_, row, down_, column, 0);
-    const Sum g = sum_of(values_.x, row, values_.gate, column, bias_at(values_.gate_bias, column));
-    const Sum u = sum_of(values_.x, row, values_.up, column, bias_at(values_.up_bias, column));
+    const Sum g = sum_of(x_, row, gate_, column, bias_at(values_.gate_bias, column));
+    const Sum u = sum_of(x_, row, up_, column, bias_at(values_.up_bias, column));
     const double a = activate(kind, g.value);
     const double f = factor(kind, u.value);
     const Slope a_slope = activation_slope(kind, g.value);
@@ -192,14 +216,23 @@ class HiddenLayer {
   }
 
  private:
-  Sum sum_of(const std::vector<double>& a, std::size_t row, const std::vector<double>& b,
-             std::size_t column, double bias) const {
-    const double* left = a.data() + row * d_;
-    const double* right = b.data() + column * d_;
+  static std::vector<double> transposed(const std::vector<double>& matrix, std::size_t columns,
+                                        std::size_t rows) {
+    std::vector<double> result(matrix.size());
+    parallel_pieces(columns, kColumnsAtOnce, [&](std::size_t first, std::size_t last) {
+      for (std::size_t row = 0; row < rows; ++row) {
+        for (std::size_t j = first; j < last; ++j) {
+          result[j * rows + row] = matrix[row * columns + j];
+        }
+      }
+    });
+    return result;
+  }
+
+  Sum sum_of(const Rows& a, std::size_t row, const Rows& b, std::size_t column, double bias) const {
     if (d_ == 0) return {bias, std::abs(bias)};
-    const double size =
-        std::sqrt(dot(left, left, d_) * dot(right, right, d_)) / std::sqrt(static_cast<double>(d_));
-    return {dot(left, right, d_) + bias, size + std::abs(bias)};
+    const double size = a.lengths[row] * b.lengths[column] / std::sqrt(static_cast<double>(d_));
+    return {dot(a.data + row * d_, b.data + column * d_, d_) + bias, size + std::abs(bias)};
   }
 
   bool near(const Sum& sum, double jump) const {
@@ -208,10 +241,10 @@ class HiddenLayer {
   }
 
   const MlpValues& values_;
-  const std::vector<double>& grad_y_;
   double rounding_;
   std::size_t d_;
-  std::vector<double> down_;  // transposed: [h, d]
+  std::vector<double> transposed_down_;  // [h, d]
+  Rows grad_y_, x_, gate_, up_, down_;
 };
 
 std::vector<std::int64_t> all_of(std::int64_t count) {
@@ -242,6 +275,7 @@ template <class CoefficientAt>
 void add_products(std::size_t outputs, std::size_t count, const CoefficientAt& coefficient,
                   const std::vector<double>& matrix, std::size_t width, Gradient& to) {
   to.values.resize(outputs * width);
+  const Rows rows(matrix, width);
   std::vector<Coefficient> squares(outputs);
   parallel_for(static_cast<std::int64_t>(outputs), [&](std::int64_t output) {
     const auto o = static_cast<std::size_t>(output);
@@ -250,7 +284,7 @@ void add_products(std::size_t outputs, std::size_t count, const CoefficientAt& c
       const Coefficient by = coefficient(o, i);
       const double* row = matrix.data() + i * width;
       for (std::size_t c = 0; c < width; ++c) sum[c] += by.value * row[c];
-      const double square = dot(row, row, width);
+      const double square = width == 0 ? 0 : rows.lengths[i] * rows.lengths[i];
       squares[o].natural += by.natural * by.natural * square;
       squares[o].uncancelled += by.uncancelled * by.uncancelled * square;
       squares[o].at_jump += by.at_jump * by.at_jump * square;
@@ -320,12 +354,26 @@ double factor_slope(Gate gate, double u) {
   return gate == Gate::kSiluClamped && std::abs(u) > kCheckedLimit ? 0.0 : 1.0;
 }
 
+MlpProducts mlp_products(const MlpValues& values, const std::vector<std::int64_t>& rows) {
+  MlpProducts products;
+  products.gate = sums_of(values, rows, values.gate, values.gate_bias);
+  products.up = sums_of(values, rows, values.up, values.up_bias);
+  products.squares_of_down = squares_of_down(values);
+  products.uncancelled_size = uncancelled_size(values, rows, products.squares_of_down);
+  return products;
+}
+
 MlpReference mlp_reference(const MlpValues& values, const std::vector<std::int64_t>& rows) {
+  return mlp_reference(values, rows, mlp_products(values, rows));
+}
+
+MlpReference mlp_reference(const MlpValues& values, const std::vector<std::int64_t>& rows,
+                           const MlpProducts& products) {
   const auto exact = [](double value) { return value; };
-  const std::vector<double> hidden = hidden_of(values, rows, exact);
+  const std::vector<double> hidden = hidden_of(values, products, exact);
   MlpReference result;
   result.y = outputs_of(values, hidden, rows, exact);
-  const std::vector<double> squares = squares_of_down(values);
+  const std::vector<double>& squares = products.squares_of_down;
   double sum = 0;
   for (std::size_t i = 0; i < hidden.size(); ++i) {
     sum += hidden[i] * hidden[i] * squares[i % squares.size()];
@@ -339,7 +387,7 @@ MlpReference mlp_reference(const MlpValues& values, const std::vector<std::int64
     }
   }
   result.natural_size = std::sqrt(sum);
-  result.uncancelled_size = uncancelled_size(values, rows, squares);
+  result.uncancelled_size = products.uncancelled_size;
   return result;
 }
 
@@ -386,13 +434,13 @@ MlpGradientReference mlp_gradient_reference(const MlpValues& values,
 }
 
 std::vector<double> mlp_eager(const MlpValues& values, const std::vector<std::int64_t>& rows,
-                              kiln::DType dtype) {
+                              const MlpProducts& products, kiln::DType dtype) {
   const auto round = [dtype](double value) {
     unsigned char element[8];
     encode(dtype, value, element);
     return decode(dtype, element);
   };
-  return outputs_of(values, hidden_of(values, rows, round), rows, round);
+  return outputs_of(values, hidden_of(values, products, round), rows, round);
 }
 
 }  // namespace geglu_mlp_test

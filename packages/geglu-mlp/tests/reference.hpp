@@ -48,6 +48,18 @@ struct MlpReference {
   double uncancelled_size = 0;
 };
 
+/// What the references of all gates share, of the asked rows: x gate^T and x up^T with their
+/// biases, [rows, h], and the sizes of down and of the products.
+struct MlpProducts {
+  std::vector<double> gate, up;
+  std::vector<double> squares_of_down;  ///< [h]: of each column of down
+  double uncancelled_size = 0;
+};
+MlpProducts mlp_products(const MlpValues& values, const std::vector<std::int64_t>& rows);
+
+/// `products`: those of the same values and rows; the activation and the residual may be others.
+MlpReference mlp_reference(const MlpValues& values, const std::vector<std::int64_t>& rows,
+                           const MlpProducts& products);
 MlpReference mlp_reference(const MlpValues& values, const std::vector<std::int64_t>& rows);
 
 /// Which part of the gradients a reference has: these rows of grad_x; and for these hidden columns
@@ -85,6 +97,6 @@ MlpGradientReference mlp_gradient_reference(const MlpValues& values,
 /// their biases, the activation, the product, the result and its sum with the residual are each
 /// rounded to `dtype`, and to nothing else.
 std::vector<double> mlp_eager(const MlpValues& values, const std::vector<std::int64_t>& rows,
-                              kiln::DType dtype);
+                              const MlpProducts& products, kiln::DType dtype);
 
 }  // namespace geglu_mlp_test

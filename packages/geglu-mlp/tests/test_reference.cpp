@@ -136,12 +136,14 @@ TEST_CASE("reference: a sample has the rows and columns that were asked for") {
 TEST_CASE("reference: y with a residual is y without one and that row of the residual") {
   Sample sample = random_sample(Gate::kSilu, 4);
   const std::vector<std::int64_t> rows = {3, 0};
-  const MlpReference without = mlp_reference(sample.values, rows);
+  const MlpProducts products = mlp_products(sample.values, rows);
+  const MlpReference without = mlp_reference(sample.values, rows, products);
   const std::vector<double> rounded_without =
-      mlp_eager(sample.values, rows, kiln::DType::kBFloat16);
+      mlp_eager(sample.values, rows, products, kiln::DType::kBFloat16);
   sample.values.residual = sample.grad_y;
-  const MlpReference with = mlp_reference(sample.values, rows);
-  const std::vector<double> rounded = mlp_eager(sample.values, rows, kiln::DType::kBFloat16);
+  const MlpReference with = mlp_reference(sample.values, rows, products);
+  const std::vector<double> rounded =
+      mlp_eager(sample.values, rows, products, kiln::DType::kBFloat16);
   REQUIRE(with.y.size() == rows.size() * kWidth);
   double squares = without.natural_size * without.natural_size;
   for (std::size_t i = 0; i < with.y.size(); ++i) {

@@ -14,7 +14,8 @@ target_link_libraries(build_end_to_end_test PRIVATE
 target_compile_definitions(build_end_to_end_test PRIVATE
   KILN_BUILD_PROGRAM="$<TARGET_FILE:kiln-build>"
   KILN_DEFAULT_TOOLCHAINS="${PROJECT_SOURCE_DIR}/build/toolchains"
-  KILN_FIXTURES="${CMAKE_CURRENT_SOURCE_DIR}/fixtures")
+  KILN_FIXTURES="${CMAKE_CURRENT_SOURCE_DIR}/fixtures"
+  KILN_MOST_IDLE_SECONDS=$<IF:$<BOOL:${KILN_SANITIZE}>,6.0,2.0>)  # two are promised without one
 add_dependencies(build_end_to_end_test kiln-build)
 add_test(NAME build_end_to_end_test COMMAND build_end_to_end_test)
 kiln_unit_tests(build_end_to_end_test build_end_to_end_test)

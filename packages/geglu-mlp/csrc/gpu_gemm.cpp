@@ -39,7 +39,7 @@ using geglu_mlp::Sm90Plan;
 #define KILN_TOKENS_F16(family, shape, Tile) KILN_SM90(family, "tokens_f16", shape, Tile)
 #define KILN_WEIGHTS_BF16(family, shape, Tile) KILN_SM90(family, "weights_bf16", shape, Tile)
 #define KILN_WEIGHTS_F16(family, shape, Tile) KILN_SM90(family, "weights_f16", shape, Tile)
-#define KILN_ELEMENTWISE(name) {"sm90_gradients", name, 0},
+#define KILN_SUMS(name) {"sm90_gradients", name, 0},
 
 constexpr sdk::KernelSpec kKernelTable[] = {
     KILN_TILES("gated_bf16") KILN_TILES("gated_f16")  //
@@ -53,8 +53,8 @@ constexpr sdk::KernelSpec kKernelTable[] = {
     KILN_KEPT_PREFILLS(KILN_KEPT_BF16) KILN_KEPT_PREFILLS(KILN_KEPT_F16)                //
     KILN_TOKEN_GRADIENTS(KILN_TOKENS_BF16) KILN_TOKEN_GRADIENTS(KILN_TOKENS_F16)        //
     KILN_WEIGHT_GRADIENTS(KILN_WEIGHTS_BF16) KILN_WEIGHT_GRADIENTS(KILN_WEIGHTS_F16)    //
-    KILN_ELEMENTWISE("gradients_gated_bf16") KILN_ELEMENTWISE("gradients_gated_f16")    //
-    KILN_ELEMENTWISE("gradients_sums_bf16") KILN_ELEMENTWISE("gradients_sums_f16")};
+    KILN_GATED_GRADIENTS(KILN_GATED_BF16) KILN_GATED_GRADIENTS(KILN_GATED_F16)          //
+    KILN_SUMS("gradients_sums_bf16") KILN_SUMS("gradients_sums_f16")};
 static_assert(sizeof(kKernelTable) / sizeof(kKernelTable[0]) == geglu_mlp::kAllKernels);
 #undef KILN_TILES
 #undef KILN_POINTWISE
@@ -70,7 +70,7 @@ static_assert(sizeof(kKernelTable) / sizeof(kKernelTable[0]) == geglu_mlp::kAllK
 #undef KILN_TOKENS_F16
 #undef KILN_WEIGHTS_BF16
 #undef KILN_WEIGHTS_F16
-#undef KILN_ELEMENTWISE
+#undef KILN_SUMS
 
 bool is_mapped(const GemmCall& call) {
   const GemmArguments& gemm = call.arguments;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Backward in five launches: dh, the gated unit's gradients, dx, all weights' gradients in one
-// grid, and before them gate_out and up_out, unless they were kept. Each starts early and waits for
-// the one ahead before it reads.
+// Backward in four launches: gate_out and up_out, unless they were kept; their gradients, of which
+// that of h is never stored; dx; and all weights' gradients in one grid. Each starts early and
+// waits for the one ahead before it reads.
 #include "gpu_gradients.hpp"
 
 #include "gpu_gemm.hpp"
@@ -15,12 +15,12 @@ using geglu_mlp::BackwardPart;
 using geglu_mlp::BackwardPlan;
 using geglu_mlp::ColumnSumsArguments;
 using geglu_mlp::Element;
+using geglu_mlp::GatedGradientArguments;
 using geglu_mlp::GradientArguments;
-using geglu_mlp::GradientGateArguments;
+using geglu_mlp::GradientKind;
 using geglu_mlp::GradientProduct;
 using geglu_mlp::GradientsPlan;
 using geglu_mlp::GradientsQuestion;
-using geglu_mlp::kGradientThreads;
 using geglu_mlp::Sm90Plan;
 
 struct Matrix {
@@ -50,7 +50,7 @@ class Gradients {
       const Matrix out = of(call_.grad_x, "grad_x");
       const Factors products[kMost] = {{grad_gate_out(), of(call_.gate, "gate"), out},
                                        {grad_up_out(), of(call_.up, "up"), out}};
-      multiply(false, call_.H, products, 2);
+      multiply(GradientKind::kTokens, call_.H, products, 2);
     }
     weights();
     sum_columns(grad_gate_out(), call_.grad_gate_bias);
@@ -87,27 +87,38 @@ class Gradients {
 
   void gated_unit() {
     const bool kept = call_.gate_out.present;
-    const Matrix grad_hidden = part(BackwardPart::kGradHidden);
-    if (!kept) keep_products(hidden().data != nullptr ? hidden() : grad_hidden);
-    if (grad_hidden.data != nullptr) {
-      const Factors products[kMost] = {
-          {of(call_.grad_y, "grad_y"), of(call_.down, "down"), grad_hidden}};
-      multiply(false, call_.D, products, 1);
-    } else if (!kept) {
+    const Matrix unread = part(BackwardPart::kGradHidden);  // for an h that nobody asks for
+    if (!kept) keep_products(hidden().data != nullptr ? hidden() : unread);
+    if (!plan_.has(BackwardPart::kGradHidden)) {
+      if (kept) compute_hidden();
       return;  // h is all that is wanted
     }
-    GradientGateArguments arguments = {};
-    arguments.gate_out = kept ? call_.gate_out.data : grad_gate_out().data;
-    arguments.up_out = kept ? call_.up_out.data : grad_up_out().data;
-    arguments.grad_hidden = grad_hidden.data;
-    arguments.grad_gate = grad_gate_out().data;
-    arguments.grad_up = grad_up_out().data;
-    arguments.hidden = kept ? hidden().data : nullptr;
-    arguments.eights = call_.M * call_.H / 8;
+    const Factors products[kMost] = {
+        {of(call_.grad_y, "grad_y"), of(call_.down, "down"), grad_gate_out()}};
+    GatedGradientArguments arguments = {};
+    const GradientsPlan plan = prepare(GradientKind::kGated, call_.D, products, 1, &arguments);
+    const auto box = [&](const Matrix& matrix, geglu_mlp::TensorMap* to) {
+      map(matrix, static_cast<uint32_t>(plan.tile->store_rows), geglu_mlp::kMostStripColumns, to);
+    };
+    box(kept ? of(call_.gate_out, "gate_out") : grad_gate_out(), &arguments.gate_out);
+    box(kept ? of(call_.up_out, "up_out") : grad_up_out(), &arguments.up_out);
+    box(grad_up_out(), &arguments.grad_up);
+    arguments.stores_hidden = kept && hidden().data != nullptr ? 1 : 0;
+    if (arguments.stores_hidden != 0) box(hidden(), &arguments.hidden);
     arguments.gating = call_.gating;
-    void* pointers[] = {&arguments};
-    launch(geglu_mlp::gradient_gate_kernel(element()),
-           geglu_mlp::tiles_of(arguments.eights, kGradientThreads), pointers);
+    launch(plan, &arguments);
+  }
+
+  void compute_hidden() {
+    const sdk::Tensor h = {true, call_.x.dtype, hidden().data, {call_.M, call_.H}, {call_.H, 1}};
+    PointwiseCall call = {call_, "backward"};
+    call.gate = call_.gate_out;
+    call.up = call_.up_out;
+    call.out = h;
+    call.rows = call_.M;
+    call.columns = call_.H;
+    call.gating = call_.gating;
+    status_ = pointwise(call, error_);
   }
 
   // gate_out, up_out and h, as training_forward computes them.
@@ -145,29 +156,36 @@ class Gradients {
     add(call_.grad_gate, "grad_gate", grad_gate_out(), of(call_.x, "x"));
     add(call_.grad_up, "grad_up", grad_up_out(), of(call_.x, "x"));
     add(call_.grad_down, "grad_down", of(call_.grad_y, "grad_y"), hidden());
-    if (count > 0) multiply(true, call_.M, products, count);
+    if (count > 0) multiply(GradientKind::kWeights, call_.M, products, count);
   }
 
   // Of weights each into its own output, written or added, else their sum into the first one's; k
   // is a product's.
-  void multiply(bool of_weights, int64_t k, const Factors (&products)[kMost], int count) {
-    if (status_ != KILN_OK) return;
-    GradientsQuestion question = {of_weights, element(), k, count, {}};
+  void multiply(GradientKind kind, int64_t k, const Factors (&products)[kMost], int count) {
+    GradientArguments arguments = {};
+    const GradientsPlan plan = prepare(kind, k, products, count, &arguments);
+    launch(plan, &arguments);
+  }
+
+  // The arguments of the kernel that the plan chooses.
+  GradientsPlan prepare(GradientKind kind, int64_t k, const Factors (&products)[kMost], int count,
+                        GradientArguments* arguments) {
+    GradientsQuestion question = {kind, element(), k, count, {}};
     for (int i = 0; i < count; ++i) {
       question.products[i] = {products[i].out.rows, products[i].out.columns};
     }
     const GradientsPlan plan = plan_gradients(question, facts_of(gpu_));
-    const geglu_mlp::Sm90Tile& tile = geglu_mlp::kGradientTiles[plan.tile];
-    GradientArguments arguments = {};
-    arguments.count = static_cast<unsigned>(count);
-    arguments.k_blocks = plan.k_blocks;
+    const geglu_mlp::Sm90Tile& tile = *plan.tile;
+    arguments->count = static_cast<unsigned>(count);
+    arguments->k_blocks = plan.k_blocks;
     constexpr uint32_t kBlock = geglu_mlp::kDepth;
+    const bool a_is_turned = kind == GradientKind::kWeights;
     const auto written_columns =
         static_cast<uint32_t>(geglu_mlp::strip_columns(static_cast<int>(tile.columns)));
     for (int i = 0; i < count; ++i) {
-      GradientProduct& product = arguments.products[i];
+      GradientProduct& product = arguments->products[i];
       const Factors& factors = products[i];
-      map(factors.a, of_weights ? kBlock : static_cast<uint32_t>(tile.rows), kBlock, &product.a);
+      map(factors.a, a_is_turned ? kBlock : static_cast<uint32_t>(tile.rows), kBlock, &product.a);
       map(factors.b, kBlock / 2, kBlock, &product.b);  // half of k, for both CTAs
       map(factors.out, static_cast<uint32_t>(tile.store_rows),
           factors.out.added ? geglu_mlp::kAddedStripColumns : written_columns, &product.out);
@@ -176,10 +194,15 @@ class Gradients {
       product.panel = plan.grids[i].panel;
       product.adds = factors.out.added ? 1 : 0;
     }
+    return plan;
+  }
+
+  void launch(const GradientsPlan& plan, GradientArguments* arguments) {
     if (status_ != KILN_OK) return;
-    void* pointers[] = {&arguments};
+    void* pointers[] = {arguments};
     status_ = gpu_.launch(
-        plan.kernel, {.grid = {plan.ctas}, .threads = tile.threads, .cluster = 2, .overlap = true},
+        plan.kernel,
+        {.grid = {plan.ctas}, .threads = plan.tile->threads, .cluster = 2, .overlap = true},
         call_.stream, pointers, error_);
   }
 
@@ -197,16 +220,12 @@ class Gradients {
     ColumnSumsArguments arguments = {matrix.data, sums.data, matrix.rows, matrix.columns,
                                      adds(sums) ? 1 : 0};
     void* pointers[] = {&arguments};
-    launch(geglu_mlp::column_sums_kernel(element()),
-           geglu_mlp::tiles_of(matrix.columns, geglu_mlp::kSumColumns), pointers);
-  }
-
-  void launch(int kernel, int64_t ctas, void** arguments) {
     if (status_ != KILN_OK) return;
-    status_ = gpu_.launch(
-        kernel,
-        {.grid = {static_cast<uint32_t>(ctas)}, .threads = kGradientThreads, .overlap = true},
-        call_.stream, arguments, error_);
+    const auto ctas =
+        static_cast<uint32_t>(geglu_mlp::tiles_of(matrix.columns, geglu_mlp::kSumColumns));
+    status_ = gpu_.launch(geglu_mlp::column_sums_kernel(element()),
+                          {.grid = {ctas}, .threads = geglu_mlp::kSumThreads, .overlap = true},
+                          call_.stream, pointers, error_);
   }
 
   const sdk::OnDevice& gpu_;

@@ -15,7 +15,7 @@ struct GradientExtents {  // of a product's output
 };
 
 struct GradientsQuestion {
-  bool weights = false;  // products that lie side by side; else those of tokens, which add up
+  GradientKind kind = GradientKind::kTokens;  // whose products add up; of weights side by side
   Element element = Element::kBFloat16;
   int64_t k = 0;  // of one product
   int count = 0;
@@ -23,7 +23,7 @@ struct GradientsQuestion {
 };
 
 struct GradientsPlan {
-  int tile = 0;  // of kGradientTiles
+  const Sm90Tile* tile = nullptr;
   int kernel = 0;
   uint32_t ctas = 0;
   uint32_t k_blocks = 0;
@@ -42,7 +42,7 @@ constexpr GemmShape gradient_shape(const GradientsQuestion& q, int product) {
 // Of clusters.
 constexpr int64_t gradient_tiles(const GradientsQuestion& q, const Sm90Tile& tile) {
   int64_t tiles = 0;
-  for (int i = 0; i < (q.weights ? q.count : 1); ++i) {
+  for (int i = 0; i < (q.kind == GradientKind::kWeights ? q.count : 1); ++i) {
     const Sm90ClusterTiles grid = cluster_tiles(gradient_shape(q, i), tile, false);
     tiles += grid.m * grid.n;
   }
@@ -59,7 +59,8 @@ constexpr int64_t gradient_ctas(const GradientsQuestion& q, const Sm90Tile& tile
 constexpr double gradients_time(const GradientsQuestion& q, const Sm90Tile& tile,
                                 const GpuFacts& gpu) {
   const Sm90Times& t = kSm90Times;
-  const int64_t blocks = tiles_of(q.k, kDepth) * (q.weights ? 1 : q.count);
+  const int64_t links = q.kind == GradientKind::kWeights ? 1 : q.count;
+  const int64_t blocks = tiles_of(q.k, kDepth) * links;
   const double moved = static_cast<double>(tile.rows) + static_cast<double>(tile.columns) / 2;
   const auto ctas = static_cast<double>(gradient_ctas(q, tile, gpu));
   const double step =
@@ -76,14 +77,16 @@ constexpr double gradients_time(const GradientsQuestion& q, const Sm90Tile& tile
 // Of at least one product with outputs.
 constexpr GradientsPlan plan_gradients(const GradientsQuestion& q, const GpuFacts& gpu) {
   GradientsPlan plan;
-  for (int tile = 1; tile < gradient_tile_count(q.weights); ++tile) {
-    if (gradients_time(q, kGradientTiles[tile], gpu) <
-        gradients_time(q, kGradientTiles[plan.tile], gpu)) {
-      plan.tile = tile;
-    }
+  double least = 0;
+  for (int i = 0; i < gradient_tile_count(q.kind); ++i) {
+    const Sm90Tile& tile = gradient_tile(q.kind, i);
+    const double time = gradients_time(q, tile, gpu);
+    if (plan.tile != nullptr && time >= least) continue;
+    least = time;
+    plan.tile = &tile;
+    plan.kernel = gradient_kernel(q.kind, q.element, i);
   }
-  const Sm90Tile& tile = kGradientTiles[plan.tile];
-  plan.kernel = gradient_kernel(q.weights, q.element, plan.tile);
+  const Sm90Tile& tile = *plan.tile;
   plan.ctas = static_cast<uint32_t>(gradient_ctas(q, tile, gpu));
   plan.k_blocks = static_cast<uint32_t>(tiles_of(q.k, kDepth));
   for (int i = 0; i < q.count; ++i) {
@@ -106,7 +109,7 @@ constexpr bool gradients_lie_well(int64_t m, int64_t d, int64_t h, bool mapped,
   for (const GemmShape& shape : shapes) {
     if (sm90_refusal(shape, mapped, gpu) != nullptr) return false;
   }
-  return tiles_of(m * h, int64_t{8} * kGradientThreads) <= kMostGridX;
+  return true;
 }
 
 }  // namespace geglu_mlp

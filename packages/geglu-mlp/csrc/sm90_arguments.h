@@ -74,17 +74,15 @@ struct GradientArguments {
   unsigned k_blocks;  // of one product, of kDepth
 };
 
-// Elementwise, of compact matrices. The gradients may be where gate_out and up_out are, and hidden
-// where grad_hidden is; hidden may be null. No grad_hidden: zeros.
-struct GradientGateArguments {
-  const void* gate_out;
-  const void* up_out;
-  const void* grad_hidden;
-  void* grad_gate;
-  void* grad_up;
-  void* hidden;
-  long long eights;  // of elements
+// Of the product of tokens that is the gradient of h: the gate's slopes make gate_out's and
+// up_out's of it. gate_out's is products[0].out; both may be where gate_out and up_out are.
+struct GatedGradientArguments : GradientArguments {
+  TensorMap gate_out;
+  TensorMap up_out;
+  TensorMap grad_up;
+  TensorMap hidden;
   Gating gating;
+  int stores_hidden;
 };
 
 // sums[column] of a compact source [rows, columns]; columns is a multiple of 8.
@@ -95,8 +93,8 @@ struct ColumnSumsArguments {
   long long columns;
   int adds;  // to sums of float32
 };
-inline constexpr unsigned kGradientThreads = 256;  // of the last two
-inline constexpr int kSumColumns = 16;             // of a CTA
+inline constexpr unsigned kSumThreads = 256;
+inline constexpr int kSumColumns = 16;  // of a CTA
 
 inline constexpr int kDepth = 64;  // k of a block: 128 bytes, the width of the swizzle
 
@@ -139,8 +137,11 @@ constexpr int strip_columns(int out_columns) {
 //
 // Swapped, the weights are the 64 rows of a wgmma and the tokens its columns, so that a tile can
 // have any multiple of 8 tokens: one block is 64 rows of gate, the next those of up.
+//
+// A warpgroup has kPlaces for strips, each with one of kMatrices: of the output, or of all that an
+// epilogue reads and writes.
 template <int kWarpgroupRowsValue, int kColumnsValue, bool kPingPongValue,
-          bool kSwappedValue = false>
+          bool kSwappedValue = false, int kMatrices = 1, int kPlacesValue = 2>
 struct PrefillTile {
   static constexpr int kWarpgroupRows = kWarpgroupRowsValue;
   static constexpr int kColumns = kColumnsValue;
@@ -155,12 +156,14 @@ struct PrefillTile {
   static constexpr int kABytes = whole_sixteens(kRows) * kDepth * 2;
   static constexpr int kBBytes = kColumns * kDepth * 2;
   static constexpr int kStageBytes = kABytes + kBBytes;
-  static constexpr int kStripBytes = whole_sixteens(kWarpgroupRows) * kMostStripColumns * 2;
-  static constexpr int kAllStripBytes = 2 * 2 * kStripBytes;  // two a warpgroup
+  static constexpr int kMatrixStripBytes = whole_sixteens(kWarpgroupRows) * kMostStripColumns * 2;
+  static constexpr int kStripBytes = kMatrices * kMatrixStripBytes;
+  static constexpr int kPlaces = kPlacesValue;
+  static constexpr int kAllStripBytes = 2 * kPlaces * kStripBytes;
   static constexpr int kStages = (kSharedMost - kSharedAlign - kAllStripBytes - 256) / kStageBytes;
   static constexpr int kStripsAt = kStages * kStageBytes;
   static constexpr int kBarriersAt = kStripsAt + kAllStripBytes;
-  static constexpr int kBarriers = 2 * kStages + 2;
+  static constexpr int kBarriers = 2 * kStages + 2 + (kMatrices > 1 ? 2 * 2 * kPlaces : 0);
   static constexpr int kSharedBytes = kSharedAlign + kBarriersAt + kBarriers * 8;
   static_assert(kSharedBytes <= kSharedMost);
   static_assert(!kSwapped || (kPingPong && kBlocks == 2 && kRows % 8 == 0));
@@ -173,6 +176,9 @@ template <int kColumns>
 using Tall = PrefillTile<128, kColumns, false>;
 template <int kRows>
 using Swapped = PrefillTile<kRows, 128, true, true>;
+// Cooperative, with three places of three matrices. Ping-pong tiles of 128 x 128 read twice as much
+// from the L2 cache.
+using GatedGradient = PrefillTile<64, 256, false, false, 3, 3>;
 
 inline constexpr int kMostParts = 8;  // of k
 inline constexpr int kFewRows = 32;   // up to so many, reading the weights is all that counts
@@ -289,6 +295,8 @@ struct StreamTile {
 #define KILN_TOKEN_GRADIENTS(X) \
   KILN_WEIGHT_GRADIENTS(X)      \
   X(gradients, 256x192, Tall<192>)
+// And of the product whose epilogue is the gated unit's backward.
+#define KILN_GATED_GRADIENTS(X) X(gradients, 128x256, GatedGradient)
 #define KILN_GATED_DECODES(X)         \
   X(decode, 64x64, Tokens64<64>)      \
   X(decode, 128x64, Tokens128By2<64>) \

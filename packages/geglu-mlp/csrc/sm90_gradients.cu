@@ -3,17 +3,21 @@
 // Backward on sm_90a: what it multiplies, read as it lies in memory, and what it does between. Of
 // every product one operand or both have k down their columns; wgmma turns them.
 //
-//   gradients_tokens    dh = dy down; dx = dg gate + du up. a has k along its rows, b is turned
+//   gradients_gated     dh = dy down, which is not stored: the epilogue reads g and u and stores
+//                       dg, du and h. a has k along its rows, b is turned
+//   gradients_tokens    dx = dg gate + du up; operands as above
 //   gradients_weights   dgate = dg^T x, dup = du^T x, ddown = dy^T h in one grid; both are turned.
 //                       Each is written or, in float32, added to what is there
-//   gradients_gated     g, u, dh -> dg, du, h
 //   gradients_sums      the biases' gradients: sums of columns
 //
 // The two CTAs of a cluster lie below each other and share b. Every output is one accumulator, and
 // sums of columns run in an order that depends on nothing but the number of rows.
 //
-//   threads of a CTA     role, in gradients_tokens and gradients_weights
-//   0 to 127             producer: one thread issues every copy; the others only give up registers
+//   threads of a CTA     role, but in gradients_sums
+//   0 to 31              producer: one thread issues every copy into a stage
+//   32 to 63, to 95      in gradients_gated a carrier for each consumer warpgroup: one thread
+//                        issues the copies of its strips
+//   the rest to 127      only give up registers
 //   128 to 255, to 383   two consumer warpgroups: multiply, store
 //
 //   barrier              arrivals of a phase                            who waits for it
@@ -23,11 +27,16 @@
 //                        CTAs of the cluster: 8 (ping-pong) or 16       fills the stage again
 //   turn[warpgroup]      4, the warps of the other warpgroup            the warpgroup, before the
 //                        (ping-pong)                                    products of a tile
+//   brought[warpgroup]   1 of the carrier, and copies of g and u        the warpgroup
+//          [place]
+//   done[warpgroup]      4, the warps of the warpgroup                  its carrier, before it
+//          [place]                                                      stores the strips
 //
 //   a stage              | a: kRows x 64 of k | b: kColumns x 64 of k |
 //   a turned operand     in blocks of 64 of its rows: | 64 lines, one of each k, of 64 rows | ...
 //                        the first 32 lines of a block of b come from CTA 0, the others from CTA 1
-//   behind the stages    | strips of outputs: two a warpgroup | barriers |
+//   behind the stages    | places of strips: two a warpgroup, three in gradients_gated | barriers |
+//   such a place         | a strip of g, then of dg | of u, then of du | of h |
 #include "element.cuh"
 #include "gate.cuh"
 #include "overlap.cuh"
@@ -113,6 +122,117 @@ __device__ __forceinline__ void produce(const GradientArguments& p, const Prefil
   }
 }
 
+template <class Arguments>
+constexpr bool kGates = false;
+template <>
+constexpr bool kGates<GatedGradientArguments> = true;
+
+// Brings g and u to a warpgroup's epilogue, a strip of each into one of its places after the other,
+// and stores what the epilogue leaves there. The first strips arrive while the tile multiplies.
+template <class T, class Operands>
+__device__ __forceinline__ void carry(const GatedGradientArguments& p,
+                                      const PrefillMemory<T>& memory, unsigned rank, unsigned first,
+                                      unsigned clusters, int warpgroup) {
+  static_assert(!T::kPingPong);
+  constexpr unsigned kTileStrips = T::kColumns / kMostStripColumns;
+  const unsigned tiles = tile_count<Operands>(p);
+  const unsigned strips = first < tiles ? ((tiles - 1 - first) / clusters + 1) * kTileStrips : 0;
+  Ring<T::kPlaces> place;
+  for (unsigned next = 0; next < strips + T::kPlaces; ++next) {
+    const unsigned gate = memory.strip(warpgroup, place.stage);
+    const unsigned up = gate + T::kMatrixStripBytes;
+    int row;
+    int column;
+    const auto find = [&](unsigned strip) {
+      const GradientTile<T, Operands> tile(p, first + strip / kTileStrips * clusters, rank);
+      row = tile.row + warpgroup * T::kWarpgroupRows;
+      column = tile.column + static_cast<int>(strip % kTileStrips) * kMostStripColumns;
+    };
+    if (next >= T::kPlaces) {
+      find(next - T::kPlaces);
+      barrier_wait(memory.done(warpgroup, place.stage), place.parity ^ 1);
+      store_box(p.products[0].out, gate, column, row);
+      store_box(p.grad_up, up, column, row);
+      if (p.stores_hidden != 0) store_box(p.hidden, up + T::kMatrixStripBytes, column, row);
+      wait_stores_read<0>();
+    }
+    if (next < strips) {
+      find(next);
+      const unsigned brought = memory.brought(warpgroup, place.stage);
+      barrier_expect(brought, 2 * T::kMatrixStripBytes);
+      load_box(gate, p.gate_out, brought, column, row);
+      load_box(up, p.up_out, brought, column, row);
+    }
+    place.next();
+  }
+}
+
+// Two neighbours of a row, of each matrix.
+struct GatedPair {
+  unsigned grad_gate;
+  unsigned grad_up;
+  unsigned hidden;
+};
+
+template <class Element, class Unit>
+__device__ __forceinline__ GatedPair gated_pair(Unit unit, unsigned gate, unsigned up,
+                                                float2 grad) {
+  const float2 g = unpack_pair<Element>(gate);
+  const float2 u = unpack_pair<Element>(up);
+  const WithSlope first = unit.activate_with_slope(g.x);
+  const WithSlope second = unit.activate_with_slope(g.y);
+  return {pack_pair(grad.x * unit.factor(u.x) * first.slope,
+                    grad.y * unit.factor(u.y) * second.slope, Element{}),
+          pack_pair(grad.x * first.value * unit.factor_slope(u.x),
+                    grad.y * second.value * unit.factor_slope(u.y), Element{}),
+          unit.pack(first.value * unit.factor(u.x), second.value * unit.factor(u.y), Element{})};
+}
+
+// The sums are those of dh. dg and du take the place of g and u, and h lies behind them.
+template <class T, class Element, class Unit>
+__device__ __forceinline__ void gated_epilogue(const Sums<T>& tile, const PrefillMemory<T>& memory,
+                                               Ring<T::kPlaces>& place, Unit unit, int warpgroup) {
+  constexpr int kStripBlocks = kMostStripColumns / 8;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int matrix_row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane % 16;
+#pragma unroll
+  for (int strip = 0; strip < T::kColumns / kMostStripColumns; ++strip) {
+    barrier_wait(memory.brought(warpgroup, place.stage), place.parity);
+#pragma unroll
+    for (int block = 0; block < kStripBlocks; block += 2) {
+      const unsigned at = memory.strip(warpgroup, place.stage) +
+                          in_strip<kMostStripColumns>(matrix_row, block + lane / 16);
+      unsigned gate[T::kBlocks][4];
+      unsigned up[T::kBlocks][4];
+#pragma unroll
+      for (int i = 0; i < T::kBlocks; ++i) {
+        load_matrices(at + i * 64 * 64, gate[i]);
+        load_matrices(at + i * 64 * 64 + T::kMatrixStripBytes, up[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < T::kBlocks; ++i) {
+        unsigned hidden[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const float* grad = tile.sums[i] + (strip * kStripBlocks + block) * 4 + j * 2;
+          const GatedPair pair =
+              gated_pair<Element>(unit, gate[i][j], up[i][j], {grad[0], grad[1]});
+          gate[i][j] = pair.grad_gate;
+          up[i][j] = pair.grad_up;
+          hidden[j] = pair.hidden;
+        }
+        store_matrices(at + i * 64 * 64, gate[i]);
+        store_matrices(at + i * 64 * 64 + T::kMatrixStripBytes, up[i]);
+        store_matrices(at + i * 64 * 64 + 2 * T::kMatrixStripBytes, hidden);
+      }
+    }
+    shared_writes_before_copies();
+    __syncwarp();
+    if (lane == 0) barrier_arrive(memory.done(warpgroup, place.stage));
+    place.next();
+  }
+}
+
 // As store_tile, by turns of a strip of 16 columns of float32, of rows of 64 bytes too. Of each
 // four rows two take a strip's halves in the other order, so that what 16 lanes write at once lies
 // in all banks.
@@ -154,8 +274,8 @@ __device__ __forceinline__ void add_tile(const Sums<T>& tile, const PrefillMemor
   }
 }
 
-template <class T, class Element, class Operands>
-__device__ __forceinline__ void consume(const GradientArguments& p, const PrefillMemory<T>& memory,
+template <class T, class Element, class Operands, class Arguments>
+__device__ __forceinline__ void consume(const Arguments& p, const PrefillMemory<T>& memory,
                                         unsigned rank, unsigned first, unsigned clusters,
                                         int warpgroup) {
   const unsigned tiles = tile_count<Operands>(p);
@@ -169,6 +289,7 @@ __device__ __forceinline__ void consume(const GradientArguments& p, const Prefil
     ring.skip(blocks);
   }
   int next_strip = 0;
+  Ring<T::kPlaces> place;
   Sums<T> sums;
   for (unsigned tile = first; tile < tiles; tile += step) {
     const GradientTile<T, Operands> at(p, tile, rank);
@@ -183,6 +304,12 @@ __device__ __forceinline__ void consume(const GradientArguments& p, const Prefil
     wait_for_sums(sums);
     release(memory.empty(ring.stage == 0 ? T::kStages - 1 : ring.stage - 1));
     if (T::kPingPong) ring.skip(blocks);
+    if constexpr (kGates<Arguments>) {
+      with_gate(p.gating, [&](auto unit) {
+        gated_epilogue<T, Element>(sums, memory, place, unit, warpgroup);
+      });
+      continue;
+    }
     // Of the tile before, which may have been stored by another thread of this warp.
     if (Operands::kTurnedA && threadIdx.x % 128 < 32) wait_stores_read<0>();
     if (Operands::kTurnedA && at.product->adds != 0) {
@@ -196,8 +323,8 @@ __device__ __forceinline__ void consume(const GradientArguments& p, const Prefil
   if (threadIdx.x % 128 < 32) wait_stores_read<0>();  // the kernel's end waits for the writes
 }
 
-template <class T, class Element, class Operands>
-__device__ __forceinline__ void gradients(const GradientArguments& p) {
+template <class T, class Element, class Operands, class Arguments>
+__device__ __forceinline__ void gradients(const Arguments& p) {
   extern __shared__ unsigned char shared_memory[];
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_memory));
   const PrefillMemory<T> memory = {(shared + 1023) & ~1023u};
@@ -205,7 +332,15 @@ __device__ __forceinline__ void gradients(const GradientArguments& p) {
   const unsigned first = blockIdx.x / 2;
   const unsigned clusters = gridDim.x / 2;
   const int role = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
-  if (threadIdx.x == 0) init_barriers(memory);
+  if (threadIdx.x == 0) {
+    if constexpr (kGates<Arguments>) {
+      for (unsigned place = 0; place < 2 * T::kPlaces; ++place) {
+        barrier_init(memory.brought(0, place), 1);
+        barrier_init(memory.done(0, place), 4);
+      }
+    }
+    init_barriers(memory);
+  }
   cluster_arrive_relaxed();  // the fence of init_barriers has released them
   cluster_wait();
   wait_for_previous_kernel();
@@ -214,6 +349,12 @@ __device__ __forceinline__ void gradients(const GradientArguments& p) {
     give_registers<kProducerRegisters>();
     if (warp_number() == 0 && elect_one()) {
       produce<T, Operands>(p, memory, rank, first, clusters);
+    }
+    if constexpr (kGates<Arguments>) {
+      const int carried = static_cast<int>(warp_number()) - 1;
+      if (carried >= 0 && carried < 2 && elect_one()) {
+        carry<T, Operands>(p, memory, rank, first, clusters, carried);
+      }
     }
     __syncwarp();
   } else {
@@ -225,57 +366,11 @@ __device__ __forceinline__ void gradients(const GradientArguments& p) {
   cluster_wait();
 }
 
-// Two neighbours of a row, of each matrix.
-struct GatedPair {
-  unsigned grad_gate;
-  unsigned grad_up;
-  unsigned hidden;
-};
-
-template <class Element, class Unit>
-__device__ __forceinline__ GatedPair gated_pair(Unit unit, unsigned gate, unsigned up,
-                                                unsigned grad) {
-  const float2 g = unpack_pair<Element>(gate);
-  const float2 u = unpack_pair<Element>(up);
-  const float2 d = unpack_pair<Element>(grad);
-  const WithSlope first = unit.activate_with_slope(g.x);
-  const WithSlope second = unit.activate_with_slope(g.y);
-  return {pack_pair(d.x * unit.factor(u.x) * first.slope, d.y * unit.factor(u.y) * second.slope,
-                    Element{}),
-          pack_pair(d.x * first.value * unit.factor_slope(u.x),
-                    d.y * second.value * unit.factor_slope(u.y), Element{}),
-          unit.pack(first.value * unit.factor(u.x), second.value * unit.factor(u.y), Element{})};
-}
-
-// Eight elements a thread.
-template <class Element>
-__device__ __forceinline__ void gated(const GradientGateArguments& p) {
-  wait_for_previous_kernel();
-  let_next_kernel_start();
-  const long long at = static_cast<long long>(blockIdx.x) * kGradientThreads + threadIdx.x;
-  if (at >= p.eights) return;
-  const uint4 gate = static_cast<const uint4*>(p.gate_out)[at];
-  const uint4 up = static_cast<const uint4*>(p.up_out)[at];
-  uint4 grad = {};
-  if (p.grad_hidden != nullptr) grad = static_cast<const uint4*>(p.grad_hidden)[at];
-  with_gate(p.gating, [&](auto unit) {
-    const GatedPair x = gated_pair<Element>(unit, gate.x, up.x, grad.x);
-    const GatedPair y = gated_pair<Element>(unit, gate.y, up.y, grad.y);
-    const GatedPair z = gated_pair<Element>(unit, gate.z, up.z, grad.z);
-    const GatedPair w = gated_pair<Element>(unit, gate.w, up.w, grad.w);
-    static_cast<uint4*>(p.grad_gate)[at] = {x.grad_gate, y.grad_gate, z.grad_gate, w.grad_gate};
-    static_cast<uint4*>(p.grad_up)[at] = {x.grad_up, y.grad_up, z.grad_up, w.grad_up};
-    if (p.hidden != nullptr) {
-      static_cast<uint4*>(p.hidden)[at] = {x.hidden, y.hidden, z.hidden, w.hidden};
-    }
-  });
-}
-
 // A CTA has 16 columns: its even threads eight of them, its odd ones the others, each of every
 // 128th row.
 template <class Element>
 __device__ __forceinline__ void column_sums(const ColumnSumsArguments& p) {
-  constexpr int kLines = kGradientThreads / 2;
+  constexpr int kLines = kSumThreads / 2;
   __shared__ float parts[kLines][kSumColumns + 1];
   wait_for_previous_kernel();
   let_next_kernel_start();
@@ -301,7 +396,7 @@ __device__ __forceinline__ void column_sums(const ColumnSumsArguments& p) {
   for (int i = 0; i < 8; ++i) parts[line][eight + i] = sums[i];
   for (int lines = kLines / 2; lines > 0; lines /= 2) {
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < lines * kSumColumns; i += kGradientThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < lines * kSumColumns; i += kSumThreads) {
       parts[i / kSumColumns][i % kSumColumns] += parts[i / kSumColumns + lines][i % kSumColumns];
     }
   }
@@ -316,17 +411,18 @@ __device__ __forceinline__ void column_sums(const ColumnSumsArguments& p) {
 
 #define KILN_TOKEN_KERNELS(family, shape, Tile) \
   KILN_KERNEL_PAIR(family, tokens, geglu_mlp::TurnedB, GradientArguments, shape, Tile)
+#define KILN_GATED_GRADIENT_KERNELS(family, shape, Tile) \
+  KILN_KERNEL_PAIR(family, gated, geglu_mlp::TurnedB, GatedGradientArguments, shape, Tile)
 #define KILN_WEIGHT_KERNELS(family, shape, Tile) \
   KILN_KERNEL_PAIR(family, weights, geglu_mlp::TurnedBoth, GradientArguments, shape, Tile)
 KILN_TOKEN_GRADIENTS(KILN_TOKEN_KERNELS)
 KILN_WEIGHT_GRADIENTS(KILN_WEIGHT_KERNELS)
+KILN_GATED_GRADIENTS(KILN_GATED_GRADIENT_KERNELS)
 
-#define KILN_ELEMENT_KERNEL(name, Arguments, function)                      \
-  extern "C" __global__ void __launch_bounds__(geglu_mlp::kGradientThreads) \
-      name(const geglu_mlp::Arguments arguments) {                          \
-    geglu_mlp::function(arguments);                                         \
+#define KILN_SUMS_KERNEL(name, Element)                                \
+  extern "C" __global__ void __launch_bounds__(geglu_mlp::kSumThreads) \
+      name(const geglu_mlp::ColumnSumsArguments arguments) {           \
+    geglu_mlp::column_sums<geglu_mlp::Element>(arguments);             \
   }
-KILN_ELEMENT_KERNEL(gradients_gated_bf16, GradientGateArguments, gated<geglu_mlp::Bfloat16>)
-KILN_ELEMENT_KERNEL(gradients_gated_f16, GradientGateArguments, gated<geglu_mlp::Float16>)
-KILN_ELEMENT_KERNEL(gradients_sums_bf16, ColumnSumsArguments, column_sums<geglu_mlp::Bfloat16>)
-KILN_ELEMENT_KERNEL(gradients_sums_f16, ColumnSumsArguments, column_sums<geglu_mlp::Float16>)
+KILN_SUMS_KERNEL(gradients_sums_bf16, Bfloat16)
+KILN_SUMS_KERNEL(gradients_sums_f16, Float16)

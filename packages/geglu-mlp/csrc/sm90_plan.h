@@ -168,29 +168,40 @@ constexpr int keeping_kernel(Element element, const Sm90Tile& tile) {
          keeping_place(tile);
 }
 
-// Those of sm90_gradients.cu follow: of tokens in bf16 and f16, of weights, then the elementwise
-// ones and the sums of columns, in both types.
+// Those of sm90_gradients.cu follow: each kind in bf16 and f16, then the sums of columns in both.
+enum class GradientKind : int { kTokens, kWeights, kGated };
 #define KILN_TILE(family, shape, Tile) prefill_tile<Tile>(#family "_" #shape),
-inline constexpr Sm90Tile kGradientTiles[] = {KILN_TOKEN_GRADIENTS(KILN_TILE)};  // weights: less
+inline constexpr Sm90Tile kTokenTiles[] = {KILN_TOKEN_GRADIENTS(KILN_TILE)};
+inline constexpr Sm90Tile kWeightTiles[] = {KILN_WEIGHT_GRADIENTS(KILN_TILE)};
+inline constexpr Sm90Tile kGatedGradientTiles[] = {KILN_GATED_GRADIENTS(KILN_TILE)};
 #undef KILN_TILE
-inline constexpr int kTokenTileCount = sizeof(kGradientTiles) / sizeof(kGradientTiles[0]);
-inline constexpr int kWeightTileCount = kTokenTileCount - 1;
+struct Sm90Tiles {
+  const Sm90Tile* tiles;
+  int count;
+};
+inline constexpr Sm90Tiles kGradientTiles[] = {  // of each kind
+    {kTokenTiles, sizeof(kTokenTiles) / sizeof(Sm90Tile)},
+    {kWeightTiles, sizeof(kWeightTiles) / sizeof(Sm90Tile)},
+    {kGatedGradientTiles, sizeof(kGatedGradientTiles) / sizeof(Sm90Tile)}};
 inline constexpr int kGradientKernel = kKeepingKernel + 2 * kKeepingTileCount;
 
-constexpr int gradient_tile_count(bool weights) {
-  return weights ? kWeightTileCount : kTokenTileCount;
+constexpr int gradient_tile_count(GradientKind kind) {
+  return kGradientTiles[static_cast<int>(kind)].count;
 }
-constexpr int gradient_kernel(bool weights, Element element, int tile) {
-  const int half = element == Element::kFloat16 ? 1 : 0;
-  return kGradientKernel + (weights ? 2 * kTokenTileCount : 0) +
-         half * gradient_tile_count(weights) + tile;
+constexpr const Sm90Tile& gradient_tile(GradientKind kind, int tile) {
+  return kGradientTiles[static_cast<int>(kind)].tiles[tile];
 }
-constexpr int gradient_gate_kernel(Element element) {
-  return gradient_kernel(true, Element::kFloat16, kWeightTileCount) +
-         (element == Element::kFloat16 ? 1 : 0);
+constexpr int gradient_kernel(GradientKind kind, Element element, int tile) {
+  int first = kGradientKernel;
+  for (int before = 0; before < static_cast<int>(kind); ++before) {
+    first += 2 * kGradientTiles[before].count;
+  }
+  return first + (element == Element::kFloat16 ? gradient_tile_count(kind) : 0) + tile;
 }
 constexpr int column_sums_kernel(Element element) {
-  return gradient_gate_kernel(element) + 2;
+  return gradient_kernel(GradientKind::kGated, Element::kFloat16,
+                         gradient_tile_count(GradientKind::kGated)) +
+         (element == Element::kFloat16 ? 1 : 0);
 }
 inline constexpr int kAllKernels = column_sums_kernel(Element::kFloat16) + 1;
 

@@ -23,7 +23,7 @@ struct PrefillMemory {
   }
   __device__ __forceinline__ unsigned b(unsigned stage) const { return a(stage) + T::kABytes; }
   __device__ __forceinline__ unsigned strip(int warpgroup, int index) const {
-    return base + T::kStripsAt + (warpgroup * 2 + index) * T::kStripBytes;
+    return base + T::kStripsAt + (warpgroup * T::kPlaces + index) * T::kStripBytes;
   }
   __device__ __forceinline__ unsigned full(unsigned stage) const {
     return base + T::kBarriersAt + stage * 8;
@@ -33,6 +33,13 @@ struct PrefillMemory {
   }
   __device__ __forceinline__ unsigned turn(int warpgroup) const {
     return base + T::kBarriersAt + (2 * T::kStages + warpgroup) * 8;
+  }
+  // Where strips are read, too (sm90_gradients.cu).
+  __device__ __forceinline__ unsigned brought(int warpgroup, unsigned place) const {
+    return turn(2) + (warpgroup * T::kPlaces + place) * 8;
+  }
+  __device__ __forceinline__ unsigned done(int warpgroup, unsigned place) const {
+    return brought(2, 0) + (warpgroup * T::kPlaces + place) * 8;
   }
 };
 

@@ -221,7 +221,7 @@ template <int kPending>
 __device__ __forceinline__ void wait_stores_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
-// Orders this thread's writes to shared memory before the copy engine's reads.
+// Orders what this thread did in shared memory before what the copy engine does there.
 __device__ __forceinline__ void shared_writes_before_copies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -229,6 +229,12 @@ __device__ __forceinline__ void shared_writes_before_copies() {
 __device__ __forceinline__ void store_matrices(unsigned shared, const unsigned (&words)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared),
                "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+               : "memory");
+}
+__device__ __forceinline__ void load_matrices(unsigned shared, unsigned (&words)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(shared)
                : "memory");
 }
 __device__ __forceinline__ void store_transposed(unsigned shared, const unsigned (&words)[4]) {

@@ -346,29 +346,31 @@ __device__ __forceinline__ void epilogue(const Sums<T>& sums, const GemmArgument
   }
 }
 
-// Adds the sums to an output of float32. The loads of a column block are on their way together.
+// Adds the sums to an output of float32, row by row: one address at a time, beside the sums. The
+// loads of kTogether column blocks are on their way together.
 template <class T, bool kAligned>
 __device__ __forceinline__ void add_to_out(const Sums<T>& sums, const GemmArguments& p,
                                            long long row, long long column) {
+  constexpr int kTogether = T::kColumnBlocks % 4 == 0 ? 4 : T::kColumnBlocks;
   const SumPlaces<T, false> places(row, column);
-  const auto row_of = [&](int i, int half) { return places.row + i * 16 + half * 8; };
 #pragma unroll
-  for (int j = 0; j < T::kColumnBlocks; ++j) {
-    const long long at = places.column_of(j);
-    float2 pairs[T::kRowBlocks][2];
+  for (int i = 0; i < T::kRowBlocks; ++i) {
 #pragma unroll
-    for (int i = 0; i < T::kRowBlocks; ++i) {
+    for (int half = 0; half < 2; ++half) {
+      const long long at_row = places.row + i * 16 + half * 8;
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
-        pairs[i][half] = load_floats<kAligned>(p, row_of(i, half), at);
-    }
+      for (int first = 0; first < T::kColumnBlocks; first += kTogether) {
+        float2 pairs[kTogether];
 #pragma unroll
-    for (int i = 0; i < T::kRowBlocks; ++i) {
+        for (int j = 0; j < kTogether; ++j) {
+          pairs[j] = load_floats<kAligned>(p, at_row, places.column_of(first + j));
+        }
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float* const sum = sums[i][j] + half * 2;
-        store_floats<kAligned>(p, row_of(i, half), at,
-                               {pairs[i][half].x + sum[0], pairs[i][half].y + sum[1]});
+        for (int j = 0; j < kTogether; ++j) {
+          const float* const sum = sums[i][first + j] + half * 2;
+          store_floats<kAligned>(p, at_row, places.column_of(first + j),
+                                 {pairs[j].x + sum[0], pairs[j].y + sum[1]});
+        }
       }
     }
   }

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
@@ -21,14 +22,14 @@ struct Extents {
   int64_t m, d, h;
 };
 
-GradientsQuestion grad_hidden(const Extents& e) {
-  return {false, Element::kBFloat16, e.d, 1, {{e.m, e.h}}};
+GradientsQuestion gated(const Extents& e) {
+  return {GradientKind::kGated, Element::kBFloat16, e.d, 1, {{e.m, e.h}}};
 }
 GradientsQuestion grad_x(const Extents& e) {
-  return {false, Element::kBFloat16, e.h, 2, {{e.m, e.d}, {e.m, e.d}}};
+  return {GradientKind::kTokens, Element::kBFloat16, e.h, 2, {{e.m, e.d}, {e.m, e.d}}};
 }
 GradientsQuestion weights(const Extents& e) {
-  return {true, Element::kBFloat16, e.m, 3, {{e.h, e.d}, {e.h, e.d}, {e.d, e.h}}};
+  return {GradientKind::kWeights, Element::kBFloat16, e.m, 3, {{e.h, e.d}, {e.h, e.d}, {e.d, e.h}}};
 }
 
 TEST_CASE("gradients plan: the tile follows the shape") {
@@ -38,10 +39,11 @@ TEST_CASE("gradients plan: the tile follows the shape") {
     uint32_t ctas;
   };
   const Row rows[] = {
-      {grad_hidden({8192, 768, 3072}), "gradients_256x192", 132},
+      {gated({8192, 768, 3072}), "gradients_128x256", 132},
       {grad_x({8192, 768, 3072}), "gradients_256x192", 128},
       {weights({8192, 768, 3072}), "gradients_128x256", 132},
-      {grad_hidden({1024, 1024, 4096}), "gradients_128x256", 128},
+      {gated({1024, 1024, 4096}), "gradients_128x256", 128},
+      {gated({1, 8, 8}), "gradients_128x256", 2},
       {grad_x({1024, 1024, 4096}), "gradients_128x128", 64},
       {weights({1024, 1024, 4096}), "gradients_128x256", 132},
       {grad_x({1, 8, 8}), "gradients_128x128", 2},
@@ -49,7 +51,7 @@ TEST_CASE("gradients plan: the tile follows the shape") {
   };
   for (const Row& row : rows) {
     const GradientsPlan plan = plan_gradients(row.question, kH200);
-    CHECK(kGradientTiles[plan.tile].name == row.tile);
+    CHECK(plan.tile->name == row.tile);
     CHECK(plan.ctas == row.ctas);
   }
 }
@@ -60,10 +62,11 @@ TEST_CASE("gradients plan: the tiles cover every output, and no grid is larger t
       for (const int64_t h : {8, 88, 3072}) {
         const Extents extents = {m, d, h};
         for (const GradientsQuestion& question :
-             {grad_hidden(extents), grad_x(extents), weights(extents)}) {
+             {gated(extents), grad_x(extents), weights(extents)}) {
           const GradientsPlan plan = plan_gradients(question, kH200);
-          const Sm90Tile& tile = kGradientTiles[plan.tile];
-          CHECK(plan.kernel == gradient_kernel(question.weights, question.element, plan.tile));
+          const Sm90Tile& tile = *plan.tile;
+          const auto place = static_cast<int>(&tile - &gradient_tile(question.kind, 0));
+          CHECK(plan.kernel == gradient_kernel(question.kind, question.element, place));
           CHECK(plan.k_blocks == tiles_of(question.k, kDepth));
           CHECK(plan.ctas % 2 == 0);
           CHECK(plan.ctas <= 132);
@@ -80,7 +83,7 @@ TEST_CASE("gradients plan: the tiles cover every output, and no grid is larger t
 
 TEST_CASE("gradients plan: check_backward's shapes run every kernel") {
   std::set<int> run;
-  uint32_t most_tiles = 0;  // of grad_hidden, that every CTA has at least
+  std::int64_t most_gated_tiles = 0;  // of a CTA, at least
   for (const Extents& extents : std::vector<Extents>{{33, 64, 96},
                                                      {300, 264, 520},
                                                      {513, 512, 4112},
@@ -89,16 +92,17 @@ TEST_CASE("gradients plan: check_backward's shapes run every kernel") {
                                                      {3072, 72, 4104},
                                                      {541, 2888, 72},
                                                      {1561, 2360, 72}}) {
-    for (const GradientsQuestion& question :
-         {grad_hidden(extents), grad_x(extents), weights(extents)}) {
+    for (const GradientsQuestion& question : {gated(extents), grad_x(extents), weights(extents)}) {
       run.insert(plan_gradients(question, kH200).kernel);
     }
-    const GradientsPlan plan = plan_gradients(grad_hidden(extents), kH200);
-    most_tiles =
-        std::max(most_tiles, plan.grids[0].tiles_m * plan.grids[0].tiles_n / (plan.ctas / 2));
+    const GradientsPlan plan = plan_gradients(gated(extents), kH200);
+    most_gated_tiles = std::max<std::int64_t>(
+        most_gated_tiles, plan.grids[0].tiles_m * plan.grids[0].tiles_n / (plan.ctas / 2));
   }
-  CHECK(most_tiles >= 2);
-  CHECK(run.size() == static_cast<std::size_t>(kTokenTileCount + kWeightTileCount));
+  CHECK(most_gated_tiles >= 3);
+  int kernels = 0;
+  for (const Sm90Tiles& kind : kGradientTiles) kernels += kind.count;
+  CHECK(run.size() == static_cast<std::size_t>(kernels));
 }
 
 TEST_CASE("gradients plan: what the copy engine cannot read is left to the path with transposes") {

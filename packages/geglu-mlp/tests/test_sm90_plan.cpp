@@ -230,12 +230,12 @@ TEST_CASE("sm90 plan: kernel numbers follow the portable ones without gaps") {
     for (const Sm90Tile& tile : kGatedTiles) {
       if (keeping_place(tile) < kKeepingTileCount) numbers.insert(keeping_kernel(element, tile));
     }
-    for (const bool weights : {false, true}) {
-      for (int tile = 0; tile < gradient_tile_count(weights); ++tile) {
-        numbers.insert(gradient_kernel(weights, element, tile));
+    for (const GradientKind kind :
+         {GradientKind::kTokens, GradientKind::kWeights, GradientKind::kGated}) {
+      for (int tile = 0; tile < gradient_tile_count(kind); ++tile) {
+        numbers.insert(gradient_kernel(kind, element, tile));
       }
     }
-    numbers.insert(gradient_gate_kernel(element));
     numbers.insert(column_sums_kernel(element));
   }
   CHECK(numbers.size() == static_cast<std::size_t>(kAllKernels - kKernels));

@@ -291,6 +291,7 @@ struct StreamTile {
 // Of backward's products, some of whose operands are turned: of tokens, and those of weights.
 #define KILN_WEIGHT_GRADIENTS(X)       \
   X(gradients, 128x128, PingPong<128>) \
+  X(gradients, 128x192, PingPong<192>) \
   X(gradients, 128x256, Cooperative<256>)
 #define KILN_TOKEN_GRADIENTS(X) \
   KILN_WEIGHT_GRADIENTS(X)      \

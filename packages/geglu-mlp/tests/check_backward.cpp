@@ -574,8 +574,8 @@ std::vector<Shape> shapes_to_check(const Options& options, bool gpu) {
   // and of hidden columns, and of columns whose operands are packed at one time.
   const std::vector<Shape> more =
       gpu ? std::vector<Shape>{{513, 512, 4112}, {1100, 776, 4104}, {2061, 72, 2088},
-                               {40, 4096, 1048}, {3072, 72, 4104},  {541, 2888, 72},
-                               {1561, 2360, 72}}
+                               {40, 4096, 1048}, {3072, 72, 4104},  {1541, 2312, 72},
+                               {781, 3080, 72},  {1281, 2824, 72}}
           : std::vector<Shape>{{1030, 40, 700}, {40, 1030, 24}, {17, 3200, 680}};
   shapes.insert(shapes.end(), more.begin(), more.end());
   return shapes;

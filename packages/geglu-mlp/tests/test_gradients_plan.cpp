@@ -45,6 +45,9 @@ TEST_CASE("gradients plan: the tile follows the shape") {
       {gated({1024, 1024, 4096}), "gradients_128x256", 128},
       {gated({1, 8, 8}), "gradients_128x256", 2},
       {grad_x({1024, 1024, 4096}), "gradients_128x128", 64},
+      {grad_x({4096, 2304, 9216}), "gradients_128x192", 132},
+      {grad_x({4096, 4096, 14336}), "gradients_128x256", 132},
+      {weights({8192, 1152, 6912}), "gradients_128x192", 132},
       {weights({1024, 1024, 4096}), "gradients_128x256", 132},
       {grad_x({1, 8, 8}), "gradients_128x128", 2},
       {weights({1, 8, 8}), "gradients_128x128", 6},
@@ -90,8 +93,9 @@ TEST_CASE("gradients plan: check_backward's shapes run every kernel") {
                                                      {1100, 776, 4104},
                                                      {2061, 72, 2088},
                                                      {3072, 72, 4104},
-                                                     {541, 2888, 72},
-                                                     {1561, 2360, 72}}) {
+                                                     {1541, 2312, 72},
+                                                     {781, 3080, 72},
+                                                     {1281, 2824, 72}}) {
     for (const GradientsQuestion& question : {gated(extents), grad_x(extents), weights(extents)}) {
       run.insert(plan_gradients(question, kH200).kernel);
     }

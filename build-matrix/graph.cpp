@@ -27,8 +27,13 @@ Backend backend_of(const VariantPlan& plan) {
 }
 
 // zig's words for a level, by its number: for aarch64 the baseline is armv8-a.
-constexpr std::array<std::string_view, 5> kX86_64Machines = {"x86_64", "x86_64_v2", "x86_64_v3",
-                                                             "x86_64_v4", "x86_64_v4+avx512bf16"};
+constexpr std::array<std::string_view, 6> kX86_64Machines = {
+    "x86_64",
+    "x86_64_v2",
+    "x86_64_v3",
+    "x86_64_v4",
+    "x86_64_v4+avx512bf16",
+    "x86_64_v4+avx512bf16+amx_tile+amx_bf16"};
 
 std::vector<std::string> target_flags(CpuLevel cpu, Version glibc) {
   std::string machine = "baseline";

@@ -33,7 +33,8 @@ TEST_CASE("target: architectures and CPU levels are words of their own") {
   const std::pair<std::string_view, CpuLevel> levels[] = {
       {"x86-64", {Arch::kX86_64, 1}},         {"x86-64-v2", {Arch::kX86_64, 2}},
       {"x86-64-v3", {Arch::kX86_64, 3}},      {"x86-64-v4", {Arch::kX86_64, 4}},
-      {"x86-64-v4-bf16", {Arch::kX86_64, 5}}, {"armv8-a", {Arch::kAarch64, 1}}};
+      {"x86-64-v4-bf16", {Arch::kX86_64, 5}}, {"x86-64-v4-amx", {Arch::kX86_64, 6}},
+      {"armv8-a", {Arch::kAarch64, 1}}};
   for (const auto& [text, level] : levels) {
     CHECK(parse_cpu_level(text) == level);
     CHECK(to_string(level) == text);

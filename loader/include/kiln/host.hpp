@@ -24,8 +24,9 @@ enum class Arch { kX86_64, kAarch64 };
 std::string_view to_string(Arch arch);  ///< uname's words: "x86_64", "aarch64"
 
 /// An instruction set level of one architecture; each has what those below it have. "x86-64" (1),
-/// "x86-64-v2" to "x86-64-v4" of the psABI, "x86-64-v4-bf16" (5), which adds AVX512-BF16 (no
-/// CPU with AMX is said to have it: there it is slow); or "armv8-a" (1). Documents hold the words:
+/// "x86-64-v2" to "x86-64-v4" of the psABI, "x86-64-v4-bf16" (5), which adds AVX512-BF16,
+/// "x86-64-v4-amx" (6), which adds AMX-TILE and AMX-BF16; or "armv8-a" (1). A CPU with AMX whose
+/// system does not grant it is said to have 4: there AVX512-BF16 is slow. Documents hold the words:
 /// the numbers only order them.
 struct CpuLevel {
   Arch arch = Arch::kX86_64;

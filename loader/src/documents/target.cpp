@@ -40,9 +40,13 @@ struct NamedLevel {
   CpuLevel level;
 };
 constexpr std::array kCpuLevels = {
-    NamedLevel{"x86-64", {Arch::kX86_64, 1}},         NamedLevel{"x86-64-v2", {Arch::kX86_64, 2}},
-    NamedLevel{"x86-64-v3", {Arch::kX86_64, 3}},      NamedLevel{"x86-64-v4", {Arch::kX86_64, 4}},
-    NamedLevel{"x86-64-v4-bf16", {Arch::kX86_64, 5}}, NamedLevel{"armv8-a", {Arch::kAarch64, 1}},
+    NamedLevel{"x86-64", {Arch::kX86_64, 1}},
+    NamedLevel{"x86-64-v2", {Arch::kX86_64, 2}},
+    NamedLevel{"x86-64-v3", {Arch::kX86_64, 3}},
+    NamedLevel{"x86-64-v4", {Arch::kX86_64, 4}},
+    NamedLevel{"x86-64-v4-bf16", {Arch::kX86_64, 5}},
+    NamedLevel{"x86-64-v4-amx", {Arch::kX86_64, 6}},
+    NamedLevel{"armv8-a", {Arch::kAarch64, 1}},
 };
 
 bool is_tegra(Version capability) {

@@ -2,6 +2,7 @@
 #include "probe/probe.hpp"
 
 #include <dlfcn.h>
+#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 #if defined(__x86_64__)
@@ -41,7 +42,16 @@ std::uint32_t saved_registers() {
   return low;
 }
 
-/// The levels of the x86-64 psABI and the one above them, bit by bit.
+/// Whether a process may ask Linux (5.16) for AMX's tile registers. A package's prepare() does.
+bool grants_tiles() {
+  constexpr int kSupportedRegisters = 0x1021;  // ARCH_GET_XCOMP_SUPP
+  constexpr std::uint64_t kTileData = 1u << 18;
+  std::uint64_t supported = 0;
+  return ::syscall(SYS_arch_prctl, kSupportedRegisters, &supported) == 0 &&
+         (supported & kTileData) != 0;
+}
+
+/// The levels of the x86-64 psABI and those above them, bit by bit.
 int x86_64_level() {
   std::uint32_t eax = 0;
   std::uint32_t ebx = 0;
@@ -54,7 +64,7 @@ int x86_64_level() {
   ebx = 0;
   __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx);
   const std::uint32_t features = ebx;
-  const bool has_amx = has_all(edx, 1u << 24);
+  const std::uint32_t tile_features = edx;
   eax = 0;
   __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx);
   const std::uint32_t more_features = eax;
@@ -73,8 +83,13 @@ int x86_64_level() {
   // AVX512F, DQ, CD, BW, VL; opmask and zmm saved.
   constexpr std::uint32_t kV4 = 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31;
   if (!has_all(features, kV4) || !has_all(saved, 0xe6)) return 3;
-  // AVX512-BF16. CPUs with AMX leave bfloat16 to that: their vdpbf16ps does 0.6 of what fp32 does.
-  return has_all(more_features, 1u << 5) && !has_amx ? 5 : 4;
+  if (!has_all(more_features, 1u << 5)) return 4;  // AVX512-BF16
+  // AMX-TILE. Where the registers cannot be used the level is below AVX512-BF16's: vdpbf16ps of
+  // such CPUs does 0.6 of what fp32 does.
+  if (!has_all(tile_features, 1u << 24)) return 5;
+  // AMX-BF16; tile configuration and data saved.
+  const bool usable = has_all(tile_features, 1u << 22) && has_all(saved, 0x600e6) && grants_tiles();
+  return usable ? 6 : 4;
 }
 #endif
 
@@ -148,7 +163,8 @@ void probe_processor(Host& host) {
   std::optional<CpuLevel> level;
   if (cpu) {
     level = parse_cpu_level(*cpu);
-    if (!level) fail("CPU", *cpu, "x86-64, x86-64-v2 to -v4, x86-64-v4-bf16 or armv8-a");
+    if (!level)
+      fail("CPU", *cpu, "x86-64, x86-64-v2 to -v4, x86-64-v4-bf16, x86-64-v4-amx or armv8-a");
   }
   if (arch) {
     const std::optional<Arch> parsed = parse_arch(*arch);

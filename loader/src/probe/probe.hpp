@@ -12,7 +12,8 @@
 //
 // Each fact can be overridden, to try how another machine would resolve or to build for one:
 //   KILN_OVERRIDE_ARCH   x86_64 | aarch64
-//   KILN_OVERRIDE_CPU    x86-64 | x86-64-v2 | x86-64-v3 | x86-64-v4 | x86-64-v4-bf16 | armv8-a
+//   KILN_OVERRIDE_CPU    x86-64 | x86-64-v2 | x86-64-v3 | x86-64-v4 | x86-64-v4-bf16 |
+//                        x86-64-v4-amx | armv8-a
 //   KILN_OVERRIDE_GLIBC  2.17, or empty for a machine without glibc
 //   KILN_OVERRIDE_CUDA   12.2 (what the driver supports), or empty for no driver
 //   KILN_OVERRIDE_SM     9.0,8.0 (a GPU each, in order), or empty for no GPU

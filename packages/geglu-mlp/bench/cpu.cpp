@@ -6,7 +6,8 @@
 // packed beforehand). OpenBLAS's products are timed alone, too. The calling thread is pinned and
 // makes no other. Rounds take turns and each call's time is the CPU time of the thread, so that
 // what else the machine does costs a way its caches, and not the time that it waits. Prints the
-// medians and the least of the rounds as JSON.
+// medians and the least of the rounds as JSON. oneDNN makes its threads when it is loaded, so
+// $OMP_NUM_THREADS must be 1.
 //
 //   geglu_mlp_cpu_bench COMMIT [ROUNDS [VARIANT]]   21 rounds, the best variant; $KILN_REGISTRY
 #include <cblas.h>
@@ -15,6 +16,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <map>
@@ -262,6 +264,10 @@ void compare(const kiln::Kernel& kernel, Shape shape, kiln::DType dtype, int rou
 int main(int argc, char** argv) {
   try {
     if (argc < 2) throw std::runtime_error("usage: geglu_mlp_cpu_bench COMMIT [ROUNDS [VARIANT]]");
+    const char* const threads = std::getenv("OMP_NUM_THREADS");
+    if (threads == nullptr || std::string(threads) != "1") {
+      throw std::runtime_error("oneDNN would use more than one thread: set OMP_NUM_THREADS=1");
+    }
     pin_to_one_cpu();
     openblas_set_num_threads(1);
     const int rounds = argc > 2 ? std::stoi(argv[2]) : 21;

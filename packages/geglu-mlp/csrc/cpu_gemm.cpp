@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu_gemm.hpp"
 
+#include "cpu_amx.hpp"
+#include "cpu_amx_tile.hpp"
 #include "cpu_dots.hpp"
 #include "cpu_threads.hpp"
 #include "cpu_tile.hpp"
@@ -53,6 +55,10 @@ void write_plain(const Mlp<T>& call, const TileSums& sums, int64_t row, int64_t 
       write_y(call, row + i, column + j, load(sums.at[i] + j), bias, call.d - column - j);
     }
   }
+}
+
+size_t larger(size_t a, size_t b) {
+  return a > b ? a : b;
 }
 
 // The most items that a region of a block has.
@@ -158,11 +164,13 @@ size_t mlp_workspace_bytes(int64_t m, int64_t d, int64_t h) {
   // Beyond this no tensor of such a shape exists, and the sums below would overflow.
   constexpr int64_t kMostExtent = int64_t{1} << 40;
   if (d > kMostExtent || h > kMostExtent) return SIZE_MAX;
-  const size_t dots = dots_workspace_bytes(m, d, h);
-  if (m <= kMostFloatDotRows) return dots;
+  size_t bytes = dots_workspace_bytes(m, d, h);
+#if defined(__AMX_BF16__)
+  bytes = larger(bytes, amx_workspace_bytes(m, d, h));
+#endif
+  if (m <= kMostFloatDotRows) return bytes;
   const Sizes sizes = sizes_of(m, d, h);
-  const size_t tiles = 4 * static_cast<size_t>(sizes.x + sizes.h + sizes.weights);
-  return tiles > dots ? tiles : dots;
+  return larger(bytes, 4 * static_cast<size_t>(sizes.x + sizes.h + sizes.weights));
 }
 
 template <class T>
@@ -188,8 +196,15 @@ void mlp(const Mlp<T>& call, void* workspace) {
   });
 }
 
-template void mlp(const Mlp<float>&, void*);
+#if defined(__AMX_BF16__)
+template <>
+void mlp(const Mlp<Bfloat16>& call, void* workspace) {
+  mlp_by_amx<AmxTiles>(call, workspace);
+}
+#else
 template void mlp(const Mlp<Bfloat16>&, void*);
+#endif
+template void mlp(const Mlp<float>&, void*);
 template void mlp(const Mlp<Float16>&, void*);
 
 }  // namespace geglu_mlp::cpu

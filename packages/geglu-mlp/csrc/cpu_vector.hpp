@@ -66,14 +66,22 @@ inline Floats load(const Float16* address) {
 inline void store(float* address, Floats value) {
   memcpy(address, &value, sizeof(value));
 }
-inline void store(Bfloat16* address, Floats value) {
+// bfloat16 in the upper halves; the lower ones are of no use.
+inline Words rounded_to_bfloat16(Floats value) {
   const Words bits = bits_as<Words>(value);
   const Words rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
   const Words is_nan = bits_as<Words>(value != value);
   const Words quiet = bits | 0x400000u;  // rounding could carry a NaN's payload into infinity
-  const Shorts result =
-      __builtin_convertvector(((is_nan & quiet) | (~is_nan & rounded)) >> 16, Shorts);
+  return (is_nan & quiet) | (~is_nan & rounded);
+}
+inline void store(Bfloat16* address, Floats value) {
+  const Shorts result = __builtin_convertvector(rounded_to_bfloat16(value) >> 16, Shorts);
   memcpy(address, &result, sizeof(result));
+}
+// even[0], odd[0], even[1], odd[1], ...
+inline void store_pairs(Bfloat16* address, Floats even, Floats odd) {
+  const Words pairs = (rounded_to_bfloat16(even) >> 16) | (rounded_to_bfloat16(odd) & 0xffff0000u);
+  memcpy(address, &pairs, sizeof(pairs));
 }
 inline void store(Float16* address, Floats value) {
   const Halves halves = __builtin_convertvector(value, Halves);

@@ -7,7 +7,8 @@
 // makes no other. Rounds take turns and each call's time is the CPU time of the thread, so that
 // what else the machine does costs a way its caches, and not the time that it waits. Prints the
 // medians and the least of the rounds as JSON. oneDNN makes its threads when it is loaded, so
-// $OMP_NUM_THREADS must be 1.
+// $OMP_NUM_THREADS must be 1. An OpenBLAS that does not know the CPU takes its slowest kernels: the
+// result names them, and $OPENBLAS_CORETYPE chooses others.
 //
 //   geglu_mlp_cpu_bench COMMIT [ROUNDS [VARIANT]]   21 rounds, the best variant; $KILN_REGISTRY
 #include <cblas.h>

@@ -101,12 +101,12 @@ TEST_CASE("expand: a target is built by every toolkit and for every host that ca
   }
 }
 
-TEST_CASE("expand: a package for every target has 28 variants, and each other one has a reason") {
+TEST_CASE("expand: a package for every target has 29 variants, and each other one has a reason") {
   const Expansion expansion = expand(
       shipped_matrix(),
       package_for({"sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120", "compute_80"},
-                  {"x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "armv8-a"}));
-  CHECK(expansion.variants.size() == 28);
+                  {"x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "x86-64-v4-amx", "armv8-a"}));
+  CHECK(expansion.variants.size() == 29);
   CHECK(expansion.excluded.size() == 24);
   for (const ExcludedVariant& excluded : expansion.excluded) CHECK_FALSE(excluded.reason.empty());
 }

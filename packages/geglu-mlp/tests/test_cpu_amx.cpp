@@ -3,7 +3,9 @@
 // The forward by tile registers, with registers that this program computes: the machine need not
 // have them.
 #include <doctest/doctest.h>
+#include <pthread.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -196,6 +198,54 @@ TEST_CASE("amx: forward and what it keeps are those of double") {
     for (std::size_t i = workspace.size() - 64; i < workspace.size(); ++i)
       CHECK(workspace[i] == 0xff);
   }
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::size_t kStack = 1 << 20;  // theirs is on it, too
+#else
+constexpr std::size_t kStack = 128 << 10;
+#endif
+
+TEST_CASE("amx: a forward needs less than 128 KiB of stack") {
+  constexpr std::int64_t kTokens = 600;
+  constexpr std::int64_t kWidth = 600;
+  const Values ones(size(kWidth, kWidth), rounded(1));
+  Values y(size(kTokens, kWidth), Bfloat16{0xffff});
+  std::vector<unsigned char> workspace(amx_workspace_bytes(kTokens, kWidth, kWidth));
+  const auto forward = [&] {
+    mlp_by_amx<ComputedTiles>({ones.data(),
+                               ones.data(),
+                               ones.data(),
+                               ones.data(),
+                               nullptr,
+                               nullptr,
+                               nullptr,
+                               nullptr,
+                               y.data(),
+                               nullptr,
+                               nullptr,
+                               kTokens,
+                               kWidth,
+                               kWidth,
+                               {Gate::kRelu, 0},
+                               false},
+                              workspace.data());
+  };
+  pthread_attr_t attributes;
+  REQUIRE(pthread_attr_init(&attributes) == 0);
+  REQUIRE(pthread_attr_setstacksize(&attributes, kStack) == 0);
+  pthread_t thread = 0;
+  REQUIRE(pthread_create(
+              &thread, &attributes,
+              [](void* run) -> void* {
+                (*static_cast<decltype(forward)*>(run))();
+                return nullptr;
+              },
+              const_cast<void*>(static_cast<const void*>(&forward))) == 0);
+  CHECK(pthread_join(thread, nullptr) == 0);
+  pthread_attr_destroy(&attributes);
+  const Bfloat16 expected = rounded(600.0F * 600 * 600);
+  CHECK(std::ranges::all_of(y, [&](Bfloat16 each) { return each.bits == expected.bits; }));
 }
 
 }  // namespace

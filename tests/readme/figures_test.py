@@ -22,7 +22,8 @@ class Figures(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
         for path in ("README.md", "docs", "ci/toolchains.lock", "ci/results", "packages/geglu-mlp/bench/results",
-                     "loader/bench/results", "tests/http/results", "tests/trust/results"):
+                     "packages/swiglu-mlp/bench/results", "loader/bench/results", "tests/http/results",
+                     "tests/trust/results"):
             copy = self.root / path
             copy.parent.mkdir(parents=True, exist_ok=True)
             subprocess.run(["cp", "-r", SOURCE / path, copy], check=True)

@@ -59,6 +59,13 @@ void check_axes(const Matrix& matrix, const Package& package) {
   }
 }
 
+// What a variant for `target` holds of a source: sm_90a also runs sm_90's code, so that a source
+// which asks for nothing of sm_90a's own is compiled once for both.
+std::optional<DeviceCode> code_for(const DeviceSource& device, DeviceCode target) {
+  if (!holds(device.targets, target)) target.suffix = 0;
+  return holds(device.targets, target) ? std::optional(target) : std::nullopt;
+}
+
 void expand_cuda(const Matrix& matrix, const Package& package, const Toolkit& toolkit,
                  const DeviceCode& target, Arch host, Expansion& expansion) {
   VariantPlan plan{
@@ -75,10 +82,14 @@ void expand_cuda(const Matrix& matrix, const Package& package, const Toolkit& to
     expansion.excluded.push_back({plan.id, exclusion->reason});
     return;
   }
+  bool named = false;
   for (const DeviceSource& device : package.cuda.device) {
-    if (holds(device.targets, target)) plan.device.push_back(device);
+    named = named || holds(device.targets, target);
+    if (const std::optional<DeviceCode> code = code_for(device, target)) {
+      plan.images.push_back({device.source, device.stem, *code});
+    }
   }
-  if (plan.device.empty()) {
+  if (!named) {
     expansion.excluded.push_back(
         {plan.id, "no device source of " + package.name + " targets " + to_string(target)});
     return;

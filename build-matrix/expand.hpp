@@ -15,6 +15,13 @@
 
 namespace kiln::build {
 
+/// One image of a library.
+struct ImagePlan {
+  std::string source;  ///< relative to the package's folder
+  std::string stem;    ///< its name
+  DeviceCode code;     ///< what the source is compiled to
+};
+
 /// One library to build.
 struct VariantPlan {
   std::string id;  ///< "cu12.9-sm_90a-x86_64", "cpu-x86-64-v3"
@@ -23,7 +30,7 @@ struct VariantPlan {
   std::optional<Version> min_driver;
   std::optional<DeviceCode> target;    ///< set, like the two above, for a GPU variant
   std::vector<std::string> host;       ///< C++ sources, relative to the package's folder
-  std::vector<DeviceSource> device;    ///< those that are compiled for `target`
+  std::vector<ImagePlan> images;       ///< in the order of package.json
   std::vector<std::string> libraries;  ///< sonames that it looks up at run time
   bool is_cuda() const { return toolkit.has_value(); }
 };

@@ -73,6 +73,19 @@ std::string object_name(std::string source) {
   return source + ".o";
 }
 
+// What is left of a path below a folder; empty if it is not in there.
+fs::path below(const fs::path& folder, const fs::path& path) {
+  fs::path rest = path.lexically_relative(fs::absolute(folder).lexically_normal());
+  return !rest.empty() && *rest.begin() == ".." ? fs::path() : rest;
+}
+
+// Whose an image is, and where its source's headers are looked for.
+struct ImageOwner {
+  std::string name;  // of the package
+  fs::path folder;
+  std::vector<fs::path> headers;
+};
+
 // Writes one package's part of the graph. Paths of outputs are relative to the work folder, in
 // which ninja runs.
 class PackageGraph {
@@ -86,11 +99,10 @@ class PackageGraph {
     write_if_changed(gen / "exports.map", exports_);
     folders_ = {job.folder / "csrc", gen, places.sdk / "include", places.abi,
                 places.work() / "include"};
-    prefixes_ = {{job.folder, job.package.name},
-                 {places.sdk, "sdk"},
-                 {places.abi, "abi"},
-                 {places.work(), "work"}};
+    prefixes_ = {{places.sdk, "sdk"}, {places.abi, "abi"}, {places.work(), "work"}};
+    packages_ = {{job.folder, job.package.name}};
     for (const std::string& name : job.package.shared_packages()) share(name);
+    for (const auto& [folder, name] : packages_) prefixes_.emplace_back(folder, name);
     collect_dev();
   }
 
@@ -126,7 +138,7 @@ class PackageGraph {
                                          "; put that package beside it");
     }
     folders_.push_back(folder / "csrc");
-    prefixes_.emplace_back(folder, name);
+    packages_.emplace_back(folder, name);
   }
 
   // What a user of the package compiles against: its own headers, those that they include of the
@@ -144,9 +156,8 @@ class PackageGraph {
     }
     for (const fs::path& header : include_closure(own, folders)) {
       for (const fs::path& folder : folders) {
-        const fs::path root = fs::absolute(folder).lexically_normal();
-        const fs::path inside = header.lexically_relative(root);
-        if (inside.empty() || *inside.begin() == "..") continue;
+        const fs::path inside = below(folder, header);
+        if (inside.empty()) continue;
         dev_.emplace("include/" + inside.generic_string(), header);
         break;
       }
@@ -184,8 +195,8 @@ class PackageGraph {
                                                       {places_.work() / "include", "dlpack"},
                                                       {job_.folder.parent_path(), "packages"}};
     for (const auto& [root, name] : roots) {
-      const fs::path inside = path.lexically_relative(root.lexically_normal());
-      if (!inside.empty() && *inside.begin() != "..") return name + "/" + inside.string();
+      const fs::path inside = below(root, path);
+      if (!inside.empty()) return name + "/" + inside.string();
     }
     return "elsewhere/" + path.filename().string();
   }
@@ -201,7 +212,7 @@ class PackageGraph {
   Ingredients collect(const VariantPlan& plan) {
     Ingredients ingredients;
     std::vector<fs::path> sources = host_sources(plan);
-    for (const DeviceSource& device : plan.device) sources.push_back(path_of(device.source));
+    for (const ImagePlan& image : plan.images) sources.push_back(path_of(image.source));
     for (const fs::path& path : include_closure(sources, folders_)) {
       ingredients.sources[portable_name(path)] = hash(path);
     }
@@ -222,7 +233,7 @@ class PackageGraph {
   }
 
   std::string compile(const std::string& source, const std::string& object, CpuLevel cpu) {
-    if (!objects_.insert(object).second) return object;
+    if (ninja_.has(object)) return object;
     std::vector<std::string> flags = compile_flags(cpu, glibc_);
     for (const fs::path& folder : folders_) flags.push_back("-I" + folder.string());
     for (const auto& [prefix, name] : prefixes_) {
@@ -252,44 +263,58 @@ class PackageGraph {
     return objects;
   }
 
-  // An image depends on toolkit, target and source, not on the host's CPU: x86_64 and aarch64 share
-  // it.
+  // A device source that reads files of one package alone belongs to it: its image is the same in
+  // every package that has it, and is compiled once. Else it may be another one in each of them.
+  const ImageOwner& owner_of(const fs::path& source) {
+    const auto known = owners_.find(source);
+    if (known != owners_.end()) return known->second;
+    ImageOwner owner{.name = job_.package.name, .folder = job_.folder};
+    for (const auto& [folder, name] : packages_) owner.headers.push_back(folder / "csrc");
+    const std::set<fs::path> read = include_closure({source}, owner.headers);
+    for (const auto& [folder, name] : packages_) {
+      const auto has_it = [&folder](const fs::path& file) { return !below(folder, file).empty(); };
+      if (std::ranges::all_of(read, has_it)) owner = {name, folder, {folder / "csrc"}};
+    }
+    return owners_.emplace(source, owner).first->second;
+  }
+
+  // An image depends on toolkit, source and what it is compiled to, not on the host's CPU: x86_64
+  // and aarch64 share it.
   void add_images(const VariantPlan& plan, const std::string& folder,
                   std::vector<std::string>& logs) {
     const DeviceCompiler& compiler = toolchain_.device.at(*plan.toolkit);
-    const bool ptx = plan.target->kind == DeviceCode::Kind::kPtx;
-    const std::string shared = job_.package.name + "/device/cu" + to_string(*plan.toolkit) + "-" +
-                               to_string(*plan.target) + "/";
     std::vector<std::string> images;
-    for (const DeviceSource& device : plan.device) {
-      const std::string image = shared + device.stem + (ptx ? ".ptx" : ".cubin");
-      const std::string log = shared + device.stem + ".ptxas.txt";
+    for (const ImagePlan& planned : plan.images) {
+      const fs::path source = path_of(planned.source);
+      const ImageOwner& owner = owner_of(source);
+      const std::string code = to_string(planned.code);
+      const std::string built_for = "cu" + to_string(*plan.toolkit) + "-" + code;
+      const std::string stem = owner.name + "/device/" + built_for + "/" + planned.stem;
+      const bool ptx = planned.code.kind == DeviceCode::Kind::kPtx;
+      const std::string image = stem + (ptx ? ".ptx" : ".cubin");
+      const std::string log = stem + ".ptxas.txt";
       images.push_back(image);
       logs.push_back(log);
-      if (!objects_.insert(image).second) continue;
+      if (ninja_.has(image)) continue;
       std::vector<std::string> words = {"--nvrtc",   compiler.library.string(),
-                                        "--name",    device.source,
-                                        "--target",  to_string(*plan.target),
+                                        "--name",    source.lexically_relative(owner.folder),
+                                        "--target",  code,
                                         "--log",     log,
                                         "--depfile", image + ".d",
-                                        "--subject", job_.package.name + " " + plan.id};
-      std::vector<fs::path> includes = {compiler.include, job_.folder / "csrc"};
-      for (const std::string& name : job_.package.shared_packages()) {
-        includes.push_back(job_.folder.parent_path() / name / "csrc");
+                                        "--subject", owner.name + " " + built_for,
+                                        "--include", compiler.include.string()};
+      for (const fs::path& headers : owner.headers) {
+        words.insert(words.end(), {"--include", headers.string()});
       }
-      for (const fs::path& include : includes) {
-        words.insert(words.end(), {"--include", include.string()});
-      }
-      for (const std::string& option : device_options(*plan.target)) {
+      for (const std::string& option : device_options(planned.code)) {
         words.push_back("--option=" + option);
       }
-      ninja_.build({.rule = "nvrtc",
-                    .outputs = {image, log},
-                    .inputs = {path_of(device.source).string()},
-                    .variables = {{"image", shell_quoted(image)},
-                                  {"words", joined(words)},
-                                  {"what", job_.package.name + " " + image}},
-                    .depfile = image + ".d"});
+      ninja_.build(
+          {.rule = "nvrtc",
+           .outputs = {image, log},
+           .inputs = {source.string()},
+           .variables = {{"image", shell_quoted(image)}, {"words", joined(words)}, {"what", image}},
+           .depfile = image + ".d"});
     }
     ninja_.build({.rule = "images",
                   .outputs = {folder + "/images.gen.cpp"},
@@ -347,10 +372,11 @@ class PackageGraph {
   NinjaFile& ninja_;
   std::string exports_;
   std::vector<fs::path> folders_;                           // of headers
+  std::vector<std::pair<fs::path, std::string>> packages_;  // this one, then those that it shares
   std::vector<std::pair<fs::path, std::string>> prefixes_;  // what they are called in the library
   std::map<fs::path, std::string> hashes_;
-  std::set<std::string> objects_;        // what has a build statement already
-  std::map<std::string, fs::path> dev_;  // the files of the dev layer, by their paths in it
+  std::map<fs::path, ImageOwner> owners_;  // of device sources
+  std::map<std::string, fs::path> dev_;    // the files of the dev layer, by their paths in it
 };
 
 void write_rules(const Toolchain& toolchain, const Places& places, NinjaFile& ninja) {

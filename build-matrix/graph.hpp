@@ -8,7 +8,8 @@
 //   OUT/.work/build.ninja
 //   OUT/.work/<package>/gen/       package.gen.hpp, exports.map: the same for every variant
 //   OUT/.work/<package>/host/…     host objects, shared by the variants of one CPU level
-//   OUT/.work/<package>/device/…   images, shared by the variants of one toolkit and target
+//   OUT/.work/<package>/device/…   images, shared by the variants of one toolkit and target; of
+//                                  sources that read its files alone, by other packages, too
 //   OUT/.work/<package>/<variant>/ recipe, glue, the linked library
 //   OUT/<package>/<variant>/       the archive and its documents
 #pragma once

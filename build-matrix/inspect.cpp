@@ -106,17 +106,17 @@ void check_symbols(const ElfLibrary& library, const Recipe& recipe, Facts& facts
 }
 
 void check_images(const Facts& facts, const Recipe& recipe, std::vector<std::string>& violations) {
-  for (const std::string& stem : recipe.stems) {
-    const auto found = std::ranges::find(facts.images, stem, &Image::stem);
+  for (const Recipe::Image& image : recipe.images) {
+    const auto found = std::ranges::find(facts.images, image.stem, &Image::stem);
     if (found == facts.images.end()) {
-      violations.push_back("holds no image " + stem);
-    } else if (found->code != recipe.target) {
-      violations.push_back("image " + stem + " is for " + to_string(found->code) + ", expected " +
-                           (recipe.target ? to_string(*recipe.target) : "none"));
+      violations.push_back("holds no image " + image.stem);
+    } else if (found->code != image.code) {
+      violations.push_back("image " + image.stem + " is for " + to_string(found->code) +
+                           ", expected " + to_string(image.code));
     }
   }
   for (const Image& image : facts.images) {
-    if (std::ranges::find(recipe.stems, image.stem) == recipe.stems.end()) {
+    if (std::ranges::find(recipe.images, image.stem, &Recipe::Image::stem) == recipe.images.end()) {
       violations.push_back("holds an image " + image.stem + " that the variant does not have");
     }
   }

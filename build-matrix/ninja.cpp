@@ -40,6 +40,7 @@ void NinjaFile::rule(const std::string& name, const std::string& command,
 }
 
 void NinjaFile::build(const Build& build) {
+  outputs_.insert(build.outputs.begin(), build.outputs.end());
   std::string line = "build";
   append_paths(line, "", build.outputs);
   line += ": " + build.rule;

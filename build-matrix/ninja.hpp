@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,11 +30,14 @@ class NinjaFile {
     std::string depfile;
   };
   void build(const Build& build);
+  /// Whether a build makes this output.
+  bool has(const std::string& output) const { return outputs_.contains(output); }
 
   const std::string& text() const { return text_; }
 
  private:
   std::string text_;
+  std::set<std::string> outputs_;
 };
 
 }  // namespace kiln::build

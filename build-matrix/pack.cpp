@@ -42,11 +42,7 @@ Needs needs_of(const Recipe& recipe, const Facts& facts) {
               .toolkit = recipe.toolkit,
               .min_driver = recipe.min_driver,
               .libraries = recipe.libraries};
-  for (const Image& image : facts.images) {
-    const auto& known = needs.device_code;
-    if (std::ranges::find(known, image.code) == known.end())
-      needs.device_code.push_back(image.code);
-  }
+  if (recipe.target) needs.device_code = {*recipe.target};  // which runs all of its images
   return needs;
 }
 

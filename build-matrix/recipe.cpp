@@ -30,6 +30,9 @@ std::string make_build_id(const VariantPlan& plan, Version glibc, const Ingredie
   text += "zig " + ingredients.zig + "\nnvrtc " + ingredients.nvrtc + "\n";
   for (const std::string& flag : ingredients.host_flags) text += "host " + flag + "\n";
   for (const std::string& option : ingredients.device_options) text += "device " + option + "\n";
+  for (const ImagePlan& image : plan.images) {
+    text += "image " + image.stem + " " + to_string(image.code) + "\n";
+  }
   return Digest::of(text + source_lines(ingredients)).hex().substr(0, kBuildIdDigits);
 }
 
@@ -44,10 +47,14 @@ std::string Recipe::subject() const {
 }
 
 Json to_json(const Recipe& recipe) {
+  Json images = Json::array();
+  for (const Recipe::Image& image : recipe.images) {
+    images.push_back({{"stem", image.stem}, {"code", to_string(image.code)}});
+  }
   Json json = {{"package", recipe.package},       {"version", recipe.version},
                {"min_loader", recipe.min_loader}, {"variant", recipe.variant},
                {"cpu", to_string(recipe.cpu)},    {"glibc", to_string(recipe.glibc)},
-               {"stems", recipe.stems},           {"libraries", recipe.libraries},
+               {"images", std::move(images)},     {"libraries", recipe.libraries},
                {"build_id", recipe.build_id},     {"build", Json::parse(recipe.build)}};
   if (recipe.toolkit) json["toolkit"] = to_string(*recipe.toolkit);
   if (recipe.min_driver) json["min_driver"] = to_string(*recipe.min_driver);
@@ -64,10 +71,13 @@ Recipe parse_recipe(std::string_view text, const std::string& subject) {
                 .variant = view.at("variant").string(),
                 .cpu = parse_cpu_fact(view.at("cpu")),
                 .glibc = parse_version_fact(view.at("glibc")),
-                .stems = strings(view.at("stems")),
                 .libraries = strings(view.at("libraries")),
                 .build_id = view.at("build_id").string(),
                 .build = dump_json(view.at("build").json())};
+  for (const JsonView& image : view.at("images").items()) {
+    recipe.images.push_back({image.at("stem").string(),
+                             parse_fact(image.at("code"), parse_device_code, "device code")});
+  }
   if (view.has("toolkit")) recipe.toolkit = parse_version_fact(view.at("toolkit"));
   if (view.has("min_driver")) recipe.min_driver = parse_version_fact(view.at("min_driver"));
   if (view.has("target"))
@@ -88,7 +98,7 @@ Recipe make_recipe(const Package& package, const VariantPlan& plan, Version glib
                 .target = plan.target,
                 .libraries = plan.libraries,
                 .build_id = make_build_id(plan, glibc, ingredients)};
-  for (const DeviceSource& device : plan.device) recipe.stems.push_back(device.stem);
+  for (const ImagePlan& image : plan.images) recipe.images.push_back({image.stem, image.code});
   Json build = {{"zig", ingredients.zig}, {"source", Digest::of(source_lines(ingredients)).str()}};
   if (!ingredients.nvrtc.empty()) build["nvrtc"] = ingredients.nvrtc;
   recipe.build = dump_json(build);

@@ -27,7 +27,12 @@ struct Recipe {
   std::optional<Version> toolkit;
   std::optional<Version> min_driver;
   std::optional<DeviceCode> target;
-  std::vector<std::string> stems;      ///< of the images inside
+  struct Image {
+    std::string stem;
+    DeviceCode code;
+    bool operator==(const Image&) const = default;
+  };
+  std::vector<Image> images;           ///< inside
   std::vector<std::string> libraries;  ///< looked up at run time
   std::string build_id;                ///< 32 hex digits
   std::string build;                   ///< compilers and the sources' digest, as JSON text

@@ -28,7 +28,7 @@ Json to_json(const std::vector<KernelUse>& kernels) {
 }
 
 std::string source_names(const VariantPlan& plan) {
-  return plan.device.empty() ? "host code only" : join(plan.device, " ", &DeviceSource::stem);
+  return plan.images.empty() ? "host code only" : join(plan.images, " ", &ImagePlan::stem);
 }
 
 std::string images_text(const Json& report) {

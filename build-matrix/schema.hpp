@@ -72,8 +72,8 @@ struct OpSchema {
 
 /// One .cu file and what it is compiled for.
 struct DeviceSource {
-  std::string source;               ///< "csrc/smxx_gemm.cu", see Package
-  std::string stem;                 ///< "smxx_gemm": the name of its image
+  std::string source;               ///< "csrc/smxx_gated.cu", see Package
+  std::string stem;                 ///< "smxx_gated": the name of its image
   std::vector<DeviceCode> targets;  ///< in package.json's order
 };
 

@@ -221,12 +221,26 @@ TEST_CASE("build: a package is built from sources of the one beside it, and its 
   const std::string cpu = id("cpu-x86-64-v3");
   const std::string gpu = id("cu12.9-sm_90a-x86_64");
   CHECK(workshop().run(command).output.find("no work to do") != std::string::npos);
+  const auto image_of = [](const std::string& package) {
+    return workshop().out() / ".work" / package / "device/cu12.9-sm_90a/smxx_scale.cubin";
+  };
+  CHECK(fs::exists(image_of("scale")));  // once for both
+  CHECK_FALSE(fs::exists(image_of("sharing")));
 
   workshop().replace("csrc/block.cuh", "256", "128");
   workshop().must(command);
   workshop().replace("csrc/block.cuh", "128", "256");
   CHECK(id("cu12.9-sm_90a-x86_64") != gpu);
   CHECK(id("cpu-x86-64-v3") == cpu);
+
+  // A header of its own, found before the other's: an image of its own.
+  workshop().replace("csrc/smxx_scale.cu", "\"block.cuh\"", "<block.cuh>");
+  fs::create_directories(sharing / "csrc");
+  write_file(sharing / "csrc/block.cuh", "#define SCALE_THREADS 64\n");
+  workshop().must({"scale", "sharing", "--only", "cu12.9-sm_90a-x86_64"});
+  CHECK(fs::exists(image_of("sharing")));
+  CHECK(read_file(image_of("sharing")) != read_file(image_of("scale")));
+  workshop().replace("csrc/smxx_scale.cu", "<block.cuh>", "\"block.cuh\"");
 
   fs::rename(workshop().package(), workshop().packages() / "elsewhere");
   const Finished alone = workshop().run(command);
@@ -251,7 +265,7 @@ TEST_CASE("build: a failing step names the variant and shows the compiler's text
        "factor * x[i]",
        "factor * z[i]",
        "cu12.9-sm_80-*",
-       {"nvrtc scale cu12.9-sm_80-x86_64", "identifier \"z\" is undefined"}},
+       {"nvrtc scale cu12.9-sm_80:", "identifier \"z\" is undefined"}},
       {"csrc/cpu_package.cpp", "return 0;", "return zero;", "cpu-x86-64-v3", {"'zero'"}},
       {"csrc/package.cpp",
        "namespace kiln::package {",

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -133,13 +134,35 @@ TEST_CASE("expand: the driver floor is the first of the toolkit's major, for PTX
 }
 
 TEST_CASE("expand: a variant holds the device sources that target it, and no others") {
-  Package package = package_for({"sm_80", "sm_90a"}, {});
-  package.cuda.device.push_back(
-      {.source = "csrc/sm90_scale.cu", .stem = "sm90_scale", .targets = {code("sm_90a")}});
-  const Expansion expansion = expand(shipped_matrix(), package);
-  CHECK(plan(expansion, "cu12.9-sm_80-x86_64").device.size() == 1);
-  CHECK(plan(expansion, "cu12.9-sm_90a-x86_64").device.size() == 2);
-  CHECK(plan(expansion, "cu12.9-sm_90a-aarch64").cpu == CpuLevel{Arch::kAarch64, 1});
+  using Images = std::vector<std::string>;
+  const auto images = [](const std::vector<std::string>& smxx_targets) {
+    Package package = package_for(smxx_targets, {});
+    package.cuda.device.push_back(
+        {.source = "csrc/sm90_scale.cu", .stem = "sm90_scale", .targets = {code("sm_90a")}});
+    std::map<std::string, Images> of_variant;
+    for (const VariantPlan& plan : expand(shipped_matrix(), package).variants) {
+      for (const ImagePlan& image : plan.images) {
+        of_variant[plan.id].push_back(image.stem + ":" + to_string(image.code));
+      }
+    }
+    return of_variant;
+  };
+  std::map<std::string, Images> both = images({"sm_80", "sm_90a"});
+  CHECK(both["cu12.9-sm_80-x86_64"] == Images{"smxx_scale:sm_80"});
+  CHECK(both["cu12.9-sm_90a-x86_64"] == Images{"smxx_scale:sm_90a", "sm90_scale:sm_90a"});
+  // sm_90a runs sm_90's code; what names both has its own.
+  both = images({"sm_90"});
+  CHECK(both["cu12.9-sm_90-x86_64"] == Images{"smxx_scale:sm_90"});
+  CHECK(both["cu12.9-sm_90a-x86_64"] == Images{"smxx_scale:sm_90", "sm90_scale:sm_90a"});
+  both = images({"sm_90", "sm_90a"});
+  CHECK(both["cu12.9-sm_90a-x86_64"] == Images{"smxx_scale:sm_90a", "sm90_scale:sm_90a"});
+  both = images({"sm_80", "compute_80"});
+  CHECK(both["cu12.9-sm_90a-x86_64"] == Images{"sm90_scale:sm_90a"});
+}
+
+TEST_CASE("expand: the host code of an aarch64 variant is for the baseline") {
+  CHECK(plan(expand(shipped_matrix(), package_for({"sm_90a"}, {})), "cu12.9-sm_90a-aarch64").cpu ==
+        CpuLevel{Arch::kAarch64, 1});
 }
 
 TEST_CASE("expand: a target or level outside of the matrix is refused, not left out") {

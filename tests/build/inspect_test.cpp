@@ -86,7 +86,7 @@ Recipe good_recipe() {
           .cpu = {Arch::kX86_64, 1},
           .glibc = {2, 17},
           .target = parse_device_code("compute_80"),
-          .stems = {"smxx_scale"},
+          .images = {{"smxx_scale", parse_device_code("compute_80").value()}},
           .build_id = kBuildId};
 }
 
@@ -192,9 +192,12 @@ TEST_CASE("inspect: a library that is not what its variant promised is refused")
       {[](Recipe& r) { r.cpu.arch = Arch::kAarch64; }, "is for x86_64, expected aarch64"},
       {[](Recipe& r) { r.package = "other"; }, "expected \"libother.so\""},
       {[](Recipe& r) { r.build_id[0] = 'f'; }, "does not carry the build id f123"},
-      {[](Recipe& r) { r.target = parse_device_code("compute_90").value(); },
+      {[](Recipe& r) { r.images[0].code = parse_device_code("compute_90").value(); },
        "image smxx_scale is for compute_80, expected compute_90"},
-      {[](Recipe& r) { r.stems.push_back("sm90_scale"); }, "holds no image sm90_scale"},
+      {[](Recipe& r) {
+         r.images.push_back({"sm90_scale", *r.target});
+       },
+       "holds no image sm90_scale"},
   };
   CHECK(refusal(library, good_recipe()) == "accepted");
   for (const Row& row : rows) {

@@ -59,15 +59,16 @@ PackInput example_input() {
                   .toolkit = Version{12, 9},
                   .min_driver = Version{12, 0},
                   .target = parse_device_code("sm_90a"),
-                  .stems = {"smxx_gemm", "sm90_gemm"},
+                  .images = {{"smxx_gemm", parse_device_code("sm_90").value()},
+                             {"sm90_gemm", parse_device_code("sm_90a").value()}},
                   .libraries = {"libcublasLt.so.12"},
                   .build_id = "0123456789abcdef0123456789abcdef",
                   .build = R"({"nvrtc":"12.9.86","zig":"0.15.2"})"};
-  const DeviceCode code = parse_device_code("sm_90a").value();
   input.facts = {.arch = Arch::kAarch64,
                  .glibc = {2, 17},
                  .glibc_symbol = "dlopen",
-                 .images = {{"smxx_gemm", code, 10}, {"sm90_gemm", code, 20}}};
+                 .images = {{"smxx_gemm", input.recipe.images[0].code, 10},
+                            {"sm90_gemm", input.recipe.images[1].code, 20}}};
   input.library = std::string(5000, 'x') + "library";
   input.package_json = "{}\n";
   input.license = "Apache\n";

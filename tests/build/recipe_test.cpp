@@ -28,7 +28,7 @@ VariantPlan example_plan() {
           .min_driver = Version{12, 0},
           .target = parse_device_code("sm_90a"),
           .host = {"csrc/package.cpp"},
-          .device = {{.source = "csrc/smxx_gemm.cu", .stem = "smxx_gemm"}},
+          .images = {{"csrc/smxx_gemm.cu", "smxx_gemm", parse_device_code("sm_90").value()}},
           .libraries = {"libcublasLt.so.12"}};
 }
 
@@ -43,6 +43,8 @@ Ingredients example_ingredients() {
 TEST_CASE("recipe: it comes back from its JSON as it was") {
   const Recipe gpu = make_recipe(example_package(), example_plan(), {2, 17}, example_ingredients());
   CHECK(parse_recipe(dump_json(to_json(gpu)), "recipe") == gpu);
+  CHECK(gpu.images ==
+        std::vector<Recipe::Image>{{"smxx_gemm", parse_device_code("sm_90").value()}});
   CHECK(gpu.library() == "libgeglu_mlp.so");
   CHECK(gpu.libraries == std::vector<std::string>{"libcublasLt.so.12"});
   CHECK(Json::parse(gpu.build).at("nvrtc") == "12.9.86");
@@ -66,6 +68,9 @@ TEST_CASE("recipe: the build id changes with everything that the library is made
   CHECK(base != id(example_plan(), {2, 28}, example_ingredients()));
   VariantPlan other = example_plan();
   other.id = "cu12.9-sm_90a-x86_64";
+  CHECK(base != id(other, {2, 17}, example_ingredients()));
+  other = example_plan();
+  other.images[0].code = parse_device_code("sm_90a").value();
   CHECK(base != id(other, {2, 17}, example_ingredients()));
   void (*const changes[])(Ingredients&) = {
       [](Ingredients& i) { i.sources["package/csrc/package.cpp"] = "ab"; },
@@ -98,6 +103,8 @@ TEST_CASE("ninja: paths and arguments keep their blanks, dollars and quotes") {
   CHECK(file.text() ==
         "rule r\n  command = cmd $words\n  description = d\n  restat = 1\n"
         "build o$ u: r a$:b | $$c\n  words = $$x\n  depfile = o.d\n");
+  CHECK(file.has("o u"));
+  CHECK_FALSE(file.has("a:b"));
 }
 
 TEST_CASE("nvrtc: what changes from run to run is not kept of the log") {

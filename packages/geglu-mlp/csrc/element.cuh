@@ -60,6 +60,14 @@ __device__ __forceinline__ float2 unpack_pair(unsigned both) {
           load_float(T{static_cast<unsigned short>(both >> 16)})};
 }
 
+// What stands for a GatedUnit (gate.cuh) in a plain kernel.
+struct NoGate {
+  template <class Element>
+  __device__ __forceinline__ unsigned pack(float first, float second, Element element) const {
+    return pack_pair(first, second, element);
+  }
+};
+
 template <class T>
 __device__ __forceinline__ void store_float(T* address, float value) {
   address->bits = static_cast<unsigned short>(pack_pair(value, 0.0f, T{}) & 0xffffu);

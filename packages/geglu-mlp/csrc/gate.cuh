@@ -221,14 +221,6 @@ struct GatedUnit {
   }
 };
 
-// What stands for a GatedUnit in a plain kernel.
-struct NoGate {
-  template <class Element>
-  __device__ __forceinline__ unsigned pack(float first, float second, Element element) const {
-    return pack_pair(first, second, element);
-  }
-};
-
 template <Gate kFirst, Gate... kOthers, class Function>
 __device__ __forceinline__ void with_gate(Gates<kFirst, kOthers...>, Gating p,
                                           const Function& function) {

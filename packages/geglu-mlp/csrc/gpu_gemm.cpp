@@ -15,15 +15,15 @@ using geglu_mlp::Sm90KeptArguments;
 using geglu_mlp::Sm90Plan;
 
 // In the order of gemm_kernel(), pointwise_kernel(), plan.h's of backward, and sm90_plan.h's.
-#define KILN_TILES(prefix)                                        \
-  {"smxx_gemm", prefix "_256x128", kTiles[0].shared_bytes},       \
-      {"smxx_gemm", prefix "_128x128x3", kTiles[1].shared_bytes}, \
-      {"smxx_gemm", prefix "_128x128x4", kTiles[2].shared_bytes}, \
-      {"smxx_gemm", prefix "_64x64", kTiles[3].shared_bytes},     \
-      {"smxx_gemm", prefix "_32x32", kTiles[4].shared_bytes},     \
-      {"smxx_gemm", prefix "_64x64_any", kTiles[5].shared_bytes}, \
-      {"smxx_decode", prefix "_decode4", kTiles[6].shared_bytes}, \
-      {"smxx_decode", prefix "_decode8", kTiles[7].shared_bytes},
+#define KILN_TILES(kind, type)                                               \
+  {"smxx_" #kind, #kind "_" #type "_256x128", kTiles[0].shared_bytes},       \
+      {"smxx_" #kind, #kind "_" #type "_128x128x3", kTiles[1].shared_bytes}, \
+      {"smxx_" #kind, #kind "_" #type "_128x128x4", kTiles[2].shared_bytes}, \
+      {"smxx_" #kind, #kind "_" #type "_64x64", kTiles[3].shared_bytes},     \
+      {"smxx_" #kind, #kind "_" #type "_32x32", kTiles[4].shared_bytes},     \
+      {"smxx_" #kind, #kind "_" #type "_64x64_any", kTiles[5].shared_bytes}, \
+      {"smxx_decode", #kind "_" #type "_decode4", kTiles[6].shared_bytes},   \
+      {"smxx_decode", #kind "_" #type "_decode8", kTiles[7].shared_bytes},
 #define KILN_POINTWISE(kind, backward, type, Element, width) \
   {"smxx_pointwise", "pointwise_" #kind "_" #type "x" #width, 0},
 #define KILN_BACKWARD(name) {"smxx_backward", name, 0},
@@ -42,10 +42,10 @@ using geglu_mlp::Sm90Plan;
 #define KILN_SUMS(name) {"sm90_gradients", name, 0},
 
 constexpr sdk::KernelSpec kKernelTable[] = {
-    KILN_TILES("gated_bf16") KILN_TILES("gated_f16")  //
-    KILN_TILES("plain_bf16") KILN_TILES("plain_f16")  //
-    KILN_POINTWISES(KILN_POINTWISE)                   //
-    KILN_BACKWARD("backward_transpose")               //
+    KILN_TILES(gated, bf16) KILN_TILES(gated, f16)  //
+    KILN_TILES(plain, bf16) KILN_TILES(plain, f16)  //
+    KILN_POINTWISES(KILN_POINTWISE)                 //
+    KILN_BACKWARD("backward_transpose")             //
     KILN_BACKWARD("backward_gated_bf16") KILN_BACKWARD("backward_gated_f16")
         KILN_BACKWARD("backward_row_sums_bf16") KILN_BACKWARD("backward_row_sums_f16")  //
     KILN_GATED_TILES(KILN_GATED_BF16) KILN_GATED_TILES(KILN_GATED_F16)                  //

@@ -28,13 +28,15 @@ namespace kiln::sdk {
 const Identity kIdentity = {"geglu-mlp", 1, kDLCUDA};
 
 namespace {
-constexpr unsigned char kGemmImage[] = "gemm image";
+constexpr unsigned char kGatedImage[] = "gated image";
+constexpr unsigned char kPlainImage[] = "plain image";
 constexpr unsigned char kPointwiseImage[] = "pointwise image";
 }  // namespace
 
-const Image kImages[] = {{"smxx_gemm", kGemmImage, sizeof(kGemmImage)},
+const Image kImages[] = {{"smxx_gated", kGatedImage, sizeof(kGatedImage)},
+                         {"smxx_plain", kPlainImage, sizeof(kPlainImage)},
                          {"smxx_pointwise", kPointwiseImage, sizeof(kPointwiseImage)}};
-const int kImageCount = 2;
+const int kImageCount = 3;
 
 }  // namespace kiln::sdk
 

@@ -14,7 +14,7 @@ namespace kiln::sdk {
 // One kernel that this package may launch. The package defines the list; a kernel whose image is
 // not in this variant (sm90_*.cu in an sm_80 build) is absent: see OnDevice::has.
 struct KernelSpec {
-  const char* image;      // stem of the device source: "smxx_gemm"
+  const char* image;      // stem of the device source: "smxx_gated"
   const char* function;   // extern "C" name
   uint32_t shared_bytes;  // dynamic shared memory; above 48 KiB the limit is raised at load
 };

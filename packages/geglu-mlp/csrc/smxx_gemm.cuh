@@ -2,10 +2,10 @@
 //
 // The two GEMMs of the MLP for every SM from 8.0 on: cp.async into a ring of shared-memory stages,
 // ldmatrix, mma.sync m16n8k16, fp32 accumulation. Every thread of a CTA copies and multiplies. One
-// mainloop, two epilogues: gated writes what gate.h makes of x gate^T + gate_bias and
-// x up^T + up_bias, plain writes h down^T + down_bias. Every output is one accumulator that runs
-// through k in order, 16 at a time, in every tile shape: the result of a row does not depend on how
-// many rows there are.
+// mainloop and one epilogue serve both: smxx_gated.cu writes what gate.h makes of
+// x gate^T + gate_bias and x up^T + up_bias; smxx_plain.cu writes h down^T + down_bias and knows no
+// gate. Every output is one accumulator that runs through k in order, 16 at a time, in every tile
+// shape: the result of a row does not depend on how many rows there are. Device only.
 //
 //   threads of a CTA    role
 //   all kThreads        copy a chunk of 16 bytes of each kRowsPerPass-th row; multiply
@@ -19,9 +19,10 @@
 //
 //   a stage             | a: kRows x kDepth | b: kColumns x kDepth; gated: gate, then up |
 //   a row of it         kChunks chunks, each at the place that chunk_offset (tile.h) says
+#pragma once
+
 #include "arguments.h"
 #include "element.cuh"
-#include "gate.cuh"
 #include "smxx_mma.cuh"
 #include "smxx_outputs.cuh"
 #include "tile.h"
@@ -230,41 +231,13 @@ struct SumPlaces {
   }
 };
 
-// The residual's part of the sums, before the first output is stored: no load waits for a store
-// that might change it. The loads of a column block are on their way together.
-template <class T, class Element, bool kAligned>
-__device__ __forceinline__ void add_residual(Sums<T>& sums, const GemmArguments& p, long long row,
-                                             long long column) {
-  if (p.residual == nullptr) return;
-  const SumPlaces<T, false> at(row, column);
-#pragma unroll
-  for (int j = 0; j < T::kColumnBlocks; ++j) {
-    unsigned words[T::kRowBlocks][2];
-#pragma unroll
-    for (int i = 0; i < T::kRowBlocks; ++i) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        words[i][half] =
-            residual_pair<Element, kAligned>(p, at.row + i * 16 + half * 8, at.column_of(j));
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < T::kRowBlocks; ++i) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float2 residual = unpack_pair<Element>(words[i][half]);
-        sums[i][j][half * 2] += residual.x;
-        sums[i][j][half * 2 + 1] += residual.y;
-      }
-    }
-  }
-}
-
 // The fragments of a step are read while the ones before are multiplied, also across the end of a
 // stage: the tensor cores do not wait for shared memory.
 template <class T, class Element, bool kGated, bool kAligned>
 __device__ __forceinline__ void mainloop(Sums<T>& sums, const GemmArguments& p, long long row,
-                                         long long column, unsigned shared) {
+                                         long long column) {
+  extern __shared__ __align__(128) unsigned char shared_memory[];
+  const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_memory));
   constexpr int kSteps = T::kDepth / 16;
   static_assert(kSteps % 2 == 0, "a stage begins with the first of the two fragments");
   StageCopy<T, kGated, kAligned> copies(p, row, column);
@@ -346,80 +319,36 @@ __device__ __forceinline__ void epilogue(const Sums<T>& sums, const GemmArgument
   }
 }
 
-// Adds the sums to an output of float32, row by row: one address at a time, beside the sums. The
-// loads of kTogether column blocks are on their way together.
-template <class T, bool kAligned>
-__device__ __forceinline__ void add_to_out(const Sums<T>& sums, const GemmArguments& p,
-                                           long long row, long long column) {
-  constexpr int kTogether = T::kColumnBlocks % 4 == 0 ? 4 : T::kColumnBlocks;
-  const SumPlaces<T, false> places(row, column);
-#pragma unroll
-  for (int i = 0; i < T::kRowBlocks; ++i) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const long long at_row = places.row + i * 16 + half * 8;
-#pragma unroll
-      for (int first = 0; first < T::kColumnBlocks; first += kTogether) {
-        float2 pairs[kTogether];
-#pragma unroll
-        for (int j = 0; j < kTogether; ++j) {
-          pairs[j] = load_floats<kAligned>(p, at_row, places.column_of(first + j));
-        }
-#pragma unroll
-        for (int j = 0; j < kTogether; ++j) {
-          const float* const sum = sums[i][first + j] + half * 2;
-          store_floats<kAligned>(p, at_row, places.column_of(first + j),
-                                 {pairs[j].x + sum[0], pairs[j].y + sum[1]});
-        }
-      }
-    }
+// The tile of this CTA, and where its part of the output begins.
+template <class T, bool kGated>
+struct OutputTile {
+  long long row;
+  long long column;
+  __device__ __forceinline__ explicit OutputTile(const GemmArguments& p) {
+    const TilePosition tile = tile_position(blockIdx.x, p.tiles_m, p.tiles_n, p.panel);
+    row = static_cast<long long>(tile.row) * T::kRows;
+    column = static_cast<long long>(tile.column) * (kGated ? T::kColumns / 2 : T::kColumns);
   }
-}
-
-template <class T, class Element, bool kGated, bool kAligned>
-__device__ __forceinline__ void gemm(const GemmArguments& p) {
-  extern __shared__ __align__(128) unsigned char shared_memory[];
-  const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_memory));
-  const TilePosition tile = tile_position(blockIdx.x, p.tiles_m, p.tiles_n, p.panel);
-  constexpr int kOutColumns = kGated ? T::kColumns / 2 : T::kColumns;
-  const long long row = static_cast<long long>(tile.row) * T::kRows;
-  const long long column = static_cast<long long>(tile.column) * kOutColumns;
-  Sums<T> sums = {};
-  mainloop<T, Element, kGated, kAligned>(sums, p, row, column, shared);
-  if constexpr (!kGated) {
-    if (p.adds != 0) {
-      add_to_out<T, kAligned>(sums, p, row, column);
-      return;
-    }
-    add_residual<T, Element, kAligned>(sums, p, row, column);
-  }
-  with_gate<kGated>(p.gating, [&](auto unit) {
-    epilogue<T, Element, kGated, kAligned>(sums, p, unit, row, column);
-  });
-}
+};
 
 }  // namespace geglu_mlp
 
-#define KILN_GEMM(name, Element, TileShape, gated, aligned)                               \
-  extern "C" __global__ void __launch_bounds__(geglu_mlp::TileShape::kThreads,            \
-                                               geglu_mlp::TileShape::kCtas)               \
-      name(const geglu_mlp::GemmArguments arguments) {                                    \
-    geglu_mlp::gemm<geglu_mlp::TileShape, geglu_mlp::Element, gated, aligned>(arguments); \
+// The kernels kind_bf16_256x128 and so on, of geglu_mlp::kind<Tile, Element, kAligned>.
+#define KILN_GEMM(kind, type, Element, shape, TileShape, aligned)                  \
+  extern "C" __global__ void __launch_bounds__(geglu_mlp::TileShape::kThreads,     \
+                                               geglu_mlp::TileShape::kCtas)        \
+      kind##_##type##_##shape(const geglu_mlp::GemmArguments arguments) {          \
+    geglu_mlp::kind<geglu_mlp::TileShape, geglu_mlp::Element, aligned>(arguments); \
   }
 
-#define KILN_GEMMS(kind, gated)                                        \
-  KILN_GEMM(kind##_bf16_256x128, Bfloat16, TallTile, gated, true)      \
-  KILN_GEMM(kind##_bf16_128x128x3, Bfloat16, LargeTile3, gated, true)  \
-  KILN_GEMM(kind##_bf16_128x128x4, Bfloat16, LargeTile4, gated, true)  \
-  KILN_GEMM(kind##_bf16_64x64, Bfloat16, MediumTile, gated, true)      \
-  KILN_GEMM(kind##_bf16_32x32, Bfloat16, SmallTile, gated, true)       \
-  KILN_GEMM(kind##_bf16_64x64_any, Bfloat16, MediumTile, gated, false) \
-  KILN_GEMM(kind##_f16_256x128, Float16, TallTile, gated, true)        \
-  KILN_GEMM(kind##_f16_128x128x3, Float16, LargeTile3, gated, true)    \
-  KILN_GEMM(kind##_f16_128x128x4, Float16, LargeTile4, gated, true)    \
-  KILN_GEMM(kind##_f16_64x64, Float16, MediumTile, gated, true)        \
-  KILN_GEMM(kind##_f16_32x32, Float16, SmallTile, gated, true)         \
-  KILN_GEMM(kind##_f16_64x64_any, Float16, MediumTile, gated, false)
+#define KILN_GEMM_SHAPES(kind, type, Element)                 \
+  KILN_GEMM(kind, type, Element, 256x128, TallTile, true)     \
+  KILN_GEMM(kind, type, Element, 128x128x3, LargeTile3, true) \
+  KILN_GEMM(kind, type, Element, 128x128x4, LargeTile4, true) \
+  KILN_GEMM(kind, type, Element, 64x64, MediumTile, true)     \
+  KILN_GEMM(kind, type, Element, 32x32, SmallTile, true)      \
+  KILN_GEMM(kind, type, Element, 64x64_any, MediumTile, false)
 
-KILN_GEMMS(gated, true)
-KILN_GEMMS(plain, false)
+#define KILN_GEMMS(kind)                 \
+  KILN_GEMM_SHAPES(kind, bf16, Bfloat16) \
+  KILN_GEMM_SHAPES(kind, f16, Float16)

@@ -33,15 +33,8 @@ inline constexpr int64_t kAmxBlock = 1024;            // tokens that the workspa
 inline constexpr double kAmxSpeedup = 6;  // of float32 arithmetic: what a thread is worth
 static_assert(kAmxMostItem % (2 * kAmxSide) == 0 && kAmxBlock % kAmxSide == 0);
 
-constexpr int64_t amx_smaller(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-constexpr int64_t amx_parts(int64_t extent, int64_t unit) {
-  return (extent + unit - 1) / unit;
-}
-
 constexpr int64_t amx_block_tokens(int64_t m) {
-  return round_up(amx_smaller(m, kAmxBlock), kAmxSide);
+  return round_up(smaller(m, kAmxBlock), kAmxSide);
 }
 
 constexpr size_t amx_workspace_bytes(int64_t m, int64_t d, int64_t h) {
@@ -52,9 +45,8 @@ constexpr size_t amx_workspace_bytes(int64_t m, int64_t d, int64_t h) {
 // Tokens of an item, of `count` > 0 of k values each: what there is in parts of about one size.
 constexpr int64_t amx_item_tokens(int64_t count, int64_t k) {
   const int64_t row = static_cast<int64_t>(sizeof(Bfloat16)) * (k > 0 ? k : 1);
-  int64_t most = amx_smaller(kAmxItemBytes / row, kAmxMostItem);
-  if (most < kAmxLeastItem) most = kAmxLeastItem;
-  return round_up(amx_parts(count, amx_parts(count, most)), 2 * kAmxSide);
+  const int64_t most = larger(smaller(kAmxItemBytes / row, kAmxMostItem), kAmxLeastItem);
+  return round_up(parts_of(count, parts_of(count, most)), 2 * kAmxSide);
 }
 static_assert(amx_item_tokens(kAmxBlock, 0) == kAmxMostItem);
 
@@ -85,7 +77,7 @@ struct AmxTokens {
     for (int64_t i = 0; i < k; i += kAmxDepth) {
       alignas(64) float words[kAmxSide][kAmxSide] = {};
       alignas(64) float turned[kAmxSide][kAmxSide];
-      const auto bytes = static_cast<size_t>(amx_smaller(width - i, kAmxDepth)) * sizeof(Bfloat16);
+      const auto bytes = static_cast<size_t>(smaller(width - i, kAmxDepth)) * sizeof(Bfloat16);
       for (int64_t j = 0; j < count; ++j) memcpy(words[j], rows + j * width + i, bytes);
       transpose_words(words, turned);
       memcpy(tile(token, i), turned, sizeof(turned));
@@ -121,7 +113,7 @@ struct AmxWeights {
 
   // Row number j of the copy's tiles, with zeros beyond the matrix.
   void copy_row(int64_t one, int64_t from, int64_t to, int64_t j, AmxCopy& copy) const {
-    const int64_t end = one < rows ? amx_smaller(to, k) : from;
+    const int64_t end = one < rows ? smaller(to, k) : from;
     for (int64_t i = from; i < to; i += kAmxDepth) {
       Bfloat16(&values)[kAmxDepth] = copy.tiles[(i - from) / kAmxDepth][j];
       if (i + kAmxDepth <= end) {
@@ -187,7 +179,7 @@ void multiply_amx(Tiles& tiles, const AmxTokens& tokens, int64_t token, int64_t 
   if (tokens.k == 0) sums = {};
   AmxCopy copies[2];
   for (int64_t from = 0; from < tokens.k; from += kAmxRun) {
-    const int64_t to = amx_smaller(from + kAmxRun, tokens.k);
+    const int64_t to = smaller(from + kAmxRun, tokens.k);
     const AmxTileRow first = one.run(from, to, count > kAmxInPlace, copies[0]);
     const AmxTileRow second = other.run(from, to, count > kAmxInPlace, copies[1]);
     for (int64_t i = 0; i < count; i += 2 * kAmxSide) {
@@ -213,10 +205,9 @@ struct AmxBlock {
   Tiles& tiles;
 
   void pack_x() const {
-    team.for_each_item(amx_parts(count, kAmxSide), [&](int64_t panel) {
+    team.for_each_item(parts_of(count, kAmxSide), [&](int64_t panel) {
       const int64_t token = panel * kAmxSide;
-      x.pack(token, call.x + (first + token) * call.d, amx_smaller(count - token, kAmxSide),
-             call.d);
+      x.pack(token, call.x + (first + token) * call.d, smaller(count - token, kAmxSide), call.d);
     });
   }
 
@@ -224,11 +215,11 @@ struct AmxBlock {
   // Those of the same tokens follow each other.
   template <class Function>
   void for_each_item(int64_t k, int64_t columns, int64_t unit, const Function& function) const {
-    const int64_t across = amx_parts(columns, unit);
+    const int64_t across = parts_of(columns, unit);
     const int64_t tokens = amx_item_tokens(count, k);
-    team.for_each_item(across * amx_parts(count, tokens), [&](int64_t item) {
+    team.for_each_item(across * parts_of(count, tokens), [&](int64_t item) {
       const int64_t token = item / across * tokens;
-      function(token, amx_smaller(count - token, tokens), item % across * unit);
+      function(token, smaller(count - token, tokens), item % across * unit);
     });
   }
 
@@ -324,12 +315,12 @@ struct AmxBlock {
 inline int amx_threads(const Mlp<Bfloat16>& call) {
   Mlp<Bfloat16> whole = call;
   whole.m = round_up(call.m, kAmxSide);
-  const int64_t count = amx_smaller(call.m, kAmxBlock);
+  const int64_t count = smaller(call.m, kAmxBlock);
   const int64_t gated =
-      amx_parts(call.h, kAmxSide) * amx_parts(count, amx_item_tokens(count, call.d));
+      parts_of(call.h, kAmxSide) * parts_of(count, amx_item_tokens(count, call.d));
   const int64_t plain =
-      amx_parts(call.d, 2 * kAmxSide) * amx_parts(count, amx_item_tokens(count, call.h));
-  return threads_for(threads_worth(whole) / kAmxSpeedup, gated > plain ? gated : plain);
+      parts_of(call.d, 2 * kAmxSide) * parts_of(count, amx_item_tokens(count, call.h));
+  return threads_for(threads_worth(whole) / kAmxSpeedup, larger(gated, plain));
 }
 
 template <class Tiles>
@@ -339,7 +330,7 @@ void mlp_by_amx(const Mlp<Bfloat16>& call, void* workspace) {
   run_team(amx_threads(call), [&](Team& team) {
     Tiles tiles;
     for (int64_t first = 0; first < call.m; first += kAmxBlock) {
-      const AmxBlock<Tiles> block = {call, first, amx_smaller(call.m - first, kAmxBlock), x, h,
+      const AmxBlock<Tiles> block = {call, first, smaller(call.m - first, kAmxBlock), x, h,
                                      team, tiles};
       block.pack_x();
       block.gated();

@@ -12,13 +12,6 @@ namespace {
 constexpr int64_t kHiddenBlock = 672;
 static_assert(kHiddenBlock % kTileRows == 0 && kHiddenBlock % kTileColumns == 0);
 
-constexpr int64_t smaller(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-constexpr int64_t larger(int64_t a, int64_t b) {
-  return a > b ? a : b;
-}
-
 // One side of a product, [rows, k]: element (r, i) is data[r * stride + i], or data[i * stride + r]
 // where the matrix lies the other way.
 template <class T>
@@ -77,7 +70,7 @@ Packed packed_floats(int64_t m, int64_t n, int64_t k) {
   return {smaller(round_up(m, kTileRows), kBlockRows) * k, columns_at_once(n, k, 1) * k};
 }
 
-Packed larger(const Packed& one, const Packed& other) {
+Packed room_for(const Packed& one, const Packed& other) {
   return {larger(one.a, other.a), larger(one.b, other.b)};
 }
 
@@ -90,8 +83,9 @@ struct Sizes {
 
 Sizes sizes_of(int64_t m, int64_t d, int64_t h) {
   const int64_t columns = smaller(h, kHiddenBlock);
-  const Packed packed = larger(larger(packed_floats(m, columns, d), packed_floats(m, d, columns)),
-                               larger(packed_floats(columns, d, m), packed_floats(d, columns, m)));
+  const Packed packed =
+      room_for(room_for(packed_floats(m, columns, d), packed_floats(m, d, columns)),
+               room_for(packed_floats(columns, d, m), packed_floats(d, columns, m)));
   return {m * columns, m * d, packed};
 }
 
@@ -123,16 +117,13 @@ class Backward {
       } while (first < call_.h);
     }
     if (call_.grad_x != nullptr) round_grad_x();
-    sum_rows(call_.grad_y, call_.d, call_.grad_down_bias, call_.main_grad_down_bias, 0);
+    sum_rows(call_.grad_y, call_.d, call_.grad_down_bias, 0);
   }
 
  private:
   bool needs_hidden() const {
-    return call_.grad_x != nullptr || call_.grad_gate != nullptr || call_.grad_up != nullptr ||
-           call_.grad_down != nullptr || call_.grad_gate_bias != nullptr ||
-           call_.grad_up_bias != nullptr || call_.main_grad_gate != nullptr ||
-           call_.main_grad_up != nullptr || call_.main_grad_down != nullptr ||
-           call_.main_grad_gate_bias != nullptr || call_.main_grad_up_bias != nullptr;
+    return call_.grad_x != nullptr || call_.grad_gate.wanted() || call_.grad_up.wanted() ||
+           call_.grad_down.wanted() || call_.grad_gate_bias.wanted() || call_.grad_up_bias.wanted();
   }
 
   void run_block(int64_t first, int64_t columns) const {
@@ -150,26 +141,25 @@ class Backward {
 
     const auto x_columns = by_columns(call_.x, d);
     const auto grad_y_columns = by_columns(call_.grad_y, d);
-    const auto weight = [&]<class A, class B>(const Operand<A>& a, const Operand<B>& b, T* written,
-                                              float* added, int64_t at, int64_t stride,
+    const auto weight = [&]<class A, class B>(const Operand<A>& a, const Operand<B>& b,
+                                              Gradient<T> to, int64_t at, int64_t stride,
                                               int64_t rows, int64_t width) {
-      if (written != nullptr) multiply<A, B, T>({a, b, written + at, stride, rows, width, m});
-      if (added != nullptr) multiply<A, B, float>({a, b, added + at, stride, rows, width, m, true});
+      if (to.written != nullptr) multiply<A, B, T>({a, b, to.written + at, stride, rows, width, m});
+      if (to.added != nullptr) {
+        multiply<A, B, float>({a, b, to.added + at, stride, rows, width, m, true});
+      }
     };
-    weight(by_columns(g_, columns), x_columns, call_.grad_gate, call_.main_grad_gate, first * d, d,
-           columns, d);
-    weight(by_columns(u_, columns), x_columns, call_.grad_up, call_.main_grad_up, first * d, d,
-           columns, d);
-    weight(grad_y_columns, by_columns(h_, columns), call_.grad_down, call_.main_grad_down, first,
-           call_.h, d, columns);
+    weight(by_columns(g_, columns), x_columns, call_.grad_gate, first * d, d, columns, d);
+    weight(by_columns(u_, columns), x_columns, call_.grad_up, first * d, d, columns, d);
+    weight(grad_y_columns, by_columns(h_, columns), call_.grad_down, first, call_.h, d, columns);
     if (call_.grad_x != nullptr) {
       multiply<float, T, float>({by_rows(g_, columns), by_columns(call_.gate + first * d, d),
                                  grad_x_, d, m, d, columns, first > 0});
       multiply<float, T, float>({by_rows(u_, columns), by_columns(call_.up + first * d, d), grad_x_,
                                  d, m, d, columns, true});
     }
-    sum_rows(g_, columns, call_.grad_gate_bias, call_.main_grad_gate_bias, first);
-    sum_rows(u_, columns, call_.grad_up_bias, call_.main_grad_up_bias, first);
+    sum_rows(g_, columns, call_.grad_gate_bias, first);
+    sum_rows(u_, columns, call_.grad_up_bias, first);
   }
 
   // gate_out and up_out become their gradients, and the gradient of h becomes h.
@@ -208,14 +198,14 @@ class Backward {
     const int64_t at_once = columns_at_once(product.n, k, 1);
     for (int64_t row = 0; row < product.m; row += kBlockRows) {
       const int64_t rows = smaller(product.m - row, kBlockRows);
-      const int64_t row_panels = round_up(rows, kTileRows) / kTileRows;
+      const int64_t row_panels = parts_of(rows, kTileRows);
       team_.for_each_item(row_panels, [&](int64_t panel) {
         product.a.template pack<kTileRows>(row + panel * kTileRows, product.m, k,
                                            packed_a_ + panel * kTileRows * k);
       });
       for (int64_t column = 0; column < product.n; column += at_once) {
         const int64_t columns = smaller(product.n - column, at_once);
-        const int64_t column_panels = round_up(columns, kTileColumns) / kTileColumns;
+        const int64_t column_panels = parts_of(columns, kTileColumns);
         team_.for_each_item(column_panels, [&](int64_t panel) {
           product.b.template pack<kTileColumns>(column + panel * kTileColumns, product.n, k,
                                                 packed_b_ + panel * kTileColumns * k);
@@ -236,12 +226,12 @@ class Backward {
     }
   }
 
-  // The sum of the rows of from[m, columns], written or added from element `first` on. In runs, as
+  // The sum of the rows of from[m, columns], from element `first` of the gradient on. In runs, as
   // the products.
   template <class From>
-  void sum_rows(const From* from, int64_t columns, T* written, float* added, int64_t first) const {
-    if (written == nullptr && added == nullptr) return;
-    team_.for_each_item((columns + kLanes - 1) / kLanes, [&](int64_t item) {
+  void sum_rows(const From* from, int64_t columns, Gradient<T> to, int64_t first) const {
+    if (!to.wanted()) return;
+    team_.for_each_item(parts_of(columns, kLanes), [&](int64_t item) {
       const int64_t column = item * kLanes;
       const int64_t left = columns - column;
       Floats sum = {};
@@ -254,8 +244,10 @@ class Backward {
         sum += run;
       }
       const int64_t at = first + column;
-      if (written != nullptr) store_up_to(written + at, sum, left);
-      if (added != nullptr) store_up_to(added + at, load_up_to(added + at, left) + sum, left);
+      if (to.written != nullptr) store_up_to(to.written + at, sum, left);
+      if (to.added != nullptr) {
+        store_up_to(to.added + at, load_up_to(to.added + at, left) + sum, left);
+      }
     });
   }
 

@@ -12,8 +12,17 @@
 
 namespace geglu_mlp::cpu {
 
-// T is float, Bfloat16 or Float16. A missing bias is null, and so is a gradient that nobody asked
-// for: it is not computed. Of the two of a weight at most one is there.
+// Where the gradient of a weight or a bias goes: it is written, or added to what is there, or, with
+// neither, not computed.
+template <class T>
+struct Gradient {
+  T* written;
+  float* added;
+  bool wanted() const { return written != nullptr || added != nullptr; }
+};
+
+// T is float, Bfloat16 or Float16. A missing bias is null, and so is a grad_x that nobody asked
+// for.
 template <class T>
 struct MlpBackward {
   const T* grad_y;
@@ -26,18 +35,12 @@ struct MlpBackward {
   const T* gate_out;  // what forward kept, or both null
   const T* up_out;
   T* grad_x;
-  T* grad_gate;
-  T* grad_up;
-  T* grad_down;
-  T* grad_gate_bias;
-  T* grad_up_bias;
-  T* grad_down_bias;
-  float* main_grad_gate;  // these get the gradients added
-  float* main_grad_up;
-  float* main_grad_down;
-  float* main_grad_gate_bias;
-  float* main_grad_up_bias;
-  float* main_grad_down_bias;
+  Gradient<T> grad_gate;
+  Gradient<T> grad_up;
+  Gradient<T> grad_down;
+  Gradient<T> grad_gate_bias;
+  Gradient<T> grad_up_bias;
+  Gradient<T> grad_down_bias;
   int64_t m, d, h;
   Gating gating;
 };

@@ -17,13 +17,6 @@ constexpr int64_t kRunBytes = 2048;  // of a packed row
 static_assert(kDotBlock % kItemRows == 0 && kItemRows % kDotRows == 0);
 static_assert(kItemColumns % kLanes == 0 && kItemColumns % kDotColumns == 0);
 
-constexpr int64_t smaller(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-constexpr int64_t items_of(int64_t extent, int64_t unit) {
-  return (extent + unit - 1) / unit;
-}
-
 // Elements of a packed row: whole vectors of any dtype.
 constexpr int64_t padded(int64_t k) {
   return round_up(k, 2 * kLanes);
@@ -106,8 +99,8 @@ struct Block {
   // Calls function(row, rows, column, columns) for each item of a product.
   template <class Function>
   void for_each_item(int64_t columns, const Function& function) const {
-    const int64_t across = items_of(columns, kItemColumns);
-    team.for_each_item(across * items_of(rows, kItemRows), [&](int64_t item) {
+    const int64_t across = parts_of(columns, kItemColumns);
+    team.for_each_item(across * parts_of(rows, kItemRows), [&](int64_t item) {
       const int64_t row = item / across * kItemRows;
       const int64_t column = item % across * kItemColumns;
       function(row, smaller(rows - row, kItemRows), column,
@@ -170,8 +163,8 @@ void mlp_by_dots(const Mlp<T>& call, void* workspace) {
   using Packed = typename Dot<T>::Packed;
   const Panels<T> x = {static_cast<Packed*>(workspace), padded(call.d)};
   const Panels<T> h = {x.data + block_rows(call.m) * x.k, padded(call.h)};
-  const int64_t across = items_of(call.h > call.d ? call.h : call.d, kItemColumns);
-  const int64_t most_items = across * items_of(smaller(call.m, kDotBlock), kItemRows);
+  const int64_t across = parts_of(larger(call.h, call.d), kItemColumns);
+  const int64_t most_items = across * parts_of(smaller(call.m, kDotBlock), kItemRows);
   run_team(threads_for(threads_worth(call), most_items), [&](Team& team) {
     for (int64_t row = 0; row < call.m; row += kDotBlock) {
       const Block<T> block = {call, row, smaller(call.m - row, kDotBlock), x, h, team};

@@ -22,7 +22,7 @@ Sizes sizes_of(int64_t m, int64_t d, int64_t h) {
   const int64_t rows = m < kBlockRows ? round_up(m, kTileRows) : kBlockRows;
   const int64_t gated = 2 * columns_at_once(h, d, 2) * d;
   const int64_t plain = columns_at_once(d, h, 1) * h;
-  return {rows, rows * d, rows * h, gated > plain ? gated : plain};
+  return {rows, rows * d, rows * h, larger(gated, plain)};
 }
 
 // h of one tile into its packed panel: packed[column][row]. `row` is that of x.
@@ -43,7 +43,7 @@ void write_gated(const Mlp<T>& call, const TileSums& gate, const TileSums& up, i
       store_up_to(call.gate_out + at, g, left);
       store_up_to(call.up_out + at, u, left);
     }
-    strip.write(left < kLanes ? left : kLanes, panel + (column + j) * kTileRows);
+    strip.write(smaller(left, kLanes), panel + (column + j) * kTileRows);
   }
 }
 
@@ -57,15 +57,11 @@ void write_plain(const Mlp<T>& call, const TileSums& sums, int64_t row, int64_t 
   }
 }
 
-size_t larger(size_t a, size_t b) {
-  return a > b ? a : b;
-}
-
 // The most items that a region of a block has.
 int64_t most_items(int64_t panels, int64_t d, int64_t h) {
   const int64_t gated = columns_at_once(h, d, 2);
   const int64_t plain = columns_at_once(d, h, 1);
-  const int64_t products = (gated > plain ? gated : plain) / kTileColumns * groups_of(panels);
+  const int64_t products = larger(gated, plain) / kTileColumns * groups_of(panels);
   return products > panels ? products : panels;
 }
 
@@ -82,9 +78,7 @@ struct Block {
   Team& team;
 
   int64_t groups() const { return groups_of(panels); }
-  int64_t group_end(int64_t group) const {
-    return (group + 1) * kGroup < panels ? (group + 1) * kGroup : panels;
-  }
+  int64_t group_end(int64_t group) const { return smaller((group + 1) * kGroup, panels); }
 
   void pack_x() const {
     team.for_each_item(panels, [&](int64_t panel) {
@@ -105,8 +99,7 @@ struct Block {
   void gated() const {
     const int64_t at_once = columns_at_once(call.h, call.d, 2);
     for (int64_t column = 0; column < call.h; column += at_once) {
-      const int64_t rest = round_up(call.h - column, kTileColumns);
-      const int64_t columns = rest < at_once ? rest : at_once;
+      const int64_t columns = smaller(round_up(call.h - column, kTileColumns), at_once);
       float* up_weights = weights + at_once * call.d;
       const int64_t weight_panels = columns / kTileColumns;
       team.for_each_item(2 * weight_panels, [&](int64_t item) {
@@ -138,8 +131,7 @@ struct Block {
   void plain() const {
     const int64_t at_once = columns_at_once(call.d, call.h, 1);
     for (int64_t column = 0; column < call.d; column += at_once) {
-      const int64_t rest = round_up(call.d - column, kTileColumns);
-      const int64_t columns = rest < at_once ? rest : at_once;
+      const int64_t columns = smaller(round_up(call.d - column, kTileColumns), at_once);
       const int64_t weight_panels = columns / kTileColumns;
       team.for_each_item(weight_panels, [&](int64_t panel) {
         pack_weights(call.down, column, panel, call.d, call.h, weights);
@@ -186,9 +178,8 @@ void mlp(const Mlp<T>& call, void* workspace) {
   const int64_t items = most_items(sizes.rows / kTileRows, call.d, call.h);
   run_team(threads_for(threads_worth(call), items), [&](Team& team) {
     for (int64_t row = 0; row < call.m; row += kBlockRows) {
-      const int64_t rows = call.m - row < kBlockRows ? call.m - row : kBlockRows;
-      const Block<T> block = {call,    row, round_up(rows, kTileRows) / kTileRows, x, h,
-                              weights, team};
+      const int64_t rows = smaller(call.m - row, kBlockRows);
+      const Block<T> block = {call, row, parts_of(rows, kTileRows), x, h, weights, team};
       block.pack_x();
       block.gated();
       block.plain();

@@ -7,6 +7,7 @@
 
 #include <kiln/sdk/types.hpp>
 
+#include "attributes.hpp"
 #include "cpu_backward.hpp"
 #include "cpu_gemm.hpp"
 #include "cpu_pointwise.hpp"
@@ -63,7 +64,7 @@ void run_forward_keeping(const kiln::sdk::Tensor& gate_out, const kiln::sdk::Ten
                         call.D,
                         call.H,
                         gating,
-                        call.batch_invariant == Arguments::BatchInvariant::kYes};
+                        kiln::package::is_invariant(call)};
     mlp(one, call.workspace);
   });
 }
@@ -81,32 +82,30 @@ void run_training_forward(const Arguments& call, Gating gating) {
 template <class Arguments>
 void run_backward(const Arguments& call, Gating gating) {
   with_element(call.x.dtype, [&]<class T>(T*) {
-    const MlpBackward<T> one = {.grad_y = data<const T>(call.grad_y),
-                                .x = data<const T>(call.x),
-                                .gate = data<const T>(call.gate),
-                                .up = data<const T>(call.up),
-                                .down = data<const T>(call.down),
-                                .gate_bias = data<const T>(call.gate_bias),
-                                .up_bias = data<const T>(call.up_bias),
-                                .gate_out = data<const T>(call.gate_out),
-                                .up_out = data<const T>(call.up_out),
-                                .grad_x = data<T>(call.grad_x),
-                                .grad_gate = data<T>(call.grad_gate),
-                                .grad_up = data<T>(call.grad_up),
-                                .grad_down = data<T>(call.grad_down),
-                                .grad_gate_bias = data<T>(call.grad_gate_bias),
-                                .grad_up_bias = data<T>(call.grad_up_bias),
-                                .grad_down_bias = data<T>(call.grad_down_bias),
-                                .main_grad_gate = data<float>(call.main_grad_gate),
-                                .main_grad_up = data<float>(call.main_grad_up),
-                                .main_grad_down = data<float>(call.main_grad_down),
-                                .main_grad_gate_bias = data<float>(call.main_grad_gate_bias),
-                                .main_grad_up_bias = data<float>(call.main_grad_up_bias),
-                                .main_grad_down_bias = data<float>(call.main_grad_down_bias),
-                                .m = call.M,
-                                .d = call.D,
-                                .h = call.H,
-                                .gating = gating};
+    const auto gradient = [](const kiln::sdk::Tensor& written, const kiln::sdk::Tensor& added) {
+      return Gradient<T>{data<T>(written), data<float>(added)};
+    };
+    const MlpBackward<T> one = {
+        .grad_y = data<const T>(call.grad_y),
+        .x = data<const T>(call.x),
+        .gate = data<const T>(call.gate),
+        .up = data<const T>(call.up),
+        .down = data<const T>(call.down),
+        .gate_bias = data<const T>(call.gate_bias),
+        .up_bias = data<const T>(call.up_bias),
+        .gate_out = data<const T>(call.gate_out),
+        .up_out = data<const T>(call.up_out),
+        .grad_x = data<T>(call.grad_x),
+        .grad_gate = gradient(call.grad_gate, call.main_grad_gate),
+        .grad_up = gradient(call.grad_up, call.main_grad_up),
+        .grad_down = gradient(call.grad_down, call.main_grad_down),
+        .grad_gate_bias = gradient(call.grad_gate_bias, call.main_grad_gate_bias),
+        .grad_up_bias = gradient(call.grad_up_bias, call.main_grad_up_bias),
+        .grad_down_bias = gradient(call.grad_down_bias, call.main_grad_down_bias),
+        .m = call.M,
+        .d = call.D,
+        .h = call.H,
+        .gating = gating};
     mlp_backward(one, call.workspace);
   });
 }

@@ -33,8 +33,19 @@ inline constexpr int64_t kPackedWeights = 8 << 20;
 inline constexpr double kFlopsPerThread = 4e6;
 static_assert(kBlockRows % kTileRows == 0);
 
+constexpr int64_t smaller(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+template <class Number>
+constexpr Number larger(Number a, Number b) {
+  return a > b ? a : b;
+}
+// Parts of at most `unit` each.
+constexpr int64_t parts_of(int64_t extent, int64_t unit) {
+  return (extent + unit - 1) / unit;
+}
 constexpr int64_t round_up(int64_t value, int64_t unit) {
-  return (value + unit - 1) / unit * unit;
+  return parts_of(value, unit) * unit;
 }
 
 // Columns whose weights are packed at one time.
@@ -42,14 +53,14 @@ constexpr int64_t columns_at_once(int64_t columns, int64_t k, int64_t matrices) 
   const int64_t fit = kPackedWeights / (4 * matrices * (k > 0 ? k : 1)) / kTileColumns;
   const int64_t wanted = (fit > 0 ? fit : 1) * kTileColumns;
   const int64_t all = round_up(columns, kTileColumns);
-  return wanted < all ? wanted : all;
+  return smaller(wanted, all);
 }
 
 // An item of work is one panel of weights against a group of row panels: the weights stay in L2.
 inline constexpr int64_t kGroup = 24;
 
 constexpr int64_t groups_of(int64_t panels) {
-  return (panels + kGroup - 1) / kGroup;
+  return parts_of(panels, kGroup);
 }
 
 // Writes `columns` <= kLanes columns of a strip, kUnit values each, one after the other:
@@ -79,9 +90,9 @@ struct Strip {
 // packed[k][r] = rows[r * stride + k], kUnit rows wide; rows beyond `count` are zero.
 template <int kUnit, class T>
 void pack_rows(const T* rows, int64_t stride, int64_t count, int64_t k, float* packed) {
-  const int64_t present = count < kUnit ? count : kUnit;
+  const int64_t present = smaller(count, kUnit);
   for (int64_t at = 0; at < k; at += kLanes) {
-    const int64_t left = k - at < kLanes ? k - at : kLanes;
+    const int64_t left = smaller(k - at, kLanes);
     Strip<kUnit> strip = {};
     for (int64_t r = 0; r < present; ++r) {
       strip.rows[r / kLanes][r % kLanes] = load_up_to(rows + r * stride + at, left);
@@ -111,7 +122,7 @@ struct alignas(64) TileSums {
 inline void multiply_tile(const float* a, const float* b, int64_t k, TileSums& sums) {
   if (k == 0) sums = {};
   for (int64_t from = 0; from < k; from += kSumDepth) {
-    const int64_t depth = k - from < kSumDepth ? k - from : kSumDepth;
+    const int64_t depth = smaller(k - from, kSumDepth);
     Floats sum[kTileRows][kTileVectors] = {};
     for (int64_t step = 0; step < depth; ++step) {
       // Panels are longer than L1 and come from L2; the hardware alone is late (2% of the time).

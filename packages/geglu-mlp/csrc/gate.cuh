@@ -55,6 +55,13 @@ struct WithSlope {
   float slope;
 };
 
+// A gated unit's output, and the gradients of its inputs.
+struct GatedGradients {
+  float hidden;
+  float gate;
+  float up;
+};
+
 // s = 1 / (1 + 2^x), and 1 - s = 2^x s without cancellation. 2^x is kept finite: else it times s
 // would be infinity times zero. Where s is 0, so is `rest`.
 struct Sigmoid {
@@ -212,6 +219,13 @@ struct GatedUnit {
   __device__ __forceinline__ float2 of_pair(float2 gate, float2 up) const {
     const float2 active = activate_pair(gate);
     return {active.x * factor(up.x), active.y * factor(up.y)};
+  }
+
+  // `grad`: the gradient of the output.
+  __device__ __forceinline__ GatedGradients gradients(float gate, float up, float grad) const {
+    const WithSlope active = activate_with_slope(gate);
+    return {active.value * factor(up), grad * factor(up) * active.slope,
+            grad * active.value * factor_slope(up)};
   }
 
   // Two results as memory has them.

@@ -3,8 +3,8 @@
 // Gating: which gate a call of geglu-mlp means.
 #pragma once
 
+#include "attributes.hpp"
 #include "gate.h"
-#include "overflow.hpp"
 
 namespace kiln::package {
 

@@ -111,14 +111,17 @@ class Gradients {
 
   void compute_hidden() {
     const sdk::Tensor h = {true, call_.x.dtype, hidden().data, {call_.M, call_.H}, {call_.H, 1}};
-    PointwiseCall call = {call_, "backward"};
-    call.gate = call_.gate_out;
-    call.up = call_.up_out;
-    call.out = h;
-    call.rows = call_.M;
-    call.columns = call_.H;
-    call.gating = call_.gating;
-    status_ = pointwise(call, error_);
+    status_ = pointwise({call_,
+                         "backward",
+                         {},
+                         call_.gate_out,
+                         call_.up_out,
+                         h,
+                         {},
+                         call_.M,
+                         call_.H,
+                         call_.gating},
+                        error_);
   }
 
   // gate_out, up_out and h, as training_forward computes them.

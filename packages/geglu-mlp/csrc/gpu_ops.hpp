@@ -8,6 +8,7 @@
 #include <kiln/sdk/device.hpp>
 #include <kiln/sdk/types.hpp>
 
+#include "attributes.hpp"
 #include "gate.h"
 
 namespace kiln::package {
@@ -54,11 +55,6 @@ struct PointwiseCall : sdk::Placement {
 int32_t pointwise(const PointwiseCall& call, kiln_error* error);
 
 // From the arguments that the build generates.
-template <class Arguments>
-bool is_invariant(const Arguments& op) {
-  return op.batch_invariant == Arguments::BatchInvariant::kYes;
-}
-
 template <class Arguments>
 MlpCall mlp_call(const Arguments& op, geglu_mlp::Gating gating) {
   return {op,           "forward",  op.x,         op.gate,     op.up,  op.down,

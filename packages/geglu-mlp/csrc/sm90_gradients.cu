@@ -179,13 +179,10 @@ __device__ __forceinline__ GatedPair gated_pair(Unit unit, unsigned gate, unsign
                                                 float2 grad) {
   const float2 g = unpack_pair<Element>(gate);
   const float2 u = unpack_pair<Element>(up);
-  const WithSlope first = unit.activate_with_slope(g.x);
-  const WithSlope second = unit.activate_with_slope(g.y);
-  return {pack_pair(grad.x * unit.factor(u.x) * first.slope,
-                    grad.y * unit.factor(u.y) * second.slope, Element{}),
-          pack_pair(grad.x * first.value * unit.factor_slope(u.x),
-                    grad.y * second.value * unit.factor_slope(u.y), Element{}),
-          unit.pack(first.value * unit.factor(u.x), second.value * unit.factor(u.y), Element{})};
+  const GatedGradients first = unit.gradients(g.x, u.x, grad.x);
+  const GatedGradients second = unit.gradients(g.y, u.y, grad.y);
+  return {pack_pair(first.gate, second.gate, Element{}), pack_pair(first.up, second.up, Element{}),
+          unit.pack(first.hidden, second.hidden, Element{})};
 }
 
 // The sums are those of dh. dg and du take the place of g and u, and h lies behind them.

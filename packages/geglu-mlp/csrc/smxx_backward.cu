@@ -117,11 +117,6 @@ __device__ __forceinline__ void transpose(const TransposeArguments& p) {
              p.paired_stores != 0);
 }
 
-template <class Element>
-__device__ __forceinline__ float half_of(unsigned both, int i) {
-  return load_float(Element{static_cast<unsigned short>(both >> (16 * i))});
-}
-
 // Two neighbours of a row: the gated unit's output and the gradients of its inputs.
 struct GatedTwo {
   unsigned hidden;
@@ -132,21 +127,13 @@ struct GatedTwo {
 template <class Element, class Unit>
 __device__ __forceinline__ GatedTwo gated_two(Unit unit, unsigned gate, unsigned up,
                                               unsigned grad) {
-  float hidden[2];
-  float grad_gate[2];
-  float grad_up[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const float u = half_of<Element>(up, i);
-    const WithSlope active = unit.activate_with_slope(half_of<Element>(gate, i));
-    const float g = half_of<Element>(grad, i);
-    hidden[i] = active.value * unit.factor(u);
-    grad_gate[i] = g * unit.factor(u) * active.slope;
-    grad_up[i] = g * active.value * unit.factor_slope(u);
-  }
-  return {unit.pack(hidden[0], hidden[1], Element{}),
-          pack_pair(grad_gate[0], grad_gate[1], Element{}),
-          pack_pair(grad_up[0], grad_up[1], Element{})};
+  const float2 g = unpack_pair<Element>(gate);
+  const float2 u = unpack_pair<Element>(up);
+  const float2 from = unpack_pair<Element>(grad);
+  const GatedGradients first = unit.gradients(g.x, u.x, from.x);
+  const GatedGradients second = unit.gradients(g.y, u.y, from.y);
+  return {unit.pack(first.hidden, second.hidden, Element{}),
+          pack_pair(first.gate, second.gate, Element{}), pack_pair(first.up, second.up, Element{})};
 }
 
 template <class Element>
@@ -210,8 +197,10 @@ __device__ __forceinline__ void row_sums(const RowSumsArguments& p) {
     const unsigned words[] = {eight.x, eight.y, eight.z, eight.w};
     float part = 0.0f;
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      part += half_of<Element>(words[i], 0) + half_of<Element>(words[i], 1);
+    for (int i = 0; i < 4; ++i) {
+      const float2 two = unpack_pair<Element>(words[i]);
+      part += two.x + two.y;
+    }
     sum += part;
   }
 #pragma unroll

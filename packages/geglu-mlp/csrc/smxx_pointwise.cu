@@ -123,10 +123,9 @@ __device__ __forceinline__ Gradients<Element, kWidth> backward(
   float grad_up[kWidth];
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
-    const WithSlope active = unit.activate_with_slope(gate.at(i));
-    const float g = grad_out.at(i);
-    grad_gate[i] = g * unit.factor(up.at(i)) * active.slope;
-    grad_up[i] = g * active.value * unit.factor_slope(up.at(i));
+    const GatedGradients grads = unit.gradients(gate.at(i), up.at(i), grad_out.at(i));
+    grad_gate[i] = grads.gate;
+    grad_up[i] = grads.up;
   }
   return {rounded<Element, kWidth>(grad_gate), rounded<Element, kWidth>(grad_up)};
 }

@@ -5,8 +5,8 @@
 
 #include <kiln/sdk/types.hpp>
 
+#include "attributes.hpp"
 #include "gate.h"
-#include "overflow.hpp"
 
 namespace kiln::package {
 

@@ -8,7 +8,8 @@
 
 namespace kiln::sdk {
 
-// kiln_package.prepare: device.cpp loads the images; host.cpp, of CPU packages, has nothing to do.
+// kiln_package.prepare: device.cpp loads the images; host.cpp, of CPU packages, asks Linux for the
+// registers that a process does not have from its start.
 int32_t prepare(DLDevice device, kiln_error* error);
 
 // A value in tvm-ffi's calling convention (TVMFFIAny: 16 bytes, stable since its version 0.1): a

@@ -63,8 +63,7 @@ Version parse_version_fact(const JsonView& view) {
 }
 
 CpuLevel parse_cpu_fact(const JsonView& view) {
-  return parse_fact(view, parse_cpu_level,
-                    "x86-64, x86-64-v2 to -v4, x86-64-v4-bf16, x86-64-v4-amx or armv8-a");
+  return parse_fact(view, parse_cpu_level, cpu_level_names());
 }
 
 std::string parse_word(const JsonView& view, bool (*fits)(std::string_view),

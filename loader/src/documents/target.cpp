@@ -90,6 +90,15 @@ std::optional<CpuLevel> parse_cpu_level(std::string_view text) {
   return found->level;
 }
 
+std::string cpu_level_names() {
+  std::string names;
+  for (const NamedLevel& each : kCpuLevels) {
+    if (!names.empty()) names += &each == &kCpuLevels.back() ? " or " : ", ";
+    names += each.name;
+  }
+  return names;
+}
+
 std::string to_string(CpuLevel level) {
   const auto* const found = std::ranges::find(kCpuLevels, level, &NamedLevel::level);
   return std::string(found == kCpuLevels.end() ? "unknown" : found->name);

@@ -18,6 +18,7 @@ namespace kiln {
 std::optional<Version> parse_version(std::string_view text);
 std::optional<Arch> parse_arch(std::string_view text);  ///< uname's words: "x86_64", "aarch64"
 std::optional<CpuLevel> parse_cpu_level(std::string_view text);
+std::string cpu_level_names();  ///< what parse_cpu_level reads, for messages
 
 /// One piece of device code: machine code ("sm_90", "sm_90a", "sm_100f") or PTX ("compute_80").
 struct DeviceCode {

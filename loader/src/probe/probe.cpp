@@ -131,7 +131,7 @@ std::optional<std::string> override_of(const char* fact, Host& host) {
   return value;
 }
 
-[[noreturn]] void fail(const char* fact, const std::string& value, const char* expected) {
+[[noreturn]] void fail(const char* fact, const std::string& value, const std::string& expected) {
   throw Error(ErrorCode::kUsage, std::string("probe: KILN_OVERRIDE_") + fact + " is " +
                                      quote(value) + ", expected " + expected +
                                      ". Correct or unset it");
@@ -163,8 +163,7 @@ void probe_processor(Host& host) {
   std::optional<CpuLevel> level;
   if (cpu) {
     level = parse_cpu_level(*cpu);
-    if (!level)
-      fail("CPU", *cpu, "x86-64, x86-64-v2 to -v4, x86-64-v4-bf16, x86-64-v4-amx or armv8-a");
+    if (!level) fail("CPU", *cpu, cpu_level_names());
   }
   if (arch) {
     const std::optional<Arch> parsed = parse_arch(*arch);

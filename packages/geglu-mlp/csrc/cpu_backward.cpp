@@ -67,7 +67,8 @@ struct Packed {
 };
 
 Packed packed_floats(int64_t m, int64_t n, int64_t k) {
-  return {smaller(round_up(m, kTileRows), kBlockRows) * k, columns_at_once(n, k, 1) * k};
+  return {smaller(round_up(m, kTileRows), kBlockRows) * k,
+          columns_at_once(n, k, 1, kPackedWeights) * k};
 }
 
 Packed room_for(const Packed& one, const Packed& other) {
@@ -98,7 +99,8 @@ int64_t rows_of(int64_t m, int64_t d) {
 template <class T>
 class Backward {
  public:
-  Backward(const MlpBackward<T>& call, float* workspace, Team& team) : call_(call), team_(team) {
+  Backward(const MlpBackward<T>& call, float* workspace, int64_t packed_bytes, Team& team)
+      : call_(call), team_(team), packed_bytes_(packed_bytes) {
     const Sizes sizes = sizes_of(call.m, call.d, call.h);
     g_ = workspace;
     u_ = g_ + sizes.hidden;
@@ -195,7 +197,7 @@ class Backward {
   template <class A, class B, class Out>
   void multiply(const Product<A, B, Out>& product) const {
     const int64_t k = product.k;
-    const int64_t at_once = columns_at_once(product.n, k, 1);
+    const int64_t at_once = columns_at_once(product.n, k, 1, packed_bytes_);
     for (int64_t row = 0; row < product.m; row += kBlockRows) {
       const int64_t rows = smaller(product.m - row, kBlockRows);
       const int64_t row_panels = parts_of(rows, kTileRows);
@@ -218,7 +220,7 @@ class Backward {
           for (int64_t i = begin; i < end; ++i) {
             TileSums sums;
             multiply_tile(packed_a_ + i * kTileRows * k, packed_b_ + panel * kTileColumns * k, k,
-                          sums);
+                          product.m - row - i * kTileRows, sums);
             product.write(sums, row + i * kTileRows, column + panel * kTileColumns);
           }
         });
@@ -263,9 +265,10 @@ class Backward {
 
   const MlpBackward<T>& call_;
   Team& team_;
-  float* g_;  // of a block: gate's products with x, then their gradients
-  float* u_;  // the same of up
-  float* h_;  // the gradient of h, then h
+  const int64_t packed_bytes_;  // of b, at one time
+  float* g_;                    // of a block: gate's products with x, then their gradients
+  float* u_;                    // the same of up
+  float* h_;                    // the gradient of h, then h
   float* grad_x_;
   float* packed_a_;
   float* packed_b_;
@@ -300,8 +303,9 @@ void mlp_backward(const MlpBackward<T>& asked, void* workspace) {
   MlpBackward<T> call = asked;
   call.m = rows_of(asked.m, asked.d);
   const int threads = threads_for(threads_worth(call), most_items(call.m, call.d, call.h));
-  run_team(threads,
-           [&](Team& team) { Backward<T>(call, static_cast<float*>(workspace), team).run(); });
+  run_team(threads, [&](Team& team) {
+    Backward<T>(call, static_cast<float*>(workspace), packed_weights(threads), team).run();
+  });
 }
 
 template void mlp_backward(const MlpBackward<float>&, void*);

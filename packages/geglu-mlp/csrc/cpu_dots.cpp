@@ -43,15 +43,6 @@ struct alignas(64) ItemSums {
   float at[kItemRows][kItemColumns];
 };
 
-// Calls function.operator()<n>() for the smaller n of kRows and rows.
-template <int kRows, class Function>
-void with_rows(int64_t rows, const Function& function) {
-  if constexpr (kRows > 1) {
-    if (rows < kRows) return with_rows<kRows - 1>(rows, function);
-  }
-  function.template operator()<kRows>();
-}
-
 // sums = a b^T of `rows` packed rows from `row` on and of `columns` rows of weights.
 template <class T>
 void multiply(const Panels<T>& a, int64_t row, int64_t rows, const T* b, int64_t k, int64_t columns,

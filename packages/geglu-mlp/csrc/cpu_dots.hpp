@@ -15,9 +15,11 @@
 namespace geglu_mlp::cpu {
 
 #if defined(__AVX512F__)
-inline constexpr int64_t kMostFloatDotRows = 128;  // Zen 4 gains up to 500, Emerald Rapids to here
+inline constexpr int64_t kMostFloatDotRows = 48;
+#elif defined(__AVX2__)
+inline constexpr int64_t kMostFloatDotRows = 16;  // half of the registers: loads bound the tile
 #else
-inline constexpr int64_t kMostFloatDotRows = 24;  // half of the registers: loads bound the tile
+inline constexpr int64_t kMostFloatDotRows = 24;  // not measured
 #endif
 template <class T>
 inline constexpr int64_t kMostDotRows = Dot<T>::kPairs ? INT64_MAX : kMostFloatDotRows;

@@ -20,8 +20,8 @@ struct Sizes {
 
 Sizes sizes_of(int64_t m, int64_t d, int64_t h) {
   const int64_t rows = m < kBlockRows ? round_up(m, kTileRows) : kBlockRows;
-  const int64_t gated = 2 * columns_at_once(h, d, 2) * d;
-  const int64_t plain = columns_at_once(d, h, 1) * h;
+  const int64_t gated = 2 * columns_at_once(h, d, 2, kPackedWeights) * d;
+  const int64_t plain = columns_at_once(d, h, 1, kPackedWeights) * h;
   return {rows, rows * d, rows * h, larger(gated, plain)};
 }
 
@@ -34,11 +34,11 @@ void write_gated(const Mlp<T>& call, const TileSums& gate, const TileSums& up, i
     const Floats gate_bias = bias_vector(call.gate_bias, column + j, call.h);
     const Floats up_bias = bias_vector(call.up_bias, column + j, call.h);
     Strip<kTileRows> strip = {};
-    for (int i = 0; i < kTileRows; ++i) {
+    for (int64_t i = 0; i < kTileRows && row + i < call.m; ++i) {
       const Floats g = load(gate.at[i] + j) + gate_bias;
       const Floats u = load(up.at[i] + j) + up_bias;
       strip.rows[i / kLanes][i % kLanes] = gated<kGate>(g, u, call.gating.limit);
-      if (call.gate_out == nullptr || row + i >= call.m) continue;
+      if (call.gate_out == nullptr) continue;
       const int64_t at = (row + i) * call.h + column + j;
       store_up_to(call.gate_out + at, g, left);
       store_up_to(call.up_out + at, u, left);
@@ -59,8 +59,8 @@ void write_plain(const Mlp<T>& call, const TileSums& sums, int64_t row, int64_t 
 
 // The most items that a region of a block has.
 int64_t most_items(int64_t panels, int64_t d, int64_t h) {
-  const int64_t gated = columns_at_once(h, d, 2);
-  const int64_t plain = columns_at_once(d, h, 1);
+  const int64_t gated = columns_at_once(h, d, 2, kPackedWeights);
+  const int64_t plain = columns_at_once(d, h, 1, kPackedWeights);
   const int64_t products = larger(gated, plain) / kTileColumns * groups_of(panels);
   return products > panels ? products : panels;
 }
@@ -75,6 +75,7 @@ struct Block {
   float* x;
   float* h;
   float* weights;
+  int64_t packed_bytes;  // of weights, at one time
   Team& team;
 
   int64_t groups() const { return groups_of(panels); }
@@ -97,7 +98,7 @@ struct Block {
   }
 
   void gated() const {
-    const int64_t at_once = columns_at_once(call.h, call.d, 2);
+    const int64_t at_once = columns_at_once(call.h, call.d, 2, packed_bytes);
     for (int64_t column = 0; column < call.h; column += at_once) {
       const int64_t columns = smaller(round_up(call.h - column, kTileColumns), at_once);
       float* up_weights = weights + at_once * call.d;
@@ -117,11 +118,12 @@ struct Block {
           const float* a = x + i * kTileRows * call.d;
           TileSums gate_sums;
           TileSums up_sums;
-          multiply_tile(a, weights + offset, call.d, gate_sums);
-          multiply_tile(a, up_weights + offset, call.d, up_sums);
+          const int64_t row = first + i * kTileRows;
+          multiply_tile(a, weights + offset, call.d, call.m - row, gate_sums);
+          multiply_tile(a, up_weights + offset, call.d, call.m - row, up_sums);
           with_gate(call.gating.gate, [&]<Gate kGate>() {
-            write_gated<kGate>(call, gate_sums, up_sums, first + i * kTileRows,
-                               column + panel * kTileColumns, h + i * kTileRows * call.h);
+            write_gated<kGate>(call, gate_sums, up_sums, row, column + panel * kTileColumns,
+                               h + i * kTileRows * call.h);
           });
         }
       });
@@ -129,7 +131,7 @@ struct Block {
   }
 
   void plain() const {
-    const int64_t at_once = columns_at_once(call.d, call.h, 1);
+    const int64_t at_once = columns_at_once(call.d, call.h, 1, packed_bytes);
     for (int64_t column = 0; column < call.d; column += at_once) {
       const int64_t columns = smaller(round_up(call.d - column, kTileColumns), at_once);
       const int64_t weight_panels = columns / kTileColumns;
@@ -140,10 +142,11 @@ struct Block {
         const int64_t panel = item / groups();
         const int64_t group = item % groups();
         for (int64_t i = group * kGroup; i < group_end(group); ++i) {
+          const int64_t row = first + i * kTileRows;
           TileSums sums;
           multiply_tile(h + i * kTileRows * call.h, weights + panel * kTileColumns * call.h, call.h,
-                        sums);
-          write_plain(call, sums, first + i * kTileRows, column + panel * kTileColumns);
+                        call.m - row, sums);
+          write_plain(call, sums, row, column + panel * kTileColumns);
         }
       });
     }
@@ -176,10 +179,12 @@ void mlp(const Mlp<T>& call, void* workspace) {
   float* h = x + sizes.x;
   float* weights = h + sizes.h;
   const int64_t items = most_items(sizes.rows / kTileRows, call.d, call.h);
-  run_team(threads_for(threads_worth(call), items), [&](Team& team) {
+  const int threads = threads_for(threads_worth(call), items);
+  run_team(threads, [&](Team& team) {
     for (int64_t row = 0; row < call.m; row += kBlockRows) {
       const int64_t rows = smaller(call.m - row, kBlockRows);
-      const Block<T> block = {call, row, parts_of(rows, kTileRows), x, h, weights, team};
+      const Block<T> block = {call, row,     parts_of(rows, kTileRows), x,
+                              h,    weights, packed_weights(threads),   team};
       block.pack_x();
       block.gated();
       block.plain();

@@ -27,7 +27,8 @@ inline constexpr int kTileColumns = kTileVectors * kLanes;
 inline constexpr int64_t kBlockRows = 1008;
 // k is summed in runs of this: rounding grows with its root.
 inline constexpr int64_t kSumDepth = 512;
-// Bytes of packed weights: a part of a shared L3.
+// Bytes of packed weights: of each thread what stays in its L2, together a part of a shared L3.
+inline constexpr int64_t kPackedByThread = 1 << 20;
 inline constexpr int64_t kPackedWeights = 8 << 20;
 // Below, starting a thread costs more than it saves.
 inline constexpr double kFlopsPerThread = 4e6;
@@ -48,9 +49,13 @@ constexpr int64_t round_up(int64_t value, int64_t unit) {
   return parts_of(value, unit) * unit;
 }
 
-// Columns whose weights are packed at one time.
-constexpr int64_t columns_at_once(int64_t columns, int64_t k, int64_t matrices) {
-  const int64_t fit = kPackedWeights / (4 * matrices * (k > 0 ? k : 1)) / kTileColumns;
+constexpr int64_t packed_weights(int threads) {
+  return smaller(threads * kPackedByThread, kPackedWeights);
+}
+
+// Columns whose weights are packed at one time, into so many bytes.
+constexpr int64_t columns_at_once(int64_t columns, int64_t k, int64_t matrices, int64_t bytes) {
+  const int64_t fit = bytes / (4 * matrices * (k > 0 ? k : 1)) / kTileColumns;
   const int64_t wanted = (fit > 0 ? fit : 1) * kTileColumns;
   const int64_t all = round_up(columns, kTileColumns);
   return smaller(wanted, all);
@@ -118,12 +123,13 @@ struct alignas(64) TileSums {
   float at[kTileRows][kTileColumns];
 };
 
-// sums = A B^T for one packed panel of A and one of B.
-inline void multiply_tile(const float* a, const float* b, int64_t k, TileSums& sums) {
+// sums = A B^T for kRows rows of one packed panel of A, and one panel of B.
+template <int kRows>
+[[gnu::noinline]] void multiply_rows(const float* a, const float* b, int64_t k, TileSums& sums) {
   if (k == 0) sums = {};
   for (int64_t from = 0; from < k; from += kSumDepth) {
     const int64_t depth = smaller(k - from, kSumDepth);
-    Floats sum[kTileRows][kTileVectors] = {};
+    Floats sum[kRows][kTileVectors] = {};
     for (int64_t step = 0; step < depth; ++step) {
       // Panels are longer than L1 and come from L2; the hardware alone is late (2% of the time).
       __builtin_prefetch(a + 32 * kTileRows);
@@ -133,7 +139,7 @@ inline void multiply_tile(const float* a, const float* b, int64_t k, TileSums& s
 #pragma clang loop unroll(full)
       for (int j = 0; j < kTileVectors; ++j) column[j] = load(b + j * kLanes);
 #pragma clang loop unroll(full)
-      for (int i = 0; i < kTileRows; ++i) {
+      for (int i = 0; i < kRows; ++i) {
 #pragma clang loop unroll(full)
         for (int j = 0; j < kTileVectors; ++j) sum[i][j] += column[j] * a[i];
       }
@@ -141,7 +147,7 @@ inline void multiply_tile(const float* a, const float* b, int64_t k, TileSums& s
       b += kTileColumns;
     }
 #pragma clang loop unroll(full)
-    for (int i = 0; i < kTileRows; ++i) {
+    for (int i = 0; i < kRows; ++i) {
 #pragma clang loop unroll(full)
       for (int j = 0; j < kTileVectors; ++j) {
         float* to = sums.at[i] + j * kLanes;
@@ -149,6 +155,20 @@ inline void multiply_tile(const float* a, const float* b, int64_t k, TileSums& s
       }
     }
   }
+}
+
+// Calls function.operator()<n>() for the smaller n of kMost and rows.
+template <int kMost, class Function>
+void with_rows(int64_t rows, const Function& function) {
+  if constexpr (kMost > 1) {
+    if (rows < kMost) return with_rows<kMost - 1>(rows, function);
+  }
+  function.template operator()<kMost>();
+}
+
+// The same for the first `rows` > 0 rows of the panel: of the last one not all may be there.
+inline void multiply_tile(const float* a, const float* b, int64_t k, int64_t rows, TileSums& sums) {
+  with_rows<kTileRows>(rows, [&]<int kRows>() { multiply_rows<kRows>(a, b, k, sums); });
 }
 
 }  // namespace geglu_mlp::cpu

@@ -269,11 +269,12 @@ class PackageGraph {
     const auto known = owners_.find(source);
     if (known != owners_.end()) return known->second;
     ImageOwner owner{.name = job_.package.name, .folder = job_.folder};
-    for (const auto& [folder, name] : packages_) owner.headers.push_back(folder / "csrc");
+    for (const auto& package : packages_) owner.headers.push_back(package.first / "csrc");
     const std::set<fs::path> read = include_closure({source}, owner.headers);
-    for (const auto& [folder, name] : packages_) {
-      const auto has_it = [&folder](const fs::path& file) { return !below(folder, file).empty(); };
-      if (std::ranges::all_of(read, has_it)) owner = {name, folder, {folder / "csrc"}};
+    for (const auto& package : packages_) {
+      const fs::path& folder = package.first;
+      const auto has_it = [&](const fs::path& file) { return !below(folder, file).empty(); };
+      if (std::ranges::all_of(read, has_it)) owner = {package.second, folder, {folder / "csrc"}};
     }
     return owners_.emplace(source, owner).first->second;
   }

@@ -82,14 +82,12 @@ void expand_cuda(const Matrix& matrix, const Package& package, const Toolkit& to
     expansion.excluded.push_back({plan.id, exclusion->reason});
     return;
   }
-  bool named = false;
   for (const DeviceSource& device : package.cuda.device) {
-    named = named || holds(device.targets, target);
     if (const std::optional<DeviceCode> code = code_for(device, target)) {
       plan.images.push_back({device.source, device.stem, *code});
     }
   }
-  if (!named) {
+  if (std::ranges::find(plan.images, target, &ImagePlan::code) == plan.images.end()) {
     expansion.excluded.push_back(
         {plan.id, "no device source of " + package.name + " targets " + to_string(target)});
     return;

@@ -144,10 +144,8 @@ class PackageGraph {
   // What a user of the package compiles against: its own headers, those that they include of the
   // packages whose sources it shares, and its card. None of it is an ingredient of a library.
   void collect_dev() {
-    std::vector<fs::path> folders = {job_.folder / "include"};
-    for (const std::string& name : job_.package.shared_packages()) {
-      folders.push_back(job_.folder.parent_path() / name / "include");
-    }
+    std::vector<fs::path> folders;
+    for (const auto& [folder, name] : packages_) folders.push_back(folder / "include");
     std::vector<fs::path> own;
     if (fs::is_directory(folders.front())) {
       for (const fs::directory_entry& each : fs::recursive_directory_iterator(folders.front())) {

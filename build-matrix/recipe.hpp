@@ -18,6 +18,12 @@
 namespace kiln::build {
 
 struct Recipe {
+  struct Image {
+    std::string stem;
+    DeviceCode code;
+    bool operator==(const Image&) const = default;
+  };
+
   std::string package;
   int version = 0;
   std::string min_loader;
@@ -27,11 +33,6 @@ struct Recipe {
   std::optional<Version> toolkit;
   std::optional<Version> min_driver;
   std::optional<DeviceCode> target;
-  struct Image {
-    std::string stem;
-    DeviceCode code;
-    bool operator==(const Image&) const = default;
-  };
   std::vector<Image> images;           ///< inside
   std::vector<std::string> libraries;  ///< looked up at run time
   std::string build_id;                ///< 32 hex digits

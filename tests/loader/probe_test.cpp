@@ -6,23 +6,22 @@
 #include <doctest/doctest.h>
 #include <gnu/libc-version.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "documents/target.hpp"
+#include "probe/processor.hpp"
 #include "scratch.hpp"
 
 namespace kiln::test {
 namespace {
 
-/// The line that probe_facts prints with these variables set.
-std::string run(const std::string& variables, const std::string& words = "") {
-  const std::string command = "env -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER " + variables +
-                              " " KILN_PROBE_FACTS " " + words;
+std::string output_of(const std::string& command) {
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "r"), &::pclose);
   REQUIRE(pipe != nullptr);
   std::string text;
@@ -30,6 +29,12 @@ std::string run(const std::string& variables, const std::string& words = "") {
   while (std::fgets(buffer.data(), buffer.size(), pipe.get()) != nullptr) text += buffer.data();
   if (!text.empty() && text.back() == '\n') text.pop_back();
   return text;
+}
+
+/// The line that probe_facts prints with these variables set.
+std::string run(const std::string& variables, const std::string& words = "") {
+  return output_of("env -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER " + variables +
+                   " " KILN_PROBE_FACTS " " + words);
 }
 
 const std::string kNvml = "LD_LIBRARY_PATH=" KILN_FAKE_NVML " ";
@@ -136,29 +141,58 @@ TEST_CASE("probe: this machine's processor and glibc") {
   REQUIRE(host.glibc);
   CHECK(glibc.starts_with(to_string(*host.glibc)));
   CHECK(host.overridden.empty());
+  CHECK(parse_cpu_level(to_string(host.cpu)) == host.cpu);
 #if defined(__x86_64__)
   CHECK(host.arch == Arch::kX86_64);
-  // The kernel's own reading of the same bits.
-  std::ifstream file("/proc/cpuinfo");
-  const std::string all{std::istreambuf_iterator<char>(file), {}};
-  const std::size_t at = all.find("flags\t");
-  REQUIRE(at != std::string::npos);
-  const std::string flags = all.substr(at, all.find('\n', at) - at) + " ";
-  const auto has = [&](const std::vector<std::string>& words) {
-    for (const std::string& word : words) {
-      if (flags.find(" " + word + " ") == std::string::npos) return false;
-    }
-    return true;
-  };
-  int level = 1;
-  if (has({"cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"})) level = 2;
-  if (level == 2 && has({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"})) {
-    level = 3;
+  // The dynamic linker says which levels of the psABI, 2 to 4, it looks up libraries for.
+  const std::string linker = output_of("/lib64/ld-linux-x86-64.so.2 --help");
+  REQUIRE(linker.find("x86-64-v2") != std::string::npos);
+  int supported = 1;
+  for (int level = 2; level <= 4; ++level) {
+    const std::string named = "x86-64-v" + std::to_string(level) + " (supported";
+    if (linker.find(named) != std::string::npos) supported = level;
   }
-  if (level == 3 && has({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"})) level = 4;
-  if (level == 4 && has({"avx512_bf16"}) && !has({"amx_tile"})) level = 5;
-  CHECK(host.cpu == CpuLevel{Arch::kX86_64, level});
+  CHECK(std::min(host.cpu.level, 4) == supported);
 #endif
+}
+
+TEST_CASE(
+    "probe: each level of x86-64 by the words of a CPU that has it, and of one that lacks a bit") {
+  // A CPU without AVX; with AVX2; with AVX-512 (Skylake-SP); with AVX512-BF16 (Zen 4); with AMX
+  // (Sapphire Rapids).
+  const X86Words v2{.basic = 0x00982201, .extended = 0x1};
+  const X86Words v3{.basic = 0x38d83201, .extended = 0x21, .features = 0x128, .saved = 0x7};
+  X86Words v4 = v3;
+  v4.features |= 0xd0030000;
+  v4.saved = 0xe7;
+  X86Words bf16 = v4;
+  bf16.more = 1u << 5;
+  X86Words amx = bf16;
+  amx.tiles = 1u << 22 | 1u << 24;
+  amx.saved = 0x600e7;
+  amx.tiles_granted = true;
+  const auto level = [](X86Words words, const std::function<void(X86Words&)>& change) {
+    change(words);
+    return x86_64_level(words);
+  };
+  const auto as_it_is = [](X86Words&) {};
+  CHECK(level({}, as_it_is) == 1);
+  CHECK(level(v2, as_it_is) == 2);
+  CHECK(level(v3, as_it_is) == 3);
+  CHECK(level(v4, as_it_is) == 4);
+  CHECK(level(bf16, as_it_is) == 5);
+  CHECK(level(amx, as_it_is) == 6);
+  CHECK(level(v2, [](X86Words& w) { w.extended = 0; }) == 1);
+  CHECK(level(amx, [](X86Words& w) { w.basic &= ~(1u << 23); }) == 1);
+  CHECK(level(amx, [](X86Words& w) { w.basic &= ~(1u << 27); }) == 2);
+  CHECK(level(amx, [](X86Words& w) { w.saved = 0x3; }) == 2);
+  CHECK(level(amx, [](X86Words& w) { w.saved = 0x7; }) == 3);
+  CHECK(level(amx, [](X86Words& w) { w.features &= ~(1u << 31); }) == 3);
+  // With AMX that the system does not grant, the level of the CPU's fp32 is the faster one.
+  CHECK(level(amx, [](X86Words& w) { w.tiles_granted = false; }) == 4);
+  CHECK(level(amx, [](X86Words& w) { w.saved = 0xe7; }) == 4);
+  CHECK(level(amx, [](X86Words& w) { w.tiles = 1u << 24; }) == 4);
+  CHECK(level(amx, [](X86Words& w) { w.tiles = 0; }) == 5);
 }
 
 TEST_CASE("probe: overrides replace facts and are named") {

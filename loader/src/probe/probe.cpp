@@ -2,16 +2,10 @@
 #include "probe/probe.hpp"
 
 #include <dlfcn.h>
-#include <sys/syscall.h>
-#include <sys/utsname.h>
 #include <unistd.h>
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,94 +17,11 @@
 #include "documents/target.hpp"
 #include "kiln/error.hpp"
 #include "probe/driver.hpp"
+#include "probe/processor.hpp"
 #include "settings/environment.hpp"
 
 namespace kiln {
 namespace {
-
-#if defined(__x86_64__)
-constexpr bool has_all(std::uint32_t value, std::uint32_t bits) {
-  return (value & bits) == bits;
-}
-
-/// XCR0: which registers the operating system saves. An instruction set it does not save is
-/// unusable whatever CPUID says.
-std::uint32_t saved_registers() {
-  std::uint32_t low = 0;
-  std::uint32_t high = 0;
-  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  return low;
-}
-
-/// Whether a process may ask Linux (5.16) for AMX's tile registers. A package's prepare() does.
-bool grants_tiles() {
-  constexpr int kSupportedRegisters = 0x1021;  // ARCH_GET_XCOMP_SUPP
-  constexpr std::uint64_t kTileData = 1u << 18;
-  std::uint64_t supported = 0;
-  return ::syscall(SYS_arch_prctl, kSupportedRegisters, &supported) == 0 &&
-         (supported & kTileData) != 0;
-}
-
-/// The levels of the x86-64 psABI and those above them, bit by bit.
-int x86_64_level() {
-  std::uint32_t eax = 0;
-  std::uint32_t ebx = 0;
-  std::uint32_t ecx = 0;
-  std::uint32_t edx = 0;
-  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return 1;
-  const std::uint32_t basic = ecx;
-  __get_cpuid(0x80000001, &eax, &ebx, &ecx, &edx);
-  const std::uint32_t extended = ecx;
-  ebx = 0;
-  __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx);
-  const std::uint32_t features = ebx;
-  const std::uint32_t tile_features = edx;
-  eax = 0;
-  __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx);
-  const std::uint32_t more_features = eax;
-
-  // SSE3, SSSE3, CMPXCHG16B, SSE4.1, SSE4.2, POPCNT; LAHF.
-  constexpr std::uint32_t kV2 = 1u << 0 | 1u << 9 | 1u << 13 | 1u << 19 | 1u << 20 | 1u << 23;
-  if (!has_all(basic, kV2) || !has_all(extended, 1u << 0)) return 1;
-  // FMA, MOVBE, OSXSAVE, AVX, F16C; LZCNT; BMI1, AVX2, BMI2; xmm and ymm saved.
-  constexpr std::uint32_t kV3 = 1u << 12 | 1u << 22 | 1u << 27 | 1u << 28 | 1u << 29;
-  if (!has_all(basic, kV3) || !has_all(extended, 1u << 5) ||
-      !has_all(features, 1u << 3 | 1u << 5 | 1u << 8)) {
-    return 2;
-  }
-  const std::uint32_t saved = saved_registers();
-  if (!has_all(saved, 0x06)) return 2;
-  // AVX512F, DQ, CD, BW, VL; opmask and zmm saved.
-  constexpr std::uint32_t kV4 = 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31;
-  if (!has_all(features, kV4) || !has_all(saved, 0xe6)) return 3;
-  if (!has_all(more_features, 1u << 5)) return 4;  // AVX512-BF16
-  // AMX-TILE. Where the registers cannot be used the level is below AVX512-BF16's: vdpbf16ps of
-  // such CPUs does 0.6 of what fp32 does.
-  if (!has_all(tile_features, 1u << 24)) return 5;
-  // AMX-BF16; tile configuration and data saved.
-  const bool usable = has_all(tile_features, 1u << 22) && has_all(saved, 0x600e6) && grants_tiles();
-  return usable ? 6 : 4;
-}
-#endif
-
-CpuLevel probe_cpu(Arch arch) {
-#if defined(__x86_64__)
-  if (arch == Arch::kX86_64) return {arch, x86_64_level()};
-#endif
-  return {arch, 1};
-}
-
-Arch probe_arch() {
-  utsname names{};
-  ::uname(&names);
-  if (const std::optional<Arch> arch = parse_arch(names.machine)) return *arch;
-    // A 32-bit personality changes uname's word, not what this program is.
-#if defined(__aarch64__)
-  return Arch::kAarch64;
-#else
-  return Arch::kX86_64;
-#endif
-}
 
 std::optional<Version> probe_glibc() {
   // Looked up, not linked: a program on musl has no such function.

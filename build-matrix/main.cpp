@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -22,8 +23,10 @@
 #include "documents/names.hpp"
 #include "files.hpp"
 #include "graph.hpp"
+#include "here.hpp"
 #include "kiln/error.hpp"
 #include "new.hpp"
+#include "probe/probe.hpp"
 #include "process.hpp"
 #include "report.hpp"
 #include "steps.hpp"
@@ -37,7 +40,8 @@ namespace fs = std::filesystem;
 
 struct Options {
   std::vector<std::string> packages;
-  std::string only = "*";
+  std::string only;  ///< patterns; empty: all, or with `here` none beside those
+  bool here = false;
   unsigned jobs = std::max(1U, std::thread::hardware_concurrency());
   fs::path toolchains;
   fs::path out = "build/kernels";
@@ -78,6 +82,31 @@ std::vector<fs::path> find_folders(const Options& options) {
   return folders;
 }
 
+/// Whether a variant of the package is asked for, by its id.
+std::function<bool(const VariantPlan&)> wanted(const Options& options, const Matrix& matrix,
+                                               const Job& job) {
+  std::set<std::string> taken;
+  if (options.here) {
+    Host host = probe_host();
+    probe_libraries(host, libraries_of(job.all.variants));
+    taken = taken_here(host, job.package, job.all.variants, matrix.glibc);
+  }
+  const std::string only = options.only.empty() && !options.here ? "*" : options.only;
+  return [taken, only](const VariantPlan& plan) {
+    return taken.contains(plan.id) || (!only.empty() && matches(plan.id, only));
+  };
+}
+
+[[noreturn]] void fail_nothing_wanted(const Options& options) {
+  if (options.only.empty()) {
+    throw Error(ErrorCode::kNoVariant,
+                "build: no variant fits this machine; 'kiln host' shows what it is, and "
+                "'kiln build --list' what could be built. Name variants with --only");
+  }
+  throw Error(ErrorCode::kUsage, "build: no variant matches --only '" + options.only +
+                                     "'; kiln-build --list shows what there is");
+}
+
 std::vector<Job> choose(const Options& options, const Matrix& matrix) {
   std::vector<Job> jobs;
   bool any = false;
@@ -87,14 +116,11 @@ std::vector<Job> choose(const Options& options, const Matrix& matrix) {
                                 job.folder.filename().string(), (folder / "package.json").string());
     job.all = expand(matrix, job.package);
     std::ranges::copy_if(job.all.variants, std::back_inserter(job.variants),
-                         [&](const auto& plan) { return matches(plan.id, options.only); });
+                         wanted(options, matrix, job));
     any = any || !job.variants.empty();
     jobs.push_back(std::move(job));
   }
-  if (!any) {
-    throw Error(ErrorCode::kUsage, "build: no variant matches --only '" + options.only +
-                                       "'; kiln-build --list shows what there is");
-  }
+  if (!any) fail_nothing_wanted(options);
   return jobs;
 }
 
@@ -224,6 +250,9 @@ int run(int argc, char** argv) {
   app.add_option("--only", options.only,
                  "Only the variants that match: 'cu12.9-sm_90a-*', 'cpu-*,*-aarch64'")
       ->take_last();
+  app.add_flag("--here", options.here,
+               "Only what this machine takes: a variant for its CPU, and one for each kind of its "
+               "GPUs; with --only, those as well");
   app.add_option("-j,--jobs", options.jobs, "Steps at a time; default: one for each CPU")
       ->check(CLI::PositiveNumber)
       ->take_last();

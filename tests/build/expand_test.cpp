@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "base/join.hpp"
 #include "documents/names.hpp"
 #include "files.hpp"
+#include "here.hpp"
 #include "kiln/error.hpp"
 #include "matrix.hpp"
 
@@ -232,6 +235,74 @@ TEST_CASE("matrix: what is not understood is refused with its place") {
       CHECK(error.code() == ErrorCode::kBuild);
       CHECK_MESSAGE(std::string(error.what()).find(row.named) != std::string::npos, error.what());
     }
+  }
+}
+
+TEST_CASE("here: a machine's variants are those that get_kernel would choose on it") {
+  Package package = package_for({"sm_80", "sm_90", "sm_90a", "sm_100", "compute_80"},
+                                {"x86-64-v3", "x86-64-v4", "x86-64-v4-amx", "armv8-a"});
+  package.min_loader = "0.1.0";
+  package.cuda.needs = {{.soname = "libcublasLt.so.{cuda_major}", .targets = {code("sm_100")}}};
+  const Expansion expansion = expand(shipped_matrix(), package);
+  CHECK(libraries_of(expansion.variants) ==
+        std::vector<std::string>{"libcublasLt.so.12", "libcublasLt.so.13"});
+  struct Row {
+    const char* what;
+    std::string cpu;
+    Version glibc;
+    Version driver;
+    std::vector<Version> gpus;
+    std::vector<std::string> libraries;
+    std::set<std::string> expected;
+  };
+  const Version glibc{2, 36};
+  const Row rows[] = {
+      {"no GPU", "x86-64-v4", glibc, {}, {}, {}, {"cpu-x86-64-v4"}},
+      {"a level that the package lacks", "x86-64-v4-bf16", glibc, {}, {}, {}, {"cpu-x86-64-v4"}},
+      {"a CPU below all", "x86-64-v2", glibc, {}, {}, {}, {}},
+      {"an old C library", "x86-64-v3", {2, 12}, {}, {}, {}, {}},
+      {"two like GPUs and another",
+       "x86-64-v3",
+       glibc,
+       {12, 9},
+       {{9, 0}, {9, 0}, {8, 0}},
+       {},
+       {"cpu-x86-64-v3", "cu12.9-sm_90a-x86_64", "cu12.9-sm_80-x86_64"}},
+      {"GH200", "armv8-a", glibc, {13, 0}, {{9, 0}}, {}, {"cpu-armv8-a", "cu13.0-sm_90a-aarch64"}},
+      {"an old driver",
+       "x86-64-v3",
+       glibc,
+       {11, 8},
+       {{9, 0}},
+       {},
+       {"cpu-x86-64-v3", "cu11.8-sm_90-x86_64"}},
+      {"without the library: PTX",
+       "x86-64-v3",
+       glibc,
+       {13, 0},
+       {{10, 0}},
+       {},
+       {"cpu-x86-64-v3", "cu11.8-compute_80-x86_64"}},
+      {"with it",
+       "x86-64-v3",
+       glibc,
+       {13, 0},
+       {{10, 0}},
+       {"libcublasLt.so.13"},
+       {"cpu-x86-64-v3", "cu13.0-sm_100-x86_64"}},
+  };
+  for (const Row& row : rows) {
+    Host host{.cpu = parse_cpu_level(row.cpu).value(), .glibc = row.glibc};
+    host.arch = host.cpu.arch;
+    host.libraries = row.libraries;
+    if (row.driver.major != 0) host.driver = row.driver;
+    for (const Version& capability : row.gpus) {
+      host.gpus.push_back({static_cast<int>(host.gpus.size()), "GPU", capability});
+    }
+    const std::set<std::string> taken =
+        taken_here(host, package, expansion.variants, shipped_matrix().glibc);
+    const std::string list = join(std::vector<std::string>(taken.begin(), taken.end()));
+    CHECK_MESSAGE(taken == row.expected, row.what, ": ", list);
   }
 }
 

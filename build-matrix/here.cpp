@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "here.hpp"
+
+#include <kiln/abi.h>
+
+#include "resolve/resolve.hpp"
+
+namespace kiln::build {
+
+std::set<std::string> taken_here(const Host& host, const Package& package,
+                                 const std::vector<VariantPlan>& variants, Version glibc) {
+  const Requires any_loader{.min_loader = package.min_loader, .abi = KILN_ABI_MAJOR};
+  Index index{.name = package.name, .version = package.version, .requires_ = any_loader};
+  for (const VariantPlan& plan : variants) {
+    Variant variant;
+    variant.id = plan.id;
+    variant.requires_ = any_loader;
+    variant.needs = {.cpu = plan.cpu,
+                     .glibc = glibc,
+                     .toolkit = plan.toolkit,
+                     .min_driver = plan.min_driver,
+                     .libraries = plan.libraries};
+    if (plan.target) variant.needs.device_code = {*plan.target};
+    index.variants.push_back(std::move(variant));
+  }
+  std::vector<Device> devices = {Device::cpu()};
+  for (const Gpu& gpu : host.gpus) devices.push_back(Device::cuda(gpu.ordinal));
+  std::set<std::string> taken;
+  for (const Device& device : devices) {
+    const Resolution resolution = resolve(host, index, {.device = device});
+    if (resolution.chosen) taken.insert(variants[*resolution.chosen].id);
+  }
+  return taken;
+}
+
+std::vector<std::string> libraries_of(const std::vector<VariantPlan>& variants) {
+  std::set<std::string> sonames;
+  for (const VariantPlan& plan : variants) {
+    sonames.insert(plan.libraries.begin(), plan.libraries.end());
+  }
+  return {sonames.begin(), sonames.end()};
+}
+
+}  // namespace kiln::build

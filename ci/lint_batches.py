@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes few translation units of many sources for clang-tidy: lint_batches.py BUILD_DIR
+"""Makes few translation units of many sources for clang-tidy: lint_batches.py [--since COMMIT] BUILD_DIR
 
 Most of clang-tidy's time goes into walking the headers, once for each source. So sources whose flags go
 together become one: a file that includes them, BUILD_DIR/lint/batch-NN.cpp, with a compile_commands.json
@@ -9,8 +9,12 @@ beside it, which has the sources too. Prints the batches, those that take longes
 Sources stay apart whose local names clash, as far as a look at the text says; what slips through does
 not compile, and ci/lint then reads each source of that batch alone. What clang-tidy looks for in the
 main file alone, unused using declarations and namespace aliases, is looked for here.
+
+With --since, of the sources that changed since then, and of one that includes each changed header. Then
+BUILD_DIR/lint/alone has the commands that compile each changed source, and no other with it.
 """
 
+import argparse
 import collections
 import json
 import os
@@ -64,14 +68,55 @@ def compiled_sources(build):
             yield os.path.relpath(source), entry
 
 
+def git(*words):
+    return subprocess.check_output(["git", *words], text=True).split()
+
+
+def changed_sources(since, compiled):
+    """The sources that changed, and one for each changed header: its own where there is one."""
+    changed = set(git("diff", "--name-only", since))
+    sources = {path for path in compiled if path in changed}
+    for header in sorted(path for path in changed if path.endswith((".hpp", ".h"))):
+        name = re.compile(rf'#include ["<](?:.*/)?{re.escape(os.path.basename(header))}[">]')
+        readers = [path for path in sorted(compiled) if name.search(pathlib.Path(path).read_text(encoding="utf-8"))]
+        own = [path for path in readers if path.removesuffix(".cpp") == os.path.splitext(header)[0]]
+        if not sources & set(readers):
+            sources |= set((own or readers)[:1])
+    return sources
+
+
+def alone(path, entry, build):
+    """The shell's command that compiles a source and writes nothing."""
+    command = shlex.split(entry["command"])
+    flags = command[:command.index("-o")]
+    while "-include" in flags:  # the precompiled header
+        del flags[flags.index("-include"):][:2]
+    flags = [flag for flag in flags if "cmake_pch" not in flag and flag not in ("-Xclang", "-include-pch", "-Winvalid-pch")]
+    if os.path.basename(flags[0]) == "ccache":
+        del flags[0]
+    return f"cd {shlex.quote(entry['directory'])} && " + shlex.join([*flags, "-fsyntax-only", os.path.abspath(path)])
+
+
 def main():
-    build = pathlib.Path(sys.argv[1])
-    tracked = set(subprocess.check_output(["git", "ls-files", "*.cpp"], text=True).split())
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--since", metavar="COMMIT")
+    parser.add_argument("build", type=pathlib.Path)
+    arguments = parser.parse_args()
+    build = arguments.build
+    folder = (build / "lint").absolute()
+    folder.mkdir(exist_ok=True)
+    (folder / "alone").unlink(missing_ok=True)
+    tracked = set(git("ls-files", "*.cpp"))
+    compiled = [(path, entry) for path, entry in compiled_sources(build) if path in tracked]
+    if arguments.since:
+        wanted = changed_sources(arguments.since, {path for path, _ in compiled})
+        compiled = [(path, entry) for path, entry in compiled if path in wanted]
+        (folder / "alone").write_text("".join(alone(*each) + "\n" for each in dict(compiled).items()))
     places = {}  # of a source: the folder of its command, its flags but these: macros and include folders
-    for path, entry in compiled_sources(build):
+    for path, entry in compiled:
         # Not the tests: they are most of the time and the least of the findings. Most sources of packages
         # go through zig and NVRTC alone.
-        if path in tracked and "tests/" not in path and path not in places:
+        if "tests/" not in path and path not in places:
             command = shlex.split(entry["command"])
             flags = [f for f in command[:command.index("-o")] if f not in ("-fPIC", "-fPIE")]
             own = [f for f in flags if f.startswith(("-D", "-I"))]
@@ -105,8 +150,6 @@ def main():
     batches = [(*batch, place) for place, group in groups.items() for batch in group]
     batches.sort(key=lambda batch: (batch[0], len(batch[1])), reverse=True)
 
-    folder = (build / "lint").absolute()
-    folder.mkdir(exist_ok=True)
     for old in folder.glob("batch-*.cpp"):
         old.unlink()
     commands = [{"directory": directory, "file": os.path.abspath(path),

@@ -11,9 +11,11 @@ import resource
 import shutil
 import signal
 import subprocess
+import time
 
 from sandbox import (CACHE, INTEGRITY, INTERNAL, LOAD, LOCK, NOT_FOUND, OK, SANITIZED, USAGE, require,
                      run_table)
+from clock import later  # sandbox says where it is
 
 CASES = []
 ROOT = os.geteuid() == 0 and subprocess.run(
@@ -236,13 +238,11 @@ def signals(box):
     box.expect(OK, "loads", prepare=prepare)
 
 
-# Not with AddressSanitizer: its allocator asks for the time with a lock held, and libfaketime, at its first
-# call, allocates and may wait for that lock for ever.
-for when in ("1970-01-01 00:00:01", "2038-01-19 03:14:08", "2100-01-01 00:00:00"):
-    @case(f"the clock says {when[:10]}", shutil.which("faketime") and not SANITIZED)
+for year, when in ((1970, 1), (2038, 1 << 31), (2100, 4102444800)):
+    @case(f"the clock says {year}")
     @published
     def clock(box, when=when):
-        prefix = ("faketime", "-f", "@" + when)
+        prefix = later(when - time.time())
         box.expect(OK, "loads", prefix=prefix)
         box.expect(OK, "loads")
         require(box.kiln("cache", "gc", prefix=prefix).code == OK, "gc")

@@ -6,12 +6,14 @@ test_kiln.py [unittest's options]     wants KILN_LIBRARY and KILN_REGISTRY. Exit
                                       a registry.
 """
 
+import copy
 import ctypes
 import gc
 import http.server
 import math
 import os
 import pathlib
+import pickle
 import shutil
 import signal
 import subprocess
@@ -29,6 +31,8 @@ except ImportError as missing:
 
 import kiln
 from kiln import _library
+from kiln._call import _attribute_of
+from kiln._schema import AttributeSchema
 
 M, D, H = 5, 48, 80
 
@@ -107,6 +111,57 @@ class Requests(KilnTest):
                 self.assertEqual(raised.exception.code, code)
                 self.assertIn(words, str(raised.exception))
                 self.assertIsInstance(raised.exception, kiln.Error)
+
+    def test_nothing_is_cut_on_its_way_into_c(self):
+        cases = [
+            ("NUL", {"name": "geglu-mlp\0evil"}), ("NUL", {"variant": "cpu\0x"}), ("NUL", {"fallback": ["cpu\0x"]}),
+            ("NUL", {"deny": ["cpu\0x"]}), ("NUL", {"registry": "/tmp\0x"}), ("NUL", {"cache": "/tmp\0x"}),
+            ("NUL", {"lock": "/tmp\0x"}), ("NUL", {"source": pathlib.Path("/tmp\0x")}),
+            ("no Unicode text", {"variant": "\ud800"}), ("expected a string", {"name": b"geglu-mlp"}),
+            ("expected a string", {"variant": 3}), ("one of fallback is 2", {"fallback": [2]}),
+            ("expected a path", {"cache": 3}), ("integer of 32 bits", {"version": 2**32 + 1}),
+            ("expected an integer", {"version": True}), ("expected an integer", {"version": 1.0}),
+            ("expected an integer", {"version": "1"}), ("integer of 32 bits", {"device": "cuda:4294967296"}),
+            ("expected True or False", {"offline": "no"}), ("expected True or False", {"allow_jit": "false"}),
+            ("expected True or False", {"refresh": 2}), ("expected True or False", {"all_gpus": 1}),
+            ("expected a kiln.Cancel", {"cancel": threading.Event()}), ("expected a function", {"on_event": "print"}),
+        ]
+        for words, options in cases:
+            for function in (kiln.get_kernel, kiln.has_kernel, kiln.resolve):
+                request = {"name": "geglu-mlp", "version": 1, "device": "cpu", "cache": self.cache} | options
+                with self.subTest(options=options), self.assertRaisesRegex(kiln.UsageError, words):
+                    function(**request)
+        with self.assertRaisesRegex(kiln.UsageError, "NUL"):
+            self.kernel.op("forward\0x")
+
+    def test_handles_are_one_thing_of_one_process(self):
+        cancel = kiln.Cancel()
+        for handle in (cancel, self.kernel, self.kernel.forward):
+            with self.subTest(type(handle).__name__):
+                self.assertIs(copy.copy(handle), handle)
+                self.assertIs(copy.deepcopy({"of": [handle]})["of"][0], handle)
+                self.assertEqual((handle == handle, handle == copy.copy(handle), hash(handle)),
+                                 (True, True, hash(copy.copy(handle))))
+                with self.assertRaisesRegex(TypeError, "cannot be pickled: it belongs to its process"):
+                    pickle.dumps(handle)
+        self.assertNotEqual(cancel, kiln.Cancel())
+        del cancel
+        gc.collect()
+        kiln.Cancel.__new__(kiln.Cancel).__del__()  # one whose __init__ threw
+
+    def test_the_same_request_again_is_the_same_kernel(self):
+        def get(**options):
+            return kiln.get_kernel("geglu-mlp", **({"version": 1, "device": "cpu", "cache": self.cache} | options))
+
+        first = get()
+        begin = time.thread_time()
+        for _ in range(1000):
+            self.assertIs(get(), first)
+        self.assertLess(time.thread_time() - begin, 0.1)  # 100 us each; reading the schemas alone takes more
+        self.assertIsNot(get(cache=self.folder.name + "/another"), first)
+        self.assertIs(get(refresh=True), get())
+        with self.assertRaises(kiln.NoVariant):
+            get(variant="no-such-variant")
 
     def test_a_long_text_is_whole(self):
         with self.assertRaises(kiln.NoVariant) as raised:
@@ -309,8 +364,10 @@ class Calls(KilnTest):
             ("native byte order", lambda: forward(x.astype(">f4"), *weights)),
             ("a list is not a tensor", lambda: forward([1.0], *weights)),
             ("x is True", lambda: forward(True, *weights)),
-            ("approximate is \"erf\"", lambda: forward(x, *weights, approximate="erf")),
-            ("approximate is 1; expected a string", lambda: forward(x, *weights, approximate=1)),
+            ("approximate is 'erf'; expected one of 'tanh', 'none'", lambda: forward(x, *weights, approximate="erf")),
+            ("approximate is 1; expected one of 'tanh', 'none'", lambda: forward(x, *weights, approximate=1)),
+            (r"x has shape \[1, 5, 48\]; expected \[M, D\]", lambda: forward(x[None], *weights)),
+            (r"gate has shape \[80\]; expected \[H, D\]", lambda: forward(x, self.gate[:, 0].copy(), *weights[1:])),
             ("the workspace is a float32 array", lambda: forward(x, *weights, workspace=np.zeros(9, np.float32))),
         ]
         for words, call in cases:
@@ -327,6 +384,57 @@ class Calls(KilnTest):
         with self.assertRaises(kiln.NotFound):
             self.kernel.op("foreword")
         self.assert_close(forward(x, *weights), expected_forward(x, *weights))  # and goes on
+
+    def test_attributes_cross_whole(self):
+        forward, x, weights = self.kernel.forward, self.x, self.weights
+        same = forward(x, *weights, batch_invariant="yes")
+        self.assertTrue(np.array_equal(forward(x, *weights, batch_invariant=True), same))
+        for words, attributes in (("overflow is True; expected one of", {"overflow": True}),
+                                  ("approximate is 'tanh.0none'; expected", {"approximate": "tanh\0none"}),
+                                  ("expected an integer of 64 bits", {"wide": 2**63}),
+                                  ("expected a number", {"limit": "7"}), ("limit is True", {"limit": True}),
+                                  ("too large", {"limit": 10**400})):
+            schemas = [AttributeSchema("limit", "float", (), 7.0), AttributeSchema("wide", "int", (), 0)]
+            with self.subTest(words), self.assertRaisesRegex(kiln.InvalidCall, words.replace(".0", r"\\x00")):
+                name, value = next(iter(attributes.items()))
+                schema = next((s for s in schemas if s.name == name), None)
+                _attribute_of("op", schema, value) if schema else forward(x, *weights, **attributes)
+
+    def test_arrays_that_mean_more_than_their_memory_are_refused(self):
+        class Metres(np.ndarray):
+            pass
+
+        masked = np.ma.masked_array(self.x, self.x > 0)
+        for words, x in (("its mask would be lost", masked), ("numpy.asarray", self.x.view(Metres))):
+            for call in (lambda: self.kernel.forward(x, *self.weights),
+                         lambda: self.kernel.forward(self.x, *self.weights, y=x)):
+                with self.subTest(words), self.assertRaisesRegex(kiln.InvalidCall, words):
+                    call()
+        self.kernel.forward(np.asarray(self.x).view(np.memmap), *self.weights)
+
+    def test_what_is_written_overlaps_nothing(self):
+        memory = np.zeros((2 * M, D), np.float32)
+        x, kept = memory[:M], self.x.copy()
+        x[:] = kept
+        with self.assertRaisesRegex(kiln.InvalidCall, "y and x overlap in memory, and y is written"):
+            self.kernel.forward(x, *self.weights, y=memory[1:M + 1])
+        self.assertTrue(np.array_equal(x, kept))
+        gradient, forward = normal(M, D, seed=3), self.kernel.training_forward(self.x, *self.weights)
+        both = np.zeros((H + 8, D), np.float32)
+        with self.assertRaisesRegex(kiln.InvalidCall, "grad_gate and grad_up overlap"):
+            self.kernel.backward(gradient, self.x, *self.weights, gate_out=forward.gate_out, up_out=forward.up_out,
+                                 grad_gate=both[:H], grad_up=both[8:])
+        y = memory[M:]
+        self.assertIs(self.kernel.forward(x, *self.weights, y=y), y)  # beside it
+
+    def test_streams_and_workspaces_are_checked(self):
+        for stream in (True, -1, 2**64, "0", 1.5):
+            with self.subTest(stream), self.assertRaisesRegex(kiln.InvalidCall, "stream is"):
+                self.kernel.forward(self.x, *self.weights, stream=stream)
+        memory = np.zeros(1 << 20, np.uint8)
+        memory.flags.writeable = False
+        with self.assertRaisesRegex(kiln.InvalidCall, "the workspace is read-only"):
+            self.kernel.forward(self.x, *self.weights, workspace=memory)
 
     def test_a_workspace_that_is_passed(self):
         size = self.kernel.forward.workspace_bytes(self.x, *self.weights)
@@ -412,6 +520,14 @@ class Capsules(KilnTest):
         with self.assertRaisesRegex(kiln.InvalidCall, "y is read-only"):
             self.kernel.forward(self.x, *self.weights, y=Producer(np.empty_like(self.x), flags=1))
 
+    def test_a_copy_is_no_output(self):
+        copied = Producer(np.empty_like(self.x), flags=2)
+        with self.assertRaisesRegex(kiln.InvalidCall, "y is a copy that its producer made"):
+            self.kernel.forward(self.x, *self.weights, y=copied)
+        self.assertIs(copied.given[0][1]["copy"], False)
+        self.assert_close(self.kernel.forward(Producer(self.x, flags=2), *self.weights, y=np.empty_like(self.x)),
+                          expected_forward(self.x, *self.weights))
+
     def test_pinned_memory_is_the_cpus(self):
         y = self.kernel.forward(Producer(self.x, device=(3, 0)), *self.weights, y=np.empty_like(self.x))
         self.assert_close(y, expected_forward(self.x, *self.weights))
@@ -429,7 +545,7 @@ class Capsules(KilnTest):
         for stream, told in ((None, 1), (0, 1), (0x7F, 0x7F)):
             producer = Producer(self.x, device=(2, 0))
             _tensors.read(producer, stream)
-            self.assertEqual(producer.given, [(told, {"max_version": (1, 0)})])
+            self.assertEqual(producer.given, [(told, {"max_version": (1, 0), "copy": False})])
 
 
 class Library(KilnTest):

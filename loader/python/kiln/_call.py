@@ -15,9 +15,9 @@ import threading
 from typing import Any, NamedTuple, Optional
 
 from . import _tensors
-from ._errors import InvalidCall
-from ._library import LIBRARY, CAttribute, CCall, CError, CTensor, failure
-from ._schema import DTYPES, OpSchema, TensorSchema, parse_schema
+from ._errors import InvalidCall, UsageError
+from ._library import LIBRARY, CAttribute, CCall, CError, CTensor, Handle, as_text, failure, in_range
+from ._schema import DTYPES, AttributeSchema, OpSchema, TensorSchema, parse_schema
 from ._tensors import CUDA, Layout
 
 # Of each op: a program whose shapes keep changing would otherwise collect them without end.
@@ -40,13 +40,18 @@ class _Output(NamedTuple):
 class _Plan:
     """A kiln_call with everything that it points to, ready but for addresses and stream."""
 
-    __slots__ = ("call", "reference", "tensors", "made", "workspace_bytes", "requires_grad", "keep")
+    __slots__ = ("call", "reference", "tensors", "made", "written", "inouts", "spans", "workspace_bytes", "of_torch",
+                 "requires_grad", "keep")
 
     call: CCall
     reference: Any
     tensors: list[CTensor]  # of those that the call has: the caller's, then those in `made`
     made: list[_Output]
+    written: list[int]  # the positions of those of the caller that are outputs or inouts
+    inouts: list[int]
+    spans: list[tuple[int, int]]  # position and bytes of the caller's, as their addresses come
     workspace_bytes: int
+    of_torch: bool
     requires_grad: bool
     keep: Any
 
@@ -98,7 +103,7 @@ def _stream_on(index: int) -> int:
     return _stream_of(index)
 
 
-class Op:
+class Op(Handle):
     """One op of a Kernel. Call it with arrays, in the schema's order or by name:
 
         y = kernel.forward(x, gate, up, down, approximate="none")
@@ -145,20 +150,25 @@ class Op:
         else:
             values, words = self._bind(tensors, named)
         if stream is None:
-            return self.call(values, words, workspace)
-        handle = getattr(stream, "cuda_stream", stream)
+            stream = _stream_on(self._device[1]) if self._on_gpu else None
+            return self._run(values, words, stream, workspace, True)
+        handle = _handle_of(stream, self.name)
         with _allocating_on(handle, self._device):
-            return self._run(values, words, handle, workspace)
+            return self._run(values, words, handle, workspace, True)
 
-    def call(self, values: list[Any], words: tuple[Any, ...], workspace: Any = None) -> Any:
+    def call(self, values: list[Any], words: tuple[Any, ...]) -> Any:
         """For layers: all tensors in a list, None for those left out, and the attributes as sorted pairs."""
-        return self._run(values, words, _stream_on(self._device[1]) if self._on_gpu else None, workspace)
+        return self._run(values, words, _stream_on(self._device[1]) if self._on_gpu else None, None, False)
 
     def workspace_bytes(self, *tensors: Any, **named: Any) -> int:
         """How much scratch memory a call with these arguments needs; outputs may be left out."""
         values, words = self._bind(tensors, named)
         _, keys, _ = _read(values, None)
         return self._prepare(values, keys, words).workspace_bytes
+
+    def check_attributes(self, attributes: dict[str, Any]) -> None:
+        """Throws InvalidCall for a value that a call with these attributes would be refused for."""
+        self._attributes_of(tuple(attributes.items()))
 
     def _bind(self, tensors: tuple[Any, ...], named: dict[str, Any]) -> tuple[list[Any], tuple[Any, ...]]:
         """The arguments in the schema's order, and the attributes by name."""
@@ -180,7 +190,8 @@ class Op:
         words.sort()
         return values, tuple(words)
 
-    def _run(self, values: list[Any], words: tuple[Any, ...], stream: Optional[int], workspace: Any) -> Any:
+    def _run(self, values: list[Any], words: tuple[Any, ...], stream: Optional[int], workspace: Any,
+             by_user: bool) -> Any:
         addresses, key, owners = _read(values, stream)
         key.append(words)
         place = tuple(key)
@@ -195,6 +206,11 @@ class Op:
                 plan = plans.pop()
             except IndexError:  # another thread has it
                 plan = self._prepare(values, key, words)
+        if by_user:
+            if plan.of_torch:
+                _refuse_unseen(self.name)
+            if plan.written:
+                self._refuse_overlaps(plan, addresses)
         if plan.requires_grad and _tensors.torch_module().is_grad_enabled():
             raise InvalidCall(f"{self.name}: a tensor requires a gradient, and none flows through an op. Use the "
                               "layers of kiln.torch, or call it under torch.no_grad()")
@@ -223,6 +239,8 @@ class Op:
             _scratch.buffer = buffer
         if code != 0:
             raise failure(code)
+        for position in plan.written if by_user else plan.inouts:
+            _tensors.tell_written(values[position])
         plans.append(plan)
         if self._result is None:
             return values[self._outputs[0]]
@@ -237,12 +255,14 @@ class Op:
         for schema, layout in zip(schemas, layouts):
             if layout is None:
                 continue
-            if (schema.output or schema.inout) and layout.readonly:
-                raise InvalidCall(f"{self.name}: {schema.name} is read-only; expected memory that may be written")
-            if len(layout.shape) == len(schema.shape):
-                for name, extent in zip(schema.shape, layout.shape):
-                    if isinstance(name, str):
-                        extents.setdefault(name, extent)
+            if (schema.output or schema.inout) and layout.readonly != "":
+                raise InvalidCall(f"{self.name}: {schema.name} {layout.readonly}; expected memory that may be written")
+            if len(layout.shape) != len(schema.shape):
+                raise InvalidCall(f"{self.name}: {schema.name} has shape {list(layout.shape)}; expected "
+                                  f"[{', '.join(map(str, schema.shape))}]")
+            for name, extent in zip(schema.shape, layout.shape):
+                if isinstance(name, str):
+                    extents.setdefault(name, extent)
         plan = _Plan()
         plan.tensors, plan.made = [], []
         for position, schema in enumerate(schemas):
@@ -264,6 +284,11 @@ class Op:
                           attribute_count=len(attributes), attributes=attributes)
         plan.keep = (keep, pointers, attributes, words)
         plan.reference = ctypes.pointer(plan.call)
+        plan.spans = [(i, layout.bytes_spanned()) for i, layout in enumerate(layouts)
+                      if layout is not None and i not in made]
+        plan.written = [i for i, _ in plan.spans if schemas[i].output or schemas[i].inout]
+        plan.inouts = [i for i in plan.written if schemas[i].inout]
+        plan.of_torch = any(layout is not None and layout.framework == "torch" for layout in layouts)
         plan.requires_grad = any(layout is not None and layout.requires_grad for layout in layouts)
         size, error = ctypes.c_size_t(), CError()
         code = LIBRARY.kiln_workspace_bytes(self._pointer, ctypes.cast(plan.reference, ctypes.c_void_p),
@@ -272,6 +297,20 @@ class Op:
             raise failure(code)
         plan.workspace_bytes = size.value
         return plan
+
+    def _refuse_overlaps(self, plan: _Plan, addresses: list[int]) -> None:
+        """What is written may be another tensor itself where the package says so, but never a part of one."""
+        places = [(i, address, size) for (i, size), address in zip(plan.spans, addresses)]
+        for i, begin, size in places:
+            if i not in plan.written:
+                continue
+            for j, other, length in places:
+                both_written = j in plan.written
+                same = begin == other and size == length and not both_written
+                if j != i and not same and begin < other + length and other < begin + size:
+                    names = (self.schema.tensors[i].name, self.schema.tensors[j].name)
+                    raise InvalidCall(f"{self.name}: {names[0]} and {names[1]} overlap in memory, and {names[0]} is "
+                                      "written; expected memory of its own")
 
     def _layout_of(self, schema: TensorSchema, layouts: list[Optional[Layout]], extents: dict[str, int]) -> Layout:
         """Of an output that is allocated here: as the input whose dtype it has."""
@@ -285,7 +324,7 @@ class Op:
                    else f"Kiln allocates for torch and numpy, and {model.framework} is neither")
             raise InvalidCall(f"{self.name}: {schema.name} cannot be allocated: {why}. Pass {schema.name}=")
         shape = tuple(extents[e] if isinstance(e, str) else e for e in schema.shape)
-        return model._replace(shape=shape, strides=None, readonly=False)
+        return model._replace(shape=shape, strides=None, readonly="")
 
     def _attributes_of(self, words: tuple[Any, ...]) -> Any:
         given = dict(words)
@@ -293,18 +332,35 @@ class Op:
         for struct, schema in zip(row, self.schema.attributes):
             if schema.name not in given:
                 continue  # zero is "take the default"
-            value = given[schema.name]
-            kinds = {"int": int, "float": (int, float), "string": str}[schema.type]
-            if isinstance(value, bool) or not isinstance(value, kinds):
-                raise InvalidCall(f"{self.name}: {schema.name} is {value!r}; expected a {schema.type}")
+            value = _attribute_of(self.name, schema, given.pop(schema.name))
             struct.kind = _KINDS[schema.type]
             if schema.type == "int":
                 struct.value.as_int = value
             elif schema.type == "float":
                 struct.value.as_float = value
             else:
-                struct.value.as_string = value.encode()
+                struct.value.as_string = value
+        if given:
+            raise InvalidCall(f"{self.name}: has no attribute {sorted(given)[0]!r}. {self.schema.signature()}")
         return row
+
+def _attribute_of(op: str, schema: AttributeSchema, value: Any) -> Any:
+    """As ctypes takes it, whole; or InvalidCall. True and False are the words of an attribute that is "yes" or "no"."""
+    if isinstance(value, bool) and sorted(schema.values) == ["no", "yes"]:
+        value = "yes" if value else "no"
+    kinds = {"int": int, "float": (int, float), "string": str}[schema.type]
+    expected = f"one of {', '.join(map(repr, schema.values))}" if schema.values else _EXPECTED[schema.type]
+    if isinstance(value, bool) or not isinstance(value, kinds) or (schema.values and value not in schema.values):
+        raise InvalidCall(f"{op}: {schema.name} is {value!r}; expected {expected}")
+    try:
+        if schema.type == "string":
+            return as_text(value, f"{op}: {schema.name}")
+        return in_range(value, 64, f"{op}: {schema.name}") if schema.type == "int" else float(value)
+    except (UsageError, OverflowError) as error:
+        raise InvalidCall(str(error)) from None
+
+
+_EXPECTED = {"int": "an integer", "float": "a number", "string": "a string"}
 
 
 def _read(values: list[Any], stream: Optional[int]) -> tuple[list[int], list[Any], list[Any]]:
@@ -333,12 +389,28 @@ def _struct_of(layout: Layout, keep: list[Any]) -> CTensor:
     return struct
 
 
+def _refuse_unseen(op: str) -> None:
+    """An op is no operator of PyTorch: who follows those would keep its result as a number that never changes."""
+    from ._between import observer  # imports torch, which the caller has
+
+    why = observer()
+    if why != "":
+        raise InvalidCall(f"{op}: {why}, and an op is none of them. Use the layers of kiln.torch")
+
+
 def _make(output: _Output) -> Any:
     if output.device is not None:
         return _tensors.torch_module().empty(output.shape, dtype=output.dtype, device=output.device)
     import numpy
 
     return numpy.empty(output.shape, output.dtype)
+
+
+def _handle_of(stream: Any, op: str) -> int:
+    handle = getattr(stream, "cuda_stream", stream)
+    if isinstance(handle, bool) or not isinstance(handle, int) or not 0 <= handle < 1 << 64:
+        raise InvalidCall(f"{op}: stream is {stream!r}; expected a CUstream as int, or an object with cuda_stream")
+    return handle
 
 
 def _allocating_on(handle: int, device: tuple[int, int]) -> Any:
@@ -361,6 +433,8 @@ def _device_scratch(size: int, device: tuple[int, int], op: str) -> Any:
 
 
 def _bytes_of(layout: Layout, device: tuple[int, int], op: str) -> int:
+    if layout.readonly != "":
+        raise InvalidCall(f"{op}: the workspace {layout.readonly}; expected memory that may be written")
     if layout.device != device or layout.dtype != DTYPES["uint8"] or len(layout.shape) != 1 or (
             layout.strides not in (None, (1,))):
         raise InvalidCall(f"{op}: the workspace is a {layout.dtype_name()} array of shape {list(layout.shape)} on "

@@ -15,7 +15,8 @@ from typing import Any, Callable, NamedTuple, Optional, Sequence, Union
 
 from ._call import Op
 from ._errors import DeviceError, UsageError
-from ._library import EVENT_FUNCTION, LIBRARY, CDevice, CError, CEvent, COp, CRequest, failure, text
+from ._library import (EVENT_FUNCTION, LIBRARY, CDevice, CError, CEvent, COp, CRequest, Handle, as_flag, as_path,
+                       as_text, failure, in_range, text)
 from ._tensors import CPU
 
 Path = Union[str, "os.PathLike[str]"]
@@ -31,10 +32,14 @@ class Event(NamedTuple):
     total: int  # bytes; 0: not known
 
 
-class Cancel:
+class Cancel(Handle):
     """Stops every call that it is given to, with Cancelled. `now()` may be called from any thread."""
 
+    _as_parameter_: Optional[int] = None
+
     def __init__(self) -> None:
+        if self._as_parameter_ is not None:
+            return  # a second __init__ of one object
         self._as_parameter_ = LIBRARY.kiln_new_cancel()
         if not self._as_parameter_:
             raise MemoryError("kiln: out of memory")
@@ -43,7 +48,8 @@ class Cancel:
         LIBRARY.kiln_cancel_now(self._as_parameter_)
 
     def __del__(self) -> None:
-        LIBRARY.kiln_release_cancel(self._as_parameter_)
+        if self._as_parameter_:
+            LIBRARY.kiln_release_cancel(self._as_parameter_)
 
 
 def _device_of(device: Any) -> tuple[int, int]:
@@ -55,38 +61,83 @@ def _device_of(device: Any) -> tuple[int, int]:
     if kind == "cpu" and ordinal in ("", "0"):
         return 1, 0
     if kind == "cuda" and (ordinal.isdecimal() or words == "cuda"):
-        return 2, int(ordinal or 0)
+        return 2, in_range(int(ordinal or 0), 32, "get kernel: the device's number")
     raise UsageError(f"get kernel: the device is {words!r}; expected 'cpu', 'cuda', 'cuda:N' or None")
 
 
-def _list_of(words: Sequence[str]) -> Any:
-    if isinstance(words, str):
-        raise UsageError(f"get kernel: {words!r} is one text; expected a list of them")
-    return (ctypes.c_char_p * (len(words) + 1))(*[word.encode() for word in words], None) if words else None
+def _texts_of(words: Sequence[str], what: str) -> tuple[bytes, ...]:
+    if isinstance(words, (str, bytes)):
+        raise UsageError(f"get kernel: {what} {words!r} is one text; expected a list of them")
+    return tuple(as_text(word, f"get kernel: one of {what}") for word in words)
 
 
-def _path(value: Optional[Path]) -> Optional[bytes]:
-    return None if value is None else os.fsencode(value)
+def _list_of(words: tuple[bytes, ...]) -> Any:
+    return (ctypes.c_char_p * (len(words) + 1))(*words, None) if words else None
+
+
+class _Words(NamedTuple):
+    """What a request says, as C takes it. Requests that say the same get the same kernel."""
+
+    name: bytes
+    version: int
+    device: tuple[int, int]
+    registry: Optional[bytes]
+    variant: Optional[bytes]
+    cache: Optional[bytes]
+    allow_jit: bool
+    offline: bool
+    load_mode: str
+    lock: Optional[bytes]
+    source: Optional[bytes]
+    fallback: tuple[bytes, ...]
+    deny: tuple[bytes, ...]
+    all_gpus: bool
+
+    def is_the_same_later(self) -> bool:
+        """A relative path is another one in another folder."""
+        return all(path is None or path.startswith(b"/") or b"://" in path
+                   for path in (self.registry, self.cache, self.lock, self.source))
+
+
+def _words_of(name: str, version: int, device: Any, registry: Optional[Path], variant: Optional[str],
+              cache: Optional[Path], allow_jit: bool, offline: bool, load_mode: str, lock: Optional[Path],
+              source: Optional[Path], fallback: Sequence[str], deny: Sequence[str], all_gpus: bool) -> _Words:
+    if load_mode not in ("memory", "path"):
+        raise UsageError(f"get kernel: load_mode is {load_mode!r}; expected 'memory' or 'path'")
+
+    def path(value: Optional[Path], what: str) -> Optional[bytes]:
+        return None if value is None else as_path(value, f"get kernel: {what}")
+
+    def flag(value: bool, what: str) -> bool:
+        return as_flag(value, f"get kernel: {what}")
+
+    return _Words(as_text(name, "get kernel: the name"), in_range(version, 32, "get kernel: version"),
+                  _device_of(device), path(registry, "registry"),
+                  None if variant is None else as_text(variant, "get kernel: variant"), path(cache, "cache"),
+                  flag(allow_jit, "allow_jit"), flag(offline, "offline"), load_mode, path(lock, "lock"),
+                  path(source, "source"), _texts_of(fallback, "fallback"), _texts_of(deny, "deny"),
+                  flag(all_gpus, "all_gpus"))
 
 
 class _Request:
     """A kiln_request and what it points to."""
 
-    def __init__(self, *, version: int, device: Any, registry: Optional[Path], variant: Optional[str],
-                 cache: Optional[Path], allow_jit: bool, refresh: bool, offline: bool, load_mode: str,
-                 lock: Optional[Path], source: Optional[Path], fallback: Sequence[str], deny: Sequence[str],
-                 all_gpus: bool, on_event: Optional[Callable[[Event], None]], cancel: Optional[Cancel]) -> None:
-        if load_mode not in ("memory", "path"):
-            raise UsageError(f"get kernel: load_mode is {load_mode!r}; expected 'memory' or 'path'")
-        self.cancel = cancel or Cancel()
+    def __init__(self, words: _Words, *, refresh: bool, on_event: Optional[Callable[[Event], None]],
+                 cancel: Optional[Cancel]) -> None:
+        if cancel is not None and not isinstance(cancel, Cancel):
+            raise UsageError(f"get kernel: cancel is {cancel!r}; expected a kiln.Cancel")
+        if on_event is not None and not callable(on_event):
+            raise UsageError(f"get kernel: on_event is {on_event!r}; expected a function of an Event")
+        self.words = words
+        self.cancel = Cancel() if cancel is None else cancel
         self.thrown: Optional[BaseException] = None  # by on_event
-        kind, ordinal = _device_of(device)
-        self.c = CRequest(struct_size=ctypes.sizeof(CRequest), version=version, device_kind=kind,
-                          device_ordinal=ordinal, registry=_path(registry),
-                          variant=None if variant is None else variant.encode(), cache=_path(cache),
-                          no_jit=not allow_jit, refresh=refresh, cancel=self.cancel._as_parameter_, offline=offline,
-                          load_mode=load_mode == "path", lock=_path(lock), from_=_path(source),
-                          fallback=_list_of(fallback), deny=_list_of(deny), all_gpus=all_gpus)
+        self.c = CRequest(struct_size=ctypes.sizeof(CRequest), version=words.version, device_kind=words.device[0],
+                          device_ordinal=words.device[1], registry=words.registry, variant=words.variant,
+                          cache=words.cache, no_jit=not words.allow_jit,
+                          refresh=as_flag(refresh, "get kernel: refresh"), cancel=self.cancel._as_parameter_,
+                          offline=words.offline, load_mode=words.load_mode == "path", lock=words.lock,
+                          from_=words.source, fallback=_list_of(words.fallback), deny=_list_of(words.deny),
+                          all_gpus=words.all_gpus)
         if on_event is not None:
             self.c.on_event = EVENT_FUNCTION(self._teller(on_event))
 
@@ -101,7 +152,7 @@ class _Request:
 
         return tell
 
-    def run(self, function: Callable[..., int], name: str, *places: Any) -> Optional[Exception]:
+    def run(self, function: Callable[..., int], *places: Any) -> Optional[Exception]:
         """None, or what went wrong."""
         answer: list[Any] = []
         done = threading.Event()
@@ -109,7 +160,7 @@ class _Request:
         def call() -> None:
             try:
                 error = CError()
-                code = function(name.encode(), ctypes.byref(self.c), *places, ctypes.byref(error))
+                code = function(self.words.name, ctypes.byref(self.c), *places, ctypes.byref(error))
                 answer.append(failure(code) if code != 0 else None)
             except BaseException as error:
                 answer.append(error)
@@ -133,7 +184,7 @@ class _Request:
         return answer[0]
 
 
-class Kernel:
+class Kernel(Handle):
     """A loaded kernel. Its ops are attributes: kernel.forward(…); `ops` lists them. The library stays in the process
     until it ends, and a second get of the same request touches neither disk nor network."""
 
@@ -143,21 +194,25 @@ class Kernel:
         self.version: int = LIBRARY.kiln_kernel_version(pointer)
         self.variant: str = text(LIBRARY.kiln_kernel_variant(pointer))
         self.library: str = text(LIBRARY.kiln_kernel_library(pointer))  # the file in the cache
-        package = LIBRARY.kiln_kernel_package(pointer).contents
+        package = self._package = LIBRARY.kiln_kernel_package(pointer).contents
         self.build_id: str = text(package.build_id)
         found: CDevice = LIBRARY.kiln_kernel_device(pointer)
         self._dl_device = (found.type, found.id)
         self.device: str = "cpu" if found.type == CPU else f"cuda:{found.id}"
-        # The install ran on another thread, in the device's primary context; this one may have a context of its own.
-        error = CError()
-        if package.prepare(found, ctypes.byref(error)) != 0:
-            raise DeviceError(f"prepare {self.name}@{self.version} on {self.device}: {text(error.text)}")
+        self._prepare()
         self._ops: dict[str, Op] = {}
         for index in range(package.op_count):
             op = ctypes.cast(package.ops + index * package.op_stride, ctypes.POINTER(COp)).contents
             self._ops[text(op.name)] = self._find(op.name)
         # As attributes, unless the name is one that a kernel has already: op() has those.
         self.__dict__.update({k: v for k, v in self._ops.items() if not hasattr(type(self), k) and k not in vars(self)})
+
+    def _prepare(self) -> None:
+        """The install ran on another thread, in the device's primary context; this one may have a context of its
+        own."""
+        error = CError()
+        if self._package.prepare(CDevice(*self._dl_device), ctypes.byref(error)) != 0:
+            raise DeviceError(f"prepare {self.name}@{self.version} on {self.device}: {text(error.text)}")
 
     def _find(self, name: bytes) -> Op:
         op, error = ctypes.POINTER(COp)(), CError()
@@ -172,7 +227,7 @@ class Kernel:
 
     def op(self, name: str) -> Op:
         """NotFound lists the ops that there are."""
-        return self._ops[name] if name in self._ops else self._find(name.encode())
+        return self._ops[name] if name in self._ops else self._find(as_text(name, "find op: the name"))
 
     def __getattr__(self, name: str) -> Op:
         ops = self.__dict__.get("_ops", {})
@@ -231,14 +286,29 @@ def get_kernel(name: str, version: int = 0, *, device: Any = None, registry: Opt
 
     Throws the classes of kiln.Error. Ctrl-C stops it with KeyboardInterrupt.
     """
-    options = dict(locals())
-    del options["name"]
-    request = _Request(**options)
+    words = _words_of(name, version, device, registry, variant, cache, allow_jit, offline, load_mode, lock, source,
+                      fallback, deny, all_gpus)
+    request = _Request(words, refresh=refresh, on_event=on_event, cancel=cancel) if (
+        refresh is not False or on_event is not None or cancel is not None) else None
+    known = _kernels.get(words) if request is None else None
+    if known is not None:
+        if known.device != "cpu":
+            known._prepare()
+        return known
+    request = request or _Request(words, refresh=False, on_event=None, cancel=None)
     pointer = ctypes.c_void_p()
-    wrong = request.run(LIBRARY.kiln_get_kernel, name, ctypes.byref(pointer))
+    wrong = request.run(LIBRARY.kiln_get_kernel, ctypes.byref(pointer))
     if wrong is not None:
         raise wrong
-    return Kernel(pointer)
+    kernel = Kernel(pointer)
+    if words.is_the_same_later():
+        if refresh:
+            _kernels[words] = kernel
+        return _kernels.setdefault(words, kernel)
+    return kernel
+
+
+_kernels: dict[_Words, Kernel] = {}  # as the library remembers them: for as long as the process
 
 
 class Availability(NamedTuple):
@@ -254,7 +324,7 @@ class Availability(NamedTuple):
 def has_kernel(name: str, version: int = 0, **options: Any) -> Availability:
     """Whether get_kernel would find this offline, up to the load. Reads the cache alone, asks no network, writes
     nothing. Takes the options of get_kernel; throws UsageError for a request that is not valid."""
-    wrong = _request(version, options).run(LIBRARY.kiln_has_kernel, name)
+    wrong = _request(name, version, options).run(LIBRARY.kiln_has_kernel)
     if isinstance(wrong, UsageError):
         raise wrong
     return Availability(wrong is None, wrong)
@@ -265,7 +335,7 @@ def resolve(name: str, version: int = 0, **options: Any) -> dict[str, Any]:
     "chosen" is None where none fits. Installs and loads nothing; asks the registry as get_kernel would. Takes the
     options of get_kernel."""
     document = ctypes.c_void_p()
-    wrong = _request(version, options).run(LIBRARY.kiln_resolve, name, ctypes.byref(document))
+    wrong = _request(name, version, options).run(LIBRARY.kiln_resolve, ctypes.byref(document))
     if not document.value:
         raise wrong or MemoryError("kiln: out of memory")
     try:
@@ -274,9 +344,11 @@ def resolve(name: str, version: int = 0, **options: Any) -> dict[str, Any]:
         LIBRARY.kiln_release_text(document)
 
 
-def _request(version: int, options: dict[str, Any]) -> _Request:
-    defaults = dict(get_kernel.__kwdefaults__ or {})
-    unknown = set(options) - set(defaults)
+def _request(name: str, version: int, options: dict[str, Any]) -> _Request:
+    given = dict(get_kernel.__kwdefaults__ or {})
+    unknown = set(options) - set(given)
     if unknown:
-        raise TypeError(f"there is no option {sorted(unknown)[0]!r}; there are {', '.join(sorted(defaults))}")
-    return _Request(version=version, **(defaults | options))
+        raise TypeError(f"there is no option {sorted(unknown)[0]!r}; there are {', '.join(sorted(given))}")
+    given.update(options)
+    rest = {key: given.pop(key) for key in ("refresh", "on_event", "cancel")}
+    return _Request(_words_of(name, version, **given), **rest)

@@ -8,10 +8,12 @@ loader finds libkiln.so.0.
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
 import pathlib
+from typing import Any
 
-from ._errors import error_of
+from ._errors import UsageError, error_of
 
 EVENT_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -131,6 +133,67 @@ def _load() -> ctypes.CDLL:
 
 
 LIBRARY = _load()
+
+
+class Handle:
+    """What holds a pointer of C. It stands for one thing of this process: a copy is the object itself, == is `is`,
+    and it cannot be pickled."""
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, _: Any) -> Any:
+        return self
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        raise TypeError(f"kiln: a {type(self).__name__} cannot be pickled: it belongs to its process. Send what "
+                        "get_kernel was asked for, or a layer of kiln.torch, which finds its kernel again")
+
+
+# ---- what crosses into C is whole, or refused ----
+
+
+def as_text(value: Any, what: str) -> bytes:
+    """C ends a text at its first NUL."""
+    if not isinstance(value, str):
+        raise UsageError(f"{what} is {value!r}; expected a string")
+    try:
+        encoded = value.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{what} is {value!r}, which is no Unicode text: {error.reason}") from None
+    if b"\0" in encoded:
+        raise UsageError(f"{what} is {value!r}, which holds a NUL character; expected a text without one")
+    return encoded
+
+
+def as_path(value: Any, what: str) -> bytes:
+    try:
+        encoded = os.fsencode(value)
+    except TypeError:
+        raise UsageError(f"{what} is {value!r}; expected a path") from None
+    if b"\0" in encoded:
+        raise UsageError(f"{what} is {value!r}, which holds a NUL character; expected a path without one")
+    return encoded
+
+
+def in_range(value: Any, bits: int, what: str) -> int:
+    """ctypes cuts an integer to the field's width; a truth value is no number."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise UsageError(f"{what} is {value!r}; expected an integer")
+    if not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise UsageError(f"{what} is {value!r}; expected an integer of {bits} bits")
+    return number
+
+
+def as_flag(value: Any, what: str) -> bool:
+    """A text is true as a condition, "false" as well."""
+    if value is not True and value is not False:
+        raise UsageError(f"{what} is {value!r}; expected True or False")
+    return value
 
 
 def failure(code: int) -> Exception:

@@ -5,6 +5,9 @@ A reader takes an array and gives (pointer, layout, owner): the address of its f
 has of it, as a hashable value, from which a call is found that was prepared for such arrays; and what must live
 until the call returns, or None. PyTorch's tensors and numpy's arrays have readers of their own, which are faster
 than a capsule; every other object is asked for __dlpack__. `describe` turns a layout into a Layout.
+
+Address and layout are all that a kernel sees. An array that means more than that (a mask, a unit, a sign that is kept
+as a bit, memory that is a copy) is refused.
 """
 
 from __future__ import annotations
@@ -30,11 +33,23 @@ class Layout(NamedTuple):
     dtype: tuple[int, int]  # code and bits, one lane
     shape: tuple[int, ...]
     strides: Optional[tuple[int, ...]]  # in elements; None: compact
-    readonly: bool
+    readonly: str  # "": it may be written; else why not
     framework: str  # the module that makes arrays like it: "torch", "numpy", or another one's name
     own_dtype: Any  # the framework's own dtype and device, to make another such array
     own_device: Any
     requires_grad: bool = False
+
+    def bytes_spanned(self) -> int:
+        """From the first element's address to behind the last one's."""
+        if 0 in self.shape:
+            return 0
+        count = 1
+        if self.strides is None:
+            for extent in self.shape:
+                count *= extent
+        else:
+            count += sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides))
+        return count * self.dtype[1] // 8
 
     def dtype_name(self) -> str:
         return _NAMES.get(self.dtype, f"dtype {self.dtype}")
@@ -51,22 +66,42 @@ class _Torch:
         # torch has no public function that says a dtype's DLPack number without making a capsule.
         self.dtypes = {getattr(torch, name): number for name, number in DTYPES.items() if hasattr(torch, name)}
 
+    def is_plain(self, kind: type) -> bool:
+        """Whether a subclass of Tensor leaves alone what operators do, so that its data is all that it is."""
+        own = self.torch.Tensor
+        functions = [getattr(kind.__torch_function__, "__func__", kind.__torch_function__),
+                     getattr(kind.__torch_dispatch__, "__func__", kind.__torch_dispatch__)]
+        return functions[0] in (own.__torch_function__.__func__, self.torch._C._disabled_torch_function_impl) and (
+            functions[1] is getattr(own.__torch_dispatch__, "__func__", own.__torch_dispatch__))
+
     @staticmethod
     def read(tensor: Any) -> tuple[int, Any, None]:
-        return tensor.data_ptr(), (tensor.shape, tensor.stride(), tensor.dtype, tensor.device,
-                                   tensor.requires_grad), None
+        try:
+            return tensor.data_ptr(), (tensor.shape, tensor.stride(), tensor.dtype, tensor.device,
+                                       tensor.requires_grad, tensor.layout, tensor.is_neg()), None
+        except RuntimeError as error:  # it has no memory, or no strides: nested, sparse, a transform's
+            raise InvalidCall(f"call: a torch tensor is no plain one: {error}") from None
 
     def describe(self, key: Any) -> Layout:
-        shape, strides, dtype, device, requires_grad = key
+        shape, strides, dtype, device, requires_grad, layout, negative = key
+        if layout is not self.torch.strided:
+            raise InvalidCall(f"call: a torch tensor of {layout}; expected a dense one, as to_dense() gives it")
+        if negative:
+            raise InvalidCall("call: a torch tensor whose negative bit is set: its memory holds other signs. Pass "
+                              "what resolve_neg() gives")
         if device.type not in ("cpu", "cuda") or dtype not in self.dtypes:
             raise InvalidCall(f"call: a torch tensor on {device} with {dtype}; expected one on the CPU or a GPU of "
                               f"CUDA, with one of {', '.join(DTYPES)}")
         where = (CPU, 0) if device.type == "cpu" else (CUDA, device.index or 0)
-        return Layout(where, self.dtypes[dtype], tuple(shape), strides, False, "torch", dtype, device,
+        return Layout(where, self.dtypes[dtype], tuple(shape), strides, "", "torch", dtype, device,
                       requires_grad)
 
 
 # ---- numpy ----
+
+
+def _is_plain_array(numpy: Any, kind: type) -> bool:
+    return kind in (numpy.ndarray, numpy.memmap, numpy.matrix)
 
 
 def _read_numpy(array: Any) -> tuple[int, Any, None]:
@@ -84,7 +119,7 @@ def _describe_numpy(key: Any) -> Layout:
         raise InvalidCall(f"call: a numpy array whose strides {strides} are not whole elements of {size} bytes. "
                           "Copy it with numpy.ascontiguousarray")
     return Layout((CPU, 0), DTYPES[dtype.name], shape, None if strides is None else tuple(s // size for s in strides),
-                  readonly, "numpy", dtype, None)
+                  "is read-only" if readonly else "", "numpy", dtype, None)
 
 
 # ---- everything else, by its __dlpack__ ----
@@ -96,26 +131,38 @@ _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char
     ("PyCapsule_GetPointer", ctypes.pythonapi))
 
 # DLManagedTensorVersioned: version, context, deleter and flags come before the tensor.
-_VERSIONED_FLAGS, _VERSIONED_TENSOR, _READ_ONLY = 24, 32, 1
+_VERSIONED_FLAGS, _VERSIONED_TENSOR, _READ_ONLY, _IS_COPIED = 24, 32, 1, 2
+
+
+def _capsule_of(value: Any, stream: Optional[int]) -> Any:
+    device = int(value.__dlpack_device__()[0])
+    # The producer makes its work visible to this stream; 1 is the legacy default stream, which C calls NULL.
+    words: dict[str, Any] = {"stream": stream or 1} if device == CUDA else {}
+    # From the newest words to those of producers before DLPack 1.0.
+    for more in ({"max_version": (1, 0), "copy": False}, {"max_version": (1, 0)}):
+        try:
+            return value.__dlpack__(**more, **words)
+        except TypeError:
+            pass
+        except BufferError:
+            if "copy" not in more:
+                raise  # else: it cannot without a copy, and what reads it may have one
+    return value.__dlpack__(**words)
 
 
 def _read_dlpack(value: Any, stream: Optional[int]) -> tuple[int, Layout, Any]:
     """Borrows the tensor of a capsule: it stays the capsule's, which frees it when the last reference to it goes.
     A capsule that is consumed instead would have to be freed by hand on every way out."""
-    device = tuple(map(int, value.__dlpack_device__()))
-    # The producer makes its work visible to this stream; 1 is the legacy default stream, which C calls NULL.
-    words: dict[str, Any] = {"stream": stream or 1} if device[0] == CUDA else {}
-    try:
-        capsule = value.__dlpack__(max_version=(1, 0), **words)
-    except TypeError:  # made before DLPack 1.0
-        capsule = value.__dlpack__(**words)
-    readonly = False
+    capsule = _capsule_of(value, stream)
+    readonly = ""
     if _is_valid(capsule, b"dltensor_versioned"):
         base = _pointer_of(capsule, b"dltensor_versioned")
         major = ctypes.c_uint32.from_address(base).value
         if major != 1:
             raise InvalidCall(f"call: {type(value).__name__} gives a tensor of DLPack {major}; expected DLPack 1")
-        readonly = bool(ctypes.c_uint64.from_address(base + _VERSIONED_FLAGS).value & _READ_ONLY)
+        flags = ctypes.c_uint64.from_address(base + _VERSIONED_FLAGS).value
+        readonly = ("is read-only" if flags & _READ_ONLY else
+                    "is a copy that its producer made, in which nobody would see a result" if flags & _IS_COPIED else "")
         base += _VERSIONED_TENSOR
     elif _is_valid(capsule, b"dltensor"):
         base = _pointer_of(capsule, b"dltensor")
@@ -150,6 +197,15 @@ def with_dtype(layout: Layout, name: str) -> Optional[Layout]:
     return layout._replace(dtype=DTYPES[name], own_dtype=own)
 
 
+def tell_written(value: Any) -> None:
+    """PyTorch's autograd refuses a backward over a tensor that was changed since it was saved, and is told so here."""
+    torch = torch_module()
+    if torch is not None and isinstance(value, torch.Tensor) and not value.is_inference():
+        increment = getattr(getattr(torch.autograd, "graph", None), "increment_version", None)
+        if increment is not None:  # PyTorch 2.1
+            increment(value)
+
+
 # ---- which reader ----
 
 Reader = Callable[[Any], "tuple[int, Any, Any]"]
@@ -168,8 +224,15 @@ def _find(kind: type) -> Optional[tuple[Reader, Callable[[Any], Layout]]]:
     if torch is not None and issubclass(kind, torch.Tensor):
         if _torch is None:
             _torch = _Torch(torch)
+        if not _torch.is_plain(kind):
+            raise InvalidCall(f"call: a {kind.__module__}.{kind.__qualname__} means more than its memory; pass a plain "
+                              "torch.Tensor")
         return _torch.read, _torch.describe
     if numpy is not None and issubclass(kind, numpy.ndarray):
+        if not _is_plain_array(numpy, kind):
+            hint = "its mask would be lost: pass .filled(…)" if issubclass(kind, numpy.ma.MaskedArray) else (
+                "pass numpy.asarray of it if its numbers are all that counts")
+            raise InvalidCall(f"call: a {kind.__module__}.{kind.__qualname__} means more than its memory; {hint}")
         return _read_numpy, _describe_numpy
     return None
 

@@ -6,6 +6,7 @@ test_torch.py [unittest's options]     wants KILN_LIBRARY and KILN_REGISTRY. KIL
                                        "cuda". Exits with 77 (skipped) without torch.
 """
 
+import contextlib
 import copy
 import io
 import os
@@ -125,11 +126,17 @@ class Gradients(TorchTest):
         layer(x).sum().backward()
         self.assert_close(layer.up.grad, 2 * once)
 
-    def test_a_second_derivative_throws(self):
-        layer, x = layer_of(), normal(9, D, grad=True)
-        (grad,) = torch.autograd.grad(layer(x).sum(), x, create_graph=True)
-        with self.assertRaises(RuntimeError):
-            grad.sum().backward()
+    def test_a_second_derivative_is_pytorchs(self):
+        layer, x = layer_of(bias=True).float(), normal(9, D).float().requires_grad_()
+        wide = copy.deepcopy(layer).double()
+        results = []
+        for mlp, each in ((layer, x), (wide.reference, x.detach().double().requires_grad_())):
+            with kiln.torch.disabled() if ON_GPU else contextlib.nullcontext():
+                (grad,) = torch.autograd.grad(mlp(each).square().sum(), each, create_graph=True)
+            parameters = list((layer if mlp is layer else wide).parameters())
+            results.append([grad.detach(), *torch.autograd.grad(grad.square().sum(), [each, *parameters[:-1]])])
+        for found, expected in zip(*results):
+            self.assert_close(found, expected, 1e-5)
 
     def test_any_leading_shape_and_any_strides(self):
         layer = layer_of()
@@ -202,8 +209,9 @@ class Residual(TorchTest):
             residual = -layer(x)  # what is left of y is what its rounding took
             exact = copy.deepcopy(layer).double().reference(x.double(), residual.double())
             self.assertEqual(error_of(residual + layer(x), exact), 1)
-            # A GPU has rounded the product that `down` multiplies as well.
-            self.assertLess(error_of(layer(x, residual), exact), 0.9 if ON_GPU else 0.01)
+            # A GPU has rounded the product that `down` multiplies as well, and so has a CPU that multiplies bfloat16.
+            rounds = ON_GPU or layer.kernel.variant.endswith(("-bf16", "-amx"))
+            self.assertLess(error_of(layer(x, residual), exact), 0.9 if rounds else 0.01)
 
     def test_the_other_gradients_do_not_see_it(self):
         layer = layer_of(bias=True)
@@ -345,9 +353,10 @@ class Layers(TorchTest):
                 self.assertTrue(torch.equal(plain(x), saturating(x)))
                 self.assertIn("overflow='saturate'", repr(saturating))
                 linears = [nn.Linear(*sizes).to(DEVICE, DTYPE) for sizes in ((D, H), (D, H), (H, D))]
-                for wrong in (layer_of(kind, overflow="never"), kind.from_linears(*linears, overflow="never")):
-                    with self.assertRaisesRegex(kiln.InvalidCall, "overflow"):
-                        wrong(x)
+                for make_wrong in (lambda: layer_of(kind, overflow="never"),
+                                   lambda: kind.from_linears(*linears, overflow="never")):
+                    with self.assertRaisesRegex(kiln.InvalidCall, "overflow is 'never'; expected one of 'infinity'"):
+                        make_wrong()
 
     def test_batch_invariant_rows(self):
         def row_results(layer, rows):
@@ -669,16 +678,16 @@ class Replace(TorchTest):
 
     def test_what_stays_and_why(self):
         hooked, patched, dropping = (Mlp(D, H, nn.SiLU()) for _ in range(3))
-        hooked.register_forward_hook(lambda *_: None)
+        hooked.up_proj.register_forward_hook(lambda *_: None)
         patched.forward = patched.forward
-        dropping.dropout = nn.Dropout(0.1)
+        dropping.norm = nn.LayerNorm(H)
         wrapped, uneven = Mlp(D, H, nn.SiLU()), Mlp(D, H, nn.SiLU())
         wrapped.up_proj = nn.Sequential(wrapped.up_proj)
         uneven.up_proj = nn.Linear(D, H + 1)
         cases = [(Odd(D, H, nn.SiLU()), "its forward is not"), (Sparse(D, H, nn.SiLU()), "its forward is not"),
                  (Mlp(D, H, nn.Tanh()), "its activation is not"), (Mlp(D, H, nn.PReLU()), "its activation is not"),
                  (PackedMLP(), "has no gate_proj, up_proj, down_proj"), (hooked, "hooks"),
-                 (patched, "a forward of its own"), (dropping, "dropout"), (wrapped, "up_proj is a Sequential"),
+                 (patched, "a forward of its own"), (dropping, "a LayerNorm beside"), (wrapped, "up_proj is a Sequential"),
                  (uneven, "do not belong together"), (Mlp(D, H, nn.SiLU()), "torch.float64")]
         model = nn.Sequential(*(nn.Sequential(module) for module, _ in cases), TwoMatrices()).to(DEVICE, DTYPE)
         cases[-1][0].double()
@@ -691,13 +700,16 @@ class Replace(TorchTest):
 
     def test_the_model_itself_and_a_shared_mlp(self):
         mlp = Mlp(D, H, nn.SiLU()).to(DEVICE, DTYPE)
-        self.assertIn("the model itself", kiln.torch.replace(mlp).kept[0].what)
+        self.assertEqual(kiln.torch.replace(mlp).swapped[0].name, "the model")
+        self.assertIsInstance(mlp, Mlp)
+        self.assertIn("swiglu-mlp@1", repr(mlp))
+        self.assertEqual((kiln.torch.restore(mlp), kiln.torch.restore(mlp), type(mlp)), (1, 0, Mlp))
         model = nn.Sequential(mlp, nn.ModuleList([mlp]), mlp)
         self.assertEqual(len(kiln.torch.replace(model).swapped), 1)
         self.assertIs(model[0], model[2])
         self.assertIs(model[0], model[1][0])
         self.assertEqual(kiln.torch.replace(model).swaps, ())
-        self.assertEqual(kiln.torch.restore(model), 3)
+        self.assertEqual(kiln.torch.restore(model), 1)
         self.assertIs(model[1][0], mlp)
 
     def test_disabled_runs_the_original(self):

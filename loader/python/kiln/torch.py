@@ -12,36 +12,70 @@ Work is enqueued on PyTorch's current stream, and memory comes from PyTorch's al
 CUDA graph once it has been called outside of one, or was made on its GPU. torch.compile (PyTorch 2.4 and later) sees
 custom operators, kiln::gated_mlp and its like, and breaks no graph. PyTorch 1.13 and later without it.
 
-bfloat16 and float16, on the CPU also float32; under torch.autocast what it says. One gradient: a second derivative
-throws. torch.func's transforms do not see through the layers. Threads: as nn.Linear.
+bfloat16 and float16, on the CPU also float32; under torch.autocast what it says. Where somebody follows PyTorch's own
+operators (torch.jit.trace, a TorchDispatchMode, torch.func, forward-mode gradients, a second derivative) PyTorch
+computes the layer, and a FallbackWarning says so once. Threads: as nn.Linear.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import urllib.parse
+import warnings
 from typing import Any, Iterator, Optional, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
+from . import _between
 from ._errors import InvalidCall
 from ._kernel import Kernel, get_kernel
 
+
+class FallbackWarning(UserWarning):
+    """A layer is computed by PyTorch's operators, and why. Each layer says each reason once."""
+
+
 _enabled = True
+_disabled = 0  # how many disabled() are open, in all threads
+_lock = threading.Lock()  # of _disabled and _sources
 
 
 @contextlib.contextmanager
 def disabled() -> Iterator[None]:
-    """Every layer of Kiln computes with PyTorch's own operators meanwhile, in all threads of the process."""
-    global _enabled
-    before, _enabled = _enabled, False
+    """Every layer of Kiln computes with PyTorch's own operators meanwhile, in all threads of the process, until the
+    last disabled() that is open ends."""
+    _count_disabled(1)
     try:
         yield
     finally:
-        _enabled = before
+        _count_disabled(-1)
+
+
+def _count_disabled(step: int) -> None:
+    global _enabled, _disabled
+    with _lock:
+        _disabled += step
+        _enabled = _disabled == 0
+
+
+def tell(told: set[str], name: str, why: str) -> None:
+    """`told`: the reasons that this layer has given already."""
+    if HAS_OPERATORS and torch.compiler.is_compiling():
+        _warn(name, why)  # once for each time that the call is compiled
+    elif why not in told:
+        told.add(why)
+        _warn(name, why)
+
+
+def _warn(name: str, why: str) -> None:
+    warnings.warn(f"kiln.torch: PyTorch computes {name}: {why}", FallbackWarning, stacklevel=4)
+
+
+if hasattr(getattr(torch, "compiler", None), "assume_constant_result"):
+    _warn = torch.compiler.assume_constant_result(_warn)  # torch.compile runs it instead of breaking the graph
 
 
 # ---- which kernel ----
@@ -52,7 +86,7 @@ class _Source:
 
     def __init__(self, package: str, version: int, attributes: dict[str, Any], options: dict[str, Any]) -> None:
         self.package, self.version, self.options = package, version, options
-        self.words = tuple(sorted(attributes.items()))
+        self.attributes, self.words = dict(attributes), tuple(sorted(attributes.items()))
         self.kernels: dict[torch.device, Kernel] = {}
 
     def kernel(self, device: torch.device) -> Kernel:
@@ -77,13 +111,14 @@ _sources: dict[str, _Source] = {}
 
 def _key_of(package: str, version: int, attributes: dict[str, Any], options: dict[str, Any]) -> str:
     key = f"{package}@{version}?{urllib.parse.urlencode(sorted(attributes.items()))}"
-    if options:
-        for known, source in _sources.items():
-            if known.startswith(key + "#") and source.options == options:
-                return known
-        key += f"#{len(_sources)}"
-    if key not in _sources:
-        _sources[key] = _Source(package, version, attributes, options)
+    with _lock:
+        if options:
+            for known, source in _sources.items():
+                if known.startswith(key + "#") and source.options == options:
+                    return known
+            key += f"#{len(_sources)}"
+        if key not in _sources:
+            _sources[key] = _Source(package, version, attributes, options)
     return key
 
 
@@ -163,11 +198,14 @@ class _GatedMlp(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Optional[Tensor], ...]:
         needed = list(ctx.needs_input_grad)
+        if torch.is_grad_enabled() or _between.observer():
+            return (*_gradients_by_pytorch(grad_y, ctx.saved_tensors, needed, ctx.key, ctx.parameters), None)
         mains = [getattr(parameter, "main_grad", None) if needed[i] else None
                  for i, parameter in enumerate(ctx.parameters, 1)]
+        if _goes_by_operators() and not any(main is not None for main in mains):
+            return (*_differentiate(ctx, grad_y), None)
         for i, main in enumerate(mains, 1):
             needed[i] = needed[i] and main is None
         gradients = _backward(grad_y.contiguous(), *ctx.saved_tensors, needed[:7], ctx.key, mains)
@@ -176,6 +214,56 @@ class _GatedMlp(torch.autograd.Function):
             if main is not None:
                 results[i] = _tell_added(parameter, grad_y)
         return (*results, None)
+
+
+def _gradients_by_pytorch(grad_y: Tensor, saved: Sequence[Any], needed: Sequence[bool], key: str,
+                          parameters: Sequence[Optional[nn.Parameter]] = ()) -> list[Optional[Tensor]]:
+    """What _split gives, by operators that others can follow and autograd can differentiate again."""
+    again = torch.is_grad_enabled()
+    wanted = [i for i in range(6) if needed[i]]
+    results: list[Optional[Tensor]] = [None] * 9
+    if wanted:
+        with torch.enable_grad(), torch.autocast(grad_y.device.type, enabled=False):
+            # Views: a tensor that is given twice has two gradients.
+            inputs = [t if t is None else t.view_as(t) if again else t.detach().requires_grad_(needed[i])
+                      for i, t in enumerate(saved[:6])]
+            y = by_pytorch(key, *inputs, None)
+            found = torch.autograd.grad(y, [inputs[i] for i in wanted], grad_y, create_graph=again)
+        for i, gradient in zip(wanted, found):
+            results[i] = gradient
+    if needed[6]:
+        results[6] = grad_y.sum(0)
+    results[7] = grad_y if needed[7] else None
+    for i, parameter in enumerate(parameters, 1):
+        if results[i] is not None and getattr(parameter, "main_grad", None) is not None:
+            parameter.main_grad.add_(results[i].detach())
+            results[i] = _tell_added(parameter, grad_y)
+    return results
+
+
+def by_pytorch(key: str, x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Optional[Tensor],
+               up_bias: Optional[Tensor], down_bias: Optional[Tensor]) -> Tensor:
+    """What the package computes, by PyTorch's operators."""
+    source = _source_of(key)
+    h = combine(source.package, source.attributes, F.linear(x, gate, gate_bias), F.linear(x, up, up_bias))
+    if source.attributes["overflow"] == "saturate" and h.dtype == torch.float16:
+        largest = torch.finfo(torch.float16).max
+        h = h.clamp(-largest, largest)
+    return F.linear(h, down, down_bias)
+
+
+class _IntoMainGrad(torch.autograd.Function):
+    """The parameter itself; its gradient is added to main_grad, as _GatedMlp's backward does."""
+
+    @staticmethod
+    def forward(ctx: Any, parameter: nn.Parameter) -> Tensor:
+        ctx.parameter = parameter
+        return parameter.view_as(parameter)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Optional[Tensor]:
+        ctx.parameter.main_grad.add_(gradient)
+        return _tell_added(ctx.parameter, gradient)
 
 
 def _tell_added(parameter: nn.Parameter, grad_y: Tensor) -> Optional[Tensor]:
@@ -228,17 +316,17 @@ if HAS_OPERATORS:
 
     def _differentiate(ctx: Any, grad_y: Tensor, *_: Any) -> tuple[Optional[Tensor], ...]:
         needed = ctx.needs_input_grad
+        if torch.is_grad_enabled():
+            return tuple(_gradients_by_pytorch(grad_y, ctx.saved_tensors, needed, ctx.key))
         gradients = _backward_op(grad_y.contiguous(), *ctx.saved_tensors, list(needed[:7]), ctx.key)
         return tuple(_split(gradients, grad_y, needed))
 
     _training_forward_op.register_autograd(_differentiate, setup_context=_keep)
 
 
-def _is_traced(x: Tensor) -> bool:
-    """Whether somebody follows the operators instead of running them."""
-    if not HAS_OPERATORS:
-        return False
-    return torch.compiler.is_compiling() or type(x) not in (Tensor, nn.Parameter)
+def _goes_by_operators() -> bool:
+    """Whether somebody wants to see the layers' operators: a compiler that follows them, a profiler that lists them."""
+    return HAS_OPERATORS and (torch.compiler.is_compiling() or _between.profiled())
 
 
 def _autocast_dtype(device: str) -> Optional[torch.dtype]:
@@ -248,6 +336,21 @@ def _autocast_dtype(device: str) -> Optional[torch.dtype]:
     if device == "cuda":
         return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
     return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
+
+
+def why_pytorch(*tensors: Optional[Tensor]) -> str:
+    """Why a call of these tensors is PyTorch's; "": Kiln computes it. The first is the input."""
+    if torch.compiler.is_compiling() if HAS_OPERATORS else False:
+        return "torch.export keeps PyTorch's operators" if _is_exporting() else _between.differentiator()
+    for tensor in tensors:
+        if tensor is not None:
+            why = _between.in_tensor(tensor)
+            if why != "":
+                return why
+    return _between.observer()
+
+
+_is_exporting = getattr(getattr(torch, "compiler", None), "is_exporting", lambda: False)
 
 
 def _words_of(tensor: Tensor) -> str:
@@ -278,9 +381,10 @@ def gated_mlp(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Opti
     differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     if differentiable and parameters:
         # torch.compile would have to follow what backward writes.
-        apply = torch.compiler.disable(_GatedMlp.apply) if _is_traced(x) else _GatedMlp.apply
+        compiling = HAS_OPERATORS and torch.compiler.is_compiling()
+        apply = torch.compiler.disable(_GatedMlp.apply) if compiling else _GatedMlp.apply
         y = apply(*tensors, key, parameters)
-    elif _is_traced(x):
+    elif _goes_by_operators():
         y = _training_forward_op(*tensors, key)[0] if differentiable else _forward_op(*tensors, key)
     elif differentiable:
         y = _GatedMlp.apply(*tensors, key, ())
@@ -326,10 +430,18 @@ class GatedMlp(nn.Module):
         self._bind(version, attributes, options)
 
     def _bind(self, version: int, attributes: dict[str, Any], options: dict[str, Any]) -> None:
-        self.version, self.attributes = version, attributes
+        check_options(type(self).__name__, options)
+        self.version, self.attributes, self._options = version, attributes, options
         self._key = _key_of(self.package, version, attributes, options)
+        self._told: set[str] = set()
         if self.gate.device.type in ("cpu", "cuda"):
-            _source_of(self._key).kernel(self.gate.device)
+            self.kernel.forward.check_attributes(attributes)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """In another process, too: the kernel is found at the first call."""
+        super().__setstate__(state)
+        self._key = _key_of(self.package, self.version, self.attributes, self._options)
+        self._told = set()
 
     @property
     def kernel(self) -> Kernel:
@@ -358,19 +470,23 @@ class GatedMlp(nn.Module):
         return self
 
     def forward(self, x: Tensor, residual: Optional[Tensor] = None) -> Tensor:
-        if not _enabled:
-            return self.reference(x, residual)
         parameters = (self.gate, self.up, self.down, self.gate_bias, self.up_bias, self.down_bias)
+        why = "" if _enabled else "Kiln is disabled"
+        if why == "":
+            why = why_pytorch(x, residual, *parameters)
+            if why != "":
+                tell(self._told, f"a {type(self).__name__}", why)
+        if why != "":
+            return self.reference(x, residual)
         return gated_mlp(x, *parameters, residual, self._key, parameters if self.accumulate_into_main_grad else ())
 
     def reference(self, x: Tensor, residual: Optional[Tensor] = None) -> Tensor:
         """The same by PyTorch's operators; what the layer computes while disabled."""
-        gate, up = F.linear(x, self.gate, self.gate_bias), F.linear(x, self.up, self.up_bias)
-        h = combine(self.package, self.attributes, gate, up)
-        if self.attributes["overflow"] == "saturate" and h.dtype == torch.float16:
-            largest = torch.finfo(torch.float16).max
-            h = h.clamp(-largest, largest)
-        y = F.linear(h, self.down, self.down_bias)
+        parameters = (self.gate, self.up, self.down, self.gate_bias, self.up_bias, self.down_bias)
+        if self.accumulate_into_main_grad:
+            parameters = tuple(p if getattr(p, "main_grad", None) is None or not p.requires_grad
+                               else _IntoMainGrad.apply(p) for p in parameters)
+        y = by_pytorch(self._key, x, *parameters)
         return y if residual is None else residual + y
 
     def extra_repr(self) -> str:
@@ -426,6 +542,14 @@ class SwigluMlp(GatedMlp):
         return cls._from_linears(gate, up, down, version, attributes, options)
 
 
+def check_options(what: str, options: dict[str, Any]) -> None:
+    """That these are options of get_kernel: one that is misspelt would else be told by another function's name."""
+    known = [name for name in get_kernel.__kwdefaults__ if name != "device"]
+    for name in options:
+        if name not in known:
+            raise TypeError(f"{what} has no option {name!r}; of get_kernel's it takes {', '.join(known)}")
+
+
 def combine(package: str, attributes: dict[str, Any], gate: Tensor, up: Tensor) -> Tensor:
     """a(gate) * f(up) of a package, by PyTorch's operators."""
     if package == GegluMlp.package:
@@ -439,4 +563,4 @@ def combine(package: str, attributes: dict[str, Any], gate: Tensor, up: Tensor) 
 
 from ._replace import Report, Swap, replace, restore  # noqa: E402  it builds on the layers above
 
-__all__ = ["GatedMlp", "GegluMlp", "Report", "Swap", "SwigluMlp", "disabled", "replace", "restore"]
+__all__ = ["GatedMlp", "GegluMlp", "Report", "Swap", "SwigluMlp", "FallbackWarning", "disabled", "replace", "restore"]

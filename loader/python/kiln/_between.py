@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands between a module and its weights, and who follows PyTorch's operators. The stage before torch.
+
+A kernel reads weights by their addresses. Whatever PyTorch or its users put on, in or around a module acts at its
+call, or at an operator's, and would be passed over. The questions here are asked at each call, cost some 100 ns each,
+and answer "" where nothing is passed over, else a reason for people: the caller then leaves the call to PyTorch.
+
+torch.compile can trace all of it but in_tensor() and observer(): a compiler follows the layers' own operators.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.autograd.forward_ad as forward_ad
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules import module as _module
+
+_LINEAR_FORWARD = nn.Linear.forward
+_F_LINEAR = F.linear
+_HAS_BACKWARD_PRE_HOOKS = hasattr(nn.Module(), "_backward_pre_hooks")  # PyTorch 2.0
+_PLAIN = (Tensor, nn.Parameter)
+_STRIDED = torch.strided
+
+
+# ---- modules ----
+
+
+def on_module(module: nn.Module, forward: Any) -> str:
+    """What was put on a module, whose class has this forward."""
+    if (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
+            or (_HAS_BACKWARD_PRE_HOOKS and module._backward_pre_hooks)):
+        return "has hooks"
+    if getattr(module.forward, "__func__", None) is not forward:
+        return "has a forward of its own"
+    return ""
+
+
+def on_linear(linear: Any) -> str:
+    """The same of what should be an nn.Linear that holds its weights."""
+    if type(linear) is not nn.Linear:
+        return f"is a {_name_of(type(linear))}, not an nn.Linear"
+    parameters = linear._parameters
+    if "weight" not in parameters or "bias" not in parameters:
+        return "computes its weight"
+    weight, bias = parameters["weight"], parameters["bias"]
+    if type(weight) not in _PLAIN:
+        return f"has a weight that is a {_name_of(type(weight))}"
+    if bias is not None and type(bias) not in _PLAIN:
+        return f"has a bias that is a {_name_of(type(bias))}"
+    return on_module(linear, _LINEAR_FORWARD)
+
+
+def on_every_module() -> str:
+    """What was put on all modules, or on what nn.Linear calls."""
+    if (_module._global_forward_hooks or _module._global_forward_pre_hooks or _module._global_backward_hooks
+            or (_HAS_BACKWARD_PRE_HOOKS and _module._global_backward_pre_hooks)):
+        return "there are hooks on all modules"
+    if F.linear is not _F_LINEAR:
+        return "torch.nn.functional.linear was replaced"
+    return ""
+
+
+def _name_of(kind: type) -> str:
+    module = kind.__module__
+    short = module in ("builtins", "__main__") or module.startswith("torch.nn.")
+    return kind.__qualname__ if short else f"{module}.{kind.__qualname__}"
+
+
+# ---- tensors ----
+
+
+def in_tensor(tensor: Any) -> str:
+    """What the address of an input or a weight does not carry."""
+    if type(tensor) not in _PLAIN:
+        return f"a {_name_of(type(tensor))} is no plain tensor"
+    if tensor.layout is not _STRIDED or tensor.is_nested or tensor.is_neg():
+        return f"a tensor is no plain one ({tensor.layout}, nested {tensor.is_nested}, negative bit {tensor.is_neg()})"
+    return ""
+
+
+# ---- who follows the operators ----
+
+
+def _nobody(*_: Any) -> Any:
+    return None
+
+
+_tracing = torch._C._get_tracing_state
+# Names of PyTorch 2.0, with those of 1.13 beside them.
+_dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", None) or getattr(
+    torch._C, "_get_torch_dispatch_mode", _nobody)
+_function_modes = getattr(torch._C, "_len_torch_function_stack", None) or getattr(
+    torch._C, "_get_torch_function_mode", _nobody)
+_transform = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", _nobody)
+_level = getattr(getattr(torch._C, "_functorch", None), "maybe_current_level", _nobody)
+profiled = getattr(torch.autograd, "_profiler_enabled", _nobody)
+
+
+def differentiator() -> str:
+    """Who differentiates or vectorises in another way than by autograd's graph; a compiler's trace asks it, too."""
+    if forward_ad._current_level >= 0:
+        return "forward-mode gradients are computed"
+    if _level() is not None:
+        return "torch.func transforms it"
+    return ""
+
+
+def observer() -> str:
+    """Who follows the operators that run on this thread, instead of only taking their results."""
+    if _tracing() is not None:
+        return "torch.jit traces it"
+    if _dispatch_modes():
+        return f"{_mode_names()} follows PyTorch's operators"
+    if _function_modes() and _strangers():
+        return f"{', '.join(_strangers())} follows PyTorch's functions"
+    if forward_ad._current_level >= 0 or _transform() is not None:
+        return differentiator()
+    return ""
+
+
+def _mode_names() -> str:
+    try:
+        from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as stack
+
+        return ", ".join(_name_of(type(mode)) for mode in stack())
+    except ImportError:
+        return "a TorchDispatchMode"
+
+
+def _strangers() -> list[str]:
+    """Function modes but those of torch.set_default_device, which change no result."""
+    try:
+        from torch.overrides import _get_current_function_mode_stack as stack
+        from torch.utils._device import DeviceContext
+    except ImportError:
+        return ["a TorchFunctionMode"]
+    return [_name_of(type(mode)) for mode in stack() if type(mode) is not DeviceContext]

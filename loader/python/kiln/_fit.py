@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fit: which package computes what a module computes, and how to see later that it still does. The stage before
+_replace.
+
+An MLP is known by what it does, not by its class: it holds nn.Linear under known names, its activation is one that a
+package computes (compared on a range of numbers), and its forward gives what the formula gives (run on a few rows, in
+evaluation and in training).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from typing import Any, Iterator, Optional, Union
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from . import _between
+from . import torch as layers
+
+# gate, up and down; or the first two in one, and down
+_LAYOUTS: tuple[tuple[str, ...], ...] = (
+    ("gate_proj", "up_proj", "down_proj"),  # Llama, Gemma, Qwen, Mistral
+    ("gate_up_proj", "down_proj"),  # Phi-3, GLM-4
+    ("Wi", "Wo"),  # ModernBERT
+    ("wi_0", "wi_1", "wo"),  # T5 v1.1
+    ("w1", "w3", "w2"),  # Meta's Llama
+    ("w12", "w3"),  # DINOv2
+)
+_ACTIVATION_NAMES = ("act_fn", "activation_fn", "act", "activation")
+# package, attributes, the function of the gate, its operator and that one's words
+_ACTIVATIONS: tuple[tuple[str, dict[str, Any], Any, tuple[str, dict[str, Any]]], ...] = (
+    ("geglu-mlp", {"approximate": "tanh"}, lambda z: F.gelu(z, approximate="tanh"), ("gelu", {"approximate": "tanh"})),
+    ("geglu-mlp", {"approximate": "none"}, F.gelu, ("gelu", {})),
+    ("swiglu-mlp", {"activation": "silu", "limit": 7.0}, F.silu, ("silu", {})),
+    ("swiglu-mlp", {"activation": "relu", "limit": 7.0}, F.relu, ("relu", {})),
+    ("swiglu-mlp", {"activation": "sigmoid", "limit": 7.0}, torch.sigmoid, ("sigmoid", {})),
+)
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # float32 on a GPU: under torch.autocast
+# Relative L2 of a forward against the formula in the same dtype: the order of roundings may differ, no more.
+_CLOSE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+_FEW_ROWS = (0.1, 1.0, 10.0, 100.0)  # the scales of the rows that a forward is tried on
+_IDLE = (nn.Dropout, nn.Identity)  # children that an MLP may have beside its linears and its activation
+
+
+class Fit:
+    """How one module was found to be a package's MLP. It can be pickled with the module."""
+
+    package: str
+    attributes: dict[str, Any]
+    note: str  # "" or what people should know, ", in evaluation: in training it has dropout"
+    linears: tuple[str, ...]
+    second_is_gate: bool  # of two linears in one: "up" comes first
+    act: str  # the activation's name in the module; "": forward calls it by itself
+    act_is: Any
+    act_facts: tuple[tuple[str, Any], ...]
+    facts: tuple[tuple[str, Any], ...]  # the module's plain attributes: its forward may read them
+    idle: tuple[str, ...]  # children of _IDLE
+    children: int
+    input_name: str
+    only_in_evaluation: bool
+
+    def bind(self, own: type) -> None:
+        """To the classes of this process, whose forward others may exchange."""
+        self.own, self.own_forward = own, own.forward
+        self.act_forward = type(self.act_is).forward if isinstance(self.act_is, nn.Module) else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("own_forward", "act_forward")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.bind(self.own)
+
+    def input_of(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """What forward was called with; None where that is not one input."""
+        if len(args) == 1 and not named:
+            return args[0]
+        if not args and len(named) == 1:
+            return named.get(self.input_name)
+        return None
+
+    def why_not(self, module: nn.Module, x: Any) -> str:
+        """Why the module's own forward must run: what was compared is no longer what stands there."""
+        why = _between.on_every_module()
+        if why != "":
+            return why
+        if x is None:
+            return "it is called with something else than its input"
+        if self.own.forward is not self.own_forward:
+            return "the forward of its class was replaced"
+        modules = module._modules
+        if len(modules) != self.children:
+            return "it has other children than when it was swapped"
+        for name in self.linears:
+            why = _between.on_linear(modules.get(name))
+            if why != "":
+                return f"{name} {why}"
+        if self.act != "":
+            why = self._why_not_act(modules.get(self.act) or getattr(module, self.act, None))
+            if why != "":
+                return why
+        for name, value in self.facts:
+            if getattr(module, name, None) != value:
+                return f"its {name} is no longer {value!r}"
+        for name in self.idle:
+            why = _why_not_idle(modules.get(name))
+            if why != "":
+                return f"{name} {why}"
+        if self.only_in_evaluation and module.training:
+            return "in training its forward is another"
+        return ""
+
+    def _why_not_act(self, act: Any) -> str:
+        if act is not self.act_is and act != self.act_is:  # a bound method is made anew each time, and equal
+            return f"{self.act} was replaced"
+        if self.act_forward is not None:
+            why = _between.on_module(act, self.act_forward)
+            if why != "":
+                return f"{self.act} {why}"
+            for name, value in self.act_facts:
+                if getattr(act, name, None) != value:
+                    return f"{self.act}.{name} is no longer {value!r}"
+        return ""
+
+    def tensors_of(self, module: nn.Module) -> tuple[Optional[Tensor], ...]:
+        """gate, up, down and their biases, as they are now: views where two are in one."""
+        held = [module._modules[name]._parameters for name in self.linears]
+        down, down_bias = held[-1]["weight"], held[-1]["bias"]
+        if len(held) == 3:
+            gate, up = held[0], held[1]
+            return gate["weight"], up["weight"], down, gate["bias"], up["bias"], down_bias
+        first, second = held[0]["weight"].chunk(2)
+        first_bias, second_bias = (None, None) if held[0]["bias"] is None else held[0]["bias"].chunk(2)
+        if self.second_is_gate:
+            return second, first, down, second_bias, first_bias, down_bias
+        return first, second, down, first_bias, second_bias, down_bias
+
+
+def _why_not_idle(child: Any) -> str:
+    if type(child) not in _IDLE:
+        return f"is a {type(child).__name__}"
+    if type(child) is nn.Dropout and child.p > 0 and child.training:
+        return "drops in training"
+    return _between.on_module(child, type(child).forward)
+
+
+def looks_like_an_mlp(module: nn.Module) -> bool:
+    name = type(module).__name__.lower()
+    if next(module.children(), None) is None:
+        return False
+    return (any(hasattr(module, part) for part in _LAYOUTS[0])
+            or any(all(hasattr(module, part) for part in layout) for layout in _LAYOUTS[1:])
+            or name.endswith(("mlp", "glu", "feedforward", "ffn")))
+
+
+def fit(module: nn.Module, names: Optional[tuple[str, ...]] = None) -> Union[Fit, str]:
+    """`names`: those of its linears; else the known ones are tried. A text says why the module stays as it is."""
+    found = Fit()
+    found.linears = names or next((layout for layout in _LAYOUTS if all(hasattr(module, n) for n in layout)),
+                                  _LAYOUTS[0])
+    why = _why_not_linears(module, found.linears) or _why_not_alone(module, found)
+    if why != "":
+        return why
+    own = type(module)
+    if "forward" in vars(module):
+        return "it has a forward of its own, that would no longer run"
+    parameters = list(inspect.signature(own.forward).parameters)[1:]
+    if not parameters or "residual" in parameters:
+        return f"its forward takes {', '.join(parameters) or 'nothing'}"
+    found.input_name = parameters[0]
+    found.own, found.own_forward = own, own.forward
+    with _as_it_is(module):
+        module.train(False)
+        chosen = _activation_of(module, found)
+        if chosen is None:
+            return "its activation is not a GELU, SiLU, ReLU or sigmoid"
+        found.package, found.attributes = chosen
+        why = _compare(module, found)
+        if why != "":
+            return why
+        module.train(True)
+        found.only_in_evaluation = _compare(module, found) != ""
+    dropping = [n for n in found.idle if getattr(module._modules[n], "p", 0) > 0]
+    found.note = ""
+    if found.only_in_evaluation or dropping:
+        found.note = f", in evaluation: in training {'it has dropout' if dropping else 'its forward is another'}"
+    found.bind(own)
+    return found
+
+
+def _why_not_linears(module: nn.Module, names: tuple[str, ...]) -> str:
+    missing = [name for name in names if not isinstance(module._modules.get(name), nn.Module)]
+    if missing:
+        return f"has no {', '.join(missing)}"
+    linears = [module._modules[name] for name in names]
+    for name, linear in zip(names, linears):
+        why = _between.on_linear(linear)
+        if why != "":
+            return f"{name} {why}"
+    shapes = [list(linear.weight.shape) for linear in linears]
+    first = [shapes[0][0] // 2, shapes[0][1]] if len(names) == 2 else shapes[0]
+    if (first != shapes[-1][::-1] or shapes[-2] != shapes[0] or (len(names) == 2 and shapes[0][0] % 2)):
+        return f"{', '.join(f'{n} {s}' for n, s in zip(names, shapes))} do not belong together"
+    where = {(linear.weight.device.type, linear.weight.dtype) for linear in linears}
+    device, dtype = next(iter(where))
+    if len(where) > 1 or dtype not in _DTYPES or device not in ("cpu", "cuda"):
+        return f"its weights are {', '.join(f'{t} on {d}' for d, t in sorted(where, key=str))}"
+    return ""
+
+
+def _why_not_alone(module: nn.Module, found: Fit) -> str:
+    """Finds the activation's name and the other children."""
+    found.act = next((n for n in _ACTIVATION_NAMES if callable(getattr(module, n, None))), "")
+    found.act_is = getattr(module, found.act) if found.act != "" else None
+    if isinstance(found.act_is, nn.Module):
+        if next(found.act_is.parameters(), None) is not None or next(found.act_is.children(), None) is not None:
+            return "its activation is not a GELU, SiLU, ReLU or sigmoid"
+        why = _between.on_module(found.act_is, type(found.act_is).forward)
+        if why != "":
+            return f"{found.act} {why}"
+    found.act_facts = _facts_of(found.act_is) if isinstance(found.act_is, nn.Module) else ()
+    found.facts, found.children = _facts_of(module), len(module._modules)
+    others = [n for n in module._modules if n not in found.linears and n != found.act]
+    for name in others:
+        child = module._modules[name]
+        if type(child) not in _IDLE:
+            return f"it has a {type(child).__name__} beside its linears, {name}"
+        why = _between.on_module(child, type(child).forward)
+        if why != "":
+            return f"{name} {why}"
+    found.idle = tuple(others)
+    return ""
+
+
+def _facts_of(module: nn.Module) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, value) for name, value in vars(module).items()
+                 if not name.startswith("_") and name != "training"
+                 and (value is None or isinstance(value, (bool, int, float, str)) or callable(value)))
+
+
+@contextlib.contextmanager
+def _as_it_is(module: nn.Module) -> Iterator[None]:
+    """Neither the modes nor the random numbers of the program change; no gradient is recorded."""
+    modes = [(part, part.training) for part in module.modules()]
+    device = next(module.parameters()).device
+    with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        try:
+            yield
+        finally:
+            for part, training in modes:
+                part.training = training
+
+
+def _compare(module: nn.Module, found: Fit) -> str:
+    """Why the module's forward is not the package's on a few rows. Sets second_is_gate."""
+    weight = module._modules[found.linears[0]].weight
+    rows = torch.tensor(_FEW_ROWS, device=weight.device, dtype=weight.dtype)[:, None]
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(len(_FEW_ROWS), weight.shape[1], generator=generator).to(weight.device, weight.dtype) * rows
+    try:
+        y = module.forward(x)
+    except Exception as error:  # whatever a foreign forward throws is the reason
+        return f"its forward throws for [M, D]: {type(error).__name__}: {error}"
+    if not isinstance(y, Tensor) or y.shape != x.shape:
+        return "its forward gives something else than [M, D]"
+    for second_is_gate in (False, True) if len(found.linears) == 2 else (False,):
+        found.second_is_gate = second_is_gate
+        gate, up, down, *biases = found.tensors_of(module)
+        hidden = layers.combine(found.package, found.attributes, F.linear(x, gate, biases[0]),
+                                F.linear(x, up, biases[1]))
+        expected = F.linear(hidden, down, biases[2]).double()
+        errors = (y.double() - expected).norm(dim=1)
+        if bool((errors <= _CLOSE[x.dtype] * expected.norm(dim=1)).all()):
+            return ""
+    if len(found.linears) == 2:
+        return f"its forward is not {found.linears[1]} of an activated and a plain half of {found.linears[0]}"
+    gate, up, down = found.linears
+    return f"its forward is not {down}({found.act or 'a'}({gate}(x)) * {up}(x))"
+
+
+def _activation_of(module: nn.Module, found: Fit) -> Optional[tuple[str, dict[str, Any]]]:
+    if found.act == "":
+        return _called_activation(module, found)
+    z = torch.linspace(-12, 12, 961)
+    try:
+        values = found.act_is(z)
+    except Exception:  # not a function of a tensor: none that a package has
+        return None
+    for package, attributes, known, _ in _ACTIVATIONS:
+        # tanh's approximation of GELU differs from it by 4.7e-4.
+        if isinstance(values, Tensor) and values.shape == z.shape and (values - known(z)).abs().max() < 2e-6:
+            return package, attributes
+    return None
+
+
+def _called_activation(module: nn.Module, found: Fit) -> Optional[tuple[str, dict[str, Any]]]:
+    """Of a forward that calls the function by itself: the one operator of it that a package has."""
+    try:
+        from torch.utils._python_dispatch import TorchDispatchMode
+    except ImportError:
+        return None
+    seen: list[tuple[str, dict[str, Any]]] = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append((function.overloadpacket.__name__, dict(kwargs or {})))
+            return function(*args, **(kwargs or {}))
+
+    weight = module._modules[found.linears[0]].weight
+    try:
+        with Watch():
+            module.forward(torch.zeros(1, weight.shape[1], device=weight.device, dtype=weight.dtype))
+    except Exception:  # _compare says what it throws where an activation is known
+        return None
+    known = [(package, attributes) for package, attributes, _, operator in _ACTIVATIONS if operator in seen]
+    return known[0] if len(known) == 1 else None

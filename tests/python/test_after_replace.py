@@ -1,0 +1,814 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What can be done to a model after kiln.torch.replace(): each row does it to a swapped model and to one that is not,
+and compares y and the gradients of x and of every parameter. docs/PYTHON.md has the table in short.
+
+test_after_replace.py [unittest's options]     wants KILN_LIBRARY and KILN_REGISTRY. KILN_TEST_DEVICE: "cpu" (default)
+                                               or "cuda". Exits with 77 (skipped) without PyTorch 2.4.
+"""
+
+import contextlib
+import copy
+import io
+import os
+import pickle
+import sys
+import unittest
+import warnings
+
+try:
+    import torch
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+if not hasattr(torch.library, "custom_op"):
+    print("skipped: PyTorch 2.4 is needed")
+    sys.exit(77)
+import torch.autograd.forward_ad as fwAD
+import torch.nn.utils.parametrizations as parametrizations
+import torch.nn.utils.parametrize as parametrize
+import torch.nn.utils.prune as prune
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functional_call, grad, jvp, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+import kiln
+import kiln.torch
+from blocks import GeluTanh, Mlp
+
+try:
+    import peft
+except ImportError:
+    peft = None
+
+torch.set_num_threads(1)
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+DEVICE = os.environ.get("KILN_TEST_DEVICE", "cpu")
+ON_GPU = DEVICE != "cpu"
+DTYPE = torch.bfloat16 if ON_GPU else torch.float32
+BOUND = 2e-2 if ON_GPU else 1e-5
+D, H, ROWS = 32, 80, 6
+
+
+class Model(nn.Module):
+    """Two MLPs of two kinds in a row."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = Mlp(D, H, nn.SiLU()), Mlp(D, H, GeluTanh(), bias=True)
+
+    def forward(self, x):
+        return self.second(x + self.first(x))
+
+
+def make():
+    torch.manual_seed(4)
+    return Model().to(DEVICE, DTYPE)
+
+
+def numbers(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, DTYPE)
+
+
+class Kilns:
+    """How often Kiln computed, while it is open."""
+
+    def __enter__(self):
+        self.count, self.real = 0, kiln.torch.gated_mlp
+
+        def counting(*arguments, **named):
+            self.count += 1
+            return self.real(*arguments, **named)
+
+        kiln.torch.gated_mlp = counting
+        return self
+
+    def __exit__(self, *_):
+        kiln.torch.gated_mlp = self.real
+
+
+def results(model, around=contextlib.nullcontext):
+    """y and gradients, by name."""
+    dtype = next(model.parameters()).dtype
+    x = numbers(ROWS, D).to(dtype).requires_grad_()
+    for parameter in model.parameters():
+        parameter.grad = None
+    with around():
+        y = model(x)
+    (y * numbers(ROWS, D, seed=1).to(y.dtype)).sum().backward()
+    found = {"y": y.detach(), "x": x.grad}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            found[name.replace("_orig_mod.", "")] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
+    return found
+
+
+# ---- what is put on, in or around ----
+
+
+class LowRank(nn.Module):
+    """As peft's Linear: around the one that was there."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base = base
+        torch.manual_seed(base.weight.shape[0])
+        self.a = nn.Parameter(torch.randn(2, base.in_features, device=DEVICE, dtype=DTYPE))
+        self.b = nn.Parameter(torch.randn(base.out_features, 2, device=DEVICE, dtype=DTYPE))
+
+    @property
+    def weight(self):
+        return self.base.weight
+
+    @property
+    def bias(self):
+        return self.base.bias
+
+    def forward(self, x):
+        return self.base(x) + x @ self.a.t() @ self.b.t()
+
+
+class Scaled(nn.Linear):
+    """Another nn.Linear, as quantised ones are."""
+
+    def forward(self, x):
+        return 0.5 * super().forward(x)
+
+
+class Doubling(Tensor):
+    """A weight whose operators do something else."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        y = super().__torch_function__(function, types, args, kwargs or {})
+        return 2 * y if function is F.linear else y
+
+
+def each_linear(model, change):
+    for mlp in (model.first, model.second):
+        for name in ("gate_proj", "up_proj", "down_proj"):
+            change(mlp, name, getattr(mlp, name))
+
+
+def wrap(model):
+    each_linear(model, lambda mlp, name, linear: setattr(mlp, name, LowRank(linear)))
+
+
+def wrap_and_take_off(model):
+    wrap(model)
+    each_linear(model, lambda mlp, name, wrapped: setattr(mlp, name, wrapped.base))
+
+
+def subclass(model):
+    def change(mlp, name, linear):
+        linear.__class__ = Scaled
+
+    each_linear(model, change)
+
+
+def lora(dora=False, merge=False):
+    def put_on(model):
+        torch.manual_seed(6)
+        config = peft.LoraConfig(r=2, target_modules=["gate_proj", "up_proj", "down_proj"], init_lora_weights=False,
+                                 use_dora=dora)
+        model = peft.get_peft_model(model, config)
+        return model.merge_and_unload() if merge else model
+
+    return put_on
+
+
+def on_linears(put_on):
+    return lambda model: each_linear(model, lambda mlp, name, linear: put_on(linear)) and None
+
+
+def hook_output(module):
+    module.register_forward_hook(lambda module, args, y: 2 * y)
+
+
+def hook_input(module):
+    module.register_forward_pre_hook(lambda module, args: (args[0] * 0.5,))
+
+
+def hook_named(module):
+    module.register_forward_hook(lambda module, args, named, y: y + 1, with_kwargs=True)
+
+
+def hook_gradient(module):
+    module.register_full_backward_hook(lambda module, inputs, outputs: tuple(3 * g for g in inputs))
+
+
+def hook_gradient_before(module):
+    module.register_full_backward_pre_hook(lambda module, outputs: tuple(3 * g for g in outputs))
+
+
+def hooks_on_the_mlp(model):
+    for hook in (hook_output, hook_input, hook_named, hook_gradient, hook_gradient_before):
+        hook(model.first)
+
+
+def state_dict_hooks(model):
+    for module in (model.first, model.first.up_proj):
+        module.register_state_dict_post_hook(lambda module, state, prefix, _: state.update({prefix + "seen": 1}))
+        module.register_state_dict_pre_hook(lambda *_: None)
+    assert model.state_dict()["first.seen"] == model.state_dict()["first.up_proj.seen"] == 1
+    assert isinstance(model.first, Mlp)
+
+
+def prune_all(model):
+    each_linear(model, lambda mlp, name, linear: prune.l1_unstructured(linear, "weight", 0.5))
+
+
+def prune_for_good(model):
+    prune_all(model)
+    each_linear(model, lambda mlp, name, linear: prune.remove(linear, "weight"))
+
+
+class Watching(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+class Half(nn.Module):
+    def forward(self, weight):
+        return weight / 2
+
+
+def parametrized(linear):
+    parametrize.register_parametrization(linear, "weight", Half())
+
+
+def parametrized_for_good(linear):
+    parametrized(linear)
+    parametrize.remove_parametrizations(linear, "weight")
+
+
+def spectral_seeded(function):
+    def put_on(linear):
+        torch.manual_seed(8)
+        function(linear.float(), "weight") if ON_GPU else function(linear)
+
+    return put_on
+
+
+def new_activation(model):
+    model.first.act_fn = nn.ReLU()
+
+
+def other_gelu(model):
+    model.second.act_fn = nn.GELU()
+
+
+def hooked_activation(model):
+    hook_output(model.first.act_fn)
+
+
+def forward_of_its_own(module):
+    before = module.forward
+    module.forward = lambda x: 0.5 * before(x)
+
+
+def forward_of_the_mlp(model):
+    forward_of_its_own(model.first)
+
+
+def subclass_weight(model):
+    each_linear(model, lambda mlp, name, linear: setattr(
+        linear, "weight", nn.Parameter(linear.weight.data.as_subclass(Doubling))))
+
+
+def tied_modules(model):
+    model.first.up_proj = model.first.gate_proj
+    model.second.gate_proj = model.first.gate_proj
+
+
+def tied_weights(model):
+    model.first.up_proj.weight = model.first.gate_proj.weight
+    model.second.down_proj.weight = nn.Parameter(model.second.gate_proj.weight.t())
+
+
+def new_weights(model):
+    model.first.up_proj.weight = nn.Parameter(numbers(H, D, seed=5))
+    with torch.no_grad():
+        model.second.down_proj.weight.mul_(2)
+        model.second.up_proj.bias.data = numbers(H, seed=7)
+
+
+def frozen(model):
+    model.first.requires_grad_(False)
+    model.second.up_proj.requires_grad_(False)
+
+
+def wrapped_whole(model):
+    class Outer(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, *arguments):
+            return 2 * self.inner(*arguments)
+
+    model.first = Outer(model.first)
+
+
+def plain_attributes(model):
+    """As a sharded data parallel wrapper leaves them during a forward."""
+    def change(mlp, name, linear):
+        weight = linear.weight
+        del linear.weight
+        linear.shard = nn.Parameter(weight.detach().flatten())
+        linear.weight = linear.shard.view_as(weight)
+
+    each_linear(model, change)
+
+
+def quantised(model):
+    return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
+
+
+def pickled(model):
+    return pickle.loads(pickle.dumps(model))
+
+
+def saved(model):
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+def doubled(model):
+    return model.double() and None
+
+
+def dropout_in_between(model):
+    model.first.drop = nn.Dropout(0.5)
+
+
+KILN, PYTORCH, MIXED = "Kiln", "PyTorch", "Kiln or PyTorch"
+PUT_ON = [  # what, who computes afterwards, how
+    ("nothing", KILN, lambda model: None),
+    ("a wrapper around each linear", PYTORCH, wrap),
+    ("such a wrapper, taken off again", KILN, wrap_and_take_off),
+    ("LoRA of peft", PYTORCH, peft and lora()),
+    ("DoRA of peft", PYTORCH, peft and lora(dora=True)),
+    ("LoRA of peft, merged", KILN, peft and lora(merge=True)),
+    ("another subclass of nn.Linear", PYTORCH, subclass),
+    ("a forward hook on each linear", PYTORCH, on_linears(hook_output)),
+    ("a forward hook with keywords", PYTORCH, on_linears(hook_named)),
+    ("a forward pre-hook", PYTORCH, on_linears(hook_input)),
+    ("a full backward hook", PYTORCH, on_linears(hook_gradient)),
+    ("a full backward pre-hook", PYTORCH, on_linears(hook_gradient_before)),
+    ("hooks of all kinds on the MLP itself", KILN, hooks_on_the_mlp),
+    ("state-dict hooks", KILN, state_dict_hooks),
+    ("pruning", PYTORCH, prune_all),
+    ("pruning, made permanent", KILN, prune_for_good),
+    ("a parametrization", PYTORCH, on_linears(parametrized)),
+    ("a parametrization, removed", KILN, on_linears(parametrized_for_good)),
+    ("weight_norm of hooks", PYTORCH, on_linears(spectral_seeded(nn.utils.weight_norm))),
+    ("weight_norm", PYTORCH, on_linears(spectral_seeded(parametrizations.weight_norm))),
+    ("spectral_norm of hooks", PYTORCH, on_linears(spectral_seeded(nn.utils.spectral_norm))),
+    ("spectral_norm", PYTORCH, on_linears(spectral_seeded(parametrizations.spectral_norm))),
+    ("another activation", MIXED, new_activation),
+    ("another GELU", MIXED, other_gelu),
+    ("a hook on the activation", MIXED, hooked_activation),
+    ("a forward of its own, of each linear", PYTORCH, on_linears(forward_of_its_own)),
+    ("a forward of its own, of the MLP", KILN, forward_of_the_mlp),
+    ("weights of a tensor subclass", PYTORCH, subclass_weight),
+    ("one module at two places", KILN, tied_modules),
+    ("one weight at two places", KILN, tied_weights),
+    ("other weights", KILN, new_weights),
+    ("frozen weights", KILN, frozen),
+    ("a wrapper around an MLP", KILN, wrapped_whole),
+    ("weights that are plain attributes", PYTORCH, plain_attributes),
+    ("float64", PYTORCH, None if ON_GPU else doubled),
+    ("bfloat16", KILN, lambda model: model.bfloat16() and None),
+    ("a dropout", MIXED, dropout_in_between),
+    ("deepcopy", KILN, copy.deepcopy),
+    ("pickle", KILN, pickled),
+    ("torch.save of the model", KILN, saved),
+]
+
+
+class AfterReplace(unittest.TestCase):
+    def setUp(self):
+        warnings.simplefilter("ignore", kiln.torch.FallbackWarning)
+
+    def assert_close(self, found, expected, bound=BOUND, name="y"):
+        self.assertEqual((found.shape, found.dtype), (expected.shape, expected.dtype), name)
+        difference = (found.double() - expected.double()).norm()
+        self.assertLessEqual(difference.item(), bound * max(expected.double().norm().item(), 1e-3), name)
+
+    def assert_same(self, found, expected, bound=BOUND):
+        self.assertEqual(sorted(found), sorted(expected))
+        for name, value in expected.items():
+            self.assert_close(found[name], value, bound, name)
+
+    def assert_who(self, who, count, calls=2):
+        if who == KILN:
+            self.assertEqual(count, calls)
+        elif who == PYTORCH:
+            self.assertEqual(count, 0)
+        else:
+            self.assertTrue(0 < count < calls, count)
+
+    def swapped(self):
+        model = make()
+        self.assertEqual(len(kiln.torch.replace(model).swapped), 2)
+        return model
+
+    def test_what_is_put_on_in_or_around(self):
+        for what, who, put_on in PUT_ON:
+            if put_on is None:
+                continue
+            with self.subTest(what), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                plain, swapped = make(), self.swapped()
+                plain, swapped = put_on(plain) or plain, put_on(swapped) or swapped
+                bound = 2e-2 if what == "bfloat16" else BOUND
+                with Kilns() as kilns:
+                    self.assert_same(results(swapped), results(plain), bound)
+                self.assert_who(who, kilns.count)
+                with torch.inference_mode(), Kilns() as kilns:
+                    x = numbers(ROWS, D).to(next(plain.parameters()).dtype)
+                    self.assert_close(swapped(x), plain(x), bound)
+                self.assert_who(who, kilns.count)
+                # Off again: what stands there now stays.
+                kiln.torch.restore(swapped)
+                with Kilns() as kilns:
+                    self.assert_same(results(swapped), results(plain), 0)
+                self.assertEqual(kilns.count, 0)
+
+    def test_what_is_put_on_a_compiled_model(self):
+        for what, who, put_on in PUT_ON:
+            if what not in ("a wrapper around each linear", "LoRA of peft", "another activation", "a parametrization",
+                            "another subclass of nn.Linear", "pruning", "weights of a tensor subclass"):
+                continue
+            if put_on is None:
+                continue
+            with self.subTest(what), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                torch.compiler.reset()
+                plain, swapped = make(), self.swapped()
+                compiled = torch.compile(swapped, backend="aot_eager", fullgraph=True)
+                self.assert_same(results(compiled), results(plain))
+                plain, outer = put_on(plain) or plain, put_on(swapped) or swapped
+                inner = torch.compile(outer, backend="aot_eager") if outer is not swapped else compiled
+                self.assert_same(results(inner), results(plain))
+
+
+    # ---- in every mode of PyTorch ----
+
+    def both(self):
+        return make(), self.swapped()
+
+    def test_a_trace_computes_and_is_saved(self):
+        plain, swapped = self.both()
+        x, other = numbers(ROWS, D), numbers(2 * ROWS, D, seed=9)
+        for grad_enabled in (False, True):
+            with torch.set_grad_enabled(grad_enabled), Kilns() as kilns:
+                traced = torch.jit.trace(swapped, x, check_trace=False)
+            self.assertEqual(kilns.count, 0)
+            file = io.BytesIO()
+            torch.jit.save(traced, file)
+            file.seek(0)
+            with torch.no_grad():
+                for each in (traced, torch.jit.load(file)):
+                    self.assert_close(each(other), plain(other))
+
+    def test_a_graph_of_make_fx(self):
+        plain, swapped = self.both()
+        x, other = numbers(ROWS, D), numbers(ROWS, D, seed=9)
+        for mode in ("real", "fake", "symbolic"):
+            graph = make_fx(swapped, tracing_mode=mode, _allow_non_fake_inputs=True)(x)
+            self.assertNotIn("kiln", graph.code)
+            self.assert_close(graph(other), plain(other))
+
+    def test_an_exported_program(self):
+        plain, swapped = self.both()
+        x, other = numbers(ROWS, D), numbers(ROWS, D, seed=9)
+        for strict in (False, True):
+            with self.subTest(strict=strict), torch.no_grad():
+                program = torch.export.export(swapped, (x,), strict=strict)
+                self.assertNotIn("kiln", str(program.graph))
+                self.assert_close(program.module()(other), plain(other))
+
+    def test_symbolic_trace(self):
+        plain, swapped = self.both()
+        x = numbers(ROWS, D)
+        self.assert_close(torch.fx.symbolic_trace(swapped)(x), plain(x))
+
+    def test_script(self):
+        swapped = nn.Sequential(self.swapped())
+        x = numbers(ROWS, D)
+        expected = make()(x)
+        self.assert_close(torch.jit.script(swapped)(x), expected)
+
+    def test_compiled(self):
+        for dynamic in (None, True):
+            torch.compiler.reset()
+            plain, swapped = self.both()
+            compiled = torch.compile(swapped, backend="aot_eager", fullgraph=True, dynamic=dynamic)
+            with Kilns():
+                self.assert_same(results(compiled), results(plain))
+
+    def test_forward_mode_gradients(self):
+        plain, swapped = self.both()
+        x, tangent = numbers(ROWS, D), numbers(ROWS, D, seed=2)
+
+        def dual(model):
+            with fwAD.dual_level():
+                return fwAD.unpack_dual(model(fwAD.make_dual(x, tangent)))
+
+        for found, expected in zip(dual(swapped), dual(plain)):
+            self.assert_close(found, expected)
+        for found, expected in zip(jvp(swapped, (x,), (tangent,)), jvp(plain, (x,), (tangent,))):
+            self.assert_close(found, expected)
+
+    def test_transforms(self):
+        plain, swapped = self.both()
+        x = numbers(3, ROWS, D)
+
+        def per_sample(model):
+            parameters = {k: v.detach() for k, v in model.named_parameters()}
+
+            def loss(parameters, one):
+                return functional_call(model, parameters, (one,)).square().sum()
+
+            return vmap(grad(loss), (None, 0))(parameters, x)
+
+        self.assert_close(vmap(swapped)(x), vmap(plain)(x))
+        self.assert_same(per_sample(swapped), per_sample(plain))
+
+    def test_transforms_that_are_compiled(self):
+        plain, swapped = self.both()
+        x = numbers(ROWS, D)
+
+        def of(model):
+            return lambda x: grad(lambda one: model(one).square().sum())(x)
+
+        self.assert_close(torch.compile(of(swapped), backend="aot_eager")(x), of(plain)(x))
+
+    def test_functional_call(self):
+        plain, swapped = self.both()
+        given = {k: numbers(*v.shape, seed=11).requires_grad_() for k, v in plain.named_parameters()}
+        x = numbers(ROWS, D)
+
+        def run(model):
+            y = functional_call(model, given, (x,))
+            return [y.detach(), *torch.autograd.grad(y.sum(), list(given.values()))]
+
+        with Kilns() as kilns:
+            found = run(swapped)
+        self.assertEqual(kilns.count, 2)
+        for each, expected in zip(found, run(plain)):
+            self.assert_close(each, expected)
+
+    def test_second_derivatives(self):
+        plain, swapped = self.both()
+
+        def penalty(model):
+            x = numbers(ROWS, D).requires_grad_()
+            (first,) = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
+            return [first.detach(), *torch.autograd.grad(first.square().sum(), [x, *model.parameters()],
+                                                         allow_unused=True, materialize_grads=True)]
+
+        tied_modules(plain), tied_modules(swapped)
+        with Kilns() as kilns:
+            found = penalty(swapped)
+        self.assertEqual(kilns.count, 2)
+        for each, expected in zip(found, penalty(plain)):
+            self.assert_close(each, expected, 10 * BOUND)
+
+    def test_modes_that_change_what_operators_do(self):
+        class Dispatch(TorchDispatchMode):
+            def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+                y = function(*args, **(kwargs or {}))
+                return 2 * y if function in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default) else y
+
+        class Function(TorchFunctionMode):
+            def __torch_function__(self, function, types, args=(), kwargs=None):
+                y = function(*args, **(kwargs or {}))
+                return 2 * y if function is F.linear else y
+
+        for mode in (Dispatch, Function):
+            with self.subTest(mode.__name__):
+                plain, swapped = self.both()
+                self.assert_same(results(swapped, mode), results(plain, mode))
+
+    def test_flops_are_counted(self):
+        plain, swapped = self.both()
+
+        def count(model):
+            with FlopCounterMode(display=False) as counter:
+                model(numbers(ROWS, D).requires_grad_()).sum().backward()
+            return counter.get_total_flops()
+
+        self.assertEqual(count(swapped), count(plain))
+
+        def count_backward(model):
+            y = model(numbers(ROWS, D).requires_grad_()).sum()
+            with FlopCounterMode(display=False) as counter:
+                y.backward()
+            return counter.get_total_flops()
+
+        self.assertGreaterEqual(count_backward(swapped), count_backward(plain))  # it computes the forward again
+
+    def test_hooks_on_all_modules(self):
+        plain, swapped = self.both()
+        handle = nn.modules.module.register_module_forward_hook(
+            lambda module, args, y: 2 * y if isinstance(module, nn.Linear) else y)
+        try:
+            self.assert_same(results(swapped), results(plain))
+        finally:
+            handle.remove()
+
+    def test_what_is_put_in_the_place_of_functions(self):
+        linear, forward, mlp_forward = F.linear, nn.Linear.forward, Mlp.forward
+        plain, swapped = self.both()
+
+        def of_linear(self, x):
+            return 2 * forward(self, x)
+
+        try:
+            F.linear = lambda x, weight, bias=None: 2 * linear(x, weight, bias)
+            self.assert_same(results(swapped), results(plain))
+            F.linear = linear
+            nn.Linear.forward = of_linear
+            self.assert_same(results(swapped), results(plain))
+            nn.Linear.forward = forward
+            Mlp.forward = lambda self, x: 3 * mlp_forward(self, x)
+            self.assert_same(results(swapped), results(plain))
+        finally:
+            F.linear, nn.Linear.forward, Mlp.forward = linear, forward, mlp_forward
+        with Kilns() as kilns:
+            self.assert_same(results(swapped), results(plain))
+        self.assertEqual(kilns.count, 2)
+
+    def test_a_profiler_sees_an_operator(self):
+        plain, swapped = self.both()
+        with Kilns() as kilns, torch.profiler.profile(record_shapes=True) as profile:
+            found = results(swapped)
+        self.assertEqual(kilns.count, 2)
+        seen = {event.name for event in profile.events()}
+        self.assertLessEqual({"kiln::gated_mlp_training", "kiln::gated_mlp_backward"}, seen)
+        self.assert_same(found, results(plain))
+
+    def test_checkpoints(self):
+        def policy(ctx, op, *args, **kwargs):
+            keep = op in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
+            return checkpoint.CheckpointPolicy.MUST_SAVE if keep else checkpoint.CheckpointPolicy.PREFER_RECOMPUTE
+
+        def contexts():
+            return checkpoint.create_selective_checkpoint_contexts(policy)
+
+        for words in ({"use_reentrant": True}, {"use_reentrant": False},
+                      {"use_reentrant": False, "context_fn": contexts}):
+            with self.subTest(words):
+                plain, swapped = self.both()
+
+                def run(model):
+                    x = numbers(ROWS, D).requires_grad_()
+                    y = checkpoint.checkpoint(model, x, **words)
+                    y.square().sum().backward()
+                    return [y.detach(), x.grad, *(parameter.grad for parameter in model.parameters())]
+
+                for found, expected in zip(run(swapped), run(plain)):
+                    self.assert_close(found, expected)
+
+    def test_fake_and_meta_tensors(self):
+        plain, swapped = self.both()
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            y = swapped(mode.from_tensor(numbers(ROWS, D)))
+        self.assertEqual((y.shape, y.device.type), ((ROWS, D), DEVICE))
+        y = swapped.to("meta")(torch.empty(ROWS, D, dtype=DTYPE, device="meta"))
+        self.assertEqual((y.shape, y.device.type), ((ROWS, D), "meta"))
+
+    def test_tensors_that_are_more_than_their_memory(self):
+        plain, swapped = self.both()
+        x = numbers(ROWS, D)
+        twice = x.as_subclass(Doubling)
+        cases = {"negative bit": torch._neg_view(x), "a subclass": twice, "strided": numbers(D, ROWS).t(),
+                 "expanded": numbers(1, D).expand(4, D), "a leading shape": numbers(2, 3, D), "one row": numbers(D),
+                 "no rows": numbers(0, D), "a parameter": nn.Parameter(x)}
+        for what, given in cases.items():
+            with self.subTest(what), torch.no_grad():
+                self.assert_close(swapped(given).as_subclass(Tensor), plain(given).as_subclass(Tensor))
+        with torch.no_grad():
+            jagged = torch.nested.nested_tensor([numbers(2, D), numbers(3, D)], layout=torch.jagged)
+            self.assert_close(swapped(jagged).values(), plain(jagged).values())
+
+    def test_autocast(self):
+        plain, swapped = make().float(), self.swapped().float()
+        for dtype in (torch.bfloat16, torch.float16):
+            def around():
+                return torch.autocast(DEVICE, dtype)
+
+            with Kilns() as kilns:
+                self.assert_same(results(swapped, around), results(plain, around), 3e-2)
+            self.assertEqual(kilns.count, 2)
+
+    def test_a_default_device_is_no_observer(self):
+        swapped = self.swapped()
+        with torch.device(DEVICE), Kilns() as kilns:
+            swapped(numbers(ROWS, D))
+        self.assertEqual(kilns.count, 2)
+
+    def test_dropout_in_the_formula(self):
+        class Dropping(Mlp):
+            def __init__(self, *arguments):
+                super().__init__(*arguments)
+                self.dropout = nn.Dropout(0.5)
+
+            def forward(self, x):
+                return self.down_proj(self.dropout(self.act_fn(self.gate_proj(x)) * self.up_proj(x)))
+
+        class Functional(Mlp):
+            p = 0.5
+
+            def forward(self, x):
+                h = self.act_fn(self.gate_proj(x)) * self.up_proj(x)
+                return self.down_proj(F.dropout(h, self.p, self.training))
+
+        for kind in (Dropping, Functional):
+            with self.subTest(kind.__name__):
+                torch.manual_seed(3)
+                plain = nn.Sequential(kind(D, H, nn.SiLU())).to(DEVICE, DTYPE)
+                swapped = copy.deepcopy(plain)
+                state = torch.random.get_rng_state()
+                report = kiln.torch.replace(swapped)
+                self.assertTrue(torch.equal(state, torch.random.get_rng_state()))
+                self.assertIn("in evaluation", report.swapped[0].what)
+                for training, count in ((True, 0), (False, 1)):
+                    plain.train(training), swapped.train(training)
+                    x = numbers(ROWS, D)
+                    torch.manual_seed(1)
+                    expected = plain(x)
+                    torch.manual_seed(1)
+                    with Kilns() as kilns:
+                        self.assert_close(swapped(x), expected)
+                    self.assertEqual(kilns.count, count)
+
+    # ---- what is said ----
+
+    def test_one_warning_for_each_layer_and_reason(self):
+        swapped = self.swapped()
+        wrap(swapped)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            for _ in range(3):
+                swapped(numbers(ROWS, D))
+        texts = sorted(str(warning.message) for warning in told)
+        self.assertEqual([warning.category for warning in told], [kiln.torch.FallbackWarning] * 2)
+        self.assertIn("computes first: gate_proj is a LowRank, not an nn.Linear", texts[0])
+        self.assertIn("computes second", texts[1])
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            with Watching():
+                each_linear(swapped, lambda mlp, name, wrapped: setattr(mlp, name, wrapped.base))
+                swapped(numbers(ROWS, D))
+        self.assertEqual(len(told), 2)
+        self.assertIn("Watching follows PyTorch's operators", str(told[0].message))
+
+    def test_a_compiled_model_says_it_too(self):
+        torch.compiler.reset()
+        swapped = self.swapped()
+        wrap(swapped)
+        compiled = torch.compile(swapped, backend="aot_eager", fullgraph=True)
+        with warnings.catch_warnings(record=True) as told, torch.no_grad():
+            warnings.simplefilter("always")
+            for _ in range(3):
+                compiled(numbers(ROWS, D))
+        self.assertEqual(len([w for w in told if w.category is kiln.torch.FallbackWarning]), 2)
+
+    def test_the_layers_themselves(self):
+        """GegluMlp and SwigluMlp: PyTorch computes them where operators are followed."""
+        layer = kiln.torch.GegluMlp(D, H, bias=True, device=DEVICE, dtype=DTYPE)
+        x, other = numbers(3, ROWS, D), numbers(3, ROWS, D, seed=2)
+        with torch.no_grad():
+            expected = layer.reference(other)
+            self.assert_close(torch.jit.trace(layer, x)(other), expected)
+            self.assert_close(vmap(layer)(other), expected)
+            self.assert_close(make_fx(layer)(x)(other), expected)
+        prune.l1_unstructured(layer, "gate", 0.5)
+        with Kilns() as kilns, torch.no_grad():
+            self.assert_close(layer(other), layer.reference(other))
+        self.assertEqual(kilns.count, 1)
+        layer = pickle.loads(pickle.dumps(kiln.torch.SwigluMlp(D, H, device=DEVICE, dtype=DTYPE, activation="relu",
+                                                               fallback=["cpu"])))
+        with torch.no_grad():
+            self.assert_close(layer(other), layer.reference(other))
+
+
+if __name__ == "__main__":
+    if not os.path.exists(os.environ["KILN_REGISTRY"]):
+        print("skipped: there is no registry")
+        sys.exit(77)
+    unittest.main()

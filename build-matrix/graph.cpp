@@ -58,8 +58,9 @@ std::vector<std::string> compile_flags(CpuLevel cpu, Version glibc) {
 
 std::vector<std::string> link_flags(CpuLevel cpu, Version glibc) {
   std::vector<std::string> flags = target_flags(cpu, glibc);
+  // nodelete: threads that a package keeps, and what it gave to the driver, outlive a dlclose.
   flags.insert(flags.end(), {"-shared", "-nostdlib++", "-s", "-Wl,-z,defs", "-Wl,-z,noexecstack",
-                             "-Wl,--as-needed"});
+                             "-Wl,-z,nodelete", "-Wl,--as-needed"});
   return flags;
 }
 

@@ -8,7 +8,7 @@ namespace geglu_mlp::cpu {
 namespace {
 
 constexpr int64_t kItemColumns = 8192;      // an item is a run of one row
-constexpr int64_t kThreadElements = 65536;  // below, starting a thread costs more than it saves
+constexpr int64_t kThreadElements = 65536;  // below, calling a thread costs more than it saves
 
 // Calls function(row, column, count) for vectors of `count` <= kLanes elements.
 template <class Function>

@@ -30,8 +30,9 @@ inline constexpr int64_t kSumDepth = 512;
 // Bytes of packed weights: of each thread what stays in its L2, together a part of a shared L3.
 inline constexpr int64_t kPackedByThread = 1 << 20;
 inline constexpr int64_t kPackedWeights = 8 << 20;
-// Below, starting a thread costs more than it saves.
+// Below, calling a thread costs more than it saves.
 inline constexpr double kFlopsPerThread = 4e6;
+inline constexpr double kBytesPerThread = 256 << 10;
 static_assert(kBlockRows % kTileRows == 0);
 
 constexpr int64_t smaller(int64_t a, int64_t b) {

@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CPU kernels' threads: how many a call gets and makes, and what a team promises of its
-// regions. The system is fake_system.hpp's, by the linker's --wrap.
+// The CPU kernels' threads: how many a call gets, which are kept, and what a team promises of
+// its regions. The system is fake_system.hpp's, by the linker's --wrap.
 #include <doctest/doctest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
+#include <mutex>
+#include <numeric>
+#include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cpu_quota.hpp"
@@ -147,28 +156,138 @@ void check_regions(int threads, int64_t items) {
   for (const int64_t value : even) CHECK(value == kRegions);
 }
 
-TEST_CASE("a call makes one thread less than it may use, however many regions it has") {
+// What each thread of a team finds; every thread takes part, whoever takes the items.
+template <class Value, class Look>
+std::vector<Value> of_each_thread(int threads, const Look& look) {
+  std::mutex lock;
+  std::vector<Value> found;
+  run_team(threads, [&](Team& team) {
+    {
+      const std::lock_guard hold(lock);
+      found.push_back(look());
+    }
+    team.for_each_item(0, [](int64_t) {});
+  });
+  return found;
+}
+
+int threads_in(int threads) {
+  const std::vector<pid_t> ids = of_each_thread<pid_t>(threads, gettid);
+  const std::set<pid_t> distinct(ids.begin(), ids.end());
+  CHECK(distinct.size() == ids.size());
+  CHECK(distinct.count(gettid()) == 1);
+  return static_cast<int>(distinct.size());
+}
+
+TEST_CASE("a call has as many threads as it may use, and makes none that is kept") {
   for (const int cpus : {1, 2, 16, 64}) {
     CAPTURE(cpus);
     const FakeSystem fake(cpus);
+    CHECK(threads_in(threads_for(kLarge, kMany)) == cpus);
+    const int created = fake.created;
+    CHECK(created < cpus);
     check_regions(threads_for(kLarge, kMany), 300);
-    CHECK(fake.created == cpus - 1);
+    CHECK(threads_in(threads_for(kLarge, kMany)) == cpus);
+    CHECK(fake.created == created);
   }
 }
 
 TEST_CASE("regions with fewer items than threads, and with none") {
-  const FakeSystem fake(8);
   for (const int64_t items : {0, 1, 3, 8, 9}) check_regions(8, items);
 }
 
 TEST_CASE("where the system gives fewer threads, fewer do the work") {
+  int before = 0;
   for (const int given : {0, 1, 5}) {
     CAPTURE(given);
-    FakeSystem fake(16);
+    FakeSystem fake(256);
     fake.most_created = given;
-    check_regions(16, 100);
+    const int threads = threads_in(256);
+    if (before != 0) CHECK(threads == before + given);
+    before = threads;
     CHECK(fake.created == given + 1);  // and does not ask again
+    fake.most_created = 0;
+    check_regions(256, 100);
   }
 }
+
+TEST_CASE("callers at one time have teams of their own") {
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([] {
+      for (int call = 0; call < 50; ++call) check_regions(4, 20);
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+}
+
+TEST_CASE("a worker runs where its caller may") {
+  using Cpus = std::array<cpu_set_t, 8>;
+  const auto look = [] {
+    Cpus cpus = {};
+    sched_getaffinity(0, sizeof(cpus), cpus.data());
+    return cpus;
+  };
+  const auto same = [](const Cpus& a, const Cpus& b) {
+    return CPU_EQUAL_S(sizeof(a), a.data(), b.data()) != 0;
+  };
+  const Cpus all = look();
+  Cpus one = {};
+  for (std::size_t cpu = 0; CPU_COUNT_S(sizeof(one), one.data()) == 0; ++cpu) {
+    if (CPU_ISSET_S(cpu, sizeof(all), all.data())) CPU_SET_S(cpu, sizeof(one), one.data());
+  }
+  for (const Cpus& cpus : {all, one, all}) {
+    REQUIRE(sched_setaffinity(0, sizeof(cpus), cpus.data()) == 0);
+    const std::vector<Cpus> found = of_each_thread<Cpus>(3, look);
+    CHECK(found.size() == 3);
+    for (const Cpus& of_thread : found) CHECK(same(of_thread, cpus));
+  }
+}
+
+#if defined(__x86_64__)
+TEST_CASE("a worker computes in its caller's modes") {
+  constexpr unsigned kFlushToZero = 0x8000;
+  const unsigned before = __builtin_ia32_stmxcsr();
+  const auto halved = [] {
+    volatile float least = 1.17549435e-38f;
+    return least / 2;
+  };
+  for (const bool flushes : {false, true, false}) {
+    __builtin_ia32_ldmxcsr(flushes ? before | kFlushToZero : before & ~kFlushToZero);
+    const std::vector<float> found = of_each_thread<float>(3, halved);
+    __builtin_ia32_ldmxcsr(before);
+    CHECK(found.size() == 3);
+    for (const float value : found) CHECK((value == 0) == flushes);
+  }
+}
+#endif
+
+TEST_CASE("the program's signals are none of a worker's") {
+  const std::vector<int> blocks = of_each_thread<int>(3, [] {
+    sigset_t mask;
+    pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    return sigismember(&mask, SIGUSR1);
+  });
+  CHECK(blocks.size() == 3);
+  CHECK(std::accumulate(blocks.begin(), blocks.end(), 0) == 2);  // not of the caller
+}
+
+#if !defined(__SANITIZE_THREAD__)
+TEST_CASE("the child of a fork makes workers of its own") {
+  check_regions(4, 20);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const FakeSystem fake(4);
+    check_regions(4, 20);
+    const bool right = threads_in(4) == 4 && fake.created == 3;
+    _exit(right ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  check_regions(4, 20);
+}
+#endif
 
 }  // namespace

@@ -107,7 +107,8 @@ def results(model, around=contextlib.nullcontext):
     found = {"y": y.detach(), "x": x.grad}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            found[name.replace("_orig_mod.", "")] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
+            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
+            found[name.replace("_orig_mod.", "")] = gradient
     return found
 
 

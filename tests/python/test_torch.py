@@ -8,10 +8,15 @@ test_torch.py [unittest's options]     wants KILN_LIBRARY and KILN_REGISTRY. KIL
 
 import contextlib
 import copy
+import inspect
 import io
 import os
+import subprocess
 import sys
+import tempfile
+import threading
 import unittest
+import warnings
 
 try:
     import torch
@@ -336,6 +341,51 @@ class Layers(TorchTest):
             self.assertTrue(torch.equal(layer(x), layer.reference(x)))
         self.assertEqual(type(layer(x).grad_fn).__name__, "_GatedMlpBackward")
 
+    def test_disabled_in_threads_that_overlap(self):
+        """The first to begin is the first to end."""
+        begun, ended = threading.Barrier(3), threading.Barrier(2)
+
+        def first():
+            with kiln.torch.disabled():
+                begun.wait(10)
+            ended.wait(10)
+
+        def second():
+            with kiln.torch.disabled():
+                begun.wait(10)
+                ended.wait(10)
+                self.assertFalse(kiln.torch._enabled)
+
+        threads = [threading.Thread(target=f) for f in (first, second)]
+        for thread in threads:
+            thread.start()
+        begun.wait(10)
+        for thread in threads:
+            thread.join()
+        self.assertTrue(kiln.torch._enabled)
+        layer, x = layer_of(), normal(5, D)
+        self.assertEqual(type(layer(x).grad_fn).__name__, "_GatedMlpBackward")
+
+    def test_layers_are_made_in_several_threads(self):
+        wrong, before = [], sys.getswitchinterval()
+
+        def work(thread):
+            try:
+                for i in range(40):
+                    kiln.torch._key_of("geglu-mlp", 1, {"approximate": "tanh"}, {"deny": [f"{thread}-{i}"]})
+            except Exception as error:
+                wrong.append(error)
+
+        sys.setswitchinterval(1e-6)
+        self.addCleanup(sys.setswitchinterval, before)
+        count = len(kiln.torch._sources)
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual((wrong, len(kiln.torch._sources)), ([], count + 8 * 40))
+
     def test_a_wrong_width_is_named(self):
         with self.assertRaisesRegex(kiln.InvalidCall, r"gate has shape \[144, 64\]; expected \[H, D\] with D = 63"):
             layer_of()(normal(5, D - 1))
@@ -654,7 +704,38 @@ class TwoMatrices(nn.Module):
 
 
 class PackedMLP(TwoMatrices):
-    """Phi's way: gate and up in one."""
+    """Of two linears under names that nobody knows."""
+
+
+class Fused(nn.Module):
+    """As Phi-3's, GLM-4's and ModernBERT's: gate and up in one."""
+
+    def __init__(self, names=("gate_up_proj", "down_proj"), gate_first=True, bias=False, p=0.0):
+        super().__init__()
+        self.names, self.gate_first = names, gate_first
+        setattr(self, names[0], nn.Linear(D, 2 * H, bias=bias))
+        setattr(self, names[1], nn.Linear(H, D, bias=bias))
+        self.activation_fn, self.drop = nn.SiLU(), nn.Dropout(p)
+
+    def forward(self, hidden_states):
+        first, second = getattr(self, self.names[0])(hidden_states).chunk(2, dim=-1)
+        if not self.gate_first:
+            first, second = second, first
+        return getattr(self, self.names[1])(self.drop(self.activation_fn(first) * second))
+
+
+class Inline(nn.Module):
+    """Meta's Llama: the activation is called in forward, the names are numbers."""
+
+    def __init__(self, names=("w1", "w3", "w2"), activation=F.silu):
+        super().__init__()
+        self.names, self._activation = names, activation
+        for name, sizes in zip(names, ((D, H), (D, H), (H, D))):
+            setattr(self, name, nn.Linear(*sizes))
+
+    def forward(self, x, **unused):
+        gate, up, down = (getattr(self, name) for name in self.names)
+        return down(self._activation(gate(x)) * up(x))
 
 
 class Replace(TorchTest):
@@ -686,8 +767,9 @@ class Replace(TorchTest):
         uneven.up_proj = nn.Linear(D, H + 1)
         cases = [(Odd(D, H, nn.SiLU()), "its forward is not"), (Sparse(D, H, nn.SiLU()), "its forward is not"),
                  (Mlp(D, H, nn.Tanh()), "its activation is not"), (Mlp(D, H, nn.PReLU()), "its activation is not"),
-                 (PackedMLP(), "has no gate_proj, up_proj, down_proj"), (hooked, "hooks"),
-                 (patched, "a forward of its own"), (dropping, "a LayerNorm beside"), (wrapped, "up_proj is a Sequential"),
+                 (PackedMLP(), "has no gate_proj, up_proj, down_proj; linears= names others"), (hooked, "hooks"),
+                 (patched, "a forward of its own"), (dropping, "a LayerNorm beside"),
+                 (wrapped, "up_proj is a Sequential"),
                  (uneven, "do not belong together"), (Mlp(D, H, nn.SiLU()), "torch.float64")]
         model = nn.Sequential(*(nn.Sequential(module) for module, _ in cases), TwoMatrices()).to(DEVICE, DTYPE)
         cases[-1][0].double()
@@ -712,6 +794,92 @@ class Replace(TorchTest):
         self.assertEqual(kiln.torch.restore(model), 1)
         self.assertIs(model[1][0], mlp)
 
+    def assert_swapped(self, module, words="", **options):
+        """Values and gradients are the original's, and names, keys and parameters stay."""
+        model = nn.Sequential(module).to(DEVICE, DTYPE)
+        before, keys = [id(p) for p in model.parameters()], list(model.state_dict())
+        x, weight = normal(5, D, grad=True), normal(5, D)
+        expected = gradients(copy.deepcopy(model).double(), x.detach().double().requires_grad_(), weight.double())
+        report = kiln.torch.replace(model, **options)
+        self.assertEqual(len(report.swapped), 1, str(report))
+        self.assertIn(words, report.swapped[0].what)
+        self.assertEqual((before, keys), ([id(p) for p in model.parameters()], list(model.state_dict())))
+        for found, wide in zip(gradients(model, x, weight), expected):
+            self.assert_close(found, wide)
+        with torch.no_grad():
+            self.assert_close(model(x), expected[0])
+        return model
+
+    def test_gate_and_up_in_one(self):
+        for gate_first in (True, False):
+            for bias in (False, True):
+                for names in (("gate_up_proj", "down_proj"), ("Wi", "Wo"), ("w12", "w3")):
+                    with self.subTest(gate_first=gate_first, bias=bias, names=names):
+                        model = self.assert_swapped(Fused(names, gate_first, bias), "silu")
+                        module = model[0]
+                        first, second = module._kiln.fit.tensors_of(module)[:2]
+                        whole = getattr(module, names[0]).weight
+                        self.assertEqual({first.data_ptr(), second.data_ptr()},
+                                         {whole.data_ptr(), whole[H:].data_ptr()})  # nothing is copied
+                        self.assertTrue(torch.equal(model(normal(5, D)), module(hidden_states=normal(5, D))))
+
+    def test_linears_of_other_names(self):
+        for activation, words in ((F.silu, "swiglu-mlp"), (F.gelu, "none"), (torch.relu, "relu"),
+                                  (lambda z: F.gelu(z, approximate="tanh"), "tanh"), (torch.sigmoid, "sigmoid")):
+            with self.subTest(words):
+                self.assert_swapped(Inline(activation=activation), words)
+        names = ("inner", "outer", "back")
+        for key in (Inline, "Inline"):
+            self.assert_swapped(Inline(names), linears={key: names})
+        self.assert_swapped(Fused(("both", "back")), linears={"Fused": ("both", "back")})
+        model = nn.Sequential(Inline(names)).to(DEVICE, DTYPE)
+        for wrong, why in ((("inner", "outer"), "do not belong together"),
+                           (("outer", "inner", "back"), "its forward is not"),
+                           (("inner", "outer", "nothing"), "has no nothing")):
+            self.assertIn(why, kiln.torch.replace(model, linears={Inline: wrong}).kept[0].what)
+        for wrong in (("inner",), ("a", "b", "c", "d")):
+            with self.assertRaisesRegex(kiln.UsageError, r"expected \(gate, up, down\) or \(gate_up, down\)"):
+                kiln.torch.replace(model, linears={Inline: wrong})
+        self.assertIn("not a GELU", kiln.torch.replace(nn.Sequential(Inline(activation=torch.tanh))).kept[0].what)
+
+    def test_more_than_the_input_runs_the_original(self):
+        model = self.assert_swapped(Inline())
+        x = normal(5, D)
+        with self.assertWarnsRegex(kiln.torch.FallbackWarning, "called with something else than its input"):
+            y = model[0](x, layer=3)
+        self.assert_close(y, model(x))
+        self.assertEqual(list(inspect.signature(model[0].forward).parameters), ["x", "residual", "unused"])
+
+    def test_what_is_misspelt_is_told_where_it_is_said(self):
+        for call in (lambda: layer_of(biass=True), lambda: kiln.torch.replace(nn.Sequential(), biass=True)):
+            with self.assertRaisesRegex(TypeError, "(GegluMlp|replace) has no option 'biass'; of get_kernel's it"):
+                call()
+        for kind, words in ((kiln.torch.GegluMlp, {"approximate": "erf"}),
+                            (kiln.torch.SwigluMlp, {"activation": "mish"}),
+                            (kiln.torch.SwigluMlp, {"limit": "7"}), (kiln.torch.GegluMlp, {"overflow": True})):
+            with self.subTest(words), self.assertRaisesRegex(kiln.InvalidCall, next(iter(words)) + " is .*; expected"):
+                layer_of(kind, **words)
+        with self.assertRaisesRegex(kiln.InvalidCall, "overflow is 'no'; expected one of 'infinity', 'saturate'"):
+            kiln.torch.replace(nn.Sequential(Mlp(D, H, nn.SiLU())).to(DEVICE, DTYPE), overflow="no")
+
+    def test_another_process_finds_its_kernels(self):
+        model = nn.Sequential(Mlp(D, H, nn.SiLU()), kiln.torch.GegluMlp(D, H, fallback=["cpu"])).to(DEVICE, DTYPE)
+        kiln.torch.replace(model, fallback=["cpu"])
+        x = normal(5, D)
+        program = ("import sys, torch, kiln.torch\n"
+                   "model, x, y = torch.load(sys.argv[1], weights_only=False)\n"
+                   "assert type(model[0]).__name__ == 'KilnMlp' and model[0]._kiln.told == set()\n"
+                   "with torch.no_grad(): error = (model(x) - y).norm() / y.norm()\n"
+                   "assert error < 1e-2, error\n"
+                   "y = model(x); y.sum().backward()\n"
+                   "print(type(y.grad_fn).__name__, kiln.torch.restore(model), type(model[0]).__name__)")
+        with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+            torch.save((model, x, model(x)), folder + "/model")
+            answer = subprocess.run([sys.executable, "-W", "error::kiln.torch.FallbackWarning", "-c", program,
+                                     folder + "/model"], capture_output=True, text=True, check=False,
+                                    env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+        self.assertEqual((answer.stdout, answer.returncode), ("_GatedMlpBackward 1 Mlp\n", 0), answer.stderr)
+
     def test_disabled_runs_the_original(self):
         model = nn.Sequential(Mlp(D, H, nn.SiLU())).to(DEVICE, DTYPE)
         x = normal(5, D)
@@ -732,6 +900,48 @@ class Replace(TorchTest):
         with self.assertRaises(kiln.NotFound):
             kiln.torch.replace(model, version=99)
         self.assertIs(type(model[0]), Mlp)
+
+    @unittest.skipUnless(transformers, "wants transformers")
+    def test_models_of_other_layouts(self):
+        of_t5 = {"d_model": D, "d_ff": H, "d_kv": 16, "num_heads": 4, "num_layers": 1, "vocab_size": 96,
+                 "feed_forward_proj": "gated-gelu"}
+        of_others = {"hidden_size": D, "intermediate_size": H, "num_hidden_layers": 1, "num_attention_heads": 4,
+                     "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 96, "pad_token_id": 0}
+        for name, kind, package, count in (("Phi3", "ForCausalLM", "swiglu-mlp", 1),
+                                           ("Glm4", "ForCausalLM", "swiglu-mlp", 1),
+                                           ("ModernBert", "Model", "geglu-mlp", 1),
+                                           ("T5", "ForConditionalGeneration", "geglu-mlp", 2)):
+            if not hasattr(transformers, name + "Config"):
+                continue
+            with self.subTest(name):
+                torch.manual_seed(0)
+                config = getattr(transformers, name + "Config")(**(of_t5 if name == "T5" else of_others))
+                model = getattr(transformers, name + kind)(config).to(DEVICE, DTYPE).eval()
+                other = copy.deepcopy(model)
+                tokens = torch.arange(24, device=DEVICE).view(2, 12)
+                inputs = {"input_ids": tokens, **({"decoder_input_ids": tokens} if name == "T5" else {})}
+                report = kiln.torch.replace(other)
+                self.assertEqual((len(report.swapped), report.kept), (count, ()), str(report))
+                self.assertTrue(all(package in s.what for s in report.swapped))
+                self.assertEqual("in evaluation" in report.swapped[0].what, name == "T5")
+                grads = []
+                for each in (model, other):
+                    y = each(**inputs)[0]
+                    weight = torch.randn(y.shape, generator=torch.Generator().manual_seed(2)).to(DEVICE)
+                    (y.float() * weight).sum().backward()
+                    grads.append([y.detach(), *(p.grad for p in each.parameters() if p.grad is not None)])
+                for found, expected in zip(*reversed(grads)):
+                    self.assert_close(found, expected, 5e-2 if ON_GPU else 1e-4)
+                with warnings.catch_warnings(record=True) as told:
+                    warnings.simplefilter("always")
+                    results = []
+                    for each in (model.train(), other.train()):
+                        torch.manual_seed(1)
+                        results.append(each(**inputs)[0].detach())
+                self.assert_close(*results, 5e-2 if ON_GPU else 1e-5)
+                drops = [w for w in told if w.category is kiln.torch.FallbackWarning]
+                self.assertEqual(len(drops), 2 if name == "T5" else 0)
+                self.assertTrue(all("drops in training" in str(w.message) for w in drops))
 
     @unittest.skipUnless(transformers, "wants transformers")
     def test_the_models_of_transformers(self):

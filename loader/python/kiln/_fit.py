@@ -173,7 +173,7 @@ def fit(module: nn.Module, names: Optional[tuple[str, ...]] = None) -> Union[Fit
     found.input_name = parameters[0]
     found.own, found.own_forward = own, own.forward
     with _as_it_is(module):
-        module.train(False)
+        _set_mode(module, False)
         chosen = _activation_of(module, found)
         if chosen is None:
             return "its activation is not a GELU, SiLU, ReLU or sigmoid"
@@ -181,7 +181,7 @@ def fit(module: nn.Module, names: Optional[tuple[str, ...]] = None) -> Union[Fit
         why = _compare(module, found)
         if why != "":
             return why
-        module.train(True)
+        _set_mode(module, True)
         found.only_in_evaluation = _compare(module, found) != ""
     dropping = [n for n in found.idle if getattr(module._modules[n], "p", 0) > 0]
     found.note = ""
@@ -192,9 +192,12 @@ def fit(module: nn.Module, names: Optional[tuple[str, ...]] = None) -> Union[Fit
 
 
 def _why_not_linears(module: nn.Module, names: tuple[str, ...]) -> str:
-    missing = [name for name in names if not isinstance(module._modules.get(name), nn.Module)]
+    missing = [name for name in names if not hasattr(module, name)]
     if missing:
-        return f"has no {', '.join(missing)}"
+        return f"has no {', '.join(missing)}; linears= names others"
+    for name in names:
+        if name not in module._modules:
+            return f"{name} is a {type(getattr(module, name)).__name__}, not an nn.Linear"
     linears = [module._modules[name] for name in names]
     for name, linear in zip(names, linears):
         why = _between.on_linear(linear)
@@ -239,6 +242,12 @@ def _facts_of(module: nn.Module) -> tuple[tuple[str, Any], ...]:
     return tuple((name, value) for name, value in vars(module).items()
                  if not name.startswith("_") and name != "training"
                  and (value is None or isinstance(value, (bool, int, float, str)) or callable(value)))
+
+
+def _set_mode(module: nn.Module, training: bool) -> None:
+    """By the flags: a train() of its own may do more than that."""
+    for part in module.modules():
+        part.training = training
 
 
 @contextlib.contextmanager

@@ -11,6 +11,8 @@ FallbackWarning says why.
 from __future__ import annotations
 
 import copy
+import inspect
+import types
 from typing import Any, Mapping, NamedTuple, Optional, Union
 
 import torch
@@ -147,10 +149,24 @@ def _class_of(own: type) -> type:
     made = _classes.get(own)
     if made is None:
         name = "Kiln" + own.__name__
-        made = type(name, (ReplacedMlp, own), {"__module__": own.__module__, "__qualname__": name,
-                                               "__doc__": own.__doc__})
-        _classes[own] = made
+        made = _classes.setdefault(own, type(name, (ReplacedMlp, own), {
+            "__module__": own.__module__, "__qualname__": name, "__doc__": own.__doc__,
+            "forward": _forward_named_as(own.forward)}))
     return made
+
+
+def _forward_named_as(own: Any) -> Any:
+    """ReplacedMlp.forward, with the signature of the original's for those who ask: torch.export names inputs by it."""
+    function = ReplacedMlp.forward
+    named = types.FunctionType(function.__code__, function.__globals__, "forward", function.__defaults__,
+                               function.__closure__)
+    named.__kwdefaults__, named.__doc__ = function.__kwdefaults__, function.__doc__
+    signature = inspect.signature(own)
+    parameters = list(signature.parameters.values())
+    rest = [parameters.pop()] if parameters[-1].kind is inspect.Parameter.VAR_KEYWORD else []
+    residual = inspect.Parameter("residual", inspect.Parameter.KEYWORD_ONLY, default=None)
+    named.__signature__ = signature.replace(parameters=[*parameters, residual, *rest])
+    return named
 
 
 def _remake(function: Any, arguments: tuple[Any, ...]) -> nn.Module:

@@ -161,8 +161,10 @@ def _read_dlpack(value: Any, stream: Optional[int]) -> tuple[int, Layout, Any]:
         if major != 1:
             raise InvalidCall(f"call: {type(value).__name__} gives a tensor of DLPack {major}; expected DLPack 1")
         flags = ctypes.c_uint64.from_address(base + _VERSIONED_FLAGS).value
-        readonly = ("is read-only" if flags & _READ_ONLY else
-                    "is a copy that its producer made, in which nobody would see a result" if flags & _IS_COPIED else "")
+        if flags & _READ_ONLY:
+            readonly = "is read-only"
+        elif flags & _IS_COPIED:
+            readonly = "is a copy that its producer made, in which nobody would see a result"
         base += _VERSIONED_TENSOR
     elif _is_valid(capsule, b"dltensor"):
         base = _pointer_of(capsule, b"dltensor")

@@ -6,45 +6,39 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <iterator>
+#include <utility>
 
+#include "base/posix.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::build {
 namespace fs = std::filesystem;
 
-namespace {
-
-[[noreturn]] void fail(const std::string& operation, const fs::path& path) {
-  throw Error(ErrorCode::kBuild, operation + " " + path.string() + ": " + std::strerror(errno));
-}
-
-}  // namespace
-
 std::string read_file(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) fail("read", path);
-  std::string bytes{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  if (stream.bad()) fail("read", path);
-  return bytes;
+  constexpr std::size_t kMost = std::size_t{1} << 30;
+  NamedFile file = read_named_file(path, kMost);
+  if (!file.problem.empty()) {
+    throw Error(ErrorCode::kBuild, "read " + path.string() + ": " + file.problem);
+  }
+  return std::move(file.text);
 }
 
 void write_file(const fs::path& path, std::string_view bytes) {
   std::error_code failed;
   fs::create_directories(path.parent_path(), failed);
   const fs::path temporary = path.string() + ".tmp" + std::to_string(getpid());
+  const auto fail = [&](const std::string& reason) {
+    fs::remove(temporary, failed);
+    throw Error(ErrorCode::kBuild, "write " + path.string() + ": " + reason);
+  };
   {
     std::ofstream stream(temporary, std::ios::binary | std::ios::trunc);
     stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    stream.flush();
-    if (!stream) fail("write", temporary);
+    stream.close();
+    if (!stream) fail(std::strerror(errno));
   }
   fs::rename(temporary, path, failed);
-  if (failed) {
-    const std::string reason = failed.message();
-    fs::remove(temporary, failed);
-    throw Error(ErrorCode::kBuild, "write " + path.string() + ": " + reason);
-  }
+  if (failed) fail(failed.message());
 }
 
 bool write_if_changed(const fs::path& path, std::string_view bytes) {

@@ -10,14 +10,14 @@
 
 namespace kiln::build {
 
+/// Of a regular file: a pipe might never end.
 std::string read_file(const std::filesystem::path& path);
 
 /// Writes beside the path and renames: a reader sees the old bytes or the new ones. Makes the
 /// folder.
 void write_file(const std::filesystem::path& path, std::string_view bytes);
 
-/// The same, unless the file holds these bytes already: its time then stays, and ninja has nothing
-/// to redo. Returns whether it wrote.
+/// The same, unless the file holds these bytes already. Returns whether it wrote.
 bool write_if_changed(const std::filesystem::path& path, std::string_view bytes);
 
 }  // namespace kiln::build

@@ -12,10 +12,9 @@
 #include "codegen.hpp"
 #include "documents/json.hpp"
 #include "files.hpp"
-#include "includes.hpp"
 #include "kiln/error.hpp"
-#include "ninja.hpp"
 #include "nvrtc.hpp"
+#include "pack.hpp"
 
 namespace kiln::build {
 namespace {
@@ -64,20 +63,19 @@ std::vector<std::string> link_flags(CpuLevel cpu, Version glibc) {
   return flags;
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  return join(words, " ", shell_quoted);
-}
-
 std::string object_name(std::string source) {
   if (source.starts_with("../")) source.erase(0, 3);
   std::ranges::replace(source, '/', '_');
   return source + ".o";
 }
 
-// What is left of a path below a folder; empty if it is not in there.
-fs::path below(const fs::path& folder, const fs::path& path) {
-  fs::path rest = path.lexically_relative(fs::absolute(folder).lexically_normal());
-  return !rest.empty() && *rest.begin() == ".." ? fs::path() : rest;
+void append(std::vector<std::string>& words, std::initializer_list<std::string> more) {
+  words.insert(words.end(), more);
+}
+
+/// A file that a step makes, as its command names it.
+std::string made(const std::string& name) {
+  return std::string(kOut) + "/" + name;
 }
 
 // Whose an image is, and where its source's headers are looked for.
@@ -87,13 +85,28 @@ struct ImageOwner {
   std::vector<fs::path> headers;
 };
 
-// Writes one package's part of the graph. Paths of outputs are relative to the work folder, in
-// which ninja runs.
+// The steps of all packages so far, and what they make.
+struct Steps {
+  std::vector<Step> list;
+  std::set<fs::path> outputs;
+
+  void add(Step step) {
+    for (const std::string& name : step.outputs) outputs.insert(step.folder / name);
+    list.push_back(std::move(step));
+  }
+};
+
+// Writes one package's part of the graph.
 class PackageGraph {
  public:
   PackageGraph(const Job& job, Version glibc, const Toolchain& toolchain, const Places& places,
-               NinjaFile& ninja)
-      : job_(job), glibc_(glibc), toolchain_(toolchain), places_(places), ninja_(ninja) {
+               Sources& sources, Steps& steps)
+      : job_(job),
+        glibc_(glibc),
+        toolchain_(toolchain),
+        places_(places),
+        sources_(sources),
+        steps_(steps) {
     exports_ = generate_exports(job.package);
     const fs::path gen = places.work() / job.package.name / "gen";
     write_if_changed(gen / "package.gen.hpp", generate_header(job.package));
@@ -107,27 +120,25 @@ class PackageGraph {
     collect_dev();
   }
 
-  Recipe add(const VariantPlan& plan) {
+  void add(const VariantPlan& plan) {
     const Ingredients ingredients = collect(plan);
-    Recipe recipe = make_recipe(job_.package, plan, glibc_, ingredients);
-    const std::string folder = job_.package.name + "/" + plan.id;
-    write_if_changed(places_.work() / folder / "recipe.json", dump_json(to_json(recipe)) + "\n");
-    write_if_changed(places_.work() / folder / "package.gen.cpp",
+    const Recipe recipe = make_recipe(job_.package, plan, glibc_, ingredients);
+    const fs::path folder = places_.work() / job_.package.name / plan.id;
+    write_if_changed(folder / "recipe.json", dump_json(to_json(recipe)) + "\n");
+    write_if_changed(folder / "package.gen.cpp",
                      generate_glue(job_.package, {.backend = backend_of(plan),
                                                   .build_id = recipe.build_id,
                                                   .libraries = recipe.libraries}));
 
-    std::vector<std::string> objects = host_objects(plan);
-    objects.push_back(compile(folder + "/package.gen.cpp", folder + "/package.gen.o", plan.cpu));
-    std::vector<std::string> logs;
+    std::vector<fs::path> objects = host_objects(plan);
+    objects.push_back(compile(folder / "package.gen.cpp", folder / "package.gen.o", plan.cpu));
+    std::vector<fs::path> logs;
     if (plan.is_cuda()) {
       add_images(plan, folder, logs);
-      objects.push_back(compile(folder + "/images.gen.cpp", folder + "/images.gen.o", plan.cpu));
+      objects.push_back(compile(folder / "images.gen.cpp", folder / "images.gen.o", plan.cpu));
     }
-    const std::string library = folder + "/" + recipe.library();
-    link(plan, recipe, objects, library);
-    pack(recipe, folder, library, logs);
-    return recipe;
+    link(plan, recipe, objects, folder);
+    pack(recipe, folder, logs);
   }
 
  private:
@@ -153,7 +164,7 @@ class PackageGraph {
         if (each.is_regular_file()) own.push_back(each.path());
       }
     }
-    for (const fs::path& header : include_closure(own, folders)) {
+    for (const fs::path& header : sources_.closure(own, folders)) {
       for (const fs::path& folder : folders) {
         const fs::path inside = below(folder, header);
         if (inside.empty()) continue;
@@ -168,12 +179,6 @@ class PackageGraph {
 
   fs::path path_of(const std::string& source) const {
     return (job_.folder / source).lexically_normal();
-  }
-
-  const std::string& hash(const fs::path& path) {
-    std::string& known = hashes_[path];
-    if (known.empty()) known = Digest::of(read_file(path)).hex();
-    return known;
   }
 
   std::vector<fs::path> host_sources(const VariantPlan& plan) const {
@@ -212,8 +217,8 @@ class PackageGraph {
     Ingredients ingredients;
     std::vector<fs::path> sources = host_sources(plan);
     for (const ImagePlan& image : plan.images) sources.push_back(path_of(image.source));
-    for (const fs::path& path : include_closure(sources, folders_)) {
-      ingredients.sources[portable_name(path)] = hash(path);
+    for (const fs::path& path : sources_.closure(sources, folders_)) {
+      ingredients.sources[portable_name(path)] = sources_.digest(path).hex();
     }
     ingredients.sources["package/package.json"] = own_part_of_package_json(plan);
     // What the generators make of package.json, so that a change in them is a change of the build.
@@ -231,33 +236,58 @@ class PackageGraph {
     return ingredients;
   }
 
-  std::string compile(const std::string& source, const std::string& object, CpuLevel cpu) {
-    if (ninja_.has(object)) return object;
-    std::vector<std::string> flags = compile_flags(cpu, glibc_);
-    for (const fs::path& folder : folders_) flags.push_back("-I" + folder.string());
+  // How messages and progress name what lies in the work folder.
+  std::string in_work(const fs::path& path) const {
+    return path.lexically_relative(places_.work()).string();
+  }
+
+  // zig believes the times of files where it has compiled them before, so it remembers nothing of a
+  // step. What it builds of its own sources, the start-up objects of each target, it may keep.
+  std::vector<std::string> zig_environment() const {
+    const std::string kept = "zig-cache/" + toolchain_.zig_digest.substr(0, 16);
+    return {"ZIG_GLOBAL_CACHE_DIR=" + (places_.work() / kept).string(),
+            "ZIG_LOCAL_CACHE_DIR=" + made("zig"), "LC_ALL=C"};
+  }
+
+  // Our folders are searched before the compiler's for "…" and after them for <…>, so that no file
+  // of ours is read where the compiler's own headers name theirs.
+  fs::path compile(const fs::path& source, const fs::path& object, CpuLevel cpu) {
+    if (steps_.outputs.contains(object)) return object;
+    std::vector<std::string> command = {toolchain_.zig.string(), "c++"};
+    std::ranges::copy(compile_flags(cpu, glibc_), std::back_inserter(command));
+    command.push_back("-Werror=date-time");
+    for (const fs::path& folder : folders_) append(command, {"-iquote", folder.string()});
+    for (const fs::path& folder : folders_) append(command, {"-idirafter", folder.string()});
     for (const auto& [prefix, name] : prefixes_) {
-      flags.push_back("-ffile-prefix-map=" + prefix.string() + "=" + name);
+      command.push_back("-ffile-prefix-map=" + prefix.string() + "=" + name);
     }
-    ninja_.build(
-        {.rule = "compile",
-         .outputs = {object},
-         .inputs = {source},
-         .variables = {{"flags", joined(flags)}, {"what", job_.package.name + " " + object}},
-         .depfile = object + ".d"});
+    const std::string name = object.filename().string();
+    append(command,
+           {"-MD", "-MF", made(std::string(kReadList)), "-c", source.string(), "-o", made(name)});
+    steps_.add({.kind = "compile",
+                .what = in_work(object),
+                .command = std::move(command),
+                .environment = zig_environment(),
+                .tool = toolchain_.zig_digest,
+                .tool_folder = toolchain_.zig.parent_path(),
+                .inputs = {source},
+                .searched = folders_,
+                .folder = object.parent_path(),
+                .outputs = {name},
+                .stamp = object.string() + ".stamp"});
     return object;
   }
 
-  std::vector<std::string> host_objects(const VariantPlan& plan) {
-    const std::string folder = job_.package.name + "/host/" + (plan.is_cuda() ? "cuda-" : "cpu-") +
-                               to_string(plan.cpu) + "/";
-    std::vector<std::string> objects;
+  std::vector<fs::path> host_objects(const VariantPlan& plan) {
+    const fs::path folder = places_.work() / job_.package.name / "host" /
+                            ((plan.is_cuda() ? "cuda-" : "cpu-") + to_string(plan.cpu));
+    std::vector<fs::path> objects;
     for (const std::string& source : plan.host) {
-      const std::string path = path_of(source).string();
-      objects.push_back(compile(path, folder + object_name(source), plan.cpu));
+      objects.push_back(compile(path_of(source), folder / object_name(source), plan.cpu));
     }
     for (const std::string& source : sdk_sources(backend_of(plan))) {
-      const std::string path = (places_.sdk / "src" / source).string();
-      objects.push_back(compile(path, folder + "sdk_" + object_name(source), plan.cpu));
+      objects.push_back(
+          compile(places_.sdk / "src" / source, folder / ("sdk_" + object_name(source)), plan.cpu));
     }
     return objects;
   }
@@ -269,7 +299,7 @@ class PackageGraph {
     if (known != owners_.end()) return known->second;
     ImageOwner owner{.name = job_.package.name, .folder = job_.folder};
     for (const auto& package : packages_) owner.headers.push_back(package.first / "csrc");
-    const std::set<fs::path> read = include_closure({source}, owner.headers);
+    const std::set<fs::path> read = sources_.closure({source}, owner.headers);
     for (const auto& package : packages_) {
       const fs::path& folder = package.first;
       const auto has_it = [&](const fs::path& file) { return !below(folder, file).empty(); };
@@ -280,119 +310,148 @@ class PackageGraph {
 
   // An image depends on toolkit, source and what it is compiled to, not on the host's CPU: x86_64
   // and aarch64 share it.
-  void add_images(const VariantPlan& plan, const std::string& folder,
-                  std::vector<std::string>& logs) {
-    const DeviceCompiler& compiler = toolchain_.device.at(*plan.toolkit);
-    std::vector<std::string> images;
+  void add_images(const VariantPlan& plan, const fs::path& folder, std::vector<fs::path>& logs) {
+    std::vector<std::string> command = {places_.self.string(),  "step",     "images",       "--out",
+                                        made("images.gen.cpp"), "--beside", folder.string()};
+    std::vector<fs::path> images;
     for (const ImagePlan& planned : plan.images) {
-      const fs::path source = path_of(planned.source);
-      const ImageOwner& owner = owner_of(source);
-      const std::string code = to_string(planned.code);
-      const std::string built_for = "cu" + to_string(*plan.toolkit) + "-" + code;
-      const std::string stem = owner.name + "/device/" + built_for + "/" + planned.stem;
+      const ImageOwner& owner = owner_of(path_of(planned.source));
+      const std::string built_for = "cu" + to_string(*plan.toolkit) + "-" + to_string(planned.code);
+      const fs::path at = places_.work() / owner.name / "device" / built_for;
       const bool ptx = planned.code.kind == DeviceCode::Kind::kPtx;
-      const std::string image = stem + (ptx ? ".ptx" : ".cubin");
-      const std::string log = stem + ".ptxas.txt";
-      images.push_back(image);
-      logs.push_back(log);
-      if (ninja_.has(image)) continue;
-      std::vector<std::string> words = {"--nvrtc",   compiler.library.string(),
-                                        "--name",    source.lexically_relative(owner.folder),
-                                        "--target",  code,
-                                        "--log",     log,
-                                        "--depfile", image + ".d",
-                                        "--subject", owner.name + " " + built_for,
-                                        "--include", compiler.include.string()};
-      for (const fs::path& headers : owner.headers) {
-        words.insert(words.end(), {"--include", headers.string()});
-      }
-      for (const std::string& option : device_options(planned.code)) {
-        words.push_back("--option=" + option);
-      }
-      ninja_.build(
-          {.rule = "nvrtc",
-           .outputs = {image, log},
-           .inputs = {source.string()},
-           .variables = {{"image", shell_quoted(image)}, {"words", joined(words)}, {"what", image}},
-           .depfile = image + ".d"});
+      images.push_back(at / (planned.stem + (ptx ? ".ptx" : ".cubin")));
+      logs.push_back(at / (planned.stem + ".ptxas.txt"));
+      command.push_back(images.back().string());
+      if (steps_.outputs.contains(images.back())) continue;
+      add_image(planned, toolchain_.device.at(*plan.toolkit), owner, built_for, images.back());
     }
-    ninja_.build({.rule = "images",
-                  .outputs = {folder + "/images.gen.cpp"},
-                  .inputs = images,
-                  .implicit = {places_.self.string()}});
+    steps_.add({.kind = "images",
+                .what = in_work(folder / "images.gen.cpp"),
+                .command = std::move(command),
+                .environment = places_.environment,
+                .tool = places_.self_digest,
+                .inputs = images,
+                .folder = folder,
+                .outputs = {"images.gen.cpp"},
+                .stamp = folder / "images.gen.cpp.stamp"});
   }
 
-  void link(const VariantPlan& plan, const Recipe& recipe, const std::vector<std::string>& objects,
-            const std::string& library) {
-    const std::string exports = job_.package.name + "/gen/exports.map";
-    std::vector<std::string> flags = link_flags(plan.cpu, glibc_);
-    flags.push_back("-Wl,-soname," + recipe.library());
-    flags.push_back("-Wl,--version-script=" + exports);
-    ninja_.build({.rule = "link",
-                  .outputs = {library},
-                  .inputs = objects,
-                  .implicit = {exports},
-                  .variables = {{"flags", joined(flags)}, {"what", library}}});
+  void add_image(const ImagePlan& planned, const DeviceCompiler& compiler, const ImageOwner& owner,
+                 const std::string& built_for, const fs::path& image) {
+    const fs::path source = path_of(planned.source);
+    const std::string name = image.filename().string();
+    const std::string log = planned.stem + ".ptxas.txt";
+    std::vector<std::string> command = {places_.self.string(),
+                                        "step",
+                                        "nvrtc",
+                                        "--nvrtc",
+                                        compiler.library.string(),
+                                        "--source",
+                                        source.string(),
+                                        "--name",
+                                        source.lexically_relative(owner.folder),
+                                        "--target",
+                                        to_string(planned.code),
+                                        "--subject",
+                                        owner.name + " " + built_for,
+                                        "--out",
+                                        made(name),
+                                        "--log",
+                                        made(log)};
+    std::vector<fs::path> searched = {compiler.include};
+    searched.insert(searched.end(), owner.headers.begin(), owner.headers.end());
+    for (const fs::path& headers : searched) append(command, {"--include", headers.string()});
+    for (const std::string& option : device_options(planned.code)) {
+      command.push_back("--option=" + option);
+    }
+    steps_.add({.kind = "nvrtc",
+                .what = in_work(image),
+                .command = std::move(command),
+                .environment = places_.environment,
+                .tool = compiler.digest + " " + nvrtc_step_digest(),
+                .inputs = {source},
+                .searched = std::move(searched),
+                .folder = image.parent_path(),
+                .outputs = {name, log},
+                .stamp = image.string() + ".stamp"});
   }
 
-  void pack(const Recipe& recipe, const std::string& folder, const std::string& library,
-            const std::vector<std::string>& logs) {
-    const std::string recipe_file = folder + "/recipe.json";
-    const std::string package_json = (job_.folder / "package.json").string();
-    const std::string license = license_of(job_, places_).string();
-    const std::string target = (places_.out / job_.package.name / recipe.variant).string();
-    std::vector<std::string> words = {"--recipe",   recipe_file, "--library", library,  "--package",
-                                      package_json, "--license", license,     "--into", target};
-    if (recipe.toolkit) words.insert(words.end(), {"--cuobjdump", toolchain_.cuobjdump.string()});
-    for (const std::string& log : logs) words.insert(words.end(), {"--log", log});
-    std::vector<std::string> inputs = {library, recipe_file, package_json, license,
-                                       places_.self.string()};
+  void link(const VariantPlan& plan, const Recipe& recipe, const std::vector<fs::path>& objects,
+            const fs::path& folder) {
+    const fs::path exports = places_.work() / job_.package.name / "gen" / "exports.map";
+    std::vector<std::string> command = {toolchain_.zig.string(), "c++"};
+    std::ranges::copy(link_flags(plan.cpu, glibc_), std::back_inserter(command));
+    append(command,
+           {"-Wl,-soname," + recipe.library(), "-Wl,--version-script=" + exports.string()});
+    for (const fs::path& object : objects) command.push_back(object.string());
+    append(command, {"-lm", "-ldl", "-lpthread", "-o", made(recipe.library())});
+    std::vector<fs::path> inputs = objects;
+    inputs.push_back(exports);
+    const fs::path library = folder / recipe.library();
+    steps_.add({.kind = "link",
+                .what = in_work(library),
+                .command = std::move(command),
+                .environment = zig_environment(),
+                .tool = toolchain_.zig_digest,
+                .inputs = std::move(inputs),
+                .folder = folder,
+                .outputs = {recipe.library()},
+                .stamp = library.string() + ".stamp"});
+  }
+
+  void pack(const Recipe& recipe, const fs::path& folder, const std::vector<fs::path>& logs) {
+    const fs::path library = folder / recipe.library();
+    const fs::path package_json = job_.folder / "package.json";
+    const fs::path license = license_of(job_, places_);
+    std::vector<std::string> command = {places_.self.string(),
+                                        "step",
+                                        "pack",
+                                        "--recipe",
+                                        (folder / "recipe.json").string(),
+                                        "--library",
+                                        library.string(),
+                                        "--package",
+                                        package_json.string(),
+                                        "--license",
+                                        license.string(),
+                                        "--into",
+                                        std::string(kOut)};
+    if (recipe.toolkit) append(command, {"--cuobjdump", toolchain_.cuobjdump.string()});
+    for (const fs::path& log : logs) append(command, {"--log", log.string()});
+    std::vector<fs::path> inputs = {library, folder / "recipe.json", package_json, license};
     inputs.insert(inputs.end(), logs.begin(), logs.end());
     for (const auto& [path, file] : dev_) {
-      words.insert(words.end(), {"--dev", path, file.string()});
-      inputs.push_back(file.string());
+      append(command, {"--dev", path, file.string()});
+      inputs.push_back(file);
     }
-    std::vector<std::string> outputs;
-    for (const char* name : {"descriptor.json", "layer.tar.zst", "config.json", "manifest.json",
-                             "inspect.json", "ptxas.txt"}) {
-      outputs.push_back(target + "/" + name);
-    }
-    if (!dev_.empty()) outputs.push_back(target + "/dev.tar.zst");
-    outputs.push_back(target + "/" + recipe.library());
-    ninja_.build({.rule = "pack",
-                  .outputs = outputs,
-                  .inputs = inputs,
-                  .variables = {{"words", joined(words)}, {"what", folder}}});
+    Step step = {.kind = "pack",
+                 .what = job_.package.name + "/" + recipe.variant,
+                 .command = std::move(command),
+                 .environment = places_.environment,
+                 .tool = places_.self_digest + " " + toolchain_.cuobjdump_digest,
+                 .inputs = std::move(inputs),
+                 .folder = places_.out / job_.package.name / recipe.variant,
+                 .outputs = {"layer.tar.zst", "config.json", "manifest.json", "inspect.json",
+                             "ptxas.txt", recipe.library()},
+                 .stamp = folder / "packed.stamp"};
+    (dev_.empty() ? step.absent : step.outputs).push_back(kDevArchive);
+    step.outputs.push_back("descriptor.json");  // last: a folder that has it is whole
+    steps_.add(std::move(step));
   }
 
   const Job& job_;
   Version glibc_;
   const Toolchain& toolchain_;
   const Places& places_;
-  NinjaFile& ninja_;
+  Sources& sources_;
+  Steps& steps_;
   std::string exports_;
   std::vector<fs::path> folders_;                           // of headers
   std::vector<std::pair<fs::path, std::string>> packages_;  // this one, then those that it shares
   std::vector<std::pair<fs::path, std::string>> prefixes_;  // what they are called in the library
-  std::map<fs::path, std::string> hashes_;
-  std::map<fs::path, ImageOwner> owners_;  // of device sources
-  std::map<std::string, fs::path> dev_;    // the files of the dev layer, by their paths in it
+  std::map<fs::path, ImageOwner> owners_;                   // of device sources
+  std::map<std::string, fs::path> dev_;  // the files of the dev layer, by their paths in it
 };
-
-void write_rules(const Toolchain& toolchain, const Places& places, NinjaFile& ninja) {
-  const auto program = [](const fs::path& path) {
-    std::string text;
-    for (const char c : shell_quoted(path.string())) text += c == '$' ? "$$" : std::string(1, c);
-    return text;
-  };
-  const std::string zig = program(toolchain.zig) + " c++";
-  const std::string step = program(places.self) + " step";
-  ninja.rule("compile", zig + " $flags -MD -MF $out.d -c $in -o $out", "compile $what");
-  ninja.rule("link", zig + " $flags $in -lm -ldl -lpthread -o $out", "link $what");
-  ninja.rule("nvrtc", step + " nvrtc --source $in --out $image $words", "nvrtc $what", true);
-  ninja.rule("images", step + " images --out $out $in", "images $out", true);
-  ninja.rule("pack", step + " pack $words", "pack $what");
-}
 
 }  // namespace
 
@@ -404,20 +463,17 @@ fs::path license_of(const Job& job, const Places& places) {
                                      (job.folder / "LICENSE").string() + " with the text");
 }
 
-std::vector<Recipe> write_graph(const std::vector<Job>& jobs, Version glibc,
-                                const Toolchain& toolchain, const Places& places) {
+std::vector<Step> write_graph(const std::vector<Job>& jobs, Version glibc,
+                              const Toolchain& toolchain, const Places& places, Sources& sources) {
   // dlpack.h alone: the folder it is installed in holds the headers of this machine's libc too.
   write_if_changed(places.work() / "include" / "dlpack" / "dlpack.h",
                    read_file(places.dlpack / "dlpack" / "dlpack.h"));
-  NinjaFile ninja;
-  write_rules(toolchain, places, ninja);
-  std::vector<Recipe> recipes;
+  Steps steps;
   for (const Job& job : jobs) {
-    PackageGraph graph(job, glibc, toolchain, places, ninja);
-    for (const VariantPlan& plan : job.variants) recipes.push_back(graph.add(plan));
+    PackageGraph graph(job, glibc, toolchain, places, sources, steps);
+    for (const VariantPlan& plan : job.variants) graph.add(plan);
   }
-  write_if_changed(places.work() / "build.ninja", ninja.text());
-  return recipes;
+  return std::move(steps.list);
 }
 
 }  // namespace kiln::build

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Graph: the work folder of a build: the generated sources, a recipe for each variant and the
-// build.ninja that compiles, links, inspects and packs them. Before it: expand and toolchain. After
-// it: ninja, which calls kiln-build's steps. Files that would not change are left alone, so that a
-// second build finds nothing to do.
+// Graph: the steps of a build, and the files that they begin with, in its work folder: the
+// generated sources and a recipe for each variant. Before it: expand and toolchain. After it:
+// execute. Where a step leaves its outputs depends on names alone, so that a second build finds
+// those of the first.
 //
-//   OUT/.work/build.ninja
 //   OUT/.work/<package>/gen/       package.gen.hpp, exports.map: the same for every variant
 //   OUT/.work/<package>/host/…     host objects, shared by the variants of one CPU level
 //   OUT/.work/<package>/device/…   images, shared by the variants of one toolkit and target; of
@@ -22,6 +21,8 @@
 #include "matrix.hpp"
 #include "recipe.hpp"
 #include "schema.hpp"
+#include "sources.hpp"
+#include "step.hpp"
 #include "toolchain.hpp"
 
 namespace kiln::build {
@@ -37,10 +38,12 @@ struct Job {
 /// Where things are on this machine; all absolute.
 struct Places {
   std::filesystem::path out;
-  std::filesystem::path self;     ///< this program, for its steps
-  std::filesystem::path sdk;      ///< build-matrix/sdk
-  std::filesystem::path abi;      ///< the folder that holds kiln/abi.h
-  std::filesystem::path dlpack;   ///< the folder that holds dlpack/dlpack.h
+  std::filesystem::path self;  ///< this program, for its steps
+  std::string self_digest = {};
+  std::vector<std::string> environment = {};  ///< that its steps get
+  std::filesystem::path sdk;                  ///< build-matrix/sdk
+  std::filesystem::path abi;                  ///< the folder that holds kiln/abi.h
+  std::filesystem::path dlpack;               ///< the folder that holds dlpack/dlpack.h
   std::filesystem::path license;  ///< the text of Apache-2.0, for packages without a LICENSE
 
   std::filesystem::path work() const { return out / ".work"; }
@@ -50,8 +53,8 @@ struct Places {
 /// package has the same licence. Throws Error(kBuild) for another licence without a text.
 std::filesystem::path license_of(const Job& job, const Places& places);
 
-/// Writes the work folder; returns the recipes, in the order of the jobs and their variants.
-std::vector<Recipe> write_graph(const std::vector<Job>& jobs, Version glibc,
-                                const Toolchain& toolchain, const Places& places);
+/// Writes the generated files; returns the steps, each after those whose outputs it reads.
+std::vector<Step> write_graph(const std::vector<Job>& jobs, Version glibc,
+                              const Toolchain& toolchain, const Places& places, Sources& sources);
 
 }  // namespace kiln::build

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // kiln-build: from packages to archives. The command line and nothing else: it reads the matrix and
-// the packages, chooses the variants, writes the graph, runs ninja and says what came out.
+// the packages, chooses the variants, writes the graph, runs its steps and says what came out.
 #include <fcntl.h>
 
 #include <CLI/CLI.hpp>
@@ -21,13 +21,13 @@
 #include "complete.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
+#include "execute.hpp"
 #include "files.hpp"
 #include "graph.hpp"
 #include "here.hpp"
 #include "kiln/error.hpp"
 #include "new.hpp"
 #include "probe/probe.hpp"
-#include "process.hpp"
 #include "report.hpp"
 #include "steps.hpp"
 #include "toolchain.hpp"
@@ -51,6 +51,7 @@ struct Options {
   fs::path abi = KILN_ABI_INCLUDE_DIR;
   bool list = false;
   bool json = false;
+  bool timings = false;
 };
 
 fs::path default_toolchains() {
@@ -158,22 +159,21 @@ Toolchain find_for(const std::vector<Job>& jobs, const Options& options) {
   return find_toolchain(fs::absolute(options.toolchains).lexically_normal(), toolkits);
 }
 
-void run_ninja(const std::vector<Job>& jobs, const Places& places, const Options& options) {
-  std::vector<std::string> command = {"ninja", "-C", places.work().string(), "-j",
-                                      std::to_string(options.jobs)};
-  for (const Job& job : jobs) {
-    for (const VariantPlan& plan : job.variants) {
-      command.push_back((places.out / job.package.name / plan.id / "descriptor.json").string());
-    }
+// What the steps of this program need of the environment: where its libraries are, and how a
+// sanitizer behaves. All else could only change what they make.
+std::vector<std::string> steps_environment() {
+  std::vector<std::string> kept;
+  for (const char* name :
+       {"LD_LIBRARY_PATH", "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"}) {
+    if (const char* value = std::getenv(name)) kept.push_back(std::string(name) + "=" + value);
   }
-  const std::string cache = (places.work() / "zig-cache").string();
-  const Environment environment = {"ZIG_GLOBAL_CACHE_DIR=" + cache, "ZIG_LOCAL_CACHE_DIR=" + cache};
-  const int status = run_visible(command, environment, options.json);
-  if (status != 0) {
-    throw Error(ErrorCode::kBuild, "build: a step failed (ninja ended with " +
-                                       std::to_string(status) +
-                                       "); its command and the compiler's text are above");
-  }
+  return kept;
+}
+
+std::vector<fs::path> tool_folders(const Toolchain& toolchain) {
+  std::vector<fs::path> folders = {toolchain.zig.parent_path()};
+  for (const auto& compiler : toolchain.device) folders.push_back(compiler.second.include);
+  return folders;
 }
 
 int build(const Options& options) {
@@ -184,17 +184,25 @@ int build(const Options& options) {
     return 0;
   }
   const fs::path out = fs::absolute(options.out).lexically_normal();
-  const Places places{.out = out,
-                      .self = fs::read_symlink("/proc/self/exe"),
-                      .sdk = fs::canonical(options.sdk),
-                      .abi = fs::canonical(options.abi),
-                      .dlpack = KILN_DLPACK_INCLUDE_DIR,
-                      .license = KILN_LICENSE_FILE};
-  const Toolchain toolchain = find_for(jobs, options);
+  Places places{.out = out,
+                .self = fs::read_symlink("/proc/self/exe"),
+                .environment = steps_environment(),
+                .sdk = fs::canonical(options.sdk),
+                .abi = fs::canonical(options.abi),
+                .dlpack = KILN_DLPACK_INCLUDE_DIR,
+                .license = KILN_LICENSE_FILE};
+  Toolchain toolchain = find_for(jobs, options);
   const FileLock alone = lock_folder(places.work());
+  identify(toolchain, places.work() / "tools");
+  places.self_digest = tree_digest(places.self, places.work() / "tools");
   for (const Job& job : jobs) remove_stale(job, out);
-  write_graph(jobs, matrix.glibc, toolchain, places);
-  run_ninja(jobs, places, options);
+  Sources sources(tool_folders(toolchain));
+  const std::vector<Step> steps = write_graph(jobs, matrix.glibc, toolchain, places, sources);
+  std::ostream& progress = options.json ? std::cerr : std::cout;
+  const std::vector<Took> took =
+      execute(steps, sources, places.work() / "running", options.jobs, progress);
+  if (took.empty()) progress << "all " << steps.size() << " steps are up to date\n";
+  if (options.timings) print_timings(took, progress);
   for (const Job& job : jobs) report_built(job, out, options.json, std::cout);
   return 0;
 }
@@ -270,6 +278,7 @@ int run(int argc, char** argv) {
   add_place("--abi", options.abi, "FOLDER", "The folder of kiln/abi.h; default: the source tree's");
   app.add_flag("--list", options.list, "Show what would be built and what not, and why");
   app.add_flag("--json", options.json, "Answer in JSON on stdout; progress goes to stderr");
+  app.add_flag("--timings", options.timings, "Also say which steps took how much CPU time");
   add_steps(app);
   add_new(app);
   if (kiln::cli::asks_to_complete(argc, argv)) return kiln::cli::complete(app, argc, argv);

@@ -134,6 +134,10 @@ std::vector<std::string> device_options(const DeviceCode& target) {
           "-DKILN_SM=" + std::to_string(number)};
 }
 
+std::string nvrtc_step_digest() {
+  return KILN_NVRTC_STEP_DIGEST;
+}
+
 std::string stable_log(const std::string& log) {
   std::istringstream lines(log);
   std::string kept;

@@ -44,6 +44,9 @@ class Nvrtc {
 /// The options every device source is compiled with, but for include folders: part of the build id.
 std::vector<std::string> device_options(const DeviceCode& target);
 
+/// Of the code that calls the compiler, which decides with it what comes out.
+std::string nvrtc_step_digest();
+
 /// The log without what changes from run to run (ptxas's compile times) and without empty lines.
 std::string stable_log(const std::string& log);
 

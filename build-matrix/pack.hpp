@@ -13,6 +13,9 @@
 
 namespace kiln::build {
 
+/// The file of the dev layer, in a variant's folder.
+inline constexpr const char* kDevArchive = "dev.tar.zst";
+
 struct ArchiveEntry {
   std::string path;
   std::string bytes;

@@ -11,7 +11,6 @@
 #include "codegen.hpp"
 #include "documents/json.hpp"
 #include "files.hpp"
-#include "includes.hpp"
 #include "inspect.hpp"
 #include "kiln/error.hpp"
 #include "nvrtc.hpp"
@@ -33,12 +32,12 @@ struct NvrtcStep {
   std::vector<std::string> options;
   fs::path out;
   fs::path log;
-  fs::path depfile;
 };
 
 struct ImagesStep {
   std::vector<fs::path> images;
   fs::path out;
+  fs::path beside;  // where it will lie
 };
 
 struct PackStep {
@@ -52,19 +51,6 @@ struct PackStep {
   fs::path into;
 };
 
-constexpr const char* kDevFile = "dev.tar.zst";
-
-// A depfile is read as make reads it.
-std::string make_escaped(const std::string& path) {
-  std::string out;
-  for (const char c : path) {
-    if (c == ' ' || c == '#') out += '\\';
-    if (c == '$') out += '$';
-    out += c;
-  }
-  return out;
-}
-
 void run(const NvrtcStep& step) {
   const auto target = parse_device_code(step.target);
   if (!target) throw Error(ErrorCode::kUsage, "step nvrtc: no such target: " + step.target);
@@ -77,33 +63,28 @@ void run(const NvrtcStep& step) {
                                        " does not compile for " + step.target + " (" +
                                        step.nvrtc.string() + "):\n" + compiled.log);
   }
-  std::string dependencies = make_escaped(step.out.string()) + ":";
-  for (const fs::path& file : include_closure({step.source}, step.includes)) {
-    dependencies += " \\\n  " + make_escaped(file.string());
-  }
-  write_file(step.depfile, dependencies + "\n");
   std::string log = "== " + step.name + " for " + step.target + ", " +
                     std::to_string(compiled.image.size()) + " bytes\n" + stable_log(compiled.log);
   if (target->kind == DeviceCode::Kind::kPtx) log += "PTX: the driver chooses the registers\n";
-  write_if_changed(step.log, log);
-  write_if_changed(step.out, compiled.image);
+  write_file(step.log, log);
+  write_file(step.out, compiled.image);
 }
 
 void run(const ImagesStep& step) {
   std::vector<DeviceImage> images;
   for (const fs::path& image : step.images) {
     images.push_back({.stem = image.stem().string(),
-                      .path = image.lexically_relative(step.out.parent_path()).string(),
+                      .path = image.lexically_relative(step.beside).string(),
                       .sha256 = Digest::of(read_file(image)).hex(),
                       .ptx = image.extension() == ".ptx"});
   }
-  write_if_changed(step.out, generate_images(images));
+  write_file(step.out, generate_images(images));
 }
 
 void run(const PackStep& step) {
   const Recipe recipe = parse_recipe(read_file(step.recipe), step.recipe.string());
   const std::string library = read_file(step.library);
-  const Facts facts = inspect(library, recipe, step.cuobjdump, step.recipe.parent_path());
+  const Facts facts = inspect(library, recipe, step.cuobjdump, step.into);
   Json report = to_json(facts);
   report["library"] = {{"digest", Digest::of(library).str()}, {"size", library.size()}};
   std::vector<ArchiveEntry> dev;
@@ -119,14 +100,9 @@ void run(const PackStep& step) {
   write_file(step.into / recipe.library(), library);
   fs::permissions(step.into / recipe.library(), fs::perms(0755));
   write_file(step.into / "layer.tar.zst", packed.layer);
-  if (packed.dev.empty()) {
-    fs::remove(step.into / kDevFile);
-  } else {
-    write_file(step.into / kDevFile, packed.dev);
-  }
+  if (!packed.dev.empty()) write_file(step.into / kDevArchive, packed.dev);
   write_file(step.into / "config.json", packed.config);
   write_file(step.into / "manifest.json", packed.manifest);
-  // Last: a folder with a descriptor is whole.
   write_file(step.into / "descriptor.json", packed.descriptor);
 }
 
@@ -141,7 +117,7 @@ CLI::App& add_step(CLI::App& parent, const char* name, const std::shared_ptr<Ste
 }  // namespace
 
 void add_steps(CLI::App& app) {
-  CLI::App& steps = *app.add_subcommand("step", "One step of a build; ninja calls it")->group("");
+  CLI::App& steps = *app.add_subcommand("step", "One step of a build, which calls it")->group("");
   steps.require_subcommand(1);
 
   const auto nvrtc = std::make_shared<NvrtcStep>();
@@ -154,12 +130,12 @@ void add_steps(CLI::App& app) {
   compiling.add_option("--include", nvrtc->includes)->expected(1)->take_all();
   compiling.add_option("--out", nvrtc->out)->required();
   compiling.add_option("--log", nvrtc->log)->required();
-  compiling.add_option("--depfile", nvrtc->depfile)->required();
   compiling.add_option("--option", nvrtc->options)->expected(1)->take_all();
 
   const auto images = std::make_shared<ImagesStep>();
   CLI::App& embedding = add_step(steps, "images", images);
   embedding.add_option("--out", images->out)->required();
+  embedding.add_option("--beside", images->beside)->required();
   embedding.add_option("images", images->images);
 
   const auto pack = std::make_shared<PackStep>();

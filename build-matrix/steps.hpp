@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Steps: what ninja calls kiln-build back for: one device source through NVRTC, the images' source,
-// and one variant's library inspected and packed. Each reads files and writes files, and throws
-// Error(kBuild) with the step's name and its subject.
+// Steps: what execute calls kiln-build back for: one device source through NVRTC, the images'
+// source, and one variant's library inspected and packed. Each reads files and writes files, and
+// throws Error(kBuild) with the step's name and its subject.
 #pragma once
 
 namespace CLI {

@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "toolchain.hpp"
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <ctime>
 #include <optional>
 #include <vector>
 
+#include "base/digest.hpp"
+#include "base/draft.hpp"
+#include "base/posix.hpp"
+#include "files.hpp"
 #include "kiln/error.hpp"
 #include "nvrtc.hpp"
 #include "process.hpp"
@@ -39,6 +48,41 @@ DeviceCompiler describe(const fs::path& library, const fs::path& include) {
   return {.library = library, .include = include, .version = Nvrtc(library).compiler_version()};
 }
 
+/// Sorted; the file itself, if it is one.
+std::vector<fs::path> files_below(const fs::path& root) {
+  if (fs::is_regular_file(root)) return {root};
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(root)) {
+    if (entry.is_regular_file()) files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+/// What the kernel says of each file.
+std::string facts_of(const std::vector<fs::path>& files, bool& settled) {
+  constexpr std::int64_t kNanoseconds = 1'000'000'000;
+  const auto nanoseconds = [](const timespec& time) {
+    return time.tv_sec * kNanoseconds + time.tv_nsec;
+  };
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  std::string facts;
+  for (const fs::path& file : files) {
+    struct stat status {};
+    if (::stat(file.c_str(), &status) != 0) fail_file("look at", file, errno);
+    if (nanoseconds(status.st_ctim) > nanoseconds(now) - 2 * kNanoseconds) settled = false;
+    facts += file.string() + '\0';
+    for (const std::uint64_t fact : {std::uint64_t{status.st_dev}, std::uint64_t{status.st_ino},
+                                     static_cast<std::uint64_t>(status.st_size),
+                                     static_cast<std::uint64_t>(nanoseconds(status.st_mtim)),
+                                     static_cast<std::uint64_t>(nanoseconds(status.st_ctim))}) {
+      facts += std::to_string(fact) + " ";
+    }
+  }
+  return facts;
+}
+
 }  // namespace
 
 Toolchain find_toolchain(const fs::path& prefix, const std::set<Version>& toolkits) {
@@ -62,6 +106,34 @@ Toolchain find_toolchain(const fs::path& prefix, const std::set<Version>& toolki
     if (!fs::exists(chain.cuobjdump)) missing("bin/cuobjdump", prefix);
   }
   return chain;
+}
+
+void identify(Toolchain& toolchain, const fs::path& memos) {
+  toolchain.zig_digest = tree_digest(toolchain.zig.parent_path(), memos);
+  for (auto& [version, compiler] : toolchain.device) {
+    compiler.digest = tree_digest(compiler.include, memos) + " " +
+                      tree_digest(compiler.library.parent_path(), memos);
+  }
+  if (!toolchain.cuobjdump.empty()) {
+    toolchain.cuobjdump_digest = tree_digest(toolchain.cuobjdump.parent_path(), memos);
+  }
+}
+
+std::string tree_digest(const fs::path& root, const fs::path& memos) {
+  const std::vector<fs::path> files = files_below(root);
+  bool settled = true;  // nothing changed so lately that a second change could have the same time
+  const std::string facts = Digest::of(facts_of(files, settled)).hex();
+  const fs::path memo = memos / Digest::of(root.string()).hex().substr(0, 16);
+  if (const NamedFile known = read_named_file(memo, 4096); known.text.starts_with(facts + " ")) {
+    return known.text.substr(facts.size() + 1);
+  }
+  std::string contents;
+  for (const fs::path& file : files) {
+    contents += digest_of_file(file).hex() + " " + file.lexically_relative(root).string() + '\0';
+  }
+  std::string digest = Digest::of(contents).hex();
+  if (settled) write_file(memo, facts + " " + digest);
+  return digest;
 }
 
 }  // namespace kiln::build

@@ -18,6 +18,7 @@ struct DeviceCompiler {
   std::filesystem::path library;  ///< libnvrtc.so.12
   std::filesystem::path include;  ///< cuda_fp16.h and what it includes
   std::string version;            ///< "12.9.86"
+  std::string digest = {};        ///< of the toolkit's folder, as are the next ones
 };
 
 struct Toolchain {
@@ -25,8 +26,19 @@ struct Toolchain {
   std::filesystem::path zig;
   std::string zig_version;
   std::filesystem::path cuobjdump;  ///< empty where no variant has device code
+  std::string zig_digest = {};
+  std::string cuobjdump_digest = {};
 };
 
+/// Without digests.
 Toolchain find_toolchain(const std::filesystem::path& prefix, const std::set<Version>& toolkits);
+
+/// Fills in the digests, with tree_digest.
+void identify(Toolchain& toolchain, const std::filesystem::path& memos);
+
+/// The digest of all names and bytes below a folder, or of one file. To read 700 MB of compilers
+/// takes seconds, so `memos` (a folder) keeps it, and it is believed while the kernel says of each
+/// file that it is the same: inode, size, both times, of which nobody sets the change's.
+std::string tree_digest(const std::filesystem::path& root, const std::filesystem::path& memos);
 
 }  // namespace kiln::build

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -157,18 +157,15 @@ TEST_CASE("build: what is packed is what the manifest names") {
   CHECK(manifest.config.digest == Digest::of(read_file(folder / "config.json")));
 }
 
-TEST_CASE("build: a second build does nothing, in under two seconds") {
+TEST_CASE("build: a second build does nothing, in under two seconds of CPU") {
   const std::vector<std::string> words = {"scale", "--only",
                                           "cpu-x86-64-v3,cu12.9-*,cu11.8-compute_80-*"};
   workshop().must(words);
-  // The fastest of three: other programs may have the CPUs meanwhile.
   double least = std::numeric_limits<double>::infinity();
   for (int i = 0; i < 3; ++i) {
-    const auto before = std::chrono::steady_clock::now();
     const Finished again = workshop().run(words);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - before;
-    CHECK(again.output.find("no work to do") != std::string::npos);
-    least = std::min(least, took.count());
+    CHECK(again.output.find(" steps are up to date") != std::string::npos);
+    least = std::min(least, again.cpu_seconds);  // what else the machine does counts for nothing
   }
   CHECK(least < KILN_MOST_IDLE_SECONDS);
 }
@@ -184,6 +181,56 @@ TEST_CASE("build: a changed header of device code changes the variants that read
   workshop().replace("csrc/block.cuh", "128", "256");
   workshop().must({"scale", "--only", "cu12.9-sm_90a-x86_64,cpu-x86-64-v3"});
   CHECK(workshop().config("cu12.9-sm_90a-x86_64").build_id == gpu);
+}
+
+TEST_CASE("build: a source with the time and the size of the one before is another source") {
+  // cp -p into the same file: the compiler's own cache must not take it for the old one either.
+  const std::vector<std::string> words = {"scale", "--only", "cpu-x86-64-v3,cu12.9-sm_90a-x86_64"};
+  const auto libraries = [] {
+    return read_file(workshop().variant("cpu-x86-64-v3") / "libscale.so") +
+           read_file(workshop().variant("cu12.9-sm_90a-x86_64") / "libscale.so");
+  };
+  const auto change = [](const std::string& file, const std::string& from, const std::string& to) {
+    const fs::path path = workshop().package() / file;
+    const fs::file_time_type time = fs::last_write_time(path);
+    std::string text = read_file(path);
+    const std::size_t at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    text.replace(at, from.size(), to);
+    std::ofstream(path, std::ios::binary | std::ios::in) << text;  // the same inode
+    fs::last_write_time(path, time);
+  };
+  workshop().must(words);
+  const std::string before = libraries();
+  change("csrc/cpu_package.cpp", "factor) *", "factor) +");
+  change("csrc/smxx_scale.cu", "factor *", "factor +");
+  workshop().must(words);
+  const std::string incremental = libraries();
+  fs::remove_all(workshop().out() / ".work/scale");
+  workshop().must(words);
+  CHECK(libraries() == incremental);
+  change("csrc/cpu_package.cpp", "factor) +", "factor) *");
+  change("csrc/smxx_scale.cu", "factor +", "factor *");
+  workshop().must(words);
+  CHECK(libraries() == before);
+}
+
+TEST_CASE("build: no variable of the environment gets into a library") {
+  const std::vector<std::string> words = {"scale", "--only", "cpu-x86-64-v3"};
+  workshop().must(words);
+  const std::string before = read_file(workshop().variant("cpu-x86-64-v3") / "libscale.so");
+  const fs::path headers = workshop().packages() / "headers";
+  write_file(headers / "package.gen.hpp", "#error \"of the environment\"\n");
+  for (const char* name : {"CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH", "LIBRARY_PATH"}) {
+    setenv(name, headers.c_str(), 1);
+  }
+  fs::remove_all(workshop().out() / ".work/scale");
+  workshop().must(words);
+  for (const char* name : {"CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH", "LIBRARY_PATH"}) {
+    unsetenv(name);
+  }
+  CHECK(read_file(workshop().variant("cpu-x86-64-v3") / "libscale.so") == before);
+  fs::remove_all(headers);
 }
 
 TEST_CASE("build: what package.json says of the CPU's variants is nothing of a GPU variant's") {
@@ -220,7 +267,7 @@ TEST_CASE("build: a package is built from sources of the one beside it, and its 
   workshop().must(command);
   const std::string cpu = id("cpu-x86-64-v3");
   const std::string gpu = id("cu12.9-sm_90a-x86_64");
-  CHECK(workshop().run(command).output.find("no work to do") != std::string::npos);
+  CHECK(workshop().run(command).output.find("are up to date") != std::string::npos);
   const auto image_of = [](const std::string& package) {
     return workshop().out() / ".work" / package / "device/cu12.9-sm_90a/smxx_scale.cubin";
   };

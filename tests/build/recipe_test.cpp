@@ -8,9 +8,9 @@
 
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
-#include "ninja.hpp"
 #include "nvrtc.hpp"
 #include "report.hpp"
+#include "step.hpp"
 
 namespace kiln::build {
 namespace {
@@ -87,24 +87,16 @@ TEST_CASE("recipe: the build id changes with everything that the library is made
   }
 }
 
-TEST_CASE("ninja: paths and arguments keep their blanks, dollars and quotes") {
+TEST_CASE("step: what a compiler read is taken out of make's words, an argument out of a shell's") {
   CHECK(shell_quoted("-I/a/b+c") == "-I/a/b+c");
   CHECK(shell_quoted("a b") == "'a b'");
   CHECK(shell_quoted("it's") == "'it'\\''s'");
   CHECK(shell_quoted("") == "''");
-  NinjaFile file;
-  file.rule("r", "cmd $words", "d", true);
-  file.build({.rule = "r",
-              .outputs = {"o u"},
-              .inputs = {"a:b"},
-              .implicit = {"$c"},
-              .variables = {{"words", "$x"}},
-              .depfile = "o.d"});
-  CHECK(file.text() ==
-        "rule r\n  command = cmd $words\n  description = d\n  restat = 1\n"
-        "build o$ u: r a$:b | $$c\n  words = $$x\n  depfile = o.d\n");
-  CHECK(file.has("o u"));
-  CHECK_FALSE(file.has("a:b"));
+  using Paths = std::vector<std::filesystem::path>;
+  CHECK(parse_read_list("a.o: /x/a.c \\\n  /x/with\\ blank.h /x/$$c.h\n") ==
+        Paths{"/x/a.c", "/x/with blank.h", "/x/$c.h"});
+  CHECK(parse_read_list("a.o:").empty());
+  CHECK(parse_read_list("").empty());
 }
 
 TEST_CASE("nvrtc: what changes from run to run is not kept of the log") {

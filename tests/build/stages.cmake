@@ -1,6 +1,7 @@
 # The stages of the build matrix, and the whole of it on a small package.
 kiln_test(expand_test expand_test.cpp LIBRARIES kiln_build_matrix)
 kiln_test(recipe_test recipe_test.cpp LIBRARIES kiln_build_matrix)
+kiln_test(execute_test execute_test.cpp LIBRARIES kiln_build_matrix)
 kiln_test(inspect_test inspect_test.cpp LIBRARIES kiln_build_matrix)
 kiln_test(pack_test pack_test.cpp LIBRARIES kiln_build_matrix LibArchive::LibArchive)
 target_compile_definitions(expand_test PRIVATE

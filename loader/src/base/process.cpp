@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -80,9 +81,13 @@ Child::~Child() {
 
 bool Child::try_wait(int options) {
   if (pid_ < 0) return true;
-  const pid_t done = ::waitpid(pid_, &status_, options);
+  rusage used{};
+  const pid_t done = ::wait4(pid_, &status_, options, &used);
   if (done == 0 || (done < 0 && errno == EINTR)) return false;
   pid_ = -1;
+  for (const timeval& time : {used.ru_utime, used.ru_stime}) {
+    cpu_seconds_ += static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  }
   return true;
 }
 

@@ -49,12 +49,14 @@ class Child {
   /// SIGCHLD or waits for every child.
   bool was_killed() const;
   int exit_status() const;  ///< as a shell has it: 128 and the signal's number if one ended it
+  double cpu_seconds() const { return cpu_seconds_; }  ///< its own and that of what it waited for
 
  private:
   bool try_wait(int options);
 
   pid_t pid_ = -1;
   int status_ = 0;
+  double cpu_seconds_ = 0;
 };
 
 }  // namespace kiln

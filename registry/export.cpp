@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "export.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -38,6 +42,22 @@ bool write_changed(const fs::path& folder, const fs::path& to, std::string_view 
   return true;
 }
 
+/// Makes a tag a link to the manifest beside it that has this digest: nginx reads the digest out of
+/// the link. In the place of what is there; false: it is this link already.
+bool point(const fs::path& tag, const Digest& digest) {
+  std::error_code error;
+  if (fs::read_symlink(tag, error) == digest.str()) return false;
+  const fs::path draft = tag.parent_path() / (".draft-" + unique_suffix());
+  if (::symlink(digest.str().c_str(), draft.c_str()) != 0) fail_file("make link", draft, errno);
+  if (::rename(draft.c_str(), tag.c_str()) != 0) {
+    const int refused = errno;
+    ::unlink(draft.c_str());
+    fail_file("rename to", tag, refused);
+  }
+  sync_folder(tag.parent_path(), &fail_file);
+  return true;
+}
+
 /// The files of one repository, written in the order in which they may become visible.
 class RepositoryExport {
  public:
@@ -64,8 +84,7 @@ class RepositoryExport {
       for (const Tag& tag : tags) {
         const bool is_index = tag.descriptor.media_type == kMediaTypeIndex;
         if (tag.name.empty() || is_index != indexes || subject_of_tag(tag.name)) continue;
-        put_manifest(tag.descriptor, tag.name);
-        result_.tags.push_back(tag.name);
+        put_tag(tag);
       }
     }
     std::sort(result_.tags.begin(), result_.tags.end());
@@ -90,7 +109,7 @@ class RepositoryExport {
       put_blob(manifest.layer);
       if (manifest.has_dev()) put_blob(manifest.dev);
     }
-    put_manifest(descriptor, descriptor.digest.str());
+    put_manifest(descriptor);
   }
 
   /// The list both ways: as the answer to the API's request, and as the tag for who does not ask.
@@ -98,12 +117,10 @@ class RepositoryExport {
     for (const HungReferrer& each :
          read_referrers(layout_, {std::string(kMediaTypeIndex), subject, 0})) {
       for (const Descriptor& blob : each.blobs) put_blob(blob);
-      put_manifest(each.listed.manifest, each.listed.manifest.digest.str());
+      put_manifest(each.listed.manifest);
     }
-    put_manifest(list.descriptor, list.descriptor.digest.str());
-    put_manifest(list.descriptor, list.name);
     put_file(list.descriptor.digest, folder_ / "referrers" / subject.str());
-    result_.tags.push_back(list.name);
+    put_tag(list);
   }
 
   void put_blob(const Descriptor& descriptor) {
@@ -111,24 +128,38 @@ class RepositoryExport {
     put_file(descriptor.digest, folder_ / "blobs" / descriptor.digest.str());
   }
 
-  void put_manifest(const Descriptor& descriptor, const std::string& reference) {
-    if (!is_tag(reference) && reference != descriptor.digest.str()) {
-      throw Error(ErrorCode::kIntegrity, "export " + result_.name + ": '" + reference + "' in " +
+  // For an index, `indexes` first: found there it has the right type, found in `manifests` alone it
+  // would be served as a plain manifest.
+  void put_manifest(const Descriptor& descriptor) {
+    const std::string name = descriptor.digest.str();
+    if (descriptor.media_type == kMediaTypeIndex) {
+      put_file(descriptor.digest, folder_ / "indexes" / name);
+    }
+    put_file(descriptor.digest, folder_ / "manifests" / name);
+  }
+
+  void put_tag(const Tag& tag) {
+    if (!is_tag(tag.name)) {
+      throw Error(ErrorCode::kIntegrity, "export " + result_.name + ": '" + tag.name + "' in " +
                                              layout_.index_path().string() +
                                              " is no tag, expected letters, digits, '.', '_', '-'. "
                                              "Remove it from the layout");
     }
-    // For an index, `indexes` first: found there it has the right type, found in `manifests` alone
-    // it would be served as a plain manifest.
-    if (descriptor.media_type == kMediaTypeIndex) {
-      put_file(descriptor.digest, folder_ / "indexes" / reference);
+    put_manifest(tag.descriptor);
+    if (tag.descriptor.media_type == kMediaTypeIndex) {
+      put_link(folder_ / "indexes" / tag.name, tag.descriptor.digest);
     }
-    put_file(descriptor.digest, folder_ / "manifests" / reference);
+    put_link(folder_ / "manifests" / tag.name, tag.descriptor.digest);
+    result_.tags.push_back(tag.name);
+  }
+
+  void put_link(const fs::path& tag, const Digest& digest) {
+    if (point(tag, digest)) ++result_.files_written;
   }
 
   void put_file(const Digest& digest, const fs::path& to) {
     const fs::path from = layout_.blob_path(digest);
-    if (same_bytes(from, to)) return;
+    if (!fs::is_symlink(to) && same_bytes(from, to)) return;
     if (!link_file(from, to)) {
       Draft copy(folder_, ".draft");
       stream_file(from, [&](std::string_view piece) { copy.write(piece); });
@@ -256,7 +287,9 @@ class MetadataExport {
       put(folder / "blobs" / descriptor.digest.str(), bytes);
     }
     put(folder / "manifests" / artifact.descriptor.digest.str(), artifact.manifest);
-    put(folder / "manifests" / trust::kTrustTag, artifact.manifest);
+    if (point(folder / "manifests" / trust::kTrustTag, artifact.descriptor.digest)) {
+      ++result_.files_written;
+    }
     put(folder / "tags" / "list",
         dump_json({{"name", result_.name}, {"tags", {trust::kTrustTag}}}));
     put_targets(set, *set.targets("targets"));

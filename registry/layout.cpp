@@ -2,6 +2,7 @@
 #include "layout.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -25,15 +26,67 @@ namespace fs = std::filesystem;
                                          "the same variant again");
 }
 
-void check_size(const fs::path& path, const Descriptor& descriptor, std::string_view what) {
-  std::error_code error;
-  const std::uintmax_t size = fs::file_size(path, error);
-  if (error) fail(path, what, "is missing (" + descriptor.digest.str() + ")");
+[[noreturn]] void fail_foreign(const fs::path& path, std::string_view expected) {
+  throw Error(ErrorCode::kIntegrity, "open " + path.string() + ": it is not " +
+                                         std::string(expected) +
+                                         ", and a registry has nothing else there. Put the folder "
+                                         "or file itself in its place");
+}
+
+/// A step down. O_NONBLOCK: to open a pipe that stands in the place of a file would wait for its
+/// other end. Invalid if there is none.
+FileDescriptor open_step(int parent, const fs::path& path, int flags, std::string_view expected) {
+  FileDescriptor step(::openat(parent, path.filename().c_str(),
+                               flags | O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (step.valid() || errno == ENOENT) return step;
+  if (errno == ENOTDIR || errno == ELOOP || errno == ENXIO) fail_foreign(path, expected);
+  fail_file("open", path, errno);
+}
+
+std::uint64_t size_of(int file, const fs::path& path) {
+  struct stat status {};
+  if (::fstat(file, &status) != 0) fail_file("look at", path, errno);
+  if (!S_ISREG(status.st_mode)) fail_foreign(path, "a regular file");
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+/// The blob, opened; it has the size that is promised.
+FileDescriptor open_promised(const Layout& layout, const Descriptor& descriptor,
+                             std::string_view what) {
+  const fs::path path = layout.blob_path(descriptor.digest);
+  FileDescriptor file = layout.open_blob(descriptor.digest);
+  if (!file.valid()) fail(path, what, "is missing (" + descriptor.digest.str() + ")");
+  const std::uint64_t size = size_of(file.get(), path);
   if (size != descriptor.size) {
     fail(path, what,
          "has " + std::to_string(size) + " bytes, expected " + std::to_string(descriptor.size) +
              " of " + descriptor.digest.str());
   }
+  return file;
+}
+
+Digest digest_of(const FileDescriptor& file, const fs::path& path) {
+  Sha256 hash;
+  if (const int error =
+          try_read_pieces(file.get(), [&](std::string_view piece) { hash.update(piece); });
+      error != 0) {
+    fail_file("read", path, error);
+  }
+  return hash.finish();
+}
+
+std::string read_all(const FileDescriptor& file, const fs::path& path) {
+  std::string bytes;
+  const int error = try_read_pieces(file.get(), [&](std::string_view piece) {
+    if (piece.size() > kMaxDocumentBytes - bytes.size()) {
+      throw Error(ErrorCode::kIntegrity, "read " + path.string() + ": has more than " +
+                                             std::to_string(kMaxDocumentBytes) +
+                                             " bytes, the limit of a document");
+    }
+    bytes += piece;
+  });
+  if (error != 0) fail_file("read", path, error);
+  return bytes;
 }
 
 void check_digest(const fs::path& path, const Digest& found, const Descriptor& descriptor,
@@ -49,33 +102,57 @@ bool Layout::exists() const {
   return fs::exists(index_path());
 }
 
+FileDescriptor Layout::open(const fs::path& relative) const {
+  const fs::path registry = folder_.parent_path();
+  FileDescriptor step = try_open(registry.empty() ? "." : registry, O_RDONLY | O_DIRECTORY);
+  if (!step.valid()) fail_file("open", registry, errno);
+  fs::path at = registry;
+  for (const fs::path& part : folder_.filename() / relative.parent_path()) {
+    if (part.empty()) continue;
+    at /= part;
+    step = open_step(step.get(), at, O_DIRECTORY, "a folder");
+    if (!step.valid()) return step;
+  }
+  at /= relative.filename();
+  FileDescriptor file = open_step(step.get(), at, 0, "a regular file");
+  if (file.valid()) size_of(file.get(), at);
+  return file;
+}
+
+FileDescriptor Layout::open_blob(const Digest& digest) const {
+  return open(fs::path("blobs") / "sha256" / digest.hex());
+}
+
+std::string Layout::read_file(const fs::path& relative) const {
+  const FileDescriptor file = open(relative);
+  if (!file.valid()) fail_file("open", folder_ / relative, errno);
+  return read_all(file, folder_ / relative);
+}
+
 std::vector<Tag> Layout::read() const {
   if (!exists()) return {};
-  const fs::path marker = folder_ / "oci-layout";
-  check_layout_marker(read_document(marker, kMaxDocumentBytes), marker.string());
-  return parse_layout_index(read_document(index_path(), kMaxDocumentBytes), index_path().string(),
-                            Untagged::kKept);
+  check_layout_marker(read_file("oci-layout"), (folder_ / "oci-layout").string());
+  return parse_layout_index(read_file("index.json"), index_path().string(), Untagged::kKept);
 }
 
 std::string Layout::read_blob(const Descriptor& descriptor, std::string_view what) const {
   const fs::path path = blob_path(descriptor.digest);
-  check_size(path, descriptor, what);
-  std::string bytes = read_document(path, kMaxDocumentBytes);
+  std::string bytes = read_all(open_promised(*this, descriptor, what), path);
   check_digest(path, Digest::of(bytes), descriptor, what);
   return bytes;
 }
 
 void Layout::check_blob(const Descriptor& descriptor, std::string_view what) const {
   const fs::path path = blob_path(descriptor.digest);
-  check_size(path, descriptor, what);
-  check_digest(path, digest_of_file(path), descriptor, what);
+  check_digest(path, digest_of(open_promised(*this, descriptor, what), path), descriptor, what);
 }
 
-bool Layout::has_blob(const Descriptor& descriptor) const {
-  const fs::path path = blob_path(descriptor.digest);
-  std::error_code error;
-  const std::uintmax_t size = fs::file_size(path, error);
-  return !error && size == descriptor.size && digest_of_file(path) == descriptor.digest;
+bool Layout::has_blob(const Descriptor& descriptor) const try {
+  check_blob(descriptor, "blob");
+  return true;
+} catch (const Error& error) {
+  if (error.code() != ErrorCode::kIntegrity) throw;
+  return false;
 }
 
 FileLock Layout::lock() const {
@@ -88,6 +165,7 @@ FileLock Layout::lock() const {
   if (!held.held()) fail_file("lock", path, errno);
   make_folders(blobs_path());
   make_folders(ingest_path());
+  open_blob(Digest::of(""));  // throws where a folder on the way is a link
   // Only the holder of the lock writes here, so whatever is left is of a process that died.
   for (const fs::directory_entry& leftover : fs::directory_iterator(ingest_path())) {
     fs::remove(leftover.path());

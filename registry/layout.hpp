@@ -9,6 +9,9 @@
 //                               may pin its digest
 //   blobs/sha256/<hex>          mode 0444, complete and durable if it is there
 //   .lock, .ingest/             of Kiln; other OCI tools ignore them
+//
+// All of it is read by open(), which follows no link: what a link leads to is not the registry's to
+// serve, to push or to export.
 #pragma once
 
 #include <filesystem>
@@ -17,6 +20,7 @@
 #include <vector>
 
 #include "base/file_lock.hpp"
+#include "base/posix.hpp"
 #include "documents/descriptor.hpp"
 #include "oci/layout.hpp"
 
@@ -35,6 +39,12 @@ class Layout {
 
   /// Whether anything was ever committed here.
   bool exists() const;
+
+  /// Opens <folder>/<relative>. The folder itself and each step below it must be a folder, the end
+  /// a regular file: kIntegrity for a link, a pipe or a device in its place. An invalid descriptor
+  /// if there is none.
+  FileDescriptor open(const std::filesystem::path& relative) const;
+  FileDescriptor open_blob(const Digest& digest) const;
 
   /// What index.json names, in its order; nothing if it does not exist. kIntegrity if it or
   /// oci-layout is not what the specification says.
@@ -61,6 +71,7 @@ class Layout {
 
  private:
   std::filesystem::path ingest_path() const { return folder_ / ".ingest"; }
+  std::string read_file(const std::filesystem::path& relative) const;
   std::filesystem::path folder_;
 };
 

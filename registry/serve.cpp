@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve.hpp"
 
-#include <fcntl.h>
 #include <httplib.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
-#include <chrono>
+#include <cstdint>
+#include <exception>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 
-#include "base/posix.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
 #include "layout.hpp"
@@ -50,28 +48,53 @@ const char* type_of(std::string_view path) {
   return "text/html; charset=utf-8";
 }
 
-/// The blob's bytes, as they are asked for; httplib makes ranges of it.
-void send_file(const Answer& answer, httplib::Response& response) {
-  const auto file = std::make_shared<FileDescriptor>(try_open_file(answer.file, O_RDONLY));
-  if (!file->valid()) {
-    response.status = 404;
-    return;
+/// The part of `size` bytes that a request asks for. Whole where it asks for several parts.
+struct Part {
+  std::uint64_t at = 0;
+  std::uint64_t length = 0;
+  int status = 200;
+};
+
+Part part_of(const httplib::Ranges& ranges, std::uint64_t size) {
+  if (ranges.size() != 1 || size == 0) return {0, size, 200};
+  const auto [first, last] = ranges.front();  // -1: not given
+  const auto whole = static_cast<std::int64_t>(size);
+  const std::int64_t begin = first >= 0 ? first : std::max<std::int64_t>(0, whole - last);
+  const std::int64_t end =
+      first < 0 || last < 0 ? whole : std::min<std::int64_t>(last, whole - 1) + 1;
+  if (begin >= end) return {0, 0, 416};
+  return {static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(end - begin), 206};
+}
+
+/// A blob's bytes, as they are asked for.
+void send_file(const std::shared_ptr<const HashedFile>& file, const Part& part,
+               httplib::Response& response, const std::string& type) {
+  response.status = part.status;
+  const std::string of = "/" + std::to_string(file->size());
+  if (part.status == 416) return response.set_header("Content-Range", "bytes *" + of);
+  response.set_header("Accept-Ranges", "bytes");
+  if (part.status == 206) {
+    response.set_header("Content-Range", "bytes " + std::to_string(part.at) + "-" +
+                                             std::to_string(part.at + part.length - 1) + of);
   }
   response.set_content_provider(
-      answer.size, answer.type,
-      [file](std::size_t offset, std::size_t length, httplib::DataSink& sink) {
-        std::array<char, 1 << 16> piece;
-        const ssize_t count = ::pread(file->get(), piece.data(), std::min(length, piece.size()),
-                                      static_cast<off_t>(offset));
-        return count > 0 && sink.write(piece.data(), static_cast<std::size_t>(count));
+      part.length, type,
+      [file, at = part.at](std::size_t offset, std::size_t length, httplib::DataSink& sink) {
+        const std::string piece = file->read(at + offset, std::min<std::size_t>(length, 1 << 16));
+        return !piece.empty() && sink.write(piece.data(), piece.size());
       });
+}
+
+std::optional<std::string> parameter_of(const httplib::Request& asked, const char* name) {
+  if (!asked.has_param(name)) return std::nullopt;
+  return asked.get_param_value(name);
 }
 
 }  // namespace
 
 class Server::Site {
  public:
-  explicit Site(ServeRequest request) : request_(std::move(request)) {
+  explicit Site(ServeRequest request) : request_(std::move(request)), pull_api_(request_.registry) {
     // Not httplib's own choice, SO_REUSEPORT: a second server would take half of the requests.
     server_.set_socket_options([](socket_t socket) {
       const int yes = 1;
@@ -86,28 +109,24 @@ class Server::Site {
     url_ = std::string("http://") + kHost + ":" + std::to_string(port_);
     pages_ = make();  // it has the URL in it
     server_.set_payload_max_length(0);
-    server_.Get(".*", [this](const httplib::Request& asked, httplib::Response& response) {
-      handle(asked, response);
-    });
+    server_.set_pre_routing_handler(
+        [this](const httplib::Request& asked, httplib::Response& response) {
+          // httplib 0.11 makes no sense of a range that goes past the end; part_of() does.
+          httplib::Ranges ranges;
+          std::swap(ranges, const_cast<httplib::Request&>(asked).ranges);  // NOLINT
+          handle(asked, ranges, response);
+          return httplib::Server::HandlerResponse::Handled;
+        });
   }
 
-  void run() {
-    server_.listen_after_bind();
-    ended_ = true;
-  }
-
-  /// httplib forgets a stop() that comes before it listens.
-  void stop() {
-    while (!server_.is_running() && !ended_)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    server_.stop();
-  }
+  void run() { server_.listen_after_bind(); }
   const std::string& url() const { return url_; }
 
  private:
   static constexpr const char* kHost = "127.0.0.1";
 
-  void handle(const httplib::Request& asked, httplib::Response& response) {
+  void handle(const httplib::Request& asked, const httplib::Ranges& ranges,
+              httplib::Response& response) {
     try {
       response.set_header("X-Content-Type-Options", "nosniff");
       // A page of another site that has its name lead to this machine reads nothing here.
@@ -115,12 +134,15 @@ class Server::Site {
       const std::string port = ":" + std::to_string(port_);
       if (host != kHost + port && host != "localhost" + port) {
         response.status = 421;
-      } else if (asked.path == "/v2" || asked.path.starts_with("/v2/")) {
-        send(answer_pull(request_.registry, asked.path), response);
+      } else if (const bool reads = asked.method == "GET" || asked.method == "HEAD";
+                 !reads || asked.path == "/v2" || asked.path.starts_with("/v2/")) {
+        send(pull_api_.answer(
+                 {asked.method, asked.path, parameter_of(asked, "n"), parameter_of(asked, "last")}),
+             ranges, response);
       } else {
         send_page(asked.path, response);
       }
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       response.status = 500;
       response.set_content(
           dump_json({{"errors", Json::array({{{"code", "UNKNOWN"}, {"message", error.what()}}})}}),
@@ -128,12 +150,15 @@ class Server::Site {
     }
   }
 
-  static void send(const Answer& answer, httplib::Response& response) {
-    if (answer.status != 200) response.status = answer.status;  // else httplib says 200 or 206
+  static void send(const Answer& answer, const httplib::Ranges& ranges,
+                   httplib::Response& response) {
+    response.status = answer.status;
     response.set_header("Docker-Distribution-Api-Version", "registry/2.0");
     if (!answer.digest.empty()) response.set_header("Docker-Content-Digest", answer.digest);
-    if (!answer.file.empty()) return send_file(answer, response);
-    response.set_content(answer.body, answer.type);
+    if (!answer.link.empty()) response.set_header("Link", answer.link);
+    if (answer.status == 405) response.set_header("Allow", "GET, HEAD");
+    if (!answer.file) return response.set_content(answer.body, answer.type);
+    send_file(answer.file, part_of(ranges, answer.file->size()), response, answer.type);
   }
 
   void send_page(const std::string& path, httplib::Response& response) {
@@ -159,10 +184,10 @@ class Server::Site {
   }
 
   ServeRequest request_;
+  PullApi pull_api_;
   httplib::Server server_;
   int port_ = 0;
   std::string url_;
-  std::atomic<bool> ended_ = false;
   std::mutex mutex_;  // around what follows
   Stamps stamps_;
   Pages pages_;
@@ -177,10 +202,6 @@ const std::string& Server::url() const {
 
 void Server::run() {
   site_->run();
-}
-
-void Server::stop() {
-  site_->stop();
 }
 
 }  // namespace kiln::registry

@@ -28,9 +28,8 @@ class Server {
 
   const std::string& url() const;  ///< "http://127.0.0.1:8080"
 
-  /// Answers until stop(), which another thread calls.
+  /// Answers until the process ends. It only reads: to end it anywhere harms nothing.
   void run();
-  void stop();
 
  private:
   class Site;

@@ -54,7 +54,8 @@ TEST_CASE("pull api: each request of a client has its answer") {
       {base + "blobs/sha256:00", 404, ""},
       {base + "blobs/../index.json", 404, ""},
       {base + "blobs/" + layer + "/", 404, ""},
-      {base + "referrers/1", 404, ""},
+      {base + "referrers/1", 400, ""},
+      {base + "referrers/sha512:00", 200, std::string(kMediaTypeIndex)},
       {base + "tags/none", 404, ""},
       {base + "none/1", 404, ""},
       {"/v2/none/manifests/1", 404, ""},
@@ -62,14 +63,25 @@ TEST_CASE("pull api: each request of a client has its answer") {
       {"/v2/../../secret", 404, ""},
       {"/v1/tiny-op/manifests/1", 404, ""},
   };
+  PullApi api(registry);
   for (const auto& each : cases) {
     CAPTURE(each.path);
-    const Answer answer = answer_pull(registry, each.path);
+    const Answer answer = api.answer({"GET", each.path});
     CHECK(answer.status == each.status);
     if (each.status == 200) CHECK(answer.type == each.type);
   }
-  CHECK(answer_pull(registry, base + "manifests/1").digest == index);
-  CHECK(answer_pull(registry, "/v2/_catalog").body == R"({"repositories":["tiny-op"]})");
-  CHECK(answer_pull(registry, base + "blobs/" + layer).size ==
-        fs::file_size(layout.blob_path(Digest::parse(layer))));
+  CHECK(api.answer({"GET", base + "manifests/1"}).digest == index);
+  CHECK(api.answer({"GET", "/v2/_catalog"}).body == R"({"repositories":["tiny-op"]})");
+  CHECK(api.answer({"PUT", base + "manifests/1"}).status == 405);
+  CHECK(api.answer({"GET", base + "tags/list", "1"}).link ==
+        "</v2/tiny-op/tags/list?n=1&last=1>; rel=\"next\"");
+  const fs::path path = layout.blob_path(Digest::parse(layer));
+  const Answer answer = api.answer({"GET", base + "blobs/" + layer});
+  CHECK(answer.file->size() == fs::file_size(path));
+  CHECK(answer.file->read(1, 1 << 20) == test::read_text(path).substr(1));
+  // Whoever is in the middle of it gets no other bytes, and who comes later none.
+  fs::permissions(path, fs::perms::owner_all);
+  test::write_text(path, std::string(answer.file->size(), 'x'));
+  CHECK(answer.file->read(1, 1 << 20).empty());
+  CHECK(api.answer({"GET", base + "blobs/" + layer}).status == 404);
 }

@@ -126,6 +126,121 @@ class Serve(unittest.TestCase):
         head, nothing = self.get(path, method="HEAD")
         self.assertEqual((head.status, head.getheader("Content-Length"), nothing), (200, str(layer["size"]), b""))
 
+    def test_ranges_past_an_end_and_several_of_them(self):
+        layer = self.layer()
+        path = "/v2/tiny-op/blobs/" + layer["digest"]
+        size, body = layer["size"], self.get(path)[1]
+        for asked, status, wanted in ((f"bytes={size}-", 416, b""), (f"bytes=5-{size + 999}", 206, body[5:]),
+                                      (f"bytes=-{size + 999}", 206, body), ("bytes=-3", 206, body[-3:]),
+                                      ("bytes=0-0", 206, body[:1]), ("bytes=0-0,2-2", 200, body)):
+            response, got = self.get(path, Range=asked)
+            self.assertEqual((response.status, got), (status, wanted), asked)
+        self.assertEqual(self.get(path, Range=f"bytes={size}-")[0].getheader("Content-Range"), f"bytes */{size}")
+        self.assertEqual(self.get(path, Range="bytes=5-")[0].getheader("Content-Range"),
+                         f"bytes 5-{size - 1}/{size}")
+
+    def layer(self):
+        index = json.loads(self.get("/v2/tiny-op/manifests/1")[1])
+        return json.loads(self.get("/v2/tiny-op/manifests/" + index["manifests"][0]["digest"])[1])["layers"][0]
+
+    def test_tags_in_order_and_in_pages(self):
+        tags = json.loads(self.get("/v2/tiny-op/tags/list")[1])["tags"]
+        self.assertEqual(tags, sorted(tags))
+        url, found = "/v2/tiny-op/tags/list?n=2", []
+        while url:
+            response, body = self.get(url)
+            page = json.loads(body)["tags"]
+            self.assertLessEqual(len(page), 2)
+            found += page
+            link = response.getheader("Link")
+            self.assertTrue(link is None or link.endswith('>; rel="next"'), link)
+            url = link and link[1:link.index(">")]
+        self.assertEqual(found, tags)
+        for query, wanted in (("n=0", []), ("n=99", tags), (f"last={tags[0]}", tags[1:]), ("last=zzz", [])):
+            response, body = self.get("/v2/tiny-op/tags/list?" + query)
+            self.assertEqual((json.loads(body)["tags"], response.getheader("Link")), (wanted, None), query)
+        self.assertEqual(self.get("/v2/tiny-op/tags/list?n=-1")[0].status, 400)
+
+    def test_errors_have_the_codes_of_the_specification(self):
+        none = "sha256:" + "0" * 64
+        for path, status, code in (("/v2/none/tags/list", 404, "NAME_UNKNOWN"),
+                                   ("/v2/tiny-op/manifests/none", 404, "MANIFEST_UNKNOWN"),
+                                   ("/v2/tiny-op/manifests/" + none, 404, "MANIFEST_UNKNOWN"),
+                                   ("/v2/tiny-op/blobs/" + none, 404, "BLOB_UNKNOWN"),
+                                   ("/v2/tiny-op/referrers/sha256:00", 400, "DIGEST_INVALID"),
+                                   ("/v2/tiny-op/referrers/1", 400, "DIGEST_INVALID")):
+            response, body = self.get(path)
+            self.assertEqual((response.status, json.loads(body)["errors"][0]["code"]), (status, code), path)
+            self.assertEqual(response.getheader("Content-Type"), "application/json")
+        for path in ("/v2/tiny-op/referrers/" + none, "/v2/none/referrers/" + none):
+            response, body = self.get(path)
+            self.assertEqual((response.status, json.loads(body)["manifests"]), (200, []), path)
+        for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
+            response, body = self.get("/v2/tiny-op/manifests/1", method=method)
+            self.assertEqual((response.status, json.loads(body)["errors"][0]["code"]), (405, "UNSUPPORTED"))
+            self.assertEqual(response.getheader("Allow"), "GET, HEAD")
+        for reference in ("1", self.get("/v2/tiny-op/manifests/1")[0].getheader("Docker-Content-Digest")):
+            head, nothing = self.get("/v2/tiny-op/manifests/" + reference, method="HEAD")
+            got, body = self.get("/v2/tiny-op/manifests/" + reference)
+            for name in ("Docker-Content-Digest", "Content-Type", "Content-Length"):
+                self.assertEqual(head.getheader(name), got.getheader(name))
+            self.assertEqual("sha256:" + hashlib.sha256(body).hexdigest(), head.getheader("Docker-Content-Digest"))
+
+    def test_links_and_what_is_no_file(self):
+        """Nothing but what the registry's own files hold, under their own digests."""
+        blobs = self.registry / "tiny-op/blobs/sha256"
+        digest = self.layer()["digest"].removeprefix("sha256:")
+        path, secret = blobs / digest, self.work / "secret"
+        body = path.read_bytes()
+        secret.write_bytes(body)  # even the right bytes: they are not the registry's
+
+        def in_its_place(make):
+            path.unlink()
+            make()
+            self.assertEqual(self.get("/v2/tiny-op/blobs/sha256:" + digest)[0].status, 404)
+            self.assertEqual(self.get("/v2/tiny-op/manifests/sha256:" + digest)[0].status, 404)
+            if path.is_dir():
+                path.rmdir()
+            else:
+                path.unlink()
+            path.write_bytes(body)
+            self.assertEqual(self.get("/v2/tiny-op/blobs/sha256:" + digest)[1], body)
+
+        in_its_place(lambda: path.symlink_to(secret))
+        in_its_place(lambda: path.symlink_to("/etc/passwd"))
+        in_its_place(lambda: path.write_bytes(body[:-1] + b"x"))  # after it was hashed
+        in_its_place(lambda: os.mkfifo(path))
+        in_its_place(path.mkdir)
+        for folder in (blobs, blobs.parent, self.registry / "tiny-op"):
+            folder.rename(self.work / "away")
+            folder.symlink_to(self.work / "away")
+            self.assertIn(self.get("/v2/tiny-op/blobs/sha256:" + digest)[0].status, (404, 500), folder)
+            for command in (["check"], ["export-static", "--out", self.work / "out"]):
+                done = subprocess.run([REGISTRY, *command, "--registry", self.registry], capture_output=True, text=True,
+                                      check=False)
+                self.assertEqual(done.returncode, 6, done.stderr)
+            folder.unlink()
+            (self.work / "away").rename(folder)
+        self.assertEqual(self.get("/v2/tiny-op/blobs/sha256:" + digest)[1], body)
+
+    def test_signals_end_it_while_it_works(self):
+        card = self.work / "CARD.md"
+        card.write_text("# x\n" * 20000)
+        subprocess.run([REGISTRY, "describe", "-q", "tiny-op", card, "--registry", self.registry], check=True,
+                       stdout=subprocess.DEVNULL)
+        for how in (signal.SIGINT, signal.SIGTERM):
+            server = subprocess.Popen([REGISTRY, "serve", "-q", "--registry", self.registry],
+                                      stdout=subprocess.DEVNULL)
+            while os.readlink(f"/proc/{server.pid}/exe") != REGISTRY or not self.catches(server.pid):
+                pass
+            server.send_signal(how)  # while the first page is made
+            self.assertEqual(server.wait(10), 0)
+
+    def catches(self, pid):
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+        caught = int(next(line for line in status.splitlines() if line.startswith("SigCgt")).split()[1], 16)
+        return caught & 1 << (signal.SIGTERM - 1)
+
     def test_nothing_outside_and_nobody_elsewhere(self):
         (self.work / "secret").write_text("secret")
         for path in ("/../secret", "/..%2fsecret", "/packages/../../secret", "/v2/tiny-op/blobs/..%2f..%2f..%2fsecret",
@@ -134,7 +249,7 @@ class Serve(unittest.TestCase):
             self.assertIn(response.status, (400, 404), path)
             self.assertNotIn(b"secret\n", body)
         self.assertEqual(self.get("/", Host="evil.example")[0].status, 421)
-        self.assertEqual(self.get("/", method="POST")[0].status, 404)
+        self.assertEqual(self.get("/", method="POST")[0].status, 405)
         listening = pathlib.Path("/proc/net/tcp").read_text().split()
         port = f"{int(self.url.rsplit(':', 1)[1]):04X}"
         self.assertIn(f"0100007F:{port}", listening)

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -12,13 +13,13 @@
 
 #include "base/number.hpp"
 #include "kiln/error.hpp"
-#include "site_plot.hpp"
 
 namespace kiln::registry {
 namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{8} << 20;
-constexpr std::size_t kFoldedRows = 12;  // a longer table is folded, and one under its plot
+constexpr std::size_t kFoldedRows = 12;     // a longer table is folded, and one under its plot
+constexpr std::size_t kFoldedBytes = 6000;  // so are the parts of a longer card
 
 /// "Two words" as "two-words".
 std::string slug_of(std::string_view text) {
@@ -77,15 +78,15 @@ std::string target_of(const MD_ATTRIBUTE& href) {
 
 class Rendering {
  public:
-  explicit Rendering(std::string_view title) : title_(title) {}
+  Rendering(std::string_view title, bool folded) : title_(title), folded_(folded) {}
 
   void enter(MD_BLOCKTYPE type, void* detail) {
     switch (type) {
       case MD_BLOCK_QUOTE:
-        html_.markup("<blockquote>");
+        html_.markup("<blockquote>"), ++depth_;
         break;
       case MD_BLOCK_UL:
-        html_.markup("<ul>\n");
+        html_.markup("<ul>\n"), ++depth_;
         break;
       case MD_BLOCK_OL:
         enter_list(*static_cast<MD_BLOCK_OL_DETAIL*>(detail));
@@ -100,7 +101,7 @@ class Rendering {
         html_.markup("<pre tabindex=\"0\"><code>");
         break;
       case MD_BLOCK_P:
-        html_.markup("<p>");
+        html_.markup("<p>"), plain_.clear();
         break;
       case MD_BLOCK_H:
         begin_aside();
@@ -134,13 +135,13 @@ class Rendering {
   void leave(MD_BLOCKTYPE type, void* detail) {
     switch (type) {
       case MD_BLOCK_QUOTE:
-        html_.markup("</blockquote>\n");
+        html_.markup("</blockquote>\n"), --depth_;
         break;
       case MD_BLOCK_UL:
-        html_.markup("</ul>\n");
+        html_.markup("</ul>\n"), --depth_;
         break;
       case MD_BLOCK_OL:
-        html_.markup("</ol>\n");
+        html_.markup("</ol>\n"), --depth_;
         break;
       case MD_BLOCK_LI:
         html_.markup("</li>\n");
@@ -149,7 +150,7 @@ class Rendering {
         html_.markup("</code></pre>\n");
         break;
       case MD_BLOCK_P:
-        html_.markup("</p>\n");
+        html_.markup("</p>\n"), above_ = plain_;
         break;
       case MD_BLOCK_H:
         leave_heading(static_cast<MD_BLOCK_H_DETAIL*>(detail)->level);
@@ -176,6 +177,8 @@ class Rendering {
         leave_raw();
         break;
       case MD_BLOCK_DOC:
+        end_part();
+        break;
       case MD_BLOCK_HR:
         break;
     }
@@ -254,15 +257,16 @@ class Rendering {
     }
   }
 
-  /// A table of many columns has as many cells in its shortest row.
+  /// Markdown can ask for more than its own size: a table of many columns has as many cells in its
+  /// shortest row, and a list a hundred deep has a hundred tags a line.
   void check_size() const {
     if (html_.str().size() <= kMostBytes) return;
     throw Error(ErrorCode::kIntegrity, "render a card: it becomes more than " +
                                            std::to_string(kMostBytes) +
-                                           " bytes of HTML. Give its tables fewer columns");
+                                           " bytes of HTML. Make it shorter");
   }
 
-  Html take() { return std::move(html_); }
+  RenderedCard take() { return {std::move(html_), std::move(speed_), std::move(measured_)}; }
 
  private:
   void say(std::string_view text) {
@@ -279,6 +283,7 @@ class Rendering {
   Html end_aside() { return std::exchange(html_, std::exchange(outer_.back(), {})); }
 
   void enter_list(const MD_BLOCK_OL_DETAIL& list) {
+    ++depth_;
     html_.markup("<ol start=\"").text(std::to_string(list.start)).markup("\">\n");
   }
 
@@ -320,14 +325,34 @@ class Rendering {
     const Html inside = end_aside();
     outer_.pop_back();
     if (std::exchange(is_first_, false) && plain_ == title_) return;
-    std::string id = "card-" + slug_of(plain_);
-    while (!ids_.insert(id).second) id += "-again";
+    const std::string id = new_id("card-" + slug_of(plain_));
     const bool is_high = level <= 2;
+    const bool begins_part = folded_ && is_high && depth_ == 0;
+    if (begins_part) {
+      end_part();
+      html_.markup("<details class=\"part\"><summary>");
+    }
     html_.markup(is_high ? Literal("<h3 id=\"") : Literal("<h4 id=\""))
         .text(id)
         .markup("\">")
         .part(inside)
-        .markup(is_high ? Literal("</h3>\n") : Literal("</h4>\n"));
+        .markup(is_high ? Literal("</h3>") : Literal("</h4>"))
+        .markup(begins_part ? Literal("</summary>\n") : Literal("\n"));
+    in_part_ = in_part_ || begins_part;
+  }
+
+  void end_part() {
+    if (std::exchange(in_part_, false)) html_.markup("</details>\n");
+  }
+
+  /// "card-limits", then "card-limits-2". Each name goes on counting where it stopped.
+  std::string new_id(const std::string& name) {
+    std::string id = name;
+    for (std::size_t& count = counts_[name]; !ids_.insert(id).second;) {
+      count = std::max<std::size_t>(count, 1) + 1;
+      id = name + "-" + std::to_string(count);
+    }
+    return id;
   }
 
   void leave_table() {
@@ -335,6 +360,10 @@ class Rendering {
     outer_.pop_back();
     const std::vector<Plot> plots = plots_of(table_);
     for (const Plot& plot : plots) html_.part(draw(plot));
+    if (!plots.empty() && plots.front().reference && speed_.empty()) {
+      speed_ = plots.front();
+      measured_ = short_of(above_, kMeasuredBytes);
+    }
     const bool folded = !plots.empty() || table_.rows.size() > kFoldedRows;
     if (folded) {
       html_.markup("<details><summary>Table of ")
@@ -347,15 +376,23 @@ class Rendering {
     if (folded) html_.markup("</details>\n");
   }
 
+  static constexpr std::size_t kMeasuredBytes = 300;
   std::string title_;
+  bool folded_;
   Html html_;
   std::vector<Html> outer_;
   std::vector<bool> links_;
   std::set<std::string> ids_;
-  std::string plain_;  ///< the text since the last cell or heading began
+  std::map<std::string, std::size_t> counts_;
+  std::string plain_;  ///< the text since the last cell, heading or paragraph began
+  std::string above_;  ///< that of the last paragraph
   std::string raw_;    ///< of an HTML block
   std::vector<std::string> row_;
   CardTable table_;
+  Plot speed_;
+  std::string measured_;
+  int depth_ = 0;  ///< of lists and quotations
+  bool in_part_ = false;
   bool is_first_ = true;
 };
 
@@ -380,8 +417,8 @@ int guarded(void* data, Step step) {
 
 }  // namespace
 
-Html render_card(std::string_view markdown, std::string_view title) {
-  State state{Rendering(title), nullptr};
+RenderedCard render_card(std::string_view markdown, std::string_view title) {
+  State state{Rendering(title, markdown.size() > kFoldedBytes), nullptr};
   MD_PARSER parser{};
   parser.flags =
       MD_FLAG_TABLES | MD_FLAG_STRIKETHROUGH | MD_FLAG_PERMISSIVEURLAUTOLINKS | MD_FLAG_NOHTMLSPANS;

@@ -6,14 +6,23 @@
 // of the site requests nothing from elsewhere. Pure.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "markup.hpp"
+#include "site_plot.hpp"
 
 namespace kiln::registry {
 
+struct RenderedCard {
+  Html html;
+  Plot speed;            ///< the first against rivals, to stand above; empty: there is none
+  std::string measured;  ///< the words above its table: where and when
+};
+
 /// `title`: a first heading that says only this is left out, the page has it. Headings are third
-/// level and below, their ids begin with "card-". Throws kIntegrity for a card that becomes 8 MiB.
-Html render_card(std::string_view markdown, std::string_view title);
+/// level and below, their ids begin with "card-". A long card is folded, part by part. Throws
+/// kIntegrity for a card that becomes 8 MiB.
+RenderedCard render_card(std::string_view markdown, std::string_view title);
 
 }  // namespace kiln::registry

@@ -36,13 +36,13 @@ std::string compilers_of(const std::string& build) {
 /// The errors of each record as a plot: a row a kind, a mark a variant.
 Plot errors_of(const JsonView& record) {
   Plot plot;
+  PlotRows rows(plot);
   for (const JsonView& result : record.at("results").items()) {
     if (!result.has("worst")) continue;
+    const std::string variant = result.at("variant").string();
     for (const auto& [kind, error] : result.at("worst").members()) {
       if (!error.json().is_number() || error.json().get<double>() <= 0) continue;
-      auto row = std::ranges::find(plot.rows, kind, &PlotRow::label);
-      if (row == plot.rows.end()) row = plot.rows.insert(row, PlotRow{kind, {}});
-      row->points.push_back({0, error.json().get<double>(), result.at("variant").string()});
+      rows.add(kind, error.json().get<double>(), variant);
     }
   }
   plot.series = {"a variant"};
@@ -119,6 +119,7 @@ class Gathering {
     const std::string word = attest::word_of(statement);
     facts_.statements.push_back(
         {word, attest::describe(statement), referrer.listed.manifest.digest.str()});
+    if (word == "sbom") return read_date(statement);
     if (word != "tests") return;
     const Json predicate = parse_json(statement.predicate, "predicate");
     for (const JsonView& record : JsonView(predicate, "predicate").at("records").items()) {
@@ -127,12 +128,33 @@ class Gathering {
     }
   }
 
+  void read_date(const attest::Statement& statement) {
+    const Json predicate = parse_json(statement.predicate, "predicate");
+    const JsonView view(predicate, "predicate");
+    if (!view.has("creationInfo")) return;
+    facts_.attested = short_of(view.at("creationInfo").string_or("created", ""));
+  }
+
   Layout layout_;
   const Index& index_;
   VersionFacts facts_;
   const Variant* smallest_ = nullptr;  ///< of those that could be read so far
   VariantDocuments documents_;         ///< its
 };
+
+/// Whose word it is what a name's bytes are: of the first role that has it.
+const trust::Signers* signers_of(const trust::TrustedSet& set, const trust::Targets& targets,
+                                 const trust::Signers& signers, const std::string& name,
+                                 std::set<std::string>& seen) {
+  if (targets.targets.contains(name)) return &signers;
+  const std::string hash = Digest::of(name).hex();
+  for (const trust::Delegation& each : targets.delegations) {
+    const trust::Targets* const below = set.targets(each.role);
+    if (below == nullptr || !each.covers(name, hash) || !seen.insert(each.role).second) continue;
+    if (const auto* found = signers_of(set, *below, each.signers, name, seen)) return found;
+  }
+  return nullptr;
+}
 
 /// What the metadata says of each version.
 void read_trust(const fs::path& registry, SiteFacts& site) {
@@ -146,6 +168,17 @@ void read_trust(const fs::path& registry, SiteFacts& site) {
           set, files, registry.string(), trust::target_name(package.name, version.version));
       const bool same = found && found->promise.sha256() == version.index.digest;
       version.vouched = same ? Vouched::kSigned : Vouched::kOther;
+      std::set<std::string> seen;
+      const trust::Targets* const top = set.targets("targets");
+      const trust::Signers* const signers =
+          found && top != nullptr
+              ? signers_of(set, *top, set.root().targets,
+                           trust::target_name(package.name, version.version), seen)
+              : nullptr;
+      if (signers != nullptr) {
+        version.keys.assign(signers->ids.begin(), signers->ids.end());
+        version.threshold = signers->threshold;
+      }
       if (found && found->yanked) {
         version.yanked = found->yanked->empty() ? "no reason is given" : *found->yanked;
       }

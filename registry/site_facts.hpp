@@ -49,10 +49,16 @@ struct VersionFacts {
   std::vector<StatementFacts> statements;
   std::vector<Plot> errors;  ///< of test records in the statements
   Vouched vouched = Vouched::kNobody;
+  std::vector<std::string> keys;      ///< ids of those that may sign for it; empty: unsigned
+  std::uint64_t threshold = 0;        ///< how many of them must
+  std::string attested;               ///< when, as its SBOM says: "2026-11-24T…"; may be empty
   std::string yanked;                 ///< why its publisher took it back; empty: it was not
   std::string card;                   ///< Markdown; empty: there is none
   std::vector<std::string> changes;   ///< since the version before
   std::vector<std::string> problems;  ///< what could not be read, and why
+
+  /// Whether a client installs it that asks for it now.
+  bool installs() const { return yanked.empty() && vouched != Vouched::kOther; }
 };
 
 struct PackageFacts {

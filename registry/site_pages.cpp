@@ -70,6 +70,29 @@ std::vector<std::string> places_of(const VersionFacts& version) {
   return {all.begin(), all.end()};
 }
 
+/// The newest day on which a variant was tested, "2026-11-24"; empty: on none that is said.
+std::string tested_day(const VersionFacts& version) {
+  std::string newest;
+  for (const VariantFacts& each : version.variants) {
+    for (std::string_view word : split(each.variant.tested, ' ')) {
+      word = word.substr(0, word.find_first_of(",;"));
+      const bool is_day = word.size() == 10 && word[4] == '-' && word[7] == '-' &&
+                          word.find_first_not_of("0123456789-") == std::string_view::npos;
+      if (is_day) newest = std::max(newest, std::string(word));
+    }
+  }
+  return newest;
+}
+
+/// "1 of 2 keys: 3fa4b1c29d70…, 77ab…".
+std::string keys_text(const VersionFacts& version, std::size_t characters) {
+  const std::string which =
+      join(version.keys, ", ", [&](const std::string& id) { return short_of(id, characters); });
+  if (version.keys.size() == 1) return "key " + which;
+  return std::to_string(version.threshold) + " of " + std::to_string(version.keys.size()) +
+         " keys: " + which;
+}
+
 std::string code_of(const Variant& variant) {
   return join(variant.needs.device_code, " ",
               [](const DeviceCode& code) { return to_string(code); });
@@ -194,9 +217,11 @@ Html begin_table() {
       "<div class=\"wide\" tabindex=\"0\" role=\"group\" aria-label=\"Table\"><table>\n"));
 }
 
-Html op_section(const OpText& op) {
+Html op_section(const OpText& op, bool open) {
   Html html;
-  html.element("<h3><code>", op.signature(), "</code></h3>\n");
+  html.markup(open ? Literal("<details class=\"part\" open><summary>")
+                   : Literal("<details class=\"part\"><summary>"));
+  html.element("<h3><code>", op.signature(), "</code></h3></summary>\n");
   if (!op.doc.empty()) html.element("<p>", op.doc, "</p>\n");
   html.part(begin_table())
       .markup(
@@ -213,19 +238,19 @@ Html op_section(const OpText& op) {
     html.element("<td>", join(words), "</td></tr>\n");
   }
   html.markup("</tbody></table></div>\n");
-  if (op.attributes.empty()) return html;
-  html.markup("<p>Attributes:</p><ul>");
+  if (!op.attributes.empty()) html.markup("<p>Attributes:</p><ul>");
   for (const AttributeText& each : op.attributes) {
     html.element("<li><code>", each.name, "</code>").element(" ", each.meaning, "</li>");
   }
-  return std::move(html.markup("</ul>\n"));
+  if (!op.attributes.empty()) html.markup("</ul>\n");
+  return std::move(html.markup("</details>\n"));
 }
 
 Html ops_section(const VersionFacts& version) {
   Html html;
   html.markup("<section id=\"ops\"><h2>Operations</h2>\n");
   if (version.ops.empty()) html.markup("<p>Its schema names none.</p>\n");
-  for (const OpText& op : version.ops) html.part(op_section(op));
+  for (const OpText& op : version.ops) html.part(op_section(op, &op == &version.ops.front()));
   return std::move(html.markup("</section>\n"));
 }
 
@@ -261,6 +286,9 @@ struct Matrix {
   std::vector<std::string> rows;                       ///< device code, or a CPU level
   std::vector<Column> columns;
   std::map<std::pair<std::string, Column>, const VariantFacts*> cells;
+
+  /// The list below has all of them. A table that is nearly empty has many cells for few variants.
+  bool is_drawn() const { return !rows.empty() && rows.size() * columns.size() <= 2000; }
 };
 
 /// In the publisher's order.
@@ -339,8 +367,8 @@ Html variants_section(const VersionFacts& version) {
       "record shows it running.</p>\n");
   const Matrix gpus = matrix_of(version, false);
   const Matrix cpus = matrix_of(version, true);
-  if (!gpus.rows.empty()) html.part(matrix_table(gpus, "GPU code"));
-  if (!cpus.rows.empty()) html.part(matrix_table(cpus, "CPU level"));
+  if (gpus.is_drawn()) html.part(matrix_table(gpus, "GPU code"));
+  if (cpus.is_drawn()) html.part(matrix_table(cpus, "CPU level"));
   html.element(
       "<details><summary>",
       "All " + count_text(version.variants.size(), "variant") + ", with needs, sizes and tests",
@@ -366,6 +394,9 @@ Html trust_section(const SiteFacts& site, const VersionFacts& version) {
       break;
     case Vouched::kSigned:
       html.text("names this index; valid until " + site.signed_until);
+      if (!version.keys.empty()) {
+        html.element("</dd><dt>Signed by</dt><dd><code>", keys_text(version, 64), "</code>");
+      }
       break;
     case Vouched::kOther:
       html.markup("<strong class=\"warning\">does not name this index</strong>: Kiln refuses it");
@@ -391,10 +422,14 @@ Html trust_section(const SiteFacts& site, const VersionFacts& version) {
   return std::move(html.markup("</tbody></table></div></section>\n"));
 }
 
+/// The current version's page has all of them, another one its own: a page of n versions on each of
+/// n pages would grow as their square.
 Html versions_section(const PackageFacts& package, const VersionFacts& shown) {
+  const bool has_all = &shown == &package.current();
   Html html;
   html.markup("<section id=\"versions\"><h2>Versions</h2>\n<ol class=\"versions\" reversed>\n");
   for (auto each = package.versions.rbegin(); each != package.versions.rend(); ++each) {
+    if (!has_all && &*each != &shown) continue;
     const std::string number = std::to_string(each->version);
     html.markup("<li><h3><a href=\"").text(number).markup(".html\"");
     if (each->version == shown.version) html.markup(" aria-current=\"page\"");
@@ -415,20 +450,38 @@ Html versions_section(const PackageFacts& package, const VersionFacts& shown) {
     }
     html.markup("</li>\n");
   }
-  return std::move(html.markup("</ol></section>\n"));
+  html.markup("</ol>");
+  if (!has_all) {
+    html.element("<p><a href=\"index.html#versions\">",
+                 "All " + count_text(package.versions.size(), "version"), "</a></p>");
+  }
+  return std::move(html.markup("</section>\n"));
 }
 
-Html card_section(const PackageFacts& package, const VersionFacts& version,
-                  std::vector<std::string>& problems) {
+/// The card, and what of it stands at the top.
+struct CardSection {
   Html html;
-  html.markup("<section id=\"card\"><h2>What it computes</h2>\n");
+  Html speed;
+};
+
+CardSection card_section(const PackageFacts& package, const VersionFacts& version,
+                         std::vector<std::string>& problems) {
+  CardSection section;
+  if (version.card.empty()) return section;
+  section.html.markup("<section id=\"card\"><h2>What it computes</h2>\n");
   try {
-    html.part(render_card(version.card, package.name));
+    const RenderedCard card = render_card(version.card, package.name);
+    section.html.part(card.html);
+    if (!card.speed.empty()) {
+      section.speed.part(draw(card.speed))
+          .element("<p class=\"measured\">", card.measured, "</p>\n");
+    }
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kIntegrity) throw;
     problems.emplace_back(error.what());
   }
-  return std::move(html.markup("</section>\n"));
+  section.html.markup("</section>\n");
+  return section;
 }
 
 Html errors_section(const VersionFacts& version) {
@@ -438,7 +491,7 @@ Html errors_section(const VersionFacts& version) {
   return std::move(html.markup("</section>\n"));
 }
 
-void add_facts(Html& html, const VersionFacts& version) {
+void add_facts(Html& html, const SiteFacts& site, const VersionFacts& version) {
   std::uint64_t least = 0;
   std::uint64_t most = 0;
   for (const VariantFacts& each : version.variants) {
@@ -446,26 +499,50 @@ void add_facts(Html& html, const VersionFacts& version) {
     least = least == 0 ? each.download : std::min(least, each.download);
     most = std::max(most, each.download);
   }
+  const auto add = [&html](Literal name, const std::string& value) {
+    html.markup("<div><dt>").markup(name).markup("</dt>").element("<dd>", value, "</dd></div>");
+  };
   const std::vector<std::string> places = places_of(version);
-  html.element("<dl class=\"summary\"><div><dt>Licence</dt><dd>",
-               version.license.empty() ? "none given" : version.license, "</dd></div>");
-  html.element("<div><dt>Variants</dt><dd>", std::to_string(version.variants.size()),
-               "</dd></div>");
-  html.element("<div><dt>Download</dt><dd>",
-               least == most ? size_text(most) : size_text(least) + " to " + size_text(most),
-               "</dd></div>");
-  html.element("<div><dt>Tested on</dt><dd>", places.empty() ? "nothing" : join(places),
-               "</dd></div>");
-  html.element("<div><dt>Needs Kiln</dt><dd>", version.min_loader + " or later",
-               "</dd></div></dl>\n");
+  const std::string day = tested_day(version);
+  html.markup("<dl class=\"summary\">");
+  add("Licence", version.license.empty() ? "none given" : version.license);
+  add("Tested on",
+      places.empty() ? "nothing" : join(places) + (day.empty() ? "" : "; last on " + day));
+  add("Signed by", version.keys.empty() ? "nobody" : keys_text(version, 12));
+  if (!version.keys.empty()) add("Signed until", site.signed_until.substr(0, 10));
+  if (!version.attested.empty()) add("Attested", version.attested.substr(0, 10));
+  add("Variants", std::to_string(version.variants.size()));
+  add("Download", least == most ? size_text(most) : size_text(least) + " to " + size_text(most));
+  add("Needs Kiln", version.min_loader + " or later");
+  html.markup("</dl>\n");
+}
+
+/// What one chooses by, and what speaks against it.
+void add_notices(Html& html, const PackageFacts& package, const VersionFacts& version) {
+  const VersionFacts& current = package.current();
+  if (!version.yanked.empty()) {
+    html.element("<p class=\"notice warning\">Its publisher took this version back: ",
+                 version.yanked, "</p>\n");
+  }
+  if (version.vouched == Vouched::kOther) {
+    html.markup(
+        "<p class=\"notice warning\">The signed metadata does not name this index: Kiln refuses "
+        "it.</p>\n");
+  }
+  if (version.version != current.version) {
+    html.element("<p class=\"notice\">The current version is <a href=\"index.html\">",
+                 label(package.name, current.version), "</a>.</p>\n");
+  }
 }
 
 Html version_page(const SiteFacts& site, const PackageFacts& package, const VersionFacts& version) {
   const Place place{"../../", site};
   std::vector<std::string> problems = version.problems;
-  Html sections = install_section(site, package, version);
-  sections.part(ops_section(version)).part(variants_section(version));
-  if (!version.card.empty()) sections.part(card_section(package, version, problems));
+  const CardSection card = card_section(package, version, problems);
+  const bool installs = version.installs();
+  Html sections;
+  if (installs) sections.part(install_section(site, package, version));
+  sections.part(ops_section(version)).part(variants_section(version)).part(card.html);
   if (!version.errors.empty()) sections.part(errors_section(version));
   sections.part(trust_section(site, version)).part(versions_section(package, version));
 
@@ -477,20 +554,17 @@ Html version_page(const SiteFacts& site, const PackageFacts& package, const Vers
   body.element(" <span class=\"version\">", "version " + std::to_string(version.version),
                "</span></h1>\n");
   if (!version.summary.empty()) body.element("<p class=\"lead\">", version.summary, "</p>\n");
-  if (!version.yanked.empty()) {
-    body.element("<p class=\"notice warning\">Its publisher took this version back: ",
-                 version.yanked, "</p>\n");
-  }
-  if (version.version != package.current().version) {
-    body.element("<p class=\"notice\">The current version is <a href=\"index.html\">",
-                 label(package.name, package.current().version), "</a>.</p>\n");
-  }
+  add_notices(body, package, version);
   add_problems(body, problems);
-  add_facts(body, version);
-  body.markup(
-      "<nav class=\"sections\" aria-label=\"On this page\"><a href=\"#install\">Install</a>"
-      "<a href=\"#ops\">Operations</a><a href=\"#variants\">Variants</a>");
-  if (!version.card.empty()) body.markup("<a href=\"#card\">What it computes</a>");
+  if (installs) {
+    body.element("<pre class=\"first\" tabindex=\"0\"><code>",
+                 "kiln install " + label(package.name, version.version), "</code></pre>\n");
+  }
+  add_facts(body, site, version);
+  body.part(card.speed).markup("<nav class=\"sections\" aria-label=\"On this page\">");
+  if (installs) body.markup("<a href=\"#install\">Install</a>");
+  body.markup("<a href=\"#ops\">Operations</a><a href=\"#variants\">Variants</a>");
+  if (!card.html.empty()) body.markup("<a href=\"#card\">What it computes</a>");
   if (!version.errors.empty()) body.markup("<a href=\"#errors\">Errors</a>");
   body.markup("<a href=\"#trust\">Signatures</a><a href=\"#versions\">Versions</a></nav>\n");
   body.part(sections);

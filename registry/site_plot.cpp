@@ -57,14 +57,15 @@ Plot plot_columns(const CardTable& table, const std::vector<std::size_t>& column
   Plot plot;
   plot.rows_are = table.titles.front();
   for (const std::vector<std::string>& row : table.rows) {
-    PlotRow made{cell_of(row, 0), {}};
+    PlotRow made{short_of(cell_of(row, 0)), {}};
     const double by = divisor ? number_of(cell_of(row, *divisor)) : 1;
     if (by == 0) continue;
     for (std::size_t series = 0; series < columns.size(); ++series) {
       const double value = number_of(cell_of(row, columns[series])) / by;
       if (value == 0) continue;
       made.points.push_back(
-          {series, value, table.titles[columns[series]] + ", " + made.label + ": " + shown(value)});
+          {series, value,
+           short_of(table.titles[columns[series]]) + ", " + made.label + ": " + shown(value)});
     }
     if (!made.points.empty()) plot.rows.push_back(std::move(made));
   }
@@ -111,6 +112,7 @@ Plot errors_of(const CardTable& table) {
 /// "backward bfloat16 3.19e-03" of a cell, by its words: a row a kind, a point a variant.
 Plot worst_errors_of(const CardTable& table) {
   Plot plot;
+  PlotRows rows(plot);
   for (std::size_t column = 0; column < table.titles.size(); ++column) {
     if (!table.titles[column].starts_with("worst relative L2")) continue;
     for (const std::vector<std::string>& row : table.rows) {
@@ -121,10 +123,7 @@ Plot worst_errors_of(const CardTable& table) {
         if (space == std::string_view::npos) continue;
         const double value = number_of(each.substr(space + 1));
         if (value == 0) continue;
-        const std::string kind(each.substr(0, space));
-        auto found = std::ranges::find(plot.rows, kind, &PlotRow::label);
-        if (found == plot.rows.end()) found = plot.rows.insert(found, PlotRow{kind, {}});
-        found->points.push_back({0, value, cell_of(row, 0) + ": " + shown(value)});
+        rows.add(each.substr(0, space), value, cell_of(row, 0));
       }
     }
     plot.series = {"a variant"};
@@ -140,14 +139,22 @@ Plot condense(const Plot& plot) {
   condensed.rows.clear();
   condensed.rows_are.clear();
   for (const std::string& name : plot.series) condensed.rows.push_back({name, {}});
-  std::size_t points = 0;
   for (const PlotRow& row : plot.rows) {
     for (const PlotPoint& point : row.points) {
-      if (++points > kMostPoints) return condensed;
       condensed.rows[point.series].points.push_back(point);
     }
   }
   return condensed;
+}
+
+/// The plot with its first kMostPoints.
+Plot bounded(Plot plot) {
+  std::size_t room = kMostPoints;
+  for (PlotRow& row : plot.rows) {
+    row.points.resize(std::min(row.points.size(), room));
+    room -= row.points.size();
+  }
+  return plot;
 }
 
 double geometric_mean(const PlotRow& row) {
@@ -279,6 +286,19 @@ void draw_row(Html& svg, const PlotRow& row, const Scale& scale, double y, bool 
 
 }  // namespace
 
+std::string short_of(std::string_view text, std::size_t most_bytes) {
+  if (text.size() <= most_bytes) return std::string(text);
+  std::size_t end = most_bytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return std::string(text.substr(0, end)) + "\xe2\x80\xa6";
+}
+
+void PlotRows::add(std::string_view label, double value, std::string_view name) {
+  const auto [found, is_new] = rows_.try_emplace(short_of(label), plot_.rows.size());
+  if (is_new) plot_.rows.push_back({found->first, {}});
+  plot_.rows[found->second].points.push_back({0, value, short_of(name) + ": " + shown(value)});
+}
+
 std::vector<Plot> plots_of(const CardTable& table) {
   std::vector<Plot> plots;
   for (Plot& plot : std::array{speed_of(table), errors_of(table), worst_errors_of(table)}) {
@@ -289,7 +309,7 @@ std::vector<Plot> plots_of(const CardTable& table) {
 
 Html draw(const Plot& given) {
   const bool condensed = given.rows.size() > kMostRows;
-  const Plot plot = condensed ? condense(given) : given;
+  const Plot plot = bounded(condensed ? condense(given) : given);
   const Scale scale(plot);
   const double bottom = kTop + kRowHeight * static_cast<double>(plot.rows.size());
   Html html;

@@ -9,8 +9,10 @@
 //            relative L2", whose cells are like "bfloat16 1.8e-03, float32 6.9e-07"
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "markup.hpp"
@@ -45,10 +47,26 @@ struct Plot {
   bool empty() const { return rows.empty(); }
 };
 
+/// As much of a text as there is room for, without a cut in the middle of a character.
+std::string short_of(std::string_view text, std::size_t most_bytes = 80);
+
+/// A plot's rows by their label. Labels and names come from a document: a longer one than 80
+/// characters is cut, so that a plot has no more bytes than its points have.
+class PlotRows {
+ public:
+  explicit PlotRows(Plot& plot) : plot_(plot) {}
+  void add(std::string_view label, double value, std::string_view name);
+
+ private:
+  Plot& plot_;
+  std::map<std::string, std::size_t, std::less<>> rows_;
+};
+
 /// At most two; none of a table that measures nothing.
 std::vector<Plot> plots_of(const CardTable& table);
 
-/// Long ones have a row a series instead, with all shapes in it and their geometric mean.
+/// Long ones have a row a series instead, with all shapes in it and their geometric mean. At most
+/// 4000 marks.
 Html draw(const Plot& plot);
 
 }  // namespace kiln::registry

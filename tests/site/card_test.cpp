@@ -3,13 +3,16 @@
 // An author's Markdown: what it becomes, and what it cannot become.
 #include <doctest/doctest.h>
 
+#include <ctime>
+#include <string>
+
 #include "kiln/error.hpp"
 #include "site_card.hpp"
 
 namespace {
 
 std::string render(const std::string& markdown) {
-  return kiln::registry::render_card(markdown, "tiny-op").str();
+  return kiln::registry::render_card(markdown, "tiny-op").html.str();
 }
 
 bool has(const std::string& html, const std::string& part) {
@@ -25,8 +28,7 @@ TEST_CASE("card: Markdown becomes what it means") {
       {"a *b* **c** `d`", "<p>a <em>b</em> <strong>c</strong> <code>d</code></p>\n"},
       {"# tiny-op\n\nx", "<p>x</p>\n"},  // the page's own title
       {"# other", "<h3 id=\"card-other\">other</h3>\n"},
-      {"## A b!\n\n## A b!",
-       "<h3 id=\"card-a-b\">A b!</h3>\n<h3 id=\"card-a-b-again\">A b!</h3>\n"},
+      {"## A b!\n\n## A b!", "<h3 id=\"card-a-b\">A b!</h3>\n<h3 id=\"card-a-b-2\">A b!</h3>\n"},
       {"### Deep", "<h4 id=\"card-deep\">Deep</h4>\n"},
       {"- a\n- b", "<ul>\n<li>a</li>\n<li>b</li>\n</ul>\n"},
       {"3. a", "<ol start=\"3\">\n<li>a</li>\n</ol>\n"},
@@ -95,6 +97,90 @@ TEST_CASE("card: nothing of it becomes markup, a script or a request") {
   }
   CHECK(render("![a *chart*](https://evil.example/p.png)") ==
         "<p><span class=\"image\">a <em>chart</em></span></p>\n");
+}
+
+TEST_CASE("card: headings of the same name each have a name of their own") {
+  CHECK(render("# a\n# a-2\n# a\n# a\n") ==
+        "<h3 id=\"card-a\">a</h3>\n<h3 id=\"card-a-2\">a-2</h3>\n<h3 id=\"card-a-3\">a</h3>\n"
+        "<h3 id=\"card-a-4\">a</h3>\n");
+  std::string same;
+  for (int i = 0; i < 20'000; ++i) same += "# a\n";
+  CHECK(render(same).size() < 40 * same.size());
+}
+
+TEST_CASE("card: what it takes to render one grows as it does") {
+  const auto times = [](std::size_t count, const std::string& text) {
+    std::string all;
+    for (std::size_t i = 0; i < count; ++i) all += text;
+    return all;
+  };
+  std::string kinds = "| worst relative L2 |\n|---|\n|";
+  for (int i = 0; i < 100'000; ++i) kinds += "k" + std::to_string(i) + " 1,";
+  std::string definitions;
+  for (int i = 0; i < 20'000; ++i) definitions += "[" + std::to_string(i) + "]: /a\n";
+  std::string ticks;
+  for (std::size_t i = 0; i < 1400; ++i) ticks += std::string(i, '`') + " ";
+  const std::string megabyte[] = {
+      ticks,
+      times(200'000, "[a]: b 'c\n"),
+      times(150'000, "[a]: <b\n\n"),
+      times(300'000, "<?"),
+      times(100'000, "<![CDATA["),
+      times(300'000, "<!A"),
+      times(100'000, "https://a("),
+      "https://a" + times(1'000'000, "("),
+      times(400'000, "[a"),
+      times(200'000, "[a](<b"),
+      times(200'000, "[a](b 'c"),
+      times(300'000, "a](b"),
+      times(1'000'000, "\\"),
+      times(300, times(3000, "- ") + "a\n"),
+      times(3000, times(150, "> - ") + "a\n"),
+      times(250'000, "*_**"),
+      times(120'000, "**a *b "),
+      "|a|\n|-|\n" + times(200'000, "|`|\n"),
+      times(300'000, "# a\n"),
+      kinds + "|\n",
+      "| " + std::string(400'000, 'a') + " | kiln | b |\n|---|---|---|\n" +
+          times(60'000, "|1|2|3\n"),
+      "| a | worst relative L2 |\n|---|---|\n| " + std::string(400'000, 'a') + " | " +
+          times(100'000, "k 1,") + " |\n",
+      definitions + times(100'000, "[1] "),
+      times(1'000'000, ">"),
+      times(1000, std::string(1000, '>') + "a\n"),
+      times(500'000, "* "),
+      times(1'000'000, "["),
+      times(300'000, "[a]("),
+      times(300'000, "![a"),
+      times(500'000, "*a"),
+      times(300'000, "*a_ "),
+      times(500'000, "a**b"),
+      times(1'000'000, "`") + " a",
+      times(300'000, "a`b``"),
+      times(500'000, "<a"),
+      times(300'000, "<!--"),
+      times(300'000, "&#x1;"),
+      times(1'000'000, "&"),
+      times(100'000, "http://a"),
+      times(100'000, "~~a~"),
+      times(1'000'000, "|"),
+      "|a\n|---\n" + times(300'000, "|||"),
+      times(100'000, "- a\n"),
+      times(1000, times(100, "  ") + "- a\n"),
+      times(100'000, "a\n---\n"),
+      times(300'000, "\\\n"),
+  };
+  for (const std::string& each : megabyte) {
+    CAPTURE(each.substr(0, 40));
+    const std::clock_t begin = std::clock();  // of this process: the machine may be busy
+    try {
+      render(each);
+    } catch (const kiln::Error& error) {
+      CHECK(error.code() == kiln::ErrorCode::kIntegrity);  // too large a page
+    }
+    const double taken = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+    CHECK(taken < 20);  // a quadratic one takes minutes
+  }
 }
 
 TEST_CASE("card: a table that would become endless is refused, and so is nothing else") {

@@ -46,6 +46,9 @@ SiteFacts sample(const std::string& word) {
   version.statements = {{word, word, word}};
   version.errors = {{.caption = word, .series = {word}, .rows = {{word, {{0, 1, word}}}}}};
   version.vouched = Vouched::kSigned;
+  version.keys = {std::string(64, 'a'), std::string(64, 'b')};
+  version.threshold = 1;
+  version.attested = "2026-02-03T04:05:06Z";
   version.yanked = word;
   version.card = word;
   version.changes = {word};
@@ -59,22 +62,80 @@ SiteFacts sample(const std::string& word) {
 TEST_CASE("pages: each says what is known") {
   SiteFacts site = sample("fine words");
   site.url = "https://kernels.example.org";
+  site.packages[0].versions[0].yanked.clear();
   const Pages pages = make_pages(site);
   CHECK(pages.size() == 6);
   const std::string& html = pages.at("packages/tiny-op/1.html");
   CHECK(html == pages.at("packages/tiny-op/index.html"));
-  for (const char* part : {"kiln install tiny-op@1", "kiln_require(tiny-op VERSION 1)",
-                           "kiln trust add https://kernels.example.org --root root.json",
-                           "get_kernel(&quot;tiny-op&quot;, {.version = 1})",
-                           "get_kernel(&quot;tiny-op&quot;, version=1)", "\xe2\x9c\x93 NVIDIA H200",
-                           "untested", "1.5 kB", "3.0 kB", "H100, H200",
-                           "names this index; valid until 2027-01-01T00:00:00Z", "fine words"}) {
+  for (const char* part :
+       {"kiln install tiny-op@1", "kiln_require(tiny-op VERSION 1)",
+        "kiln trust add https://kernels.example.org --root root.json",
+        "get_kernel(&quot;tiny-op&quot;, {.version = 1})",
+        "get_kernel(&quot;tiny-op&quot;, version=1)", "\xe2\x9c\x93 NVIDIA H200", "untested",
+        "1.5 kB", "3.0 kB", "H100, H200", "names this index; valid until 2027-01-01T00:00:00Z",
+        "fine words", "NVIDIA H200; last on 2026-01-01", "1 of 2 keys: aaaaaaaaaaaa",
+        "<dt>Attested</dt><dd>2026-02-03</dd>"}) {
     CAPTURE(part);
     CHECK(has(html, part));
   }
   CHECK(has(pages.at("index.html"), "href=\"packages/tiny-op/index.html\""));
   CHECK(has(pages.at("index.html"), "tested on NVIDIA H200"));
   CHECK(pages == make_pages(site));
+}
+
+TEST_CASE("pages: what one chooses by stands above the first section") {
+  SiteFacts site = sample("word");
+  VersionFacts& version = site.packages[0].versions[0];
+  version.yanked.clear();
+  version.card = "Where and when.\n\n| M | kiln | rival |\n|---|---|---|\n| 1 | 1.0 | 1.5 |\n";
+  const std::string html = make_pages(site).at("packages/tiny-op/1.html");
+  const std::string top = html.substr(0, html.find("<section"));
+  for (const char* part : {"kiln install tiny-op@1", "Licence", "Tested on", "Signed by",
+                           "Signed until", "Attested", "<svg", "Where and when."}) {
+    CAPTURE(part);
+    CHECK(has(top, part));
+  }
+}
+
+TEST_CASE("pages: what Kiln does not install has no lines to install it") {
+  SiteFacts site = sample("word");
+  VersionFacts& version = site.packages[0].versions[0];
+  const auto is_offered = [&] {
+    const std::string html = make_pages(site).at("packages/tiny-op/1.html");
+    return has(html, "kiln install") || has(html, "get_kernel") || has(html, "#install");
+  };
+  CHECK_FALSE(is_offered());  // taken back
+  version.yanked.clear();
+  CHECK(is_offered());
+  version.vouched = Vouched::kOther;
+  CHECK_FALSE(is_offered());
+}
+
+TEST_CASE("pages: the pages of many versions grow as they do") {
+  SiteFacts site = sample("word");
+  const VersionFacts one = site.packages[0].versions[0];
+  const auto size_of = [&](int versions) {
+    site.packages[0].versions.assign(static_cast<std::size_t>(versions), one);
+    for (int i = 0; i < versions; ++i) {
+      site.packages[0].versions[static_cast<std::size_t>(i)].version = i + 1;
+    }
+    std::size_t size = 0;
+    for (const auto& [name, bytes] : make_pages(site)) size += bytes.size();
+    return size;
+  };
+  CHECK(size_of(200) < 2.2 * static_cast<double>(size_of(100)));
+}
+
+TEST_CASE("pages: variants that make a nearly empty table are listed") {
+  SiteFacts site = sample("word");
+  std::vector<VariantFacts>& variants = site.packages[0].versions[0].variants;
+  for (int i = 0; i < 300; ++i) {
+    variants.push_back({gpu("v" + std::to_string(i), kUntested.data()), 1, 1, ""});
+    variants.back().variant.needs.toolkit = Version{i, 0};
+    variants.back().variant.needs.device_code = {
+        parse_device_code("sm_" + std::to_string(100 + i)).value()};
+  }
+  CHECK(make_pages(site).at("packages/tiny-op/1.html").size() < 200'000);
 }
 
 TEST_CASE("pages: hostile words stay words, in every place") {

@@ -3,6 +3,8 @@
 // Device: what to compute on. A word of requests, tensors and kernels alike. Pure value.
 #pragma once
 
+#include "kiln/compiler.hpp"
+
 #include <string>
 
 namespace kiln {

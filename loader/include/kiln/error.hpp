@@ -5,6 +5,8 @@
 // step.
 #pragma once
 
+#include "kiln/compiler.hpp"
+
 #include <stdexcept>
 #include <string>
 #include <string_view>

@@ -4,6 +4,8 @@
 // speaks before it returns: it prints nothing itself.
 #pragma once
 
+#include "kiln/compiler.hpp"
+
 #include <cstdint>
 #include <functional>
 #include <string>

@@ -5,6 +5,8 @@
 // mode. Pure.
 #pragma once
 
+#include "kiln/compiler.hpp"
+
 #include <bit>
 #include <cstdint>
 

@@ -4,6 +4,8 @@
 // from the running machine. Pure values, no I/O.
 #pragma once
 
+#include "kiln/compiler.hpp"
+
 #include <compare>
 #include <optional>
 #include <string>

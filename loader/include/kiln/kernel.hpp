@@ -12,6 +12,8 @@
 // ask for more. CUDA does not survive a fork: a child must not use GPU kernels of its parent.
 #pragma once
 
+#include "kiln/compiler.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>

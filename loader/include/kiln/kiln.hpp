@@ -8,6 +8,8 @@
 //   mlp.forward(x, y, workspace, stream);
 #pragma once
 
+#include "kiln/compiler.hpp"
+
 #include "kiln/device.hpp"
 #include "kiln/error.hpp"
 #include "kiln/event.hpp"

@@ -4,6 +4,8 @@
 // freely; what its members say of the environment is in kernel.hpp.
 #pragma once
 
+#include "kiln/compiler.hpp"
+
 #include <filesystem>
 #include <stop_token>
 #include <string>

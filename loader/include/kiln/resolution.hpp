@@ -4,6 +4,8 @@
 // a Kernel. Refused variants have a reason that a person can act on. Pure values.
 #pragma once
 
+#include "kiln/compiler.hpp"
+
 #include <cstddef>
 #include <optional>
 #include <string>

@@ -4,6 +4,8 @@
 // nothing is allocated and nothing is freed.
 #pragma once
 
+#include "kiln/compiler.hpp"
+
 #include <dlpack/dlpack.h>
 
 #include <array>

@@ -17,6 +17,8 @@
 // Threads: as torch::nn::Linear.
 #pragma once
 
+#include "kiln/compiler.hpp"
+
 #include <torch/torch.h>
 
 #include <array>

@@ -4,6 +4,7 @@
 // what would be chosen and why, and whether it really loads. Every problem comes with what to do.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "kiln/abi.h"
 #include "kiln/kernel.hpp"
 #include "output.hpp"
+#include "probe/driver.hpp"
 #include "probe/probe.hpp"
 #include "settings/environment.hpp"
 #include "store/registry.hpp"
@@ -33,7 +35,12 @@ struct Findings {
 };
 
 void examine_host(const Host& host, Findings& findings) {
-  if (!host.driver) {
+  if (!host.driver_problem.empty()) {
+    findings.add(Error(ErrorCode::kDevice,
+                       "the NVIDIA driver is there and does not say which GPUs "
+                       "it has: " +
+                           host.driver_problem));
+  } else if (!host.driver) {
     findings.problems.emplace_back(
         "no NVIDIA driver: only CPU variants fit. Install one, or pass the GPU into this "
         "container.");
@@ -109,7 +116,12 @@ Json examine_package(const Options& options, const Spec& spec, Findings& finding
 
 int run_doctor(const Options& options) {
   Findings findings;
-  const Host host = probe_host();
+  Host host = probe_host();
+  const bool is_told =
+      std::ranges::find(host.overridden, "KILN_OVERRIDE_SM") != host.overridden.end();
+  // NVML may show GPUs on which CUDA does not start, which a kernel would need.
+  if (!host.gpus.empty() && !is_told && host.driver_problem.empty())
+    host.driver_problem = start_cuda();
   print("kiln      %s, package ABI %d.%d\n", KILN_VERSION, KILN_ABI_MAJOR, KILN_ABI_MINOR);
   print_host(host);
   examine_host(host, findings);

@@ -41,13 +41,16 @@ void print_host(const Host& host) {
   print_line("arch", std::string(to_string(host.arch)));
   print_line("cpu", to_string(host.cpu));
   print_line("glibc", host.glibc ? to_string(*host.glibc) : "none");
-  print_line("driver", host.driver ? "CUDA " + to_string(*host.driver) : "none");
+  print_line("driver", host.driver                   ? "CUDA " + to_string(*host.driver)
+                       : host.driver_problem.empty() ? "none"
+                                                     : "not known");
   for (const Gpu& gpu : host.gpus) {
     print_line(to_string(Device::cuda(gpu.ordinal)).c_str(),
                (gpu.name.empty() ? "" : gpu.name + ", ") + "compute capability " +
                    to_string(gpu.capability));
   }
-  if (host.gpus.empty()) print_line("gpu", "none");
+  const bool told = host.driver_problem.empty();
+  if (host.gpus.empty()) print_line("gpu", told ? "none" : "not known: " + host.driver_problem);
   for (const std::string& soname : host.libraries) print_line("library", soname);
   if (!host.absent.empty()) {
     print_line("library", "and " + std::to_string(host.absent.size()) + " that are not here");

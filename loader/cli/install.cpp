@@ -78,8 +78,8 @@ int run_resolve(const Options& options, const Explain& asked) {
   for (const Explanation& each : explanations) print("\n%s\n", each.text().c_str());
   if (!options.json) tell_refused(choice);
   if (choice.resolution.chosen) return 0;
-  if (!options.json) tell_error(choice.no_variant);
-  return static_cast<int>(ErrorCode::kNoVariant);
+  if (!options.json) tell_error(choice.no_variant_brief);
+  return static_cast<int>(choice.resolution.code);
 }
 
 int run_list(const Options& options) {

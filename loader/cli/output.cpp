@@ -102,6 +102,7 @@ class Progress {
   void on_event(const Event& event) {
     if (event.stage == Event::Stage::kRetry) tell("retry: %s\n", event.note.c_str());
     if (event.stage == Event::Stage::kWait) tell("wait: %s\n", event.note.c_str());
+    if (event.stage == Event::Stage::kCompile) tell("compile: %s\n", event.note.c_str());
     if (event.stage != Event::Stage::kLayer || event.total == 0) return;
     if (event.done == event.total) {
       running_.erase(event.subject);

@@ -142,6 +142,26 @@ class Cli(unittest.TestCase):
         self.assertIn("no variant fits this machine", message)
         self.assertIn("--device cpu", message)
 
+    def test_a_table_is_printed_once_and_equal_reasons_share_a_row(self):
+        self.environment = {"KILN_OVERRIDE_ARCH": "aarch64", "KILN_OVERRIDE_SM": "", "KILN_OVERRIDE_CUDA": ""}
+        done = self.kiln("resolve", SPEC)
+        rows = [line for line in done.stdout.splitlines() if "needs x86_64, this machine is aarch64" in line]
+        self.assertEqual(len(rows), 1)
+        self.assertRegex(rows[0], r"^  \S+ and \d+ more +ARCH ")
+        self.assertLess(len(done.stdout.splitlines()), 12)
+        self.assertIn("kiln resolve geglu-mlp@1 --explain", done.stdout)
+        explained = self.kiln("resolve", SPEC, "--explain").stdout
+        self.assertEqual(explained.count("needs x86_64, this machine is aarch64"), 1 + len(
+            [c for c in self.document("resolve", SPEC)["candidates"] if c.get("refusal") == "ARCH"]))
+        self.assertIn("  -    on a GPU it needs driver CUDA >= 1", explained)
+        self.environment = {"KILN_OVERRIDE_SM": "7.5", "KILN_OVERRIDE_CUDA": "12.9"}
+        refused = self.kiln("resolve", SPEC, code=3)
+        self.assertEqual((refused.stdout + refused.stderr).count("host: "), 1)
+        self.assertIn("nearest: ", refused.stderr)
+        typo = self.kiln("install", SPEC, "--variant", "cu13.0-sm_90a", code=3).stderr
+        self.assertIn("no variant \"cu13.0-sm_90a\"; it has ", typo)
+        self.assertLess(len(typo.splitlines()), 5)
+
     # --- the lock file
 
     def test_a_damaged_lock_file_is_replaced_by_force_alone(self):

@@ -561,13 +561,82 @@ TEST_CASE("resolve: each GPU of a mixed machine gets its own answer") {
   CHECK(resolve(host, index, {}).chosen == 1);
   CHECK(resolve(host, index, {.device = Device::cuda(0)}).chosen == 1);
   CHECK(resolve(host, index, {.device = Device::cuda(1)}).chosen == 0);
-  check_throws(ErrorCode::kUsage,
-               {"resolve geglu-mlp@1: cuda:2", "GPU 0 NVIDIA Test (8.0), GPU 1 NVIDIA Other (9.0)"},
-               [&] { resolve(host, index, {.device = Device::cuda(2)}); });
-  check_throws(ErrorCode::kUsage, {"cuda:-1"},
+  check_throws(ErrorCode::kUsage, {"resolve geglu-mlp@1: cuda:-1"},
                [&] { resolve(host, index, {.device = Device::cuda(-1)}); });
-  check_throws(ErrorCode::kUsage, {"cuda:0", "shows no GPU", "--device cpu"},
-               [&] { resolve(cpu_host(), index, {.device = Device::cuda(0)}); });
+}
+
+TEST_CASE(
+    "resolve: a GPU that is not there, or whose driver does not say, is a reason of its own") {
+  Host two = gpu_host("12.9", "8.0");
+  two.gpus.push_back({1, "NVIDIA Other", {9, 0}});
+  Host broken = cpu_host();
+  broken.driver_problem = "cuInit says E (803): why. Cure";
+  Host one_known = two;
+  one_known.driver_problem = broken.driver_problem;
+  const Index index = index_of({variant_of("gpu", gpu_needs("12.9", "12.0", {"sm_90a", "sm_80"})),
+                                variant_of("cpu", cpu_needs("x86-64-v3"))});
+  const Selection any;
+  const Selection cpu{.device = Device::cpu()};
+  const Selection second{.device = Device::cuda(1)};
+  const Selection third{.device = Device::cuda(2)};
+  const Selection every{.all_gpus = true};
+  struct Case {
+    const char* name;
+    Host host;
+    Selection selection;
+    std::optional<std::size_t> chosen;
+    ErrorCode code;
+    std::string hint;  ///< its beginning
+  };
+  const std::string problem =
+      "an NVIDIA driver is there, and which GPUs it has cannot be told: " + broken.driver_problem +
+      ". To do without a GPU, take --device cpu";
+  const Case cases[] = {
+      {"not there",
+       two,
+       third,
+       {},
+       ErrorCode::kUsage,
+       "cuda:2 was asked for, this machine has GPU 0 NVIDIA Test (8.0), GPU 1 NVIDIA Other (9.0)"},
+      {"none there",
+       cpu_host(),
+       second,
+       {},
+       ErrorCode::kUsage,
+       "cuda:1 was asked for, this machine shows no GPU. Check nvidia-smi"},
+      {"broken, automatic", broken, any, {}, ErrorCode::kDevice, problem},
+      {"broken, by name", broken, second, {}, ErrorCode::kDevice, problem},
+      {"broken, every", broken, every, {}, ErrorCode::kDevice, problem},
+      {"broken, the CPU", broken, cpu, 1, ErrorCode::kNoVariant, ""},
+      {"one cannot be told, automatic", one_known, any, 0, ErrorCode::kNoVariant, ""},
+      {"one cannot be told, every", one_known, every, {}, ErrorCode::kDevice, problem},
+      {"none there, automatic", cpu_host(), any, 1, ErrorCode::kNoVariant, ""},
+  };
+  for (const Case& each : cases) {
+    CAPTURE(each.name);
+    const Resolution resolution = resolve(each.host, index, each.selection);
+    CHECK(resolution.chosen == each.chosen);
+    CHECK(resolution.code == each.code);
+    CHECK_MESSAGE(resolution.hint.starts_with(each.hint), resolution.hint);
+    if (each.chosen) continue;
+    CHECK(resolution.device.kind == Device::Kind::kCuda);
+    for (const Decision& decision : resolution.decisions) {
+      CHECK(decision.refusal == Refusal::kDevice);
+    }
+  }
+  const Resolution refused = resolve(broken, index, {});
+  CHECK(refused.decisions[0].detail == "needs cuda:0, the driver does not say which GPUs it has");
+  CHECK(refused.explain().find("an NVIDIA driver, GPUs not known; for cuda:0") !=
+        std::string::npos);
+}
+
+TEST_CASE("resolve: what the driver compiles is marked") {
+  const Index index = index_of({variant_of("ptx", gpu_needs("12.9", "12.9", {"compute_80"})),
+                                variant_of("sass", gpu_needs("12.9", "12.0", {"sm_90"}))});
+  const Resolution resolution = resolve(gpu_host("12.9", "9.0"), index, {});
+  CHECK(resolution.decisions[0].jit);
+  CHECK_FALSE(resolution.decisions[1].jit);
+  CHECK_FALSE(resolve(cpu_host(), index, {}).decisions[0].jit);
 }
 
 TEST_CASE("resolve: for every GPU the answer is the same, whichever of them is asked for") {

@@ -81,6 +81,33 @@ TEST_CASE("explain: a long index is cut, and says so") {
   CHECK(text.ends_with("\n  and 150 more"));
 }
 
+TEST_CASE("explain: variants that are refused for one reason share a row") {
+  std::vector<Variant> variants;
+  for (const char* sm : {"sm_80", "sm_90", "sm_100"}) {
+    variants.push_back(variant_of(std::string("cu12.9-") + sm, gpu_needs("12.9", "12.0", {sm})));
+  }
+  for (const char* arm : {"a", "b"}) variants.push_back(variant_of(arm, cpu_needs("armv8-a")));
+  for (const char* cpu : {"x", "y", "z"}) variants.push_back(variant_of(cpu, cpu_needs("x86-64")));
+  CHECK(resolve(cpu_host(), index_of(std::move(variants)), {}).explain() ==
+        "host: x86_64, CPU x86-64-v3, glibc 2.36, no NVIDIA driver, no GPU; for cpu\n"
+        "> x                         chosen  for CPUs of level x86-64\n"
+        "  y                         fits    for CPUs of level x86-64\n"
+        "  z                         fits    for CPUs of level x86-64\n"
+        "  cu12.9-sm_100 and 2 more  DEVICE  needs a GPU, this machine shows none\n"
+        "  a                         ARCH    needs aarch64, this machine is x86_64\n"
+        "  b                         ARCH    needs aarch64, this machine is x86_64\n"
+        "  'kiln resolve geglu-mlp@1 --explain' shows each of them");
+}
+
+TEST_CASE("explain: rules that nothing was held against are neither a yes nor a no") {
+  const Index index = package();
+  const Resolution resolution = resolve(cpu_host(), index, {});
+  const std::string text = explain(resolution, index, {}, "cu12.9-sm_90a-x86_64").front().text();
+  CHECK(text.find("  DEVICE          NO   needs a GPU, this machine shows none\n"
+                  "  DRIVER          -    on a GPU it needs driver CUDA >= 12.0\n"
+                  "  NO_DEVICE_CODE  -    on a GPU it has sm_90a\n") != std::string::npos);
+}
+
 TEST_CASE("explain: facts that come from a file say so") {
   Host host = cpu_host();
   host.origin = "cluster.json";

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A libcuda with the GPUs of FAKE_CUDA_GPUS ("8.0,9.0"), in CUDA's order, once it was initialised.
- * FAKE_CUDA_BROKEN=1 fails to start. Memory is the host's, and only inside of a context.
- * fake_cuda_state says what is left of it.
+ * FAKE_CUDA_INIT=803 fails to start with that error, FAKE_CUDA_MUTE=1 does not say what its second
+ * GPU is, FAKE_CUDA_STUB=1 is the toolkit's stub. Memory is the host's, and only inside of a
+ * context. fake_cuda_state says what is left of it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,10 +33,12 @@ static int initialised = 0;
 
 EXPORT(cuInit(unsigned flags)) {
   (void)flags;
-  initialised = getenv("FAKE_CUDA_BROKEN") == NULL;
-  return initialised ? 0 : 999;
+  const char* const error = getenv("FAKE_CUDA_STUB") != NULL ? "34" : getenv("FAKE_CUDA_INIT");
+  initialised = error == NULL;
+  return initialised ? 0 : atoi(error);
 }
 EXPORT(cuDriverGetVersion(int* version)) {
+  if (getenv("FAKE_CUDA_STUB") != NULL) return 34;
   *version = 13000;
   return 0;
 }
@@ -55,6 +58,7 @@ EXPORT(cuDeviceGetAttribute(int* value, int attribute, int device)) {
   const char* at = gpus();
   int major = 0;
   int minor = 0;
+  if (device == 1 && getenv("FAKE_CUDA_MUTE") != NULL) return 999;
   for (int i = 0; i < device; ++i) at = strchr(at, ',') + 1;
   if (sscanf(at, "%d.%d", &major, &minor) != 2) return 1;
   *value = attribute == 75 ? major : minor;
@@ -65,8 +69,28 @@ EXPORT(cuDeviceGetName(char* text, int size, int device)) {
   return 0;
 }
 EXPORT(cuGetErrorName(int error, const char** text)) {
-  *text = error == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_INVALID_DEVICE";
-  return 0;
+  switch (error) {
+    case 2:
+      *text = "CUDA_ERROR_OUT_OF_MEMORY";
+      return 0;
+    case 34:
+      *text = "CUDA_ERROR_STUB_LIBRARY";
+      return 0;
+    case 101:
+      *text = "CUDA_ERROR_INVALID_DEVICE";
+      return 0;
+    case 802:
+      *text = "CUDA_ERROR_SYSTEM_NOT_READY";
+      return 0;
+    case 803:
+      *text = "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH";
+      return 0;
+    case 999:
+      *text = "CUDA_ERROR_UNKNOWN";
+      return 0;
+    default:
+      return 1;
+  }
 }
 EXPORT(cuCtxGetCurrent(void** context)) {
   *context = current();
@@ -108,7 +132,8 @@ enum { kHeader = 16 };
 
 EXPORT(cuMemAlloc_v2(unsigned long long* memory, size_t bytes)) {
   if (current() == NULL) return 201;
-  if (bytes > 1u << 30) return 2;
+  const char* const most = getenv("FAKE_CUDA_MEMORY");
+  if (bytes > (most != NULL ? (size_t)atoll(most) : 1u << 30)) return 2;
   char* const block = malloc(kHeader + bytes);
   *(void**)block = current();
   *memory = (unsigned long long)(size_t)(block + kHeader);

@@ -3,7 +3,8 @@
 // Prints what probe says of the driver, in one line: "12.4 nvml0:9.0 nvml1:8.0". "loaded" and
 // "running" load and initialise CUDA before, "cpu" does not ask for GPUs. With the argument
 // "workspace" it takes device memory on cuda:0 instead, and with "contexts" it does so while a
-// program changes its contexts; with "library NAME", whether NAME is there.
+// program changes its contexts; with "library NAME", whether NAME is there; with "get REGISTRY
+// CACHE DEVICE [FALLBACK]" it gets a kernel.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -21,6 +22,7 @@ std::string facts(bool ask_gpus) {
   for (const kiln::Gpu& gpu : host.gpus) {
     text += " " + gpu.name + ":" + to_string(gpu.capability);
   }
+  if (!host.driver_problem.empty()) text += " problem: " + host.driver_problem;
   return text;
 }
 
@@ -40,6 +42,19 @@ std::string workspace() {
     owned.reserve(std::size_t{1} << 40);
   } catch (const kiln::Error& error) {
     text += " " + std::string(to_string(error.code())) + " " + error.what();
+  }
+  return text;
+}
+
+/// The sizes of a workspace that grows little by little, and the error of one that is too large.
+std::string growth() {
+  kiln::OwnedWorkspace owned(kiln::Device::cuda(0));
+  std::string text = std::to_string(owned.reserve(1'000'000).bytes);
+  text += " " + std::to_string(owned.reserve(1'050'000).bytes);
+  try {
+    owned.reserve(1'200'000);
+  } catch (const kiln::Error& error) {
+    text += " " + std::string(to_string(error.code()));
   }
   return text;
 }
@@ -78,6 +93,26 @@ std::string contexts() {
   return text + "; after: " + state();
 }
 
+/// get_kernel("sample") from words[2] with the cache words[3], and what was told: "cpu-base after
+/// cuda:0, …". words[4]: "cpu", "cuda:0" or "auto", words[5]: a fallback.
+std::string get(int count, char** words) {
+  std::string told;
+  kiln::Request request{.version = 1, .registry = words[2], .cache = words[3]};
+  const std::string device = words[4];
+  if (device == "cpu") request.device = kiln::Device::cpu();
+  if (device == "cuda:0") request.device = kiln::Device::cuda(0);
+  if (count > 5) request.fallback = {kiln::Fallback::cpu()};
+  request.on_event = [&](const kiln::Event& event) {
+    if (event.stage == kiln::Event::Stage::kCompile) told += ", " + event.note;
+  };
+  const kiln::Kernel kernel = kiln::get_kernel("sample", request);
+  std::string text(kernel.variant());
+  for (const kiln::Resolution& each : kernel.fallback()) {
+    text += " after " + to_string(each.device) + ": " + each.hint;
+  }
+  return text + told;
+}
+
 std::string library(const char* name) {
   kiln::Host host;
   probe_libraries(host, {name});
@@ -90,10 +125,12 @@ int main(int count, char** words) {
   try {
     const std::string what = count > 1 ? words[1] : "";
     if (what == "loaded" || what == "running") load_cuda(what == "running");
-    const std::string text = what == "workspace"  ? workspace()
-                             : what == "contexts" ? contexts()
-                             : what == "library"  ? library(words[2])
-                                                  : facts(what != "cpu");
+    const std::string text = what == "get"         ? get(count, words)
+                             : what == "workspace" ? workspace()
+                             : what == "growth"    ? growth()
+                             : what == "contexts"  ? contexts()
+                             : what == "library"   ? library(words[2])
+                                                   : facts(what != "cpu");
     std::puts(text.c_str());
   } catch (const kiln::Error& error) {
     std::printf("%s %s\n", std::string(to_string(error.code())).c_str(), error.what());

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,10 +17,13 @@
 
 #include "documents/target.hpp"
 #include "probe/processor.hpp"
+#include "published.hpp"
 #include "scratch.hpp"
 
 namespace kiln::test {
 namespace {
+
+namespace fs = std::filesystem;
 
 std::string output_of(const std::string& command) {
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "r"), &::pclose);
@@ -88,7 +92,8 @@ TEST_CASE("probe: GPUs in CUDA's order, from NVML where it knows, else from libc
        equal + "FAKE_MIG=1 CUDA_VISIBLE_DEVICES=GPU-b0000000-0000", "12.4 nvml1:9.0"},
       {"NVML does not start", equal + "FAKE_BROKEN=1", "13.0 cuda0:1.1"},
       {"no NVML", kCuda + "FAKE_CUDA_GPUS=8.6", "13.0 cuda0:8.6"},
-      {"no NVML, CUDA does not start", kCuda + "FAKE_CUDA_GPUS=8.6 FAKE_CUDA_BROKEN=1", "13.0"},
+      {"no NVML, CUDA sees no GPU", kCuda + "FAKE_CUDA_GPUS=8.6 FAKE_CUDA_INIT=100", "13.0"},
+      {"no driver at all", "LD_LIBRARY_PATH=", "none"},
       {"overridden", mixed + "KILN_OVERRIDE_CUDA=12.2 KILN_OVERRIDE_SM=12.0", "12.2 :12.0"},
       {"only the driver overridden",
        equal + "KILN_OVERRIDE_CUDA=", "none nvml0:9.0 nvml1:9.0 nvml2:9.0"},
@@ -105,8 +110,100 @@ TEST_CASE("probe: a process that uses CUDA is asked itself, and nobody for a CPU
   CHECK(run(both) == "12.4 nvml0:9.0 nvml1:9.0");
   CHECK(run(both, "loaded") == "12.4 nvml0:9.0 nvml1:9.0");
   CHECK(run(both, "running") == "13.0 cuda0:9.0");
-  CHECK(run(both + "FAKE_CUDA_BROKEN=1", "running") == "12.4 nvml0:9.0 nvml1:9.0");
+  CHECK(run(both + "FAKE_CUDA_INIT=999", "running") == "12.4 nvml0:9.0 nvml1:9.0");
   CHECK(run(both, "cpu") == "not asked");
+}
+
+TEST_CASE("probe: a driver that does not say what GPUs there are is not a machine without one") {
+  const std::string one = kCuda + "FAKE_CUDA_GPUS=8.6,9.0 ";
+  struct Case {
+    std::string variables;
+    std::string begins;
+    std::string has;
+  };
+  const Scratch scratch;
+  write_file(scratch / "libcuda.so.1", "");
+  const Case cases[] = {
+      {one + "FAKE_CUDA_INIT=803",
+       "13.0 problem: cuInit says CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803): ",
+       "Restart the machine"},
+      {one + "FAKE_CUDA_INIT=802", "13.0 problem: cuInit says CUDA_ERROR_SYSTEM_NOT_READY (802): ",
+       "Start nvidia-fabricmanager"},
+      {one + "FAKE_CUDA_INIT=999",
+       "13.0 problem: cuInit says CUDA_ERROR_UNKNOWN (999): ", "nvidia-modprobe"},
+      {one + "FAKE_CUDA_INIT=12345", "13.0 problem: cuInit says an unknown error (12345). ",
+       "dmesg"},
+      {one + "FAKE_CUDA_STUB=1",
+       "none problem: cuInit says CUDA_ERROR_STUB_LIBRARY (34): ", "LD_LIBRARY_PATH"},
+      {one + "FAKE_CUDA_MUTE=1", "13.0 cuda0:8.6 problem: asked for GPU 1, CUDA says ", "(999)"},
+      {"LD_LIBRARY_PATH=" + scratch.path().string(),
+       "none problem: libcuda.so.1 cannot be used (" + (scratch / "libcuda.so.1").string(),
+       "file too short"},
+  };
+  for (const Case& each : cases) {
+    const std::string text = run(each.variables);
+    CHECK_MESSAGE(text.starts_with(each.begins), text);
+    CHECK_CONTAINS(text, each.has);
+  }
+  CHECK(run(one + "FAKE_CUDA_INIT=803 KILN_OVERRIDE_SM=9.0") == "13.0 :9.0");
+}
+
+TEST_CASE(
+    "get_kernel: a GPU that cannot be used is an error with its cure, or the fallback's reason") {
+  const Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({gpu_draft(sample_library("gpu")), cpu_draft(sample_library())});
+  const auto get = [&](const std::string& variables, const std::string& request) {
+    fs::remove_all(scratch / "cache");
+    return run("KILN_UNSIGNED=/ " + variables, "get " + (scratch / "registry").string() + " " +
+                                                   (scratch / "cache").string() + " " + request);
+  };
+  const std::string broken = kCuda + "FAKE_CUDA_GPUS=9.0 FAKE_CUDA_INIT=803 ";
+  const std::string nvml_only = kNvml + "FAKE_GPUS=9.0 ";
+  const std::string not_ready = kBoth + "FAKE_GPUS=9.0 FAKE_CUDA_GPUS=9.0 FAKE_CUDA_INIT=802 ";
+  const std::string none = "LD_LIBRARY_PATH= ";
+  struct Case {
+    std::string variables;
+    std::string request;
+    std::string begins;
+    std::string has;
+  };
+  const std::string told = "an NVIDIA driver is there, and which GPUs it has cannot be told: ";
+  const Case cases[] = {
+      {kBoth + "FAKE_GPUS=9.0 FAKE_CUDA_GPUS=9.0", "auto", "cu12.4-sm_90", ""},
+      {broken, "auto", "device resolve sample@1: " + told, "Restart the machine"},
+      {broken, "cuda:0", "device resolve sample@1: " + told, "Restart the machine"},
+      {broken, "cpu", "cpu-base", ""},
+      {broken, "auto cpu", "cpu-base after cuda:0: " + told, "(803)"},
+      {broken, "cuda:0 cpu", "cpu-base after cuda:0: " + told, "(803)"},
+      {not_ready, "auto", "device resolve sample@1: " + told, "Start nvidia-fabricmanager"},
+      {not_ready, "cuda:0 cpu", "cpu-base after cuda:0: " + told, "(802)"},
+      {nvml_only, "auto", "device resolve sample@1: " + told, "NVIDIA_DRIVER_CAPABILITIES"},
+      {none, "auto", "cpu-base", ""},
+      {none, "cuda:0", "usage resolve sample@1: cuda:0 was asked for, this machine shows no GPU",
+       "--device cpu"},
+      {none, "cuda:0 cpu", "cpu-base after cuda:0: cuda:0 was asked for, this machine shows no GPU",
+       ""},
+  };
+  for (const Case& each : cases) {
+    const std::string text = get(each.variables, each.request);
+    CHECK_MESSAGE(text.starts_with(each.begins), text);
+    CHECK_CONTAINS(text, each.has);
+  }
+}
+
+TEST_CASE("get_kernel: that the driver compiles PTX is told before it takes its seconds") {
+  const Scratch scratch;
+  Draft draft = gpu_draft(sample_library("gpu"));
+  draft.variant.needs.device_code =
+      draft.config.needs.device_code = {*parse_device_code("compute_80")};
+  Published published(scratch / "registry");
+  published.publish({draft});
+  CHECK(run("KILN_UNSIGNED=/ " + kBoth + "FAKE_GPUS=9.0 FAKE_CUDA_GPUS=9.0",
+            "get " + (scratch / "registry").string() + " " + (scratch / "cache").string() +
+                " auto") ==
+        "cu12.4-sm_90, the driver compiles PTX for cuda:0, which takes seconds; it keeps the "
+        "result for later runs");
 }
 
 TEST_CASE("workspace: one primary context is held while it lives, and its own one is waited for") {

@@ -48,6 +48,8 @@ struct Host {
   CpuLevel cpu;
   std::optional<Version> glibc;   ///< none on a machine without glibc (musl)
   std::optional<Version> driver;  ///< the newest CUDA version it supports; none without a driver
+  /// A driver is there, but not which GPUs it has: why it does not say so, and what to do.
+  std::string driver_problem = {};
   std::vector<Gpu> gpus;
   bool gpus_asked = true;  ///< false: driver and GPUs were not looked at, as only the CPU counts
   std::vector<std::string> libraries;   ///< those of the sonames looked up that this machine has

@@ -90,8 +90,8 @@ KILN_EXPORT void kiln_release_cancel(kiln_cancel* cancel);
 typedef struct kiln_event {
   uint32_t struct_size;
   uint32_t reserved;
-  const char*
-      stage; /* "index", "manifest", "config", "layer", "unpack", "retry", "wait", "fallback" */
+  const char* stage;   /* "index", "manifest", "config", "layer", "unpack", "retry", "wait",
+                          "fallback", "compile" */
   const char* subject; /* "geglu-mlp@1 cu12.9-sm_90a-x86_64" */
   const char* note;    /* one line for people, or "" while bytes arrive */
   uint64_t done;       /* bytes */
@@ -131,8 +131,9 @@ typedef struct kiln_request {
       lock; /* lock file that the request is held to; version 0 is then its; NULL: $KILN_LOCK */
   const char*
       from; /* mirror, folder or bundle file to fetch from in place of `registry`; NULL: none */
-  /* "cpu" or "version:2": tried in this order where nothing fits, and for no other error; ends with
-   * NULL. NULL: KILN_E_NO_VARIANT. kiln_kernel_fallback tells whether one was taken. */
+  /* "cpu" or "version:2": tried in this order where nothing fits, or the GPU that was asked for is
+   * not there or its driver does not start, and for no other error; ends with NULL. NULL: that
+   * error. kiln_kernel_fallback tells whether one was taken. */
   const char* const* fallback;
   /* Variants never taken, by id or by digest of their manifest; ends with NULL. NULL: none. */
   const char* const* deny;
@@ -188,7 +189,8 @@ KILN_EXPORT int32_t kiln_run(const kiln_op* op, const kiln_call* call, kiln_erro
 
 /* Which variant this machine would get, and why not the others: the JSON document of `kiln resolve
  * --json`, schema "kiln.resolve/1". Installs and loads nothing; asks the registry as
- * kiln_get_kernel would. With KILN_E_NO_VARIANT the document is given too. */
+ * kiln_get_kernel would. Where nothing fits (KILN_E_NO_VARIANT), or the GPU
+ * that was asked for cannot be used (KILN_E_USAGE, KILN_E_DEVICE), the document is given too. */
 KILN_EXPORT int32_t kiln_resolve(const char* name, const kiln_request* request, char** json,
                                  kiln_error* error);
 KILN_EXPORT void kiln_release_text(char* text);

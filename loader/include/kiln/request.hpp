@@ -80,9 +80,10 @@ struct Request {
   std::string from = {};
   /// Default: from memory. kPath is for debuggers and profilers, and weaker.
   LoadMode load_mode = LoadMode::kMemory;
-  /// What to try, in this order, where no variant fits (kNoVariant), and for no other error. Each
-  /// is this request with that one change and without `variant`. Default: none, kNoVariant is
-  /// thrown. What happened is in Kernel::fallback() and goes to on_event.
+  /// What to try, in this order, where no variant fits (kNoVariant), where this machine does not
+  /// have the GPU that was asked for (kUsage), and where its driver does not start (kDevice); for
+  /// no other error. Each is this request with that one change and without `variant`. Default:
+  /// none, the error is thrown. What happened is in Kernel::fallback() and goes to on_event.
   std::vector<Fallback> fallback = {};
   /// Only a variant that runs on every visible GPU, so that one kernel serves them all. Default:
   /// no, the best one for `device`. The common one may be slower than the best.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kiln/device.hpp"
+#include "kiln/error.hpp"
 #include "kiln/host.hpp"
 
 namespace kiln {
@@ -39,6 +40,7 @@ struct Decision {
   Refusal refusal = Refusal::kNone;
   std::string detail;    ///< refused: found and needed; accepted: how its code fits
   std::size_t rank = 0;  ///< 1 is the best; accepted ones first, then by how many rules they pass
+  bool jit = false;      ///< accepted: as PTX, which the driver compiles at the first load
   bool accepted() const { return refusal == Refusal::kNone; }
 };
 
@@ -51,8 +53,12 @@ struct Resolution {
   std::optional<std::size_t> chosen;  ///< position in the index, and in decisions
   std::vector<Decision> decisions;    ///< one for each variant, in the index's order
   std::string hint;  ///< nothing chosen: the variant that came nearest, and what would make it fit
+  /// Nothing chosen: kNoVariant; kUsage where this machine does not have the GPU that was asked
+  /// for, kDevice where its driver does not say which GPUs there are.
+  ErrorCode code = ErrorCode::kNoVariant;
 
   /// The table of decisions as text, best first: what `kiln resolve` prints and errors carry.
+  /// Variants that were refused for one reason share a row; `decisions` has each.
   std::string explain() const;
 };
 

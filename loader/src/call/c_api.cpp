@@ -343,9 +343,7 @@ std::int32_t kiln_resolve(const char* name, const kiln_request* request, char** 
     char* const copy = ::strdup(text.c_str());
     if (copy == nullptr) throw std::bad_alloc();
     *json = copy;
-    if (!choice.resolution.chosen) {
-      throw kiln::Error(kiln::ErrorCode::kNoVariant, choice.no_variant);
-    }
+    choice.variant();  // throws where none was chosen
   });
 }
 

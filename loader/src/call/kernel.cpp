@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kiln/kernel.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -12,11 +13,26 @@
 #include "documents/names.hpp"
 #include "install/install.hpp"
 #include "install/telling.hpp"
+#include "probe/driver.hpp"
 #include "probe/probe.hpp"
 
 namespace kiln {
 
 namespace {
+
+/// install(), and where a GPU was chosen, CUDA is started before anything is loaded: NVML may have
+/// said that there is one where CUDA does not start. Then the request is answered once more without
+/// a GPU: by its fallback, or by an error that says why.
+Installed install_to_run(std::string_view name, const Request& request) {
+  Installed installed = install(name, request);
+  const Resolution& resolution = installed.choice.resolution;
+  const std::vector<std::string>& overridden = resolution.host.overridden;
+  const bool is_told = std::ranges::find(overridden, "KILN_OVERRIDE_SM") != overridden.end();
+  if (resolution.device.kind != Device::Kind::kCuda || is_told) return installed;
+  std::string problem = start_cuda();
+  if (problem.empty()) return installed;
+  return install(name, request, {.driver_problem = std::move(problem)});
+}
 
 /// Device code goes into the context now, so that the first call needs no driver work and can be
 /// captured.
@@ -60,13 +76,19 @@ Kernel get_kernel(std::string_view name, const Request& request) {
   const NoCancel whole;
   const auto load = [&] {
     const NoFileSizeSignal quiet;
-    Installed installed = install(name, request);
+    Installed installed = install_to_run(name, request);
     const Package& package = installed.package;
     check_runs_here(package.config.needs.cpu, package.subject);
     const kiln_package& table =
         load_library(package.library, package.config, package.subject,
                      chosen_load_mode(request.load_mode), std::move(installed.lease));
-    const Device device = installed.choice.resolution.device;
+    const Resolution& resolution = installed.choice.resolution;
+    const Device device = resolution.device;
+    if (request.on_event && resolution.decisions.at(*resolution.chosen).jit) {
+      telling(request.on_event)({Event::Stage::kCompile, package.subject, 0, 0,
+                                 "the driver compiles PTX for " + to_string(device) +
+                                     ", which takes seconds; it keeps the result for later runs"});
+    }
     prepare(table, device, package.subject);
     return std::make_shared<const Kernel::Loaded>(Kernel::Loaded{
         package.config.name, package.variant.id, device, std::move(installed.choice.resolution),

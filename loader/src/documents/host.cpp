@@ -74,14 +74,16 @@ Json to_json(const Host& host) {
   Json libraries = Json::object();
   for (const std::string& soname : host.absent) libraries[soname] = false;
   for (const std::string& soname : host.libraries) libraries[soname] = true;
-  return {{"schema", kSchema},
-          {"arch", std::string(to_string(host.arch))},
-          {"cpu", to_string(host.cpu)},
-          {"glibc", version_or_null(host.glibc)},
-          {"driver", version_or_null(host.driver)},
-          {"gpus", std::move(gpus)},
-          {"libraries", std::move(libraries)},
-          {"overridden", host.overridden}};
+  Json document = {{"schema", kSchema},
+                   {"arch", std::string(to_string(host.arch))},
+                   {"cpu", to_string(host.cpu)},
+                   {"glibc", version_or_null(host.glibc)},
+                   {"driver", version_or_null(host.driver)},
+                   {"gpus", std::move(gpus)},
+                   {"libraries", std::move(libraries)},
+                   {"overridden", host.overridden}};
+  if (!host.driver_problem.empty()) document["driver_problem"] = host.driver_problem;
+  return document;
 }
 
 std::string serialize_host(const Host& host) {
@@ -103,6 +105,7 @@ Host parse_host(std::string_view document, std::string_view origin) {
     view.at("cpu").fail("is " + to_string(host.cpu) + ", which is no level of " +
                         std::string(to_string(host.arch)));
   }
+  if (view.has("driver_problem")) host.driver_problem = parse_text(view.at("driver_problem"));
   parse_libraries(view.at("libraries"), host);
   if (view.has("overridden")) {
     const JsonView list = view.at("overridden");

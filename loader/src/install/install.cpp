@@ -82,7 +82,7 @@ void add_line(std::string& text, const std::string& line) {
 }  // namespace
 
 const Variant& Choice::variant() const {
-  if (!resolution.chosen) throw Error(ErrorCode::kNoVariant, no_variant);
+  if (!resolution.chosen) throw Error(resolution.code, no_variant);
   return version.index.variants.at(*resolution.chosen);
 }
 
@@ -96,7 +96,8 @@ Install::Install(std::string_view name, const Request& request, const InstallOpt
       patience_{settings_.limits, telling(request.on_event), request.stop},
       cache_(request.cache.empty() ? settings_.cache : request.cache, request.stop,
              patience_.on_event),
-      other_host_(options.host) {
+      other_host_(options.host),
+      driver_problem_(options.driver_problem) {
   check_not_telling(name_);
   request_.on_event = patience_.on_event;
   if (request.offline) settings_.offline = true;
@@ -125,7 +126,7 @@ Installed Install::run() {
 DevFiles Install::run_dev() {
   FileLock used = cache_.use();
   check_version();
-  Choice choice{registry_, find_index(version_, request_.refresh), {}, {}, {}};
+  Choice choice{.registry = registry_, .version = find_index(version_, request_.refresh)};
   const Index& index = choice.version.index;
   const std::string of = label(index.name, index.version) + " dev";
   const auto readable = std::ranges::find_if(
@@ -325,11 +326,13 @@ VersionIndex Install::locked_index() {
 // ---- choose ----
 
 Choice Install::choose(VersionIndex version, const Selection& selection) {
-  Choice choice{registry_, std::move(version), {}, {}, {}};
+  Choice choice{.registry = registry_, .version = std::move(version)};
   choice.resolution = resolve(choice.version.index, selection);
   if (choice.resolution.chosen) return choice;
   std::string not_asked;
-  if (lock_) {
+  if (choice.resolution.code != ErrorCode::kNoVariant) {
+    // No variant would fit: it is the machine that lacks something.
+  } else if (lock_) {
     not_asked = lock_file_.string() + " pins this index; 'kiln lock' takes newer ones";
   } else if (choice.version.fetched.empty()) {
     try {  // variants may have been added
@@ -342,9 +345,7 @@ Choice Install::choose(VersionIndex version, const Selection& selection) {
       not_asked = no_answer ? error.what() : "offline nothing is fetched";
     }
   }
-  if (!choice.resolution.chosen) {
-    choice.no_variant = no_variant_text(choice, selection, not_asked);
-  }
+  if (!choice.resolution.chosen) explain_none(choice, selection, not_asked);
   return choice;
 }
 
@@ -352,6 +353,10 @@ Resolution Install::resolve(const Index& index, const Selection& selection) {
   if (!host_) {
     const bool for_gpu = request_.device.kind != Device::Kind::kCpu || request_.all_gpus;
     host_ = other_host_ != nullptr ? *other_host_ : probe_host(for_gpu);
+    if (!driver_problem_.empty()) {
+      host_->gpus.clear();
+      host_->driver_problem = driver_problem_;
+    }
   }
   look_up_libraries(index, selection);
   return kiln::resolve(*host_, index, selection);
@@ -374,25 +379,35 @@ void Install::look_up_libraries(const Index& index, const Selection& selection) 
 }
 
 /// Every variant and its reason, the nearest one and what would make it fit, another version that
-/// would do. `not_asked`: why the registry was not asked for newer builds; empty if it was.
-std::string Install::no_variant_text(const Choice& choice, const Selection& selection,
-                                     const std::string& not_asked) {
-  const int version = choice.version.index.version;
-  std::string text = "resolve " + label(name_, version) + ": no variant fits this machine (index " +
-                     choice.version.descriptor.digest.brief() + " of " + registry_ + ")\n" +
-                     choice.resolution.explain();
-  add_line(text, choice.resolution.hint);
-  if (!request_.fallback.empty()) return text;  // the caller knows what to try instead
-  if (!not_asked.empty()) {
-    add_line(text, "the registry was not asked for newer builds: " + not_asked);
-    return text;
+/// would do. `not_asked`: why the registry was not asked for newer builds; empty if it was. A GPU
+/// that is not there, or a variant's name that the version does not have, needs no table.
+void Install::explain_none(Choice& choice, const Selection& selection,
+                           const std::string& not_asked) {
+  const Index& index = choice.version.index;
+  const Resolution& resolution = choice.resolution;
+  const std::string subject = "resolve " + label(name_, index.version) + ": ";
+  if (resolution.code != ErrorCode::kNoVariant) {
+    choice.no_variant = choice.no_variant_brief = subject + resolution.hint;
+    return;
   }
-  try {
-    add_line(text, other_version(version, selection));
-  } catch (const Error& error) {
-    add_line(text, "the registry was not asked for other versions: " + std::string(error.what()));
+  const std::string head = subject + "no variant fits this machine (index " +
+                           choice.version.descriptor.digest.brief() + " of " + registry_ + ")\n";
+  const bool unknown = !selection.variant.empty() && !find_variant(index, selection.variant);
+  std::string advice = resolution.hint;
+  if (!request_.fallback.empty()) {  // the caller knows what to try instead
+  } else if (!not_asked.empty()) {
+    add_line(advice, "the registry was not asked for newer builds: " + not_asked);
+  } else {
+    try {
+      add_line(advice, other_version(index.version, selection));
+    } catch (const Error& error) {
+      add_line(advice,
+               "the registry was not asked for other versions: " + std::string(error.what()));
+    }
   }
-  return text;
+  choice.no_variant_brief = head + advice;
+  choice.no_variant =
+      unknown ? choice.no_variant_brief : head + resolution.explain() + "\n" + advice;
 }
 
 /// "geglu-mlp@3 has a build for this machine", or nothing.

@@ -49,12 +49,14 @@ struct Choice {
   VersionIndex version;
   Resolution resolution;  ///< resolution.chosen may be empty
   /// Where nothing was chosen: resolution.explain(), the hint, and, asked of the registry, which
-  /// other published version has a build that fits. The text of the kNoVariant error.
+  /// other published version has a build that fits. The text of the error, whose code is
+  /// resolution.code.
   std::string no_variant;
+  std::string no_variant_brief;  ///< the same without the table, for whoever has shown it
   /// What nothing fitted for, before a fallback of the request was taken.
   std::vector<Resolution> refused;
 
-  /// The variant that was chosen. Throws kNoVariant.
+  /// The variant that was chosen. Throws resolution.code.
   const Variant& variant() const;
 };
 
@@ -98,6 +100,8 @@ struct InstallOptions {
   /// Another machine's facts, for which it is to be chosen; nothing of this machine is probed.
   const Host* host = nullptr;
   bool hold_to_lock = true;  ///< whether a lock file counts: not for who makes one
+  /// Why CUDA does not start on this machine, where the caller has tried: no GPU of it counts.
+  std::string driver_problem = {};
 };
 
 /// One request under way.
@@ -192,8 +196,7 @@ class Install {
   VersionIndex locked_index();
   Resolution resolve(const Index& index, const Selection& selection);
   void look_up_libraries(const Index& index, const Selection& selection);
-  std::string no_variant_text(const Choice& choice, const Selection& selection,
-                              const std::string& not_asked);
+  void explain_none(Choice& choice, const Selection& selection, const std::string& not_asked);
   std::string other_version(int version, const Selection& selection);
 
   /// The registry, or what stands in for it, opened when it is first needed: a warm cache never
@@ -222,6 +225,7 @@ class Install {
   Patience patience_;
   Cache cache_;
   const Host* other_host_;
+  std::string driver_problem_;
   std::optional<Host> host_;
   Traffic traffic_;
   std::unique_ptr<const Repository> repository_;

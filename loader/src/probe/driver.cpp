@@ -8,6 +8,7 @@
 
 #include "base/fork.hpp"
 #include "kiln/error.hpp"
+#include "probe/driver_error.hpp"
 #include "probe/library.hpp"
 
 namespace kiln {
@@ -17,6 +18,7 @@ namespace {
 using Context = void*;
 using DevicePointer = unsigned long long;
 constexpr int kSuccess = 0;
+constexpr int kNoDevice = 100;        // CUDA_ERROR_NO_DEVICE: a driver, and no GPU that it may show
 constexpr int kCapabilityMajor = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
 constexpr int kCapabilityMinor = 76;
 
@@ -41,19 +43,35 @@ struct Cuda : Library {
   int (*free)(DevicePointer) = need("cuMemFree_v2");
 };
 
-/// Looked up once; null if there is none.
-const Cuda* cuda() {
+/// Looked up once, and never destroyed: device memory may be freed at exit.
+const Cuda& found_cuda() {
   const NoFork whole;
-  static const Cuda api;
+  static const Cuda* const api = new Cuda;
+  return *api;
+}
+
+/// Null if there is none that can be used.
+const Cuda* cuda() {
+  const Cuda& api = found_cuda();
   return api.complete() ? &api : nullptr;
+}
+
+std::string describe_error(const Cuda& api, const std::string& operation, int result) {
+  const char* name = nullptr;
+  if (api.error_name(result, &name) != kSuccess || name == nullptr) name = "an unknown error";
+  return describe_driver_error(operation, name, result);
 }
 
 void check(const Cuda& api, int result, const std::string& operation) {
   if (result == kSuccess) return;
-  const char* name = nullptr;
-  if (api.error_name(result, &name) != kSuccess || name == nullptr) name = "an unknown error";
   throw Error(ErrorCode::kDevice,
-              operation + ": the CUDA driver says " + name + " (" + std::to_string(result) + ")");
+              operation + ": " + describe_error(api, "the CUDA driver", result));
+}
+
+/// Of a libcuda that is there and cannot be used.
+std::string describe_unusable(const std::string& found) {
+  return "libcuda.so.1 cannot be used (" + found +
+         "). Install the driver again, or take that file out of the way";
 }
 
 /// The context that calls on a device use.
@@ -112,26 +130,60 @@ std::optional<DriverFacts> ask_running_libcuda() {
 DriverFacts ask_libcuda() {
   DriverFacts facts;
   const Cuda* const api = cuda();
+  if (api == nullptr) {
+    if (const std::string& found = found_cuda().problem(); !found.empty()) {
+      facts.problem = describe_unusable(found);
+    }
+    return facts;
+  }
   int version = 0;  // 1000 * major + 10 * minor
-  if (api == nullptr || api->version(&version) != kSuccess || version == 0) return facts;
-  facts.driver = Version{version / 1000, version % 1000 / 10};
+  const int versioned = api->version(&version);
+  if (versioned == kSuccess && version == 0) return facts;  // its words for no driver
+  if (versioned == kSuccess) facts.driver = Version{version / 1000, version % 1000 / 10};
   int count = 0;
-  if (api->init(0) != kSuccess || api->count(&count) != kSuccess) return facts;
+  int result = api->init(0);
+  if (result == kNoDevice) return facts;
+  if (result != kSuccess) {
+    facts.problem = describe_error(*api, "cuInit", result);
+    return facts;
+  }
+  result = api->count(&count);
+  if (result != kSuccess) facts.problem = describe_error(*api, "cuDeviceGetCount", result);
   for (int ordinal = 0; ordinal < count; ++ordinal) {
     int device = 0;
     Gpu gpu;
     gpu.ordinal = ordinal;
     std::array<char, 256> name{};
-    if (api->device(&device, ordinal) != kSuccess ||
-        api->attribute(&gpu.capability.major, kCapabilityMajor, device) != kSuccess ||
-        api->attribute(&gpu.capability.minor, kCapabilityMinor, device) != kSuccess ||
-        api->name(name.data(), static_cast<int>(name.size()) - 1, device) != kSuccess) {
+    result = api->device(&device, ordinal);
+    if (result == kSuccess)
+      result = api->attribute(&gpu.capability.major, kCapabilityMajor, device);
+    if (result == kSuccess)
+      result = api->attribute(&gpu.capability.minor, kCapabilityMinor, device);
+    if (result == kSuccess) {
+      result = api->name(name.data(), static_cast<int>(name.size()) - 1, device);
+    }
+    if (result != kSuccess) {
+      facts.problem =
+          describe_error(*api, "asked for GPU " + std::to_string(ordinal) + ", CUDA", result);
       continue;
     }
     gpu.name = name.data();
     facts.gpus.push_back(std::move(gpu));
   }
   return facts;
+}
+
+std::string start_cuda() {
+  const NoFork whole;
+  const Cuda* const api = cuda();
+  if (api == nullptr) {
+    const std::string& found = found_cuda().problem();
+    if (!found.empty()) return describe_unusable(found);
+    return "there is no libcuda.so.1, though NVML shows GPUs. Install the driver's CUDA part; in a "
+           "container, NVIDIA_DRIVER_CAPABILITIES must have 'compute'";
+  }
+  const int result = api->init(0);
+  return result == kSuccess ? std::string() : describe_error(*api, "cuInit", result);
 }
 
 DeviceMemory device_allocate(int ordinal, std::size_t bytes) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "kiln/host.hpp"
@@ -17,6 +18,8 @@ namespace kiln {
 struct DriverFacts {
   std::optional<Version> driver;  ///< the newest CUDA version that the driver supports
   std::vector<Gpu> gpus;          ///< visible ones, in CUDA's order
+  /// A driver is there, but which GPUs there are cannot be told: CUDA's error and what to do.
+  std::string problem;
 };
 
 /// Asks NVML: no cuInit. Nothing if there is no NVML, or if its answer cannot be put into CUDA's
@@ -29,6 +32,10 @@ std::optional<DriverFacts> ask_running_libcuda();
 
 /// Asks libcuda, which initialises CUDA in this process. Empty facts if there is none.
 DriverFacts ask_libcuda();
+
+/// Initialises CUDA, as the first call of a kernel on a GPU does. Empty where that works; else why
+/// not, and what to do: NVML may show the GPUs of a machine on which CUDA does not start.
+std::string start_cuda();
 
 /// Device memory, and what keeps it.
 struct DeviceMemory {

@@ -6,12 +6,18 @@
 
 #include <dlfcn.h>
 
+#include <string>
+#include <string_view>
+
 namespace kiln {
 
 class Library {
  public:
   /// Whether it is there and has every function that is needed.
-  bool complete() const { return handle_ != nullptr && !lacks_one_; }
+  bool complete() const { return handle_ != nullptr && problem_.empty(); }
+
+  /// Why a library that is there cannot be used. Empty: it can, or there is none.
+  const std::string& problem() const { return problem_; }
 
  protected:
   /// Becomes a pointer to a function of the type that its member has.
@@ -23,13 +29,22 @@ class Library {
     }
   };
 
-  explicit Library(const char* soname) : handle_(::dlopen(soname, RTLD_LAZY | RTLD_LOCAL)) {}
+  explicit Library(const char* soname) : handle_(::dlopen(soname, RTLD_LAZY | RTLD_LOCAL)) {
+    if (handle_ != nullptr) return;
+    const char* const said = ::dlerror();
+    // glibc's words where it found no file of that name; of one that it found it names the path, of
+    // one that this one needs another name.
+    const std::string absent = std::string(soname) + ": cannot open shared object file";
+    if (said != nullptr && !std::string_view(said).starts_with(absent)) problem_ = said;
+  }
 
   /// Null where the library has no such function.
   Symbol find(const char* name) const { return {handle_ ? ::dlsym(handle_, name) : nullptr}; }
   Symbol need(const char* name) {
     const Symbol found = find(name);
-    lacks_one_ |= found.address == nullptr;
+    if (handle_ != nullptr && found.address == nullptr && problem_.empty()) {
+      problem_ = std::string("it has no ") + name;
+    }
     return found;
   }
 
@@ -39,7 +54,7 @@ class Library {
 
  private:
   void* handle_;
-  bool lacks_one_ = false;
+  std::string problem_;
 };
 
 }  // namespace kiln

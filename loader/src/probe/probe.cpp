@@ -99,10 +99,14 @@ void probe_driver(Host& host) {
     if (!facts) facts = ask_nvml();
     if (!facts) facts = ask_libcuda();
     host.driver = facts->driver;
+    host.driver_problem = std::move(facts->problem);
     host.gpus = std::move(facts->gpus);
   }
   if (driver) host.driver = version_or_none("CUDA", *driver);
-  if (gpus) host.gpus = parse_gpus(*gpus);
+  if (gpus) {
+    host.gpus = parse_gpus(*gpus);
+    host.driver_problem.clear();
+  }
 }
 
 /// NVIDIA's own libraries, which kernels look up and whose constructors are harmless.

@@ -2,7 +2,10 @@
 #include "resolve/explain.hpp"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 #include "base/quote.hpp"
 #include "documents/names.hpp"
@@ -31,8 +34,12 @@ std::string describe_host(const Resolution& resolution) {
   text += std::string(to_string(host.arch)) + ", CPU " + to_string(host.cpu);
   text += host.glibc ? ", glibc " + to_string(*host.glibc) : ", no glibc";
   if (host.gpus_asked) {
-    text += host.driver ? ", driver CUDA " + to_string(*host.driver) : ", no NVIDIA driver";
-    text += ", " + (host.gpus.empty() ? std::string("no GPU") : describe_gpus(host.gpus));
+    const bool told = host.driver_problem.empty();
+    text += host.driver ? ", driver CUDA " + to_string(*host.driver)
+            : told      ? ", no NVIDIA driver"
+                        : ", an NVIDIA driver";
+    text += ", ";
+    text += !host.gpus.empty() ? describe_gpus(host.gpus) : told ? "no GPU" : "GPUs not known";
   } else {
     text += ", GPUs not looked at";
   }
@@ -70,6 +77,38 @@ std::string compare(const Resolution& resolution, const Index& index, const Ques
          std::string(describe(deciding_rule(rank(better), rank(row))));
 }
 
+/// A line of the table: one variant, or several that were refused for the same reason.
+struct Row {
+  std::size_t first = 0;  ///< the best of them, a position in the index
+  std::size_t count = 1;
+  std::string label;
+  std::string verdict;
+};
+
+/// Two of one reason keep their names.
+std::vector<Row> fold(const Resolution& resolution, const std::vector<std::size_t>& best_first) {
+  constexpr std::size_t kFewest = 3;
+  const auto reason = [&](std::size_t position) {
+    const Decision& decision = resolution.decisions[position];
+    return std::tie(decision.refusal, decision.detail);
+  };
+  std::map<std::tuple<const Refusal&, const std::string&>, std::size_t> counts;
+  for (const std::size_t position : best_first) ++counts[reason(position)];
+  std::vector<Row> rows;
+  for (const std::size_t position : best_first) {
+    std::size_t& count = counts[reason(position)];
+    if (count == 0) continue;  // in the row of the first
+    const Decision& decision = resolution.decisions[position];
+    Row row{position, 1, decision.variant, verdict(resolution, position)};
+    if (!decision.accepted() && count >= kFewest) {
+      row.count = std::exchange(count, 0);
+      row.label += " and " + std::to_string(row.count - 1) + " more";
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 void pad(std::string& text, std::size_t width) {
   if (text.size() < width) text.append(width - text.size(), ' ');
 }
@@ -94,28 +133,31 @@ std::string describe_gpus(const std::vector<Gpu>& gpus) {
 }
 
 std::string Resolution::explain() const {
-  std::vector<std::size_t> rows = best_first(*this);
+  std::vector<Row> rows = fold(*this, best_first(*this));
   const std::size_t hidden = rows.size() > kMaxRows ? rows.size() - kMaxRows : 0;
   rows.resize(rows.size() - hidden);
 
   std::size_t variant_width = 0;
   std::size_t verdict_width = 0;
-  for (const std::size_t row : rows) {
-    variant_width = std::max(variant_width, decisions[row].variant.size());
-    verdict_width = std::max(verdict_width, verdict(*this, row).size());
+  for (const Row& row : rows) {
+    variant_width = std::max(variant_width, row.label.size());
+    verdict_width = std::max(verdict_width, row.verdict.size());
   }
   variant_width = std::min(variant_width, kMaxVariantWidth);
 
   std::string text = describe_host(*this);
-  for (const std::size_t row : rows) {
-    std::string line = row == chosen ? "> " : "  ";
-    line += decisions[row].variant;
+  bool folded = false;
+  for (const Row& row : rows) {
+    std::string line = (row.first == chosen ? "> " : "  ") + row.label;
     pad(line, 2 + variant_width);
-    line += "  " + verdict(*this, row);
+    line += "  " + row.verdict;
     pad(line, 2 + variant_width + 2 + verdict_width);
-    text += "\n" + line + "  " + decisions[row].detail;
+    text += "\n" + line + "  " + decisions[row.first].detail;
+    folded = folded || row.count > 1;
   }
   if (hidden != 0) text += "\n  and " + std::to_string(hidden) + " more";
+  if (folded)
+    text += "\n  'kiln resolve " + label(name, version) + " --explain' shows each of them";
   return text;
 }
 
@@ -125,7 +167,11 @@ std::string Explanation::text() const {
   for (const RuleOutcome& outcome : rules) {
     std::string line = "  " + std::string(to_string(outcome.rule));
     pad(line, 2 + kRuleWidth);
-    text += "\n" + line + (outcome.holds ? "  yes  " : "  NO   ") + outcome.detail;
+    text += "\n" + line +
+            (!outcome.holds  ? "  NO   "
+             : outcome.asked ? "  yes  "
+                             : "  -    ") +
+            outcome.detail;
   }
   return text;
 }
@@ -143,7 +189,8 @@ std::vector<Explanation> explain(const Resolution& resolution, const Index& inde
     const Fit fit = best_fit(each, question);
     for (const Rule& rule : kRules) {
       const bool holds = rule.holds(each, fit, question);
-      explanation.rules.push_back({rule.refusal, holds, rule.describe(each, fit, question)});
+      explanation.rules.push_back({rule.refusal, holds, rule.describe(each, fit, question),
+                                   is_asked(rule.refusal, each, question)});
       if (!holds && !each.unread.empty()) break;  // what else it needs is not known
     }
     if (i > 0) explanation.ranked = compare(resolution, index, question, rows[i - 1], rows[i]);

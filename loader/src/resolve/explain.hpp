@@ -17,6 +17,7 @@ struct RuleOutcome {
   Refusal rule = Refusal::kNone;
   bool holds = false;
   std::string detail;  ///< what is needed and what was found
+  bool asked = true;   ///< false: a need of GPU code that nothing was held against, without a GPU
 };
 
 struct Explanation {

@@ -16,17 +16,18 @@ namespace kiln {
 
 namespace {
 
-[[noreturn]] void fail_no_gpu(const Host& host, const Index& index, int ordinal) {
-  const std::string asked = "resolve " + label(index.name, index.version) +
-                            ": cuda:" + std::to_string(ordinal) + " was asked for, ";
-  if (host.gpus.empty()) {
-    throw Error(ErrorCode::kUsage,
-                asked +
-                    "this machine shows no GPU. Check nvidia-smi and CUDA_VISIBLE_DEVICES, or take "
-                    "--device cpu (kiln::Device::cpu())");
+std::string describe_no_gpu(const Host& host, Device device) {
+  constexpr const char* kCpu = "take --device cpu (kiln::Device::cpu())";
+  if (!host.driver_problem.empty()) {
+    return "an NVIDIA driver is there, and which GPUs it has cannot be told: " +
+           host.driver_problem + ". To do without a GPU, " + kCpu;
   }
-  throw Error(ErrorCode::kUsage,
-              asked + "this machine has " + describe_gpus(host.gpus) + ". Ask for one of them");
+  const std::string asked = to_string(device) + " was asked for, ";
+  if (host.gpus.empty()) {
+    return asked + "this machine shows no GPU. Check nvidia-smi and CUDA_VISIBLE_DEVICES, or " +
+           kCpu;
+  }
+  return asked + "this machine has " + describe_gpus(host.gpus) + ". Ask for one of them";
 }
 
 const Gpu* find_gpu(const Host& host, int ordinal) {
@@ -83,13 +84,20 @@ Question ask(const Host& host, const Index& index, const Selection& selection) {
                "every GPU was asked for, and the CPU. Take one of --all-devices (.all_gpus) and "
                "--device cpu");
   }
+  if (device.kind == Device::Kind::kCuda && device.ordinal < 0) {
+    fail_usage(index, to_string(device) + " was asked for, expected a GPU from cuda:0 on");
+  }
   if (device.kind == Device::Kind::kAuto) {
-    device = host.gpus.empty() ? Device::cpu() : Device::cuda(host.gpus.front().ordinal);
+    const bool none = host.gpus.empty() && host.driver_problem.empty();
+    device = none ? Device::cpu() : Device::cuda(host.gpus.empty() ? 0 : host.gpus.front().ordinal);
   }
   if (device.kind == Device::Kind::kCuda) {
     const Gpu* const gpu = find_gpu(host, device.ordinal);
-    if (gpu == nullptr) fail_no_gpu(host, index, device.ordinal);
-    question.gpus = selection.all_gpus ? distinct_gpus(host) : std::vector{gpu};
+    if (gpu == nullptr || (selection.all_gpus && !host.driver_problem.empty())) {
+      question.no_gpu = describe_no_gpu(host, device);
+    } else {
+      question.gpus = selection.all_gpus ? distinct_gpus(host) : std::vector{gpu};
+    }
   }
   return question;
 }
@@ -137,11 +145,12 @@ std::string_view to_string(Refusal refusal) {
 Resolution resolve(const Host& host, const Index& index, const Selection& selection) {
   const Question question = ask(host, index, selection);
   const std::vector<Variant>& variants = index.variants;
-  Resolution resolution{.name = index.name,
-                        .version = index.version,
-                        .device = question.device,
-                        .all_gpus = selection.all_gpus && !question.gpus.empty(),
-                        .host = host};
+  Resolution resolution{
+      .name = index.name,
+      .version = index.version,
+      .device = question.device,
+      .all_gpus = selection.all_gpus && question.device.kind == Device::Kind::kCuda,
+      .host = host};
   std::vector<Fit> fits;
   std::vector<Rank> ranks;
   fits.reserve(variants.size());
@@ -156,7 +165,8 @@ Resolution resolve(const Host& host, const Index& index, const Selection& select
                                     .refusal = refusal,
                                     .detail = broken == nullptr
                                                   ? describe_fit(variant, fit, question)
-                                                  : broken->describe(variant, fit, question)});
+                                                  : broken->describe(variant, fit, question),
+                                    .jit = broken == nullptr && fit.kind == Fit::Kind::kPtx});
   }
   std::vector<std::size_t> order(variants.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -164,6 +174,9 @@ Resolution resolve(const Host& host, const Index& index, const Selection& select
   for (std::size_t i = 0; i < order.size(); ++i) resolution.decisions[order[i]].rank = i + 1;
   if (!order.empty() && resolution.decisions[order.front()].accepted()) {
     resolution.chosen = order.front();
+  } else if (!question.no_gpu.empty()) {
+    resolution.hint = question.no_gpu;
+    resolution.code = host.driver_problem.empty() ? ErrorCode::kUsage : ErrorCode::kDevice;
   } else {
     resolution.hint = make_hint(index, fits, order, question);
   }

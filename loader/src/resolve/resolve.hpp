@@ -32,8 +32,8 @@ struct Selection {
   Tested tested = Tested::kAny;
 };
 
-/// Throws kUsage for a device that the machine does not have, and for a deny list that cannot be
-/// meant.
+/// Throws kUsage for a deny list that cannot be meant, and for every GPU and the CPU at once. A GPU
+/// that the machine does not have, or whose driver does not start, is in Resolution::code.
 Resolution resolve(const Host& host, const Index& index, const Selection& selection);
 
 }  // namespace kiln

@@ -82,7 +82,7 @@ std::string describe_cpu(const Variant& variant, const Fit&, const Question& que
 }
 
 bool device_holds(const Variant& variant, const Fit&, const Question& question) {
-  return variant.needs.is_cpu() == question.gpus.empty();
+  return question.no_gpu.empty() && variant.needs.is_cpu() == question.gpus.empty();
 }
 std::string describe_device(const Variant& variant, const Fit& fit, const Question& question) {
   if (device_holds(variant, fit, question)) {
@@ -91,6 +91,11 @@ std::string describe_device(const Variant& variant, const Fit& fit, const Questi
   }
   if (variant.needs.is_cpu()) {
     return "runs on the CPU: ask for it with --device cpu (.device = kiln::Device::cpu())";
+  }
+  if (!question.no_gpu.empty()) {
+    return "needs " + to_string(question.device) +
+           (question.host->driver_problem.empty() ? ", this machine does not have it"
+                                                  : ", the driver does not say which GPUs it has");
   }
   return question.host->gpus_asked && question.host->gpus.empty()
              ? "needs a GPU, this machine shows none"
@@ -120,6 +125,9 @@ bool driver_holds(const Variant& variant, const Fit& fit, const Question& questi
 std::string describe_driver(const Variant& variant, const Fit& fit, const Question& question) {
   if (variant.needs.is_cpu()) return "needs no driver";
   const DriverNeed need = driver_need(variant, fit, question);
+  if (question.gpus.empty()) {
+    return "on a GPU it needs driver CUDA >= " + to_string(need.lowest);
+  }
   const std::optional<Version>& found = question.host->driver;
   return (need.by_ptx ? "its PTX needs driver CUDA >= " : "needs driver CUDA >= ") +
          to_string(need.lowest) +
@@ -135,6 +143,7 @@ bool code_holds(const Variant& variant, const Fit& fit, const Question& question
 std::string describe_code(const Variant& variant, const Fit& fit, const Question& question) {
   if (fit.kind != Fit::Kind::kNone) return describe_fit(variant, fit, question);
   const Gpu* const gpu = find_uncovered(variant, question);
+  if (question.gpus.empty()) return "on a GPU it has " + codes_of(variant);
   if (gpu == nullptr) return "has " + codes_of(variant);
   const std::string found = "; GPU " + std::to_string(gpu->ordinal) + " has compute capability " +
                             to_string(gpu->capability);
@@ -309,6 +318,11 @@ const std::array<Rule, 10> kRules = {{
     {Refusal::kLibrary, library_holds, describe_library},
     {Refusal::kPolicy, policy_holds, describe_policy},
 }};
+
+bool is_asked(Refusal rule, const Variant& variant, const Question& question) {
+  const bool of_gpu = rule == Refusal::kDriver || rule == Refusal::kNoDeviceCode;
+  return !of_gpu || variant.needs.is_cpu() || !question.gpus.empty();
+}
 
 const Rule* first_broken(const Variant& variant, const Fit& fit, const Question& question) {
   const auto* const found = std::find_if(kRules.begin(), kRules.end(), [&](const Rule& rule) {

@@ -25,6 +25,8 @@ struct Question {
   /// What the variant has to run on, one GPU for each capability: the one asked for, or all of the
   /// machine. Empty for the CPU.
   std::vector<const Gpu*> gpus;
+  /// A GPU was asked for, and there is none to look at: why, and what to do. Nothing fits then.
+  std::string no_gpu;
   std::vector<Digest> denied;  ///< the digests on the deny list
 };
 
@@ -51,6 +53,10 @@ struct Rule {
   std::string (*describe)(const Variant&, const Fit&, const Question&);
 };
 extern const std::array<Rule, 10> kRules;
+
+/// Whether the rule was held against the machine. Of a GPU's driver and code it was not where the
+/// request has no GPU.
+bool is_asked(Refusal rule, const Variant& variant, const Question& question);
 
 /// The first rule that this variant breaks; none if it fits.
 const Rule* first_broken(const Variant& variant, const Fit& fit, const Question& question);

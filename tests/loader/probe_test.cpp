@@ -222,6 +222,11 @@ TEST_CASE("workspace: device memory through the driver, and its error when there
   CHECK_CONTAINS(run("LD_LIBRARY_PATH=", "workspace"), "device ");
 }
 
+TEST_CASE("workspace: where there is no room to grow by half, what is needed is enough") {
+  CHECK(run(kCuda + "FAKE_CUDA_GPUS=9.0 FAKE_CUDA_MEMORY=1100000", "growth") ==
+        "1000192 1050112 device");
+}
+
 TEST_CASE("probe: a library is asked for by its name, never by a path") {
   CHECK(run(kNvml, "library libnvidia-ml.so.1") == "present");
   CHECK(run(kNvml, "library libkiln-nobody-has-this.so.1") == "absent");

@@ -12,6 +12,10 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;  // what the C ABI promises to packages
 
+std::size_t rounded(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 /// Host memory has no context.
 DeviceMemory allocate(Device device, std::size_t bytes) {
   if (device.kind == Device::Kind::kCuda) return device_allocate(device.ordinal, bytes);
@@ -44,15 +48,22 @@ Workspace OwnedWorkspace::reserve(std::size_t bytes) {
     throw Error(ErrorCode::kUsage,
                 "reserve workspace: " + std::to_string(bytes) + " bytes is no size");
   }
-  // By half at least: a batch that grows row by row must not allocate, and synchronise, each time.
-  const std::size_t grown = std::max(bytes, held + held / 2);
-  const std::size_t rounded = (grown + kAlignment - 1) / kAlignment * kAlignment;
   // Freed first: two workspaces at once may be more than the device has.
   memory_.reset();
-  const DeviceMemory memory = allocate(device_, rounded);
+  const std::size_t needed = rounded(bytes);
+  // By half at least: a batch that grows row by row must not allocate, and synchronise, each time.
+  const std::size_t grown = std::max(needed, rounded(held + held / 2));
+  DeviceMemory memory;
+  try {
+    memory = allocate(device_, grown);
+    bytes_ = grown;
+  } catch (const Error&) {
+    if (grown == needed) throw;
+    memory = allocate(device_, needed);  // room to grow is no need
+    bytes_ = needed;
+  }
   memory_ = {memory.data, Free{device_, memory.context, memory.retained_primary}};
-  bytes_ = rounded;
-  return {memory.data, rounded};
+  return {memory.data, bytes_};
 }
 
 }  // namespace kiln

@@ -4,8 +4,10 @@
 #include <doctest/doctest.h>
 #include <elf.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <string>
 
 #include "check_add.hpp"
 #include "install/install.hpp"
@@ -57,6 +59,35 @@ TEST_CASE("load: a table that is not the promised one is refused with what was f
     CHECK_CONTAINS(error.what(), each.text);
     CHECK_CONTAINS(error.what(), "sample@1 cpu-base");
   }
+}
+
+/// The highest descriptor of this process.
+int highest_descriptor() {
+  int highest = 0;
+  for (const auto& each : fs::directory_iterator("/proc/self/fd")) {
+    highest = std::max(highest, std::stoi(each.path().filename().string()));
+  }
+  return highest;
+}
+
+TEST_CASE("load: nothing is kept of a library that was refused, however many there are") {
+  const int libraries = loaded_libraries();
+  const int highest = highest_descriptor();
+  for (int round = 0; round < 20; ++round) {
+    for (const char* kind : {"undefined", "no_symbol", "no_table", "abi_major", "other"}) {
+      CHECK(load_error(cpu_draft(sample_library(kind))).code() == ErrorCode::kLoad);
+    }
+  }
+  CHECK(loaded_libraries() == libraries);
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library())});
+  const Kernel kernel = get_kernel("sample", {.version = 1,
+                                              .device = Device::cpu(),
+                                              .registry = published.root().string(),
+                                              .cache = scratch / "cache"});
+  check_add(kernel);
+  CHECK(highest_descriptor() <= highest + 8);  // 100 were refused
 }
 
 TEST_CASE("load: a table of a later minor, with fields appended to it, loads and runs") {

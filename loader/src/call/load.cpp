@@ -57,7 +57,7 @@ struct Library {
 struct Libraries {
   std::mutex mutex;
   std::map<Digest, void*> handles;
-  std::set<int> numbers;                             // descriptors that a copy was ever opened by
+  std::set<int> numbers;                             // descriptors that a loaded copy was opened by
   std::map<std::filesystem::path, FileLock> leases;  // by library file
 };
 
@@ -189,10 +189,9 @@ void check_package(const kiln_package* package, const Library& library) {
   }
 }
 
-void* open_library(const std::string& path, const Library& library) {
-  // RTLD_LOCAL: two versions export the same names. RTLD_NODELETE: the driver keeps pointers into
-  // the image.
-  void* const handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+void* open_library(const std::string& path, const Library& library, int flags) {
+  // RTLD_LOCAL: two versions export the same names.
+  void* const handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | flags);
   if (handle == nullptr) {
     const char* const why = ::dlerror();
     library.fail("the dynamic linker refuses " + library.path.string() + ": " +
@@ -217,27 +216,57 @@ kiln_package_fn entry_of(void* handle, const Library& library) {
 }
 
 /// Copies are opened by "/proc/self/fd/N", and glibc takes a library for loaded already if one was
-/// opened by the same path. N stays open until the process ends; but a host that closes all
-/// descriptors frees it, so a number is never used twice.
-void* open_copy(const Library& library, Libraries& loaded) {
+/// opened by the same path. N stays open while the library is loaded; but a host that closes all
+/// descriptors frees it, so a loaded library's number is never used twice.
+FileDescriptor numbered_copy(const Library& library, const Libraries& loaded) {
   FileDescriptor copy = sealed_copy(library);
-  if (!loaded.numbers.insert(copy.get()).second) {
-    const int above = *loaded.numbers.rbegin() + 1;
-    copy = FileDescriptor(::fcntl(copy.get(), F_DUPFD_CLOEXEC, above));
-    if (!copy.valid()) {
-      library.fail("no new descriptor for the copy in memory: " +
-                   std::generic_category().message(errno) + ". Raise RLIMIT_NOFILE");
-    }
-    loaded.numbers.insert(copy.get());
+  if (!loaded.numbers.contains(copy.get())) return copy;
+  const int above = *loaded.numbers.rbegin() + 1;
+  FileDescriptor moved(::fcntl(copy.get(), F_DUPFD_CLOEXEC, above));
+  if (!moved.valid()) {
+    library.fail("no new descriptor for the copy in memory: " +
+                 std::generic_category().message(errno) + ". Raise RLIMIT_NOFILE");
   }
-  void* const handle = open_library("/proc/self/fd/" + std::to_string(copy.get()), library);
-  static_cast<void>(copy.release());
+  return moved;
+}
+
+/// Loads a library and checks its table before anything is kept of it: one that is refused is
+/// unloaded, and its copy's number is free again. `path` is what glibc knows it by.
+void* open_checked(const std::string& path, const Library& library) {
+  void* const handle = open_library(path, library, 0);
+  try {
+    check_package(entry_of(handle, library)(), library);
+    // For good: the driver keeps pointers into the image.
+    open_library(path, library, RTLD_NODELETE);
+  } catch (...) {
+    ::dlclose(handle);
+    throw;
+  }
+  return handle;
+}
+
+void* open_copy(const Library& library, Libraries& loaded) {
+  FileDescriptor copy = numbered_copy(library, loaded);
+  const std::string path = "/proc/self/fd/" + std::to_string(copy.get());
+  const auto keep = [&] {
+    loaded.numbers.insert(copy.get());
+    static_cast<void>(copy.release());
+  };
+  void* handle = nullptr;
+  try {
+    handle = open_checked(path, library);
+  } catch (...) {
+    // A library may be marked never to be unloaded.
+    if (::dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD) != nullptr) keep();
+    throw;
+  }
+  keep();
   return handle;
 }
 
 void* open_by_path(const Library& library) {
   verify_file(library, [](std::string_view) {});
-  return open_library(library.path.string(), library);
+  return open_checked(library.path.string(), library);
 }
 
 }  // namespace
@@ -256,10 +285,13 @@ const kiln_package& load_library(const std::filesystem::path& file, const Config
   const NoFork whole;
   Libraries& loaded = libraries();
   const std::scoped_lock held(loaded.mutex);
-  void*& handle = loaded.handles[library.promised.digest];
+  const auto known = loaded.handles.find(library.promised.digest);
+  void* handle = known != loaded.handles.end() ? known->second : nullptr;
   if (handle == nullptr) {
     handle = mode == LoadMode::kPath ? open_by_path(library) : open_copy(library, loaded);
+    loaded.handles.emplace(library.promised.digest, handle);
   }
+  // Once more: the same bytes may be promised by another config.
   const kiln_package* const package = entry_of(handle, library)();
   check_package(package, library);
   if (lease.held()) loaded.leases.try_emplace(file, std::move(lease));

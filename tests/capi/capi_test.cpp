@@ -45,6 +45,13 @@ TEST_CASE("capi: a C program gets a kernel, runs it, and reads errors, events an
   }
 }
 
+TEST_CASE("capi: a thread that is cancelled ends after its call, whichever that is") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library())});
+  CHECK(user("ended", published.root().string(), scratch) == 0);
+}
+
 TEST_CASE("capi: fallbacks, a deny list, every GPU") {
   Scratch scratch;
   const Environment sm("KILN_OVERRIDE_SM", "7.5,8.0");

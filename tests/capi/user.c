@@ -310,13 +310,64 @@ static int cancelled(char** arguments) {
   return 0;
 }
 
+static void take_a_while(const kiln_event* event, void* user) {
+  (void)event;
+  (void)user;
+  const struct timespec moment = {0, 1000};
+  nanosleep(&moment, NULL); /* a point of cancellation */
+}
+
+static int steps = 0; /* that returned to a thread that is to end */
+
+/* Asked to end before its first call, a thread makes all of them: it ends after the last. */
+static void* call_everything(void* user) {
+  char** const arguments = user;
+  kiln_request request = request_for(arguments);
+  request.on_event = take_a_while;
+  kiln_kernel* kernel = NULL;
+  const kiln_op* op = NULL;
+  char* json = NULL;
+  size_t bytes = 0;
+  kiln_call call;
+  memset(&call, 0, sizeof call);
+  call.struct_size = sizeof call;
+  pthread_cancel(pthread_self());
+  steps += kiln_has_kernel("sample", &request, &error) == KILN_E_OFFLINE;
+  steps += kiln_resolve("sample", &request, &json, &error) == KILN_SUCCESS;
+  steps += kiln_get_kernel("sample", &request, &kernel, &error) == KILN_SUCCESS;
+  steps += kiln_has_kernel("sample", &request, &error) == KILN_SUCCESS;
+  steps += kiln_kernel_explanation(kernel) != NULL;
+  steps += kiln_find_op(kernel, "probe", &op, &error) == KILN_SUCCESS;
+  steps += kiln_workspace_bytes(op, &call, &bytes, &error) == KILN_SUCCESS;
+  steps += kiln_run(op, &call, &error) == KILN_E_INVALID_CALL;
+  kiln_cancel* const cancel = kiln_new_cancel();
+  kiln_cancel_now(cancel);
+  kiln_release_cancel(cancel);
+  kiln_release_text(json);
+  kiln_release_kernel(kernel);
+  ++steps;
+  pthread_testcancel();
+  ++steps;
+  return NULL;
+}
+
+static int ended(char** arguments) {
+  pthread_t thread;
+  void* result = NULL;
+  CHECK(pthread_create(&thread, NULL, call_everything, arguments) == 0);
+  CHECK(pthread_join(thread, &result) == 0);
+  CHECK(result == PTHREAD_CANCELED);
+  CHECK(steps == 9);
+  return 0;
+}
+
 int main(int argc, char** argv) {
   static const struct {
     const char* name;
     int (*run)(char**);
   } cases[] = {
-      {"run", run},       {"errors", errors}, {"sizes", sizes},        {"long-text", long_text},
-      {"choice", choice}, {"events", events}, {"cancelled", cancelled}};
+      {"run", run},       {"errors", errors}, {"sizes", sizes},         {"long-text", long_text},
+      {"choice", choice}, {"events", events}, {"cancelled", cancelled}, {"ended", ended}};
   if (argc != 4) return 2;
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
     if (strcmp(argv[1], cases[i].name) == 0) return cases[i].run(argv);

@@ -4,6 +4,7 @@
  * macros make its broken siblings.
  */
 #include <kiln/abi.h>
+#include <pthread.h>
 #include <stdio.h>
 
 #ifndef SAMPLE_NAME
@@ -89,11 +90,13 @@ static int32_t add_run(const kiln_call* call, kiln_error* error) {
 static int32_t probe_workspace_bytes(const kiln_call* call, size_t* bytes, kiln_error* error) {
   (void)call;
   (void)error;
+  pthread_testcancel();
   *bytes = (size_t)__atomic_load_n(&prepares, __ATOMIC_SEQ_CST);
   return KILN_OK;
 }
 
 static int32_t probe_run(const kiln_call* call, kiln_error* error) {
+  pthread_testcancel(); /* as a call of a driver may */
   char* at = error->text;
   for (uint32_t i = 0; i < call->tensor_count; ++i) *at++ = call->tensors[i] != NULL ? '1' : '0';
   *at = '\0';

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/signals.hpp"
 #include "call/table.hpp"
 #include "documents/json.hpp"
 #include "install/install.hpp"
@@ -80,9 +81,12 @@ std::int32_t fail(kiln_error* error, ErrorCode code, std::string_view text) noex
   return number;
 }
 
-/// No exception leaves a C function.
+/// No exception leaves a C function, and pthread_cancel waits for its end: a thread that ends in
+/// the middle would unwind through frames that must not throw, and the process would abort. So it
+/// is in the caller's callback, too.
 template <class Body>
 std::int32_t guarded(kiln_error* error, const Body& body) noexcept {
+  const NoCancel whole;
   try {
     body();
     return KILN_SUCCESS;
@@ -165,6 +169,7 @@ std::vector<std::string_view> texts_of(const char* const* list) {
 
 /// The kernel's tables for people, written once, by whoever asks first. Null: out of memory.
 const kiln_kernel* explained(const kiln_kernel* kernel) noexcept {
+  const NoCancel whole;
   try {
     auto* const self = const_cast<kiln_kernel*>(kernel);
     std::call_once(self->explained, [&] {
@@ -210,6 +215,7 @@ std::string_view name_of(const char* name, const char* function) {
 /// The code of a package's answer, in the caller's struct too.
 template <class Call>
 std::int32_t call_package(kiln_error* error, const Call& call) noexcept {
+  const NoCancel whole;
   kiln_error unread;
   kiln_error& into = error != nullptr ? *error : unread;
   into.text[0] = '\0';
@@ -243,10 +249,12 @@ kiln_cancel* kiln_new_cancel(void) {
 }
 
 void kiln_cancel_now(kiln_cancel* cancel) {
+  const kiln::NoCancel whole;  // it runs what waits for the stop, which writes to wake others
   if (cancel != nullptr) cancel->source.request_stop();
 }
 
 void kiln_release_cancel(kiln_cancel* cancel) {
+  const kiln::NoCancel whole;
   delete cancel;
 }
 
@@ -260,6 +268,7 @@ std::int32_t kiln_get_kernel(const char* name, const kiln_request* request, kiln
 }
 
 void kiln_release_kernel(kiln_kernel* kernel) {
+  const kiln::NoCancel whole;
   delete kernel;
 }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <vector>
 
+#include "base/signals.hpp"
 #include "call/table.hpp"
 #include "kiln/error.hpp"
 #include "kiln/kernel.hpp"
@@ -17,6 +18,7 @@ namespace {
 /// Throws what the package says went wrong.
 template <class Function>
 void call_package(const Function& function) {
+  const NoCancel whole;  // a package is C: nothing may unwind through it
   kiln_error error;
   error.text[0] = '\0';
   const std::int32_t status = function(&error);

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/signals.hpp"
 #include "kiln/error.hpp"
 #include "kiln/kernel.hpp"
 #include "probe/driver.hpp"
@@ -48,6 +49,7 @@ Workspace OwnedWorkspace::reserve(std::size_t bytes) {
     throw Error(ErrorCode::kUsage,
                 "reserve workspace: " + std::to_string(bytes) + " bytes is no size");
   }
+  const NoCancel whole;  // the driver waits, and nothing may unwind through it
   // Freed first: two workspaces at once may be more than the device has.
   memory_.reset();
   const std::size_t needed = rounded(bytes);

@@ -4,6 +4,7 @@
 // install would unpack a cached layer, it hashes that layer and looks whether there is a place.
 #include <new>
 
+#include "base/signals.hpp"
 #include "install/install.hpp"
 #include "kiln/error.hpp"
 #include "kiln/kernel.hpp"
@@ -11,6 +12,7 @@
 namespace kiln {
 
 Availability has_kernel(std::string_view name, const Request& request) {
+  const NoCancel whole;
   Availability answer;
   try {
     Request offline = request;

@@ -12,6 +12,7 @@
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
 #include "settings/environment.hpp"
+#include "settings/owners.hpp"
 
 namespace kiln {
 namespace {
@@ -153,7 +154,13 @@ Settings load_settings() {
     }
     const bool is_named = !environment().text("KILN_CONFIG").empty();
     if (!file.problem.empty() && (is_named || !file.absent)) fail(path.string(), file.problem);
-    if (file.problem.empty()) settings = parse_settings(file.text, path.string(), settings);
+    if (file.problem.empty()) {
+      if (const auto doubt = doubt_about_file(path, "KILN_CONFIG")) {
+        throw Error(ErrorCode::kUsage, "read settings " + doubt->at.string() + ": " + doubt->why +
+                                           ". " + doubt->next_step);
+      }
+      settings = parse_settings(file.text, path.string(), settings);
+    }
   }
   for (const std::string_view host : split(environment().text("KILN_INSECURE_HTTP"), ',')) {
     settings.insecure_http.emplace_back(host);

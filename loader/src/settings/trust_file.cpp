@@ -4,8 +4,6 @@
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,6 +14,7 @@
 #include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
+#include "settings/owners.hpp"
 #include "settings/settings.hpp"
 
 namespace kiln {
@@ -62,18 +61,11 @@ Json document_of(const Requirement& required) {
           {"threshold", required.threshold}};
 }
 
-/// A file that others may write to says what others want.
-void check_owner(const FileDescriptor& file, const fs::path& path) {
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0) fail(path, std::generic_category().message(errno));
-  if (status.st_uid != ::geteuid() && status.st_uid != 0) {
-    fail(path,
-         "it belongs to user " + std::to_string(status.st_uid) + ", expected this user or root");
-  }
-  if ((status.st_mode & S_IWOTH) != 0) fail(path, "everyone may write to it");
-  if ((status.st_mode & S_IWGRP) != 0) {
-    fail(path, "its group may write to it; 'chmod g-w' makes it yours alone");
-  }
+/// What others may write to says what others want.
+void check_doubt(const std::optional<Doubt>& doubt) {
+  if (!doubt) return;
+  throw Error(ErrorCode::kUsage,
+              "read trust " + doubt->at.string() + ": " + doubt->why + ". " + doubt->next_step);
 }
 
 }  // namespace
@@ -138,7 +130,7 @@ std::optional<std::string> read_owned(const fs::path& path, std::size_t most) {
   const FileDescriptor file = try_open_file(path, O_RDONLY);
   if (!file.valid() && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
   if (!file.valid()) fail(path, std::generic_category().message(errno));
-  check_owner(file, path);
+  check_doubt(doubt_about_file(path, "KILN_CONFIG"));
   std::string text;
   const int error = try_read_pieces(file.get(), [&](std::string_view piece) {
     text += piece;
@@ -162,6 +154,7 @@ void update_trust(const std::function<void(Trust&)>& change) {
                 "write trust: the environment names no folder for settings. Set KILN_CONFIG, "
                 "XDG_CONFIG_HOME or HOME");
   }
+  check_doubt(doubt_about_way(path, "KILN_CONFIG"));
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   std::error_code error;
   fs::create_directories(folder, error);

@@ -16,6 +16,7 @@
 
 #include "base/quote.hpp"
 #include "kiln/error.hpp"
+#include "settings/owners.hpp"
 
 namespace kiln {
 namespace {
@@ -42,10 +43,6 @@ constexpr int kFolder = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
                                          "Run 'kiln cache repair', which removes it");
 }
 
-bool is_own(uid_t owner) {
-  return owner == ::geteuid() || owner == 0;
-}
-
 std::string whose(uid_t owner) {
   return "it belongs to user " + std::to_string(owner) + ", expected this user (" +
          std::to_string(::geteuid()) + ") or root";
@@ -61,74 +58,23 @@ bool is_shared(const struct stat& status) {
   return (status.st_mode & S_IWGRP) != 0;
 }
 
-/// Whoever owns a folder may rename what is in it, and so may everyone where everyone may write,
-/// unless the sticky bit keeps each to his own.
-void check_above(const fs::path& folder, const fs::path& root) {
-  struct stat status {};
-  if (::stat(folder.c_str(), &status) != 0) return;  // to open what is below it will say why
-  const std::string above = "its path leads through " + folder.string() + ", ";
-  const std::string way_out = "Set KILN_CACHE to a folder below one of your own";
-  if (!is_own(status.st_uid)) {
-    refuse(root,
-           above + "which belongs to user " + std::to_string(status.st_uid) +
-               ", who could put another folder in its place",
-           way_out);
-  }
-  if ((status.st_mode & S_IWOTH) != 0 && (status.st_mode & S_ISVTX) == 0) {
-    refuse(root, above + "where everyone may put another folder in its place",
-           "Run 'chmod o-w " + folder.string() +
-               "' or 'chmod +t', or set KILN_CACHE to a folder "
-               "below one of your own");
-  }
-}
-
-/// Every folder and every link on the way to the root, as the kernel walks it.
-void check_way(const fs::path& root) {
-  constexpr int kMostLinks = 40;  // as many as Linux follows
-  std::vector<fs::path> rest(root.begin(), root.end());
-  std::reverse(rest.begin(), rest.end());
-  fs::path at = "/";
-  for (int links = 0; !rest.empty();) {
-    const fs::path part = rest.back();
-    rest.pop_back();
-    if (part.empty() || part == "/" || part == ".") continue;
-    if (part == "..") {
-      at = at.parent_path();
-      continue;
-    }
-    check_above(at, root);
-    struct stat entry {};
-    const fs::path next = at / part;
-    if (::lstat(next.c_str(), &entry) != 0) return;  // not there yet, or not to be seen
-    if (!S_ISLNK(entry.st_mode)) {
-      at = next;
-      continue;
-    }
-    if (!is_own(entry.st_uid)) {
-      refuse(next,
-             "it is a symbolic link of user " + std::to_string(entry.st_uid) +
-                 ", who could turn it elsewhere",
-             "Set KILN_CACHE to the folder that it names, or to one of your own");
-    }
-    if (++links > kMostLinks) return;
-    std::error_code error;
-    const fs::path target = fs::read_symlink(next, error);
-    if (target.is_absolute()) at = "/";
-    const auto middle = rest.insert(rest.end(), target.begin(), target.end());
-    std::reverse(middle, rest.end());
-  }
-}
-
 void check_root_folder(const struct stat& status, const fs::path& root) {
+  if (is_vouched_for(root)) return;
+  const std::string vouch =
+      "or, where all who may write to it are trusted, KILN_SAFE_FOLDERS=" + root.string();
   // Its owner could exchange what is read here between two calls, and plant refs.
-  if (!is_own(status.st_uid)) refuse(root, whose(status.st_uid));
+  if (!is_own(status.st_uid)) {
+    refuse(root, whose(status.st_uid), "Set KILN_CACHE to a folder of your own, " + vouch);
+  }
   if ((status.st_mode & S_IWOTH) != 0) {
     refuse(root, "everyone may write to it",
-           "Run 'chmod o-w " + root.string() + "', or set KILN_CACHE to a folder of your own");
+           "Run 'chmod o-w " + root.string() + "', or set KILN_CACHE to a folder of your own, " +
+               vouch);
   }
 }
 
 void check_folder(const struct stat& status, const struct stat& root, const fs::path& path) {
+  if (is_vouched_for(path)) return;
   const bool group = is_shared(root) && status.st_gid == root.st_gid;
   if (!is_own(status.st_uid) && !group) {
     refuse(path, whose(status.st_uid), "Remove it, or set KILN_CACHE to a folder of your own");
@@ -215,7 +161,9 @@ Mark read_mark(const fs::path& root) {
 }  // namespace
 
 void check_root(const fs::path& root) {
-  check_way(root);
+  if (const auto doubt = doubt_about_way(root, "KILN_CACHE")) {
+    refuse(doubt->at, doubt->why, doubt->next_step);
+  }
   // O_PATH: whose it is can be told where it may not be read.
   const FileDescriptor folder = try_open(root, O_PATH);
   if (!folder.valid()) {

@@ -21,8 +21,8 @@
 namespace kiln {
 
 /// Throws kCache if another user could exchange or change the folder: he owns it, a folder above it
-/// or a link on the way, or everyone may write there. Root is nobody's other user. A folder that
-/// is not there yet is fine.
+/// or a link on the way, or everyone may write there; unless the user vouches for the folder
+/// (settings/owners.hpp). A folder that is not there yet is fine.
 void check_root(const std::filesystem::path& root);
 
 /// Makes the folder if it is not there, and marks it. kCache for one that has other things in it

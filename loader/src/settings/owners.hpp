@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Owners: whether somebody else could decide what stands at a path. Of what decides what is loaded
+// (the cache, the settings, the trust file) this user or root owns each folder and each link on the
+// way, and not everyone may write there. Root is nobody's other user.
+//
+// Where that cannot be so, as in a container whose HOME is another user's, or on a volume that
+// everyone may write to, the user says once that all who may write there are trusted:
+// $KILN_SAFE_FOLDERS, "/cache:/github/home". What lies in such a folder is taken as it is. Safe
+// from several threads.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace kiln {
+
+/// This user's or root's.
+bool is_own(uid_t owner);
+
+/// Whether the path is one of $KILN_SAFE_FOLDERS, or in one. Each has to be absolute: kUsage.
+bool is_vouched_for(const std::filesystem::path& path);
+
+/// What makes a path somebody else's.
+struct Doubt {
+  std::filesystem::path at;  ///< the folder or link
+  std::string why;
+  std::string next_step;
+};
+
+/// Nothing where only this user and root decide what stands at the path, or the user vouches for
+/// it. What is not there yet is fine. `variable` is the one that names the path, for the next step:
+/// "KILN_CACHE".
+std::optional<Doubt> doubt_about_way(const std::filesystem::path& path,
+                                     const std::string& variable);
+
+/// The same of a file that decides, and of its bytes: they are this user's or root's, and neither
+/// everyone nor a group may write to it. Nothing where there is no such file.
+std::optional<Doubt> doubt_about_file(const std::filesystem::path& path,
+                                      const std::string& variable);
+
+}  // namespace kiln

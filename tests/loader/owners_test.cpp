@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Owners: whose folders and files decide, and how a user vouches for those of others.
+#include "settings/owners.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <map>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "kiln/kiln.hpp"
+#include "published.hpp"
+#include "scratch.hpp"
+#include "settings/settings.hpp"
+
+namespace kiln::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uid_t kOther = 1001;
+
+TEST_CASE("owners: settings that others may write to, or exchange, are refused with the cure") {
+  struct Case {
+    const char* name;
+    mode_t file;
+    mode_t folder;
+    uid_t file_owner;
+    uid_t folder_owner;
+    const char* why;  ///< empty: it counts
+  };
+  const Case cases[] = {
+      {"mine", 0644, 0755, 0, 0, ""},
+      {"group reads", 0640, 0775, 0, 0, ""},
+      {"in a folder like /tmp", 0644, 01777, 0, 0, ""},
+      {"everyone", 0646, 0755, 0, 0, "everyone may write to it"},
+      {"group", 0664, 0755, 0, 0, "its group may write to it"},
+      {"the way", 0644, 0777, 0, 0, "everyone may put another folder in its place"},
+      {"another's", 0644, 0755, kOther, 0, "it belongs to user 1001"},
+      {"the way is another's", 0644, 0755, 0, kOther, "which belongs to user 1001"},
+  };
+  for (const Case& each : cases) {
+    CAPTURE(each.name);
+    for (const char* name : {"config.json", "trust.json"}) {
+      CAPTURE(name);
+      const Scratch scratch;
+      const fs::path folder = scratch / "kiln";
+      const fs::path file = folder / name;
+      fs::create_directory(folder);
+      const bool settings = file.filename() == "config.json";
+      write_file(file, settings ? R"({"schema": "kiln.settings/1", "deny": ["x"]})"
+                                : R"({"schema": "kiln.trust/1", "roots": {}, "unsigned": ["/x"]})");
+      REQUIRE(::chmod(file.c_str(), each.file) == 0);
+      REQUIRE(::chmod(folder.c_str(), each.folder) == 0);
+      const bool foreign = each.file_owner != 0 || each.folder_owner != 0;
+      if (foreign && ::geteuid() != 0) continue;  // only root may
+      if (foreign) REQUIRE(::chown(file.c_str(), each.file_owner, 0) == 0);
+      if (foreign) REQUIRE(::chown(folder.c_str(), each.folder_owner, 0) == 0);
+      const Environment config("KILN_CONFIG", std::nullopt);
+      const Environment home("XDG_CONFIG_HOME", scratch.path().string());
+      const auto counts = [&] {
+        const Settings read = load_settings();
+        CHECK(read.deny.size() == (settings ? 1 : 0));
+        CHECK(read.trust.is_unsigned("/x"));
+      };
+      if (*each.why == '\0') {
+        counts();
+        continue;
+      }
+      const Error error = error_of([] { load_settings(); });
+      CHECK(error.code() == ErrorCode::kUsage);
+      CHECK_CONTAINS(error.what(), each.why);
+      CHECK_CONTAINS(error.what(), file.string());
+      const Environment vouched("KILN_SAFE_FOLDERS", folder.string() + "/");
+      counts();
+    }
+  }
+}
+
+TEST_CASE("owners: what the safe folders cover, and that each is absolute") {
+  const Environment list("KILN_SAFE_FOLDERS", "/cache:/github/home/");
+  for (const char* inside :
+       {"/cache", "/cache/kiln", "/cache/./x/..", "/github/home/.cache/kiln"}) {
+    CHECK_MESSAGE(is_vouched_for(inside), inside);
+  }
+  for (const char* outside :
+       {"/", "/cache2", "/cach", "/github", "/github/homes", "/cache/../etc"}) {
+    CHECK_MESSAGE(!is_vouched_for(outside), outside);
+  }
+  for (const char* wrong : {"cache", "/cache:./x", "~"}) {
+    const Environment bad("KILN_SAFE_FOLDERS", wrong);
+    const Error error = error_of([] { is_vouched_for("/x"); });
+    CHECK(error.code() == ErrorCode::kUsage);
+    CHECK_CONTAINS(error.what(), "read KILN_SAFE_FOLDERS");
+  }
+}
+
+/// The variables of Kiln that a block of YAML in docs/DEPLOYMENT.md sets: "```yaml github".
+std::map<std::string, std::string> variables_of(const std::string& block) {
+  const std::string page = read_file(KILN_DEPLOYMENT);
+  const std::size_t begin = page.find("```yaml " + block + "\n");
+  REQUIRE(begin != std::string::npos);
+  const std::string text = page.substr(begin, page.find("\n```\n", begin) - begin);
+  const std::regex line(R"((?:name: )?(KILN_[A-Z_]+)(?:, value)?: ([^\s}]+))");
+  std::map<std::string, std::string> variables;
+  for (std::sregex_iterator at(text.begin(), text.end(), line), end; at != end; ++at) {
+    variables[(*at)[1]] = (*at)[2];
+  }
+  return variables;
+}
+
+TEST_CASE("owners: what docs/DEPLOYMENT.md sets for GitHub and Kubernetes gives a usable cache") {
+  struct Platform {
+    const char* name;
+    std::string folder;  ///< as the platform has it
+    mode_t mode;
+    uid_t owner;
+  };
+  const Platform platforms[] = {{"github", "/github/home", 0755, kOther},
+                                {"kubernetes", "/cache", 0777, 0}};
+  for (const Platform& each : platforms) {
+    CAPTURE(each.name);
+    const Scratch scratch;
+    const fs::path folder = scratch / "volume";
+    fs::create_directory(folder);
+    REQUIRE(::chmod(folder.c_str(), each.mode) == 0);
+    if (each.owner != 0 && ::chown(folder.c_str(), each.owner, each.owner) != 0) continue;
+    const auto placed = [&](const std::string& path) {
+      REQUIRE(path.starts_with(each.folder));
+      return folder.string() + path.substr(each.folder.size());
+    };
+    const auto variables = variables_of(each.name);
+    REQUIRE(variables.size() == 2);
+    Published published(scratch / "registry");
+    published.publish({cpu_draft(sample_library())});
+    const Request request{
+        .version = 1, .device = Device::cpu(), .registry = published.root().string()};
+    const Environment cache("KILN_CACHE", placed(variables.at("KILN_CACHE")));
+    const Environment home("HOME", folder.string());
+    const Error refused = error_of([&] { get_kernel("sample", request); });
+    CHECK(refused.code() == ErrorCode::kCache);
+    CHECK_CONTAINS(refused.what(), "KILN_SAFE_FOLDERS=" + folder.string());
+    {
+      const Environment safe("KILN_SAFE_FOLDERS", placed(variables.at("KILN_SAFE_FOLDERS")));
+      CHECK(get_kernel("sample", request).version() == 1);
+      CHECK(has_kernel("sample", request));
+    }
+    // The folder itself as the cache, as one writes it first.
+    const Environment root("KILN_CACHE", (folder / "other").string());
+    fs::create_directory(folder / "other");
+    REQUIRE(::chmod((folder / "other").c_str(), each.mode) == 0);
+    const Environment safe("KILN_SAFE_FOLDERS", (folder / "other").string());
+    CHECK(get_kernel("sample", request).version() == 1);
+  }
+}
+
+}  // namespace
+}  // namespace kiln::test

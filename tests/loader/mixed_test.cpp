@@ -16,6 +16,7 @@
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
+#include "server.hpp"
 
 namespace kiln::test {
 namespace {
@@ -94,6 +95,31 @@ TEST_CASE("mixed: 10,000 requests from 32 threads, and each gets the kernel or i
   CHECK(ends[static_cast<std::size_t>(End::kOthersError)] == 0);
   CHECK(ends[static_cast<std::size_t>(End::kKernel)] > 0);
   CHECK(ends[static_cast<std::size_t>(End::kOwnError)] > 0);
+}
+
+TEST_CASE("mixed: a program may change its environment beside downloads") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library())});
+  const Server server(published.root());
+  const auto fetch = [&](int number) {
+    install("sample", {.version = 1,
+                       .device = Device::cpu(),
+                       .registry = server.url(),
+                       .cache = scratch / ("cache" + std::to_string(number))});
+  };
+  fetch(0);  // libcurl is set up
+  std::atomic<bool> done = false;
+  std::thread changing([&] {  // the array of pointers moves each time, and the old one is reused
+    const auto name = [](int n) { return "KILN_TEST_" + std::to_string(n); };
+    for (int round = 0; !done; ++round) {
+      for (int n = 0; n < 400; ++n) ::setenv(name(n).c_str(), "x", 1);
+      for (int n = 0; n < 400; ++n) ::unsetenv(name(n).c_str());
+    }
+  });
+  for (int number = 1; number <= 60; ++number) fetch(number);
+  done = true;
+  changing.join();
 }
 
 TEST_CASE("mixed: a caller that waits for another one can be stopped") {

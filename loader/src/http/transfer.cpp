@@ -8,6 +8,7 @@
 #include <cctype>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "base/fork.hpp"
 #include "base/quote.hpp"
 #include "http/certificates.hpp"
+#include "http/proxy.hpp"
 #include "http/retry.hpp"
 #include "http/url.hpp"
 #include "settings/environment.hpp"
@@ -269,7 +271,12 @@ Transfer::Transfer(Limits limits, std::stop_token stop, std::vector<std::string>
     : limits_(limits), stop_(std::move(stop)), insecure_http_(std::move(insecure_http)) {
   const NoFork whole;
   static std::once_flag once;
-  std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
+  std::call_once(once, [] {
+    // libcurl opens this file, of the caller's choice, as it is set up. Like the variables that
+    // glibc itself takes out of such a process's environment.
+    if (is_secure_execution()) ::unsetenv("SSLKEYLOGFILE");
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+  });
   handle_ = std::make_unique<Handle>();
   if (handle_->curl == nullptr || handle_->multi == nullptr) {
     throw Error(ErrorCode::kInternal, "get: libcurl gave no handle");
@@ -328,7 +335,10 @@ HttpAnswer Transfer::ask_once(const HttpRequest& request, const Sink& sink) {
   curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, &Arriving::take_header);
   curl_easy_setopt(curl, CURLOPT_HEADERDATA, &arriving);
   set_method(curl, request, arriving);
-  if (parts.is_loopback()) curl_easy_setopt(curl, CURLOPT_PROXY, "");
+  // By option, also where there is none: else libcurl would read the environment at each request.
+  const std::string proxy = parts.is_loopback() ? std::string() : proxy_of(parts.scheme);
+  curl_easy_setopt(curl, CURLOPT_PROXY, proxy.c_str());
+  curl_easy_setopt(curl, CURLOPT_NOPROXY, hosts_without_proxy().c_str());
   if (const std::string roots = authorities(curl); !roots.empty()) {
     curl_easy_setopt(curl, CURLOPT_CAINFO, roots.c_str());
   }

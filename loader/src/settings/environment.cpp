@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "settings/environment.hpp"
 
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,8 +28,13 @@ std::atomic<const Environment*> copied = nullptr;
 
 }  // namespace
 
-Environment Environment::read() {
+bool is_secure_execution() {
+  return ::getauxval(AT_SECURE) != 0;
+}
+
+Environment Environment::read(bool secure) {
   Environment read;
+  if (secure) return read;
   for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
     read.variables_.emplace_back(*each);
   }
@@ -68,7 +74,7 @@ std::vector<char*> Environment::block() const {
 
 const Environment& environment() {
   if (const Environment* const there = copied.load(std::memory_order_acquire)) return *there;
-  auto read = std::make_unique<const Environment>(Environment::read());
+  auto read = std::make_unique<const Environment>(Environment::read(is_secure_execution()));
   const Environment* first = nullptr;  // of several threads that read at once, one's copy stays
   if (!copied.compare_exchange_strong(first, read.get(), std::memory_order_acq_rel)) return *first;
   return *read.release();
@@ -76,7 +82,7 @@ const Environment& environment() {
 
 void read_environment_again() {
   const std::unique_ptr<const Environment> old(
-      copied.exchange(new Environment(Environment::read())));
+      copied.exchange(new Environment(Environment::read(is_secure_execution()))));
 }
 
 }  // namespace kiln

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Environment: the variables of this process, read once. The first call into Kiln copies them all;
-// later changes by setenv are not seen, and a setenv beside a call is no data race of Kiln's. Below
-// settings, http and probe; nothing else in the loader reads a variable. Safe from several threads.
+// later changes by setenv are not seen, and a setenv beside a call is no data race of Kiln's, nor
+// of libcurl's once it was set up: it gets its proxies by option. Below settings, http and probe;
+// nothing else in the loader reads a variable. Safe from several threads.
+//
+// In a secure execution (getauxval(AT_SECURE): setuid, setgid, file capabilities) the copy is
+// empty: who starts such a program has fewer rights than it, and must not choose by a variable
+// what it loads, where it writes, whom it asks or which login it uses.
 #pragma once
 
 #include <string>
@@ -13,8 +18,8 @@ namespace kiln {
 
 class Environment {
  public:
-  /// A copy of environ as it is now.
-  static Environment read();
+  /// A copy of environ as it is now; an empty one for a secure execution.
+  static Environment read(bool secure);
 
   /// The value, also where it is empty; null where the variable is not set.
   const char* get(std::string_view name) const;
@@ -31,6 +36,9 @@ class Environment {
   std::vector<std::string> variables_;  // "NAME=value", sorted
   std::string deciding_;
 };
+
+/// Whether this process has more rights than who started it.
+bool is_secure_execution();
 
 /// The copy that the first call made.
 const Environment& environment();

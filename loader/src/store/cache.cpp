@@ -9,6 +9,7 @@
 
 #include "base/quote.hpp"
 #include "kiln/error.hpp"
+#include "settings/environment.hpp"
 #include "settings/settings.hpp"
 #include "store/ingest.hpp"
 
@@ -33,9 +34,12 @@ Waiting waiting_for(std::stop_token stop, const Observer& on_event) {
 
 fs::path Cache::default_root() {
   if (fs::path folder = default_cache(); !folder.empty()) return folder;
-  throw Error(ErrorCode::kCache,
-              "find cache: none of KILN_CACHE, XDG_CACHE_HOME and HOME is set. Set KILN_CACHE to a "
-              "folder of your own");
+  const std::string why =
+      is_secure_execution()
+          ? "this program has more rights than its caller, whose environment does "
+            "not count. Name in the request"
+          : "none of KILN_CACHE, XDG_CACHE_HOME and HOME is set. Set KILN_CACHE to";
+  throw Error(ErrorCode::kCache, "find cache: " + why + " a folder of your own");
 }
 
 Cache::Cache(const fs::path& requested, std::stop_token stop, const Observer& on_event)

@@ -2,6 +2,7 @@
 //
 // The pure parts of trust: canonical JSON, keys, times, delegations, and who may write trust.json.
 #include <doctest/doctest.h>
+#include <openssl/evp.h>
 
 #include <cctype>
 #include <filesystem>
@@ -68,6 +69,39 @@ TEST_CASE("keys: each type verifies its own signatures and no others") {
   CHECK(trust::verifies(known, "\x72",
                         "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da"
                         "085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00"));
+}
+
+TEST_CASE("keys: what this OpenSSL cannot verify is not said to be unsigned") {
+  const Signer signer;
+  const Json root = [&] {
+    Json made = {{"_type", "root"},
+                 {"spec_version", "1.0.31"},
+                 {"version", 1},
+                 {"expires", "2100-01-01T00:00:00Z"}};
+    made["keys"] = {{"a",
+                     {{"keytype", "ed25519"},
+                      {"scheme", "ed25519"},
+                      {"keyval", {{"public", signer.key().value}}}}}};
+    for (const char* role : {"root", "timestamp", "snapshot", "targets"}) {
+      made["roles"][role] = {{"keyids", {"a"}}, {"threshold", 1}};
+    }
+    return made;
+  }();
+  const std::string text = dump_json(
+      {{"signatures", {{{"keyid", "a"}, {"sig", signer.sign(trust::canonical_json(root))}}}},
+       {"signed", root}});
+  const auto trusts = [&] { trust::TrustedSet(text, "a registry", {}); };
+  CHECK_NOTHROW(trusts());
+  CHECK(trust::why_not_verifiable(signer.key()).empty());
+  // No algorithm of the default provider has this property.
+  REQUIRE(EVP_set_default_properties(nullptr, "fips=yes") == 1);
+  const std::string why = trust::why_not_verifiable(signer.key());
+  const Error error = error_of(trusts);
+  REQUIRE(EVP_set_default_properties(nullptr, "") == 1);
+  CHECK_CONTAINS(why, "verifies no signature of type \"ed25519\"");
+  CHECK(error.code() == ErrorCode::kTrust);
+  CHECK_CONTAINS(error.what(), "signed by 0 of the keys that may, expected 1; this OpenSSL");
+  CHECK_NOTHROW(trusts());
 }
 
 TEST_CASE("times: one spelling, both ways") {

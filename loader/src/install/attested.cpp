@@ -101,7 +101,8 @@ Asked read(const Requirement& requirement, const Attestee& what, const Settings&
 struct Count {
   std::set<std::string> signers;  ///< of the keys that are asked for, by fingerprint
   std::vector<std::string> short_names;
-  std::size_t statements = 0;  ///< that would do if one of these keys had signed
+  std::size_t statements = 0;          ///< that would do if one of these keys had signed
+  std::set<std::string> unverifiable;  ///< why no signature of some key can be verified here
 };
 
 Count count(const Asked& asked, const Attestee& what, const std::vector<Attestation>& list) {
@@ -115,6 +116,9 @@ Count count(const Asked& asked, const Attestee& what, const std::vector<Attestat
     const trust::Key key = required_key(pem);
     const std::string id = trust::fingerprint(key);
     count.short_names.push_back(id.substr(0, 12));
+    if (const std::string why = why_not_verifiable(key); !why.empty()) {
+      count.unverifiable.insert(why);
+    }
     const bool signed_it = std::ranges::any_of(
         fitting, [&](const Attestation* each) { return attest::signed_by(each->envelope, key); });
     if (signed_it) count.signers.insert(id);
@@ -137,6 +141,7 @@ Count count(const Asked& asked, const Attestee& what, const std::vector<Attestat
                      std::to_string(asked.requirement->threshold) + " of them (index " +
                      what.index.digest.brief() + " of " + registry + "; " +
                      std::to_string(found.statements) + " such statements there";
+  for (const std::string& each : found.unverifiable) text += "; " + each;
   for (const std::string& each : ignored) text += "; " + each;
   throw Error(ErrorCode::kTrust,
               printable(text) +

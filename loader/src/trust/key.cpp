@@ -2,6 +2,7 @@
 #include "trust/key.hpp"
 
 #include <openssl/bio.h>
+#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
@@ -28,6 +29,7 @@ constexpr int kMostRsaBits = 16384;  // the work of a verification grows with th
 struct Free {
   void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
   void operator()(BIO* bio) const { BIO_free(bio); }
+  void operator()(EVP_SIGNATURE* algorithm) const { EVP_SIGNATURE_free(algorithm); }
 };
 using PublicKey = std::shared_ptr<EVP_PKEY>;
 
@@ -108,6 +110,20 @@ std::optional<std::string> bytes_of_hex(std::string_view text) {
   return bytes;
 }
 
+std::string why_not_verifiable(const Key& key) {
+  const QuietErrors quiet;
+  const char* const algorithm = key.type == "ed25519" ? "ED25519"
+                                : key.type == "rsa"   ? "RSA"
+                                                      : "ECDSA";
+  const std::unique_ptr<EVP_SIGNATURE, Free> found(
+      EVP_SIGNATURE_fetch(nullptr, algorithm, nullptr));
+  if (found) return {};
+  return "this " + std::string(OpenSSL_version(OPENSSL_VERSION)) +
+         " verifies no signature of type " + quote(key.type) +
+         ", as where it is configured for FIPS. Take a configuration that does "
+         "(OPENSSL_CONF), or ask the publisher for keys of another type";
+}
+
 bool verifies(const Key& key, std::string_view bytes, std::string_view signature) {
   const QuietErrors quiet;
   const std::optional<std::string> raw = bytes_of_hex(signature);
@@ -116,7 +132,8 @@ bool verifies(const Key& key, std::string_view bytes, std::string_view signature
   const std::unique_ptr<EVP_MD_CTX, Free> context(EVP_MD_CTX_new());
   EVP_PKEY_CTX* details = nullptr;
   const EVP_MD* const hash = key.type == "ed25519" ? nullptr : EVP_sha256();
-  if (EVP_DigestVerifyInit(context.get(), &details, hash, nullptr, known.get()) != 1) return false;
+  if (EVP_DigestVerifyInit(context.get(), &details, hash, nullptr, known.get()) != 1)
+    return false;
   if (key.type == "rsa" && (EVP_PKEY_CTX_set_rsa_padding(details, RSA_PKCS1_PSS_PADDING) != 1 ||
                             EVP_PKEY_CTX_set_rsa_pss_saltlen(details, RSA_PSS_SALTLEN_AUTO) != 1)) {
     return false;

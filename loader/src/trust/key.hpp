@@ -37,6 +37,10 @@ bool is_same_key(const Key& key, const Key& other);
 /// or with a value that is no such key: it signs nothing, and others may.
 bool verifies(const Key& key, std::string_view bytes, std::string_view signature);
 
+/// Why this OpenSSL verifies no signature of a key of this type at all, as where it is configured
+/// for FIPS: "cannot verify" is not "not signed". Empty: it does.
+std::string why_not_verifiable(const Key& key);
+
 /// The key in a PEM text: Ed25519, P-256, or RSA of 2048 bits or more. Nothing for any other text.
 std::optional<Key> key_in_pem(std::string_view pem);
 

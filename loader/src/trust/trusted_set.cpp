@@ -31,6 +31,19 @@ Digest fact_of(std::string_view bytes, const Keys& keys, const Signers& signers)
   return hash.finish();
 }
 
+/// "; this OpenSSL … verifies no signature of type "ed25519"": why some of the keys count for none.
+std::string explain_unverifiable(const Keys& keys, const Signers& signers) {
+  std::set<std::string> reasons;
+  for (const std::string& id : signers.ids) {
+    const auto key = keys.find(id);
+    if (key == keys.end()) continue;
+    if (const std::string why = why_not_verifiable(key->second); !why.empty()) reasons.insert(why);
+  }
+  std::string text;
+  for (const std::string& reason : reasons) text += "; " + reason;
+  return text;
+}
+
 }  // namespace
 
 std::set<std::string> who_signed(const std::string& canonical,
@@ -86,9 +99,9 @@ Document TrustedSet::read(std::string_view bytes, const std::string& role, const
   Signed<Document> found = parse<Document>(bytes, name_of(role));
   const std::size_t count = who_signed(found.canonical, found.signatures, keys, signers).size();
   if (count < signers.threshold) {
-    fail(printable(role), "signed by " + std::to_string(count) +
-                              " of the keys that may, expected " +
-                              std::to_string(signers.threshold));
+    fail(printable(role),
+         "signed by " + std::to_string(count) + " of the keys that may, expected " +
+             std::to_string(signers.threshold) + explain_unverifiable(keys, signers));
   }
   if (memo_ != nullptr) memo_->learn(fact);
   return std::move(found.document);

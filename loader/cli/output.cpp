@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -103,6 +104,10 @@ class Progress {
     if (event.stage == Event::Stage::kRetry) tell("retry: %s\n", event.note.c_str());
     if (event.stage == Event::Stage::kWait) tell("wait: %s\n", event.note.c_str());
     if (event.stage == Event::Stage::kCompile) tell("compile: %s\n", event.note.c_str());
+    if (event.stage == Event::Stage::kWarning &&
+        warned_.insert(event.subject + event.note).second) {
+      tell("warning: %s says: %s\n", event.subject.c_str(), event.note.c_str());
+    }
     if (event.stage != Event::Stage::kLayer || event.total == 0) return;
     if (event.done == event.total) {
       running_.erase(event.subject);
@@ -120,6 +125,8 @@ class Progress {
   }
 
  private:
+  std::set<std::string> warned_;
+
   struct Download {
     std::uint64_t first = 0;
     std::uint64_t done = 0;

@@ -84,6 +84,10 @@ row("a short body that says so", BLOB, INTEGRITY, "bytes of the", requests=1)(
     lambda c: c.answer(200, body=c.body[:-1]))
 row("one byte more than promised", BLOB, INTEGRITY, "more than the", requests=1)(
     lambda c: c.answer(200, body=c.body + b"x"))
+row("a warning for its users", BLOB, OK, "says: it moves, soon\n")(
+    lambda c: c.honest('Warning: 110 - "stale", 299 - "it moves, soon"'))
+row("a warning that would paint", "/v2/", OK, "says: \\x1b[31mred\n")(lambda c: c.honest('Warning: 299 - "\x1b[31mred"'))
+
 row("longer than its Content-Length", BLOB, OK, "")(
     lambda c: c.answer(200, body=c.body + b"x" * 1000, length=len(c.body)))
 row("endless body", BLOB, INTEGRITY, "more than the")(

@@ -91,7 +91,7 @@ typedef struct kiln_event {
   uint32_t struct_size;
   uint32_t reserved;
   const char* stage;   /* "index", "manifest", "config", "layer", "unpack", "retry", "wait",
-                          "fallback", "compile" */
+                          "fallback", "compile", "warning" */
   const char* subject; /* "geglu-mlp@1 cu12.9-sm_90a-x86_64" */
   const char* note;    /* one line for people, or "" while bytes arrive */
   uint64_t done;       /* bytes */

@@ -25,7 +25,8 @@ Path = Union[str, "os.PathLike[str]"]
 class Event(NamedTuple):
     """What an install is doing."""
 
-    stage: str  # "index", "manifest", "config", "layer", "unpack", "retry", "wait", "fallback", "compile"
+    stage: str  # "index", "manifest", "config", "layer", "unpack", "retry", "wait", "fallback", "compile",
+    #            "warning"
     subject: str  # "geglu-mlp@1 cu12.9-sm_90a-x86_64"
     note: str  # one line for people, or "" while bytes arrive
     done: int  # bytes

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "http/url.hpp"
+#include "http/warning.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {
@@ -49,6 +50,7 @@ Connection::Connection(const std::string& registry, std::string_view name, const
                        const Patience& patience, Traffic& traffic, Access access)
     : root_(api_root(registry, name)),
       traffic_(traffic),
+      on_event_(patience.on_event),
       transfer_(patience.limits, patience.stop, settings.insecure_http),
       authorizer_(
           [this](const HttpRequest& request, const Sink& sink) { return ask_once(request, sink); },
@@ -68,10 +70,21 @@ HttpAnswer Connection::ask(HttpRequest request, const Sink& sink) {
 /// One place where each request passes, those to token servers too.
 HttpAnswer Connection::ask_once(const HttpRequest& request, const Sink& sink) {
   const Counting counting(transfer_, traffic_);
-  return transfer_.ask(request, [&](std::string_view piece) {
+  HttpAnswer answer = transfer_.ask(request, [&](std::string_view piece) {
     traffic_.bytes += piece.size();
     sink(piece);
   });
+  tell_warnings(answer);
+  return answer;
+}
+
+void Connection::tell_warnings(const HttpAnswer& answer) {
+  constexpr std::size_t kMostTold = 8;
+  if (!on_event_) return;
+  for (const std::string& text : parse_warnings(answer.header("warning"))) {
+    if (told_.size() == kMostTold || !told_.insert(text).second) continue;
+    on_event_({Event::Stage::kWarning, parse_url(answer.url).server(), 0, 0, text});
+  }
 }
 
 void Connection::fail_status(const HttpAnswer& answer, const std::string& operation,

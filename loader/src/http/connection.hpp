@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -38,7 +39,7 @@ class Connection {
   /// No request runs longer than to this moment.
   void finish_by(Tries::Clock::time_point until) { transfer_.finish_by(until); }
 
-  /// One request. A 401 of the repository's server is answered once, with the login that it asks
+  /// One request. What the registry warns of is told to the observer, each text once. A 401 of the repository's server is answered once, with the login that it asks
   /// for. Another server, where an upload may have to go, gets none.
   HttpAnswer ask(HttpRequest request, const Sink& sink);
 
@@ -50,8 +51,12 @@ class Connection {
  private:
   HttpAnswer ask_once(const HttpRequest& request, const Sink& sink);
 
+  void tell_warnings(const HttpAnswer& answer);
+
   std::string root_;
   Traffic& traffic_;
+  Observer on_event_;
+  std::set<std::string> told_;  ///< warnings
   Transfer transfer_;
   Authorizer authorizer_;
 };

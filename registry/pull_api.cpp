@@ -26,8 +26,10 @@ namespace fs = std::filesystem;
 constexpr const char* kJsonType = "application/json";
 
 Answer refused(int status, const char* code, const std::string& message) {
-  return {status, kJsonType,
-          dump_json({{"errors", Json::array({{{"code", code}, {"message", message}}})}})};
+  // What was asked for stands in the message, and need not be UTF-8.
+  return {
+      status, kJsonType,
+      dump_json({{"errors", Json::array({{{"code", code}, {"message", printable(message)}}})}})};
 }
 
 Answer no_name() {

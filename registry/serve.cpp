@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
 #include "layout.hpp"
@@ -145,7 +146,8 @@ class Server::Site {
     } catch (const std::exception& error) {
       response.status = 500;
       response.set_content(
-          dump_json({{"errors", Json::array({{{"code", "UNKNOWN"}, {"message", error.what()}}})}}),
+          dump_json({{"errors",
+                      Json::array({{{"code", "UNKNOWN"}, {"message", printable(error.what())}}})}}),
           "application/json");
     }
   }

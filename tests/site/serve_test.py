@@ -166,6 +166,8 @@ class Serve(unittest.TestCase):
         for path, status, code in (("/v2/none/tags/list", 404, "NAME_UNKNOWN"),
                                    ("/v2/tiny-op/manifests/none", 404, "MANIFEST_UNKNOWN"),
                                    ("/v2/tiny-op/manifests/" + none, 404, "MANIFEST_UNKNOWN"),
+                                   ("/v2/tiny-op/manifests/%ff%0a", 404, "MANIFEST_UNKNOWN"),
+                                   ("/v2/tiny-op/tags/list?n=%ff", 400, "UNSUPPORTED"),
                                    ("/v2/tiny-op/blobs/" + none, 404, "BLOB_UNKNOWN"),
                                    ("/v2/tiny-op/referrers/sha256:00", 400, "DIGEST_INVALID"),
                                    ("/v2/tiny-op/referrers/1", 400, "DIGEST_INVALID")):

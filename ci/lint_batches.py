@@ -85,16 +85,18 @@ def changed_sources(since, compiled):
     return sources
 
 
-def alone(path, entry, build):
-    """The shell's command that compiles a source and writes nothing."""
+def flags_of(entry):
+    """The compiler and its flags, without what starts it and without the precompiled header."""
     command = shlex.split(entry["command"])
-    flags = command[:command.index("-o")]
-    while "-include" in flags:  # the precompiled header
-        del flags[flags.index("-include"):][:2]
-    flags = [flag for flag in flags if "cmake_pch" not in flag and flag not in ("-Xclang", "-include-pch", "-Winvalid-pch")]
-    if os.path.basename(flags[0]) == "ccache":
-        del flags[0]
-    return f"cd {shlex.quote(entry['directory'])} && " + shlex.join([*flags, "-fsyntax-only", os.path.abspath(path)])
+    flags = command[os.path.basename(command[0]) == "ccache":command.index("-o")]
+    precompiled = ("-Xclang", "-include", "-include-pch", "-Winvalid-pch")
+    return [flag for flag in flags if flag not in precompiled and "/cmake_pch." not in flag]
+
+
+def alone(path, entry):
+    """The shell's command that compiles a source and writes nothing."""
+    command = shlex.join([*flags_of(entry), "-fsyntax-only", os.path.abspath(path)])
+    return f"cd {shlex.quote(entry['directory'])} && {command}"
 
 
 def main():
@@ -117,8 +119,7 @@ def main():
         # Not the tests: they are most of the time and the least of the findings. Most sources of packages
         # go through zig and NVRTC alone.
         if "tests/" not in path and path not in places:
-            command = shlex.split(entry["command"])
-            flags = [f for f in command[:command.index("-o")] if f not in ("-fPIC", "-fPIE")]
+            flags = [f for f in flags_of(entry) if f not in ("-fPIC", "-fPIE")]
             own = [f for f in flags if f.startswith(("-D", "-I"))]
             shared = tuple(f for f in flags if f not in own)
             places[path] = (entry["directory"], shared, path.startswith("packages/")), own

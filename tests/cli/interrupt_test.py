@@ -91,8 +91,8 @@ class Interrupt(unittest.TestCase):
                     self.assertTrue(Registry.stalled.wait(30))
                     begin = time.monotonic()
                     child.send_signal(number)
-                    _, errors = child.communicate(timeout=20)
-                    self.assertLess(time.monotonic() - begin, 5)
+                    _, errors = child.communicate(timeout=60)
+                    self.assertLess(time.monotonic() - begin, 20)
                     self.assertEqual(child.returncode, 130, errors)
                     Registry.go_on.set()
                     if self.cache.exists():  # before the first document there is none

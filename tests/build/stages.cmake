@@ -24,7 +24,7 @@ set_tests_properties(build_end_to_end_test PROPERTIES
 if(KILN_SANITIZE)
   # NVRTC 11.8 leaves memory of its own behind; LeakSanitizer would fail every step that compiles.
   set_property(TEST build_end_to_end_test APPEND PROPERTY ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
-  target_compile_definitions(build_end_to_end_test PRIVATE KILN_MOST_IDLE_SECONDS=30.0)
+  target_compile_definitions(build_end_to_end_test PRIVATE KILN_MOST_IDLE_SECONDS=6.0)
 else()
-  target_compile_definitions(build_end_to_end_test PRIVATE KILN_MOST_IDLE_SECONDS=10.0)
+  target_compile_definitions(build_end_to_end_test PRIVATE KILN_MOST_IDLE_SECONDS=2.0)
 endif()

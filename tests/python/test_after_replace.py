@@ -13,6 +13,8 @@ import io
 import os
 import pickle
 import sys
+import tempfile
+import threading
 import unittest
 import warnings
 
@@ -330,8 +332,9 @@ def plain_attributes(model):
     each_linear(model, change)
 
 
-def quantised(model):
-    return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
+def prepared_for_quantisation(model):
+    model.qconfig = torch.ao.quantization.get_default_qat_qconfig("x86")
+    torch.ao.quantization.prepare_qat(model, inplace=True)
 
 
 def pickled(model):
@@ -389,6 +392,7 @@ PUT_ON = [  # what, who computes afterwards, how
     ("frozen weights", KILN, frozen),
     ("a wrapper around an MLP", KILN, wrapped_whole),
     ("weights that are plain attributes", PYTORCH, plain_attributes),
+    ("a quantised linear", PYTORCH, None if ON_GPU else prepared_for_quantisation),
     ("float64", PYTORCH, None if ON_GPU else doubled),
     ("bfloat16", KILN, lambda model: model.bfloat16() and None),
     ("a dropout", MIXED, dropout_in_between),
@@ -556,6 +560,77 @@ class AfterReplace(unittest.TestCase):
             return lambda x: grad(lambda one: model(one).square().sum())(x)
 
         self.assert_close(torch.compile(of(swapped), backend="aot_eager")(x), of(plain)(x))
+
+    def test_batched_gradients(self):
+        plain, swapped = self.both()
+        x = numbers(ROWS, D)
+        jacobian = torch.autograd.functional.jacobian
+        for words in ({"vectorize": True}, {"vectorize": False}, {"vectorize": True, "strategy": "forward-mode"}):
+            with self.subTest(words):
+                self.assert_close(jacobian(swapped, x, **words), jacobian(plain, x, **words))
+
+    def test_in_threads(self):
+        """What one thread observes is no other one's."""
+        plain, swapped = self.both()
+        x, found = numbers(ROWS, D), {}
+
+        def work(name, around):
+            with around, torch.no_grad():
+                barrier.wait(10)
+                found[name] = [swapped(x) for _ in range(20)]
+
+        barrier = threading.Barrier(3)
+        threads = [threading.Thread(target=work, args=case) for case in (
+            ("watched", Watching()), ("free", contextlib.nullcontext()), ("device", torch.device(DEVICE)))]
+        with Kilns() as kilns:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(kilns.count, 2 * 2 * 20)
+        with torch.no_grad():
+            expected = plain(x)
+        for each in found.values():
+            for y in each:
+                self.assert_close(y, expected)
+
+    def test_sharded_and_parallel(self):
+        import torch.distributed as dist
+
+        if ON_GPU or not dist.is_available() or not hasattr(dist, "fsdp") or not hasattr(dist.fsdp, "fully_shard"):
+            self.skipTest("wants fully_shard, on a CPU")
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+        with tempfile.NamedTemporaryFile() as file:
+            dist.init_process_group("gloo", init_method="file://" + file.name, rank=0, world_size=1)
+            self.addCleanup(dist.destroy_process_group)
+            mesh = init_device_mesh("cpu", (1,))
+            columns = {"gate_proj": ColwiseParallel(), "up_proj": ColwiseParallel(), "down_proj": RowwiseParallel()}
+            cases = {
+                "fully_shard": (KILN, lambda model: fully_shard(
+                    fully_shard(model.first, mesh=mesh) and model, mesh=mesh)),
+                "fully_shard of linears": (MIXED, lambda model: fully_shard(
+                    fully_shard(model.first.up_proj, mesh=mesh) and model, mesh=mesh)),
+                "tensor parallel": (MIXED, lambda model: parallelize_module(model.first, mesh, columns) and model),
+                "FSDP": (KILN, lambda model: FullyShardedDataParallel(model, use_orig_params=True,
+                                                                      device_id=torch.device("cpu"))),
+                "DDP": (KILN, nn.parallel.DistributedDataParallel),
+            }
+            for what, (who, shard) in cases.items():
+                with self.subTest(what), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    plain, swapped = (shard(model) for model in self.both())
+                    with Kilns() as kilns:
+                        found = results(swapped)
+                    self.assert_who(who, kilns.count)
+                    expected = results(plain)
+                    for each in (found, expected):
+                        each.update({k: v.full_tensor() for k, v in each.items() if hasattr(v, "full_tensor")})
+                    self.assert_same(found, expected)
+                    kiln.torch.restore(swapped)
+                    self.assertEqual(results(swapped)["y"].sub(expected["y"]).abs().max().item(), 0)
 
     def test_functional_call(self):
         plain, swapped = self.both()

@@ -14,6 +14,7 @@ import math
 import os
 import pathlib
 import pickle
+import re
 import shutil
 import signal
 import subprocess
@@ -111,6 +112,19 @@ class Requests(KilnTest):
                 self.assertEqual(raised.exception.code, code)
                 self.assertIn(words, str(raised.exception))
                 self.assertIsInstance(raised.exception, kiln.Error)
+
+    def test_options_are_spelt_as_in_python(self):
+        with self.assertRaises(kiln.Error) as raised:  # no GPU, or none with this number
+            kiln.get_kernel("geglu-mlp", 1, device="cuda:4096", cache=self.cache)
+        self.assertNotIn("kiln::", str(raised.exception))
+        spelt = []
+        for path in pathlib.Path(__file__).resolve().parents[2].glob("loader/src/**/*.cpp"):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                words = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', line))
+                if "kiln::Device" in words or re.search(r"[(, ]\.[a-z_]+( =|\))", words):
+                    spelt.append(words)
+                    self.assertNotRegex(_library.in_python(words), r"kiln::|--|[(, ]\.[a-z_]+( =|\))")
+        self.assertGreater(len(spelt), 4)
 
     def test_nothing_is_cut_on_its_way_into_c(self):
         cases = [

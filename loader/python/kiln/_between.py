@@ -81,6 +81,13 @@ def in_tensor(tensor: Any) -> str:
     return ""
 
 
+def in_gradient(gradient: Tensor) -> str:
+    """The same of what a backward is given: many at once, where they are batched."""
+    if _is_batched(gradient):
+        return "gradients are batched"
+    return in_tensor(gradient)
+
+
 # ---- who follows the operators ----
 
 
@@ -88,6 +95,7 @@ def _nobody(*_: Any) -> Any:
     return None
 
 
+_is_batched = getattr(getattr(torch._C, "_functorch", None), "is_legacy_batchedtensor", _nobody)
 _tracing = torch._C._get_tracing_state
 # Names of PyTorch 2.0, with those of 1.13 beside them.
 _dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", None) or getattr(

@@ -16,7 +16,7 @@ from typing import Any, Callable, NamedTuple, Optional, Sequence, Union
 from ._call import Op
 from ._errors import DeviceError, UsageError
 from ._library import (EVENT_FUNCTION, LIBRARY, CDevice, CError, CEvent, COp, CRequest, Handle, as_flag, as_path,
-                       as_text, failure, in_range, text)
+                       as_text, failure, in_python, in_range, text)
 from ._tensors import CPU
 
 Path = Union[str, "os.PathLike[str]"]
@@ -243,12 +243,12 @@ class Kernel(Handle):
     @property
     def explanation(self) -> str:
         """Every variant, and why it was taken or not: a table for people."""
-        return text(LIBRARY.kiln_kernel_explanation(self._pointer))
+        return in_python(text(LIBRARY.kiln_kernel_explanation(self._pointer)))
 
     @property
     def fallback(self) -> str:
         """The same tables of what did not fit before a fallback was taken; "": none was needed."""
-        return text(LIBRARY.kiln_kernel_fallback(self._pointer))
+        return in_python(text(LIBRARY.kiln_kernel_fallback(self._pointer)))
 
     def __repr__(self) -> str:
         return f"<kiln kernel {self.name}@{self.version} {self.variant} on {self.device}: {', '.join(self._ops)}>"

@@ -11,6 +11,7 @@ import ctypes
 import operator
 import os
 import pathlib
+import re
 from typing import Any
 
 from ._errors import UsageError, error_of
@@ -198,7 +199,23 @@ def as_flag(value: Any, what: str) -> bool:
 
 def failure(code: int) -> Exception:
     """The exception for what a function of kiln.h has just answered on this thread."""
-    return error_of(code, LIBRARY.kiln_failure_text().decode(errors="replace"))
+    return error_of(code, in_python(LIBRARY.kiln_failure_text().decode(errors="replace")))
+
+
+# The library names an option as the command and C++ spell it: "drop --no-jit, .allow_jit = true".
+_SPELLINGS = (
+    (re.compile(r"--device cpu \((?:\.device = )?kiln::Device::cpu\(\)\)"), "device='cpu'"),
+    (re.compile(r"drop --[a-z-]+, \.([a-z_]+) = true"), r"\1=True"),
+    (re.compile(r"drop --[a-z-]+, \.([a-z_]+) = false"), r"\1=False"),
+    (re.compile(r"--[a-z-]+ \(\.([a-z_]+)\)"), r"\1"),
+)
+
+
+def in_python(words: str) -> str:
+    """A text of the library for people who call it from Python."""
+    for spelling, python in _SPELLINGS:
+        words = spelling.sub(python, words)
+    return words
 
 
 def text(value: bytes | None) -> str:

@@ -200,7 +200,7 @@ class _GatedMlp(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Optional[Tensor], ...]:
         needed = list(ctx.needs_input_grad)
-        if torch.is_grad_enabled() or _between.observer():
+        if torch.is_grad_enabled() or _between.in_gradient(grad_y) or _between.observer():
             return (*_gradients_by_pytorch(grad_y, ctx.saved_tensors, needed, ctx.key, ctx.parameters), None)
         mains = [getattr(parameter, "main_grad", None) if needed[i] else None
                  for i, parameter in enumerate(ctx.parameters, 1)]

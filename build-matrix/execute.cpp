@@ -184,9 +184,10 @@ class Execution {
               << "\n"
               << printable_lines(finished.output) << std::flush;
     if (finished.status == 0) return;
+    const std::string hint = explain_undefined(finished.output);
     fail(step, "it ended with status " + std::to_string(finished.status) +
                    "; what it said stands above. The command was:\n" +
-                   join(command, " ", shell_quoted));
+                   join(command, " ", shell_quoted) + (hint.empty() ? "" : "\n" + hint));
   }
 
   static void check_unchanged(const Step& step, const std::map<fs::path, std::string>& files) {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "documents/target.hpp"
 
@@ -24,7 +25,7 @@ void check_keys(const JsonView& object, std::vector<std::string_view> required,
 template <class IsGood>
 std::string read_word(const JsonView& value, IsGood is_good, std::string_view wrong) {
   std::string word = value.string();
-  if (!is_good(word)) value.fail("\"" + word + "\" " + std::string(wrong));
+  if (!is_good(word)) value.fail(quote(word) + " " + std::string(wrong));
   return word;
 }
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <regex>
 #include <set>
 #include <utility>
 
@@ -201,15 +200,20 @@ DeviceCode ptx_target(std::string_view ptx) {
 
 /// Asks cuobjdump, which lists a cubin as "ELF file    1: <name>.sm_90a.cubin".
 DeviceCode cubin_target(const fs::path& cubin, const fs::path& cuobjdump) {
+  constexpr std::string_view kCubin = ".cubin";
   const Finished finished = run_captured({cuobjdump.string(), "-lelf", cubin.string()});
   if (finished.status != 0) {
     throw Error(ErrorCode::kBuild, "is a cubin, and cuobjdump ended with status " +
                                        std::to_string(finished.status) + ": " + finished.output);
   }
-  static const std::regex kListed("[.]([^.]*)[.]cubin\\s*$");
-  std::smatch found;
-  if (std::regex_search(finished.output, found, kListed)) {
-    if (const auto code = parse_device_code(found[1].str())) return *code;
+  std::string_view name = finished.output;
+  name = name.substr(0, name.find_last_not_of(" \t\r\n") + 1);
+  if (name.ends_with(kCubin)) {
+    name.remove_suffix(kCubin.size());
+    const std::size_t dot = name.rfind('.');
+    if (dot != std::string_view::npos) {
+      if (const auto code = parse_device_code(name.substr(dot + 1))) return *code;
+    }
   }
   throw Error(ErrorCode::kBuild, "is a cubin, and cuobjdump names no GPU: " + finished.output);
 }

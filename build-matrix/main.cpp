@@ -18,6 +18,7 @@
 
 #include "base/draft.hpp"
 #include "base/file_lock.hpp"
+#include "base/quote.hpp"
 #include "complete.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
@@ -159,6 +160,15 @@ Toolchain find_for(const std::vector<Job>& jobs, const Options& options) {
   return find_toolchain(fs::absolute(options.toolchains).lexically_normal(), toolkits);
 }
 
+// The list of files that a compiler read has no way to say them.
+void check_can_be_listed(const fs::path& folder) {
+  if (folder.string().find_first_of("\n\\") == std::string::npos) return;
+  throw Error(ErrorCode::kUsage, "build: the folder " + quote(folder.string()) +
+                                     " has a line break or a backslash in its name, which "
+                                     "compilers cannot say. "
+                                     "Take another name");
+}
+
 // What the steps of this program need of the environment: where its libraries are, and how a
 // sanitizer behaves. All else could only change what they make.
 std::vector<std::string> steps_environment() {
@@ -191,6 +201,8 @@ int build(const Options& options) {
                 .abi = fs::canonical(options.abi),
                 .dlpack = KILN_DLPACK_INCLUDE_DIR,
                 .license = KILN_LICENSE_FILE};
+  for (const Job& job : jobs) check_can_be_listed(job.folder);
+  for (const fs::path& folder : {out, places.sdk, places.abi}) check_can_be_listed(folder);
   Toolchain toolchain = find_for(jobs, options);
   const FileLock alone = lock_folder(places.work());
   identify(toolchain, places.work() / "tools");

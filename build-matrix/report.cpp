@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <iomanip>
+#include <limits>
+#include <optional>
 #include <ostream>
-#include <regex>
 #include <sstream>
 
 #include "base/join.hpp"
+#include "base/number.hpp"
 #include "documents/json.hpp"
 #include "files.hpp"
 #include "kiln/error.hpp"
@@ -53,32 +55,70 @@ std::string kernels_text(const std::vector<KernelUse>& kernels) {
   return text.str();
 }
 
+/// What stands behind `words`; empty if they do not stand there.
+std::string_view after(std::string_view line, std::string_view words) {
+  const std::size_t at = line.find(words);
+  return at == std::string_view::npos ? std::string_view() : line.substr(at + words.size());
+}
+
+std::string_view between(std::string_view line, std::string_view begin, std::string_view end) {
+  const std::string_view rest = after(line, begin);
+  return rest.substr(0, rest.find(end));
+}
+
+/// The number directly before `unit`, and directly behind `before` if that is given.
+std::optional<std::uint64_t> number_before(std::string_view line, std::string_view unit,
+                                           std::string_view before = "") {
+  const std::size_t end = line.find(unit);
+  if (end == std::string_view::npos) return std::nullopt;
+  line = line.substr(0, end);
+  const std::size_t begin = line.find_last_not_of("0123456789") + 1;
+  if (!line.substr(0, begin).ends_with(before)) return std::nullopt;
+  return parse_decimal(line.substr(begin), std::numeric_limits<std::uint64_t>::max());
+}
+
 }  // namespace
 
 std::vector<KernelUse> read_ptxas(const std::string& log, std::string_view subject) {
-  static const std::regex kEntry("Compiling entry function '([^']+)' for '([^']+)'");
-  static const std::regex kStack(
-      "([0-9]+) bytes stack frame, ([0-9]+) bytes spill stores, ([0-9]+) bytes spill loads");
-  static const std::regex kRegisters("Used ([0-9]+) registers");
   std::vector<KernelUse> kernels;
-  for (std::sregex_iterator next(log.begin(), log.end(), kEntry), end; next != end;) {
-    const std::smatch entry = *next++;
-    const auto begin = entry[0].second;
-    const auto stop = next == end ? log.end() : (*next)[0].first;
-    std::sregex_iterator stack(begin, stop, kStack);
-    std::smatch registers;
-    if (stack == end || !std::regex_search(begin, stop, registers, kRegisters)) {
+  std::optional<KernelUse> open;
+  bool has_stack = false;
+  bool has_registers = false;
+  const auto close = [&] {
+    if (open && !(has_stack && has_registers)) {
       throw Error(ErrorCode::kBuild, std::string(subject) +
                                          ": ptxas does not say what registers and spills " +
-                                         entry.str(1) + " for " + entry.str(2) + " has");
+                                         open->kernel + " for " + open->target + " has");
     }
-    KernelUse use{entry[1], entry[2], std::stoull(registers[1])};
-    for (; stack != end; ++stack) {  // a function that it calls has a line of its own
-      use.stack += std::stoull((*stack)[1]);
-      use.spilled += std::stoull((*stack)[2]) + std::stoull((*stack)[3]);
+    if (open) kernels.push_back(*std::move(open));
+    open.reset();
+    has_stack = has_registers = false;
+  };
+  for (const std::string_view line : split(log, '\n')) {
+    const std::string_view entry = after(line, "Compiling entry function '");
+    if (!entry.empty()) {
+      close();
+      open = KernelUse{.kernel = std::string(entry.substr(0, entry.find('\''))),
+                       .target = std::string(between(entry, "' for '", "'"))};
     }
-    kernels.push_back(std::move(use));
+    if (!open) continue;
+    // A function that it calls has a line of its own.
+    const std::optional<std::uint64_t> stores = number_before(line, " bytes spill stores");
+    const std::optional<std::uint64_t> loads = number_before(line, " bytes spill loads");
+    const std::optional<std::uint64_t> stack = number_before(line, " bytes stack frame");
+    if (stack && stores && loads) {
+      has_stack = true;
+      open->stack += *stack;
+      open->spilled += *stores + *loads;
+    }
+    const std::optional<std::uint64_t> registers =
+        has_registers ? std::nullopt : number_before(line, " registers", "Used ");
+    if (registers) {
+      has_registers = true;
+      open->registers = *registers;
+    }
   }
+  close();
   return kernels;
 }
 
@@ -90,7 +130,8 @@ void list_variants(const Job& job, bool json, std::ostream& out) {
     for (const ExcludedVariant& variant : job.all.excluded) {
       excluded.push_back({{"variant", variant.id}, {"reason", variant.reason}});
     }
-    out << dump_json({{"package", job.package.name},
+    out << dump_json({{"schema", "kiln.build.list/1"},
+                      {"package", job.package.name},
                       {"version", job.package.version},
                       {"variants", std::move(variants)},
                       {"excluded", std::move(excluded)}})
@@ -140,7 +181,8 @@ void report_built(const Job& job, const std::filesystem::path& folder, bool json
     }
   }
   if (json) {
-    out << dump_json({{"package", job.package.name},
+    out << dump_json({{"schema", "kiln.build/1"},
+                      {"package", job.package.name},
                       {"version", job.package.version},
                       {"variants", std::move(variants)}})
         << "\n";

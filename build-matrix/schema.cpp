@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/join.hpp"
+#include "base/quote.hpp"
 #include "documents/names.hpp"
 #include "fields.hpp"
 #include "kiln/error.hpp"
@@ -63,7 +64,7 @@ std::int32_t positive(const JsonView& value) {
 std::string identifier(const JsonView& value) {
   std::string name = value.string();
   if (const std::string wrong = why_not_identifier(name); !wrong.empty()) {
-    value.fail("\"" + name + "\" " + wrong);
+    value.fail(quote(name) + " " + wrong);
   }
   return name;
 }
@@ -104,7 +105,7 @@ void parse_dtype(const JsonView& value, const std::vector<TensorSchema>& earlier
   }
   const auto other = std::ranges::find(earlier, word, &TensorSchema::name);
   if (other == earlier.end()) {
-    value.fail("\"" + word + "\" is neither an earlier tensor nor a dtype: " + all_dtypes());
+    value.fail(quote(word) + " is neither an earlier tensor nor a dtype: " + all_dtypes());
   }
   if (other->optional) value.fail(word + " is optional, so its dtype may be unknown");
   tensor.same_dtype_as = word;
@@ -142,7 +143,7 @@ TensorSchema parse_tensor(const JsonView& value, const std::vector<TensorSchema>
     value.at("inout").fail("is true beside output; expected one of them");
   const std::string layout = value.string_or("layout", "compact");
   if (layout != "compact" && layout != "rows") {
-    value.at("layout").fail("\"" + layout + "\" is not a layout; expected compact or rows");
+    value.at("layout").fail(quote(layout) + " is not a layout; expected compact or rows");
   }
   if (layout == "rows") {
     tensor.layout = Layout::kRows;
@@ -222,7 +223,7 @@ AttributeSchema parse_attribute(const JsonView& value, Scope& scope) {
     if (!fallback.json().is_number()) fallback.fail("expected a number");
     attribute.fallback = fallback.json().get<double>();
   } else {
-    value.at("type").fail("\"" + type + "\" is not a type; expected string, int or float");
+    value.at("type").fail(quote(type) + " is not a type; expected string, int or float");
   }
   return attribute;
 }
@@ -253,7 +254,7 @@ std::string parse_source(const JsonView& value, std::string_view suffix, std::st
       "package beside it, that ends in " +
           std::string(suffix));
   if (shared_package_of(path) == package) {
-    value.fail("\"" + path + "\" is this package's own; expected it without ../" +
+    value.fail(quote(path) + " is this package's own; expected it without ../" +
                std::string(package) + "/");
   }
   return path;
@@ -271,7 +272,7 @@ DeviceSource parse_device_source(const JsonView& value, std::string_view package
   device.source = parse_source(source, ".cu", package);
   device.stem = stem_of(device.source);
   if (const std::string wrong = why_not_identifier(device.stem); !wrong.empty()) {
-    source.fail("the file name \"" + device.stem + "\" " + wrong);
+    source.fail("the file name " + quote(device.stem) + " " + wrong);
   }
   device.targets = read_list(value.at("targets"), read_target);
   return device;
@@ -338,8 +339,8 @@ void parse_identity(const JsonView& root, std::string_view folder, Package& pack
   package.name = read_word(root.at("name"), is_package_name,
                            "is not a package name; expected words of [a-z0-9] joined by single -");
   if (package.name != folder) {
-    root.at("name").fail("is \"" + package.name + "\"; expected \"" + std::string(folder) +
-                         "\", the name of the folder");
+    root.at("name").fail("is " + quote(package.name) + "; expected " + quote(folder) +
+                         ", the name of the folder");
   }
   package.version = positive(root.at("version"));
   package.license = one_line(root.at("license"));
@@ -351,7 +352,9 @@ void parse_identity(const JsonView& root, std::string_view folder, Package& pack
 Package parse(std::string_view text, std::string_view folder, const std::string& subject) {
   const Json json = parse_json(text, subject);
   const JsonView root(json, subject);
-  check_keys(root, {"name", "version", "license", "summary", "min_loader", "ops"}, {"cuda", "cpu"});
+  check_keys(root, {"name", "version", "license", "summary", "min_loader", "ops"},
+             {"cuda", "cpu", "$schema"});
+  if (root.has("$schema")) root.at("$schema").string();  // for editors: where the JSON Schema is
   Package package;
   parse_identity(root, folder, package);
   if (root.has("cuda")) package.cuda = parse_cuda(root.at("cuda"), package.name);

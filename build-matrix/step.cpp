@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "step.hpp"
 
+#include "base/quote.hpp"
+
 namespace kiln::build {
 
 std::vector<std::filesystem::path> parse_read_list(std::string_view text) {
@@ -27,6 +29,28 @@ std::vector<std::filesystem::path> parse_read_list(std::string_view text) {
   }
   end_file();
   return files;
+}
+
+std::string explain_undefined(std::string_view said) {
+  constexpr std::string_view kUndefined = "undefined symbol: ";
+  const std::size_t at = said.find(kUndefined);
+  if (at == std::string_view::npos) return "";
+  std::string_view symbol = said.substr(at + kUndefined.size());
+  symbol = symbol.substr(0, symbol.find_first_of("\r\n"));
+  const std::string shown = printable(symbol.substr(0, 200));
+  for (const std::string_view runtime :
+       {"operator new", "operator delete", "std::", "__cxa_", "__gxx_personality", "_Unwind_",
+        "vtable for __cxxabiv1", "__dynamic_cast"}) {
+    if (symbol.find(runtime) == std::string_view::npos) continue;
+    return shown +
+           " is of the C++ runtime, which a package does not have: no exceptions, no new, no "
+           "streams, no std:: function that is not in a header. Scratch memory is "
+           "call.workspace, errors are sdk::fail; of the standard library take what is all in "
+           "headers";
+  }
+  return shown +
+         " is defined by no source of the package. Does package.json list the file that "
+         "has it, for the CPU and for GPUs?";
 }
 
 std::string shell_quoted(std::string_view argument) {

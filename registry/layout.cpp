@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <regex>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -199,8 +199,10 @@ void Layout::write(const std::vector<Tag>& tags) const {
 
 void check_is_path(const fs::path& folder, std::string_view operation) {
   const std::string text = folder.string();
-  static const std::regex kUrl("[A-Za-z]{2,}:/.*");  // fs::path may make one of two slashes
-  if (!std::regex_match(text, kUrl)) return;
+  // "https:/…": fs::path may make one of two slashes. One letter is no scheme.
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  const auto end = std::find_if_not(text.begin(), text.end(), is_letter);
+  if (end - text.begin() < 2 || !std::string_view(end, text.end()).starts_with(":/")) return;
   throw Error(
       ErrorCode::kUsage,
       std::string(operation) + " " + text +

@@ -6,11 +6,12 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <regex>
+#include <optional>
 #include <set>
 #include <sstream>
 
 #include "base/draft.hpp"
+#include "base/join.hpp"
 #include "base/quote.hpp"
 #include "documents/descriptor.hpp"
 #include "documents/json.hpp"
@@ -243,28 +244,53 @@ class Sbom {
   bool has_cuda_ = false;
 };
 
+/// Some letters, digits and characters of `more`, and no others.
+bool is_plain(std::string_view text, std::string_view more) {
+  return !text.empty() && std::ranges::all_of(text, [more](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           more.find(c) != std::string_view::npos;
+  });
+}
+
+/// What blanks part.
+std::vector<std::string_view> words_of(std::string_view line) {
+  constexpr std::string_view kBlanks = " \t\r\v\f";
+  std::vector<std::string_view> words;
+  for (std::size_t at = line.find_first_not_of(kBlanks); at != std::string_view::npos;
+       at = line.find_first_not_of(kBlanks, at)) {
+    words.push_back(line.substr(at, line.find_first_of(kBlanks, at) - at));
+    at += words.back().size();
+  }
+  return words;
+}
+
 }  // namespace
 
 std::vector<Pin> parse_pins(const std::string& text, const std::string& file) {
-  static const std::regex kSection(R"(\[([A-Za-z0-9.-]+)\]\s*)");
-  static const std::regex kPin(
-      R"(([A-Za-z0-9._-]+)==([A-Za-z0-9._+-]+)\s+--hash=sha256:([0-9a-f]{64})\s*(#.*)?)");
-  static const std::regex kNothing(R"(\s*(#.*)?)");
   std::vector<Pin> pins;
   std::string component;
-  std::istringstream lines(text);
-  std::smatch found;
-  for (std::string line; std::getline(lines, line);) {
-    if (std::regex_match(line, kNothing)) continue;
-    if (std::regex_match(line, found, kSection)) {
-      component = found[1];
-    } else if (std::regex_match(line, found, kPin)) {
-      pins.push_back({component, found[1], found[2], Digest::parse("sha256:" + found[3].str())});
-    } else {
+  for (const std::string_view line : split(text, '\n')) {
+    std::vector<std::string_view> words = words_of(line.substr(0, line.find('#')));
+    if (words.empty()) continue;
+    const std::string_view first = words.front();
+    if (words.size() == 1 && first.starts_with('[') && first.ends_with(']')) {
+      component = first.substr(1, first.size() - 2);
+      if (is_plain(component, ".-")) continue;
+    }
+    const std::size_t equal = std::min(first.find("=="), first.size());
+    const std::string_view name = first.substr(0, equal);
+    const std::string_view version = first.substr(std::min(equal + 2, first.size()));
+    constexpr std::string_view kHash = "--hash=sha256:";
+    std::optional<Digest> digest;
+    if (words.size() == 2 && words[1].starts_with(kHash)) {
+      digest = Digest::from_hex(words[1].substr(kHash.size()));
+    }
+    if (!digest || !is_plain(name, "._-") || !is_plain(version, "._+-")) {
       throw Error(ErrorCode::kIntegrity,
                   "read " + file + ": found the line " + quote(line) +
                       ", expected [section] or name==version --hash=sha256:…");
     }
+    pins.push_back({component, std::string(name), std::string(version), *digest});
   }
   return pins;
 }

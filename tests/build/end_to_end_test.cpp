@@ -318,7 +318,12 @@ TEST_CASE("build: a failing step names the variant and shows the compiler's text
        "namespace kiln::package {",
        "namespace kiln::package { extern int elsewhere(); int (*volatile held)() = elsewhere;",
        "cu12.9-sm_80-*",
-       {"undefined symbol", "elsewhere"}},
+       {"undefined symbol", "elsewhere", "is defined by no source of the package"}},
+      {"csrc/cpu_package.cpp",
+       "  const float* x",
+       "  float* volatile held = new float;\n  const float* x",
+       "cpu-x86-64-v3",
+       {"operator new", "is of the C++ runtime, which a package does not have"}},
       {"csrc/package.cpp",
        "\"scale\", 0",
        "\"scale_b16\", 0",
@@ -340,6 +345,24 @@ TEST_CASE("build: a failing step names the variant and shows the compiler's text
       CHECK_MESSAGE(finished.output.find(text) != std::string::npos, finished.output);
     }
   }
+}
+
+TEST_CASE("build: a folder may have any name") {
+  const auto build_into = [](const fs::path& folder) {
+    return run_captured({KILN_BUILD_PROGRAM, "--toolchains", toolchains().string(), "--packages",
+                         workshop().packages().string(), "--out", folder.string(), "scale",
+                         "--only", "cpu-x86-64-v3"});
+  };
+  const fs::path odd = workshop().out().parent_path() / "of; #$(touch x) $x \"'* all";
+  const Finished finished = build_into(odd);
+  CHECK_MESSAGE(finished.status == 0, finished.output);
+  const Finished refused = build_into(workshop().out() / "two\nlines");
+  CHECK(refused.status == 2);
+  CHECK_MESSAGE(refused.output.find("two\\x0alines\" has a line break") != std::string::npos,
+                refused.output);
+  workshop().must({"scale", "--only", "cpu-x86-64-v3"});
+  CHECK(read_file(odd / "scale/cpu-x86-64-v3/libscale.so") ==
+        read_file(workshop().variant("cpu-x86-64-v3") / "libscale.so"));
 }
 
 TEST_CASE("build: requests that cannot be meant are refused") {

@@ -21,6 +21,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((SOURCE / "build-matrix/package.schema.json").read_text())
 # All keys that there are stand in here; what is not structure (sources, targets) is valid.
 WHOLE = {
+    "$schema": "package.schema.json",
     "name": "whole", "version": 2, "license": "MIT", "summary": "y = x", "min_loader": "0.1.0",
     "cpu": {"host": ["a.cpp"], "levels": ["x86-64-v3"]},
     "cuda": {"host": ["b.cpp"], "device": [{"source": "c.cu", "targets": ["sm_90"]}],

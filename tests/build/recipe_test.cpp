@@ -99,6 +99,16 @@ TEST_CASE("step: what a compiler read is taken out of make's words, an argument 
   CHECK(parse_read_list("").empty());
 }
 
+TEST_CASE("step: an undefined symbol is explained to who writes a package") {
+  CHECK(explain_undefined("ld.lld: error: duplicate symbol: f\n").empty());
+  const std::string runtime =
+      explain_undefined("ld.lld: error: undefined symbol: operator new(unsigned long)\n>>> x\n");
+  CHECK(runtime.starts_with("operator new(unsigned long) is of the C++ runtime, which a package"));
+  CHECK(runtime.find("call.workspace") != std::string::npos);
+  CHECK(explain_undefined("error: undefined symbol: helper(int)\n")
+            .starts_with("helper(int) is defined by no source of the package"));
+}
+
 TEST_CASE("nvrtc: what changes from run to run is not kept of the log") {
   CHECK(
       stable_log("ptxas info    : Used 10 registers\n\nptxas info    : Compile time = 2.0 ms\n") ==

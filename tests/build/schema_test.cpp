@@ -9,8 +9,13 @@
 #include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "kiln/error.hpp"
+#include "names.hpp"
+#include "process.hpp"
 
 using namespace kiln::build;
 using nlohmann::json;
@@ -178,7 +183,7 @@ TEST_CASE("schema: the head of a package") {
       {"/min_loader", "1.0", "min_loader: \"1.0\" is not a version; expected 0.1.0"},
       {"/verison", 1,
        "unknown key \"verison\"; the keys are name, version, license, summary, min_loader, ops, "
-       "cuda, cpu"},
+       "cuda, cpu, $schema"},
       {"/ops", json::array(), "ops: is empty"},
   });
   json document = json::parse(kGood);
@@ -383,6 +388,80 @@ TEST_CASE("schema: missing keys and wrong types name their place") {
   document = json::parse(kGood);
   document["cuda"] = json::array();
   CHECK(refusal(document) == "./two-words/package.json: cuda: is not an object");
+}
+
+TEST_CASE("schema: a name may be as long as a document and is refused in few words") {
+  const std::string huge(1'000'000, 'a');
+  for (const char* place : {"/ops/0/name", "/ops/0/tensors/0/name", "/ops/0/tensors/0/shape/0",
+                            "/ops/0/attributes/0/values/0", "/cpu/host/0", "/min_loader", "/name",
+                            "/cuda/device/0/source", "/cuda/needs/0", "/cpu/levels/0"}) {
+    json document = json::parse(kGood);
+    for (const std::string& name : {huge, huge + "/", "A" + huge, huge + "." + huge}) {
+      document[json::json_pointer(place)] = name;
+      CHECK_MESSAGE(refusal(document).size() < 500, place);
+    }
+  }
+}
+
+/// Those that the headers define.
+std::vector<std::string> macros_of(const std::vector<std::string>& headers) {
+  std::vector<std::string> command = {KILN_TEST_CXX, "-std=gnu++20", "-dM", "-E", "-x", "c++"};
+  for (const std::string& header : headers) {
+    command.push_back("-include");
+    command.push_back(header);
+  }
+  command.push_back("/dev/null");
+  const Finished finished = run_captured(command);
+  REQUIRE_MESSAGE(finished.status == 0, finished.output);
+  std::vector<std::string> names;
+  std::istringstream lines(finished.output);
+  for (std::string line; std::getline(lines, line);) {
+    const std::string name = line.substr(std::string("#define ").size());
+    names.push_back(name.substr(0, name.find_first_of(" (")));
+  }
+  return names;
+}
+
+TEST_CASE("schema: no name is a macro of a header that a source may include") {
+  std::size_t refused = 0;
+  for (const std::string& macro :
+       macros_of({"bits/stdc++.h", "alloca.h", "dlfcn.h", "endian.h", "fcntl.h", "pthread.h",
+                  "sched.h", "sys/mman.h", "sys/stat.h", "sys/sysmacros.h", "unistd.h"})) {
+    const std::string wrong = why_not_identifier(macro);
+    CHECK_MESSAGE(!wrong.empty(), macro);
+    refused += wrong == "is a macro of the C library" ? 1 : 0;
+  }
+  CHECK(refused > 50);
+  for (const std::string& macro : macros_of({"complex.h", "math.h", "stdio.h"})) {
+    CHECK_MESSAGE(!is_symbol(macro), macro);
+  }
+}
+
+TEST_CASE("schema: names that would hide C's types, or Kiln's, are refused") {
+  for (const char* name : {"size_t", "int32_t", "kiln_call", "char8_t", "errno", "stdin"}) {
+    CHECK_MESSAGE(!why_not_identifier(name).empty(), name);
+  }
+  for (const char* name : {"start", "t", "x_t_y", "kiln", "error", "format", "st_atimes"}) {
+    CHECK_MESSAGE(why_not_identifier(name).empty(), name);
+  }
+}
+
+TEST_CASE("schema: an editor's \"$schema\" is let through") {
+  json document = json::parse(kGood);
+  document["$schema"] = "../build-matrix/package.schema.json";
+  CHECK(parse(document).name == "two-words");
+  document["$schema"] = 7;
+  CHECK(refusal(document).find("$schema") != std::string::npos);
+}
+
+TEST_CASE("schema: text that is not JSON is named by its line and column") {
+  try {
+    parse_package("{\n  \"name\": \"two-words\",\n  \"version\" 3\n}", "two-words", kFile);
+    FAIL("accepted");
+  } catch (const kiln::Error& error) {
+    CHECK(std::string(error.what()) ==
+          "./two-words/package.json: not JSON at line 3, column 13, near \"3\"");
+  }
 }
 
 TEST_CASE("schema: text that is not JSON is a build error too") {

@@ -13,8 +13,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
-#include <regex>
 
+#include "base/join.hpp"
 #include "sample.hpp"
 #include "server.hpp"
 #include "store/gc.hpp"
@@ -254,18 +254,19 @@ TEST_CASE("crash: bytes are synced before their rename, and the folder after it"
     scene.reset();
     const fs::path trace = scene.sample.scratch / "trace";
     REQUIRE(scene.install_under("-y -o " + trace.string() + " -e trace=fsync,rename") == 0);
-    const std::regex synced_line(R"(fsync\(\d+<([^>]*)>\) += 0)");
-    const std::regex renamed_line(R"re(rename\("([^"]*)", "([^"]*)"\) += 0)re");
     std::set<fs::path> synced;
     std::vector<std::string> renamed;
     std::ifstream lines(trace);
     for (std::string line; std::getline(lines, line);) {
-      std::smatch match;
-      if (std::regex_search(line, match, synced_line)) {
-        synced.insert(match[1].str());
-      } else if (std::regex_search(line, match, renamed_line)) {
-        const fs::path from = match[1].str();
-        const fs::path to = match[2].str();
+      if (!line.ends_with(" = 0")) continue;
+      // "… fsync(3</path>) = 0" or "… rename("/from", "/to") = 0", with the process before it
+      const std::vector<std::string_view> parts = split(line, '"');
+      if (const std::size_t open = line.find("fsync("); open != std::string::npos) {
+        const std::size_t begin = line.find('<', open) + 1;
+        synced.insert(line.substr(begin, line.find('>', begin) - begin));
+      } else if (parts.size() == 5 && parts[0].ends_with("rename(")) {
+        const fs::path from = parts[1];
+        const fs::path to = parts[3];
         CHECK_MESSAGE(synced.contains(from), "renamed before it was synced: ", from.string());
         if (!renamed.empty()) {
           const fs::path folder = fs::path(renamed.back()).parent_path();

@@ -20,7 +20,7 @@ constexpr std::size_t kMaxValues = 200'000;
 /// Builds the document from the parser's events, refusing what nlohmann/json would let through.
 class StrictReader : public nlohmann::json_sax<Json> {
  public:
-  explicit StrictReader(std::string_view subject) : subject_(subject) {}
+  StrictReader(std::string_view text, std::string_view subject) : text_(text), subject_(subject) {}
 
   Json take() { return std::move(root_); }
 
@@ -47,7 +47,15 @@ class StrictReader : public nlohmann::json_sax<Json> {
   bool parse_error(std::size_t position, const std::string& last_token,
                    const Json::exception&) override {
     const std::string near = last_token.empty() ? "its end" : quote(last_token);
-    fail("not JSON at byte " + std::to_string(position) + ", near " + near);
+    fail("not JSON at " + place(position) + ", near " + near);
+  }
+
+  /// Of the last byte that was read, as an editor counts.
+  std::string place(std::size_t position) const {
+    const std::string_view before = text_.substr(0, std::max<std::size_t>(position, 1) - 1);
+    const auto lines = std::count(before.begin(), before.end(), '\n');
+    const std::size_t column = before.size() - (before.rfind('\n') + 1);
+    return "line " + std::to_string(lines + 1) + ", column " + std::to_string(column + 1);
   }
 
   [[noreturn]] void fail(const std::string& what) const {
@@ -91,6 +99,7 @@ class StrictReader : public nlohmann::json_sax<Json> {
     return true;
   }
 
+  std::string_view text_;
   std::string subject_;
   Json root_;
   std::vector<Json*> open_;  // stable: only the innermost container grows
@@ -138,7 +147,7 @@ std::string without_strings(std::string_view text, std::span<const std::string_v
 }
 
 Json parse_json(std::string_view text, std::string_view subject) {
-  StrictReader reader(subject);
+  StrictReader reader(text, subject);
   if (text.size() > kMaxBytes) {
     reader.fail("has " + std::to_string(text.size()) + " bytes; at most " +
                 std::to_string(kMaxBytes) + " are read");

@@ -33,7 +33,7 @@ def on_module(module: nn.Module, forward: Any) -> str:
     if (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
             or (_HAS_BACKWARD_PRE_HOOKS and module._backward_pre_hooks)):
         return "has hooks"
-    if getattr(module.forward, "__func__", None) is not forward:
+    if "forward" in module.__dict__ or type(module).forward is not forward:
         return "has a forward of its own"
     return ""
 
@@ -103,7 +103,8 @@ _dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", None) or getatt
 _function_modes = getattr(torch._C, "_len_torch_function_stack", None) or getattr(
     torch._C, "_get_torch_function_mode", _nobody)
 _transform = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", _nobody)
-_level = getattr(getattr(torch._C, "_functorch", None), "maybe_current_level", _nobody)
+# The one of functorch's that torch.compile takes for the constant that it is while it compiles.
+_depth = getattr(getattr(torch._C, "_functorch", None), "get_dynamic_layer_stack_depth", _nobody)
 profiled = getattr(torch.autograd, "_profiler_enabled", _nobody)
 
 
@@ -111,7 +112,7 @@ def differentiator() -> str:
     """Who differentiates or vectorises in another way than by autograd's graph; a compiler's trace asks it, too."""
     if forward_ad._current_level >= 0:
         return "forward-mode gradients are computed"
-    if _level() is not None:
+    if _depth():
         return "torch.func transforms it"
     return ""
 

@@ -350,7 +350,9 @@ def why_pytorch(*tensors: Optional[Tensor]) -> str:
     return _between.observer()
 
 
-_is_exporting = getattr(getattr(torch, "compiler", None), "is_exporting", lambda: False)
+def _is_exporting() -> bool:
+    """torch.compiler.is_exporting(), which PyTorch's compiler takes to be true whenever it compiles, up to 2.11."""
+    return getattr(torch.compiler, "_is_exporting_flag", False)
 
 
 def _words_of(tensor: Tensor) -> str:

@@ -347,6 +347,23 @@ class Calls(KilnTest):
             thread.join()
         self.assertEqual(wrong, [])
 
+    @unittest.skipUnless((os.cpu_count() or 1) > 1, "wants two CPUs")
+    def test_omp_num_threads_bounds_a_call(self):
+        program = ("import kiln, os, sys, time, numpy as np\n"
+                   "os.sched_setaffinity(0, range(os.cpu_count()))\n"
+                   "k = kiln.get_kernel('geglu-mlp', 1, device='cpu', cache=sys.argv[1])\n"
+                   "time.sleep(0.2)  # until the thread of get_kernel is gone\n"
+                   "before = len(os.listdir('/proc/self/task'))\n"
+                   "x, w = np.ones((64, 512), np.float32), np.ones((2048, 512), np.float32)\n"
+                   "for _ in range(3): k.forward(x, w, w, np.ones((512, 2048), np.float32))\n"
+                   "print(len(os.listdir('/proc/self/task')) - before)")
+        made = []
+        for threads in ("1", "2"):
+            answer = subprocess.run([sys.executable, "-c", program, self.cache], capture_output=True, text=True,
+                                    check=True, env=os.environ | {"OMP_NUM_THREADS": threads})
+            made.append(int(answer.stdout))
+        self.assertEqual(made, [0, 1])
+
     def test_half_precision(self):
         half = [a.astype(np.float16) for a in (self.x, *self.weights)]
         y = self.kernel.forward(*half)

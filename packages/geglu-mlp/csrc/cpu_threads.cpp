@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -59,7 +60,27 @@ void set_arithmetic([[maybe_unused]] uint64_t modes) {
 #endif
 }
 
+// Of $OMP_NUM_THREADS, read by the first call that may use more than one thread.
+int bound_of_environment() {
+  static int bound = -1;
+  int known = __atomic_load_n(&bound, __ATOMIC_RELAXED);
+  if (known < 0) {
+    known = threads_named(getenv("OMP_NUM_THREADS"));
+    __atomic_store_n(&bound, known, __ATOMIC_RELAXED);
+  }
+  return known == 0 ? kMostThreads : known;
+}
+
 }  // namespace
+
+int threads_named(const char* words) {
+  if (words == nullptr) return 0;
+  char* end = nullptr;
+  const long number = strtol(words, &end, 10);
+  while (*end == ' ' || *end == '\t') ++end;
+  if (end == words || number < 1 || (*end != '\0' && *end != ',')) return 0;
+  return number < kMostThreads ? static_cast<int>(number) : kMostThreads;
+}
 
 bool Affinity::read() {
   memset(sets, 0, sizeof(sets));
@@ -71,6 +92,8 @@ int threads_for(double worth, int64_t items) {
   int64_t most = kMostThreads;
   if (items < most) most = items;
   if (worth < static_cast<double>(most)) most = static_cast<int64_t>(worth);
+  if (bound_of_environment() < most) most = bound_of_environment();
+  if (most < 2) return 1;
   Affinity affinity;
   const int cpus = affinity.read() ? CPU_COUNT_S(sizeof(affinity.sets), affinity.sets) : 1;
   if (cpus < most) most = cpus;

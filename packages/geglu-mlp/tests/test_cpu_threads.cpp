@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 #include <mutex>
 #include <numeric>
 #include <set>
@@ -27,7 +28,12 @@ using geglu_mlp::cpu::quota_cpus;
 using geglu_mlp::cpu::run_team;
 using geglu_mlp::cpu::Team;
 using geglu_mlp::cpu::threads_for;
+using geglu_mlp::cpu::threads_named;
 using geglu_mlp_test::FakeSystem;
+
+const bool kIsBounded = getenv("KILN_TEST_BOUNDED") != nullptr;
+// It would bound every other row.
+[[maybe_unused]] const int kUnset = kIsBounded ? 0 : unsetenv("OMP_NUM_THREADS");
 
 constexpr double kLarge = 1e9;      // worth any number of threads
 constexpr int64_t kMany = 1 << 20;  // items
@@ -66,6 +72,37 @@ TEST_CASE("a call gets what is least: CPUs, quota, items, what it is worth") {
     fake.write("sys/fs/cgroup/cpu.max", row.quota);
     CHECK(threads_for(row.worth, row.items) == row.threads);
   }
+}
+
+TEST_CASE("OMP_NUM_THREADS is a number, or a list that begins with one") {
+  struct Row {
+    const char* words;
+    int threads;
+  };
+  for (const Row& row :
+       {Row{nullptr, 0}, Row{"", 0}, Row{"1", 1}, Row{"12", 12}, Row{" 3 ", 3}, Row{"4,2", 4},
+        Row{"4 ,2", 4}, Row{"100000", 256}, Row{"0", 0}, Row{"-2", 0}, Row{"two", 0}, Row{"2x", 0},
+        Row{",2", 0}, Row{"99999999999999999999", 256}}) {
+    CAPTURE((row.words == nullptr ? "(unset)" : row.words));
+    CHECK(threads_named(row.words) == row.threads);
+  }
+}
+
+TEST_CASE("in a process with OMP_NUM_THREADS=3" * doctest::skip(!kIsBounded)) {
+  const FakeSystem fake(64);
+  fake.write("proc/self/cgroup", "0::/\n");
+  CHECK(threads_for(kLarge, kMany) == 3);
+  CHECK(threads_for(2.5, kMany) == 2);
+  setenv("OMP_NUM_THREADS", "1", 1);  // it is read once
+  CHECK(threads_for(kLarge, kMany) == 3);
+}
+
+TEST_CASE("OMP_NUM_THREADS bounds a call") {
+  char self[4096] = {};
+  REQUIRE(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
+  const std::string command = "KILN_TEST_BOUNDED=1 OMP_NUM_THREADS=3 '" + std::string(self) +
+                              "' -tc='in a process with*' > /dev/null";
+  CHECK(std::system(command.c_str()) == 0);
 }
 
 TEST_CASE("a small call asks the system nothing") {

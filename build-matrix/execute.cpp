@@ -10,10 +10,12 @@
 #include <mutex>
 #include <ostream>
 #include <set>
+#include <system_error>
 #include <thread>
 
 #include "base/digest.hpp"
 #include "base/join.hpp"
+#include "base/posix.hpp"
 #include "base/quote.hpp"
 #include "files.hpp"
 #include "kiln/error.hpp"
@@ -69,7 +71,13 @@ class Execution {
   std::vector<Took> run(unsigned jobs) {
     fs::remove_all(scratch_);
     std::vector<std::thread> threads;
-    for (unsigned i = 0; i < std::max(1U, jobs); ++i) threads.emplace_back([this] { work(); });
+    try {
+      while (threads.size() + 1 < std::min<std::size_t>(jobs, steps_.size())) {
+        threads.emplace_back([this] { work(); });
+      }
+    } catch (const std::system_error&) {  // this process may have no more: those do it
+    }
+    work();
     for (std::thread& thread : threads) thread.join();
     std::error_code ignored;
     fs::remove_all(scratch_, ignored);
@@ -109,7 +117,7 @@ class Execution {
     for (const fs::path& path : files_of(step)) files.emplace(path, digest(path));
     const std::string key = key_of(step, files);
     if (is_there(step, key)) return;
-    const fs::path folder = scratch_ / std::to_string(number);
+    const fs::path folder = mine_ / std::to_string(number);
     fs::create_directories(folder);
     run_command(step, folder);
     check_unchanged(step, files);
@@ -243,6 +251,9 @@ class Execution {
   const std::vector<Step>& steps_;
   Sources& sources_;
   const fs::path& scratch_;
+  /// Of this run alone: a build that was killed leaves compilers that run on, and write where they
+  /// were told to.
+  const fs::path mine_ = scratch_ / unique_suffix();
   std::ostream& progress_;
   std::mutex lock_;  // of all below, and of progress_
   std::condition_variable changed_;

@@ -332,5 +332,24 @@ TEST_CASE("toolchain: a compiler whose bytes changed is another one, whatever it
   CHECK(digest() != second);
 }
 
+TEST_CASE("execute: what a killed build left running writes into no other build") {
+  Bench bench;
+  const std::string plain = bench.script;
+  // As a compiler whose build is gone: it goes on, and writes where it was told to.
+  bench.script += "; (sleep 0.5; echo stale >\"$2\") >/dev/null 2>&1 &";
+  bench.build();
+  bench.script = plain + "; sleep 1.5";
+  bench.write("src/a.c", "#include \"a.h\"\nint fresh;\n");
+  bench.build();
+  CHECK(bench.read("out/a.so").find("fresh") != std::string::npos);
+}
+
+TEST_CASE("execute: more jobs than steps, or than threads, are no failure") {
+  Bench bench;
+  Sources sources({bench.root / "tool"});
+  CHECK(execute(bench.steps(), sources, bench.root / "running", 4'000'000, bench.progress).size() ==
+        2);
+}
+
 }  // namespace
 }  // namespace kiln::build

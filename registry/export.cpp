@@ -389,6 +389,7 @@ std::vector<Exported> export_static(const ExportRequest& request, const Progress
                                        "' holds a character that has a meaning in nginx.conf "
                                        "(one of \" $ @ \\). Choose another folder");
   }
+  check_is_outside(out, request.registry, "export-static");
   std::vector<Exported> results;
   for (const std::string& package : packages_of(request.registry)) {
     const Layout layout(request.registry / package);

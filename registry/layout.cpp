@@ -27,10 +27,9 @@ namespace fs = std::filesystem;
 }
 
 [[noreturn]] void fail_foreign(const fs::path& path, std::string_view expected) {
-  throw Error(ErrorCode::kIntegrity, "open " + path.string() + ": it is not " +
-                                         std::string(expected) +
-                                         ", and a registry has nothing else there. Put the folder "
-                                         "or file itself in its place");
+  throw Error(ErrorCode::kIntegrity,
+              "open " + path.string() + ": found a link or another kind of file, expected " +
+                  std::string(expected) + ". Put what belongs there in its place");
 }
 
 /// A step down. O_NONBLOCK: to open a pipe that stands in the place of a file would wait for its
@@ -208,6 +207,19 @@ void check_is_path(const fs::path& folder, std::string_view operation) {
       std::string(operation) + " " + text +
           ": this is a URL, expected a folder; nothing was written. 'kiln registry publish' "
           "and 'kiln registry push --to' take a URL");
+}
+
+void check_is_outside(const fs::path& out, const fs::path& registry, std::string_view operation) {
+  std::error_code error;
+  const fs::path whole = fs::absolute(out, error).lexically_normal();
+  for (fs::path at = whole; at.has_relative_path(); at = at.parent_path()) {
+    if (!fs::equivalent(at, registry, error)) continue;  // or one of them is not there yet
+    throw Error(ErrorCode::kUsage,
+                std::string(operation) + ": " + out.string() +
+                    (at == whole ? " is the registry itself" : " is in the registry ") +
+                    (at == whole ? "" : registry.string()) +
+                    "; nothing was written. Name another folder");
+  }
 }
 
 std::vector<std::string> packages_of(const fs::path& registry) {

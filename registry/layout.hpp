@@ -79,6 +79,11 @@ class Layout {
 /// `operation` begins the message: "publish into".
 void check_is_path(const std::filesystem::path& folder, std::string_view operation);
 
+/// Throws kUsage where `out` is the registry or below it: a tree written there would be one of its
+/// packages, or a part of one.
+void check_is_outside(const std::filesystem::path& out, const std::filesystem::path& registry,
+                      std::string_view operation);
+
 /// The package folders of a registry, sorted. kUsage for a URL, kNotFound if there is no folder.
 std::vector<std::string> packages_of(const std::filesystem::path& registry);
 

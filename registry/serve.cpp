@@ -4,6 +4,7 @@
 #include <httplib.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <exception>
 #include <map>
@@ -12,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/quote.hpp"
@@ -102,10 +104,15 @@ class Server::Site {
       ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     });
     port_ = request_.port == 0 ? server_.bind_to_any_port(kHost) : request_.port;
+    errno = 0;
     if (port_ < 0 || (request_.port != 0 && !server_.bind_to_port(kHost, port_))) {
-      throw Error(ErrorCode::kUsage, "serve " + request_.registry.string() + ": port " +
-                                         std::to_string(request_.port) +
-                                         " of 127.0.0.1 is taken. Name another one with --port");
+      const bool free = errno != 0 && errno != EADDRINUSE;
+      throw Error(
+          ErrorCode::kUsage,
+          "serve " + request_.registry.string() + ": port " + std::to_string(request_.port) +
+              " of 127.0.0.1 " +
+              (free ? "cannot be had: " + std::generic_category().message(errno) : "is taken") +
+              ". Name another one with --port");
     }
     url_ = std::string("http://") + kHost + ":" + std::to_string(port_);
     pages_ = make();  // it has the URL in it

@@ -29,12 +29,7 @@ SiteReport write_site(const SiteRequest& request, const Progress& progress) {
   check_is_path(request.out, "write a site into");
   check_text(request.title, "--title");
   check_text(request.url, "--url");
-  std::error_code error;
-  if (fs::equivalent(request.registry, request.out, error)) {
-    throw Error(ErrorCode::kUsage, "site: " + request.out.string() +
-                                       " is the registry itself; nothing was written. Name another "
-                                       "folder");
-  }
+  check_is_outside(request.out, request.registry, "site");
   SiteFacts site = gather_site(request.registry, progress);
   site.title = request.title;
   site.url = request.url;

@@ -85,7 +85,10 @@ int run_site(Options& options) {
 int run_serve(Options& options) {
   options.serve.registry = options.registry;
   // At once, whatever is under way: also a first page that takes long. There is nothing to undo.
-  for (const int each : {SIGINT, SIGTERM}) std::signal(each, [](int) { ::_exit(0); });
+  for (const int each : {SIGINT, SIGTERM}) {
+    // nohup, and a shell's background jobs, ignore signals on purpose.
+    if (std::signal(each, [](int) { ::_exit(0); }) == SIG_IGN) std::signal(each, SIG_IGN);
+  }
   Server server(options.serve);
   std::cout << server.url() << std::endl;
   if (!options.quiet) {

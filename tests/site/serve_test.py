@@ -269,6 +269,12 @@ class Serve(unittest.TestCase):
                               capture_output=True, text=True, check=False, timeout=30)
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("is taken", done.stderr)
+        if os.geteuid() == 0 and int(pathlib.Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text()) > 80:
+            self.work.chmod(0o755)
+            done = subprocess.run([REGISTRY, "serve", "--registry", self.registry, "--port", "80"], user=65534, group=65534,
+                                  capture_output=True, text=True, check=False, timeout=30)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("Permission denied", done.stderr)
 
 
 if __name__ == "__main__":

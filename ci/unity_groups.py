@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Says which sources CMake may compile together: unity_groups.py BUILD_DIR
+"""Says which sources CMake may compile together: unity_groups.py BUILD_DIR [OUT]
 
 Most of a compiler's time goes into headers, once for each source. BUILD_DIR is a configured build of
-which nothing need be built. Writes build/unity.cmake, which the presets ci, asan and tsan read where it
-is there. Sources of one target whose local names clash stay apart, as far as a look at the text says;
+which nothing need be built. Writes OUT for -DKILN_UNITY=OUT; without it build/unity.cmake, which the presets ci, asan
+and tsan read where it is there. Sources of one target whose local names clash stay apart, as far as a look at the text says;
 what slips through does not compile.
 """
 
@@ -62,7 +62,7 @@ def main():
                          f'  TARGET_DIRECTORY {targets[0]} PROPERTIES UNITY_GROUP {"_".join(targets)}_{number})\n')
     lines.append(f'set_target_properties({" ".join(sorted(grouped))}\n'
                  "  PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)\n")
-    pathlib.Path("build/unity.cmake").write_text("".join(lines), encoding="utf-8")
+    pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else "build/unity.cmake").write_text("".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ check.py README.md --build BUILD_DIR      wants KILN_REGISTRY, a registry that h
     json      parsed; with the word "settings", kiln reads it as its settings file
     text, console   what a program prints: not checked here
 
-A block whose info string has the word "ci" is one of the commands that CI itself is running.
+A block whose info string has the word "ci" is one of the commands that CI itself is running. From one that reads
+build/env on, there is KILN_SOURCE; no block has a variable that only tests set.
 """
 
 import argparse
@@ -27,6 +28,7 @@ import sys
 import tempfile
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
+ONLY_TESTS = ("KILN_BIN", "KILN_KERNELS", "KILN_SOURCE", "KILN_TOOLCHAINS", "KILN_WHOLE_MATRIX")
 
 FRAGMENT = """
 #include <kiln/kiln.hpp>
@@ -173,10 +175,12 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         (work / "my_project").mkdir()
-        environment = dict(os.environ, KILN_CACHE=str(work / "cache"), KILN_SOURCE=str(work / "kiln"),
-                           XDG_CONFIG_HOME=str(work / "config"),
+        environment = {name: value for name, value in os.environ.items() if name not in ONLY_TESTS}
+        environment.update(KILN_CACHE=str(work / "cache"), XDG_CONFIG_HOME=str(work / "config"),
                            PATH=f"{arguments.build}/bin:{os.environ['PATH']}")
         for line, language, words, code in blocks(arguments.file.read_text()):
+            if "ci" in words and "build/env" in code:
+                environment["KILN_SOURCE"] = str(work / "kiln")
             if language in ("text", "console") or "ci" in words:
                 continue
             if language == "python" and python_for(words) is None:

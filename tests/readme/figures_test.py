@@ -21,7 +21,7 @@ class Figures(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
-        for path in ("README.md", "docs", "ci/toolchains.lock", "ci/results", "packages/geglu-mlp/bench/results",
+        for path in ("README.md", "docs", "ci/toolchains.lock", "ci/quickstart", "ci/results", "packages/geglu-mlp/bench/results",
                      "packages/swiglu-mlp/bench/results", "loader/bench/results", "tests/http/results",
                      "tests/trust/results"):
             copy = self.root / path
@@ -47,10 +47,10 @@ class Figures(unittest.TestCase):
         before = self.text
         self.edit("MB of pinned compilers", "MB  of pinned\ncompilers")  # line breaks do not matter
         self.assertEqual(self.figures("--check")[0], 0)
-        self.edit("fetches 309 MB", "fetches 310 MB")
+        self.edit("fetches 123 MB", "fetches 124 MB")
         code, error = self.figures("--check")
         self.assertEqual(code, 1)
-        self.assertIn("says 310, the data say 309", error)
+        self.assertIn("says 124, the data say 123", error)
         self.assertEqual(self.figures(), (0, ""))
         self.assertEqual(self.readme.read_text(encoding="utf-8").split(), before.split())
 
@@ -71,12 +71,12 @@ class Figures(unittest.TestCase):
         self.edit("MB of pinned compilers", "MB of compilers")
         code, error = self.figures("--check")
         self.assertEqual(code, 1)
-        self.assertIn("has this sentence 0 times, expected once: \"fetches 309 MB of pinned compilers\"", error)
+        self.assertIn("has this sentence 0 times, expected once: \"fetches 123 MB of pinned compilers\"", error)
 
     def test_a_sentence_before_its_data_is_refused(self):
         self.text = re.sub(r"On \d+\s+cores\s+it\s+takes[^`]*`build/`\.", "", self.text)
         self.edit("## Limits", QUICKSTART + "\n\n## Limits")
-        (self.root / "ci/results/quickstart.json").unlink(missing_ok=True)
+        (self.root / "ci/results/quickstart-all.json").unlink(missing_ok=True)
         self.assertIn("but there is no", self.figures("--check")[1])
         self.record_quickstart()
         self.edit(QUICKSTART, "On 1 cores it takes 1 minutes and leaves 1 GB in `build/`.")
@@ -88,7 +88,7 @@ class Figures(unittest.TestCase):
     def record_quickstart(self):
         notes = self.root / "notes"
         notes.write_text("0\tDebian packages\n10\tpinned compilers\n40\tthe matrix\n300\tdone\n", encoding="utf-8")
-        out = self.root / "ci/results/quickstart.json"
+        out = self.root / "ci/results/quickstart-all.json"
         subprocess.run([SOURCE / "ci/record_quickstart", notes, self.root / "docs", out], check=True, cwd=SOURCE,
                        stdout=subprocess.DEVNULL)
         return json.loads(out.read_text(encoding="utf-8"))

@@ -103,16 +103,24 @@ _dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", None) or getatt
 _function_modes = getattr(torch._C, "_len_torch_function_stack", None) or getattr(
     torch._C, "_get_torch_function_mode", _nobody)
 _transform = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", _nobody)
-# The one of functorch's that torch.compile takes for the constant that it is while it compiles.
-_depth = getattr(getattr(torch._C, "_functorch", None), "get_dynamic_layer_stack_depth", _nobody)
 profiled = getattr(torch.autograd, "_profiler_enabled", _nobody)
+
+
+def _is_transformed() -> bool:
+    return _transform() is not None
+
+
+if hasattr(getattr(torch, "compiler", None), "assume_constant_result"):
+    # torch.compile asks it when it compiles, as PyTorch's transforms are active then, and follows no part of it:
+    # which functions of functorch it can follow differs from release to release.
+    _is_transformed = torch.compiler.assume_constant_result(_is_transformed)
 
 
 def differentiator() -> str:
     """Who differentiates or vectorises in another way than by autograd's graph; a compiler's trace asks it, too."""
     if forward_ad._current_level >= 0:
         return "forward-mode gradients are computed"
-    if _depth():
+    if _is_transformed():
         return "torch.func transforms it"
     return ""
 

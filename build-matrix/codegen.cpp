@@ -94,6 +94,8 @@ void write_arguments(std::ostream& out, const OpSchema& op) {
       out << "  int64_t " << attribute.name << " = 0;\n";
     } else if (attribute.type == AttributeSchema::Type::kFloat) {
       out << "  double " << attribute.name << " = 0;\n";
+    } else if (attribute.values.empty()) {
+      out << "  const char* " << attribute.name << " = \"\";\n";
     } else {
       const std::string type = camel_case(attribute.name);
       out << "  enum class " << type << " : int32_t { " << join(attribute.values, ", ", enumerator)
@@ -131,6 +133,7 @@ std::string values_table(const OpSchema& op, const AttributeSchema& attribute) {
 std::string attribute_rule(const OpSchema& op, const AttributeSchema& attribute) {
   const std::string begin = "    {\"" + attribute.name + "\", KILN_ATTRIBUTE_";
   if (const auto* word = std::get_if<std::string>(&attribute.fallback)) {
+    if (attribute.values.empty()) return begin + "STRING, nullptr, 0, {.as_text = \"\"}},\n";
     return begin + "STRING, " + values_table(op, attribute) + ", " +
            std::to_string(attribute.values.size()) +
            ", {.as_int = " + position(attribute.values, *word) + "}},\n";
@@ -194,7 +197,9 @@ void write_functions(std::ostream& out, const OpSchema& op) {
   for (std::size_t i = 0; i < op.attributes.size(); ++i) {
     const AttributeSchema& attribute = op.attributes[i];
     out << "  arguments->" << attribute.name << " = ";
-    if (attribute.type == AttributeSchema::Type::kString) {
+    if (attribute.type == AttributeSchema::Type::kString && attribute.values.empty()) {
+      out << "attributes[" << i << "].as_text;\n";
+    } else if (attribute.type == AttributeSchema::Type::kString) {
       out << "static_cast<" << type << "::" << camel_case(attribute.name) << ">(attributes[" << i
           << "].as_int);\n";
     } else if (attribute.type == AttributeSchema::Type::kInt) {

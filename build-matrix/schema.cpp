@@ -193,7 +193,7 @@ void parse_values(const JsonView& value, AttributeSchema& attribute) {
 AttributeSchema parse_attribute(const JsonView& value, Scope& scope) {
   AttributeSchema attribute;
   if (value.string_or("type", "") == "string") {
-    check_keys(value, {"name", "type", "values", "default"});
+    check_keys(value, {"name", "type", "default"}, {"values"});
   } else {
     check_keys(value, {"name", "type", "default"});
   }
@@ -203,6 +203,11 @@ AttributeSchema parse_attribute(const JsonView& value, Scope& scope) {
   const JsonView fallback = value.at("default");
   if (type == "string") {
     scope.add(camel_case(attribute.name), value.at("name"));
+    if (!value.has("values")) {
+      if (!fallback.string().empty()) fallback.fail("expected \"\": a text has no other default");
+      attribute.fallback = std::string();
+      return attribute;
+    }
     parse_values(value.at("values"), attribute);
     const auto is_value = [&](const std::string& word) {
       return std::ranges::find(attribute.values, word) != attribute.values.end();

@@ -22,6 +22,7 @@ inline constexpr std::size_t kMaxTensors = 32;
 inline constexpr std::size_t kMaxSymbols = 32;
 inline constexpr std::size_t kMaxAttributes = 16;
 inline constexpr std::size_t kMaxDimensions = 8;
+inline constexpr std::size_t kMaxTextBytes = 128;  ///< of a string attribute, its end included
 
 /// An element type that a tensor may have.
 struct DTypeName {
@@ -57,7 +58,8 @@ struct AttributeSchema {
   enum class Type { kString, kInt, kFloat };
   std::string name;
   Type type = Type::kString;
-  std::vector<std::string> values;                           ///< kString: what is allowed
+  /// kString: the words that are allowed. Empty: any text, shorter than kMaxTextBytes.
+  std::vector<std::string> values;
   std::variant<std::string, std::int64_t, double> fallback;  ///< package.json's "default"
 };
 

@@ -298,6 +298,21 @@ TEST_CASE("check: a wrong attribute is refused with the values that are allowed"
   for (const auto& refused : table) check_refused(refused);
 }
 
+TEST_CASE("check: a string without values is any text, up to a length") {
+  for (const std::size_t length : {std::size_t{0}, std::size_t{5}, std::size_t{127}}) {
+    const std::string note(length, 'n');
+    KeepCall call({kDLFloat, 32, 1});
+    call.attributes = {text(note.c_str())};
+    CHECK(call.run() == KILN_OK);
+  }
+  const std::string note(128, 'n');
+  KeepCall call({kDLFloat, 32, 1});
+  call.attributes = {text(note.c_str())};
+  CHECK(call.run() == KILN_INVALID_ARGUMENT);
+  CHECK(std::string(call.error.text) ==
+        "sample@7 keep: note is \"" + std::string(40, 'n') + "…\"; expected fewer than 128 bytes");
+}
+
 TEST_CASE("check: a call that is not put together right is refused") {
   const std::vector<Refused<MixCall>> table = {
       {"an older caller", [](MixCall& c) { c.struct_size = 8; },

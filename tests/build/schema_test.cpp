@@ -345,6 +345,8 @@ TEST_CASE("schema: attributes") {
       {"/ops/0/attributes/1/type", "bool",
        "ops[0].attributes[1].type: \"bool\" is not a type; expected string, int or float"},
       {"/ops/0/attributes/0/values", json::array(), "ops[0].attributes[0].values: is empty"},
+      {"/ops/0/attributes/0/-values", nullptr,
+       "ops[0].attributes[0].default: expected \"\": a text has no other default"},
       {"/ops/0/attributes/0/values/0", "Fast",
        "ops[0].attributes[0].values[0]: \"Fast\" is not a value; expected words of [a-z0-9] joined "
        "by - or _"},

@@ -267,6 +267,14 @@ int32_t check_string(const Check& check, const AttributeRule& rule, const char* 
   if (given == nullptr) {
     return KILN_REFUSE(check.error, "%s: %s is a NULL string", check.op.name, rule.name);
   }
+  if (rule.values == nullptr) {
+    if (strnlen(given, kMaxTextBytes) == kMaxTextBytes) {
+      return KILN_REFUSE(check.error, "%s: %s is \"%.40s…\"; expected fewer than %zu bytes",
+                         check.op.name, rule.name, given, kMaxTextBytes);
+    }
+    out->as_text = given;
+    return KILN_OK;
+  }
   Text expected;
   for (int i = 0; i < rule.value_count; ++i) {
     if (strcmp(given, rule.values[i]) == 0) {

@@ -39,7 +39,8 @@ struct TvmBytes {
 // CPU), so workspace_bytes adds this much here, and run moves the start up to the next multiple.
 constexpr size_t kWorkspaceAlignment = 256;
 
-constexpr size_t kMaxStringBytes = 64;  // a longer value is in no schema
+// Of a longer value the checker sees so much that it refuses it.
+constexpr size_t kMaxStringBytes = kMaxTextBytes + 1;
 
 // A call in the making: the C ABI's structs, and what they point to.
 struct TvmCall {

@@ -21,6 +21,7 @@ extern const Identity kIdentity;
 inline constexpr int kMaxTensors = 32;
 inline constexpr int kMaxSymbols = 32;
 inline constexpr int kMaxAttributes = 16;
+inline constexpr size_t kMaxTextBytes = 128;  // of a string attribute, its end included
 
 enum class Layout : int32_t { kCompact, kRows };
 
@@ -40,16 +41,18 @@ struct TensorRule {
   ExtentRule shape[kMaxDimensions];
 };
 
-// A checked attribute: the number, or for a string its position in AttributeRule::values.
+// A checked attribute: the number; of a string its position in AttributeRule::values, or, where
+// there are none, the caller's text, for as long as the call lasts.
 union AttributeValue {
   int64_t as_int;
   double as_float;
+  const char* as_text;
 };
 
 struct AttributeRule {
   const char* name;
   kiln_attribute_kind kind;
-  const char* const* values;  // KILN_ATTRIBUTE_STRING: what is allowed
+  const char* const* values;  // KILN_ATTRIBUTE_STRING: what is allowed; null: any text
   int32_t value_count;
   AttributeValue fallback;
 };

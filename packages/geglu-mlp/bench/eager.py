@@ -187,8 +187,9 @@ def attributes_of(op, words):
 
 def tensor_of(t):
     shape = (ctypes.c_int64 * t.dim())(*t.shape)
+    strides = None if t.is_contiguous() else (ctypes.c_int64 * t.dim())(*t.stride())
     device, dtype = DLDevice(DEVICES[t.device.type], 0), DLDataType(CODES[t.dtype], 8 * t.element_size(), 1)
-    return DLTensor(t.data_ptr(), device, t.dim(), dtype, shape), shape
+    return DLTensor(t.data_ptr(), device, t.dim(), dtype, shape, strides), shape, strides
 
 
 def graph_of(calls, fewest=1):
@@ -498,17 +499,18 @@ def provenance(arguments, kind):
     }
 
 
-def begin(description, kind, **more):
+def begin(description, kind, add_options=lambda parser: None, **more):
     """For a script that times one library alone: its options, the library, and what its result begins with."""
     parser = argparse.ArgumentParser(description=description)
     add_common_options(parser, {})
+    add_options(parser)
     arguments = parser.parse_args()
     torch.set_grad_enabled(False)
     return arguments, Library(arguments.library), provenance(arguments, kind) | more | {"shapes": []}
 
 
-def burst_text(rounds):
-    return f"graph replays, round robin, burst: {regime_text(REGIMES['burst'])}; {rounds} rounds"
+def burst_text(rounds, regime=REGIMES["burst"]):
+    return f"graph replays, round robin, burst: {regime_text(regime)}; {rounds} rounds"
 
 
 def write_result(result, path):

@@ -19,6 +19,7 @@ One shape in four is called once more with a row of NaNs in x, and another in th
 rows of y are NaNs, and the others keep their bits. A failure names its seed: --seed SEED --seconds 0 runs it alone.
 """
 import argparse
+import json
 import math
 import random
 import sys
@@ -37,6 +38,9 @@ FAILURES_SHOWN = 20
 DTYPES = {torch.bfloat16: 2.5e-3, torch.float16: 3.2e-4}
 LARGE = 4096
 FEW_FACTOR = 3
+GATED_COLUMNS = (96, 128, 160, 192, 224, 256)
+PLAIN_COLUMNS = (96, 112, 128, 144, 160, 192, 224, 256)
+DECODES = ("64x64", "128x64", "192x128", "144x128")
 # The library's h is another one where both sums lie on two sides of a rounding's edge, or where its activation is off
 # by as much as a rounding.
 ELEMENT = 8
@@ -52,11 +56,12 @@ class Case(typing.NamedTuple):
     biases: tuple  # whether gate, up and down have one
     residual: bool
     nan_rows: bool
+    kernels: str  # pinned ones (csrc/pins.h); empty: the plan's
 
     def __str__(self):
         biases = [name for name, there in zip(("gate", "up", "down"), self.biases) if there]
         parts = [f"M={self.m} D={self.d} H={self.h}", str(self.dtype).removeprefix("torch."),
-                 "biases of " + ", ".join(biases) if biases else "", "residual" if self.residual else ""]
+                 "biases of " + ", ".join(biases) if biases else "", "residual" if self.residual else "", self.kernels]
         return " ".join(filter(None, parts)) + f", seed {self.seed}"
 
 
@@ -69,7 +74,20 @@ def draw_case(seed, rows, width):
 
     return Case(seed, log_uniform(rows), 8 * log_uniform(width // 8), 8 * log_uniform(width // 8),
                 chance.choice(list(DTYPES)), tuple(chance.random() < 0.5 for _ in range(3)), chance.random() < 0.5,
-                chance.random() < 0.25)
+                chance.random() < 0.25, draw_kernels(chance))
+
+
+def draw_kernels(chance):
+    """Of half of the shapes a kernel for each product that the plan might not take."""
+    if chance.random() < 0.5:
+        return ""
+
+    def one(tiles):
+        if chance.random() < 0.25:
+            return f"decode_{chance.choice(DECODES)},{chance.choice((1, 2, 3, 4))}" + chance.choice(("", ",across"))
+        return f"prefill_128x{chance.choice(tiles)}" + chance.choice(("", ",across"))
+
+    return f"gated={one(GATED_COLUMNS)} down={one(PLAIN_COLUMNS)}"
 
 
 class Inputs(typing.NamedTuple):
@@ -132,20 +150,33 @@ class Checker:
         self.library, self.gate = library, gate
         self.cold = torch.empty(COLD_BYTES if library.device == "cuda" else 1, dtype=torch.uint8, device=library.device)
         self.worst = {}  # by dtype, of errors_of()
+        self.pinned = 0  # shapes whose kernels were not the plan's
 
-    def call(self, inputs):
+    def call(self, inputs, kernels):
         """y from cold memory; it and the workspace were NaNs."""
         y = torch.full_like(inputs.x, float("nan"))
-        run = self.library.bind("forward", *inputs, y)
+        run = self.library.bind("forward", *inputs, y, **({"kernels": kernels} if kernels else {}))
         run.workspace.fill_(255)
         self.cold.fill_(1)
         run()
         return y
 
+    def kernels_of(self, case, inputs):
+        """The drawn ones, or none where they cannot compute the shape."""
+        try:
+            self.call(inputs, case.kernels)
+        except RuntimeError as error:
+            if "kernels" not in str(error):
+                raise
+            return ""
+        self.pinned += bool(case.kernels)
+        return case.kernels
+
     def failures_of(self, case):
         """What is wrong, in words."""
         inputs = make_inputs(case, self.library.device)
-        y = self.call(inputs)
+        kernels = self.kernels_of(case, inputs)
+        y = self.call(inputs, kernels)
         failures = []
         exact, size = reference(self.gate, inputs, rounds_hidden=self.library.device == "cuda")
         relative, element = errors_of(y, exact, size)
@@ -156,14 +187,14 @@ class Checker:
             failures.append(f"an element is {element:.3g} roundings off, at most {ELEMENT}")
         before = self.worst.get(case.dtype, (0, 0))
         self.worst[case.dtype] = (max(before[0], relative / bound), max(before[1], element))
-        again = sum(not torch.equal(bits(self.call(inputs)), bits(y)) for _ in range(REPEATS - 1))
+        again = sum(not torch.equal(bits(self.call(inputs, kernels)), bits(y)) for _ in range(REPEATS - 1))
         if again:
             failures.append(f"{again} of {REPEATS - 1} more calls give other bits")
         if case.nan_rows:
-            failures += self.failures_beside_nan_rows(case, inputs, y)
+            failures += self.failures_beside_nan_rows(case, inputs, y, kernels)
         return failures
 
-    def failures_beside_nan_rows(self, case, inputs, y):
+    def failures_beside_nan_rows(self, case, inputs, y, kernels):
         chance = random.Random(case.seed)
         rows = {}
         for name in ("x", "residual") if case.residual else ("x",):
@@ -171,7 +202,7 @@ class Checker:
             dirty = getattr(inputs, name).clone()
             dirty[rows[name]] = float("nan")
             inputs = inputs._replace(**{name: dirty})
-        found = self.call(inputs)
+        found = self.call(inputs, kernels)
         others = torch.ones(case.m, dtype=torch.bool, device=y.device)
         others[list(rows.values())] = False
         failures = []
@@ -191,6 +222,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1, help="of the first shape; the next one's is one more")
     parser.add_argument("--rows", type=int, default=3000, help="the most")
     parser.add_argument("--width", type=int, default=9000, help="the most of D and H: three weights of its square")
+    parser.add_argument("--out", help="a file for the seed, the number of shapes and how many failed")
     arguments = parser.parse_args()
     torch.set_grad_enabled(False)
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -206,6 +238,10 @@ def main():
             print(f"FAILED {case}: " + "; ".join(failures), flush=True)
     for dtype, (relative, element) in checker.worst.items():
         print(f"{dtype}: L2 error at most {relative:.2f} of its bound, an element at most {element:.2f} roundings off")
+    if arguments.out:
+        with open(arguments.out, "w", encoding="utf-8") as file:
+            json.dump({"seed": arguments.seed, "shapes": shapes, "with_pinned_kernels": checker.pinned,
+                       "failed": failed}, file)
     print(f"{shapes} shapes in {time.monotonic() - begin:.0f} s, {failed} failed")
     sys.exit(1 if failed else 0)
 

@@ -20,6 +20,8 @@ struct GemmArguments {
   const void* bias1;
   const void* residual;
   void* out;
+  void* gate_out;  // gated: the two sums too, rounded; or null, as up_out
+  void* up_out;
   long long m;
   long long n;
   long long k;

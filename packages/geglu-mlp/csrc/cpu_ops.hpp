@@ -15,6 +15,14 @@
 
 namespace geglu_mlp::cpu {
 
+// A CPU has one kernel for each product: none can be named.
+inline int32_t refuse_pins(const char* op, const char* kernels, kiln_error* error) {
+  if (*kernels == '\0') return KILN_OK;
+  return kiln::sdk::fail(error, KILN_INVALID_ARGUMENT,
+                         "%s: kernels is \"%.60s\"; expected \"\": a CPU has no others", op,
+                         kernels);
+}
+
 // Calls function with a null pointer of the element type.
 template <class Function>
 void with_element(kiln::sdk::DType dtype, const Function& function) {

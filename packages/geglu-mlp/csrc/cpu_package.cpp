@@ -13,18 +13,20 @@ size_t forward_workspace_bytes(const ForwardArguments& call) {
   return geglu_mlp::cpu::mlp_workspace_bytes(call.M, call.D, call.H);
 }
 
-int32_t forward(const ForwardArguments& call, kiln_error*) {
-  geglu_mlp::cpu::run_forward(call, gating_of(call));
-  return KILN_OK;
+int32_t forward(const ForwardArguments& call, kiln_error* error) {
+  const int32_t status = geglu_mlp::cpu::refuse_pins("forward", call.kernels, error);
+  if (status == KILN_OK) geglu_mlp::cpu::run_forward(call, gating_of(call));
+  return status;
 }
 
 size_t training_forward_workspace_bytes(const TrainingForwardArguments& call) {
   return geglu_mlp::cpu::mlp_workspace_bytes(call.M, call.D, call.H);
 }
 
-int32_t training_forward(const TrainingForwardArguments& call, kiln_error*) {
-  geglu_mlp::cpu::run_training_forward(call, gating_of(call));
-  return KILN_OK;
+int32_t training_forward(const TrainingForwardArguments& call, kiln_error* error) {
+  const int32_t status = geglu_mlp::cpu::refuse_pins("training_forward", call.kernels, error);
+  if (status == KILN_OK) geglu_mlp::cpu::run_training_forward(call, gating_of(call));
+  return status;
 }
 
 size_t backward_workspace_bytes(const BackwardArguments& call) {
@@ -32,7 +34,8 @@ size_t backward_workspace_bytes(const BackwardArguments& call) {
 }
 
 int32_t backward(const BackwardArguments& call, kiln_error* error) {
-  const int32_t status = check_backward(call, error);
+  int32_t status = geglu_mlp::cpu::refuse_pins("backward", call.kernels, error);
+  if (status == KILN_OK) status = check_backward(call, error);
   if (status == KILN_OK) geglu_mlp::cpu::run_backward(call, gating_of(call));
   return status;
 }

@@ -262,9 +262,22 @@ int32_t mlp_backward(const MlpBackwardCall& call, kiln_error* error) {
                      "backward: grad_y is float32; on a GPU it takes bfloat16 or float16 "
                      "(convert, or use a CPU variant)");
   }
+  geglu_mlp::Pins pins;
+  if (const int32_t status = read_pins("backward", call.kernels, {.backward = true}, &pins, error);
+      status != KILN_OK) {
+    return status;
+  }
   sdk::OnDevice gpu;
   if (const int32_t status = gpu.enter(call.device, error); status != KILN_OK) return status;
-  if (gradients_lie_well(gpu, call)) return launch_gradients(gpu, call, plan_of(call), error);
+  if (gradients_lie_well(gpu, call)) {
+    return launch_gradients(gpu, call, plan_of(call), pins, error);
+  }
+  if (pins.any()) {
+    return sdk::fail(error, KILN_UNSUPPORTED,
+                     "backward: kernels names kernels for SM 9.0, which do not compute this call: "
+                     "the variant has none, D or H is not a multiple of 8, or a tensor is not "
+                     "16-byte aligned");
+  }
   return Backward(gpu, call, error).run();
 }
 

@@ -75,7 +75,7 @@ static_assert(sizeof(kKernelTable) / sizeof(kKernelTable[0]) == geglu_mlp::kAllK
 bool is_mapped(const GemmCall& call) {
   const GemmArguments& gemm = call.arguments;
   const void* const all[] = {gemm.a,        gemm.b0,       gemm.b1,    gemm.out,
-                             gemm.residual, call.gate_out, call.up_out};
+                             gemm.residual, gemm.gate_out, gemm.up_out};
   for (const void* one : all) {
     if (!is_aligned(one, 16)) return false;
   }
@@ -83,6 +83,13 @@ bool is_mapped(const GemmCall& call) {
 }
 
 }  // namespace
+
+int32_t read_pins(const char* op, const char* text, const geglu_mlp::Pinnable& pinnable,
+                  geglu_mlp::Pins* pins, kiln_error* error) {
+  char wrong[sizeof(error->text)];
+  if (geglu_mlp::read_pins(text, pinnable, pins, {wrong, sizeof(wrong)})) return KILN_OK;
+  return sdk::fail(error, KILN_INVALID_ARGUMENT, "%s: %s", op, wrong);
+}
 
 Element element_of(sdk::DType dtype) {
   switch (dtype) {
@@ -108,13 +115,19 @@ const Sm90Plan* find_sm90(const sdk::OnDevice& gpu, const GemmCall& call) {
     GemmShape shape;
     bool mapped = false;
     GpuFacts gpu;
+    bool is_pinned = false;
+    geglu_mlp::Sm90Choice pinned;
     Sm90Plan plan;
   } planned[kProducts];
   auto& last = planned[static_cast<int>(call.product)];
   const bool mapped = is_mapped(call);
   const GpuFacts facts = facts_of(gpu);
-  if (!(last.shape == call.shape && last.mapped == mapped && last.gpu == facts)) {
-    last = {call.shape, mapped, facts, plan_sm90(call.shape, mapped, facts)};
+  const bool is_pinned = call.pinned != nullptr;
+  const geglu_mlp::Sm90Choice pinned = is_pinned ? *call.pinned : geglu_mlp::Sm90Choice{};
+  if (!(last.shape == call.shape && last.mapped == mapped && last.gpu == facts &&
+        last.is_pinned == is_pinned && last.pinned == pinned)) {
+    last = {call.shape, mapped, facts,
+            is_pinned,  pinned, plan_sm90(call.shape, mapped, facts, call.pinned)};
   }
   return last.plan.refused == nullptr && gpu.has(last.plan.kernel) ? &last.plan : nullptr;
 }
@@ -147,10 +160,10 @@ int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Pl
        {gemm.out, dtype, shape.m, shape.n, plan.out_rows, plan.out_columns},
        &arguments.out},
       {"gate_out",
-       {call.gate_out, dtype, shape.m, shape.n, plan.out_rows, plan.out_columns},
+       {gemm.gate_out, dtype, shape.m, shape.n, plan.out_rows, plan.out_columns},
        &arguments.gate_out},
       {"up_out",
-       {call.up_out, dtype, shape.m, shape.n, plan.out_rows, plan.out_columns},
+       {gemm.up_out, dtype, shape.m, shape.n, plan.out_rows, plan.out_columns},
        &arguments.up_out},
   };
   for (const auto& matrix : matrices) {
@@ -203,6 +216,15 @@ int32_t launch_portable(const sdk::OnDevice& gpu, const GemmCall& call, void* st
   arguments.adds = shape.adds ? 1 : 0;
   void* pointers[] = {&arguments};
   return gpu.launch(plan.kernel, {plan.ctas}, plan.threads, stream, pointers, error);
+}
+
+int32_t fail_pinned(const sdk::OnDevice& gpu, const GemmCall& call, kiln_error* error) {
+  const Sm90Plan plan = plan_sm90(call.shape, is_mapped(call), facts_of(gpu), call.pinned);
+  return sdk::fail(error, KILN_UNSUPPORTED,
+                   "%s: kernels names %s for the product with %s, which it does not compute: %s",
+                   call.op, geglu_mlp::sm90_tile(call.shape.gated, call.pinned->tile).name,
+                   call.b0_name,
+                   plan.refused != nullptr ? plan.refused : "this variant has no such kernel");
 }
 
 int32_t launch_gemm(const sdk::OnDevice& gpu, const GemmCall& call, void* stream,

@@ -10,6 +10,7 @@
 #include <kiln/sdk/types.hpp>
 
 #include "arguments.h"
+#include "pins.h"
 #include "plan.h"
 #include "sm90_plan.h"
 
@@ -20,8 +21,6 @@ enum class Product : int {
   kGated,       // forward: x with gate and up
   kDown,        // forward: h with down
   kKeeping,     // training_forward, backward: x with gate and up, which keeps both
-  kGateOut,     // training_forward: x with gate
-  kUpOut,       // x with up
   kGateUp,      // backward: x with gate and up, two products side by side
   kGradHidden,  // grad_y with down
   kGradX,       // gate's and up's gradients with gate and up
@@ -29,7 +28,7 @@ enum class Product : int {
   kGradUp,      // up's gradient with x
   kGradDown,    // grad_y with h
 };
-inline constexpr int kProducts = 11;
+inline constexpr int kProducts = 9;
 
 struct GemmCall {
   Product product;
@@ -39,9 +38,12 @@ struct GemmCall {
   const char* out_name;
   geglu_mlp::GemmShape shape;          // but for `aligned`, which the launch finds out
   geglu_mlp::GemmArguments arguments;  // pointers and gating; the launch adds extents and tiles
-  void* gate_out = nullptr;            // shape.keeps: both products
-  void* up_out = nullptr;
+  const geglu_mlp::Sm90Choice* pinned = nullptr;  // the kernel, where it is not the plan's
 };
+
+// Pins of the call's text: KILN_INVALID_ARGUMENT says what is wrong with it.
+int32_t read_pins(const char* op, const char* text, const geglu_mlp::Pinnable& pinnable,
+                  geglu_mlp::Pins* pins, kiln_error* error);
 
 geglu_mlp::Element element_of(sdk::DType dtype);
 geglu_mlp::GpuFacts facts_of(const sdk::OnDevice& gpu);
@@ -70,6 +72,9 @@ int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const geglu_
 
 int32_t launch_portable(const sdk::OnDevice& gpu, const GemmCall& call, void* stream,
                         kiln_error* error);
+
+// KILN_UNSUPPORTED: what the call pins does not run, and no other kernel takes its place.
+int32_t fail_pinned(const sdk::OnDevice& gpu, const GemmCall& call, kiln_error* error);
 
 // The one that takes the call, after the kernel ahead has ended; nothing if there are no outputs.
 int32_t launch_gemm(const sdk::OnDevice& gpu, const GemmCall& call, void* stream,

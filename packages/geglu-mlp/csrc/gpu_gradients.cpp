@@ -21,6 +21,8 @@ using geglu_mlp::GradientKind;
 using geglu_mlp::GradientProduct;
 using geglu_mlp::GradientsPlan;
 using geglu_mlp::GradientsQuestion;
+using geglu_mlp::Pinned;
+using geglu_mlp::Pins;
 using geglu_mlp::Sm90Plan;
 
 struct Matrix {
@@ -41,8 +43,8 @@ struct Factors {
 class Gradients {
  public:
   Gradients(const sdk::OnDevice& gpu, const MlpBackwardCall& call, const BackwardPlan& plan,
-            kiln_error* error)
-      : gpu_(gpu), call_(call), plan_(plan), error_(error) {}
+            const Pins& pins, kiln_error* error)
+      : gpu_(gpu), call_(call), plan_(plan), pins_(pins), error_(error) {}
 
   int32_t run() {
     if (plan_.has(BackwardPart::kGradProducts)) gated_unit();
@@ -141,12 +143,17 @@ class Gradients {
     gated.arguments.bias1 = data_or_null(call_.up_bias);
     gated.arguments.out = out.data;
     gated.arguments.gating = call_.gating;
-    gated.gate_out = grad_gate_out().data;
-    gated.up_out = grad_up_out().data;
+    gated.arguments.gate_out = grad_gate_out().data;
+    gated.arguments.up_out = grad_up_out().data;
+    gated.pinned = pins_.of(Pinned::kGated);
     const Sm90Plan* const plan = find_sm90(gpu_, gated);
-    status_ = plan != nullptr
-                  ? launch_sm90(gpu_, gated, *plan, {true, true}, call_.stream, error_)
-                  : sdk::fail(error_, KILN_UNSUPPORTED, "backward: no kernel computes gate_out");
+    if (plan != nullptr) {
+      status_ = launch_sm90(gpu_, gated, *plan, {true, true}, call_.stream, error_);
+    } else if (gated.pinned != nullptr) {
+      status_ = fail_pinned(gpu_, gated, error_);
+    } else {
+      status_ = sdk::fail(error_, KILN_UNSUPPORTED, "backward: no kernel computes gate_out");
+    }
   }
 
   void weights() {
@@ -174,6 +181,10 @@ class Gradients {
   GradientsPlan prepare(GradientKind kind, int64_t k, const Factors (&products)[kMost], int count,
                         GradientArguments* arguments) {
     GradientsQuestion question = {kind, element(), k, count, {}};
+    const Pinned named = kind == GradientKind::kTokens ? Pinned::kGradX : Pinned::kGradWeights;
+    if (kind != GradientKind::kGated && pins_.of(named) != nullptr) {
+      question.pinned = pins_.of(named)->tile;
+    }
     for (int i = 0; i < count; ++i) {
       question.products[i] = {products[i].out.rows, products[i].out.columns};
     }
@@ -234,6 +245,7 @@ class Gradients {
   const sdk::OnDevice& gpu_;
   const MlpBackwardCall& call_;
   const BackwardPlan& plan_;
+  const Pins& pins_;
   kiln_error* const error_;
   int32_t status_ = KILN_OK;
 };
@@ -253,8 +265,8 @@ bool gradients_lie_well(const sdk::OnDevice& gpu, const MlpBackwardCall& call) {
 }
 
 int32_t launch_gradients(const sdk::OnDevice& gpu, const MlpBackwardCall& call,
-                         const BackwardPlan& plan, kiln_error* error) {
-  return Gradients(gpu, call, plan, error).run();
+                         const BackwardPlan& plan, const Pins& pins, kiln_error* error) {
+  return Gradients(gpu, call, plan, pins, error).run();
 }
 
 }  // namespace kiln::package

@@ -7,6 +7,7 @@
 
 #include "backward_plan.h"
 #include "gpu_ops.hpp"
+#include "pins.h"
 
 namespace kiln::package {
 
@@ -14,6 +15,7 @@ namespace kiln::package {
 bool gradients_lie_well(const sdk::OnDevice& gpu, const MlpBackwardCall& call);
 
 int32_t launch_gradients(const sdk::OnDevice& gpu, const MlpBackwardCall& call,
-                         const geglu_mlp::BackwardPlan& plan, kiln_error* error);
+                         const geglu_mlp::BackwardPlan& plan, const geglu_mlp::Pins& pins,
+                         kiln_error* error);
 
 }  // namespace kiln::package

@@ -11,6 +11,7 @@ namespace {
 
 using geglu_mlp::CublasltPlan;
 using geglu_mlp::Element;
+using geglu_mlp::Pins;
 using geglu_mlp::PointwiseArguments;
 using geglu_mlp::PointwisePlan;
 using geglu_mlp::PointwiseShape;
@@ -104,37 +105,18 @@ int32_t forward_by_cublaslt(const sdk::OnDevice& gpu, const MlpCall& call, const
                 call.y.data);
 }
 
-// a [M, k] times a weight [n, k] of the call, with its bias.
-struct Factor {
-  Product product;
-  const char* a_name;
-  const void* a;
-  const char* name;
-  const sdk::Tensor& weight;
-  const sdk::Tensor& bias;
-  const char* out_name;
-  void* out;
-  int64_t n, k;
-};
-
-GemmCall linear_of(const MlpCall& call, const Factor& factor) {
-  GemmCall gemm = {factor.product, call.op, factor.a_name, factor.name, factor.out_name, {}, {}};
-  gemm.shape = {.element = element_of(call.x.dtype),
-                .m = call.M,
-                .n = factor.n,
-                .k = factor.k,
-                .invariant = call.invariant};
-  gemm.arguments.a = factor.a;
-  gemm.arguments.b0 = factor.weight.data;
-  gemm.arguments.bias0 = data_or_null(factor.bias);
-  gemm.arguments.out = factor.out;
-  return gemm;
-}
-
 GemmCall down_of(const MlpCall& call, const void* h) {
-  GemmCall down = linear_of(call, {Product::kDown, "h", h, "down", call.down, call.down_bias, "y",
-                                   call.y.data, call.D, call.H});
+  GemmCall down = {Product::kDown, call.op, "h", "down", "y", {}, {}};
+  down.shape = {.element = element_of(call.x.dtype),
+                .m = call.M,
+                .n = call.D,
+                .k = call.H,
+                .invariant = call.invariant};
+  down.arguments.a = h;
+  down.arguments.b0 = call.down.data;
+  down.arguments.bias0 = data_or_null(call.down_bias);
   down.arguments.residual = data_or_null(call.residual);
+  down.arguments.out = call.y.data;
   return down;
 }
 
@@ -155,27 +137,9 @@ GemmCall gated_of(const MlpCall& call) {
   gated.arguments.bias1 = data_or_null(call.up_bias);
   gated.arguments.out = call.workspace;
   gated.arguments.gating = call.gating;
-  gated.gate_out = keeps ? call.gate_out.data : nullptr;
-  gated.up_out = keeps ? call.up_out.data : nullptr;
+  gated.arguments.gate_out = keeps ? call.gate_out.data : nullptr;
+  gated.arguments.up_out = keeps ? call.up_out.data : nullptr;
   return gated;
-}
-
-// gate_out and up_out are kept where no kernel stores them beside h: each product is a kernel of
-// its own.
-int32_t forward_in_steps(const sdk::OnDevice& gpu, const MlpCall& call, kiln_error* error) {
-  const GemmCall products[] = {
-      linear_of(call, {Product::kGateOut, "x", call.x.data, "gate", call.gate, call.gate_bias,
-                       "gate_out", call.gate_out.data, call.H, call.D}),
-      linear_of(call, {Product::kUpOut, "x", call.x.data, "up", call.up, call.up_bias, "up_out",
-                       call.up_out.data, call.H, call.D})};
-  for (const GemmCall& product : products) {
-    const int32_t status = launch_gemm(gpu, product, call.stream, error);
-    if (status != KILN_OK) return status;
-  }
-  const sdk::Tensor h = {true, call.x.dtype, call.workspace, {call.M, call.H}, {call.H, 1}};
-  const int32_t status = pointwise(
-      {call, call.op, {}, call.gate_out, call.up_out, h, {}, call.M, call.H, call.gating}, error);
-  return status == KILN_OK ? launch_gemm(gpu, down_of(call, h.data), call.stream, error) : status;
 }
 
 }  // namespace
@@ -193,17 +157,25 @@ int32_t mlp(const MlpCall& call, kiln_error* error) {
                      "(convert, or use a CPU variant)",
                      call.op);
   }
+  Pins pins;
   const bool keeps = call.gate_out.present;
+  if (const int32_t status =
+          read_pins(call.op, call.kernels, {.forward = true, .keeps = keeps}, &pins, error);
+      status != KILN_OK) {
+    return status;
+  }
   if (call.M == 0 || (call.D == 0 && !keeps)) return KILN_OK;
   sdk::OnDevice gpu;
   if (const int32_t status = gpu.enter(call.device, error); status != KILN_OK) return status;
-  if (needs_cublaslt()) {
+  if (needs_cublaslt() && !pins.any()) {
     const CublasltPlan plan = plan_by_cublaslt(call, is_aligned_for_cublaslt(call));
     if (plan.refused == nullptr) return forward_by_cublaslt(gpu, call, plan, error);
   }
 
-  const GemmCall gated = gated_of(call);
-  const GemmCall down = down_of(call, call.workspace);
+  GemmCall gated = gated_of(call);
+  GemmCall down = down_of(call, call.workspace);
+  gated.pinned = pins.of(geglu_mlp::Pinned::kGated);
+  down.pinned = pins.of(geglu_mlp::Pinned::kDown);
 
   // Both or neither: the fast kernels of one read what those of the other wrote.
   const Sm90Plan* const gated_plan = find_sm90(gpu, gated);
@@ -214,7 +186,10 @@ int32_t mlp(const MlpCall& call, kiln_error* error) {
     const bool early = starts_next_early(gated.shape, *gated_plan, facts_of(gpu));
     return launch_sm90(gpu, down, *down_plan, {true, early}, call.stream, error);
   }
-  if (keeps) return forward_in_steps(gpu, call, error);
+  if (pins.any()) {
+    const bool of_gated = gated.pinned != nullptr && gated_plan == nullptr;
+    return fail_pinned(gpu, of_gated || down.pinned == nullptr ? gated : down, error);
+  }
   const int32_t status = launch_portable(gpu, gated, call.stream, error);
   if (status != KILN_OK) return status;
   return launch_portable(gpu, down, call.stream, error);

@@ -19,7 +19,8 @@ struct MlpCall : sdk::Placement {
   sdk::Tensor gate_out, up_out;  // training_forward only
   int64_t M, D, H;
   geglu_mlp::Gating gating;
-  bool invariant;  // a row's bits must not depend on M
+  bool invariant;       // a row's bits must not depend on M
+  const char* kernels;  // pins.h
 };
 
 size_t mlp_workspace_bytes(const MlpCall& call);
@@ -32,7 +33,8 @@ struct MlpBackwardCall : sdk::Placement {
   sdk::Tensor grad_x, grad_gate, grad_up, grad_down, grad_gate_bias, grad_up_bias, grad_down_bias;
   int64_t M, D, H;
   geglu_mlp::Gating gating;
-  bool invariant;  // as forward's, of grad_x
+  bool invariant;       // as forward's, of grad_x
+  const char* kernels;  // pins.h
 };
 
 inline bool adds(const sdk::Tensor& gradient) {
@@ -59,7 +61,8 @@ template <class Arguments>
 MlpCall mlp_call(const Arguments& op, geglu_mlp::Gating gating) {
   return {op,           "forward",  op.x,         op.gate,     op.up,  op.down,
           op.gate_bias, op.up_bias, op.down_bias, op.residual, op.y,   {},
-          {},           op.M,       op.D,         op.H,        gating, is_invariant(op)};
+          {},           op.M,       op.D,         op.H,        gating, is_invariant(op),
+          op.kernels};
 }
 
 template <class Arguments>
@@ -97,7 +100,8 @@ MlpBackwardCall mlp_backward_call(const Arguments& op, geglu_mlp::Gating gating)
           op.D,
           op.H,
           gating,
-          is_invariant(op)};
+          is_invariant(op),
+          op.kernels};
 }
 
 template <class Arguments>

@@ -20,6 +20,7 @@ struct GradientsQuestion {
   int64_t k = 0;  // of one product
   int count = 0;
   GradientExtents products[kMostGradientProducts];
+  int pinned = -1;  // the tile, where it is not the plan's
 };
 
 struct GradientsPlan {
@@ -64,7 +65,7 @@ constexpr double gradients_time(const GradientsQuestion& q, const Sm90Tile& tile
   const double moved = static_cast<double>(tile.rows) + static_cast<double>(tile.columns) / 2;
   const auto ctas = static_cast<double>(gradient_ctas(q, tile, gpu));
   const double step =
-      together(tile.step, copy_time(moved, ctas, t.prefill_cache_rate), t.prefill_overlap);
+      together(tile.step.time, copy_time(moved, ctas, t.prefill_cache_rate), t.prefill_overlap);
   // In ping-pong two tiles hide each other's ends.
   const double shown = tile.store_rows == tile.rows
                            ? 0
@@ -80,6 +81,7 @@ constexpr GradientsPlan plan_gradients(const GradientsQuestion& q, const GpuFact
   double least = 0;
   for (int i = 0; i < gradient_tile_count(q.kind); ++i) {
     const Sm90Tile& tile = gradient_tile(q.kind, i);
+    if (q.pinned >= 0 && i != q.pinned) continue;
     const double time = gradients_time(q, tile, gpu);
     if (plan.tile != nullptr && time >= least) continue;
     least = time;

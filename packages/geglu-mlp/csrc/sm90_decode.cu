@@ -19,9 +19,11 @@
 //                          rows of a and of all of b
 //   empty[stage]           1 of each consumer warp; across: in both       the producer, before it
 //                          CTAs that share the tokens                     fills the stage again
-//   of the cluster         all threads, three times: no CTA reads its     the consumers
-//                          stages any more; all sums are pushed; no CTA
-//                          touches another's memory any more
+//   of the cluster         all threads. Across: the barriers are there.   all threads
+//                          Behind the products, where sums are pushed,
+//                          twice: no CTA reads its stages any more; all
+//                          sums are there. Else, across, once: no CTA
+//                          arrives at another's barriers any more
 //
 //   a stage                | a: kTokens x 64 of k | b: kColumns x 64 of k; gated: gate, then up |
 //   the same bytes later   | of each part of k: kMatrixRows rows of this CTA's share of the sums |

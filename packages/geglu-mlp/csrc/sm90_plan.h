@@ -2,8 +2,8 @@
 //
 // Sm90_plan: shape and device facts -> which sm_90a kernel runs each GEMM, with which grid; or why
 // none does and the portable kernels of plan.h run. Pure, as plan.h. The constants of the time
-// model are fitted to bench/results/nvidia-h200-gemms.json. The choices in sm90_measured.h are from
-// that file and nvidia-h100-gemms.json; geglu_mlp_plan checks all choices against both.
+// model are fitted to bench/results/nvidia-h100-choices.json and the older files of products there;
+// geglu_mlp_plan says what the choices lose against the best of the measured ones.
 #pragma once
 
 #include "plan.h"
@@ -13,7 +13,7 @@ namespace geglu_mlp {
 
 enum class Sm90Family : int32_t {
   kPrefill,  // large M; k is not split
-  kDecode,   // M up to kDecodeRows, and what was measured above; k is split as M asks for
+  kDecode,   // M up to kDecodeRows, of down up to kDownDecodeRows; k is split as M asks for
   kStream,   // M up to one tile
 };
 
@@ -24,58 +24,57 @@ struct Sm90Step {  // of one block of k
   int64_t rows;
   int64_t columns;
   double time;
+  double across = 0;  // prefill: the same where the CTAs of a cluster lie across
 };
 struct Sm90Times {
-  // 256 x 192 as an earlier fit had it, less 3%: it needs less power, which bursts do not show.
-  Sm90Step prefill[12] = {{128, 96, 0.337},   {128, 112, 0.3444}, {128, 128, 0.3591},
-                          {128, 144, 0.4273}, {128, 160, 0.4478}, {128, 192, 0.5324},
-                          {128, 224, 0.6572}, {128, 256, 0.7208}, {256, 192, 1.083},
-                          {144, 128, 0.3539}, {152, 128, 0.41},   {160, 128, 0.4307}};
-  double prefill_across = 1.027;  // of a step, up to 128 columns
-  double prefill_across_wide = 0.9727;
-  double prefill_start_gated = 1.919;
-  double prefill_end_gated = -1.395;  // of 192 columns
-  double cooperative_gated = 1.559;   // of 128 x 192, each wave
-  double cooperative_plain = 0.2265;
+  Sm90Step prefill[12] = {
+      {128, 96, 0.3191, 0.3335},  {128, 112, 0.3737, 0.3481}, {128, 128, 0.3764, 0.396},
+      {128, 144, 0.435, 0.4179},  {128, 160, 0.4513, 0.495},  {128, 192, 0.513, 0.5631},
+      {128, 224, 0.6212, 0.649},  {128, 256, 0.7087, 0.6416}, {256, 192, 1.093},
+      {144, 128, 0.3388, 0.4204}, {152, 128, 0.3847, 0.4638}, {160, 128, 0.4057, 0.4687}};
+  double prefill_start_gated = 1.929;
+  double prefill_end_gated = -1.356;  // of 192 columns
+  double cooperative_gated = 1.636;   // of 128 x 192, each wave
+  double cooperative_plain = 0.2266;
   double keeping = 2;  // as many times that, where the products are stored too
-  double prefill_memory_rate = 2.528;
-  double prefill_cache_rate = 21.11;
-  double prefill_overlap = 0.8862;  // as decode_overlap
+  double prefill_memory_rate = 2.542;
+  double prefill_cache_rate = 15.29;
+  double prefill_overlap = 1.075;  // as decode_overlap
   Sm90Step decode[20] = {
-      {64, 64, 0.2862},   {128, 64, 0.2931},  {128, 80, 0.2019},  {128, 96, 0.233},
-      {128, 112, 0.295},  {128, 128, 0.3253}, {128, 144, 0.3793}, {192, 64, 0.2452},
-      {192, 80, 0.3618},  {192, 96, 0.4131},  {192, 112, 0.4851}, {192, 128, 0.6166},
-      {192, 160, 0.8098}, {192, 224, 1.1},    {256, 64, 0.3808},  {256, 80, 0.4449},
-      {144, 128, 0.4078}, {144, 192, 0.62},   {152, 128, 0.4116}, {160, 128, 0.4288}};
-  double decode_start_gated = -1.18;
-  double decode_start_plain = 4.389e-06;
-  double decode_across = 1.675;
+      {64, 64, 0.3146},   {128, 64, 0.373},   {128, 80, 0.2307},  {128, 96, 0.2875},
+      {128, 112, 0.3311}, {128, 128, 0.3807}, {128, 144, 0.4299}, {192, 64, 0.2648},
+      {192, 80, 0.3536},  {192, 96, 0.43},    {192, 112, 0.4311}, {192, 128, 0.5562},
+      {192, 160, 0.8068}, {192, 224, 0.9744}, {256, 64, 0.3933},  {256, 80, 0.4299},
+      {144, 128, 0.3751}, {144, 192, 0.6609}, {152, 128, 0.4129}, {160, 128, 0.4239}};
+  double decode_start_gated = -1.196;
+  double decode_start_plain = 5.441e-05;
+  double decode_across = 1.689;
   double decode_wave = 0.005046;
-  double decode_end = 0.009384;  // of a row of 128 columns
+  double decode_end = 0.01246;  // of a row of 128 columns
   // Where k is split; of a row of 128 columns that goes to other CTAs.
-  double decode_split = 0.8446;
-  double decode_part = 0.09928;
-  double decode_push = 0.04338;
-  double memory_rate = 2.004;
-  double cache_rate = 7.032;
+  double decode_split = 0.8571;
+  double decode_part = 0.0967;
+  double decode_push = 0.04769;
+  double memory_rate = 1.853;
+  double cache_rate = 6.678;
   // Of the shorter of two things that run side by side, what it costs nevertheless: in a decode
   // kernel products and the L2 cache, then both and memory.
-  double decode_overlap = 0.4798;
-  double memory_overlap = 0.4669;
-  double stream_rate = 2.177;  // of memory
-  double stream_end_gated = 8.959;
-  double stream_end_plain = 8.318;
+  double decode_overlap = 0.6659;
+  double memory_overlap = 0.4464;
+  double stream_rate = 2.05;  // of memory
+  double stream_end_gated = 9.231;
+  double stream_end_plain = 8.833;
   // Of two CTAs on each multiprocessor, those that fit in clusters of 4 to 8.
-  double cluster_share_two = 0.7631;
+  double cluster_share_two = 0.7419;
 };
 inline constexpr Sm90Times kSm90Times = {};
 
 template <int kCount>
-constexpr double step_of(const Sm90Step (&steps)[kCount], int64_t rows, int64_t columns) {
+constexpr Sm90Step step_of(const Sm90Step (&steps)[kCount], int64_t rows, int64_t columns) {
   for (const Sm90Step& step : steps) {
-    if (step.rows == rows && step.columns == columns) return step.time;
+    if (step.rows == rows && step.columns == columns) return step;
   }
-  return 0;  // unknown: such a tile would be the fastest everywhere, and does not compile
+  return {};  // unknown: such a tile would be the fastest everywhere, and does not compile
 }
 
 struct Sm90Tile {
@@ -87,15 +86,15 @@ struct Sm90Tile {
   uint32_t shared_bytes;
   int64_t ctas = 1;        // that share a multiprocessor
   int64_t store_rows = 0;  // prefill: of a box of the output
-  double step = 0;         // prefill, decode: microseconds of one block of k
+  Sm90Step step = {};      // prefill, decode
   bool swapped = false;    // any multiple of 8 rows
   int64_t most_parts = 1;  // decode: of k, whose sums a CTA has room for
 };
 
 template <class T>
 constexpr Sm90Tile prefill_tile(const char* name) {
-  constexpr double kStep = step_of(kSm90Times.prefill, T::kRows, T::kColumns);
-  static_assert(kStep > 0, "kSm90Times.prefill lacks this tile");
+  constexpr Sm90Step kStep = step_of(kSm90Times.prefill, T::kRows, T::kColumns);
+  static_assert(kStep.time > 0, "kSm90Times.prefill lacks this tile");
   Sm90Tile tile = {Sm90Family::kPrefill, name, T::kRows, T::kColumns, T::kThreads, T::kSharedBytes};
   tile.store_rows = T::kWarpgroupRows;
   tile.swapped = T::kSwapped;
@@ -104,8 +103,8 @@ constexpr Sm90Tile prefill_tile(const char* name) {
 }
 template <class T>
 constexpr Sm90Tile decode_tile(const char* name) {
-  constexpr double kStep = step_of(kSm90Times.decode, T::kTokens, T::kColumns);
-  static_assert(kStep > 0, "kSm90Times.decode lacks this tile");
+  constexpr Sm90Step kStep = step_of(kSm90Times.decode, T::kTokens, T::kColumns);
+  static_assert(kStep.time > 0, "kSm90Times.decode lacks this tile");
   Sm90Tile tile = {Sm90Family::kDecode, name,        T::kTokens,
                    T::kColumns,         T::kThreads, T::kSharedBytes};
   tile.ctas = T::kCtas;
@@ -205,8 +204,9 @@ constexpr int column_sums_kernel(Element element) {
 }
 inline constexpr int kAllKernels = column_sums_kernel(Element::kFloat16) + 1;
 
-// Above this, the time model knows prefill kernels only.
+// Above these, the time model knows prefill kernels only: of gate and up, and of down.
 inline constexpr int64_t kDecodeRows = 768;
+inline constexpr int64_t kDownDecodeRows = 1152;
 
 inline constexpr int64_t kSm90Parts[] = {1, 2, 3, 4, 6, 8};  // of k, in a decode kernel
 
@@ -276,8 +276,7 @@ constexpr double prefill_time(const GemmShape& shape, const Sm90Tile& tile, bool
   const auto rows = static_cast<double>(tile.rows);
   const auto columns = static_cast<double>(tile.columns);
   const double moved = across ? rows / 2 + columns : rows + columns / 2;
-  const double across_share = tile.columns <= 128 ? t.prefill_across : t.prefill_across_wide;
-  const double products = tile.step * (across ? across_share : 1);
+  const double products = across ? tile.step.across : tile.step.time;
   const double step =
       together(products, copy_time(moved, ctas, t.prefill_cache_rate), t.prefill_overlap);
   // In ping-pong two tiles hide each other's epilogues; a cooperative one's follows its products.
@@ -315,7 +314,7 @@ constexpr double decode_time(const GemmShape& shape, const Sm90Tile& tile, const
   const auto columns = static_cast<double>(tile.columns);
   const double moved = (choice.across ? rows / 2 : rows) + columns;
   const double step =
-      together(tile.step, copy_time(moved, at_once, t.cache_rate), t.decode_overlap);
+      together(tile.step.time, copy_time(moved, at_once, t.cache_rate), t.decode_overlap);
   const double work =
       waves * static_cast<double>(tiles_of(tiles_of(shape.k, kDepth), choice.parts)) * step;
   const auto parts = static_cast<double>(choice.parts);
@@ -395,8 +394,8 @@ constexpr void each_sm90_choice(const GemmShape& shape, const GpuFacts& gpu, Vis
         visit(Sm90Choice{tile, 1, true});
       }
     }
-    if (facts.family == Sm90Family::kDecode && shape.m <= kDecodeRows &&
-        decode_offers(shape, facts)) {
+    if (facts.family == Sm90Family::kDecode &&
+        shape.m <= (shape.gated ? kDecodeRows : kDownDecodeRows) && decode_offers(shape, facts)) {
       for (const int64_t parts : kSm90Parts) {
         if (parts > (shape.invariant ? 1 : facts.most_parts)) break;
         if (parts == 1 && facts.swapped) continue;  // its sums go through a cluster's memory
@@ -425,68 +424,28 @@ constexpr const char* sm90_refusal(const GemmShape& shape, bool mapped, const Gp
   return nullptr;
 }
 
-// A choice as measurements name it: a tile's place is not the same in gated and plain kernels, and
-// moves when another joins them.
-struct Sm90NamedChoice {
-  const char* tile;
-  int64_t parts;
-  bool across;
-};
-
-// The kernels that were the fastest pair for forwards of these rows and widths.
-struct Sm90Measured {
-  int64_t rows;  // at most; a multiple of 16
-  int64_t d;
-  int64_t h;
-  Sm90NamedChoice gated;
-  Sm90NamedChoice plain;
-};
-
-// For the widths of models, 65 to 1152 rows, where the time model loses most.
-inline constexpr Sm90Measured kSm90Measured[] = {
-#include "sm90_measured.h"
-};
-// Of the GPU that they were measured on. With another number the waves are others, and so is what
-// is the fastest.
-inline constexpr int kSm90MeasuredMultiprocessors = 132;
-
-constexpr int tile_named(bool gated, const char* name) {
-  int tile = 0;
-  while (tile < sm90_tile_count(gated) && !same_text(sm90_tile(gated, tile).name, name)) ++tile;
-  return tile;
-}
-constexpr bool all_tiles_exist() {
-  for (const Sm90Measured& measured : kSm90Measured) {
-    if (tile_named(true, measured.gated.tile) == kGatedTileCount) return false;
-    if (tile_named(false, measured.plain.tile) == kPlainTileCount) return false;
-  }
-  return true;
-}
-static_assert(all_tiles_exist(), "sm90_measured.h names a tile that there is not");
-
-// Null where nothing was measured.
-constexpr const Sm90NamedChoice* measured_choice(const GemmShape& shape, const GpuFacts& gpu) {
-  if (gpu.multiprocessors != kSm90MeasuredMultiprocessors || shape.m <= 64 || shape.keeps ||
-      shape.invariant) {
-    return nullptr;
-  }
-  const int64_t d = shape.gated ? shape.k : shape.n;
-  const int64_t h = shape.gated ? shape.n : shape.k;
-  for (const Sm90Measured& measured : kSm90Measured) {
-    // The rows ascend, at most 64 apart: the first is the nearest.
-    const int64_t spare = measured.rows - shape.m;
-    if (spare >= 0 && spare < 64 && measured.d == d && measured.h == h) {
-      return shape.gated ? &measured.gated : &measured.plain;
-    }
-  }
+// Null, or why the kernels cannot compute this shape by this choice, which each_sm90_choice() need
+// not visit.
+constexpr const char* why_not_sm90(const GemmShape& shape, const Sm90Choice& choice) {
+  const Sm90Tile& tile = sm90_tile(shape.gated, choice.tile);
+  const bool splits = choice.parts > 1;
+  if (shape.keeps && keeping_place(tile) == kKeepingTileCount) return "it keeps no products";
+  if (shape.invariant && (splits || (shape.gated && tile.swapped)))
+    return "its bits depend on the number of rows";
+  if (tile.family != Sm90Family::kDecode && splits) return "it does not split k";
+  if (tile.family == Sm90Family::kPrefill && choice.across && !can_lie_across(tile))
+    return "it does not lie across";
+  if (tile.family == Sm90Family::kStream && (choice.across || shape.m > tile.rows))
+    return "it takes up to 64 rows, and does not lie across";
+  if (tile.family != Sm90Family::kDecode) return nullptr;
+  if (choice.parts > tile.most_parts) return "a CTA has no room for the sums of so many parts";
+  if (tile.swapped && !splits) return "it only splits k";
+  if (choice.across && choice.parts > 4) return "a cluster has eight CTAs at most";
   return nullptr;
 }
 
-// The measured choice where there is one, else that of the least expected time.
+// That of the least expected time.
 constexpr Sm90Choice choose_sm90(const GemmShape& shape, const GpuFacts& gpu) {
-  if (const Sm90NamedChoice* named = measured_choice(shape, gpu); named != nullptr) {
-    return {tile_named(shape.gated, named->tile), named->parts, named->across};
-  }
   Sm90Choice best;
   double best_time = 0;
   each_sm90_choice(shape, gpu, [&](const Sm90Choice& choice) {
@@ -513,11 +472,14 @@ constexpr uint32_t prefill_panel(const GemmShape& shape, const Sm90Tile& tile, b
   return panel < tiles_n ? panel : tiles_n;
 }
 
-constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts& gpu) {
+// `pinned`: the choice, where it is not the plan's.
+constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts& gpu,
+                             const Sm90Choice* pinned = nullptr) {
   Sm90Plan plan;
   plan.refused = sm90_refusal(shape, mapped, gpu);
+  if (plan.refused == nullptr && pinned != nullptr) plan.refused = why_not_sm90(shape, *pinned);
   if (plan.refused != nullptr || shape.m <= 0 || shape.n <= 0) return plan;
-  plan.choice = choose_sm90(shape, gpu);
+  plan.choice = pinned != nullptr ? *pinned : choose_sm90(shape, gpu);
   const auto [tile_number, parts, across] = plan.choice;
   const Sm90Tile& tile = sm90_tile(shape.gated, tile_number);
   const int64_t out_columns = shape.gated ? tile.columns / 2 : tile.columns;

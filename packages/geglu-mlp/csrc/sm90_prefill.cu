@@ -156,36 +156,24 @@ constexpr bool kKeeps = false;
 template <>
 constexpr bool kKeeps<Sm90KeptArguments> = true;
 
-// Stores gate_out and up_out, and what the gate makes of both as they are kept. Returns the number
-// of strips.
+// Stores what the gate makes of the sums, as forward does, and then the sums themselves, rounded.
+// Returns the number of strips.
 template <class T, class Element>
 __device__ __forceinline__ int keeping_epilogue(const Sums<T>& tile, const PrefillMemory<T>& memory,
                                                 const Sm90KeptArguments& p, int warpgroup, int row,
                                                 int column, int first_strip) {
-  constexpr int kWords = T::kSums / 2;
-  constexpr int kUp = kWords / 2;  // from a gate to its up
-  unsigned words[T::kBlocks][kWords];
-#pragma unroll
-  for (int i = 0; i < T::kBlocks; ++i) {
-#pragma unroll
-    for (int at = 0; at < kWords; ++at) {
-      words[i][at] = pack_pair(tile.sums[i][2 * at], tile.sums[i][2 * at + 1], Element{});
-    }
-  }
-  int strip = first_strip;
-  const auto store = [&](const TensorMap& map, const auto& word_of) {
-    store_tile<T, true>(memory, map, warpgroup, row, column, strip, word_of);
-    strip += kStrips<true, T>;
-  };
-  store(p.gate_out, [&](int i, int at) { return words[i][at / 2]; });
-  store(p.up_out, [&](int i, int at) { return words[i][at / 2 + kUp]; });
+  constexpr int kUp = T::kColumns / 4;  // from a gate to its up
   with_gate(p.gating, [&](auto unit) {
-    store(p.out, [&](int i, int at) {
-      const float2 out = unit.of_pair(unpack_pair<Element>(words[i][at / 2]),
-                                      unpack_pair<Element>(words[i][at / 2 + kUp]));
-      return unit.pack(out.x, out.y, Element{});
-    });
+    epilogue<T, Element, true>(tile, memory, p.out, unit, warpgroup, row, column, first_strip);
   });
+  const auto store = [&](const TensorMap& map, int strip, int first) {
+    store_tile<T, true>(memory, map, warpgroup, row, column, strip, [&](int i, int at) {
+      const float* sums = tile.sums[i] + first + at;
+      return pack_pair(sums[0], sums[1], Element{});
+    });
+  };
+  store(p.gate_out, first_strip + kStrips<true, T>, 0);
+  store(p.up_out, first_strip + 2 * kStrips<true, T>, kUp);
   return 3 * kStrips<true, T>;
 }
 

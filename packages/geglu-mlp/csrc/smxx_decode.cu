@@ -154,6 +154,10 @@ __device__ __forceinline__ void decode(const GemmArguments& p) {
     float2 up = shared.total(1, token, pair);
     up.x += bias_at<Element>(p.bias1, column, p.n);
     up.y += bias_at<Element>(p.bias1, column + 1, p.n);
+    if (p.gate_out != nullptr) {
+      store_pair<Element, true>(p, p.gate_out, token, column, pack_pair(out.x, out.y, Element{}));
+      store_pair<Element, true>(p, p.up_out, token, column, pack_pair(up.x, up.y, Element{}));
+    }
     with_gate(p.gating, [&](auto unit) { out = {unit.of(out.x, up.x), unit.of(out.y, up.y)}; });
   } else if (p.residual != nullptr) {
     const float2 residual = unpack_pair<Element>(residual_pair<Element, true>(p, token, column));
@@ -161,7 +165,7 @@ __device__ __forceinline__ void decode(const GemmArguments& p) {
   }
   unsigned both = pack_pair(out.x, out.y, Element{});
   if constexpr (kGated) both = bound_pair(both, p.gating.greatest, Element{});
-  store_pair<Element, true>(p, token, column, both);
+  store_pair<Element, true>(p, p.out, token, column, both);
 }
 
 }  // namespace geglu_mlp

@@ -313,7 +313,36 @@ __device__ __forceinline__ void epilogue(const Sums<T>& sums, const GemmArgument
           }
           words[j] = unit.pack(first, second, Element{});
         }
-        store_blocks<Element, kAligned>(p, places.row + i * 16 + half * 8, at, words);
+        store_blocks<Element, kAligned>(p, p.out, places.row + i * 16 + half * 8, at, words);
+      }
+    }
+  }
+}
+
+// Of a gated tile: the sums of gate or of up, with their biases.
+template <class T, class Element, bool kAligned, bool kUp>
+__device__ __forceinline__ void keep_sums(const Sums<T>& sums, const GemmArguments& p,
+                                          long long row, long long column) {
+  constexpr int kBlocks = T::kColumnBlocks / 2;
+  constexpr int kTogether = kBlocks < 4 ? kBlocks : 4;
+  const SumPlaces<T, true> places(row, column);
+#pragma unroll
+  for (int block = 0; block < kBlocks; block += kTogether) {
+    const long long at = places.column_of(block);
+#pragma unroll
+    for (int i = 0; i < T::kRowBlocks; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        unsigned words[kTogether];
+#pragma unroll
+        for (int j = 0; j < kTogether; ++j) {
+          const float* const sum = sums[i][block + j + (kUp ? kBlocks : 0)] + half * 2;
+          const void* const bias = kUp ? p.bias1 : p.bias0;
+          words[j] = pack_pair(sum[0] + bias_at<Element>(bias, at + j * 8, p.n),
+                               sum[1] + bias_at<Element>(bias, at + j * 8 + 1, p.n), Element{});
+        }
+        store_blocks<Element, kAligned>(p, kUp ? p.up_out : p.gate_out,
+                                        places.row + i * 16 + half * 8, at, words);
       }
     }
   }

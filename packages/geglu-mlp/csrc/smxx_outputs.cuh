@@ -27,12 +27,12 @@ __device__ __forceinline__ unsigned residual_pair(const GemmArguments& p, long l
   return from[0].bits | (column + 1 < p.n ? static_cast<unsigned>(from[1].bits) << 16 : 0u);
 }
 
-// Two neighbouring outputs of one row, the first in the low half.
+// Two neighbouring outputs of one row, the first in the low half. `out`: one of the arguments'.
 template <class Element, bool kAligned>
-__device__ __forceinline__ void store_pair(const GemmArguments& p, long long row, long long column,
-                                           unsigned both) {
+__device__ __forceinline__ void store_pair(const GemmArguments& p, void* out, long long row,
+                                           long long column, unsigned both) {
   if (row >= p.m || column >= p.n) return;
-  Element* address = static_cast<Element*>(p.out) + row * p.n + column;
+  Element* address = static_cast<Element*>(out) + row * p.n + column;
   if constexpr (kAligned) {
     *reinterpret_cast<unsigned*>(address) = both;
   } else {
@@ -67,19 +67,19 @@ __device__ __forceinline__ void turn_blocks(unsigned (&words)[kBlocks]) {
 // first two, `words`: one of each block. Aligned, in stores of up to 16 bytes: one of 4 bytes a
 // lane fills half of each sector of 32 that it touches.
 template <class Element, bool kAligned, int kBlocks>
-__device__ __forceinline__ void store_blocks(const GemmArguments& p, long long row,
+__device__ __forceinline__ void store_blocks(const GemmArguments& p, void* out, long long row,
                                              long long column, unsigned (&words)[kBlocks]) {
   if constexpr (!kAligned || kBlocks == 1) {
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
-      store_pair<Element, kAligned>(p, row, column + i * 8, words[i]);
+      store_pair<Element, kAligned>(p, out, row, column + i * 8, words[i]);
     }
   } else {
     turn_blocks(words);
     const int lane = static_cast<int>(threadIdx.x) % 4;
     const long long at = column - lane * 2 + lane % kBlocks * 8 + lane / kBlocks * (kBlocks * 2);
     if (row >= p.m || at >= p.n) return;
-    Element* address = static_cast<Element*>(p.out) + row * p.n + at;
+    Element* address = static_cast<Element*>(out) + row * p.n + at;
     if constexpr (kBlocks == 4) {
       *reinterpret_cast<uint4*>(address) = {words[0], words[1], words[2], words[3]};
     } else {

@@ -90,6 +90,7 @@ struct MlpData {
   Bytes residual;
   bool saturates = false;  ///< an h that float16 does not hold
   bool invariant = false;  ///< batch_invariant
+  std::string kernels;     ///< pinned ones, as csrc/pins.h has them
 };
 MlpData random_mlp(Shape shape, kiln::DType dtype, bool biased, std::uint64_t seed);
 /// A random residual, as large as y: a larger one would hide y's errors.
@@ -112,6 +113,7 @@ class MlpBuffers {
 
   void run(void* stream = nullptr) const;
   void run_without_residual() const;
+  void run_in_place() const;  ///< y is the residual
   /// `count` calls, each on what the one before it wrote: x to y, y to x, and so on.
   void run_chain(int count, void* stream, const std::function<void()>& after_each) const;
   /// The same with what the residual becomes: each call adds to what the one before it wrote.
@@ -121,6 +123,7 @@ class MlpBuffers {
   void derive_inputs(const GatedLayer& gated, const MlpBuffers& source, int last,
                      void* stream) const;
   Bytes read_y() const { return y_.read(); }
+  Bytes read_residual() const { return residual_.read(); }
   void poison();
   /// Empty if every guard band is intact and no input was written.
   std::string damage() const;
@@ -145,9 +148,16 @@ void check_forward(std::vector<Variant>& variants, const Options& options);
 void check_rows(std::vector<Variant>& variants, const Options& options);
 void check_overflow(std::vector<Variant>& variants, const Options& options);
 void check_kernels(std::vector<Variant>& variants, const Options& options);
+void check_tiles(std::vector<Variant>& variants, const Options& options);
 void check_backward(std::vector<Variant>& variants, const Options& options);
 void check_pointwise(std::vector<Variant>& variants, const Options& options);
 void check_behaviour(Variant& variant, const Options& options);
+/// training_forward by the kernel that the data pins: y has the bits of forward by the same kernel,
+/// and each element of gate_out and up_out is one rounding of its sum.
+void check_pinned_training(Variant& variant, const MlpData& data, Gate gate);
+/// Backward of all that training_forward keeps, by the kernels that the data pins: every gradient
+/// whole, written and added, twice with the same bits.
+void check_pinned_backward(Variant& variant, const MlpData& data, Gate gate, std::uint64_t seed);
 /// Tensors of more than 2^31 elements; tens of GB on the host and on the GPU.
 void check_huge_forward(Variant& variant, const Options& options);
 void check_huge_pointwise(Variant& variant, const Options& options);
@@ -171,7 +181,8 @@ struct RowRange {
 };
 std::vector<RowRange> row_ranges(std::int64_t m);
 
-/// A residual of -0 changes no bit of y; and where down is 0, y is the residual.
+/// A residual of -0 changes no bit of y; where down is 0, y is the residual; and y may take the
+/// residual's place.
 void check_residual(Variant& variant, const MlpData& data, const std::string& text);
 
 }  // namespace geglu_mlp_test

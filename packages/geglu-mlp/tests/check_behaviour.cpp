@@ -349,6 +349,13 @@ void check_residual(Variant& variant, const MlpData& data, const std::string& te
          decode_all(data.dtype, run_once(variant, without_down)) ==
              decode_all(data.dtype, data.residual),
          text + ": y is not the residual where down is 0");
+
+  MlpBuffers in_place(variant, data, gate);
+  const Bytes beside = run_once(variant, in_place);
+  in_place.run_in_place();
+  variant.memory.synchronize();
+  report(variant, in_place.read_residual() == beside,
+         text + ": a y that is the residual gets other bits than one beside it");
 }
 
 void check_behaviour(Variant& variant, const Options& options) {

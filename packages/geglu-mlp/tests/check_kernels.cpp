@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Forward through every GPU kernel: shapes that the plan gives to each of them, and to each split
-// of k, on the GPU at hand. Each kernel of the plain product adds a residual in its own way: it
-// runs with one and without.
+// Forward through every GPU kernel, and each split of k, on the GPU at hand: pinned, or at shapes
+// that the plan gives to each of them. Each kernel of the plain product adds a residual in its own
+// way: it runs with one and without.
 #include "forward_case.hpp"
 
 namespace geglu_mlp_test {
@@ -16,13 +16,16 @@ std::vector<Variant*> of_family(std::vector<Variant>& variants, KernelFamily fam
   return chosen;
 }
 
-void check_shape(const std::vector<Variant*>& variants, const Shape& shape, const Options& options,
-                 std::mt19937_64& random) {
+void check_shape(const std::vector<Variant*>& variants, const KernelShape& one,
+                 const Options& options, std::mt19937_64& random) {
+  const Shape& shape = one.shape;
   const std::vector<std::int64_t> rows = rows_to_check(shape.m, random);
   for (const kiln::DType dtype : {kiln::DType::kBFloat16, kiln::DType::kFloat16}) {
     const std::string text = "M=" + std::to_string(shape.m) + " D=" + std::to_string(shape.d) +
-                             " H=" + std::to_string(shape.h) + " " + name_of(dtype);
-    const MlpData without = random_mlp(shape, dtype, true, random());
+                             " H=" + std::to_string(shape.h) + " " + name_of(dtype) + " " +
+                             one.kernels;
+    MlpData without = random_mlp(shape, dtype, true, random());
+    without.kernels = one.kernels;
     MlpData with = without;
     add_residual(with, random());
     MlpValues values = values_of(with);
@@ -64,8 +67,8 @@ void check_kernels(std::vector<Variant>& variants, const Options& options) {
        {KernelFamily::kSm90, KernelFamily::kCublaslt, KernelFamily::kPortable}) {
     const std::vector<Variant*> chosen = of_family(variants, family);
     if (chosen.empty()) continue;
-    for (const Shape& shape : shapes_of_kernels(family, gpu, !options.light)) {
-      check_shape(chosen, shape, options, random);
+    for (const KernelShape& one : shapes_of_kernels(family, gpu, !options.light)) {
+      check_shape(chosen, one, options, random);
     }
   }
 }

@@ -53,10 +53,10 @@ struct Part {
   const char* name;
   void (*run)(std::vector<Variant>& variants, const Options& options);
 };
-constexpr Part kParts[] = {{"behaviour", check_behaviours}, {"pointwise", check_pointwise},
-                           {"kernels", check_kernels},      {"rows", check_rows},
-                           {"overflow", check_overflow},    {"forward", check_forward},
-                           {"backward", check_backward}};
+constexpr Part kParts[] = {
+    {"behaviour", check_behaviours}, {"pointwise", check_pointwise}, {"kernels", check_kernels},
+    {"tiles", check_tiles},          {"rows", check_rows},           {"overflow", check_overflow},
+    {"forward", check_forward},      {"backward", check_backward}};
 
 int check(const Package& package, const Arguments& arguments) {
   const std::vector<std::string> names =

@@ -56,6 +56,30 @@ double error_of_call(const ForwardCase& test, const Bytes& bytes) {
   return error_of(test, [&](std::size_t i) { return y.data() + test.rows[i] * test.data.shape.d; });
 }
 
+constexpr double kElementRoundings = 16;
+
+/// The greatest error of an element, its own rounding taken off, in roundings of its row's size.
+double worst_element(const ForwardCase& test, const Bytes& bytes) {
+  const std::vector<double> y = decode_all(test.data.dtype, bytes);
+  const auto d = static_cast<std::size_t>(test.data.shape.d);
+  const double rounding = std::ldexp(1.0, test.data.dtype == kiln::DType::kFloat16 ? -11 : -8);
+  const double natural =
+      test.reference.natural_size / std::sqrt(static_cast<double>(test.rows.size() * d));
+  double worst = 0;
+  for (std::size_t i = 0; i < test.rows.size(); ++i) {
+    const double* const found = y.data() + static_cast<std::size_t>(test.rows[i]) * d;
+    const double* const expected = test.reference.y.data() + i * d;
+    double square = 0;
+    for (std::size_t j = 0; j < d; ++j) square += expected[j] * expected[j];
+    const double size = std::max(std::sqrt(square / static_cast<double>(d)), natural);
+    for (std::size_t j = 0; j < d; ++j) {
+      const double off = std::abs(found[j] - expected[j]) - rounding * std::abs(expected[j]);
+      worst = std::max(worst, off / (rounding * size));
+    }
+  }
+  return worst;
+}
+
 double error_of_eager(const ForwardCase& test) {
   return error_of(test, [&](std::size_t i) {
     return test.eager->data() + static_cast<std::int64_t>(i) * test.data.shape.d;
@@ -69,6 +93,7 @@ std::string describe(const ForwardCase& test) {
          " H=" + std::to_string(shape.h) + " " + name_of(data.dtype) + " " + name_of(test.gate) +
          (data.biased ? " bias" : "") + (data.has_residual ? " residual" : "") +
          (test.shift.all != 0 ? " shifted" : "") +
+         (data.kernels.empty() ? "" : " " + data.kernels) +
          (test.shift.residual != test.shift.all
               ? ", the residual by " + std::to_string(test.shift.residual)
               : "");
@@ -95,6 +120,9 @@ void check_forward_case(Variant& variant, const ForwardCase& test) {
     }
     if (large && test.eager != nullptr) bound = std::min(bound, error_of_eager(test));
     std::string damage = buffers.damage();
+    if (test.each && worst_element(test, y) > kElementRoundings) {
+      damage += "; an element is more than 16 roundings of its row's size off";
+    }
     if (test.twice) {
       buffers.poison();
       variant.memory.synchronize();

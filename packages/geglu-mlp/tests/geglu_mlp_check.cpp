@@ -8,6 +8,7 @@
 namespace {
 
 using geglu_mlp_test::Gate;
+using geglu_mlp_test::MlpLayer;
 using geglu_mlp_test::MlpWeights;
 using kiln::layers::Geglu;
 using kiln::layers::GegluMlp;
@@ -16,10 +17,10 @@ const char* approximate(Gate gate) {
   return gate == Gate::kGelu ? kiln::layers::kGeluErf : kiln::layers::kGeluTanh;
 }
 
-GegluMlp make_mlp(const kiln::Kernel& kernel, const MlpWeights& weights, Gate gate) {
+MlpLayer make_mlp(const kiln::Kernel& kernel, const MlpWeights& weights, Gate gate) {
   GegluMlp::Weights typed = geglu_mlp_test::weights_of<GegluMlp>(weights);
   typed.approximate = approximate(gate);
-  return kernel.layer<GegluMlp>(typed);
+  return geglu_mlp_test::make_layer<GegluMlp>(kernel, typed, weights.kernels);
 }
 
 }  // namespace
@@ -29,17 +30,16 @@ int main(int argc, char** argv) {
       .name = "geglu-mlp",
       .version = 1,
       .gates = {Gate::kGeluTanh, Gate::kGelu},
-      .mlp = [](const kiln::Kernel& kernel, const MlpWeights& weights,
-                Gate gate) { return geglu_mlp_test::erase_mlp(make_mlp(kernel, weights, gate)); },
+      .mlp = make_mlp,
       .gated =
           [](const kiln::Kernel& kernel, Gate gate) {
             return geglu_mlp_test::erase_gated(
                 kernel.layer<Geglu>({.approximate = approximate(gate)}));
           },
-      .refusals =
-          {{"an unknown approximate", "approximate", [](const kiln::Kernel& kernel) {
-              const kiln::Tensor none(nullptr, kiln::DType::kBFloat16, {0, 8}, kernel.device());
-              kernel.layer<Geglu>({.approximate = "sigmoid"}).forward(none, none, none);
-            }}}};
+      .refusals = {
+          {"an unknown approximate", "approximate", [](const kiln::Kernel& kernel) {
+             const kiln::Tensor none(nullptr, kiln::DType::kBFloat16, {0, 8}, kernel.device());
+             kernel.layer<Geglu>({.approximate = "sigmoid"}).forward(none, none, none);
+           }}}};
   return geglu_mlp_test::check_main(argc, argv, package);
 }

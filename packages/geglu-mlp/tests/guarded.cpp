@@ -128,7 +128,7 @@ bool Guarded::guards_intact() const {
 MlpData random_mlp(Shape shape, kiln::DType dtype, bool biased, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto spread = [](std::int64_t k) { return 1.0 / std::sqrt(static_cast<double>(k) + 1); };
-  MlpData data{shape, dtype, biased, {}, {}, {}, {}, {}, {}, {}, false, {}};
+  MlpData data{.shape = shape, .dtype = dtype, .biased = biased};
   data.x = random_normal(dtype, shape.m * shape.d, 1.0, random);
   data.gate = random_normal(dtype, shape.h * shape.d, spread(shape.d), random);
   data.up = random_normal(dtype, shape.h * shape.d, spread(shape.d), random);
@@ -187,7 +187,8 @@ MlpWeights MlpBuffers::weights() const {
                         .up = up,
                         .down = down,
                         .saturates = data_.saturates,
-                        .invariant = data_.invariant};
+                        .invariant = data_.invariant,
+                        .kernels = data_.kernels};
   if (data_.biased) {
     weights.gate_bias = tensor(gate_bias_, {shape.h});
     weights.up_bias = tensor(up_bias_, {shape.h});
@@ -206,6 +207,10 @@ void MlpBuffers::run(void* stream) const {
 
 void MlpBuffers::run_without_residual() const {
   forward({x_tensor()}, y_tensor(), nullptr);
+}
+
+void MlpBuffers::run_in_place() const {
+  forward({x_tensor(), residual_tensor()}, residual_tensor(), nullptr);
 }
 
 void MlpBuffers::run_chain(int count, void* stream, const std::function<void()>& after_each) const {

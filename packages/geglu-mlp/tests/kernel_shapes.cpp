@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
+#include <string>
 
 #include "cublaslt_plan.h"
 #include "sm90_plan.h"
@@ -13,27 +13,20 @@ namespace {
 
 using geglu_mlp::Element;
 using geglu_mlp::GemmShape;
+using geglu_mlp::Sm90Choice;
+using geglu_mlp::Sm90Family;
+using geglu_mlp::Sm90Tile;
 
 constexpr std::int64_t kMostElements = std::int64_t{48} << 20;  // half a second of host work each
 
-/// A kernel, into how many parts it splits k, and whether its clusters lie across; a negative
-/// kernel: none runs.
-using Use = std::tuple<int, int, bool>;
-
-Use use_of(KernelFamily family, const GemmShape& shape, const geglu_mlp::GpuFacts& gpu,
-           bool every_split) {
+/// A kernel of a family that pins none; a negative one: none runs.
+int kernel_of(KernelFamily family, const GemmShape& shape, const geglu_mlp::GpuFacts& gpu) {
   if (family == KernelFamily::kCublaslt &&
       geglu_mlp::plan_cublaslt({true, shape.m, shape.k, shape.n}).refused == nullptr) {
-    return {geglu_mlp::kAllKernels, 1, false};
+    return geglu_mlp::kAllKernels;
   }
-  if (family != KernelFamily::kSm90) {
-    const geglu_mlp::GemmPlan plan = geglu_mlp::plan_gemm(shape, gpu);
-    return {plan.ctas == 0 ? -1 : plan.kernel, 1, false};
-  }
-  const geglu_mlp::Sm90Plan plan = geglu_mlp::plan_sm90(shape, true, gpu);
-  if (plan.refused != nullptr || plan.ctas == 0) return {-1, 1, false};
-  const int parts = static_cast<int>(plan.choice.parts);
-  return {plan.kernel, every_split ? parts : std::min(parts, 2), plan.choice.across};
+  const geglu_mlp::GemmPlan plan = geglu_mlp::plan_gemm(shape, gpu);
+  return plan.ctas == 0 ? -1 : plan.kernel;
 }
 
 std::int64_t elements_of(const Shape& shape) {
@@ -41,9 +34,9 @@ std::int64_t elements_of(const Shape& shape) {
 }
 
 /// Odd multiples of 8, each about an eighth more than the one before. The least is eight and an
-/// eighth blocks of 64: no prefill or decode kernel has more than eight stages, so that each whose
-/// k is not split goes around its ring. The longer rings of narrow stream tiles, and those of parts
-/// of k, are left to check_forward's shapes.
+/// eighth blocks of 64, as in pinned_shapes(): no prefill or decode kernel has more than eight
+/// stages, so that each whose k is not split goes around its ring. The longer rings of narrow
+/// stream tiles, and those of parts of k, are left to check_forward's shapes.
 std::vector<std::int64_t> widths() {
   std::vector<std::int64_t> widths;
   for (std::int64_t eighths = 65; eighths < 2048; eighths += eighths / 16 * 2) {
@@ -52,11 +45,57 @@ std::vector<std::int64_t> widths() {
   return widths;
 }
 
+/// Every kernel of a product: each family's tiles, across, and in each split.
+std::vector<Sm90Choice> choices_of(bool gated, bool every_split) {
+  std::vector<Sm90Choice> choices;
+  for (int tile = 0; tile < geglu_mlp::sm90_tile_count(gated); ++tile) {
+    for (const std::int64_t parts : geglu_mlp::kSm90Parts) {
+      if (parts > 2 && !every_split) break;
+      for (const bool across : {false, true}) {
+        const Sm90Choice choice = {tile, parts, across};
+        const GemmShape few_rows = {gated, Element::kBFloat16, 1, 8, 8, true};
+        if (geglu_mlp::why_not_sm90(few_rows, choice) == nullptr) choices.push_back(choice);
+      }
+    }
+  }
+  return choices;
+}
+
+std::string name_of(bool gated, const Sm90Choice& choice) {
+  return std::string(gated ? "gated=" : "down=") + geglu_mlp::sm90_tile(gated, choice.tile).name +
+         (choice.parts > 1 ? "," + std::to_string(choice.parts) : "") +
+         (choice.across ? ",across" : "");
+}
+
+/// Every kernel of gate and up, and every one of down, in as few calls as there are of the more of
+/// them: one tile of rows and a part of another, or of stream tiles, which take 64 rows, a part of
+/// one.
+std::vector<KernelShape> pinned_shapes(bool every_split) {
+  const std::vector<Sm90Choice> gated = choices_of(true, every_split);
+  const std::vector<Sm90Choice> plain = choices_of(false, every_split);
+  std::vector<KernelShape> shapes;
+  for (std::size_t i = 0; i < std::max(gated.size(), plain.size()); ++i) {
+    // From the end: stream tiles are the last ones of both.
+    const Sm90Choice& first = gated[gated.size() - 1 - i % gated.size()];
+    const Sm90Choice& second = plain[plain.size() - 1 - i % plain.size()];
+    const Sm90Tile& one = geglu_mlp::sm90_tile(true, first.tile);
+    const Sm90Tile& other = geglu_mlp::sm90_tile(false, second.tile);
+    const bool streams = one.family == Sm90Family::kStream || other.family == Sm90Family::kStream;
+    const auto step = static_cast<std::int64_t>(i);
+    const std::int64_t rows = std::max(one.rows, other.rows);
+    const Shape shape = {streams ? 33 + step % 32 : rows + 1 + step * 7 % rows,
+                         520 + 16 * (step % 5), 568 + 16 * (step % 7)};
+    shapes.push_back({shape, name_of(true, first) + " " + name_of(false, second)});
+  }
+  return shapes;
+}
+
 }  // namespace
 
-std::vector<Shape> shapes_of_kernels(KernelFamily family, const geglu_mlp::GpuFacts& gpu,
-                                     bool every_split) {
-  std::map<Use, Shape> least;
+std::vector<KernelShape> shapes_of_kernels(KernelFamily family, const geglu_mlp::GpuFacts& gpu,
+                                           bool every_split) {
+  if (family == KernelFamily::kSm90) return pinned_shapes(every_split);
+  std::map<int, Shape> least;
   const std::vector<std::int64_t> all_widths = widths();
   for (const std::int64_t m :
        {1,   9,   17,  33,  64,  65,   100,  129,  157,  200,  257,  300, 311,
@@ -68,17 +107,18 @@ std::vector<Shape> shapes_of_kernels(KernelFamily family, const geglu_mlp::GpuFa
         const GemmShape products[] = {{true, Element::kBFloat16, m, h, d, true},
                                       {false, Element::kBFloat16, m, d, h, true}};
         for (const GemmShape& product : products) {
-          const Use use = use_of(family, product, gpu, every_split);
-          if (std::get<0>(use) < 0) continue;
-          const auto [found, added] = least.emplace(use, shape);
+          const int kernel = kernel_of(family, product, gpu);
+          if (kernel < 0) continue;
+          const auto [found, added] = least.emplace(kernel, shape);
           if (!added && elements_of(shape) < elements_of(found->second)) found->second = shape;
         }
       }
     }
   }
-  std::vector<Shape> shapes;
-  for (const auto& [use, shape] : least) {
-    if (std::find(shapes.begin(), shapes.end(), shape) == shapes.end()) shapes.push_back(shape);
+  std::vector<KernelShape> shapes;
+  for (const auto& [kernel, shape] : least) {
+    const auto same = [&shape = shape](const KernelShape& each) { return each.shape == shape; };
+    if (std::none_of(shapes.begin(), shapes.end(), same)) shapes.push_back({shape, ""});
   }
   return shapes;
 }

@@ -4,10 +4,13 @@
 // layers, whose types are erased here. So one check serves all packages with the ops of geglu-mlp.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -27,6 +30,7 @@ struct MlpWeights {
   kiln::Tensor down_bias = {};
   bool saturates = false;  ///< kOverflowSaturate
   bool invariant = false;  ///< batch_invariant
+  std::string kernels;     ///< pinned ones, as csrc/pins.h has them
 };
 
 /// What a forward reads beside its weights; a missing residual is Tensor{}.
@@ -164,6 +168,30 @@ typename Layer::Weights weights_of(const MlpWeights& weights) {
   if (weights.saturates) typed.overflow = kiln::layers::kOverflowSaturate;
   typed.batch_invariant = weights.invariant;
   return typed;
+}
+
+/// A typed layer's weights that also pin kernels, which the layer does not offer.
+template <class Weights>
+struct Pinning : Weights {
+  std::string kernels;
+
+  auto attributes() const {
+    const auto own = Weights::attributes();
+    std::array<kiln::Attribute, std::tuple_size_v<decltype(own)> + 1> all;
+    std::copy(own.begin(), own.end(), all.begin());
+    all.back() = kiln::Attribute(kernels.c_str());
+    return all;
+  }
+};
+
+/// The layer of these weights, as a user makes it, or, where it pins kernels, one that passes on
+/// the attribute.
+template <class Layer>
+MlpLayer make_layer(const kiln::Kernel& kernel, const typename Layer::Weights& typed,
+                    const std::string& kernels) {
+  if (kernels.empty()) return erase_mlp(kernel.layer<Layer>(typed));
+  using Weights = Pinning<typename Layer::Weights>;
+  return erase_mlp(kiln::layers::GatedMlp<Weights>(kernel, Weights{typed, kernels}));
 }
 
 /// The check's command line, for the program of one package. Exit status 0: no case failed.

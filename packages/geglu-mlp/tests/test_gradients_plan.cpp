@@ -84,31 +84,6 @@ TEST_CASE("gradients plan: the tiles cover every output, and no grid is larger t
   }
 }
 
-TEST_CASE("gradients plan: check_backward's shapes run every kernel") {
-  std::set<int> run;
-  std::int64_t most_gated_tiles = 0;  // of a CTA, at least
-  for (const Extents& extents : std::vector<Extents>{{33, 64, 96},
-                                                     {300, 264, 520},
-                                                     {513, 512, 4112},
-                                                     {1100, 776, 4104},
-                                                     {2061, 72, 2088},
-                                                     {3072, 72, 4104},
-                                                     {1541, 2312, 72},
-                                                     {781, 3080, 72},
-                                                     {1281, 2824, 72}}) {
-    for (const GradientsQuestion& question : {gated(extents), grad_x(extents), weights(extents)}) {
-      run.insert(plan_gradients(question, kH200).kernel);
-    }
-    const GradientsPlan plan = plan_gradients(gated(extents), kH200);
-    most_gated_tiles = std::max<std::int64_t>(
-        most_gated_tiles, plan.grids[0].tiles_m * plan.grids[0].tiles_n / (plan.ctas / 2));
-  }
-  CHECK(most_gated_tiles >= 3);
-  int kernels = 0;
-  for (const Sm90Tiles& kind : kGradientTiles) kernels += kind.count;
-  CHECK(run.size() == static_cast<std::size_t>(kernels));
-}
-
 TEST_CASE("gradients plan: what the copy engine cannot read is left to the path with transposes") {
   CHECK(gradients_lie_well(1, 8, 8, true, kH200));
   CHECK(gradients_lie_well(2061, 72, 2088, true, kH200));

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// That geglu_mlp_check runs every kernel, as far as the plans choose it: found without a GPU.
+// That geglu_mlp_check runs every kernel: found without a GPU.
 #include <doctest/doctest.h>
 
+#include <array>
 #include <set>
 #include <string>
-#include <utility>
 
 #include "cublaslt_plan.h"
 #include "kernel_shapes.hpp"
+#include "pins.h"
 #include "sm90_plan.h"
 
 namespace {
 
 using namespace geglu_mlp;
 using geglu_mlp_test::KernelFamily;
+using geglu_mlp_test::KernelShape;
 using geglu_mlp_test::Shape;
 using geglu_mlp_test::shapes_of_kernels;
 
@@ -27,45 +29,39 @@ GemmShape product_of(const Shape& shape, bool gated) {
           true};
 }
 
-TEST_CASE("kernel shapes: on an H200 they run every sm_90a kernel that the plan offers") {
+TEST_CASE("kernel shapes: they pin every kernel for SM 9.0, across, in each split it can have") {
   for (const bool every_split : {false, true}) {
-    std::set<std::pair<int, bool>> run;  // and whether across
-    for (const Shape& shape : shapes_of_kernels(KernelFamily::kSm90, kH200, every_split)) {
-      CHECK(shape.d % 16 == 8);
-      CHECK(shape.h % 16 == 8);
+    std::set<std::string> run;  // "gated=decode_192x128,2,across"
+    for (const KernelShape& one : shapes_of_kernels(KernelFamily::kSm90, kH200, every_split)) {
+      CHECK(one.shape.d % 16 == 8);
+      CHECK(one.shape.h % 16 == 8);
+      Pins pins;
+      std::array<char, 512> wrong{};
+      CAPTURE(one.kernels);
+      REQUIRE(
+          read_pins(one.kernels.c_str(), {.forward = true}, &pins, {wrong.data(), wrong.size()}));
       for (const bool gated : {true, false}) {
-        const Sm90Plan plan = plan_sm90(product_of(shape, gated), true, kH200);
-        run.insert({plan.kernel, plan.choice.across});
+        const Sm90Choice* const pinned = pins.of(gated ? Pinned::kGated : Pinned::kDown);
+        REQUIRE(pinned != nullptr);
+        CHECK(plan_sm90(product_of(one.shape, gated), true, kH200, pinned).refused == nullptr);
       }
+      const std::size_t blank = one.kernels.find(' ');
+      run.insert(one.kernels.substr(0, blank));
+      run.insert(one.kernels.substr(blank + 1));
     }
-    for (const bool gated : {true, false}) {
-      bool decodes_across = false;
-      for (int tile = 0; tile < sm90_tile_count(gated); ++tile) {
-        const Sm90Tile& facts = sm90_tile(gated, tile);
-        const int kernel = sm90_kernel(gated, Element::kBFloat16, tile);
-        CAPTURE(std::string(facts.name));
-        CAPTURE(gated);
-        const bool across = run.count({kernel, true}) == 1;
-        CHECK((across || run.count({kernel, false}) == 1));
-        if (can_lie_across(facts)) {
-          CHECK(across);
-          CHECK(run.count({kernel, false}) == 1);
-        }
-        if (facts.family == Sm90Family::kDecode && across) decodes_across = true;
-      }
-      CHECK(decodes_across);
+    for (const std::string name :
+         {"gated=prefill_128x96", "gated=prefill_128x256,across", "gated=prefill_152x128,across",
+          "gated=decode_192x224", "gated=decode_192x128,2,across", "gated=stream_64x224",
+          "down=prefill_256x192", "down=prefill_128x112,across", "down=decode_144x192,2",
+          "down=decode_64x64,2,across", "down=stream_64x8"}) {
+      CHECK(run.count(name) == 1);
     }
+    CHECK(run.count("down=decode_64x64,8") == (every_split ? 1 : 0));
+    CHECK(run.count("down=decode_144x128") == 0);  // it only splits k
+    std::set<std::string> tiles;
+    for (const std::string& each : run) tiles.insert(each.substr(0, each.find(',')));
+    CHECK(tiles.size() == static_cast<std::size_t>(kGatedTileCount + kPlainTileCount));
   }
-}
-
-TEST_CASE("kernel shapes: the splits of k are among them") {
-  std::set<int64_t> splits;
-  for (const Shape& shape : shapes_of_kernels(KernelFamily::kSm90, kH200, true)) {
-    for (const bool gated : {true, false}) {
-      splits.insert(plan_sm90(product_of(shape, gated), true, kH200).choice.parts);
-    }
-  }
-  CHECK(splits == std::set<int64_t>{1, 2, 3, 4, 6, 8});
 }
 
 TEST_CASE("kernel shapes: they run each portable tile that fits the GPU, gated and plain") {
@@ -76,7 +72,8 @@ TEST_CASE("kernel shapes: they run each portable tile that fits the GPU, gated a
   for (const Row& row : {Row{kH200, TileKind::kLarge4}, Row{kA100, TileKind::kLarge4},
                          Row{kRtx4090, TileKind::kLarge3}}) {
     std::set<int> run;
-    for (const Shape& shape : shapes_of_kernels(KernelFamily::kPortable, row.gpu, true)) {
+    for (const auto& [shape, kernels] : shapes_of_kernels(KernelFamily::kPortable, row.gpu, true)) {
+      CHECK(kernels.empty());
       for (const bool gated : {true, false}) {
         run.insert(plan_gemm(product_of(shape, gated), row.gpu).kernel);
       }
@@ -95,7 +92,8 @@ TEST_CASE("kernel shapes: they run each portable tile that fits the GPU, gated a
 TEST_CASE("kernel shapes: cuBLASLt gets one, and the portable kernels those below its rows") {
   int by_cublaslt = 0;
   std::set<int> run;
-  for (const Shape& shape : shapes_of_kernels(KernelFamily::kCublaslt, kH200, true)) {
+  for (const auto& [shape, kernels] : shapes_of_kernels(KernelFamily::kCublaslt, kH200, true)) {
+    CHECK(kernels.empty());
     by_cublaslt += plan_cublaslt({true, shape.m, shape.d, shape.h}).refused == nullptr ? 1 : 0;
     if (shape.m >= kCublasltRows) continue;
     for (const bool gated : {true, false}) {

@@ -27,7 +27,9 @@ size_t forward_workspace_bytes(const ForwardArguments& call) {
 }
 
 int32_t forward(const ForwardArguments& call, kiln_error* error) {
-  return run_gated("forward", call, cpu::run_forward<ForwardArguments>, error);
+  const int32_t status = cpu::refuse_pins("forward", call.kernels, error);
+  return status == KILN_OK ? run_gated("forward", call, cpu::run_forward<ForwardArguments>, error)
+                           : status;
 }
 
 size_t training_forward_workspace_bytes(const TrainingForwardArguments& call) {
@@ -35,7 +37,9 @@ size_t training_forward_workspace_bytes(const TrainingForwardArguments& call) {
 }
 
 int32_t training_forward(const TrainingForwardArguments& call, kiln_error* error) {
-  return run_gated("training_forward", call, cpu::run_training_forward, error);
+  const int32_t status = cpu::refuse_pins("training_forward", call.kernels, error);
+  return status == KILN_OK ? run_gated("training_forward", call, cpu::run_training_forward, error)
+                           : status;
 }
 
 size_t backward_workspace_bytes(const BackwardArguments& call) {
@@ -43,7 +47,8 @@ size_t backward_workspace_bytes(const BackwardArguments& call) {
 }
 
 int32_t backward(const BackwardArguments& call, kiln_error* error) {
-  const int32_t status = check_backward(call, error);
+  int32_t status = cpu::refuse_pins("backward", call.kernels, error);
+  if (status == KILN_OK) status = check_backward(call, error);
   return status == KILN_OK ? run_gated("backward", call, cpu::run_backward, error) : status;
 }
 

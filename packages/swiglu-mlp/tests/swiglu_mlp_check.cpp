@@ -12,15 +12,16 @@ namespace {
 
 using geglu_mlp_test::Gate;
 using geglu_mlp_test::kCheckedLimit;
+using geglu_mlp_test::MlpLayer;
 using geglu_mlp_test::MlpWeights;
 using kiln::layers::Swiglu;
 using kiln::layers::SwigluMlp;
 
-SwigluMlp make_mlp(const kiln::Kernel& kernel, const MlpWeights& weights, Gate gate) {
+MlpLayer make_mlp(const kiln::Kernel& kernel, const MlpWeights& weights, Gate gate) {
   SwigluMlp::Weights typed = geglu_mlp_test::weights_of<SwigluMlp>(weights);
   typed.activation = name_of(gate);
   typed.limit = kCheckedLimit;
-  return kernel.layer<SwigluMlp>(typed);
+  return geglu_mlp_test::make_layer<SwigluMlp>(kernel, typed, weights.kernels);
 }
 
 void run_empty(const kiln::Kernel& kernel, Swiglu::Weights options) {
@@ -35,8 +36,7 @@ int main(int argc, char** argv) {
       .name = "swiglu-mlp",
       .version = 1,
       .gates = {Gate::kSilu, Gate::kRelu, Gate::kSigmoid, Gate::kSiluClamped},
-      .mlp = [](const kiln::Kernel& kernel, const MlpWeights& weights,
-                Gate gate) { return geglu_mlp_test::erase_mlp(make_mlp(kernel, weights, gate)); },
+      .mlp = make_mlp,
       .gated =
           [](const kiln::Kernel& kernel, Gate gate) {
             return geglu_mlp_test::erase_gated(

@@ -6,9 +6,10 @@
 // views: their memory is the caller's and must outlive the layer.
 //
 // Threads: const members may be called from several threads at once. The members that use the
-// layer's own workspace are not const. On a CPU a call makes its own threads and joins them: at
+// layer's own workspace are not const. On a CPU a call has threads of its own while it lasts: at
 // most as many as the calling thread's affinity mask has CPUs (sched_setaffinity, taskset, a
-// cpuset), and as the control groups' quota grants; a small call makes none.
+// cpuset), and as the control groups' quota grants; a small call has none. They are parked for the
+// next call, at most 255 in the process, and get no signals. A process may fork.
 #pragma once
 
 #include <array>
@@ -43,7 +44,7 @@ class GatedMlp {
   struct Input {
     Tensor x;              ///< [M,D], M may be 0
     Tensor residual = {};  ///< [M,D], or none. Added in float32, before y is rounded; its gradient
-                           ///< is grad_y
+                           ///< is grad_y. y may be the residual itself, in its place
 
     Input(const Tensor& a_x, const Tensor& a_residual = {})  // NOLINT(google-explicit-constructor)
         : x(a_x), residual(a_residual) {}
@@ -107,8 +108,9 @@ class GatedMlp {
     forward(input, y, owned_.reserve(workspace_bytes(input.x)), stream);
   }
 
-  /// forward(), which also writes `kept`, both of it. On a GPU it runs one kernel more and y is
-  /// made from the rounded gate_out and up_out. workspace_bytes() is what it needs.
+  /// forward(), which also writes `kept`, both of it. workspace_bytes() is what it needs. y has the
+  /// bits of forward()'s y where batch_invariant is set, on a CPU and in variants for every GPU; in
+  /// those for SM 9.0 alone forward() may otherwise add in another order, within the same error.
   void training_forward(const Input& input, const Tensor& y, const Kept& kept, Workspace workspace,
                         void* stream = nullptr) const {
     training_forward_.run(arguments(input, y, kept), weights_.attributes(), workspace, stream);

@@ -6,10 +6,11 @@
 // views: their memory is the caller's and must outlive the layer.
 //
 // Threads: const members may be called from several threads at once. The members that use the
-// layer's own workspace are not const. On a CPU a call has threads of its own while it lasts: at
-// most as many as the calling thread's affinity mask has CPUs (sched_setaffinity, taskset, a
-// cpuset), and as the control groups' quota grants; a small call has none. They are parked for the
-// next call, at most 255 in the process, and get no signals. A process may fork.
+// layer's own workspace are not const. On a CPU a call takes worker threads, which are made when
+// they are first wanted, sleep between calls and serve all callers: at most as many as the calling
+// thread's affinity mask has CPUs (sched_setaffinity, taskset, a cpuset), as the control groups'
+// quota grants and as OMP_NUM_THREADS says; a small call takes none. The child of a fork makes its
+// own.
 #pragma once
 
 #include <array>

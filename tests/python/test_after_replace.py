@@ -452,7 +452,8 @@ class AfterReplace(unittest.TestCase):
                 self.assertEqual(kilns.count, 0)
 
     def test_what_is_put_on_a_compiled_model(self):
-        """As the compiled original, which may throw for what PyTorch does not compile."""
+        """As the compiled original, which may throw for what PyTorch does not compile, and up to PyTorch 2.11 goes on
+        as before where a linear's class changes. Then as the original that is not compiled."""
         def run(model, put_on):
             torch.compiler.reset()
             compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
@@ -477,7 +478,10 @@ class AfterReplace(unittest.TestCase):
                     self.assertIsInstance(after, type(expected_after))
                 else:
                     self.assertNotIsInstance(after, Exception, after)
-                    self.assert_same(after, expected_after)
+                    try:
+                        self.assert_same(after, expected_after)
+                    except AssertionError:
+                        self.assert_same(after, results(plain))
 
     # ---- in every mode of PyTorch ----
 
@@ -805,7 +809,11 @@ class AfterReplace(unittest.TestCase):
             self.assert_close(swapped(jagged).values(), plain(jagged).values())
 
     def test_autocast(self):
-        plain, swapped = make().float(), self.swapped().float()
+        plain, swapped = make().float(), make().float()
+        self.assertEqual(len(kiln.torch.replace(swapped).swapped), 2)  # on a GPU, where no package has float32, too
+        with Kilns() as kilns:
+            self.assert_same(results(swapped), results(plain))
+        self.assertEqual(kilns.count, 0 if ON_GPU else 2)
         for dtype in (torch.bfloat16, torch.float16):
             def around():
                 return torch.autocast(DEVICE, dtype)
@@ -813,6 +821,11 @@ class AfterReplace(unittest.TestCase):
             with Kilns() as kilns:
                 self.assert_same(results(swapped, around), results(plain, around), 3e-2)
             self.assertEqual(kilns.count, 2)
+        if not ON_GPU:
+            plain, swapped = plain.double(), swapped.double()  # which torch.autocast leaves alone
+            with torch.autocast(DEVICE, torch.bfloat16), torch.no_grad():
+                x = numbers(ROWS, D).double()
+                self.assertEqual(swapped(x).sub(plain(x)).abs().max().item(), 0)
 
     def test_a_default_device_is_no_observer(self):
         swapped, x = self.swapped(), numbers(ROWS, D)

@@ -179,6 +179,68 @@ class Gradients(TorchTest):
                               1e-2 if ON_GPU else 1e-6)
 
 
+class Ops(TorchTest):
+    """What a kernel's op, which is no operator of PyTorch, makes of PyTorch's tensors."""
+
+    def setUp(self):
+        layer = layer_of()
+        self.forward = layer.kernel.forward
+        self.x, *self.weights = (t.detach() for t in (normal(6, D), layer.gate, layer.up, layer.down))
+
+    def test_who_follows_operators_is_refused(self):
+        def call(x):
+            return self.forward(x, *self.weights)
+
+        def dual(x):
+            with torch.autograd.forward_ad.dual_level():
+                return call(x)
+
+        cases = [("torch.jit traces it", lambda: torch.jit.trace(call, self.x)), ("forward-mode", lambda: dual(self.x))]
+        if hasattr(torch, "func"):
+            from torch.fx.experimental.proxy_tensor import make_fx
+            from torch.utils.flop_counter import FlopCounterMode
+
+            def counted():
+                with FlopCounterMode(display=False):
+                    return call(self.x)
+
+            cases += [("ProxyTorchDispatchMode", lambda: make_fx(call)(self.x)), ("FlopCounterMode", counted),
+                      ("torch.func transforms it|no plain one", lambda: torch.func.vmap(call)(self.x[None]))]
+        for words, each in cases:
+            with self.subTest(words), self.assertRaisesRegex(kiln.InvalidCall, words):
+                each()
+        with torch.no_grad():
+            self.assert_close(call(self.x), layer_of().reference(self.x), 1e-2 if ON_GPU else 1e-6)
+
+    def test_tensors_that_are_more_than_their_memory_are_refused(self):
+        class Named(torch.Tensor):
+            pass
+
+        class Loud(torch.Tensor):
+            @classmethod
+            def __torch_function__(cls, function, types, args=(), kwargs=None):
+                return super().__torch_function__(function, types, args, kwargs or {})
+
+        cases = [("negative bit", torch._neg_view(self.x)), ("Loud means more", self.x.as_subclass(Loud)),
+                 ("no plain one|sparse", self.x.to_sparse()), ("no plain one|sparse", self.x.to_sparse_csr()),
+                 ("no plain one|nested", torch.nested.nested_tensor([self.x, self.x])), ("on meta", self.x.to("meta"))]
+        for words, x in cases:
+            with self.subTest(words), self.assertRaisesRegex(kiln.InvalidCall, words):
+                self.forward(x, *self.weights)
+        self.forward(self.x.as_subclass(Named), *self.weights)
+        self.forward(nn.Parameter(self.x, requires_grad=False), *self.weights)
+
+    @unittest.skipUnless(hasattr(torch.autograd.graph, "increment_version"), "wants PyTorch 2.1")
+    def test_autograd_is_told_what_was_written(self):
+        weight, y = torch.ones_like(self.x, requires_grad=True), torch.ones_like(self.x)
+        product = (weight * y).sum()  # saves y
+        self.forward(self.x, *self.weights, y=y)
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            product.backward()
+        with torch.inference_mode():
+            self.forward(self.x, *self.weights, y=torch.empty_like(self.x))
+
+
 def residual_gradients(layer, x, residual, weight):
     """y, and the gradients of x, the residual and every parameter."""
     y = layer(x, residual=residual)

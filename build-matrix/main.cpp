@@ -32,6 +32,7 @@
 #include "report.hpp"
 #include "steps.hpp"
 #include "toolchain.hpp"
+#include "trial.hpp"
 #include "usage.hpp"
 
 namespace kiln::build {
@@ -53,6 +54,7 @@ struct Options {
   bool list = false;
   bool json = false;
   bool timings = false;
+  bool try_out = false;
 };
 
 fs::path default_toolchains() {
@@ -74,7 +76,8 @@ std::vector<fs::path> find_folders(const Options& options) {
   if (!folders.empty()) return folders;
   std::error_code failed;
   for (const auto& entry : fs::directory_iterator(options.package_root, failed)) {
-    if (fs::exists(entry.path() / "package.json")) folders.push_back(entry.path());
+    const bool hidden = entry.path().filename().string().starts_with('.');
+    if (!hidden && fs::exists(entry.path() / "package.json")) folders.push_back(entry.path());
   }
   if (folders.empty()) {
     throw Error(ErrorCode::kNotFound, "build: no package in " + options.package_root.string() +
@@ -215,6 +218,9 @@ int build(const Options& options) {
       execute(steps, sources, places.work() / "running", options.jobs, progress);
   if (took.empty()) progress << "all " << steps.size() << " steps are up to date\n";
   if (options.timings) print_timings(took, progress);
+  if (options.try_out) {
+    offer_for_trial(jobs, out, progress);
+  }
   for (const Job& job : jobs) report_built(job, out, options.json, std::cout);
   return 0;
 }
@@ -230,7 +236,7 @@ void print_new(const NewPackage& package, bool json) {
   for (const std::string& file : files) std::cout << folder << "/" << file << "\n";
   std::cout << "It builds as it is. " << folder << "/README.md has the commands; the first one:\n"
             << "  kiln build " << (folder.find('/') == std::string::npos ? "./" : "") << folder
-            << " --only '" << (package.cpu ? "cpu-*" : "cu12.9-*-x86_64") << "'\n";
+            << " --here --try\n";
 }
 
 /// `kiln new NAME`.
@@ -290,6 +296,9 @@ int run(int argc, char** argv) {
   add_place("--abi", options.abi, "FOLDER", "The folder of kiln/abi.h; default: the source tree's");
   app.add_flag("--list", options.list, "Show what would be built and what not, and why");
   app.add_flag("--json", options.json, "Answer in JSON on stdout; progress goes to stderr");
+  app.add_flag("--try", options.try_out,
+               "Also publish what was built to OUT/.try, anew after each change, and say the "
+               "environment in which programs load it from there");
   app.add_flag("--timings", options.timings, "Also say which steps took how much CPU time");
   add_steps(app);
   add_new(app);

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "new.hpp"
 
+#include <fcntl.h>
+#include <stdio.h>
+
+#include <cerrno>
 #include <map>
 #include <string_view>
 #include <utility>
 
+#include "base/draft.hpp"
+#include "base/posix.hpp"
 #include "base/quote.hpp"
 #include "documents/names.hpp"
 #include "files.hpp"
@@ -65,6 +71,12 @@ std::string checked_name(const fs::path& folder) {
   return name;
 }
 
+[[noreturn]] void fail_taken(const std::string& name, const fs::path& folder) {
+  throw Error(ErrorCode::kConflict, "new " + name + ": " + folder.string() +
+                                        " is there already; nothing was written. Take another "
+                                        "name, or remove it");
+}
+
 }  // namespace
 
 std::vector<std::string> write_new_package(const NewPackage& package) {
@@ -73,35 +85,44 @@ std::vector<std::string> write_new_package(const NewPackage& package) {
   if (!package.cpu && !package.cuda) {
     throw Error(ErrorCode::kUsage, "new " + name + ": neither CPU nor GPU is asked for");
   }
-  if (fs::exists(fs::symlink_status(folder))) {
-    throw Error(ErrorCode::kConflict, "new " + name + ": " + folder.string() +
-                                          " is there already; nothing was written. Take another "
-                                          "name, or remove it");
-  }
+  if (fs::exists(fs::symlink_status(folder))) fail_taken(name, folder);
   const std::string word = underscored(name);
-  const Words words = {{"NAME", name},
-                       {"WORD", word},
-                       {"CLASS", camel_case(name)},
-                       {"ONLY", package.cpu ? "cpu-*" : "cu12.9-*-x86_64"}};
+  const std::string devices = std::string(package.cpu ? "kiln::Device::cpu()" : "") +
+                              (package.cpu && package.cuda ? ", " : "") +
+                              (package.cuda ? "kiln::Device::cuda(0)" : "");
+  const Words words = {
+      {"NAME", name}, {"WORD", word}, {"CLASS", camel_case(name)}, {"DEVICES", devices}};
   std::map<std::string, const char*> files = {{"package.json", kNewPackageJson},
                                               {"include/kiln/layers/" + word + ".hpp", kNewLayer},
                                               {"CARD.md", kNewCard},
-                                              {"README.md", kNewReadme}};
+                                              {"README.md", kNewReadme},
+                                              {"tests/CMakeLists.txt", kNewCMakeLists},
+                                              {"tests/check.cpp", kNewCheck}};
   if (package.cpu) {
     files["csrc/cpu.cpp"] = kNewCpu;
-    files["tests/CMakeLists.txt"] = kNewCMakeLists;
-    files["tests/check.cpp"] = kNewCheck;
   }
   if (package.cuda) {
     files["csrc/gpu.cpp"] = kNewGpu;
     files["csrc/smxx_" + word + ".cu"] = kNewKernel;
   }
-  std::vector<std::string> written;
-  for (const auto& [file, text] : files) {
-    write_file(folder / file, filled(text, package, words));
-    written.push_back(file);
+  // Whole or not at all: under a hidden name first, which no command takes for a package.
+  const fs::path draft = folder.parent_path() / draft_name();
+  try {
+    std::vector<std::string> written;
+    for (const auto& [file, text] : files) {
+      write_file(draft / file, filled(text, package, words));
+      written.push_back(file);
+    }
+    if (::renameat2(AT_FDCWD, draft.c_str(), AT_FDCWD, folder.c_str(), RENAME_NOREPLACE) != 0) {
+      if (errno == EEXIST) fail_taken(name, folder);
+      fail_file("rename to", folder, errno);
+    }
+    return written;
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(draft, ignored);
+    throw;
   }
-  return written;
 }
 
 }  // namespace kiln::build

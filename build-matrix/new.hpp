@@ -16,9 +16,9 @@ struct NewPackage {
   bool cuda = true;
 };
 
-/// The files that were written, relative to the folder, sorted. Throws kUsage for a name that is
-/// none and for a package without CPU and GPU, kConflict where there is something already, and what
-/// writing throws.
+/// The files that were written, relative to the folder, sorted. The folder is whole or absent.
+/// Throws kUsage for a name that is none and for a package without CPU and GPU, kConflict where
+/// there is something already, and what writing throws.
 std::vector<std::string> write_new_package(const NewPackage& package);
 
 }  // namespace kiln::build

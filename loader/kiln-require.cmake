@@ -15,7 +15,17 @@ include_guard(GLOBAL)
 set(KILN_LOCKFILE "${PROJECT_SOURCE_DIR}/kiln.lock" CACHE FILEPATH "Digests of the required kernels")
 find_program(KILN_EXECUTABLE kiln HINTS ${PACKAGE_PREFIX_DIR}/bin)
 
+# CMake has lists without escapes, and no custom target in a folder with '#'.
+function(_kiln_check_path path characters)
+  if(path MATCHES "[${characters}]")
+    message(FATAL_ERROR "kiln_require: '${path}' has one of '${characters}', which CMake cannot have in this path; "
+                        "use a folder without it")
+  endif()
+endfunction()
+
 function(kiln_require name)
+  _kiln_check_path("${CMAKE_BINARY_DIR}" ";#")
+  _kiln_check_path("${KILN_LOCKFILE}" ";")
   cmake_parse_arguments(PARSE_ARGV 1 REQUIRE "DEV" "VERSION" "")
   if(NOT name MATCHES "^[a-z0-9]+(-[a-z0-9]+)*$")
     message(FATAL_ERROR "kiln_require: '${name}' is no package name, such as geglu-mlp")
@@ -45,27 +55,28 @@ function(_kiln_add_headers name version)
   endif()
   # Where the kernel is locked, by its digests: the project is configured anew when they change.
   set(lock "")
-  if(EXISTS ${KILN_LOCKFILE})
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${KILN_LOCKFILE})
-    file(READ ${KILN_LOCKFILE} locked)
+  if(EXISTS "${KILN_LOCKFILE}")
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${KILN_LOCKFILE}")
+    file(READ "${KILN_LOCKFILE}" locked)
     string(JSON of_this ERROR_VARIABLE not_locked GET "${locked}" kernels ${name})
     if(NOT not_locked)
-      set(lock --lock ${KILN_LOCKFILE})
+      set(lock --lock "${KILN_LOCKFILE}")
     endif()
   endif()
   execute_process(
-    COMMAND ${KILN_EXECUTABLE} install --dev --json ${name}@${version} ${lock}
+    COMMAND "${KILN_EXECUTABLE}" install --dev --json ${name}@${version} ${lock}
     OUTPUT_VARIABLE document ERROR_VARIABLE said RESULT_VARIABLE code)
   if(NOT code EQUAL 0)
     message(FATAL_ERROR "kiln_require(${name} VERSION ${version} DEV): ${said}${document}")
   endif()
   string(JSON include GET "${document}" dev 0 include)
-  target_include_directories(kiln-required INTERFACE ${include})
+  _kiln_check_path("${include}" ";")
+  target_include_directories(kiln-required INTERFACE "${include}")
   set_property(GLOBAL APPEND PROPERTY KILN_HEADERS ${name})
 endfunction()
 
 function(_kiln_write_required)
-  set(folder ${CMAKE_BINARY_DIR}/kiln)
+  set(folder "${CMAKE_BINARY_DIR}/kiln")
   get_property(names GLOBAL PROPERTY KILN_REQUIRED)
   list(SORT names)
   set(kernels "")
@@ -81,9 +92,9 @@ function(_kiln_write_required)
   endforeach()
   list(JOIN kernels ", " kernels)
   # Written at each call, and only if it differs: the last one has them all.
-  file(CONFIGURE OUTPUT ${folder}/kiln.json CONTENT
+  file(CONFIGURE OUTPUT "${folder}/kiln.json" CONTENT
        "{\"schema\": \"kiln.requirements/1\", \"kernels\": {@kernels@}}\n" @ONLY)
-  file(CONFIGURE OUTPUT ${folder}/include/kiln_required.hpp CONTENT [[
+  file(CONFIGURE OUTPUT "${folder}/include/kiln_required.hpp" CONTENT [[
 // Made by kiln_require from the project's CMakeLists.txt.
 #pragma once
 
@@ -105,11 +116,11 @@ struct Required {
   endif()
   add_library(kiln-required INTERFACE)
   add_library(kiln::required ALIAS kiln-required)
-  target_include_directories(kiln-required INTERFACE ${folder}/include)
+  target_include_directories(kiln-required INTERFACE "${folder}/include")
   add_custom_target(kiln-lock
-    COMMAND ${KILN_EXECUTABLE} lock --requirements ${folder}/kiln.json --lock ${KILN_LOCKFILE}
+    COMMAND "${KILN_EXECUTABLE}" lock --requirements "${folder}/kiln.json" --lock "${KILN_LOCKFILE}"
     VERBATIM USES_TERMINAL)
   add_custom_target(kiln-prefetch
-    COMMAND ${KILN_EXECUTABLE} install --lock ${KILN_LOCKFILE}
+    COMMAND "${KILN_EXECUTABLE}" install --lock "${KILN_LOCKFILE}"
     VERBATIM USES_TERMINAL)
 endfunction()

@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import resource
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -34,20 +35,46 @@ class New(unittest.TestCase):
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
+    def take_environment(self, said):
+        """What `kiln build --try` says to export."""
+        line = next(line for line in said.splitlines() if line.startswith("  export "))
+        self.environment.update(word.split("=", 1) for word in shlex.split(line)[1:])
+
     def test_from_nothing_to_a_called_kernel(self):
         if not TOOLCHAINS.is_dir():
             self.skipTest(f"no compilers at {TOOLCHAINS}")
         said = self.run_command(BIN / "kiln", "new", "row-scale")
         self.assertIn("row-scale/csrc/smxx_row_scale.cu\n", said)
-        self.assertIn("kiln build ./row-scale --only 'cpu-*'", said)
-        self.run_command(BIN / "kiln", "build", "./row-scale", "--out", "kernels", "--only", "cpu-x86-64-v3")
-        self.run_command(BIN / "kiln", "registry", "publish", "kernels/row-scale", "--registry", "registry",
-                         "--allow-untested", "*")
+        self.assertIn("kiln build ./row-scale --here --try", said)
+        build = [BIN / "kiln", "build", "./row-scale", "--out", "kernels", "--only", "cpu-x86-64-v3", "--try"]
+        self.take_environment(self.run_command(*build))
         self.assertIn("row-scale@1  out = scale x", self.run_command(BIN / "kiln", "search"))
         self.run_command(COMPILER, "-std=c++20", "-Wall", "-Wextra", "-Werror", "-I", SOURCE / "loader/include", "-I",
                          "row-scale/include", "row-scale/tests/check.cpp", "-o", "check", *LIBRARIES, "-lcurl", "-lssl",
                          "-lcrypto", "-larchive", "-ldl", "-pthread")
-        self.assertIn("row-scale agrees with double precision", self.run_command(self.work / "check"))
+        self.assertIn("row-scale cpu-x86-64-v3: agrees with double precision in 10 cases",
+                      self.run_command(self.work / "check", "record"))
+        record = json.loads((self.work / "record/cpu-x86-64-v3.json").read_text())
+        self.assertEqual((record["schema"], record["results"][0]["cases"], record["results"][0]["failed"]),
+                         ("kiln.record/1", 10, 0))
+        # The record speaks for these bytes: a publisher takes it in the place of --allow-untested.
+        self.run_command(BIN / "kiln", "registry", "publish", "kernels/row-scale", "--registry", "registry", "--records",
+                         "record/cpu-x86-64-v3.json")
+
+        # What was edited is what runs, under the same version and in the same environment.
+        source = self.work / "row-scale/csrc/cpu.cpp"
+        good = source.read_text()
+        source.write_text(good.replace("out[i] = scale * x[i]", "out[i] = scale + x[i]"))
+        self.run_command(*build)
+        said = self.run_command(self.work / "check", "record", code=1)
+        self.assertIn("row-scale cpu-x86-64-v3: DIFFERS from double precision", said)
+        self.assertIn("FAILED float32: error", said)
+        self.assertIn("cases failed", self.run_command(
+            BIN / "kiln", "registry", "publish", "kernels/row-scale", "--registry", "other", "--records",
+            "record/cpu-x86-64-v3.json", code=6))
+        source.write_text(good)
+        self.run_command(*build)
+        self.run_command(self.work / "check")
         # Of CPU time: what else the machine does counts for nothing.
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         self.assertLess(used.ru_utime + used.ru_stime, 120)
@@ -59,11 +86,24 @@ class New(unittest.TestCase):
             schema = json.loads((self.work / name / "package.json").read_text())
             self.assertEqual(set(schema) & {"cpu", "cuda"}, sections)
             self.run_command(BIN / "kiln-build", f"./{name}", "--list")
+            self.assertTrue((self.work / name / "tests/check.cpp").is_file())
             for section in sections:
                 for source in schema[section]["host"] + [each["source"] for each in schema[section].get("device", [])]:
                     self.assertTrue((self.work / name / source).is_file(), source)
             for file in (self.work / name).rglob("*"):
                 self.assertNotRegex(file.read_text() if file.is_file() else "", "@[A-Za-z]+@")
+
+    def test_what_was_cut_is_not_there(self):
+        def short_files():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))  # SIGXFSZ ends it within a file
+
+        cut = subprocess.run([BIN / "kiln-build", "new", "row-scale"], capture_output=True, text=True, cwd=self.work,
+                             preexec_fn=short_files)
+        self.assertNotEqual(cut.returncode, 0)
+        self.assertFalse((self.work / "row-scale").exists())
+        self.run_command(BIN / "kiln-build", "new", "row-scale")
+        # A draft that was left behind is no package.
+        self.run_command(BIN / "kiln-build", "--packages", ".", "--list")
 
     def test_what_cannot_be_one_is_refused(self):
         for name, code, said in (("Row", 2, "not a package name"), ("2x", 2, "is not snake_case"), ("for", 2, "keeps for itself")):

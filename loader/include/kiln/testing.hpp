@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Testing: a numeric check of a kernel, for whoever writes a package: arrays on any device with
+// guards around them, a comparison with double precision, and the record of it, which
+// `kiln registry publish --records` reads and users see as the variant's `tested`. No part of
+// kiln.hpp: a program that only calls kernels does not need it. Objects are for one thread.
+//
+//   kiln::testing::Array x(device, kiln::DType::kFloat32, {count});
+//   kiln::testing::Array out(device, kiln::DType::kFloat32, {count});
+//   x.set(values);
+//   layer.forward(x.tensor(), out.tensor());
+//   check.compare("float32", out, expected, 1e-6);
+#pragma once
+
+#include "kiln/compiler.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kiln/device.hpp"
+#include "kiln/kernel.hpp"
+#include "kiln/tensor.hpp"
+
+namespace kiln::testing {
+
+/// A compact array. Until an op or set() writes it, each byte is 0xff: NaN in every floating-point
+/// type, so that what an op leaves out shows.
+class Array {
+ public:
+  /// Throws kUsage for the 8-bit floating-point types, kDevice if there is no memory.
+  Array(Device device, DType dtype, std::vector<std::int64_t> shape);
+
+  /// As many values as it has elements, each rounded to the dtype. Throws kUsage for another
+  /// number of them.
+  void set(std::span<const double> values);
+
+  /// Of the elements; on a GPU this waits for the default stream. What set() rounded comes back
+  /// rounded, so a reference computed from values() has the inputs that the op had.
+  std::vector<double> values() const;
+
+  /// Whether the 256 bytes before the first element and after the last one are untouched.
+  bool guards_hold() const;
+
+  /// Valid as long as the array.
+  Tensor tensor() const;
+
+  DType dtype() const { return dtype_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  void copy(void* to, const void* from, std::size_t bytes, bool upload) const;
+
+  Device device_;
+  DType dtype_;
+  std::vector<std::int64_t> shape_;
+  std::size_t size_ = 1;
+  OwnedWorkspace memory_;
+  std::byte* data_ = nullptr;  ///< of the first guard
+};
+
+/// What was found of one variant.
+class Check {
+ public:
+  explicit Check(const Kernel& kernel) : kernel_(kernel) {}
+
+  /// One case: the largest difference between `found` and `expected`, divided by the largest
+  /// magnitude in `expected`, is at most `bound`, and the guards hold. `name` says of what, as
+  /// "float32" or "backward bfloat16". Prints a line if it fails. Returns whether it passed.
+  bool compare(std::string_view name, const Array& found, std::span<const double> expected,
+               double bound);
+
+  bool passed() const { return cases_ > 0 && failed_ == 0; }
+  std::uint64_t cases() const { return cases_; }
+
+  /// Writes FOLDER/<variant>.json, in the format "kiln.record/1": the hardware, the driver, the
+  /// day, and of the library that was called its digest, its cases, how many failed and the worst
+  /// error of each name. Throws kNotFound or kCache if it cannot be written.
+  void write_record(const std::filesystem::path& folder) const;
+
+ private:
+  Kernel kernel_;
+  std::uint64_t cases_ = 0;
+  std::uint64_t failed_ = 0;
+  std::map<std::string, double, std::less<>> worst_;
+};
+
+}  // namespace kiln::testing

@@ -332,6 +332,11 @@ def plain_attributes(model):
     each_linear(model, change)
 
 
+def hidden_weights(model):
+    """An attribute is found before a parameter."""
+    each_linear(model, lambda mlp, name, linear: vars(linear).update(weight=linear.weight.detach() * 2))
+
+
 def prepared_for_quantisation(model):
     model.qconfig = torch.ao.quantization.get_default_qat_qconfig("x86")
     torch.ao.quantization.prepare_qat(model, inplace=True)
@@ -392,6 +397,7 @@ PUT_ON = [  # what, who computes afterwards, how
     ("frozen weights", KILN, frozen),
     ("a wrapper around an MLP", KILN, wrapped_whole),
     ("weights that are plain attributes", PYTORCH, plain_attributes),
+    ("attributes before the weights", PYTORCH, hidden_weights),
     ("a quantised linear", PYTORCH, None if ON_GPU else prepared_for_quantisation),
     ("float64", PYTORCH, None if ON_GPU else doubled),
     ("bfloat16", KILN, lambda model: model.bfloat16() and None),
@@ -735,6 +741,7 @@ class AfterReplace(unittest.TestCase):
 
     def test_what_is_put_in_the_place_of_functions(self):
         linear, forward, mlp_forward = F.linear, nn.Linear.forward, Mlp.forward
+        silu, call = F.silu, nn.Module.__call__
         plain, swapped = self.both()
 
         def of_linear(self, x):
@@ -747,10 +754,22 @@ class AfterReplace(unittest.TestCase):
             nn.Linear.forward = of_linear
             self.assert_same(results(swapped), results(plain))
             nn.Linear.forward = forward
+            F.silu = lambda z, inplace=False: 2 * silu(z)
+            self.assert_same(results(swapped), results(plain))
+            F.silu = silu
+            nn.Linear.__call__ = lambda self, x: 2 * call(self, x)
+            self.assert_same(results(swapped), results(plain))
+            del nn.Linear.__call__
+            nn.Module.__call__ = lambda self, *x: (2 if isinstance(self, nn.Linear) else 1) * call(self, *x)
+            self.assert_same(results(swapped), results(plain))
+            nn.Module.__call__ = call
             Mlp.forward = lambda self, x: 3 * mlp_forward(self, x)
             self.assert_same(results(swapped), results(plain))
         finally:
             F.linear, nn.Linear.forward, Mlp.forward = linear, forward, mlp_forward
+            F.silu, nn.Module.__call__ = silu, call
+            if "__call__" in vars(nn.Linear):
+                del nn.Linear.__call__
         with Kilns() as kilns:
             self.assert_same(results(swapped), results(plain))
         self.assertEqual(kilns.count, 2)

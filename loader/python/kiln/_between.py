@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.nn.modules import module as _module
 
 _LINEAR_FORWARD = nn.Linear.forward
-_F_LINEAR = F.linear
+_CALL = nn.Linear.__call__
+_F_LINEAR, _F_GELU, _F_SILU, _F_RELU = F.linear, F.gelu, F.silu, F.relu
 _HAS_BACKWARD_PRE_HOOKS = hasattr(nn.Module(), "_backward_pre_hooks")  # PyTorch 2.0
 _PLAIN = (Tensor, nn.Parameter)
 _STRIDED = torch.strided
@@ -43,9 +44,12 @@ def on_linear(linear: Any) -> str:
     if type(linear) is not nn.Linear:
         return f"is a {_name_of(type(linear))}, not an nn.Linear"
     parameters = linear._parameters
+    own = linear.__dict__
     if "weight" not in parameters or "bias" not in parameters:
         return "computes its weight"
     weight, bias = parameters["weight"], parameters["bias"]
+    if ("weight" in own and own["weight"] is not weight) or ("bias" in own and own["bias"] is not bias):
+        return "has an attribute before its weight"
     if type(weight) not in _PLAIN:
         return f"has a weight that is a {_name_of(type(weight))}"
     if bias is not None and type(bias) not in _PLAIN:
@@ -58,8 +62,10 @@ def on_every_module() -> str:
     if (_module._global_forward_hooks or _module._global_forward_pre_hooks or _module._global_backward_hooks
             or (_HAS_BACKWARD_PRE_HOOKS and _module._global_backward_pre_hooks)):
         return "there are hooks on all modules"
-    if F.linear is not _F_LINEAR:
-        return "torch.nn.functional.linear was replaced"
+    if nn.Linear.__call__ is not _CALL:
+        return "the call of modules was replaced"
+    if F.linear is not _F_LINEAR or F.silu is not _F_SILU or F.gelu is not _F_GELU or F.relu is not _F_RELU:
+        return "a function of torch.nn.functional was replaced"
     return ""
 
 

@@ -62,6 +62,10 @@ Json examine_registry(const Options& options, Findings& findings) {
     Traffic traffic;
     const std::string registry = canonical_registry(options.request.registry, settings);
     print("registry  %s\n", registry.c_str());
+    print(
+        "          which is, of those that name one, the first: --registry, KILN_REGISTRY, %s,\n"
+        "          /etc/kiln/config.json, the default\n",
+        settings_path().c_str());
     open_repository(registry, "none", settings, {}, traffic);
     return registry;
   } catch (const Error& error) {

@@ -18,6 +18,7 @@ using std::chrono::seconds;
 TEST_CASE("settings: every member is read") {
   const Settings settings = parse_settings(R"({
     "schema": "kiln.settings/1",
+    "registry": "https://ghcr.io/acme",
     "mirrors": {"https://ghcr.io/acme": ["https://mirror.lan/acme", "/srv/kiln"]},
     "insecure_http": ["mirror.lan:5000"],
     "deny": ["cu12.9-sm_90a-x86_64"],
@@ -25,6 +26,7 @@ TEST_CASE("settings: every member is read") {
                 "backoff_ms": 6}})",
                                            "config.json");
   Settings expected;
+  expected.registry = "https://ghcr.io/acme";
   expected.mirrors["https://ghcr.io/acme"] = {"https://mirror.lan/acme", "/srv/kiln"};
   expected.insecure_http = {"mirror.lan:5000"};
   expected.deny = {"cu12.9-sm_90a-x86_64"};
@@ -33,6 +35,25 @@ TEST_CASE("settings: every member is read") {
   CHECK(parse_settings(R"({"schema": "kiln.settings/1"})", "x") == Settings{});
   CHECK(parse_settings(R"({"schema": "kiln.settings/1", "tested": "here"})", "x").tested ==
         Tested::kHere);
+}
+
+TEST_CASE("settings: a user's file is read over the administrator's, and lifts no ban") {
+  const std::string head = R"({"schema": "kiln.settings/1", )";
+  const Settings machine = parse_settings(
+      head + R"("registry": "/srv/kiln", "deny": ["a"], "insecure_http": ["lan"], "tested": "here",
+               "network": {"tries": 2, "stall_seconds": 9}})",
+      "/etc/kiln/config.json");
+  const Settings both = parse_settings(
+      head + R"("deny": ["b"], "insecure_http": ["b.lan"], "network": {"tries": 3}})",
+      "config.json", machine);
+  CHECK(both.registry == "/srv/kiln");
+  CHECK(both.deny == std::vector<std::string>{"a", "b"});
+  CHECK(both.insecure_http == std::vector<std::string>{"lan", "b.lan"});
+  CHECK(both.tested == Tested::kHere);
+  CHECK(both.limits.tries == 3);
+  CHECK(both.limits.stall == seconds(9));
+  CHECK(parse_settings(head + R"("registry": "https://b"})", "config.json", machine).registry ==
+        "https://b");
 }
 
 TEST_CASE("settings: what is wrong is refused with its place") {
@@ -49,6 +70,8 @@ TEST_CASE("settings: what is wrong is refused with its place") {
       {R"({"schema": "kiln.settings/1", "mirrors": {"https://\u001b": ["b"]}})",
        R"("https://\x1b")"},
       {R"({"schema": "kiln.settings/1", "dney": []})", R"(has "dney", which Kiln)"},
+      {R"({"schema": "kiln.settings/1", "registry": "kernels"})", "an absolute folder"},
+      {R"({"schema": "kiln.settings/1", "registry": ""})", "an absolute folder"},
       {R"({"schema": "kiln.settings/1", "deny": "x"})", "deny"},
       {R"({"schema": "kiln.settings/1", "deny": [""]})", "is empty"},
       {R"({"schema": "kiln.settings/1", "mirrors": []})", "mirrors: is not an object"},

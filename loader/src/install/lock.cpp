@@ -16,6 +16,7 @@
 #include "documents/variant.hpp"
 #include "install/install.hpp"
 #include "kiln/error.hpp"
+#include "settings/environment.hpp"
 #include "store/registry.hpp"
 
 namespace kiln {
@@ -135,7 +136,9 @@ LockedKernel locked_kernel(const fs::path& file, std::string_view name, const Re
   if (request.version != 0 && request.version != kernel.version) {
     fail_other_version(file, name, request.version, kernel.version);
   }
-  const bool names_registry = !request.registry.empty() || !settings.registry.empty();
+  // Not the registry of a settings file, which is for whoever names none.
+  const bool names_registry =
+      !request.registry.empty() || !environment().text("KILN_REGISTRY").empty();
   if (names_registry) {
     const std::string asked = canonical_registry(request.registry, settings);
     if (asked != kernel.registry) {

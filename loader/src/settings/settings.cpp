@@ -18,6 +18,8 @@ namespace kiln {
 namespace {
 
 constexpr std::string_view kSchema = "kiln.settings/1";
+/// An administrator's, for all users of the machine.
+constexpr const char* kSystemSettings = "/etc/kiln/config.json";
 
 [[noreturn]] void fail(const std::string& path, const std::string& found) {
   throw Error(ErrorCode::kUsage, "read settings " + path + ": " + found +
@@ -42,6 +44,12 @@ std::vector<std::string> strings_of(const JsonView& array) {
   return strings;
 }
 
+/// What an administrator denies stays denied.
+void add(const JsonView& object, std::string_view key, std::vector<std::string>& list) {
+  if (!object.has(key)) return;
+  for (std::string& each : strings_of(object.at(key))) list.push_back(std::move(each));
+}
+
 template <class Number>
 void read_number(const JsonView& object, std::string_view key, std::uint64_t most, Number& number) {
   if (!object.has(key)) return;
@@ -53,13 +61,12 @@ void read_number(const JsonView& object, std::string_view key, std::uint64_t mos
   number = Number(static_cast<int>(value));
 }
 
-Limits parse_limits(const JsonView& object) {
+Limits parse_limits(const JsonView& object, Limits limits) {
   constexpr std::uint64_t kDay = std::uint64_t{24} * 60 * 60;
   constexpr std::uint64_t kMaxTries = 100;
   constexpr std::uint64_t kMaxBackoffMs = 60'000;
   check_members(object,
                 {"tries", "connect_seconds", "stall_seconds", "deadline_seconds", "backoff_ms"});
-  Limits limits;
   read_number(object, "tries", kMaxTries, limits.tries);
   read_number(object, "connect_seconds", kDay, limits.connect);
   read_number(object, "stall_seconds", kDay, limits.stall);
@@ -90,11 +97,39 @@ Settings environment_settings() {
   const Environment& variables = environment();
   const std::string_view offline = variables.text("KILN_OFFLINE");
   Settings settings;
-  settings.registry = variables.text("KILN_REGISTRY");
   settings.cache = default_cache();
   settings.lock = variables.text("KILN_LOCK");
   settings.offline = !offline.empty() && offline != "0";
   return settings;
+}
+
+/// What the file says, over `settings`; nothing where it is not there, unless it `is_named`.
+Settings read_settings(const std::filesystem::path& path, bool is_named, Settings settings) {
+  constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
+  const NamedFile file = read_named_file(path, kMaxBytes);
+  if (file.error == EMFILE || file.error == ENFILE) {  // no fault of the file
+    throw Error(ErrorCode::kCache, "read settings " + path.string() + ": " + file.problem +
+                                       ". Close some, or raise RLIMIT_NOFILE");
+  }
+  if (!file.problem.empty() && (is_named || !file.absent)) fail(path.string(), file.problem);
+  if (!file.problem.empty()) return settings;
+  if (const auto doubt = doubt_about_file(path, "KILN_CONFIG")) {
+    throw Error(ErrorCode::kUsage, "read settings " + doubt->at.string() + ": " + doubt->why +
+                                       ". " + doubt->next_step);
+  }
+  return parse_settings(file.text, path.string(), std::move(settings));
+}
+
+/// The root that came with the kernels of the registry which is asked by default: who may install
+/// Kiln for all users says so too what that registry must be signed by. The user's word counts
+/// first.
+void add_installed_root(Trust& trust) {
+  constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
+  const std::string registry = KILN_DEFAULT_REGISTRY;
+  if (trust.is_unsigned(registry) || trust.root_of(registry) != nullptr) return;
+  if (auto root = read_owned(registry + ".root.json", kMaxBytes)) {
+    trust.roots.emplace(registry, *std::move(root));
+  }
 }
 
 }  // namespace
@@ -108,9 +143,19 @@ Settings parse_settings(std::string_view text, const std::string& path, Settings
   try {
     const Json json = parse_json(text, path);
     const JsonView root(json, path);
-    check_members(root, {"schema", "mirrors", "insecure_http", "deny", "tested", "network"});
+    check_members(root,
+                  {"schema", "registry", "mirrors", "insecure_http", "deny", "tested", "network"});
     if (const std::string schema = root.at("schema").string(); schema != kSchema) {
       root.at("schema").fail("is " + quote(schema) + ", expected '" + std::string(kSchema) + "'");
+    }
+    if (root.has("registry")) {
+      settings.registry = root.at("registry").string();
+      const bool is_place =
+          settings.registry.starts_with('/') || settings.registry.find("://") != std::string::npos;
+      if (!is_place) {
+        root.at("registry")
+            .fail("is " + quote(settings.registry) + ", expected a URL or an absolute folder");
+      }
     }
     if (root.has("mirrors")) {
       const JsonView mirrors = root.at("mirrors");
@@ -127,10 +172,10 @@ Settings parse_settings(std::string_view text, const std::string& path, Settings
         }
       }
     }
-    if (root.has("insecure_http")) settings.insecure_http = strings_of(root.at("insecure_http"));
-    if (root.has("deny")) settings.deny = strings_of(root.at("deny"));
+    add(root, "insecure_http", settings.insecure_http);
+    add(root, "deny", settings.deny);
     if (root.has("tested")) settings.tested = parse_tested(root.at("tested"));
-    if (root.has("network")) settings.limits = parse_limits(root.at("network"));
+    if (root.has("network")) settings.limits = parse_limits(root.at("network"), settings.limits);
     return settings;
   } catch (const Error& error) {
     fail(path, error.what());
@@ -143,24 +188,13 @@ std::filesystem::path settings_path() {
 }
 
 Settings load_settings() {
-  Settings settings = environment_settings();
-  const std::filesystem::path path = settings_path();
-  if (!path.empty()) {
-    constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
-    const NamedFile file = read_named_file(path, kMaxBytes);
-    if (file.error == EMFILE || file.error == ENFILE) {  // no fault of the file
-      throw Error(ErrorCode::kCache, "read settings " + path.string() + ": " + file.problem +
-                                         ". Close some, or raise RLIMIT_NOFILE");
-    }
+  Settings settings = read_settings(kSystemSettings, false, environment_settings());
+  if (const std::filesystem::path path = settings_path(); !path.empty()) {
     const bool is_named = !environment().text("KILN_CONFIG").empty();
-    if (!file.problem.empty() && (is_named || !file.absent)) fail(path.string(), file.problem);
-    if (file.problem.empty()) {
-      if (const auto doubt = doubt_about_file(path, "KILN_CONFIG")) {
-        throw Error(ErrorCode::kUsage, "read settings " + doubt->at.string() + ": " + doubt->why +
-                                           ". " + doubt->next_step);
-      }
-      settings = parse_settings(file.text, path.string(), settings);
-    }
+    settings = read_settings(path, is_named, std::move(settings));
+  }
+  if (const auto registry = environment().text("KILN_REGISTRY"); !registry.empty()) {
+    settings.registry = registry;
   }
   for (const std::string_view host : split(environment().text("KILN_INSECURE_HTTP"), ',')) {
     settings.insecure_http.emplace_back(host);
@@ -169,6 +203,7 @@ Settings load_settings() {
   for (const std::string_view registry : split(environment().text("KILN_UNSIGNED"), ',')) {
     settings.trust.unsigned_registries.emplace_back(registry);
   }
+  add_installed_root(settings.trust);
   return settings;
 }
 

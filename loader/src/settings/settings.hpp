@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Settings: what a user or an administrator decides for a machine: the environment and one JSON
-// file, read once for each request into one value, which every later stage is given. Before
+// Settings: what a user or an administrator decides for a machine: the environment and two JSON
+// files, read once for each request into one value, which every later stage is given. Before
 // everything else of an install. parse_settings is pure.
 //
-//   $KILN_CONFIG, else $XDG_CONFIG_HOME/kiln/config.json, else ~/.config/kiln/config.json
+//   /etc/kiln/config.json; over it $KILN_CONFIG, else $XDG_CONFIG_HOME/kiln/config.json, else
+//   ~/.config/kiln/config.json; over both the environment
 //
 //   {
 //     "schema": "kiln.settings/1",
+//     "registry": "https://ghcr.io/acme",
 //     "mirrors": {"https://ghcr.io/acme": ["https://mirror.lan/acme", "/srv/kiln"]},
 //     "insecure_http": ["mirror.lan:5000"],
 //     "deny": ["sha256:…", "cu12.9-sm_90a-x86_64"],
@@ -44,7 +46,7 @@ struct Limits {
 };
 
 struct Settings {
-  /// $KILN_REGISTRY, as it is written; empty: not set.
+  /// $KILN_REGISTRY, else the files' word, as it is written; empty: none.
   std::string registry;
   std::filesystem::path cache;  ///< default_cache()
   std::filesystem::path lock;   ///< $KILN_LOCK; empty: none
@@ -54,9 +56,12 @@ struct Settings {
   std::map<std::string, std::vector<std::string>> mirrors;
   /// host[:port] that may be asked without TLS: the file's, then those of $KILN_INSECURE_HTTP.
   std::vector<std::string> insecure_http;
-  std::vector<std::string> deny;  ///< manifest digests and variant ids not to be used
-  Tested tested = Tested::kAny;   ///< "any", "somewhere" or "here"
-  Trust trust;                    ///< trust.json's; unsigned: those of $KILN_UNSIGNED too
+  std::vector<std::string>
+      deny;                      ///< manifest digests and variant ids not to be used; of both files
+  Tested tested = Tested::kAny;  ///< "any", "somewhere" or "here"
+  /// trust.json's; unsigned: those of $KILN_UNSIGNED too; and the root that is installed beside the
+  /// default registry, REGISTRY.root.json.
+  Trust trust;
   Limits limits;
   bool operator==(const Settings&) const = default;
 };

@@ -564,6 +564,32 @@ class MainGrad(TorchTest):
         for parameter, start in zip(layer.parameters(), starts):
             self.assertTrue(torch.equal(parameter.main_grad, start))
 
+    def test_pytorch_adds_to_them_too(self):
+        """Where PyTorch computes the layer, its backward alone, or a second derivative of it."""
+        layer, x, weight = layer_of(bias=True), normal(9, D, grad=True), normal(9, D)
+        expected = exact_gradients(layer, x, weight)
+        arounds = {"disabled": (kiln.torch.disabled, contextlib.nullcontext)}
+        if hasattr(torch, "func"):
+            from torch.utils.flop_counter import FlopCounterMode
+
+            counted = lambda: FlopCounterMode(display=False)
+            arounds |= {"watched": (counted, counted), "watched backward": (contextlib.nullcontext, counted)}
+        for what, (forward, backward) in arounds.items():
+            with self.subTest(what):
+                x.grad = None
+                starts = give_main_grads(layer)
+                layer.gate.grad_added_to_main_grad = False
+                with forward(), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    y = (layer(x) * weight).sum()
+                with backward():
+                    y.backward()
+                self.assertTrue(layer.gate.grad_added_to_main_grad)
+                layer.gate.grad = None  # the one that runs hooks
+                self.assert_added(layer, starts, expected[2:])
+                self.assert_close(x.grad, expected[1])
+                self.assertEqual([p.grad for p in layer.parameters()], 6 * [None])
+
     def test_the_words_of_megatron(self):
         layer, x = layer_of(), normal(9, D)
         give_main_grads(layer)

@@ -133,7 +133,7 @@ class Requests(KilnTest):
             ("NUL", {"lock": "/tmp\0x"}), ("NUL", {"source": pathlib.Path("/tmp\0x")}),
             ("no Unicode text", {"variant": "\ud800"}), ("expected a string", {"name": b"geglu-mlp"}),
             ("expected a string", {"variant": 3}), ("one of fallback is 2", {"fallback": [2]}),
-            ("expected a path", {"cache": 3}), ("integer of 32 bits", {"version": 2**32 + 1}),
+            ("expected a list of texts", {"fallback": None}), ("expected a path", {"cache": 3}), ("integer of 32 bits", {"version": 2**32 + 1}),
             ("expected an integer", {"version": True}), ("expected an integer", {"version": 1.0}),
             ("expected an integer", {"version": "1"}), ("integer of 32 bits", {"device": "cuda:4294967296"}),
             ("expected True or False", {"offline": "no"}), ("expected True or False", {"allow_jit": "false"}),
@@ -396,6 +396,7 @@ class Calls(KilnTest):
             ("a list is not a tensor", lambda: forward([1.0], *weights)),
             ("x is True", lambda: forward(True, *weights)),
             ("approximate is 'erf'; expected one of 'tanh', 'none'", lambda: forward(x, *weights, approximate="erf")),
+            (r"approximate is \['tanh'\]; expected", lambda: forward(x, *weights, approximate=["tanh"])),
             ("approximate is 1; expected one of 'tanh', 'none'", lambda: forward(x, *weights, approximate=1)),
             (r"x has shape \[1, 5, 48\]; expected \[M, D\]", lambda: forward(x[None], *weights)),
             (r"gate has shape \[80\]; expected \[H, D\]", lambda: forward(x, self.gate[:, 0].copy(), *weights[1:])),
@@ -450,6 +451,10 @@ class Calls(KilnTest):
         with self.assertRaisesRegex(kiln.InvalidCall, "y and x overlap in memory, and y is written"):
             self.kernel.forward(x, *self.weights, y=memory[1:M + 1])
         self.assertTrue(np.array_equal(x, kept))
+        residual = normal(M, D, seed=2)
+        expected = self.kernel.forward(self.x, *self.weights, residual=residual)
+        self.assertIs(self.kernel.forward(self.x, *self.weights, residual=residual, y=residual), residual)
+        self.assertTrue(np.array_equal(residual, expected))  # the card allows it
         gradient, forward = normal(M, D, seed=3), self.kernel.training_forward(self.x, *self.weights)
         both = np.zeros((H + 8, D), np.float32)
         with self.assertRaisesRegex(kiln.InvalidCall, "grad_gate and grad_up overlap"):

@@ -195,7 +195,11 @@ class Op(Handle):
         addresses, key, owners = _read(values, stream)
         key.append(words)
         place = tuple(key)
-        plans = self._plans.get(place)
+        try:
+            plans = self._plans.get(place)
+        except TypeError:  # an attribute that has no hash is no value of one
+            self._attributes_of(words)
+            raise
         if plans is None:
             plan = self._prepare(values, key, words)
             if len(self._plans) >= MAX_PLANS:
@@ -299,14 +303,13 @@ class Op(Handle):
         return plan
 
     def _refuse_overlaps(self, plan: _Plan, addresses: list[int]) -> None:
-        """What is written may be another tensor itself where the package says so, but never a part of one."""
+        """What is written may be another tensor itself, where the package's card says so; never a part of one."""
         places = [(i, address, size) for (i, size), address in zip(plan.spans, addresses)]
         for i, begin, size in places:
             if i not in plan.written:
                 continue
             for j, other, length in places:
-                both_written = j in plan.written
-                same = begin == other and size == length and not both_written
+                same = begin == other and size == length and j not in plan.written
                 if j != i and not same and begin < other + length and other < begin + size:
                     names = (self.schema.tensors[i].name, self.schema.tensors[j].name)
                     raise InvalidCall(f"{self.name}: {names[0]} and {names[1]} overlap in memory, and {names[0]} is "

@@ -7,6 +7,7 @@ KeyboardInterrupt then stops a download or a wait within a fraction of a second,
 
 from __future__ import annotations
 
+import collections.abc
 import ctypes
 import json
 import os
@@ -69,6 +70,8 @@ def _device_of(device: Any) -> tuple[int, int]:
 def _texts_of(words: Sequence[str], what: str) -> tuple[bytes, ...]:
     if isinstance(words, (str, bytes)):
         raise UsageError(f"get kernel: {what} {words!r} is one text; expected a list of them")
+    if not isinstance(words, collections.abc.Iterable):
+        raise UsageError(f"get kernel: {what} is {words!r}; expected a list of texts")
     return tuple(as_text(word, f"get kernel: one of {what}") for word in words)
 
 

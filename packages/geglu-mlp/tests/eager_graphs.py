@@ -30,6 +30,9 @@ class Tensor:
     def dim(self):
         return len(self.shape)
 
+    def is_contiguous(self):
+        return True
+
     def data_ptr(self):
         return self.address
 

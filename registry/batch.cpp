@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "documents/names.hpp"
-#include "records.hpp"
 
 namespace kiln::registry {
 
@@ -37,7 +36,7 @@ std::vector<Batch> read_batches(const std::vector<fs::path>& folders,
   for (auto& [key, batch] : batches) {
     for (const BuiltVariant& built : batch.built) {
       batch.tested.push_back(
-          tested_text(results, built.library, batch.subject() + " " + built.variant.id));
+          tested_places(results, built.library, batch.subject() + " " + built.variant.id));
     }
     list.push_back(std::move(batch));
   }

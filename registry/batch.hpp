@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "built.hpp"
+#include "records.hpp"
 
 namespace kiln::registry {
 
@@ -17,7 +18,7 @@ struct Batch {
   std::string name;
   int version = 0;
   std::vector<BuiltVariant> built;
-  std::vector<std::string> tested;  ///< for each of them; empty where no record speaks of it
+  std::vector<TestedPlaces> tested;  ///< for each of them; empty where no record speaks of it
 
   std::string subject() const;  ///< "geglu-mlp@1"
 };

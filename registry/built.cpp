@@ -64,7 +64,7 @@ BuiltVariant read_variant(const fs::path& folder) {
                                          ": it needs a newer Kiln than " KILN_VERSION
                                          "; nothing was written. Publish with the newer Kiln");
   }
-  if (variant.tested != kUntested) {
+  if (variant.tested != kUntested || !variant.tested_on.empty()) {
     fail(subject, "descriptor.json claims tested = '" + variant.tested +
                       "', expected 'untested': only a test record (--records) says more");
   }

@@ -44,15 +44,29 @@ std::string carried(const std::string& document) {
   return document.size() <= kMaxCarriedBytes ? document : std::string();
 }
 
+/// A library passes on all the hardware where it once did: it is the same bytes.
+std::vector<std::string> joined(std::vector<std::string> known,
+                                const std::vector<std::string>& more) {
+  known.insert(known.end(), more.begin(), more.end());
+  std::ranges::sort(known);
+  const auto same = std::ranges::unique(known);
+  known.erase(same.begin(), same.end());
+  known.resize(std::min(known.size(), kMaxTestedOn));
+  return known;
+}
+
 /// Adds what is given to what is published, and says of each variant what happened to it.
 void merge_variants(const Batch& batch, NextIndex& next) {
   for (std::size_t i = 0; i < batch.built.size(); ++i) {
     const BuiltVariant& built = batch.built[i];
     Variant given = built.variant;
-    const std::string& tested = batch.tested[i];
+    const TestedPlaces& tested = batch.tested[i];
     const auto found = std::ranges::find(next.index.variants, given.id, &Variant::id);
     if (found == next.index.variants.end()) {
-      if (!tested.empty()) given.tested = tested;
+      if (!tested.hardware.empty()) {
+        given.tested = tested.text;
+        given.tested_on = tested.hardware;
+      }
       given.carried = {carried(built.manifest_bytes), carried(built.config_bytes)};
       next.added.push_back(given.id);
       next.index.variants.push_back(std::move(given));
@@ -60,9 +74,13 @@ void merge_variants(const Batch& batch, NextIndex& next) {
     }
     if (found->manifest != given.manifest) fail_conflict(batch, *found, given);
     // Without a record, what an earlier publish knew about tests stays.
-    const bool retested = !tested.empty() && tested != found->tested;
+    const std::vector<std::string> hardware = joined(found->tested_on, tested.hardware);
+    const bool retested =
+        !tested.hardware.empty() && (tested.text != found->tested || hardware != found->tested_on);
     (retested ? next.retested : next.unchanged).push_back(given.id);
-    if (retested) found->tested = tested;
+    if (!retested) continue;
+    found->tested = tested.text;
+    found->tested_on = hardware;
   }
 }
 
@@ -89,7 +107,7 @@ void check_tested(const Batch& batch, const Index& index, const std::string& may
   std::vector<std::string> patterns;
   for (const BuiltVariant& built : batch.built) {
     const std::string& id = built.variant.id;
-    if (find_variant(index, id)->tested != kUntested || matches(id, may_be_untested)) continue;
+    if (!find_variant(index, id)->tested_on.empty() || matches(id, may_be_untested)) continue;
     missing.push_back(id + " (library " + built.library.str() + ")");
     patterns.push_back(id);
   }

@@ -8,6 +8,7 @@
 #include "base/quote.hpp"
 #include "documents/descriptor.hpp"
 #include "documents/json.hpp"
+#include "documents/variant.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::registry {
@@ -35,11 +36,12 @@ void read_record(const fs::path& file, std::vector<TestResult>& results) {
     }
     return text;
   };
-  std::string place = word("hardware");
+  const std::string hardware = word("hardware");
+  std::string place = hardware;
   if (record.has("driver")) place += ", driver " + word("driver");
   place += ", " + word("date");
   for (const JsonView& item : record.at("results").items()) {
-    results.push_back({file, place, item.at("variant").string(),
+    results.push_back({file, hardware, place, item.at("variant").string(),
                        Digest::parse(item.at("library").string()),
                        item.at("cases").unsigned_integer(), item.at("failed").unsigned_integer()});
   }
@@ -66,9 +68,10 @@ std::vector<TestResult> read_records(const std::vector<fs::path>& files) {
   return results;
 }
 
-std::string tested_text(const std::vector<TestResult>& results, const Digest& library,
-                        const std::string& subject) {
+TestedPlaces tested_places(const std::vector<TestResult>& results, const Digest& library,
+                           const std::string& subject) {
   std::set<std::string> places;
+  std::set<std::string> hardware;
   for (const TestResult& result : results) {
     if (result.library != library) continue;
     if (result.failed > 0 || result.cases == 0) {
@@ -80,8 +83,15 @@ std::string tested_text(const std::vector<TestResult>& results, const Digest& li
                       "; nothing was written. Fix the kernel, build and test it again");
     }
     places.insert(result.place + ", " + std::to_string(result.cases) + " cases");
+    hardware.insert(result.hardware);
   }
-  return joined(places);
+  if (hardware.size() > kMaxTestedOn) {
+    throw Error(ErrorCode::kUsage, "publish " + subject + ": the records name " +
+                                       std::to_string(hardware.size()) +
+                                       " GPUs and CPUs, an index names at most " +
+                                       std::to_string(kMaxTestedOn) + ". Give fewer records");
+  }
+  return {joined(places), {hardware.begin(), hardware.end()}};
 }
 
 }  // namespace kiln::registry

@@ -16,6 +16,7 @@ namespace kiln::registry {
 
 struct TestResult {
   std::filesystem::path file;  ///< the record it stands in
+  std::string hardware;        ///< "NVIDIA H200", as it names itself
   std::string place;           ///< "NVIDIA H200, driver 580.159.04, 2026-11-21"
   std::string variant;
   Digest library;
@@ -26,9 +27,15 @@ struct TestResult {
 /// All results of these files. kNotFound, or kIntegrity for a file that is no record.
 std::vector<TestResult> read_records(const std::vector<std::filesystem::path>& files);
 
-/// "NVIDIA H200, driver 580.159.04, 2026-11-21, 412 cases", several joined by "; ", sorted; empty
-/// if no result is about this library. Throws kIntegrity if one of them failed or tested nothing.
-std::string tested_text(const std::vector<TestResult>& results, const Digest& library,
-                        const std::string& subject);
+/// What a variant says of its tests: Variant::tested and tested_on.
+struct TestedPlaces {
+  std::string text;  ///< "NVIDIA H200, driver 580.159.04, 2026-11-21, 412 cases; …", sorted, cut
+  std::vector<std::string> hardware;  ///< all of it, sorted
+};
+
+/// Empty if no result is about this library. Throws kIntegrity if one of them failed or tested
+/// nothing, kUsage for more hardware than an index names.
+TestedPlaces tested_places(const std::vector<TestResult>& results, const Digest& library,
+                           const std::string& subject);
 
 }  // namespace kiln::registry

@@ -50,22 +50,10 @@ Html page(const Place& place, const std::string& title, const Html& body) {
   return html;
 }
 
-/// "NVIDIA H200" of "NVIDIA H200, driver 580.159.04, 2026-11-24, 5271 cases; AMD …": each place.
-std::vector<std::string> places_of(const std::string& tested) {
-  std::vector<std::string> places;
-  if (tested == kUntested) return places;
-  for (std::string_view each : split(tested, ';')) {
-    each.remove_prefix(std::min(each.find_first_not_of(' '), each.size()));
-    const std::string place(each.substr(0, each.find(',')));
-    if (std::ranges::find(places, place) == places.end()) places.push_back(place);
-  }
-  return places;
-}
-
 std::vector<std::string> places_of(const VersionFacts& version) {
   std::set<std::string> all;
   for (const VariantFacts& each : version.variants) {
-    for (const std::string& place : places_of(each.variant.tested)) all.insert(place);
+    all.insert(each.variant.tested_on.begin(), each.variant.tested_on.end());
   }
   return {all.begin(), all.end()};
 }
@@ -270,7 +258,7 @@ std::string gpus_of(std::string_view code) {
 
 /// Whether its numeric tests passed, where, and what it weighs.
 Html cell_of(const VariantFacts& facts) {
-  const std::vector<std::string> places = places_of(facts.variant.tested);
+  const std::vector<std::string>& places = facts.variant.tested_on;
   Html html;
   if (places.empty()) {
     html.markup("<span class=\"untested\">untested</span>");

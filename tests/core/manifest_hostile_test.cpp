@@ -33,6 +33,12 @@ std::string changed(const std::string& bytes, const Change& change) {
   return json.dump();
 }
 
+std::string many_names(int count) {
+  std::string names = R"("GPU")";
+  while (--count > 0) names += R"(,"GPU")";
+  return names;
+}
+
 std::string annotation(const std::string& key) {
   return "/manifests/0/annotations/dev.kiln." + key;
 }
@@ -126,6 +132,10 @@ TEST_CASE("index: whatever breaks the format is refused, with the path of it") {
        "on",
        "dev.kiln.tested: found \"\\xe2\\x80\\xaeon\""},
       {annotation("tested"), std::string(301, 'x'), "dev.kiln.tested"},
+      {annotation("tested-on"), "NVIDIA H200", "dev.kiln.tested-on: not JSON"},
+      {annotation("tested-on"), "[1]", "dev.kiln.tested-on[0]"},
+      {annotation("tested-on"), R"(["a\u001b"])", "dev.kiln.tested-on[0]"},
+      {annotation("tested-on"), "[" + many_names(65) + "]", "has 65 names, at most 64 are read"},
   };
   const std::string bytes = serialize_index(test::sample_index());
   for (const Change& row : rows) {

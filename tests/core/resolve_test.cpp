@@ -330,11 +330,19 @@ void add_other_rows(Rows& all) {
   const std::string digest = sm_90a.manifest.digest.str();
   const Selection every = {.all_gpus = true};
   const std::string gpu_name = hopper.gpus.front().name;
-  const auto on_a100 = [](Variant& v) { v.tested = "NVIDIA A100, 2026-01-01, 9 cases"; };
-  const auto on_both = [&](Variant& v) {
-    v.tested = "NVIDIA A100, 2026-01-01, 9 cases; " + gpu_name + ", 2026-01-02, 9 cases";
+  const auto on_a100 = [](Variant& v) {
+    v.tested = "NVIDIA A100, 2026-01-01, 9 cases";
+    v.tested_on = {"NVIDIA A100"};
   };
-  const auto on_longer = [&](Variant& v) { v.tested = gpu_name + " NVL, 2026-01-02, 9 cases"; };
+  // The text for people is cut; what was tested is not.
+  const auto on_both = [&](Variant& v) {
+    v.tested = "NVIDIA A100, 2026-01-01, 9 cases; 1 more";
+    v.tested_on = {"NVIDIA A100", gpu_name};
+  };
+  const auto on_longer = [&](Variant& v) {
+    v.tested = gpu_name + ", 2026-01-02, 9 cases";
+    v.tested_on = {gpu_name + " NVL"};
+  };
   const Row rows[] = {
       {hopper, changed(sm_90a, abi), {}, Refusal::kAbi, "has package ABI 2, this kiln loads 1"},
       {hopper, changed(sm_90a, newer), {}, Refusal::kLoaderTooOld, "needs kiln >= 9.1.0"},

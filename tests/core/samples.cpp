@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "base/join.hpp"
+
 namespace kiln::test {
 
 namespace {
@@ -58,6 +60,7 @@ Index sample_index() {
                           variant_of("cu12.9-compute_80-x86_64", with_library),
                           variant_of("cpu-armv8-a", cpu_needs("armv8-a"))});
   index.variants[0].tested = "NVIDIA H200, driver 580.159.04, 2026-11-21, 412 cases";
+  index.variants[0].tested_on = {"NVIDIA H100 80GB HBM3", "NVIDIA H200"};
   return index;
 }
 
@@ -91,7 +94,8 @@ std::string fields(const Needs& needs) {
 
 std::string fields(const Variant& variant) {
   return variant.id + "; " + word(variant.manifest) + "; " + word(variant.requires_) + "; " +
-         fields(variant.needs) + "; " + variant.tested + "; " + variant.unread;
+         fields(variant.needs) + "; " + variant.tested + "; " + join(variant.tested_on) + "; " +
+         variant.unread;
 }
 
 std::string fields(const Index& index) {

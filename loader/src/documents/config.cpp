@@ -189,7 +189,8 @@ void check_agreement(const Index& index, const Variant& variant, const Config& c
                                           .id = config.variant,
                                           .requires_ = config.requires_,
                                           .needs = config.needs,
-                                          .tested = variant.tested});
+                                          .tested = variant.tested,
+                                          .tested_on = variant.tested_on});
   const auto word = [](const Json& annotations, const std::string& key) {
     const auto member = annotations.find(key);
     if (member == annotations.end()) return std::string();

@@ -28,6 +28,7 @@ constexpr std::string_view kKeySass = "dev.kiln.cuda.sass";
 constexpr std::string_view kKeyPtx = "dev.kiln.cuda.ptx";
 constexpr std::string_view kKeyNeeds = "dev.kiln.needs";
 constexpr std::string_view kKeyTested = "dev.kiln.tested";
+constexpr std::string_view kKeyTestedOn = "dev.kiln.tested-on";  // a JSON array: names have commas
 constexpr std::string_view kKeyCarriedManifest = "dev.kiln.manifest";
 constexpr std::string_view kKeyCarriedConfig = "dev.kiln.config";
 constexpr std::array kCarriedTexts = {kKeyCarriedManifest, kKeyCarriedConfig};
@@ -165,6 +166,24 @@ int parse_version_annotation(const JsonView& view) {
 
 }  // namespace
 
+namespace {
+
+std::vector<std::string> parse_tested_on(const JsonView& annotations) {
+  std::vector<std::string> names;
+  if (!annotations.has(kKeyTestedOn)) return names;
+  const JsonView text = annotations.at(kKeyTestedOn);
+  const Json json = parse_json(text.string(), text.path());
+  const std::vector<JsonView> items = JsonView(json, text.path()).items();
+  if (items.size() > kMaxTestedOn) {
+    text.fail("has " + std::to_string(items.size()) + " names, at most " +
+              std::to_string(kMaxTestedOn) + " are read");
+  }
+  for (const JsonView& each : items) names.push_back(parse_text(each));
+  return names;
+}
+
+}  // namespace
+
 Json variant_annotations(const Variant& variant) {
   if (!variant.unread.empty()) return annotations_of(Json::parse(variant.unread));
   const Needs& needs = variant.needs;
@@ -183,6 +202,7 @@ Json variant_annotations(const Variant& variant) {
   put(kKeySass, join(code_words(needs, DeviceCode::Kind::kSass), ","));
   put(kKeyPtx, join(code_words(needs, DeviceCode::Kind::kPtx), ","));
   put(kKeyNeeds, join(library_words(needs), ","));
+  if (!variant.tested_on.empty()) annotations[kKeyTestedOn] = dump_json(variant.tested_on);
   return annotations;
 }
 
@@ -211,6 +231,7 @@ Variant parse_variant(const JsonView& descriptor) {
   variant.requires_ = parse_requires(annotations, kAnnotationKeys);
   variant.needs = parse_needs(annotations);
   variant.tested = annotations.has(kKeyTested) ? parse_text(annotations.at(kKeyTested)) : kUntested;
+  variant.tested_on = parse_tested_on(annotations);
   variant.carried = {parse_carried(annotations, kKeyCarriedManifest),
                      parse_carried(annotations, kKeyCarriedConfig)};
   return variant;

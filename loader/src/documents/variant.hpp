@@ -22,6 +22,7 @@ enum class Tested { kAny, kSomewhere, kHere };
 
 /// What a variant's `tested` says before any test record speaks of it.
 inline constexpr std::string_view kUntested = "untested";
+inline constexpr std::size_t kMaxTestedOn = 64;  ///< names in Variant::tested_on
 
 /// Documents of a variant whose bytes stand in the index too, so that who has chosen one asks for
 /// its layer alone. Empty: to be fetched. Not verified: each must be what its descriptor promises.
@@ -36,7 +37,10 @@ struct Variant {
   std::string id;  ///< "cu12.9-sm_90a-x86_64", "cu11.8-compute_80-x86_64", "cpu-x86-64-v3"
   Requires requires_;
   Needs needs;
-  std::string tested;  ///< "untested", or where and when its numeric tests passed
+  std::string tested;  ///< "untested", or where and when its numeric tests passed; for people
+  /// GPUs and CPUs on which they passed, as these name themselves, sorted; none: untested. What a
+  /// policy decides by.
+  std::vector<std::string> tested_on = {};
   /// A variant that needs a newer Kiln: its descriptor as JSON text, written back unchanged. Its
   /// needs are not known; resolve refuses it before it looks at them. Empty for every other one.
   std::string unread = {};

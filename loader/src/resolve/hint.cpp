@@ -91,11 +91,6 @@ std::string code_remedy(const Variant& variant, const Question& question) {
          runs_on(code);
 }
 
-std::string policy_remedy(const Variant& variant, const Question& question) {
-  if (is_denied(variant, question)) return "take it off the deny list, if you trust it after all";
-  return "allow JIT (drop --no-jit, .allow_jit = true)";
-}
-
 std::string driver_remedy(const Variant& variant, const Question& question) {
   const Needs& needs = variant.needs;
   const Version toolkit = needs.toolkit.value_or(Version{});
@@ -112,7 +107,8 @@ std::string driver_remedy(const Variant& variant, const Question& question) {
 }
 
 /// What would take this obstacle away.
-std::string remedy(const Variant& variant, Refusal refusal, const Question& question) {
+std::string remedy(const Variant& variant, const Fit& fit, Refusal refusal,
+                   const Question& question) {
   const Needs& needs = variant.needs;
   switch (refusal) {
     case Refusal::kLoaderTooOld:
@@ -139,7 +135,7 @@ std::string remedy(const Variant& variant, Refusal refusal, const Question& ques
     case Refusal::kLibrary:
       return library_remedy(variant, question);
     case Refusal::kPolicy:
-      return policy_remedy(variant, question);
+      return policy_remedy(variant, fit, question);
     case Refusal::kNone:
       break;
   }
@@ -219,7 +215,7 @@ std::string make_hint(const Index& index, const std::vector<Fit>& fits,
   std::vector<std::string> remedies;
   bool no_code = false;
   for (const Rule* broken : all_broken(nearest, fits[position], question)) {
-    remedies.push_back(remedy(nearest, broken->refusal, question));
+    remedies.push_back(remedy(nearest, fits[position], broken->refusal, question));
     no_code = no_code || broken->refusal == Refusal::kNoDeviceCode;
   }
   std::string hint = "nearest: " + nearest.id + " -> " + join(remedies, " and ");

@@ -178,45 +178,76 @@ std::string describe_library(const Variant& variant, const Fit&, const Question&
   return "needs " + join(variant.needs.libraries) + ", which the dynamic linker finds";
 }
 
-bool is_jit_refused(const Fit& fit, const Question& question) {
-  return fit.kind == Fit::Kind::kPtx && !question.selection->allow_jit;
-}
-bool is_not_the_pinned(const Variant& variant, const Question& question) {
-  const std::string& pinned = question.selection->variant;
-  return !pinned.empty() && variant.id != pinned;
-}
-/// A GPU that no record of the variant names, where one must; else null.
+// --- what the caller or the settings rule out: one row each, with what would lift it
+
+/// A GPU on which the variant was not tested, where it must have been; else null.
 const Gpu* find_untested(const Variant& variant, const Question& question) {
   if (question.selection->tested != Tested::kHere) return nullptr;
-  for (const Gpu* gpu : question.gpus) {  // "NVIDIA H200, driver …; NVIDIA H100 80GB HBM3, …"
-    if (("; " + variant.tested).find("; " + gpu->name + ",") == std::string::npos) return gpu;
+  for (const Gpu* gpu : question.gpus) {
+    if (std::ranges::find(variant.tested_on, gpu->name) == variant.tested_on.end()) return gpu;
   }
   return nullptr;
 }
-bool is_tested(const Variant& variant, const Question& question) {
-  if (question.selection->tested == Tested::kAny) return true;
-  return variant.tested != kUntested && find_untested(variant, question) == nullptr;
+
+struct Policy {
+  bool (*forbids)(const Variant&, const Fit&, const Question&);
+  std::string (*describe)(const Variant&, const Fit&, const Question&);
+  const char* remedy;
+};
+
+const Policy kPolicies[] = {
+    {[](const Variant& variant, const Fit&, const Question& question) {
+       return is_denied(variant, question);
+     },
+     [](const Variant&, const Fit&, const Question&) -> std::string {
+       return "fits, but it is on the deny list";
+     },
+     "take it off the deny list, if you trust it after all"},
+    {[](const Variant& variant, const Fit&, const Question& question) {
+       const std::string& pinned = question.selection->variant;
+       return !pinned.empty() && variant.id != pinned;
+     },
+     [](const Variant&, const Fit&, const Question& question) {
+       return "fits, but " + question.selection->variant + " was asked for";
+     },
+     "ask for it (--variant, .variant), or for none"},
+    {[](const Variant&, const Fit& fit, const Question& question) {
+       return fit.kind == Fit::Kind::kPtx && !question.selection->allow_jit;
+     },
+     [](const Variant&, const Fit& fit, const Question&) {
+       return "has only PTX for this GPU (" + to_string(fit.code) + "), and JIT is not allowed";
+     },
+     "allow JIT (drop --no-jit, .allow_jit = true)"},
+    {[](const Variant& variant, const Fit&, const Question& question) {
+       return question.selection->tested != Tested::kAny && variant.tested_on.empty();
+     },
+     [](const Variant&, const Fit&, const Question&) -> std::string {
+       return "fits, but it is untested, and the settings ask for tested variants";
+     },
+     "take untested ones too (\"tested\": \"any\" in the settings)"},
+    {[](const Variant& variant, const Fit&, const Question& question) {
+       return find_untested(variant, question) != nullptr;
+     },
+     [](const Variant& variant, const Fit&, const Question& question) {
+       return "fits, but it was not tested on " + find_untested(variant, question)->name + " (" +
+              variant.tested + "), as the settings ask";
+     },
+     "take what was tested on other GPUs (\"tested\": \"somewhere\" in the settings)"},
+};
+
+const Policy* first_forbidding(const Variant& variant, const Fit& fit, const Question& question) {
+  const auto* const found = std::ranges::find_if(
+      kPolicies, [&](const Policy& each) { return each.forbids(variant, fit, question); });
+  return found == std::ranges::end(kPolicies) ? nullptr : found;
 }
+
 bool policy_holds(const Variant& variant, const Fit& fit, const Question& question) {
-  return !is_denied(variant, question) && !is_not_the_pinned(variant, question) &&
-         !is_jit_refused(fit, question) && is_tested(variant, question);
+  return first_forbidding(variant, fit, question) == nullptr;
 }
 std::string describe_policy(const Variant& variant, const Fit& fit, const Question& question) {
-  if (is_denied(variant, question)) return "fits, but it is on the deny list";
-  if (is_not_the_pinned(variant, question)) {
-    return "fits, but " + question.selection->variant + " was asked for";
-  }
-  if (is_jit_refused(fit, question)) {
-    return "has only PTX for this GPU (" + to_string(fit.code) + "), and JIT is not allowed";
-  }
-  if (variant.tested == kUntested && !is_tested(variant, question)) {
-    return "fits, but it is untested, and the settings ask for tested variants";
-  }
-  if (!is_tested(variant, question)) {
-    return "fits, but it was not tested on " + find_untested(variant, question)->name + " (" +
-           variant.tested + "), as the settings ask";
-  }
-  return "the caller rules nothing out that it needs";
+  const Policy* const found = first_forbidding(variant, fit, question);
+  return found == nullptr ? "the caller rules nothing out that it needs"
+                          : found->describe(variant, fit, question);
 }
 
 /// The best piece for one GPU.
@@ -260,6 +291,15 @@ const Gpu* find_uncovered(const Variant& variant, const Question& question) {
     if (!driver_needed(variant, gpu->capability)) return gpu;
   }
   return nullptr;
+}
+
+std::string policy_remedy(const Variant& variant, const Fit& fit, const Question& question) {
+  std::vector<std::string> remedies;
+  for (const Policy& each : kPolicies) {
+    if (each.forbids(variant, fit, question)) remedies.emplace_back(each.remedy);
+    if (remedies.size() == 1 && is_denied(variant, question)) break;  // for a reason, above all
+  }
+  return join(remedies, " and ");
 }
 
 Fit best_fit(const Variant& variant, const Question& question) {

@@ -71,6 +71,9 @@ std::vector<std::string> deciding_libraries(const Host& host, const Index& index
 std::vector<const Rule*> all_broken(const Variant& variant, const Fit& fit,
                                     const Question& question);
 
+/// What would lift each thing that the caller or the settings rule out of it.
+std::string policy_remedy(const Variant& variant, const Fit& fit, const Question& question);
+
 /// "sm_90a, for exactly this GPU": how the code of a variant that fits does so.
 std::string describe_fit(const Variant& variant, const Fit& fit, const Question& question);
 

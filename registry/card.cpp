@@ -58,7 +58,7 @@ Card find_card(const Layout& layout, const Descriptor& index) {
   Card card;
   for (const HungReferrer& each : read_referrers(layout, index)) {
     if (each.listed.artifact_type != kArtifactTypeCard) continue;
-    const Json manifest = parse_json(each.manifest, "manifest of a card");
+    const Json manifest = parse_others_json(each.manifest, "manifest of a card");
     const JsonView view(manifest, "manifest of a card");
     const std::string text =
         view.has("annotations") ? view.at("annotations").string_or(kCardNumber, "") : "";

@@ -73,7 +73,7 @@ Answer manifest_of(const Layout& layout, const std::string& reference) try {
   const auto size = static_cast<std::uint64_t>(status.st_size);
   if (size > kMaxDocumentBytes) return no_manifest(reference);  // a layer
   Answer answer = document(layout, {"", *digest, size});
-  const Json json = parse_json(answer.body, "document");
+  const Json json = parse_others_json(answer.body, "document");
   answer.type = JsonView(json, "document").string_or("mediaType", "");
   const bool is_one = answer.type == kMediaTypeIndex || answer.type == kMediaTypeManifest;
   return is_one ? answer : no_manifest(reference);

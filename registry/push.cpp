@@ -183,7 +183,8 @@ class VersionPush {
   void list_referrers(const Digest& subject, const ReferrerList& ours) {
     if (const std::optional<ReferrerList> listed = upload_.referrers(subject)) {
       const std::size_t all = join_referrers(*listed, ours).size();
-      if (all == listed->size()) return;
+      // Of a list that is longer than what is read, it cannot be told.
+      if (all == listed->size() || listed->size() >= kMostReferrers) return;
       throw Error(ErrorCode::kIntegrity,
                   "verify " + upload_.place(subject.str()) + ": the server lists " +
                       std::to_string(listed->size()) + " referrers and leaves out " +
@@ -391,7 +392,7 @@ Outgoing outgoing_of(const Layout& layout, const std::string& name, const Tag& t
   Batch batch{name, version, {}, {}};
   for (const Variant& variant : index.variants) {
     batch.built.push_back(read_published(layout, index, variant));
-    batch.tested.push_back(variant.tested == kUntested ? "" : variant.tested);
+    batch.tested.push_back({variant.tested_on.empty() ? "" : variant.tested, variant.tested_on});
   }
   return {std::move(batch), layout, tag.descriptor, read_referrers(layout, tag.descriptor)};
 }

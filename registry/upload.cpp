@@ -22,6 +22,10 @@ namespace fs = std::filesystem;
 
 constexpr const char* kAdvice = "Check the registry, or the proxy before it, and push again";
 
+constexpr const char* kTagsThatMove =
+    ". The tag is there, and names something else now. Where the registry's tags are immutable, "
+    "exempt those that Kiln moves: 'latest' of kiln.tuf, a version's own number, and 'sha256-*'";
+
 void drop(std::string_view) {}
 
 bool is_success(const HttpAnswer& answer) {
@@ -99,17 +103,6 @@ std::optional<std::string> Upload::tagged(const std::string& tag) {
   return bytes;
 }
 
-std::optional<ReferrerList> Upload::referrers(const Digest& subject) {
-  const std::string what = place_ + " referrers of " + subject.str();
-  std::optional<std::string> bytes;
-  persist_in(what, 0, [&](Until) {
-    bytes = found_once(connection_->root() + "referrers/" + subject.str(), what);
-  });
-  // A page for any URL is no answer.
-  if (!bytes || !bytes->starts_with('{')) return std::nullopt;
-  return parse_referrers(*bytes, what);
-}
-
 std::optional<std::string> Upload::tagged_once(const std::string& tag) {
   return found_once(connection_->root() + "manifests/" + tag, place(tag));
 }
@@ -142,9 +135,35 @@ bool Upload::has_once(const Descriptor& descriptor, const std::string& what) {
   if (is_document(descriptor)) request.accept = kAcceptDocuments;
   const HttpAnswer answer = connection_->ask(request, drop);
   if (answer.status == 404) return false;
+  if (answer.status != 200 && answer.status >= 400 && answer.status < 500 &&
+      !parse_url(answer.url).same_server(parse_url(request.url))) {
+    return has_last_byte(descriptor, what);
+  }
   if (answer.status != 200) connection_->fail_status(answer, "look for " + what, "200 or 404");
   const std::string length = answer.header("content-length");
   return length.empty() || length == std::to_string(descriptor.size);
+}
+
+/// A registry sends to the store behind it by addresses that are often signed for GET alone: that a
+/// store refuses a HEAD says nothing of the blob.
+bool Upload::has_last_byte(const Descriptor& descriptor, const std::string& what) {
+  struct Enough {};
+  HttpRequest request{repository_->origin(descriptor)};
+  request.from = descriptor.size > 1 ? descriptor.size - 1 : 0;
+  request.total = descriptor.size;
+  try {
+    // A store that knows no ranges begins with all of it.
+    const HttpAnswer answer = connection_->ask(request, [&](std::string_view piece) {
+      if (piece.size() > 1) throw Enough();
+    });
+    if (answer.status == 404 || answer.status == 416) return false;  // not there, or shorter
+    if (answer.status != 200 && answer.status != 206) {
+      connection_->fail_status(answer, "look for " + what, "200, 206 or 404");
+    }
+    return true;
+  } catch (const Enough&) {
+    return true;
+  }
 }
 
 void Upload::verify(const Descriptor& descriptor, const std::string& what) {
@@ -230,7 +249,14 @@ void Upload::move_tag(const std::string& tag, std::string_view media_type,
                       (before ? Digest::of(*before).str() : "nothing") +
                       "; it was left alone. Run it again");
     }
-    put_document_once(tag, media_type, after, place(tag));
+    try {
+      put_document_once(tag, media_type, after, place(tag));
+    } catch (const TryAgain&) {
+      throw;
+    } catch (const Error& error) {
+      if (!before || error.code() != ErrorCode::kNetwork) throw;
+      throw Error(error.code(), std::string(error.what()) + kTagsThatMove);
+    }
   });
   const std::optional<std::string> found = tagged(tag);
   if (found == after) return;

@@ -16,6 +16,7 @@
 
 #include "http/connection.hpp"
 #include "store/content.hpp"
+#include "store/registry.hpp"
 
 namespace kiln::registry {
 
@@ -53,7 +54,9 @@ class Upload {
 
   /// What hangs on a document, as the server lists it; nothing where it does not know the request,
   /// so that the list is a tag, which its clients keep.
-  std::optional<ReferrerList> referrers(const Digest& subject);
+  std::optional<ReferrerList> referrers(const Digest& subject) {
+    return list_referrers(*connection_, patience_, subject);
+  }
 
   /// Has a tag that names `before` (nothing: that is not there) name `after`. The tag is read right
   /// before it is written, and again afterwards: kConflict if it names something else by then, and
@@ -66,6 +69,7 @@ class Upload {
   std::optional<std::string> found_once(const std::string& url, const std::string& what);
   std::optional<std::string> tagged_once(const std::string& tag);
   bool has_once(const Descriptor& descriptor, const std::string& what);
+  bool has_last_byte(const Descriptor& descriptor, const std::string& what);
   void put_blob_once(const Descriptor& descriptor, const HttpBody& body, const std::string& what);
   void put_document_once(const std::string& reference, std::string_view media_type,
                          const std::string& bytes, const std::string& what);

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from attested import (BUNDLE, INDEX, INTEGRITY, MANIFEST, NAME, NOT_FOUND, OFFLINE, PROVENANCE, SBOM, SIGNATURE, TESTS,
                       TRUST, USAGE, AttestTest, digest_of, encoding, is_signed, main)
+from mannered_server import ManneredServer
 from oci_server import OciServer
 
 SOURCE = ["--source", "https://git.example/kernels", "--commit", "0123456789abcdef0123456789abcdef01234567",
@@ -101,6 +102,23 @@ class Signing(AttestTest):
         for relation in document["relationships"]:
             self.assertIn(relation["spdxElementId"], ids)
             self.assertIn(relation["relatedSpdxElement"], ids)
+        self.assertNotIn("kiln.dev/", json.dumps(document))
+        self.attest("--only", "sbom")  # the same again is not signed again
+        self.assertEqual(len(self.bundles()), 1)
+
+    def test_an_sbom_has_ntia_s_minimum_elements_of_every_part(self):
+        self.attest("--only", "sbom", "--supplier", "Acme", *SOURCE)
+        document = self.statements()[SBOM]["predicate"]
+        self.assertEqual(document["creationInfo"]["creators"][1], "Organization: Acme")
+        self.assertTrue(document["documentNamespace"].startswith("urn:uuid:"))
+        related = {end for each in document["relationships"] for end in (each["spdxElementId"], each["relatedSpdxElement"])}
+        for package in document["packages"]:
+            with self.subTest(package["SPDXID"]):
+                self.assertTrue(package["supplier"].startswith("Organization: "), package)
+                self.assertTrue(package["name"] and package["versionInfo"])
+                [purl] = [each["referenceLocator"] for each in package["externalRefs"]]
+                self.assertRegex(purl, r"^pkg:(oci/tiny-op@sha256%3A[0-9a-f]{64}|pypi/[a-z0-9-]+@[0-9.]+)$")
+                self.assertIn(package["SPDXID"], related)
 
     def test_tests_keep_what_speaks_of_this_version_and_no_red_result_is_signed(self):
         strange = "sha256:" + "0" * 64
@@ -154,6 +172,18 @@ class Carrying(AttestTest):
         self.assertNotIn(self.list_tag(), server.tags(f"acme/{NAME}"))
         self.require(registry=f"{server.url}/acme")
         self.install(f"{server.url}/acme")
+
+    def test_a_server_that_lists_them_in_pages_and_says_null_for_nothing(self):
+        for key in ("release", "other"):
+            self.attest(key=key)
+        server = ManneredServer(self)
+        url = f"{server.url}/acme"
+        self.kiln("search", "--registry", url)
+        self.kiln("info", NAME, "--registry", url, code=NOT_FOUND, says="no version of it is published")
+        self.push(server)
+        self.assertTrue(self.push(server)["packages"][0]["referrers"] > 2)
+        self.require(registry=url, key="other")
+        self.install(url)
 
     def test_what_others_hung_there_stays_also_when_they_do_it_meanwhile(self):
         entry = {"mediaType": MANIFEST, "digest": "sha256:" + "a" * 64, "size": 9, "artifactType": "b/c"}

@@ -26,6 +26,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import forge  # noqa: E402
 import sampling  # noqa: E402
+from mannered_server import ManneredServer  # noqa: E402
 from oci_server import OciServer  # noqa: E402
 from servers import Gate, OciRegistry, read_wholly  # noqa: E402
 
@@ -204,6 +205,42 @@ class Honest(PushTest):
             started.set()
             self.assertEqual(process.wait(), -signal.SIGKILL if kill_at else OK)
             return gate.requests
+
+
+class Mannered(PushTest):
+    """To a registry as the large ones are."""
+
+    def test_blobs_behind_addresses_that_are_signed_for_get_alone_are_not_sent_again(self):
+        server = ManneredServer(self)
+        self.push(server.url)
+        blobs = len(server.blobs)
+        del server.documents[NAME, "1"]  # cut before the tag
+        server.requests.clear()
+        [again] = self.push(server.url)
+        self.assertTrue(again["changed"])
+        self.assertFalse([each for each in server.sent() if "/blobs/" in each], server.sent())
+        self.assertEqual(len(server.blobs), blobs)
+        self.assertIn(("HEAD", 403), server.store.asked)
+
+    def test_a_store_that_refuses_is_named_and_no_login_is_asked_for(self):
+        server = ManneredServer(self)
+        self.push(server.url)
+        del server.documents[NAME, "1"]
+        server.store.refuses = True
+        self.push(server.url, code=NETWORK, says=[f"status 403 from http://{server.store.host}/",
+                                                 f"the store to which the registry {server.host} redirects"])
+        self.assertNotIn("docker login", self.errors)
+
+    def test_a_tag_that_may_not_move_is_told_in_the_server_s_words(self):
+        server = ManneredServer(self, immutable=lambda tag: True)
+        [before] = self.publish(server.url, self.one)
+        self.publish(server.url, self.two, code=NETWORK, says=[
+            "TAG_INVALID: The image tag '1' already exists", "the tag is immutable", "exempt those that Kiln moves"])
+        self.assertEqual(server.tags(NAME)["1"], before["index"]["digest"])
+        # With these exempt, a version grows: its variants' tags never move.
+        server = ManneredServer(self, immutable=lambda tag: tag not in ("1", "latest"))
+        self.publish(server.url, self.one)
+        self.assertTrue(self.publish(server.url, self.two)[0]["changed"])
 
 
 class Wrong(PushTest):

@@ -47,7 +47,7 @@ std::string signed_bytes(std::string_view payload_type, std::string_view payload
 }
 
 Envelope parse_bundle(std::string_view bytes, const std::string& subject) {
-  const Json json = parse_json(bytes, subject);
+  const Json json = parse_others_json(bytes, subject);
   const JsonView bundle(json, subject);
   const JsonView type = bundle.at("mediaType");
   if (!type.string().starts_with(kBundlePrefix)) check_word(type, kMediaTypeBundle);
@@ -77,7 +77,7 @@ std::string serialize_bundle(const Envelope& envelope, const trust::Key& key) {
 }
 
 Statement parse_statement(const Envelope& envelope, const std::string& subject) {
-  const Json json = parse_json(envelope.payload, subject);
+  const Json json = parse_others_json(envelope.payload, subject);
   const JsonView view(json, subject);
   if (envelope.payload_type != kPayloadType) {
     view.fail("its payloadType is " + quote(envelope.payload_type) + ", expected " +

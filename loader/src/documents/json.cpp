@@ -2,9 +2,11 @@
 #include "documents/json.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <utility>
 
+#include "base/join.hpp"
 #include "base/quote.hpp"
 #include "kiln/error.hpp"
 
@@ -107,6 +109,17 @@ class StrictReader : public nlohmann::json_sax<Json> {
   Json* member_ = nullptr;  // of the innermost object: where the value after a key goes
 };
 
+/// At most kMaxDepth levels deep.
+void drop_nulls(Json& json) {
+  if (json.is_object()) {
+    for (auto member = json.begin(); member != json.end();) {
+      member = member->is_null() ? json.erase(member) : std::next(member);
+    }
+  }
+  if (!json.is_structured()) return;
+  for (Json& each : json) drop_nulls(each);
+}
+
 /// A key within a path: as it is, unless it is too long or a terminal would obey it.
 std::string shown(std::string_view key) {
   constexpr std::size_t kShown = 80;
@@ -160,6 +173,12 @@ Json parse_json(std::string_view text, std::string_view subject) {
   return reader.take();
 }
 
+Json parse_others_json(std::string_view text, std::string_view subject) {
+  Json json = parse_json(text, subject);
+  drop_nulls(json);
+  return json;
+}
+
 std::string dump_json(const Json& value) {
   try {
     return value.dump();
@@ -187,6 +206,20 @@ std::vector<JsonView> JsonView::items() const {
     views.push_back({item, path_ + "[" + std::to_string(views.size()) + "]", false});
   }
   return views;
+}
+
+std::vector<JsonView> JsonView::items_of(std::string_view key) const {
+  if (!json().is_object()) fail_type("an object");
+  return has(key) ? at(key).items() : std::vector<JsonView>();
+}
+
+void JsonView::expect_members(std::span<const std::string_view> known) const {
+  if (!json().is_object()) fail_type("an object");
+  for (const auto& [key, value] : json().items()) {
+    if (std::ranges::find(known, key) != known.end()) continue;
+    fail("has " + quote(key) + ", which Kiln " KILN_VERSION " does not know; it knows " +
+         join(known));
+  }
 }
 
 std::vector<std::pair<std::string, JsonView>> JsonView::members() const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -20,6 +21,10 @@ namespace kiln {
 /// trailing bytes. `subject` names the document in the error (kIntegrity).
 Json parse_json(std::string_view text, std::string_view subject);
 
+/// The same of what others' servers and tools write, for whom null, missing and empty mean the same
+/// (Go writes null for an empty list): a member that is null is not there.
+Json parse_others_json(std::string_view text, std::string_view subject);
+
 /// The same document with "" in place of each string that is the value of a member with one of
 /// these names; of a text that is no JSON, one that is none either. Reading a long string costs 8
 /// ns a byte, passing over it less than 1. Sees only members that are written without spaces.
@@ -34,9 +39,15 @@ class JsonView {
  public:
   JsonView(const Json& value, std::string path) : value_(&value), path_(std::move(path)) {}
 
-  JsonView at(std::string_view key) const;  ///< the member; missing is an error
-  bool has(std::string_view key) const;     ///< an object that has this member
-  std::vector<JsonView> items() const;      ///< the elements of an array
+  JsonView at(std::string_view key) const;                     ///< the member; missing is an error
+  bool has(std::string_view key) const;                        ///< an object that has this member
+  std::vector<JsonView> items() const;                         ///< the elements of an array
+  std::vector<JsonView> items_of(std::string_view key) const;  ///< of a member; none: missing
+  /// For files that decide: a member of another name was meant to decide something, and would not.
+  void expect_members(std::span<const std::string_view> known) const;
+  void expect_members(std::initializer_list<std::string_view> known) const {
+    expect_members(std::span(known.begin(), known.size()));
+  }
   /// Of an object: names and values.
   std::vector<std::pair<std::string, JsonView>> members() const;
 

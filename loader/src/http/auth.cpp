@@ -12,6 +12,7 @@
 #include "base/join.hpp"
 #include "base/quote.hpp"
 #include "documents/json.hpp"
+#include "http/refusal.hpp"
 #include "http/url.hpp"
 #include "kiln/error.hpp"
 
@@ -58,7 +59,7 @@ struct Token {
 /// The text stays out of any message: it holds a secret.
 Token read_token(const std::string& text) {
   try {
-    const Json json = parse_json(text, "token");
+    const Json json = parse_others_json(text, "token");
     const JsonView view(json, "token");
     Token token{view.string_or("token", "")};
     if (token.value.empty()) token.value = view.string_or("access_token", "");
@@ -227,8 +228,8 @@ void Authorizer::fail_refused(const std::string& operation, const std::string& u
     tried = known->second.tried;
   }
   throw Error(ErrorCode::kNetwork, operation + ": status " + std::to_string(refused.status) +
-                                       " from " + refused.url + "; Kiln came " + tried + ". " +
-                                       asked.how_to_log_in());
+                                       " from " + refused.url + words_of_refusal(refused) +
+                                       "; Kiln came " + tried + ". " + asked.how_to_log_in());
 }
 
 }  // namespace kiln

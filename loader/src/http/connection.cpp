@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "http/refusal.hpp"
 #include "http/url.hpp"
 #include "http/warning.hpp"
 #include "kiln/error.hpp"
@@ -89,13 +90,22 @@ void Connection::tell_warnings(const HttpAnswer& answer) {
 
 void Connection::fail_status(const HttpAnswer& answer, const std::string& operation,
                              const std::string& expected) const {
-  const std::string text =
-      operation + ": status " + std::to_string(answer.status) + " from " + answer.url;
+  const std::string text = operation + ": status " + std::to_string(answer.status) + " from " +
+                           answer.url + words_of_refusal(answer);
+  const bool is_store = !parse_url(answer.url).same_server(parse_url(root_));
   if (may_pass(answer.status)) {
     TryAgain again(text + ", expected " + expected, "Try again later");
     if (answer.status == 429 || answer.status == 503) {
       again.after = parse_retry_after(answer.header("retry-after"), std::time(nullptr));
     }
+    throw again;
+  }
+  if (is_store && (answer.status == 401 || answer.status == 403)) {
+    // The registry may give another address the next time.
+    TryAgain again(text + ", the store to which the registry " + parse_url(root_).server() +
+                       " redirects; the address that it gave does not hold there",
+                   "No login helps: check this machine's clock, or tell the registry's owner");
+    again.most_tries = 2;
     throw again;
   }
   if (answer.status == 401 || answer.status == 403) {

@@ -44,7 +44,8 @@ class Connection {
   HttpAnswer ask(HttpRequest request, const Sink& sink);
 
   /// Throws for a status that is not the expected one: TryAgain where it may be another in a
-  /// moment, else kNetwork. `operation`: "get layer of geglu-mlp@1".
+  /// moment, else kNetwork. `operation`: "get layer of geglu-mlp@1". Repeats what the server says
+  /// of it, and tells a store to which the registry redirects from the registry.
   [[noreturn]] void fail_status(const HttpAnswer& answer, const std::string& operation,
                                 const std::string& expected) const;
 

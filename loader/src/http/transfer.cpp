@@ -211,6 +211,10 @@ struct Arriving {
     if (answer.taken) return sink(bytes);
     // A short page of an error is read to its end, so that the connection can be kept.
     constexpr std::uint64_t kMaxDroppedBytes = std::uint64_t{64} << 10;
+    constexpr std::size_t kMaxRefusalBytes = 8192;
+    if (answer.status >= 400) {
+      answer.refusal += bytes.substr(0, kMaxRefusalBytes - answer.refusal.size());
+    }
     dropped += bytes.size();
     enough = dropped > kMaxDroppedBytes;
   }

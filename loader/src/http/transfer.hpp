@@ -54,7 +54,8 @@ struct HttpAnswer {
   std::string url;  ///< that answered, after redirects; without query
   /// By name in lower case; the values of a name that came more than once are joined by ", ".
   std::map<std::string, std::string> headers;
-  bool taken = false;  ///< the body went to the sink
+  bool taken = false;   ///< the body went to the sink
+  std::string refusal;  ///< the beginning of the body of a status from 400 on: why, perhaps
 
   std::string header(const std::string& name) const;  ///< empty if there is none
   bool has_length() const;  ///< the end of the body could be told from a cut

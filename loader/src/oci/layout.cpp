@@ -14,9 +14,11 @@ constexpr const char* kTagAnnotation = "org.opencontainers.image.ref.name";
 constexpr const char* kVersionKey = "imageLayoutVersion";
 constexpr std::string_view kVersion = "1.0.0";
 
-std::string tag_of(const JsonView& entry) {
+constexpr std::string_view kRegistryAnnotation = "dev.kiln.registry";
+
+std::string annotation_of(const JsonView& entry, std::string_view key) {
   if (!entry.has("annotations")) return {};
-  return entry.at("annotations").string_or(kTagAnnotation, "");
+  return entry.at("annotations").string_or(key, "");
 }
 
 }  // namespace
@@ -35,16 +37,17 @@ void check_layout_marker(std::string_view bytes, std::string_view subject) {
 
 std::vector<Tag> parse_layout_index(std::string_view bytes, std::string_view subject,
                                     Untagged untagged) {
-  const Json json = parse_json(bytes, subject);
+  const Json json = parse_others_json(bytes, subject);
   std::vector<Tag> tags;
   std::set<std::string> names;
-  for (const JsonView& entry : JsonView(json, std::string(subject)).at("manifests").items()) {
-    std::string name = tag_of(entry);
+  for (const JsonView& entry : JsonView(json, std::string(subject)).items_of("manifests")) {
+    std::string name = annotation_of(entry, kTagAnnotation);
     if (name.empty() && untagged == Untagged::kLeftOut) continue;
     if (!name.empty() && !names.insert(name).second) {
       entry.fail("has the tag " + quote(name) + ", as one before it");
     }
-    tags.push_back({std::move(name), parse_descriptor(entry)});
+    tags.push_back(
+        {std::move(name), parse_descriptor(entry), annotation_of(entry, kRegistryAnnotation)});
   }
   return tags;
 }
@@ -53,7 +56,8 @@ std::string serialize_layout_index(const std::vector<Tag>& tags) {
   Json manifests = Json::array();
   for (const Tag& tag : tags) {
     Json entry = to_json(tag.descriptor);
-    if (!tag.name.empty()) entry["annotations"] = {{kTagAnnotation, tag.name}};
+    if (!tag.name.empty()) entry["annotations"][kTagAnnotation] = tag.name;
+    if (!tag.registry.empty()) entry["annotations"][kRegistryAnnotation] = tag.registry;
     manifests.push_back(std::move(entry));
   }
   return dump_json(

@@ -25,6 +25,7 @@ void check_layout_marker(std::string_view bytes, std::string_view subject);
 struct Tag {
   std::string name;  ///< empty: a descriptor without a tag
   Descriptor descriptor;
+  std::string registry = {};  ///< of a bundle: where the version comes from; empty: not said
   bool operator==(const Tag&) const = default;
 };
 

@@ -17,10 +17,10 @@ Descriptor descriptor_of(std::string_view type, std::string_view bytes) {
 }  // namespace
 
 Referrer parse_referrer(std::string_view bytes, const std::string& subject) {
-  const Json json = parse_json(bytes, subject);
+  const Json json = parse_others_json(bytes, subject);
   const JsonView view(json, subject);
   Referrer referrer{parse_descriptor(view.at("config")), {}, std::nullopt};
-  for (const JsonView& layer : view.at("layers").items()) {
+  for (const JsonView& layer : view.items_of("layers")) {
     referrer.layers.push_back(parse_descriptor(layer));
   }
   if (view.has("subject")) referrer.subject = parse_descriptor(view.at("subject"));
@@ -28,9 +28,9 @@ Referrer parse_referrer(std::string_view bytes, const std::string& subject) {
 }
 
 ReferrerList parse_referrers(std::string_view bytes, const std::string& subject) {
-  const Json json = parse_json(bytes, subject);
+  const Json json = parse_others_json(bytes, subject);
   ReferrerList list;
-  for (const JsonView& entry : JsonView(json, subject).at("manifests").items()) {
+  for (const JsonView& entry : JsonView(json, subject).items_of("manifests")) {
     ListedReferrer listed{parse_descriptor(entry), entry.string_or("artifactType", ""), ""};
     if (listed.manifest.media_type != kMediaTypeManifest) continue;
     if (entry.has("annotations")) listed.annotations = dump_json(entry.at("annotations").json());

@@ -86,7 +86,7 @@ class Repository : public Content {
   virtual std::optional<Document> manifest(const std::string& tag) const = 0;
 
   /// What hangs on a document, as the registry lists it: nothing of it is verified. Empty where it
-  /// lists nothing; never longer than one document.
+  /// lists nothing.
   virtual ReferrerList referrers(const Descriptor& subject) const = 0;
 
   /// The published versions, ascending. kNotFound if there is no such package.

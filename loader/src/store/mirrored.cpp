@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A registry with mirrors. A mirror that fails, lacks or corrupts something is left for good and
-// the next one is asked. Documents and blobs that have a digest are verified whoever sends them;
+// the next one is asked: that one place lacks something says nothing of the registry. What several
+// may have a part of, versions and referrers, all are asked for; the answers count together, and
+// who gives none is told. Documents and blobs that have a digest are verified whoever sends them;
 // which digest a version's tag names is believed of a mirror as it is of the registry, since there
 // are no signatures: list only mirrors that are trusted as much. Each place is asked with its own
 // host's login, so that no mirror sees the registry's.
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <utility>
 
 #include "documents/names.hpp"
@@ -62,33 +65,53 @@ class Mirrored final : public Repository {
 
   std::optional<Document> manifest(const std::string& tag) const override {
     std::optional<Document> found;
-    ask(name_ + ":" + tag, [&](const Repository& repository) { found = repository.manifest(tag); });
+    ask(name_ + ":" + tag, [&](const Repository& repository) {
+      found = repository.manifest(tag);
+      if (!found && !at_.is_registry()) {
+        throw Error(ErrorCode::kNotFound, "there is no " + name_ + ":" + tag);
+      }
+    });
     return found;
   }
 
-  /// Of all places together: a mirror may have none of them, or others.
   ReferrerList referrers(const Descriptor& subject) const override {
     ReferrerList found;
-    for (const std::string& place : at_.places) {
-      try {
-        const std::unique_ptr<Repository> asked =
-            open_place(place, name_, settings_, patience_, traffic_);
-        found = join_referrers(std::move(found), asked->referrers(subject));
-      } catch (const Error& error) {
-        if (place == at_.places.back() || error.code() == ErrorCode::kCancelled) throw;
-      }
-    }
+    ask_all("referrers of " + subject.digest.str(), [&](const Repository& repository) {
+      found = join_referrers(std::move(found), repository.referrers(subject));
+    });
     return found;
   }
 
   std::vector<int> versions() const override {
-    std::vector<int> versions;
-    ask("tags of " + name_,
-        [&](const Repository& repository) { versions = repository.versions(); });
-    return versions;
+    std::set<int> versions;
+    ask_all("tags of " + name_, [&](const Repository& repository) {
+      for (const int version : repository.versions()) versions.insert(version);
+    });
+    return {versions.begin(), versions.end()};
   }
 
  private:
+  /// Throws what the registry throws where no place has answered.
+  void ask_all(const std::string& what,
+               const std::function<void(const Repository&)>& question) const {
+    bool answered = false;
+    for (const std::string& place : at_.places) {
+      const bool is_registry = &place == &at_.places.back();
+      Patience patience = patience_;
+      if (!is_registry || answered) {
+        patience.limits.tries = std::min(patience.limits.tries, kMirrorTries);
+      }
+      try {
+        question(*open_place(place, name_, settings_, patience, traffic_));
+        answered = true;
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::kCancelled || (is_registry && !answered)) throw;
+        if (error.code() == ErrorCode::kNotFound || !patience_.on_event) continue;
+        patience_.on_event({Event::Stage::kRetry, what, 0, 0, place + " is left: " + error.what()});
+      }
+    }
+  }
+
   /// Who is asked now. Those before were left.
   struct At {
     std::vector<std::string> places;  ///< the mirrors, then the registry

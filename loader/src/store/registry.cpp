@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <span>
 #include <system_error>
 
@@ -60,6 +61,19 @@ std::string canonical_folder(const std::string& written) {
   return folder.string();
 }
 
+std::vector<std::string> list_place(const std::string& place, const Settings& settings,
+                                    const Patience& patience, Traffic& traffic) {
+  if (is_url(place)) return list_remote(place, settings, patience, traffic);
+  std::error_code error;
+  if (fs::is_regular_file(place, error)) {
+    std::vector<std::string> names;
+    for (const BundledKernel& kernel : bundle_contents(place)) names.push_back(kernel.name);
+    return names;
+  }
+  open_folder(place, "packages", traffic);  // that it is there and may be read
+  return list_folder(place);
+}
+
 }  // namespace
 
 std::string canonical_registry(const std::string& requested, const Settings& settings) {
@@ -101,24 +115,23 @@ std::vector<std::string> list_packages(const std::string& registry, const Settin
                                        const Patience& patience, Traffic& traffic) {
   std::vector<std::string> places = mirrors_of(registry, settings);
   places.push_back(registry);
+  std::set<std::string> names;  // of all of them: a mirror may have a part
+  bool answered = false;
   for (const std::string& place : places) {
-    std::error_code error;
-    if (fs::is_regular_file(place, error)) {
-      std::vector<std::string> names;
-      for (const BundledKernel& kernel : bundle_contents(place)) names.push_back(kernel.name);
-      return names;
-    }
-    if (!is_url(place)) {
-      open_folder(place, "packages", traffic);  // that it is there and may be read
-      return list_folder(place);
-    }
     try {
-      return list_remote(place, settings, patience, traffic);
+      for (std::string& name : list_place(place, settings, patience, traffic)) {
+        names.insert(std::move(name));
+      }
+      answered = true;
     } catch (const Error& failure) {
-      if (place == registry || failure.code() == ErrorCode::kCancelled) throw;
+      const bool is_last = &place == &places.back();
+      if (failure.code() == ErrorCode::kCancelled || (is_last && !answered)) throw;
+      if (!patience.on_event) continue;
+      patience.on_event({Event::Stage::kRetry, "packages of " + registry, 0, 0,
+                         place + " is left: " + failure.what()});
     }
   }
-  return {};
+  return {names.begin(), names.end()};
 }
 
 std::vector<std::string> mirrors_of(const std::string& registry, const Settings& settings) {

@@ -12,6 +12,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,7 +41,7 @@ std::unique_ptr<Repository> open_place(const std::string& place, std::string_vie
                                        Traffic& traffic);
 
 /// The packages that a registry has, sorted: the folders of a folder, what is in a bundle, the
-/// catalog of a server (of its mirrors, where one of them has it). Names alone: nothing vouches for
+/// catalog of a server; its mirrors' too. Names alone: nothing vouches for
 /// them. Throws kNotFound for a server that has no catalog.
 std::vector<std::string> list_packages(const std::string& registry, const Settings& settings,
                                        const Patience& patience, Traffic& traffic);
@@ -71,6 +72,11 @@ std::unique_ptr<Repository> open_remote(const std::string& url, std::string_view
 std::unique_ptr<Repository> open_remote(const std::string& url, std::string_view name,
                                         const Patience& patience,
                                         std::shared_ptr<Connection> connection);
+/// What hangs on a document as a server lists it, page by page up to kMostReferrers: what is beyond
+/// is not known. Nothing where the server does not know the request, and its clients keep a tag.
+inline constexpr std::size_t kMostReferrers = 10'000;
+std::optional<ReferrerList> list_referrers(Connection& connection, const Patience& patience,
+                                           const Digest& subject);
 /// The packages in a folder, sorted. Throws kNetwork where it may not be read.
 std::vector<std::string> list_folder(const std::filesystem::path& folder);
 /// The repositories in a server's catalog that stand right below the registry's path.

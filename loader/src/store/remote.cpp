@@ -24,7 +24,6 @@ namespace {
 
 constexpr const char* kAdvice = "Check the registry, or the mirror or proxy before it";
 constexpr int kMaxPages = 100;
-constexpr int kMaxReferrerPages = 4;
 constexpr std::size_t kMaxPageBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxVersions = 100'000;
 constexpr std::size_t kMaxRepositories = 100'000;
@@ -194,27 +193,18 @@ class Remote final : public Repository {
   }
 
   /// By the API's own request; of a registry that does not know it, by the tag that stands in for
-  /// it. A server may answer any URL with a page.
+  /// it.
   ReferrerList referrers(const Descriptor& subject) const override {
-    const std::string what = "referrers of " + subject.digest.str();
-    ReferrerList found;
-    std::string url = base_ + "referrers/" + subject.digest.str();
-    for (int page = 0; page < kMaxReferrerPages; ++page) {
-      std::string bytes;
-      const HttpAnswer answer = get_listed(*connection_, patience_, {url, kAcceptDocuments}, what,
-                                           kNoReferrers, kMaxDocumentBytes, bytes);
-      if (answer.status != 200 || !bytes.starts_with('{')) break;
-      found = join_referrers(std::move(found), parse_referrers(bytes, answer.url));
-      const std::string next = next_page(answer.header("link"));
-      if (next.empty()) return found;
-      url = page_after(url, next, what);
+    if (std::optional<ReferrerList> listed =
+            list_referrers(*connection_, patience_, subject.digest)) {
+      return *std::move(listed);
     }
-    if (!found.empty()) return found;
     std::string bytes;
-    url = base_ + "manifests/" + referrers_tag(subject.digest);
-    const HttpAnswer answer = get_listed(*connection_, patience_, {url, kAcceptDocuments}, what,
-                                         kNoTag, kMaxDocumentBytes, bytes);
-    return answer.status == 404 ? found : parse_referrers(bytes, answer.url);
+    const HttpAnswer answer =
+        get_listed(*connection_, patience_,
+                   {base_ + "manifests/" + referrers_tag(subject.digest), kAcceptDocuments},
+                   "referrers of " + subject.digest.str(), kNoTag, kMaxDocumentBytes, bytes);
+    return answer.status == 404 ? ReferrerList() : parse_referrers(bytes, answer.url);
   }
 
   std::vector<int> versions() const override {
@@ -238,8 +228,8 @@ class Remote final : public Repository {
  private:
   static void add_versions(const std::string& page, const std::string& url,
                            std::vector<int>& versions) {
-    const Json json = parse_json(page, url);
-    for (const JsonView& tag : JsonView(json, url).at("tags").items()) {
+    const Json json = parse_others_json(page, url);
+    for (const JsonView& tag : JsonView(json, url).items_of("tags")) {
       if (const int version = version_of_tag(tag.string()); version != 0) {
         versions.push_back(version);
       }
@@ -287,6 +277,27 @@ class Remote final : public Repository {
 
 }  // namespace
 
+std::optional<ReferrerList> list_referrers(Connection& connection, const Patience& patience,
+                                           const Digest& subject) {
+  const std::string what = "referrers of " + subject.str();
+  ReferrerList found;
+  std::string url = connection.root() + "referrers/" + subject.str();
+  Absent absent = kNoReferrers;
+  for (int page = 0; page < kMaxPages; ++page) {
+    std::string bytes;
+    const HttpAnswer answer = get_listed(connection, patience, {url, kAcceptDocuments}, what,
+                                         absent, kMaxDocumentBytes, bytes);
+    // A server may answer any URL with a page for people.
+    if (page == 0 && (answer.status != 200 || !bytes.starts_with('{'))) return std::nullopt;
+    absent = {};  // it does know the request
+    found = join_referrers(std::move(found), parse_referrers(bytes, answer.url));
+    const std::string next = next_page(answer.header("link"));
+    if (next.empty() || found.size() >= kMostReferrers) break;
+    url = page_after(url, next, what);
+  }
+  return found;
+}
+
 std::vector<std::string> list_remote(const std::string& url, const Settings& settings,
                                      const Patience& patience, Traffic& traffic) {
   Connection connection(url, "_catalog", settings, patience, traffic);
@@ -303,8 +314,8 @@ std::vector<std::string> list_remote(const std::string& url, const Settings& set
   const HttpAnswer answer = read_pages(
       connection, patience, catalog, "catalog of " + url, kNoCatalog,
       [&](const std::string& page, const std::string& from) {
-        const Json json = parse_json(page, from);
-        for (const JsonView& each : JsonView(json, from).at("repositories").items()) {
+        const Json json = parse_others_json(page, from);
+        for (const JsonView& each : JsonView(json, from).items_of("repositories")) {
           const std::string name = each.string();
           if (++seen > kMaxRepositories) {
             each.fail("is one of more than " + std::to_string(kMaxRepositories) + " repositories");

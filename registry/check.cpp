@@ -2,10 +2,13 @@
 #include "check.hpp"
 
 #include <algorithm>
+#include <ctime>
 #include <functional>
 #include <map>
 #include <optional>
+#include <utility>
 
+#include "base/quote.hpp"
 #include "built.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
@@ -13,7 +16,6 @@
 #include "layout.hpp"
 #include "oci/tag.hpp"
 #include "referrers.hpp"
-#include "trust_files.hpp"
 
 namespace kiln::registry {
 namespace {
@@ -96,15 +98,25 @@ class PackageCheck {
   std::map<std::string, Descriptor> promised_;
 };
 
-/// What the metadata says of each version, beside what is there.
+/// What a client makes of the metadata, and what that says of each version, beside what is there.
 void check_signatures(const fs::path& registry, CheckReport& report) {
-  const TrustFiles files = read_trust_files(registry);
-  if (files.empty()) return;
-  trust::TrustedSet set = follow(files, registry.string(), trust::Expiry::kRefused, Roles::kAll);
+  std::optional<ClientView> view = view_as_client(registry);
+  if (!view) return;
+  const std::int64_t now = std::time(nullptr);
+  for (const trust::PassedRole& each : view->listed.passed) {
+    report.problems.push_back("list " + registry.string() + ": clients do not learn what " +
+                              printable(each.by.role) + " publishes: " + each.why.what());
+  }
+  for (const RoleState& each : view->roles) {
+    if (each.expires > now) continue;
+    report.problems.push_back("verify " + registry.string() + ": " + describe(each, now) +
+                              "; clients refuse it. Run '" + how_to_renew(each, registry) + "'");
+  }
+  report.roles = std::move(view->roles);
   for (const ListedVersion& each : list_registry(registry)) {
-    const std::optional<trust::Target> found = find_target(
-        set, files, registry.string(), trust::target_name(each.name, each.index.version));
-    const std::optional<Digest> says = found ? found->promise.sha256() : std::nullopt;
+    const auto found = view->listed.targets.find(trust::target_name(each.name, each.index.version));
+    const std::optional<Digest> says =
+        found == view->listed.targets.end() ? std::nullopt : found->second.promise.sha256();
     if (says == each.descriptor.digest) continue;
     report.problems.push_back("verify " + label(each.name, each.index.version) + ": it is " +
                               each.descriptor.digest.str() + ", signed is " +

@@ -11,6 +11,7 @@
 
 #include "batch.hpp"
 #include "built.hpp"
+#include "client_view.hpp"
 #include "documents/manifest.hpp"
 #include "documents/variant.hpp"
 #include "kiln/error.hpp"
@@ -56,12 +57,14 @@ struct CheckReport {
   std::size_t versions = 0;
   std::size_t variants = 0;
   std::size_t blobs = 0;              ///< hashed, all that are there
+  std::vector<RoleState> roles;       ///< of a signed registry: until when each document holds
   std::vector<std::string> problems;  ///< each names the file, what was found and what expected
 };
 
 /// Hashes every blob, follows every reference, unpacks every layer in memory and compares every
-/// config with its index. Where the registry is signed, its metadata must hold, be fresh and name
-/// each version as it is. Goes on after a problem, to name all.
+/// config with its index. Where the registry is signed, a client must be able to take all of its
+/// metadata, as it refreshes and lists, and find each version there as it is. Goes on after a
+/// problem, to name all.
 CheckReport check_registry(const std::filesystem::path& registry, const Progress& progress);
 
 }  // namespace kiln::registry

@@ -292,7 +292,7 @@ class MetadataExport {
     }
     put(folder / "tags" / "list",
         dump_json({{"name", result_.name}, {"tags", {trust::kTrustTag}}}));
-    put_targets(set, *set.targets("targets"));
+    put_targets(set, "targets", *set.targets());
     // The timestamp last: it names the others.
     for (const auto& [name, bytes] : files) {
       if (name != "timestamp.json") put(plain / name, bytes);
@@ -310,11 +310,12 @@ class MetadataExport {
   }
 
  private:
-  void put_targets(const trust::TrustedSet& set, const trust::Targets& targets) {
+  void put_targets(const trust::TrustedSet& set, const std::string& role,
+                   const trust::Targets& targets) {
     for (const auto& [name, target] : targets.targets) put_target(name, target);
     for (const trust::Delegation& each : targets.delegations) {
-      const trust::Targets* const below = set.targets(each.role);
-      if (below != nullptr && seen_.insert(each.role).second) put_targets(set, *below);
+      const trust::Targets* const below = set.targets(each.role, role);
+      if (below != nullptr && seen_.insert(each.role).second) put_targets(set, each.role, *below);
     }
   }
 

@@ -4,7 +4,9 @@
 // to stdout (--json: one document with a "schema"), progress to stderr; the exit code is
 // kiln::ErrorCode.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
+#include <ctime>
 #include <functional>
 #include <iostream>
 #include <optional>
@@ -12,7 +14,9 @@
 #include <utility>
 
 #include "attest_command.hpp"
+#include "base/quote.hpp"
 #include "check.hpp"
+#include "client_view.hpp"
 #include "complete.hpp"
 #include "documents/json.hpp"
 #include "export.hpp"
@@ -166,28 +170,78 @@ int run_export(Options& options) {
   return 0;
 }
 
+/// Until when each document holds: what must be signed again, and how.
+Json json_of(const std::vector<registry::RoleState>& roles) {
+  Json list = Json::array();
+  for (const registry::RoleState& each : roles) {
+    list.push_back({{"role", each.role},
+                    {"version", each.version},
+                    {"expires", kiln::trust::to_text(each.expires)}});
+  }
+  return list;
+}
+
+void print_expiry(const std::vector<registry::RoleState>& roles, const std::string& folder) {
+  if (roles.empty()) return;
+  const registry::RoleState& first =
+      *std::ranges::min_element(roles, {}, &registry::RoleState::expires);
+  std::cout << "signed: " << describe(first, std::time(nullptr))
+            << "\n  renew it: " << how_to_renew(first, folder) << '\n';
+}
+
+/// What clients see of a signed folder; nothing of another one, or where that cannot be told.
+std::optional<registry::ClientView> client_view(const Options& options) {
+  try {
+    return registry::view_as_client(options.registry);
+  } catch (const kiln::Error& error) {
+    std::cerr << "kiln-registry: what clients see is not known: " << error.what() << '\n';
+    return std::nullopt;
+  }
+}
+
 int run_list(Options& options) {
   Json versions = Json::array();
-  for (const registry::ListedVersion& one : registry::list_registry(options.registry)) {
+  const std::vector<registry::ListedVersion> listed = registry::list_registry(options.registry);
+  const std::optional<registry::ClientView> view = client_view(options);
+  for (const registry::ListedVersion& one : listed) {
     Json variants = Json::array();
     for (const kiln::Variant& variant : one.index.variants) {
       variants.push_back({{"id", variant.id},
                           {"manifest", variant.manifest.digest.str()},
                           {"tested", variant.tested}});
     }
-    versions.push_back({{"name", one.name},
-                        {"version", one.index.version},
-                        {"index", to_json(one.descriptor)},
-                        {"variants", variants}});
+    Json version = {{"name", one.name},
+                    {"version", one.index.version},
+                    {"index", to_json(one.descriptor)},
+                    {"variants", variants}};
+    std::string state;
+    if (view) {
+      const std::string name = kiln::trust::target_name(one.name, one.index.version);
+      const auto found = view->listed.targets.find(name);
+      const bool is_known = found != view->listed.targets.end();
+      const bool is_signed = is_known && found->second.promise.sha256() == one.descriptor.digest;
+      const std::optional<std::string> yanked = is_known ? found->second.yanked : std::nullopt;
+      version["signed"] = is_signed;
+      version["yanked"] = yanked ? Json(*yanked) : Json();
+      state = is_signed ? "  signed" : "  not signed: 'kiln registry sign'";
+      if (yanked) state += ", taken back: " + kiln::quote(*yanked);
+    }
+    versions.push_back(std::move(version));
     if (options.json) continue;
-    std::cout << one.name << "@" << one.index.version << " " << one.descriptor.digest.str() << '\n';
+    std::cout << one.name << "@" << one.index.version << " " << one.descriptor.digest.str() << state
+              << '\n';
     for (const kiln::Variant& variant : one.index.variants) {
       std::cout << "  " << variant.id << "  " << variant.tested << '\n';
     }
   }
   if (options.json) {
-    print({{"schema", "kiln.registry-list/1"}, {"versions", versions}});
-  } else if (versions.empty()) {
+    Json document = {{"schema", "kiln.registry-list/1"}, {"versions", versions}};
+    if (view) document["metadata"] = json_of(view->roles);
+    print(document);
+    return 0;
+  }
+  if (view) print_expiry(view->roles, options.registry);
+  if (versions.empty()) {
     std::cerr << "kiln-registry: nothing is published in " << options.registry << '\n';
   }
   return 0;
@@ -202,6 +256,7 @@ int run_check(Options& options) {
            {"versions", report.versions},
            {"variants", report.variants},
            {"blobs", report.blobs},
+           {"metadata", json_of(report.roles)},
            {"problems", report.problems}});
   } else {
     std::cout << report.packages << " packages, " << report.versions << " versions, "
@@ -210,6 +265,7 @@ int run_check(Options& options) {
                                           : std::to_string(report.problems.size()) + " problems")
               << '\n';
     for (const std::string& problem : report.problems) std::cout << "  " << problem << '\n';
+    print_expiry(report.roles, options.registry);
   }
   return report.problems.empty() ? 0 : static_cast<int>(kiln::ErrorCode::kIntegrity);
 }

@@ -32,7 +32,7 @@ Json Edits::next_body(const std::string& role) {
   Json body = start_.seen.body_of(role);
   if (body.is_null()) {
     body = {{"_type", "targets"}, {"spec_version", "1.0.31"}, {"targets", Json::object()}};
-  } else if (verified_->targets(role) == nullptr) {
+  } else if (role != "targets" && verified_->targets(role, "targets") == nullptr) {
     verified_->take_targets(*start_.seen.file_of(role), role, "targets");
   }
   body["version"] = start_.seen.version_of(role) + 1;
@@ -105,6 +105,11 @@ void Edits::check_all_are_taken() const {
         ErrorCode::kConflict, request_.registry,
         "the draft that came back has " + printable(role) + ".json, to which nobody delegates");
   }
+}
+
+void Edits::drop_roles_of_nobody() {
+  std::erase_if(pending_,
+                [&](const auto& each) { return authority_.signers_of(each.first).ids.empty(); });
 }
 
 bool Edits::still_holds(const std::string& role) const {

@@ -45,6 +45,8 @@ class Edits {
   void decide_targets();
   /// kConflict where something came back of a role to which nobody delegates.
   void check_all_are_taken() const;
+  /// What is pending of a publisher who was dismissed.
+  void drop_roles_of_nobody();
 
   /// Signed as it came back: it is neither edited nor signed here.
   bool is_finished_elsewhere(const std::string& role) const {

@@ -164,6 +164,12 @@ std::set<std::string> tie_roles(const Start& start, Edits& edits) {
     edits.take_returned(role);
     const Delegation* const before =
         start.seen.set() ? find_delegation(*start.seen.targets(), role) : nullptr;
+    // A client refuses a role that has no document. A delegation is seen with its role's first one:
+    // who signs that, if it says nothing yet, has the key.
+    if (start.seen.file_of(role) == nullptr && !is_bin(role)) {
+      if (edits.find_pending(role) == nullptr) edits.renew(role);
+      if (before == nullptr) tied.insert(role);
+    }
     const bool has_other_signers = before == nullptr || before->signers != each.signers;
     if (start.seen.file_of(role) != nullptr && has_other_signers && !edits.still_holds(role)) {
       edits.renew(role);
@@ -175,6 +181,7 @@ std::set<std::string> tie_roles(const Start& start, Edits& edits) {
     }
   }
   edits.check_all_are_taken();
+  edits.drop_roles_of_nobody();
   return tied;
 }
 

@@ -32,7 +32,7 @@ class Seen {
   const std::string& origin() const { return origin_; }
 
   /// Null where nothing is seen.
-  const trust::Targets* targets() const { return set_ ? set_->targets("targets") : nullptr; }
+  const trust::Targets* targets() const { return set_ ? set_->targets() : nullptr; }
 
   /// 0: no such document.
   std::uint64_t version_of(const std::string& role) const;

@@ -143,15 +143,16 @@ class Gathering {
 };
 
 /// Whose word it is what a name's bytes are: of the first role that has it.
-const trust::Signers* signers_of(const trust::TrustedSet& set, const trust::Targets& targets,
-                                 const trust::Signers& signers, const std::string& name,
-                                 std::set<std::string>& seen) {
+const trust::Signers* signers_of(const trust::TrustedSet& set, const std::string& role,
+                                 const trust::Targets& targets, const trust::Signers& signers,
+                                 const std::string& name, std::set<std::string>& seen) {
   if (targets.targets.contains(name)) return &signers;
   const std::string hash = Digest::of(name).hex();
   for (const trust::Delegation& each : targets.delegations) {
-    const trust::Targets* const below = set.targets(each.role);
+    const trust::Targets* const below = set.targets(each.role, role);
     if (below == nullptr || !each.covers(name, hash) || !seen.insert(each.role).second) continue;
-    if (const auto* found = signers_of(set, *below, each.signers, name, seen)) return found;
+    if (const auto* found = signers_of(set, each.role, *below, each.signers, name, seen))
+      return found;
   }
   return nullptr;
 }
@@ -169,10 +170,10 @@ void read_trust(const fs::path& registry, SiteFacts& site) {
       const bool same = found && found->promise.sha256() == version.index.digest;
       version.vouched = same ? Vouched::kSigned : Vouched::kOther;
       std::set<std::string> seen;
-      const trust::Targets* const top = set.targets("targets");
+      const trust::Targets* const top = set.targets();
       const trust::Signers* const signers =
           found && top != nullptr
-              ? signers_of(set, *top, set.root().targets,
+              ? signers_of(set, "targets", *top, set.root().targets,
                            trust::target_name(package.name, version.version), seen)
               : nullptr;
       if (signers != nullptr) {

@@ -69,10 +69,13 @@ std::string role_file(std::uint64_t version, const std::string& role) {
   return std::to_string(version) + "." + trust::file_name(role) + ".json";
 }
 
+const std::string& first_root_of(const TrustFiles& files, const std::string& origin) {
+  return file_of(files, "1.root.json", origin);
+}
+
 trust::TrustedSet follow(const TrustFiles& files, const std::string& origin, trust::Expiry expiry,
                          Roles roles) {
-  trust::TrustedSet set(file_of(files, "1.root.json", origin), origin,
-                        {std::time(nullptr), expiry});
+  trust::TrustedSet set(first_root_of(files, origin), origin, {std::time(nullptr), expiry});
   for (std::uint64_t next = 2;; ++next) {
     const auto found = files.find(role_file(next, "root"));
     if (found == files.end()) break;
@@ -89,15 +92,17 @@ trust::TrustedSet follow(const TrustFiles& files, const std::string& origin, tru
     set.take_targets(file_of(files, role_file(version, role), origin), role, parent);
   };
   take("targets", "root");
-  std::vector<std::string> parents = {"targets"};
+  std::vector<std::pair<std::string, std::string>> parents = {{"targets", "root"}};
   while (roles == Roles::kAll && !parents.empty()) {
-    const std::string parent = std::move(parents.back());
+    const auto [parent, above] = std::move(parents.back());
     parents.pop_back();
-    for (const trust::Delegation& each : set.targets(parent)->delegations) {
-      // One that has signed nothing yet; and of two that delegate to a role, one is enough.
-      if (!set.snapshot()->files.contains(each.role) || set.targets(each.role) != nullptr) continue;
+    const trust::Targets targets = *set.targets(parent, above);
+    for (const trust::Delegation& each : targets.delegations) {
+      // One that has signed nothing yet.
+      if (!set.snapshot()->files.contains(each.role)) continue;
+      if (set.targets(each.role, parent) != nullptr) continue;
       take(each.role, parent);
-      parents.push_back(each.role);
+      parents.emplace_back(each.role, parent);
     }
   }
   return set;
@@ -106,7 +111,7 @@ trust::TrustedSet follow(const TrustFiles& files, const std::string& origin, tru
 std::optional<trust::Target> find_target(trust::TrustedSet& set, const TrustFiles& files,
                                          const std::string& origin, const std::string& name) {
   const auto load = [&](const std::string& role, const std::string& parent) {
-    if (set.targets(role) != nullptr) return true;
+    if (set.targets(role, parent) != nullptr) return true;
     if (!set.snapshot()->files.contains(role)) return false;
     const std::uint64_t version = set.file_of(role).version;
     set.take_targets(file_of(files, role_file(version, role), origin), role, parent);

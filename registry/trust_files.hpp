@@ -42,6 +42,9 @@ TrustFiles read_trust_files(const Repository& repository, const Patience& patien
 /// "3.acme.json"; "timestamp.json" has no version in front.
 std::string role_file(std::uint64_t version, const std::string& role);
 
+/// Throws kTrust where there is none.
+const std::string& first_root_of(const TrustFiles& files, const std::string& origin);
+
 /// What a client believes that trusts 1.root.json. Throws kTrust, naming `origin`, for files that
 /// no client accepts, or that are none.
 trust::TrustedSet follow(const TrustFiles& files, const std::string& origin, trust::Expiry expiry,

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/quote.hpp"
 #include "commands.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
@@ -14,6 +15,8 @@
 
 namespace kiln::cli {
 namespace {
+
+constexpr std::size_t kMostTold = 8;
 
 int run_search(const std::vector<std::string>& words, const Options& options) {
   const SearchResult result = kiln::search(options.request, words);
@@ -35,9 +38,24 @@ int run_search(const std::vector<std::string>& words, const Options& options) {
     print("%-*s  %s\n", static_cast<int>(column), title(each).c_str(), says.c_str());
     if (status == 0 && each.problem) status = static_cast<int>(each.problem->code());
   }
+  Json unread = Json::array();
+  for (const UnreadPublisher& each : result.unread) {
+    unread.push_back({{"publisher", each.role}, {"problem", each.problem.what()}});
+    if (unread.size() <= kMostTold) {
+      tell("kiln: what %s publishes is not known: %s\n", printable(each.role).c_str(),
+           each.problem.what());
+    }
+  }
+  if (unread.size() > kMostTold) {
+    tell("kiln: nor what %zu other publishers do\n", unread.size() - kMostTold);
+  }
+  if (status == 0 && !result.unread.empty()) {
+    status = static_cast<int>(result.unread.front().problem.code());
+  }
   print_json("search", {{"registry", result.registry},
                         {"signed", result.is_signed},
                         {"packages", documents},
+                        {"unread", unread},
                         {"left_out", result.left_out}});
   if (options.json) return status;
   tell("%zu %s in %s%s\n", result.packages.size(),

@@ -7,7 +7,7 @@
 //   kiln-tuf --metadata-dir DIR init ROOT
 //   kiln-tuf --metadata-dir DIR --metadata-url URL refresh
 //   kiln-tuf --metadata-dir DIR --metadata-url URL
-//            --target-name NAME --target-base-url URL --target-dir DIR download
+//            --target-name NAME... --target-base-url URL --target-dir DIR download
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
@@ -18,6 +18,7 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/draft.hpp"
 #include "base/quote.hpp"
@@ -43,7 +44,7 @@ struct Options {
   fs::path metadata;
   std::string metadata_url;
   fs::path root;
-  std::string name;
+  std::vector<std::string> names;
   std::string targets_url;
   fs::path targets;
 };
@@ -78,25 +79,31 @@ std::string place_of(const Target& target, const std::string& name, bool consist
   return name.substr(0, slash) + hash + "." + name.substr(slash);
 }
 
-void download(const Options& options) {
-  const WebSource source(options.metadata_url, {});
-  Updater updater = refresh(options, source);
-  const std::optional<Word> word = updater.find(options.name, source);
+void download(const Options& options, const std::string& name, const WebSource& source,
+              Updater& updater) {
+  const std::optional<Word> word = updater.find(name, source);
   if (!word) {
-    throw Error(ErrorCode::kNotFound, "download " + kiln::quote(options.name) + ": no role of " +
+    throw Error(ErrorCode::kNotFound, "download " + kiln::quote(name) + ": no role of " +
                                           options.metadata_url + " speaks of it. Check its name");
   }
   const Target& target = word->target;
-  const std::string place = place_of(target, options.name, updater.root().consistent_snapshot);
+  const std::string place = place_of(target, name, updater.root().consistent_snapshot);
   const std::size_t most = std::min<std::uint64_t>(target.length, kMaxTargetBytes);
   const std::optional<std::string> bytes = WebSource(options.targets_url, {}).fetch(place, most);
   if (!bytes) {
-    throw Error(ErrorCode::kNotFound, "download " + kiln::quote(options.name) + ": there is no " +
-                                          place + " at " + options.targets_url);
+    throw Error(ErrorCode::kNotFound, "download " + kiln::quote(name) + ": there is no " + place +
+                                          " at " + options.targets_url);
   }
-  target.promise.check(*bytes, options.name);
-  kiln::publish_bytes(options.targets, options.targets / kiln::trust::file_name(options.name),
-                      *bytes, 0644);
+  target.promise.check(*bytes, name);
+  kiln::publish_bytes(options.targets, options.targets / kiln::trust::file_name(name), *bytes,
+                      0644);
+}
+
+/// All of them by one state of the metadata.
+void download(const Options& options) {
+  const WebSource source(options.metadata_url, {});
+  Updater updater = refresh(options, source);
+  for (const std::string& name : options.names) download(options, name, source, updater);
 }
 
 int run(int argc, char** argv) {
@@ -104,7 +111,10 @@ int run(int argc, char** argv) {
   Options options;
   app.add_option("--metadata-dir", options.metadata, "Folder of what is trusted")->required();
   app.add_option("--metadata-url", options.metadata_url, "Where the metadata is");
-  app.add_option("--target-name", options.name, "What to download");
+  app.add_option("--target-name", options.names, "What to download (repeatable)")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
   app.add_option("--target-base-url", options.targets_url, "Where the targets are");
   app.add_option("--target-dir", options.targets, "Folder that gets the target");
   app.require_subcommand(1);

@@ -14,6 +14,7 @@
 #include "documents/json.hpp"
 #include "install/bundle.hpp"
 #include "install/install.hpp"
+#include "install/search.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
 #include "server.hpp"
@@ -300,12 +301,91 @@ TEST_CASE("vouch: a mirror that is old or lies is left, and carries bytes otherw
                                                 world.server.url() + R"(":[")" +
                                                 (world.scratch / "mirror").string() + R"("]}})");
   world.install_sample();
-  CHECK(world.server.asked().empty());
+  // The registry says what is newest, by one request; the mirror has all of it.
+  CHECK(world.server.asked() == std::vector<std::string>{"/v2/kiln.tuf/manifests/latest"});
   world.metadata.expires = std::time(nullptr) + 60 * kDay;
   world.metadata.publish();
   fs::remove_all(world.scratch / "mirror" / "kiln.tuf");
   CHECK(install("sample", world.fresh()).choice.version.descriptor == world.index);
-  CHECK(world.server.count("/v2/kiln.tuf/") > 0);
+  CHECK(world.server.count("/v2/kiln.tuf/") > 1);
+}
+
+/// A folder with the registry as it is now, asked before the registry.
+fs::path add_stale_mirror(World& world, const std::string& origin) {
+  const fs::path mirror = world.scratch / "stale";
+  fs::copy(world.published.root(), mirror, fs::copy_options::recursive);
+  write_file(world.scratch / "config.json",
+             R"({"schema":"kiln.settings/1","network":{"tries":2,"backoff_ms":10},"mirrors":{")" +
+                 origin + R"(":[")" + mirror.string() + R"("]}})");
+  return mirror;
+}
+
+TEST_CASE("vouch: a mirror that is behind, and holds, decides nothing") {
+  World world;
+  const fs::path mirror = add_stale_mirror(world, world.server.url());
+  std::vector<std::string> told;
+  Request request = world.request();
+  request.on_event = [&](const Event& event) {
+    if (event.stage == Event::Stage::kRetry) told.push_back(event.note);
+  };
+  SUBCASE("that a version is not there") {
+    world.metadata.add(
+        "sample", 2, world.published.publish({cpu_draft(sample_library("version2"), "sample", 2)}));
+    world.metadata.publish();
+    request.version = 2;
+    CHECK(install("sample", request).choice.version.index.version == 2);
+  }
+  SUBCASE("that a version may be installed which was taken back") {
+    world.metadata.yank("sample", 1, "it computes nonsense");
+    world.metadata.publish();
+    const Error error = world.refused(request);
+    CHECK(error.code() == ErrorCode::kTrust);
+    CHECK_CONTAINS(error.what(), "it computes nonsense");
+  }
+  REQUIRE_FALSE(told.empty());
+  CHECK_CONTAINS(told.front(), mirror.string() + " is behind: its timestamp is 1, " +
+                                   world.server.url() + " has 2");
+}
+
+TEST_CASE("vouch: a publisher who has signed nothing hides no other's packages") {
+  World world;
+  const Signer acme;
+  world.metadata.publish([&](const std::string& role, Json& body) {
+    if (role != "targets") return;
+    const Json key = {{"keytype", acme.key().type},
+                      {"scheme", acme.key().scheme},
+                      {"keyval", {{"public", acme.key().value}}}};
+    Json left = role_of({acme});
+    left.update({{"name", "acme"}, {"terminating", true}, {"paths", Json::array({"acme-*/*"})}});
+    body["delegations"] = {{"keys", {{acme.id(), key}}}, {"roles", Json::array({left})}};
+  });
+  const SearchResult found = search(world.request(), {});
+  REQUIRE(found.packages.size() == 1);
+  CHECK(found.packages.front().name == "sample");
+  REQUIRE(found.unread.size() == 1);
+  CHECK(found.unread.front().role == "acme");
+  CHECK_CONTAINS(found.unread.front().problem.what(), "who signs that has not signed yet");
+  CHECK(Install("sample", world.request()).published().size() == 1);
+  // Of acme's it is not said that there are none: nobody can tell.
+  const Error error = error_of([&] { Install("acme-op", world.request()).published(); });
+  CHECK(error.code() == ErrorCode::kTrust);
+  CHECK_CONTAINS(error.what(), "acme.json");
+}
+
+TEST_CASE("vouch: where the registry does not answer, the newest of its mirrors decides") {
+  World world;
+  const std::string gone = "http://127.0.0.1:9";
+  trust_root(gone, world.metadata.first_root());
+  add_stale_mirror(world, gone);
+  const Request request{.version = 1, .registry = gone, .cache = world.scratch / "cache"};
+  CHECK(install("sample", request).choice.version.descriptor == world.index);
+  fs::remove_all(world.scratch / "stale" / "kiln.tuf");
+  const Request other{.version = 1, .registry = gone, .cache = world.scratch / "other"};
+  const Error error = world.refused(other);  // the registry's own reason, and the mirror's
+  CHECK(error.code() == ErrorCode::kNetwork);
+  CHECK_CONTAINS(error.what(), "get " + gone);
+  CHECK_CONTAINS(error.what(),
+                 "mirror " + (world.scratch / "stale").string() + ": fetch trust metadata of ");
 }
 
 TEST_CASE("vouch: offline, what the cache's metadata says counts; without any nothing does") {
@@ -341,6 +421,45 @@ TEST_CASE("vouch: a bundle carries the metadata, and what expired on the way is 
   CHECK(install("sample", carried).choice.version.descriptor == world.index);
   CHECK_CONTAINS(told, "timestamp.json of " + world.server.url() + ": version 2 expired at " +
                            trust::to_text(world.metadata.expires));
+}
+
+TEST_CASE("vouch: of two bundles the newer state decides, whichever came last") {
+  World world;
+  const auto bundle = [&](const std::string& name) {
+    const fs::path file = world.scratch / name;
+    create_bundle({{.name = "sample", .request = world.fresh(), .all_variants = true}}, file);
+    return file.string();
+  };
+  const std::string monday = bundle("monday.tar");
+  world.metadata.publish();
+  const std::string tuesday = bundle("tuesday.tar");
+  std::string told;
+  Request carried = world.fresh();
+  carried.cache = world.scratch / "there";
+  carried.on_event = [&](const Event& event) { told += event.note + "\n"; };
+  carried.from = tuesday;
+  install("sample", carried);
+  CHECK(told.find("older") == std::string::npos);
+  carried.from = monday;
+  CHECK(install("sample", carried).choice.version.descriptor == world.index);
+  CHECK_CONTAINS(told, "version 1 is older than 2, which was seen before and decides");
+  // What was taken back by then is not had by the older bundle.
+  world.metadata.yank("sample", 1, "it computes nonsense");
+  world.metadata.publish();
+  carried.from = world.published.root().string();
+  CHECK(world.refused(carried).code() == ErrorCode::kTrust);
+  carried.from = monday;
+  CHECK_CONTAINS(world.refused(carried).what(), "it computes nonsense");
+}
+
+TEST_CASE("vouch: a bundle says whose it is") {
+  World world;
+  const fs::path file = world.scratch / "bundle.tar";
+  create_bundle({{.name = "sample", .request = world.request(), .all_variants = true}}, file);
+  const std::vector<BundledKernel> inside = bundle_contents(file);
+  REQUIRE(inside.size() == 1);
+  CHECK(inside.front().registry == world.server.url());
+  CHECK(inside.front().is_signed);
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ class ClientTest(unittest.TestCase):
         if command[0] != "init":
             options += ["--metadata-url", f"{self.repository.url}/metadata"]
         if command[0] == "download":
-            options += ["--target-name", command[1], "--target-dir", self.targets,
+            options += ["--target-name", *command[1:], "--target-dir", self.targets,
                         "--target-base-url", f"{self.repository.url}/targets"]
             command = command[:1]
         self.repository.requests.clear()
@@ -367,6 +367,31 @@ class TargetTest(ClientTest):
                     (self.accept if found else self.refuse)("download", path)
                     if role != "plain":
                         self.assertFalse((self.metadata.parent / "x.json").exists())
+
+    def test_several_targets_by_one_state(self):
+        for name in ("one", "two"):
+            self.repository.add_target(name, name.encode())
+        self.repository.release()
+        self.accept("download", "one", "--target-name", "two")
+        self.assertEqual({path.name: path.read_bytes() for path in self.targets.iterdir()}, {"one": b"one", "two": b"two"})
+        self.assertEqual(self.repository.requests.count("metadata/timestamp.json"), 1)
+
+    @unittest.skipIf(REFERENCE, "the reference keeps a role by its name, whoever vouched first")
+    def test_who_delegates_vouches_for_itself_alone(self):
+        """Two delegate to "shared", with other keys; those of one have signed it."""
+        self.repository.delegate("a", paths=["a*"])
+        self.repository.delegate("b", paths=["b*"])
+        self.repository.delegate("shared", parent="a", paths=["a*"])
+        mine = self.repository.signers["shared"]
+        self.repository.signers["shared"] = [CryptoSigner.generate_ed25519()]
+        self.repository.delegate("shared", parent="b", paths=["b*"])
+        self.repository.signers["shared"] = mine
+        for name in ("a-one", "b-one"):
+            self.repository.add_target(name, name.encode(), role="shared")
+        self.repository.release()
+        self.accept("download", "a-one")
+        self.refuse("download", "b-one")
+        self.refuse("download", "a-one", "--target-name", "b-one")
 
     def test_terminating(self):
         self.repository.delegate("first", paths=["*"], terminating=True)

@@ -249,12 +249,45 @@ class Publishers(SignersTest):
     def appoint(self, *words, **how):
         return self.delegate("--package", "acme-*", "--role-key", self.public("acme"), *words, **how)
 
+    def appoint_and_accept(self):
+        """The publisher signs its first document, which has no version yet."""
+        self.appoint()
+        sent = self.elsewhere()
+        self.assertEqual(self.review(sent, "acme")["missing"], [])
+        self.assertTrue(self.sign("--draft", sent)["visible"])
+
+    def test_a_delegation_is_seen_with_its_role_s_first_document_and_hides_nothing_before(self):
+        before = self.titles()
+        done = self.appoint()
+        self.assertEqual((done["visible"], self.missing(done)), (True, {"acme": (0, 1)}))  # renewed, nothing else
+        self.assertEqual([title for title in self.titles() if title.endswith("targets.json")],
+                         [title for title in before if title.endswith("targets.json")])
+        found = self.kiln("search", "--registry", self.registry)
+        self.assertEqual(([each["name"] for each in found["packages"]], found["unread"]), ([NAME], []))
+        self.kiln("registry", "check", "--registry", self.registry)
+        sent = self.elsewhere()
+        self.review(sent, "acme")
+        self.assertTrue(self.sign("--draft", sent)["visible"])
+        self.assertEqual(self.document("acme")["signed"]["targets"], {})
+        self.assertEqual([each["name"] for each in self.kiln("search", "--registry", self.registry)["packages"]], [NAME])
+        checked = self.kiln("registry", "check", "--registry", self.registry)
+        self.assertEqual([each["role"] for each in checked["metadata"]],
+                         ["root", "timestamp", "snapshot", "targets", "acme"])
+        self.assertIsNone(self.python_tuf("acme-op/1", self.export()))
+
+    def test_a_publisher_who_never_answers_is_dismissed_again(self):
+        self.appoint()
+        self.publish("acme")
+        self.delegate("--dismiss")
+        self.assertFalse(self.draft().exists())
+        self.install_of(ACME, self.registry)  # by the registry's own keys
+
     def test_a_publisher_signs_its_own_packages_with_its_own_key(self):
         self.appoint()
         self.publish("acme")
         done = self.sign()  # not with the registry's keys
         self.assertEqual((done["waiting"], self.missing(done)), ([f"{ACME}/1"], {"acme": (0, 1)}))
-        self.install_of(ACME, self.registry, code=TRUST)
+        self.install_of(ACME, self.registry, code=NOT_FOUND)
         done = self.sign(keys=("acme", "online"))
         self.assertEqual((done["changed"], done["targets"]), ([f"{ACME}/1"], 2))
         self.install_of(ACME, self.registry)
@@ -268,7 +301,7 @@ class Publishers(SignersTest):
 
     def test_a_publisher_signs_elsewhere_and_the_registry_takes_it_in(self):
         """It has the server's metadata, its own packages and its own key, and nothing else."""
-        self.appoint()
+        self.appoint_and_accept()
         server = OciServer(self)
         url = getattr(server, "url")
         self.kiln("registry", "push", "--registry", self.registry, "--to", url)
@@ -276,7 +309,7 @@ class Publishers(SignersTest):
         self.publish("acme")
         self.kiln("registry", "push", "--registry", self.registry, "--to", url, says="clients do not see this acme-op@1 yet")
         self.trust(url)
-        self.install_of(ACME, url, code=TRUST)
+        self.install_of(ACME, url, code=NOT_FOUND)
         done = self.sign("--root", self.root, "--onto", url, keys=("acme",))
         self.assertEqual((done["visible"], done["waiting"]), (False, [f"{ACME}/1"]))
         sent = self.elsewhere()

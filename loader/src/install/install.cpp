@@ -682,9 +682,10 @@ std::vector<PublishedVersion> Install::published() {
     for (const int version : known_versions()) versions.push_back({version, {}});
     return versions;
   }
-  const auto packages = vouch().list();
-  const auto found = packages.find(name_);
-  if (found == packages.end()) {
+  const VouchedPackages packages = vouch().list();
+  packages.check_is_known(name_);
+  const auto found = packages.versions.find(name_);
+  if (found == packages.versions.end()) {
     throw Error(ErrorCode::kNotFound, "find " + name_ + " in " + registry_ +
                                           ": its signed metadata does not speak of it. Check the "
                                           "name; 'kiln search' lists what it vouches for");

@@ -37,9 +37,11 @@ struct Named {
   std::optional<Descriptor> index;
 };
 
-std::vector<Named> vouched_packages(const Vouch& vouch) {
+std::vector<Named> vouched_packages(const Vouch& vouch, std::vector<UnreadPublisher>& unread) {
   std::vector<Named> named;
-  for (const auto& [name, versions] : vouch.list()) {
+  const VouchedPackages packages = vouch.list();
+  for (const trust::PassedRole& each : packages.passed) unread.push_back({each.by.role, each.why});
+  for (const auto& [name, versions] : packages.versions) {
     const auto newest = std::find_if(versions.rbegin(), versions.rend(),
                                      [](const VouchedVersion& each) { return !each.yanked; });
     if (newest != versions.rend()) named.push_back({name, newest->version, newest->index});
@@ -85,7 +87,8 @@ SearchResult search(const Request& request, const std::vector<std::string>& word
   if (result.is_signed) {
     const Cache cache(request.cache.empty() ? settings.cache : request.cache, request.stop,
                       patience.on_event);
-    named = vouched_packages(Vouch(result.registry, from, settings, cache, patience, traffic));
+    named = vouched_packages(Vouch(result.registry, from, settings, cache, patience, traffic),
+                             result.unread);
   } else {
     for (std::string& name : list_packages(place, settings, patience, traffic)) {
       named.push_back({std::move(name), 0, {}});

@@ -23,11 +23,19 @@ struct FoundPackage {
   std::optional<Error> problem;  ///< why no more is known of it
 };
 
+struct UnreadPublisher {
+  std::string role;
+  Error problem;
+};
+
 struct SearchResult {
   std::string registry;  ///< canonical
   bool is_signed = false;
   std::vector<FoundPackage> packages;  ///< by name
-  std::size_t left_out = 0;            ///< packages that were not looked into: there are too many
+  /// Publishers whose part of the signed metadata could not be read: which packages they have is
+  /// not known.
+  std::vector<UnreadPublisher> unread;
+  std::size_t left_out = 0;  ///< packages that were not looked into: there are too many
 };
 
 /// The packages whose name or summary has all the words, in any case; all of them without words.

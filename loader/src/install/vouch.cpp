@@ -2,7 +2,9 @@
 #include "install/vouch.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -49,6 +51,42 @@ Updater updater_of(const std::string& registry, const Settings& settings, const 
           &memo};
 }
 
+constexpr int kMirrorTries = 2;  // there is someone else to ask
+
+/// Somebody has answered: who does not is not waited for as where nobody has.
+Patience briefly(Patience patience) {
+  Limits& limits = patience.limits;
+  limits.tries = 1;
+  limits.connect = std::min(limits.connect, std::chrono::seconds(3));
+  limits.stall = std::min(limits.stall, std::chrono::seconds(5));
+  limits.deadline = std::min(limits.deadline, std::chrono::seconds(10));
+  return patience;
+}
+
+/// A place whose metadata holds.
+struct Place {
+  std::string name;
+  std::unique_ptr<Repository> repository;
+  std::unique_ptr<RepositorySource> source;
+  Updater updater;
+};
+
+/// Why no place has answered: the registry's own reason, and those of its mirrors.
+class Failures {
+ public:
+  void add(const std::string& place, const Error& error) {
+    if (last_) mirrors_ += "\n  mirror " + place_ + ": " + last_->what();
+    place_ = place;
+    last_ = error;
+  }
+  [[noreturn]] void fail() const { throw Error(last_->code(), last_->what() + mirrors_); }
+
+ private:
+  std::string place_;
+  std::optional<Error> last_;
+  std::string mirrors_;
+};
+
 }  // namespace
 
 std::filesystem::path verified_path() {
@@ -86,95 +124,135 @@ std::optional<Vouched> Vouch::recall(const std::string& name, int version) const
   return Vouched{descriptor_of(word->target, label(name, version), registry_), word->signers};
 }
 
-/// Asks a place after the other until one answers. A mirror may be old, or lie: the registry has
-/// the last word.
-void Vouch::ask_places(const std::function<void(const Repository&)>& question) const {
-  std::vector<std::string> places = {from_};
-  if (from_.empty()) {
-    places = mirrors_of(registry_, settings_);
-    places.push_back(registry_);
-  }
-  for (const std::string& place : places) {
-    try {
-      return question(*open_place(place, trust::kTrustRepository, settings_, patience_, traffic_));
-    } catch (const Error& error) {
-      if (place == places.back() || error.code() == ErrorCode::kCancelled) throw;
-      if (!patience_.on_event) continue;
-      patience_.on_event({Event::Stage::kRetry, "trust metadata of " + registry_, 0, 0,
-                          "mirror " + place + " is left: " + error.what()});
-    }
-  }
+std::vector<std::string> Vouch::places() const {
+  if (!from_.empty()) return {from_};
+  std::vector<std::string> places = mirrors_of(registry_, settings_);
+  places.push_back(registry_);
+  return places;
 }
 
-/// Brings the metadata up to date, and asks it. `what` is asked for: "geglu-mlp@1".
+void Vouch::tell(const std::string& note) const {
+  if (!patience_.on_event) return;
+  patience_.on_event({Event::Stage::kRetry, "trust metadata of " + registry_, 0, 0, note});
+}
+
+/// Brings the metadata up to date, and asks the newest. `what` is asked for: "geglu-mlp@1".
 void Vouch::ask_newest(const std::string& what, const Question& question) const {
   // A folder or a file that the request names may have come here by hand, long ago.
   const Expiry expiry = from_.starts_with('/') ? Expiry::kTold : Expiry::kRefused;
   const FileLock used = cache_.use_to_write();
   const FileLock held = cache_.lock(Digest::of("tuf/" + registry_));
-  ask_places([&](const Repository& repository) {
-    SignatureMemo memo(verified_path());
-    Updater updater = updater_of(registry_, settings_, cache_, expiry, memo);
-    const RepositorySource source(repository, patience_);
-    updater.refresh(source);
-    question(updater, source);
-    memo.save();
-    if (!patience_.on_event) return;
-    for (const std::string& text : updater.expired()) {
-      patience_.on_event({Event::Stage::kIndex, what, 0, 0, text});
+  SignatureMemo memo(verified_path());
+  std::vector<Place> answered;
+  Failures failures;
+  const std::vector<std::string> all = places();
+  for (const std::string& name : all) {
+    try {
+      Patience patience = answered.empty() ? patience_ : briefly(patience_);
+      if (name != all.back()) patience.limits.tries = std::min(patience.limits.tries, kMirrorTries);
+      Place place{name, open_place(name, trust::kTrustRepository, settings_, patience, traffic_),
+                  nullptr, updater_of(registry_, settings_, cache_, expiry, memo)};
+      place.source = std::make_unique<RepositorySource>(*place.repository, patience);
+      place.updater.refresh(*place.source);
+      answered.push_back(std::move(place));
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kCancelled) throw;
+      if (all.size() > 1) tell(name + " is left: " + error.what());
+      failures.add(name, error);
     }
-  });
+  }
+  memo.save();
+  if (answered.empty()) failures.fail();
+  const auto newest = std::ranges::max_element(
+      answered, {}, [](const Place& each) { return each.updater.state(); });
+  const auto state = newest->updater.state();
+  const std::string newest_name = newest->name;
+  for (const Place& each : answered) {
+    if (each.updater.state() == state) continue;
+    tell(each.name + " is behind: its timestamp is " + std::to_string(each.updater.state().second) +
+         ", " + newest_name + " has " + std::to_string(state.second));
+  }
+  std::erase_if(answered, [&](const Place& each) { return each.updater.state() != state; });
+  for (Place& each : answered) {
+    const bool is_last = &each == &answered.back();
+    try {
+      const bool is_whole = question(each.updater, *each.source, *each.repository);
+      memo.save();
+      if (!is_whole && !is_last) continue;
+      if (!patience_.on_event) return;
+      for (const std::string& text : each.updater.told()) {
+        patience_.on_event({Event::Stage::kIndex, what, 0, 0, text});
+      }
+      return;
+    } catch (const Error& error) {
+      if (is_last || error.code() == ErrorCode::kCancelled) throw;
+      tell(each.name + " is left: " + error.what());
+    }
+  }
 }
 
 Vouched Vouch::ask(const std::string& name, int version) const {
   const std::string package = label(name, version);
   std::optional<Word> word;
-  ask_newest(package, [&](Updater& updater, const trust::MetadataSource& source) {
-    word = updater.find(target_name(name, version), source);
-  });
+  ask_newest(package,
+             [&](Updater& updater, const trust::MetadataSource& source, const Repository&) {
+               word = updater.find(target_name(name, version), source);
+               return true;
+             });
   if (word) return {descriptor_of(word->target, package, registry_), word->signers};
   throw Error(ErrorCode::kNotFound, "find " + package + " in " + registry_ +
                                         ": its signed metadata does not speak of it. Check the "
                                         "name and the version, or tell its publisher");
 }
 
-std::map<std::string, std::vector<VouchedVersion>> Vouch::list() const {
-  std::map<std::string, Target> targets;
-  ask_newest("packages", [&](Updater& updater, const trust::MetadataSource& source) {
-    targets = updater.list(source);
-  });
-  std::map<std::string, std::vector<VouchedVersion>> packages;
-  for (const auto& [name, target] : targets) {
+void VouchedPackages::check_is_known(const std::string& package) const {
+  for (const trust::PassedRole& each : passed) {
+    if (trust::may_speak_of(each.by, package)) throw Error(each.why);
+  }
+}
+
+VouchedPackages Vouch::list() const {
+  trust::Listed listed;
+  ask_newest("packages",
+             [&](Updater& updater, const trust::MetadataSource& source, const Repository&) {
+               listed = updater.list(source);
+               return listed.passed.empty();
+             });
+  VouchedPackages packages{{}, std::move(listed.passed)};
+  for (const auto& [name, target] : listed.targets) {
     const std::size_t slash = std::min(name.find('/'), name.size() - 1);
     const std::string package = name.substr(0, slash);
     const int version = version_of_tag(name.substr(slash + 1));
     const std::optional<Digest> digest = target.promise.sha256();
     if (!is_package_name(package) || version == 0 || !digest) continue;  // of another client
-    packages[package].push_back(
+    packages.versions[package].push_back(
         {version, {std::string(kMediaTypeIndex), *digest, target.length}, target.yanked});
   }
-  for (auto& [package, versions] : packages) {
+  for (auto& [package, versions] : packages.versions) {
     std::ranges::sort(versions, {}, &VouchedVersion::version);
   }
   return packages;
 }
 
+/// Of the place that has the newest, which a client there then refreshes from.
 std::vector<Descriptor> Vouch::pull_metadata() const {
   std::vector<Descriptor> pulled;
-  ask_places([&](const Repository& repository) {
-    const std::optional<Document> manifest = repository.manifest(trust::kTrustTag);
-    if (!manifest) {
-      throw Error(ErrorCode::kNotFound, "fetch trust metadata of " + registry_ +
-                                            ": there is none. Check the registry's name");
-    }
-    cache_.write_document(manifest->descriptor, manifest->bytes);
-    pulled = {manifest->descriptor};
-    for (const auto& [title, layer] :
-         trust::parse_trust_manifest(manifest->bytes, repository.origin(manifest->descriptor))) {
-      copy(repository, cache_, layer.descriptor, title + " of " + registry_, patience_);
-      pulled.push_back(layer.descriptor);
-    }
-  });
+  ask_newest(
+      "trust metadata", [&](Updater&, const trust::MetadataSource&, const Repository& repository) {
+        const std::optional<Document> manifest = repository.manifest(trust::kTrustTag);
+        if (!manifest) {
+          throw Error(ErrorCode::kNotFound, "fetch trust metadata of " + registry_ +
+                                                ": there is none. Check the registry's name");
+        }
+        cache_.write_document(manifest->descriptor, manifest->bytes);
+        pulled = {manifest->descriptor};
+        for (const auto& [title, layer] : trust::parse_trust_manifest(
+                 manifest->bytes, repository.origin(manifest->descriptor))) {
+          copy(repository, cache_, layer.descriptor, title + " of " + registry_, patience_);
+          pulled.push_back(layer.descriptor);
+        }
+        return true;
+      });
   return pulled;
 }
 

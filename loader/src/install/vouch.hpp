@@ -19,13 +19,9 @@
 #include "settings/settings.hpp"
 #include "store/cache.hpp"
 #include "store/registry.hpp"
+#include "trust/updater.hpp"
 
 namespace kiln {
-
-namespace trust {
-class Updater;
-class MetadataSource;
-}  // namespace trust
 
 /// Whether its versions are vouched for by signatures. Throws kTrust where nobody does.
 bool is_signed(const std::string& registry, const Settings& settings);
@@ -46,7 +42,21 @@ struct VouchedVersion {
   std::optional<std::string> yanked;  ///< why its publisher took it back
 };
 
+/// The versions of a registry, ascending, by package, and whose could not be read.
+struct VouchedPackages {
+  std::map<std::string, std::vector<VouchedVersion>> versions;
+  std::vector<trust::PassedRole> passed;
+
+  /// Throws what hides versions of this package: what is not known of it may be its newest.
+  void check_is_known(const std::string& package) const;
+};
+
 /// Which versions a signed registry has. For one request and one thread.
+///
+/// Mirrors carry metadata as they carry bytes, and may be old. So every place is asked what is
+/// newest, the mirrors and then the registry, and the newest state of all of them alone decides:
+/// that a version is not there, that it was taken back. A place that does not answer, or whose
+/// metadata does not hold, is told and left; where another has answered, it is not waited for long.
 class Vouch {
  public:
   /// `registry`: canonical, whose root is trusted; `from`: what is asked in its place, or empty.
@@ -68,18 +78,21 @@ class Vouch {
   /// expired, and for a version that was yanked; kNotFound for one that it does not speak of.
   Vouched ask(const std::string& name, int version) const;
 
-  /// All versions that the registry's newest metadata speaks of, ascending, by package. Throws
-  /// kTrust for metadata that does not hold or has expired.
-  std::map<std::string, std::vector<VouchedVersion>> list() const;
+  /// All versions that the registry's newest metadata speaks of. Throws kTrust for metadata that
+  /// does not hold or has expired; but of one publisher's, the others' versions are still listed.
+  VouchedPackages list() const;
 
   /// Puts the registry's metadata into the cache as the artifact that it is there, to be carried
   /// elsewhere: its manifest, then what that names. Nothing of it is verified.
   std::vector<Descriptor> pull_metadata() const;
 
  private:
-  using Question = std::function<void(trust::Updater&, const trust::MetadataSource&)>;
+  /// Says whether the answer is whole: else another place of the same state is asked as well.
+  using Question =
+      std::function<bool(trust::Updater&, const trust::MetadataSource&, const Repository&)>;
   void ask_newest(const std::string& what, const Question& question) const;
-  void ask_places(const std::function<void(const Repository&)>& question) const;
+  std::vector<std::string> places() const;
+  void tell(const std::string& note) const;
 
   const std::string& registry_;
   const std::string& from_;

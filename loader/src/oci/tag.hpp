@@ -13,6 +13,10 @@
 
 namespace kiln {
 
+/// Where a registry has its signed metadata, beside the packages (trust/repository_source.hpp).
+inline constexpr const char* kTrustRepository = "kiln.tuf";
+inline constexpr const char* kTrustTag = "latest";
+
 /// Whether OCI allows this as a tag: [A-Za-z0-9_][A-Za-z0-9._-]{0,127}. Safe as a file name.
 bool is_tag(std::string_view text);
 

@@ -36,6 +36,10 @@ std::string file_name(std::string_view role) {
 }
 
 std::optional<std::string> MetadataFolder::read(const std::string& file) const {
+  if (memory_) {
+    const auto found = memory_->find(file);
+    return found == memory_->end() ? std::nullopt : std::optional(found->second);
+  }
   try {
     const FileDescriptor opened = open_inside(root_, below_ / file);
     if (!opened.valid()) return std::nullopt;
@@ -50,6 +54,10 @@ std::optional<std::string> MetadataFolder::read(const std::string& file) const {
 }
 
 void MetadataFolder::write(const std::string& file, std::string_view bytes) const {
+  if (memory_) {
+    memory_->insert_or_assign(file, bytes);
+    return;
+  }
   const fs::path relative = below_ / file;
   if (const fs::path folder = relative.parent_path(); !folder.empty()) {
     make_folder_inside(root_, folder);
@@ -58,6 +66,10 @@ void MetadataFolder::write(const std::string& file, std::string_view bytes) cons
 }
 
 void MetadataFolder::remove(const std::string& file) const {
+  if (memory_) {
+    memory_->erase(file);
+    return;
+  }
   std::error_code error;
   fs::remove(root_ / below_ / file, error);
   if (error) fail_cache("remove", root_ / below_ / file, error.value());

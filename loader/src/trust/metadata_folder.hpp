@@ -8,6 +8,8 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +22,8 @@ std::string file_name(std::string_view role);
 
 class MetadataFolder {
  public:
+  /// No folder: kept in memory, for who looks once.
+  MetadataFolder() : memory_(std::make_shared<std::map<std::string, std::string>>()) {}
   /// `<root>/<below>`, of which `root` is opened as a cache is (store/inside.hpp).
   MetadataFolder(std::filesystem::path root, std::filesystem::path below)
       : root_(std::move(root)), below_(std::move(below)) {}
@@ -30,6 +34,7 @@ class MetadataFolder {
   void remove(const std::string& file) const;
 
  private:
+  std::shared_ptr<std::map<std::string, std::string>> memory_;  ///< null: on the disk
   std::filesystem::path root_;
   std::filesystem::path below_;
 };

@@ -31,7 +31,7 @@ MetadataLayer parse_layer(const JsonView& view) {
 
 std::map<std::string, MetadataLayer> parse_trust_manifest(std::string_view bytes,
                                                           const std::string& subject) {
-  const Json json = parse_json(bytes, subject);
+  const Json json = parse_others_json(bytes, subject);
   const JsonView root(json, subject);
   std::map<std::string, MetadataLayer> layers;
   layers.emplace("", parse_layer(root.at("config")));

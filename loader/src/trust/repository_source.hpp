@@ -13,16 +13,18 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "http/retry.hpp"
+#include "oci/tag.hpp"
 #include "store/content.hpp"
 #include "trust/updater.hpp"
 
 namespace kiln::trust {
 
-inline constexpr const char* kTrustRepository = "kiln.tuf";
-inline constexpr const char* kTrustTag = "latest";
+using kiln::kTrustRepository;
+using kiln::kTrustTag;
 inline constexpr std::string_view kArtifactTypeTrust = "application/vnd.kiln.tuf.v1";
 inline constexpr std::string_view kMediaTypeTrust = "application/vnd.tuf.metadata+json";
 
@@ -41,15 +43,15 @@ std::map<std::string, MetadataLayer> parse_trust_manifest(std::string_view bytes
 
 class RepositorySource final : public MetadataSource {
  public:
-  /// Both outlive it. Asks for the manifest when it is first needed.
-  RepositorySource(const Repository& repository, const Patience& patience)
-      : repository_(repository), patience_(patience) {}
+  /// `repository` outlives it. Asks for the manifest when it is first needed.
+  RepositorySource(const Repository& repository, Patience patience)
+      : repository_(repository), patience_(std::move(patience)) {}
 
   std::optional<std::string> fetch(const std::string& file, std::size_t most) const override;
 
  private:
   const Repository& repository_;
-  const Patience& patience_;
+  Patience patience_;
   mutable std::optional<std::map<std::string, MetadataLayer>> layers_;
 };
 

@@ -72,9 +72,20 @@ TrustedSet::TrustedSet(std::string_view root, std::string origin, const Clock& c
   }
 }
 
-const Targets* TrustedSet::targets(const std::string& role) const {
+const Targets* TrustedSet::targets(const std::string& role, const std::string& parent) const {
+  return vouched_.contains({role, parent}) ? &targets_.at(role).targets : nullptr;
+}
+
+/// Other bytes than those that a parent has vouched for are nobody's until they are verified too.
+void TrustedSet::keep(Targets targets, std::string_view bytes, const std::string& role,
+                      const std::string& parent) {
+  const Digest digest = Digest::of(bytes);
   const auto found = targets_.find(role);
-  return found == targets_.end() ? nullptr : &found->second;
+  if (found != targets_.end() && found->second.bytes != digest) {
+    std::erase_if(vouched_, [&](const auto& each) { return each.first == role; });
+  }
+  targets_.insert_or_assign(role, Taken{std::move(targets), digest});
+  vouched_.emplace(role, parent);
 }
 
 std::string TrustedSet::name_of(std::string_view role) const {
@@ -113,7 +124,7 @@ void TrustedSet::check_is_fresh(std::int64_t expires, std::string_view role,
   const std::string found =
       "version " + std::to_string(version) + " expired at " + to_text(expires);
   if (clock_.expiry == Expiry::kTold) {
-    expired_.push_back(name_of(role) + ": " + found);
+    told_.push_back(name_of(role) + ": " + found);
     return;
   }
   fail(role, found + ", it is " + to_text(clock_.now) +
@@ -145,8 +156,11 @@ bool TrustedSet::take_timestamp(std::string_view bytes) {
   Timestamp next = read<Timestamp>(bytes, "timestamp", root_.keys, root_.timestamp);
   if (timestamp_) {
     if (next.version < timestamp_->version) {
-      fail("timestamp", "version " + std::to_string(next.version) + " is older than " +
-                            std::to_string(timestamp_->version) + ", which was seen before");
+      const std::string found = "version " + std::to_string(next.version) + " is older than " +
+                                std::to_string(timestamp_->version) + ", which was seen before";
+      if (clock_.expiry == Expiry::kRefused) fail("timestamp", found);
+      told_.push_back(name_of("timestamp") + ": " + found + " and decides");
+      return false;
     }
     if (next.version == timestamp_->version) return false;
     if (next.snapshot.version < timestamp_->snapshot.version) {
@@ -204,7 +218,7 @@ void TrustedSet::check_snapshot_is_fresh() {
 
 TrustedSet::Who TrustedSet::who_signs(const std::string& role, const std::string& parent) const {
   if (parent == "root") return {root_.keys, root_.targets};
-  const Targets& from = targets_.at(parent);
+  const Targets& from = targets_.at(parent).targets;
   const auto by = std::find_if(from.delegations.begin(), from.delegations.end(),
                                [&](const Delegation& each) { return each.role == role; });
   if (by == from.delegations.end())
@@ -225,7 +239,9 @@ Targets TrustedSet::read_targets(std::string_view bytes, const std::string& role
 
 const MetaFile& TrustedSet::file_of(const std::string& role) const {
   const auto file = snapshot_->files.find(role);
-  if (file == snapshot_->files.end()) fail("snapshot", "it has no " + quote(role + ".json"));
+  if (file == snapshot_->files.end()) {
+    fail("snapshot", "it has no " + quote(role + ".json") + ": who signs that has not signed yet");
+  }
   return file->second;
 }
 
@@ -239,7 +255,7 @@ void TrustedSet::take_targets(std::string_view bytes, const std::string& role,
                               std::to_string(file.version));
   }
   check_is_fresh(next.expires, printable(role), next.version);
-  targets_.insert_or_assign(role, std::move(next));
+  keep(std::move(next), bytes, role, parent);
 }
 
 std::optional<Word> TrustedSet::search(const std::string& name, const Load& load) const {
@@ -256,7 +272,7 @@ std::optional<Word> TrustedSet::search(const std::string& name, const Load& load
     next.pop_back();
     if (!asked.insert(step.role).second) continue;
     if (!load(step.role, step.parent)) return std::nullopt;
-    const Targets& targets = targets_.at(step.role);
+    const Targets& targets = targets_.at(step.role).targets;
     if (const auto found = targets.targets.find(name); found != targets.targets.end()) {
       return Word{found->second, signers_of(step.role, step.parent)};
     }
@@ -276,7 +292,7 @@ std::optional<Word> TrustedSet::search(const std::string& name, const Load& load
 
 void TrustedSet::recall_targets(std::string_view bytes, const std::string& role,
                                 const std::string& parent) {
-  targets_.insert_or_assign(role, read_targets(bytes, role, parent));
+  keep(read_targets(bytes, role, parent), bytes, role, parent);
 }
 
 }  // namespace kiln::trust

@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "trust/metadata.hpp"
@@ -20,8 +21,9 @@
 
 namespace kiln::trust {
 
-/// What becomes of a document that has expired: refused, since someone may hold newer ones back;
-/// or told, where it was carried here and nobody can be asked.
+/// What becomes of a document that has expired, or is older than one that was seen: refused, since
+/// someone may hold newer ones back; or told, where it was carried here and nobody can be asked. Of
+/// two states the newer one decides, whichever was carried last.
 enum class Expiry { kRefused, kTold };
 
 struct Clock {
@@ -48,11 +50,13 @@ class TrustedSet {
              SignatureMemo* memo = nullptr);
 
   const Root& root() const { return root_; }
-  const std::vector<std::string>& expired() const { return expired_; }  ///< told, one a line
+  const std::vector<std::string>& told() const { return told_; }  ///< one a line
   const std::optional<Timestamp>& timestamp() const { return timestamp_; }
   const std::optional<Snapshot>& snapshot() const { return snapshot_; }
-  /// Null if that role's document was not taken.
-  const Targets* targets(const std::string& role) const;
+  /// Null unless that role's document was taken as this parent's keys sign it. Another parent that
+  /// delegates to the role may have other keys, and has vouched for nothing.
+  const Targets* targets(const std::string& role, const std::string& parent) const;
+  const Targets* targets() const { return targets("targets", "root"); }
 
   /// The next version, signed by the keys of this one and by its own. True: other keys sign
   /// timestamp or snapshot now, and what the earlier ones signed is to be forgotten. This recovers
@@ -61,8 +65,8 @@ class TrustedSet {
   /// No further version will come: the newest must not have expired.
   void check_root_is_fresh();
 
-  /// False, and nothing changes, for the version that is there. Not older than that one, nor naming
-  /// an older snapshot.
+  /// False, and nothing changes, for the version that is there, and for an older one that is told.
+  /// Throws for one that names an older snapshot.
   bool take_timestamp(std::string_view bytes);
   void check_timestamp_is_fresh();
 
@@ -103,6 +107,8 @@ class TrustedSet {
   Who who_signs(const std::string& role, const std::string& parent) const;
   Targets read_targets(std::string_view bytes, const std::string& role,
                        const std::string& parent) const;
+  void keep(Targets targets, std::string_view bytes, const std::string& role,
+            const std::string& parent);
   void check_is_fresh(std::int64_t expires, std::string_view role, std::uint64_t version);
   void check_only_forward(const Snapshot& next) const;
   [[noreturn]] void fail(std::string_view role, const std::string& found) const;
@@ -110,11 +116,17 @@ class TrustedSet {
   std::string origin_;
   Clock clock_;
   SignatureMemo* memo_;
-  std::vector<std::string> expired_;
+  std::vector<std::string> told_;
   Root root_;
   std::optional<Timestamp> timestamp_;
   std::optional<Snapshot> snapshot_;
-  std::map<std::string, Targets> targets_;
+  struct Taken {
+    Targets targets;
+    Digest bytes;
+  };
+  std::map<std::string, Taken> targets_;
+  /// Role and parent: whose keys signed what was taken.
+  std::set<std::pair<std::string, std::string>> vouched_;
 };
 
 }  // namespace kiln::trust

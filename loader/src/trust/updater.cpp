@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trust/updater.hpp"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -13,7 +15,7 @@ namespace {
 
 constexpr int kMaxRotations = 256;  // of the root, in one update
 
-constexpr std::size_t kMaxListedRoles = 1024;
+constexpr std::size_t kMaxListedRoles = 4096;  // as many as one artifact has layers
 
 constexpr const char* kTargets = "targets";
 
@@ -46,6 +48,17 @@ std::string fetch(const MetadataSource& source, const std::string& file, const P
 }
 
 }  // namespace
+
+/// Of a pattern of names, what stands before the last '/' is a pattern of packages.
+bool may_speak_of(const Delegation& role, const std::string& package) {
+  if (!role.hash_prefixes.empty()) return true;
+  return std::ranges::any_of(role.paths, [&](const std::string& pattern) {
+    const std::size_t slash = pattern.rfind('/');
+    return slash != std::string::npos &&
+           ::fnmatch(pattern.substr(0, slash).c_str(), package.c_str(),
+                     FNM_PATHNAME | FNM_NOESCAPE) == 0;
+  });
+}
 
 Updater::Updater(std::string_view root, MetadataFolder folder, std::string origin,
                  const Clock& clock, SignatureMemo* memo)
@@ -130,7 +143,7 @@ void Updater::update_targets(const MetadataSource& source, const std::string& ro
 
 void Updater::take_role(const MetadataSource& source, const std::string& role,
                         const std::string& parent) {
-  if (trusted_.targets(role) == nullptr) update_targets(source, role, parent);
+  if (trusted_.targets(role, parent) == nullptr) update_targets(source, role, parent);
 }
 
 std::optional<Word> Updater::find(const std::string& name, const MetadataSource& source) {
@@ -140,25 +153,45 @@ std::optional<Word> Updater::find(const std::string& name, const MetadataSource&
   });
 }
 
-/// A role may speak of names that were not left to it: find() decides about each.
-std::map<std::string, Target> Updater::list(const MetadataSource& source) {
-  std::vector<std::pair<std::string, std::string>> next = {{kTargets, "root"}};
-  std::set<std::string> asked;
+/// A role may speak of names that were not left to it: the search decides about each, and of a name
+/// that a role may speak of which was passed over, nothing is known.
+Listed Updater::list(const MetadataSource& source) {
+  Listed listed;
   std::set<std::string> names;
-  while (!next.empty() && asked.size() < kMaxListedRoles) {
-    const auto [role, parent] = std::move(next.back());
-    next.pop_back();
-    if (!asked.insert(role).second) continue;
-    take_role(source, role, parent);
-    const Targets& targets = *trusted_.targets(role);
+  std::vector<std::pair<Delegation, std::string>> next;  // roles, and who delegates to them
+  std::set<std::pair<std::string, std::string>> asked;
+  const auto visit = [&](const std::string& role, const std::string& parent) {
+    const Targets& targets = *trusted_.targets(role, parent);
     for (const auto& each : targets.targets) names.insert(each.first);
-    for (const Delegation& each : targets.delegations) next.emplace_back(each.role, role);
+    for (const Delegation& each : targets.delegations) next.emplace_back(each, role);
+  };
+  visit(kTargets, "root");
+  while (!next.empty()) {
+    const auto [by, parent] = std::move(next.back());
+    next.pop_back();
+    if (!asked.emplace(by.role, parent).second) continue;
+    if (asked.size() > kMaxListedRoles) {
+      listed.passed.push_back({by, Error(ErrorCode::kTrust, "list " + origin_ + ": more than " +
+                                                                std::to_string(kMaxListedRoles) +
+                                                                " roles speak of its versions")});
+      break;
+    }
+    try {
+      take_role(source, by.role, parent);
+      visit(by.role, parent);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kCancelled) throw;
+      listed.passed.push_back({by, error});
+    }
   }
-  std::map<std::string, Target> found;
   for (const std::string& name : names) {
-    if (std::optional<Word> word = find(name, source)) found.emplace(name, std::move(word->target));
+    const std::optional<Word> word =
+        trusted_.search(name, [&](const std::string& role, const std::string& parent) {
+          return trusted_.targets(role, parent) != nullptr;
+        });
+    if (word) listed.targets.emplace(name, word->target);
   }
-  return found;
+  return listed;
 }
 
 std::optional<Word> Updater::recall(const std::string& name) {

@@ -12,8 +12,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "kiln/error.hpp"
 #include "trust/metadata_folder.hpp"
 #include "trust/trusted_set.hpp"
 
@@ -27,6 +29,21 @@ class MetadataSource {
   /// A file of metadata by its name there. Nothing where there is no such file. Throws kTrust for
   /// more than `most` bytes, else what its transport throws.
   virtual std::optional<std::string> fetch(const std::string& file, std::size_t most) const = 0;
+};
+
+/// A role that was passed over: what it says is not known, which is not that it says nothing.
+struct PassedRole {
+  Delegation by;
+  Error why;
+};
+
+/// Whether a role may say which versions this package has.
+bool may_speak_of(const Delegation& role, const std::string& package);
+
+/// What all roles say together.
+struct Listed {
+  std::map<std::string, Target> targets;  ///< by name
+  std::vector<PassedRole> passed;
 };
 
 class Updater {
@@ -48,12 +65,24 @@ class Updater {
   /// if it does not suffice.
   std::optional<Word> recall(const std::string& name);
 
-  /// Every name that a role speaks of, with what find() says of it. After refresh.
-  std::map<std::string, Target> list(const MetadataSource& source);
+  /// The newest root that earlier updates took after the trusted one. Nobody is asked.
+  const Root& recall_root() {
+    recall_roots();
+    return root();
+  }
 
+  /// Every name that a role speaks of, with what find() says of it. One publisher's document that
+  /// is not there, has expired or does not hold hides no other's names. After refresh.
+  Listed list(const MetadataSource& source);
+
+  const TrustedSet& trusted() const { return trusted_; }
   const Root& root() const { return trusted_.root(); }
-  /// What counts though it has expired, where that is told; one a line.
-  const std::vector<std::string>& expired() const { return trusted_.expired(); }
+  /// What refresh() took; of two, the larger is the newer state.
+  std::pair<std::uint64_t, std::uint64_t> state() const {
+    return {trusted_.root().version, trusted_.timestamp()->version};
+  }
+  /// What counts though it has expired, and what was older, where that is told; one a line.
+  const std::vector<std::string>& told() const { return trusted_.told(); }
 
  private:
   void recall_roots();

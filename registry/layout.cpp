@@ -3,14 +3,19 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <csignal>
+#include <cstdio>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "base/draft.hpp"
+#include "base/quote.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
 
@@ -18,6 +23,31 @@ namespace kiln::registry {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// While it lives, Ctrl-C, SIGTERM and SIGHUP end the process with the exit code of what was
+/// stopped, where they were not ignored.
+class QuitsOnSignals {
+ public:
+  QuitsOnSignals() {
+    struct sigaction quit {};
+    quit.sa_handler = [](int) { ::_exit(static_cast<int>(ErrorCode::kCancelled)); };
+    for (std::size_t i = 0; i < kSignals.size(); ++i) {
+      ::sigaction(kSignals[i], nullptr, &before_[i]);
+      if (before_[i].sa_handler == SIG_DFL) ::sigaction(kSignals[i], &quit, nullptr);
+    }
+  }
+  ~QuitsOnSignals() {
+    for (std::size_t i = 0; i < kSignals.size(); ++i) {
+      ::sigaction(kSignals[i], &before_[i], nullptr);
+    }
+  }
+  QuitsOnSignals(const QuitsOnSignals&) = delete;
+  QuitsOnSignals& operator=(const QuitsOnSignals&) = delete;
+
+ private:
+  static constexpr std::array<int, 3> kSignals = {SIGINT, SIGTERM, SIGHUP};
+  std::array<struct sigaction, 3> before_{};
+};
 
 [[noreturn]] void fail(const fs::path& path, std::string_view what, const std::string& found) {
   throw Error(ErrorCode::kIntegrity, "verify " + std::string(what) + ": " + path.string() + " " +
@@ -159,7 +189,11 @@ FileLock Layout::lock() const {
   const fs::path path = folder_ / ".lock";
   FileDescriptor file = try_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0644);
   if (!file.valid()) fail_file("create", path, errno);
-  FileLock held = FileLock::wait(std::move(file), LockMode::kExclusive, {}, path);
+  const QuitsOnSignals quits;  // nothing is changed yet
+  const Waiting waiting{{}, [](const std::string& note) {
+                          std::fprintf(stderr, "kiln-registry: %s\n", printable(note).c_str());
+                        }};
+  FileLock held = FileLock::wait(std::move(file), LockMode::kExclusive, waiting, path);
   // Unlike a cache, a publish must not go on without the lock: it would lose another's variants.
   if (!held.held()) fail_file("lock", path, errno);
   make_folders(blobs_path());

@@ -18,7 +18,9 @@
 #include "settings/settings.hpp"
 #include "settings/trust_file.hpp"
 #include "store/registry.hpp"
+#include "trust/metadata_folder.hpp"
 #include "trust/trusted_set.hpp"
+#include "trust/updater.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -71,14 +73,21 @@ void add_root(Trust& trust, const std::string& registry, const std::string& byte
   std::erase(trust.unsigned_registries, registry);
 }
 
-int run_add(const Added& added) {
+/// Who waits is told for whom, and may stop.
+Waiting waiting_for(const Options& options) {
+  Waiting waiting{options.request.stop};
+  waiting.tell = [](const std::string& note) { tell("kiln: %s\n", printable(note).c_str()); };
+  return waiting;
+}
+
+int run_add(const Added& added, const Options& options) {
   if (added.is_unsigned != added.root.empty()) {
     throw Error(ErrorCode::kUsage,
                 "trust add " + quote(added.registry) + ": give either --root FILE or --unsigned");
   }
   const std::string registry = canonical_registry(added.registry, load_settings());
   if (added.is_unsigned) {
-    update_trust([&](Trust& trust) { add_unsigned(trust, registry); });
+    update_trust([&](Trust& trust) { add_unsigned(trust, registry); }, waiting_for(options));
     print_json("trust-add", {{"registry", registry}, {"unsigned", true}});
     print("%s: unsigned. Whoever can write to it, or answers in its place, chooses what runs\n",
           registry.c_str());
@@ -86,7 +95,8 @@ int run_add(const Added& added) {
   }
   const std::string bytes = read_document(added.root, trust::kMaxRootBytes);
   const trust::Root root = root_of(bytes, added.root.string());
-  update_trust([&](Trust& trust) { add_root(trust, registry, bytes, added.replace); });
+  update_trust([&](Trust& trust) { add_root(trust, registry, bytes, added.replace); },
+               waiting_for(options));
   print_json("trust-add", document_of(registry, root));
   print("%s: root %s\n  keys %s\n", registry.c_str(), describe(root).c_str(),
         join(root.root.ids, ", ").c_str());
@@ -118,13 +128,30 @@ void print_requirement(const Requirement& one) {
         std::to_string(ids.size()).c_str(), join(ids, ", ").c_str());
 }
 
+/// The root that counts by now: a client follows the trusted one's successors by itself.
+trust::Root newest_root(const std::string& bytes, const std::string& registry,
+                        const Settings& settings) {
+  try {
+    const trust::MetadataFolder folder(settings.cache, "tuf/" + Digest::of(registry).hex());
+    return trust::Updater(bytes, folder, registry, {std::time(nullptr)}).recall_root();
+  } catch (const Error& error) {  // a cache that cannot be read says nothing
+    if (error.code() != ErrorCode::kCache) throw;
+    return root_of(bytes, registry);
+  }
+}
+
 int run_list() {
   const Settings settings = load_settings();
   Json documents = Json::array();
   for (const auto& [registry, bytes] : settings.trust.roots) {
-    const trust::Root root = root_of(bytes, registry);
+    const trust::Root trusted = root_of(bytes, registry);
+    const trust::Root root = newest_root(bytes, registry, settings);
     documents.push_back(document_of(registry, root));
-    print("%s  root %s\n", registry.c_str(), describe(root).c_str());
+    documents.back()["trusted_version"] = trusted.version;
+    print("%s  root %s%s\n", registry.c_str(), describe(root).c_str(),
+          root.version == trusted.version
+              ? ""
+              : (", followed from version " + std::to_string(trusted.version)).c_str());
   }
   for (const std::string& registry : settings.trust.unsigned_registries) {
     documents.push_back({{"registry", registry}, {"unsigned", true}});
@@ -163,7 +190,7 @@ void read_keys(Required& required) {
                   " keys must sign, expected at most all. Give --key for each");
 }
 
-int run_require(Required required) {
+int run_require(Required required, const Options& options) {
   Requirement& wanted = required.requirement;
   if (required.none != required.keys.empty()) {
     throw Error(ErrorCode::kUsage,
@@ -171,32 +198,37 @@ int run_require(Required required) {
   }
   wanted.registry = canonical_registry(wanted.registry, load_settings());
   if (!required.none) read_keys(required);
-  update_trust([&](Trust& trust) {
-    // One for each statement of a package: the last one counts.
-    const std::size_t gone = std::erase_if(trust.required, [&](const Requirement& known) {
-      return known.registry == wanted.registry && known.package == wanted.package &&
-             known.statement == wanted.statement;
-    });
-    if (!required.none) return trust.required.push_back(wanted);
-    if (gone > 0) return;
-    throw Error(ErrorCode::kNotFound,
-                "trust require " + wanted.registry + " --none: " + trust_path().string() +
-                    " requires no statement " + wanted.statement + " of " + quote(wanted.package) +
-                    ". 'kiln trust list' shows what it has");
-  });
+  update_trust(
+      [&](Trust& trust) {
+        // One for each statement of a package: the last one counts.
+        const std::size_t gone = std::erase_if(trust.required, [&](const Requirement& known) {
+          return known.registry == wanted.registry && known.package == wanted.package &&
+                 known.statement == wanted.statement;
+        });
+        if (!required.none) return trust.required.push_back(wanted);
+        if (gone > 0) return;
+        throw Error(ErrorCode::kNotFound,
+                    "trust require " + wanted.registry + " --none: " + trust_path().string() +
+                        " requires no statement " + wanted.statement + " of " +
+                        quote(wanted.package) + ". 'kiln trust list' shows what it has");
+      },
+      waiting_for(options));
   print_json("trust-require", document_of(wanted));
   if (!required.none) print_requirement(wanted);
   return 0;
 }
 
-int run_remove(const std::string& written) {
+int run_remove(const std::string& written, const Options& options) {
   const std::string registry = canonical_registry(written, load_settings());
-  update_trust([&](Trust& trust) {
-    const std::size_t roots = trust.roots.erase(registry);
-    if (roots + std::erase(trust.unsigned_registries, registry) > 0) return;
-    throw Error(ErrorCode::kNotFound, "trust remove " + registry + ": " + trust_path().string() +
-                                          " does not name it. 'kiln trust list' shows what it has");
-  });
+  update_trust(
+      [&](Trust& trust) {
+        const std::size_t roots = trust.roots.erase(registry);
+        if (roots + std::erase(trust.unsigned_registries, registry) > 0) return;
+        throw Error(ErrorCode::kNotFound,
+                    "trust remove " + registry + ": " + trust_path().string() +
+                        " does not name it. 'kiln trust list' shows what it has");
+      },
+      waiting_for(options));
   print_json("trust-remove", {{"registry", registry}});
   print("%s is not trusted any more; what is installed of it stays\n", registry.c_str());
   return 0;
@@ -215,7 +247,7 @@ void trust_add(Command& command) {
   command.app().add_flag("--replace", added->replace, "In the place of another root");
   command.example("https://ghcr.io/acme/kernels --root root.json", "what its signers vouch for");
   command.example("build/registry --unsigned", "a folder that you make yourself");
-  command.runs([added](const Options&) { return run_add(*added); });
+  command.runs([added](const Options& options) { return run_add(*added, options); });
 }
 
 void trust_list(Command& command) {
@@ -250,7 +282,7 @@ void trust_require(Command& command) {
   command.example("https://ghcr.io/acme/kernels --key acme.pub", "only what this key signed");
   command.example("https://ghcr.io/acme/kernels --statement provenance --key builder.pub",
                   "only what this builder built");
-  command.runs([required](const Options&) { return run_require(*required); });
+  command.runs([required](const Options& options) { return run_require(*required, options); });
 }
 
 void trust_remove(Command& command) {
@@ -258,7 +290,7 @@ void trust_remove(Command& command) {
   command.takes_json();
   command.app().add_option("registry", *registry, "Folder or URL")->required();
   command.example("https://ghcr.io/acme/kernels", "nothing is installed from it any more");
-  command.runs([registry](const Options&) { return run_remove(*registry); });
+  command.runs([registry](const Options& options) { return run_remove(*registry, options); });
 }
 
 }  // namespace kiln::cli

@@ -319,5 +319,21 @@ TEST_CASE("trust.json: reads back, and is refused where others may write to it")
   CHECK(error_of([] { read_trust(); }).code() == ErrorCode::kUsage);
 }
 
+TEST_CASE("trust.json: what was meant to require something and is not known is refused") {
+  const std::string empty = R"("schema":"kiln.trust/1","roots":{},"unsigned":[])";
+  CHECK(parse_trust("{" + empty + "}", "trust.json") == Trust());
+  const Error misspelt =
+      error_of([&] { parse_trust("{" + empty + R"(,"requird":[]})", "trust.json"); });
+  CHECK(misspelt.code() == ErrorCode::kUsage);
+  CHECK_CONTAINS(misspelt.what(), "has \"requird\", which Kiln");
+  CHECK_CONTAINS(misspelt.what(), "it knows schema, roots, unsigned, required");
+  const Error inside = error_of([&] {
+    parse_trust("{" + empty + R"(,"required":[{"registry":"/","package":"*","statement":"sbom",)" +
+                    R"("keys":["k"],"threshold":1,"treshold":2}]})",
+                "trust.json");
+  });
+  CHECK_CONTAINS(inside.what(), "required[0]: has \"treshold\"");
+}
+
 }  // namespace
 }  // namespace kiln::test

@@ -26,15 +26,6 @@ constexpr const char* kSystemSettings = "/etc/kiln/config.json";
                                      ". Correct the file, or name another in KILN_CONFIG");
 }
 
-void check_members(const JsonView& object, std::initializer_list<std::string_view> known) {
-  if (!object.json().is_object()) object.fail("is not an object");
-  for (const auto& [key, value] : object.json().items()) {
-    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-    object.fail("has " + quote(key) + ", which Kiln " KILN_VERSION " does not know; it knows " +
-                join(known));
-  }
-}
-
 std::vector<std::string> strings_of(const JsonView& array) {
   std::vector<std::string> strings;
   for (const JsonView& each : array.items()) {
@@ -65,8 +56,8 @@ Limits parse_limits(const JsonView& object, Limits limits) {
   constexpr std::uint64_t kDay = std::uint64_t{24} * 60 * 60;
   constexpr std::uint64_t kMaxTries = 100;
   constexpr std::uint64_t kMaxBackoffMs = 60'000;
-  check_members(object,
-                {"tries", "connect_seconds", "stall_seconds", "deadline_seconds", "backoff_ms"});
+  object.expect_members(
+      {"tries", "connect_seconds", "stall_seconds", "deadline_seconds", "backoff_ms"});
   read_number(object, "tries", kMaxTries, limits.tries);
   read_number(object, "connect_seconds", kDay, limits.connect);
   read_number(object, "stall_seconds", kDay, limits.stall);
@@ -143,8 +134,8 @@ Settings parse_settings(std::string_view text, const std::string& path, Settings
   try {
     const Json json = parse_json(text, path);
     const JsonView root(json, path);
-    check_members(root,
-                  {"schema", "registry", "mirrors", "insecure_http", "deny", "tested", "network"});
+    root.expect_members(
+        {"schema", "registry", "mirrors", "insecure_http", "deny", "tested", "network"});
     if (const std::string schema = root.at("schema").string(); schema != kSchema) {
       root.at("schema").fail("is " + quote(schema) + ", expected '" + std::string(kSchema) + "'");
     }

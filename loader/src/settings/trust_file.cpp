@@ -3,11 +3,11 @@
 
 #include <fcntl.h>
 #include <fnmatch.h>
-#include <sys/file.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include "base/draft.hpp"
 #include "base/posix.hpp"
@@ -39,6 +39,7 @@ bool starts(std::string_view entry, std::string_view registry, char next) {
 }
 
 Requirement parse_requirement(const JsonView& view) {
+  view.expect_members({"registry", "package", "statement", "threshold", "keys"});
   Requirement required{view.at("registry").string(),
                        view.at("package").string(),
                        view.at("statement").string(),
@@ -95,6 +96,7 @@ Trust parse_trust(std::string_view text, const std::string& path) {
     if (const std::string schema = view.at("schema").string(); schema != kSchema) {
       view.at("schema").fail("is " + quote(schema) + ", expected " + quote(kSchema));
     }
+    view.expect_members({"schema", "roots", "unsigned", "required"});
     Trust trust;
     for (const auto& [registry, root] : view.at("roots").members()) {
       trust.roots.emplace(registry, root.string());
@@ -147,7 +149,7 @@ Trust read_trust() {
   return text ? parse_trust(*text, path.string()) : Trust{};
 }
 
-void update_trust(const std::function<void(Trust&)>& change) {
+void update_trust(const std::function<void(Trust&)>& change, const Waiting& waiting) {
   const fs::path path = trust_path();
   if (path.empty()) {
     throw Error(ErrorCode::kUsage,
@@ -159,9 +161,10 @@ void update_trust(const std::function<void(Trust&)>& change) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) fail_file("make", folder, error.value());
-  const FileDescriptor lock = try_open(folder, O_RDONLY | O_DIRECTORY);
-  if (!lock.valid()) fail_file("open", folder, errno);
-  ::flock(lock.get(), LOCK_EX);  // where there are no locks, the last one to write wins
+  FileDescriptor opened = try_open(folder, O_RDONLY | O_DIRECTORY);
+  if (!opened.valid()) fail_file("open", folder, errno);
+  // Where there are no locks, the last one to write wins.
+  const FileLock held = FileLock::wait(std::move(opened), LockMode::kExclusive, waiting, folder);
   Trust trust = read_trust();
   change(trust);
   publish_bytes(folder, path, serialize_trust(trust), 0644);

@@ -26,6 +26,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file_lock.hpp"
+
 namespace kiln {
 
 /// Of each version of the packages: so many of these keys must have signed this statement.
@@ -68,7 +70,8 @@ std::filesystem::path trust_path();
 /// another user may write to.
 Trust read_trust();
 
-/// Reads, changes and writes the file, one process at a time. Throws what these throw, and kCache.
-void update_trust(const std::function<void(Trust&)>& change);
+/// Reads, changes and writes the file, one process at a time. Throws what these throw, kCache, and
+/// kCancelled where the wait for another process was stopped: nothing is changed then.
+void update_trust(const std::function<void(Trust&)>& change, const Waiting& waiting = {});
 
 }  // namespace kiln

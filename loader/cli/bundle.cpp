@@ -4,14 +4,22 @@
 #include "install/bundle.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <vector>
 
+#include "base/join.hpp"
+#include "base/quote.hpp"
 #include "commands.hpp"
 #include "documents/json.hpp"
+#include "documents/names.hpp"
 #include "install/install.hpp"
+#include "install/lock.hpp"
 #include "output.hpp"
+#include "settings/settings.hpp"
+#include "store/registry.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -42,12 +50,67 @@ int run_create(const Creating& creating, const Options& options) {
   return 0;
 }
 
+/// "bundle b.tar has geglu-mlp@1 of https://ghcr.io/acme/kernels, signed".
+std::string describe(const std::string& file, const std::vector<BundledKernel>& kernels) {
+  const BundledKernel& first = kernels.front();
+  return "bundle " + file + " has " +
+         join(kernels, ", ",
+              [](const BundledKernel& each) { return label(each.name, each.version); }) +
+         " of " + printable(first.registry) + (first.is_signed ? ", signed" : ", unsigned");
+}
+
+/// The registry that the bundle says it is of, where nobody here names another. That is the file's
+/// word: it is taken for one whose signatures decide, and else for what the user trusts and names.
+std::string registry_of(const std::string& file, const std::vector<BundledKernel>& kernels) {
+  const std::string& registry = kernels.front().registry;
+  for (const BundledKernel& each : kernels) {
+    if (each.registry == registry) continue;
+    throw Error(ErrorCode::kUsage, "install " + file + ": its kernels are of " +
+                                       printable(registry) + " and of " + printable(each.registry) +
+                                       ". Name one of them with --registry, and its packages");
+  }
+  if (registry.empty()) return {};  // of an older Kiln, or another tool
+  const Settings settings = load_settings();
+  const std::string name = canonical_registry(registry, settings);
+  if (settings.trust.root_of(name) != nullptr) return name;
+  const std::string install = "kiln bundle install " + file;
+  std::string next =
+      "get its root.json from its publisher, by another way than the bundle, then run "
+      "'kiln trust add " +
+      name + " --root root.json' and '" + install + "'";
+  if (!kernels.front().is_signed) {
+    next =
+        "if you know where the file comes from, " +
+        (settings.trust.is_unsigned(name) ? std::string()
+                                          : "run 'kiln trust add " + name + " --unsigned', then ") +
+        "name it: '" + install + " --registry " + name + "'";
+  }
+  throw Error(ErrorCode::kTrust, describe(file, kernels) +
+                                     "; this machine has no root of it, so nobody vouches for it, "
+                                     "and nothing was installed. To install it, " +
+                                     next);
+}
+
 int run_install(const std::string& file, const Options& options) {
   Options from = options;
   from.request.from = std::filesystem::absolute(file).string();
+  std::vector<BundledKernel> kernels = bundle_contents(file);
   if (from.specs.empty()) {
-    for (const BundledKernel& kernel : bundle_contents(file)) {
+    for (const BundledKernel& kernel : kernels) {
       from.specs.push_back({kernel.name, kernel.version});
+    }
+  } else {
+    std::erase_if(kernels, [&](const BundledKernel& kernel) {
+      return std::ranges::find(from.specs, kernel.name, &Spec::name) == from.specs.end();
+    });
+  }
+  const bool is_named = !options.request.registry.empty() || !load_settings().registry.empty() ||
+                        !lockfile_of(options.request, load_settings()).empty();
+  if (!is_named && !kernels.empty()) {
+    from.request.registry = registry_of(file, kernels);
+    if (!from.request.registry.empty()) {
+      tell("kiln: %s; programs find it with KILN_REGISTRY=%s\n", describe(file, kernels).c_str(),
+           from.request.registry.c_str());
     }
   }
   return install_all(from);

@@ -7,6 +7,7 @@ registry, by who trusts the root and nothing else.
 """
 
 import base64
+import fcntl
 import functools
 import hashlib
 import http.server
@@ -14,6 +15,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -130,6 +132,80 @@ class PublisherTest(unittest.TestCase):
     def index(self):
         [version] = self.kiln("registry", "list", "--registry", self.registry)["versions"]
         return version["index"]["digest"]
+
+
+class AirGap(PublisherTest):
+    """docs/AIR_GAP.md, on two machines: the other one has a home, a cache and a trust of its own."""
+
+    def carried(self, registry):
+        file = self.work / "kernels.tar"
+        self.kiln("bundle", "create", f"{NAME}@1", "--all-variants", "-o", file, "--registry", registry)
+        there = self.work / "there"
+        there.mkdir()
+        self.there = {"HOME": str(there), "KILN_CACHE": str(there / "cache")}
+        return shutil.copy(file, there / "kernels.tar")
+
+    def test_of_a_signed_registry(self):
+        self.sign("--root", self.root)
+        url = self.export()
+        self.trust(url)
+        file = self.carried(url)
+        self.kiln("bundle", "install", file, "--device", "cpu", code=TRUST, **self.there, says=[
+            f"bundle {file} has {NAME}@1 of {url}, signed", f"kiln trust add {url} --root root.json"])
+        self.kiln("trust", "add", url, "--root", self.root, **self.there)
+        done = self.kiln("bundle", "install", file, "--device", "cpu", **self.there, says=f"KILN_REGISTRY={url}")
+        self.assertEqual(done["installed"][0]["registry"], url)
+        self.kiln("resolve", f"{NAME}@1", "--device", "cpu", **self.there, KILN_REGISTRY=url, KILN_OFFLINE="1")
+
+    def test_of_an_unsigned_folder(self):
+        self.kiln("trust", "add", self.registry, "--unsigned")
+        file = self.carried(self.registry)
+        words = ("bundle", "install", file, "--device", "cpu")
+        self.kiln(*words, code=TRUST, **self.there, says=[f"{NAME}@1 of {self.registry}, unsigned",
+                                                         f"kiln trust add {self.registry} --unsigned"])
+        self.kiln("trust", "add", self.registry, "--unsigned", **self.there)
+        self.kiln(*words, code=TRUST, **self.there, says=f"kiln bundle install {file} --registry {self.registry}")
+        self.kiln(*words, "--registry", self.registry, **self.there)
+
+
+class Waits(PublisherTest):
+    """Somebody else holds what is to be changed."""
+
+    def wait_and_stop(self, held, *words):
+        held.parent.mkdir(parents=True, exist_ok=True)
+        with open(held, "wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for stop in (signal.SIGINT, signal.SIGTERM):
+                with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                      env=self.environment) as run:
+                    said = run.stderr.readline()
+                    self.assertIn(f"waiting for process {os.getpid()}, which holds {held}", said)
+                    run.send_signal(stop)
+                    run.stderr.read()
+                self.assertEqual(run.returncode, 130)
+
+    def test_trust(self):
+        folder = self.work / ".config/kiln"
+        folder.mkdir(parents=True)
+        # A directory is locked by its descriptor.
+        descriptor = os.open(folder, os.O_RDONLY)
+        self.addCleanup(os.close, descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        for stop in (signal.SIGINT, signal.SIGTERM):
+            with subprocess.Popen([KILN, "trust", "add", "/srv", "--unsigned"], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.PIPE, text=True, env=self.environment) as run:
+                self.assertIn(f"waiting for process {os.getpid()}, which holds {folder}", run.stderr.readline())
+                run.send_signal(stop)
+                run.stderr.read()
+            self.assertEqual(run.returncode, 130)
+        self.assertFalse((folder / "trust.json").exists())
+
+    def test_sign_and_publish(self):
+        self.wait_and_stop(self.registry / "kiln.tuf/.lock", KILN_REGISTRY, "sign", "--registry", self.registry,
+                           "--root", self.root, "--key", self.private("targets"), "--key", self.private("online"))
+        self.assertFalse((self.registry / "kiln.tuf/index.json").exists())
+        self.wait_and_stop(self.registry / NAME / ".lock", KILN_REGISTRY, "publish", "--quiet", "--registry",
+                           self.registry, self.work / "built/two")
 
 
 class Keys(PublisherTest):

@@ -71,7 +71,8 @@ class TarWriter {
 /// What a bundle has, in its order. The blobs are in the cache.
 struct Contents {
   std::map<std::string, Descriptor> tags;
-  std::map<std::string, Descriptor> blobs;  // by file name
+  std::map<std::string, std::string> registries;  // by tag: where a version comes from
+  std::map<std::string, Descriptor> blobs;        // by file name
 
   void add(const Descriptor& descriptor) {
     blobs.emplace("blobs/sha256/" + descriptor.digest.hex(), descriptor);
@@ -79,7 +80,10 @@ struct Contents {
 
   std::string index_json() const {
     std::vector<Tag> list;
-    for (const auto& [name, descriptor] : tags) list.push_back({name, descriptor});
+    for (const auto& [name, descriptor] : tags) {
+      const auto from = registries.find(name);
+      list.push_back({name, descriptor, from == registries.end() ? "" : from->second});
+    }
     return serialize_layout_index(list);
   }
 };
@@ -159,6 +163,7 @@ BundledKernel add_part(const BundlePart& part, Contents& contents) {
   }
   const std::string tag = part.name + ":" + std::to_string(version.index.version);
   contents.tags.emplace(tag, version.descriptor);
+  contents.registries.emplace(tag, install.registry());
   contents.add(version.descriptor);
   add_metadata(install, contents);
   add_attestations(install, part.name, version, contents);

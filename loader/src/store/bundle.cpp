@@ -124,12 +124,14 @@ class Bundle final : public Repository {
   /// whose it is.
   std::vector<BundledKernel> contents() const {
     std::vector<BundledKernel> kernels;
+    const std::string metadata = std::string(kTrustRepository) + ":" + std::string(kTrustTag);
+    const bool is_signed = std::ranges::find(manifests_, metadata, &Tag::name) != manifests_.end();
     for (const Tag& tag : indexes_) {
       const std::string_view name = tag.name;
       if (subject_of_tag(name.substr(name.find(':') + 1))) continue;  // a list of referrers
       const std::string what = "index " + quote(tag.name);
       const Index index = parse_index(read_document(*this, tag.descriptor, what, {}), what);
-      BundledKernel kernel{index.name, index.version, tag.descriptor, {}};
+      BundledKernel kernel{index.name, index.version, tag.descriptor, {}, tag.registry, is_signed};
       for (const Variant& variant : index.variants) {
         if (exists(variant.manifest)) kernel.variants.push_back(variant.id);
       }

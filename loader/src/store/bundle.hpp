@@ -13,7 +13,9 @@
 // is such. Of a signed registry "kiln.tuf:latest" is its trust metadata
 // (trust/repository_source.hpp), which vouches for the versions here as it does there. The bundle
 // itself vouches for nothing: what is installed from it is kept under the registry that this
-// machine would have asked, and where there is a lock file, the lock's digests decide.
+// machine would have asked, and where there is a lock file, the lock's digests decide. Which
+// registry it came from stands at the version's tag ("dev.kiln.registry"), so that who installs it
+// need not know.
 #pragma once
 
 #include <filesystem>
@@ -29,6 +31,8 @@ struct BundledKernel {
   int version = 0;
   Descriptor index;
   std::vector<std::string> variants;  ///< those that are inside
+  std::string registry = {};  ///< whose word the bundle says that it is; empty: it does not say
+  bool is_signed = false;     ///< the bundle has signed metadata, which may vouch for it
 };
 
 /// Throws kNotFound if there is no such file, kIntegrity if it is not such a bundle.

@@ -65,14 +65,22 @@ std::vector<Said> said_before(const Layout& layout, const Descriptor& index) {
   return said;
 }
 
-/// Whether a key has said this before. An SBOM follows from the index: it differs in its time
-/// alone.
+/// An SBOM that says the same later is the same.
+bool is_same_sbom(const std::string& before, const std::string& now) {
+  Json left = parse_json(before, "SBOM");
+  Json right = parse_json(now, "SBOM");
+  for (Json* each : {&left, &right}) each->erase("creationInfo");
+  return left == right;
+}
+
+/// Whether a key has said this before.
 bool is_said(const std::vector<Said>& said, const Statement& statement, const PrivateKey& key) {
   const std::string payload = attest::serialize_statement(statement);
   return std::ranges::any_of(said, [&](const Said& before) {
     const bool same = before.envelope.payload == payload ||
                       (before.statement.predicate_type == statement.predicate_type &&
-                       attest::kind_of_type(statement.predicate_type)->word == "sbom");
+                       attest::kind_of_type(statement.predicate_type)->word == "sbom" &&
+                       is_same_sbom(before.statement.predicate, statement.predicate));
     return same && attest::signed_by(before.envelope, key.key());
   });
 }
@@ -110,7 +118,7 @@ class Attesting {
  private:
   Json predicate(const std::string& word) const {
     if (word == "provenance") return provenance(version_, *request_.origin);
-    if (word == "sbom") return sbom(version_, request_.created);
+    if (word == "sbom") return sbom(version_, request_.sbom);
     if (word != "tests") return Json::object();
     Json said = tests(version_, request_.records);
     if (!said.is_null()) return said;

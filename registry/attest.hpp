@@ -21,6 +21,7 @@
 #include "keys.hpp"
 #include "predicates.hpp"
 #include "push.hpp"
+#include "sbom.hpp"
 
 namespace kiln::registry {
 
@@ -31,7 +32,7 @@ struct AttestRequest {
   std::vector<std::string> kinds;              ///< words of attest::kKinds
   std::optional<Origin> origin;                ///< for "provenance"
   std::vector<std::filesystem::path> records;  ///< for "tests"
-  std::int64_t created = 0;                    ///< of an SBOM, in seconds since 1970
+  SbomFacts sbom;                              ///< for "sbom"
   /// What is said of an index elsewhere already, as a server has it. What these keys signed there
   /// joins the folder, and is not signed again: P-256 gives other bytes each time.
   std::function<std::vector<attest::Attestation>(const std::string& name, const Descriptor& index)>

@@ -38,6 +38,7 @@ struct Options {
   Origin origin;
   fs::path toolchains;
   std::string onto;
+  std::string supplier;
 };
 
 std::vector<PrivateKey> open_keys(const Options& options) {
@@ -87,6 +88,22 @@ std::vector<std::string> kinds_of(const Options& options, bool has_origin) {
   return kinds;
 }
 
+/// Who supplies the package: whose the sources' repository is, where nobody else is named.
+std::string supplier_of(const Options& options) {
+  std::string supplier = options.supplier;
+  if (supplier.empty() && !options.origin.source.empty()) {
+    const std::string& source = options.origin.source;  // "https://host/owner/…"
+    const std::size_t host = source.find("://") + 3;
+    const std::size_t owner = source.find('/', host);
+    const std::size_t end = owner == std::string::npos ? owner : source.find('/', owner + 1);
+    supplier = source.substr(host, end == std::string::npos ? end : end - host);
+  }
+  constexpr std::size_t kMost = 200;
+  if (supplier.size() <= kMost && printable(supplier) == supplier) return supplier;
+  throw Error(ErrorCode::kUsage, "attest: --supplier is " + quote(supplier) +
+                                     ", expected at most 200 bytes of printable text");
+}
+
 /// When an SBOM was made: for who builds reproducibly, when the sources were.
 std::int64_t creation_time() {
   const char* given = std::getenv("SOURCE_DATE_EPOCH");
@@ -129,7 +146,8 @@ int run_attest(const Options& options) {
   request.kinds = kinds_of(options, request.origin.has_value());
   request.records = options.records;
   request.keys = open_keys(options);
-  request.created = creation_time();
+  request.sbom = {creation_time(), supplier_of(options),
+                  request.origin ? request.origin->pins : std::vector<Pin>()};
   if (!options.onto.empty()) {
     request.onto = [settings = load_settings(), url = options.onto](const std::string& name,
                                                                     const Descriptor& index) {
@@ -194,6 +212,10 @@ std::function<int()> add_attest_command(CLI::App& app) {
       ->type_name("URI");
   attest->add_option("--toolchains", options->toolchains, "The compilers' pins: ci/toolchains.lock")
       ->type_name("FILE");
+  attest
+      ->add_option("--supplier", options->supplier,
+                   "Who supplies the package, for the SBOM; default: the owner in --source")
+      ->type_name("NAME");
   attest->add_flag("--json", options->json, "Print one JSON document");
   attest->add_flag("-q,--quiet", options->quiet, "No progress on stderr");
   attest->footer(

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "predicates.hpp"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -17,38 +14,14 @@
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
-#include "oci/layer_reader.hpp"
 #include "records.hpp"
-#include "trust/metadata.hpp"
 
 namespace kiln::registry {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kBuildType = "https://kiln.dev/build/v1";
-constexpr const char* kNoAssertion = "NOASSERTION";
-constexpr const char* kCudaLicense = "LicenseRef-NVIDIA-CUDA-EULA";
-
-// ---- compilers ----
-
-/// What the builder wrote of a variant's compilers into its config: {"zig": "0.15.2", …}.
-std::map<std::string, std::string> compilers_of(const Config& config) {
-  std::map<std::string, std::string> compilers;
-  if (config.build.empty()) return compilers;
-  const Json json = parse_json(config.build, "build of " + config.variant);
-  for (const auto& [name, value] : JsonView(json, "build of " + config.variant).members()) {
-    if (name != "source") compilers.emplace(name, value.string());
-  }
-  return compilers;
-}
-
-/// The section of the lock file that has a variant's compiler.
-std::string component_of(const std::string& compiler, const Config& config) {
-  if (compiler == "nvrtc" && config.needs.toolkit)
-    return "cuda-" + to_string(*config.needs.toolkit);
-  return compiler;
-}
+constexpr const char* kBuildType = "urn:kiln:build:v1";
 
 /// All pins of the components that a variant was made with; the compiler's own has its version.
 void add_pins(const Config& config, const std::vector<Pin>& pins,
@@ -72,177 +45,8 @@ void add_pins(const Config& config, const std::vector<Pin>& pins,
 }
 
 Json dependency(const Pin& pin) {
-  return {{"name", pin.name},
-          {"uri", "pkg:pypi/" + pin.name + "@" + pin.version},
-          {"digest", {{"sha256", pin.digest.hex()}}}};
+  return {{"name", pin.name}, {"uri", purl_of(pin)}, {"digest", {{"sha256", pin.digest.hex()}}}};
 }
-
-// ---- SPDX ----
-
-std::string spdx_id(const std::string& kind, const std::string& name) {
-  std::string id = "SPDXRef-" + kind + "-";
-  for (const char c : name) id += is_word({&c, 1}, ".-") && c != '_' ? c : '-';
-  return id;
-}
-
-Json relation(const std::string& from, const char* type, const std::string& to) {
-  return {{"spdxElementId", from}, {"relationshipType", type}, {"relatedSpdxElement", to}};
-}
-
-Json checksum(const char* algorithm, const std::string& value) {
-  return {{"algorithm", algorithm}, {"checksumValue", value}};
-}
-
-/// SPDX 2.3 wants it of every file, beside better ones.
-class Sha1 {
- public:
-  Sha1() { EVP_DigestInit_ex(context_.get(), EVP_sha1(), nullptr); }
-  void update(std::string_view bytes) {
-    EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size());
-  }
-  std::string finish() {
-    unsigned char bytes[EVP_MAX_MD_SIZE];
-    unsigned int size = 0;
-    EVP_DigestFinal_ex(context_.get(), bytes, &size);
-    return hex_of({reinterpret_cast<const char*>(bytes), size});
-  }
-
- private:
-  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_{EVP_MD_CTX_new(),
-                                                                   EVP_MD_CTX_free};
-};
-
-Json spdx_package(const std::string& id, const std::string& name, const std::string& version,
-                  const std::string& license) {
-  Json package = {{"SPDXID", id},
-                  {"name", name},
-                  {"downloadLocation", kNoAssertion},
-                  {"filesAnalyzed", false},
-                  {"licenseConcluded", license},
-                  {"licenseDeclared", license},
-                  {"copyrightText", kNoAssertion}};
-  if (!version.empty()) package["versionInfo"] = version;
-  return package;
-}
-
-class Sbom {
- public:
-  Sbom(const Attested& version, std::int64_t created) : version_(version) {
-    const std::string package = label(version.index.name, version.index.version);
-    document_ = {{"spdxVersion", "SPDX-2.3"},
-                 {"dataLicense", "CC0-1.0"},
-                 {"SPDXID", "SPDXRef-DOCUMENT"},
-                 {"name", package},
-                 {"documentNamespace",
-                  "https://kiln.dev/spdx/" + package + "/" + version.descriptor.digest.hex()},
-                 {"creationInfo",
-                  {{"created", trust::to_text(created)},
-                   {"creators", Json::array({"Tool: kiln-" KILN_VERSION})}}},
-                 {"packages", Json::array()},
-                 {"files", Json::array()},
-                 {"relationships", Json::array()}};
-  }
-
-  Json make() {
-    for (const BuiltVariant& variant : version_.variants) add(variant);
-    const Index& index = version_.index;
-    Json package = spdx_package(kPackage, index.name, std::to_string(index.version), license_);
-    package["checksums"] = Json::array({checksum("SHA256", version_.descriptor.digest.hex())});
-    document_["packages"].push_back(std::move(package));
-    document_["relationships"].push_back(relation("SPDXRef-DOCUMENT", "DESCRIBES", kPackage));
-    if (has_cuda_) {
-      document_["hasExtractedLicensingInfos"] =
-          Json::array({{{"licenseId", kCudaLicense},
-                        {"name", "NVIDIA CUDA Toolkit End User License Agreement"},
-                        {"extractedText", "See https://docs.nvidia.com/cuda/eula/index.html"}}});
-    }
-    return std::move(document_);
-  }
-
- private:
-  static constexpr const char* kPackage = "SPDXRef-Package";
-
-  void add(const BuiltVariant& built) {
-    const Config& config = built.config;
-    const std::string id = spdx_id("Variant", config.variant);
-    std::vector<std::string> sha1s;
-    std::string schema;
-    read_layer(built.layer, config, built.documents.unpacked_size,
-               {"attest", label(config.name, config.version) + " " + config.variant,
-                "nothing was signed. Publish it again"},
-               [&](const ArchiveFile& file, const LayerContent& content) {
-                 Sha1 sha1;
-                 content([&](std::string_view piece) {
-                   sha1.update(piece);
-                   if (file.path == "package.json") schema += piece;
-                 });
-                 sha1s.push_back(sha1.finish());
-                 add_file(id, config, file, sha1s.back());
-               });
-    const std::string license = license_in(schema);
-    if (license_ == kNoAssertion) license_ = license;
-    Json package = spdx_package(id, config.name + " " + config.variant,
-                                std::to_string(config.version), license);
-    package["filesAnalyzed"] = true;
-    package["packageFileName"] = config.variant + ".tar.zst";
-    package["checksums"] = Json::array({checksum("SHA256", built.documents.layer.digest.hex())});
-    std::ranges::sort(sha1s);
-    Sha1 all;
-    for (const std::string& each : sha1s) all.update(each);
-    package["packageVerificationCode"] = {{"packageVerificationCodeValue", all.finish()}};
-    package["licenseInfoFromFiles"] = Json::array({kNoAssertion});
-    document_["packages"].push_back(std::move(package));
-    document_["relationships"].push_back(relation(kPackage, "CONTAINS", id));
-    for (const auto& [compiler, version] : compilers_of(config)) {
-      add_runtime(id, compiler, version);
-    }
-  }
-
-  void add_file(const std::string& variant, const Config& config, const ArchiveFile& file,
-                const std::string& sha1) {
-    const std::string id = spdx_id("File", config.variant + "-" + file.path);
-    const bool is_library = file.path == config.library;
-    document_["files"].push_back(
-        {{"SPDXID", id},
-         {"fileName", "./" + file.path},
-         {"fileTypes", Json::array({is_library ? "BINARY" : "TEXT"})},
-         {"checksums",
-          Json::array({checksum("SHA1", sha1), checksum("SHA256", file.digest.hex())})},
-         {"licenseConcluded", kNoAssertion},
-         {"licenseInfoInFiles", Json::array({kNoAssertion})},
-         {"copyrightText", kNoAssertion}});
-    document_["relationships"].push_back(relation(variant, "CONTAINS", id));
-  }
-
-  /// What a compiler puts of its own into what it makes.
-  void add_runtime(const std::string& variant, const std::string& compiler,
-                   const std::string& version) {
-    const bool cuda = compiler == "nvrtc";
-    has_cuda_ = has_cuda_ || cuda;
-    const std::string id = spdx_id("Runtime", compiler + "-" + version);
-    if (runtimes_.insert(id).second) {
-      Json package =
-          spdx_package(id, cuda ? "CUDA device library of NVRTC" : compiler + " compiler-rt",
-                       version, cuda ? kCudaLicense : "MIT");
-      package["comment"] =
-          "What the compiler puts of its own into its output, where that needs it.";
-      document_["packages"].push_back(std::move(package));
-    }
-    document_["relationships"].push_back(relation(variant, "STATIC_LINK", id));
-  }
-
-  static std::string license_in(const std::string& schema) {
-    if (schema.empty()) return kNoAssertion;
-    const Json json = parse_json(schema, "package.json");
-    return JsonView(json, "package.json").string_or("license", kNoAssertion);
-  }
-
-  const Attested& version_;
-  Json document_;
-  std::string license_ = kNoAssertion;
-  std::set<std::string> runtimes_;
-  bool has_cuda_ = false;
-};
 
 /// Some letters, digits and characters of `more`, and no others.
 bool is_plain(std::string_view text, std::string_view more) {
@@ -265,6 +69,26 @@ std::vector<std::string_view> words_of(std::string_view line) {
 }
 
 }  // namespace
+
+std::map<std::string, std::string> compilers_of(const Config& config) {
+  std::map<std::string, std::string> compilers;
+  if (config.build.empty()) return compilers;
+  const Json json = parse_json(config.build, "build of " + config.variant);
+  for (const auto& [name, value] : JsonView(json, "build of " + config.variant).members()) {
+    if (name != "source") compilers.emplace(name, value.string());
+  }
+  return compilers;
+}
+
+std::string component_of(const std::string& compiler, const Config& config) {
+  if (compiler == "nvrtc" && config.needs.toolkit)
+    return "cuda-" + to_string(*config.needs.toolkit);
+  return compiler;
+}
+
+std::string purl_of(const Pin& pin) {
+  return "pkg:pypi/" + pin.name + "@" + pin.version;
+}
 
 std::vector<Pin> parse_pins(const std::string& text, const std::string& file) {
   std::vector<Pin> pins;
@@ -329,15 +153,11 @@ Json provenance(const Attested& version, const Origin& origin) {
           {"runDetails", run}};
 }
 
-Json sbom(const Attested& version, std::int64_t created) {
-  return Sbom(version, created).make();
-}
-
 Json tests(const Attested& version, const std::vector<fs::path>& records) {
   const std::vector<TestResult> results = read_records(records);
   std::set<std::string> libraries;
   for (const BuiltVariant& each : version.variants) {
-    tested_text(results, each.library, label(version.index.name, version.index.version));
+    tested_places(results, each.library, label(version.index.name, version.index.version));
     libraries.insert(each.library.str());
   }
   Json kept = Json::array();

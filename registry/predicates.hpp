@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Predicates: what the statements about a version say, made of its documents and of what its
-// builder knows. Under attest. Pure but for the layers that sbom() reads. The same version and
-// facts give the same text.
+// builder knows; the SBOM is sbom.hpp's. Under attest. Pure. The same version and facts give the
+// same text.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -31,6 +31,14 @@ struct Pin {
   Digest digest;
 };
 
+/// "pkg:pypi/ziglang@0.15.2"
+std::string purl_of(const Pin& pin);
+
+/// What the builder wrote of a variant's compilers into its config: {"zig": "0.15.2", …}.
+std::map<std::string, std::string> compilers_of(const Config& config);
+/// The section of the lock file that has a variant's compiler.
+std::string component_of(const std::string& compiler, const Config& config);
+
 /// Throws kIntegrity for a line that is neither a section, a pin nor a comment.
 std::vector<Pin> parse_pins(const std::string& text, const std::string& file);
 
@@ -46,12 +54,8 @@ struct Origin {
 /// SLSA provenance v1. Throws kIntegrity for a variant of a compiler that no pin names.
 Json provenance(const Attested& version, const Origin& origin);
 
-/// SPDX 2.3: the version, its variants, their files, and what compilers put into them. Reads each
-/// layer: kIntegrity. `created`: seconds since 1970.
-Json sbom(const Attested& version, std::int64_t created);
-
 /// The records' results of libraries of this version; null where there are none. Throws what
-/// read_records and tested_text do: a red result is none to sign.
+/// read_records and tested_places do: a red result is none to sign.
 Json tests(const Attested& version, const std::vector<std::filesystem::path>& records);
 
 }  // namespace kiln::registry

@@ -26,7 +26,7 @@ BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 SIGNATURE = "https://sigstore.dev/cosign/sign/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 SBOM = "https://spdx.dev/Document"
-TESTS = "https://kiln.dev/tests/v1"
+TESTS = "urn:kiln:tests:v1"
 PROGRAMS = [os.path.abspath(word) for word in sys.argv[1:4]]
 
 

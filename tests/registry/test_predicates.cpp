@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
 
+#include <map>
+
+#include "built.hpp"
+#include "built_fixture.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
 #include "predicates.hpp"
+#include "sbom.hpp"
 
 namespace kiln::registry {
 namespace {
@@ -75,6 +80,40 @@ TEST_CASE("provenance names the compilers of each variant, as they are pinned") 
       CHECK(std::string(error.what()).find("no line of [") != std::string::npos);
     }
   }
+}
+
+TEST_CASE("an SBOM names every part of the toolchain, its supplier and its purl") {
+  const test::TemporaryFolder folder;
+  const test::Built variant = test::cuda("12.9", "sm_90a");
+  const auto made_with = [](Config& config) {
+    config.build = R"({"nvrtc":"12.9.86","zig":"0.15.2"})";
+  };
+  const auto built =
+      read_built(test::write_built(folder / "built", variant, {made_with, {}, {}, {}}));
+  const std::vector<Pin> pins =
+      parse_pins("[zig]\nziglang==0.15.2 --hash=sha256:" + kHex +
+                     "\n[cuda-12.9]\nnvidia-cuda-nvrtc-cu12==12.9.86 --hash=sha256:" + kHex +
+                     "\nnvidia-cuda-runtime-cu12==12.9.79 --hash=sha256:" + kHex +
+                     "\n[cuda-13.0]\nnvidia-cuda-nvrtc==13.0.88 --hash=sha256:" + kHex + "\n",
+                 "toolchains.lock");
+  const Attested version{{"tiny-op", 1, {}, {}}, {"", Digest::of("index"), 9}, built};
+  const Json document = sbom(version, {1'800'000'000, "Acme", pins});
+  std::map<std::string, std::string> suppliers;
+  for (const Json& each : document["packages"]) {
+    suppliers[each["externalRefs"][0]["referenceLocator"]] = each["supplier"];
+    CHECK(each["versionInfo"] != "");
+  }
+  const std::string oci = "pkg:oci/tiny-op@sha256%3A";
+  CHECK(suppliers ==
+        std::map<std::string, std::string>{
+            {oci + Digest::of("index").hex(), "Organization: Acme"},
+            {oci + built[0].variant.manifest.digest.hex(), "Organization: Acme"},
+            {"pkg:pypi/ziglang@0.15.2", "Organization: Zig Software Foundation"},
+            {"pkg:pypi/nvidia-cuda-nvrtc-cu12@12.9.86", "Organization: NVIDIA Corporation"},
+            {"pkg:pypi/nvidia-cuda-runtime-cu12@12.9.79", "Organization: NVIDIA Corporation"}});
+  const Json later = sbom(version, {1'900'000'000, "Acme", pins});
+  CHECK(later["documentNamespace"] == document["documentNamespace"]);
+  CHECK(std::string(document["documentNamespace"]).starts_with("urn:uuid:"));
 }
 
 }  // namespace

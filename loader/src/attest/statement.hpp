@@ -34,7 +34,7 @@ inline constexpr Kind kKinds[] = {
     {"signature", "https://sigstore.dev/cosign/sign/v1"},  ///< no more than that it was signed
     {"provenance", "https://slsa.dev/provenance/v1"},      ///< of which sources, by which compilers
     {"sbom", "https://spdx.dev/Document"},                 ///< SPDX 2.3: its files, their licences
-    {"tests", "https://kiln.dev/tests/v1"},  ///< {"records": [kiln.record/1 documents]}
+    {"tests", "urn:kiln:tests:v1"},  ///< {"records": [kiln.record/1 documents]}
 };
 
 /// Null for a word, or a URI, that is none of these.

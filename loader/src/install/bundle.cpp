@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "install/bundle.hpp"
 
-#include <archive.h>
-#include <archive_entry.h>
-
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -15,6 +12,7 @@
 #include "documents/names.hpp"
 #include "install/install.hpp"
 #include "kiln/error.hpp"
+#include "oci/archive.hpp"
 #include "oci/layout.hpp"
 #include "oci/referrers.hpp"
 #include "oci/tag.hpp"
@@ -26,14 +24,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct FreeArchive {
-  void operator()(archive* handle) const { archive_write_free(handle); }
-};
-
 /// A tar in which nothing but names and bytes is told.
 class TarWriter {
  public:
-  explicit TarWriter(const Draft& draft) : out_(archive_write_new()), path_(draft.path()) {
+  explicit TarWriter(const Draft& draft) : out_(checked(archive_write_new())), path_(draft.path()) {
     must(archive_write_set_format_ustar(out_.get()));
     must(archive_write_set_bytes_in_last_block(out_.get(), 1));
     must(archive_write_open_fd(out_.get(), draft.fd()));
@@ -42,8 +36,7 @@ class TarWriter {
   /// `fill` calls its argument with all the bytes.
   using Fill = std::function<void(const Sink&)>;
   void add(const std::string& name, std::uint64_t size, const Fill& fill) {
-    const std::unique_ptr<archive_entry, decltype(&archive_entry_free)> entry(archive_entry_new(),
-                                                                              archive_entry_free);
+    const ArchiveEntry entry = new_entry();
     archive_entry_set_pathname(entry.get(), name.c_str());
     archive_entry_set_filetype(entry.get(), AE_IFREG);
     archive_entry_set_perm(entry.get(), 0444);
@@ -64,7 +57,7 @@ class TarWriter {
   void must(int result) {
     if (result != ARCHIVE_OK) fail_file("write", path_, archive_errno(out_.get()));
   }
-  std::unique_ptr<archive, FreeArchive> out_;
+  Archive out_;
   fs::path path_;
 };
 

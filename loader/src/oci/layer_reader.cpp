@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "oci/layer_reader.hpp"
 
-#include <archive.h>
-#include <archive_entry.h>
-
 #include <cerrno>
 #include <exception>
 #include <map>
@@ -17,6 +14,7 @@
 #include "base/read_ahead.hpp"
 #include "documents/variant.hpp"
 #include "kiln/error.hpp"
+#include "oci/archive.hpp"
 #include "verify/verify.hpp"
 
 namespace kiln {
@@ -34,23 +32,11 @@ constexpr std::uint64_t kTarBytesAtEnd = std::uint64_t{64} * 1024;
               subject.operation + " " + subject.name + ": " + found + "; " + subject.next);
 }
 
-struct ArchiveFree {
-  void operator()(archive* handle) const { archive_read_free(handle); }
-};
-using Archive = std::unique_ptr<archive, ArchiveFree>;
-
-Archive new_archive() {
-  Archive handle(archive_read_new());
-  if (!handle) throw Error(ErrorCode::kInternal, "read layer: libarchive gave no reader");
-  return handle;
-}
-
 /// Quoted: libarchive's words may repeat the archive's. Throws bad_alloc where they tell of this
-/// process's memory, which is no fault of the archive; there is no error number for it.
+/// process's memory, which is no fault of the archive.
 std::string reason(archive* handle) {
+  check_memory(handle);
   const char* text = archive_error_string(handle);
-  constexpr std::string_view kNoMemory = "Zstd decompression failed: Allocation error";
-  if (text != nullptr && std::string_view(text).starts_with(kNoMemory)) throw std::bad_alloc();
   return text != nullptr ? quote(text) : "no reason given";
 }
 
@@ -59,13 +45,14 @@ std::string reason(archive* handle) {
 class Decoded {
  public:
   Decoded(const fs::path& layer, std::uint64_t most_bytes, const LayerSubject& subject)
-      : handle_(new_archive()), most_bytes_(most_bytes), subject_(subject) {
+      : handle_(checked(archive_read_new())), most_bytes_(most_bytes), subject_(subject) {
     // Only zstd: support_filter_all would run external programs for some formats.
-    archive_read_support_filter_zstd(handle_.get());
-    archive_read_support_format_raw(handle_.get());
-    archive_entry* entry = nullptr;
+    check_set_up(archive_read_support_filter_zstd(handle_.get()));
+    check_set_up(archive_read_support_format_raw(handle_.get()));
+    const ArchiveEntry entry = new_entry();
+    errno = 0;
     if (archive_read_open_filename(handle_.get(), layer.c_str(), kBlockBytes) != ARCHIVE_OK ||
-        archive_read_next_header(handle_.get(), &entry) != ARCHIVE_OK) {
+        archive_read_next_header2(handle_.get(), entry.get()) != ARCHIVE_OK) {
       fail(subject_, "the layer cannot be read: " + reason(handle_.get()));
     }
     // libarchive peels zstd within zstd without a word; the last filter is always "none".
@@ -161,7 +148,9 @@ class Expected {
 
   /// The file that this entry is: everything but a plain, listed, new one is refused.
   const ArchiveFile& accept(archive_entry* entry) {
+    errno = 0;
     const char* raw = archive_entry_pathname(entry);
+    if (raw == nullptr && errno == ENOMEM) throw std::bad_alloc();
     if (raw == nullptr) fail(subject_, "an entry has no readable name");
     const std::string path = raw;
     const auto found = files_.find(path);
@@ -227,14 +216,19 @@ void read_layer(const fs::path& layer, const Config& config, std::uint64_t unpac
                 const LayerSubject& subject, const TakeFile& take) {
   Expected expected(config, unpacked_size, subject);
   Decoded decoded(layer, expected.most_tar_bytes(), subject);
-  const Archive handle = new_archive();
-  archive_read_support_format_tar(handle.get());
-  int status = archive_read_open(handle.get(), &decoded, nullptr, &Decoded::read, nullptr);
+  const Archive handle = checked(archive_read_new());
+  check_set_up(archive_read_support_format_tar(handle.get()));
+  const ArchiveEntry entry = new_entry();
+  // Step by step: archive_read_open() goes on where there was no memory for the first of them.
+  check_set_up(archive_read_set_callback_data(handle.get(), &decoded));
+  check_set_up(archive_read_set_read_callback(handle.get(), &Decoded::read));
+  errno = 0;
+  int status = archive_read_open1(handle.get());
   while (status == ARCHIVE_OK) {
-    archive_entry* entry = nullptr;
-    status = archive_read_next_header(handle.get(), &entry);
+    errno = 0;
+    status = archive_read_next_header2(handle.get(), entry.get());
     if (status != ARCHIVE_OK) break;
-    const ArchiveFile& file = expected.accept(entry);
+    const ArchiveFile& file = expected.accept(entry.get());
     take(file,
          [&](const LayerSink& sink) { read_content(handle.get(), decoded, file, subject, sink); });
   }

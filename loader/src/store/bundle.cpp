@@ -3,8 +3,6 @@
 // A registry that is one file: an OCI archive, that is, an OCI image layout in an uncompressed tar,
 // as `kiln bundle create` and skopeo make it. It is as little trusted as a server: its headers are
 // read once, bounded, and every blob is verified by who asked for it.
-#include <archive.h>
-#include <archive_entry.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,6 +21,7 @@
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
+#include "oci/archive.hpp"
 #include "oci/layout.hpp"
 #include "oci/tag.hpp"
 #include "store/bundle.hpp"
@@ -36,11 +35,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxEntries = 65536;
 constexpr std::size_t kMaxName = 1024;
-
-struct FreeArchive {
-  void operator()(archive* handle) const { archive_read_free(handle); }
-};
-using Reader = std::unique_ptr<archive, FreeArchive>;
 
 struct Place {
   std::int64_t header = 0;  // where in the file its tar headers begin
@@ -152,12 +146,13 @@ class Bundle final : public Repository {
   }
 
   /// A reader whose first entry is the one whose headers begin there.
-  Reader open_at(std::int64_t header) const {
-    Reader reader(archive_read_new());
+  Archive open_at(std::int64_t header) const {
+    Archive reader = checked(archive_read_new());
     // Only tar, and no filter: what is compressed has no places.
-    archive_read_support_format_tar(reader.get());
+    check_set_up(archive_read_support_format_tar(reader.get()));
     if (::lseek(file_.get(), header, SEEK_SET) != header) fail("its headers point outside it");
     constexpr std::size_t kBlock = std::size_t{64} * 1024;
+    errno = 0;
     if (archive_read_open_fd(reader.get(), file_.get(), kBlock) != ARCHIVE_OK) {
       fail("it is not an uncompressed tar (" + text_of(reader.get()) + ")");
     }
@@ -165,6 +160,7 @@ class Bundle final : public Repository {
   }
 
   static std::string text_of(archive* reader) {
+    check_memory(reader);
     const char* const text = archive_error_string(reader);
     return text != nullptr ? text : "no reason given";
   }
@@ -176,14 +172,15 @@ class Bundle final : public Repository {
       fail("it is not a regular file");
     };
     const auto end = static_cast<std::uint64_t>(status.st_size);
-    const Reader reader = open_at(0);
+    const Archive reader = open_at(0);
+    const ArchiveEntry entry = new_entry();
     for (std::size_t count = 0;; ++count) {
-      archive_entry* entry = nullptr;
-      const int result = archive_read_next_header(reader.get(), &entry);
+      errno = 0;
+      const int result = archive_read_next_header2(reader.get(), entry.get());
       if (result == ARCHIVE_EOF) break;
       if (result != ARCHIVE_OK) fail("it is not a whole tar (" + text_of(reader.get()) + ")");
       if (count == kMaxEntries) fail("it has more than " + std::to_string(kMaxEntries) + " files");
-      add_entry(entry, archive_read_header_position(reader.get()), end);
+      add_entry(entry.get(), archive_read_header_position(reader.get()), end);
     }
     if (places_.count("oci-layout") == 0 || places_.count("index.json") == 0) {
       fail("it is not an OCI archive: oci-layout and index.json are expected in it");
@@ -242,9 +239,10 @@ class Bundle final : public Repository {
 
   /// The bytes of one entry; never more than its header said.
   void read(const std::string& name, const Place& place, const Sink& sink) const {
-    const Reader reader = open_at(place.header);
-    archive_entry* entry = nullptr;
-    if (archive_read_next_header(reader.get(), &entry) != ARCHIVE_OK) {
+    const Archive reader = open_at(place.header);
+    const ArchiveEntry entry = new_entry();
+    errno = 0;
+    if (archive_read_next_header2(reader.get(), entry.get()) != ARCHIVE_OK) {
       fail(quote(name) + " cannot be read (" + text_of(reader.get()) + ")");
     }
     std::uint64_t at = 0;
@@ -254,7 +252,10 @@ class Bundle final : public Repository {
       la_int64_t offset = 0;
       const int result = archive_read_data_block(reader.get(), &bytes, &size, &offset);
       if (result == ARCHIVE_EOF) return;
-      if (result != ARCHIVE_OK) fail("it ends within " + quote(name));
+      if (result != ARCHIVE_OK) {
+        check_memory(reader.get());
+        fail("it ends within " + quote(name));
+      }
       if (static_cast<std::uint64_t>(offset) != at) fail(quote(name) + " in it has holes");
       at += size;
       sink({static_cast<const char*>(bytes), size});

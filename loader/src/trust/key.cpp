@@ -10,6 +10,7 @@
 #include <openssl/x509.h>
 
 #include <memory>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -40,6 +41,12 @@ struct QuietErrors {
   QuietErrors(const QuietErrors&) = delete;
   QuietErrors& operator=(const QuietErrors&) = delete;
 };
+
+/// False, but where OpenSSL had no memory: that says nothing of a signature.
+bool refused() {
+  if (ERR_GET_REASON(ERR_peek_last_error()) == ERR_R_MALLOC_FAILURE) throw std::bad_alloc();
+  return false;
+}
 
 const unsigned char* unsigned_of(std::string_view bytes) {
   return reinterpret_cast<const unsigned char*>(bytes.data());
@@ -128,18 +135,20 @@ bool verifies(const Key& key, std::string_view bytes, std::string_view signature
   const QuietErrors quiet;
   const std::optional<std::string> raw = bytes_of_hex(signature);
   const PublicKey known = raw ? read_key(key) : nullptr;
-  if (!known) return false;
+  if (!known) return refused();
   const std::unique_ptr<EVP_MD_CTX, Free> context(EVP_MD_CTX_new());
+  if (!context) throw std::bad_alloc();
   EVP_PKEY_CTX* details = nullptr;
   const EVP_MD* const hash = key.type == "ed25519" ? nullptr : EVP_sha256();
   if (EVP_DigestVerifyInit(context.get(), &details, hash, nullptr, known.get()) != 1)
-    return false;
+    return refused();
   if (key.type == "rsa" && (EVP_PKEY_CTX_set_rsa_padding(details, RSA_PKCS1_PSS_PADDING) != 1 ||
                             EVP_PKEY_CTX_set_rsa_pss_saltlen(details, RSA_PSS_SALTLEN_AUTO) != 1)) {
-    return false;
+    return refused();
   }
   return EVP_DigestVerify(context.get(), unsigned_of(*raw), raw->size(), unsigned_of(bytes),
-                          bytes.size()) == 1;
+                          bytes.size()) == 1 ||
+         refused();
 }
 
 std::optional<Key> key_in_pem(std::string_view pem) {

@@ -93,6 +93,10 @@ std::function<bool(const VariantPlan&)> wanted(const Options& options, const Mat
   std::set<std::string> taken;
   if (options.here) {
     Host host = probe_host();
+    if (!host.driver_problem.empty()) {
+      throw Error(ErrorCode::kDevice, "build --here: which GPUs this machine has cannot be told: " +
+                                          host.driver_problem + ". Or name variants with --only");
+    }
     probe_libraries(host, libraries_of(job.all.variants));
     taken = taken_here(host, job.package, job.all.variants, matrix.glibc);
   }

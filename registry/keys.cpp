@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -164,11 +165,29 @@ std::string PrivateKey::public_pem() const {
   return pem_of_public(pkey_.get());
 }
 
-void write_key(const PrivateKey& key, const std::filesystem::path& file,
-               const std::string& passphrase) {
+/// Nothing if the file holds no key, or one of another passphrase.
+static std::optional<PrivateKey> try_open(const std::filesystem::path& file,
+                                          const std::string& passphrase) {
+  try {
+    return PrivateKey::open(file.string(), passphrase);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+PrivateKey write_key(PrivateKey key, const std::filesystem::path& file,
+                     const std::string& passphrase) {
   const std::filesystem::path itself = std::filesystem::absolute(file);
   std::filesystem::path half = itself;
   half += ".pub";
+  // A run that was cut has made the first file, and may have given its key to nobody.
+  if (stands(itself) && !stands(half)) {
+    std::optional<PrivateKey> cut = try_open(itself, passphrase);
+    if (cut && cut->key().type == key.key().type) {
+      publish_bytes(half.parent_path(), half, cut->public_pem(), 0644);
+      return *std::move(cut);
+    }
+  }
   for (const auto& path : {itself, half}) {
     if (!std::filesystem::exists(std::filesystem::symlink_status(path))) continue;
     throw Error(ErrorCode::kConflict, "make key " + path.string() +
@@ -177,6 +196,7 @@ void write_key(const PrivateKey& key, const std::filesystem::path& file,
   }
   publish_bytes(itself.parent_path(), itself, key.private_pem(passphrase), 0600);
   publish_bytes(half.parent_path(), half, key.public_pem(), 0644);
+  return key;
 }
 
 Json to_json(const trust::Key& key) {

@@ -48,10 +48,11 @@ class PrivateKey {
   trust::Key key_;
 };
 
-/// Writes FILE and FILE.pub. kConflict where either is there: a key that is lost cannot be made
-/// again.
-void write_key(const PrivateKey& key, const std::filesystem::path& file,
-               const std::string& passphrase);
+/// Writes FILE and FILE.pub, and gives the key that they hold. kConflict where either is
+/// there: a key that is lost cannot be made again. But FILE without FILE.pub is what a run leaves
+/// that was cut: a key of the same type that the passphrase opens gets its other half.
+PrivateKey write_key(PrivateKey key, const std::filesystem::path& file,
+                     const std::string& passphrase);
 
 /// A key as metadata writes it.
 Json to_json(const trust::Key& key);

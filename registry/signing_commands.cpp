@@ -93,8 +93,8 @@ void print(const Options& options, const char* schema, Json document, const std:
 }
 
 int run_key(const Options& options) {
-  const PrivateKey key = PrivateKey::make(options.key_type);
-  write_key(key, options.key_file, passphrase());
+  const PrivateKey key =
+      write_key(PrivateKey::make(options.key_type), options.key_file, passphrase());
   const std::string id = trust::key_id(key.key());
   print(options, "registry-key", {{"file", options.key_file.string()}, {"id", id}},
         "key " + id + "\n  " + options.key_file.string() +

@@ -63,3 +63,26 @@ TEST_CASE("a wrong passphrase, none, a public key and no file open nothing") {
   CHECK_THROWS_AS(PrivateKey::open(half.path.string(), ""), kiln::Error);
   CHECK_THROWS_AS(PrivateKey::open("/nowhere/key.pem", ""), kiln::Error);
 }
+
+TEST_CASE("a key whose run was cut between its two files gets the second one") {
+  const fs::path folder = fs::temp_directory_path() / ("kiln-keys-" + std::to_string(::getpid()));
+  fs::create_directories(folder);
+  const fs::path file = folder / "key";
+  const fs::path half = folder / "key.pub";
+  const auto make = [&](KeyType type, const std::string& passphrase) {
+    return kiln::registry::write_key(PrivateKey::make(type), file, passphrase).key();
+  };
+  const kiln::trust::Key first = make(KeyType::kEd25519, "right");
+  CHECK(kiln::registry::read_public_key(half) == first);
+  CHECK_THROWS_AS(make(KeyType::kEd25519, "right"), kiln::Error);  // both are there
+  fs::remove(half);
+  CHECK_THROWS_AS(make(KeyType::kEd25519, "wrong"), kiln::Error);
+  CHECK_THROWS_AS(make(KeyType::kRsa, "right"), kiln::Error);  // not what was asked for
+  CHECK_FALSE(fs::exists(half));
+  CHECK(make(KeyType::kEd25519, "right") == first);
+  CHECK(kiln::registry::read_public_key(half) == first);
+  fs::remove(file);
+  CHECK_THROWS_AS(make(KeyType::kEd25519, "right"), kiln::Error);  // a half of some other key
+  CHECK(kiln::registry::read_public_key(half) == first);
+  fs::remove_all(folder);
+}

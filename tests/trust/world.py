@@ -26,6 +26,7 @@ class World:
         self.seen = []  # (exit code, what the command said)
         del box.environment["KILN_UNSIGNED"]
         box.environment["KILN_CONFIG"] = str(box.notes / "config.json")
+        box.environment["KILN_SAFE_FOLDERS"] = str(box.notes)  # where the launcher may write, as anybody
         self.settings()
         box.serve()
         self.trust()

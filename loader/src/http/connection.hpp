@@ -39,8 +39,9 @@ class Connection {
   /// No request runs longer than to this moment.
   void finish_by(Tries::Clock::time_point until) { transfer_.finish_by(until); }
 
-  /// One request. What the registry warns of is told to the observer, each text once. A 401 of the repository's server is answered once, with the login that it asks
-  /// for. Another server, where an upload may have to go, gets none.
+  /// One request. What the registry warns of is told to the observer, each text once. A 401 of the
+  /// repository's server is answered once, with the login that it asks for. Another server, where
+  /// an upload may have to go, gets none.
   HttpAnswer ask(HttpRequest request, const Sink& sink);
 
   /// Throws for a status that is not the expected one: TryAgain where it may be another in a

@@ -44,7 +44,7 @@ std::string subject_of(const fs::path& file) {
 
 /// Whether --requirements is its default and there is no such file: the project states nothing.
 bool states_nothing(const Project& project) {
-  return project.requirements == Project().requirements && !fs::exists(project.requirements);
+  return project.requirements == Project().requirements && !stands(project.requirements);
 }
 
 /// What is to be in the lock file: each kernel and its version. Kernels that are named join those
@@ -159,6 +159,7 @@ LockfileUpdate change_lockfile(const Project& project, const Options& options,
   edit.change = change;
   edit.replace = force;
   edit.write = !project.check;
+  if (!states_nothing(project)) edit.beside = {project.requirements};
   edit.stop = options.request.stop;
   edit.on_wait = [&] {
     if (!options.quiet) {
@@ -170,13 +171,10 @@ LockfileUpdate change_lockfile(const Project& project, const Options& options,
 
 void change_requirements(const Project& project, const std::map<std::string, int>& versions) {
   if (project.check || states_nothing(project)) return;
-  const fs::path file = fs::weakly_canonical(project.requirements);  // through a symbolic link
-  const std::string before = read_stated(file);
+  const std::string before = read_stated(project.requirements);
   const std::string after = edit_requirements(before, subject_of(project.requirements), versions);
   if (after == before) return;
-  Draft draft(file.parent_path(), ".kiln.json", 0666);  // the user's to edit and to commit
-  draft.write(after);
-  draft.publish(file);
+  replace_file(project.requirements, after, 0666);  // the user's to edit and to commit
 }
 
 int print_change(const Project& project, const LockfileUpdate& update, const std::string& kind,

@@ -50,7 +50,7 @@ struct Options {
 };
 
 Updater updater_of(const Options& options, const std::string& root) {
-  const fs::path folder = fs::absolute(options.metadata);
+  const fs::path folder = kiln::absolute_path(options.metadata);
   const std::string origin = options.metadata_url.empty() ? folder.string() : options.metadata_url;
   return {root, MetadataFolder(folder, {}), origin, {std::time(nullptr)}};
 }
@@ -58,8 +58,8 @@ Updater updater_of(const Options& options, const std::string& root) {
 void init(const Options& options) {
   const std::string root = kiln::read_document(options.root, kMaxRootBytes);
   updater_of(options, root);  // throws for a root that is none
-  fs::create_directories(options.metadata);
-  kiln::publish_bytes(options.metadata, options.metadata / "root.json", root, 0644);
+  kiln::make_folders(kiln::absolute_path(options.metadata));
+  kiln::replace_file(options.metadata / "root.json", root, 0644);
 }
 
 Updater refresh(const Options& options, const WebSource& source) {
@@ -95,8 +95,7 @@ void download(const Options& options, const std::string& name, const WebSource& 
                                           " at " + options.targets_url);
   }
   target.promise.check(*bytes, name);
-  kiln::publish_bytes(options.targets, options.targets / kiln::trust::file_name(name), *bytes,
-                      0644);
+  kiln::replace_file(options.targets / kiln::trust::file_name(name), *bytes, 0644);
 }
 
 /// All of them by one state of the metadata.

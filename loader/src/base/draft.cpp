@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <map>
 #include <system_error>
+#include <utility>
 
 namespace kiln {
 namespace {
@@ -26,6 +28,9 @@ std::string_view next_step(int error) {
     case EACCES:
     case EPERM:
       return "Give this user access to it and run the command again";
+    case EMFILE:
+    case ENFILE:
+      return "Raise the limit of open files (ulimit -n), or close some";
     default:
       return "Check the disk and run the command again";
   }
@@ -43,6 +48,27 @@ void fail_file(std::string_view operation, const fs::path& path, int error) {
   throw Error(missing ? ErrorCode::kNotFound : ErrorCode::kCache,
               std::string(operation) + " " + path.string() + ": " +
                   std::generic_category().message(error) + ". " + std::string(next_step(error)));
+}
+
+fs::path absolute_path(const fs::path& path) {
+  std::error_code error;
+  fs::path found = fs::absolute(path, error);
+  if (!error) return found;
+  throw Error(ErrorCode::kNotFound, "find " + path.string() + ": the current folder was removed (" +
+                                        error.message() +
+                                        "). Go to another one (cd), or name the whole path");
+}
+
+fs::path followed(const fs::path& file) {
+  constexpr int kMostLinks = 40;  // as many as the kernel follows
+  std::error_code error;
+  fs::path target = absolute_path(file);
+  for (int links = 0; fs::is_symlink(fs::symlink_status(target, error)); ++links) {
+    if (links == kMostLinks) error = std::make_error_code(std::errc::too_many_symbolic_link_levels);
+    if (!error) target = target.parent_path() / fs::read_symlink(target, error);
+    if (error) fail_file("find", file, error.value());
+  }
+  return target;  // a look that failed is told of by who opens it
 }
 
 void stream_file(const fs::path& path, const Sink& sink) {
@@ -73,12 +99,14 @@ std::string read_document(const fs::path& path, std::uint64_t limit) {
 }
 
 void make_folders(const fs::path& folder) {
-  if (folder.empty() || fs::is_directory(folder)) return;
+  std::error_code unknown;  // mkdir says what is wrong
+  if (folder.empty() || fs::is_directory(folder, unknown)) return;
   const fs::path parent = folder.parent_path();
   make_folders(parent);
   if (::mkdir(folder.c_str(), 0755) != 0) {
-    if (errno == EEXIST && fs::is_directory(folder)) return;  // another process made it
-    fail_file("make folder", folder, errno);
+    const int error = errno;
+    if (error == EEXIST && fs::is_directory(folder, unknown)) return;  // another process made it
+    fail_file("make folder", folder, error);
   }
   sync_folder(parent.empty() ? fs::path(".") : parent, &fail_file);
 }
@@ -126,6 +154,42 @@ void publish_bytes(const fs::path& folder, const fs::path& to, std::string_view 
   Draft draft(folder, "." + to.filename().string());
   draft.write(bytes);
   draft.publish(to, mode);
+}
+
+void replace_file(const fs::path& file, std::string_view bytes, mode_t mode) {
+  const fs::path target = followed(file);
+  Draft draft(target.parent_path(), "." + target.filename().string(), mode);
+  draft.write(bytes);
+  draft.publish(target);
+}
+
+std::vector<FileLock> lock_folders_of(std::vector<fs::path> files, const std::stop_token& stop,
+                                      const std::function<void()>& on_wait) {
+  // By device and number: one folder has many names. In one order: two processes that each held
+  // what the other waits for would wait for ever.
+  std::map<std::pair<dev_t, ino_t>, std::pair<FileDescriptor, fs::path>> folders;
+  for (fs::path& file : files) {
+    const fs::path folder = file.parent_path();
+    FileDescriptor opened = try_open(folder, O_RDONLY | O_DIRECTORY);
+    struct stat status {};
+    if (!opened.valid() || ::fstat(opened.get(), &status) != 0) {
+      fail_file("open the folder", folder, errno);
+    }
+    folders.try_emplace({status.st_dev, status.st_ino}, std::move(opened), std::move(file));
+  }
+  std::vector<FileLock> held;
+  bool told = false;
+  for (auto& [number, each] : folders) {
+    auto& [folder, file] = each;
+    FileDescriptor again(::fcntl(folder.get(), F_DUPFD_CLOEXEC, 0));
+    FileLock lock = FileLock::attempt(std::move(folder), LockMode::kExclusive);
+    if (!lock.held()) {
+      if (on_wait && !std::exchange(told, true)) on_wait();
+      lock = FileLock::wait(std::move(again), LockMode::kExclusive, {stop, {}}, file);
+    }
+    held.push_back(std::move(lock));
+  }
+  return held;
 }
 
 bool link_file(const fs::path& from, const fs::path& to) {

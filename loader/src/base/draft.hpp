@@ -11,10 +11,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/digest.hpp"
+#include "base/file_lock.hpp"
 #include "base/posix.hpp"
 
 namespace kiln {
@@ -22,6 +25,13 @@ namespace kiln {
 /// "<operation> <path>: <what errno means>. <next step>", of a file that is not the cache's.
 [[noreturn]] void fail_file(std::string_view operation, const std::filesystem::path& path,
                             int error);
+
+/// kNotFound where the current folder, which a relative path begins at, was removed.
+std::filesystem::path absolute_path(const std::filesystem::path& path);
+
+/// The file behind symbolic links, absolute. A link to what does not exist is followed, too. What a
+/// user keeps elsewhere, and links to, is replaced there: the link stays.
+std::filesystem::path followed(const std::filesystem::path& file);
 
 /// Calls `sink` with the file's bytes, piece by piece.
 void stream_file(const std::filesystem::path& path, const Sink& sink);
@@ -64,6 +74,16 @@ class Draft {
 /// All of a file in one call: a draft in `folder`, published as `to`.
 void publish_bytes(const std::filesystem::path& folder, const std::filesystem::path& to,
                    std::string_view bytes, mode_t mode);
+
+/// The same for a file of the user's, wherever it is: that which followed() gives is replaced.
+void replace_file(const std::filesystem::path& file, std::string_view bytes, mode_t mode);
+
+/// Held by who reads, changes and writes files of the user's: the folders that they are in are
+/// locked, each once and in one order, for the files themselves are replaced. `on_wait` is called
+/// once if another process has one of them. Holds nothing where the file system locks no folders.
+std::vector<FileLock> lock_folders_of(std::vector<std::filesystem::path> files,
+                                      const std::stop_token& stop,
+                                      const std::function<void()>& on_wait);
 
 /// Links `from` to `to`, in the place of what is there; false where the disk links no such files.
 bool link_file(const std::filesystem::path& from, const std::filesystem::path& to);

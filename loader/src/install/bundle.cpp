@@ -197,9 +197,7 @@ void write_tar(const Draft& draft, const Cache& cache, const Contents& contents)
 std::vector<BundledKernel> create_bundle(const std::vector<BundlePart>& parts,
                                          const fs::path& file) {
   if (parts.empty()) throw Error(ErrorCode::kUsage, "bundle: no package is named");
-  std::error_code error;
-  const fs::path target = fs::absolute(file, error);
-  if (error) fail_file("find", file, error.value());
+  const fs::path target = followed(file);
   check_replaceable(target);
   const Cache cache(parts.front().request.cache, parts.front().request.stop);
   const FileLock used = cache.use_to_write();

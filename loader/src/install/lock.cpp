@@ -45,34 +45,6 @@ std::optional<Lockfile> try_read_lockfile(const fs::path& file) {
   return parse_lockfile(read.text, "lock file " + file.string());
 }
 
-/// The file behind symbolic links, absolute. A link to what does not exist is followed, too.
-fs::path followed(const fs::path& file) {
-  constexpr int kMostLinks = 40;  // as many as the kernel follows
-  std::error_code error;
-  fs::path target = fs::absolute(file, error);
-  for (int links = 0; !error && fs::is_symlink(fs::symlink_status(target)); ++links) {
-    if (links == kMostLinks) error = std::make_error_code(std::errc::too_many_symbolic_link_levels);
-    if (!error) target = target.parent_path() / fs::read_symlink(target, error);
-  }
-  if (error) fail_file("find", file, error.value());
-  return target;
-}
-
-FileDescriptor open_folder_of(const fs::path& file) {
-  const fs::path folder = file.parent_path();
-  FileDescriptor opened = try_open(folder, O_RDONLY | O_DIRECTORY);
-  if (!opened.valid()) fail_file("open the folder", folder, errno);
-  return opened;
-}
-
-/// Held by who changes the file. Its folder is locked, for the file itself is replaced.
-FileLock lock_folder_of(const fs::path& file, const LockfileEdit& edit) {
-  FileLock lock = FileLock::attempt(open_folder_of(file), LockMode::kExclusive);
-  if (lock.held()) return lock;
-  if (edit.on_wait) edit.on_wait();
-  return FileLock::wait(open_folder_of(file), LockMode::kExclusive, {edit.stop, {}}, file);
-}
-
 }  // namespace
 
 Lockfile read_lockfile(const fs::path& file) {
@@ -94,16 +66,17 @@ void write_lockfile(const fs::path& file, const Lockfile& lock) {
                                        std::to_string(kMaxDocumentBytes) +
                                        " are read. Lock fewer kernels in one file");
   }
-  const fs::path target = followed(file);
-  Draft draft(target.parent_path(), ".kiln.lock", 0666);  // the user's to edit and to commit
-  draft.write(text);
-  draft.publish(target);
+  replace_file(file, text, 0666);  // the user's to edit and to commit
 }
 
 LockfileUpdate update_lockfile(const fs::path& file, const LockfileEdit& edit) {
   const fs::path target = followed(file);
-  FileLock alone;
-  if (edit.write) alone = lock_folder_of(target, edit);
+  std::vector<FileLock> alone;
+  if (edit.write) {
+    std::vector<fs::path> files = {target};
+    for (const fs::path& each : edit.beside) files.push_back(followed(each));
+    alone = lock_folders_of(std::move(files), edit.stop, edit.on_wait);
+  }
   LockfileUpdate update;
   std::optional<Lockfile> found;
   if (!edit.replace) found = try_read_lockfile(target);

@@ -31,8 +31,10 @@ void write_lockfile(const std::filesystem::path& file, const Lockfile& lock);
 /// How a lock file is to be changed.
 struct LockfileEdit {
   std::function<Lockfile(const Lockfile& before)> change;
-  bool replace = false;           ///< `before` has nothing, whatever is in the file
-  bool write = true;              ///< false: only to see what would change
+  bool replace = false;  ///< `before` has nothing, whatever is in the file
+  bool write = true;     ///< false: only to see what would change
+  /// Files that `change` reads and writes as well, such as kiln.json: their folders are locked too.
+  std::vector<std::filesystem::path> beside = {};
   std::stop_token stop = {};      ///< ends the wait for another process
   std::function<void()> on_wait;  ///< called once if there is one to wait for
 };

@@ -26,8 +26,9 @@ constexpr std::string_view kSchema = "kiln.trust/1";
 constexpr std::size_t kMaxBytes = std::size_t{4} << 20;
 
 [[noreturn]] void fail(const fs::path& path, const std::string& found) {
-  throw Error(ErrorCode::kUsage, "read trust " + path.string() + ": " + found +
-                                     ". Correct the file, or make it anew with 'kiln trust add'");
+  throw Error(ErrorCode::kUsage,
+              "read trust " + path.string() + ": " + found +
+                  ". Correct the file; or remove it, and 'kiln trust add' makes it anew");
 }
 
 /// Whether the entry is the registry, or its start up to this character.
@@ -131,6 +132,8 @@ fs::path trust_path() {
 std::optional<std::string> read_owned(const fs::path& path, std::size_t most) {
   const FileDescriptor file = try_open_file(path, O_RDONLY);
   if (!file.valid() && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
+  // No fault of the file.
+  if (!file.valid() && (errno == EMFILE || errno == ENFILE)) fail_file("open", path, errno);
   if (!file.valid()) fail(path, std::generic_category().message(errno));
   check_doubt(doubt_about_file(path, "KILN_CONFIG"));
   std::string text;
@@ -167,7 +170,7 @@ void update_trust(const std::function<void(Trust&)>& change, const Waiting& wait
   const FileLock held = FileLock::wait(std::move(opened), LockMode::kExclusive, waiting, folder);
   Trust trust = read_trust();
   change(trust);
-  publish_bytes(folder, path, serialize_trust(trust), 0644);
+  replace_file(path, serialize_trust(trust), 0644);
 }
 
 }  // namespace kiln

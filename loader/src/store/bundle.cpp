@@ -15,6 +15,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/draft.hpp"
 #include "base/join.hpp"
 #include "base/posix.hpp"
 #include "base/quote.hpp"
@@ -288,7 +289,7 @@ std::unique_ptr<Repository> open_bundle(const std::string& file, std::string_vie
 
 std::vector<BundledKernel> bundle_contents(const fs::path& file) {
   Traffic traffic;
-  return Bundle(fs::absolute(file).lexically_normal().string(), {}, traffic).contents();
+  return Bundle(absolute_path(file).lexically_normal().string(), {}, traffic).contents();
 }
 
 }  // namespace kiln

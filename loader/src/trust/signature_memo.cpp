@@ -48,7 +48,7 @@ void SignatureMemo::save() noexcept {
   try {
     std::string text;
     for (const std::string& fact : *known_) text += fact + '\n';
-    publish_bytes(file_.parent_path(), file_, text, 0600);
+    replace_file(file_, text, 0600);
   } catch (const std::exception&) {
     return;
   }

@@ -95,7 +95,7 @@ TEST_CASE("integrity: one flipped bit in the cache is refused, and a refresh rep
     const int before = loaded_libraries();
     const Error error = error_of([&] { get_kernel("sample", request); });
     check_refused(error, file, target.digest, Digest::of(read_file(file)));
-    CHECK_CONTAINS(error.what(), "kiln install --refresh");
+    CHECK_CONTAINS(error.what(), "kiln cache repair");
     CHECK(loaded_libraries() == before);
 
     request.refresh = true;

@@ -111,13 +111,9 @@ std::vector<Attestation> recall_attestations(const Cache& cache, const Descripto
   const std::filesystem::path path = path_of(cache, index);
   std::vector<Attestation> list;
   try {
-    const FileDescriptor file = open_inside(cache.root(), path.lexically_relative(cache.root()));
-    if (!file.valid()) return list;
-    std::string bytes;
-    read_pieces(file.get(), path, [&](std::string_view piece) {
-      bytes += piece.substr(0, kMaxDocumentBytes + 1 - std::min(kMaxDocumentBytes, bytes.size()));
-    });
-    const Json json = parse_json(bytes, path.string());
+    const auto bytes = read_inside(cache.root(), path.lexically_relative(cache.root()));
+    if (!bytes) return list;
+    const Json json = parse_json(*bytes, path.string());
     const JsonView view(json, path.string());
     check_schema(view, kSchema, "");
     for (const JsonView& each : view.at("attestations").items()) {

@@ -33,6 +33,12 @@ std::string next_step(int error, const fs::path& path) {
     case EACCES:
     case EPERM:
       return "Give this user the right to it, or set KILN_CACHE to a folder of your own";
+    case EMFILE:
+    case ENFILE:
+      return "Raise the limit of open files (ulimit -n), or close some";
+    case EISDIR:
+    case ENOTEMPTY:  // of a rename or a removal: what stands there is no file of Kiln's
+      return "Run 'kiln cache repair', which removes what stands there";
     default:
       return "Check " + path.parent_path().string() + ", or set KILN_CACHE to another folder";
   }

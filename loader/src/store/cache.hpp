@@ -6,12 +6,15 @@
 // and processes at once; a per-digest file lock makes concurrent installs download once, and
 // correctness does not depend on it (the last step is an atomic rename of equal bytes).
 //
+// What is in it, each with a row in store/places.cpp:
+//
 //   CACHEDIR.TAG                                 the mark: Kiln made this; backup tools skip it
 //   store.lock                                   shared by who installs, exclusive for gc
 //   blobs/sha256/<hex>                           documents and layers, mode 0444
 //   refs/<registry>/<package>/<version>.json     which index a registry gave for a version
 //   attested/<hex of the index>.json             what was signed about that index
 //   roots/<hex of its path>.json                 a lock file whose kernels gc must keep
+//   tuf/<hex of the registry>/<role>.json        the last signed metadata of a trusted registry
 //   ingest/<hex>.part                            a download under way, or cut short
 //   unpacked/<hex of the config>/                the files of one variant
 //   locks/<hex>.lock                             one download, or one unpacking, at a time
@@ -119,8 +122,8 @@ class Cache final : public Storage {
 
   /// All refs, sorted by registry, package and version. A ref file that does not parse goes to
   /// `damaged` with what is wrong with it. Throws kCache where it may not be read.
-  using DamagedRef = std::function<void(const std::filesystem::path&, const Error&)>;
-  std::vector<Ref> refs(const DamagedRef& damaged = {}) const;
+  using Damaged = std::function<void(const std::filesystem::path&, const Error&)>;
+  std::vector<Ref> refs(const Damaged& damaged = {}) const;
 
   /// Where the files of a variant are, or go: unpacked/<hex of its config>; those of a dev layer:
   /// unpacked/<hex of the layer>.
@@ -152,12 +155,13 @@ class Cache final : public Storage {
   /// nothing is changed, where this user may not write to the cache.
   bool add_root(const std::filesystem::path& lock_file) const;
 
-  /// The lock files that registered, and the root entry of each.
+  /// The lock files that registered, and the root entry of each. An entry that does not parse goes
+  /// to `damaged`. Throws kCache where it may not be read, kUpgrade for a later Kiln's.
   struct Root {
     std::filesystem::path entry;
     std::filesystem::path lock_file;
   };
-  std::vector<Root> roots() const;
+  std::vector<Root> roots(const Damaged& damaged = {}) const;
 
   /// Makes the folder <root>/<relative> and those above it.
   std::filesystem::path make_folder(const std::filesystem::path& relative) const;

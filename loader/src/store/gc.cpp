@@ -13,6 +13,7 @@
 
 #include "kiln/error.hpp"
 #include "store/installed.hpp"
+#include "store/places.hpp"
 #include "store/unpack.hpp"
 
 namespace kiln {
@@ -125,8 +126,12 @@ std::uint64_t bytes_of(const fs::path& path) {
     return error ? 0 : bytes;
   }
   std::uint64_t sum = 0;
-  for (const auto& each : fs::recursive_directory_iterator(path, error)) {
-    if (each.is_regular_file(error) && !each.is_symlink(error)) sum += each.file_size(error);
+  for (fs::recursive_directory_iterator each(path, error), end; !error && each != end;
+       each.increment(error)) {
+    std::error_code gone;
+    if (!each->is_regular_file(gone) || each->is_symlink(gone)) continue;
+    const std::uint64_t bytes = each->file_size(gone);
+    if (!gone) sum += bytes;
   }
   return sum;
 }
@@ -145,7 +150,11 @@ class Sweep {
       const std::optional<Digest> config = digest_of_name(each.name, ".use");
       if (config && cache_.is_leased(*config)) claimed_.emplace(*config, "a running process");
     }
-    for (const Cache::Root& root : cache_.roots()) {
+    const auto damaged = [](const fs::path& path, const Error& error) {
+      fail_unknown(ErrorCode::kIntegrity, path.string() + " is damaged",
+                   std::string(kRepairFirst) + " (" + error.what() + ")");
+    };
+    for (const Cache::Root& root : cache_.roots(damaged)) {
       if (const std::optional<std::string> text = read_lock_file(root)) {
         for (const Digest& each : digests_in(*text)) {
           claimed_.emplace(each, root.lock_file.string());
@@ -155,10 +164,6 @@ class Sweep {
       }
     }
     for (const auto& [digest, holder] : claimed_) mark(cache_, digest, held_);
-    const auto damaged = [](const fs::path& path, const Error& error) {
-      fail_unknown(ErrorCode::kIntegrity, path.string() + " is damaged",
-                   std::string(kRepairFirst) + " (" + error.what() + ")");
-    };
     for (const Ref& ref : cache_.refs(damaged)) {
       Digests reached;
       mark(cache_, ref.index.digest, reached);
@@ -185,9 +190,7 @@ class Sweep {
     for (const Entry& each : entries(cache_, "ingest")) {
       if (is_spent_download(each)) remove("partial download", each.path);
     }
-    for (const char* folder : {"", "unpacked", "roots", "locks", "attested"})
-      sweep_drafts(folder, 0);
-    sweep_drafts("refs", 2);  // refs/<registry>/<package>
+    for (const fs::path& each : survey(cache_.root()).drafts) remove("draft", each);
     sweep_unheld("unpacked", "", "files");
     sweep_unheld("blobs/sha256", "", "blob");
     sweep_unheld("attested", ".json", "signatures");
@@ -203,17 +206,6 @@ class Sweep {
       if (const auto found = claimed_.find(each); found != claimed_.end()) return found->second;
     }
     return {};
-  }
-
-  /// Those in the folder, and in the folders so many levels below it.
-  void sweep_drafts(const fs::path& folder, int levels) {
-    for (const Entry& each : entries(cache_, folder)) {
-      if (is_draft(each.name)) {
-        remove("draft", each.path);
-      } else if (levels > 0 && fs::is_directory(fs::symlink_status(each.path))) {
-        sweep_drafts(folder / each.name, levels - 1);
-      }
-    }
   }
 
   void sweep_unheld(const fs::path& folder, std::string_view suffix, const std::string& what) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/quote.hpp"
+#include "documents/descriptor.hpp"
 #include "kiln/error.hpp"
 #include "settings/owners.hpp"
 
@@ -40,6 +41,13 @@ constexpr int kFolder = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
   throw Error(ErrorCode::kIntegrity, "open " + path.string() + ": it is not " +
                                          std::string(expected) +
                                          ", and Kiln puts nothing else there; nothing was loaded. "
+                                         "Run 'kiln cache repair', which removes it");
+}
+
+[[noreturn]] void fail_too_large(const fs::path& path) {
+  throw Error(ErrorCode::kIntegrity, "read " + path.string() + ": it has more than " +
+                                         std::to_string(kMaxDocumentBytes) +
+                                         " bytes, which Kiln never writes; nothing was loaded. "
                                          "Run 'kiln cache repair', which removes it");
 }
 
@@ -149,12 +157,15 @@ Mark read_mark(const fs::path& root) {
   if (!folder.valid()) return Mark::kNone;
   const FileDescriptor file(
       ::openat(folder.get(), kMarkName, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (!file.valid()) return errno == ENOENT ? Mark::kNone : Mark::kForeign;
+  if (!file.valid() && errno == ENOENT) return Mark::kNone;
+  if (!file.valid() && (errno == ELOOP || errno == ENXIO)) return Mark::kForeign;
+  if (!file.valid()) fail_cache("open", root / kMarkName, errno);
   std::array<char, kMark.size() + 1> text{};
   const ssize_t count = ::read(file.get(), text.data(), text.size());
   if (count == 0) return Mark::kNone;  // as a Kiln that was killed in the middle left it once
-  const bool same =
-      count > 0 && std::string_view(text.data(), static_cast<std::size_t>(count)) == kMark;
+  if (count < 0 && errno == EISDIR) return Mark::kForeign;
+  if (count < 0) fail_cache("read", root / kMarkName, errno);
+  const bool same = std::string_view(text.data(), static_cast<std::size_t>(count)) == kMark;
   return same ? Mark::kKiln : Mark::kForeign;
 }
 
@@ -246,6 +257,17 @@ FileDescriptor open_inside(const fs::path& root, const fs::path& relative) {
   }
   if (!S_ISREG(status_of(file.get(), path).st_mode)) fail_foreign(path, "a regular file");
   return file;
+}
+
+std::optional<std::string> read_inside(const fs::path& root, const fs::path& relative) {
+  const FileDescriptor file = open_inside(root, relative);
+  if (!file.valid()) return std::nullopt;
+  std::string text;
+  read_pieces(file.get(), root / relative, [&](std::string_view piece) {
+    text += piece;
+    if (text.size() > kMaxDocumentBytes) fail_too_large(root / relative);
+  });
+  return text;
 }
 
 void remove_whole(const fs::path& path) {

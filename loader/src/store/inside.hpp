@@ -12,6 +12,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,11 @@ FileDescriptor open_inside(const std::filesystem::path& root,
 /// The same where `relative` is a folder.
 FileDescriptor open_folder_inside(const std::filesystem::path& root,
                                   const std::filesystem::path& relative);
+
+/// A document, whole. Nothing if it is not there; kIntegrity, too, for one of more than
+/// kMaxDocumentBytes: however long a file claims to be, no more of it is read.
+std::optional<std::string> read_inside(const std::filesystem::path& root,
+                                       const std::filesystem::path& relative);
 
 /// The names in `<root>/<relative>`, sorted; none if there is no such folder.
 std::vector<std::string> list_inside(const std::filesystem::path& root,

@@ -3,15 +3,14 @@
 // The cache's refs: small JSON files, each written beside its place and renamed, so that two
 // processes never rewrite one shared list.
 #include <algorithm>
-#include <limits>
 #include <tuple>
 
-#include "base/number.hpp"
 #include "documents/facts.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
 #include "store/cache.hpp"
+#include "store/places.hpp"
 
 namespace kiln {
 namespace {
@@ -19,7 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kRefSchema = "kiln.ref/1";
-constexpr std::uint64_t kMaxRefBytes = std::uint64_t{64} * 1024;
 
 /// A path component for a registry: a readable tail of its name, and a digest that tells two
 /// registries apart whose tails are the same.
@@ -37,34 +35,10 @@ std::string registry_key(const std::string& registry) {
   return tail + "-" + Digest::of(registry).brief();
 }
 
-bool is_registry_key(std::string_view name) {
-  const std::size_t dash = name.rfind('-');
-  return dash != std::string_view::npos &&
-         name.size() - dash - 1 == Digest::of("").brief().size() &&
-         name.find_first_not_of("0123456789abcdef", dash + 1) == std::string_view::npos;
-}
-
-/// "<version>.json"
-bool is_ref_name(std::string_view name) {
-  constexpr std::string_view kSuffix = ".json";
-  if (!name.ends_with(kSuffix)) return false;
-  name.remove_suffix(kSuffix.size());
-  return parse_decimal(name, std::numeric_limits<std::uint64_t>::max()).value_or(0) > 0;
-}
-
 std::optional<Ref> read_ref_file(const fs::path& root, const fs::path& path) {
-  const FileDescriptor file = open_inside(root, path.lexically_relative(root));
-  if (!file.valid()) return std::nullopt;
-  std::string bytes;
-  read_pieces(file.get(), path, [&](std::string_view piece) {
-    bytes += piece;
-    if (bytes.size() > kMaxRefBytes) {
-      throw Error(ErrorCode::kIntegrity, "read ref " + path.string() + ": larger than " +
-                                             std::to_string(kMaxRefBytes) +
-                                             " bytes, which Kiln never writes. Remove the file");
-    }
-  });
-  const Json json = parse_json(bytes, "ref " + path.string());
+  const std::optional<std::string> bytes = read_inside(root, path.lexically_relative(root));
+  if (!bytes) return std::nullopt;
+  const Json json = parse_json(*bytes, "ref " + path.string());
   const JsonView view(json, "ref " + path.string());
   check_schema(view, kRefSchema, "");
   Ref ref{view.at("registry").string(), view.at("name").string(),
@@ -84,7 +58,7 @@ void check_place(const Ref& ref, const fs::path& found, const fs::path& expected
 
 /// What may not be read is not damaged: nothing is known of it.
 template <class Step>
-void report_damage(const fs::path& path, const Cache::DamagedRef& damaged, const Step& step) {
+void report_damage(const fs::path& path, const Cache::Damaged& damaged, const Step& step) {
   try {
     step();
   } catch (const Error& problem) {
@@ -135,7 +109,7 @@ void Cache::write_ref(const Ref& ref,
   write_file(path, bytes);
 }
 
-std::vector<Ref> Cache::refs(const DamagedRef& damaged) const {
+std::vector<Ref> Cache::refs(const Damaged& damaged) const {
   std::vector<Ref> found;
   const auto names_in = [&](const fs::path& relative) {
     std::vector<std::string> names;

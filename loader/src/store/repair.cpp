@@ -5,13 +5,13 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <system_error>
 #include <utility>
 
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
 #include "store/copy.hpp"
+#include "store/places.hpp"
 #include "store/unpack.hpp"
 
 namespace kiln {
@@ -72,6 +72,35 @@ class Walk {
     });
   }
 
+  /// What stands in a place of the cache and is not what Kiln puts there, before what the refs need
+  /// is looked for: a link in the place of a folder leads elsewhere.
+  void check_folders() { check_places("folder", survey(cache_.root()).folders); }
+
+  /// And what the refs do not lead to.
+  void check_rest() {
+    check_roots();
+    check_unnamed();
+    check_places("file", survey(cache_.root()).files);
+  }
+
+  std::vector<CheckedFile> take() { return std::move(checked_); }
+
+ private:
+  void check_places(const std::string& subject, const std::vector<Misplaced>& places) {
+    for (const auto& [path, problem] : places) {
+      if (!seen_.contains(path)) remove_damaged(subject, path, problem, "removed");
+    }
+  }
+
+  void check_roots() {
+    guarded("roots", cache_.root() / "roots", [&] {
+      cache_.roots([&](const fs::path& path, const Error& error) {
+        remove_damaged("lock file's entry", path, error.what(),
+                       "removed: run 'kiln install --locked' in the project that it was of");
+      });
+    });
+  }
+
   /// Blobs that no ref names, of an install that was cut short or of an older index: nothing says
   /// where they came from.
   void check_unnamed() {
@@ -80,18 +109,20 @@ class Walk {
         const fs::path path = cache_.blob_path(digest);
         if (seen_.contains(path)) continue;
         const std::string problem = cache_.check_blob(digest);
-        Outcome outcome;
-        if (!problem.empty()) {
-          outcome = mend("removed", "not removed: ", [&] { cache_.drop_blob(digest); });
+        if (problem.empty()) {
+          add("blob that no version names", path);
+        } else {
+          remove_damaged("blob that no version names", path, problem, "removed");
         }
-        add("blob that no version names", path, problem, outcome);
       }
     });
   }
 
-  std::vector<CheckedFile> take() { return std::move(checked_); }
+  void remove_damaged(const std::string& subject, const fs::path& path, const std::string& problem,
+                      const std::string& done) {
+    add(subject, path, problem, mend(done, "not removed: ", [&] { remove_whole(path); }));
+  }
 
- private:
   /// What may not be read is not damaged: nothing is known of it.
   template <class Step>
   void guarded(const std::string& subject, const fs::path& path, const Step& step) {
@@ -210,19 +241,6 @@ class Walk {
   std::set<fs::path> seen_;
 };
 
-/// What the cache is made of must be folders: a link in their place leads elsewhere.
-void repair_folders(const Cache& cache, Walk& walk) {
-  for (const char* name :
-       {"blobs", "blobs/sha256", "refs", "roots", "ingest", "unpacked", "locks"}) {
-    const fs::path path = cache.root() / name;
-    std::error_code error;
-    const fs::file_type type = fs::symlink_status(path, error).type();
-    if (type == fs::file_type::not_found || type == fs::file_type::directory) continue;
-    remove_whole(path);
-    walk.add("folder", path, "is not a folder", {"removed", {}});
-  }
-}
-
 }  // namespace
 
 std::vector<CheckedFile> verify_installed(const Cache& cache, std::string_view name, int version) {
@@ -233,6 +251,7 @@ std::vector<CheckedFile> verify_installed(const Cache& cache, std::string_view n
   }
   const FileLock used = cache.use();  // gc removes nothing meanwhile
   Walk walk(cache, nullptr);
+  if (name.empty()) walk.check_folders();
   bool found = name.empty();
   const auto damaged = [&](const fs::path& path, const Error& error) {
     found = true;
@@ -248,9 +267,9 @@ std::vector<CheckedFile> verify_installed(const Cache& cache, std::string_view n
     throw Error(ErrorCode::kNotFound,
                 "verify " + (version == 0 ? std::string(name) : label(name, version)) +
                     ": it is not in " + cache.root().string() +
-                    ". 'kiln list' says what is; 'kiln install' brings more");
+                    ". 'kiln list' says what is; 'kiln install NAME@VERSION' brings more");
   }
-  if (name.empty()) walk.check_unnamed();
+  if (name.empty()) walk.check_rest();
   return walk.take();
 }
 
@@ -260,7 +279,7 @@ std::vector<CheckedFile> repair(const Cache& cache, const Settings& settings,
   const FileLock used = cache.use_to_write();
   Sources sources(settings, patience);
   Walk walk(cache, &sources);
-  repair_folders(cache, walk);
+  walk.check_folders();
   const auto damaged = [&](const fs::path& path, const Error& error) {
     if (error.code() == ErrorCode::kUpgrade) throw Error(error);
     remove_whole(path);
@@ -271,7 +290,7 @@ std::vector<CheckedFile> repair(const Cache& cache, const Settings& settings,
               {}});
   };
   for (const Ref& ref : cache.refs(damaged)) walk.check_version(ref);
-  walk.check_unnamed();
+  walk.check_rest();
   std::vector<CheckedFile> checked = walk.take();
   std::erase_if(checked, [](const CheckedFile& each) { return each.problem.empty(); });
   return checked;

@@ -41,12 +41,7 @@ std::optional<std::string> MetadataFolder::read(const std::string& file) const {
     return found == memory_->end() ? std::nullopt : std::optional(found->second);
   }
   try {
-    const FileDescriptor opened = open_inside(root_, below_ / file);
-    if (!opened.valid()) return std::nullopt;
-    std::string bytes;
-    read_pieces(opened.get(), root_ / below_ / file,
-                [&](std::string_view piece) { bytes += piece; });
-    return bytes;
+    return read_inside(root_, below_ / file);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kIntegrity) throw;
     return std::nullopt;

@@ -26,7 +26,7 @@ struct Subject {
 };
 
 /// What that is where the bytes lie in the cache.
-inline constexpr const char* kFetchAgain = "Run 'kiln install --refresh' to fetch it again";
+inline constexpr const char* kFetchAgain = "Run 'kiln cache repair', which fetches it again";
 
 /// Throws kIntegrity: a variant's folder is there and its library is not.
 [[noreturn]] void fail_missing_library(const std::filesystem::path& library);

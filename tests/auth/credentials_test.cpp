@@ -41,6 +41,9 @@ TEST_CASE("credentials: a helper is bounded in time and output, and may be stopp
   write_helper(scratch, "closed", "exec >&-; exec sleep 60");
   write_helper(scratch, "endless", "exec yes");
   write_helper(scratch, "killed", "kill -9 $$");
+  write_helper(scratch, "daemon", "sleep 60 & echo '{\"Secret\": \"x\"}'");
+  write_helper(scratch, "late", "(sleep 0.1; echo '2}') & printf '{\"a\": '");
+  write_helper(scratch, "broken", "sleep 60 & exit 7");
   write_helper(scratch, "echo", "cat; test \"$1\" = get; test $# = 1");
   const Environment path("PATH", (scratch / "").string() + ":" + std::getenv("PATH"));
   const auto ask = [](const std::string& name, const std::string& server = "example.org") {
@@ -54,6 +57,9 @@ TEST_CASE("credentials: a helper is bounded in time and output, and may be stopp
   CHECK(ask("../echo").failure == "is no name of a helper: expected [A-Za-z0-9._-]+");
   CHECK(ask("").failure == "is no name of a helper: expected [A-Za-z0-9._-]+");
   CHECK(ask("echo").output == "example.org");
+  CHECK(ask("daemon").output == "{\"Secret\": \"x\"}\n");
+  CHECK(ask("late").output == "{\"a\": 2}\n");
+  CHECK(ask("broken").failure == "failed with exit status 7");
 
   std::stop_source source;
   const std::jthread stopper([&] {

@@ -174,10 +174,14 @@ std::string message_of(int error) {
   return std::generic_category().message(error);
 }
 
+bool has_more(int output, int milliseconds) {
+  pollfd ready{output, POLLIN, 0};
+  return ::poll(&ready, 1, milliseconds) > 0;
+}
+
 /// Reads what is there; false at the end of the output.
 bool read_more(int output, std::string& text) {
-  pollfd ready{output, POLLIN, 0};
-  if (::poll(&ready, 1, kPollMilliseconds) <= 0) return true;
+  if (!has_more(output, kPollMilliseconds)) return true;
   std::array<char, 4096> piece{};
   const ssize_t count = ::read(output, piece.data(), piece.size());
   if (count > 0) text.append(piece.data(), static_cast<std::size_t>(count));
@@ -197,6 +201,9 @@ HelperAnswer read_answer(int output, Child& child, std::chrono::milliseconds tim
     if (Clock::now() >= end) {
       return failed("took over " + std::to_string(time.count()) + " ms and was ended");
     }
+    // A helper may leave a program behind that has its output, and never ends.
+    const bool ended = child.ended() && (child.exit_status() != 0 || Json::accept(text));
+    if (ended && open && !has_more(output, 0)) break;
     if (open) {
       open = read_more(output, text);
     } else {

@@ -9,6 +9,7 @@
 #include <openssl/rsa.h>
 #include <openssl/store.h>
 #include <openssl/ui.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -85,6 +86,53 @@ int give_passphrase(char* to, int room, int, void* passphrase) {
   return static_cast<int>(text.size());
 }
 
+using Store = std::unique_ptr<OSSL_STORE_CTX, decltype(&OSSL_STORE_close)>;
+using Asking = std::unique_ptr<UI_METHOD, decltype(&UI_destroy_method)>;
+
+/// The first private key in it; null if there is none.
+std::shared_ptr<EVP_PKEY> load_key(OSSL_STORE_CTX* store) {
+  while (OSSL_STORE_eof(store) == 0) {
+    const std::unique_ptr<OSSL_STORE_INFO, decltype(&OSSL_STORE_INFO_free)> info(
+        OSSL_STORE_load(store), OSSL_STORE_INFO_free);
+    if (!info) {
+      if (OSSL_STORE_error(store) != 0) break;
+      continue;
+    }
+    if (OSSL_STORE_INFO_get_type(info.get()) != OSSL_STORE_INFO_PKEY) continue;
+    return {OSSL_STORE_INFO_get1_PKEY(info.get()), EVP_PKEY_free};
+  }
+  return nullptr;
+}
+
+/// Whether who has the passphrase gets the key back.
+bool opens(const std::string& pem, const std::string& passphrase) {
+  std::string given = passphrase;
+  const Asking asking(UI_UTIL_wrap_read_pem_callback(give_passphrase, 0), UI_destroy_method);
+  const Bio bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), BIO_free);
+  const Store store(OSSL_STORE_attach(bio.get(), "file", nullptr, nullptr, asking.get(), &given,
+                                      nullptr, nullptr, nullptr),
+                    OSSL_STORE_close);
+  const bool opened = store && load_key(store.get()) != nullptr;
+  ERR_clear_error();
+  return opened;
+}
+
+/// ssh's rule: a private key that others may read is no longer private. What is no file, such as a
+/// token's URI, has its own ways.
+void check_private(const std::string& name) {
+  struct stat status {};
+  constexpr std::string_view kFile = "file:";
+  const std::string path = name.starts_with(kFile) ? name.substr(kFile.size()) : name;
+  if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return;
+  if ((status.st_mode & 0077) == 0) return;
+  fail("open key " + quote(name),
+       "others than its owner may read or change it; nothing was signed. "
+       "Run 'chmod 600 " +
+           path +
+           "'; if others may have read it, make "
+           "a new key");
+}
+
 }  // namespace
 
 PrivateKey::PrivateKey(std::shared_ptr<EVP_PKEY> pkey)
@@ -108,24 +156,14 @@ PrivateKey PrivateKey::make(KeyType type) {
 }
 
 PrivateKey PrivateKey::open(const std::string& name, const std::string& passphrase) {
-  const std::unique_ptr<UI_METHOD, decltype(&UI_destroy_method)> asking(
-      UI_UTIL_wrap_read_pem_callback(give_passphrase, 0), UI_destroy_method);
+  check_private(name);
+  const Asking asking(UI_UTIL_wrap_read_pem_callback(give_passphrase, 0), UI_destroy_method);
   std::string given = passphrase;
-  const std::unique_ptr<OSSL_STORE_CTX, decltype(&OSSL_STORE_close)> store(
-      OSSL_STORE_open(name.c_str(), asking.get(), &given, nullptr, nullptr), OSSL_STORE_close);
+  const Store store(OSSL_STORE_open(name.c_str(), asking.get(), &given, nullptr, nullptr),
+                    OSSL_STORE_close);
   const std::string operation = "open key " + quote(name);
   if (!store) fail(operation, "OpenSSL cannot open it. Check the path");
-  while (OSSL_STORE_eof(store.get()) == 0) {
-    const std::unique_ptr<OSSL_STORE_INFO, decltype(&OSSL_STORE_INFO_free)> info(
-        OSSL_STORE_load(store.get()), OSSL_STORE_INFO_free);
-    if (!info) {
-      if (OSSL_STORE_error(store.get()) != 0) break;
-      continue;
-    }
-    if (OSSL_STORE_INFO_get_type(info.get()) != OSSL_STORE_INFO_PKEY) continue;
-    return PrivateKey(
-        std::shared_ptr<EVP_PKEY>(OSSL_STORE_INFO_get1_PKEY(info.get()), EVP_PKEY_free));
-  }
+  if (std::shared_ptr<EVP_PKEY> key = load_key(store.get())) return PrivateKey(std::move(key));
   fail(operation, "found no private key that this passphrase opens. Set KILN_KEY_PASSPHRASE");
 }
 
@@ -194,7 +232,16 @@ PrivateKey write_key(PrivateKey key, const std::filesystem::path& file,
                                           ": the file is there already, and a key that is lost "
                                           "cannot be made again. Name another file");
   }
-  publish_bytes(itself.parent_path(), itself, key.private_pem(passphrase), 0600);
+  const std::string pem = key.private_pem(passphrase);
+  if (!opens(pem, passphrase)) {
+    throw Error(ErrorCode::kUsage, "make key " + itself.string() +
+                                       ": OpenSSL does not open again what it wrote with this "
+                                       "passphrase, of " +
+                                       std::to_string(passphrase.size()) +
+                                       " bytes; nothing was written. Set KILN_KEY_PASSPHRASE to "
+                                       "a shorter one");
+  }
+  publish_bytes(itself.parent_path(), itself, pem, 0600);
   publish_bytes(half.parent_path(), half, key.public_pem(), 0644);
   return key;
 }

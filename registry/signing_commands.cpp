@@ -342,8 +342,12 @@ std::function<int()> add_signing_commands(CLI::App& app) {
   CLI::App* key = app.add_subcommand("key", "Make a key: FILE, private, and FILE.pub");
   key->add_option("file", options->key_file, "Where to write it")->type_name("FILE")->required();
   key->add_option("--type", options->key_type, "ed25519 (default), ecdsa or rsa")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, KeyType>{
-          {"ed25519", KeyType::kEd25519}, {"ecdsa", KeyType::kEcdsa}, {"rsa", KeyType::kRsa}}));
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, KeyType>{{"ed25519", KeyType::kEd25519},
+                                                                 {"ecdsa", KeyType::kEcdsa},
+                                                                 {"rsa", KeyType::kRsa}})
+              .description(""))
+      ->type_name("ed25519|ecdsa|rsa");
 
   CLI::App* init =
       app.add_subcommand("init", "Draft a registry's first root: whose keys sign what");

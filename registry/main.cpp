@@ -91,8 +91,12 @@ void print_text(const registry::Published& one) {
             << ids("unchanged", one.unchanged);
 }
 
+/// Which variants they are is what 'kiln registry list' says; of a push it counts what moved.
 void print_text(const registry::Pushed& one) {
-  print_text(one.published);
+  const registry::Published& version = one.published;
+  std::cout << version.name << "@" << version.version << " " << version.index.digest.str() << '\n'
+            << "  " << version.added.size() << " variants added, " << version.retested.size()
+            << " retested, " << version.unchanged.size() << " unchanged\n";
   std::cout << "  " << one.blobs_sent << " blobs sent, " << one.bytes_sent << " bytes; "
             << one.blobs_verified << " read back and verified; " << one.requests << " requests\n";
 }
@@ -283,6 +287,33 @@ void add_verify(CLI::App* command, Options& options) {
                     "Read back from the server all that the version names, not only what is new");
 }
 
+/// Of the commands that do not give their own.
+constexpr struct {
+  const char* command;
+  const char* examples;
+} kExamples[] = {
+    {"publish",
+     "  kiln registry publish --registry build/registry build/kernels/geglu-mlp\n"
+     "  kiln registry publish build/kernels/geglu-mlp --allow-untested 'cu*-sm_100-*'"},
+    {"export-static", "  kiln registry export-static --registry build/registry --out /srv/www"},
+    {"list", "  kiln registry list --registry build/registry"},
+    {"check", "  kiln registry check --registry build/registry"},
+    {"key",
+     "  kiln registry key keys/targets                 for Kiln's metadata\n"
+     "  kiln registry key keys/release --type ecdsa    for statements, which cosign verifies"},
+    {"init",
+     "  kiln registry init --root-key keys/root.pub --targets-key keys/targets.pub\n"
+     "    --online-key keys/online.pub --out 1.root.json"},
+    {"rotate", "  kiln registry rotate 1.root.json --online-key keys/new.pub --out 2.root.json"},
+    {"delegate",
+     "  kiln registry delegate acme --package 'acme-*' --role-key acme.pub --key keys/targets\n"
+     "    --key keys/online"},
+    {"bins", "  kiln registry bins 256 --key keys/targets --key keys/online"},
+    {"yank",
+     "  kiln registry yank geglu-mlp@1 --reason 'wrong sums for K > 65536' --key keys/targets\n"
+     "    --key keys/online"},
+};
+
 int run(int argc, char** argv) {
   CLI::App app(
       "Kiln's embedded registry: publish, attest, sign, push, export, list, check, site, serve",
@@ -352,6 +383,14 @@ int run(int argc, char** argv) {
   const std::function<int()> run_site = [] { return -1; };
 #endif
 
+  for (const auto& [command, examples] : kExamples) {
+    app.get_subcommand(command)->footer(std::string("Examples:\n") + examples);
+  }
+  app.footer(
+      "Examples:\n"
+      "  kiln registry publish --registry build/registry build/kernels/geglu-mlp\n"
+      "  kiln registry sign --registry build/registry --key keys/targets --key keys/online\n"
+      "  kiln registry push --registry build/registry --to https://registry.example.org/kernels");
   if (kiln::cli::asks_to_complete(argc, argv)) return kiln::cli::complete(app, argc, argv);
 
   if (const std::optional<int> answered = kiln::cli::parse(app, argc, argv)) return *answered;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/draft.hpp"
 #include "base/join.hpp"
 #include "base/quote.hpp"
 #include "commands.hpp"
@@ -93,7 +94,7 @@ std::string registry_of(const std::string& file, const std::vector<BundledKernel
 
 int run_install(const std::string& file, const Options& options) {
   Options from = options;
-  from.request.from = std::filesystem::absolute(file).string();
+  from.request.from = absolute_path(file).string();
   std::vector<BundledKernel> kernels = bundle_contents(file);
   if (from.specs.empty()) {
     for (const BundledKernel& kernel : kernels) {

@@ -24,7 +24,7 @@ int run_dir(const Options& options) {
 }
 
 int run_verify(const Options& options) {
-  const Cache cache(options.request.cache, options.request.stop, options.request.on_event);
+  const Cache cache = options.existing_cache();
   std::vector<Spec> specs = options.specs;
   if (specs.empty()) specs.emplace_back();
   Json documents = Json::array();
@@ -45,13 +45,13 @@ int run_verify(const Options& options) {
   print_json("verify", {{"files", documents}, {"damaged", damaged}});
   print("%zu files, %zu damaged, in %s\n", documents.size(), damaged, cache.root().c_str());
   if (damaged == 0) return 0;
-  tell("kiln: 'kiln cache repair' fetches what is damaged again\n");
+  options.tell_repair();
   return static_cast<int>(ErrorCode::kIntegrity);
 }
 
 int run_repair(const Options& options) {
   const Request& request = options.request;
-  const Cache cache(request.cache, request.stop, request.on_event);
+  const Cache cache = options.existing_cache();
   Settings settings = load_settings();
   settings.offline = settings.offline || request.offline;
   Json documents = Json::array();
@@ -73,7 +73,7 @@ int run_repair(const Options& options) {
 }
 
 int run_gc(const Options& options, GcOptions what) {
-  const Cache cache(options.request.cache, options.request.stop, options.request.on_event);
+  const Cache cache = options.existing_cache();
   what.on_wait = [quiet = options.quiet] {
     if (!quiet) tell("waiting for an install to end\n");
   };

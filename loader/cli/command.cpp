@@ -18,6 +18,7 @@
 #include "install/lock.hpp"
 #include "output.hpp"
 #include "store/registry.hpp"
+#include "usage.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -88,6 +89,19 @@ Request Options::request_for(const Spec& spec) const {
                     ". Run: " + command + " " + label(spec.name, install.newest_version()));
   }
   return result;
+}
+
+void Options::tell_repair() const {
+  const std::string cache =
+      request.cache.empty() ? "" : " --cache " + shell_word(request.cache.string());
+  tell("kiln: 'kiln cache repair%s' fetches what is damaged again\n", cache.c_str());
+}
+
+Cache Options::existing_cache() const {
+  Cache cache(request.cache, request.stop, request.on_event);
+  if (request.cache.empty() || stands(cache.root())) return cache;
+  throw Error(ErrorCode::kNotFound, command + ": there is no folder " + cache.root().string() +
+                                        ". Check --cache; the first install makes it");
 }
 
 std::vector<Spec> Options::specs_or_locked() const {

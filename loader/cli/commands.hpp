@@ -27,6 +27,7 @@
 #include "kiln/error.hpp"
 #include "kiln/host.hpp"
 #include "kiln/request.hpp"
+#include "store/cache.hpp"
 
 namespace CLI {
 class App;
@@ -58,6 +59,11 @@ struct Options {
 
   /// Throws kUsage, with the versions that there are, if neither the spec nor a lock file has one.
   Request request_for(const Spec& spec) const;
+  /// The cache to read, clean or repair. Throws kNotFound for a --cache that is not there: it was
+  /// mistyped. The default one may still have to be made.
+  Cache existing_cache() const;
+  /// What to do about what is damaged.
+  void tell_repair() const;
   /// The packages that are named; where none is, all that the lock file has.
   std::vector<Spec> specs_or_locked() const;
 };

@@ -9,10 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "base/posix.hpp"
 #include "commands.hpp"
 #include "documents/json.hpp"
 #include "install/install.hpp"
 #include "install/trace.hpp"
+#include "install/vouch.hpp"
 #include "kiln/abi.h"
 #include "kiln/kernel.hpp"
 #include "output.hpp"
@@ -20,6 +22,7 @@
 #include "probe/probe.hpp"
 #include "settings/environment.hpp"
 #include "store/registry.hpp"
+#include "trust/repository_source.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -56,17 +59,43 @@ void examine_host(const Host& host, Findings& findings) {
   }
 }
 
+/// Asks the registry for what each client asks it: of a signed one its metadata, of another one the
+/// versions of a package. That it has none is an answer.
+void ask_registry(const std::string& registry, const Settings& settings,
+                  const std::stop_token& stop) {
+  Patience patience{settings.limits, {}, stop};
+  patience.limits.tries = 1;  // whoever asks again sees whether it passes
+  Traffic traffic;
+  if (is_signed(registry, settings)) {
+    if (open_repository(registry, trust::kTrustRepository, settings, patience, traffic)
+            ->manifest(trust::kTrustTag)) {
+      return;
+    }
+    throw Error(ErrorCode::kTrust, "ask " + registry +
+                                       ": a root of it is trusted, and it has no signed metadata. "
+                                       "Check its name, or tell its publisher");
+  }
+  const auto packages = open_repository(registry, "none", settings, patience, traffic);
+  if (registry.starts_with('/')) return;
+  try {
+    packages->versions();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNotFound) throw;
+  }
+}
+
 Json examine_registry(const Options& options, Findings& findings) {
   try {
-    const Settings settings = load_settings();
-    Traffic traffic;
+    Settings settings = load_settings();
     const std::string registry = canonical_registry(options.request.registry, settings);
-    print("registry  %s\n", registry.c_str());
+    const bool silent = settings.offline || options.request.offline;
+    const bool asked = registry.starts_with('/') || !silent;
+    print("registry  %s%s\n", registry.c_str(), asked ? "" : ", offline: not asked");
     print(
         "          which is, of those that name one, the first: --registry, KILN_REGISTRY, %s,\n"
         "          /etc/kiln/config.json, the default\n",
         settings_path().c_str());
-    open_repository(registry, "none", settings, {}, traffic);
+    if (asked) ask_registry(registry, settings, options.request.stop);
     return registry;
   } catch (const Error& error) {
     findings.add(error);
@@ -77,12 +106,13 @@ Json examine_registry(const Options& options, Findings& findings) {
 Json examine_cache(const Options& options, Findings& findings) {
   try {
     const Cache cache(options.request.cache);
-    const bool exists = std::filesystem::exists(cache.root());
+    const bool exists = stands(cache.root());
     // A cache that does not exist yet is made by the first install: its nearest parent counts.
     std::filesystem::path present = cache.root();
-    while (!std::filesystem::exists(present)) present = present.parent_path();
+    while (!stands(present)) present = present.parent_path();
+    std::error_code unknown;  // what may not be looked at cannot be written to either
     const bool writable =
-        std::filesystem::is_directory(present) && access(present.c_str(), W_OK) == 0;
+        std::filesystem::is_directory(present, unknown) && access(present.c_str(), W_OK) == 0;
     const char* const state = exists     ? (writable ? "writable" : "read-only")
                               : writable ? "made by the first install"
                                          : "does not exist";

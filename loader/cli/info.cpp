@@ -256,15 +256,23 @@ int run_info(const Options& options) {
   Spec spec = options.specs.front();
   const Settings settings = load_settings();
   const std::string registry = canonical_registry(options.request.registry, settings);
-  const std::vector<int> versions = Install(spec.name, options.request).known_versions();
+  const std::vector<PublishedVersion> published = Install(spec.name, options.request).published();
   if (spec.version == 0) spec.version = Install(spec.name, options.request).newest_version();
   Install install(spec.name, options.request_for(spec));
   const VersionIndex found = install.choose().version;
   const Details details = find_details(options, spec, found, registry);
-  std::string published;
-  for (const int version : versions) published += " " + std::to_string(version);
+  std::vector<int> versions;
+  Json yanked = Json::object();
+  std::string listed;
+  for (const auto& [version, reason] : published) {
+    versions.push_back(version);
+    listed += " " + std::to_string(version);
+    if (!reason) continue;
+    yanked[std::to_string(version)] = *reason;
+    listed += " (taken back: " + quote(*reason) + ")";
+  }
   print("%s@%d  from %s\n", spec.name.c_str(), spec.version, registry.c_str());
-  print("versions %s\nindex     %s\n", published.c_str(), found.descriptor.digest.str().c_str());
+  print("versions %s\nindex     %s\n", listed.c_str(), found.descriptor.digest.str().c_str());
   print_schema(details, spec);
   const Json attestations =
       print_attestations(install.attestations(found), settings, registry, spec.name);
@@ -277,6 +285,7 @@ int run_info(const Options& options) {
   print_json("info", {{"name", spec.name},
                       {"version", spec.version},
                       {"versions", versions},
+                      {"yanked", yanked},
                       {"summary", member_of(details.schema, "summary")},
                       {"license", member_of(details.schema, "license")},
                       {"ops", member_of(details.schema, "ops")},

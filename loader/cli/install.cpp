@@ -8,12 +8,16 @@
 #include <memory>
 #include <optional>
 
+#include "base/join.hpp"
+#include "base/posix.hpp"
+#include "base/quote.hpp"
 #include "commands.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "install/install.hpp"
 #include "install/parallel.hpp"
 #include "install/trace.hpp"
+#include "install/vouch.hpp"
 #include "output.hpp"
 #include "resolve/explain.hpp"
 #include "store/installed.hpp"
@@ -82,9 +86,24 @@ int run_resolve(const Options& options, const Explain& asked) {
   return static_cast<int>(choice.resolution.code);
 }
 
+/// Why its publisher took it back; nothing where that is not known here.
+std::optional<std::string> yanked(const Ref& ref, const Settings& settings, const Cache& cache) {
+  if (settings.trust.root_of(ref.registry) == nullptr) return std::nullopt;
+  try {
+    const std::string nowhere;
+    Traffic traffic;
+    return Vouch(ref.registry, nowhere, settings, cache, {}, traffic)
+        .recall_yanked(ref.name, ref.version);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kTrust) throw;
+    return std::nullopt;  // the next install says what is wrong with the metadata
+  }
+}
+
 int run_list(const Options& options) {
-  const Cache cache(options.request.cache, options.request.stop, options.request.on_event);
+  const Cache cache = options.existing_cache();
   const FileLock used = cache.use();
+  const Settings settings = load_settings();
   Json documents = Json::array();
   Json damaged = Json::array();
   std::vector<Spec> missing = options.specs;
@@ -105,26 +124,33 @@ int run_list(const Options& options) {
   for (const InstalledVariant& installed : list_installed(cache, tell_damaged)) {
     const Ref& ref = installed.ref;
     if (!is_wanted(ref.name, ref.version)) continue;
+    const std::optional<std::string> taken_back = yanked(ref, settings, cache);
     documents.push_back({{"name", ref.name},
                          {"version", ref.version},
                          {"variant", installed.variant.id},
                          {"registry", ref.registry},
                          {"library", installed.library.string()},
-                         {"bytes", installed.bytes}});
-    print("%s@%d %s  %s\n", ref.name.c_str(), ref.version, installed.variant.id.c_str(),
-          installed.library.c_str());
+                         {"bytes", installed.bytes},
+                         {"yanked", taken_back ? Json(*taken_back) : Json()}});
+    print("%s@%d %s  %s%s\n", ref.name.c_str(), ref.version, installed.variant.id.c_str(),
+          installed.library.c_str(),
+          taken_back ? ("  taken back: " + quote(*taken_back)).c_str() : "");
   }
-  print_json("list",
-             {{"cache", cache.root().string()}, {"installed", documents}, {"damaged", damaged}});
+  if (missing.empty() || !damaged.empty()) {  // else the document is the error's
+    print_json("list",
+               {{"cache", cache.root().string()}, {"installed", documents}, {"damaged", damaged}});
+  }
   if (!options.json) {
-    for (const Spec& spec : missing) {
-      tell("%s: none installed in %s\n", spec.text().c_str(), cache.root().c_str());
-    }
     if (options.specs.empty()) tell("in %s\n", cache.root().c_str());
   }
-  if (damaged.empty()) return 0;
-  tell("kiln: 'kiln cache repair' fetches what is damaged again\n");
-  return static_cast<int>(ErrorCode::kIntegrity);
+  if (!damaged.empty()) {
+    options.tell_repair();
+    return static_cast<int>(ErrorCode::kIntegrity);
+  }
+  if (missing.empty()) return 0;
+  throw Error(ErrorCode::kNotFound, "list " + join(missing, " ", &Spec::text) +
+                                        ": not installed in " + cache.root().string() +
+                                        ". 'kiln list' says what is");
 }
 
 /// What the cache alone can tell; nothing if it lacks the version or one of its documents.
@@ -177,7 +203,7 @@ int run_path(Options options) {
   const std::string subject = spec.text();
   Install install(spec.name, request, install_options(options));
   const std::optional<Package> package = find_installed(install);
-  if (package && std::filesystem::exists(package->library)) {
+  if (package && stands(package->library)) {
     install.check_installed(*package);
     print_json("path", {{"variant", package->variant.id}, {"library", package->library.string()}});
     print_path(package->library);

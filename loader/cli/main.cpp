@@ -107,16 +107,24 @@ bool is_beside(std::string_view word) {
 /// `kiln new …` is `kiln-build new …`.
 int run_beside(const std::string& word, char** argv) {
   const std::string name = word == "new" ? "build" : word;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
+  std::error_code hidden;  // where /proc is not mounted
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", hidden);
   const std::filesystem::path program = self.parent_path() / ("kiln-" + name);
   std::string path = program.string();
   if (word == name) ++argv;
   argv[0] = path.data();
   execv(path.c_str(), argv);
-  throw Error(
-      ErrorCode::kNotFound,
-      "kiln " + word + ": there is no " + path +
-          "; that command comes with a build of Kiln's source, not with an installed loader");
+  if (errno == ENOENT || errno == ENOTDIR) {
+    throw Error(
+        ErrorCode::kNotFound,
+        "kiln " + word + ": there is no " + path +
+            "; that command comes with a build of Kiln's source, not with an installed loader");
+  }
+  throw Error(ErrorCode::kNotFound, "kiln " + word + ": run " + path + ": " +
+                                        std::generic_category().message(errno) +
+                                        ". Make it a program that this user may run on this "
+                                        "machine: 'chmod +x " +
+                                        path + "', or install Kiln anew");
 }
 
 /// Whoever closed one of the three streams meant nothing to be read or printed, not that what is
@@ -151,6 +159,18 @@ std::vector<char*> words_with_help(int argc, char** argv) {
   return words;
 }
 
+/// Of each command of a group the first example that it gives.
+std::string first_examples(const CLI::App& group) {
+  std::string text = "Examples:";
+  for (const CLI::App* command : group.get_subcommands([](const CLI::App*) { return true; })) {
+    const std::string footer = command->get_footer();
+    const std::size_t begin = footer.find('\n');
+    if (begin != std::string::npos)
+      text += footer.substr(begin, footer.find('\n', begin + 1) - begin);
+  }
+  return text;
+}
+
 int run(int argc, char** argv) {
   const bool completes = asks_to_complete(argc, argv);
   // `kiln help cac<Tab>` offers what `kiln cac<Tab>` does.
@@ -174,7 +194,15 @@ int run(int argc, char** argv) {
   for (const Row& row : kBeside) app.add_subcommand(row.words, row.summary)->group(kBuilders);
   if (completes) return complete(app, argc, argv, {installed_packages, known_variants});
   // Set last: a command starts with the footer that its parent has.
+  for (CLI::App* group : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (!group->get_subcommands({}).empty()) group->footer(first_examples(*group));
+  }
   app.footer(
+      "Examples:\n"
+      "  kiln doctor                   what this machine is, and what to fix\n"
+      "  kiln search                   the packages of the registry\n"
+      "  kiln add geglu-mlp            the newest version, into kiln.lock\n"
+      "  kiln install --locked         all that kiln.lock has\n\n"
       "'kiln COMMAND --help' has what a command takes, and examples.\n"
       "Exit codes: 2 usage, 3 no variant fits, 4 not found, 5 network, 6 integrity, 7 trust,\n"
       "8 lock, 9 cache, 10 offline, 11 needs a newer kiln, 12 load, 13 call, 14 device, 15 build,\n"
@@ -183,15 +211,21 @@ int run(int argc, char** argv) {
     write_man_pages(app, argv[2]);
     return 0;
   }
+  const auto fail = [&](const Error& error) {
+    const Error completed(error.code(), with_options(app, error.what()));
+    if (asks_for_json(argc, argv)) print_results_as(Results::kJson);
+    print_json("error", error_document(completed));
+    return completed;
+  };
   try {
     if (const std::optional<int> answered = parse(app, argc, argv)) return *answered;
     const int code = line.chosen();
     flush_result();
     return code;
   } catch (const Error& error) {
-    if (asks_for_json(argc, argv)) print_results_as(Results::kJson);
-    print_json("error", error_document(error));
-    throw;
+    throw fail(error);
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw fail(file_error(error));
   }
 }
 

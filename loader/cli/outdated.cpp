@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/join.hpp"
+#include "base/posix.hpp"
 #include "base/quote.hpp"
 #include "commands.hpp"
 #include "documents/json.hpp"
@@ -52,7 +53,7 @@ std::vector<Standing> locked_kernels(const std::filesystem::path& file) {
 
 /// Of each package and registry the newest version that the cache has.
 std::vector<Standing> cached_kernels(const Options& options) {
-  const Cache cache(options.request.cache, options.request.stop, options.request.on_event);
+  const Cache cache = options.existing_cache();
   const FileLock used = cache.use();
   std::map<std::pair<std::string, std::string>, Ref> newest;
   for (const Ref& ref : cache.refs()) {  // ascending by version
@@ -109,8 +110,16 @@ std::string note_of(const Standing& kernel) {
 
 int run_outdated(const Project& project, const Options& options) {
   std::filesystem::path file = project.lock;
-  if (file == Project().lock && !std::filesystem::exists(file)) file = load_settings().lock;
+  if (file == Project().lock && !stands(file)) file = load_settings().lock;
   std::vector<Standing> kernels = file.empty() ? cached_kernels(options) : locked_kernels(file);
+  const std::string where = file.empty() ? options.existing_cache().root().string() : file.string();
+  for (const Spec& spec : options.specs) {
+    if (std::ranges::find(kernels, spec.name, &Standing::name) != kernels.end()) continue;
+    throw Error(ErrorCode::kNotFound,
+                "outdated " + spec.text() + ": " + where + " has no such kernel; " +
+                    (kernels.empty() ? "it has none"
+                                     : "name one of " + join(kernels, ", ", &Standing::name)));
+  }
   if (!options.specs.empty()) {
     std::erase_if(kernels, [&](const Standing& each) {
       return std::ranges::find(options.specs, each.name, &Spec::name) == options.specs.end();
@@ -130,8 +139,6 @@ int run_outdated(const Project& project, const Options& options) {
                   kernels[i].problem = error.what();
                 }
               });
-  const std::string where =
-      file.empty() ? Cache(options.request.cache).root().string() : file.string();
   Json documents = Json::array();
   std::size_t column = 0;
   for (const Standing& each : kernels) column = std::max(column, each.name.size());

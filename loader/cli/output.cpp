@@ -64,7 +64,7 @@ std::string formatted(const char* format, std::va_list arguments) {
   return text;
 }
 
-/// `text` is fit for a terminal.
+/// `text` is fit for a terminal, or goes to none.
 void put(std::FILE* to, const std::string& text) {
   const std::scoped_lock alone(g_mutex);
   clear_status();
@@ -100,6 +100,13 @@ using Clock = std::chrono::steady_clock;
 /// The downloads of one command.
 class Progress {
  public:
+  Progress() = default;
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress() {
+    if (terminal_) put(stderr, "");  // a command whose result goes elsewhere
+  }
+
   void on_event(const Event& event) {
     if (event.stage == Event::Stage::kRetry) tell("retry: %s\n", event.note.c_str());
     if (event.stage == Event::Stage::kWait) tell("wait: %s\n", event.note.c_str());
@@ -107,6 +114,9 @@ class Progress {
     if (event.stage == Event::Stage::kWarning &&
         warned_.insert(event.subject + event.note).second) {
       tell("warning: %s says: %s\n", event.subject.c_str(), event.note.c_str());
+    }
+    if (event.stage < Event::Stage::kLayer && terminal_ && running_.empty()) {
+      show_status({"asking for " + event.subject});  // a registry that is far away takes its time
     }
     if (event.stage != Event::Stage::kLayer || event.total == 0) return;
     if (event.done == event.total) {
@@ -223,7 +233,7 @@ void tell_error(const std::string& text) {
 void print_path(const std::filesystem::path& path) {
   if (g_results == Results::kJson) return;
   const bool terminal = isatty(STDOUT_FILENO) == 1;
-  std::printf("%s\n", terminal ? printable(path.string()).c_str() : path.c_str());
+  put(stdout, (terminal ? printable(path.string()) : path.string()) + "\n");
 }
 
 Observer progress_on_stderr(bool quiet) {
@@ -238,7 +248,7 @@ void print_json(std::string_view kind, Json document) {
   constexpr bool kAscii = true;
   const std::string text = with_schema(kind, std::move(document))
                                .dump(kIndent, ' ', kAscii, Json::error_handler_t::replace);
-  std::printf("%s\n", text.c_str());
+  put(stdout, text + "\n");
 }
 
 }  // namespace kiln::cli

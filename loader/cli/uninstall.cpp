@@ -44,7 +44,7 @@ std::string describe(const KeptVersion& kept) {
 }
 
 int run_uninstall(bool dry_run, const std::string& registry, const Options& options) {
-  const Cache cache(options.request.cache, options.request.stop, options.request.on_event);
+  const Cache cache = options.existing_cache();
   const std::string only = registry.empty() ? "" : canonical_registry(registry, load_settings());
   const auto is_wanted = [&](const Ref& ref) {
     return (only.empty() || ref.registry == only) &&

@@ -112,7 +112,60 @@ Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
                                  " --help' for what it takes"};
 }
 
+/// The command that "cache repair --offline" names; null for words that name none.
+const CLI::App* command_of(const CLI::App& app, std::string_view words) {
+  const CLI::App* at = &app;
+  for (const std::string_view word : split(words, ' ')) {
+    const std::vector<const CLI::App*> below = at->get_subcommands({});
+    if (below.empty()) break;
+    const auto named =
+        std::ranges::find(below, word, [](const CLI::App* each) { return each->get_name(); });
+    if (named == below.end()) return nullptr;
+    at = *named;
+  }
+  return at;
+}
+
 }  // namespace
+
+std::string shell_word(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-";
+  std::string text;
+  for (const char c : word) {
+    if (kPlain.find(c) == std::string_view::npos) text += '\\';
+    text += c;
+  }
+  return text;
+}
+
+std::string with_options(const CLI::App& app, const std::string& text) {
+  const CLI::App* parsed = &app;
+  while (!parsed->get_subcommands().empty()) parsed = parsed->get_subcommands().front();
+  const std::string start = "'" + app.get_name() + " ";
+  std::string completed;
+  std::size_t at = 0;
+  for (;;) {
+    const std::size_t begin = text.find(start, at);
+    const std::size_t end = begin == std::string::npos ? begin : text.find('\'', begin + 1);
+    completed += text.substr(at, end == std::string::npos ? end : end - at);
+    if (end == std::string::npos) return completed;
+    const std::string words = text.substr(begin + start.size(), end - begin - start.size());
+    const CLI::App* const command = command_of(app, words);
+    for (const char* const option : {"--cache", "--registry", "--lock"}) {
+      if (words.ends_with("--help")) break;
+      const CLI::Option* const given = parsed->get_option_no_throw(option);
+      if (given == nullptr || given->count() == 0 || command == nullptr ||
+          command->get_option_no_throw(option) == nullptr ||
+          words.find(option) != std::string::npos) {
+        continue;
+      }
+      completed.append(" ").append(option).append(" ").append(shell_word(given->results().front()));
+    }
+    completed += '\'';
+    at = end + 1;
+  }
+}
 
 std::optional<int> parse(CLI::App& app, int argc, char** argv) {
   try {
@@ -124,13 +177,32 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv) {
   } catch (const CLI::Success& asked) {
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
-    throw usage_error(app, error);
+    const CLI::App* at = &app;
+    while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+    const bool nothing_asked = !at->get_subcommands({}).empty() && app.remaining(true).empty();
+    if (!nothing_asked || asks_for_json(argc, argv)) throw usage_error(app, error);
+    std::fputs(app.help().c_str(),
+               stderr);  // 'kiln', 'kiln cache': what there is, not what is wrong
+    return static_cast<int>(ErrorCode::kUsage);
   }
   return std::nullopt;
 }
 
 bool asks_for_json(int argc, char** argv) {
   return std::count(argv, argv + argc, std::string_view("--json")) > 0;
+}
+
+Error file_error(const std::filesystem::filesystem_error& error) {
+  const std::filesystem::path& path = error.path1().empty() ? error.path2() : error.path1();
+  const bool missing = error.code() == std::errc::no_such_file_or_directory ||
+                       error.code() == std::errc::not_a_directory;
+  const std::string where = path.empty() ? "the current folder" : path.string();
+  return {
+      missing ? ErrorCode::kNotFound : ErrorCode::kCache,
+      "use " + where + ": " + error.code().message() + ". " +
+          (missing && !path.is_absolute() ? "Go to a folder that is there (cd), or check the path"
+           : missing                      ? "Check the path"
+                                          : "Give this user the right to it, or check its disk")};
 }
 
 Json error_document(const Error& error) {
@@ -143,16 +215,21 @@ int run_program(const char* name, int argc, char** argv, const std::function<int
   const auto tell = [name](const std::string& text) {
     std::fprintf(stderr, "%s: %s\n", name, printable_lines(text).c_str());
   };
-  try {
-    return run();
-  } catch (const Error& error) {
+  const auto fail = [&](const Error& error) {
     if (asks_for_json(argc, argv)) {
       Json document = {{"schema", "kiln.error/1"}};
       document.update(error_document(error));
-      std::printf("%s\n", dump_json(document).c_str());
+      std::printf("%s\n", document.dump(-1, ' ', true, Json::error_handler_t::replace).c_str());
     }
     tell(error.what());
     return static_cast<int>(error.code());
+  };
+  try {
+    return run();
+  } catch (const Error& error) {
+    return fail(error);
+  } catch (const std::filesystem::filesystem_error& error) {
+    return fail(file_error(error));
   } catch (const std::exception& error) {
     tell(std::string("internal error: ") + error.what());
     return static_cast<int>(ErrorCode::kInternal);

@@ -8,76 +8,15 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
-import sys
-import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "publish"))
-from oci_server import OciServer  # noqa: E402
-
-OK, USAGE, NOT_FOUND, NETWORK, TRUST, LOCK = 0, 2, 4, 5, 7, 8
+from world import KILN, KILN_REGISTRY, LOCK, NETWORK, NOT_FOUND, OK, TRUST, USAGE, World, main
+from oci_server import OciServer  # world says where it is
 
 
-class Verbs(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.built = pathlib.Path(folder.name) / "built"
-        subprocess.run([FIXTURE, cls.built], check=True)
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.work = pathlib.Path(folder.name)
-        self.registry = self.work / "registry"
-        self.project = self.work / "project"
-        self.project.mkdir()
-        self.environment = {"HOME": str(self.work), "PATH": "/usr/bin:/bin", "KILN_CACHE": str(self.work / "cache"),
-                            "KILN_REGISTRY": str(self.registry), "KILN_UNSIGNED": "/,http://127.0.0.1"}
-        self.publish("one")
-
-    def run_command(self, program, *words, code=OK, says=()):
-        done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, timeout=60,
-                              env=self.environment, cwd=self.project)
-        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-        for word in [says] if isinstance(says, str) else says:
-            self.assertIn(word, done.stdout + done.stderr)
-        return done
-
-    def kiln(self, *words, **how):
-        return self.run_command(KILN, *words, **how).stdout
-
-    def document(self, *words, **how):
-        document = json.loads(self.kiln(*words, "--json", **how))
-        self.assertTrue(document["schema"].startswith("kiln."))
-        return document
-
-    def publish(self, *folders):
-        for folder in folders:
-            self.run_command(KILN_REGISTRY, "publish", "--registry", self.registry, self.built / folder,
-                             "--allow-untested", "*")
-
-    def lock(self):
-        return json.loads((self.project / "kiln.lock").read_text())["kernels"]
-
-    def sign(self):
-        keys = self.work / "keys"
-        keys.mkdir()
-        for name in ("root", "targets", "online"):
-            self.run_command(KILN_REGISTRY, "key", keys / name)
-        self.run_command(KILN_REGISTRY, "init", "--root-key", keys / "root.pub", "--targets-key", keys / "targets.pub",
-                         "--online-key", keys / "online.pub", "--out", self.work / "root.json")
-        self.run_command(KILN_REGISTRY, "sign", self.work / "root.json", "--key", keys / "root")
-        self.sign_again("sign", "--root", self.work / "root.json")
-        self.environment["KILN_UNSIGNED"] = ""
-        self.kiln("trust", "add", self.registry, "--root", self.work / "root.json")
-
-    def sign_again(self, *words):
-        self.run_command(KILN_REGISTRY, *words, "--registry", self.registry, "--key", self.work / "keys/targets",
-                         "--key", self.work / "keys/online")
-
+class Verbs(World):
     # ---- a project's kernels ----
 
     def test_add_takes_the_newest_and_remove_takes_it_out(self):
@@ -138,6 +77,9 @@ class Verbs(unittest.TestCase):
         [kernel] = self.document("outdated")["kernels"]
         self.assertEqual((kernel["version"], kernel["newest"]), (1, 2))
         self.kiln("outdated", "--registry", "x", code=USAGE)
+        self.kiln("outdated", "nosuch", code=NOT_FOUND, says="has no such kernel; name one of tiny-op")
+        for words in (["list"], ["outdated"], ["cache", "gc"], ["cache", "repair"], ["cache", "verify"], ["uninstall", "tiny-op"]):
+            self.kiln(*words, "--cache", self.work / "mistyped", code=NOT_FOUND, says=f"{self.work}/mistyped")
 
     def test_a_registry_that_does_not_answer_is_said_of_each_kernel(self):
         self.kiln("add", "tiny-op")
@@ -232,10 +174,16 @@ class Verbs(unittest.TestCase):
                          (True, [("alpha", 1), ("tiny-op", 2)]))
         self.kiln("add", "beta", code=NOT_FOUND, says="its signed metadata does not speak of it")
         self.kiln("add", "tiny-op")
+        self.kiln("install", "tiny-op@2", "--device", "cpu")
         self.sign_again("yank", "tiny-op@2", "--reason", "wrong sums")
         [kernel] = self.document("outdated")["kernels"]
         self.assertEqual((kernel["version"], kernel["newest"], kernel["yanked"]), (2, 1, "wrong sums"))
         self.kiln("outdated", says='2 -> 1  taken back: "wrong sums"')
+        self.assertEqual(self.document("info", "tiny-op@1")["yanked"], {"2": "wrong sums"})
+        self.kiln("info", "tiny-op", says='versions  1 2 (taken back: "wrong sums")')
+        self.assertEqual([(each["version"], each["yanked"]) for each in self.document("list")["installed"]],
+                         [(2, "wrong sums")])
+        self.kiln("list", says='taken back: "wrong sums"')
         self.assertEqual(self.document("search", "tiny")["packages"][0]["version"], 1)
         self.kiln("info", "tiny-op", says="tiny-op@1  from")
         self.kiln("install", "tiny-op", code=USAGE, says="Run: kiln install tiny-op@1")
@@ -302,6 +250,92 @@ class Verbs(unittest.TestCase):
                            ("nosuch", "unknown command 'nosuch'; the commands are")):
             self.run_command(KILN_REGISTRY, word, code=USAGE, says=ours)
 
+    def test_a_command_line_without_a_command_is_helped(self):
+        for program, words in ((KILN, []), (KILN, ["cache"]), (KILN, ["trust"]), (KILN_REGISTRY, [])):
+            done = self.run_command(program, *words, code=USAGE)
+            helped = self.run_command(program, *words, "--help").stdout
+            self.assertEqual((done.stdout, done.stderr), ("", helped))
+            self.assertIn("Examples:\n", helped)
+
+    def test_every_help_of_a_registry_has_examples_and_no_machinery(self):
+        listed = self.run_command(KILN_REGISTRY, "--help").stdout.split("Subcommands:")[1]
+        names = re.findall(r"^  ([a-z-]+)  ", listed, re.M)
+        self.assertGreaterEqual(len(names), 14)
+        for name in names:
+            text = self.run_command(KILN_REGISTRY, name, "--help").stdout
+            self.assertIn(f"Examples:\n  kiln registry {name}", text)
+            self.assertNotRegex(text, r"ENUM|:value|\{0,")
+
+    # ---- where it runs ----
+
+    def test_a_folder_that_is_gone_is_said(self):
+        commands = [line.split()[0] for line in self.kiln("--help").split("Subcommands:")[1].splitlines() if line[:2] == "  "]
+        commands += ["cache gc", "cache verify", "cache repair", "bundle create -o b.tar", "bundle install b.tar", "trust list",
+                     "trust add x --unsigned", "lock tiny-op@1", "add tiny-op", "install tiny-op@1", "install --locked", "install tiny-op@1 --registry x"]
+        registry = ["publish x", "check --registry x", "list --registry x", "key k", "push --to http://127.0.0.1:9 --registry x",
+                    "export-static --out x", "init --out r --root-key k --targets-key k --online-key k", "sign --registry x --key k"]
+        here = self.work / "here"
+        for command in [f"{KILN} {each}" for each in commands] + [f"{KILN_REGISTRY} {each}" for each in registry]:
+            here.mkdir()
+            done = subprocess.run(["/bin/sh", "-c", f"rmdir {here}; exec {command} </dev/null"], capture_output=True, text=True,
+                                  env=self.environment, cwd=here)
+            self.assertNotEqual(done.returncode, 1, command + done.stderr)
+            self.assertNotIn("internal error", done.stderr, command)
+
+    def test_a_project_in_a_folder_that_is_not_utf8(self):
+        self.project = pathlib.Path(os.fsdecode(os.fsencode(self.work) + b"/caf\xe9"))
+        self.project.mkdir()
+        self.kiln("add", "tiny-op")
+        self.kiln("install", "--locked", "--device", "cpu")
+        self.kiln("install", "--locked", "--device", "cpu")
+        [kept] = self.document("uninstall", "tiny-op", code=LOCK)["kept"]
+        self.assertTrue(kept["holder"].endswith("/caf\ufffd/kiln.lock"), kept)
+        self.kiln("cache", "verify")
+        self.kiln("cache", "gc", "--unlocked")
+        self.assertEqual(len(self.document("list")["installed"]), 1)
+        self.document("bundle", "create", "tiny-op@1", "--device", "cpu", "-o", self.project / "b.tar")
+        self.kiln("bundle", "install", self.project / "b.tar", code=USAGE, says="its name is not UTF-8")
+
+    def test_what_is_a_link_stays_one(self):
+        mine = self.work / "mine"
+        mine.mkdir()
+        config = self.work / ".config/kiln"
+        config.mkdir(parents=True)
+        (mine / "kiln.json").write_text('{"schema": "kiln.requirements/1", "kernels": {}}')
+        for link, target in ((config / "trust.json", "trust"), (self.project / "kiln.lock", "lock"),
+                             (self.project / "kiln.json", "kiln.json"), (self.project / "b.tar", "bundle")):
+            link.symlink_to(mine / target)
+        self.kiln("trust", "add", self.registry, "--unsigned")
+        self.kiln("add", "tiny-op")
+        self.kiln("bundle", "create", "tiny-op@1", "--device", "cpu", "-o", "b.tar")
+        for link in (config / "trust.json", *self.project.iterdir()):
+            self.assertTrue(link.is_symlink(), link)
+            self.assertGreater(link.stat().st_size, 60)
+        self.assertEqual(sorted(each.name for each in mine.iterdir()), ["bundle", "kiln.json", "lock", "trust"])
+
+    def test_of_projects_that_share_their_kernels_none_loses_what_another_adds(self):
+        names = ["alpha", "beta", "gamma", "delta", "acme-op", "tiny-op"]
+        self.publish("four/alpha", "four/beta", "four/gamma", "four/delta", "acme")
+        shared = self.work / "kiln.json"
+        shared.write_text('{"schema": "kiln.requirements/1", "kernels": {}}')
+        runs = []
+        for name in names:
+            (self.work / name).mkdir()
+            runs.append(subprocess.Popen([KILN, "add", "-q", name, "--requirements", "../kiln.json"], cwd=self.work / name,
+                                         env=self.environment, stdout=subprocess.DEVNULL))
+        self.assertEqual([run.wait() for run in runs], [OK] * 6)
+        self.assertEqual(sorted(json.loads(shared.read_text())["kernels"]), sorted(names))
+
+    def test_doctor_asks_the_registry(self):
+        self.environment["KILN_UNSIGNED"] = "/,https://registry.invalid,http://127.0.0.1"
+        for registry in ("https://registry.invalid", "http://127.0.0.1:9"):
+            self.environment["KILN_REGISTRY"] = registry
+            document = self.document("doctor", code=NETWORK)
+            self.assertIn(registry.partition("//")[2], document["problems"][-1])
+            self.kiln("doctor", "--offline", says="offline: not asked")
+        self.environment["KILN_REGISTRY"] = OciServer(self).url
+        self.kiln("doctor")
+
     def test_an_error_is_one_document_with_json(self):
         for program, words, code in ((KILN, ["info", "nosuch"], NOT_FOUND), (KILN, ["fly"], USAGE),
                                      (KILN_REGISTRY, ["list", "--registry", "none"], NOT_FOUND), (KILN_REGISTRY, ["fly"], USAGE)):
@@ -312,5 +346,4 @@ class Verbs(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    KILN_REGISTRY, KILN, FIXTURE = (os.path.abspath(each) for each in sys.argv[1:4])
-    unittest.main(argv=sys.argv[:1] + sys.argv[4:])
+    main()

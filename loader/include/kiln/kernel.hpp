@@ -143,11 +143,11 @@ struct Availability {
   explicit operator bool() const { return available; }
 };
 
-/// What get_kernel would do offline, up to the load: reads the cache alone, asks no network, writes
-/// nothing and throws nothing but std::bad_alloc. Reads and hashes what get_kernel would, the
-/// library included (1 ms for 1 to 2 MB), every time: it is for the start of a program, not for its
-/// loops. `offline` is taken as set; `refresh` and `from`, which are about fetching, and `on_event`
-/// are passed over. The load itself can still fail (kLoad, kDevice).
+/// What get_kernel would do offline, up to the load: reads the cache, asks no network, installs
+/// nothing and throws nothing but std::bad_alloc. All that it may write is what it remembers: which
+/// signatures held, beside trust.json, and the lock file of a cache that lacks it. Hashes what
+/// get_kernel would, the library too (1 ms for 1 to 2 MB): for a program's start, not its loops.
+/// `offline` is set; `refresh`, `from`, `on_event` are passed over. The load itself can still fail.
 Availability has_kernel(std::string_view name, const Request& request);
 
 /// Scratch memory that a layer owns: grows to what is asked and is freed with the object. Not for

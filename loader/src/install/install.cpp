@@ -600,7 +600,7 @@ bool Install::may_replace(const Ref& known, const VersionIndex& version) const {
 const Repository& Install::repository(std::string_view what) {
   // A folder or a bundle that the request names is no network.
   if (settings_.offline && !from_.starts_with('/')) {
-    const std::string package = version_ > 0 ? label(name_, version_) : name_;
+    const std::string package = version_ > 0 ? label(name_, version_) : name_ + "@VERSION";
     throw Error(ErrorCode::kOffline,
                 "fetch " + std::string(what) + ": it is not in the cache, and offline nothing is " +
                     "fetched (from " + registry_ + "). Run 'kiln install " + package +

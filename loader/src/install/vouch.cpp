@@ -124,6 +124,13 @@ std::optional<Vouched> Vouch::recall(const std::string& name, int version) const
   return Vouched{descriptor_of(word->target, label(name, version), registry_), word->signers};
 }
 
+std::optional<std::string> Vouch::recall_yanked(const std::string& name, int version) const {
+  SignatureMemo memo(verified_path());
+  const std::optional<Word> word = updater_of(registry_, settings_, cache_, Expiry::kTold, memo)
+                                       .recall(target_name(name, version));
+  return word ? word->target.yanked : std::nullopt;
+}
+
 std::vector<std::string> Vouch::places() const {
   if (!from_.empty()) return {from_};
   std::vector<std::string> places = mirrors_of(registry_, settings_);

@@ -74,6 +74,9 @@ class Vouch {
   /// version that was yanked.
   std::optional<Vouched> recall(const std::string& name, int version) const;
 
+  /// Why the publisher took the version back, as far as the cached metadata says.
+  std::optional<std::string> recall_yanked(const std::string& name, int version) const;
+
   /// What the registry's newest metadata says. Throws kTrust for metadata that does not hold or has
   /// expired, and for a version that was yanked; kNotFound for one that it does not speak of.
   Vouched ask(const std::string& name, int version) const;

@@ -61,7 +61,8 @@ class Decoded {
       fail(subject_,
            "the layer has " + std::to_string(filters) + " compression filters, expected zstd once");
     }
-    if (most_bytes > kWorthAThread && fs::file_size(layer) < most_bytes / 5 * 4) {
+    std::error_code unknown;  // then it is not that small
+    if (most_bytes > kWorthAThread && fs::file_size(layer, unknown) < most_bytes / 5 * 4) {
       ahead_ = std::make_unique<ReadAhead>([this](std::span<char> to) { return decode(to); });
     } else {
       block_.resize(kBlockBytes);

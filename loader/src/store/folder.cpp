@@ -104,7 +104,8 @@ class Folder final : public Repository {
   }
 
   std::optional<Document> manifest(const std::string& name) const override {
-    if (!fs::exists(package_ / "index.json")) return std::nullopt;
+    std::error_code unknown;  // what is there and may not be read is told of below
+    if (!fs::exists(package_ / "index.json", unknown) && !unknown) return std::nullopt;
     for (const Tag& tag : tags()) {
       if (tag.name != name || tag.descriptor.media_type != kMediaTypeManifest) continue;
       return Document{tag.descriptor, read_document(*this, tag.descriptor, name_ + ":" + name, {})};

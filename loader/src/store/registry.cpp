@@ -165,6 +165,11 @@ std::string listed(const std::vector<int>& versions) {
 
 void fail_no_version(std::string_view name, int version, const std::string& registry,
                      const std::vector<int>& published) {
+  if (std::ranges::find(published, version) != published.end()) {
+    throw Error(ErrorCode::kNotFound, "find " + label(name, version) + " in " + registry +
+                                          ": the registry lists this version and does not have "
+                                          "its index. Try again later, or tell its publisher");
+  }
   throw Error(ErrorCode::kNotFound,
               "find " + label(name, version) + " in " + registry +
                   ": there is no such version; published: " + listed(published) +

@@ -1,0 +1,599 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What an error tells a user to do cures that error: each command, folder and variable that a text of Kiln's sources
+names has a row here, which makes the error, does what is printed, as it is printed, and runs the first command again.
+
+    remedies_test.py KILN_REGISTRY_BINARY KILN_BINARY WRITE_FIXTURE
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import unittest
+
+import remedies
+from world import (CACHE, INTEGRITY, KILN, KILN_REGISTRY, LOCK, NETWORK, NO_VARIANT, NOT_FOUND, OFFLINE, OK, TRUST, USAGE,
+                   World, main)
+
+CONFLICT = 16
+ROWS = {}
+# Rows of other tests, which have what the row needs: servers, drivers, signatures. The text is in that file.
+ELSEWHERE = {
+    "loader/src/base/posix.cpp: kiln cache gc": ("tests/store/room_test.cpp", "Make room"),
+    "loader/src/http/auth.cpp: docker login": ("tests/auth/test_auth.py", "docker login"),
+    "loader/src/http/auth.cpp: podman login": ("tests/auth/test_auth.py", "docker login"),
+    "loader/src/call/load.cpp: KILN_LOAD_MODE": ("tests/hostile/test_host.py", '"KILN_LOAD_MODE": "path"'),
+    "loader/src/store/remote.cpp: kiln info NAME": ("tests/cli/verbs_test.py", "kiln info NAME"),
+    "loader/cli/doctor.cpp: KILN_CACHE": ("tests/cli/test_cli.py", "does not exist and cannot be made"),
+    "loader/cli/search.cpp: kiln info": ("tests/cli/verbs_test.py", "kiln info NAME"),
+    "loader/cli/login.cpp: docker login": ("tests/cli/verbs_test.py", "docker|podman|skopeo"),
+    "loader/src/install/attested.cpp: kiln trust require": ("tests/attest/test_attest.py", '"trust", "require"'),
+    "loader/src/install/attested.cpp: kiln trust list": ("tests/attest/test_attest.py", '"trust", "list"'),
+    "registry/push.cpp: kiln registry sign": ("tests/trust/test_publisher.py", "--onto"),
+    "registry/push.cpp: kiln registry sign --onto URL": ("tests/trust/test_publisher.py", "--onto"),
+    "registry/push.cpp: kiln registry sign --onto …": ("tests/trust/test_publisher.py", "--onto"),
+    "registry/trust_draft.cpp: kiln registry bins": ("tests/trust/scale.py", '"bins"'),
+    "registry/sign_edits.cpp: kiln registry sign FILE": ("tests/trust/test_signers.py", "--draft"),
+    "registry/signing_commands.cpp: kiln registry sign FILE --root ROOT --key KEY": ("tests/trust/test_signers.py", "--draft"),
+    "registry/signing_commands.cpp: kiln registry sign --registry … --key KEY": ("tests/trust/test_signers.py", "--draft"),
+    "registry/trust_files.cpp: kiln registry sign": ("tests/trust/test_publisher.py", '"sign"'),
+    "registry/built.cpp: kiln build": ("tests/matrix/copied_package", "build"),
+}
+
+
+def cures(*keys):
+    def mark(test):
+        for key in keys:
+            assert key not in ROWS, key
+            ROWS[key] = test.__name__
+        return test
+    return mark
+
+
+class Remedies(World):
+    def setUp(self):
+        super().setUp()
+        self.environment["PATH"] = f"{pathlib.Path(KILN).parent}:/usr/bin:/bin"
+        self.cache = self.work / "cache"
+
+    def shell(self, command, code=OK):
+        return self.run_command("/bin/sh", "-c", command, code=code)
+
+    def cured(self, first, code, remedy, fill=(), after=OK, more=""):
+        """`remedy` is what the text has in quotes, as a pattern; `fill` replaces NAME, FILE and the like. `more`: what
+        only the user knows, such as where the keys are."""
+        done = self.shell(first, code)
+        printed = re.findall(f"'({remedy}(?: --(?:cache|registry|lock) [^ ']+)*)'", done.stdout + done.stderr)
+        self.assertTrue(printed, f"{first} does not say {remedy}:\n{done.stdout}{done.stderr}")
+        command = printed[0]
+        for placeholder, value in dict(fill).items():
+            command = command.replace(placeholder, str(value))
+        self.shell(command + more)
+        self.shell(first, after)
+        return command
+
+    def cured_by(self, first, code, says, after=OK, **environment):
+        """By what a variable says from then on; None unsets it."""
+        done = self.shell(first, code)
+        self.assertIn(says, done.stdout + done.stderr)
+        for name, value in environment.items():
+            self.environment.pop(name, None)
+            if value is not None:
+                self.environment[name] = str(value)
+        self.shell(first, after)
+
+    def install(self, *more):
+        self.kiln("install", "tiny-op@1", "--device", "cpu", *more)
+
+    def ref(self, version=1):
+        [path] = self.cache.glob(f"refs/*/tiny-op/{version}.json")
+        return path
+
+    def replace(self, path, text):
+        path.chmod(0o644)
+        path.write_text(text)
+
+    # ---- the table is whole ----
+
+    def test_every_remedy_that_a_source_names_has_a_row(self):
+        found = remedies.named()
+        self.assertGreater(len(found), 100)
+        self.assertEqual(sorted(found - set(ROWS) - set(ELSEWHERE)), [], "name what cures, and give it a row")
+        self.assertEqual(sorted((set(ROWS) | set(ELSEWHERE)) - found), [], "rows of what no source says any more")
+        for key, (file, text) in ELSEWHERE.items():
+            self.assertIn(text, (remedies.ROOT / file).read_text(), key)
+
+    def test_what_stands_in_one_literal_or_in_several_is_found(self):
+        self.assertEqual(list(remedies.texts('f("a " + x + "b" "c"); // "no"\n#include "no.hpp"\ng(\'"\', "d");')),
+                         ["…a …bc", "…d", ""])
+
+    # ---- the cache ----
+
+    @cures("loader/src/store/gc.cpp: kiln cache repair", "loader/src/store/repair.cpp: kiln install …@…")
+    def test_gc_beside_a_damaged_ref(self):
+        self.install()
+        self.replace(self.ref(), "{}")
+        self.cured("kiln cache gc", INTEGRITY, "kiln cache repair")
+        self.install()
+        self.replace(self.ref(), "{}")
+        said = self.kiln("cache", "repair")
+        self.shell(re.search("run '(kiln install tiny-op@1)'", said).group(1))
+        self.kiln("list", "tiny-op@1", says="tiny-op@1")
+
+    @cures("loader/src/store/repair.cpp: kiln install --locked")
+    def test_gc_beside_a_damaged_entry_of_a_project(self):
+        self.kiln("add", "tiny-op")
+        self.kiln("install", "--locked")
+        [entry] = self.cache.glob("roots/*.json")
+        self.replace(entry, "{}")
+        self.kiln("cache", "verify", code=INTEGRITY)
+        said = self.kiln("cache", "repair")
+        self.shell(re.search("run '(kiln install --locked)'", said).group(1))
+        self.assertEqual(json.loads(entry.read_text())["path"], str(self.project / "kiln.lock"))
+        self.replace(entry, "{}")
+        self.cured("kiln cache gc", INTEGRITY, "kiln cache repair")
+
+    @cures("loader/src/store/inside.cpp: kiln cache repair")
+    def test_a_link_in_the_place_of_a_folder(self):
+        self.install()
+        for folder in ("blobs", "refs", "unpacked", "locks"):
+            shutil.rmtree(self.cache / folder)
+            (self.cache / folder).symlink_to(self.work)
+            self.cured("kiln install --refresh tiny-op@1", INTEGRITY, "kiln cache repair")
+
+    @cures("loader/src/base/posix.cpp: kiln cache repair")
+    def test_a_folder_in_the_place_of_metadata(self):
+        self.sign()
+        self.install()
+        [timestamp] = self.cache.glob("tuf/*/timestamp.json")
+        timestamp.unlink()
+        (timestamp / "x").mkdir(parents=True)
+        self.cured("kiln install --refresh tiny-op@1", CACHE, "kiln cache repair")
+
+    @cures("loader/src/verify/verify.hpp: kiln cache repair", "loader/cli/command.cpp: kiln cache repair%s")
+    def test_a_damaged_library_in_a_cache_that_is_named(self):
+        cache = self.work / "another cache"
+        for words in ("", f" --cache '{cache}'"):
+            self.install(*(["--cache", cache] if words else []))
+            for first in ("kiln path tiny-op@1" + words, "kiln cache verify" + words):
+                library = pathlib.Path(self.shell("kiln path tiny-op@1" + words).stdout.strip())
+                self.replace(library, "other bytes")
+                command = self.cured(first, INTEGRITY, r"kiln cache repair(?: --cache [^']*)?")
+                self.assertEqual("--cache" in command, bool(words))
+
+    @cures("loader/src/store/ref.cpp: kiln cache repair")
+    def test_a_ref_of_another_version(self):
+        self.publish("next")
+        self.install()
+        self.kiln("install", "tiny-op@2")
+        self.ref(1).unlink()
+        self.ref(2).rename(self.ref(2).with_name("1.json"))
+        self.cured("kiln install tiny-op@1", INTEGRITY, "kiln cache repair")
+
+    @cures("loader/src/store/repair.cpp: kiln cache repair")
+    def test_a_repair_without_network(self):
+        self.install()
+        for blob in (self.cache / "blobs/sha256").iterdir():
+            self.replace(blob, "other bytes")
+        self.cured("kiln cache repair --offline", OFFLINE, "kiln cache repair")
+
+    @cures("loader/src/store/repair.cpp: KILN_CACHE", "loader/src/store/repair.cpp: kiln list",
+           "loader/src/store/repair.cpp: kiln install NAME@VERSION")
+    def test_a_cache_that_is_not_there(self):
+        self.cured_by("kiln cache verify", NOT_FOUND, "Check KILN_CACHE or --cache; the first install makes it",
+                      after=NOT_FOUND, KILN_CACHE=self.work / "mistyped")
+        self.install()
+        self.kiln("cache", "verify")
+        self.assertIn("tiny-op@1", self.shell("kiln list").stdout)
+        self.publish("next")
+        self.cured("kiln cache verify tiny-op@2", NOT_FOUND, "kiln install NAME@VERSION", {"NAME@VERSION": "tiny-op@2"})
+
+    @cures("loader/src/store/cache.cpp: KILN_CACHE", "loader/src/store/cache.cpp: XDG_CACHE_HOME")
+    def test_a_cache_without_a_place(self):
+        for name, value in (("KILN_CACHE", self.cache), ("XDG_CACHE_HOME", self.work), ("HOME", self.work)):
+            for each in ("KILN_CACHE", "XDG_CACHE_HOME", "HOME"):
+                self.environment.pop(each, None)
+            self.cured_by("kiln cache dir", CACHE, "Set KILN_CACHE to a folder of your own", **{name: value})
+        self.cured_by("KILN_CACHE=relative kiln cache dir; kiln cache dir", OK, "Give the full path in KILN_CACHE",
+                      KILN_CACHE=self.cache)
+
+    @cures("loader/src/store/inside.cpp: KILN_CACHE")
+    def test_a_folder_of_something_else(self):
+        (self.work / "mine").mkdir()
+        (self.work / "mine/notes").write_text("mine")
+        self.environment["KILN_CACHE"] = str(self.work / "mine")
+        self.cured_by("kiln install tiny-op@1", CACHE, "Set KILN_CACHE to a new or an empty folder", KILN_CACHE=self.cache)
+
+    @cures("loader/src/store/inside.cpp: chmod o-w …", "loader/src/store/inside.cpp: chmod +t …",
+           "loader/src/store/inside.cpp: kiln cache verify")
+    def test_folders_that_everyone_may_write_to(self):
+        self.install()
+        for folder, remedy in ((self.cache, "chmod o-w"), (self.work, "chmod o-w"), (self.work, r"chmod \+t"),
+                               (self.cache / "blobs", "chmod o-w")):
+            mode = folder.stat().st_mode
+            folder.chmod(0o777)
+            self.cured("kiln path tiny-op@1", CACHE, remedy + " " + re.escape(str(folder)))
+            folder.chmod(mode)
+        (self.cache / "refs").chmod(0o777)
+        said = self.shell("kiln list", CACHE).stderr
+        for command in re.findall("'([^']*)'", said):
+            self.shell(command)
+        self.kiln("list")
+
+    @cures("loader/src/base/posix.cpp: KILN_CACHE", "loader/src/base/posix.cpp: ulimit -f",
+           "loader/src/base/posix.cpp: ulimit -n")
+    def test_limits_of_a_process(self):
+        self.install()
+        said = self.with_few_files("kiln cache gc")
+        self.assertIn("Too many open files. Raise the limit of open files (ulimit -n)", said)
+        self.assertNotIn("Kiln's", said)
+        self.environment["KILN_CACHE"] = str(self.work / "empty")
+        done = self.shell("ulimit -f 1; kiln install tiny-op@1", CACHE)
+        self.assertIn("Raise the limit of a file's size (ulimit -f), or set KILN_CACHE", done.stderr)
+        self.shell("ulimit -f unlimited; kiln install tiny-op@1")
+        file = self.work / "file"
+        file.write_text("")
+        self.environment["KILN_CACHE"] = str(file / "cache")
+        self.cured_by("kiln install tiny-op@1", CACHE, "or set KILN_CACHE to another folder", KILN_CACHE=self.work / "other")
+
+    @cures("loader/src/base/draft.cpp: ulimit -n")
+    def test_limits_where_a_user_keeps_files(self):
+        said = self.with_few_files(f"kiln trust add {self.registry} --unsigned")
+        self.assertIn("Too many open files. Raise the limit of open files (ulimit -n)", said)
+        self.assertNotIn("Correct the file", said)
+
+    def with_few_files(self, command):
+        """What it says with ever more descriptors, from those that its libraries need, until it goes well."""
+        said = ""
+        for most in range(4, 64):
+            done = subprocess.run(["/bin/sh", "-c", f"ulimit -n {most}; {command}"], text=True, capture_output=True,
+                                  env=self.environment, cwd=self.project)
+            if done.returncode == OK:
+                return said
+            if done.returncode != 127:
+                self.assertEqual(done.returncode, CACHE, done.stderr)
+                said += done.stderr
+        self.fail(said)
+
+    # ---- what is not there ----
+
+    @cures("loader/cli/install.cpp: kiln list", "loader/cli/install.cpp: kiln install …",
+           "loader/cli/info.cpp: kiln install %s", "loader/cli/uninstall.cpp: kiln list")
+    def test_what_is_not_installed(self):
+        self.cured("kiln path tiny-op@1", NOT_FOUND, "kiln install tiny-op@1")
+        self.assertIn("tiny-op@1", self.shell("kiln list").stdout)
+        self.cured("kiln list tiny-op@7", NOT_FOUND, "kiln list", after=NOT_FOUND)
+        self.cured("kiln uninstall tiny-op@7", NOT_FOUND, "kiln list", after=NOT_FOUND)
+        self.publish("next")
+        self.shell("kiln install tiny-op@2")
+        shutil.rmtree(self.cache / "unpacked")
+        for blob in (self.cache / "blobs/sha256").iterdir():
+            if not blob.read_bytes().startswith(b"{"):  # the archive
+                blob.unlink()
+        said = self.shell("kiln info tiny-op@2 --offline").stdout
+        self.shell(re.search("not known before '([^']*)'", said).group(1))
+        self.assertNotIn("not known before", self.shell("kiln info tiny-op@2 --offline").stdout)
+
+    @cures("loader/src/install/install.cpp: kiln install …", "loader/src/install/install.cpp: kiln install --from FILE",
+           "loader/src/store/bundle.cpp: kiln bundle create")
+    def test_what_was_never_fetched(self):
+        registry = f"--registry {self.registry}"
+        self.cured(f"kiln install tiny-op@1 --offline {registry}", OFFLINE, "kiln install tiny-op@1")
+        self.shell(f"kiln bundle create tiny-op@1 -o {self.work}/b.tar")
+        self.environment["KILN_CACHE"] = str(self.work / "empty")
+        done = self.shell("kiln install tiny-op@1 --offline", OFFLINE)
+        command = re.search("'(kiln install --from FILE)'", done.stderr).group(1).replace("FILE", f"{self.work}/b.tar")
+        self.shell(command + " tiny-op@1")
+        self.shell("kiln install tiny-op@1 --offline")
+        (self.work / "b.tar").write_text("no tar")
+        self.environment["KILN_CACHE"] = str(self.work / "empty too")
+        done = self.shell(f"kiln bundle install {self.work}/b.tar", INTEGRITY)
+        self.assertIn("make it anew: kiln bundle create", done.stderr)
+        self.shell(f"kiln bundle create tiny-op@1 -o {self.work}/b.tar")
+        self.shell(f"kiln bundle install {self.work}/b.tar")
+
+    @cures("loader/src/store/folder.cpp: KILN_REGISTRY", "loader/src/install/vouch.cpp: KILN_REGISTRY")
+    def test_a_registry_that_is_not_there(self):
+        for unsigned in ("/", ""):
+            self.environment["KILN_UNSIGNED"] = unsigned
+            self.environment["KILN_REGISTRY"] = str(self.work / "none")
+            self.cured_by("kiln search", NOT_FOUND, "in KILN_REGISTRY", KILN_REGISTRY=self.registry, KILN_UNSIGNED="/")
+
+    @cures("loader/src/install/search.cpp: kiln list", "loader/src/http/url.cpp: KILN_INSECURE_HTTP")
+    def test_a_registry_that_is_not_asked(self):
+        self.environment["KILN_UNSIGNED"] = "https://registry.invalid"
+        self.cured("kiln search --offline --registry https://registry.invalid", OFFLINE, "kiln list", after=OFFLINE)
+        self.cured_by("kiln search --registry http://registry.invalid", USAGE, "list registry.invalid in KILN_INSECURE_HTTP",
+                      after=NETWORK, KILN_INSECURE_HTTP="registry.invalid", KILN_UNSIGNED="http://registry.invalid")
+
+    @cures("loader/src/install/install.cpp: kiln info …")
+    def test_a_package_without_headers(self):
+        done = self.shell("kiln install --dev tiny-op@1", NOT_FOUND)
+        self.shell(re.search("'(kiln info [^']*)' lists them", done.stderr).group(1))
+
+    @cures("loader/src/install/install.cpp: kiln search")
+    def test_what_signed_metadata_does_not_speak_of(self):
+        self.sign()
+        self.cured("kiln add nosuch", NOT_FOUND, "kiln search", after=NOT_FOUND)
+
+    # ---- what was typed ----
+
+    @cures("loader/cli/command.cpp: kiln info NAME", "loader/cli/command.cpp: kiln add NAME", "loader/cli/main.cpp: kiln help COMMAND",
+           "loader/cli/main.cpp: kiln help")
+    def test_a_version_that_is_none(self):
+        for remedy in ("kiln info NAME", "kiln add NAME"):
+            done = self.shell("kiln install tiny-op@latest", USAGE)
+            self.shell(re.search(f"'({remedy})'", done.stderr).group(1).replace("NAME", "tiny-op"))
+        self.assertIn("Usage: kiln install", self.shell("kiln help install").stdout)
+
+    @cures("loader/cli/command.cpp: kiln host --json", "loader/src/documents/host.cpp: kiln host --json",
+           "loader/src/install/install.cpp: kiln host … --json", "loader/cli/host.cpp: kiln resolve --host cluster.json")
+    def test_facts_of_another_machine(self):
+        first = "kiln resolve tiny-op@1 --host facts.json --device cpu"
+        for facts, code in ((None, USAGE), ('{"schema": "kiln.other/1"}', INTEGRITY)):
+            if facts:
+                (self.project / "facts.json").write_text(facts)
+            done = self.shell(first, code)
+            self.shell(re.search("'(kiln host --json)'", done.stderr).group(1) + " > facts.json")
+            self.shell(first)
+        self.shell("kiln host --json > cluster.json && kiln resolve --host cluster.json tiny-op@1 --device cpu")
+
+    @cures("loader/src/resolve/explain.cpp: kiln resolve …")
+    def test_a_variant_that_is_none(self):
+        self.cured("kiln resolve tiny-op@1 --explain nosuch", USAGE, "kiln resolve tiny-op@1", after=USAGE)
+
+    @cures("loader/cli/main.cpp: chmod +x …")
+    def test_a_program_beside_that_may_not_be_run(self):
+        beside = self.work / "bin"
+        beside.mkdir()
+        for program in (KILN, KILN_REGISTRY):
+            shutil.copy(program, beside)
+        (beside / "kiln-registry").chmod(0o644)
+        self.cured(f"{beside}/kiln registry --help", NOT_FOUND, "chmod .x " + re.escape(f"{beside}/kiln-registry"))
+
+    @cures("loader/cli/main.cpp: ulimit -v")
+    def test_a_process_without_memory(self):
+        (self.project / "facts.json").write_text("[" + "0," * (2 << 20) + "0]")
+        for most in range(20, 400, 10):  # MiB, from what the program itself needs on
+            done = subprocess.run(["/bin/sh", "-c", f"ulimit -v {most << 10}; kiln lock --requirements facts.json"],
+                                  capture_output=True, text=True, env=self.environment, cwd=self.project)
+            if "ulimit -v" in done.stderr:
+                return
+        self.fail("no limit between what the program needs and what it asks for")
+
+    @cures("loader/src/probe/probe.cpp: KILN_OVERRIDE_", "loader/src/probe/probe.cpp: KILN_OVERRIDE_ARCH",
+           "loader/src/probe/probe.cpp: KILN_OVERRIDE_CPU")
+    def test_another_machine_in_the_environment(self):
+        self.environment["KILN_OVERRIDE_SM"] = "many"
+        self.cured_by("kiln resolve tiny-op@1", USAGE, "KILN_OVERRIDE_SM is \"many\"", KILN_OVERRIDE_SM=None)
+        self.environment["KILN_OVERRIDE_CPU"] = "x87"
+        self.cured_by("kiln resolve tiny-op@1", USAGE, "KILN_OVERRIDE_CPU is \"x87\"", KILN_OVERRIDE_CPU=None)
+        self.environment["KILN_OVERRIDE_ARCH"] = "vax"
+        self.cured_by("kiln resolve tiny-op@1", USAGE, "KILN_OVERRIDE_ARCH is \"vax\"", KILN_OVERRIDE_ARCH=None)
+
+    @cures("loader/src/resolve/resolve.cpp: nvidia-smi", "loader/src/resolve/resolve.cpp: CUDA_VISIBLE_DEVICES",
+           "loader/src/resolve/hint.cpp: CUDA_VISIBLE_DEVICES", "loader/cli/doctor.cpp: CUDA_VISIBLE_DEVICES",
+           "loader/cli/doctor.cpp: nvidia-smi -L")
+    def test_a_machine_that_shows_no_gpu(self):
+        """A GPU is asked of the environment's words for it; what a driver hides is in tests/loader/probe_test.cpp."""
+        self.environment |= {"KILN_OVERRIDE_SM": "", "KILN_OVERRIDE_CUDA": ""}
+        self.cured_by("kiln resolve tiny-op@1 --device cuda:0", USAGE, "Check nvidia-smi and CUDA_VISIBLE_DEVICES",
+                      KILN_OVERRIDE_SM="9.0", KILN_OVERRIDE_CUDA="12.9")
+        self.assertIn("CUDA_VISIBLE_DEVICES", (remedies.ROOT / "tests/loader/probe_test.cpp").read_text())
+
+    # ---- a project ----
+
+    @cures("loader/cli/add.cpp: kiln add", "loader/cli/add.cpp: kiln uninstall %s", "loader/cli/uninstall.cpp: kiln remove …",
+           "loader/cli/lock.cpp: kiln add …", "loader/cli/lock.cpp: kiln lock")
+    def test_kernels_of_a_project(self):
+        self.shell("kiln add tiny-op; kiln remove tiny-op")
+        done = self.shell("kiln update", LOCK)
+        self.assertIn("Add one: kiln add NAME", done.stderr)
+        self.cured("kiln lock tiny-op", USAGE, "kiln add tiny-op", after=USAGE)
+        self.shell("kiln update; kiln install --locked")
+        self.cured("kiln uninstall tiny-op", LOCK, "kiln remove tiny-op")
+        self.install()
+        self.shell("kiln add tiny-op")
+        said = self.shell("kiln remove tiny-op").stdout
+        self.shell(re.search("'(kiln uninstall [^']*)'", said).group(1))
+        self.shell("kiln list tiny-op", NOT_FOUND)
+        (self.project / "kiln.lock").unlink()
+        done = self.shell("kiln lock --requirements nosuch.json", USAGE)
+        self.assertIn("or packages: kiln lock NAME@VERSION", done.stderr)
+        self.shell("kiln lock", USAGE)
+        self.shell("kiln lock tiny-op@1 && kiln lock --check")
+
+    @cures("loader/cli/outdated.cpp: kiln update", "loader/cli/outdated.cpp: kiln install NAME@VERSION")
+    def test_a_project_that_is_behind(self):
+        self.install()
+        self.shell("kiln add tiny-op")
+        self.publish("next")
+        self.assertIn("has the newest", self.cured_text("kiln outdated", "kiln update"))
+        (self.project / "kiln.lock").unlink()
+        self.assertIn("has the newest", self.cured_text("kiln outdated", "kiln install NAME@VERSION"))
+
+    def cured_text(self, first, remedy):
+        done = self.shell(first)
+        self.shell(re.search(f"'({remedy})'", done.stderr).group(1).replace("NAME@VERSION", "tiny-op@2"))
+        done = self.shell(first)
+        return done.stdout + done.stderr
+
+    @cures("loader/src/install/lock.cpp: kiln lock NAME@VERSION", "loader/src/install/lock.cpp: kiln lock …",
+           "loader/src/install/lock.cpp: kiln lock …@VERSION", "loader/src/install/lock.cpp: kiln lock",
+           "loader/src/documents/lockfile.cpp: kiln lock", "loader/src/install/install.cpp: kiln lock")
+    def test_lock_files(self):
+        fill = {"NAME@VERSION": "tiny-op@1", "VERSION": "1"}
+        lock = self.project / "held.lock"
+        for first in ("kiln install tiny-op@1 --lock held.lock", "kiln install --locked"):
+            self.cured(first, LOCK, "kiln lock NAME@VERSION", fill)
+        self.publish("next", "four/alpha")
+        self.cured("kiln install tiny-op@2 --lock held.lock", LOCK, "kiln lock tiny-op@2")
+        self.cured("kiln install alpha@1 --lock held.lock", LOCK, "kiln lock alpha@VERSION", fill)
+        lock.write_text("{")
+        done = self.shell("kiln install tiny-op@1 --lock held.lock", LOCK)
+        self.assertIn("replace it: kiln lock --force NAME@VERSION", done.stderr)
+        self.shell("kiln lock --force tiny-op@1 --lock held.lock && kiln install tiny-op@1 --lock held.lock")
+        # A lock file whose index the registry no longer has.
+        text = lock.read_text()
+        index = json.loads(text)["kernels"]["tiny-op"]["index"]
+        digest = index["digest"] if isinstance(index, dict) else index
+        self.environment["KILN_CACHE"] = str(self.work / "fresh")
+        lock.write_text(text.replace(digest, "sha256:" + "0" * 64))
+        self.cured("kiln install tiny-op@1 --lock held.lock", LOCK, "kiln lock")
+        # One that was changed by hand.
+        lock.write_text(re.sub(r'("size": )(\d+)', r"\g<1>1\2", lock.read_text(), count=3))
+        done = self.shell("kiln install tiny-op@1 --lock held.lock; true")
+        if "kiln lock" in done.stderr:
+            self.shell("kiln lock --force tiny-op@1 --lock held.lock && kiln install tiny-op@1 --lock held.lock")
+
+    # ---- trust and settings ----
+
+    @cures("loader/src/install/vouch.cpp: kiln trust add … --root root.json", "loader/src/install/vouch.cpp: kiln trust add … --unsigned",
+           "loader/cli/trust.cpp: kiln trust remove …", "loader/cli/trust.cpp: kiln trust add --help",
+           "loader/cli/trust.cpp: kiln trust list")
+    def test_a_registry_that_nobody_vouches_for(self):
+        self.environment["KILN_UNSIGNED"] = ""
+        self.assertIn("--unsigned", self.shell(re.search("'(kiln trust add --help)'", self.shell("kiln trust list").stdout).group(1)).stdout)
+        self.cured("kiln install tiny-op@1", TRUST, "kiln trust add [^']* --unsigned")
+        self.shell(f"kiln trust remove {self.registry}")
+        self.sign()
+        self.shell(f"kiln trust remove {self.registry}")
+        self.cured("kiln install tiny-op@1", TRUST, "kiln trust add [^']* --root root.json", {"root.json": self.work / "root.json"})
+        self.cured(f"kiln trust add {self.registry} --unsigned", CONFLICT, "kiln trust remove [^']*")
+        self.cured("kiln trust remove /nosuch", NOT_FOUND, "kiln trust list", after=NOT_FOUND)
+
+    @cures("loader/src/settings/trust_file.cpp: kiln trust add", "loader/src/settings/trust_file.cpp: chmod g-w …",
+           "loader/src/settings/trust_file.cpp: chmod o-w …", "loader/src/settings/trust_file.cpp: KILN_CONFIG",
+           "loader/src/settings/trust_file.cpp: XDG_CONFIG_HOME", "loader/src/settings/settings.cpp: KILN_CONFIG")
+    def test_files_of_settings(self):
+        add = f"kiln trust add {self.registry} --unsigned"
+        self.shell(add)
+        file = self.work / ".config/kiln/trust.json"
+        for mode, remedy in ((0o664, "chmod g-w"), (0o646, "chmod o-w")):
+            file.chmod(mode)
+            self.cured("kiln trust list", USAGE, remedy + " " + re.escape(str(file)))
+        file.write_text("{")
+        self.assertIn("or remove it, and 'kiln trust add' makes it anew", self.shell(add, USAGE).stderr)
+        file.unlink()
+        self.shell(add)
+        (self.work / "mine.json").write_text('{"schema": "kiln.settings/1"}')
+        for name, value in (("KILN_CONFIG", self.work / "mine.json"), ("XDG_CONFIG_HOME", self.work / "xdg"), ("HOME", self.work)):
+            for each in ("KILN_CONFIG", "XDG_CONFIG_HOME", "HOME"):
+                self.environment.pop(each, None)
+            self.cured_by(add, USAGE, "Set KILN_CONFIG, XDG_CONFIG_HOME or HOME", **{name: value})
+        (self.work / "config.json").write_text("{")
+        self.environment["KILN_CONFIG"] = str(self.work / "config.json")
+        self.cured_by("kiln search", USAGE, "name another in KILN_CONFIG", KILN_CONFIG=self.work / "mine.json")
+
+    # ---- a registry ----
+
+    def key(self, name, kind="ed25519", **how):
+        self.run_command(KILN_REGISTRY, "key", self.work / name, "--type", kind, **how)
+        return self.work / name
+
+    @cures("registry/keys.cpp: KILN_KEY_PASSPHRASE", "registry/signing_commands.cpp: KILN_KEY_PASSPHRASE",
+           "registry/keys.cpp: chmod 600 …", "registry/keys.cpp: kiln registry key", "registry/root_draft.cpp: kiln registry key")
+    def test_keys(self):
+        self.environment["KILN_KEY_PASSPHRASE"] = "x" * 1025
+        first = f"kiln registry key {self.work}/k --type ecdsa"
+        self.cured_by(first, USAGE, "Set KILN_KEY_PASSPHRASE to a shorter one", KILN_KEY_PASSPHRASE="x" * 1024)
+        attest = f"kiln registry attest tiny-op@1 --key {self.work}/k"
+        self.shell(attest)
+        del self.environment["KILN_KEY_PASSPHRASE"]
+        self.cured_by(attest, TRUST, "Set KILN_KEY_PASSPHRASE", KILN_KEY_PASSPHRASE="x" * 1024)
+        for mode in (0o640, 0o604, 0o620):
+            (self.work / "k").chmod(mode)
+            self.cured(attest, TRUST, f"chmod 600 {self.work}/k")
+        del self.environment["KILN_KEY_PASSPHRASE"]
+        self.assertIn("not encrypted: KILN_KEY_PASSPHRASE is not set", self.shell(f"kiln registry key {self.work}/plain").stdout)
+        init = "kiln registry init --out root.json --root-key {0}/plain.pub --targets-key {0}/plain.pub --online-key {0}/{1}.pub"
+        self.cured(init.format(self.work, "plain"), USAGE, "kiln registry key", more=f" {self.work}/other", after=USAGE)
+        self.shell(init.format(self.work, "other"))
+        self.cured(init.format(self.work, "no").replace("no.pub", "root.json").replace(str(self.work) + "/root", str(self.project) + "/root"),
+                   TRUST, "kiln registry key", more=f" {self.work}/third", after=TRUST)
+
+    @cures("registry/attest.cpp: kiln registry key FILE --type ecdsa", "registry/attest.cpp: kiln registry list",
+           "registry/card.cpp: kiln registry list", "registry/push.cpp: kiln registry list")
+    def test_what_is_attested(self):
+        key = self.key("rsa", "rsa")
+        done = self.shell(f"kiln registry attest tiny-op@1 --key {key}", TRUST)
+        self.shell(re.search("'(kiln registry key FILE --type ecdsa)'", done.stderr).group(1).replace("FILE", "p256"))
+        self.shell("kiln registry attest tiny-op@1 --key p256")
+        (self.project / "CARD.md").write_text("# tiny-op\n")
+        for first in ("attest tiny-op@9 --key p256", "describe tiny-op@9 CARD.md", "push tiny-op@9 --to http://127.0.0.1:9"):
+            self.cured("kiln registry " + first, NOT_FOUND, "kiln registry list", after=NOT_FOUND)
+
+    @cures("registry/attest_command.cpp: KILN_REGISTRY", "registry/main.cpp: KILN_REGISTRY",
+           "registry/signing_commands.cpp: KILN_REGISTRY", "registry/site_commands.cpp: KILN_REGISTRY")
+    def test_a_registry_that_is_not_named(self):
+        self.sign()
+        key = self.key("p256", "ecdsa")
+        signing = f"kiln registry sign --key {self.work}/keys/targets --key {self.work}/keys/online"
+        for first in (f"kiln registry attest tiny-op@1 --key {key}", "kiln registry check", "kiln registry list", signing,
+                      "kiln registry site out"):
+            self.environment["KILN_REGISTRY"] = ""
+            self.cured_by(first, USAGE, "set KILN_REGISTRY", KILN_REGISTRY=self.registry)
+
+    @cures("registry/layout.cpp: kiln registry publish", "registry/layout.cpp: kiln registry push --to",
+           "registry/main.cpp: kiln registry publish", "registry/main.cpp: kiln registry check", "registry/push.cpp: KILN_OFFLINE")
+    def test_a_folder_is_no_server(self):
+        done = self.shell("kiln registry list --registry https://registry.invalid", USAGE)
+        self.assertIn("'kiln registry publish' and 'kiln registry push --to' take a URL", done.stderr)
+        other = self.work / "other"
+        done = self.shell(f"kiln registry push --to {other}", USAGE)
+        self.assertIn("For a folder there is 'kiln registry publish'", done.stderr)
+        publish = f"kiln registry publish --registry {other} {self.built}/one --allow-untested '*'"
+        done = self.shell(publish + " --verify", USAGE)
+        self.shell(publish)
+        self.shell(re.search("'(kiln registry check)'", done.stderr).group(1) + f" --registry {other}")
+        self.environment["KILN_OFFLINE"] = "1"
+        self.cured_by("kiln registry push --to http://127.0.0.1:9", OFFLINE, "Unset it", after=NETWORK, KILN_OFFLINE=None)
+
+    @cures("registry/check.cpp: kiln registry sign", "registry/publish.cpp: kiln registry sign --registry …",
+           "registry/sign_plan.cpp: kiln registry list", "registry/sign_plan.cpp: kiln registry rotate",
+           "registry/sign_plan.cpp: kiln registry check", "registry/trust_draft.cpp: kiln registry sign")
+    def test_a_signed_registry(self):
+        self.sign()
+        keys = f" --key {self.work}/keys/targets --key {self.work}/keys/online"
+        publish = f"kiln registry publish --registry {self.registry} {self.built}/next --allow-untested '*'"
+        done = self.shell(publish)
+        said = done.stdout + done.stderr
+        self.cured("kiln registry check", INTEGRITY, "kiln registry sign", more=keys)
+        self.shell(re.search("'(kiln registry sign --registry [^']*)'", said).group(1) + keys)
+        self.cured("kiln registry yank tiny-op@9 --reason x" + keys, NOT_FOUND, "kiln registry list", after=NOT_FOUND)
+        other = self.key("other")
+        done = self.shell(f"kiln registry sign --key {other}" + keys, TRUST)
+        self.assertIn("Leave it out, or name it in the next root: 'kiln registry rotate'", done.stderr)
+        self.shell("kiln registry sign" + keys)
+        (self.project / "junk").write_text("kiln.registry-draft/1\njunk")
+        self.cured("kiln registry sign --draft junk" + keys, TRUST, "kiln registry sign", more=keys, after=TRUST)
+        file = self.registry / "tiny-op/index.json"
+        tags = json.loads(file.read_text())
+        for annotations in [each["annotations"] for each in tags["manifests"] if "annotations" in each]:
+            for name, version in annotations.items():
+                annotations[name] = {"1": "2", "2": "1"}.get(version, version)
+        self.replace(file, json.dumps(tags))
+        done = self.shell("kiln registry sign" + keys, INTEGRITY)
+        self.shell(re.search("'(kiln registry check)'", done.stderr).group(1), INTEGRITY)
+
+    @cures("registry/sign_start.cpp: kiln registry init", "registry/sign_start.cpp: kiln registry rotate",
+           "registry/signing_commands.cpp: kiln registry init")
+    def test_a_registry_without_a_root(self):
+        keys = f" --key {self.work}/keys/targets --key {self.work}/keys/online"
+        key = self.key("other")
+        done = self.shell(f"kiln registry sign --key {key}", USAGE)
+        self.assertIn("Make one with 'kiln registry init'", done.stderr)
+        self.sign()
+        self.shell("kiln registry sign" + keys)
+        self.shell(f"kiln registry init --out other.json --root-key {self.work}/keys/root.pub --root-days 9"
+                   f" --targets-key {self.work}/keys/targets.pub --online-key {self.work}/keys/online.pub")
+        self.shell(f"kiln registry sign other.json --key {self.work}/keys/root")
+        done = self.shell("kiln registry sign --root other.json" + keys, CONFLICT)
+        self.assertIn("Make its successor: 'kiln registry rotate'", done.stderr)
+
+
+if __name__ == "__main__":
+    main()

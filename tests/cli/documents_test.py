@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Each document that kiln and kiln-registry print with --json is as docs/schemas says, and no schema is stale.
+
+    documents_test.py KILN_REGISTRY_BINARY KILN_BINARY WRITE_FIXTURE
+"""
+
+import json
+import re
+
+import documents
+from world import INTEGRITY, KILN, KILN_REGISTRY, NO_VARIANT, NOT_FOUND, OK, USAGE, World, main
+from oci_server import OciServer  # world says where it is
+
+# What these print needs compilers or a GPU.
+OF_OTHERS = {"kiln.matrix/1", "kiln.new/1", "kiln.bench/1"}
+
+
+class Documents(World):
+    def setUp(self):
+        super().setUp()
+        self.seen = set()
+
+    def printed(self, program, *words, code=OK):
+        document = json.loads(self.run_command(program, *words, "--json", code=code).stdout)
+        documents.check(document)
+        self.seen.add(document["schema"])
+        return document
+
+    def test_every_document_is_as_its_schema_says(self):
+        kiln = lambda *words, code=OK: self.printed(KILN, *words, code=code)  # noqa: E731
+        registry = lambda *words, code=OK: self.printed(KILN_REGISTRY, *words, code=code)  # noqa: E731
+        one = ["publish", "--registry", self.registry, "--allow-untested", "*"]
+        for folder in ("two", "next", "next"):
+            registry(*one, self.built / folder)
+        for name in ("root", "targets", "online"):
+            registry("key", self.work / name)
+        registry("key", self.work / "p256", "--type", "ecdsa")
+        keys = ["--registry", self.registry, "--key", self.work / "targets", "--key", self.work / "online"]
+        root = self.work / "root.json"
+        registry("init", "--root-key", self.work / "root.pub", "--targets-key", self.work / "targets.pub", "--online-key",
+                 self.work / "online.pub", "--out", root)
+        registry("sign", root, "--key", self.work / "root")
+        registry("attest", "tiny-op@2", "--registry", self.registry, "--key", self.work / "p256")
+        registry("sign", "--root", root, *keys)
+        registry("yank", "tiny-op@1", "--reason", "slow", *keys)
+        registry(*one, self.built / "four/alpha")
+        registry("sign", "--registry", self.registry, "--key", self.work / "online")  # it waits for the other key
+        registry("sign", self.registry / "kiln.tuf/draft", "--root", root)
+        registry("sign", *keys)
+        registry("list", "--registry", self.registry)
+        registry("check", "--registry", self.registry)
+        registry("export-static", "--registry", self.registry, "--out", self.work / "www")
+        registry("push", "--registry", self.registry, "--to", OciServer(self).url)
+        (self.work / "CARD.md").write_text("# tiny-op\n")
+        registry("describe", "tiny-op@2", self.work / "CARD.md", "--registry", self.registry)
+        registry("site", self.work / "site", "--registry", self.registry)
+        registry("list", "--registry", self.work / "none", code=NOT_FOUND)
+
+        kiln("fly", code=USAGE)
+        kiln("trust", "add", self.registry, "--unsigned")
+        kiln("trust", "remove", self.registry)
+        kiln("trust", "add", self.registry, "--root", root)
+        self.environment["KILN_UNSIGNED"] = ""
+        kiln("trust", "require", self.registry, "--package", "tiny-*", "--key", self.work / "p256.pub")
+        kiln("trust", "list")
+        for words in (["search"], ["info", "tiny-op"], ["resolve", "tiny-op@2", "--explain"], ["host"], ["login"],
+                      ["login", "https://registry.example"], ["cache", "dir"], ["lock", "tiny-op@2"], ["outdated"]):
+            kiln(*words)
+        kiln("resolve", "tiny-op@2", "--variant", "cu12.9-sm_90a-x86_64", "--device", "cpu", code=NO_VARIANT)
+        for words in (["add", "tiny-op"], ["update"], ["install", "tiny-op@2", "--device", "cpu"], ["path", "tiny-op@2"],
+                      ["list"], ["cache", "verify"], ["cache", "repair"], ["cache", "gc"],
+                      ["bundle", "create", "tiny-op@2", "-o", self.work / "b.tar"], ["bundle", "install", self.work / "b.tar"]):
+            kiln(*words)
+        self.environment |= {"KILN_OVERRIDE_SM": "9.0", "KILN_OVERRIDE_CUDA": "12.9"}
+        kiln("host")
+        kiln("doctor")
+        kiln("resolve", "tiny-op@2", "--explain", code=NO_VARIANT)
+        del self.environment["KILN_OVERRIDE_SM"], self.environment["KILN_OVERRIDE_CUDA"]
+        kiln("doctor")
+        kiln("doctor", "tiny-op@2", code=12)  # its library is none
+        kiln("uninstall", "tiny-op", "--dry-run")
+        [library] = (self.work / "cache/unpacked").glob("*/lib/*.so")
+        library.chmod(0o644)
+        library.write_text("damaged")
+        kiln("cache", "verify", code=INTEGRITY)
+        kiln("cache", "repair")
+        kiln("remove", "tiny-op")
+
+        named = set()
+        for folder in ("loader/cli", "registry"):
+            for path in (documents.ROOT / folder).glob("*.cpp"):
+                text = path.read_text()
+                named |= {f"kiln.{kind}/1" for kind in re.findall(r'print_json\("([a-z-]+)"|print\(options, "([a-z-]+)"', text)
+                          for kind in kind if kind}
+                named |= set(re.findall(r'"schema", "(kiln\.[a-z-]+/1)"|, "(kiln\.[a-z-]+/1)"', text) and
+                             [each for pair in re.findall(r'"schema", "(kiln\.[a-z-]+/1)"|, "(kiln\.[a-z-]+/1)"', text)
+                              for each in pair if each])
+        self.assertEqual(sorted(named - self.seen), [], "print it here, and give it a schema")
+        published = {json.loads(path.read_text())["properties"]["schema"]["const"] for path in documents.SCHEMAS.glob("*.json")}
+        self.assertEqual(sorted(published - self.seen - OF_OTHERS), [])
+
+
+if __name__ == "__main__":
+    main()

@@ -58,9 +58,30 @@ Json to_json(const Explanation& explanation) {
           {"rules", std::move(rules)}};
 }
 
+/// A variant that was mistyped behind --deny would not be denied. That of the settings is for all
+/// packages, and need not be in this one.
+void check_denied(const Options& options, const std::vector<Spec>& specs) {
+  std::vector<std::string> unknown = options.request.deny;
+  if (unknown.empty()) return;
+  for (const Spec& spec : specs) {
+    const Choice choice =
+        Install(spec.name, options.request_for(spec), install_options(options)).choose();
+    for (const Variant& variant : choice.version.index.variants) {
+      std::erase(unknown, variant.id);
+      std::erase(unknown, variant.manifest.digest.str());
+    }
+  }
+  if (unknown.empty()) return;
+  throw Error(ErrorCode::kNotFound, "deny " + join(unknown) +
+                                        ": no variant is called so. 'kiln "
+                                        "resolve " +
+                                        specs.front().text() + "' lists them");
+}
+
 int run_resolve(const Options& options, const Explain& asked) {
   const Spec& spec = options.specs.front();
   const Request request = options.request_for(spec);
+  check_denied(options, options.specs);
   const Choice choice = Install(spec.name, request, install_options(options)).choose();
   std::vector<Explanation> explanations;
   if (asked.asked) {
@@ -220,6 +241,7 @@ int install_all(const Options& options) {
   if (options.dev) return install_dev(options);
   Json documents = Json::array();
   const std::vector<Spec> specs = options.specs_or_locked();
+  check_denied(options, specs);
   std::vector<Installed> all(specs.size());
   const Observer on_event = one_at_a_time(options.request.on_event);
   in_parallel(specs.size(), kDownloadsAtOnce, options.request.stop,

@@ -26,6 +26,11 @@ ELSEWHERE = {
     "loader/src/http/auth.cpp: docker login": ("tests/auth/test_auth.py", "docker login"),
     "loader/src/http/auth.cpp: podman login": ("tests/auth/test_auth.py", "docker login"),
     "loader/src/call/load.cpp: KILN_LOAD_MODE": ("tests/hostile/test_host.py", '"KILN_LOAD_MODE": "path"'),
+    "loader/src/probe/driver_error.cpp: CUDA_VISIBLE_DEVICES": ("tests/loader/probe_test.cpp", "CUDA_ERROR_"),
+    "loader/src/probe/driver_error.cpp: nvidia-smi": ("tests/loader/probe_test.cpp", "CUDA_ERROR_"),
+    "loader/src/probe/driver_error.cpp: nvidia-smi -L": ("tests/loader/probe_test.cpp", "CUDA_ERROR_"),
+    "build-matrix/main.cpp: kiln build --list": ("tests/build/end_to_end_test.cpp", '"--list"'),
+    "build-matrix/main.cpp: kiln host": ("tests/build/end_to_end_test.cpp", '"--here"'),
     "loader/src/store/remote.cpp: kiln info NAME": ("tests/cli/verbs_test.py", "kiln info NAME"),
     "loader/cli/doctor.cpp: KILN_CACHE": ("tests/cli/test_cli.py", "does not exist and cannot be made"),
     "loader/cli/search.cpp: kiln info": ("tests/cli/verbs_test.py", "kiln info NAME"),
@@ -207,7 +212,9 @@ class Remedies(World):
         self.environment["KILN_CACHE"] = str(self.work / "mine")
         self.cured_by("kiln install tiny-op@1", CACHE, "Set KILN_CACHE to a new or an empty folder", KILN_CACHE=self.cache)
 
-    @cures("loader/src/store/inside.cpp: chmod o-w …", "loader/src/store/inside.cpp: chmod +t …",
+    @cures("loader/src/store/inside.cpp: chmod o-w …", "loader/src/settings/owners.cpp: chmod +t …",
+           "loader/src/settings/owners.cpp: chmod o-w …", "loader/src/store/inside.cpp: KILN_SAFE_FOLDERS",
+           "loader/src/settings/owners.cpp: KILN_SAFE_FOLDERS",
            "loader/src/store/inside.cpp: kiln cache verify")
     def test_folders_that_everyone_may_write_to(self):
         self.install()
@@ -217,6 +224,11 @@ class Remedies(World):
             folder.chmod(0o777)
             self.cured("kiln path tiny-op@1", CACHE, remedy + " " + re.escape(str(folder)))
             folder.chmod(mode)
+        for folder in (self.cache, self.work):
+            folder.chmod(0o777)
+            self.cured_by("kiln path tiny-op@1", CACHE, f"KILN_SAFE_FOLDERS={folder}", KILN_SAFE_FOLDERS=folder)
+            folder.chmod(0o755)
+            del self.environment["KILN_SAFE_FOLDERS"]
         (self.cache / "refs").chmod(0o777)
         said = self.shell("kiln list", CACHE).stderr
         for command in re.findall("'([^']*)'", said):
@@ -341,8 +353,13 @@ class Remedies(World):
             self.shell(first)
         self.shell("kiln host --json > cluster.json && kiln resolve --host cluster.json tiny-op@1 --device cpu")
 
-    @cures("loader/src/resolve/explain.cpp: kiln resolve …")
+    @cures("loader/src/resolve/explain.cpp: kiln resolve …", "loader/src/resolve/explain.cpp: kiln resolve … --explain",
+           "loader/cli/install.cpp: kiln resolve …")
     def test_a_variant_that_is_none(self):
+        said = self.shell("kiln resolve tiny-op@1 --device cpu").stdout
+        explained = self.shell(re.search("'(kiln resolve [^']* --explain)' shows each", said).group(1)).stdout
+        self.assertIn("compute_80", explained)
+        self.cured("kiln install tiny-op@1 --deny nosuch-x86_64", NOT_FOUND, "kiln resolve tiny-op@1", after=NOT_FOUND)
         self.cured("kiln resolve tiny-op@1 --explain nosuch", USAGE, "kiln resolve tiny-op@1", after=USAGE)
 
     @cures("loader/cli/main.cpp: chmod +x …")
@@ -465,8 +482,7 @@ class Remedies(World):
         self.cured(f"kiln trust add {self.registry} --unsigned", CONFLICT, "kiln trust remove [^']*")
         self.cured("kiln trust remove /nosuch", NOT_FOUND, "kiln trust list", after=NOT_FOUND)
 
-    @cures("loader/src/settings/trust_file.cpp: kiln trust add", "loader/src/settings/trust_file.cpp: chmod g-w …",
-           "loader/src/settings/trust_file.cpp: chmod o-w …", "loader/src/settings/trust_file.cpp: KILN_CONFIG",
+    @cures("loader/src/settings/trust_file.cpp: kiln trust add", "loader/src/settings/owners.cpp: chmod g-w …", "loader/src/settings/trust_file.cpp: KILN_CONFIG",
            "loader/src/settings/trust_file.cpp: XDG_CONFIG_HOME", "loader/src/settings/settings.cpp: KILN_CONFIG")
     def test_files_of_settings(self):
         add = f"kiln trust add {self.registry} --unsigned"

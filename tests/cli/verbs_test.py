@@ -118,6 +118,12 @@ class Verbs(World):
         self.kiln("remove", "tiny-op")
         self.kiln("uninstall", "tiny-op", says="uninstalled tiny-op@1")
 
+    def test_a_variant_that_was_mistyped_is_not_denied_in_silence(self):
+        for command in ("install", "resolve"):
+            self.kiln(command, "tiny-op@1", "--device", "cpu", "--deny", "cpu-x86-64-v33", code=NOT_FOUND,
+                      says="deny cpu-x86-64-v33: no variant is called so")
+            self.kiln(command, "tiny-op@1", "--device", "cpu", "--deny", "cpu-x86-64-v3", code=3)
+
     # ---- a registry ----
 
     def test_search_a_folder(self):

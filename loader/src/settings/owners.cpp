@@ -43,8 +43,8 @@ std::optional<Doubt> doubt_about(const fs::path& folder, const fs::path& path,
   }
   if ((status.st_mode & S_IWOTH) != 0 && (status.st_mode & S_ISVTX) == 0) {
     return Doubt{path, above + "where everyone may put another folder in its place",
-                 "Run 'chmod o-w " + folder.string() + "' or 'chmod +t', or set " + variable +
-                     " to a place below a folder of your own" + vouch};
+                 "Run 'chmod o-w " + folder.string() + "' or 'chmod +t " + folder.string() +
+                     "', or set " + variable + " to a place below a folder of your own" + vouch};
   }
   return {};
 }
@@ -123,10 +123,12 @@ std::optional<Doubt> doubt_about_file(const fs::path& path, const std::string& v
         "Make one of your own"};
   }
   if ((status.st_mode & S_IWOTH) != 0) {
-    return Doubt{path, "everyone may write to it", "Look at what it says, then 'chmod o-w'"};
+    return Doubt{path, "everyone may write to it",
+                 "Look at what it says, then run 'chmod o-w " + path.string() + "'"};
   }
   if ((status.st_mode & S_IWGRP) != 0) {
-    return Doubt{path, "its group may write to it", "'chmod g-w' makes it yours alone"};
+    return Doubt{path, "its group may write to it",
+                 "'chmod g-w " + path.string() + "' makes it yours alone"};
   }
   return {};
 }

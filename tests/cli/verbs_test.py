@@ -301,6 +301,9 @@ class Verbs(World):
         self.assertEqual(len(self.document("list")["installed"]), 1)
         self.document("bundle", "create", "tiny-op@1", "--device", "cpu", "-o", self.project / "b.tar")
         self.kiln("bundle", "install", self.project / "b.tar", code=USAGE, says="its name is not UTF-8")
+        self.run_command(KILN_REGISTRY, "key", self.work / "p256", "--type", "ecdsa")
+        self.kiln("trust", "require", self.registry, "--package", os.fsdecode(b"caf\xe9"), "--key", self.work / "p256.pub",
+                  code=USAGE, says='"caf\\xe9" is not UTF-8')
 
     def test_what_is_a_link_stays_one(self):
         mine = self.work / "mine"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "base/join.hpp"
@@ -179,10 +180,34 @@ Json parse_others_json(std::string_view text, std::string_view subject) {
   return json;
 }
 
+namespace {
+
+/// A text that JSON cannot hold, if there is one.
+std::optional<std::string> not_utf8(const Json& value) {
+  if (value.is_string()) {
+    auto text = value.get<std::string>();
+    return is_utf8(text) ? std::nullopt : std::optional(std::move(text));
+  }
+  if (!value.is_structured()) return std::nullopt;
+  for (const auto& [key, inner] : value.items()) {
+    if (value.is_object() && !is_utf8(key)) return key;
+    if (std::optional<std::string> found = not_utf8(inner)) return found;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::string dump_json(const Json& value) {
   try {
     return value.dump();
   } catch (const Json::exception& error) {
+    // A name, a path or a reason that somebody typed.
+    if (const std::optional<std::string> text = not_utf8(value)) {
+      throw Error(ErrorCode::kUsage, "write JSON: " + quote(*text) +
+                                         " is not UTF-8, as JSON is; "
+                                         "nothing was written. Give it in UTF-8");
+    }
     throw Error(ErrorCode::kInternal, std::string("write JSON: ") + error.what());
   }
 }

@@ -328,15 +328,18 @@ void resolve(Command& command) {
   command.example("geglu-mlp@1", "the choice for this machine, and every refusal");
   command.takes_host();
   const auto asked = std::make_shared<Explain>();
-  command.app()
-      .add_option("--explain", asked->variant, "What each rule found, for one variant or for all")
-      ->type_name("VARIANT")
-      ->expected(0, 1)
-      ->each([asked](const std::string&) { asked->asked = true; });
+  CLI::Option* const explain = command.app()
+                                   .add_option("--explain", asked->variant,
+                                               "What each rule found, for one variant or for all")
+                                   ->type_name("VARIANT")
+                                   ->expected(0, 1);
   command.example("geglu-mlp@1 --json", "the same for a program");
   command.example("geglu-mlp@1 --explain", "what each rule found for each variant");
   command.example("geglu-mlp@1 --host cluster.json", "what the machine of that facts file gets");
-  command.runs([asked](const Options& options) { return run_resolve(options, *asked); });
+  command.runs([asked, explain](const Options& options) {
+    asked->asked = explain->count() > 0;
+    return run_resolve(options, *asked);
+  });
 }
 
 void list(Command& command) {

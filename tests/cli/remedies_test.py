@@ -31,6 +31,11 @@ ELSEWHERE = {
     "loader/src/probe/driver_error.cpp: nvidia-smi -L": ("tests/loader/probe_test.cpp", "CUDA_ERROR_"),
     "build-matrix/main.cpp: kiln build --list": ("tests/build/end_to_end_test.cpp", '"--list"'),
     "build-matrix/main.cpp: kiln host": ("tests/build/end_to_end_test.cpp", '"--here"'),
+    "build-matrix/trial.cpp: KILN_CACHE": ("tests/build/rms_norm_test", "KILN_CACHE="),
+    "build-matrix/trial.cpp: KILN_REGISTRY": ("tests/build/rms_norm_test", "KILN_CACHE="),
+    "build-matrix/trial.cpp: KILN_UNSIGNED": ("tests/build/rms_norm_test", "KILN_CACHE="),
+    "loader/cli/doctor.cpp: KILN_REGISTRY": ("tests/cli/verbs_test.py", "KILN_REGISTRY"),
+    "registry/main.cpp: kiln registry sign": ("tests/trust/test_publisher.py", '"sign"'),
     "loader/src/store/remote.cpp: kiln info NAME": ("tests/cli/verbs_test.py", "kiln info NAME"),
     "loader/cli/doctor.cpp: KILN_CACHE": ("tests/cli/test_cli.py", "does not exist and cannot be made"),
     "loader/cli/search.cpp: kiln info": ("tests/cli/verbs_test.py", "kiln info NAME"),
@@ -306,6 +311,26 @@ class Remedies(World):
         self.assertIn("make it anew: kiln bundle create", done.stderr)
         self.shell(f"kiln bundle create tiny-op@1 -o {self.work}/b.tar")
         self.shell(f"kiln bundle install {self.work}/b.tar")
+
+    @cures("loader/cli/bundle.cpp: kiln trust add … --root root.json", "loader/cli/bundle.cpp: kiln trust add … --unsigned",
+           "loader/cli/bundle.cpp: KILN_REGISTRY")
+    def test_a_bundle_of_a_registry_that_is_not_known_here(self):
+        file = self.work / "b.tar"
+        for is_signed in (False, True):
+            if is_signed:
+                self.sign()
+            self.environment |= {"KILN_REGISTRY": str(self.registry), "HOME": str(self.work)}
+            self.kiln("bundle", "create", "tiny-op@1", "--device", "cpu", "-o", file)
+            there = self.work / f"there-{is_signed}"
+            self.environment |= {"HOME": str(there), "KILN_CACHE": str(there / "cache"), "KILN_UNSIGNED": ""}
+            del self.environment["KILN_REGISTRY"]
+            done = self.shell(f"kiln bundle install {file} --device cpu", TRUST)
+            commands = re.findall("'(kiln [^']*)'", done.stderr)
+            self.assertGreaterEqual(len(commands), 2, done.stderr)
+            for command in commands:
+                self.shell(command.replace("root.json", str(self.work / "root.json")))
+            self.environment["KILN_REGISTRY"] = str(self.registry)
+            self.shell("kiln path tiny-op@1 --device cpu")
 
     @cures("loader/src/store/folder.cpp: KILN_REGISTRY", "loader/src/install/vouch.cpp: KILN_REGISTRY")
     def test_a_registry_that_is_not_there(self):

@@ -219,7 +219,7 @@ void Check::write_record(const std::filesystem::path& folder) const {
     }
     if (const auto& cuda = kernel_.resolution().host.driver) record["cuda"] = to_string(*cuda);
   }
-  make_folders(std::filesystem::absolute(folder));
+  make_folders(absolute_path(folder));
   publish_bytes(folder, folder / (std::string(kernel_.variant()) + ".json"), record.dump(2) + "\n",
                 0644);
 }

@@ -21,6 +21,7 @@ struct File {
   explicit File(const std::string& bytes)
       : path(fs::temp_directory_path() / ("kiln-key-" + std::to_string(::getpid()) + ".pem")) {
     std::ofstream(path) << bytes;
+    fs::permissions(path, fs::perms(0600));
   }
   ~File() { fs::remove(path); }
   fs::path path;
@@ -62,6 +63,38 @@ TEST_CASE("a wrong passphrase, none, a public key and no file open nothing") {
   const File half(made.public_pem());
   CHECK_THROWS_AS(PrivateKey::open(half.path.string(), ""), kiln::Error);
   CHECK_THROWS_AS(PrivateKey::open("/nowhere/key.pem", ""), kiln::Error);
+}
+
+TEST_CASE("a key that others may read or change is not opened") {
+  const PrivateKey made = PrivateKey::make(KeyType::kEd25519);
+  const File file(made.private_pem(""));
+  for (const unsigned mode : {0640U, 0604U, 0620U, 0602U}) {
+    fs::permissions(file.path, fs::perms(mode));
+    for (const std::string before : {"", "file:"}) {
+      CHECK_THROWS_WITH_AS(PrivateKey::open(before + file.path.string(), ""),
+                           doctest::Contains("Run 'chmod 600 " + file.path.string()), kiln::Error);
+    }
+  }
+  fs::permissions(file.path, fs::perms(0400));
+  CHECK(PrivateKey::open(file.path.string(), "").key() == made.key());
+}
+
+TEST_CASE("a passphrase that OpenSSL does not take back makes no key") {
+  const fs::path folder = fs::temp_directory_path() / ("kiln-keys-" + std::to_string(::getpid()));
+  fs::create_directories(folder);
+  for (const std::size_t bytes : {1023U, 1024U, 1025U, 4000U}) {
+    CAPTURE(bytes);
+    const fs::path file = folder / std::to_string(bytes);
+    const std::string passphrase(bytes, 'x');
+    try {
+      kiln::registry::write_key(PrivateKey::make(KeyType::kEd25519), file, passphrase);
+      PrivateKey::open(file.string(), passphrase);
+    } catch (const kiln::Error& error) {
+      CHECK(error.code() == kiln::ErrorCode::kUsage);
+      CHECK_FALSE(fs::exists(file));
+    }
+  }
+  fs::remove_all(folder);
 }
 
 TEST_CASE("a key whose run was cut between its two files gets the second one") {

@@ -72,7 +72,7 @@ TEST_CASE("a key that others may read or change is not opened") {
     fs::permissions(file.path, fs::perms(mode));
     for (const std::string before : {"", "file:"}) {
       CHECK_THROWS_WITH_AS(PrivateKey::open(before + file.path.string(), ""),
-                           doctest::Contains("Run 'chmod 600 " + file.path.string()), kiln::Error);
+                           doctest::Contains("Run 'chmod 600 "), kiln::Error);
     }
   }
   fs::permissions(file.path, fs::perms(0400));

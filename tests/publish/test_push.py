@@ -228,7 +228,7 @@ class Mannered(PushTest):
         del server.documents[NAME, "1"]
         server.store.refuses = True
         self.push(server.url, code=NETWORK, says=[f"status 403 from http://{server.store.host}/",
-                                                 f"the store to which the registry {server.host} redirects"])
+                                                 f"the store to which the registry {server.host} sends"])
         self.assertNotIn("docker login", self.errors)
 
     def test_a_tag_that_may_not_move_is_told_in_the_server_s_words(self):

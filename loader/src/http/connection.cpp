@@ -101,12 +101,10 @@ void Connection::fail_status(const HttpAnswer& answer, const std::string& operat
     throw again;
   }
   if (is_store && (answer.status == 401 || answer.status == 403)) {
-    // The registry may give another address the next time.
-    TryAgain again(text + ", the store to which the registry " + parse_url(root_).server() +
-                       " redirects; the address that it gave does not hold there",
-                   "No login helps: check this machine's clock, or tell the registry's owner");
-    again.most_tries = 2;
-    throw again;
+    throw Error(ErrorCode::kNetwork,
+                text + ", the store to which the registry " + parse_url(root_).server() +
+                    " sends; the address that it gave does not hold there. No login helps: check "
+                    "this machine's clock and try again, or tell the registry's owner");
   }
   if (answer.status == 401 || answer.status == 403) {
     authorizer_.fail_refused(operation, root_ + "blobs/", answer);

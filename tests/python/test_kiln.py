@@ -179,9 +179,10 @@ class Requests(KilnTest):
             get(variant="no-such-variant")
 
     def test_a_long_text_is_whole(self):
-        with self.assertRaises(kiln.NoVariant) as raised:
-            kiln.get_kernel("geglu-mlp", 1, device="cpu", cache=self.cache, variant="x" * 900)
-        self.assertIn("x" * 900, str(raised.exception))  # a kiln_error holds 507 bytes
+        lock = "/nowhere" + 5 * ("/" + "x" * 200)
+        with self.assertRaises(kiln.LockError) as raised:
+            kiln.get_kernel("geglu-mlp", 1, device="cpu", cache=self.cache, lock=lock)
+        self.assertIn(lock, str(raised.exception))  # a kiln_error holds 507 bytes
 
     def test_a_damaged_library_is_refused(self):
         cache = self.folder.name + "/damaged"

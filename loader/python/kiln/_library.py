@@ -208,6 +208,7 @@ _SPELLINGS = (
     (re.compile(r"drop --[a-z-]+, \.([a-z_]+) = true"), r"\1=True"),
     (re.compile(r"drop --[a-z-]+, \.([a-z_]+) = false"), r"\1=False"),
     (re.compile(r"--[a-z-]+ \(\.([a-z_]+)\)"), r"\1"),
+    (re.compile(r"--[a-z-]+, \.([a-z_]+)"), r"\1"),
 )
 
 

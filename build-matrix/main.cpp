@@ -30,6 +30,7 @@
 #include "new.hpp"
 #include "probe/probe.hpp"
 #include "report.hpp"
+#include "result.hpp"
 #include "steps.hpp"
 #include "toolchain.hpp"
 #include "trial.hpp"
@@ -315,6 +316,9 @@ int run(int argc, char** argv) {
 }  // namespace kiln::build
 
 int main(int argc, char** argv) {
-  return kiln::cli::run_program("kiln-build", argc, argv,
-                                [&] { return kiln::build::run(argc, argv); });
+  return kiln::cli::run_program("kiln-build", argc, argv, [&] {
+    const int code = kiln::build::run(argc, argv);
+    kiln::cli::flush_result();
+    return code;
+  });
 }

@@ -23,6 +23,7 @@
 #include "kiln/error.hpp"
 #include "publish.hpp"
 #include "push.hpp"
+#include "result.hpp"
 #include "settings/settings.hpp"
 #include "signing_commands.hpp"
 #ifdef KILN_SITE
@@ -411,5 +412,9 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return kiln::cli::run_program("kiln-registry", argc, argv, [&] { return run(argc, argv); });
+  return kiln::cli::run_program("kiln-registry", argc, argv, [&] {
+    const int code = run(argc, argv);
+    kiln::cli::flush_result();
+    return code;
+  });
 }

@@ -23,6 +23,7 @@
 #include "documents/json.hpp"
 #include "man.hpp"
 #include "output.hpp"
+#include "result.hpp"
 #include "usage.hpp"
 
 namespace kiln::cli {
@@ -135,17 +136,6 @@ void keep_standard_streams() {
   }
 }
 
-/// A result that nobody could read is no success.
-void flush_result() {
-  errno = 0;
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
-  const bool full = errno == ENOSPC || errno == EDQUOT;
-  throw Error(ErrorCode::kCache,
-              "write the result to stdout: " + std::generic_category().message(errno) +
-                  (full ? ". Make room where it goes" : ". Check where it goes") +
-                  ", and run it again");
-}
-
 /// `kiln help cache gc` is `kiln cache gc --help`; `kiln help` alone is `kiln --help`.
 std::vector<char*> words_with_help(int argc, char** argv) {
   static char asks[] = "--help";
@@ -218,8 +208,8 @@ int run(int argc, char** argv) {
     return completed;
   };
   try {
-    if (const std::optional<int> answered = parse(app, argc, argv)) return *answered;
-    const int code = line.chosen();
+    const std::optional<int> answered = parse(app, argc, argv);
+    const int code = answered ? *answered : line.chosen();
     flush_result();
     return code;
   } catch (const Error& error) {

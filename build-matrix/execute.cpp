@@ -52,7 +52,11 @@ class Execution {
  public:
   Execution(const std::vector<Step>& steps, Sources& sources, const fs::path& scratch,
             std::ostream& progress)
-      : steps_(steps), sources_(sources), scratch_(scratch), progress_(progress) {
+      : steps_(steps),
+        sources_(sources),
+        // Its own: what a killed build's compilers still write is beside it.
+        scratch_(scratch / unique_suffix()),
+        progress_(progress) {
     std::map<fs::path, std::size_t> makers;
     for (std::size_t i = 0; i < steps.size(); ++i) {
       for (const std::string& name : steps[i].outputs) makers[steps[i].folder / name] = i;
@@ -69,7 +73,6 @@ class Execution {
   }
 
   std::vector<Took> run(unsigned jobs) {
-    fs::remove_all(scratch_);
     std::vector<std::thread> threads;
     try {
       while (threads.size() + 1 < std::min<std::size_t>(jobs, steps_.size())) {
@@ -79,8 +82,6 @@ class Execution {
     }
     work();
     for (std::thread& thread : threads) thread.join();
-    std::error_code ignored;
-    fs::remove_all(scratch_, ignored);
     if (failure_) std::rethrow_exception(failure_);
     return std::move(took_);
   }
@@ -230,7 +231,7 @@ class Execution {
     for (const std::string& name : step.outputs) {
       if (!fs::is_regular_file(folder / name)) {
         fail(step, "it ended well and made no " + name + ". The command was:\n" +
-                       join(step.command, " ", shell_quoted));
+                       join(placed(step.command, folder), " ", shell_quoted));
       }
       const std::string& hex = made[step.folder / name] =
           Digest::of(read_file(folder / name)).hex();
@@ -250,7 +251,7 @@ class Execution {
 
   const std::vector<Step>& steps_;
   Sources& sources_;
-  const fs::path& scratch_;
+  const fs::path scratch_;
   /// Of this run alone: a build that was killed leaves compilers that run on, and write where they
   /// were told to.
   const fs::path mine_ = scratch_ / unique_suffix();
@@ -270,6 +271,12 @@ class Execution {
 
 std::vector<Took> execute(const std::vector<Step>& steps, Sources& sources, const fs::path& scratch,
                           unsigned jobs, std::ostream& progress) {
+  struct Emptied {
+    const fs::path& folder;
+    std::error_code ignored = {};
+    explicit Emptied(const fs::path& path) : folder(path) { fs::remove_all(folder, ignored); }
+    ~Emptied() { fs::remove_all(folder, ignored); }
+  } emptied(scratch);
   try {
     return Execution(steps, sources, scratch, progress).run(jobs);
   } catch (const fs::filesystem_error& error) {

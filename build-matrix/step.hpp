@@ -11,8 +11,9 @@
 
 namespace kiln::build {
 
-/// In words of a command and of its environment: the folder that this run of it writes into.
-inline constexpr std::string_view kOut = "{out}";
+/// In words of a command and of its environment: the folder that this run of it writes into. No
+/// path has it, since none has a line break.
+inline constexpr std::string_view kOut = "\n{out}\n";
 
 struct Step {
   std::string kind;                  ///< "compile"

@@ -353,7 +353,7 @@ TEST_CASE("build: a folder may have any name") {
                          workshop().packages().string(), "--out", folder.string(), "scale",
                          "--only", "cpu-x86-64-v3"});
   };
-  const fs::path odd = workshop().out().parent_path() / "of; #$(touch x) $x \"'* all";
+  const fs::path odd = workshop().out().parent_path() / "of; #$(touch x) $x \"'* {out} all";
   const Finished finished = build_into(odd);
   CHECK_MESSAGE(finished.status == 0, finished.output);
   const Finished refused = build_into(workshop().out() / "two\nlines");

@@ -22,6 +22,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+std::string made(const std::string& name) {
+  return std::string(kOut) + "/" + name;
+}
+
 /// A build of two steps in a folder of its own: "compile" writes a source and its headers in one
 /// file, "link" adds another one.
 class Bench {
@@ -49,7 +53,7 @@ class Bench {
     return {{.kind = "compile",
              .what = "a.o",
              .command = {"/bin/sh", "-c", script, (root / "src/a.c").string(),
-                         (root / "lib").string(), "{out}/a.o"},
+                         (root / "lib").string(), made("a.o")},
              .environment = environment,
              .tool = tool,
              .tool_folder = root / "tool",
@@ -61,7 +65,7 @@ class Bench {
             {.kind = "link",
              .what = "a.so",
              .command = {"/bin/sh", "-c", "cat \"$0\" \"$1\" >\"$2/a.so\"; echo ok >\"$2/done\"",
-                         (root / "out/a.o").string(), list, "{out}"},
+                         (root / "out/a.o").string(), list, std::string(kOut)},
              .tool = "linker",
              .inputs = {root / "out/a.o", root / "lib/end.txt"},
              .folder = root / "out",

@@ -115,7 +115,7 @@ std::string urn_of(std::string_view bytes) {
   std::string hex = Digest::of(bytes).hex().substr(0, 32);
   hex[12] = '8';
   hex[16] = "89ab"[static_cast<unsigned char>(hex[16]) % 4];
-  for (const std::size_t at : {20, 16, 12, 8}) hex.insert(at, "-");
+  for (const std::size_t at : {20U, 16U, 12U, 8U}) hex.insert(at, "-");
   return "urn:uuid:" + hex;
 }
 

@@ -49,8 +49,7 @@ std::vector<std::string> joined(std::vector<std::string> known,
                                 const std::vector<std::string>& more) {
   known.insert(known.end(), more.begin(), more.end());
   std::ranges::sort(known);
-  const auto same = std::ranges::unique(known);
-  known.erase(same.begin(), same.end());
+  known.erase(std::unique(known.begin(), known.end()), known.end());
   known.resize(std::min(known.size(), kMaxTestedOn));
   return known;
 }

@@ -163,19 +163,20 @@ void replace_file(const fs::path& file, std::string_view bytes, mode_t mode) {
   draft.publish(target);
 }
 
-std::vector<FileLock> lock_folders_of(std::vector<fs::path> files, const std::stop_token& stop,
+std::vector<FileLock> lock_folders_of(const std::vector<fs::path>& files,
+                                      const std::stop_token& stop,
                                       const std::function<void()>& on_wait) {
   // By device and number: one folder has many names. In one order: two processes that each held
   // what the other waits for would wait for ever.
   std::map<std::pair<dev_t, ino_t>, std::pair<FileDescriptor, fs::path>> folders;
-  for (fs::path& file : files) {
+  for (const fs::path& file : files) {
     const fs::path folder = file.parent_path();
     FileDescriptor opened = try_open(folder, O_RDONLY | O_DIRECTORY);
     struct stat status {};
     if (!opened.valid() || ::fstat(opened.get(), &status) != 0) {
       fail_file("open the folder", folder, errno);
     }
-    folders.try_emplace({status.st_dev, status.st_ino}, std::move(opened), std::move(file));
+    folders.try_emplace({status.st_dev, status.st_ino}, std::move(opened), file);
   }
   std::vector<FileLock> held;
   bool told = false;

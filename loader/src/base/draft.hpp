@@ -81,7 +81,7 @@ void replace_file(const std::filesystem::path& file, std::string_view bytes, mod
 /// Held by who reads, changes and writes files of the user's: the folders that they are in are
 /// locked, each once and in one order, for the files themselves are replaced. `on_wait` is called
 /// once if another process has one of them. Holds nothing where the file system locks no folders.
-std::vector<FileLock> lock_folders_of(std::vector<std::filesystem::path> files,
+std::vector<FileLock> lock_folders_of(const std::vector<std::filesystem::path>& files,
                                       const std::stop_token& stop,
                                       const std::function<void()>& on_wait);
 

@@ -75,7 +75,7 @@ LockfileUpdate update_lockfile(const fs::path& file, const LockfileEdit& edit) {
   if (edit.write) {
     std::vector<fs::path> files = {target};
     for (const fs::path& each : edit.beside) files.push_back(followed(each));
-    alone = lock_folders_of(std::move(files), edit.stop, edit.on_wait);
+    alone = lock_folders_of(files, edit.stop, edit.on_wait);
   }
   LockfileUpdate update;
   std::optional<Lockfile> found;

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <map>
-#include <regex>
 #include <string>
 #include <vector>
 
@@ -105,10 +104,14 @@ std::map<std::string, std::string> variables_of(const std::string& block) {
   const std::size_t begin = page.find("```yaml " + block + "\n");
   REQUIRE(begin != std::string::npos);
   const std::string text = page.substr(begin, page.find("\n```\n", begin) - begin);
-  const std::regex line(R"((?:name: )?(KILN_[A-Z_]+)(?:, value)?: ([^\s}]+))");
+  // "KILN_CACHE: /x" and "{name: KILN_CACHE, value: /x}"
   std::map<std::string, std::string> variables;
-  for (std::sregex_iterator at(text.begin(), text.end(), line), end; at != end; ++at) {
-    variables[(*at)[1]] = (*at)[2];
+  for (std::size_t at = text.find("KILN_"); at != std::string::npos; at = text.find("KILN_", at)) {
+    const std::size_t end = text.find_first_of(":,", at);
+    const std::size_t value = text.find(": ", end) + 2;
+    const std::string name = text.substr(at, end - at);
+    at = text.find_first_of(" }\n", value);
+    variables[name] = text.substr(value, at - value);
   }
   return variables;
 }

@@ -13,6 +13,7 @@ check.py README.md --build BUILD_DIR      wants KILN_REGISTRY, a registry that h
               word "project", in the folder of some user's project
     json      parsed; with the word "settings", kiln reads it as its settings file
     text, console   what a program prints: not checked here
+    yaml      of DEPLOYMENT.md: tests/loader/owners_test reads them
 
 A block whose info string has the word "ci" is one of the commands that CI itself is running. From one that reads
 build/env on, there is KILN_SOURCE; no block has a variable that only tests set.
@@ -181,7 +182,7 @@ def main():
         for line, language, words, code in blocks(arguments.file.read_text()):
             if "ci" in words and "build/env" in code:
                 environment["KILN_SOURCE"] = str(work / "kiln")
-            if language in ("text", "console") or "ci" in words:
+            if language in ("text", "console", "yaml") or "ci" in words:
                 continue
             if language == "python" and python_for(words) is None:
                 print(f"{arguments.file}:{line}: skipped: no Python with what it imports; run 'ci/setup test'")

@@ -64,8 +64,12 @@ fs::path followed(const fs::path& file) {
   std::error_code error;
   fs::path target = absolute_path(file);
   for (int links = 0; fs::is_symlink(fs::symlink_status(target, error)); ++links) {
-    if (links == kMostLinks) error = std::make_error_code(std::errc::too_many_symbolic_link_levels);
-    if (!error) target = target.parent_path() / fs::read_symlink(target, error);
+    if (links == kMostLinks) {
+      throw Error(ErrorCode::kUsage, "find " + file.string() +
+                                         ": its links lead to no file. Remove the link, or point "
+                                         "it to one");
+    }
+    target = target.parent_path() / fs::read_symlink(target, error);
     if (error) fail_file("find", file, error.value());
   }
   return target;  // a look that failed is told of by who opens it

@@ -317,9 +317,9 @@ class Remedies(World):
     def test_a_bundle_of_a_registry_that_is_not_known_here(self):
         file = self.work / "b.tar"
         for is_signed in (False, True):
+            self.environment |= {"KILN_REGISTRY": str(self.registry), "HOME": str(self.work), "KILN_CACHE": str(self.work / "cache")}
             if is_signed:
                 self.sign()
-            self.environment |= {"KILN_REGISTRY": str(self.registry), "HOME": str(self.work)}
             self.kiln("bundle", "create", "tiny-op@1", "--device", "cpu", "-o", file)
             there = self.work / f"there-{is_signed}"
             self.environment |= {"HOME": str(there), "KILN_CACHE": str(there / "cache"), "KILN_UNSIGNED": ""}

@@ -85,9 +85,11 @@ void ask_registry(const std::string& registry, const Settings& settings,
 }
 
 Json examine_registry(const Options& options, Findings& findings) {
+  Json named;
   try {
     Settings settings = load_settings();
     const std::string registry = canonical_registry(options.request.registry, settings);
+    named = registry;
     const bool silent = settings.offline || options.request.offline;
     const bool asked = registry.starts_with('/') || !silent;
     print("registry  %s%s\n", registry.c_str(), asked ? "" : ", offline: not asked");
@@ -96,11 +98,10 @@ Json examine_registry(const Options& options, Findings& findings) {
         "          /etc/kiln/config.json, the default\n",
         settings_path().c_str());
     if (asked) ask_registry(registry, settings, options.request.stop);
-    return registry;
   } catch (const Error& error) {
     findings.add(error);
-    return nullptr;
   }
+  return named;
 }
 
 Json examine_cache(const Options& options, Findings& findings) {

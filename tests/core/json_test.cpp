@@ -139,7 +139,8 @@ TEST_CASE("json: 2^64 is not an unsigned integer") {
 }
 
 TEST_CASE("json: text that is not UTF-8 cannot be written") {
-  check_throws(ErrorCode::kInternal, {"write JSON"}, [] { dump_json(Json("\xff")); });
+  check_throws(ErrorCode::kUsage, {"write JSON", R"("\xff" is not UTF-8)"},
+               [] { dump_json(Json("\xff")); });
 }
 
 TEST_CASE("json: the strings of some members are left out, and of no other value") {

@@ -63,7 +63,7 @@ TEST_CASE("settings: what is wrong is refused with its place") {
   };
   const std::vector<Case> cases{
       {"", "config.json"},
-      {"[]", "not an object"},
+      {"[]", "found array, expected an object"},
       {"{}", "schema"},
       {R"({"schema": "kiln.settings/2"})", "expected 'kiln.settings/1'"},
       {R"({"schema": "kiln.settings/1", "\u001b[2J": []})", R"(has "\x1b[2J", which)"},
@@ -74,8 +74,7 @@ TEST_CASE("settings: what is wrong is refused with its place") {
       {R"({"schema": "kiln.settings/1", "registry": ""})", "an absolute folder"},
       {R"({"schema": "kiln.settings/1", "deny": "x"})", "deny"},
       {R"({"schema": "kiln.settings/1", "deny": [""]})", "is empty"},
-      {R"({"schema": "kiln.settings/1", "mirrors": []})",
-       "mirrors: found array, expected an object"},
+      {R"({"schema": "kiln.settings/1", "mirrors": []})", "mirrors: is not an object"},
       {R"({"schema": "kiln.settings/1", "mirrors": {"ghcr.io": []}})", "the URL of a registry"},
       {R"({"schema": "kiln.settings/1", "mirrors": {"https://a": ["b"]}})", "an absolute folder"},
       {R"({"schema": "kiln.settings/1", "mirrors": {"https://a": [1]}})", "string"},

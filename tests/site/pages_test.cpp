@@ -21,6 +21,7 @@ Variant gpu(const std::string& id, const std::string& tested) {
   Variant variant;
   variant.id = id;
   variant.tested = tested;
+  if (tested != kUntested) variant.tested_on = {tested.substr(0, tested.find(','))};
   variant.manifest = {"", Digest::of(id), 1};
   variant.needs.cpu = {Arch::kX86_64, 1};
   variant.needs.toolkit = Version{12, 9};

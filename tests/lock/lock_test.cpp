@@ -124,7 +124,7 @@ TEST_CASE("lock: a lock file that is a symbolic link stays one; the file that it
   }
   fs::remove(setting.file);
   fs::create_symlink("kiln.lock", setting.file);
-  CHECK(error_of([&] { write_lockfile(setting.file, lock); }).code() == ErrorCode::kCache);
+  CHECK(error_of([&] { write_lockfile(setting.file, lock); }).code() == ErrorCode::kUsage);
 }
 
 TEST_CASE("lock: a damaged lock file says how to replace it, and is replaced so") {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <ostream>
 #include <sstream>
+#include <utility>
 
 #include "base/join.hpp"
 #include "base/number.hpp"
@@ -90,8 +91,7 @@ std::vector<KernelUse> read_ptxas(const std::string& log, std::string_view subje
                                          ": ptxas does not say what registers and spills " +
                                          open->kernel + " for " + open->target + " has");
     }
-    if (open) kernels.push_back(*std::move(open));
-    open.reset();
+    if (open) kernels.push_back(*std::exchange(open, std::nullopt));
     has_stack = has_registers = false;
   };
   for (const std::string_view line : split(log, '\n')) {

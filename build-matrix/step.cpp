@@ -17,9 +17,7 @@ std::vector<std::filesystem::path> parse_read_list(std::string_view text) {
   for (; at < text.size(); ++at) {
     const char c = text[at];
     const char next = at + 1 < text.size() ? text[at + 1] : '\0';
-    if (c == '\\' && (next == ' ' || next == '#')) {
-      file += text[++at];
-    } else if (c == '$' && next == '$') {
+    if ((c == '\\' && (next == ' ' || next == '#')) || (c == '$' && next == '$')) {
       file += text[++at];
     } else if (c == ' ' || c == '\n' || (c == '\\' && next == '\n')) {
       end_file();

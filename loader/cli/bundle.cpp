@@ -72,7 +72,7 @@ std::string registry_of(const std::string& file, const std::vector<BundledKernel
   }
   if (registry.empty()) return {};  // of an older Kiln, or another tool
   const Settings settings = load_settings();
-  const std::string name = canonical_registry(registry, settings);
+  std::string name = canonical_registry(registry, settings);
   if (settings.trust.root_of(name) != nullptr) return name;
   const std::string install = "kiln bundle install " + file;
   std::string next =

@@ -202,7 +202,7 @@ int run(int argc, char** argv) {
     return 0;
   }
   const auto fail = [&](const Error& error) {
-    const Error completed(error.code(), with_options(app, error.what()));
+    Error completed(error.code(), with_options(app, error.what()));
     if (asks_for_json(argc, argv)) print_results_as(Results::kJson);
     print_json("error", error_document(completed));
     return completed;

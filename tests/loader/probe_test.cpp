@@ -7,15 +7,13 @@
 #include <gnu/libc-version.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "documents/target.hpp"
+#include "output_of.hpp"
 #include "probe/processor.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
@@ -25,20 +23,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string output_of(const std::string& command) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "r"), &::pclose);
-  REQUIRE(pipe != nullptr);
-  std::string text;
-  std::array<char, 4096> buffer{};
-  while (std::fgets(buffer.data(), buffer.size(), pipe.get()) != nullptr) text += buffer.data();
+/// Without the line break at its end.
+std::string line_of(const std::string& command) {
+  std::string text = output_of(command);
   if (!text.empty() && text.back() == '\n') text.pop_back();
   return text;
 }
 
 /// The line that probe_facts prints with these variables set.
 std::string run(const std::string& variables, const std::string& words = "") {
-  return output_of("env -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER " + variables +
-                   " " KILN_PROBE_FACTS " " + words);
+  return line_of("env -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER " + variables +
+                 " " KILN_PROBE_FACTS " " + words);
 }
 
 const std::string kNvml = "LD_LIBRARY_PATH=" KILN_FAKE_NVML " ";

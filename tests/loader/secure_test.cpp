@@ -6,12 +6,10 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "output_of.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
 #include "settings/environment.hpp"
@@ -20,15 +18,6 @@ namespace kiln::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string output_of(const std::string& command) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "r"), &::pclose);
-  REQUIRE(pipe != nullptr);
-  std::string text;
-  std::array<char, 4096> buffer{};
-  while (std::fgets(buffer.data(), buffer.size(), pipe.get()) != nullptr) text += buffer.data();
-  return text;
-}
 
 TEST_CASE("environment: a secure execution has none") {
   const Environment variable("KILN_REGISTRY", "/x");

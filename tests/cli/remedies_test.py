@@ -22,7 +22,7 @@ CONFLICT = 16
 ROWS = {}
 # Rows of other tests, which have what the row needs: servers, drivers, signatures. The text is in that file.
 ELSEWHERE = {
-    "loader/src/base/posix.cpp: kiln cache gc": ("tests/store/room_test.cpp", "Make room"),
+    "loader/src/core/base/posix.cpp: kiln cache gc": ("tests/store/room_test.cpp", "Make room"),
     "loader/src/http/auth.cpp: docker login": ("tests/auth/test_auth.py", "docker login"),
     "loader/src/http/auth.cpp: podman login": ("tests/auth/test_auth.py", "docker login"),
     "loader/src/call/load.cpp: KILN_LOAD_MODE": ("tests/hostile/test_host.py", '"KILN_LOAD_MODE": "path"'),
@@ -154,7 +154,7 @@ class Remedies(World):
             (self.cache / folder).symlink_to(self.work)
             self.cured("kiln install --refresh tiny-op@1", INTEGRITY, "kiln cache repair")
 
-    @cures("loader/src/base/posix.cpp: kiln cache repair")
+    @cures("loader/src/core/base/posix.cpp: kiln cache repair")
     def test_a_folder_in_the_place_of_metadata(self):
         self.sign()
         self.install()
@@ -163,7 +163,7 @@ class Remedies(World):
         (timestamp / "x").mkdir(parents=True)
         self.cured("kiln install --refresh tiny-op@1", CACHE, "kiln cache repair")
 
-    @cures("loader/src/verify/verify.hpp: kiln cache repair", "loader/cli/command.cpp: kiln cache repair%s")
+    @cures("loader/src/core/verify/verify.hpp: kiln cache repair", "loader/cli/command.cpp: kiln cache repair%s")
     def test_a_damaged_library_in_a_cache_that_is_named(self):
         cache = self.work / "another cache"
         for words in ("", f" --cache '{cache}'"):
@@ -240,8 +240,8 @@ class Remedies(World):
             self.shell(command)
         self.kiln("list")
 
-    @cures("loader/src/base/posix.cpp: KILN_CACHE", "loader/src/base/posix.cpp: ulimit -f",
-           "loader/src/base/posix.cpp: ulimit -n")
+    @cures("loader/src/core/base/posix.cpp: KILN_CACHE", "loader/src/core/base/posix.cpp: ulimit -f",
+           "loader/src/core/base/posix.cpp: ulimit -n")
     def test_limits_of_a_process(self):
         self.install()
         said = self.with_few_files("kiln cache gc")
@@ -256,7 +256,7 @@ class Remedies(World):
         self.environment["KILN_CACHE"] = str(file / "cache")
         self.cured_by("kiln install tiny-op@1", CACHE, "or set KILN_CACHE to another folder", KILN_CACHE=self.work / "other")
 
-    @cures("loader/src/base/draft.cpp: ulimit -n")
+    @cures("loader/src/core/base/draft.cpp: ulimit -n")
     def test_limits_where_a_user_keeps_files(self):
         said = self.with_few_files(f"kiln trust add {self.registry} --unsigned")
         self.assertIn("Too many open files. Raise the limit of open files (ulimit -n)", said)
@@ -366,7 +366,7 @@ class Remedies(World):
             self.shell(re.search(f"'({remedy})'", done.stderr).group(1).replace("NAME", "tiny-op"))
         self.assertIn("Usage: kiln install", self.shell("kiln help install").stdout)
 
-    @cures("loader/cli/command.cpp: kiln host --json", "loader/src/documents/host.cpp: kiln host --json",
+    @cures("loader/cli/command.cpp: kiln host --json", "loader/src/core/documents/host.cpp: kiln host --json",
            "loader/src/install/install.cpp: kiln host … --json", "loader/cli/host.cpp: kiln resolve --host cluster.json")
     def test_facts_of_another_machine(self):
         first = "kiln resolve tiny-op@1 --host facts.json --device cpu"
@@ -378,7 +378,7 @@ class Remedies(World):
             self.shell(first)
         self.shell("kiln host --json > cluster.json && kiln resolve --host cluster.json tiny-op@1 --device cpu")
 
-    @cures("loader/src/resolve/explain.cpp: kiln resolve …", "loader/src/resolve/explain.cpp: kiln resolve … --explain",
+    @cures("loader/src/core/resolve/explain.cpp: kiln resolve …", "loader/src/core/resolve/explain.cpp: kiln resolve … --explain",
            "loader/cli/install.cpp: kiln resolve …")
     def test_a_variant_that_is_none(self):
         self.publish("two")
@@ -418,8 +418,8 @@ class Remedies(World):
         self.environment["KILN_OVERRIDE_ARCH"] = "vax"
         self.cured_by("kiln resolve tiny-op@1", USAGE, "KILN_OVERRIDE_ARCH is \"vax\"", KILN_OVERRIDE_ARCH=None)
 
-    @cures("loader/src/resolve/resolve.cpp: nvidia-smi", "loader/src/resolve/resolve.cpp: CUDA_VISIBLE_DEVICES",
-           "loader/src/resolve/hint.cpp: CUDA_VISIBLE_DEVICES", "loader/cli/doctor.cpp: CUDA_VISIBLE_DEVICES",
+    @cures("loader/src/core/resolve/resolve.cpp: nvidia-smi", "loader/src/core/resolve/resolve.cpp: CUDA_VISIBLE_DEVICES",
+           "loader/src/core/resolve/hint.cpp: CUDA_VISIBLE_DEVICES", "loader/cli/doctor.cpp: CUDA_VISIBLE_DEVICES",
            "loader/cli/doctor.cpp: nvidia-smi -L")
     def test_a_machine_that_shows_no_gpu(self):
         """A GPU is asked of the environment's words for it; what a driver hides is in tests/loader/probe_test.cpp."""
@@ -467,7 +467,7 @@ class Remedies(World):
 
     @cures("loader/src/install/lock.cpp: kiln lock NAME@VERSION", "loader/src/install/lock.cpp: kiln lock …",
            "loader/src/install/lock.cpp: kiln lock …@VERSION", "loader/src/install/lock.cpp: kiln lock",
-           "loader/src/documents/lockfile.cpp: kiln lock", "loader/src/install/install.cpp: kiln lock")
+           "loader/src/core/documents/lockfile.cpp: kiln lock", "loader/src/install/install.cpp: kiln lock")
     def test_lock_files(self):
         fill = {"NAME@VERSION": "tiny-op@1", "VERSION": "1"}
         lock = self.project / "held.lock"

@@ -19,7 +19,6 @@
 #include "base/draft.hpp"
 #include "base/file_lock.hpp"
 #include "base/quote.hpp"
-#include "complete.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "execute.hpp"
@@ -27,14 +26,15 @@
 #include "graph.hpp"
 #include "here.hpp"
 #include "kiln/error.hpp"
+#include "loader/cli/frame/complete.hpp"
+#include "loader/cli/frame/result.hpp"
+#include "loader/cli/frame/usage.hpp"
 #include "new.hpp"
 #include "probe/probe.hpp"
 #include "report.hpp"
-#include "result.hpp"
 #include "steps.hpp"
 #include "toolchain.hpp"
 #include "trial.hpp"
-#include "usage.hpp"
 
 namespace kiln::build {
 namespace {

@@ -18,13 +18,13 @@
 #include <system_error>
 #include <vector>
 
-#include "commands.hpp"
-#include "complete.hpp"
 #include "documents/json.hpp"
-#include "man.hpp"
-#include "output.hpp"
-#include "result.hpp"
-#include "usage.hpp"
+#include "loader/cli/frame/commands.hpp"
+#include "loader/cli/frame/complete.hpp"
+#include "loader/cli/frame/man.hpp"
+#include "loader/cli/frame/output.hpp"
+#include "loader/cli/frame/result.hpp"
+#include "loader/cli/frame/usage.hpp"
 
 namespace kiln::cli {
 namespace {

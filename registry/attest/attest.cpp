@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "attest.hpp"
+#include "registry/attest/attest.hpp"
 
 #include <algorithm>
 
 #include "attest/statement.hpp"
 #include "base/join.hpp"
-#include "check.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
-#include "layout.hpp"
-#include "next_index.hpp"
 #include "oci/tag.hpp"
-#include "referrers.hpp"
+#include "registry/folder/check.hpp"
+#include "registry/folder/layout.hpp"
+#include "registry/folder/next_index.hpp"
+#include "registry/folder/referrers.hpp"
 
 namespace kiln::registry {
 namespace {

@@ -17,11 +17,11 @@
 #include <vector>
 
 #include "attest/attestations.hpp"
-#include "batch.hpp"
-#include "keys.hpp"
-#include "predicates.hpp"
-#include "push.hpp"
-#include "sbom.hpp"
+#include "registry/attest/predicates.hpp"
+#include "registry/attest/sbom.hpp"
+#include "registry/folder/submission.hpp"
+#include "registry/server/push.hpp"
+#include "registry/trust/keys.hpp"
 
 namespace kiln::registry {
 

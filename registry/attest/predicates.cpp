@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "predicates.hpp"
+#include "registry/attest/predicates.hpp"
 
 #include <algorithm>
 #include <map>
@@ -14,7 +14,7 @@
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
-#include "records.hpp"
+#include "registry/folder/records.hpp"
 
 namespace kiln::registry {
 namespace {

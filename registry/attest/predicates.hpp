@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "built.hpp"
 #include "documents/json_fwd.hpp"
 #include "documents/variant.hpp"
+#include "registry/folder/build_output.hpp"
 
 namespace kiln::registry {
 

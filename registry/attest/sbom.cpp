@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sbom.hpp"
+#include "registry/attest/sbom.hpp"
 
 #include <openssl/evp.h>
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "documents/json_fwd.hpp"
-#include "predicates.hpp"
+#include "registry/attest/predicates.hpp"
 
 namespace kiln::registry {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "attest_command.hpp"
+#include "registry/cli/attest_command.hpp"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -11,14 +11,14 @@
 #include <string>
 #include <vector>
 
-#include "attest.hpp"
 #include "attest/statement.hpp"
 #include "base/draft.hpp"
 #include "base/number.hpp"
 #include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
-#include "layout.hpp"
+#include "registry/attest/attest.hpp"
+#include "registry/folder/layout.hpp"
 #include "settings/settings.hpp"
 #include "store/registry.hpp"
 

@@ -13,24 +13,24 @@
 #include <string>
 #include <utility>
 
-#include "attest_command.hpp"
 #include "base/quote.hpp"
-#include "check.hpp"
-#include "client_view.hpp"
-#include "complete.hpp"
 #include "documents/json.hpp"
-#include "export.hpp"
 #include "kiln/error.hpp"
-#include "publish.hpp"
-#include "push.hpp"
-#include "result.hpp"
+#include "loader/cli/frame/complete.hpp"
+#include "loader/cli/frame/result.hpp"
+#include "registry/cli/attest_command.hpp"
+#include "registry/cli/signing_commands.hpp"
+#include "registry/folder/check.hpp"
+#include "registry/folder/client_view.hpp"
+#include "registry/folder/publish.hpp"
+#include "registry/server/export.hpp"
+#include "registry/server/push.hpp"
 #include "settings/settings.hpp"
-#include "signing_commands.hpp"
 #ifdef KILN_SITE
-#include "site_commands.hpp"
+#include "registry/cli/site_commands.hpp"
 #endif
+#include "loader/cli/frame/usage.hpp"
 #include "store/registry.hpp"
-#include "usage.hpp"
 
 namespace {
 

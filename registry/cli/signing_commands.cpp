@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "signing_commands.hpp"
+#include "registry/cli/signing_commands.hpp"
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
@@ -17,13 +17,13 @@
 #include "base/join.hpp"
 #include "base/quote.hpp"
 #include "documents/json.hpp"
-#include "keys.hpp"
 #include "kiln/error.hpp"
-#include "push.hpp"
-#include "review.hpp"
-#include "root_draft.hpp"
+#include "registry/server/push.hpp"
+#include "registry/trust/keys.hpp"
+#include "registry/trust/review.hpp"
+#include "registry/trust/root_draft.hpp"
+#include "registry/trust/sign/sign.hpp"
 #include "settings/settings.hpp"
-#include "sign.hpp"
 #include "store/registry.hpp"
 #include "trust/repository_source.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "site_commands.hpp"
+#include "registry/cli/site_commands.hpp"
 
 #include <unistd.h>
 
@@ -11,11 +11,11 @@
 #include <string>
 
 #include "base/quote.hpp"
-#include "card.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
-#include "serve.hpp"
-#include "site.hpp"
+#include "registry/folder/card.hpp"
+#include "registry/site/serve.hpp"
+#include "registry/site/write.hpp"
 
 namespace kiln::registry {
 namespace {

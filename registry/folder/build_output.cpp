@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "built.hpp"
+#include "registry/folder/build_output.hpp"
 
 #include <algorithm>
 

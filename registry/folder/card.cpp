@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "card.hpp"
+#include "registry/folder/card.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -12,7 +12,7 @@
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
 #include "oci/tag.hpp"
-#include "referrers.hpp"
+#include "registry/folder/referrers.hpp"
 
 namespace kiln::registry {
 namespace {

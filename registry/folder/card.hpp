@@ -9,10 +9,10 @@
 #include <filesystem>
 #include <string>
 
-#include "batch.hpp"
 #include "documents/descriptor.hpp"
-#include "layout.hpp"
-#include "push.hpp"
+#include "registry/folder/layout.hpp"
+#include "registry/folder/submission.hpp"
+#include "registry/server/push.hpp"
 
 namespace kiln::registry {
 

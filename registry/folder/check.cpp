@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "check.hpp"
+#include "registry/folder/check.hpp"
 
 #include <algorithm>
 #include <ctime>
@@ -9,13 +9,13 @@
 #include <utility>
 
 #include "base/quote.hpp"
-#include "built.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
-#include "layout.hpp"
 #include "oci/tag.hpp"
-#include "referrers.hpp"
+#include "registry/folder/build_output.hpp"
+#include "registry/folder/layout.hpp"
+#include "registry/folder/referrers.hpp"
 
 namespace kiln::registry {
 namespace {

@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "batch.hpp"
-#include "built.hpp"
-#include "client_view.hpp"
 #include "documents/manifest.hpp"
 #include "documents/variant.hpp"
 #include "kiln/error.hpp"
-#include "layout.hpp"
+#include "registry/folder/build_output.hpp"
+#include "registry/folder/client_view.hpp"
+#include "registry/folder/layout.hpp"
+#include "registry/folder/submission.hpp"
 
 namespace kiln::registry {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "client_view.hpp"
+#include "registry/folder/client_view.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "base/quote.hpp"
-#include "delegations.hpp"
+#include "registry/folder/trust_files.hpp"
+#include "registry/trust/delegations.hpp"
 #include "store/registry.hpp"
 #include "trust/repository_source.hpp"
-#include "trust_files.hpp"
 
 namespace kiln::registry {
 namespace {

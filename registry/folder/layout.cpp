@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "layout.hpp"
+#include "registry/folder/layout.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

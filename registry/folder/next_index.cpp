@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "next_index.hpp"
+#include "registry/folder/next_index.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -11,7 +11,7 @@
 #include "documents/names.hpp"
 #include "documents/requires.hpp"
 #include "kiln/error.hpp"
-#include "order.hpp"
+#include "registry/folder/variant_order.hpp"
 
 namespace kiln::registry {
 namespace {

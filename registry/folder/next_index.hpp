@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "batch.hpp"
 #include "documents/variant.hpp"
+#include "registry/folder/submission.hpp"
 
 namespace kiln::registry {
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "publish.hpp"
+#include "registry/folder/publish.hpp"
 
 #include <algorithm>
 #include <optional>
 #include <utility>
 
-#include "batch.hpp"
-#include "layout.hpp"
-#include "next_index.hpp"
 #include "oci/tag.hpp"
-#include "trust_files.hpp"
+#include "registry/folder/layout.hpp"
+#include "registry/folder/next_index.hpp"
+#include "registry/folder/submission.hpp"
+#include "registry/folder/trust_files.hpp"
 
 namespace kiln::registry {
 namespace {

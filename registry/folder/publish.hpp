@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "batch.hpp"
 #include "documents/descriptor.hpp"
+#include "registry/folder/submission.hpp"
 
 namespace kiln::registry {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "records.hpp"
+#include "registry/folder/records.hpp"
 
 #include <algorithm>
 #include <set>

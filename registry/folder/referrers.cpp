@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "referrers.hpp"
+#include "registry/folder/referrers.hpp"
 
 #include <algorithm>
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "layout.hpp"
 #include "oci/referrers.hpp"
+#include "registry/folder/layout.hpp"
 
 namespace kiln::registry {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "batch.hpp"
+#include "registry/folder/submission.hpp"
 
 #include <algorithm>
 #include <map>

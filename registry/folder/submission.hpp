@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "built.hpp"
-#include "records.hpp"
+#include "registry/folder/build_output.hpp"
+#include "registry/folder/records.hpp"
 
 namespace kiln::registry {
 

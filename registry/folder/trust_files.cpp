@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trust_files.hpp"
+#include "registry/folder/trust_files.hpp"
 
 #include <ctime>
 #include <memory>

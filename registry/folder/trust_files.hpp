@@ -21,7 +21,7 @@
 
 #include "documents/descriptor.hpp"
 #include "http/retry.hpp"
-#include "layout.hpp"
+#include "registry/folder/layout.hpp"
 #include "store/content.hpp"
 #include "trust/trusted_set.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "order.hpp"
+#include "registry/folder/variant_order.hpp"
 
 #include <algorithm>
 #include <optional>

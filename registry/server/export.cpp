@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "export.hpp"
+#include "registry/server/export.hpp"
 
 #include <unistd.h>
 
@@ -16,12 +16,12 @@
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
-#include "layout.hpp"
 #include "nginx_conf.hpp"
 #include "oci/tag.hpp"
-#include "referrers.hpp"
+#include "registry/folder/layout.hpp"
+#include "registry/folder/referrers.hpp"
+#include "registry/folder/trust_files.hpp"
 #include "trust/repository_source.hpp"
-#include "trust_files.hpp"
 
 namespace kiln::registry {
 namespace {

@@ -23,7 +23,7 @@
 #include <string>
 #include <vector>
 
-#include "batch.hpp"
+#include "registry/folder/submission.hpp"
 
 namespace kiln::registry {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "push.hpp"
+#include "registry/server/push.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -9,18 +9,18 @@
 
 #include "base/number.hpp"
 #include "base/quote.hpp"
-#include "check.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
-#include "layout.hpp"
-#include "next_index.hpp"
 #include "oci/tag.hpp"
-#include "referrers.hpp"
+#include "registry/folder/check.hpp"
+#include "registry/folder/layout.hpp"
+#include "registry/folder/next_index.hpp"
+#include "registry/folder/referrers.hpp"
+#include "registry/folder/trust_files.hpp"
+#include "registry/server/upload.hpp"
 #include "store/registry.hpp"
 #include "trust/repository_source.hpp"
-#include "trust_files.hpp"
-#include "upload.hpp"
 
 namespace kiln::registry {
 namespace {

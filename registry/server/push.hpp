@@ -14,10 +14,10 @@
 #include <string_view>
 #include <vector>
 
-#include "batch.hpp"
 #include "documents/descriptor.hpp"
 #include "http/retry.hpp"
-#include "publish.hpp"
+#include "registry/folder/publish.hpp"
+#include "registry/folder/submission.hpp"
 #include "settings/settings.hpp"
 
 namespace kiln::registry {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "upload.hpp"
+#include "registry/server/upload.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>

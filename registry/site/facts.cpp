@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "site_facts.hpp"
+#include "registry/site/facts.hpp"
 
 #include <algorithm>
 #include <map>
@@ -7,15 +7,15 @@
 
 #include "attest/describe.hpp"
 #include "base/join.hpp"
-#include "card.hpp"
-#include "check.hpp"
 #include "documents/facts.hpp"
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
-#include "referrers.hpp"
-#include "trust_files.hpp"
+#include "registry/folder/card.hpp"
+#include "registry/folder/check.hpp"
+#include "registry/folder/referrers.hpp"
+#include "registry/folder/trust_files.hpp"
 
 namespace kiln::registry {
 namespace {

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "batch.hpp"
 #include "documents/ops.hpp"
 #include "documents/variant.hpp"
-#include "site_plot.hpp"
+#include "registry/folder/submission.hpp"
+#include "registry/site/plot.hpp"
 
 namespace kiln::registry {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "site_card.hpp"
+#include "registry/site/markdown.hpp"
 
 #include <md4c.h>
 

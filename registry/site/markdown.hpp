@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "markup.hpp"
-#include "site_plot.hpp"
+#include "registry/site/markup.hpp"
+#include "registry/site/plot.hpp"
 
 namespace kiln::registry {
 

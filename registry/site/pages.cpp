@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "site_pages.hpp"
+#include "registry/site/pages.hpp"
 
 #include <algorithm>
 #include <set>
@@ -9,9 +9,9 @@
 #include "base/size.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
-#include "markup.hpp"
+#include "registry/site/markdown.hpp"
+#include "registry/site/markup.hpp"
 #include "site_assets.hpp"
-#include "site_card.hpp"
 
 namespace kiln::registry {
 namespace {

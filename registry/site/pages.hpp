@@ -13,7 +13,7 @@
 #include <map>
 #include <string>
 
-#include "site_facts.hpp"
+#include "registry/site/facts.hpp"
 
 namespace kiln::registry {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "site_plot.hpp"
+#include "registry/site/plot.hpp"
 
 #include <algorithm>
 #include <array>

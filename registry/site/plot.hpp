@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "markup.hpp"
+#include "registry/site/markup.hpp"
 
 namespace kiln::registry {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pull_api.hpp"
+#include "registry/site/pull_api.hpp"
 
 #include <unistd.h>
 
@@ -13,10 +13,10 @@
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
-#include "layout.hpp"
 #include "oci/referrers.hpp"
 #include "oci/tag.hpp"
-#include "trust_files.hpp"
+#include "registry/folder/layout.hpp"
+#include "registry/folder/trust_files.hpp"
 
 namespace kiln::registry {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serve.hpp"
+#include "registry/site/serve.hpp"
 
 #include <httplib.h>
 
@@ -19,10 +19,10 @@
 #include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
-#include "layout.hpp"
-#include "pull_api.hpp"
-#include "site_pages.hpp"
-#include "trust_files.hpp"
+#include "registry/folder/layout.hpp"
+#include "registry/folder/trust_files.hpp"
+#include "registry/site/pages.hpp"
+#include "registry/site/pull_api.hpp"
 
 namespace kiln::registry {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "site.hpp"
+#include "registry/site/write.hpp"
 
 #include <string_view>
 
@@ -7,8 +7,8 @@
 #include "base/quote.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
-#include "layout.hpp"
-#include "site_pages.hpp"
+#include "registry/folder/layout.hpp"
+#include "registry/site/pages.hpp"
 
 namespace kiln::registry {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "delegations.hpp"
+#include "registry/trust/delegations.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -11,8 +11,8 @@
 #include "base/join.hpp"
 #include "base/quote.hpp"
 #include "documents/names.hpp"
-#include "keys.hpp"
 #include "kiln/error.hpp"
+#include "registry/trust/keys.hpp"
 
 namespace kiln::registry {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trust_draft.hpp"
+#include "registry/trust/draft.hpp"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -23,9 +23,9 @@
 #include <string_view>
 #include <vector>
 
-#include "keys.hpp"
+#include "registry/folder/trust_files.hpp"
+#include "registry/trust/keys.hpp"
 #include "trust/metadata.hpp"
-#include "trust_files.hpp"
 
 namespace kiln::registry {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "keys.hpp"
+#include "registry/trust/keys.hpp"
 
 #include <openssl/bio.h>
 #include <openssl/core_names.h>

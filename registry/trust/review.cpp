@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "review.hpp"
+#include "registry/trust/review.hpp"
 
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
-#include "authority.hpp"
 #include "base/draft.hpp"
 #include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
+#include "registry/trust/role_signers.hpp"
 #include "trust/trusted_set.hpp"
 
 namespace kiln::registry {

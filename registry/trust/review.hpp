@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "keys.hpp"
-#include "trust_draft.hpp"
+#include "registry/trust/draft.hpp"
+#include "registry/trust/keys.hpp"
 
 namespace kiln::registry {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "authority.hpp"
+#include "registry/trust/role_signers.hpp"
 
 #include <algorithm>
 #include <iterator>

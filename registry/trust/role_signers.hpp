@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "keys.hpp"
+#include "registry/trust/draft.hpp"
+#include "registry/trust/keys.hpp"
 #include "trust/metadata.hpp"
-#include "trust_draft.hpp"
 
 namespace kiln::registry {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "root_draft.hpp"
+#include "registry/trust/root_draft.hpp"
 
 #include <algorithm>
 #include <iterator>

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "keys.hpp"
+#include "registry/trust/keys.hpp"
 #include "trust/key.hpp"
 
 namespace kiln::registry {

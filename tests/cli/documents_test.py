@@ -89,7 +89,7 @@ class Documents(World):
 
         named = set()
         for folder in ("loader/cli", "registry"):
-            for path in (documents.ROOT / folder).glob("*.cpp"):
+            for path in (documents.ROOT / folder).rglob("*.cpp"):
                 text = path.read_text()
                 named |= {f"kiln.{kind}/1" for kind in re.findall(r'print_json\("([a-z-]+)"|print\(options, "([a-z-]+)"', text)
                           for kind in kind if kind}

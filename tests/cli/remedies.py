@@ -6,7 +6,7 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FOLDERS = ("loader/src", "loader/cli", "registry", "build-matrix")
-NO_TEXTS = ("build-matrix/sdk/", "build-matrix/codegen.cpp", "registry/site_pages.cpp")
+NO_TEXTS = ("build-matrix/sdk/", "build-matrix/codegen.cpp", "registry/site/pages.cpp")
 
 TOKEN = re.compile(r'#[^\n]*|//[^\n]*|R"\(.*?\)"|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)\'|[A-Za-z_0-9]+|\S', re.S)
 REMEDY = re.compile(r"""'(kiln\ [a-z][^']*?)'                                    # a command in quotes

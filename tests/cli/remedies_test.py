@@ -34,23 +34,23 @@ ELSEWHERE = {
     "build-matrix/trial.cpp: KILN_CACHE": ("tests/build/rms_norm_test", "KILN_CACHE="),
     "build-matrix/trial.cpp: KILN_REGISTRY": ("tests/build/rms_norm_test", "KILN_CACHE="),
     "build-matrix/trial.cpp: KILN_UNSIGNED": ("tests/build/rms_norm_test", "KILN_CACHE="),
-    "loader/cli/doctor.cpp: KILN_REGISTRY": ("tests/cli/verbs_test.py", "KILN_REGISTRY"),
-    "registry/main.cpp: kiln registry sign": ("tests/trust/test_publisher.py", '"sign"'),
+    "loader/cli/verbs/doctor.cpp: KILN_REGISTRY": ("tests/cli/verbs_test.py", "KILN_REGISTRY"),
+    "registry/cli/main.cpp: kiln registry sign": ("tests/trust/test_publisher.py", '"sign"'),
     "loader/src/store/remote.cpp: kiln info NAME": ("tests/cli/verbs_test.py", "kiln info NAME"),
-    "loader/cli/doctor.cpp: KILN_CACHE": ("tests/cli/test_cli.py", "does not exist and cannot be made"),
-    "loader/cli/search.cpp: kiln info": ("tests/cli/verbs_test.py", "kiln info NAME"),
-    "loader/cli/login.cpp: docker login": ("tests/cli/verbs_test.py", "docker|podman|skopeo"),
+    "loader/cli/verbs/doctor.cpp: KILN_CACHE": ("tests/cli/test_cli.py", "does not exist and cannot be made"),
+    "loader/cli/verbs/search.cpp: kiln info": ("tests/cli/verbs_test.py", "kiln info NAME"),
+    "loader/cli/verbs/login.cpp: docker login": ("tests/cli/verbs_test.py", "docker|podman|skopeo"),
     "loader/src/install/attested.cpp: kiln trust require": ("tests/attest/test_attest.py", '"trust", "require"'),
     "loader/src/install/attested.cpp: kiln trust list": ("tests/attest/test_attest.py", '"trust", "list"'),
-    "registry/push.cpp: kiln registry sign": ("tests/trust/test_publisher.py", "--onto"),
-    "registry/push.cpp: kiln registry sign --onto URL": ("tests/trust/test_publisher.py", "--onto"),
-    "registry/push.cpp: kiln registry sign --onto …": ("tests/trust/test_publisher.py", "--onto"),
-    "registry/trust_draft.cpp: kiln registry bins": ("tests/trust/scale.py", '"bins"'),
-    "registry/sign_edits.cpp: kiln registry sign FILE": ("tests/trust/test_signers.py", "--draft"),
-    "registry/signing_commands.cpp: kiln registry sign FILE --root ROOT --key KEY": ("tests/trust/test_signers.py", "--draft"),
-    "registry/signing_commands.cpp: kiln registry sign --registry … --key KEY": ("tests/trust/test_signers.py", "--draft"),
-    "registry/trust_files.cpp: kiln registry sign": ("tests/trust/test_publisher.py", '"sign"'),
-    "registry/built.cpp: kiln build": ("tests/matrix/copied_package", "build"),
+    "registry/server/push.cpp: kiln registry sign": ("tests/trust/test_publisher.py", "--onto"),
+    "registry/server/push.cpp: kiln registry sign --onto URL": ("tests/trust/test_publisher.py", "--onto"),
+    "registry/server/push.cpp: kiln registry sign --onto …": ("tests/trust/test_publisher.py", "--onto"),
+    "registry/trust/draft.cpp: kiln registry bins": ("tests/trust/scale.py", '"bins"'),
+    "registry/trust/sign/edits.cpp: kiln registry sign FILE": ("tests/trust/test_signers.py", "--draft"),
+    "registry/cli/signing_commands.cpp: kiln registry sign FILE --root ROOT --key KEY": ("tests/trust/test_signers.py", "--draft"),
+    "registry/cli/signing_commands.cpp: kiln registry sign --registry … --key KEY": ("tests/trust/test_signers.py", "--draft"),
+    "registry/folder/trust_files.cpp: kiln registry sign": ("tests/trust/test_publisher.py", '"sign"'),
+    "registry/folder/build_output.cpp: kiln build": ("tests/matrix/copied_package", "build"),
 }
 
 
@@ -163,7 +163,7 @@ class Remedies(World):
         (timestamp / "x").mkdir(parents=True)
         self.cured("kiln install --refresh tiny-op@1", CACHE, "kiln cache repair")
 
-    @cures("loader/src/core/verify/verify.hpp: kiln cache repair", "loader/cli/command.cpp: kiln cache repair%s")
+    @cures("loader/src/core/verify/verify.hpp: kiln cache repair", "loader/cli/frame/command.cpp: kiln cache repair%s")
     def test_a_damaged_library_in_a_cache_that_is_named(self):
         cache = self.work / "another cache"
         for words in ("", f" --cache '{cache}'"):
@@ -277,8 +277,8 @@ class Remedies(World):
 
     # ---- what is not there ----
 
-    @cures("loader/cli/install.cpp: kiln list", "loader/cli/install.cpp: kiln install …",
-           "loader/cli/info.cpp: kiln install %s", "loader/cli/uninstall.cpp: kiln list")
+    @cures("loader/cli/verbs/install.cpp: kiln list", "loader/cli/verbs/install.cpp: kiln install …",
+           "loader/cli/verbs/info.cpp: kiln install %s", "loader/cli/verbs/uninstall.cpp: kiln list")
     def test_what_is_not_installed(self):
         self.cured("kiln path tiny-op@1", NOT_FOUND, "kiln install tiny-op@1")
         self.assertIn("tiny-op@1", self.shell("kiln list").stdout)
@@ -312,8 +312,8 @@ class Remedies(World):
         self.shell(f"kiln bundle create tiny-op@1 -o {self.work}/b.tar")
         self.shell(f"kiln bundle install {self.work}/b.tar")
 
-    @cures("loader/cli/bundle.cpp: kiln trust add … --root root.json", "loader/cli/bundle.cpp: kiln trust add … --unsigned",
-           "loader/cli/bundle.cpp: KILN_REGISTRY")
+    @cures("loader/cli/verbs/bundle.cpp: kiln trust add … --root root.json", "loader/cli/verbs/bundle.cpp: kiln trust add … --unsigned",
+           "loader/cli/verbs/bundle.cpp: KILN_REGISTRY")
     def test_a_bundle_of_a_registry_that_is_not_known_here(self):
         file = self.work / "b.tar"
         for is_signed in (False, True):
@@ -358,7 +358,7 @@ class Remedies(World):
 
     # ---- what was typed ----
 
-    @cures("loader/cli/command.cpp: kiln info NAME", "loader/cli/command.cpp: kiln add NAME", "loader/cli/main.cpp: kiln help COMMAND",
+    @cures("loader/cli/frame/command.cpp: kiln info NAME", "loader/cli/frame/command.cpp: kiln add NAME", "loader/cli/main.cpp: kiln help COMMAND",
            "loader/cli/main.cpp: kiln help")
     def test_a_version_that_is_none(self):
         for remedy in ("kiln info NAME", "kiln add NAME"):
@@ -366,8 +366,8 @@ class Remedies(World):
             self.shell(re.search(f"'({remedy})'", done.stderr).group(1).replace("NAME", "tiny-op"))
         self.assertIn("Usage: kiln install", self.shell("kiln help install").stdout)
 
-    @cures("loader/cli/command.cpp: kiln host --json", "loader/src/core/documents/host.cpp: kiln host --json",
-           "loader/src/install/install.cpp: kiln host … --json", "loader/cli/host.cpp: kiln resolve --host cluster.json")
+    @cures("loader/cli/frame/command.cpp: kiln host --json", "loader/src/core/documents/host.cpp: kiln host --json",
+           "loader/src/install/install.cpp: kiln host … --json", "loader/cli/verbs/host.cpp: kiln resolve --host cluster.json")
     def test_facts_of_another_machine(self):
         first = "kiln resolve tiny-op@1 --host facts.json --device cpu"
         for facts, code in ((None, USAGE), ('{"schema": "kiln.other/1"}', INTEGRITY)):
@@ -379,7 +379,7 @@ class Remedies(World):
         self.shell("kiln host --json > cluster.json && kiln resolve --host cluster.json tiny-op@1 --device cpu")
 
     @cures("loader/src/core/resolve/explain.cpp: kiln resolve …", "loader/src/core/resolve/explain.cpp: kiln resolve … --explain",
-           "loader/cli/install.cpp: kiln resolve …")
+           "loader/cli/verbs/install.cpp: kiln resolve …")
     def test_a_variant_that_is_none(self):
         self.publish("two")
         said = self.shell("kiln resolve tiny-op@1 --device cpu").stdout
@@ -419,8 +419,8 @@ class Remedies(World):
         self.cured_by("kiln resolve tiny-op@1", USAGE, "KILN_OVERRIDE_ARCH is \"vax\"", KILN_OVERRIDE_ARCH=None)
 
     @cures("loader/src/core/resolve/resolve.cpp: nvidia-smi", "loader/src/core/resolve/resolve.cpp: CUDA_VISIBLE_DEVICES",
-           "loader/src/core/resolve/hint.cpp: CUDA_VISIBLE_DEVICES", "loader/cli/doctor.cpp: CUDA_VISIBLE_DEVICES",
-           "loader/cli/doctor.cpp: nvidia-smi -L")
+           "loader/src/core/resolve/hint.cpp: CUDA_VISIBLE_DEVICES", "loader/cli/verbs/doctor.cpp: CUDA_VISIBLE_DEVICES",
+           "loader/cli/verbs/doctor.cpp: nvidia-smi -L")
     def test_a_machine_that_shows_no_gpu(self):
         """A GPU is asked of the environment's words for it; what a driver hides is in tests/loader/probe_test.cpp."""
         self.environment |= {"KILN_OVERRIDE_SM": "", "KILN_OVERRIDE_CUDA": ""}
@@ -430,8 +430,8 @@ class Remedies(World):
 
     # ---- a project ----
 
-    @cures("loader/cli/add.cpp: kiln add", "loader/cli/add.cpp: kiln uninstall %s", "loader/cli/uninstall.cpp: kiln remove …",
-           "loader/cli/lock.cpp: kiln add …", "loader/cli/lock.cpp: kiln lock")
+    @cures("loader/cli/verbs/add.cpp: kiln add", "loader/cli/verbs/add.cpp: kiln uninstall %s", "loader/cli/verbs/uninstall.cpp: kiln remove …",
+           "loader/cli/verbs/lock.cpp: kiln add …", "loader/cli/verbs/lock.cpp: kiln lock")
     def test_kernels_of_a_project(self):
         self.shell("kiln add tiny-op; kiln remove tiny-op")
         done = self.shell("kiln update", LOCK)
@@ -450,7 +450,7 @@ class Remedies(World):
         self.shell("kiln lock", USAGE)
         self.shell("kiln lock tiny-op@1 && kiln lock --check")
 
-    @cures("loader/cli/outdated.cpp: kiln update", "loader/cli/outdated.cpp: kiln install NAME@VERSION")
+    @cures("loader/cli/verbs/outdated.cpp: kiln update", "loader/cli/verbs/outdated.cpp: kiln install NAME@VERSION")
     def test_a_project_that_is_behind(self):
         self.install()
         self.shell("kiln add tiny-op")
@@ -496,8 +496,8 @@ class Remedies(World):
     # ---- trust and settings ----
 
     @cures("loader/src/install/vouch.cpp: kiln trust add … --root root.json", "loader/src/install/vouch.cpp: kiln trust add … --unsigned",
-           "loader/cli/trust.cpp: kiln trust remove …", "loader/cli/trust.cpp: kiln trust add --help",
-           "loader/cli/trust.cpp: kiln trust list")
+           "loader/cli/verbs/trust.cpp: kiln trust remove …", "loader/cli/verbs/trust.cpp: kiln trust add --help",
+           "loader/cli/verbs/trust.cpp: kiln trust list")
     def test_a_registry_that_nobody_vouches_for(self):
         self.environment["KILN_UNSIGNED"] = ""
         self.assertIn("--unsigned", self.shell(re.search("'(kiln trust add --help)'", self.shell("kiln trust list").stdout).group(1)).stdout)
@@ -537,8 +537,8 @@ class Remedies(World):
         self.run_command(KILN_REGISTRY, "key", self.work / name, "--type", kind, **how)
         return self.work / name
 
-    @cures("registry/keys.cpp: KILN_KEY_PASSPHRASE", "registry/signing_commands.cpp: KILN_KEY_PASSPHRASE",
-           "registry/keys.cpp: chmod 600 …", "registry/keys.cpp: kiln registry key", "registry/root_draft.cpp: kiln registry key")
+    @cures("registry/trust/keys.cpp: KILN_KEY_PASSPHRASE", "registry/cli/signing_commands.cpp: KILN_KEY_PASSPHRASE",
+           "registry/trust/keys.cpp: chmod 600 …", "registry/trust/keys.cpp: kiln registry key", "registry/trust/root_draft.cpp: kiln registry key")
     def test_keys(self):
         self.environment["KILN_KEY_PASSPHRASE"] = "x" * 1025
         first = f"kiln registry key {self.work}/k --type ecdsa"
@@ -558,8 +558,8 @@ class Remedies(World):
         self.cured(init.format(self.work, "no").replace("no.pub", "root.json").replace(str(self.work) + "/root", str(self.project) + "/root"),
                    TRUST, "kiln registry key", more=f" {self.work}/third", after=TRUST)
 
-    @cures("registry/attest.cpp: kiln registry key FILE --type ecdsa", "registry/attest.cpp: kiln registry list",
-           "registry/card.cpp: kiln registry list", "registry/push.cpp: kiln registry list")
+    @cures("registry/attest/attest.cpp: kiln registry key FILE --type ecdsa", "registry/attest/attest.cpp: kiln registry list",
+           "registry/folder/card.cpp: kiln registry list", "registry/server/push.cpp: kiln registry list")
     def test_what_is_attested(self):
         key = self.key("rsa", "rsa")
         done = self.shell(f"kiln registry attest tiny-op@1 --key {key}", TRUST)
@@ -569,8 +569,8 @@ class Remedies(World):
         for first in ("attest tiny-op@9 --key p256", "describe tiny-op@9 CARD.md", "push tiny-op@9 --to http://127.0.0.1:9"):
             self.cured("kiln registry " + first, NOT_FOUND, "kiln registry list", after=NOT_FOUND)
 
-    @cures("registry/attest_command.cpp: KILN_REGISTRY", "registry/main.cpp: KILN_REGISTRY",
-           "registry/signing_commands.cpp: KILN_REGISTRY", "registry/site_commands.cpp: KILN_REGISTRY")
+    @cures("registry/cli/attest_command.cpp: KILN_REGISTRY", "registry/cli/main.cpp: KILN_REGISTRY",
+           "registry/cli/signing_commands.cpp: KILN_REGISTRY", "registry/cli/site_commands.cpp: KILN_REGISTRY")
     def test_a_registry_that_is_not_named(self):
         self.sign()
         key = self.key("p256", "ecdsa")
@@ -580,8 +580,8 @@ class Remedies(World):
             self.environment["KILN_REGISTRY"] = ""
             self.cured_by(first, USAGE, "set KILN_REGISTRY", KILN_REGISTRY=self.registry)
 
-    @cures("registry/layout.cpp: kiln registry publish", "registry/layout.cpp: kiln registry push --to",
-           "registry/main.cpp: kiln registry publish", "registry/main.cpp: kiln registry check", "registry/push.cpp: KILN_OFFLINE")
+    @cures("registry/folder/layout.cpp: kiln registry publish", "registry/folder/layout.cpp: kiln registry push --to",
+           "registry/cli/main.cpp: kiln registry publish", "registry/cli/main.cpp: kiln registry check", "registry/server/push.cpp: KILN_OFFLINE")
     def test_a_folder_is_no_server(self):
         done = self.shell("kiln registry list --registry https://registry.invalid", USAGE)
         self.assertIn("'kiln registry publish' and 'kiln registry push --to' take a URL", done.stderr)
@@ -595,9 +595,9 @@ class Remedies(World):
         self.environment["KILN_OFFLINE"] = "1"
         self.cured_by("kiln registry push --to http://127.0.0.1:9", OFFLINE, "Unset it", after=NETWORK, KILN_OFFLINE=None)
 
-    @cures("registry/check.cpp: kiln registry sign", "registry/publish.cpp: kiln registry sign --registry …",
-           "registry/sign_plan.cpp: kiln registry list", "registry/sign_plan.cpp: kiln registry rotate",
-           "registry/sign_plan.cpp: kiln registry check", "registry/trust_draft.cpp: kiln registry sign")
+    @cures("registry/folder/check.cpp: kiln registry sign", "registry/folder/publish.cpp: kiln registry sign --registry …",
+           "registry/trust/sign/plan.cpp: kiln registry list", "registry/trust/sign/plan.cpp: kiln registry rotate",
+           "registry/trust/sign/plan.cpp: kiln registry check", "registry/trust/draft.cpp: kiln registry sign")
     def test_a_signed_registry(self):
         self.sign()
         keys = f" --key {self.work}/keys/targets --key {self.work}/keys/online"
@@ -622,8 +622,8 @@ class Remedies(World):
         done = self.shell("kiln registry sign" + keys, INTEGRITY)
         self.shell(re.search("'(kiln registry check)'", done.stderr).group(1), INTEGRITY)
 
-    @cures("registry/sign_start.cpp: kiln registry init", "registry/sign_start.cpp: kiln registry rotate",
-           "registry/signing_commands.cpp: kiln registry init")
+    @cures("registry/trust/sign/start.cpp: kiln registry init", "registry/trust/sign/start.cpp: kiln registry rotate",
+           "registry/cli/signing_commands.cpp: kiln registry init")
     def test_a_registry_without_a_root(self):
         keys = f" --key {self.work}/keys/targets --key {self.work}/keys/online"
         key = self.key("other")

@@ -3,10 +3,10 @@
 // What is too large for a client to read is not signed, and leaves nothing behind.
 #include <doctest/doctest.h>
 
-#include "attest.hpp"
 #include "built_fixture.hpp"
 #include "kiln/error.hpp"
-#include "publish.hpp"
+#include "registry/attest/attest.hpp"
+#include "registry/folder/publish.hpp"
 
 namespace kiln::registry {
 namespace {

@@ -4,12 +4,12 @@
 #include <doctest/doctest.h>
 
 #include "built_fixture.hpp"
-#include "check.hpp"
 #include "documents/manifest.hpp"
-#include "export.hpp"
 #include "kiln/error.hpp"
-#include "layout.hpp"
-#include "publish.hpp"
+#include "registry/folder/check.hpp"
+#include "registry/folder/layout.hpp"
+#include "registry/folder/publish.hpp"
+#include "registry/server/export.hpp"
 
 namespace {
 

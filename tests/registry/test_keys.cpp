@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "keys.hpp"
 #include "kiln/error.hpp"
+#include "registry/trust/keys.hpp"
 
 namespace {
 

@@ -7,7 +7,7 @@
 
 #include "built_fixture.hpp"
 #include "kiln/error.hpp"
-#include "order.hpp"
+#include "registry/folder/variant_order.hpp"
 
 namespace {
 

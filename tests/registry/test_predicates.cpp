@@ -3,12 +3,12 @@
 
 #include <map>
 
-#include "built.hpp"
 #include "built_fixture.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
-#include "predicates.hpp"
-#include "sbom.hpp"
+#include "registry/attest/predicates.hpp"
+#include "registry/attest/sbom.hpp"
+#include "registry/folder/build_output.hpp"
 
 namespace kiln::registry {
 namespace {

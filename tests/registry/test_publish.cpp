@@ -6,11 +6,11 @@
 #include <thread>
 
 #include "built_fixture.hpp"
-#include "check.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
-#include "layout.hpp"
-#include "publish.hpp"
+#include "registry/folder/check.hpp"
+#include "registry/folder/layout.hpp"
+#include "registry/folder/publish.hpp"
 
 namespace {
 

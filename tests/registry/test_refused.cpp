@@ -6,7 +6,7 @@
 
 #include "built_fixture.hpp"
 #include "kiln/error.hpp"
-#include "publish.hpp"
+#include "registry/folder/publish.hpp"
 
 namespace {
 

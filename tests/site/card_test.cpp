@@ -7,7 +7,7 @@
 #include <string>
 
 #include "kiln/error.hpp"
-#include "site_card.hpp"
+#include "registry/site/markdown.hpp"
 
 namespace {
 

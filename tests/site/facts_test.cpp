@@ -6,13 +6,13 @@
 #include <algorithm>
 
 #include "built_fixture.hpp"
-#include "card.hpp"
-#include "check.hpp"
 #include "kiln/error.hpp"
-#include "layout.hpp"
-#include "publish.hpp"
-#include "site.hpp"
-#include "site_facts.hpp"
+#include "registry/folder/card.hpp"
+#include "registry/folder/check.hpp"
+#include "registry/folder/layout.hpp"
+#include "registry/folder/publish.hpp"
+#include "registry/site/facts.hpp"
+#include "registry/site/write.hpp"
 
 namespace {
 

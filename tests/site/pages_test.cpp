@@ -4,7 +4,7 @@
 // the same bytes.
 #include <doctest/doctest.h>
 
-#include "site_pages.hpp"
+#include "registry/site/pages.hpp"
 
 namespace {
 

@@ -3,7 +3,7 @@
 // Which tables are plotted, with which values, and where a mark stands.
 #include <doctest/doctest.h>
 
-#include "site_plot.hpp"
+#include "registry/site/plot.hpp"
 
 namespace {
 

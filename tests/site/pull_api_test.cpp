@@ -5,9 +5,9 @@
 
 #include "built_fixture.hpp"
 #include "documents/descriptor.hpp"
-#include "layout.hpp"
-#include "publish.hpp"
-#include "pull_api.hpp"
+#include "registry/folder/layout.hpp"
+#include "registry/folder/publish.hpp"
+#include "registry/site/pull_api.hpp"
 
 namespace {
 

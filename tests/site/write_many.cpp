@@ -8,7 +8,7 @@
 #include <string>
 
 #include "built_fixture.hpp"
-#include "publish.hpp"
+#include "registry/folder/publish.hpp"
 
 int main(int argc, char** argv) {
   using namespace kiln;  // NOLINT(google-build-using-namespace)

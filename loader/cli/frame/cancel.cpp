@@ -13,7 +13,7 @@
 #include <system_error>
 #include <thread>
 
-#include "commands.hpp"
+#include "loader/cli/frame/commands.hpp"
 
 namespace kiln::cli {
 namespace {

@@ -10,15 +10,15 @@
 #include "base/number.hpp"
 #include "base/posix.hpp"
 #include "base/quote.hpp"
-#include "commands.hpp"
 #include "documents/descriptor.hpp"
 #include "documents/host.hpp"
 #include "documents/names.hpp"
 #include "install/install.hpp"
 #include "install/lock.hpp"
-#include "output.hpp"
+#include "loader/cli/frame/commands.hpp"
+#include "loader/cli/frame/output.hpp"
+#include "loader/cli/frame/usage.hpp"
 #include "store/registry.hpp"
-#include "usage.hpp"
 
 namespace kiln::cli {
 namespace {

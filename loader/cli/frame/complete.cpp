@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "complete.hpp"
+#include "loader/cli/frame/complete.hpp"
 
 #include <CLI/CLI.hpp>
 #include <cstdio>

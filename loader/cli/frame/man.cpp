@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "man.hpp"
+#include "loader/cli/frame/man.hpp"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "output.hpp"
+#include "loader/cli/frame/output.hpp"
 
 #include <sys/ioctl.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "result.hpp"
+#include "loader/cli/frame/result.hpp"
 
 #include <cerrno>
 #include <cstdio>

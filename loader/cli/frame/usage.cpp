@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "usage.hpp"
+#include "loader/cli/frame/usage.hpp"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -9,12 +9,12 @@
 
 #include "base/join.hpp"
 #include "base/quote.hpp"
-#include "commands.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "install/install.hpp"
-#include "locking.hpp"
-#include "output.hpp"
+#include "loader/cli/frame/commands.hpp"
+#include "loader/cli/frame/output.hpp"
+#include "loader/cli/verbs/locking.hpp"
 
 namespace kiln::cli {
 namespace {

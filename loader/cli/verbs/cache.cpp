@@ -6,10 +6,10 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "commands.hpp"
 #include "documents/json.hpp"
 #include "install/install.hpp"
-#include "output.hpp"
+#include "loader/cli/frame/commands.hpp"
+#include "loader/cli/frame/output.hpp"
 #include "store/gc.hpp"
 #include "store/repair.hpp"
 

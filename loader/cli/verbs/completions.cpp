@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "commands.hpp"
+#include "loader/cli/frame/commands.hpp"
 
 namespace kiln::cli {
 namespace {

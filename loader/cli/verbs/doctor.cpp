@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "base/posix.hpp"
-#include "commands.hpp"
 #include "documents/json.hpp"
 #include "install/install.hpp"
 #include "install/trace.hpp"
 #include "install/vouch.hpp"
 #include "kiln/abi.h"
 #include "kiln/kernel.hpp"
-#include "output.hpp"
+#include "loader/cli/frame/commands.hpp"
+#include "loader/cli/frame/output.hpp"
 #include "probe/driver.hpp"
 #include "probe/probe.hpp"
 #include "settings/environment.hpp"

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "commands.hpp"
 #include "documents/host.hpp"
 #include "documents/json.hpp"
 #include "install/install.hpp"
-#include "output.hpp"
+#include "loader/cli/frame/commands.hpp"
+#include "loader/cli/frame/output.hpp"
 #include "probe/probe.hpp"
 
 namespace kiln::cli {

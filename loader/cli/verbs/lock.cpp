@@ -11,12 +11,12 @@
 
 #include "base/draft.hpp"
 #include "base/posix.hpp"
-#include "commands.hpp"
 #include "documents/descriptor.hpp"
 #include "documents/json.hpp"
 #include "documents/requirements.hpp"
-#include "locking.hpp"
-#include "output.hpp"
+#include "loader/cli/frame/commands.hpp"
+#include "loader/cli/frame/output.hpp"
+#include "loader/cli/verbs/locking.hpp"
 
 namespace kiln::cli {
 namespace {

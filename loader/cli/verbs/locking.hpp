@@ -9,9 +9,9 @@
 #include <map>
 #include <string>
 
-#include "commands.hpp"
 #include "documents/requirements.hpp"
 #include "install/lock.hpp"
+#include "loader/cli/frame/commands.hpp"
 
 namespace kiln::cli {
 

@@ -9,12 +9,12 @@
 #include <string>
 
 #include "base/join.hpp"
-#include "commands.hpp"
 #include "documents/json.hpp"
 #include "http/connection.hpp"
 #include "http/credentials.hpp"
 #include "http/url.hpp"
-#include "output.hpp"
+#include "loader/cli/frame/commands.hpp"
+#include "loader/cli/frame/output.hpp"
 #include "settings/environment.hpp"
 #include "store/registry.hpp"
 

@@ -12,15 +12,15 @@
 #include "base/join.hpp"
 #include "base/posix.hpp"
 #include "base/quote.hpp"
-#include "commands.hpp"
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "install/install.hpp"
 #include "install/lock.hpp"
 #include "install/parallel.hpp"
-#include "locking.hpp"
-#include "output.hpp"
+#include "loader/cli/frame/commands.hpp"
+#include "loader/cli/frame/output.hpp"
+#include "loader/cli/verbs/locking.hpp"
 
 namespace kiln::cli {
 namespace {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/quote.hpp"
-#include "commands.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
-#include "output.hpp"
+#include "loader/cli/frame/commands.hpp"
+#include "loader/cli/frame/output.hpp"
 
 namespace kiln::cli {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sign_seen.hpp"
+#include "registry/trust/sign/client_metadata.hpp"
 
 #include <utility>
 

@@ -12,7 +12,7 @@
 
 #include "documents/json_fwd.hpp"
 #include "kiln/error.hpp"
-#include "trust_files.hpp"
+#include "registry/folder/trust_files.hpp"
 
 namespace kiln::registry {
 

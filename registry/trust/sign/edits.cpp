@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sign_edits.hpp"
+#include "registry/trust/sign/edits.hpp"
 
 #include <utility>
 

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "authority.hpp"
-#include "sign_start.hpp"
+#include "registry/trust/role_signers.hpp"
+#include "registry/trust/sign/start.hpp"
 
 namespace kiln::registry {
 

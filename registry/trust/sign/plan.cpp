@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sign_plan.hpp"
+#include "registry/trust/sign/plan.hpp"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/quote.hpp"
-#include "delegations.hpp"
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
-#include "layout.hpp"
 #include "oci/tag.hpp"
-#include "sign_edits.hpp"
+#include "registry/folder/layout.hpp"
+#include "registry/trust/delegations.hpp"
+#include "registry/trust/sign/edits.hpp"
 
 namespace kiln::registry {
 namespace {

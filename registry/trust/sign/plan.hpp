@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "authority.hpp"
 #include "documents/json_fwd.hpp"
-#include "sign_start.hpp"
+#include "registry/trust/role_signers.hpp"
+#include "registry/trust/sign/start.hpp"
 
 namespace kiln::registry {
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sign.hpp"
+#include "registry/trust/sign/sign.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "layout.hpp"
-#include "sign_plan.hpp"
-#include "sign_start.hpp"
-#include "sign_visible.hpp"
+#include "registry/folder/layout.hpp"
+#include "registry/trust/sign/plan.hpp"
+#include "registry/trust/sign/start.hpp"
+#include "registry/trust/sign/visible.hpp"
 #include "trust/repository_source.hpp"
 
 namespace kiln::registry {

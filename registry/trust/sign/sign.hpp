@@ -25,10 +25,10 @@
 #include <string>
 #include <vector>
 
-#include "delegations.hpp"
-#include "keys.hpp"
-#include "trust_draft.hpp"
-#include "trust_files.hpp"
+#include "registry/folder/trust_files.hpp"
+#include "registry/trust/delegations.hpp"
+#include "registry/trust/draft.hpp"
+#include "registry/trust/keys.hpp"
 
 namespace kiln::registry {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sign_start.hpp"
+#include "registry/trust/sign/start.hpp"
 
 #include <algorithm>
 #include <ctime>

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "sign.hpp"
-#include "sign_seen.hpp"
-#include "trust_draft.hpp"
+#include "registry/trust/draft.hpp"
+#include "registry/trust/sign/client_metadata.hpp"
+#include "registry/trust/sign/sign.hpp"
 
 namespace kiln::registry {
 

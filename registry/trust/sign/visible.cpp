@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sign_visible.hpp"
+#include "registry/trust/sign/visible.hpp"
 
 #include <algorithm>
 #include <optional>
 #include <set>
 #include <utility>
 
-#include "delegations.hpp"
 #include "documents/json.hpp"
+#include "registry/trust/delegations.hpp"
 
 namespace kiln::registry {
 namespace {

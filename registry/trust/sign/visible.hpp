@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "sign_plan.hpp"
+#include "registry/trust/sign/plan.hpp"
 
 namespace kiln::registry {
 

@@ -4,8 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
-#include "complete.hpp"
 #include "kiln/error.hpp"
+#include "loader/cli/frame/complete.hpp"
 
 namespace geglu_mlp_bench {
 namespace {

@@ -78,9 +78,14 @@ std::string made(const std::string& name) {
   return std::string(kOut) + "/" + name;
 }
 
+// Where the headers of a package, or of a folder beside it, are looked for.
+std::vector<fs::path> headers_of(const fs::path& folder) {
+  return {folder / "csrc", folder};
+}
+
 // Whose an image is, and where its source's headers are looked for.
 struct ImageOwner {
-  std::string name;  // of the package
+  std::string name;  // of the package, or of the folder beside it
   fs::path folder;
   std::vector<fs::path> headers;
 };
@@ -111,11 +116,12 @@ class PackageGraph {
     const fs::path gen = places.work() / job.package.name / "gen";
     write_if_changed(gen / "package.gen.hpp", generate_header(job.package));
     write_if_changed(gen / "exports.map", exports_);
-    folders_ = {job.folder / "csrc", gen, places.sdk / "include", places.abi,
-                places.work() / "include"};
+    folders_ = headers_of(job.folder);
+    folders_.insert(folders_.end(),
+                    {gen, places.sdk / "include", places.abi, places.work() / "include"});
     prefixes_ = {{places.sdk, "sdk"}, {places.abi, "abi"}, {places.work(), "work"}};
     packages_ = {{job.folder, job.package.name}};
-    for (const std::string& name : job.package.shared_packages()) share(name);
+    for (const std::string& name : job.package.shared_folders()) share(name);
     for (const auto& [folder, name] : packages_) prefixes_.emplace_back(folder, name);
     collect_dev();
   }
@@ -144,17 +150,17 @@ class PackageGraph {
  private:
   void share(const std::string& name) {
     const fs::path folder = job_.folder.parent_path() / name;
-    if (!fs::exists(folder / "package.json")) {
+    if (!fs::is_directory(folder)) {
       throw Error(ErrorCode::kBuild, "build " + job_.package.name + ": it shares sources of " +
                                          name + ", and there is no " + folder.string() +
-                                         "; put that package beside it");
+                                         "; put that folder beside it");
     }
-    folders_.push_back(folder / "csrc");
+    std::ranges::copy(headers_of(folder), std::back_inserter(folders_));
     packages_.emplace_back(folder, name);
   }
 
   // What a user of the package compiles against: its own headers, those that they include of the
-  // packages whose sources it shares, and its card. None of it is an ingredient of a library.
+  // folders whose sources it shares, and its card. None of it is an ingredient of a library.
   void collect_dev() {
     std::vector<fs::path> folders;
     for (const auto& [folder, name] : packages_) folders.push_back(folder / "include");
@@ -292,18 +298,20 @@ class PackageGraph {
     return objects;
   }
 
-  // A device source that reads files of one package alone belongs to it: its image is the same in
+  // A device source that reads files of one folder alone belongs to it: its image is the same in
   // every package that has it, and is compiled once. Else it may be another one in each of them.
   const ImageOwner& owner_of(const fs::path& source) {
     const auto known = owners_.find(source);
     if (known != owners_.end()) return known->second;
     ImageOwner owner{.name = job_.package.name, .folder = job_.folder};
-    for (const auto& package : packages_) owner.headers.push_back(package.first / "csrc");
+    for (const auto& package : packages_) {
+      std::ranges::copy(headers_of(package.first), std::back_inserter(owner.headers));
+    }
     const std::set<fs::path> read = sources_.closure({source}, owner.headers);
     for (const auto& package : packages_) {
       const fs::path& folder = package.first;
       const auto has_it = [&](const fs::path& file) { return !below(folder, file).empty(); };
-      if (std::ranges::all_of(read, has_it)) owner = {package.second, folder, {folder / "csrc"}};
+      if (std::ranges::all_of(read, has_it)) owner = {package.second, folder, headers_of(folder)};
     }
     return owners_.emplace(source, owner).first->second;
   }

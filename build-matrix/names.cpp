@@ -104,7 +104,7 @@ bool is_word(std::string_view name) {
   return name.size() <= kMaxNameLength && are_words(name, is_lower_or_digit, "-_");
 }
 
-std::string_view shared_package_of(std::string_view path) {
+std::string_view shared_folder_of(std::string_view path) {
   constexpr std::string_view kBeside = "../";
   if (!path.starts_with(kBeside)) return {};
   path.remove_prefix(kBeside.size());
@@ -113,7 +113,7 @@ std::string_view shared_package_of(std::string_view path) {
 }
 
 bool is_source_path(std::string_view path, std::string_view suffix) {
-  if (const std::string_view name = shared_package_of(path); !name.empty()) {
+  if (const std::string_view name = shared_folder_of(path); !name.empty()) {
     path.remove_prefix(static_cast<std::size_t>(name.end() - path.begin()));
     if (path.empty()) return false;
     path.remove_prefix(1);  // the slash

@@ -18,9 +18,9 @@ bool is_symbol(std::string_view name);
 /// [a-z0-9] words joined by single '-' or '_': a value of a string attribute.
 bool is_word(std::string_view name);
 
-/// "../geglu-mlp/csrc/cpu_gemm.cpp" -> "geglu-mlp", the package beside this one that has the
-/// source; empty for a source of the package's own.
-std::string_view shared_package_of(std::string_view path);
+/// "../gated-mlp/cpu/gemm.cpp" -> "gated-mlp", the folder beside the package that has the source;
+/// empty for a source of the package's own.
+std::string_view shared_folder_of(std::string_view path);
 
 /// A relative path of plain components that ends in `suffix`: it stays inside the package, or
 /// inside the one beside it that "../NAME/" at its beginning names.

@@ -255,10 +255,10 @@ OpSchema parse_op(const JsonView& value) {
 std::string parse_source(const JsonView& value, std::string_view suffix, std::string_view package) {
   std::string path = read_word(
       value, [suffix](const std::string& text) { return is_source_path(text, suffix); },
-      "is not a source; expected a path inside the package, or ../PACKAGE/ and one inside the "
-      "package beside it, that ends in " +
+      "is not a source; expected a path inside the package, or ../FOLDER/ and one inside the "
+      "folder beside it, that ends in " +
           std::string(suffix));
-  if (shared_package_of(path) == package) {
+  if (shared_folder_of(path) == package) {
     value.fail(quote(path) + " is this package's own; expected it without ../" +
                std::string(package) + "/");
   }
@@ -393,10 +393,10 @@ Package parse_package(std::string_view text, std::string_view folder, const std:
   }
 }
 
-std::vector<std::string> Package::shared_packages() const {
+std::vector<std::string> Package::shared_folders() const {
   std::set<std::string> names;
   const auto add = [&names](const std::string& source) {
-    if (const std::string_view shared = shared_package_of(source); !shared.empty()) {
+    if (const std::string_view shared = shared_folder_of(source); !shared.empty()) {
       names.emplace(shared);
     }
   };

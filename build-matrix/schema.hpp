@@ -99,8 +99,8 @@ struct CpuSection {
   bool present() const { return !host.empty(); }
 };
 
-/// Sources are relative to the package's folder. "../NAME/…" is one that the package NAME beside it
-/// has: both are built from the same file.
+/// Sources are relative to the package's folder. "../NAME/…" is one of the folder NAME beside it, a
+/// package or only sources that several share: all are built from the same file.
 struct Package {
   std::string name;  ///< "geglu-mlp", also the name of its folder
   int version = 0;
@@ -111,8 +111,8 @@ struct Package {
   CpuSection cpu;    ///< absent: no CPU variants
   std::vector<OpSchema> ops;
 
-  /// Names of the packages whose sources this one shares; sorted, each once.
-  std::vector<std::string> shared_packages() const;
+  /// Names of the folders beside it whose sources it shares; sorted, each once.
+  std::vector<std::string> shared_folders() const;
 };
 
 /// Reads the text of a package.json. `folder` is the name of the folder that it lies in; `file`, as

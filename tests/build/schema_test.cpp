@@ -195,7 +195,7 @@ TEST_CASE("schema: the head of a package") {
 }
 
 TEST_CASE("schema: sources of packages beside this one") {
-  CHECK(parse(json::parse(kGood)).shared_packages().empty());
+  CHECK(parse(json::parse(kGood)).shared_folders().empty());
   json document = json::parse(kGood);
   document["cuda"]["host"][0] = "../other/csrc/package.cpp";
   document["cuda"]["device"][0]["source"] = "../another/csrc/sm90_gemm.cu";
@@ -203,13 +203,13 @@ TEST_CASE("schema: sources of packages beside this one") {
   const Package package = parse(document);
   CHECK(package.cuda.host == std::vector<std::string>{"../other/csrc/package.cpp"});
   CHECK(package.cuda.device[0].stem == "sm90_gemm");
-  CHECK(package.shared_packages() == std::vector<std::string>{"another", "other"});
+  CHECK(package.shared_folders() == std::vector<std::string>{"another", "other"});
 }
 
 TEST_CASE("schema: sources and targets") {
   const std::string source =
-      "is not a source; expected a path inside the package, or ../PACKAGE/ and one inside the "
-      "package beside it, that ends in ";
+      "is not a source; expected a path inside the package, or ../FOLDER/ and one inside the "
+      "folder beside it, that ends in ";
   const std::string no_soname =
       "is not a soname; expected libcublasLt.so.12, libcublasLt.so.{cuda_major} and the like";
   check_refused({

@@ -3,40 +3,40 @@
 // Package: the CPU ops of geglu-mlp. The glue has checked the call against the schema; gating.hpp
 // says which gelu it means.
 #include "backward_check.hpp"
-#include "cpu_ops.hpp"
+#include "cpu/ops.hpp"
 #include "gating.hpp"
 #include "package.gen.hpp"
 
 namespace kiln::package {
 
 size_t forward_workspace_bytes(const ForwardArguments& call) {
-  return geglu_mlp::cpu::mlp_workspace_bytes(call.M, call.D, call.H);
+  return gated_mlp::cpu::mlp_workspace_bytes(call.M, call.D, call.H);
 }
 
 int32_t forward(const ForwardArguments& call, kiln_error* error) {
-  const int32_t status = geglu_mlp::cpu::refuse_pins("forward", call.kernels, error);
-  if (status == KILN_OK) geglu_mlp::cpu::run_forward(call, gating_of(call));
+  const int32_t status = gated_mlp::cpu::refuse_pins("forward", call.kernels, error);
+  if (status == KILN_OK) gated_mlp::cpu::run_forward(call, gating_of(call));
   return status;
 }
 
 size_t training_forward_workspace_bytes(const TrainingForwardArguments& call) {
-  return geglu_mlp::cpu::mlp_workspace_bytes(call.M, call.D, call.H);
+  return gated_mlp::cpu::mlp_workspace_bytes(call.M, call.D, call.H);
 }
 
 int32_t training_forward(const TrainingForwardArguments& call, kiln_error* error) {
-  const int32_t status = geglu_mlp::cpu::refuse_pins("training_forward", call.kernels, error);
-  if (status == KILN_OK) geglu_mlp::cpu::run_training_forward(call, gating_of(call));
+  const int32_t status = gated_mlp::cpu::refuse_pins("training_forward", call.kernels, error);
+  if (status == KILN_OK) gated_mlp::cpu::run_training_forward(call, gating_of(call));
   return status;
 }
 
 size_t backward_workspace_bytes(const BackwardArguments& call) {
-  return geglu_mlp::cpu::mlp_backward_workspace_bytes(call.M, call.D, call.H);
+  return gated_mlp::cpu::mlp_backward_workspace_bytes(call.M, call.D, call.H);
 }
 
 int32_t backward(const BackwardArguments& call, kiln_error* error) {
-  int32_t status = geglu_mlp::cpu::refuse_pins("backward", call.kernels, error);
+  int32_t status = gated_mlp::cpu::refuse_pins("backward", call.kernels, error);
   if (status == KILN_OK) status = check_backward(call, error);
-  if (status == KILN_OK) geglu_mlp::cpu::run_backward(call, gating_of(call));
+  if (status == KILN_OK) gated_mlp::cpu::run_backward(call, gating_of(call));
   return status;
 }
 
@@ -45,7 +45,7 @@ size_t geglu_workspace_bytes(const GegluArguments&) {
 }
 
 int32_t geglu(const GegluArguments& call, kiln_error*) {
-  geglu_mlp::cpu::run_pointwise(call, gating_of(call));
+  gated_mlp::cpu::run_pointwise(call, gating_of(call));
   return KILN_OK;
 }
 
@@ -54,7 +54,7 @@ size_t geglu_backward_workspace_bytes(const GegluBackwardArguments&) {
 }
 
 int32_t geglu_backward(const GegluBackwardArguments& call, kiln_error*) {
-  geglu_mlp::cpu::run_pointwise_backward(call, gating_of(call));
+  gated_mlp::cpu::run_pointwise_backward(call, gating_of(call));
   return KILN_OK;
 }
 

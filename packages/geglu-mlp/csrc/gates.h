@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gates: those that this package's GPU kernels have. A package that shares the kernels has a
-// gates.h of its own, hence #include <gates.h> there: its csrc folder comes first.
+// Gates: those that the GPU kernels of gated-mlp have in this package.
 #pragma once
 
 #include "gate.h"
 
-namespace geglu_mlp {
+namespace gated_mlp {
 
 using PackageGates = Gates<Gate::kGelu, Gate::kGeluTanh>;
 
-}  // namespace geglu_mlp
+}  // namespace gated_mlp

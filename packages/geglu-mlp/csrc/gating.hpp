@@ -9,9 +9,9 @@
 namespace kiln::package {
 
 template <class Arguments>
-geglu_mlp::Gating gating_of(const Arguments& call) {
+gated_mlp::Gating gating_of(const Arguments& call) {
   const bool exact = call.approximate == Arguments::Approximate::kNone;
-  return {exact ? geglu_mlp::Gate::kGelu : geglu_mlp::Gate::kGeluTanh, 0.0f, greatest_of(call)};
+  return {exact ? gated_mlp::Gate::kGelu : gated_mlp::Gate::kGeluTanh, 0.0f, greatest_of(call)};
 }
 
 }  // namespace kiln::package

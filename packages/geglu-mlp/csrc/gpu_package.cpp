@@ -4,7 +4,7 @@
 // says which gelu it means.
 #include "backward_check.hpp"
 #include "gating.hpp"
-#include "gpu_ops.hpp"
+#include "host/ops.hpp"
 #include "package.gen.hpp"
 
 namespace kiln::package {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// geglu_mlp_check: the numeric check of geglu-mlp, see check_main.cpp.
+// geglu_mlp_check: the numeric check of geglu-mlp, see gated-mlp's check_main.cpp.
 #include "kiln/layers/geglu_mlp.hpp"
 
 #include "package.hpp"
 
 namespace {
 
-using geglu_mlp_test::Gate;
-using geglu_mlp_test::MlpLayer;
-using geglu_mlp_test::MlpWeights;
+using gated_mlp_test::Gate;
+using gated_mlp_test::MlpLayer;
+using gated_mlp_test::MlpWeights;
 using kiln::layers::Geglu;
 using kiln::layers::GegluMlp;
 
@@ -18,22 +18,22 @@ const char* approximate(Gate gate) {
 }
 
 MlpLayer make_mlp(const kiln::Kernel& kernel, const MlpWeights& weights, Gate gate) {
-  GegluMlp::Weights typed = geglu_mlp_test::weights_of<GegluMlp>(weights);
+  GegluMlp::Weights typed = gated_mlp_test::weights_of<GegluMlp>(weights);
   typed.approximate = approximate(gate);
-  return geglu_mlp_test::make_layer<GegluMlp>(kernel, typed, weights.kernels);
+  return gated_mlp_test::make_layer<GegluMlp>(kernel, typed, weights.kernels);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const geglu_mlp_test::Package package = {
+  const gated_mlp_test::Package package = {
       .name = "geglu-mlp",
       .version = 1,
       .gates = {Gate::kGeluTanh, Gate::kGelu},
       .mlp = make_mlp,
       .gated =
           [](const kiln::Kernel& kernel, Gate gate) {
-            return geglu_mlp_test::erase_gated(
+            return gated_mlp_test::erase_gated(
                 kernel.layer<Geglu>({.approximate = approximate(gate)}));
           },
       .refusals = {
@@ -41,5 +41,5 @@ int main(int argc, char** argv) {
              const kiln::Tensor none(nullptr, kiln::DType::kBFloat16, {0, 8}, kernel.device());
              kernel.layer<Geglu>({.approximate = "sigmoid"}).forward(none, none, none);
            }}}};
-  return geglu_mlp_test::check_main(argc, argv, package);
+  return gated_mlp_test::check_main(argc, argv, package);
 }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Package: the CPU ops of swiglu-mlp, on the kernels of geglu-mlp. The glue has checked the call
+// Package: the CPU ops of swiglu-mlp, on the kernels of gated-mlp. The glue has checked the call
 // against the schema; gating.hpp says which gate it means.
 #include "backward_check.hpp"
-#include "cpu_ops.hpp"
+#include "cpu/ops.hpp"
 #include "gating.hpp"
 #include "package.gen.hpp"
 
 namespace kiln::package {
 namespace {
 
-namespace cpu = geglu_mlp::cpu;
+namespace cpu = gated_mlp::cpu;
 
 template <class Arguments>
 int32_t run_gated(const char* op, const Arguments& call,
-                  void (*run)(const Arguments&, geglu_mlp::Gating), kiln_error* error) {
+                  void (*run)(const Arguments&, gated_mlp::Gating), kiln_error* error) {
   const int32_t status = check_limit(op, call, error);
   if (status == KILN_OK) run(call, gating_of(call));
   return status;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gates: those that the GPU kernels of geglu-mlp have in this package. Found before geglu-mlp's
-// own, since a package's csrc folder comes before those that it shares.
+// Gates: those that the GPU kernels of gated-mlp have in this package.
 #pragma once
 
 #include "gate.h"
 
-namespace geglu_mlp {
+namespace gated_mlp {
 
 using PackageGates = Gates<Gate::kSilu, Gate::kRelu, Gate::kSigmoid, Gate::kSiluClamped>;
 
-}  // namespace geglu_mlp
+}  // namespace gated_mlp

@@ -11,8 +11,8 @@
 namespace kiln::package {
 
 template <class Arguments>
-geglu_mlp::Gating gating_of(const Arguments& call) {
-  using geglu_mlp::Gate;
+gated_mlp::Gating gating_of(const Arguments& call) {
+  using gated_mlp::Gate;
   using Activation = typename Arguments::Activation;
   const float limit = static_cast<float>(call.limit);
   const unsigned greatest = greatest_of(call);

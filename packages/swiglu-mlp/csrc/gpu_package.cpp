@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Package: the GPU ops of swiglu-mlp, on the kernels of geglu-mlp. The glue has checked the call
+// Package: the GPU ops of swiglu-mlp, on the kernels of gated-mlp. The glue has checked the call
 // against the schema; gating.hpp says which gate it means.
 #include "backward_check.hpp"
 #include "gating.hpp"
-#include "gpu_ops.hpp"
+#include "host/ops.hpp"
 #include "package.gen.hpp"
 
 namespace kiln::package {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// swiglu_mlp_check: the numeric check of swiglu-mlp, see geglu-mlp's check_main.cpp.
+// swiglu_mlp_check: the numeric check of swiglu-mlp, see gated-mlp's check_main.cpp.
 #include "kiln/layers/swiglu_mlp.hpp"
 
 #include <limits>
@@ -10,18 +10,18 @@
 
 namespace {
 
-using geglu_mlp_test::Gate;
-using geglu_mlp_test::kCheckedLimit;
-using geglu_mlp_test::MlpLayer;
-using geglu_mlp_test::MlpWeights;
+using gated_mlp_test::Gate;
+using gated_mlp_test::kCheckedLimit;
+using gated_mlp_test::MlpLayer;
+using gated_mlp_test::MlpWeights;
 using kiln::layers::Swiglu;
 using kiln::layers::SwigluMlp;
 
 MlpLayer make_mlp(const kiln::Kernel& kernel, const MlpWeights& weights, Gate gate) {
-  SwigluMlp::Weights typed = geglu_mlp_test::weights_of<SwigluMlp>(weights);
+  SwigluMlp::Weights typed = gated_mlp_test::weights_of<SwigluMlp>(weights);
   typed.activation = name_of(gate);
   typed.limit = kCheckedLimit;
-  return geglu_mlp_test::make_layer<SwigluMlp>(kernel, typed, weights.kernels);
+  return gated_mlp_test::make_layer<SwigluMlp>(kernel, typed, weights.kernels);
 }
 
 void run_empty(const kiln::Kernel& kernel, Swiglu::Weights options) {
@@ -32,14 +32,14 @@ void run_empty(const kiln::Kernel& kernel, Swiglu::Weights options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  geglu_mlp_test::Package package = {
+  gated_mlp_test::Package package = {
       .name = "swiglu-mlp",
       .version = 1,
       .gates = {Gate::kSilu, Gate::kRelu, Gate::kSigmoid, Gate::kSiluClamped},
       .mlp = make_mlp,
       .gated =
           [](const kiln::Kernel& kernel, Gate gate) {
-            return geglu_mlp_test::erase_gated(
+            return gated_mlp_test::erase_gated(
                 kernel.layer<Swiglu>({.activation = name_of(gate), .limit = kCheckedLimit}));
           },
       .refusals = {}};
@@ -51,5 +51,5 @@ int main(int argc, char** argv) {
         {"a limit of " + std::to_string(limit), "limit is",
          [limit](const kiln::Kernel& kernel) { run_empty(kernel, {.limit = limit}); }});
   }
-  return geglu_mlp_test::check_main(argc, argv, package);
+  return gated_mlp_test::check_main(argc, argv, package);
 }

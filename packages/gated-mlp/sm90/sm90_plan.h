@@ -1,0 +1,536 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sm90_plan: shape and device facts -> which sm_90a kernel runs each GEMM, with which grid; or why
+// none does and the portable kernels of plan.h run. Pure, as plan.h. The constants of the time
+// model are fitted to bench/results/nvidia-h100-choices.json and the older files of products there;
+// gated_mlp_plan says what the choices lose against the best of the measured ones.
+#pragma once
+
+#include "host/plan.h"
+#include "sm90/sm90_arguments.h"
+
+namespace gated_mlp {
+
+enum class Sm90Family : int32_t {
+  kPrefill,  // large M; k is not split
+  kDecode,   // M up to kDecodeRows, of down up to kDownDecodeRows; k is split as M asks for
+  kStream,   // M up to one tile
+};
+
+// What orders the choices, in microseconds and terabytes a second. Fitted by random search so that
+// the choices lose least against the best of the measured ones; the single constants are no
+// measurements. What all choices cost, a launch, is not in them.
+struct Sm90Step {  // of one block of k
+  int64_t rows;
+  int64_t columns;
+  double time;
+  double across = 0;  // prefill: the same where the CTAs of a cluster lie across
+};
+struct Sm90Times {
+  Sm90Step prefill[12] = {
+      {128, 96, 0.3191, 0.3335},  {128, 112, 0.3737, 0.3481}, {128, 128, 0.3764, 0.396},
+      {128, 144, 0.435, 0.4179},  {128, 160, 0.4513, 0.495},  {128, 192, 0.513, 0.5631},
+      {128, 224, 0.6212, 0.649},  {128, 256, 0.7087, 0.6416}, {256, 192, 1.093},
+      {144, 128, 0.3388, 0.4204}, {152, 128, 0.3847, 0.4638}, {160, 128, 0.4057, 0.4687}};
+  double prefill_start_gated = 1.929;
+  double prefill_end_gated = -1.356;  // of 192 columns
+  double cooperative_gated = 1.636;   // of 128 x 192, each wave
+  double cooperative_plain = 0.2266;
+  double keeping = 2;  // as many times that, where the products are stored too
+  double prefill_memory_rate = 2.542;
+  double prefill_cache_rate = 15.29;
+  double prefill_overlap = 1.075;  // as decode_overlap
+  Sm90Step decode[20] = {
+      {64, 64, 0.3146},   {128, 64, 0.373},   {128, 80, 0.2307},  {128, 96, 0.2875},
+      {128, 112, 0.3311}, {128, 128, 0.3807}, {128, 144, 0.4299}, {192, 64, 0.2648},
+      {192, 80, 0.3536},  {192, 96, 0.43},    {192, 112, 0.4311}, {192, 128, 0.5562},
+      {192, 160, 0.8068}, {192, 224, 0.9744}, {256, 64, 0.3933},  {256, 80, 0.4299},
+      {144, 128, 0.3751}, {144, 192, 0.6609}, {152, 128, 0.4129}, {160, 128, 0.4239}};
+  double decode_start_gated = -1.196;
+  double decode_start_plain = 5.441e-05;
+  double decode_across = 1.689;
+  double decode_wave = 0.005046;
+  double decode_end = 0.01246;  // of a row of 128 columns
+  // Where k is split; of a row of 128 columns that goes to other CTAs.
+  double decode_split = 0.8571;
+  double decode_part = 0.0967;
+  double decode_push = 0.04769;
+  double memory_rate = 1.853;
+  double cache_rate = 6.678;
+  // Of the shorter of two things that run side by side, what it costs nevertheless: in a decode
+  // kernel products and the L2 cache, then both and memory.
+  double decode_overlap = 0.6659;
+  double memory_overlap = 0.4464;
+  double stream_rate = 2.05;  // of memory
+  double stream_end_gated = 9.231;
+  double stream_end_plain = 8.833;
+  // Of two CTAs on each multiprocessor, those that fit in clusters of 4 to 8.
+  double cluster_share_two = 0.7419;
+};
+inline constexpr Sm90Times kSm90Times = {};
+
+template <int kCount>
+constexpr Sm90Step step_of(const Sm90Step (&steps)[kCount], int64_t rows, int64_t columns) {
+  for (const Sm90Step& step : steps) {
+    if (step.rows == rows && step.columns == columns) return step;
+  }
+  return {};  // unknown: such a tile would be the fastest everywhere, and does not compile
+}
+
+struct Sm90Tile {
+  Sm90Family family;
+  const char* name;
+  int64_t rows;     // of a CTA
+  int64_t columns;  // of accumulators
+  uint32_t threads;
+  uint32_t shared_bytes;
+  int64_t ctas = 1;        // that share a multiprocessor
+  int64_t store_rows = 0;  // prefill: of a box of the output
+  Sm90Step step = {};      // prefill, decode
+  bool swapped = false;    // any multiple of 8 rows
+  int64_t most_parts = 1;  // decode: of k, whose sums a CTA has room for
+};
+
+template <class T>
+constexpr Sm90Tile prefill_tile(const char* name) {
+  constexpr Sm90Step kStep = step_of(kSm90Times.prefill, T::kRows, T::kColumns);
+  static_assert(kStep.time > 0, "kSm90Times.prefill lacks this tile");
+  Sm90Tile tile = {Sm90Family::kPrefill, name, T::kRows, T::kColumns, T::kThreads, T::kSharedBytes};
+  tile.store_rows = T::kWarpgroupRows;
+  tile.swapped = T::kSwapped;
+  tile.step = kStep;
+  return tile;
+}
+template <class T>
+constexpr Sm90Tile decode_tile(const char* name) {
+  constexpr Sm90Step kStep = step_of(kSm90Times.decode, T::kTokens, T::kColumns);
+  static_assert(kStep.time > 0, "kSm90Times.decode lacks this tile");
+  Sm90Tile tile = {Sm90Family::kDecode, name,        T::kTokens,
+                   T::kColumns,         T::kThreads, T::kSharedBytes};
+  tile.ctas = T::kCtas;
+  tile.swapped = T::kSwapped;
+  tile.step = kStep;
+  while (tile.most_parts < kMostParts && T::has_room(static_cast<int>(tile.most_parts) + 1)) {
+    ++tile.most_parts;
+  }
+  return tile;
+}
+template <class T>
+constexpr Sm90Tile stream_tile(const char* name) {
+  return {Sm90Family::kStream, name, T::kTokens, T::kColumns, T::kThreads, T::kSharedBytes};
+}
+
+// A tile is known by its place in one of these.
+#define KILN_TILE(family, shape, Tile) family##_tile<Tile>(#family "_" #shape),
+inline constexpr Sm90Tile kGatedTiles[] = {KILN_GATED_TILES(KILN_TILE)};
+inline constexpr Sm90Tile kPlainTiles[] = {KILN_PLAIN_TILES(KILN_TILE)};
+#undef KILN_TILE
+inline constexpr int kGatedTileCount = sizeof(kGatedTiles) / sizeof(kGatedTiles[0]);
+inline constexpr int kPlainTileCount = sizeof(kPlainTiles) / sizeof(kPlainTiles[0]);
+
+constexpr int sm90_tile_count(bool gated) {
+  return gated ? kGatedTileCount : kPlainTileCount;
+}
+constexpr const Sm90Tile& sm90_tile(bool gated, int tile) {
+  return gated ? kGatedTiles[tile] : kPlainTiles[tile];
+}
+
+constexpr bool same_text(const char* a, const char* b) {
+  while (*a != 0 && *a == *b) ++a, ++b;
+  return *a == *b;
+}
+
+// Kernel numbers follow those of plan.h: for gated bf16, gated f16, plain bf16 and plain f16 the
+// tiles in their order.
+inline constexpr int kSm90Kernels = 2 * (kGatedTileCount + kPlainTileCount);
+
+constexpr int sm90_kernel(bool gated, Element element, int tile) {
+  const int half = element == Element::kFloat16 ? 1 : 0;
+  return kKernels + (gated ? 0 : 2 * kGatedTileCount) + half * sm90_tile_count(gated) + tile;
+}
+
+// Those of gated tiles that keep both products follow: bf16, then f16.
+#define KILN_NAME(family, shape, Tile) #family "_" #shape,
+inline constexpr const char* kKeepingTiles[] = {KILN_KEPT_PREFILLS(KILN_NAME)};
+#undef KILN_NAME
+inline constexpr int kKeepingTileCount = sizeof(kKeepingTiles) / sizeof(kKeepingTiles[0]);
+inline constexpr int kKeepingKernel = kKernels + kSm90Kernels;
+
+// kKeepingTileCount: no kernel of this tile keeps them.
+constexpr int keeping_place(const Sm90Tile& tile) {
+  int place = 0;
+  while (place < kKeepingTileCount && !same_text(kKeepingTiles[place], tile.name)) ++place;
+  return place;
+}
+constexpr int keeping_kernel(Element element, const Sm90Tile& tile) {
+  return kKeepingKernel + (element == Element::kFloat16 ? kKeepingTileCount : 0) +
+         keeping_place(tile);
+}
+
+// Those of sm90_gradients.cu follow: each kind in bf16 and f16, then the sums of columns in both.
+enum class GradientKind : int { kTokens, kWeights, kGated };
+#define KILN_TILE(family, shape, Tile) prefill_tile<Tile>(#family "_" #shape),
+inline constexpr Sm90Tile kTokenTiles[] = {KILN_TOKEN_GRADIENTS(KILN_TILE)};
+inline constexpr Sm90Tile kWeightTiles[] = {KILN_WEIGHT_GRADIENTS(KILN_TILE)};
+inline constexpr Sm90Tile kGatedGradientTiles[] = {KILN_GATED_GRADIENTS(KILN_TILE)};
+#undef KILN_TILE
+struct Sm90Tiles {
+  const Sm90Tile* tiles;
+  int count;
+};
+inline constexpr Sm90Tiles kGradientTiles[] = {  // of each kind
+    {kTokenTiles, sizeof(kTokenTiles) / sizeof(Sm90Tile)},
+    {kWeightTiles, sizeof(kWeightTiles) / sizeof(Sm90Tile)},
+    {kGatedGradientTiles, sizeof(kGatedGradientTiles) / sizeof(Sm90Tile)}};
+inline constexpr int kGradientKernel = kKeepingKernel + 2 * kKeepingTileCount;
+
+constexpr int gradient_tile_count(GradientKind kind) {
+  return kGradientTiles[static_cast<int>(kind)].count;
+}
+constexpr const Sm90Tile& gradient_tile(GradientKind kind, int tile) {
+  return kGradientTiles[static_cast<int>(kind)].tiles[tile];
+}
+constexpr int gradient_kernel(GradientKind kind, Element element, int tile) {
+  int first = kGradientKernel;
+  for (int before = 0; before < static_cast<int>(kind); ++before) {
+    first += 2 * kGradientTiles[before].count;
+  }
+  return first + (element == Element::kFloat16 ? gradient_tile_count(kind) : 0) + tile;
+}
+constexpr int column_sums_kernel(Element element) {
+  return gradient_kernel(GradientKind::kGated, Element::kFloat16,
+                         gradient_tile_count(GradientKind::kGated)) +
+         (element == Element::kFloat16 ? 1 : 0);
+}
+inline constexpr int kAllKernels = column_sums_kernel(Element::kFloat16) + 1;
+
+// Above these, the time model knows prefill kernels only: of gate and up, and of down.
+inline constexpr int64_t kDecodeRows = 768;
+inline constexpr int64_t kDownDecodeRows = 1152;
+
+inline constexpr int64_t kSm90Parts[] = {1, 2, 3, 4, 6, 8};  // of k, in a decode kernel
+
+// What a plan is free to choose.
+struct Sm90Choice {
+  int tile = 0;
+  int64_t parts = 1;  // decode: of k
+  // Prefill: the CTAs of a cluster lie side by side, not below each other. Decode: a cluster has
+  // two tiles side by side.
+  bool across = false;
+  bool operator==(const Sm90Choice&) const = default;
+};
+
+struct Sm90Plan {
+  const char* refused = nullptr;  // why the portable kernels run instead; nothing below then counts
+  Sm90Choice choice;
+  int kernel = 0;
+  uint32_t cluster = 1;
+  uint32_t tiles_m = 0;
+  uint32_t tiles_n = 0;
+  uint32_t panel = 1;
+  uint32_t ctas = 0;
+  uint32_t a_rows = 0;  // of a in a stage
+  uint32_t a_box_rows = 0;
+  uint32_t b_rows = 0;    // of a box of b0 and of b1
+  uint32_t quads = 0;     // decode: of columns, or tokens, that each part adds up
+  uint32_t out_rows = 0;  // of a box of out; 0: the kernel writes by itself
+  uint32_t out_columns = 0;
+  bool operator==(const Sm90Plan&) const = default;
+};
+
+constexpr double sm90_ceil(double value) {
+  const auto whole = static_cast<double>(static_cast<int64_t>(value));
+  return whole < value ? whole + 1 : whole;
+}
+
+// Of the output, in tiles of a prefill cluster's two CTAs.
+struct Sm90ClusterTiles {
+  int64_t m;
+  int64_t n;
+};
+constexpr Sm90ClusterTiles cluster_tiles(const GemmShape& shape, const Sm90Tile& tile,
+                                         bool across) {
+  const int64_t out_columns = shape.gated ? tile.columns / 2 : tile.columns;
+  return {tiles_of(shape.m, tile.rows * (across ? 1 : 2)),
+          tiles_of(shape.n, out_columns * (across ? 2 : 1))};
+}
+
+// Of a block of k of so many rows of a and b together, to each of the CTAs, from the L2 cache.
+constexpr double copy_time(double rows, double ctas, double cache_rate) {
+  return rows * kDepth * kHalfBytes * ctas * (1e-6 / cache_rate);
+}
+
+// Two things that run side by side.
+constexpr double together(double a, double b, double overlap) {
+  return a > b ? a + overlap * b : b + overlap * a;
+}
+
+constexpr double prefill_time(const GemmShape& shape, const Sm90Tile& tile, bool across,
+                              double weights, const GpuFacts& gpu) {
+  const Sm90Times& t = kSm90Times;
+  const Sm90ClusterTiles grid = cluster_tiles(shape, tile, across);
+  const double tiles = static_cast<double>(grid.m) * static_cast<double>(grid.n);
+  const int clusters = gpu.multiprocessors / 2;
+  const double waves = sm90_ceil(tiles / clusters);
+  const double ctas = 2 * (tiles < clusters ? tiles : clusters);
+  const auto rows = static_cast<double>(tile.rows);
+  const auto columns = static_cast<double>(tile.columns);
+  const double moved = across ? rows / 2 + columns : rows + columns / 2;
+  const double products = across ? tile.step.across : tile.step.time;
+  const double step =
+      together(products, copy_time(moved, ctas, t.prefill_cache_rate), t.prefill_overlap);
+  // In ping-pong two tiles hide each other's epilogues; a cooperative one's follows its products.
+  const bool cooperative = tile.store_rows != tile.rows;
+  const double shown = (shape.gated ? t.cooperative_gated : t.cooperative_plain) * rows / 128 *
+                       (shape.keeps ? t.keeping : 1);
+  const double wave = static_cast<double>(tiles_of(shape.k, kDepth)) * step +
+                      (cooperative ? shown * columns / 192 : 0);
+  return waves * wave + weights * (1e-6 / t.prefill_memory_rate) +
+         (shape.gated ? t.prefill_start_gated + t.prefill_end_gated * columns / 192 : 0);
+}
+
+// How many CTAs in clusters of this size run at once. An H200 takes 39 clusters of 3, 30 of 4, 17
+// of 6 and 15 of 8 (cuOccupancyMaxActiveClusters), where a CTA has its multiprocessor alone.
+constexpr double decode_slots(const Sm90Tile& tile, int64_t cluster, const GpuFacts& gpu) {
+  const auto all = static_cast<double>(gpu.multiprocessors * tile.ctas);
+  if (cluster <= 2) return all;
+  double share = cluster == 3 ? 1 : kSm90Times.cluster_share_two;
+  if (tile.ctas == 1) share = (cluster == 3 ? 117 : cluster == 6 ? 102 : 120) / 132.0;
+  return static_cast<double>(static_cast<int64_t>(all * share));
+}
+
+constexpr double decode_time(const GemmShape& shape, const Sm90Tile& tile, const Sm90Choice& choice,
+                             double weights, const GpuFacts& gpu) {
+  const Sm90Times& t = kSm90Times;
+  const int64_t out_columns = shape.gated ? tile.columns / 2 : tile.columns;
+  const int64_t sides = choice.across ? 2 : 1;
+  const auto ctas = static_cast<double>(
+      tiles_of(shape.m, tile.rows) * tiles_of(shape.n, out_columns * sides) * sides * choice.parts);
+  const double slots = decode_slots(tile, choice.parts * sides, gpu);
+  const double waves = sm90_ceil(ctas / slots);
+  const double at_once = ctas < slots ? ctas : slots;
+  const double memory_time = weights * (1e-6 / t.memory_rate);
+  const auto rows = static_cast<double>(shape.m < tile.rows ? shape.m : tile.rows);
+  const auto columns = static_cast<double>(tile.columns);
+  const double moved = (choice.across ? rows / 2 : rows) + columns;
+  const double step =
+      together(tile.step.time, copy_time(moved, at_once, t.cache_rate), t.decode_overlap);
+  const double work =
+      waves * static_cast<double>(tiles_of(tiles_of(shape.k, kDepth), choice.parts)) * step;
+  const auto parts = static_cast<double>(choice.parts);
+  const double outputs = rows * columns / 128;
+  const double split =
+      t.decode_split + t.decode_part * parts + t.decode_push * outputs * (1 - 1 / parts);
+  const double end = t.decode_wave + t.decode_end * outputs + (choice.parts > 1 ? split : 0);
+  return together(work, memory_time, t.memory_overlap) + waves * end +
+         (shape.gated ? t.decode_start_gated : t.decode_start_plain) +
+         (choice.across ? t.decode_across : 0);
+}
+
+constexpr double stream_time(const GemmShape& shape, const Sm90Tile& tile, double weights) {
+  const Sm90Times& t = kSm90Times;
+  const int64_t out_columns = shape.gated ? tile.columns / 2 : tile.columns;
+  const auto ctas = static_cast<double>(tiles_of(shape.n, out_columns));
+  const auto moved = static_cast<double>(tiles_of(shape.m, 8) * 8 + tile.columns);
+  const auto blocks = static_cast<double>(tiles_of(shape.k, kDepth));
+  const double work = blocks * copy_time(moved, ctas, t.cache_rate);
+  const double memory_time = weights * (1e-6 / t.stream_rate);
+  return (work > memory_time ? work : memory_time) +
+         (shape.gated ? t.stream_end_gated : t.stream_end_plain);
+}
+
+// The expected time of one choice; tests and the search use the same.
+constexpr double sm90_time(const GemmShape& shape, const Sm90Choice& choice, const GpuFacts& gpu) {
+  const Sm90Tile& facts = sm90_tile(shape.gated, choice.tile);
+  const double weights = static_cast<double>(shape.n) * static_cast<double>(shape.k) * kHalfBytes *
+                         (shape.gated ? 2 : 1);
+  if (facts.family == Sm90Family::kPrefill)
+    return prefill_time(shape, facts, choice.across, weights, gpu);
+  if (facts.family == Sm90Family::kStream) return stream_time(shape, facts, weights);
+  return decode_time(shape, facts, choice, weights, gpu);
+}
+
+// The narrowest stream tile that needs one wave; -1: all need more.
+constexpr int stream_tile_of(bool gated, int64_t n, const GpuFacts& gpu) {
+  for (int tile = 0; tile < sm90_tile_count(gated); ++tile) {
+    const Sm90Tile& facts = sm90_tile(gated, tile);
+    if (facts.family != Sm90Family::kStream) continue;
+    if (tiles_of(n, gated ? facts.columns / 2 : facts.columns) <= gpu.multiprocessors) return tile;
+  }
+  return -1;
+}
+
+constexpr bool can_lie_across(const Sm90Tile& tile) {
+  return tile.family == Sm90Family::kPrefill && (tile.rows == 128 || tile.swapped);
+}
+
+// Whether a decode tile suits the rows: one of 192 or 256 has less than 64 rows of zeros, swapped
+// ones less than 32.
+constexpr bool decode_offers(const GemmShape& shape, const Sm90Tile& tile) {
+  if (tile.swapped) return tiles_of(shape.m, tile.rows) * tile.rows - shape.m < 32;
+  if (tile.rows == 64) return shape.m <= 192;
+  return shape.m > (tile.rows == 128 ? 64 : tile.rows - 64);
+}
+
+// Calls visit for each choice that a shape has. Every sum of an invariant shape is one accumulator
+// that runs through k in order: that gives the same bits in each tile of each family, but for
+// swapped gated ones, which share a reciprocal between other outputs.
+template <class Visit>
+constexpr void each_sm90_choice(const GemmShape& shape, const GpuFacts& gpu, Visit&& visit) {
+  const bool one_tile = shape.m <= 64;  // of 64 tokens
+  for (int tile = 0; tile < sm90_tile_count(shape.gated); ++tile) {
+    const Sm90Tile& facts = sm90_tile(shape.gated, tile);
+    if (shape.keeps) {
+      if (keeping_place(facts) < kKeepingTileCount) visit(Sm90Choice{tile, 1, false});
+      continue;
+    }
+    // Swapped tiles are only worth it where few rows leave the last of the others nearly empty.
+    if (facts.family == Sm90Family::kPrefill && !one_tile &&
+        (!facts.swapped || (shape.m <= kDecodeRows && !shape.invariant))) {
+      visit(Sm90Choice{tile, 1, false});
+      // Where that spares a CTA in two of the last row of tiles. Narrow tiles are up to a tenth
+      // faster so at other M too, but wide ones are faster still.
+      if (can_lie_across(facts) && tiles_of(shape.m, facts.rows) % 2 == 1) {
+        visit(Sm90Choice{tile, 1, true});
+      }
+    }
+    if (facts.family == Sm90Family::kDecode &&
+        shape.m <= (shape.gated ? kDecodeRows : kDownDecodeRows) && decode_offers(shape, facts)) {
+      for (const int64_t parts : kSm90Parts) {
+        if (parts > (shape.invariant ? 1 : facts.most_parts)) break;
+        if (parts == 1 && facts.swapped) continue;  // its sums go through a cluster's memory
+        visit(Sm90Choice{tile, parts, false});
+        if (!one_tile && parts <= 4) visit(Sm90Choice{tile, parts, true});
+      }
+    }
+  }
+  const int stream = one_tile && !shape.keeps ? stream_tile_of(shape.gated, shape.n, gpu) : -1;
+  if (stream >= 0) visit(Sm90Choice{stream, 1, false});
+}
+
+// Null, or why the fast kernels cannot take this GEMM. `mapped`: every tensor is 16-byte aligned.
+constexpr const char* sm90_refusal(const GemmShape& shape, bool mapped, const GpuFacts& gpu) {
+  if (gpu.multiprocessors < 2) return "a cluster needs two multiprocessors";
+  if (shape.adds) return "it adds to what is there";
+  if (shape.k <= 0) return "k is 0";
+  if (shape.k % 8 != 0 || shape.n % 8 != 0) return "D or H is not a multiple of 8";
+  if (!mapped) return "a tensor is not 16-byte aligned";
+  // Coordinates of the copy engine are 32-bit, and a tile may reach past the end.
+  constexpr int64_t kMost = INT32_MAX - 4096;
+  if (shape.m > kMost || shape.n > kMost || shape.k > kMost) return "an extent is near 2^31";
+  const int64_t tiles_n = tiles_of(shape.n, 32);  // of the smallest tile; 8 is the most parts of k
+  if (tiles_n > 0 && tiles_of(shape.m, 64) > INT32_MAX / 8 / tiles_n)
+    return "there are too many tiles";
+  return nullptr;
+}
+
+// Null, or why the kernels cannot compute this shape by this choice, which each_sm90_choice() need
+// not visit.
+constexpr const char* why_not_sm90(const GemmShape& shape, const Sm90Choice& choice) {
+  const Sm90Tile& tile = sm90_tile(shape.gated, choice.tile);
+  const bool splits = choice.parts > 1;
+  if (shape.keeps && keeping_place(tile) == kKeepingTileCount) return "it keeps no products";
+  if (shape.invariant && (splits || (shape.gated && tile.swapped)))
+    return "its bits depend on the number of rows";
+  if (tile.family != Sm90Family::kDecode && splits) return "it does not split k";
+  if (tile.family == Sm90Family::kPrefill && choice.across && !can_lie_across(tile))
+    return "it does not lie across";
+  if (tile.family == Sm90Family::kStream && (choice.across || shape.m > tile.rows))
+    return "it takes up to 64 rows, and does not lie across";
+  if (tile.family != Sm90Family::kDecode) return nullptr;
+  if (choice.parts > tile.most_parts) return "a CTA has no room for the sums of so many parts";
+  if (tile.swapped && !splits) return "it only splits k";
+  if (choice.across && choice.parts > 4) return "a cluster has eight CTAs at most";
+  return nullptr;
+}
+
+// That of the least expected time.
+constexpr Sm90Choice choose_sm90(const GemmShape& shape, const GpuFacts& gpu) {
+  Sm90Choice best;
+  double best_time = 0;
+  each_sm90_choice(shape, gpu, [&](const Sm90Choice& choice) {
+    const double time = sm90_time(shape, choice, gpu);
+    if (best_time != 0 && time >= best_time) return;
+    best_time = time;
+    best = choice;
+  });
+  return best;
+}
+
+// How many tiles side by side the clusters walk down before they go on to the next ones: as many as
+// have 12 MiB of weights, which the L2 cache then holds beside what passes through it. More tiles
+// would read weights again and again; fewer, the other matrix, which comes from memory once for
+// each panel.
+constexpr uint32_t prefill_panel(const GemmShape& shape, const Sm90Tile& tile, bool across,
+                                 uint32_t tiles_n) {
+  constexpr int64_t kBytes = 12 << 20;
+  constexpr int64_t kFewest = 12;  // else the tiles of a wave have too many different rows
+  constexpr int64_t kMost = 32;
+  const int64_t fit = kBytes / (tile.columns * shape.k * kHalfBytes);
+  const int64_t widest = fit < kFewest ? kFewest : fit > kMost ? kMost : fit;
+  const auto panel = static_cast<uint32_t>(across ? widest / 2 : widest);
+  return panel < tiles_n ? panel : tiles_n;
+}
+
+// `pinned`: the choice, where it is not the plan's.
+constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts& gpu,
+                             const Sm90Choice* pinned = nullptr) {
+  Sm90Plan plan;
+  plan.refused = sm90_refusal(shape, mapped, gpu);
+  if (plan.refused == nullptr && pinned != nullptr) plan.refused = why_not_sm90(shape, *pinned);
+  if (plan.refused != nullptr || shape.m <= 0 || shape.n <= 0) return plan;
+  plan.choice = pinned != nullptr ? *pinned : choose_sm90(shape, gpu);
+  const auto [tile_number, parts, across] = plan.choice;
+  const Sm90Tile& tile = sm90_tile(shape.gated, tile_number);
+  const int64_t out_columns = shape.gated ? tile.columns / 2 : tile.columns;
+  const int64_t loaded = whole_sixteens(tile.rows);
+  plan.kernel = shape.keeps ? keeping_kernel(shape.element, tile)
+                            : sm90_kernel(shape.gated, shape.element, tile_number);
+  if (tile.family == Sm90Family::kPrefill) {
+    const Sm90ClusterTiles grid = cluster_tiles(shape, tile, across);
+    plan.cluster = 2;
+    plan.tiles_m = static_cast<uint32_t>(grid.m);
+    plan.tiles_n = static_cast<uint32_t>(grid.n);
+    plan.panel = prefill_panel(shape, tile, across, plan.tiles_n);
+    const uint32_t tiles = plan.tiles_m * plan.tiles_n;
+    const auto clusters = static_cast<uint32_t>(gpu.multiprocessors / 2);
+    plan.ctas = 2 * (tiles < clusters ? tiles : clusters);
+    plan.a_box_rows = static_cast<uint32_t>(loaded / (across ? 2 : 1));
+    plan.b_rows = static_cast<uint32_t>(tile.columns / 2);
+    plan.out_rows = static_cast<uint32_t>(tile.store_rows);
+    plan.out_columns = static_cast<uint32_t>(strip_columns(static_cast<int>(out_columns)));
+  } else {
+    const int64_t sides = across ? 2 : 1;
+    plan.cluster = static_cast<uint32_t>(parts * sides);
+    plan.tiles_m = static_cast<uint32_t>(tiles_of(shape.m, tile.rows));
+    plan.tiles_n = static_cast<uint32_t>(tiles_of(shape.n, out_columns * sides));
+    plan.ctas = plan.tiles_m * plan.tiles_n * plan.cluster;
+    const int64_t rows = tiles_of(shape.m, 8 * sides) * 8 * sides;  // whole groups of the swizzle
+    plan.a_rows = static_cast<uint32_t>(rows < loaded ? rows : loaded);
+    plan.a_box_rows = plan.a_rows / static_cast<uint32_t>(sides);
+    plan.b_rows = static_cast<uint32_t>(out_columns);
+    const int64_t shared = tile.swapped ? tile.rows : out_columns;
+    plan.quads =
+        static_cast<uint32_t>(decode_quads(static_cast<int>(shared), static_cast<int>(parts)));
+  }
+  return plan;
+}
+
+// Whether down lets the kernel after it start early. In a row of layers that is gate and up again,
+// whose CTAs take multiprocessors as down's leave them. A grid that fills the GPU lies there as it
+// would anyway; a smaller one crowds where down ends first and leaves the rest idle, which costs
+// more than the early start brings, but for the fewest rows.
+constexpr bool starts_next_early(const GemmShape& gated, const Sm90Plan& plan,
+                                 const GpuFacts& gpu) {
+  const int64_t room = sm90_tile(true, plan.choice.tile).ctas * gpu.multiprocessors;
+  return gated.m <= kFewRows || int64_t{plan.ctas} * 10 >= room * 9;
+}
+
+inline int describe(const Sm90Plan& plan, bool gated, char* text, size_t size) {
+  if (plan.refused != nullptr) return snprintf(text, size, "portable kernels: %s", plan.refused);
+  return snprintf(text, size, "%s%s: kernel %d, %u x %u tiles, panel %u, %u CTAs in clusters of %u",
+                  sm90_tile(gated, plan.choice.tile).name, plan.choice.across ? " across" : "",
+                  plan.kernel, plan.tiles_m, plan.tiles_n, plan.panel, plan.ctas, plan.cluster);
+}
+
+}  // namespace gated_mlp

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The two GEMMs of the MLP for large M on sm_90a: a producer thread feeds a ring of shared-memory
+// stages with the copy engine, two consumer warpgroups multiply with wgmma, CTAs stay and walk over
+// the tiles. A gated stage holds a tile of gate beside the same rows of up, so that one wgmma gives
+// a thread both values of an output. Every output is one accumulator that runs through k in order
+// in every tile shape, and however the CTAs of a cluster lie: a row's result does not depend on how
+// many rows there are. Swapped tiles are for small M, where that is not promised.
+// Kernels that keep also store the sums of gate and of up, for training.
+//
+//   threads of a CTA     role
+//   0 to 127             producer: one thread issues every copy; the others only give up registers
+//   128 to 255, to 383   two consumer warpgroups: multiply, add biases, apply the gate, store
+//
+//   barrier              arrivals of a phase                            who waits for it
+//   full[stage]          1 of the producer, and kStageBytes of copies   the stage's consumers
+//   empty[stage]         1 of each warp that reads the stage, in both   the producer, before it
+//                        CTAs of the cluster: 8 (ping-pong) or 16       fills the stage again
+//   turn[warpgroup]      4, the warps of the other warpgroup            the warpgroup, before the
+//                        (ping-pong)                                    products of a tile
+//
+//   a stage              | a: kRows x 64 of k | b: kColumns x 64 of k; gated: gate, then up |
+//   behind the stages    | strips of outputs: two a warpgroup | barriers |
+#include "sm90/sm90_arguments.h"
+#include "sm90/sm90_mainloop.cuh"
+#include "sm90/sm90_outputs.cuh"
+#include "sm90/sm90_prefill.cuh"
+#include "sm90/sm90_ptx.cuh"
+#include "sm90/sm90_start.cuh"
+#include "tile.h"
+
+namespace gated_mlp {
+
+template <class T, bool kGated>
+struct TileAt {
+  int row;     // of this CTA
+  int column;  // of the output
+  __device__ __forceinline__ TileAt(const Sm90Arguments& p, unsigned tile, unsigned rank) {
+    const TilePosition at = tile_position(tile, p.tiles_m, p.tiles_n, p.panel);
+    const bool across = p.across != 0;
+    row = static_cast<int>(across ? at.row : at.row * 2 + rank) * T::kRows;
+    column = static_cast<int>(across ? at.column * 2 + rank : at.column) * kOutColumns<kGated, T>;
+  }
+};
+
+// Across: half of the rows of a from this CTA to both. Otherwise all of its own.
+template <class T, bool kGated>
+__device__ __forceinline__ void load_a(const Sm90Arguments& p, const PrefillMemory<T>& memory,
+                                       unsigned stage, const TileAt<T, kGated>& at, int k,
+                                       unsigned rank, unsigned long long policy) {
+  if (p.across != 0) {
+    const int half = static_cast<int>(rank) * (whole_sixteens(T::kRows) / 2);
+    load_box_both(memory.a(stage) + half * kDepth * 2, p.a, memory.full(stage), k, at.row + half,
+                  policy);
+  } else {
+    load_box(memory.a(stage), p.a, memory.full(stage), k, at.row, policy);
+  }
+}
+
+// Across: all of this CTA's own b. Otherwise half of it to both: gate or up, or half of the rows of
+// down.
+template <class T, bool kGated>
+__device__ __forceinline__ void load_b(const Sm90Arguments& p, const PrefillMemory<T>& memory,
+                                       unsigned stage, const TileAt<T, kGated>& at, int k,
+                                       unsigned rank) {
+  constexpr unsigned kHalf = T::kBBytes / 2;
+  constexpr int kRowsBetween = kGated ? 0 : T::kColumns / 2;  // from the first half to the second
+  const unsigned full = memory.full(stage);
+  if (p.across != 0) {
+    load_box(memory.b(stage), p.b0, full, k, at.column);
+    load_box(memory.b(stage) + kHalf, kGated ? p.b1 : p.b0, full, k, at.column + kRowsBetween);
+  } else {
+    const TensorMap& map = kGated && rank == 1 ? p.b1 : p.b0;
+    load_box_both(memory.b(stage) + rank * kHalf, map, full, k,
+                  at.column + static_cast<int>(rank) * kRowsBetween);
+  }
+}
+
+template <class T, bool kGated>
+__device__ __forceinline__ void produce(const Sm90Arguments& p, const PrefillMemory<T>& memory,
+                                        unsigned rank, unsigned first, unsigned clusters) {
+  const unsigned long long keep = evict_last_policy();
+  const unsigned tiles = p.tiles_m * p.tiles_n;
+  Ring<T::kStages> ring;
+  // The weights do not depend on the previous kernel: fill the ring with them while it ends.
+  unsigned ahead = 0;
+  if (!kGated) {
+    if (first < tiles) {
+      const TileAt<T, kGated> at(p, first, rank);
+      for (; ahead < T::kStages && ahead < p.k_blocks; ++ahead) {
+        barrier_expect(memory.full(ahead), T::kStageBytes);
+        load_b<T, kGated>(p, memory, ahead, at, static_cast<int>(ahead) * kDepth, rank);
+      }
+    }
+    wait_for_previous_kernel();
+  }
+  for (unsigned tile = first; tile < tiles; tile += clusters) {
+    const TileAt<T, kGated> at(p, tile, rank);
+    for (unsigned block = 0; block < p.k_blocks; ++block) {
+      const int k = static_cast<int>(block) * kDepth;
+      if (ahead > 0) {
+        --ahead;
+      } else {
+        barrier_wait(memory.empty(ring.stage), ring.parity ^ 1);
+        barrier_expect(memory.full(ring.stage), T::kStageBytes);
+        load_b<T, kGated>(p, memory, ring.stage, at, k, rank);
+      }
+      load_a<T, kGated>(p, memory, ring.stage, at, k, rank, keep);
+      ring.next();
+    }
+  }
+}
+
+// Two strips side by side, each of the rows of two warps' sums, transposed.
+template <class T, class Element, class Unit>
+__device__ __forceinline__ void swapped_epilogue(const Sums<T>& tile,
+                                                 const PrefillMemory<T>& memory,
+                                                 const Sm90Arguments& p, Unit unit, int warpgroup,
+                                                 int row, int column) {
+  const int thread = static_cast<int>(threadIdx.x) % 128;
+  const int lane = thread % 32;
+  const unsigned shared = memory.strip(warpgroup, thread / 64);
+  const int chunk = thread / 32 % 2 * 2 + lane / 8 % 2;
+  const int strip_row = lane / 16 * 8 + lane % 8;
+  if (thread == 0) wait_stores_read<0>();
+  warpgroup_sync<1>(warpgroup);
+#pragma unroll
+  for (int first = 0; first < T::kWarpgroupRows; first += 16) {
+    unsigned words[4];
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+      const int at = first / 2 + i * 2;
+      words[i] = words[i + 1] = 0;
+      if (at >= T::kSums) continue;  // the rows up to a multiple of 16, which no copy takes
+      // Columns are tokens here: sums[at] and sums[at + 2] are one token's, sums[at + 1] the next
+      // one's. A pair must be of one token.
+      const float2 one = unit.of_pair({tile.sums[0][at], tile.sums[0][at + 2]},
+                                      {tile.sums[1][at], tile.sums[1][at + 2]});
+      const float2 next = unit.of_pair({tile.sums[0][at + 1], tile.sums[0][at + 3]},
+                                       {tile.sums[1][at + 1], tile.sums[1][at + 3]});
+      words[i] = unit.pack(one.x, next.x, Element{});
+      words[i + 1] = unit.pack(one.y, next.y, Element{});
+    }
+    store_transposed(shared + in_strip<kMostStripColumns>(first + strip_row, chunk), words);
+  }
+  shared_writes_before_copies();
+  warpgroup_sync<1>(warpgroup);
+  if (thread == 0) {
+    store_box(p.out, memory.strip(warpgroup, 0), column, row);
+    store_box(p.out, memory.strip(warpgroup, 1), column + kMostStripColumns, row);
+  }
+}
+
+template <class Arguments>
+constexpr bool kKeeps = false;
+template <>
+constexpr bool kKeeps<Sm90KeptArguments> = true;
+
+// Stores what the gate makes of the sums, as forward does, and then the sums themselves, rounded.
+// Returns the number of strips.
+template <class T, class Element>
+__device__ __forceinline__ int keeping_epilogue(const Sums<T>& tile, const PrefillMemory<T>& memory,
+                                                const Sm90KeptArguments& p, int warpgroup, int row,
+                                                int column, int first_strip) {
+  constexpr int kUp = T::kColumns / 4;  // from a gate to its up
+  with_gate(p.gating, [&](auto unit) {
+    epilogue<T, Element, true>(tile, memory, p.out, unit, warpgroup, row, column, first_strip);
+  });
+  const auto store = [&](const TensorMap& map, int strip, int first) {
+    store_tile<T, true>(memory, map, warpgroup, row, column, strip, [&](int i, int at) {
+      const float* sums = tile.sums[i] + first + at;
+      return pack_pair(sums[0], sums[1], Element{});
+    });
+  };
+  store(p.gate_out, first_strip + kStrips<true, T>, 0);
+  store(p.up_out, first_strip + 2 * kStrips<true, T>, kUp);
+  return 3 * kStrips<true, T>;
+}
+
+template <class T, class Element, bool kGated, class Arguments>
+__device__ __forceinline__ void consume(const Arguments& p, const PrefillMemory<T>& memory,
+                                        unsigned rank, unsigned first, unsigned clusters,
+                                        int warpgroup) {
+  const unsigned tiles = p.tiles_m * p.tiles_n;
+  const bool leader = threadIdx.x % 32 == 0;  // of its warp
+  const int row_in_tile = T::kPingPong ? 0 : warpgroup * T::kWarpgroupRows;
+  const unsigned step = T::kPingPong ? 2 * clusters : clusters;
+  Ring<T::kStages> ring;
+  unsigned turn_parity = warpgroup == 0 ? 1 : 0;  // warpgroup 0 has the first turn
+  if (T::kPingPong && warpgroup == 1) {
+    first += clusters;
+    ring.skip(p.k_blocks);
+  }
+  int next_strip = 0;
+  Sums<T> sums;
+  for (unsigned tile = first; tile < tiles; tile += step) {
+    const TileAt<T, kGated> at(p, tile, rank);
+    if (T::kPingPong) {
+      barrier_wait(memory.turn(warpgroup), turn_parity);
+      turn_parity ^= 1;
+    }
+    multiply_blocks<T, Element, true>(sums, memory, ring, p.k_blocks, row_in_tile * kDepth * 2,
+                                      [&](unsigned stage) { release(memory.empty(stage)); });
+    // The other warpgroup's first wgmma may queue behind this one's last.
+    if (T::kPingPong && leader) barrier_arrive(memory.turn(1 - warpgroup));
+    wait_for_sums(sums);
+    release(memory.empty(ring.stage == 0 ? T::kStages - 1 : ring.stage - 1));
+    if (T::kPingPong) ring.skip(p.k_blocks);
+    const int row = at.row + row_in_tile;
+    add_biases<T, Element, kGated>(sums, p, at.column);
+    if constexpr (!kGated) add_residual<T, Element>(sums, p, row, at.column);
+    if constexpr (kKeeps<Arguments>) {
+      next_strip +=
+          keeping_epilogue<T, Element>(sums, memory, p, warpgroup, row, at.column, next_strip % 2);
+      continue;
+    }
+    with_gate<kGated>(p.gating, [&](auto unit) {
+      if constexpr (T::kSwapped) {
+        swapped_epilogue<T, Element>(sums, memory, p, unit, warpgroup, row, at.column);
+      } else {
+        epilogue<T, Element, kGated>(sums, memory, p.out, unit, warpgroup, row, at.column,
+                                     next_strip);
+      }
+    });
+    next_strip = (next_strip + kStrips<kGated, T>) % 2;
+  }
+  if (threadIdx.x % 128 == 0) wait_stores_read<0>();  // the kernel's end waits for the writes
+}
+
+template <class T, class Element, bool kGated, class Arguments>
+__device__ __forceinline__ void prefill(const Arguments& p) {
+  extern __shared__ unsigned char shared_memory[];
+  const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_memory));
+  const PrefillMemory<T> memory = {(shared + 1023) & ~1023u};
+  const unsigned rank = cluster_rank();
+  const unsigned first = blockIdx.x / 2;
+  const unsigned clusters = gridDim.x / 2;
+  const int role = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
+  if (threadIdx.x == 0) {
+    init_barriers(memory);
+    prefetch_map(p.a);
+    prefetch_map(p.b0);
+    if (kGated) prefetch_map(p.b1);
+    prefetch_map(p.out);
+  }
+  cluster_arrive_relaxed();  // the fence above has released the barriers
+  cluster_wait();
+  begin_in_turn<kGated>(p);
+  if (role == 0) {
+    give_registers<kProducerRegisters>();
+    if (warp_number() == 0 && elect_one()) produce<T, kGated>(p, memory, rank, first, clusters);
+    __syncwarp();
+  } else {
+    take_registers<kConsumerRegisters>();
+    consume<T, Element, kGated>(p, memory, rank, first, clusters, role - 1);
+  }
+  // A CTA's memory must outlive the other's copies into it and arrivals at its barriers.
+  cluster_arrive();
+  cluster_wait();
+}
+
+}  // namespace gated_mlp
+
+KILN_GATED_PREFILLS(KILN_GATED_KERNELS)
+KILN_PLAIN_PREFILLS(KILN_PLAIN_KERNELS)
+KILN_KEPT_PREFILLS(KILN_KEPT_KERNELS)

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the kernels of prefill's tiles share: where a CTA's stages, strips and barriers lie, how
+// they begin, and how a tile is stored. Device only.
+#pragma once
+
+#include "sm90/sm90_arguments.h"
+#include "sm90/sm90_mainloop.cuh"
+#include "sm90/sm90_outputs.cuh"
+#include "sm90/sm90_ptx.cuh"
+
+namespace gated_mlp {
+
+constexpr int kProducerRegisters = 40;
+constexpr int kConsumerRegisters = 232;
+
+// Shared memory of a CTA, by addresses.
+template <class T>
+struct PrefillMemory {
+  unsigned base;
+  __device__ __forceinline__ unsigned a(unsigned stage) const {
+    return base + stage * T::kStageBytes;
+  }
+  __device__ __forceinline__ unsigned b(unsigned stage) const { return a(stage) + T::kABytes; }
+  __device__ __forceinline__ unsigned strip(int warpgroup, int index) const {
+    return base + T::kStripsAt + (warpgroup * T::kPlaces + index) * T::kStripBytes;
+  }
+  __device__ __forceinline__ unsigned full(unsigned stage) const {
+    return base + T::kBarriersAt + stage * 8;
+  }
+  __device__ __forceinline__ unsigned empty(unsigned stage) const {
+    return base + T::kBarriersAt + (T::kStages + stage) * 8;
+  }
+  __device__ __forceinline__ unsigned turn(int warpgroup) const {
+    return base + T::kBarriersAt + (2 * T::kStages + warpgroup) * 8;
+  }
+  // Where strips are read, too (sm90_gradients.cu).
+  __device__ __forceinline__ unsigned brought(int warpgroup, unsigned place) const {
+    return turn(2) + (warpgroup * T::kPlaces + place) * 8;
+  }
+  __device__ __forceinline__ unsigned done(int warpgroup, unsigned place) const {
+    return brought(2, 0) + (warpgroup * T::kPlaces + place) * 8;
+  }
+};
+
+template <bool kGated, class T>
+constexpr int kOutColumns = kGated ? T::kColumns / 2 : T::kColumns;
+
+// Of a tile of one matrix.
+template <bool kGated, class T>
+constexpr int kStrips = kOutColumns<kGated, T> / strip_columns(kOutColumns<kGated, T>);
+
+// One lane for each CTA of the cluster says that this warp has read the stage.
+__device__ __forceinline__ void release(unsigned empty_barrier) {
+  const unsigned lane = threadIdx.x & 31;
+  if (lane < 2) barrier_arrive_peer(empty_barrier, lane);
+}
+
+// By one thread, before the CTAs of the cluster wait for each other.
+template <class T>
+__device__ __forceinline__ void init_barriers(PrefillMemory<T> memory) {
+  constexpr unsigned kReaders = 2 * 4 * (T::kPingPong ? 1 : 2);  // warps of both CTAs
+  for (unsigned stage = 0; stage < T::kStages; ++stage) {
+    barrier_init(memory.full(stage), 1);
+    barrier_init(memory.empty(stage), kReaders);
+  }
+  barrier_init(memory.turn(0), 4);
+  barrier_init(memory.turn(1), 4);
+  barrier_init_fence();
+}
+
+// A strip has rows of 64 or 32 bytes, whose 16-byte chunks the copy engine's swizzle exchanges by
+// bits 7 and 8, or bit 7, of the address.
+template <int kStripColumns>
+__device__ __forceinline__ unsigned in_strip(int row, int chunk) {
+  const int exchange = kStripColumns == 32 ? row >> 1 & 3 : row >> 2 & 1;
+  return row * (kStripColumns * 2) + (chunk ^ exchange) * 16;
+}
+
+// The strips take turns between two places, on from one tile to the next (`first_strip`): a tile
+// may have an odd number of them, and its last one may still be on its way when the next tile
+// begins.
+//
+// word_of(block of 64 rows, place of a pair among its sums): two columns of the output.
+template <class T, bool kGated, class WordOf>
+__device__ __forceinline__ void store_tile(const PrefillMemory<T>& memory, const TensorMap& map,
+                                           int warpgroup, int row, int column, int first_strip,
+                                           const WordOf& word_of) {
+  constexpr int kStripColumns = strip_columns(kOutColumns<kGated, T>);
+  const int thread = static_cast<int>(threadIdx.x) % 128;
+  const int lane = thread % 32;
+  const int matrix_row = thread / 32 * 16 + lane % 16;
+#pragma unroll
+  for (int strip = 0; strip < kStrips<kGated, T>; ++strip) {
+    const unsigned shared = memory.strip(warpgroup, (first_strip + strip) % 2);
+    if (thread == 0) wait_stores_read<1>();
+    warpgroup_sync<1>(warpgroup);
+#pragma unroll
+    for (int pair = 0; pair < kStripColumns / 16; ++pair) {  // of blocks of 8 columns
+      const int block = strip * (kStripColumns / 8) + pair * 2;
+#pragma unroll
+      for (int i = 0; i < T::kBlocks; ++i) {
+        unsigned words[4];
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            words[j * 2 + half] = word_of(i, (block + j) * 4 + half * 2);
+          }
+        }
+        const unsigned at = in_strip<kStripColumns>(i * 64 + matrix_row, pair * 2 + lane / 16);
+        store_matrices(shared + at, words);
+      }
+    }
+    shared_writes_before_copies();
+    warpgroup_sync<1>(warpgroup);
+    if (thread == 0) store_box(map, shared, column + strip * kStripColumns, row);
+  }
+}
+
+template <class T, class Element, bool kGated, class Unit>
+__device__ __forceinline__ void epilogue(const Sums<T>& tile, const PrefillMemory<T>& memory,
+                                         const TensorMap& map, Unit unit, int warpgroup, int row,
+                                         int column, int first_strip) {
+  constexpr int kUp = T::kColumns / 4;  // from a gate to its up
+  store_tile<T, kGated>(memory, map, warpgroup, row, column, first_strip, [&](int i, int at) {
+    const float* sums = tile.sums[i] + at;
+    float2 out = {sums[0], sums[1]};
+    if constexpr (kGated) out = unit.of_pair(out, {sums[kUp], sums[kUp + 1]});
+    return unit.pack(out.x, out.y, Element{});
+  });
+}
+
+}  // namespace gated_mlp

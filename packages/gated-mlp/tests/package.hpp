@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Package: what a check knows of the package that it checks: its name, its gates and its typed
+// layers, whose types are erased here. So one check serves all packages of the family.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "gate.h"
+#include "kiln/kernel.hpp"
+#include "kiln/layers/gated_mlp.hpp"
+
+namespace gated_mlp_test {
+
+using gated_mlp::Gate;
+
+/// Those of a layer of forward; a missing bias is Tensor{}.
+struct MlpWeights {
+  kiln::Tensor gate, up, down;
+  kiln::Tensor gate_bias = {};
+  kiln::Tensor up_bias = {};
+  kiln::Tensor down_bias = {};
+  bool saturates = false;  ///< kOverflowSaturate
+  bool invariant = false;  ///< batch_invariant
+  std::string kernels;     ///< pinned ones, as host/pins.h has them
+};
+
+/// What a forward reads beside its weights; a missing residual is Tensor{}.
+struct MlpInput {
+  kiln::Tensor x;
+  kiln::Tensor residual = {};
+};
+
+/// Where a layer's backward adds gradients of weights.
+struct MlpMainGradients {
+  kiln::Tensor gate = {};
+  kiln::Tensor up = {};
+  kiln::Tensor down = {};
+  kiln::Tensor gate_bias = {};
+  kiln::Tensor up_bias = {};
+  kiln::Tensor down_bias = {};
+};
+
+/// Where a layer's backward writes; what is Tensor{} is not computed.
+struct MlpGradients {
+  kiln::Tensor x = {};
+  kiln::Tensor gate = {};
+  kiln::Tensor up = {};
+  kiln::Tensor down = {};
+  kiln::Tensor gate_bias = {};
+  kiln::Tensor up_bias = {};
+  kiln::Tensor down_bias = {};
+  MlpMainGradients main = {};
+};
+
+/// What training_forward keeps; Tensor{}: backward computes it again.
+struct MlpKept {
+  kiln::Tensor gate_out = {};
+  kiln::Tensor up_out = {};
+};
+
+struct MlpLayer {
+  std::function<std::size_t(const kiln::Tensor& x)> workspace_bytes;
+  std::function<void(const MlpInput&, const kiln::Tensor& y, kiln::Workspace, void* stream)>
+      forward;
+  std::function<void(const MlpInput&, const kiln::Tensor& y, const MlpKept&, kiln::Workspace,
+                     void* stream)>
+      training_forward;
+  std::function<std::size_t(const kiln::Tensor& x, const MlpKept&, const MlpGradients&)>
+      backward_workspace_bytes;
+  std::function<void(const kiln::Tensor& grad_y, const kiln::Tensor& x, const MlpKept&,
+                     const MlpGradients&, kiln::Workspace, void* stream)>
+      backward;
+};
+
+struct GatedLayer {
+  std::function<void(const kiln::Tensor& gate, const kiln::Tensor& up, const kiln::Tensor& out,
+                     void* stream)>
+      forward;
+  std::function<void(const kiln::Tensor& grad_out, const kiln::Tensor& gate, const kiln::Tensor& up,
+                     const kiln::Tensor& grad_gate, const kiln::Tensor& grad_up, void* stream)>
+      backward;
+};
+
+/// What the package must refuse, with a text that has `word` in it; on tensors without rows.
+struct Refusal {
+  std::string what;
+  std::string word;
+  std::function<void(const kiln::Kernel&)> call;
+};
+
+struct Package {
+  std::string name;
+  int version = 0;
+  std::vector<Gate> gates;  ///< two or more; the first is the layers' default
+  std::function<MlpLayer(const kiln::Kernel&, const MlpWeights&, Gate)> mlp;
+  std::function<GatedLayer(const kiln::Kernel&, Gate)> gated;
+  std::vector<Refusal> refusals;
+};
+
+/// A typed layer's gradients.
+template <class Layer>
+typename Layer::Gradients gradients_of(const MlpGradients& gradients) {
+  return {.x = gradients.x,
+          .gate = gradients.gate,
+          .up = gradients.up,
+          .down = gradients.down,
+          .gate_bias = gradients.gate_bias,
+          .up_bias = gradients.up_bias,
+          .down_bias = gradients.down_bias,
+          .main = {.gate = gradients.main.gate,
+                   .up = gradients.main.up,
+                   .down = gradients.main.down,
+                   .gate_bias = gradients.main.gate_bias,
+                   .up_bias = gradients.main.up_bias,
+                   .down_bias = gradients.main.down_bias}};
+}
+
+template <class Layer>
+MlpLayer erase_mlp(Layer layer) {
+  const auto held = std::make_shared<Layer>(std::move(layer));
+  return {[held](const kiln::Tensor& x) { return held->workspace_bytes(x); },
+          [held](const MlpInput& input, const kiln::Tensor& y, kiln::Workspace workspace,
+                 void* stream) {
+            held->forward({input.x, input.residual}, y, workspace, stream);
+          },
+          [held](const MlpInput& input, const kiln::Tensor& y, const MlpKept& kept,
+                 kiln::Workspace workspace, void* stream) {
+            held->training_forward({input.x, input.residual}, y, {kept.gate_out, kept.up_out},
+                                   workspace, stream);
+          },
+          [held](const kiln::Tensor& x, const MlpKept& kept, const MlpGradients& gradients) {
+            return held->backward_workspace_bytes(x, {kept.gate_out, kept.up_out},
+                                                  gradients_of<Layer>(gradients));
+          },
+          [held](const kiln::Tensor& grad_y, const kiln::Tensor& x, const MlpKept& kept,
+                 const MlpGradients& gradients, kiln::Workspace workspace, void* stream) {
+            held->backward(grad_y, x, {kept.gate_out, kept.up_out}, gradients_of<Layer>(gradients),
+                           workspace, stream);
+          }};
+}
+
+template <class Layer>
+GatedLayer erase_gated(Layer layer) {
+  const auto held = std::make_shared<Layer>(std::move(layer));
+  return {[held](const kiln::Tensor& gate, const kiln::Tensor& up, const kiln::Tensor& out,
+                 void* stream) { held->forward(gate, up, out, stream); },
+          [held](const kiln::Tensor& grad_out, const kiln::Tensor& gate, const kiln::Tensor& up,
+                 const kiln::Tensor& grad_gate, const kiln::Tensor& grad_up,
+                 void* stream) { held->backward(grad_out, gate, up, grad_gate, grad_up, stream); }};
+}
+
+/// A typed layer's weights, all but its options.
+template <class Layer>
+typename Layer::Weights weights_of(const MlpWeights& weights) {
+  typename Layer::Weights typed = {.gate = weights.gate, .up = weights.up, .down = weights.down};
+  typed.gate_bias = weights.gate_bias;
+  typed.up_bias = weights.up_bias;
+  typed.down_bias = weights.down_bias;
+  if (weights.saturates) typed.overflow = kiln::layers::kOverflowSaturate;
+  typed.batch_invariant = weights.invariant;
+  return typed;
+}
+
+/// A typed layer's weights that also pin kernels, which the layer does not offer.
+template <class Weights>
+struct Pinning : Weights {
+  std::string kernels;
+
+  auto attributes() const {
+    const auto own = Weights::attributes();
+    std::array<kiln::Attribute, std::tuple_size_v<decltype(own)> + 1> all;
+    std::copy(own.begin(), own.end(), all.begin());
+    all.back() = kiln::Attribute(kernels.c_str());
+    return all;
+  }
+};
+
+/// The layer of these weights, as a user makes it, or, where it pins kernels, one that passes on
+/// the attribute.
+template <class Layer>
+MlpLayer make_layer(const kiln::Kernel& kernel, const typename Layer::Weights& typed,
+                    const std::string& kernels) {
+  if (kernels.empty()) return erase_mlp(kernel.layer<Layer>(typed));
+  using Weights = Pinning<typename Layer::Weights>;
+  return erase_mlp(kiln::layers::GatedMlp<Weights>(kernel, Weights{typed, kernels}));
+}
+
+/// The check's command line, for the program of one package. Exit status 0: no case failed.
+int check_main(int argc, char** argv, const Package& package);
+
+}  // namespace gated_mlp_test

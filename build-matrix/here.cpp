@@ -9,7 +9,7 @@ namespace kiln::build {
 
 std::set<std::string> taken_here(const Host& host, const Package& package,
                                  const std::vector<VariantPlan>& variants, Version glibc) {
-  const Requires any_loader{.min_loader = package.min_loader, .abi = KILN_ABI_MAJOR};
+  const NeededLoader any_loader{.min_loader = package.min_loader, .abi = KILN_ABI_MAJOR};
   Index index{.name = package.name, .version = package.version, .requires_ = any_loader};
   for (const VariantPlan& plan : variants) {
     Variant variant;

@@ -84,7 +84,7 @@ std::string make_archive(std::vector<ArchiveEntry> entries) {
 
 Packed pack(const PackInput& input) {
   const Recipe& recipe = input.recipe;
-  const Requires requires_{.min_loader = recipe.min_loader, .abi = KILN_ABI_MAJOR};
+  const NeededLoader requires_{.min_loader = recipe.min_loader, .abi = KILN_ABI_MAJOR};
   const Needs needs = needs_of(recipe, input.facts);
   const std::vector<ArchiveEntry> entries = {
       {.path = "LICENSE", .bytes = input.license},

@@ -36,7 +36,7 @@ using kiln::trust::MetadataFolder;
 using kiln::trust::Target;
 using kiln::trust::Updater;
 using kiln::trust::WebSource;
-using kiln::trust::Word;
+using kiln::trust::SignedTarget;
 
 constexpr std::size_t kMaxTargetBytes = std::size_t{1} << 30;
 
@@ -81,7 +81,7 @@ std::string place_of(const Target& target, const std::string& name, bool consist
 
 void download(const Options& options, const std::string& name, const WebSource& source,
               Updater& updater) {
-  const std::optional<Word> word = updater.find(name, source);
+  const std::optional<SignedTarget> word = updater.find(name, source);
   if (!word) {
     throw Error(ErrorCode::kNotFound, "download " + kiln::quote(name) + ": no role of " +
                                           options.metadata_url + " speaks of it. Check its name");

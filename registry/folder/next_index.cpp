@@ -9,7 +9,7 @@
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
-#include "documents/requires.hpp"
+#include "documents/needed_loader.hpp"
 #include "kiln/error.hpp"
 #include "registry/folder/variant_order.hpp"
 
@@ -17,8 +17,8 @@ namespace kiln::registry {
 namespace {
 
 /// A loader must be able to read the index if it can run one variant of it.
-Requires lowest_requirement(const std::vector<Variant>& variants) {
-  Requires lowest = variants.front().requires_;
+NeededLoader lowest_requirement(const std::vector<Variant>& variants) {
+  NeededLoader lowest = variants.front().requires_;
   for (const Variant& variant : variants) {
     if (parse_loader_version(variant.requires_.min_loader) <
         parse_loader_version(lowest.min_loader)) {

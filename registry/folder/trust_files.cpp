@@ -117,7 +117,7 @@ std::optional<trust::Target> find_target(trust::TrustedSet& set, const TrustFile
     set.take_targets(file_of(files, role_file(version, role), origin), role, parent);
     return true;
   };
-  const std::optional<trust::Word> word = set.search(name, load);
+  const std::optional<trust::SignedTarget> word = set.search(name, load);
   return word ? std::optional(word->target) : std::nullopt;
 }
 

@@ -12,6 +12,7 @@
 #include "base/posix.hpp"
 #include "http/url.hpp"
 #include "kiln/error.hpp"
+#include "settings/settings.hpp"
 #include "store/copy.hpp"
 #include "store/registry.hpp"
 

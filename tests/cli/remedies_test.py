@@ -40,8 +40,9 @@ ELSEWHERE = {
     "loader/cli/verbs/doctor.cpp: KILN_CACHE": ("tests/cli/test_cli.py", "does not exist and cannot be made"),
     "loader/cli/verbs/search.cpp: kiln info": ("tests/cli/verbs_test.py", "kiln info NAME"),
     "loader/cli/verbs/login.cpp: docker login": ("tests/cli/verbs_test.py", "docker|podman|skopeo"),
-    "loader/src/install/attested.cpp: kiln trust require": ("tests/attest/test_attest.py", '"trust", "require"'),
-    "loader/src/install/attested.cpp: kiln trust list": ("tests/attest/test_attest.py", '"trust", "list"'),
+    "loader/src/install/signature_policy.cpp: kiln trust require": ("tests/attest/test_attest.py", '"trust", "require"'),
+    "loader/src/install/choose.cpp: kiln lock": ("tests/lock/lock_test.cpp", "pins this index"),
+    "loader/src/install/signature_policy.cpp: kiln trust list": ("tests/attest/test_attest.py", '"trust", "list"'),
     "registry/server/push.cpp: kiln registry sign": ("tests/trust/test_publisher.py", "--onto"),
     "registry/server/push.cpp: kiln registry sign --onto URL": ("tests/trust/test_publisher.py", "--onto"),
     "registry/server/push.cpp: kiln registry sign --onto …": ("tests/trust/test_publisher.py", "--onto"),
@@ -294,7 +295,7 @@ class Remedies(World):
         self.shell(re.search("not known before '([^']*)'", said).group(1))
         self.assertNotIn("not known before", self.shell("kiln info tiny-op@2 --offline").stdout)
 
-    @cures("loader/src/install/install.cpp: kiln install …", "loader/src/install/install.cpp: kiln install --from FILE",
+    @cures("loader/src/install/source.cpp: kiln install …", "loader/src/install/source.cpp: kiln install --from FILE",
            "loader/src/store/bundle.cpp: kiln bundle create")
     def test_what_was_never_fetched(self):
         registry = f"--registry {self.registry}"
@@ -339,19 +340,19 @@ class Remedies(World):
             self.environment["KILN_REGISTRY"] = str(self.work / "none")
             self.cured_by("kiln search", NOT_FOUND, "in KILN_REGISTRY", KILN_REGISTRY=self.registry, KILN_UNSIGNED="/")
 
-    @cures("loader/src/install/search.cpp: kiln list", "loader/src/http/url.cpp: KILN_INSECURE_HTTP")
+    @cures("loader/src/install/catalog.cpp: kiln list", "loader/src/http/url.cpp: KILN_INSECURE_HTTP")
     def test_a_registry_that_is_not_asked(self):
         self.environment["KILN_UNSIGNED"] = "https://registry.invalid"
         self.cured("kiln search --offline --registry https://registry.invalid", OFFLINE, "kiln list", after=OFFLINE)
         self.cured_by("kiln search --registry http://registry.invalid", USAGE, "list registry.invalid in KILN_INSECURE_HTTP",
                       after=NETWORK, KILN_INSECURE_HTTP="registry.invalid", KILN_UNSIGNED="http://registry.invalid")
 
-    @cures("loader/src/install/install.cpp: kiln info …")
+    @cures("loader/src/install/dev.cpp: kiln info …")
     def test_a_package_without_headers(self):
         done = self.shell("kiln install --dev tiny-op@1", NOT_FOUND)
         self.shell(re.search("'(kiln info [^']*)' lists them", done.stderr).group(1))
 
-    @cures("loader/src/install/install.cpp: kiln search")
+    @cures("loader/src/install/catalog.cpp: kiln search")
     def test_what_signed_metadata_does_not_speak_of(self):
         self.sign()
         self.cured("kiln add nosuch", NOT_FOUND, "kiln search", after=NOT_FOUND)
@@ -367,7 +368,7 @@ class Remedies(World):
         self.assertIn("Usage: kiln install", self.shell("kiln help install").stdout)
 
     @cures("loader/cli/frame/command.cpp: kiln host --json", "loader/src/core/documents/host.cpp: kiln host --json",
-           "loader/src/install/install.cpp: kiln host … --json", "loader/cli/verbs/host.cpp: kiln resolve --host cluster.json")
+           "loader/src/install/choose.cpp: kiln host … --json", "loader/cli/verbs/host.cpp: kiln resolve --host cluster.json")
     def test_facts_of_another_machine(self):
         first = "kiln resolve tiny-op@1 --host facts.json --device cpu"
         for facts, code in ((None, USAGE), ('{"schema": "kiln.other/1"}', INTEGRITY)):

@@ -23,7 +23,7 @@ std::string word(const Descriptor& descriptor) {
          std::to_string(descriptor.size);
 }
 
-std::string word(const Requires& requires_) {
+std::string word(const NeededLoader& requires_) {
   return requires_.min_loader + " abi " + std::to_string(requires_.abi);
 }
 

@@ -10,6 +10,7 @@
 #include "published.hpp"
 #include "scratch.hpp"
 #include "server.hpp"
+#include "settings/settings.hpp"
 #include "store/copy.hpp"
 #include "store/registry.hpp"
 

@@ -13,8 +13,8 @@
 
 #include "documents/json.hpp"
 #include "install/bundle.hpp"
+#include "install/catalog.hpp"
 #include "install/install.hpp"
-#include "install/search.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
 #include "server.hpp"
@@ -365,9 +365,9 @@ TEST_CASE("vouch: a publisher who has signed nothing hides no other's packages")
   REQUIRE(found.unread.size() == 1);
   CHECK(found.unread.front().role == "acme");
   CHECK_CONTAINS(found.unread.front().problem.what(), "who signs that has not signed yet");
-  CHECK(Install("sample", world.request()).published().size() == 1);
+  CHECK(Catalog("sample", world.request()).published().size() == 1);
   // Of acme's it is not said that there are none: nobody can tell.
-  const Error error = error_of([&] { Install("acme-op", world.request()).published(); });
+  const Error error = error_of([&] { Catalog("acme-op", world.request()).published(); });
   CHECK(error.code() == ErrorCode::kTrust);
   CHECK_CONTAINS(error.what(), "acme.json");
 }

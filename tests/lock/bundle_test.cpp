@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "documents/json.hpp"
+#include "install/catalog.hpp"
 #include "install/install.hpp"
 #include "install/lock.hpp"
 #include "kiln/request.hpp"
@@ -124,7 +125,7 @@ TEST_CASE("bundle: a file is a registry as well") {
   const Request request{
       .version = 1, .registry = setting.file.string(), .cache = setting.scratch / "third"};
   CHECK(install("sample", request).choice.registry == setting.file.string());
-  CHECK(Install("sample", request).known_versions() == std::vector<int>{1});
+  CHECK(Catalog("sample", request).known_versions() == std::vector<int>{1});
 }
 
 TEST_CASE("bundle: two kernels in one, and a bare tag as other tools write it") {
@@ -147,7 +148,7 @@ TEST_CASE("bundle: two kernels in one, and a bare tag as other tools write it") 
       Setting::tags({{"1", bare.index}, {"sample:1", bare.index}});
   write_file(bare.file, make_tar(entries));
   const Request both{.registry = bare.file.string(), .cache = bare.scratch / "both"};
-  CHECK(Install("sample", both).known_versions() == std::vector<int>{1});
+  CHECK(Catalog("sample", both).known_versions() == std::vector<int>{1});
 }
 
 TEST_CASE("bundle: what is asked for and not inside is said with what is") {

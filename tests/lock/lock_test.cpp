@@ -176,7 +176,7 @@ TEST_CASE("lock: an install takes version, registry and digests from the lock, a
   const std::vector<std::string> asked = setting.server.asked();
   CHECK(asked.at(before) == "/v2/sample/manifests/" + setting.index.digest.str());
   CHECK(setting.server.count("manifests/1") == 1);  // by lock() alone
-  const std::vector<Cache::Root> roots = Cache(setting.locked().cache).roots();
+  const std::vector<Cache::KeptLockFile> roots = Cache(setting.locked().cache).kept_lock_files();
   REQUIRE(roots.size() == 1);
   CHECK(roots.front().lock_file == setting.file);
 

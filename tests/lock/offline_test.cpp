@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "install/catalog.hpp"
 #include "install/install.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
@@ -112,8 +113,8 @@ TEST_CASE("offline: a refresh and a version that is left out are refused in thei
   CHECK(error.code() == ErrorCode::kUsage);
   CHECK_CONTAINS(error.what(), "version is 0");
   CHECK_CONTAINS(error.what(), "offline, the cache has: 1");
-  CHECK(Install("sample", request).known_versions() == std::vector<int>{1});
-  CHECK(error_of([&] { Install("other", request).known_versions(); }).code() ==
+  CHECK(Catalog("sample", request).known_versions() == std::vector<int>{1});
+  CHECK(error_of([&] { Catalog("other", request).known_versions(); }).code() ==
         ErrorCode::kOffline);
 }
 

@@ -128,9 +128,9 @@ TEST_CASE("gc: unlocked versions go, those of a lock file stay until it is gone"
   sample.install_version(2);
   const fs::path lock_file = sample.scratch / "project/kiln.lock";
   write_file(lock_file, R"({"kernels": {"sample": {"manifest": ")" + locked + "\"}}}");
-  CHECK(sample.cache().add_root(lock_file));
-  CHECK(sample.cache().add_root(lock_file));  // again changes nothing
-  CHECK(sample.cache().roots().size() == 1);
+  CHECK(sample.cache().keep_lock_file(lock_file));
+  CHECK(sample.cache().keep_lock_file(lock_file));  // again changes nothing
+  CHECK(sample.cache().kept_lock_files().size() == 1);
 
   CHECK(kinds(collect_garbage(sample.cache())) == Kinds{});
   CHECK(kinds(collect_garbage(sample.cache(), {.unlocked = true})) ==
@@ -227,7 +227,7 @@ TEST_CASE("gc: does not guess what something damaged or unreadable holds") {
       {"lock file", ErrorCode::kCache,
        [](Sample& sample) {
          fs::create_directory(sample.scratch / "kiln.lock");
-         CHECK(sample.cache().add_root(sample.scratch / "kiln.lock"));
+         CHECK(sample.cache().keep_lock_file(sample.scratch / "kiln.lock"));
        }},
   };
   for (const Case& each : cases) {

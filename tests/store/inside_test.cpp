@@ -83,7 +83,7 @@ TEST_CASE("inside: a folder of something else is never written to, nor cleaned")
         [&] { install("sample", sample.request); },
         [&] { collect_garbage(sample.cache(), {.unlocked = true, .partial = true}); },
         [&] { repair(sample.cache(), Settings()); },
-        [&] { sample.cache().add_root(sample.scratch / "kiln.lock"); },
+        [&] { sample.cache().keep_lock_file(sample.scratch / "kiln.lock"); },
     };
     for (const auto& write : writers) {
       const Error error = error_of(write);

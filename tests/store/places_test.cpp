@@ -45,7 +45,7 @@ struct Used {
     Request request = sample.request;
     request.refresh = true;
     install("sample", request);
-    sample.cache().add_root(lock_file);
+    sample.cache().keep_lock_file(lock_file);
     const FileLock lease = sample.cache().lease(Digest::of("a kernel that runs"));
     collect_garbage(sample.cache(), {.dry_run = true});
   }
@@ -141,9 +141,9 @@ TEST_CASE("places: the entry of a project whose folder has another name than UTF
   sample.install_version(1);
   const fs::path lock_file = sample.scratch / "caf\xe9/kiln.lock";
   write_file(lock_file, "{}");
-  CHECK(sample.cache().add_root(lock_file));
-  REQUIRE(sample.cache().roots().size() == 1);
-  CHECK(sample.cache().roots()[0].lock_file == lock_file);
+  CHECK(sample.cache().keep_lock_file(lock_file));
+  REQUIRE(sample.cache().kept_lock_files().size() == 1);
+  CHECK(sample.cache().kept_lock_files()[0].lock_file == lock_file);
   CHECK(survey(sample.request.cache).files.empty());
 }
 

@@ -13,7 +13,7 @@
 #include "documents/descriptor.hpp"
 #include "documents/host.hpp"
 #include "documents/names.hpp"
-#include "install/install.hpp"
+#include "install/catalog.hpp"
 #include "install/lock.hpp"
 #include "loader/cli/frame/commands.hpp"
 #include "loader/cli/frame/output.hpp"
@@ -82,11 +82,11 @@ Request Options::request_for(const Spec& spec) const {
   Request result = request;
   result.version = spec.version;
   if (spec.version == 0 && lockfile_of(request, load_settings()).empty()) {
-    Install install(spec.name, request);
-    const std::vector<int> versions = install.known_versions();
+    Catalog catalog(spec.name, request);
+    const std::vector<int> versions = catalog.known_versions();
     throw Error(ErrorCode::kUsage,
                 "find " + spec.name + ": no version is named; published: " + listed(versions) +
-                    ". Run: " + command + " " + label(spec.name, install.newest_version()));
+                    ". Run: " + command + " " + label(spec.name, catalog.newest_version()));
   }
   return result;
 }

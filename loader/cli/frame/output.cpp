@@ -21,7 +21,7 @@
 #include "base/quote.hpp"
 #include "base/size.hpp"
 #include "documents/json.hpp"
-#include "install/trace.hpp"
+#include "install/resolution_json.hpp"
 #include "settings/environment.hpp"
 
 namespace kiln::cli {

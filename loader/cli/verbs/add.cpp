@@ -11,7 +11,7 @@
 #include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
-#include "install/install.hpp"
+#include "install/catalog.hpp"
 #include "loader/cli/frame/commands.hpp"
 #include "loader/cli/frame/output.hpp"
 #include "loader/cli/verbs/locking.hpp"
@@ -26,8 +26,8 @@ Request unlocked_request(const Options& options, const std::string& registry) {
 }
 
 /// What a project's registry has of a package.
-Install ask_for(const std::string& name, const Options& options, const std::string& registry) {
-  return {name, unlocked_request(options, registry), {.hold_to_lock = false}};
+Catalog catalog_of(const std::string& name, const Options& options, const std::string& registry) {
+  return {name, unlocked_request(options, registry)};
 }
 
 std::string stated_registry(const Project& project) {
@@ -47,8 +47,9 @@ int run_add(const Project& project, const Options& options) {
     Lockfile after = before;
     for (const Spec& spec : options.specs) {
       const std::string registry = registry_of(options, stated, before, spec.name);
-      const int version =
-          spec.version != 0 ? spec.version : ask_for(spec.name, options, registry).newest_version();
+      const int version = spec.version != 0
+                              ? spec.version
+                              : catalog_of(spec.name, options, registry).newest_version();
       after[spec.name] = lock_version(spec.name, version, registry, options, before);
       added[spec.name] = version;
     }
@@ -113,7 +114,7 @@ int run_remove(const Project& project, const Options& options) {
 /// The version to move to. The locked one stays where it is the newest that was not taken back.
 int version_to_take(const std::string& name, int locked, const std::string& registry,
                     const Options& options, Json& yanked) {
-  const std::vector<PublishedVersion> versions = ask_for(name, options, registry).published();
+  const std::vector<PublishedVersion> versions = catalog_of(name, options, registry).published();
   const int newest = newest_of(versions);
   const auto now = std::ranges::find(versions, locked, &PublishedVersion::version);
   if (now == versions.end() || !now->yanked) return std::max(newest, locked);

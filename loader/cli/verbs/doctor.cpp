@@ -12,7 +12,7 @@
 #include "base/posix.hpp"
 #include "documents/json.hpp"
 #include "install/install.hpp"
-#include "install/trace.hpp"
+#include "install/resolution_json.hpp"
 #include "install/vouch.hpp"
 #include "kiln/abi.h"
 #include "kiln/kernel.hpp"

@@ -15,8 +15,9 @@
 #include "base/size.hpp"
 #include "documents/json.hpp"
 #include "documents/ops.hpp"
-#include "install/attested.hpp"
+#include "install/catalog.hpp"
 #include "install/install.hpp"
+#include "install/signature_policy.hpp"
 #include "loader/cli/frame/commands.hpp"
 #include "loader/cli/frame/output.hpp"
 #include "oci/layer_reader.hpp"
@@ -256,8 +257,9 @@ int run_info(const Options& options) {
   Spec spec = options.specs.front();
   const Settings settings = load_settings();
   const std::string registry = canonical_registry(options.request.registry, settings);
-  const std::vector<PublishedVersion> published = Install(spec.name, options.request).published();
-  if (spec.version == 0) spec.version = Install(spec.name, options.request).newest_version();
+  Catalog catalog(spec.name, options.request);
+  const std::vector<PublishedVersion> published = catalog.published();
+  if (spec.version == 0) spec.version = catalog.newest_version();
   Install install(spec.name, options.request_for(spec));
   const VersionIndex found = install.choose().version;
   const Details details = find_details(options, spec, found, registry);
@@ -274,8 +276,8 @@ int run_info(const Options& options) {
   print("%s@%d  from %s\n", spec.name.c_str(), spec.version, registry.c_str());
   print("versions %s\nindex     %s\n", listed.c_str(), found.descriptor.digest.str().c_str());
   print_schema(details, spec);
-  const Json attestations =
-      print_attestations(install.attestations(found), settings, registry, spec.name);
+  const Json attestations = print_attestations(install.source().attestations(found.descriptor),
+                                               settings, registry, spec.name);
   print("variants\n");
   Json variants = Json::array();
   for (const Variant& variant : found.index.variants) {

@@ -15,7 +15,7 @@
 #include "documents/names.hpp"
 #include "install/install.hpp"
 #include "install/parallel.hpp"
-#include "install/trace.hpp"
+#include "install/resolution_json.hpp"
 #include "install/vouch.hpp"
 #include "loader/cli/frame/commands.hpp"
 #include "loader/cli/frame/output.hpp"

@@ -17,6 +17,7 @@
 #include "loader/cli/frame/commands.hpp"
 #include "loader/cli/frame/output.hpp"
 #include "loader/cli/verbs/locking.hpp"
+#include "settings/settings.hpp"
 
 namespace kiln::cli {
 namespace {

@@ -16,6 +16,7 @@
 #include "loader/cli/frame/commands.hpp"
 #include "loader/cli/frame/output.hpp"
 #include "settings/environment.hpp"
+#include "settings/settings.hpp"
 #include "store/registry.hpp"
 
 namespace kiln::cli {

@@ -15,6 +15,7 @@
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
+#include "install/catalog.hpp"
 #include "install/install.hpp"
 #include "install/lock.hpp"
 #include "install/parallel.hpp"
@@ -74,12 +75,12 @@ std::vector<Standing> cached_kernels(const Options& options) {
 void ask_registry(Standing& kernel, Request request) {
   request.version = kernel.version;
   request.registry = kernel.registry;
-  Install install(kernel.name, request, {.hold_to_lock = false});
-  const std::vector<PublishedVersion> versions = install.published();
+  const std::vector<PublishedVersion> versions = Catalog(kernel.name, request).published();
   kernel.newest = newest_of(versions);
   const auto now = std::ranges::find(versions, kernel.version, &PublishedVersion::version);
   if (now != versions.end()) kernel.yanked = now->yanked;
   if (kernel.yanked) return;
+  Install install(kernel.name, request, {.hold_to_lock = false});
   for (const Variant& each : install.find_newest_index().index.variants) {
     if (!kernel.variants.contains(each.id)) kernel.added.push_back(each.id);
   }

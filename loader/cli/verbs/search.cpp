@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "install/search.hpp"
+#include "install/catalog.hpp"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -12,7 +12,7 @@
 #include "base/join.hpp"
 #include "base/quote.hpp"
 #include "documents/json.hpp"
-#include "install/attested.hpp"
+#include "install/signature_policy.hpp"
 #include "loader/cli/frame/commands.hpp"
 #include "loader/cli/frame/output.hpp"
 #include "settings/settings.hpp"

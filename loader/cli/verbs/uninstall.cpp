@@ -12,6 +12,7 @@
 #include "documents/names.hpp"
 #include "loader/cli/frame/commands.hpp"
 #include "loader/cli/frame/output.hpp"
+#include "settings/settings.hpp"
 #include "store/cache.hpp"
 #include "store/gc.hpp"
 #include "store/registry.hpp"

@@ -16,8 +16,8 @@
 namespace kiln::attest {
 namespace {
 
-constexpr std::string_view kSchema = "kiln.attested/1";
-constexpr const char* kFolder = "attested";
+constexpr std::string_view kAttestedSchema = "kiln.attested/1";
+constexpr const char* kAttestedFolder = "attested";
 
 /// Throws kIntegrity for a manifest that is no referrer of `index` with one bundle.
 Descriptor bundle_of(const std::string& manifest, const Descriptor& index,
@@ -63,7 +63,7 @@ bool is_of_one(const Error& error) {
 }
 
 std::filesystem::path path_of(const Cache& cache, const Descriptor& index) {
-  return cache.root() / kFolder / (index.digest.hex() + ".json");
+  return cache.root() / kAttestedFolder / (index.digest.hex() + ".json");
 }
 
 }  // namespace
@@ -115,7 +115,7 @@ std::vector<Attestation> recall_attestations(const Cache& cache, const Descripto
     if (!bytes) return list;
     const Json json = parse_json(*bytes, path.string());
     const JsonView view(json, path.string());
-    check_schema(view, kSchema, "");
+    check_schema(view, kAttestedSchema, "");
     for (const JsonView& each : view.at("attestations").items()) {
       std::string manifest = each.at("manifest").string();
       const Descriptor bundle = bundle_of(manifest, index, each.path());
@@ -141,11 +141,11 @@ void keep_attestations(const Cache& cache, const Descriptor& index,
   for (const Attestation& each : kept) {
     attestations.push_back({{"manifest", each.manifest}, {"bundle", each.bundle}});
   }
-  const std::string text = dump_json({{"schema", kSchema}, {"attestations", attestations}});
+  const std::string text = dump_json({{"schema", kAttestedSchema}, {"attestations", attestations}});
   if (text.size() > kMaxDocumentBytes) return;
   try {
     const FileLock used = cache.use_to_write();
-    cache.make_folder(kFolder);
+    cache.make_folder(kAttestedFolder);
     write_file(path_of(cache, index), text);
   } catch (const Error& error) {  // a read-only cache: they are fetched again where they are needed
     if (error.code() != ErrorCode::kCache) throw;

@@ -19,7 +19,7 @@
 #include "call/table.hpp"
 #include "documents/json.hpp"
 #include "install/install.hpp"
-#include "install/trace.hpp"
+#include "install/resolution_json.hpp"
 #include "kiln/kernel.hpp"
 #include "kiln/kiln.h"
 

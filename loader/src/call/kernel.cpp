@@ -11,8 +11,8 @@
 #include "call/table.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
+#include "install/in_observer.hpp"
 #include "install/install.hpp"
-#include "install/telling.hpp"
 #include "probe/driver.hpp"
 #include "probe/probe.hpp"
 
@@ -72,7 +72,7 @@ bool takes(std::string_view op, std::string_view layer) {
 }  // namespace
 
 Kernel get_kernel(std::string_view name, const Request& request) {
-  check_not_telling(name);
+  check_not_in_observer(name);
   const NoCancel whole;
   const auto load = [&] {
     const NoFileSizeSignal quiet;
@@ -85,9 +85,10 @@ Kernel get_kernel(std::string_view name, const Request& request) {
     const Resolution& resolution = installed.choice.resolution;
     const Device device = resolution.device;
     if (request.on_event && resolution.decisions.at(*resolution.chosen).jit) {
-      telling(request.on_event)({Event::Stage::kCompile, package.subject, 0, 0,
-                                 "the driver compiles PTX for " + to_string(device) +
-                                     ", which takes seconds; it keeps the result for later runs"});
+      marked_observer(request.on_event)(
+          {Event::Stage::kCompile, package.subject, 0, 0,
+           "the driver compiles PTX for " + to_string(device) +
+               ", which takes seconds; it keeps the result for later runs"});
     }
     prepare(table, device, package.subject);
     return std::make_shared<const Kernel::Loaded>(Kernel::Loaded{

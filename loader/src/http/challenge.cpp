@@ -10,12 +10,12 @@
 namespace kiln {
 namespace {
 
-constexpr std::size_t kMaxBytes = 8u << 10;
+constexpr std::size_t kMaxChallengeBytes = 8u << 10;
 
 bool is_alphanumeric(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
-bool is_token(char c) {
+bool is_token_char(char c) {
   return is_alphanumeric(c) || std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string::npos;
 }
 bool is_token68(char c) {
@@ -27,13 +27,13 @@ class Reader {
   Reader(std::string_view text, const std::string& subject) : text_(text), subject_(subject) {}
 
   std::vector<Challenge> read() {
-    if (text_.size() > kMaxBytes) {
-      fail("is " + std::to_string(text_.size()) + " bytes, at most " + std::to_string(kMaxBytes) +
-           " are read");
+    if (text_.size() > kMaxChallengeBytes) {
+      fail("is " + std::to_string(text_.size()) + " bytes, at most " +
+           std::to_string(kMaxChallengeBytes) + " are read");
     }
     // A list may have empty elements, so commas are skipped wherever an element may begin.
     for (skip_commas(); at_ < text_.size(); skip_commas()) {
-      const std::string word = lower(take(is_token));
+      const std::string word = lower(take(is_token_char));
       if (word.empty()) fail("has no scheme");
       const std::size_t spaces = skip_spaces();
       if (peek() == '=') {
@@ -90,7 +90,7 @@ class Reader {
   }
 
   void read_first_parameter() {
-    const std::string name = lower(take(is_token));
+    const std::string name = lower(take(is_token_char));
     skip_spaces();
     if (name.empty() || peek() != '=') fail("has a scheme with neither parameters nor a comma");
     read_parameter(name);
@@ -102,7 +102,7 @@ class Reader {
     }
     ++at_;  // "="
     skip_spaces();
-    std::string value = peek() == '"' ? read_quoted() : take(is_token);
+    std::string value = peek() == '"' ? read_quoted() : take(is_token_char);
     end_element();
     if (!challenges_.back().parameters.emplace(name, std::move(value)).second) {
       fail("has the parameter " + quote(name) + " twice");

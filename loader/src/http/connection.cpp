@@ -10,6 +10,7 @@
 #include "http/url.hpp"
 #include "http/warning.hpp"
 #include "kiln/error.hpp"
+#include "settings/settings.hpp"
 
 namespace kiln {
 namespace {

@@ -13,9 +13,10 @@
 #include "http/auth.hpp"
 #include "http/retry.hpp"
 #include "http/transfer.hpp"
-#include "settings/settings.hpp"
 
 namespace kiln {
+
+struct Settings;  // settings/settings.hpp
 
 /// What an install cost: HTTP requests, or files read, and the bytes of their bodies.
 struct Traffic {

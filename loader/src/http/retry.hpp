@@ -14,9 +14,9 @@
 #include <string>
 #include <string_view>
 
+#include "base/limits.hpp"
 #include "kiln/error.hpp"
 #include "kiln/event.hpp"
-#include "settings/settings.hpp"
 
 namespace kiln {
 

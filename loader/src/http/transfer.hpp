@@ -15,9 +15,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/limits.hpp"
 #include "base/posix.hpp"
 #include "kiln/error.hpp"
-#include "settings/settings.hpp"
 
 namespace kiln {
 

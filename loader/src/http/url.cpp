@@ -23,7 +23,7 @@ Parsed parse(const std::string& text) {
   return url;
 }
 
-[[noreturn]] void fail(const std::string& url, const std::string& found) {
+[[noreturn]] void fail_url(const std::string& url, const std::string& found) {
   throw Error(ErrorCode::kUsage,
               "open registry " + url + ": " + found + ". Write https://host[:port][/prefix]");
 }
@@ -56,7 +56,7 @@ std::string whole_place(const Url& url) {
 
 Url parse_url(const std::string& text) {
   const Parsed url = parse(text);
-  if (!url) fail("(one that does not parse)", "it is not a URL");
+  if (!url) fail_url("(one that does not parse)", "it is not a URL");
   Url parts;
   parts.scheme = lower(part_of(url.get(), CURLUPART_SCHEME));
   parts.host = lower(part_of(url.get(), CURLUPART_HOST));
@@ -130,10 +130,10 @@ bool Url::may_be_asked(const std::vector<std::string>& insecure_http) const {
 std::string canonical_url(const std::string& text, const std::vector<std::string>& insecure_http) {
   Url url = parse_url(text);
   while (url.path.ends_with('/')) url.path.pop_back();
-  if (url.host.empty()) fail(url.place(), "it names no host");
+  if (url.host.empty()) fail_url(url.place(), "it names no host");
   if (url.has_credentials)
-    fail(url.place(), "it holds a user or a password, which Kiln never sends");
-  if (url.has_query) fail(url.place(), "it has a query or a fragment");
+    fail_url(url.place(), "it holds a user or a password, which Kiln never sends");
+  if (url.has_query) fail_url(url.place(), "it has a query or a fragment");
   if (!url.may_be_asked(insecure_http)) {
     throw Error(ErrorCode::kUsage,
                 "open registry " + url.place() +

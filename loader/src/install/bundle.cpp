@@ -102,7 +102,7 @@ std::vector<const Variant*> named_variants(const BundlePart& part, const Version
 
 /// What vouches for the versions, so that who takes them out can verify them as from the registry.
 void add_metadata(Install& install, Contents& contents) {
-  const std::vector<Descriptor> pulled = install.pull_metadata();
+  const std::vector<Descriptor> pulled = install.source().pull_metadata();
   if (pulled.empty()) return;
   const std::string tag = std::string(trust::kTrustRepository) + ":" + trust::kTrustTag;
   const auto [known, added] = contents.tags.emplace(tag, pulled.front());
@@ -125,7 +125,7 @@ void add_attestations(Install& install, const std::string& name, const VersionIn
     return descriptor;
   };
   ReferrerList list;
-  for (const attest::Attestation& each : install.attestations(version)) {
+  for (const attest::Attestation& each : install.source().attestations(version.descriptor)) {
     add(attest::kMediaTypeBundle, each.bundle);
     const Referrer referrer = parse_referrer(each.manifest, "referrer");
     if (referrer.config.digest != Digest::of(kEmptyConfig)) continue;  // none of these tools

@@ -17,21 +17,16 @@
 
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "attest/attestations.hpp"
 #include "documents/lockfile.hpp"
 #include "documents/variant.hpp"
-#include "install/vouch.hpp"
+#include "install/source.hpp"
 #include "kiln/request.hpp"
 #include "resolve/resolve.hpp"
-#include "settings/settings.hpp"
-#include "store/cache.hpp"
-#include "store/registry.hpp"
 
 namespace kiln {
 
@@ -40,7 +35,8 @@ struct VersionIndex {
   Descriptor descriptor;
   Index index;
   std::string fetched;  ///< its bytes where they came from the registry; empty: from the cache
-  std::optional<Digest> signers;  ///< whose word it is (Vouched); nobody's: a tag's, a lock file's
+  std::optional<Digest>
+      signers;  ///< who signed that it is this one; empty: a tag or lock file says so
 };
 
 /// What resolve made of an index.
@@ -52,7 +48,7 @@ struct Choice {
   /// other published version has a build that fits. The text of the error, whose code is
   /// resolution.code.
   std::string no_variant;
-  std::string no_variant_brief;  ///< the same without the table, for whoever has shown it
+  std::string no_variant_brief;  ///< the same without the table, if it was shown before
   /// What nothing fitted for, before a fallback of the request was taken.
   std::vector<Resolution> refused;
 
@@ -78,7 +74,7 @@ struct Installed {
   FileLock lease;   ///< while it lives, gc keeps the variant
 };
 
-/// What one compiles against: the headers of a version and its card. For every machine the same.
+/// What one compiles against: a version's headers and its card. The same for every machine.
 struct DevFiles {
   std::string name;
   int version = 0;
@@ -86,20 +82,11 @@ struct DevFiles {
   std::filesystem::path include;  ///< in it: the folder for a compiler's -I
 };
 
-/// A version of a package as its registry has it.
-struct PublishedVersion {
-  int version = 0;
-  std::optional<std::string> yanked;  ///< why its publisher took it back
-};
-
-/// The newest of these that was not taken back; 0 if there is none.
-int newest_of(const std::vector<PublishedVersion>& versions);
-
 /// What the command may ask for, and a program's request may not.
 struct InstallOptions {
   /// Another machine's facts, for which it is to be chosen; nothing of this machine is probed.
   const Host* host = nullptr;
-  bool hold_to_lock = true;  ///< whether a lock file counts: not for who makes one
+  bool hold_to_lock = true;  ///< whether a lock file counts: not where one is being made
   /// Why CUDA does not start on this machine, where the caller has tried: no GPU of it counts.
   std::string driver_problem = {};
 };
@@ -127,40 +114,24 @@ class Install {
 
   /// The documents of what was chosen, out of the cache, or else out of the registry into it.
   /// Whoever hands out a library comes by here: throws kTrust unless the statements that this user
-  /// requires are there (install/attested.hpp).
+  /// requires are there (install/signature_policy.hpp).
   Package pull(const Choice& choice);
 
-  /// Those of any variant, for who carries them on.
+  /// The documents of any variant, to copy them elsewhere.
   Package pull(const VersionIndex& version, const Variant& variant);
 
   /// The layer likewise, its bytes verified just now.
   std::filesystem::path pull_layer(const Package& package);
-  /// It and the dev layer, if there is one: for who carries them on.
+  /// It and the dev layer, if there is one, to copy them elsewhere.
   void pull_layers(const Package& package);
-
-  /// Of a signed registry: its trust metadata into the cache (Vouch::pull_metadata). Else nothing.
-  std::vector<Descriptor> pull_metadata();
-
-  /// What was signed about a version: of the cache, and of the registry where it may be asked.
-  std::vector<attest::Attestation> attestations(const VersionIndex& version);
 
   /// What a variant needs to be loaded is in the cache and whole; fetches nothing. Throws what
   /// install would throw offline.
   void check_installed(const Package& package);
 
-  /// The versions that the registry has published, ascending; offline, those that the cache knows
-  /// of. Never empty: there being none is kNotFound, or kOffline.
-  std::vector<int> known_versions();
-
-  /// The same, each with why its publisher took it back. Of a signed registry its newest metadata
-  /// has the word; offline, and of another registry, nothing is known to be taken back.
-  std::vector<PublishedVersion> published();
-
-  /// newest_of(published()). Throws kTrust where all of them were taken back.
-  int newest_version();
-
-  const Cache& cache() const { return cache_; }
-  const std::string& registry() const { return registry_; }
+  Source& source() { return source_; }
+  const Cache& cache() const { return source_.cache; }
+  const std::string& registry() const { return source_.registry; }
 
  private:
   /// What is asked of resolve: the request, or one of its fallbacks.
@@ -182,7 +153,7 @@ class Install {
     Descriptor layer;
     std::uint64_t bytes = 0;  ///< of its files
     Config config;
-    Digest lock;  ///< of who fills its folder; not the layer's, which its download takes
+    Digest lock;  ///< held while its folder is filled; its download holds the layer's
     std::filesystem::path folder;
   };
   bool unpack(const Part& part);
@@ -199,10 +170,6 @@ class Install {
   void explain_none(Choice& choice, const Selection& selection, const std::string& not_asked);
   std::string other_version(int version, const Selection& selection);
 
-  /// The registry, or what stands in for it, opened when it is first needed: a warm cache never
-  /// asks. For what the cache lacks: "index of geglu-mlp@1". Throws kOffline.
-  const Repository& repository(std::string_view what);
-  Vouch vouch();
   /// Out of the cache, of the index that carried it, or of the registry.
   std::string document(const Descriptor& descriptor, const std::function<std::string()>& carried,
                        const std::string& what, Event::Stage stage, const std::string& subject);
@@ -213,22 +180,13 @@ class Install {
   void report(Event::Stage stage, const std::string& subject, std::uint64_t done,
               std::uint64_t total) const;
 
-  std::string name_;
+  Source source_;
   Request request_;
-  Settings settings_;
   std::filesystem::path lock_file_;   ///< empty: none
   std::optional<LockedKernel> lock_;  ///< what it says of this kernel
-  int version_ = 0;
-  std::string registry_;  ///< canonical: what the bytes are known by, wherever they come from
-  std::string from_;      ///< what is asked in its place; empty: the registry itself
-  bool signed_ = false;  ///< its metadata says which index a version is; else its tags and our refs
-  Patience patience_;
-  Cache cache_;
   const Host* other_host_;
   std::string driver_problem_;
   std::optional<Host> host_;
-  Traffic traffic_;
-  std::unique_ptr<const Repository> repository_;
 };
 
 /// The whole pipeline but the load. On a warm cache it reads four small documents and hashes them;

@@ -14,16 +14,16 @@
 
 #include "documents/lockfile.hpp"
 #include "kiln/request.hpp"
-#include "settings/settings.hpp"
 
 namespace kiln {
 
-struct Package;  // install/install.hpp
+struct Package;   // install/install.hpp
+struct Settings;  // settings/settings.hpp
 
 /// Throws kLock if there is no such file, or what parse_lockfile throws.
 Lockfile read_lockfile(const std::filesystem::path& file);
 
-/// Whole or not at all: written beside its place and renamed. Where `file` is a symbolic link, the
+/// All or nothing: written under a temporary name and renamed. Where `file` is a symbolic link, the
 /// file that it names is replaced. Throws kUsage for what cannot be read again, kNotFound for a
 /// folder that does not exist, else kCache.
 void write_lockfile(const std::filesystem::path& file, const Lockfile& lock);
@@ -46,7 +46,7 @@ struct LockfileUpdate {
 };
 
 /// Reads, changes and writes a lock file, one process at a time: none loses what another one
-/// added. The file's folder is locked meanwhile (flock), so no file of Kiln's stays beside it; on a
+/// added. The file's folder is locked meanwhile (flock), so Kiln leaves no lock file there; on a
 /// file system that locks no folders, the last one to write wins. Throws what reading, changing and
 /// writing throw, and kCancelled.
 LockfileUpdate update_lockfile(const std::filesystem::path& file, const LockfileEdit& edit);

@@ -12,6 +12,7 @@
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
 #include "oci/tag.hpp"
+#include "settings/settings.hpp"
 #include "store/copy.hpp"
 #include "trust/repository_source.hpp"
 #include "trust/updater.hpp"
@@ -22,10 +23,10 @@ namespace {
 using trust::Expiry;
 using trust::RepositorySource;
 using trust::SignatureMemo;
+using trust::SignedTarget;
 using trust::Target;
 using trust::target_name;
 using trust::Updater;
-using trust::Word;
 
 Descriptor descriptor_of(const Target& target, const std::string& package,
                          const std::string& registry) {
@@ -51,8 +52,6 @@ Updater updater_of(const std::string& registry, const Settings& settings, const 
           &memo};
 }
 
-constexpr int kMirrorTries = 2;  // there is someone else to ask
-
 /// Somebody has answered: who does not is not waited for as where nobody has.
 Patience briefly(Patience patience) {
   Limits& limits = patience.limits;
@@ -64,7 +63,7 @@ Patience briefly(Patience patience) {
 }
 
 /// A place whose metadata holds.
-struct Place {
+struct VouchingPlace {
   std::string name;
   std::unique_ptr<Repository> repository;
   std::unique_ptr<RepositorySource> source;
@@ -115,19 +114,20 @@ bool is_signed(const std::string& registry, const Settings& settings) {
                   registry + " --unsigned'");
 }
 
-std::optional<Vouched> Vouch::recall(const std::string& name, int version) const {
+std::optional<SignedIndex> Vouch::recall(const std::string& name, int version) const {
   SignatureMemo memo(verified_path());
   Updater updater = updater_of(registry_, settings_, cache_, Expiry::kTold, memo);
-  const std::optional<Word> word = updater.recall(target_name(name, version));
+  const std::optional<SignedTarget> word = updater.recall(target_name(name, version));
   memo.save();
   if (!word || (word->target.yanked && !settings_.offline)) return std::nullopt;
-  return Vouched{descriptor_of(word->target, label(name, version), registry_), word->signers};
+  return SignedIndex{descriptor_of(word->target, label(name, version), registry_), word->signers};
 }
 
 std::optional<std::string> Vouch::recall_yanked(const std::string& name, int version) const {
   SignatureMemo memo(verified_path());
-  const std::optional<Word> word = updater_of(registry_, settings_, cache_, Expiry::kTold, memo)
-                                       .recall(target_name(name, version));
+  const std::optional<SignedTarget> word =
+      updater_of(registry_, settings_, cache_, Expiry::kTold, memo)
+          .recall(target_name(name, version));
   return word ? word->target.yanked : std::nullopt;
 }
 
@@ -150,15 +150,16 @@ void Vouch::ask_newest(const std::string& what, const Question& question) const 
   const FileLock used = cache_.use_to_write();
   const FileLock held = cache_.lock(Digest::of("tuf/" + registry_));
   SignatureMemo memo(verified_path());
-  std::vector<Place> answered;
+  std::vector<VouchingPlace> answered;
   Failures failures;
   const std::vector<std::string> all = places();
   for (const std::string& name : all) {
     try {
       Patience patience = answered.empty() ? patience_ : briefly(patience_);
       if (name != all.back()) patience.limits.tries = std::min(patience.limits.tries, kMirrorTries);
-      Place place{name, open_place(name, trust::kTrustRepository, settings_, patience, traffic_),
-                  nullptr, updater_of(registry_, settings_, cache_, expiry, memo)};
+      VouchingPlace place{name,
+                          open_place(name, trust::kTrustRepository, settings_, patience, traffic_),
+                          nullptr, updater_of(registry_, settings_, cache_, expiry, memo)};
       place.source = std::make_unique<RepositorySource>(*place.repository, patience);
       place.updater.refresh(*place.source);
       answered.push_back(std::move(place));
@@ -171,16 +172,16 @@ void Vouch::ask_newest(const std::string& what, const Question& question) const 
   memo.save();
   if (answered.empty()) failures.fail();
   const auto newest = std::ranges::max_element(
-      answered, {}, [](const Place& each) { return each.updater.state(); });
+      answered, {}, [](const VouchingPlace& each) { return each.updater.state(); });
   const auto state = newest->updater.state();
   const std::string newest_name = newest->name;
-  for (const Place& each : answered) {
+  for (const VouchingPlace& each : answered) {
     if (each.updater.state() == state) continue;
     tell(each.name + " is behind: its timestamp is " + std::to_string(each.updater.state().second) +
          ", " + newest_name + " has " + std::to_string(state.second));
   }
-  std::erase_if(answered, [&](const Place& each) { return each.updater.state() != state; });
-  for (Place& each : answered) {
+  std::erase_if(answered, [&](const VouchingPlace& each) { return each.updater.state() != state; });
+  for (VouchingPlace& each : answered) {
     const bool is_last = &each == &answered.back();
     try {
       const bool is_whole = question(each.updater, *each.source, *each.repository);
@@ -198,9 +199,9 @@ void Vouch::ask_newest(const std::string& what, const Question& question) const 
   }
 }
 
-Vouched Vouch::ask(const std::string& name, int version) const {
+SignedIndex Vouch::ask(const std::string& name, int version) const {
   const std::string package = label(name, version);
-  std::optional<Word> word;
+  std::optional<SignedTarget> word;
   ask_newest(package,
              [&](Updater& updater, const trust::MetadataSource& source, const Repository&) {
                word = updater.find(target_name(name, version), source);
@@ -212,20 +213,20 @@ Vouched Vouch::ask(const std::string& name, int version) const {
                                         "name and the version, or tell its publisher");
 }
 
-void VouchedPackages::check_is_known(const std::string& package) const {
+void SignedPackages::check_is_known(const std::string& package) const {
   for (const trust::PassedRole& each : passed) {
     if (trust::may_speak_of(each.by, package)) throw Error(each.why);
   }
 }
 
-VouchedPackages Vouch::list() const {
+SignedPackages Vouch::list() const {
   trust::Listed listed;
   ask_newest("packages",
              [&](Updater& updater, const trust::MetadataSource& source, const Repository&) {
                listed = updater.list(source);
                return listed.passed.empty();
              });
-  VouchedPackages packages{{}, std::move(listed.passed)};
+  SignedPackages packages{{}, std::move(listed.passed)};
   for (const auto& [name, target] : listed.targets) {
     const std::size_t slash = std::min(name.find('/'), name.size() - 1);
     const std::string package = name.substr(0, slash);
@@ -236,7 +237,7 @@ VouchedPackages Vouch::list() const {
         {version, {std::string(kMediaTypeIndex), *digest, target.length}, target.yanked});
   }
   for (auto& [package, versions] : packages.versions) {
-    std::ranges::sort(versions, {}, &VouchedVersion::version);
+    std::ranges::sort(versions, {}, &SignedVersion::version);
   }
   return packages;
 }

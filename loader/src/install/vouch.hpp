@@ -16,38 +16,39 @@
 #include <vector>
 
 #include "documents/descriptor.hpp"
-#include "settings/settings.hpp"
 #include "store/cache.hpp"
 #include "store/registry.hpp"
 #include "trust/updater.hpp"
 
 namespace kiln {
 
-/// Whether its versions are vouched for by signatures. Throws kTrust where nobody does.
+struct Settings;  // settings/settings.hpp
+
+/// Whether signed metadata names its versions. Throws kTrust if it is neither signed nor allowed.
 bool is_signed(const std::string& registry, const Settings& settings);
 
-/// What trust::SignatureMemo keeps, beside trust.json; empty where that has no place.
+/// Where trust::SignatureMemo keeps its file, next to trust.json; empty if that has no place.
 std::filesystem::path verified_path();
 
-/// The index of a version, and whose word that is: other signers may say otherwise of it.
-struct Vouched {
+/// The index of a version, and who signed that: other signers may name another index.
+struct SignedIndex {
   Descriptor index;
   Digest signers;
 };
 
 /// One version of a package, as signed metadata speaks of it.
-struct VouchedVersion {
+struct SignedVersion {
   int version = 0;
   Descriptor index;
   std::optional<std::string> yanked;  ///< why its publisher took it back
 };
 
-/// The versions of a registry, ascending, by package, and whose could not be read.
-struct VouchedPackages {
-  std::map<std::string, std::vector<VouchedVersion>> versions;
+/// The versions of a registry, ascending, by package, and the roles that could not be read.
+struct SignedPackages {
+  std::map<std::string, std::vector<SignedVersion>> versions;
   std::vector<trust::PassedRole> passed;
 
-  /// Throws what hides versions of this package: what is not known of it may be its newest.
+  /// Throws if a role that could not be read may have versions of this package.
   void check_is_known(const std::string& package) const;
 };
 
@@ -72,18 +73,18 @@ class Vouch {
 
   /// What the cached metadata says; nothing if it says nothing that holds. Throws kTrust for a
   /// version that was yanked.
-  std::optional<Vouched> recall(const std::string& name, int version) const;
+  std::optional<SignedIndex> recall(const std::string& name, int version) const;
 
   /// Why the publisher took the version back, as far as the cached metadata says.
   std::optional<std::string> recall_yanked(const std::string& name, int version) const;
 
   /// What the registry's newest metadata says. Throws kTrust for metadata that does not hold or has
   /// expired, and for a version that was yanked; kNotFound for one that it does not speak of.
-  Vouched ask(const std::string& name, int version) const;
+  SignedIndex ask(const std::string& name, int version) const;
 
   /// All versions that the registry's newest metadata speaks of. Throws kTrust for metadata that
   /// does not hold or has expired; but of one publisher's, the others' versions are still listed.
-  VouchedPackages list() const;
+  SignedPackages list() const;
 
   /// Puts the registry's metadata into the cache as the artifact that it is there, to be carried
   /// elsewhere: its manifest, then what that names. Nothing of it is verified.

@@ -17,11 +17,11 @@
 namespace kiln {
 namespace {
 
-constexpr std::string_view kSchema = "kiln.settings/1";
+constexpr std::string_view kSettingsSchema = "kiln.settings/1";
 /// An administrator's, for all users of the machine.
 constexpr const char* kSystemSettings = "/etc/kiln/config.json";
 
-[[noreturn]] void fail(const std::string& path, const std::string& found) {
+[[noreturn]] void fail_settings(const std::string& path, const std::string& found) {
   throw Error(ErrorCode::kUsage, "read settings " + path + ": " + found +
                                      ". Correct the file, or name another in KILN_CONFIG");
 }
@@ -102,7 +102,8 @@ Settings read_settings(const std::filesystem::path& path, bool is_named, Setting
     throw Error(ErrorCode::kCache, "read settings " + path.string() + ": " + file.problem +
                                        ". Close some, or raise RLIMIT_NOFILE");
   }
-  if (!file.problem.empty() && (is_named || !file.absent)) fail(path.string(), file.problem);
+  if (!file.problem.empty() && (is_named || !file.absent))
+    fail_settings(path.string(), file.problem);
   if (!file.problem.empty()) return settings;
   if (const auto doubt = doubt_about_file(path, "KILN_CONFIG")) {
     throw Error(ErrorCode::kUsage, "read settings " + doubt->at.string() + ": " + doubt->why +
@@ -136,8 +137,9 @@ Settings parse_settings(std::string_view text, const std::string& path, Settings
     const JsonView root(json, path);
     root.expect_members(
         {"schema", "registry", "mirrors", "insecure_http", "deny", "tested", "network"});
-    if (const std::string schema = root.at("schema").string(); schema != kSchema) {
-      root.at("schema").fail("is " + quote(schema) + ", expected '" + std::string(kSchema) + "'");
+    if (const std::string schema = root.at("schema").string(); schema != kSettingsSchema) {
+      root.at("schema").fail("is " + quote(schema) + ", expected '" + std::string(kSettingsSchema) +
+                             "'");
     }
     if (root.has("registry")) {
       settings.registry = root.at("registry").string();
@@ -169,7 +171,7 @@ Settings parse_settings(std::string_view text, const std::string& path, Settings
     if (root.has("network")) settings.limits = parse_limits(root.at("network"), settings.limits);
     return settings;
   } catch (const Error& error) {
-    fail(path, error.what());
+    fail_settings(path, error.what());
   }
 }
 

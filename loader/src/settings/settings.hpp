@@ -22,28 +22,17 @@
 // be taken for an empty one.
 #pragma once
 
-#include <chrono>
 #include <filesystem>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/limits.hpp"
 #include "documents/variant.hpp"
 #include "settings/trust_file.hpp"
 
 namespace kiln {
-
-/// How long and how often a registry is asked.
-struct Limits {
-  int tries = 5;                           ///< of one document or blob without a new byte
-  std::chrono::seconds connect{10};        ///< until a connection stands
-  std::chrono::seconds stall{30};          ///< below 100 B/s for so long: the try has failed
-  std::chrono::seconds deadline{600};      ///< all tries and waits of one document together; a
-                                           ///< blob gets a second more for each 64 KiB
-  std::chrono::milliseconds backoff{500};  ///< most before the second try; doubles with each
-  bool operator==(const Limits&) const = default;
-};
 
 struct Settings {
   /// $KILN_REGISTRY, else the files' word, as it is written; empty: none.

@@ -22,10 +22,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kSchema = "kiln.trust/1";
-constexpr std::size_t kMaxBytes = std::size_t{4} << 20;
+constexpr std::string_view kTrustSchema = "kiln.trust/1";
+constexpr std::size_t kMaxTrustFileBytes = std::size_t{4} << 20;
 
-[[noreturn]] void fail(const fs::path& path, const std::string& found) {
+[[noreturn]] void fail_trust(const fs::path& path, const std::string& found) {
   throw Error(ErrorCode::kUsage,
               "read trust " + path.string() + ": " + found +
                   ". Correct the file; or remove it, and 'kiln trust add' makes it anew");
@@ -94,8 +94,8 @@ Trust parse_trust(std::string_view text, const std::string& path) {
   try {
     const Json json = parse_json(text, path);
     const JsonView view(json, path);
-    if (const std::string schema = view.at("schema").string(); schema != kSchema) {
-      view.at("schema").fail("is " + quote(schema) + ", expected " + quote(kSchema));
+    if (const std::string schema = view.at("schema").string(); schema != kTrustSchema) {
+      view.at("schema").fail("is " + quote(schema) + ", expected " + quote(kTrustSchema));
     }
     view.expect_members({"schema", "roots", "unsigned", "required"});
     Trust trust;
@@ -113,13 +113,13 @@ Trust parse_trust(std::string_view text, const std::string& path) {
     }
     return trust;
   } catch (const Error& error) {
-    fail(path, error.what());
+    fail_trust(path, error.what());
   }
 }
 
 std::string serialize_trust(const Trust& trust) {
   Json document = {
-      {"schema", kSchema}, {"roots", trust.roots}, {"unsigned", trust.unsigned_registries}};
+      {"schema", kTrustSchema}, {"roots", trust.roots}, {"unsigned", trust.unsigned_registries}};
   for (const Requirement& each : trust.required) document["required"].push_back(document_of(each));
   return dump_json(document) + "\n";
 }
@@ -134,21 +134,21 @@ std::optional<std::string> read_owned(const fs::path& path, std::size_t most) {
   if (!file.valid() && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
   // No fault of the file.
   if (!file.valid() && (errno == EMFILE || errno == ENFILE)) fail_file("open", path, errno);
-  if (!file.valid()) fail(path, std::generic_category().message(errno));
+  if (!file.valid()) fail_trust(path, std::generic_category().message(errno));
   check_doubt(doubt_about_file(path, "KILN_CONFIG"));
   std::string text;
   const int error = try_read_pieces(file.get(), [&](std::string_view piece) {
     text += piece;
-    if (text.size() > most) fail(path, "it has more than " + std::to_string(most) + " bytes");
+    if (text.size() > most) fail_trust(path, "it has more than " + std::to_string(most) + " bytes");
   });
-  if (error != 0) fail(path, std::generic_category().message(error));
+  if (error != 0) fail_trust(path, std::generic_category().message(error));
   return text;
 }
 
 Trust read_trust() {
   const fs::path path = trust_path();
   if (path.empty()) return {};
-  const std::optional<std::string> text = read_owned(path, kMaxBytes);
+  const std::optional<std::string> text = read_owned(path, kMaxTrustFileBytes);
   return text ? parse_trust(*text, path.string()) : Trust{};
 }
 

@@ -37,7 +37,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxEntries = 65536;
 constexpr std::size_t kMaxName = 1024;
 
-struct Place {
+struct BlobPlace {
   std::int64_t header = 0;  // where in the file its tar headers begin
   std::uint64_t size = 0;
 };
@@ -206,12 +206,12 @@ class Bundle final : public Repository {
         static_cast<std::uint64_t>(header) > end - static_cast<std::uint64_t>(size)) {
       fail("it ends within " + quote(name));
     }
-    const Place place{header, static_cast<std::uint64_t>(size)};
+    const BlobPlace place{header, static_cast<std::uint64_t>(size)};
     if (!places_.emplace(name, place).second) fail(quote(name) + " is in it twice");
   }
 
   void read_tags() {
-    const Place& place = places_.at("index.json");
+    const BlobPlace& place = places_.at("index.json");
     if (place.size > kMaxDocumentBytes) {
       fail("its index.json has " + std::to_string(place.size) + " bytes, expected at most " +
            std::to_string(kMaxDocumentBytes));
@@ -239,7 +239,7 @@ class Bundle final : public Repository {
   }
 
   /// The bytes of one entry; never more than its header said.
-  void read(const std::string& name, const Place& place, const Sink& sink) const {
+  void read(const std::string& name, const BlobPlace& place, const Sink& sink) const {
     const Archive reader = open_at(place.header);
     const ArchiveEntry entry = new_entry();
     errno = 0;
@@ -275,7 +275,7 @@ class Bundle final : public Repository {
   std::string name_;
   Traffic& traffic_;
   FileDescriptor file_;
-  std::map<std::string, Place> places_;  ///< of each file
+  std::map<std::string, BlobPlace> places_;  ///< of each file
   std::vector<Tag> indexes_;  ///< "geglu-mlp:1" of several packages; a bare "1" by skopeo
   std::vector<Tag> manifests_;
 };

@@ -55,7 +55,7 @@ struct Ref {
   std::string name;
   int version = 0;
   Descriptor index;
-  std::optional<Digest> signers = {};  ///< whose word it was (install/vouch.hpp), if anybody's
+  std::optional<Digest> signers = {};  ///< who signed that (install/vouch.hpp), if anybody
 };
 
 class Cache final : public Storage {
@@ -112,8 +112,8 @@ class Cache final : public Storage {
 
   std::optional<Ref> read_ref(const std::string& registry, std::string_view name,
                               int version) const;
-  /// Writes the ref, unless one is there and `may_replace` says no to it; one that is damaged is
-  /// replaced. Nobody else writes this version's ref meanwhile.
+  /// Writes the ref, unless one is there and `may_replace` refuses; a damaged one is
+  /// replaced. No other process writes this version's ref meanwhile.
   void write_ref(const Ref& ref, const std::function<bool(const Ref& known)>& may_replace) const;
   std::filesystem::path ref_path(const std::string& registry, std::string_view name,
                                  int version) const;
@@ -129,15 +129,15 @@ class Cache final : public Storage {
   /// unpacked/<hex of the layer>.
   std::filesystem::path unpacked_path(const Digest& digest) const;
 
-  /// Keeps gc away while it lives. Writes nothing where the cache is one; holds nothing where there
-  /// is no cache yet, or no right to lock it.
+  /// Keeps gc away while it lives. Makes nothing; holds nothing if the cache does not exist yet or
+  /// this user may not lock it.
   FileLock use() const;
 
-  /// The same, and first makes the root, CACHEDIR.TAG and store.lock. Whoever writes holds it.
+  /// The same, and first makes the root, CACHEDIR.TAG and store.lock. Every writer holds it.
   /// Throws kCache for a folder that has other things in it and is not Kiln's.
   FileLock use_to_write() const;
 
-  /// Waits until nobody uses the cache; `on_wait` is called if that is not at once. Nothing where
+  /// Waits until nobody uses the cache; `on_wait` is called if it has to wait. Holds nothing if
   /// there is no cache. Throws kCache where the file system has no locks, and for a folder that is
   /// not Kiln's.
   FileLock use_alone(const std::function<void()>& on_wait = {}) const;
@@ -153,15 +153,15 @@ class Cache final : public Storage {
 
   /// Registers a lock file: gc keeps what it names, for as long as the file is there. False, and
   /// nothing is changed, where this user may not write to the cache.
-  bool add_root(const std::filesystem::path& lock_file) const;
+  bool keep_lock_file(const std::filesystem::path& lock_file) const;
 
   /// The lock files that registered, and the root entry of each. An entry that does not parse goes
   /// to `damaged`. Throws kCache where it may not be read, kUpgrade for a later Kiln's.
-  struct Root {
+  struct KeptLockFile {
     std::filesystem::path entry;
     std::filesystem::path lock_file;
   };
-  std::vector<Root> roots(const Damaged& damaged = {}) const;
+  std::vector<KeptLockFile> kept_lock_files(const Damaged& damaged = {}) const;
 
   /// Makes the folder <root>/<relative> and those above it.
   std::filesystem::path make_folder(const std::filesystem::path& relative) const;

@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kAdvice =
+constexpr std::string_view kFolderAdvice =
     "The registry folder is damaged: copy it again from where it came from";
 
 /// What is there and may not be read is no reason to look elsewhere or to call it damaged.
@@ -90,7 +90,7 @@ class Folder final : public Repository {
   std::string origin(const Descriptor& descriptor) const override {
     return blob_path(descriptor).string();
   }
-  std::string advice() const override { return std::string(kAdvice); }
+  std::string advice() const override { return std::string(kFolderAdvice); }
 
   Document index(int version) const override {
     for (const Tag& tag : tags()) {
@@ -148,14 +148,14 @@ class Folder final : public Repository {
       if (bytes.size() > kMaxDocumentBytes) {
         throw Error(ErrorCode::kIntegrity, "read " + path.string() + ": larger than " +
                                                std::to_string(kMaxDocumentBytes) + " bytes. " +
-                                               std::string(kAdvice));
+                                               std::string(kFolderAdvice));
       }
     });
     try {
       return parse_layout_index(bytes, path.string());
     } catch (const Error& error) {
       throw Error(error.code(), "find the versions of " + name_ + ": " + error.what() + ". " +
-                                    std::string(kAdvice));
+                                    std::string(kFolderAdvice));
     }
   }
 
@@ -183,7 +183,7 @@ class Folder final : public Repository {
       throw Error(ErrorCode::kIntegrity, "read " + path.string() + ": " +
                                              (opened ? "it is not a regular file"
                                                      : std::generic_category().message(ENOENT)) +
-                                             ". " + std::string(kAdvice));
+                                             ". " + std::string(kFolderAdvice));
     }
     ++traffic_.requests;
     read_pieces(file.get(), path, [&](std::string_view piece) {

@@ -77,7 +77,7 @@ void mark(const Cache& cache, const Digest& from, Digests& marked) {
 }
 
 /// The text of a lock file; nothing if it is gone.
-std::optional<std::string> read_lock_file(const Cache::Root& root) {
+std::optional<std::string> read_lock_file(const Cache::KeptLockFile& root) {
   NamedFile file = read_named_file(root.lock_file, kMaxLockFileBytes);
   if (file.absent) return std::nullopt;
   if (!file.problem.empty()) {
@@ -154,7 +154,7 @@ class Sweep {
       fail_unknown(ErrorCode::kIntegrity, path.string() + " is damaged",
                    std::string(kRepairFirst) + " (" + error.what() + ")");
     };
-    for (const Cache::Root& root : cache_.roots(damaged)) {
+    for (const Cache::KeptLockFile& root : cache_.kept_lock_files(damaged)) {
       if (const std::optional<std::string> text = read_lock_file(root)) {
         for (const Digest& each : digests_in(*text)) {
           claimed_.emplace(each, root.lock_file.string());

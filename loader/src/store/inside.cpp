@@ -30,7 +30,7 @@ constexpr std::string_view kMark =
 constexpr const char* kMarkName = "CACHEDIR.TAG";
 constexpr mode_t kSharedFolder = S_ISGID | 0775;
 constexpr mode_t kSharedFile = 0664;
-constexpr int kFolder = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+constexpr int kOpenFolder = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& why,
                          const std::string& next_step = "Set KILN_CACHE to a folder of your own") {
@@ -96,7 +96,7 @@ void check_folder(const struct stat& status, const struct stat& root, const fs::
 
 /// A step down from an open folder. Invalid if there is none.
 FileDescriptor open_in(int parent, const fs::path& path) {
-  FileDescriptor folder(::openat(parent, path.filename().c_str(), kFolder));
+  FileDescriptor folder(::openat(parent, path.filename().c_str(), kOpenFolder));
   if (folder.valid() || errno == ENOENT) return folder;
   if (errno == ENOTDIR || errno == ELOOP) fail_foreign(path, "a folder");
   fail_cache("open", path, errno);

@@ -14,12 +14,11 @@
 
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
+#include "settings/settings.hpp"
 #include "store/registry.hpp"
 
 namespace kiln {
 namespace {
-
-constexpr int kMirrorTries = 2;  // there is someone else to ask
 
 class Mirrored final : public Repository {
  public:

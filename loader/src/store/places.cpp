@@ -84,9 +84,9 @@ std::string problem_of_document(const fs::path& root, const fs::path& relative) 
   }
 }
 
-class Walk {
+class SurveyWalk {
  public:
-  explicit Walk(const fs::path& root) : root_(root) {}
+  explicit SurveyWalk(const fs::path& root) : root_(root) {}
 
   /// `places`: what is left of those that lie below the folder.
   void visit(const fs::path& folder, const std::vector<Place>& places) {
@@ -160,7 +160,7 @@ bool is_ref_name(std::string_view name) {
 }
 
 Survey survey(const fs::path& root) {
-  Walk walk(root);
+  SurveyWalk walk(root);
   walk.visit("", {std::begin(kPlaces), std::end(kPlaces)});
   return std::move(walk.found);
 }

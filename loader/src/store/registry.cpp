@@ -12,6 +12,7 @@
 #include "documents/names.hpp"
 #include "http/url.hpp"
 #include "kiln/error.hpp"
+#include "settings/settings.hpp"
 #include "store/bundle.hpp"
 
 #ifndef KILN_DEFAULT_REGISTRY

@@ -19,10 +19,11 @@
 
 #include "http/connection.hpp"
 #include "http/retry.hpp"
-#include "settings/settings.hpp"
 #include "store/content.hpp"
 
 namespace kiln {
+
+struct Settings;  // settings/settings.hpp
 
 /// The registry that a request means, in canonical spelling (an absolute folder, or a URL without a
 /// final slash): its own words, else $KILN_REGISTRY, else the default that Kiln was built with.
@@ -50,6 +51,9 @@ std::vector<std::string> list_packages(const std::string& registry, const Settin
 /// that names it; of several such entries the longest. Canonical; throws kUsage for one that is no
 /// registry.
 std::vector<std::string> mirrors_of(const std::string& registry, const Settings& settings);
+
+/// Of a request to a mirror: the registry itself can be asked as well.
+inline constexpr int kMirrorTries = 2;
 
 /// Throws kNotFound: `registry` does not have `name`@`version`, it has these versions.
 [[noreturn]] void fail_no_version(std::string_view name, int version, const std::string& registry,

@@ -17,12 +17,13 @@
 #include "http/url.hpp"
 #include "kiln/error.hpp"
 #include "oci/tag.hpp"
+#include "settings/settings.hpp"
 #include "store/registry.hpp"
 
 namespace kiln {
 namespace {
 
-constexpr const char* kAdvice = "Check the registry, or the mirror or proxy before it";
+constexpr const char* kServerAdvice = "Check the registry, or the mirror or proxy before it";
 constexpr int kMaxPages = 100;
 constexpr std::size_t kMaxPageBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxVersions = 100'000;
@@ -70,7 +71,7 @@ HttpAnswer get_listed(Connection& connection, const Patience& patience, const Ht
           if (bytes.size() + piece.size() > most) {
             throw Error(ErrorCode::kIntegrity, "get " + what + " from " + request.url +
                                                    ": more than " + std::to_string(most) +
-                                                   " bytes. " + kAdvice);
+                                                   " bytes. " + kServerAdvice);
           }
           bytes += piece;
         });
@@ -87,7 +88,7 @@ std::string page_after(const std::string& url, const std::string& next, const st
     throw Error(ErrorCode::kNetwork,
                 "get " + what + ": the list goes on at " +
                     (target.empty() ? quote(next) : parse_url(target).place()) +
-                    ", expected a page of " + parse_url(url).place() + ". " + kAdvice);
+                    ", expected a page of " + parse_url(url).place() + ". " + kServerAdvice);
   }
   return target;
 }
@@ -107,7 +108,7 @@ HttpAnswer read_pages(Connection& connection, const Patience& patience, std::str
   }
   throw Error(ErrorCode::kNetwork, "get " + what + " from " + parse_url(url).place() +
                                        ": more than " + std::to_string(kMaxPages) + " pages. " +
-                                       kAdvice);
+                                       kServerAdvice);
 }
 
 class Remote final : public Repository {
@@ -144,7 +145,7 @@ class Remote final : public Repository {
       TryAgain again("get " + what + ": status " + std::to_string(answer.status) + " from " +
                          answer.url + " for the bytes from " + std::to_string(from) +
                          " on, Content-Range " + quote(answer.header("content-range")),
-                     kAdvice);
+                     kServerAdvice);
       again.at_once = true;
       throw again;
     }
@@ -160,7 +161,7 @@ class Remote final : public Repository {
   std::string origin(const Descriptor& descriptor) const override {
     return base_ + (is_document(descriptor) ? "manifests/" : "blobs/") + descriptor.digest.str();
   }
-  std::string advice() const override { return kAdvice; }
+  std::string advice() const override { return kServerAdvice; }
 
   Document index(int version) const override {
     const std::string url = base_ + "manifests/" + std::to_string(version);
@@ -177,7 +178,7 @@ class Remote final : public Repository {
       throw Error(ErrorCode::kIntegrity,
                   "verify " + what + ": digest is " + descriptor.digest.str() +
                       ", its Docker-Content-Digest header says " + quote(named) + " (from " +
-                      answer.url + "); nothing was loaded. " + kAdvice);
+                      answer.url + "); nothing was loaded. " + kServerAdvice);
     }
     return {descriptor, std::move(bytes)};
   }
@@ -236,7 +237,8 @@ class Remote final : public Repository {
     }
     if (versions.size() <= kMaxVersions) return;
     throw Error(ErrorCode::kIntegrity, "get tags from " + url + ": more than " +
-                                           std::to_string(kMaxVersions) + " versions. " + kAdvice);
+                                           std::to_string(kMaxVersions) + " versions. " +
+                                           kServerAdvice);
   }
 
   /// An index is known by its tag alone, so that its Content-Type must not be that of something
@@ -253,7 +255,7 @@ class Remote final : public Repository {
                     std::string(kMediaTypeIndex) + " (from " + answer.url +
                     "); nothing was loaded. Perhaps a login page of the network answers, or a "
                     "proxy: " +
-                    kAdvice);
+                    kServerAdvice);
   }
 
   /// Throws unless the body was taken: TryAgain for a status that may be another in a moment.

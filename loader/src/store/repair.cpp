@@ -10,6 +10,7 @@
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
+#include "settings/settings.hpp"
 #include "store/copy.hpp"
 #include "store/places.hpp"
 #include "store/unpack.hpp"
@@ -94,7 +95,7 @@ class Walk {
 
   void check_roots() {
     guarded("roots", cache_.root() / "roots", [&] {
-      cache_.roots([&](const fs::path& path, const Error& error) {
+      cache_.kept_lock_files([&](const fs::path& path, const Error& error) {
         remove_damaged("lock file's entry", path, error.what(),
                        "removed: run 'kiln install --locked' in the project that it was of");
       });

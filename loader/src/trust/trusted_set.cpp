@@ -258,7 +258,7 @@ void TrustedSet::take_targets(std::string_view bytes, const std::string& role,
   keep(std::move(next), bytes, role, parent);
 }
 
-std::optional<Word> TrustedSet::search(const std::string& name, const Load& load) const {
+std::optional<SignedTarget> TrustedSet::search(const std::string& name, const Load& load) const {
   constexpr std::size_t kMaxRoles = 32;
   struct Step {
     std::string role;
@@ -274,7 +274,7 @@ std::optional<Word> TrustedSet::search(const std::string& name, const Load& load
     if (!load(step.role, step.parent)) return std::nullopt;
     const Targets& targets = targets_.at(step.role).targets;
     if (const auto found = targets.targets.find(name); found != targets.targets.end()) {
-      return Word{found->second, signers_of(step.role, step.parent)};
+      return SignedTarget{found->second, signers_of(step.role, step.parent)};
     }
     std::vector<Step> below;
     for (const Delegation& each : targets.delegations) {

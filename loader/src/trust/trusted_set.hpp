@@ -21,9 +21,9 @@
 
 namespace kiln::trust {
 
-/// What becomes of a document that has expired, or is older than one that was seen: refused, since
-/// someone may hold newer ones back; or told, where it was carried here and nobody can be asked. Of
-/// two states the newer one decides, whichever was carried last.
+/// What to do with a document that has expired, or is older than one seen before. kRefused: throw,
+/// since someone may hold newer ones back. kTold: accept it and tell, where it was carried here and
+/// no registry can be asked; of two states the newer one decides, whichever came last.
 enum class Expiry { kRefused, kTold };
 
 struct Clock {
@@ -31,13 +31,13 @@ struct Clock {
   Expiry expiry = Expiry::kRefused;
 };
 
-/// What the metadata says of a name, and whose word that is (TrustedSet::signers_of).
-struct Word {
+/// What the metadata says of a name, and the signers of that (TrustedSet::signers_of).
+struct SignedTarget {
   Target target;
   Digest signers;
 };
 
-/// Which of the signers have signed: one key under two ids, or in two spellings, is one.
+/// Which signers have signed. One key under two ids, or in two spellings, counts once.
 std::set<std::string> who_signed(const std::string& canonical,
                                  const std::vector<Signature>& signatures, const Keys& keys,
                                  const Signers& signers);
@@ -65,13 +65,13 @@ class TrustedSet {
   /// No further version will come: the newest must not have expired.
   void check_root_is_fresh();
 
-  /// False, and nothing changes, for the version that is there, and for an older one that is told.
+  /// False, with nothing changed, for the version that it has, or an older one under kTold.
   /// Throws for one that names an older snapshot.
   bool take_timestamp(std::string_view bytes);
   void check_timestamp_is_fresh();
 
   /// What the last update left. True: it is the one that the timestamp names. Else it is older, and
-  /// the next one may not go back behind it.
+  /// the next one must not be older still.
   bool recall_snapshot(std::string_view bytes);
   /// The one that the timestamp names.
   void take_snapshot(std::string_view bytes);
@@ -80,19 +80,19 @@ class TrustedSet {
   /// What the snapshot says of a role's document.
   const MetaFile& file_of(const std::string& role) const;
 
-  /// Who signs a role's document, whatever it says: one value for these keys and this many of them.
+  /// The signers of a role's document: one value for these keys and this threshold.
   Digest signers_of(const std::string& role, const std::string& parent) const;
 
   /// "targets", whose parent is "root", or a role that `parent` delegates to.
   void take_targets(std::string_view bytes, const std::string& role, const std::string& parent);
-  /// The same of what the last update left, where there is no snapshot and nobody is asked.
+  /// The same from what the last update left, without a snapshot and without a request.
   void recall_targets(std::string_view bytes, const std::string& role, const std::string& parent);
 
-  /// What the roles that may speak of a name say: asked in the order of the delegations, a role
-  /// before those that it delegates to, 32 at most. `load` takes a role, or says that it cannot:
-  /// then, and where none speaks of it, nothing.
+  /// Looks a name up in the roles that may list it, in the order of the delegations, a role before
+  /// those that it delegates to, 32 at most. `load` takes a role's document, or returns false where
+  /// it cannot. Nothing then, and where no role lists the name.
   using Load = std::function<bool(const std::string& role, const std::string& parent)>;
-  std::optional<Word> search(const std::string& name, const Load& load) const;
+  std::optional<SignedTarget> search(const std::string& name, const Load& load) const;
 
  private:
   std::string name_of(std::string_view role) const;

@@ -146,7 +146,7 @@ void Updater::take_role(const MetadataSource& source, const std::string& role,
   if (trusted_.targets(role, parent) == nullptr) update_targets(source, role, parent);
 }
 
-std::optional<Word> Updater::find(const std::string& name, const MetadataSource& source) {
+std::optional<SignedTarget> Updater::find(const std::string& name, const MetadataSource& source) {
   return trusted_.search(name, [&](const std::string& role, const std::string& parent) {
     take_role(source, role, parent);
     return true;
@@ -185,7 +185,7 @@ Listed Updater::list(const MetadataSource& source) {
     }
   }
   for (const std::string& name : names) {
-    const std::optional<Word> word =
+    const std::optional<SignedTarget> word =
         trusted_.search(name, [&](const std::string& role, const std::string& parent) {
           return trusted_.targets(role, parent) != nullptr;
         });
@@ -194,7 +194,7 @@ Listed Updater::list(const MetadataSource& source) {
   return listed;
 }
 
-std::optional<Word> Updater::recall(const std::string& name) {
+std::optional<SignedTarget> Updater::recall(const std::string& name) {
   recall_roots();
   return trusted_.search(name, [&](const std::string& role, const std::string& parent) {
     const std::optional<std::string> bytes = folder_.read(json_file(file_name(role)));

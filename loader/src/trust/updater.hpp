@@ -31,13 +31,13 @@ class MetadataSource {
   virtual std::optional<std::string> fetch(const std::string& file, std::size_t most) const = 0;
 };
 
-/// A role that was passed over: what it says is not known, which is not that it says nothing.
+/// A role that was passed over: what it lists is unknown, which is not the same as empty.
 struct PassedRole {
   Delegation by;
   Error why;
 };
 
-/// Whether a role may say which versions this package has.
+/// Whether a role may list versions of this package.
 bool may_speak_of(const Delegation& role, const std::string& package);
 
 /// What all roles say together.
@@ -48,31 +48,31 @@ struct Listed {
 
 class Updater {
  public:
-  /// `root`: the bytes of the trusted root; `origin`: for messages. Throws kTrust for a root that
-  /// is none. Reads and writes nothing yet.
+  /// `root`: the bytes of the trusted root; `origin`: for messages. Throws kTrust for what is
+  /// not a root. Reads and writes nothing yet.
   /// `memo` as of TrustedSet.
   Updater(std::string_view root, MetadataFolder folder, std::string origin, const Clock& clock,
           SignatureMemo* memo = nullptr);
 
-  /// Asks for newer metadata and takes it. Throws kTrust for what does not hold or has expired,
-  /// kNotFound where there is none.
+  /// Asks for newer metadata and takes it. Throws kTrust for metadata that is invalid or expired,
+  /// kNotFound if there is none.
   void refresh(const MetadataSource& source);
 
-  /// What the metadata says of a name; nothing if no role that may speak of it does. After refresh.
-  std::optional<Word> find(const std::string& name, const MetadataSource& source);
+  /// What the metadata says of a name; nothing if no role lists it. Call refresh first.
+  std::optional<SignedTarget> find(const std::string& name, const MetadataSource& source);
 
-  /// The same from what the last update left. Nobody is asked, and what has expired counts; nothing
-  /// if it does not suffice.
-  std::optional<Word> recall(const std::string& name);
+  /// The same from what the last update left. No request is made, and expired documents count.
+  /// Nothing if that is not enough to tell.
+  std::optional<SignedTarget> recall(const std::string& name);
 
-  /// The newest root that earlier updates took after the trusted one. Nobody is asked.
+  /// The newest root that earlier updates took after the trusted one. No request is made.
   const Root& recall_root() {
     recall_roots();
     return root();
   }
 
-  /// Every name that a role speaks of, with what find() says of it. One publisher's document that
-  /// is not there, has expired or does not hold hides no other's names. After refresh.
+  /// Every name that a role lists, with what find() says of it. A publisher's document that is
+  /// missing, expired or invalid does not hide the names of others. Call refresh first.
   Listed list(const MetadataSource& source);
 
   const TrustedSet& trusted() const { return trusted_; }
@@ -81,7 +81,7 @@ class Updater {
   std::pair<std::uint64_t, std::uint64_t> state() const {
     return {trusted_.root().version, trusted_.timestamp()->version};
   }
-  /// What counts though it has expired, and what was older, where that is told; one a line.
+  /// Documents that were accepted under Expiry::kTold, expired or older; one a line.
   const std::vector<std::string>& told() const { return trusted_.told(); }
 
  private:

@@ -7,7 +7,7 @@
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
-#include "documents/requires.hpp"
+#include "documents/needed_loader.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {
@@ -18,7 +18,6 @@ constexpr std::uint64_t kSchemaVersion = 1;
 constexpr std::size_t kMaxPath = 1024;
 constexpr std::size_t kMaxPathComponent = 255;
 constexpr std::size_t kMaxWord = 128;
-constexpr std::uint64_t kMaxUnpackedBytes = std::uint64_t{1} << 40;
 
 bool is_path_component(std::string_view text) {
   return !text.empty() && text.size() <= kMaxPathComponent && text != "." && text != ".." &&
@@ -45,7 +44,7 @@ bool is_build_id(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7f; });
 }
 
-Needs parse_needs(const JsonView& document) {
+Needs parse_config_needs(const JsonView& document) {
   const JsonView host = document.at("host");
   const JsonView os = host.at("os");
   if (os.string() != "linux") os.fail("found " + quote(os.string()) + ", expected linux");
@@ -133,8 +132,8 @@ Config parse_config(std::string_view bytes, std::string_view subject) {
   Config config{.name = parse_package_name(document.at("name")),
                 .version = document.at("version").version_number(),
                 .variant = parse_variant_id(document.at("variant")),
-                .requires_ = parse_requires(document, kConfigKeys),
-                .needs = parse_needs(document),
+                .requires_ = parse_needed_loader(document, kConfigKeys),
+                .needs = parse_config_needs(document),
                 .files = parse_files(document.at("files"))};
   parse_entry(document.at("entry"), config);
   config.build_id = parse_word(document.at("build_id"), is_build_id, "one word");

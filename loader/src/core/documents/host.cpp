@@ -15,7 +15,7 @@ namespace kiln {
 
 namespace {
 
-constexpr std::string_view kSchema = "kiln.host/1";
+constexpr std::string_view kHostSchema = "kiln.host/1";
 constexpr std::size_t kMaxGpus = 1024;
 constexpr std::size_t kMaxLibraries = 4096;
 
@@ -74,7 +74,7 @@ Json to_json(const Host& host) {
   Json libraries = Json::object();
   for (const std::string& soname : host.absent) libraries[soname] = false;
   for (const std::string& soname : host.libraries) libraries[soname] = true;
-  Json document = {{"schema", kSchema},
+  Json document = {{"schema", kHostSchema},
                    {"arch", std::string(to_string(host.arch))},
                    {"cpu", to_string(host.cpu)},
                    {"glibc", version_or_null(host.glibc)},
@@ -94,7 +94,7 @@ Host parse_host(std::string_view document, std::string_view origin) {
   const std::string subject = "facts file " + std::string(origin);
   const Json json = parse_json(document, subject);
   const JsonView view(json, subject);
-  check_schema(view, kSchema, ", as 'kiln host --json' writes it");
+  check_schema(view, kHostSchema, ", as 'kiln host --json' writes it");
   Host host{.arch = parse_fact(view.at("arch"), parse_arch, "x86_64 or aarch64"),
             .cpu = parse_cpu_fact(view.at("cpu")),
             .glibc = parse_version_or_null(view.at("glibc")),

@@ -9,7 +9,7 @@
 namespace kiln {
 namespace {
 
-constexpr std::uint64_t kVersion = 1;
+constexpr std::uint64_t kLockfileVersion = 1;
 constexpr std::uint64_t kMaxLayerBytes = std::uint64_t{1} << 40;
 constexpr std::size_t kMaxRegistry = 4096;
 constexpr std::size_t kMaxLibrary = 1024;
@@ -73,16 +73,16 @@ LockedKernel parse_kernel(const JsonView& view) {
   return kernel;
 }
 
-Lockfile parse(const Json& json, std::string_view subject) {
+Lockfile read_lock(const Json& json, std::string_view subject) {
   const JsonView document(json, std::string(subject));
   const std::uint64_t version = document.at("lockfileVersion").unsigned_integer();
-  if (version > kVersion) {
+  if (version > kLockfileVersion) {
     throw Error(ErrorCode::kUpgrade,
                 std::string(subject) + ": lockfileVersion is " + std::to_string(version) +
-                    ", this kiln " KILN_VERSION " reads up to " + std::to_string(kVersion) +
+                    ", this kiln " KILN_VERSION " reads up to " + std::to_string(kLockfileVersion) +
                     ". Upgrade kiln; nothing was installed");
   }
-  if (version != kVersion) document.at("lockfileVersion").fail("is not a version");
+  if (version != kLockfileVersion) document.at("lockfileVersion").fail("is not a version");
   Lockfile lock;
   for (const auto& [name, kernel] : document.at("kernels").members()) {
     if (!is_package_name(name)) kernel.fail("is no package name");
@@ -115,7 +115,7 @@ void add_variant_differences(const std::string& kernel, const LockedKernel& befo
 
 Lockfile parse_lockfile(std::string_view text, std::string_view subject) {
   try {
-    return parse(parse_json(text, subject), subject);
+    return read_lock(parse_json(text, subject), subject);
   } catch (const Error& error) {
     // The file is the user's own, so it is not the registry's integrity that is in question.
     if (error.code() != ErrorCode::kIntegrity) throw;
@@ -141,7 +141,8 @@ std::string serialize_lockfile(const Lockfile& lock) {
                      {"index", locked(kernel.index)},
                      {"variants", std::move(variants)}};
   }
-  return Json{{"lockfileVersion", kVersion}, {"kernels", std::move(kernels)}}.dump(2) + "\n";
+  return Json{{"lockfileVersion", kLockfileVersion}, {"kernels", std::move(kernels)}}.dump(2) +
+         "\n";
 }
 
 std::vector<std::string> differences(const Lockfile& before, const Lockfile& after) {

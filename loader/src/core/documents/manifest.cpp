@@ -9,7 +9,7 @@
 #include "base/quote.hpp"
 #include "documents/facts.hpp"
 #include "documents/json.hpp"
-#include "documents/requires.hpp"
+#include "documents/needed_loader.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {
@@ -38,7 +38,6 @@ constexpr std::string_view kKeyLicense = "org.opencontainers.image.licenses";
 constexpr std::string_view kKeyUnpackedSize = "dev.kiln.unpacked-size";
 constexpr std::string_view kKeyLayer = "dev.kiln.layer";  // what it is for; the library's has none
 constexpr std::string_view kDevLayer = "dev";
-constexpr std::uint64_t kMaxUnpackedBytes = std::uint64_t{1} << 40;
 
 /// Calls `add` with each word of a comma-separated member, which may be missing or empty.
 template <class Add>
@@ -89,7 +88,7 @@ const Json& annotations_of(const Json& document) {
 /// A variant for a newer Kiln: what can be named of it. Without an id it cannot be.
 Variant name_only(const Json& descriptor) {
   const Json& annotations = annotations_of(descriptor);
-  Variant variant{.requires_ = guess_requires(annotations, kAnnotationKeys),
+  Variant variant{.requires_ = guess_needed_loader(annotations, kAnnotationKeys),
                   .tested = std::string(kUntested),
                   .unread = dump_json(descriptor)};
   try {
@@ -101,7 +100,7 @@ Variant name_only(const Json& descriptor) {
   return variant;
 }
 
-Needs parse_needs(const JsonView& annotations) {
+Needs parse_stated_needs(const JsonView& annotations) {
   const Arch arch = parse_fact(annotations.at(kKeyArch), parse_arch, "x86_64 or aarch64");
   Needs needs{.cpu = parse_cpu_fact(annotations.at(kKeyCpu)),
               .glibc = parse_version_fact(annotations.at(kKeyGlibc))};
@@ -228,8 +227,8 @@ Variant parse_variant(const JsonView& descriptor) {
   Variant variant{.manifest = parse_document_descriptor(descriptor, kMediaTypeManifest)};
   const JsonView annotations = descriptor.at("annotations");
   variant.id = parse_variant_id(annotations.at(kKeyVariant));
-  variant.requires_ = parse_requires(annotations, kAnnotationKeys);
-  variant.needs = parse_needs(annotations);
+  variant.requires_ = parse_needed_loader(annotations, kAnnotationKeys);
+  variant.needs = parse_stated_needs(annotations);
   variant.tested = annotations.has(kKeyTested) ? parse_text(annotations.at(kKeyTested)) : kUntested;
   variant.tested_on = parse_tested_on(annotations);
   variant.carried = {parse_carried(annotations, kKeyCarriedManifest),
@@ -246,7 +245,7 @@ Index parse_index(std::string_view bytes, std::string_view subject, CarriedTexts
   const JsonView annotations = document.at("annotations");
   Index index{.name = parse_package_name(annotations.at(kKeyKernel)),
               .version = parse_version_annotation(annotations.at(kKeyVersion)),
-              .requires_ = parse_requires(annotations, kAnnotationKeys),
+              .requires_ = parse_needed_loader(annotations, kAnnotationKeys),
               .variants = {},
               .summary = parse_note(annotations, kKeySummary),
               .license = parse_note(annotations, kKeyLicense)};

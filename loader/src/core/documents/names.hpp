@@ -4,10 +4,14 @@
 // component, as an argument of dlopen and on a terminal. Pure.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace kiln {
+
+inline constexpr std::size_t kMaxPackageName = 64;
+inline constexpr std::size_t kMaxVariantId = 100;
 
 /// Whether all characters are letters of ASCII, digits, or among `others`.
 bool is_word(std::string_view text, std::string_view others);

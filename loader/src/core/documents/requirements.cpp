@@ -9,11 +9,11 @@
 namespace kiln {
 namespace {
 
-constexpr std::string_view kSchema = "kiln.requirements/1";
+constexpr std::string_view kRequirementsSchema = "kiln.requirements/1";
 
-Requirements parse(const Json& json, std::string_view subject) {
+Requirements read_requirements(const Json& json, std::string_view subject) {
   const JsonView document(json, std::string(subject));
-  check_schema(document, kSchema, "");
+  check_schema(document, kRequirementsSchema, "");
   Requirements requirements{.registry = document.string_or("registry", "")};
   for (const auto& [name, kernel] : document.at("kernels").members()) {
     if (!is_package_name(name)) kernel.fail("is no package name");
@@ -26,7 +26,7 @@ Requirements parse(const Json& json, std::string_view subject) {
 
 Requirements parse_requirements(std::string_view text, std::string_view subject) {
   try {
-    return parse(parse_json(text, subject), subject);
+    return read_requirements(parse_json(text, subject), subject);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kIntegrity) throw;
     throw Error(ErrorCode::kUsage, error.what());

@@ -11,10 +11,12 @@
 
 #include "base/digest.hpp"
 #include "documents/descriptor.hpp"
-#include "documents/requires.hpp"
+#include "documents/needed_loader.hpp"
 #include "documents/target.hpp"
 
 namespace kiln {
+
+inline constexpr std::uint64_t kMaxUnpackedBytes = std::uint64_t{1} << 40;  ///< of a variant
 
 /// Which variants may be chosen, by what their `tested` says: all; those that passed their numeric
 /// tests somewhere; those that did so on a GPU of the same name (for the CPU: somewhere).
@@ -35,7 +37,7 @@ struct Carried {
 struct Variant {
   Descriptor manifest;
   std::string id;  ///< "cu12.9-sm_90a-x86_64", "cu11.8-compute_80-x86_64", "cpu-x86-64-v3"
-  Requires requires_;
+  NeededLoader requires_;
   Needs needs;
   std::string tested;  ///< "untested", or where and when its numeric tests passed; for people
   /// GPUs and CPUs on which they passed, as these name themselves, sorted; none: untested. What a
@@ -50,7 +52,7 @@ struct Variant {
 struct Index {
   std::string name;
   int version = 0;
-  Requires requires_;
+  NeededLoader requires_;
   std::vector<Variant> variants;  ///< in the publisher's order
   std::string summary = {};       ///< one line for people; empty: none is given
   std::string license = {};       ///< SPDX; empty: none is given
@@ -72,7 +74,7 @@ struct VariantManifest {
   Descriptor config;
   Descriptor layer;
   std::uint64_t unpacked_size = 0;  ///< bytes of all files in the layer
-  /// The second layer, for who compiles against the package: its headers, in include/, and its
+  /// The second layer, to compile against the package: its headers, in include/, and its
   /// card. The same for every variant of a build. Without size: the package has none.
   Descriptor dev = {};
   std::uint64_t dev_unpacked_size = 0;
@@ -89,7 +91,7 @@ struct Config {
   std::string name;
   int version = 0;
   std::string variant;
-  Requires requires_;
+  NeededLoader requires_;
   Needs needs;
   std::vector<ArchiveFile> files;
   std::string library;   ///< which of the files is loaded

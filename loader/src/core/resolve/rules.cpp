@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "base/join.hpp"
-#include "documents/requires.hpp"
+#include "documents/needed_loader.hpp"
 #include "kiln/abi.h"
 
 namespace kiln {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "install/search.hpp"
+#include "install/catalog.hpp"
 
 #include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
 
+#include "base/quote.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "install/parallel.hpp"
@@ -39,11 +40,11 @@ struct Named {
 
 std::vector<Named> vouched_packages(const Vouch& vouch, std::vector<UnreadPublisher>& unread) {
   std::vector<Named> named;
-  const VouchedPackages packages = vouch.list();
+  const SignedPackages packages = vouch.list();
   for (const trust::PassedRole& each : packages.passed) unread.push_back({each.by.role, each.why});
   for (const auto& [name, versions] : packages.versions) {
     const auto newest = std::find_if(versions.rbegin(), versions.rend(),
-                                     [](const VouchedVersion& each) { return !each.yanked; });
+                                     [](const SignedVersion& each) { return !each.yanked; });
     if (newest != versions.rend()) named.push_back({name, newest->version, newest->index});
   }
   return named;
@@ -68,6 +69,54 @@ FoundPackage look_into(const Repository& from, const Named& named, const Patienc
 }
 
 }  // namespace
+
+Catalog::Catalog(std::string_view name, const Request& request) : source_(name, request) {
+  source_.choose_registry(request.registry);
+}
+
+std::vector<int> Catalog::known_versions() {
+  std::vector<int> versions;
+  if (source_.settings.offline) versions = source_.cached_versions();
+  if (!versions.empty()) return versions;
+  versions = source_.repository("versions of " + source_.name).versions();
+  if (!versions.empty()) return versions;
+  throw Error(ErrorCode::kNotFound, "find " + source_.name + " in " + source_.registry +
+                                        ": no version of it is published. Check the registry");
+}
+
+std::vector<PublishedVersion> Catalog::published() {
+  std::vector<PublishedVersion> versions;
+  if (!source_.is_signed || source_.settings.offline) {
+    for (const int version : known_versions()) versions.push_back({version, {}});
+    return versions;
+  }
+  const SignedPackages packages = source_.vouch().list();
+  packages.check_is_known(source_.name);
+  const auto found = packages.versions.find(source_.name);
+  if (found == packages.versions.end()) {
+    throw Error(ErrorCode::kNotFound, "find " + source_.name + " in " + source_.registry +
+                                          ": its signed metadata does not speak of it. Check the "
+                                          "name; 'kiln search' lists what it vouches for");
+  }
+  for (const SignedVersion& each : found->second) versions.push_back({each.version, each.yanked});
+  return versions;
+}
+
+int Catalog::newest_version() {
+  const std::vector<PublishedVersion> versions = published();
+  if (const int newest = newest_of(versions); newest != 0) return newest;
+  throw Error(ErrorCode::kTrust, "find " + source_.name + " in " + source_.registry +
+                                     ": its publisher took back every version; the newest: " +
+                                     quote(*versions.back().yanked) + ". Ask its publisher");
+}
+
+int newest_of(const std::vector<PublishedVersion>& versions) {
+  int newest = 0;
+  for (const PublishedVersion& each : versions) {
+    if (!each.yanked) newest = std::max(newest, each.version);
+  }
+  return newest;
+}
 
 SearchResult search(const Request& request, const std::vector<std::string>& words) {
   Settings settings = load_settings();

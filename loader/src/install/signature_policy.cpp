@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "install/attested.hpp"
+#include "install/signature_policy.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -21,12 +21,12 @@ using attest::Attestation;
 using trust::SignatureMemo;
 
 /// Whether the settings want the tests of this very GPU.
-bool wants_this_gpu(const Attestee& what, const Settings& settings) {
+bool wants_this_gpu(const Candidate& what, const Settings& settings) {
   return settings.tested == Tested::kHere && !what.package->variant.needs.is_cpu();
 }
 
 /// The GPUs that the variant was chosen for; none where those do not matter.
-std::vector<std::string> gpus_of(const Attestee& what, const Settings& settings) {
+std::vector<std::string> gpus_of(const Candidate& what, const Settings& settings) {
   std::vector<std::string> names;
   if (!wants_this_gpu(what, settings)) return names;
   const Resolution& resolution = *what.resolution;
@@ -53,7 +53,7 @@ bool passed(const JsonView& tests, const Package& package, const std::string& gp
 }
 
 /// Whether what it says holds for what is to run, whoever says it.
-bool fits(const Attestation& one, const attest::Kind& kind, const Attestee& what,
+bool fits(const Attestation& one, const attest::Kind& kind, const Candidate& what,
           const std::vector<std::string>& gpus) {
   if (one.statement.predicate_type != kind.predicate_type) return false;
   if (kind.word != "tests") return true;
@@ -68,17 +68,17 @@ bool fits(const Attestation& one, const attest::Kind& kind, const Attestee& what
   }
 }
 
-/// A requirement that covers what is to run, read.
-struct Asked {
+/// A requirement that covers the candidate, ready to be checked.
+struct Rule {
   const Requirement* requirement;
   const attest::Kind* kind;
   std::vector<std::string> gpus;
   Digest fact;  ///< that it was found to be met
 };
 
-Asked read(const Requirement& requirement, const Attestee& what, const Settings& settings) {
-  Asked asked{&requirement, attest::kind_of_word(requirement.statement), {}, {}};
-  if (asked.kind == nullptr) {
+Rule read(const Requirement& requirement, const Candidate& what, const Settings& settings) {
+  Rule rule{&requirement, attest::kind_of_word(requirement.statement), {}, {}};
+  if (rule.kind == nullptr) {
     throw Error(ErrorCode::kUsage,
                 "read trust " + trust_path().string() + ": it requires the statement " +
                     quote(requirement.statement) + ", expected one of " +
@@ -88,13 +88,13 @@ Asked read(const Requirement& requirement, const Attestee& what, const Settings&
   }
   Json fact = {"kiln.attested/1", what.index.digest.str(), requirement.statement,
                requirement.threshold, requirement.keys};
-  if (asked.kind->word == "tests") {
-    asked.gpus = gpus_of(what, settings);
+  if (rule.kind->word == "tests") {
+    rule.gpus = gpus_of(what, settings);
     fact.push_back(library_file(what.package->config).digest.str());
-    fact.push_back(asked.gpus);
+    fact.push_back(rule.gpus);
   }
-  asked.fact = Digest::of(dump_json(fact));
-  return asked;
+  rule.fact = Digest::of(dump_json(fact));
+  return rule;
 }
 
 /// What a requirement found, for its error.
@@ -105,14 +105,14 @@ struct Count {
   std::set<std::string> unverifiable;  ///< why no signature of some key can be verified here
 };
 
-Count count(const Asked& asked, const Attestee& what, const std::vector<Attestation>& list) {
+Count count(const Rule& rule, const Candidate& what, const std::vector<Attestation>& list) {
   Count count;
   std::vector<const Attestation*> fitting;
   for (const Attestation& each : list) {
-    if (fits(each, *asked.kind, what, asked.gpus)) fitting.push_back(&each);
+    if (fits(each, *rule.kind, what, rule.gpus)) fitting.push_back(&each);
   }
   count.statements = fitting.size();
-  for (const std::string& pem : asked.requirement->keys) {
+  for (const std::string& pem : rule.requirement->keys) {
     const trust::Key key = required_key(pem);
     const std::string id = trust::fingerprint(key);
     count.short_names.push_back(id.substr(0, 12));
@@ -126,19 +126,19 @@ Count count(const Asked& asked, const Attestee& what, const std::vector<Attestat
   return count;
 }
 
-[[noreturn]] void fail(const Asked& asked, const Attestee& what, const Count& found,
+[[noreturn]] void fail(const Rule& rule, const Candidate& what, const Count& found,
                        const std::string& registry, const std::vector<std::string>& ignored) {
-  std::string statement(asked.kind->word);
+  std::string statement(rule.kind->word);
   if (statement == "tests") {
     statement += " (of library " + library_file(what.package->config).digest.brief() +
-                 (asked.gpus.empty() ? "" : " on " + join(asked.gpus)) + ")";
+                 (rule.gpus.empty() ? "" : " on " + join(rule.gpus)) + ")";
   }
   std::vector<std::string> signers;
   for (const std::string& id : found.signers) signers.push_back(id.substr(0, 12));
   std::string text = "verify " + what.label + ": found the statement " + statement + " of " +
                      (signers.empty() ? "none" : join(signers)) + " of the keys " +
                      join(found.short_names) + ", expected " +
-                     std::to_string(asked.requirement->threshold) + " of them (index " +
+                     std::to_string(rule.requirement->threshold) + " of them (index " +
                      what.index.digest.brief() + " of " + registry + "; " +
                      std::to_string(found.statements) + " such statements there";
   for (const std::string& each : found.unverifiable) text += "; " + each;
@@ -158,15 +158,15 @@ trust::Key required_key(const std::string& pem) {
                                      "anew with 'kiln trust require'");
 }
 
-void Attested::check(const Attestee& what, const Ask& ask) const {
-  std::vector<Asked> open;
+void SignaturePolicy::check(const Candidate& what, const Ask& ask) const {
+  std::vector<Rule> open;
   for (const Requirement& each : settings_.trust.required) {
     if (each.covers(registry_, what.name)) open.push_back(read(each, what, settings_));
   }
   if (open.empty()) return;
   SignatureMemo memo(verified_path());
   const auto settle = [&](const std::vector<Attestation>& list) {
-    std::erase_if(open, [&](const Asked& each) {
+    std::erase_if(open, [&](const Rule& each) {
       const bool met =
           memo.knows(each.fact) ||
           (!list.empty() && count(each, what, list).signers.size() >= each.requirement->threshold);

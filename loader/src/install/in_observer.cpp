@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "install/telling.hpp"
+#include "install/in_observer.hpp"
 
 #include <string>
 #include <utility>
@@ -20,7 +20,7 @@ struct Depth {
 
 }  // namespace
 
-Observer telling(Observer observer) {
+Observer marked_observer(Observer observer) {
   if (!observer) return {};
   return [observer = std::move(observer)](const Event& event) {
     const Depth inside;
@@ -28,12 +28,12 @@ Observer telling(Observer observer) {
   };
 }
 
-void check_not_telling(std::string_view name) {
+void check_not_in_observer(std::string_view name) {
   if (depth == 0) return;
   throw Error(ErrorCode::kUsage,
               "get kernel " + std::string(name) +
                   ": asked for from within on_event, where it would wait for the install that "
-                  "calls on_event. Ask after that get_kernel has returned");
+                  "calls on_event. Ask once that get_kernel has returned");
 }
 
 }  // namespace kiln

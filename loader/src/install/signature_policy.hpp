@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attested: whether those whose signatures a user requires (`kiln trust require`) signed what is
-// to run. A part of pull, before anything is unpacked. Requires nothing, and asks nobody, where the
-// user requires nothing. What was once found good is remembered beside trust.json, as the
-// signatures of metadata are: a warm load reads one line there.
+// SignaturePolicy: the signatures that a user requires (`kiln trust require`) of what is to run. A
+// part of pull, before anything is unpacked. Where the user requires none, no registry is asked. A
+// requirement that was met is remembered next to trust.json, as the signatures of metadata are: a
+// warm load reads one line there.
 #pragma once
 
 #include <functional>
@@ -11,15 +11,15 @@
 
 #include "attest/attestations.hpp"
 #include "resolve/resolve.hpp"
-#include "settings/settings.hpp"
 #include "store/cache.hpp"
 
 namespace kiln {
 
-struct Package;  // install/install.hpp
+struct Package;   // install/install.hpp
+struct Settings;  // settings/settings.hpp
 
 /// What is to run.
-struct Attestee {
+struct Candidate {
   std::string label;  ///< "geglu-mlp@1"
   std::string name;
   Descriptor index;
@@ -27,10 +27,10 @@ struct Attestee {
   const Resolution* resolution;
 };
 
-class Attested {
+class SignaturePolicy {
  public:
-  /// `registry`: canonical. All are outlived.
-  Attested(const std::string& registry, const Settings& settings, const Cache& cache)
+  /// `registry`: canonical. All of them outlive this.
+  SignaturePolicy(const std::string& registry, const Settings& settings, const Cache& cache)
       : registry_(registry), settings_(settings), cache_(cache) {}
 
   /// Gives what was signed, out of the registry: "signatures of geglu-mlp@1".
@@ -38,7 +38,7 @@ class Attested {
 
   /// Out of the cache, or else by `ask`, into it. Throws kTrust where a requirement is not met,
   /// naming the keys that were found and those that were expected; what `ask` throws.
-  void check(const Attestee& what, const Ask& ask) const;
+  void check(const Candidate& what, const Ask& ask) const;
 
  private:
   const std::string& registry_;
@@ -46,7 +46,7 @@ class Attested {
   const Cache& cache_;
 };
 
-/// The key of a requirement. kUsage, naming trust.json, for what is none.
+/// The key of a requirement. Throws kUsage, naming trust.json, for text that is not a key.
 trust::Key required_key(const std::string& pem);
 
 }  // namespace kiln

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "documents/requires.hpp"
+#include "documents/needed_loader.hpp"
 
 #include <algorithm>
 
@@ -55,8 +55,8 @@ bool needs_newer_loader(std::string_view min_loader) {
   return needed && *needed > this_loader;
 }
 
-std::string too_new(const Json& stated, const RequiresKeys& keys) {
-  const Requires found = guess_requires(stated, keys);
+std::string too_new(const Json& stated, const NeededLoaderKeys& keys) {
+  const NeededLoader found = guess_needed_loader(stated, keys);
   if (needs_newer_loader(found.min_loader)) {
     return "needs kiln >= " + found.min_loader + ", this is kiln " KILN_VERSION;
   }
@@ -67,14 +67,14 @@ std::string too_new(const Json& stated, const RequiresKeys& keys) {
   return {};
 }
 
-void check_readable(const Json& stated, const RequiresKeys& keys, std::string_view subject) {
+void check_readable(const Json& stated, const NeededLoaderKeys& keys, std::string_view subject) {
   const std::string reason = too_new(stated, keys);
   if (reason.empty()) return;
   throw Error(ErrorCode::kUpgrade, std::string(subject) + ": " + reason + "; upgrade kiln");
 }
 
-Requires parse_requires(const JsonView& stated, const RequiresKeys& keys) {
-  Requires result;
+NeededLoader parse_needed_loader(const JsonView& stated, const NeededLoaderKeys& keys) {
+  NeededLoader result;
   const JsonView min_loader = stated.at(keys.min_loader);
   result.min_loader = min_loader.string();
   if (!parse_loader_version(result.min_loader)) {
@@ -89,8 +89,8 @@ Requires parse_requires(const JsonView& stated, const RequiresKeys& keys) {
   return result;
 }
 
-Requires guess_requires(const Json& stated, const RequiresKeys& keys) {
-  Requires result;
+NeededLoader guess_needed_loader(const Json& stated, const NeededLoaderKeys& keys) {
+  NeededLoader result;
   const Json* min_loader = member(stated, keys.min_loader);
   if (min_loader != nullptr && min_loader->is_string() &&
       parse_loader_version(min_loader->get_ref<const std::string&>())) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "install/trace.hpp"
+#include "install/resolution_json.hpp"
 #include "documents/json.hpp"
 
 #include <string>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The cache's roots: the lock files of projects, whose kernels gc keeps. A root is a small file
-// that names a lock file, not a copy of it: the lock file says what counts when gc asks.
+// KeptLockFiles: the lock files of projects, whose kernels gc keeps. roots/ has a small file for
+// each that names it, not a copy: the lock file says what counts when gc asks.
 #include <unistd.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ bool says(const fs::path& cache, const fs::path& entry, const std::string& bytes
 
 }  // namespace
 
-bool Cache::add_root(const fs::path& lock_file) const {
+bool Cache::keep_lock_file(const fs::path& lock_file) const {
   std::error_code error;
   const fs::path named = fs::weakly_canonical(absolute_path(lock_file), error);
   if (error) fail_cache("find lock file", lock_file, error.value());
@@ -61,8 +61,8 @@ bool Cache::add_root(const fs::path& lock_file) const {
   return true;
 }
 
-std::vector<Cache::Root> Cache::roots(const Damaged& damaged) const {
-  std::vector<Root> found;
+std::vector<Cache::KeptLockFile> Cache::kept_lock_files(const Damaged& damaged) const {
+  std::vector<KeptLockFile> found;
   for (const std::string& name : list_inside(root_, "roots")) {
     const fs::path entry = root_ / "roots" / name;
     if (entry.extension() != ".json" || !Digest::from_hex(entry.stem().string())) continue;
@@ -80,7 +80,7 @@ std::vector<Cache::Root> Cache::roots(const Damaged& damaged) const {
     }
   }
   std::sort(found.begin(), found.end(),
-            [](const Root& a, const Root& b) { return a.lock_file < b.lock_file; });
+            [](const KeptLockFile& a, const KeptLockFile& b) { return a.lock_file < b.lock_file; });
   return found;
 }
 

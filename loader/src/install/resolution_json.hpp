@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trace: a resolution as JSON, for `kiln resolve --json`, kiln_resolve and whoever reads them.
-// Pure.
+// ResolutionJson: a resolution as JSON, for `kiln resolve --json`, kiln_resolve and whoever reads
+// them. Pure.
 #pragma once
 
 #include "documents/host.hpp"

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Catalog: what a registry has: the versions of a package, and which packages there are. A signed
+// registry's metadata says so; of another one its own lists are taken (store/registry.hpp). After
+// source; installs nothing. One Catalog is for one thread.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "install/source.hpp"
+#include "kiln/error.hpp"
+#include "kiln/request.hpp"
+
+namespace kiln {
+
+/// A version of a package as its registry has it.
+struct PublishedVersion {
+  int version = 0;
+  std::optional<std::string> yanked;  ///< why its publisher took it back
+};
+
+/// The newest of these that was not taken back; 0 if there is none.
+int newest_of(const std::vector<PublishedVersion>& versions);
+
+/// One package's versions. A lock file does not count.
+class Catalog {
+ public:
+  /// Throws kUsage, kCache, and kTrust where nobody vouches for the registry.
+  Catalog(std::string_view name, const Request& request);
+
+  /// The versions that the registry has published, ascending; offline, those that the cache knows.
+  /// Throws kNotFound or kOffline in place of an empty list.
+  std::vector<int> known_versions();
+
+  /// The same, each with why it was taken back, as a signed registry's newest metadata says. Of
+  /// other registries, and offline, no version is known to be taken back.
+  std::vector<PublishedVersion> published();
+
+  /// newest_of(published()). Throws kTrust where all of them were taken back.
+  int newest_version();
+
+ private:
+  Source source_;
+};
+
+struct FoundPackage {
+  std::string name;
+  int version = 0;  ///< the newest that was not taken back
+  std::size_t variants = 0;
+  std::string summary;           ///< empty: its publisher gave none
+  std::optional<Error> problem;  ///< why no more is known of it
+};
+
+struct UnreadPublisher {
+  std::string role;
+  Error problem;
+};
+
+struct SearchResult {
+  std::string registry;  ///< canonical
+  bool is_signed = false;
+  std::vector<FoundPackage> packages;  ///< by name
+  /// Publishers whose part of the signed metadata could not be read: which packages they have is
+  /// not known.
+  std::vector<UnreadPublisher> unread;
+  std::size_t left_out = 0;  ///< packages that were not looked into: there are too many
+};
+
+/// The packages whose name or summary has all the words, in any case; all of them without words.
+/// One that cannot be read is among them: what its summary says is not known. Throws kTrust,
+/// kNotFound for a server that gives no list, kOffline, kNetwork, kCancelled.
+SearchResult search(const Request& request, const std::vector<std::string>& words);
+
+}  // namespace kiln

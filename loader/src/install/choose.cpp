@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Choose: the second step of install: which variant of an index this machine gets, and what is said
+// where none fits.
+#include <algorithm>
+#include <utility>
+
+#include "base/join.hpp"
+#include "base/number.hpp"
+#include "base/quote.hpp"
+#include "documents/host.hpp"
+#include "documents/names.hpp"
+#include "install/install.hpp"
+#include "kiln/error.hpp"
+#include "probe/probe.hpp"
+#include "resolve/rules.hpp"
+
+namespace kiln {
+namespace {
+
+constexpr std::size_t kMaxOtherVersions = 8;  // that are tried for a hint
+
+std::string describe_refusal(const Resolution& refused) {
+  return "no variant of " + label(refused.name, refused.version) + " fits for " +
+         (refused.all_gpus ? "every GPU" : to_string(refused.device)) + " (" + refused.hint + ")";
+}
+
+/// A line of its own, unless the text has it already.
+void add_line(std::string& text, const std::string& line) {
+  if (line.empty() || text.find(line) != std::string::npos) return;
+  if (!text.empty() && text.back() != '\n') text += '\n';
+  text += line;
+}
+
+}  // namespace
+
+const Variant& Choice::variant() const {
+  if (!resolution.chosen) throw Error(resolution.code, no_variant);
+  return version.index.variants.at(*resolution.chosen);
+}
+
+Choice Install::choose() {
+  check_version();
+  std::vector<Resolution> refused;
+  std::string told;
+  for (std::size_t i = 0;; ++i) {
+    const Attempt tried = attempt(i);
+    Choice choice = choose(find_index(tried.version, request_.refresh), tried.selection);
+    if (choice.resolution.chosen || i == request_.fallback.size()) {
+      if (!choice.resolution.chosen) choice.no_variant.insert(0, told);
+      choice.refused = std::move(refused);
+      return choice;
+    }
+    const std::string next = to_string(request_.fallback[i]);
+    if (request_.on_event) {
+      request_.on_event({Event::Stage::kFallback, label(source_.name, tried.version), 0, 0,
+                         describe_refusal(choice.resolution) + "; trying fallback " + next});
+    }
+    told += choice.no_variant + "\nfallback " + next + ": ";
+    refused.push_back(std::move(choice.resolution));
+  }
+}
+
+/// The request itself, or the request changed by its n-th fallback alone. A pinned variant was
+/// among what was refused.
+Install::Attempt Install::attempt(std::size_t fallbacks) const {
+  Attempt attempt{source_.version, selection_of(request_, source_.settings)};
+  if (fallbacks == 0) return attempt;
+  const Fallback& fallback = request_.fallback[fallbacks - 1];
+  attempt.selection.variant.clear();
+  if (fallback.kind == Fallback::Kind::kVersion) {
+    attempt.version = fallback.version;
+  } else {
+    attempt.selection.device = Device::cpu();
+    attempt.selection.all_gpus = false;
+  }
+  return attempt;
+}
+
+Choice Install::choose(VersionIndex version, const Selection& selection) {
+  Choice choice{.registry = source_.registry, .version = std::move(version)};
+  choice.resolution = resolve(choice.version.index, selection);
+  if (choice.resolution.chosen) return choice;
+  std::string not_asked;
+  if (choice.resolution.code != ErrorCode::kNoVariant) {
+    // No variant would fit: it is the machine that lacks something.
+  } else if (lock_) {
+    not_asked = lock_file_.string() + " pins this index; 'kiln lock' takes newer ones";
+  } else if (choice.version.fetched.empty()) {
+    try {  // variants may have been added
+      choice.version = ask_index(choice.version.index.version, &choice.version);
+      choice.resolution = resolve(choice.version.index, selection);
+    } catch (const Error& error) {
+      const bool no_answer =
+          error.code() == ErrorCode::kNetwork || error.code() == ErrorCode::kNotFound;
+      if (!no_answer && error.code() != ErrorCode::kOffline) throw;
+      not_asked = no_answer ? error.what() : "offline nothing is fetched";
+    }
+  }
+  if (!choice.resolution.chosen) explain_none(choice, selection, not_asked);
+  return choice;
+}
+
+Resolution Install::resolve(const Index& index, const Selection& selection) {
+  if (!host_) {
+    const bool for_gpu = request_.device.kind != Device::Kind::kCpu || request_.all_gpus;
+    host_ = other_host_ != nullptr ? *other_host_ : probe_host(for_gpu);
+    if (!driver_problem_.empty()) {
+      host_->gpus.clear();
+      host_->driver_problem = driver_problem_;
+    }
+  }
+  look_up_libraries(index, selection);
+  return kiln::resolve(*host_, index, selection);
+}
+
+/// The sonames that the choice depends on. Another machine's facts must speak of them all: this
+/// machine's answer could differ from that one's.
+void Install::look_up_libraries(const Index& index, const Selection& selection) {
+  if (other_host_ == nullptr) {
+    return probe_libraries(*host_, deciding_libraries(*host_, index, selection));
+  }
+  const std::string unknown = join(unknown_libraries(*host_, index));
+  if (unknown.empty()) return;
+  const std::string package = label(index.name, index.version);
+  throw Error(ErrorCode::kUsage, "resolve " + package + ": the facts" +
+                                     (host_->origin.empty() ? "" : " in " + host_->origin) +
+                                     " do not say whether that machine has " + unknown +
+                                     ". Write them there again with 'kiln host " + package +
+                                     " --json'");
+}
+
+/// Every variant and its reason, the nearest one and what would make it fit, another version that
+/// would do. `not_asked`: why the registry was not asked for newer builds; empty if it was. A GPU
+/// that is not there, or a variant's name that the version does not have, needs no table.
+void Install::explain_none(Choice& choice, const Selection& selection,
+                           const std::string& not_asked) {
+  const Index& index = choice.version.index;
+  const Resolution& resolution = choice.resolution;
+  const std::string subject = "resolve " + label(source_.name, index.version) + ": ";
+  if (resolution.code != ErrorCode::kNoVariant) {
+    choice.no_variant = choice.no_variant_brief = subject + resolution.hint;
+    return;
+  }
+  const std::string head = subject + "no variant fits this machine (index " +
+                           choice.version.descriptor.digest.brief() + " of " + source_.registry +
+                           ")\n";
+  const bool unknown = !selection.variant.empty() && !find_variant(index, selection.variant);
+  std::string advice = resolution.hint;
+  if (!request_.fallback.empty()) {  // the caller knows what to try instead
+  } else if (!not_asked.empty()) {
+    add_line(advice, "the registry was not asked for newer builds: " + not_asked);
+  } else {
+    try {
+      add_line(advice, other_version(index.version, selection));
+    } catch (const Error& error) {
+      add_line(advice,
+               "the registry was not asked for other versions: " + std::string(error.what()));
+    }
+  }
+  choice.no_variant_brief = head + advice;
+  choice.no_variant =
+      unknown ? choice.no_variant_brief : head + resolution.explain() + "\n" + advice;
+}
+
+/// "geglu-mlp@3 has a build for this machine", or nothing.
+std::string Install::other_version(int version, const Selection& selection) {
+  const Repository& from = source_.repository("versions of " + source_.name);
+  Selection any = selection;
+  any.variant.clear();
+  std::vector<int> versions = from.versions();
+  std::erase(versions, version);
+  std::reverse(versions.begin(), versions.end());
+  versions.resize(std::min(versions.size(), kMaxOtherVersions));
+  for (const int other : versions) {
+    try {
+      const VersionIndex tried = read_index(from.index(other), other, true);
+      const Resolution resolution = resolve(tried.index, any);
+      if (!resolution.chosen) continue;
+      return label(source_.name, other) +
+             " has a build for this machine: " + tried.index.variants[*resolution.chosen].id +
+             ". Ask for version " + std::to_string(other);
+    } catch (const Error& error) {
+      // An index that this Kiln cannot read is no help; a registry that is gone has no answer.
+      if (error.code() == ErrorCode::kNetwork || error.code() == ErrorCode::kCancelled) throw;
+    }
+  }
+  return {};
+}
+
+Selection selection_of(const Request& request, const Settings& settings) {
+  Selection selection{request.device,   request.variant, request.allow_jit,
+                      request.all_gpus, request.deny,    settings.tested};
+  selection.deny.insert(selection.deny.end(), settings.deny.begin(), settings.deny.end());
+  return selection;
+}
+
+std::string to_string(Fallback fallback) {
+  return fallback.kind == Fallback::Kind::kCpu ? "cpu"
+                                               : "version:" + std::to_string(fallback.version);
+}
+
+Fallback parse_fallback(std::string_view text) {
+  constexpr std::string_view kPrefix = "version:";
+  if (text == "cpu") return Fallback::cpu();
+  if (text.starts_with(kPrefix)) {
+    const int version = parse_version_number(text.substr(kPrefix.size()));
+    if (version != 0) return Fallback::other_version(version);
+  }
+  throw Error(ErrorCode::kUsage, "fallback " + quote(text) + " is not cpu or version:N");
+}
+
+}  // namespace kiln

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "install/source.hpp"
+
+#include <utility>
+
+#include "base/quote.hpp"
+#include "documents/names.hpp"
+#include "install/in_observer.hpp"
+#include "kiln/error.hpp"
+
+namespace kiln {
+namespace {
+
+std::string checked_name(std::string_view name) {
+  if (is_package_name(name)) return std::string(name);
+  throw Error(ErrorCode::kUsage, "get kernel " + quote(name) +
+                                     ": not a package name; expected words of a-z and 0-9 joined "
+                                     "by '-', at most 64 characters");
+}
+
+}  // namespace
+
+Source::Source(std::string_view package, const Request& request)
+    : name(checked_name(package)),
+      version(request.version),
+      settings(load_settings()),
+      from(request.from.empty() ? "" : canonical_registry(request.from, settings)),
+      patience{settings.limits, marked_observer(request.on_event), request.stop},
+      cache(request.cache.empty() ? settings.cache : request.cache, request.stop,
+            patience.on_event) {
+  check_not_in_observer(name);
+  if (request.offline) settings.offline = true;
+}
+
+void Source::choose_registry(const std::string& requested) {
+  registry = canonical_registry(requested, settings);
+  is_signed = kiln::is_signed(registry, settings);
+}
+
+const Repository& Source::repository(std::string_view what) {
+  if (!may_ask()) {
+    const std::string package = version > 0 ? label(name, version) : name + "@VERSION";
+    throw Error(ErrorCode::kOffline,
+                "fetch " + std::string(what) + ": it is not in the cache, and offline nothing is " +
+                    "fetched (from " + registry + "). Run 'kiln install " + package +
+                    "' online once, with the same cache and registry, or bring a bundle: " +
+                    "'kiln install --from FILE'");
+  }
+  if (!repository_) {
+    repository_ =
+        open_repository(from.empty() ? registry : from, name, settings, patience, traffic);
+  }
+  return *repository_;
+}
+
+Vouch Source::vouch() {
+  return {registry, from, settings, cache, patience, traffic};
+}
+
+std::vector<int> Source::cached_versions() const {
+  std::vector<int> versions;
+  for (const Ref& ref : cache.refs()) {
+    if (ref.registry == registry && ref.name == name) versions.push_back(ref.version);
+  }
+  return versions;
+}
+
+std::vector<attest::Attestation> Source::attestations(const Descriptor& index) {
+  std::vector<attest::Attestation> known = attest::recall_attestations(cache, index);
+  if (!may_ask()) return known;
+  const std::string what = "what was signed about " + label(name, version);
+  return attest::join_attestations(
+      std::move(known), attest::pull_attestations(repository(what), index, patience).list);
+}
+
+std::vector<Descriptor> Source::pull_metadata() {
+  if (!is_signed) return {};
+  repository("trust metadata of " + registry);
+  return vouch().pull_metadata();
+}
+
+}  // namespace kiln

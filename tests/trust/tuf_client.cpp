@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// kiln-tuf: the client of The Update Framework that Kiln trusts registries with, as a command of
-// its own, for any repository of static files. Its command line is that of TUF's conformance suite:
-// 0, or 1 for whatever is refused, with one line on stderr.
+// kiln-tuf: the loader's client of The Update Framework behind the command line of TUF's
+// conformance suite, for repositories of static files: 0, or 1 for whatever is refused, with one
+// line on stderr.
 //
 //   kiln-tuf --metadata-dir DIR init ROOT
 //   kiln-tuf --metadata-dir DIR --metadata-url URL refresh
@@ -22,9 +22,58 @@
 
 #include "base/draft.hpp"
 #include "base/quote.hpp"
+#include "http/retry.hpp"
+#include "http/transfer.hpp"
 #include "kiln/error.hpp"
 #include "trust/updater.hpp"
-#include "trust/web_source.hpp"
+
+namespace kiln::trust {
+namespace {
+
+/// Static files of a web server.
+class WebSource final : public MetadataSource {
+ public:
+  WebSource(std::string url, const Patience& patience);
+
+  /// Statuses 403 and 404 mean that there is no such file.
+  std::optional<std::string> fetch(const std::string& file, std::size_t most) const override;
+
+ private:
+  std::string url_;  ///< with a slash at its end
+  Patience patience_;
+  mutable Transfer transfer_;
+};
+
+WebSource::WebSource(std::string url, const Patience& patience)
+    : url_(std::move(url)), patience_(patience), transfer_(patience.limits, patience.stop) {
+  if (!url_.ends_with('/')) url_ += '/';
+}
+
+std::optional<std::string> WebSource::fetch(const std::string& file, std::size_t most) const {
+  const std::string url = url_ + file;
+  std::string bytes;
+  bool found = false;
+  const auto once = [&](Tries::Clock::time_point until) {
+    bytes.clear();
+    transfer_.finish_by(until);
+    const HttpAnswer answer = transfer_.ask({url}, [&](std::string_view piece) {
+      bytes += piece;
+      if (bytes.size() <= most) return;
+      throw Error(ErrorCode::kTrust, "get " + url + ": more than " + std::to_string(most) +
+                                         " bytes; nothing of it is used. Tell its publisher");
+    });
+    found = answer.status == 200;
+    if (found || answer.status == 403 || answer.status == 404) return;
+    throw TryAgain("get " + url + ": status " + std::to_string(answer.status),
+                   "Check the URL, or try again later");
+  };
+  persist(
+      patience_, file, std::chrono::seconds(0), [] { return false; }, once);
+  return found ? std::optional(std::move(bytes)) : std::nullopt;
+}
+
+}  // namespace
+}  // namespace kiln::trust
 
 namespace {
 
@@ -33,10 +82,10 @@ using kiln::Error;
 using kiln::ErrorCode;
 using kiln::trust::kMaxRootBytes;
 using kiln::trust::MetadataFolder;
+using kiln::trust::SignedTarget;
 using kiln::trust::Target;
 using kiln::trust::Updater;
 using kiln::trust::WebSource;
-using kiln::trust::SignedTarget;
 
 constexpr std::size_t kMaxTargetBytes = std::size_t{1} << 30;
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Attestations: what was signed about one index, found among its referrers, and kept in the cache.
-// After statement and store; under install/attested, bundle and info. Nothing here is trusted:
-// signed_by() says whose a statement is. For one thread.
+// After statement and store; below install, bundle and info. Nothing here is trusted:
+// signed_by() says who signed a statement. For one thread.
 //
 //   attested/<hex of the index>.json   in the cache: manifests and bundles as they were fetched
 //
 // A registry may list what it wants. At most 16 referrers are opened, those first that the list
-// calls sigstore bundles; of the others' own manifests it is seen what they are, since tools write
-// wrong types into lists. What has another subject, is no bundle, or is too large counts for
+// calls sigstore bundles; the others' manifests are read to see what they are, since tools write
+// wrong types into lists. A referrer with another subject, of another type or too large counts for
 // nothing.
 #pragma once
 
@@ -49,7 +49,7 @@ Attestations pull_attestations(const Repository& from, const Descriptor& index,
 std::vector<Attestation> join_attestations(std::vector<Attestation> before,
                                            const std::vector<Attestation>& added);
 
-/// What the cache has. Nothing where there is nothing, or where it is damaged: it is fetched again.
+/// What the cache has. Empty if its file is missing or damaged: it is then fetched again.
 std::vector<Attestation> recall_attestations(const Cache& cache, const Descriptor& index);
 
 /// Adds to what the cache has, within the limits above. Does nothing where it may not be written.

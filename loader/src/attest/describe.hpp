@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Describe: what a statement says, in a line for people. Above statement; for `kiln info` and the
-// registry's site. Pure. A statement is a claim until somebody has checked whose it is.
+// registry's site. Pure. A statement is a claim until its signature has been checked.
 #pragma once
 
 #include <string>

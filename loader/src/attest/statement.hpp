@@ -2,7 +2,7 @@
 //
 // Statement: what somebody signed about a version: an in-toto Statement v1, in a DSSE envelope, in
 // a sigstore bundle v0.3, as cosign reads and writes them. After trust/key; under attestations, and
-// under the registry's attest. Nothing read here is trusted until signed_by() says whose it is.
+// under the registry's attest. Nothing read here is trusted until signed_by() has checked it.
 // Pure.
 //
 //   bundle      {"mediaType", "verificationMaterial": {"publicKey": {"hint"}}, "dsseEnvelope"}
@@ -31,13 +31,13 @@ struct Kind {
   std::string_view predicate_type;
 };
 inline constexpr Kind kKinds[] = {
-    {"signature", "https://sigstore.dev/cosign/sign/v1"},  ///< no more than that it was signed
+    {"signature", "https://sigstore.dev/cosign/sign/v1"},  ///< only that it was signed
     {"provenance", "https://slsa.dev/provenance/v1"},      ///< of which sources, by which compilers
     {"sbom", "https://spdx.dev/Document"},                 ///< SPDX 2.3: its files, their licences
     {"tests", "urn:kiln:tests:v1"},  ///< {"records": [kiln.record/1 documents]}
 };
 
-/// Null for a word, or a URI, that is none of these.
+/// Null for any other word or URI.
 const Kind* kind_of_word(std::string_view word);
 const Kind* kind_of_type(std::string_view predicate_type);
 
@@ -61,12 +61,12 @@ struct Statement {
 /// What a signature of an envelope covers: DSSE's pre-authentication encoding.
 std::string signed_bytes(std::string_view payload_type, std::string_view payload);
 
-/// Throws kIntegrity for what is no such bundle, or has more than 8 signatures.
+/// Throws kIntegrity for another document, or for more than 8 signatures.
 Envelope parse_bundle(std::string_view bytes, const std::string& subject);
 /// `key`: who signed first.
 std::string serialize_bundle(const Envelope& envelope, const trust::Key& key);
 
-/// Throws kIntegrity for an envelope with another payload than a Statement v1.
+/// Throws kIntegrity for an envelope whose payload is not a Statement v1.
 Statement parse_statement(const Envelope& envelope, const std::string& subject);
 std::string serialize_statement(const Statement& statement);
 

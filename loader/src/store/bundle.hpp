@@ -31,11 +31,11 @@ struct BundledKernel {
   int version = 0;
   Descriptor index;
   std::vector<std::string> variants;  ///< those that are inside
-  std::string registry = {};  ///< whose word the bundle says that it is; empty: it does not say
+  std::string registry = {};  ///< the registry that the bundle says it is from; may be empty
   bool is_signed = false;     ///< the bundle has signed metadata, which may vouch for it
 };
 
-/// Throws kNotFound if there is no such file, kIntegrity if it is not such a bundle.
+/// Throws kNotFound if the file is missing, kIntegrity if it is not a bundle.
 std::vector<BundledKernel> bundle_contents(const std::filesystem::path& file);
 
 }  // namespace kiln

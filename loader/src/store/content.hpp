@@ -43,7 +43,7 @@ class BlobSink {
   virtual void finish() = 0;
 };
 
-/// What a source is asked for, beside the descriptor.
+/// What a source is asked for, besides the descriptor.
 struct Asking {
   std::string_view what;  ///< for messages: "layer of geglu-mlp@1 cpu-x86-64-v3"
   std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gc: removes from a cache what nothing holds. Beside install, above cache. It waits until no
+// Gc: removes from a cache what nothing holds. Next to install, above cache. It waits until no
 // install is under way and keeps them out while it works; a process that has loaded a kernel does
 // not hinder it, and what it loaded stays.
 //
@@ -54,9 +54,9 @@ struct Uninstalled {
   std::vector<Removed> removed;
 };
 
-/// Gives up the versions that `wanted` says yes to, but for those that a registered lock file or a
-/// running process holds, then removes what nothing holds, as collect_garbage does. Throws what it
-/// throws.
+/// Gives up the versions that `wanted` accepts, except those that a registered lock file or a
+/// running process holds, then removes what nothing holds, as collect_garbage does, and throws as
+/// it does.
 Uninstalled uninstall(const Cache& cache, const std::function<bool(const Ref&)>& wanted,
                       const GcOptions& options = {});
 

@@ -33,7 +33,7 @@ using DamagedVersion =
 
 /// Everything installed, by registry, package, version and index order. Reads and hashes documents,
 /// not libraries. Throws kCache for what may not be read. Its
-/// caller holds use(): beside a gc, what is being removed would look damaged.
+/// caller holds use(): during a gc, what is being removed would look damaged.
 std::vector<InstalledVariant> list_installed(const Cache& cache,
                                              const DamagedVersion& damaged = {});
 

@@ -2,7 +2,7 @@
 //
 // Places: everything that a cache is made of, in one table, which verify, repair and gc walk. What
 // Kiln writes to a cache has a row here, so that none of the three is blind to it. Below cache,
-// beside inside. Writes nothing; any thread.
+// next to inside. Writes nothing; any thread.
 #pragma once
 
 #include <filesystem>

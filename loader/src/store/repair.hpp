@@ -2,8 +2,8 @@
 //
 // Repair: whether a cache is whole, and what makes it so. One walk over everything behind the refs:
 // verify tells what is not what its name says; repair removes that as well and fetches it anew, by
-// digest, from the registry of the ref that needs it. Beside install, above cache and the sources.
-// May run beside installs and loads: whoever meets a missing file fetches it as well.
+// digest, from the registry of the ref that needs it. Next to install, above cache and the sources.
+// May run during installs and loads: each of them fetches a missing file as well.
 #pragma once
 
 #include <filesystem>

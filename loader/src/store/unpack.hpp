@@ -15,7 +15,7 @@ namespace kiln {
 
 struct Config;  // documents/variant.hpp
 
-/// Writes the files under a temporary name beside `folder`, syncs them and renames. If `folder`
+/// Writes the files under a temporary name next to `folder`, syncs them and renames. If `folder`
 /// appears meanwhile, the other writer won and its files are kept. `subject` names the variant in
 /// errors: kIntegrity for an archive that is not exactly what the config says, kCache for a folder
 /// that cannot be written.
@@ -23,7 +23,7 @@ void unpack_layer(const std::filesystem::path& layer, const Config& config,
                   std::uint64_t unpacked_size, const std::filesystem::path& folder,
                   std::string_view subject);
 
-/// Moves a variant's folder aside, in one step, and removes it. Who has loaded from it has a copy.
+/// Moves a variant's folder aside, in one step, and removes it. What was loaded is a copy.
 void drop_unpacked(const std::filesystem::path& folder);
 
 /// What under `folder` is not as the config says: a file that is missing or has other bytes, and

@@ -10,7 +10,7 @@
 
 namespace kiln::trust {
 
-/// Throws kTrust for a number that is no integer: it has no such spelling.
+/// Throws kTrust for a number that is not an integer: it has no canonical spelling.
 std::string canonical_json(const Json& value);
 
 }  // namespace kiln::trust

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Key: a public key as trust metadata has it, and whether a signature is one of its. The
+// Key: a public key as trust metadata has it, and whether it made a signature. The
 // cryptography is OpenSSL's. Before it: metadata, which reads keys. Pure; any thread.
 #pragma once
 
@@ -26,15 +26,15 @@ struct Key {
   bool operator==(const Key&) const = default;
 };
 
-/// The public key in a PEM text; null where there is none. One that asks for a passphrase is none:
-/// left alone, OpenSSL would ask for it at the terminal and wait.
+/// The public key in a PEM text; null if it has none. A key that asks for a passphrase is refused:
+/// by default OpenSSL would ask for it at the terminal and wait.
 std::shared_ptr<EVP_PKEY> read_public_pem(std::string_view pem);
 
 /// Whether two are one key, however each is spelled: hex in another case, PEM in other lines.
 bool is_same_key(const Key& key, const Key& other);
 
-/// Whether `signature`, in hex, is the key's over these bytes. False too for a key of another type
-/// or with a value that is no such key: it signs nothing, and others may.
+/// Whether the key made `signature`, in hex, over these bytes. False too for a key of another type
+/// or with a value that is not such a key: its signatures count for nothing.
 bool verifies(const Key& key, std::string_view bytes, std::string_view signature);
 
 /// Why this OpenSSL verifies no signature of a key of this type at all, as where it is configured
@@ -45,7 +45,7 @@ std::string why_not_verifiable(const Key& key);
 std::optional<Key> key_in_pem(std::string_view pem);
 
 /// The id that sigstore's tools give a key: SHA-256 of its SubjectPublicKeyInfo, in hex. Empty for
-/// what is no key.
+/// text that is not a key.
 std::string fingerprint(const Key& key);
 
 /// Nothing for what is not pairs of hex digits.

@@ -21,7 +21,7 @@
 
 namespace kiln::trust {
 
-/// Metadata with more bytes is none.
+/// Metadata with more bytes is refused.
 inline constexpr std::size_t kMaxRootBytes = 512'000;
 inline constexpr std::size_t kMaxTimestampBytes = 16'384;
 inline constexpr std::size_t kMaxSnapshotBytes = 2'000'000;
@@ -35,7 +35,7 @@ struct Promise {
   std::optional<std::uint64_t> length;
   std::map<std::string, std::string> hashes;  ///< by algorithm, hex; the unknown ones too
 
-  std::optional<Digest> sha256() const;  ///< nothing where there is none, or no such hash
+  std::optional<Digest> sha256() const;  ///< nothing if missing or malformed
 
   /// Throws kTrust, naming `what`, for other bytes. Of the hashes at least one must be SHA-256 or
   /// SHA-512, if there are any.
@@ -91,7 +91,7 @@ struct Delegation {
   std::string role;
   Signers signers;
   bool terminating = false;
-  std::vector<std::string> paths;          ///< shell patterns, of which '*' and '?' match no '/'
+  std::vector<std::string> paths;          ///< shell patterns; '*' and '?' do not match '/'
   std::vector<std::string> hash_prefixes;  ///< of the SHA-256 of the name; one of the two is empty
 
   /// `hash`: the SHA-256 of the name, in hex.
@@ -120,7 +120,7 @@ struct Signed {
   std::vector<Signature> signatures;
 };
 
-/// Who knows that these very bytes were signed needs no spelling to verify it with.
+/// kLeft: the caller has verified these bytes before; skip the canonical form.
 enum class Canonical { kMade, kLeft };
 
 /// `what` names the bytes in errors: "timestamp.json of https://…". Throws kTrust for what is not

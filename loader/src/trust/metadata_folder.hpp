@@ -16,19 +16,19 @@
 
 namespace kiln::trust {
 
-/// A role's name as one name of a file, as TUF's tools write it: what is no letter, digit or one of
-/// "_.-~" as %XX. Throws kTrust for one that is too long for a file's name.
+/// A role's name as a file name, as TUF's tools write it: all but letters, digits and
+/// "_.-~" as %XX. Throws kTrust for a name that is too long for a file.
 std::string file_name(std::string_view role);
 
 class MetadataFolder {
  public:
-  /// No folder: kept in memory, for who looks once.
+  /// No folder: kept in memory, for a single look.
   MetadataFolder() : memory_(std::make_shared<std::map<std::string, std::string>>()) {}
-  /// `<root>/<below>`, of which `root` is opened as a cache is (store/inside.hpp).
+  /// `<root>/<below>`; `root` is opened as a cache is (store/inside.hpp).
   MetadataFolder(std::filesystem::path root, std::filesystem::path below)
       : root_(std::move(root)), below_(std::move(below)) {}
 
-  /// Nothing where there is none, or what is there is no readable file: it is then fetched again.
+  /// Nothing if the file is missing or unreadable: it is then fetched again.
   std::optional<std::string> read(const std::string& file) const;
   void write(const std::string& file, std::string_view bytes) const;
   void remove(const std::string& file) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RepositorySource: metadata as one artifact of an OCI registry, in the repository kiln.tuf beside
+// RepositorySource: metadata as one artifact of an OCI registry, in the repository kiln.tuf next to
 // the packages, so that whatever carries packages carries their trust. Under updater. For one
 // thread.
 //

@@ -3,7 +3,7 @@
 // SignatureMemo: which signatures were found good before. Under trusted_set. The first signature of
 // a process starts OpenSSL's providers, which costs 0.8 ms; a load that finds everything in the
 // cache has no other use for them. A fact is one of bytes and keys and never becomes untrue, so
-// nothing here expires. The file lies beside trust.json and is believed as that one is: whoever may
+// nothing here expires. The file lies next to trust.json and is trusted like it: whoever may
 // write it could also write a root. For one thread.
 //
 //   verified     a fact a line: SHA-256 of a document, its keys and how many of them signed, in hex

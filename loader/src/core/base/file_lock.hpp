@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FileLock: an advisory lock on an open file (flock), between threads and processes. Beside posix,
+// FileLock: an advisory lock on an open file (flock), between threads and processes. Next to posix,
 // below cache. The kernel gives the lock back when its holder dies. Used so that work is not done
 // twice and that gc knows what is in use; no promise of the cache rests on a lock being held.
 #pragma once

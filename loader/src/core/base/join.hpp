@@ -11,7 +11,7 @@
 
 namespace kiln {
 
-/// "a, b, c"; empty for none. `text_of` makes the text of an element that is none itself.
+/// "a, b, c"; empty for none. `text_of` makes text of an element that is not text itself.
 template <class List, class TextOf = std::identity>
 std::string join(const List& list, std::string_view between = ", ", TextOf text_of = {}) {
   std::string text;

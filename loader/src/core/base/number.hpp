@@ -20,7 +20,7 @@ inline std::optional<std::uint64_t> parse_decimal(std::string_view text, std::ui
   return value;
 }
 
-/// The number of a version, which begins at 1; 0 for what is none.
+/// The number of a version, which begins at 1; 0 for any other text.
 inline int parse_version_number(std::string_view text) {
   return static_cast<int>(parse_decimal(text, std::numeric_limits<int>::max()).value_or(0));
 }

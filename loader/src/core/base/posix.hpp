@@ -67,7 +67,7 @@ int try_read_pieces(int fd, const Sink& sink);
 /// The same; kCache for a read error.
 void read_pieces(int fd, const std::filesystem::path& path, const Sink& sink);
 
-/// A file that somebody names, who may have named anything.
+/// A file that a user names: it may be of any kind.
 struct NamedFile {
   std::string text;
   std::string problem;  ///< why there is no text; empty if there is
@@ -101,7 +101,7 @@ void sync_folder(const std::filesystem::path& path, decltype(&fail_cache) fail =
 void publish_file(const FileDescriptor& file, const std::filesystem::path& from,
                   const std::filesystem::path& to);
 
-/// Writes a small file beside its place and publishes it. Its folder exists.
+/// Writes a small file under a temporary name and publishes it. Its folder exists.
 void write_file(const std::filesystem::path& to, std::string_view bytes);
 
 /// Throws kCache, with how much is missing, unless the disk under `folder` has room for `bytes`

@@ -26,7 +26,7 @@ Json parse_json(std::string_view text, std::string_view subject);
 Json parse_others_json(std::string_view text, std::string_view subject);
 
 /// The same document with "" in place of each string that is the value of a member with one of
-/// these names; of a text that is no JSON, one that is none either. Reading a long string costs 8
+/// these names; of a text that is not JSON, one that is not either. Reading a long string costs 8
 /// ns a byte, passing over it less than 1. Sees only members that are written without spaces.
 std::string without_strings(std::string_view text, std::span<const std::string_view> names);
 

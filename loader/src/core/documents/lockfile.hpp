@@ -37,7 +37,7 @@ struct LockedKernel {
 using Lockfile = std::map<std::string, LockedKernel>;
 
 /// `subject` names the file in errors. Throws kUpgrade for a lock file of a newer Kiln, else
-/// kLock for what is no lock file. Members that this Kiln does not know are passed over.
+/// kLock for another document. Members that this Kiln does not know are passed over.
 Lockfile parse_lockfile(std::string_view text, std::string_view subject);
 
 /// Indented and sorted, with a newline at its end. The same state gives the same bytes, and

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Manifest: reads and writes the three documents of a published version, in the OCI image format,
-// with Kiln's words in them; variant.hpp has what they say. One definition for who writes them
+// with Kiln's words in them; variant.hpp has what they say. One definition for those who write them
 // (build-matrix packs, registry publishes) and who reads them (the loader). Pure: bytes in, values
 // out; the caller has verified the bytes against their descriptor.
 //

@@ -19,7 +19,7 @@ struct Requirements {
   std::map<std::string, int> kernels;  ///< version by name
 };
 
-/// Throws kUsage for what is no such file, kUpgrade for one of a newer Kiln.
+/// Throws kUsage for another document, kUpgrade for one of a newer Kiln.
 Requirements parse_requirements(std::string_view text, std::string_view subject);
 
 /// The same text with other kernels: those of `versions` have that version, and at version 0 go.

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kTagAnnotation = "org.opencontainers.image.ref.name";
 constexpr const char* kVersionKey = "imageLayoutVersion";
-constexpr std::string_view kVersion = "1.0.0";
+constexpr std::string_view kLayoutVersion = "1.0.0";
 
 constexpr std::string_view kRegistryAnnotation = "dev.kiln.registry";
 
@@ -24,14 +24,14 @@ std::string annotation_of(const JsonView& entry, std::string_view key) {
 }  // namespace
 
 std::string serialize_layout_marker() {
-  return dump_json({{kVersionKey, kVersion}});
+  return dump_json({{kVersionKey, kLayoutVersion}});
 }
 
 void check_layout_marker(std::string_view bytes, std::string_view subject) {
   const Json json = parse_json(bytes, subject);
   const JsonView view = JsonView(json, std::string(subject)).at(kVersionKey);
-  if (view.string() != kVersion) {
-    view.fail("is " + quote(view.string()) + ", expected " + quote(kVersion));
+  if (view.string() != kLayoutVersion) {
+    view.fail("is " + quote(view.string()) + ", expected " + quote(kLayoutVersion));
   }
 }
 

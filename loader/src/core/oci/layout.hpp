@@ -19,7 +19,7 @@ namespace kiln {
 /// The bytes of the file oci-layout.
 std::string serialize_layout_marker();
 
-/// Throws kIntegrity for a layout of another version, or for what is no such file.
+/// Throws kIntegrity for a layout of another version, or for another file.
 void check_layout_marker(std::string_view bytes, std::string_view subject);
 
 struct Tag {
@@ -29,7 +29,7 @@ struct Tag {
   bool operator==(const Tag&) const = default;
 };
 
-/// kLeftOut for who reads what others wrote: a descriptor without a tag may be of any kind.
+/// kLeftOut to read what others wrote: a descriptor without a tag may be of any kind.
 enum class Untagged { kLeftOut, kKept };
 
 /// What index.json names, in its order. kIntegrity, naming `subject`, for a tag that stands there

@@ -24,7 +24,7 @@ struct Referrer {
   std::optional<Descriptor> subject;
 };
 
-/// Any image manifest. Throws kIntegrity for what is none.
+/// Any image manifest. Throws kIntegrity for another document.
 Referrer parse_referrer(std::string_view bytes, const std::string& subject);
 
 /// An entry of a list.
@@ -36,7 +36,7 @@ struct ListedReferrer {
 };
 using ReferrerList = std::vector<ListedReferrer>;
 
-/// Image manifests alone, in the list's order. Throws kIntegrity for what is no image index.
+/// Image manifests alone, in the list's order. Throws kIntegrity if it is not an image index.
 ReferrerList parse_referrers(std::string_view bytes, const std::string& subject);
 std::string serialize_referrers(const ReferrerList& list);
 

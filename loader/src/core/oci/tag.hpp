@@ -13,7 +13,7 @@
 
 namespace kiln {
 
-/// Where a registry has its signed metadata, beside the packages (trust/repository_source.hpp).
+/// Where a registry has its signed metadata, next to the packages (trust/repository_source.hpp).
 inline constexpr const char* kTrustRepository = "kiln.tuf";
 inline constexpr const char* kTrustTag = "latest";
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HashThread: SHA-256 on a thread of its own, beside the network or the decoder that the bytes come
-// from. Part of verify. Used by one thread at a time.
+// HashThread: SHA-256 on a thread of its own, parallel to the network or decoder that gives the
+// bytes. Part of verify. Used by one thread at a time.
 #pragma once
 
 #include <string_view>

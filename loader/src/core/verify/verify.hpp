@@ -35,7 +35,7 @@ inline constexpr const char* kFetchAgain = "Run 'kiln cache repair', which fetch
 /// promised ones.
 void verify_bytes(std::string_view bytes, const Descriptor& promised, const Subject& subject);
 
-/// Where a stream is hashed: beside its caller pays where the caller has other work to do, such as
+/// Where a stream is hashed. kBeside: on a thread, while the caller has other work to do, such as
 /// to receive, to decode and to write, and there is much to hash.
 enum class Hashing { kHere, kBeside };
 

@@ -27,7 +27,7 @@ namespace {
 
 using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
 
-[[noreturn]] void fail(const std::string& operation, const std::string& found) {
+[[noreturn]] void fail_key(const std::string& operation, const std::string& found) {
   ERR_clear_error();
   throw Error(ErrorCode::kTrust, operation + ": " + found);
 }
@@ -45,7 +45,7 @@ std::string text_of(BIO* bio) {
 std::string write_pem(EVP_PKEY* pkey) {
   const Bio bio(BIO_new(BIO_s_mem()), BIO_free);
   if (!bio || PEM_write_bio_PUBKEY(bio.get(), pkey) != 1) {
-    fail("write a public key", "OpenSSL refused it");
+    fail_key("write a public key", "OpenSSL refused it");
   }
   return text_of(bio.get());
 }
@@ -54,7 +54,7 @@ std::string write_pem(EVP_PKEY* pkey) {
 /// writes an "RSA PUBLIC KEY", and OpenSSL itself a "PUBLIC KEY".
 std::string pem_of_public(EVP_PKEY* pkey) {
   const std::shared_ptr<EVP_PKEY> read = trust::read_public_pem(write_pem(pkey));
-  if (!read) fail("write a public key", "OpenSSL cannot read what it wrote");
+  if (!read) fail_key("write a public key", "OpenSSL cannot read what it wrote");
   return write_pem(read.get());
 }
 
@@ -75,7 +75,8 @@ trust::Key key_of(EVP_PKEY* pkey) {
   if (EVP_PKEY_is_a(pkey, "RSA") == 1 && EVP_PKEY_get_bits(pkey) >= 2048) {
     return {"rsa", "rsassa-pss-sha256", pem_of_public(pkey)};
   }
-  fail("open key", "found another type, expected Ed25519, ECDSA P-256 or RSA of 2048 bits or more");
+  fail_key("open key",
+           "found another type, expected Ed25519, ECDSA P-256 or RSA of 2048 bits or more");
 }
 
 /// Never asks on its own: who has a prompt gives what was typed.
@@ -125,12 +126,12 @@ void check_private(const std::string& name) {
   const std::string path = name.starts_with(kFile) ? name.substr(kFile.size()) : name;
   if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return;
   if ((status.st_mode & 0077) == 0) return;
-  fail("open key " + quote(name),
-       "others than its owner may read or change it; nothing was signed. "
-       "Run 'chmod 600 " +
-           path +
-           "'; if others may have read it, make "
-           "a new key");
+  fail_key("open key " + quote(name),
+           "others than its owner may read or change it; nothing was signed. "
+           "Run 'chmod 600 " +
+               path +
+               "'; if others may have read it, make "
+               "a new key");
 }
 
 }  // namespace
@@ -151,7 +152,7 @@ PrivateKey PrivateKey::make(KeyType type) {
       made = EVP_RSA_gen(3072);
       break;
   }
-  if (made == nullptr) fail("make a key", "OpenSSL made none");
+  if (made == nullptr) fail_key("make a key", "OpenSSL made none");
   return PrivateKey(std::shared_ptr<EVP_PKEY>(made, EVP_PKEY_free));
 }
 
@@ -162,9 +163,9 @@ PrivateKey PrivateKey::open(const std::string& name, const std::string& passphra
   const Store store(OSSL_STORE_open(name.c_str(), asking.get(), &given, nullptr, nullptr),
                     OSSL_STORE_close);
   const std::string operation = "open key " + quote(name);
-  if (!store) fail(operation, "OpenSSL cannot open it. Check the path");
+  if (!store) fail_key(operation, "OpenSSL cannot open it. Check the path");
   if (std::shared_ptr<EVP_PKEY> key = load_key(store.get())) return PrivateKey(std::move(key));
-  fail(operation, "found no private key that this passphrase opens. Set KILN_KEY_PASSPHRASE");
+  fail_key(operation, "found no private key that this passphrase opens. Set KILN_KEY_PASSPHRASE");
 }
 
 std::string PrivateKey::sign(std::string_view bytes) const {
@@ -179,11 +180,11 @@ std::string PrivateKey::sign(std::string_view bytes) const {
       (rsa && (EVP_PKEY_CTX_set_rsa_padding(options, RSA_PKCS1_PSS_PADDING) != 1 ||
                EVP_PKEY_CTX_set_rsa_pss_saltlen(options, RSA_PSS_SALTLEN_DIGEST) != 1)) ||
       EVP_DigestSign(context.get(), nullptr, &size, data, bytes.size()) != 1) {
-    fail("sign", "OpenSSL refused the key");
+    fail_key("sign", "OpenSSL refused the key");
   }
   std::vector<unsigned char> signature(size);
   if (EVP_DigestSign(context.get(), signature.data(), &size, data, bytes.size()) != 1) {
-    fail("sign", "OpenSSL refused the key");
+    fail_key("sign", "OpenSSL refused the key");
   }
   return hex_of_bytes(signature.data(), size);
 }
@@ -194,7 +195,7 @@ std::string PrivateKey::private_pem(const std::string& passphrase) const {
   if (!bio ||
       PEM_write_bio_PKCS8PrivateKey(bio.get(), pkey_.get(), cipher, passphrase.data(),
                                     static_cast<int>(passphrase.size()), nullptr, nullptr) != 1) {
-    fail("write a private key", "OpenSSL refused it");
+    fail_key("write a private key", "OpenSSL refused it");
   }
   return text_of(bio.get());
 }
@@ -276,8 +277,8 @@ trust::Key read_public_key(const std::filesystem::path& file) {
   constexpr std::uint64_t kMaxKeyBytes = 64 << 10;
   const std::string text = read_document(file, kMaxKeyBytes);
   if (const auto pkey = trust::read_public_pem(text)) return key_of(pkey.get());
-  fail("open key " + quote(file.string()),
-       "found no public key. Give the .pub file that 'kiln registry key' wrote");
+  fail_key("open key " + quote(file.string()),
+           "found no public key. Give the .pub file that 'kiln registry key' wrote");
 }
 
 }  // namespace kiln::registry

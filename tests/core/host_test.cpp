@@ -28,7 +28,7 @@ Host cluster() {
 }
 
 /// The document with one value replaced, or removed where there is none.
-std::string changed(const char* pointer, const Json& value) {
+std::string changed_host(const char* pointer, const Json& value) {
   Json json = to_json(cluster());
   json[Json::json_pointer(pointer)] = value;
   return json.dump();
@@ -78,8 +78,8 @@ TEST_CASE("host: a document resolves as the machine that wrote it") {
 }
 
 TEST_CASE("host: members that this kiln does not know are passed over") {
-  CHECK(parse_host(changed("/future", {{"a", 1}}), "f").driver == Version{13, 0});
-  CHECK(parse_host(changed("/gpus/0/future", true), "f").gpus.size() == 2);
+  CHECK(parse_host(changed_host("/future", {{"a", 1}}), "f").driver == Version{13, 0});
+  CHECK(parse_host(changed_host("/gpus/0/future", true), "f").gpus.size() == 2);
 }
 
 TEST_CASE("host: what breaks the format is refused, with its place") {
@@ -95,31 +95,32 @@ TEST_CASE("host: what breaks the format is refused, with its place") {
       {serialize_host(cluster()) + "x", "not JSON"},
       {std::string(5u << 20, ' '), "at most"},
       {std::string(100, '[') + std::string(100, ']'), "nested deeper"},
-      {changed("/schema", "kiln.lock/1"), "expected kiln.host/1, as 'kiln host --json' writes it"},
-      {changed("/schema", 1), "schema"},
-      {changed("/arch", "sparc"), "expected x86_64 or aarch64"},
-      {changed("/arch", "aarch64"), "no level of aarch64"},
-      {changed("/cpu", "x86-64-v9"), "cpu"},
-      {changed("/glibc", "2"), "glibc"},
-      {changed("/glibc", 2.36), "glibc"},
-      {changed("/driver", "13"), "driver"},
-      {changed("/driver", "-1.0"), "driver"},
-      {changed("/gpus", Json::object()), "expected an array"},
-      {changed("/gpus", Json::array({1})), "gpus[0]"},
-      {changed("/gpus/0/ordinal", -1), "unsigned"},
-      {changed("/gpus/0/ordinal", 1.5), "unsigned"},
-      {changed("/gpus/0/ordinal", 4294967296), "too large"},
-      {changed("/gpus/0/ordinal", 2), "ascending ordinals"},
-      {changed("/gpus/0/capability", "sm_90"), "capability"},
-      {changed("/gpus/0/name", "a\x1b[31m"), "one line of text"},
-      {changed("/gpus/0/name", std::string(400, 'x')), "one line of text"},
-      {changed("/gpus", Json(std::vector<Json>(1025, Json::object()))), "at most 1024"},
-      {changed("/libraries", Json::array({"libx.so.1"})), "expected an object"},
-      {changed("/libraries/libx.so.1", "yes"), "true or false"},
-      {changed("/libraries", {{"../libx.so.1", true}}), "expected a library's name"},
-      {changed("/libraries", {{"/tmp/libx.so.1", true}}), "expected a library's name"},
-      {changed("/overridden", "KILN_OVERRIDE_SM"), "expected an array"},
-      {changed("/overridden/0", "a\nb"), "one line of text"},
+      {changed_host("/schema", "kiln.lock/1"),
+       "expected kiln.host/1, as 'kiln host --json' writes it"},
+      {changed_host("/schema", 1), "schema"},
+      {changed_host("/arch", "sparc"), "expected x86_64 or aarch64"},
+      {changed_host("/arch", "aarch64"), "no level of aarch64"},
+      {changed_host("/cpu", "x86-64-v9"), "cpu"},
+      {changed_host("/glibc", "2"), "glibc"},
+      {changed_host("/glibc", 2.36), "glibc"},
+      {changed_host("/driver", "13"), "driver"},
+      {changed_host("/driver", "-1.0"), "driver"},
+      {changed_host("/gpus", Json::object()), "expected an array"},
+      {changed_host("/gpus", Json::array({1})), "gpus[0]"},
+      {changed_host("/gpus/0/ordinal", -1), "unsigned"},
+      {changed_host("/gpus/0/ordinal", 1.5), "unsigned"},
+      {changed_host("/gpus/0/ordinal", 4294967296), "too large"},
+      {changed_host("/gpus/0/ordinal", 2), "ascending ordinals"},
+      {changed_host("/gpus/0/capability", "sm_90"), "capability"},
+      {changed_host("/gpus/0/name", "a\x1b[31m"), "one line of text"},
+      {changed_host("/gpus/0/name", std::string(400, 'x')), "one line of text"},
+      {changed_host("/gpus", Json(std::vector<Json>(1025, Json::object()))), "at most 1024"},
+      {changed_host("/libraries", Json::array({"libx.so.1"})), "expected an object"},
+      {changed_host("/libraries/libx.so.1", "yes"), "true or false"},
+      {changed_host("/libraries", {{"../libx.so.1", true}}), "expected a library's name"},
+      {changed_host("/libraries", {{"/tmp/libx.so.1", true}}), "expected a library's name"},
+      {changed_host("/overridden", "KILN_OVERRIDE_SM"), "expected an array"},
+      {changed_host("/overridden/0", "a\nb"), "one line of text"},
   };
   for (const auto& row : rows) {
     CAPTURE(row.word);
@@ -133,7 +134,7 @@ TEST_CASE("host: what breaks the format is refused, with its place") {
                  [&] { parse_host(json.dump(), "f"); });
   }
   check_throws(ErrorCode::kUpgrade, {"kiln.host/2", "Upgrade kiln"},
-               [] { parse_host(changed("/schema", "kiln.host/2"), "f"); });
+               [] { parse_host(changed_host("/schema", "kiln.host/2"), "f"); });
 }
 
 TEST_CASE("host: sonames that the facts say nothing of are known to be unknown") {

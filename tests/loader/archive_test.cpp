@@ -27,7 +27,7 @@ constexpr unsigned kCharacterDevice = 0020000;
 constexpr unsigned kFifo = 0010000;
 constexpr unsigned kHardLink = 0;
 
-struct Case {
+struct Hostile {
   const char* name;
   std::function<void(Draft&)> spoil;
   const char* text;
@@ -39,7 +39,7 @@ void add_entry(Draft& draft, Entry entry) {
   draft.layer = make_zstd(make_tar(draft.entries));
 }
 
-std::vector<Case> cases() {
+std::vector<Hostile> cases() {
   const auto list = [](Draft& draft) {  // the config keeps what the honest archive holds
     for (const Entry& entry : draft.entries) {
       draft.config.files.push_back({entry.path, Digest::of(entry.content), entry.content.size()});
@@ -129,7 +129,7 @@ std::vector<Case> cases() {
 }
 
 TEST_CASE("unpack: hostile archives are refused and leave nothing behind") {
-  for (const Case& each : cases()) {
+  for (const Hostile& each : cases()) {
     CAPTURE(each.name);
     Scratch scratch;
     Published published(scratch / "registry");

@@ -6,6 +6,7 @@
 
 #include <functional>
 
+#include "blob_sink.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
@@ -18,29 +19,6 @@ namespace kiln::test {
 namespace {
 
 constexpr std::size_t kKiB = 1024;
-
-/// A blob in memory, verified.
-struct Memory final : Storage {
-  bool exists(const Descriptor&) const override { return false; }
-  void open(const Descriptor&, BlobSink&, const Asking&) const override {}
-  std::string origin(const Descriptor&) const override { return "memory"; }
-  std::string advice() const override { return ""; }
-  void write(const Descriptor& descriptor, const Subject& subject,
-             const std::function<void(BlobSink&)>& fill) const override {
-    struct Kept final : BlobSink {
-      Kept(const Descriptor& promised, const Subject& of)
-          : descriptor(promised), subject(of), verifier(promised, of) {}
-      std::uint64_t size() const override { return verifier.seen(); }
-      void write(std::string_view bytes) override { verifier.update(bytes); }
-      void restart() override { verifier = StreamVerifier(descriptor, subject); }
-      void finish() override { verifier.finish(); }
-      Descriptor descriptor;
-      Subject subject;
-      StreamVerifier verifier;
-    } kept(descriptor, subject);
-    fill(kept);
-  }
-};
 
 TEST_CASE("budget: n tries are at most n requests without progress, however an answer is cut") {
   const std::string body(300 * kKiB, 'x');
@@ -103,7 +81,8 @@ TEST_CASE("budget: n tries are at most n requests without progress, however an a
       const Patience patience{settings.limits, {}, {}};
       Traffic traffic;
       const auto from = open_repository(server.url(), "sample", settings, patience, traffic);
-      const Error error = error_of([&] { copy(*from, Memory(), blob, "the blob", patience); });
+      Blob kept(body);
+      const Error error = error_of([&] { copy(*from, Memory(kept), blob, "the blob", patience); });
       CHECK(error.code() == ErrorCode::kNetwork);
       CHECK(traffic.requests <= tries + each.with_progress);
       CHECK(server.asked().size() == static_cast<std::size_t>(traffic.requests));

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uid_t kOther = 1001;
+constexpr uid_t kOtherUser = 1001;
 
 TEST_CASE("owners: settings that others may write to, or exchange, are refused with the cure") {
   struct Case {
@@ -39,8 +39,8 @@ TEST_CASE("owners: settings that others may write to, or exchange, are refused w
       {"everyone", 0646, 0755, 0, 0, "everyone may write to it"},
       {"group", 0664, 0755, 0, 0, "its group may write to it"},
       {"the way", 0644, 0777, 0, 0, "everyone may put another folder in its place"},
-      {"another's", 0644, 0755, kOther, 0, "it belongs to user 1001"},
-      {"the way is another's", 0644, 0755, 0, kOther, "which belongs to user 1001"},
+      {"another's", 0644, 0755, kOtherUser, 0, "it belongs to user 1001"},
+      {"the way is another's", 0644, 0755, 0, kOtherUser, "which belongs to user 1001"},
   };
   for (const Case& each : cases) {
     CAPTURE(each.name);
@@ -123,7 +123,7 @@ TEST_CASE("owners: what docs/DEPLOYMENT.md sets for GitHub and Kubernetes gives 
     mode_t mode;
     uid_t owner;
   };
-  const Platform platforms[] = {{"github", "/github/home", 0755, kOther},
+  const Platform platforms[] = {{"github", "/github/home", 0755, kOtherUser},
                                 {"kubernetes", "/cache", 0777, 0}};
   for (const Platform& each : platforms) {
     CAPTURE(each.name);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <thread>
 
+#include "blob_sink.hpp"
 #include "documents/json.hpp"
 #include "install/install.hpp"
 #include "kiln/request.hpp"
@@ -16,53 +17,12 @@
 #include "server.hpp"
 #include "store/copy.hpp"
 #include "store/registry.hpp"
-#include "verify/verify.hpp"
 
 namespace kiln::test {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-
-/// A blob of a registry that holds nothing else, and a sink for it.
-struct Blob : BlobSink {
-  explicit Blob(std::string all)
-      : content(std::move(all)),
-        descriptor{"", Digest::of(content), content.size()},
-        verifier(descriptor, {"blob", "here", ""}) {}
-  void start_with(std::string_view old) { write(old); }
-  std::uint64_t size() const override { return bytes.size(); }
-  void write(std::string_view piece) override {
-    verifier.update(piece);
-    bytes += piece;
-  }
-  void restart() override {
-    bytes.clear();
-    ++restarts;
-    verifier = StreamVerifier(descriptor, {"blob", "here", ""});
-  }
-  void finish() override { verifier.finish(); }
-
-  std::string content;
-  Descriptor descriptor;
-  StreamVerifier verifier;
-  std::string bytes;
-  int restarts = 0;
-};
-
-/// The one blob's storage.
-struct Memory final : Storage {
-  explicit Memory(Blob& held) : blob(held) {}
-  bool exists(const Descriptor&) const override { return false; }
-  void open(const Descriptor&, BlobSink&, const Asking&) const override {}
-  std::string origin(const Descriptor&) const override { return "memory"; }
-  std::string advice() const override { return ""; }
-  void write(const Descriptor&, const Subject&,
-             const std::function<void(BlobSink&)>& fill) const override {
-    fill(blob);
-  }
-  Blob& blob;
-};
 
 /// The package "sample" of a registry, and what it cost to ask it.
 struct Asker {

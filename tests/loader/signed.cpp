@@ -24,8 +24,6 @@
 namespace kiln::test {
 namespace {
 
-constexpr std::int64_t kDay = 24 * 60 * 60;
-
 std::string base64(const std::string& bytes) {
   std::string text(bytes.size() / 3 * 4 + 5, '\0');
   const int length = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),

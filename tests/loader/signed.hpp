@@ -19,6 +19,8 @@
 
 namespace kiln::test {
 
+inline constexpr std::int64_t kDay = 24 * 60 * 60;
+
 /// A private key, by its type in trust metadata: "ed25519", "ecdsa" or "rsa".
 class Signer {
  public:

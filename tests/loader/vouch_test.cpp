@@ -26,8 +26,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kDay = 24 * 60 * 60;
-
 /// A signed registry behind a server, and a user who trusts its first root. Nothing is unsigned.
 struct World {
   World() {

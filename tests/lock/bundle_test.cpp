@@ -14,8 +14,7 @@
 #include "install/install.hpp"
 #include "install/lock.hpp"
 #include "kiln/request.hpp"
-#include "published.hpp"
-#include "scratch.hpp"
+#include "sample_setting.hpp"
 #include "store/cache.hpp"
 
 namespace kiln::test {
@@ -23,14 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Setting {
-  Scratch scratch;
-  Published published{scratch / "registry"};
-  Environment no_gpu{"KILN_OVERRIDE_SM", ""};
-  Environment no_lock{"KILN_LOCK", std::nullopt};
-  Environment no_registry{"KILN_REGISTRY", std::nullopt};
-  std::vector<Draft> drafts{cpu_draft(sample_library()), gpu_draft(sample_library())};
-  Descriptor index = published.publish(drafts);
+struct BundleSetting : SampleSetting {
   fs::path file = scratch / "b.tar";
 
   /// On the machine that makes bundles.
@@ -83,7 +75,7 @@ struct Setting {
 
 TEST_CASE(
     "bundle: the same state gives the same bytes, which tell its registry, and not who made it") {
-  Setting setting;
+  BundleSetting setting;
   const std::vector<BundledKernel> made = setting.create(true);
   REQUIRE(made.size() == 1);
   CHECK(made.front().index == setting.index);
@@ -108,7 +100,7 @@ TEST_CASE(
 
 TEST_CASE(
     "bundle: installed without a network, then found by version under the machine's registry") {
-  Setting setting;
+  BundleSetting setting;
   setting.create();
   const Installed installed = install("sample", setting.offline());
   CHECK(installed.choice.registry == "https://kernels.example");
@@ -120,7 +112,7 @@ TEST_CASE(
 }
 
 TEST_CASE("bundle: a file is a registry as well") {
-  Setting setting;
+  BundleSetting setting;
   setting.create();
   const Request request{
       .version = 1, .registry = setting.file.string(), .cache = setting.scratch / "third"};
@@ -129,30 +121,30 @@ TEST_CASE("bundle: a file is a registry as well") {
 }
 
 TEST_CASE("bundle: two kernels in one, and a bare tag as other tools write it") {
-  Setting setting;
+  BundleSetting setting;
   setting.published.publish({cpu_draft(sample_library("other"), "other", 1)});
   create_bundle({{"sample", setting.online()}, {"other", setting.online()}}, setting.file);
   CHECK(bundle_contents(setting.file).size() == 2);
   CHECK(install("other", setting.offline()).package.config.name == "other");
   CHECK(install("sample", setting.offline()).package.config.name == "sample");
 
-  Setting bare;
+  BundleSetting bare;
   std::vector<Entry> entries = bare.entries();
-  entries.at(entries.size() - 2).content = Setting::tags({{"1", bare.index}});
+  entries.at(entries.size() - 2).content = BundleSetting::tags({{"1", bare.index}});
   for (Entry& entry : entries) entry.path = "./" + entry.path;
   write_file(bare.file, make_tar(entries));
   CHECK(bundle_contents(bare.file).at(0).name == "sample");
   CHECK(install("sample", bare.offline()).package.config.name == "sample");
 
   entries.at(entries.size() - 2).content =
-      Setting::tags({{"1", bare.index}, {"sample:1", bare.index}});
+      BundleSetting::tags({{"1", bare.index}, {"sample:1", bare.index}});
   write_file(bare.file, make_tar(entries));
   const Request both{.registry = bare.file.string(), .cache = bare.scratch / "both"};
   CHECK(Catalog("sample", both).known_versions() == std::vector<int>{1});
 }
 
 TEST_CASE("bundle: what is asked for and not inside is said with what is") {
-  Setting setting;
+  BundleSetting setting;
   setting.create(false, {setting.drafts.at(1).variant.id});  // the GPU's alone
   const Error variant = setting.refused();
   CHECK(variant.code() == ErrorCode::kNotFound);
@@ -172,7 +164,7 @@ TEST_CASE("bundle: what is asked for and not inside is said with what is") {
 }
 
 TEST_CASE("bundle: with a lock file the lock decides, not the bundle") {
-  Setting setting;
+  BundleSetting setting;
   const fs::path lock = setting.scratch / "kiln.lock";
   std::vector<std::string> unread;
   write_lockfile(lock, {{"sample", lock_kernel("sample", setting.online(), unread)}});
@@ -184,7 +176,7 @@ TEST_CASE("bundle: with a lock file the lock decides, not the bundle") {
   CHECK(install("sample", locked).choice.registry == setting.published.root().string());
 
   // The same version, built by somebody else.
-  Setting other;
+  BundleSetting other;
   other.create(true);
   fs::remove_all(locked.cache);
   locked.from = other.file.string();
@@ -206,7 +198,7 @@ TEST_CASE("bundle: with a lock file the lock decides, not the bundle") {
 }
 
 TEST_CASE("bundle: one flipped bit in any blob is refused, and nothing is installed") {
-  Setting setting;
+  BundleSetting setting;
   const Draft& cpu = setting.published.drafts().at(0);
   const std::string index = read_file(setting.published.blob("sample", setting.index.digest));
   for (const std::string& blob : {index, cpu.manifest_bytes, cpu.config_bytes, cpu.layer}) {
@@ -226,7 +218,7 @@ TEST_CASE("bundle: one flipped bit in any blob is refused, and nothing is instal
 }
 
 TEST_CASE("bundle: tars that are no layout are refused with what is wrong, wherever they are cut") {
-  Setting setting;
+  BundleSetting setting;
   const auto with = [&](Entry entry) {
     std::vector<Entry> entries = setting.entries();
     entries.push_back(std::move(entry));
@@ -275,10 +267,10 @@ TEST_CASE("bundle: tars that are no layout are refused with what is wrong, where
       {index_json("[1]"), "expected an object"},
       {index_json("not json"), "not JSON"},
       {index_json(std::string(5u << 20, ' ')), "expected at most"},
-      {index_json(Setting::tags({{"sample:1", setting.index}, {"sample:1", setting.index}})),
+      {index_json(BundleSetting::tags({{"sample:1", setting.index}, {"sample:1", setting.index}})),
        "has the tag"},
-      {index_json(Setting::tags({{"sample:1", large}})), "expected at most"},
-      {index_json(Setting::tags({{"sample:1", longer}})), "verify"},
+      {index_json(BundleSetting::tags({{"sample:1", large}})), "expected at most"},
+      {index_json(BundleSetting::tags({{"sample:1", longer}})), "verify"},
   };
   for (const Row& row : rows) {
     CAPTURE(row.says);
@@ -306,7 +298,7 @@ TEST_CASE("bundle: tars that are no layout are refused with what is wrong, where
 }
 
 TEST_CASE("bundle: a file that cannot be written leaves none, and an old one as it was") {
-  Setting setting;
+  BundleSetting setting;
   CHECK(error_of([&] {
           create_bundle({{"sample", setting.online()}}, setting.scratch / "no/such/b.tar");
         }).code() == ErrorCode::kNotFound);

@@ -12,8 +12,7 @@
 #include "documents/manifest.hpp"
 #include "install/install.hpp"
 #include "kiln/kiln.hpp"
-#include "published.hpp"
-#include "scratch.hpp"
+#include "sample_setting.hpp"
 #include "server.hpp"
 #include "store/cache.hpp"
 
@@ -23,14 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// A registry with sample@1 for the CPU and for a Hopper, its server, and a lock file of it.
-struct Setting {
-  Scratch scratch;
-  Published published{scratch / "registry"};
-  Environment no_gpu{"KILN_OVERRIDE_SM", ""};
-  Environment no_lock{"KILN_LOCK", std::nullopt};
-  Environment no_registry{"KILN_REGISTRY", std::nullopt};
-  std::vector<Draft> drafts{cpu_draft(sample_library()), gpu_draft(sample_library())};
-  Descriptor index = published.publish(drafts);
+struct LockSetting : SampleSetting {
   Server server{published.root()};
   fs::path file = scratch / "kiln.lock";
 
@@ -71,7 +63,7 @@ LockfileEdit adding(const std::string& name, const LockedKernel& kernel) {
 }
 
 TEST_CASE("lock: of several that add to a lock file at once none loses its entry") {
-  Setting setting;
+  LockSetting setting;
   const LockedKernel kernel = setting.lock().at("sample");
   constexpr int kWriters = 6;
   std::vector<std::thread> writers;
@@ -90,7 +82,7 @@ TEST_CASE("lock: of several that add to a lock file at once none loses its entry
 }
 
 TEST_CASE("lock: who waits for another one is told, and can be stopped") {
-  Setting setting;
+  LockSetting setting;
   const LockedKernel kernel = setting.lock().at("sample");
   std::stop_source stop;
   LockfileEdit inner = adding("b", kernel);
@@ -108,7 +100,7 @@ TEST_CASE("lock: who waits for another one is told, and can be stopped") {
 }
 
 TEST_CASE("lock: a lock file that is a symbolic link stays one; the file that it names changes") {
-  Setting setting;
+  LockSetting setting;
   const Lockfile lock = setting.lock();
   fs::create_directory(setting.scratch / "shared");
   for (const char* target : {"shared/kiln.lock", "shared/none-yet.lock"}) {
@@ -128,7 +120,7 @@ TEST_CASE("lock: a lock file that is a symbolic link stays one; the file that it
 }
 
 TEST_CASE("lock: a damaged lock file says how to replace it, and is replaced so") {
-  Setting setting;
+  LockSetting setting;
   write_file(setting.file, "{\n");
   const LockedKernel kernel = setting.lock().at("sample");
   LockfileEdit edit = adding("sample", kernel);
@@ -140,7 +132,7 @@ TEST_CASE("lock: a damaged lock file says how to replace it, and is replaced so"
 }
 
 TEST_CASE("lock: all variants with all digests, on a machine that runs one of them") {
-  Setting setting;
+  LockSetting setting;
   const Lockfile lock = setting.lock();
   const LockedKernel& kernel = lock.at("sample");
   CHECK(kernel.version == 1);
@@ -164,7 +156,7 @@ TEST_CASE("lock: all variants with all digests, on a machine that runs one of th
 }
 
 TEST_CASE("lock: an install takes version, registry and digests from the lock, and asks no tag") {
-  Setting setting;
+  LockSetting setting;
   setting.write();
   setting.grow();
   fs::remove_all(setting.request().cache);
@@ -191,7 +183,7 @@ TEST_CASE("lock: an install takes version, registry and digests from the lock, a
 }
 
 TEST_CASE("lock: KILN_LOCK holds every request, and names one kernel to another one's memory") {
-  Setting setting;
+  LockSetting setting;
   setting.write();
   const Environment lock("KILN_LOCK", setting.file.string());
   const Kernel kernel = get_kernel("sample", {.cache = setting.request().cache});
@@ -202,7 +194,7 @@ TEST_CASE("lock: KILN_LOCK holds every request, and names one kernel to another 
 }
 
 TEST_CASE("lock: what the lock and the request do not agree on names both sides") {
-  Setting setting;
+  LockSetting setting;
   setting.write();
   {
     Request request = setting.locked();
@@ -264,7 +256,7 @@ TEST_CASE("lock: every digest in it is held against what is there, before anythi
     for (const auto& row : rows) {
       CAPTURE(row.first);
       CAPTURE(warm);
-      Setting setting;
+      LockSetting setting;
       setting.change([&](LockedKernel& kernel) { row.second(kernel.variants.at("cpu-base")); });
       if (warm) install("sample", setting.request());
       const int loaded = loaded_libraries();
@@ -280,7 +272,7 @@ TEST_CASE("lock: every digest in it is held against what is there, before anythi
 }
 
 TEST_CASE("lock: a variant that is not in the lock is not taken") {
-  Setting setting;
+  LockSetting setting;
   setting.change([](LockedKernel& kernel) { kernel.variants.erase("cpu-base"); });
   const Error error = setting.refused(setting.locked());
   CHECK(error.code() == ErrorCode::kLock);
@@ -288,7 +280,7 @@ TEST_CASE("lock: a variant that is not in the lock is not taken") {
 }
 
 TEST_CASE("lock: an index that the registry does not have names both, and a wrong one is refused") {
-  Setting setting;
+  LockSetting setting;
   setting.change([](LockedKernel& kernel) { kernel.index.digest = Digest::of("never"); });
   for (const std::string& from : {std::string(), setting.published.root().string()}) {
     Request request = setting.locked();
@@ -306,7 +298,7 @@ TEST_CASE("lock: an index that the registry does not have names both, and a wron
 }
 
 TEST_CASE("lock: nothing fits, and the lock is named as the reason that nothing newer was asked") {
-  Setting setting;
+  LockSetting setting;
   setting.write();
   const Environment turing("KILN_OVERRIDE_SM", "7.5");
   const Environment driver("KILN_OVERRIDE_CUDA", "12.4");
@@ -318,7 +310,7 @@ TEST_CASE("lock: nothing fits, and the lock is named as the reason that nothing 
 }
 
 TEST_CASE("lock: one made without a GPU holds on a machine with one") {
-  Setting setting;
+  LockSetting setting;
   setting.write();
   const Environment hopper("KILN_OVERRIDE_SM", "9.0");
   const Environment driver("KILN_OVERRIDE_CUDA", "12.4");
@@ -327,7 +319,7 @@ TEST_CASE("lock: one made without a GPU holds on a machine with one") {
 }
 
 TEST_CASE("lock: what a registry gave since is not forgotten by an install of an older lock") {
-  Setting setting;
+  LockSetting setting;
   setting.write();
   const Descriptor grown = setting.grow();
   Request refresh = setting.request();
@@ -340,7 +332,7 @@ TEST_CASE("lock: what a registry gave since is not forgotten by an install of an
 }
 
 TEST_CASE("lock: variants that only a newer Kiln can read are named and left out") {
-  Setting setting;
+  LockSetting setting;
   Index index = parse_index(read_file(setting.published.blob("sample", setting.index.digest)), "i");
   index.variants.at(1).requires_.min_loader = "99.0.0";
   setting.published.publish_index(index);
@@ -351,7 +343,7 @@ TEST_CASE("lock: variants that only a newer Kiln can read are named and left out
 }
 
 TEST_CASE("lock: a lock file that cannot be written leaves the old one") {
-  Setting setting;
+  LockSetting setting;
   setting.write();
   const std::string before = read_file(setting.file);
   const Error error =
@@ -361,7 +353,7 @@ TEST_CASE("lock: a lock file that cannot be written leaves the old one") {
 }
 
 TEST_CASE("from: other places give the bytes, the registry's name stays") {
-  Setting setting;
+  LockSetting setting;
   Request request{.version = 1,
                   .registry = "https://kernels.example",
                   .cache = setting.scratch / "cache",

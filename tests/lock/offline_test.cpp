@@ -9,8 +9,7 @@
 #include "install/catalog.hpp"
 #include "install/install.hpp"
 #include "kiln/kiln.hpp"
-#include "published.hpp"
-#include "scratch.hpp"
+#include "sample_setting.hpp"
 #include "server.hpp"
 #include "store/cache.hpp"
 #include "store/installed.hpp"
@@ -20,18 +19,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Setting {
-  Scratch scratch;
-  Published published{scratch / "registry"};
-  Environment no_gpu{"KILN_OVERRIDE_SM", ""};
-
+struct OfflineSetting : MachineSetting {
   Request request(const std::string& registry, bool offline) const {
     return {.version = 1, .registry = registry, .cache = scratch / "cache", .offline = offline};
   }
 };
 
 TEST_CASE("offline: after an online install the same request needs no server") {
-  Setting setting;
+  OfflineSetting setting;
   setting.published.publish({cpu_draft(sample_library())});
   auto server = std::make_unique<Server>(setting.published.root());
   const std::string registry = server->url();
@@ -48,7 +43,7 @@ TEST_CASE("offline: after an online install the same request needs no server") {
 }
 
 TEST_CASE("offline: the error names what is missing, and what to run where") {
-  Setting setting;
+  OfflineSetting setting;
   setting.published.publish({cpu_draft(sample_library())});
   const Server server(setting.published.root());
   const Request offline = setting.request(server.url(), true);
@@ -85,7 +80,7 @@ TEST_CASE("offline: the error names what is missing, and what to run where") {
 }
 
 TEST_CASE("offline: KILN_OFFLINE says it for every request, '0' and '' do not") {
-  Setting setting;
+  OfflineSetting setting;
   setting.published.publish({cpu_draft(sample_library())});
   const Request request = setting.request(setting.published.root().string(), false);
   {
@@ -100,7 +95,7 @@ TEST_CASE("offline: KILN_OFFLINE says it for every request, '0' and '' do not") 
 }
 
 TEST_CASE("offline: a refresh and a version that is left out are refused in their own words") {
-  Setting setting;
+  OfflineSetting setting;
   setting.published.publish({cpu_draft(sample_library())});
   Request request = setting.request(setting.published.root().string(), false);
   install("sample", request);
@@ -119,7 +114,7 @@ TEST_CASE("offline: a refresh and a version that is left out are refused in thei
 }
 
 TEST_CASE("offline: nothing fits, and the error says that the registry was not asked") {
-  Setting setting;
+  OfflineSetting setting;
   setting.published.publish({gpu_draft(sample_library()), cpu_draft(sample_library())});
   Request request = setting.request(setting.published.root().string(), false);
   install("sample", request);

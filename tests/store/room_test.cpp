@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uid_t kNobody = 65534;
+constexpr uid_t kNobodyElse = 65534;
 
 mode_t mode_of(const fs::path& path) {
   struct stat status {};
@@ -64,7 +64,8 @@ TEST_CASE("room: the root may be a link of this user's, not of another one's") {
   fs::create_symlink(sample.scratch / "disk", sample.scratch / "cache");
   install("sample", sample.request);
   CHECK(fs::exists(sample.scratch / "disk" / "store.lock"));
-  if (::lchown((sample.scratch / "cache").c_str(), kNobody, kNobody) != 0) return;  // only root may
+  if (::lchown((sample.scratch / "cache").c_str(), kNobodyElse, kNobodyElse) != 0)
+    return;  // only root may
   const Error error = error_of([&] { install("sample", sample.request); });
   CHECK(error.code() == ErrorCode::kCache);
   CHECK_CONTAINS(error.what(), "symbolic link of user 65534");

@@ -14,6 +14,7 @@
 #include "documents/host.hpp"
 #include "documents/names.hpp"
 #include "install/catalog.hpp"
+#include "install/install.hpp"
 #include "install/lock.hpp"
 #include "loader/cli/frame/commands.hpp"
 #include "loader/cli/frame/output.hpp"

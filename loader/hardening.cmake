@@ -1,5 +1,5 @@
 # What every optimised build of Kiln has against the bugs that it may still have: that of a checkout, the packages of
-# ci/package, and a project that builds Kiln inside. tests/install/hardened looks for it in what came out.
+# ci/package, and a project that builds Kiln inside. tests/install/hardened.sh looks for it in what came out.
 #
 # A build for debugging is for people, and one with sanitizers checks more.
 option(KILN_HARDEN "Compile and link optimised builds with what stops exploits" ON)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Statements and referrers as values: the encoding that is signed, what is read back, what is
-// refused. Whole commands are test_attest.py's.
+// refused. Whole commands are attest_test.py's.
 #include <doctest/doctest.h>
 
 #include "attest/statement.hpp"

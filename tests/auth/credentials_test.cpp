@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Credentials: base64 as it stands in files of logins, and a helper program that never answers. Who
-// gets which login is asked of the real command, in test_auth.py.
+// gets which login is asked of the real command, in auth_test.py.
 #include "http/credentials.hpp"
 
 #include <doctest/doctest.h>

@@ -24,7 +24,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "trust")]
 from signed_registry import SignedRegistry  # noqa: E402
-from test_faults import Counting  # noqa: E402
+from faults_test import Counting  # noqa: E402
 
 BIN = pathlib.Path(os.environ["KILN_BIN"])
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules of TUF's client workflow, each broken before the real command by who may sign: what holds no
 longer is refused with its code, nothing is loaded, and the memory and disk that it costs stay bounded. Named by
-the sections of specification 1.0.31. tests/trust/test_client.py asks the same of kiln-tuf, and of python-tuf.
+the sections of specification 1.0.31. tests/trust/client_test.py asks the same of kiln-tuf, and of python-tuf.
 """
 
 import base64

@@ -3,7 +3,7 @@
 """Several who sign one registry: thresholds, publishers with keys of their own, and bins; as Kiln and python-tuf
 read them, and what a key does that signs what is not its own.
 
-    test_signers.py KILN_REGISTRY_BINARY KILN_BINARY WRITE_FIXTURE
+    signers_test.py KILN_REGISTRY_BINARY KILN_BINARY WRITE_FIXTURE
 """
 
 import hashlib
@@ -15,10 +15,10 @@ import sys
 import tempfile
 import unittest
 
-import test_publisher
+import publisher_test
 from securesystemslib.formats import encode_canonical
 from securesystemslib.signer import CryptoSigner
-from test_publisher import CONFLICT, INTEGRITY, NAME, NOT_FOUND, TRUST, USAGE, PublisherTest
+from publisher_test import CONFLICT, INTEGRITY, NAME, NOT_FOUND, TRUST, USAGE, PublisherTest
 from tuf.api.metadata import Metadata
 from tuf.ngclient import Updater
 
@@ -611,5 +611,5 @@ class Housekeeping(SignersTest):
 
 
 if __name__ == "__main__":
-    test_publisher.KILN_REGISTRY, test_publisher.KILN, test_publisher.FIXTURE = map(os.path.abspath, sys.argv[1:4])
+    publisher_test.KILN_REGISTRY, publisher_test.KILN, publisher_test.FIXTURE = map(os.path.abspath, sys.argv[1:4])
     sys.exit(0 if unittest.main(argv=sys.argv[:1] + sys.argv[4:], exit=False).result.wasSuccessful() else 1)

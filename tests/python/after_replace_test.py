@@ -3,7 +3,7 @@
 """What can be done to a model after kiln.torch.replace(): each row does it to a swapped model and to one that is not,
 and compares y and the gradients of x and of every parameter. docs/PYTHON.md has the table in short.
 
-test_after_replace.py [unittest's options]     wants KILN_LIBRARY and KILN_REGISTRY. KILN_TEST_DEVICE: "cpu" (default)
+after_replace_test.py [unittest's options]     wants KILN_LIBRARY and KILN_REGISTRY. KILN_TEST_DEVICE: "cpu" (default)
                                                or "cuda". Exits with 77 (skipped) without torch; before PyTorch
                                                2.4 the rows and modes that it has not are left out.
 """

@@ -3,7 +3,7 @@
 """What kiln registry attest signs, read by the book; how it is carried; and what kiln trust require
 refuses, on the real commands.
 
-    test_attest.py KILN_REGISTRY_BINARY KILN_BINARY WRITE_FIXTURE
+    attest_test.py KILN_REGISTRY_BINARY KILN_BINARY WRITE_FIXTURE
 """
 
 import base64

@@ -3,7 +3,7 @@
 """kiln registry push, and publish to a URL, on synthetic variants: to Debian's docker-registry, killed
 at requests all along, and to registries that do wrong what can be done wrong.
 
-    test_push.py KILN_REGISTRY_BINARY WRITE_FIXTURE
+    push_test.py KILN_REGISTRY_BINARY WRITE_FIXTURE
 
 Exits with 77 (skipped) without docker-registry or openssl.
 """

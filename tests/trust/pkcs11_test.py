@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A root key that never leaves its token signs a root: SoftHSM, through OpenSSL's PKCS#11 provider.
 
-    test_pkcs11.py KILN_REGISTRY_BINARY
+    pkcs11_test.py KILN_REGISTRY_BINARY
 
 Wants softhsm2, opensc, and pkcs11-provider (Debian 13 has it, 12 has not; its package runs there), which
 KILN_PKCS11_PROVIDER may name. Skipped where one is missing.

@@ -91,7 +91,7 @@ mkdir -p "$work/wheel"
 (cd "$work/wheel" && python3 -m zipfile -e "$packages"/kiln_hub-*_x86_64.whl .)
 mapfile -t binaries < <(find "$work/debs" "$prefix" "$work/wheel" -type f \
   \( -path '*/bin/*' -o -name '*.so*' \) | sort -u)
-"$source/tests/install/hardened" "${binaries[@]}" || fail "a binary is not hardened"
+"$source/tests/install/hardened.sh" "${binaries[@]}" || fail "a binary is not hardened"
 
 # The tar for aarch64, under qemu's user emulation with Debian's arm64 C library: the command, and a C program.
 sysroot=/usr/aarch64-linux-gnu

@@ -23,9 +23,9 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "auth")]
 import docker_registry  # noqa: E402
-import test_publisher  # noqa: E402
+import publisher_test  # noqa: E402
 from securesystemslib.signer import CryptoSigner  # noqa: E402
-from test_publisher import NAME, TRUST  # noqa: E402
+from publisher_test import NAME, TRUST  # noqa: E402
 from tuf.api.metadata import (Metadata, MetaFile, Root, Snapshot, TargetFile, Targets,  # noqa: E402
                               Timestamp)
 
@@ -38,7 +38,7 @@ def nginx(tree, work):
     return servers.Nginx(tree, work)
 
 
-class RoundTrips(test_publisher.PublisherTest):
+class RoundTrips(publisher_test.PublisherTest):
     def setUp(self):
         super().setUp()
         self.work.chmod(0o755)  # nginx's workers are another user where the master is root
@@ -75,7 +75,7 @@ class RoundTrips(test_publisher.PublisherTest):
         """Another tool reads the index that was signed there, and a stranger installs it."""
         if reading:
             raw = self.run_tool("skopeo", "inspect", "--raw", *reading)
-            self.assertEqual(test_publisher.digest_of(raw), self.signed)
+            self.assertEqual(publisher_test.digest_of(raw), self.signed)
         shutil.rmtree(self.work / "cache", ignore_errors=True)
         self.install(registry, code=TRUST, says="no root of it is trusted")
         self.trust(registry)
@@ -119,7 +119,7 @@ class RoundTrips(test_publisher.PublisherTest):
         self.addCleanup(server.stop)
         host = server.url.removeprefix("http://")
         self.check(server.url, "--tls-verify=false", f"docker://{host}/{NAME}:1")
-        self.assertEqual(test_publisher.python_tuf_reads(self, server.url), self.signed)
+        self.assertEqual(publisher_test.python_tuf_reads(self, server.url), self.signed)
 
     def test_oras_and_a_tar(self):
         self.oras_path()
@@ -153,10 +153,10 @@ class RoundTrips(test_publisher.PublisherTest):
         self.run_tool("skopeo", "copy", "-q", "--all", "--preserve-digests", f"oci-archive:{bundle}:{NAME}:1",
                       f"oci:{self.work}/unbundled:1")
         raw = self.run_tool("skopeo", "inspect", "--raw", f"oci:{self.work}/unbundled:1")
-        self.assertEqual(test_publisher.digest_of(raw), self.signed)
+        self.assertEqual(publisher_test.digest_of(raw), self.signed)
         shutil.move(self.registry, self.work / "gone")
         shutil.rmtree(self.work / "cache")
-        self.install(self.registry, code=test_publisher.NOT_FOUND)
+        self.install(self.registry, code=publisher_test.NOT_FOUND)
         self.kiln("install", f"{NAME}@1", "--registry", self.registry, "--from", bundle, "--device", "cpu")
 
     def test_a_repository_that_python_tuf_wrote(self):
@@ -171,8 +171,8 @@ class RoundTrips(test_publisher.PublisherTest):
         for name, data in targets.items():
             (served / name).write_bytes(data)
         (self.work / "root.json").write_bytes(files["1.root.json"])
-        url = test_publisher.serve_folder(self, self.work / "site")
-        client = [pathlib.Path(test_publisher.KILN).parent / "kiln-tuf", "--metadata-dir", self.work / "trusted"]
+        url = publisher_test.serve_folder(self, self.work / "site")
+        client = [pathlib.Path(publisher_test.KILN).parent / "kiln-tuf", "--metadata-dir", self.work / "trusted"]
         self.run_tool(*client, "init", self.work / "root.json")
         (self.work / "got").mkdir()
         self.run_tool(*client, "--metadata-url", f"{url}/metadata", "--target-name", f"{NAME}/1", "--target-base-url",
@@ -226,5 +226,5 @@ if __name__ == "__main__":
         if not shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin"):
             print(f"skipped: {tool} is not installed; run ci/setup test")
             sys.exit(77)
-    test_publisher.KILN_REGISTRY, test_publisher.KILN, test_publisher.FIXTURE = map(os.path.abspath, sys.argv[1:4])
+    publisher_test.KILN_REGISTRY, publisher_test.KILN, publisher_test.FIXTURE = map(os.path.abspath, sys.argv[1:4])
     unittest.main(argv=sys.argv[:1] + sys.argv[4:])

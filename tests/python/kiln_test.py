@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python package kiln on the CPU: requests, errors, ops over numpy and over bare DLPack capsules.
 
-test_kiln.py [unittest's options]     wants KILN_LIBRARY and KILN_REGISTRY. Exits with 77 (skipped) without numpy or
+kiln_test.py [unittest's options]     wants KILN_LIBRARY and KILN_REGISTRY. Exits with 77 (skipped) without numpy or
                                       a registry.
 """
 

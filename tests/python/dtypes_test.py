@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops of every dtype and of eight dimensions, called from Python: the sample package of tests/build, loaded as it is.
 
-test_dtypes.py LIBRARY     wants KILN_LIBRARY. Exits with 77 (skipped) without numpy.
+dtypes_test.py LIBRARY     wants KILN_LIBRARY. Exits with 77 (skipped) without numpy.
 """
 
 import ctypes

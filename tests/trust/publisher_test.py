@@ -3,7 +3,7 @@
 """What kiln-registry signs: read by python-tuf, and installed by kiln from a folder, a web server and a
 registry, by who trusts the root and nothing else.
 
-    test_publisher.py KILN_REGISTRY_BINARY KILN_BINARY WRITE_FIXTURE
+    publisher_test.py KILN_REGISTRY_BINARY KILN_BINARY WRITE_FIXTURE
 """
 
 import base64

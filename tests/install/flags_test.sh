@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # An optimised build is hardened without being told to, every source and every link of it; one for debugging is not.
-# Only configures; tests/install/hardened looks at what was built.
+# Only configures; tests/install/hardened.sh looks at what was built.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)

@@ -3,7 +3,7 @@
 """What kiln registry attest signs, as cosign and oras take it from real registries; and what cosign signs,
 as Kiln takes it.
 
-    test_cosign.py KILN_REGISTRY_BINARY KILN_BINARY WRITE_FIXTURE
+    cosign_test.py KILN_REGISTRY_BINARY KILN_BINARY WRITE_FIXTURE
 
 Exits with 77 (skipped) without cosign and oras (ci/setup test) or docker-registry.
 """

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """kiln.torch against PyTorch's own operators: values, gradients, torch.compile, CUDA graphs, replace(), training.
 
-test_torch.py [unittest's options]     wants KILN_LIBRARY and KILN_REGISTRY. KILN_TEST_DEVICE: "cpu" (default) or
+torch_test.py [unittest's options]     wants KILN_LIBRARY and KILN_REGISTRY. KILN_TEST_DEVICE: "cpu" (default) or
                                        "cuda". Exits with 77 (skipped) without torch.
 """
 

@@ -13,10 +13,10 @@ import sys
 import unittest
 
 import docker_registry
-import test_auth
+import auth_test
 
 
-class DockerRegistry(test_auth.AuthTest):
+class DockerRegistry(auth_test.AuthTest):
     def start(self, auth, tls=None):
         return docker_registry.start(self, self.work, auth, tls)
 
@@ -34,9 +34,9 @@ class DockerRegistry(test_auth.AuthTest):
                     "--dest-tls-verify=false", f"oci:{self.root}/sample:1",
                     f"docker://{host}/team/sample:1")
 
-    def kiln_push(self, url, expected=test_auth.OK, words=()):
+    def kiln_push(self, url, expected=auth_test.OK, words=()):
         """The tags that were written; an error is a document too."""
-        program = test_auth.KILN.parent / "kiln-registry"
+        program = auth_test.KILN.parent / "kiln-registry"
         if not program.exists():
             self.skipTest("kiln-registry is not built")
         run = subprocess.run([program, "push", "--json", "--registry",
@@ -47,7 +47,7 @@ class DockerRegistry(test_auth.AuthTest):
             self.assertIn(word, run.stderr)
         self.assertNotIn("SECRET", run.stdout + run.stderr)
         document = json.loads(run.stdout)
-        if expected != test_auth.OK:
+        if expected != auth_test.OK:
             self.assertEqual(document["schema"], "kiln.error/1")
             return None
         return document["packages"][0]["pushed"]
@@ -56,12 +56,12 @@ class DockerRegistry(test_auth.AuthTest):
         tls = docker_registry.make_certificate(self.work)
         host = self.start(docker_registry.password_file(self.work), tls)
         url = f"https://{host}/team"
-        self.kiln_push(url, test_auth.NETWORK, ["certificate", "SSL_CERT_FILE"])
+        self.kiln_push(url, auth_test.NETWORK, ["certificate", "SSL_CERT_FILE"])
         self.environment["SSL_CERT_FILE"] = tls["certificate"]
-        self.kiln_push(url, test_auth.NETWORK, ["wants a user and a password", "docker login"])
-        self.docker_config(auths={host: test_auth.entry("user", "SECRET-wrong")})
-        self.kiln_push(url, test_auth.NETWORK, ["status 401", "with the login of"])
-        self.docker_config(auths={host: test_auth.entry()})
+        self.kiln_push(url, auth_test.NETWORK, ["wants a user and a password", "docker login"])
+        self.docker_config(auths={host: auth_test.entry("user", "SECRET-wrong")})
+        self.kiln_push(url, auth_test.NETWORK, ["status 401", "with the login of"])
+        self.docker_config(auths={host: auth_test.entry()})
         self.assertEqual(self.kiln_push(url), ["1-cpu-base", "1"])
         self.assertEqual(self.kiln_push(url), [])
         self.install(url)
@@ -72,18 +72,18 @@ class DockerRegistry(test_auth.AuthTest):
         self.install(f"http://{host}/team")
         self.forget()
         del self.environment["REGISTRY_AUTH_FILE"]
-        self.install(f"http://{host}/team", test_auth.NETWORK, [
+        self.install(f"http://{host}/team", auth_test.NETWORK, [
             "wants a user and a password", f"podman login {host}"])
-        self.docker_config(auths={host: test_auth.entry("user", "SECRET-wrong")})
-        self.install(f"http://{host}/team", test_auth.NETWORK, [
+        self.docker_config(auths={host: auth_test.entry("user", "SECRET-wrong")})
+        self.install(f"http://{host}/team", auth_test.NETWORK, [
             "status 401", "with the login of", "home/.docker/config.json"])
-        self.docker_config(auths={host: test_auth.entry()})
+        self.docker_config(auths={host: auth_test.entry()})
         self.install(f"http://{host}/team")
 
     def test_token_server(self):
         tokens = docker_registry.SigningTokens(self, self.work)
         host = self.start(tokens.auth)
-        self.kiln_push(f"http://{host}/own", test_auth.NETWORK, [
+        self.kiln_push(f"http://{host}/own", auth_test.NETWORK, [
             "status 401", "without a login", 'the scope "repository:own/sample:pull,push"'])
         self.push(host)
         before = len(tokens.requests)

@@ -2,54 +2,19 @@
 #include "codegen.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <sstream>
 
 #include "base/join.hpp"
+#include "kiln/op.hpp"
 #include "names.hpp"
+#include "ops_header.hpp"
+#include "spelling.hpp"
 
 namespace kiln::build {
 namespace {
 
 constexpr std::string_view kLicenseLine = "// SPDX-License-Identifier: Apache-2.0\n";
-
-/// A C string literal; long text is cut into one literal a line. Octal escapes, because they end
-/// after three digits whatever follows.
-std::string literal_of(std::string_view text) {
-  constexpr std::size_t kPieceBytes = 80;
-  std::string out = "\"";
-  std::size_t in_line = 0;
-  for (char c : text) {
-    if (in_line >= kPieceBytes) {
-      out += "\"\n    \"";
-      in_line = 0;
-    }
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (byte < 0x20 || byte >= 0x7f) {
-      out += '\\';
-      out += static_cast<char>('0' + (byte >> 6));
-      out += static_cast<char>('0' + ((byte >> 3) & 7));
-      out += static_cast<char>('0' + (byte & 7));
-    } else {
-      out += c;
-    }
-    ++in_line;
-  }
-  return out + "\"";
-}
-
-/// The shortest spelling that reads back as the same double.
-std::string float_literal(double value) {
-  char buffer[64];
-  const auto end = std::to_chars(buffer, buffer + sizeof(buffer), value).ptr;
-  std::string text(buffer, end);
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
-  return text;
-}
 
 std::string dtype_enumerator(const std::string& dtype) {
   return "sdk::DType::" +
@@ -60,10 +25,6 @@ std::string dtype_enumerator(const std::string& dtype) {
 template <class Range, class Value, class Member = std::identity>
 std::string position(const Range& range, const Value& value, Member member = {}) {
   return std::to_string(std::ranges::find(range, value, member) - range.begin());
-}
-
-std::string enumerator(const std::string& value) {
-  return "k" + camel_case(value);
 }
 
 std::string quoted(const std::string& word) {
@@ -252,7 +213,8 @@ void write_package_table(std::ostream& out, const Package& package, const GlueFa
   out << "\nconstexpr kiln_op kOps[] = {\n";
   for (const OpSchema& op : package.ops) {
     out << "    {sizeof(kiln_op), 0, \"" << op.name << "\",\n    " << literal_of(op.text)
-        << ",\n     workspace_" << op.name << ", run_" << op.name << "},\n";
+        << ",\n     workspace_" << op.name << ", run_" << op.name << ", "
+        << hash_literal(signature_hash(signature_of(package, op))) << "},\n";
   }
   out << "};\n\nconstexpr kiln_package kPackage = {\n"
          "    sizeof(kiln_package), KILN_ABI_MAJOR, KILN_ABI_MINOR,\n    \""

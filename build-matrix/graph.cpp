@@ -14,6 +14,7 @@
 #include "files.hpp"
 #include "kiln/error.hpp"
 #include "nvrtc.hpp"
+#include "ops_header.hpp"
 #include "pack.hpp"
 
 namespace kiln::build {
@@ -115,6 +116,8 @@ class PackageGraph {
     exports_ = generate_exports(job.package);
     const fs::path gen = places.work() / job.package.name / "gen";
     write_if_changed(gen / "package.gen.hpp", generate_header(job.package));
+    ops_header_ = places.work() / job.package.name / ops_header_path(job.package);
+    write_if_changed(ops_header_, generate_ops_header(job.package));
     write_if_changed(gen / "exports.map", exports_);
     folders_ = headers_of(job.folder);
     folders_.insert(folders_.end(),
@@ -178,6 +181,7 @@ class PackageGraph {
         break;
       }
     }
+    dev_[ops_header_path(job_.package)] = ops_header_;  // not the folder's, which may be older
     if (fs::is_regular_file(job_.folder / "CARD.md")) {
       dev_.emplace("CARD.md", job_.folder / "CARD.md");
     }
@@ -458,6 +462,7 @@ class PackageGraph {
   std::vector<std::pair<fs::path, std::string>> packages_;  // this one, then those that it shares
   std::vector<std::pair<fs::path, std::string>> prefixes_;  // what they are called in the library
   std::map<fs::path, ImageOwner> owners_;                   // of device sources
+  fs::path ops_header_;                                     // what package.json makes of it
   std::map<std::string, fs::path> dev_;  // the files of the dev layer, by their paths in it
 };
 

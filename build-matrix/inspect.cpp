@@ -16,6 +16,7 @@
 #include "files.hpp"
 #include "kiln/error.hpp"
 #include "process.hpp"
+#include "signatures.hpp"
 
 namespace kiln::build {
 namespace {
@@ -273,6 +274,7 @@ Facts inspect(std::string_view library, const Recipe& recipe, const fs::path& cu
   check_symbols(elf, recipe, facts, violations);
   check_images(facts, recipe, violations);
   check_kernels(elf, facts, violations);
+  check_signatures(elf, recipe.package, violations);
   if (library.find(recipe.build_id) == std::string_view::npos) {
     violations.push_back("does not carry the build id " + recipe.build_id);
   }

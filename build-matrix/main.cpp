@@ -30,6 +30,7 @@
 #include "loader/cli/frame/result.hpp"
 #include "loader/cli/frame/usage.hpp"
 #include "new.hpp"
+#include "ops_header.hpp"
 #include "probe/probe.hpp"
 #include "report.hpp"
 #include "steps.hpp"
@@ -194,6 +195,16 @@ std::vector<fs::path> tool_folders(const Toolchain& toolchain) {
   return folders;
 }
 
+// Where a package has headers of its own, the one that is made of package.json lies among them:
+// they include it, and so do programs that are compiled from the folder.
+void write_ops_header(const Job& job, std::ostream& progress) {
+  const fs::path header = job.folder / ops_header_path(job.package);
+  if (!fs::is_directory(job.folder / "include")) return;
+  if (write_if_changed(header, generate_ops_header(job.package))) {
+    progress << "wrote " << header.string() << "\n";
+  }
+}
+
 int build(const Options& options) {
   const Matrix matrix = parse_matrix(read_file(options.matrix), options.matrix.string());
   const std::vector<Job> jobs = choose(options, matrix);
@@ -216,9 +227,10 @@ int build(const Options& options) {
   identify(toolchain, places.work() / "tools");
   places.self_digest = tree_digest(places.self, places.work() / "tools");
   for (const Job& job : jobs) remove_stale(job, out);
+  std::ostream& progress = options.json ? std::cerr : std::cout;
+  for (const Job& job : jobs) write_ops_header(job, progress);
   Sources sources(tool_folders(toolchain));
   const std::vector<Step> steps = write_graph(jobs, matrix.glibc, toolchain, places, sources);
-  std::ostream& progress = options.json ? std::cerr : std::cout;
   const std::vector<Took> took =
       execute(steps, sources, places.work() / "running", options.jobs, progress);
   if (took.empty()) progress << "all " << steps.size() << " steps are up to date\n";

@@ -17,6 +17,7 @@
 #include "kiln/error.hpp"
 #include "names.hpp"
 #include "new_files.hpp"
+#include "ops_header.hpp"
 #include "schema.hpp"
 
 namespace kiln::build {
@@ -90,10 +91,8 @@ std::vector<std::string> write_new_package(const NewPackage& package) {
   const std::string devices = std::string(package.cpu ? "kiln::Device::cpu()" : "") +
                               (package.cpu && package.cuda ? ", " : "") +
                               (package.cuda ? "kiln::Device::cuda(0)" : "");
-  const Words words = {
-      {"NAME", name}, {"WORD", word}, {"CLASS", camel_case(name)}, {"DEVICES", devices}};
+  const Words words = {{"NAME", name}, {"WORD", word}, {"DEVICES", devices}};
   std::map<std::string, const char*> files = {{"package.json", kNewPackageJson},
-                                              {"include/kiln/layers/" + word + ".hpp", kNewLayer},
                                               {"CARD.md", kNewCard},
                                               {"README.md", kNewReadme},
                                               {"tests/CMakeLists.txt", kNewCMakeLists},
@@ -113,6 +112,10 @@ std::vector<std::string> write_new_package(const NewPackage& package) {
       write_file(draft / file, filled(text, package, words));
       written.push_back(file);
     }
+    const Package parsed =
+        parse_package(filled(kNewPackageJson, package, words), name, name + "/package.json");
+    written.push_back(ops_header_path(parsed));
+    write_file(draft / written.back(), generate_ops_header(parsed));
     if (::renameat2(AT_FDCWD, draft.c_str(), AT_FDCWD, folder.c_str(), RENAME_NOREPLACE) != 0) {
       if (errno == EEXIST) fail_taken(name, folder);
       fail_file("rename to", folder, errno);

@@ -83,9 +83,9 @@ class Scope {
   std::set<std::string> names_;
 };
 
-/// The members that every argument struct has already: see kiln/sdk/types.hpp.
+/// The members that every argument struct has already: see kiln/sdk/types.hpp, ops_header.hpp.
 Scope argument_scope() {
-  return Scope({"device", "workspace", "workspace_bytes", "stream"});
+  return Scope({"device", "workspace", "workspace_bytes", "stream", "threads", "attributes"});
 }
 
 std::string read_dtype(const JsonView& value) {
@@ -373,6 +373,7 @@ Package parse(std::string_view text, std::string_view folder, const std::string&
     functions.add(op.name, item.at("name"));
     functions.add(op.name + "_workspace_bytes", item.at("name"));
     functions.add(camel_case(op.name), item.at("name"));
+    functions.add(camel_case(op.name) + "Attributes", item.at("name"));
     package.ops.push_back(std::move(op));
   }
   return package;

@@ -61,6 +61,7 @@ struct AttributeSchema {
   /// kString: the words that are allowed. Empty: any text, shorter than kMaxTextBytes.
   std::vector<std::string> values;
   std::variant<std::string, std::int64_t, double> fallback;  ///< package.json's "default"
+  bool operator==(const AttributeSchema&) const = default;
 };
 
 struct OpSchema {

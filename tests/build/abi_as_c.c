@@ -32,7 +32,7 @@ static int32_t no_prepare(DLDevice device, kiln_error* error) {
   (void)error;
   return KILN_OK;
 }
-static const kiln_op op = {sizeof(kiln_op), 0, "nothing", "{}", no_workspace, no_run};
+static const kiln_op op = {sizeof(kiln_op), 0, "nothing", "{}", no_workspace, no_run, 0};
 static const kiln_package package = {
     sizeof(kiln_package), KILN_ABI_MAJOR, KILN_ABI_MINOR, "c", "0", 1, 1, &op,
     sizeof(kiln_op),      kDLCPU,         no_prepare};

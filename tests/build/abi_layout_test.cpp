@@ -10,7 +10,7 @@
 #include "kiln/abi.h"
 
 static_assert(KILN_ABI_MAJOR == 1);
-static_assert(KILN_ABI_MINOR == 0);
+static_assert(KILN_ABI_MINOR == 1);
 
 static_assert(KILN_OK == 0);
 static_assert(KILN_INVALID_ARGUMENT == 1);
@@ -35,19 +35,21 @@ static_assert(offsetof(kiln_call, struct_size) == 0);
 static_assert(offsetof(kiln_call, tensor_count) == 4);
 static_assert(offsetof(kiln_call, tensors) == 8);
 static_assert(offsetof(kiln_call, attribute_count) == 16);
-static_assert(offsetof(kiln_call, reserved) == 20);
+static_assert(offsetof(kiln_call, threads) == 20);
 static_assert(offsetof(kiln_call, attributes) == 24);
 static_assert(offsetof(kiln_call, workspace) == 32);
 static_assert(offsetof(kiln_call, workspace_bytes) == 40);
 static_assert(offsetof(kiln_call, stream) == 48);
 
-static_assert(sizeof(kiln_op) == 40);
+static_assert(sizeof(kiln_op) == 48);
 static_assert(offsetof(kiln_op, struct_size) == 0);
 static_assert(offsetof(kiln_op, reserved) == 4);
 static_assert(offsetof(kiln_op, name) == 8);
 static_assert(offsetof(kiln_op, schema) == 16);
 static_assert(offsetof(kiln_op, workspace_bytes) == 24);
 static_assert(offsetof(kiln_op, run) == 32);
+static_assert(offsetof(kiln_op, signature) == 40);
+static_assert(KILN_OP_FIRST_BYTES == 40);
 
 static_assert(sizeof(kiln_package) == 56);
 static_assert(offsetof(kiln_package, struct_size) == 0);

@@ -4,10 +4,14 @@
 #include "codegen.hpp"
 
 #include <algorithm>
+#include <array>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <kiln/ops/sample.hpp>
 #include <nlohmann/json.hpp>
 
+#include "ops_header.hpp"
 #include "sample_call.hpp"
 #include "schema.hpp"
 
@@ -113,6 +117,60 @@ TEST_CASE("codegen: byte_offset is added before the package sees a tensor") {
   call.x().byte_offset = 5 * sizeof(float);
   REQUIRE(call.run() == KILN_OK);
   CHECK(call.y().values[0] == doctest::Approx(0.5 * -16.0 + 100.0 - 3.0));
+}
+
+TEST_CASE("ops header: each op has the signature that the package's table states") {
+  namespace ops = kiln::ops::sample;
+  const kiln::OpSignature signatures[] = {ops::Mix::kSignature, ops::CopyRows::kSignature,
+                                          ops::Keep::kSignature};
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    CAPTURE(signatures[i].text);
+    CHECK(signatures[i].package == "sample");
+    CHECK(signatures[i].op == sample::package().ops[i].name);
+    CHECK(signatures[i].hash == sample::package().ops[i].signature);
+    CHECK(signatures[i].text == signature_of(sample_package(), sample_package().ops[i]));
+  }
+  CHECK(ops::Mix::kSignature.text ==
+        "sample.mix(x: float32|bfloat16 [M,D], w: x [H,D], bias?: x [H], table?: float32 [3,D,2], "
+        "y!: x [M,H]; mode: string none|half-up|down = \"none\", shift: int = -3, scale: float = "
+        "0.5)");
+  CHECK(ops::CopyRows::kSignature.text ==
+        "sample.copy_rows(in: float16|float32 [B,M,N] rows, out!: in [B,M,N] rows)");
+}
+
+TEST_CASE("ops header: arguments are in the table's order, and attributes are words and numbers") {
+  namespace ops = kiln::ops::sample;
+  const kiln::Tensor none;
+  const ops::Mix mix{.x = none, .w = none, .y = none, .attributes = {.scale = -2.5}};
+  CHECK(tensors_of(mix) ==
+        std::array<const kiln::Tensor*, 5>{&mix.x, &mix.w, &mix.bias, &mix.table, &mix.y});
+  CHECK(std::string(attributes_of(mix)[0].c().value.as_string) == "none");
+  CHECK(attributes_of(mix)[1].c().value.as_int == -3);
+  CHECK(attributes_of(mix)[2].c().value.as_float == -2.5);
+  using Mode = ops::MixAttributes::Mode;
+  CHECK(std::string(word_of(Mode::kHalfUp)) == "half-up");
+  CHECK(std::string(word_of(static_cast<Mode>(7))).empty());
+  CHECK(attributes_of(ops::CopyRows{.in = none, .out = none}).empty());
+  const ops::Keep keep{
+      .x = none, .mask = none, .out = none, .kept = none, .attributes = {.note = "why"}};
+  CHECK(std::string(attributes_of(keep)[0].c().value.as_string) == "why");
+}
+
+TEST_CASE("ops header: those in the packages' folders are what package.json makes") {
+  int found = 0;
+  for (const auto& folder : std::filesystem::directory_iterator(KILN_PACKAGES_FOLDER)) {
+    const std::filesystem::path json = folder.path() / "package.json";
+    if (!std::filesystem::exists(json) || !std::filesystem::exists(folder.path() / "include")) {
+      continue;
+    }
+    const Package package =
+        parse_package(read(json.string()), folder.path().filename().string(), json.string());
+    const std::filesystem::path header = folder.path() / ops_header_path(package);
+    INFO(header, " is not what kiln build would make of package.json");
+    CHECK(read(header.string()) == generate_ops_header(package));
+    ++found;
+  }
+  CHECK(found >= 2);
 }
 
 TEST_CASE("codegen: nothing is exported but the entry point and the tvm-ffi functions") {

@@ -10,6 +10,7 @@
 
 #include "codegen.hpp"
 #include "kiln/error.hpp"
+#include "ops_header.hpp"
 #include "schema.hpp"
 
 int main(int argc, char** argv) {
@@ -26,6 +27,9 @@ int main(int argc, char** argv) {
     std::ofstream(folder / "package.gen.hpp") << build::generate_header(package);
     std::ofstream(folder / "package.gen.cpp")
         << build::generate_glue(package, {build::Backend::kCpu, "0123456789abcdef"});
+    const std::filesystem::path ops = folder / build::ops_header_path(package);
+    std::filesystem::create_directories(ops.parent_path());
+    std::ofstream(ops) << build::generate_ops_header(package);
     std::ofstream(folder / "exports.map") << build::generate_exports(package);
   } catch (const kiln::Error& error) {
     std::cerr << error.what() << "\n";

@@ -13,6 +13,7 @@
 #include "elf.hpp"
 #include "files.hpp"
 #include "kiln/error.hpp"
+#include "kiln/op.hpp"
 #include "process.hpp"
 
 namespace kiln::build {
@@ -39,6 +40,20 @@ std::string source_with(const std::string& extra) {
     struct Image { const char* stem; const char* bytes; unsigned long size; };
     __attribute__((used)) static const Image images[] = {{"smxx_scale", image, sizeof(image)}};
   )" + extra;
+}
+
+constexpr const char* kSignature = "scale.run(x: float32 [N], y!: x [N])";
+
+// A package's op, which states this signature.
+std::string op_that_states(std::uint64_t signature) {
+  return R"(
+    struct Op { unsigned size, reserved; const char *name, *schema; int (*bytes)(); int (*run)();
+                unsigned long signature; };
+    static int nothing() { return 0; }
+    __attribute__((used)) static const Op ops[] = {{sizeof(Op), 0, "run", "{\"name\":\"run\",)"
+         R"(\"tensors\":[{\"name\":\"x\",\"dtype\":[\"float32\"],\"shape\":[\"N\"]},)"
+         R"({\"name\":\"y\",\"dtype\":\"x\",\"shape\":[\"N\"],\"output\":true}]}", nothing, nothing, )" +
+         std::to_string(signature) + "}};\n";
 }
 
 class Folder {
@@ -102,12 +117,13 @@ std::string refusal(const fs::path& library, const Recipe& recipe) {
 
 TEST_CASE("inspect: a good library gives its facts") {
   const Folder folder;
-  const fs::path library =
-      folder.link("good",
-                  source_with("extern \"C\" void* memcpy(void*, const void*, unsigned long);"
-                              "void* keep(void* a) { return memcpy(a, image, 4); }"
-                              "void* (*volatile held)(void*) = keep;"),
-                  {"-lc"});
+  const fs::path library = folder.link(
+      "good",
+      source_with(std::string("extern \"C\" void* memcpy(void*, const void*, unsigned long);") +
+                  "void* keep(void* a) { return memcpy(a, image, 4); }"
+                  "void* (*volatile held)(void*) = keep;" +
+                  op_that_states(signature_hash(kSignature))),
+      {"-lc"});
   const Facts facts = inspect(read_file(library), good_recipe(), "", folder.path());
   CHECK(facts.arch == Arch::kX86_64);
   CHECK(facts.glibc == Version{2, 14});
@@ -168,6 +184,10 @@ TEST_CASE("inspect: each fault is refused by name") {
        "\".visible .entry scale_more(\\n\";",
        {},
        "its images have scale_more (smxx_scale), which kernel_list() does not name"},
+      {"signature",
+       op_that_states(7),
+       {},
+       "op run states the signature 0x0000000000000007, its schema has 0x"},
       {"junk",
        "__attribute__((section(\".kiln.image.junk\"), used)) static const char more[] = \"junk\";",
        {},

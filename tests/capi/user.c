@@ -51,8 +51,10 @@ static int run(char** arguments) {
   kiln_kernel* kernel = NULL;
   CHECK(kiln_has_kernel("sample", &request, &error) == KILN_E_OFFLINE);
   CHECK(error.status == KILN_E_OFFLINE && strstr(error.text, "kiln install sample@1") != NULL);
-  CHECK(kiln_get_kernel("sample", &request, &kernel, &error) == KILN_SUCCESS);
+  CHECK(kiln_prefetch("sample", NULL, &error) == KILN_E_USAGE);
+  CHECK(kiln_prefetch("sample", &request, &error) == KILN_SUCCESS);
   CHECK(kiln_has_kernel("sample", &request, &error) == KILN_SUCCESS);
+  CHECK(kiln_get_kernel("sample", &request, &kernel, &error) == KILN_SUCCESS);
   CHECK(strcmp(kiln_kernel_name(kernel), "sample") == 0);
   CHECK(kiln_kernel_version(kernel) == 1);
   CHECK(strcmp(kiln_kernel_variant(kernel), "cpu-base") == 0);

@@ -60,13 +60,13 @@ configure >/dev/null
 cmake --build "$project/build"
 "$project/build/dev_consumer"
 include=$("$kiln" path --dev row-scale@1)
-grep -q 'class RowScale' "$include/kiln/layers/row_scale.hpp"
+grep -q 'struct Forward ' "$include/kiln/ops/row_scale.hpp"
 grep -q 'row-scale' "$include/../CARD.md"
 # Held to a lock file: with it the project is configured from the cache alone, and not from changed headers.
 cmake --build "$project/build" --target kiln-lock >/dev/null
 KILN_OFFLINE=1 configure >/dev/null
-chmod u+w "$include/kiln/layers/row_scale.hpp"
-echo '#error changed' >>"$include/kiln/layers/row_scale.hpp"
+chmod u+w "$include/kiln/ops/row_scale.hpp"
+echo '#error changed' >>"$include/kiln/ops/row_scale.hpp"
 if configure >"$work/log" 2>&1; then
   echo "consumer: changed headers were taken" >&2
   exit 1

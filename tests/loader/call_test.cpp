@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
+#include <type_traits>
 #include <vector>
 
 #include "kiln/kiln.hpp"
@@ -14,16 +16,27 @@
 namespace kiln::test {
 namespace {
 
+/// A registry of one library, and a request for it.
+struct World {
+  Scratch scratch;
+  Published published{scratch / "registry"};
+  Request request;
+
+  explicit World(const char* library) {
+    published.publish({cpu_draft(sample_library(library))});
+    request = {.version = 1,
+               .device = Device::cpu(),
+               .registry = published.root().string(),
+               .cache = scratch / "cache"};
+  }
+};
+
+Kernel kernel_of(const char* library) {
+  return get_kernel("sample", World(library).request);
+}
+
 const Kernel& kernel() {
-  static const Kernel instance = [] {
-    Scratch scratch;
-    Published published(scratch / "registry");
-    published.publish({cpu_draft(sample_library())});
-    return get_kernel("sample", {.version = 1,
-                                 .device = Device::cpu(),
-                                 .registry = published.root().string(),
-                                 .cache = scratch / "cache"});
-  }();
+  static const Kernel instance = kernel_of("plain");
   return instance;
 }
 
@@ -92,49 +105,118 @@ TEST_CASE("call: tensors left out are null, and there may be more of them than f
   CHECK(std::string(error.what()) == std::string(40, '1'));
 }
 
-/// A typed layer of the sample package, as compiled for one package and one form of "add".
-template <const auto& kPackageName, const auto& kAdd>
-struct AddLayer {
-  static constexpr std::string_view kPackage = kPackageName;
-  static constexpr LayerOp kOps[] = {{"add", kAdd}};
-  struct Weights {};
-  AddLayer(const Kernel&, Weights) {}
+/// The arguments of "add" as a header that was made of another schema would have them.
+template <const auto& kPackageName, const auto& kText>
+struct Add {
+  static constexpr OpSignature kSignature{kPackageName, "add", kText};
+  RequiredTensor x;
+  RequiredTensor y;
+  double amount = 1.0;
+
+  friend std::array<const Tensor*, 2> tensors_of(const Add& a) { return {&a.x, &a.y}; }
+  friend std::array<Attribute, 1> attributes_of(const Add& a) { return {Attribute(a.amount)}; }
 };
-template <const auto& kPackageName, const auto& kAdd>
-Error refusal() {
-  return error_of([] { kernel().layer<AddLayer<kPackageName, kAdd>>({}); });
-}
 
 constexpr char kSample[] = "sample";
 constexpr char kOther[] = "other";
-constexpr char kWhole[] = "x, y; amount, times";
-constexpr char kOneAttribute[] = "x, y; amount";
-constexpr char kNoAttribute[] = "x, y;";
-constexpr char kReordered[] = "y, x; amount, times";
-constexpr char kOptional[] = "x, y?; amount, times";
-constexpr char kOneTensor[] = "x; amount";
-constexpr char kHalfAWord[] = "x, y; amount, time";
-constexpr char kMore[] = "x, y; amount, times, more";
+constexpr char kWhole[] =
+    "sample.add(x: float32 [M,N] rows, y!: x [M,N] rows; amount: float = 1.0, times: int = 1)";
+constexpr char kOneAttribute[] =
+    "sample.add(x: float32 [M,N] rows, y!: x [M,N] rows; amount: float = 1.0)";
+constexpr char kNoAttribute[] = "sample.add(x: float32 [M,N] rows, y!: x [M,N] rows)";
 
-TEST_CASE("layer: made where its ops take what it gives, or more attributes") {
-  kernel().layer<AddLayer<kSample, kWhole>>({});
-  kernel().layer<AddLayer<kSample, kOneAttribute>>({});
-  kernel().layer<AddLayer<kSample, kNoAttribute>>({});
+TEST_CASE("typed op: made where the op takes what its header says, or more attributes") {
+  OwnedWorkspace workspace(Device::cpu());
+  const auto check = [&](const auto& op) {
+    Square square;
+    op.run({.x = square.tensors[0], .y = square.tensors[1], .amount = 7.0}, workspace.reserve(64));
+    CHECK(square.y[0] == 8.0f);
+    CHECK(op.workspace_bytes({.x = square.tensors[0], .y = square.tensors[1]}) == 64);
+  };
+  check(kernel().op<Add<kSample, kWhole>>());
+  check(kernel().op<Add<kSample, kOneAttribute>>());
+  check(kernel().op<Add<kSample, kNoAttribute>>());
 }
 
-TEST_CASE("layer: of another package, or for other arguments, is refused") {
-  const Error other = refusal<kOther, kWhole>();
-  CHECK(other.code() == ErrorCode::kUsage);
-  CHECK_CONTAINS(other.what(), "make a layer of sample@1: the layer is of package other");
-  const Error errors[] = {refusal<kSample, kReordered>(), refusal<kSample, kOptional>(),
-                          refusal<kSample, kOneTensor>(), refusal<kSample, kHalfAWord>(),
-                          refusal<kSample, kMore>()};
-  for (const Error& error : errors) {
-    CHECK(error.code() == ErrorCode::kUsage);
-    CHECK_CONTAINS(error.what(),
-                   "op add takes (x, y; amount, times), the layer was compiled for (");
-    CHECK_CONTAINS(error.what(), "Take the layer's header from this version of the package");
-  }
+constexpr char kStated[] = "sample.add(as stated)";
+
+TEST_CASE("typed op: the integer that the package states is all that is compared") {
+  const Kernel stated = kernel_of("stated");
+  CHECK(stated.package().ops[0].signature == signature_hash(kStated));
+  stated.op<Add<kSample, kStated>>();
+  CHECK(error_of([] { kernel().op<Add<kSample, kStated>>(); }).code() == ErrorCode::kUsage);
+  stated.op<Add<kSample, kWhole>>();  // its schema is looked at where the integer is another one
+}
+
+constexpr char kReordered[] =
+    "sample.add(y!: float32 [M,N] rows, x: y [M,N] rows; amount: float = 1.0, times: int = 1)";
+constexpr char kOptional[] =
+    "sample.add(x: float32 [M,N] rows, y?!: x [M,N] rows; amount: float = 1.0, times: int = 1)";
+constexpr char kOneTensor[] = "sample.add(x: float32 [M,N] rows; amount: float = 1.0)";
+constexpr char kOtherDType[] =
+    "sample.add(x: float16 [M,N] rows, y!: x [M,N] rows; amount: float = 1.0, times: int = 1)";
+constexpr char kHalfAWord[] =
+    "sample.add(x: float32 [M,N] rows, y!: x [M,N] rows; amount: float = 1.0, times: int = 10)";
+constexpr char kMore[] =
+    "sample.add(x: float32 [M,N] rows, y!: x [M,N] rows; amount: float = 1.0, times: int = 1, "
+    "more: int = 0)";
+
+template <const auto& kPackageName, const auto& kText>
+void check_refused(const char* said) {
+  const Error error = error_of([] { kernel().op<Add<kPackageName, kText>>(); });
+  CHECK(error.code() == ErrorCode::kUsage);
+  CHECK_CONTAINS(error.what(), "take op add of sample@1: ");
+  CHECK_CONTAINS(error.what(), said);
+}
+
+TEST_CASE("typed op: of another package, or with other arguments, is refused, and says which") {
+  check_refused<kOther, kWhole>("the program's header is of package other. Get that kernel");
+  check_refused<kSample, kReordered>(
+      "it takes \"x: float32 [M,N] rows\" where the program was compiled for \"y!: float32 [M,N] "
+      "rows\". Take the header of this version of the package");
+  check_refused<kSample, kOptional>("for \"y?!: x [M,N] rows\"");
+  check_refused<kSample, kOneTensor>(
+      "it takes \"y!: x [M,N] rows\" where the program was compiled for \"amount: float = 1.0\"");
+  check_refused<kSample, kOtherDType>("for \"x: float16 [M,N] rows\"");
+  check_refused<kSample, kHalfAWord>("for \"times: int = 10\"");
+  check_refused<kSample, kMore>("it takes nothing where the program was compiled for \"more: int");
+}
+
+TEST_CASE("threads: the request's bound comes with each call, and is no part of the kernel") {
+  const auto told = [](const Kernel& asked) {
+    return std::string(error_of([&] { asked.op("probe").run({}, {}, {}); }).what());
+  };
+  World world("plain");
+  const Kernel any = get_kernel("sample", world.request);
+  CHECK(told(any) == "the package failed with status 2 and gave no text");
+  world.request.threads = 3;
+  const Kernel bounded = get_kernel("sample", world.request);
+  CHECK(told(bounded) == "/3");
+  CHECK(told(any) == "the package failed with status 2 and gave no text");
+  CHECK(&bounded.library() == &any.library());  // one load
+  world.request.threads = -1;
+  const Error error = error_of([&] { get_kernel("sample", world.request); });
+  CHECK(error.code() == ErrorCode::kUsage);
+  CHECK_CONTAINS(error.what(), "threads is -1, expected 1 or more, or 0 for no bound");
+}
+
+TEST_CASE("workspace: a copy is for the same device and has memory of its own") {
+  OwnedWorkspace workspace(Device::cpu());
+  const Workspace first = workspace.reserve(100);
+  OwnedWorkspace copy = workspace;
+  CHECK(copy.reserve(100).data != first.data);
+  copy = workspace;
+  CHECK(copy.reserve(100).data != first.data);
+  CHECK(workspace.reserve(100).data == first.data);
+}
+
+TEST_CASE("stream: of its own type, and the default one is null") {
+  static_assert(!std::is_convertible_v<void*, Stream>);
+  static_assert(!std::is_convertible_v<float*, Stream>);
+  static_assert(std::is_convertible_v<CUstream_st*, Stream>);
+  int place = 0;
+  CHECK(Stream::of_handle(&place).handle() == static_cast<void*>(&place));
+  CHECK(Stream() == Stream(nullptr));
 }
 
 TEST_CASE("workspace: aligned, kept while it is large enough, and moved with its owner") {

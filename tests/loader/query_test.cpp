@@ -63,6 +63,42 @@ fs::path blob_of(const World& world, const Digest& digest) {
   return world.scratch / ("cache/blobs/sha256/" + digest.hex());
 }
 
+TEST_CASE("prefetch: what it leaves in the cache is what get_kernel loads offline") {
+  const World world;
+  Request request = world.request();
+  request.device = Device::cpu();
+  const Availability found = prefetch("sample", request);
+  CHECK(found);
+  CHECK(found.variant == "cpu-base");
+  CHECK(found.version == 1);
+  CHECK(found.device == Device::cpu());
+  request.offline = true;
+  request.registry = "https://registry.invalid/of-another-network";
+  CHECK(error_of([&] { prefetch("sample", request); }).code() == ErrorCode::kOffline);
+  request.registry = world.published.root().string();
+  CHECK(prefetch("sample", request).variant == found.variant);
+  CHECK(get_kernel("sample", request).variant() == found.variant);
+}
+
+TEST_CASE("prefetch: throws what get_kernel throws, but for the load") {
+  const World world;
+  Request request = world.request(99);
+  CHECK(error_of([&] { prefetch("sample", request); }).code() == ErrorCode::kNotFound);
+  request = world.request();
+  request.variant = "no-such-variant";
+  CHECK(error_of([&] { prefetch("sample", request); }).code() == ErrorCode::kNoVariant);
+
+  Scratch scratch;
+  Published broken(scratch / "registry");
+  broken.publish({cpu_draft(sample_library("no_symbol"))});
+  request = {.version = 1,
+             .device = Device::cpu(),
+             .registry = broken.root().string(),
+             .cache = scratch / "cache"};
+  CHECK(prefetch("sample", request));
+  CHECK(error_of([&] { get_kernel("sample", request); }).code() == ErrorCode::kLoad);
+}
+
 TEST_CASE("has_kernel: agrees with an offline get_kernel, whatever is in the cache") {
   using Prepare = std::function<void(const World&, Request&)>;
   const auto installed = [](const World&, Request& request) { install("sample", request); };

@@ -31,6 +31,9 @@
 #ifndef SAMPLE_TABLE
 #define SAMPLE_TABLE &package
 #endif
+#ifndef SAMPLE_SIGNATURE
+#define SAMPLE_SIGNATURE 0
+#endif
 #ifndef SAMPLE_OPS
 #define SAMPLE_OPS ops
 #endif
@@ -86,7 +89,8 @@ static int32_t add_run(const kiln_call* call, kiln_error* error) {
   return KILN_OK;
 }
 
-/* workspace_bytes: how often prepare was called. run: which tensors are there, one bit each. */
+/* workspace_bytes: how often prepare was called. run: which tensors are there, one bit each, and
+ * behind '/' the bound on threads, if there is one. */
 static int32_t probe_workspace_bytes(const kiln_call* call, size_t* bytes, kiln_error* error) {
   (void)call;
   (void)error;
@@ -100,6 +104,7 @@ static int32_t probe_run(const kiln_call* call, kiln_error* error) {
   char* at = error->text;
   for (uint32_t i = 0; i < call->tensor_count; ++i) *at++ = call->tensors[i] != NULL ? '1' : '0';
   *at = '\0';
+  if (call->threads != 0) sprintf(at, "/%u", (unsigned)call->threads);
   error->status = KILN_UNSUPPORTED;
   return KILN_UNSUPPORTED;
 }
@@ -126,10 +131,15 @@ const kiln_package* kiln_package_v1(void);
 const kiln_package* kiln_package_v1(void) {
   static const kiln_op ops[] = {
       {sizeof(kiln_op), 0, "add",
-       "{\"name\":\"add\",\"tensors\":[{\"name\":\"x\"},{\"name\":\"y\",\"optional\":false}],"
-       "\"attributes\":[{\"name\":\"amount\"},{\"name\":\"times\"}]}",
-       add_workspace_bytes, add_run},
-      {sizeof(kiln_op), 0, "probe", "{\"name\":\"probe\"}", probe_workspace_bytes, probe_run},
+       "{\"name\":\"add\",\"tensors\":[{\"name\":\"x\",\"dtype\":[\"float32\"],\"shape\":[\"M\","
+       "\"N\"],"
+       "\"layout\":\"rows\",\"optional\":false},{\"name\":\"y\",\"dtype\":\"x\",\"shape\":[\"M\","
+       "\"N\"],"
+       "\"layout\":\"rows\",\"output\":true}],\"attributes\":[{\"name\":\"amount\",\"type\":"
+       "\"float\","
+       "\"default\":1.0},{\"name\":\"times\",\"type\":\"int\",\"default\":1}]}",
+       add_workspace_bytes, add_run, SAMPLE_SIGNATURE},
+      {sizeof(kiln_op), 0, "probe", "{\"name\":\"probe\"}", probe_workspace_bytes, probe_run, 0},
   };
   static const kiln_package package = {
       (uint32_t)SAMPLE_STRUCT_SIZE,

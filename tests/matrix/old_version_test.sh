@@ -27,8 +27,6 @@ commit "double: version 1"
 
 "$KILN_BIN/kiln" build --toolchains "$KILN_TOOLCHAINS" --packages "$work/repository/packages" --out "$work/kernels" \
   --sdk "$work/repository/build-matrix/sdk" --abi "$work/repository/loader/include" double
-echo '#include "kiln/layers/double.hpp"' |
-  c++ -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I "$source/loader/include" -I "$package/include" -x c++ -
 mkdir "$package/published"
 python3 - "$work/kernels/double" "$(git -C "$work/repository" rev-parse HEAD)" >"$package/published/1.json" <<'PYTHON'
 import hashlib, json, pathlib, sys

@@ -89,6 +89,36 @@ class Requests(KilnTest):
         document = kiln.resolve("geglu-mlp", 1, device="cpu", cache=self.cache)
         self.assertEqual((document["schema"], document["chosen"]), ("kiln.resolve/1", self.kernel.variant))
 
+    def test_prefetch_loads_nothing_and_needs_the_network_once(self):
+        cache = self.folder.name + "/prefetched"
+        self.assertFalse(kiln.has_kernel("geglu-mlp", 1, device="cpu", cache=cache))
+        self.assertIsNone(kiln.prefetch("geglu-mlp", 1, device="cpu", cache=cache))
+        self.assertTrue(kiln.has_kernel("geglu-mlp", 1, device="cpu", cache=cache))
+        with self.assertRaises(kiln.NotFound):
+            kiln.prefetch("geglu-mlp", 99, device="cpu", cache=cache)
+
+    def test_a_bound_on_threads_goes_with_each_call(self):
+        bounded = kiln.get_kernel("geglu-mlp", 1, device="cpu", cache=self.cache, threads=1)
+        self.assertIsNot(bounded, self.kernel)
+        self.assertEqual(bounded.library, self.kernel.library)
+        # In a process of its own, where no call has made workers yet.
+        made = subprocess.check_output([sys.executable, "-c", """
+import os, sys, numpy, kiln
+gate = numpy.ones((512, 8192), dtype=numpy.float32)
+def made_by(threads):
+    kernel = kiln.get_kernel("geglu-mlp", 1, device="cpu", cache=sys.argv[1], threads=threads)
+    before = len(os.listdir("/proc/self/task"))
+    kernel.geglu(gate, gate)
+    return len(os.listdir("/proc/self/task")) - before
+print(made_by(1), made_by(0))
+""", str(self.cache)], text=True)
+        self.assertEqual(made.split()[0], "0")
+        if len(os.sched_getaffinity(0)) > 1:
+            self.assertNotEqual(made.split()[1], "0")
+        for wrong in (-1, True, 2**40, "2"):
+            with self.assertRaises(kiln.UsageError):
+                kiln.get_kernel("geglu-mlp", 1, device="cpu", cache=self.cache, threads=wrong)
+
     def test_each_error_has_its_class_and_the_words_of_cpp(self):
         cases = [
             (kiln.UsageError, 2, "version is 0", {"version": 0}),

@@ -38,7 +38,7 @@ FRAGMENT = """
 #include <string>
 %(includes)s
 [[maybe_unused]] static void fragment(kiln::Tensor x, kiln::Tensor residual, kiln::Tensor y,
-    kiln::Tensor w_gate, kiln::Tensor w_up, kiln::Tensor w_down, kiln::Workspace workspace, void* stream, void* data,
+    kiln::Tensor w_gate, kiln::Tensor w_up, kiln::Tensor w_down, kiln::Workspace workspace, CUstream_st* stream, void* data,
     kiln::Tensor gate_out, kiln::Tensor up_out, kiln::Tensor grad_y, kiln::Tensor grad_x,
     kiln::Tensor grad_gate, kiln::Tensor grad_up, kiln::Tensor grad_down,
     kiln::Tensor main_gate, kiln::Tensor main_up, kiln::Tensor main_down) {

@@ -362,6 +362,7 @@ int32_t check_call(const OpSchema& op, const kiln_call* call, CheckMode mode,
     placement->workspace = call->workspace;
     placement->workspace_bytes = call->workspace_bytes;
     placement->stream = call->stream;
+    placement->threads = call->threads;
   }
   return KILN_OK;
 }

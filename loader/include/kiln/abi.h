@@ -23,7 +23,7 @@ extern "C" {
 #endif
 
 #define KILN_ABI_MAJOR 1
-#define KILN_ABI_MINOR 0
+#define KILN_ABI_MINOR 1
 
 /* DLPack's codes of the element types that dlpack.h has no names for before its version 1.1. Each
  * element has 8 bits. */
@@ -72,7 +72,8 @@ typedef struct kiln_call {
   uint32_t tensor_count;
   const DLTensor* const* tensors; /* in the schema's order; NULL for an optional tensor left out */
   uint32_t attribute_count; /* may be fewer than the schema has: the rest take their defaults */
-  uint32_t reserved;
+  uint32_t threads; /* the most threads that a CPU package may compute with; 0: no bound. A package
+                       of minor 0 does not look at it */
   const kiln_attribute* attributes; /* in the schema's order */
   void* workspace;        /* device memory (host memory for a CPU package), 256-byte aligned */
   size_t workspace_bytes; /* at least what workspace_bytes() said for the same arguments */
@@ -93,6 +94,10 @@ typedef struct kiln_op {
    * when this returns). Outputs are undefined after an error. Capturable once prepare() has
    * succeeded. */
   int32_t (*run)(const kiln_call* call, kiln_error* error);
+
+  /* Since minor 1: FNV-1a of the op's signature, its schema in one spelling without the doc, so
+   * that who was compiled for an op compares one integer. 0: not stated. kiln/op.hpp has both. */
+  uint64_t signature;
 } kiln_op;
 
 typedef struct kiln_package {

@@ -34,7 +34,8 @@ enum class ErrorCode : int {
   kCancelled = 130,   ///< the caller, or Ctrl-C, asked to stop
 };
 
-/// "integrity", "no-variant", …: the word that messages and JSON use for a code.
+/// "integrity", "no-variant", …: the word that messages and JSON use for a code. A literal, which
+/// lives as long as the process and ends with a NUL: printf("%s", to_string(code).data()).
 std::string_view to_string(ErrorCode code);
 
 class Error : public std::runtime_error {

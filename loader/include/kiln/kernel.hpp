@@ -18,7 +18,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,61 +26,12 @@
 #include "kiln/abi.h"
 #include "kiln/device.hpp"
 #include "kiln/error.hpp"
+#include "kiln/op.hpp"
 #include "kiln/request.hpp"
 #include "kiln/resolution.hpp"
 #include "kiln/tensor.hpp"
 
 namespace kiln {
-
-/// One attribute of a call, by position in the op's schema; a default-constructed one takes the
-/// schema's default. A string must outlive the call.
-class Attribute {
- public:
-  Attribute() = default;
-  Attribute(std::int64_t value) : value_{KILN_ATTRIBUTE_INT, 0, {.as_int = value}} {}
-  Attribute(int value) : Attribute(std::int64_t{value}) {}
-  Attribute(bool) = delete;  // no schema has one: say "tanh", 1, 7.0
-  Attribute(double value) : value_{KILN_ATTRIBUTE_FLOAT, 0, {.as_float = value}} {}
-  Attribute(const char* value) : value_{KILN_ATTRIBUTE_STRING, 0, {.as_string = value}} {}
-  const kiln_attribute& c() const { return value_; }
-
- private:
-  kiln_attribute value_{};
-};
-
-/// One operation of a loaded package. A small value; valid as long as the process.
-class Op {
- public:
-  std::string_view name() const { return op_->name; }
-  std::string_view schema() const { return op_->schema; }  ///< its tensors and attributes, as JSON
-
-  /// Scratch memory that run() needs for these arguments. Looks at shapes and dtypes only.
-  /// Throws kInvalidCall.
-  std::size_t workspace_bytes(std::span<const Tensor> tensors,
-                              std::span<const Attribute> attributes = {}) const;
-
-  /// Checks the arguments, then enqueues on `stream` (cudaStream_t or CUstream) and returns; a CPU
-  /// op has finished when this returns. Allocates nothing, does not synchronise, can be captured in
-  /// a CUDA graph. Throws kInvalidCall for arguments that do not fit, kDevice if the driver
-  /// refuses.
-  void run(std::span<const Tensor> tensors, std::span<const Attribute> attributes,
-           Workspace workspace, void* stream) const;
-
-  const kiln_op& c() const { return *op_; }  ///< its entry of the C table, for other languages
-
- private:
-  friend class Kernel;
-  Op(const kiln_op* op) : op_(op) {}
-  const kiln_op* op_;
-};
-
-/// An op that a typed layer calls, and the order in which it gives arguments: "x, gate, up, down,
-/// gate_bias?, y; approximate". '?' marks what may be left out. The package's op must have the same
-/// tensors; it may have more attributes.
-struct LayerOp {
-  std::string_view op;
-  std::string_view signature;
-};
 
 class Kernel {
  public:
@@ -100,12 +50,19 @@ class Kernel {
 
   Op op(std::string_view name) const;  ///< throws kNotFound, listing the ops there are
 
-  /// A typed layer over this kernel: kernel.layer<kiln::layers::GegluMlp>({.gate = …}). Throws
-  /// kUsage if the layer was compiled for another package, or for other arguments of its ops
-  /// (Layer::kPackage, Layer::kOps).
+  /// An op with named arguments, from the header that `kiln build` makes of package.json:
+  /// kernel.op<kiln::ops::geglu_mlp::Forward>().run({.x = x, …}). Compares one integer, so it costs
+  /// nothing to speak of. Throws kUsage, and says what differs, if this kernel is of another
+  /// package or takes other arguments than the header's; it may have more attributes.
+  template <class Arguments>
+  TypedOp<Arguments> op() const {
+    return TypedOp<Arguments>(checked_op(Arguments::kSignature));
+  }
+
+  /// A layer over this kernel: kernel.layer<kiln::layers::GegluMlp>({.gate = …}). A layer is made
+  /// of typed ops, and throws what op() does.
   template <class Layer>
   Layer layer(typename Layer::Weights weights) const {
-    check_layer(Layer::kPackage, Layer::kOps);
     return Layer(*this, std::move(weights));
   }
 
@@ -119,10 +76,13 @@ class Kernel {
     std::filesystem::path library;
     const kiln_package* package;
   };
-  void check_layer(std::string_view package, std::span<const LayerOp> ops) const;
+  Op checked_op(const OpSignature& wanted) const;
+  Op differing_op(const OpSignature& wanted) const;
   friend Kernel get_kernel(std::string_view, const Request&);
-  explicit Kernel(std::shared_ptr<const Loaded> loaded) : loaded_(std::move(loaded)) {}
+  Kernel(std::shared_ptr<const Loaded> loaded, int threads)
+      : loaded_(std::move(loaded)), threads_(threads) {}
   std::shared_ptr<const Loaded> loaded_;
+  int threads_;  ///< Request::threads
 };
 
 /// Finds, installs, verifies and loads one version of a package for this machine. A second call
@@ -150,13 +110,26 @@ struct Availability {
 /// `offline` is set; `refresh`, `from`, `on_event` are passed over. The load itself can still fail.
 Availability has_kernel(std::string_view name, const Request& request);
 
+/// What get_kernel does up to the load: finds, installs and verifies, so that a later get_kernel of
+/// this request needs no network. Loads nothing and starts no CUDA. Returns what is in the cache,
+/// `available`. Throws what get_kernel throws.
+Availability prefetch(std::string_view name, const Request& request);
+
 /// Scratch memory that a layer owns: grows to what is asked and is freed with the object. Not for
 /// use from two streams at once; growing synchronises the device. On a GPU it is in the context
 /// that was current when it grew, if that is of the device, else in the primary one, which it
-/// keeps.
+/// keeps. A copy is for the same device and has memory of its own, none at first.
 class OwnedWorkspace {
  public:
   explicit OwnedWorkspace(Device device) : device_(device) {}
+  OwnedWorkspace(const OwnedWorkspace& other) : OwnedWorkspace(other.device_) {}
+  OwnedWorkspace& operator=(const OwnedWorkspace& other) {
+    if (this != &other) *this = OwnedWorkspace(other);
+    return *this;
+  }
+  OwnedWorkspace(OwnedWorkspace&&) = default;
+  OwnedWorkspace& operator=(OwnedWorkspace&&) = default;
+  ~OwnedWorkspace() = default;
   Workspace reserve(std::size_t bytes);  ///< throws kDevice if there is no memory
 
  private:

@@ -157,6 +157,10 @@ KILN_EXPORT void kiln_release_kernel(kiln_kernel* kernel);
 KILN_EXPORT int32_t kiln_has_kernel(const char* name, const kiln_request* request,
                                     kiln_error* error);
 
+/* What kiln_get_kernel does up to the load: finds, installs and verifies, so that a later
+ * kiln_get_kernel of this request needs no network. */
+KILN_EXPORT int32_t kiln_prefetch(const char* name, const kiln_request* request, kiln_error* error);
+
 KILN_EXPORT const char* kiln_kernel_name(const kiln_kernel* kernel);    /* "geglu-mlp" */
 KILN_EXPORT int32_t kiln_kernel_version(const kiln_kernel* kernel);     /* 1 */
 KILN_EXPORT const char* kiln_kernel_variant(const kiln_kernel* kernel); /* "cu12.9-sm_90a-x86_64" */

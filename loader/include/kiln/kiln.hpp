@@ -16,6 +16,8 @@
 #include "kiln/float16.hpp"
 #include "kiln/host.hpp"
 #include "kiln/kernel.hpp"
+#include "kiln/op.hpp"
 #include "kiln/request.hpp"
 #include "kiln/resolution.hpp"
+#include "kiln/stream.hpp"
 #include "kiln/tensor.hpp"

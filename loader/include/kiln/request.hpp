@@ -91,6 +91,11 @@ struct Request {
   /// Variants that are never taken, by id or by the digest of their manifest ("sha256:…"). Default:
   /// none; those of the settings file are added.
   std::vector<std::string> deny = {};
+  /// The most CPU threads that a call of this kernel computes with, the caller's counted. It only
+  /// lowers what the affinity mask, the control groups' quota and $OMP_NUM_THREADS allow. Default:
+  /// 0, no bound of its own. Not part of which kernel is meant: two requests that differ in it
+  /// share one loaded library.
+  int threads = 0;
 };
 
 }  // namespace kiln

@@ -81,6 +81,32 @@ class Tensor {
   std::array<std::int64_t, kMaxDimensions> strides_{};
 };
 
+/// A tensor that an op cannot do without: in the arguments of an op (kernel.op<…>()), leaving it
+/// out does not compile.
+struct RequiredTensor : Tensor {
+  RequiredTensor(const Tensor& tensor)  // NOLINT(google-explicit-constructor)
+      : Tensor(tensor) {}
+};
+
+/// Makes tensors of one dtype on one device:
+///
+///   const kiln::TensorMaker bf16{kiln::DType::kBFloat16, kernel.device()};
+///   mlp.forward(bf16(x, {tokens, 768}), bf16(y, {tokens, 768}));
+struct TensorMaker {
+  DType dtype;
+  Device device;
+
+  Tensor operator()(void* data, std::initializer_list<std::int64_t> shape) const {
+    return {data, dtype, shape, device};
+  }
+  Tensor operator()(const void* data, std::initializer_list<std::int64_t> shape) const {
+    return {data, dtype, shape, device};
+  }
+  Tensor operator()(std::nullptr_t, std::initializer_list<std::int64_t> shape) const {
+    return {nullptr, dtype, shape, device};
+  }
+};
+
 /// Scratch memory for one call: device memory for a GPU kernel, host memory for a CPU one; 256-byte
 /// aligned. Owned by the caller; in use until the stream has passed the call.
 struct Workspace {

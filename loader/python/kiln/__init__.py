@@ -14,7 +14,7 @@ from typing import Any
 from ._call import Op
 from ._errors import (CacheError, Cancelled, DeviceError, Error, IntegrityError, InternalError, InvalidCall, LoadError,
                       LockError, NetworkError, NotFound, NoVariant, OfflineError, TrustError, UpgradeError, UsageError)
-from ._kernel import Availability, Cancel, Event, Kernel, get_kernel, has_kernel, resolve
+from ._kernel import Availability, Cancel, Event, Kernel, get_kernel, has_kernel, prefetch, resolve
 from ._library import LIBRARY as _LIBRARY
 
 __version__: str = _LIBRARY.kiln_version().decode()  # of the library, which decides
@@ -31,5 +31,6 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "Availability", "CacheError", "Cancel", "Cancelled", "DeviceError", "Error", "Event", "IntegrityError",
     "InternalError", "InvalidCall", "Kernel", "LoadError", "LockError", "NetworkError", "NoVariant", "NotFound",
-    "OfflineError", "Op", "TrustError", "UpgradeError", "UsageError", "get_kernel", "has_kernel", "resolve",
+    "OfflineError", "Op", "TrustError", "UpgradeError", "UsageError", "get_kernel", "has_kernel", "prefetch",
+    "resolve",
 ]

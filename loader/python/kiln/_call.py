@@ -123,12 +123,13 @@ class Op(Handle):
     layers for that.
     """
 
-    def __init__(self, pointer: Any, device: tuple[int, int]) -> None:
+    def __init__(self, pointer: Any, device: tuple[int, int], threads: int = 0) -> None:
         self._pointer = ctypes.cast(pointer, ctypes.c_void_p)
         self.schema: OpSchema = parse_schema(pointer.contents.schema.decode())
         self.name: str = self.schema.name
         self.__doc__ = self.schema.manual()
         self._device = device
+        self._threads = threads
         self._on_gpu = device[0] == CUDA
         self._count = len(self.schema.tensors)
         self._positions = {t.name: i for i, t in enumerate(self.schema.tensors)}
@@ -285,7 +286,7 @@ class Op(Handle):
             plan.tensors.append(struct)
         attributes = self._attributes_of(words)
         plan.call = CCall(struct_size=ctypes.sizeof(CCall), tensor_count=self._count, tensors=pointers,
-                          attribute_count=len(attributes), attributes=attributes)
+                          attribute_count=len(attributes), threads=self._threads, attributes=attributes)
         plan.keep = (keep, pointers, attributes, words)
         plan.reference = ctypes.pointer(plan.call)
         plan.spans = [(i, layout.bytes_spanned()) for i, layout in enumerate(layouts)

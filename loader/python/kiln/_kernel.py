@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""get_kernel, has_kernel, resolve: kiln.h's requests. The stage before _call.
+"""get_kernel, has_kernel, prefetch, resolve: kiln.h's requests. The stage before _call.
 
 A call from the main thread runs on a thread of its own, while the main thread waits where Ctrl-C reaches it:
 KeyboardInterrupt then stops a download or a wait within a fraction of a second, and leaves nothing half-done.
@@ -96,6 +96,7 @@ class _Words(NamedTuple):
     fallback: tuple[bytes, ...]
     deny: tuple[bytes, ...]
     all_gpus: bool
+    threads: int
 
     def is_the_same_later(self) -> bool:
         """A relative path is another one in another folder."""
@@ -105,7 +106,8 @@ class _Words(NamedTuple):
 
 def _words_of(name: str, version: int, device: Any, registry: Optional[Path], variant: Optional[str],
               cache: Optional[Path], allow_jit: bool, offline: bool, load_mode: str, lock: Optional[Path],
-              source: Optional[Path], fallback: Sequence[str], deny: Sequence[str], all_gpus: bool) -> _Words:
+              source: Optional[Path], fallback: Sequence[str], deny: Sequence[str], all_gpus: bool,
+              threads: int) -> _Words:
     if load_mode not in ("memory", "path"):
         raise UsageError(f"get kernel: load_mode is {load_mode!r}; expected 'memory' or 'path'")
 
@@ -120,7 +122,14 @@ def _words_of(name: str, version: int, device: Any, registry: Optional[Path], va
                   None if variant is None else as_text(variant, "get kernel: variant"), path(cache, "cache"),
                   flag(allow_jit, "allow_jit"), flag(offline, "offline"), load_mode, path(lock, "lock"),
                   path(source, "source"), _texts_of(fallback, "fallback"), _texts_of(deny, "deny"),
-                  flag(all_gpus, "all_gpus"))
+                  flag(all_gpus, "all_gpus"), _bound_of(threads))
+
+
+def _bound_of(threads: int) -> int:
+    bound = in_range(threads, 32, "get kernel: threads")
+    if bound < 0:
+        raise UsageError(f"get kernel: threads is {bound}; expected 1 or more, or 0 for no bound")
+    return bound
 
 
 class _Request:
@@ -192,8 +201,9 @@ class Kernel(Handle):
     """A loaded kernel. Its ops are attributes: kernel.forward(…); `ops` lists them. The library stays in the process
     until it ends, and a second get of the same request touches neither disk nor network."""
 
-    def __init__(self, pointer: Any) -> None:
+    def __init__(self, pointer: Any, threads: int = 0) -> None:
         self._pointer = pointer
+        self._threads = threads  # the bound of get_kernel
         self.name: str = text(LIBRARY.kiln_kernel_name(pointer))
         self.version: int = LIBRARY.kiln_kernel_version(pointer)
         self.variant: str = text(LIBRARY.kiln_kernel_variant(pointer))
@@ -223,7 +233,7 @@ class Kernel(Handle):
         code = LIBRARY.kiln_find_op(self._pointer, name, ctypes.byref(op), ctypes.byref(error))
         if code != 0:
             raise failure(code)
-        return Op(op, self._dl_device)
+        return Op(op, self._dl_device, self._threads)
 
     @property
     def ops(self) -> tuple[str, ...]:
@@ -266,7 +276,7 @@ def get_kernel(name: str, version: int = 0, *, device: Any = None, registry: Opt
                variant: Optional[str] = None, cache: Optional[Path] = None, allow_jit: bool = True,
                refresh: bool = False, offline: bool = False, load_mode: str = "memory", lock: Optional[Path] = None,
                source: Optional[Path] = None, fallback: Sequence[str] = (), deny: Sequence[str] = (),
-               all_gpus: bool = False, on_event: Optional[Callable[[Event], None]] = None,
+               all_gpus: bool = False, threads: int = 0, on_event: Optional[Callable[[Event], None]] = None,
                cancel: Optional[Cancel] = None) -> Kernel:
     """Finds, installs, verifies and loads one version of a package for this machine.
 
@@ -285,13 +295,15 @@ def get_kernel(name: str, version: int = 0, *, device: Any = None, registry: Opt
     fallback     "cpu" or "version:2": tried in this order where nothing fits, and for no other error
     deny         variants never taken, by id or by digest
     all_gpus     only a variant that runs on every visible GPU
+    threads      the most CPU threads that a call computes with, the caller's counted; 0: no bound beside the affinity
+                 mask, the control groups' quota and $OMP_NUM_THREADS
     on_event     told what happens, on a thread of the install; what it throws ends the call
     cancel       stops the call from another thread
 
     Throws the classes of kiln.Error. Ctrl-C stops it with KeyboardInterrupt.
     """
     words = _words_of(name, version, device, registry, variant, cache, allow_jit, offline, load_mode, lock, source,
-                      fallback, deny, all_gpus)
+                      fallback, deny, all_gpus, threads)
     request = _Request(words, refresh=refresh, on_event=on_event, cancel=cancel) if (
         refresh is not False or on_event is not None or cancel is not None) else None
     known = _kernels.get(words) if request is None else None
@@ -304,7 +316,7 @@ def get_kernel(name: str, version: int = 0, *, device: Any = None, registry: Opt
     wrong = request.run(LIBRARY.kiln_get_kernel, ctypes.byref(pointer))
     if wrong is not None:
         raise wrong
-    kernel = Kernel(pointer)
+    kernel = Kernel(pointer, words.threads)
     if words.is_the_same_later():
         if refresh:
             _kernels[words] = kernel
@@ -332,6 +344,14 @@ def has_kernel(name: str, version: int = 0, **options: Any) -> Availability:
     if isinstance(wrong, UsageError):
         raise wrong
     return Availability(wrong is None, wrong)
+
+
+def prefetch(name: str, version: int = 0, **options: Any) -> None:
+    """What get_kernel does up to the load: finds, installs and verifies, so that a later get_kernel of this request
+    needs no network. Loads nothing and starts no CUDA. Takes the options of get_kernel and throws what it throws."""
+    wrong = _request(name, version, options).run(LIBRARY.kiln_prefetch)
+    if wrong is not None:
+        raise wrong
 
 
 def resolve(name: str, version: int = 0, **options: Any) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class CAttribute(ctypes.Structure):
 class CCall(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_uint32), ("tensor_count", ctypes.c_uint32),
                 ("tensors", ctypes.POINTER(ctypes.POINTER(CTensor))), ("attribute_count", ctypes.c_uint32),
-                ("reserved", ctypes.c_uint32), ("attributes", ctypes.POINTER(CAttribute)),
+                ("threads", ctypes.c_uint32), ("attributes", ctypes.POINTER(CAttribute)),
                 ("workspace", ctypes.c_void_p), ("workspace_bytes", ctypes.c_size_t), ("stream", ctypes.c_void_p)]
 
 
@@ -91,6 +91,7 @@ _FUNCTIONS = {
     "kiln_get_kernel": (ctypes.c_int32, [ctypes.c_char_p, ctypes.POINTER(CRequest), ctypes.POINTER(_POINTER), _ERROR]),
     "kiln_release_kernel": (None, [_POINTER]),
     "kiln_has_kernel": (ctypes.c_int32, [ctypes.c_char_p, ctypes.POINTER(CRequest), _ERROR]),
+    "kiln_prefetch": (ctypes.c_int32, [ctypes.c_char_p, ctypes.POINTER(CRequest), _ERROR]),
     "kiln_kernel_name": (ctypes.c_char_p, [_POINTER]),
     "kiln_kernel_version": (ctypes.c_int32, [_POINTER]),
     "kiln_kernel_variant": (ctypes.c_char_p, [_POINTER]),

@@ -280,6 +280,13 @@ std::int32_t kiln_has_kernel(const char* name, const kiln_request* request, kiln
   });
 }
 
+std::int32_t kiln_prefetch(const char* name, const kiln_request* request, kiln_error* error) {
+  return guarded(error, [&] {
+    kiln::prefetch(kiln::name_of(name, "kiln_prefetch"),
+                   kiln::request_of(request, "kiln_prefetch"));
+  });
+}
+
 // A Kernel's texts are whole std::strings, so that their data ends with a NUL.
 const char* kiln_kernel_name(const kiln_kernel* kernel) {
   return kernel->kernel.name().data();

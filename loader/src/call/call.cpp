@@ -42,11 +42,16 @@ class Row {
 /// The C form of the arguments; points into the spans it was made from, and into itself.
 class Arguments {
  public:
-  Arguments(std::span<const Tensor> tensors, std::span<const Attribute> attributes)
+  /// `tensors`: Tensor or const Tensor*.
+  template <class Each>
+  Arguments(std::span<const Each> tensors, std::span<const Attribute> attributes, int threads)
       : tensors_(tensors.size()), pointers_(tensors.size()), attributes_(attributes.size()) {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      DLTensor& tensor = tensors_.data()[i] = tensors[i].dl();
-      pointers_.data()[i] = tensors[i].empty() ? nullptr : &tensor;
+      const Tensor& given = tensor_in(tensors[i]);
+      pointers_.data()[i] = nullptr;
+      if (given.empty()) continue;
+      DLTensor& tensor = tensors_.data()[i] = given.dl();
+      pointers_.data()[i] = &tensor;
     }
     std::transform(attributes.begin(), attributes.end(), attributes_.data(),
                    [](const Attribute& each) { return each.c(); });
@@ -54,6 +59,7 @@ class Arguments {
     call_.tensor_count = static_cast<std::uint32_t>(tensors.size());
     call_.tensors = pointers_.data();
     call_.attribute_count = static_cast<std::uint32_t>(attributes.size());
+    call_.threads = static_cast<std::uint32_t>(threads);
     call_.attributes = attributes_.data();
   }
   Arguments(const Arguments&) = delete;
@@ -62,31 +68,50 @@ class Arguments {
   kiln_call& call() { return call_; }
 
  private:
+  static const Tensor& tensor_in(const Tensor& tensor) { return tensor; }
+  static const Tensor& tensor_in(const Tensor* tensor) { return *tensor; }
+
   Row<DLTensor, 32> tensors_;
   Row<const DLTensor*, 32> pointers_;
   Row<kiln_attribute, 16> attributes_;
   kiln_call call_{};
 };
 
+std::size_t workspace_bytes_of(const kiln_op& op, Arguments arguments) {
+  std::size_t bytes = 0;
+  call_package(
+      [&](kiln_error* error) { return op.workspace_bytes(&arguments.call(), &bytes, error); });
+  return bytes;
+}
+
+void run_op(const kiln_op& op, Arguments arguments, Workspace workspace, Stream stream) {
+  kiln_call& call = arguments.call();
+  call.workspace = workspace.data;
+  call.workspace_bytes = workspace.bytes;
+  call.stream = stream.handle();
+  call_package([&](kiln_error* error) { return op.run(&call, error); });
+}
+
 }  // namespace
 
 std::size_t Op::workspace_bytes(std::span<const Tensor> tensors,
                                 std::span<const Attribute> attributes) const {
-  Arguments arguments(tensors, attributes);
-  std::size_t bytes = 0;
-  call_package(
-      [&](kiln_error* error) { return op_->workspace_bytes(&arguments.call(), &bytes, error); });
-  return bytes;
+  return workspace_bytes_of(*op_, {tensors, attributes, threads_});
+}
+
+std::size_t Op::workspace_bytes(std::span<const Tensor* const> tensors,
+                                std::span<const Attribute> attributes) const {
+  return workspace_bytes_of(*op_, {tensors, attributes, threads_});
 }
 
 void Op::run(std::span<const Tensor> tensors, std::span<const Attribute> attributes,
-             Workspace workspace, void* stream) const {
-  Arguments arguments(tensors, attributes);
-  kiln_call& call = arguments.call();
-  call.workspace = workspace.data;
-  call.workspace_bytes = workspace.bytes;
-  call.stream = stream;
-  call_package([&](kiln_error* error) { return op_->run(&call, error); });
+             Workspace workspace, Stream stream) const {
+  run_op(*op_, {tensors, attributes, threads_}, workspace, stream);
+}
+
+void Op::run(std::span<const Tensor* const> tensors, std::span<const Attribute> attributes,
+             Workspace workspace, Stream stream) const {
+  run_op(*op_, {tensors, attributes, threads_}, workspace, stream);
 }
 
 }  // namespace kiln

@@ -19,6 +19,12 @@ inline const kiln_op& op_at(const kiln_package& package, std::uint32_t position)
   return *reinterpret_cast<const kiln_op*>(first + std::size_t{position} * package.op_stride);
 }
 
+/// kiln_op.signature; 0 where the package's table does not reach so far.
+inline std::uint64_t stated_signature(const kiln_op& op) {
+  constexpr std::size_t kReach = offsetof(kiln_op, signature) + sizeof(op.signature);
+  return op.struct_size >= kReach ? op.signature : 0;
+}
+
 /// Of a device that is not automatic.
 inline DLDevice dl_device(Device device) {
   if (device.kind == Device::Kind::kCuda) return {kDLCUDA, device.ordinal};

@@ -320,7 +320,7 @@ inline int amx_threads(const Mlp<Bfloat16>& call) {
       parts_of(call.h, kAmxSide) * parts_of(count, amx_item_tokens(count, call.d));
   const int64_t plain =
       parts_of(call.d, 2 * kAmxSide) * parts_of(count, amx_item_tokens(count, call.h));
-  return threads_for(threads_worth(whole, kAmxSpeedup), larger(gated, plain));
+  return threads_for(threads_worth(whole, kAmxSpeedup), larger(gated, plain), call.threads);
 }
 
 template <class Tiles>

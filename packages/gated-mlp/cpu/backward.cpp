@@ -302,7 +302,8 @@ template <class T>
 void mlp_backward(const MlpBackward<T>& asked, void* workspace) {
   MlpBackward<T> call = asked;
   call.m = rows_of(asked.m, asked.d);
-  const int threads = threads_for(threads_worth(call), most_items(call.m, call.d, call.h));
+  const int threads =
+      threads_for(threads_worth(call), most_items(call.m, call.d, call.h), call.threads);
   run_team(threads, [&](Team& team) {
     Backward<T>(call, static_cast<float*>(workspace), packed_weights(threads), team).run();
   });

@@ -43,6 +43,7 @@ struct MlpBackward {
   Gradient<T> grad_down_bias;
   int64_t m, d, h;
   Gating gating;
+  uint32_t threads = 0;  // the most that the call may have; 0: any number
 };
 
 // The same for every dtype and choice of outputs. SIZE_MAX if it does not fit a size_t.

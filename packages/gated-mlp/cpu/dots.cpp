@@ -156,7 +156,7 @@ void mlp_by_dots(const Mlp<T>& call, void* workspace) {
   const Panels<T> h = {x.data + block_rows(call.m) * x.k, padded(call.h)};
   const int64_t across = parts_of(larger(call.h, call.d), kItemColumns);
   const int64_t most_items = across * parts_of(smaller(call.m, kDotBlock), kItemRows);
-  run_team(threads_for(threads_worth(call), most_items), [&](Team& team) {
+  run_team(threads_for(threads_worth(call), most_items, call.threads), [&](Team& team) {
     for (int64_t row = 0; row < call.m; row += kDotBlock) {
       const Block<T> block = {call, row, smaller(call.m - row, kDotBlock), x, h, team};
       block.pack_x();

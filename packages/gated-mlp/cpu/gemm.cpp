@@ -179,7 +179,7 @@ void mlp(const Mlp<T>& call, void* workspace) {
   float* h = x + sizes.x;
   float* weights = h + sizes.h;
   const int64_t items = most_items(sizes.rows / kTileRows, call.d, call.h);
-  const int threads = threads_for(threads_worth(call), items);
+  const int threads = threads_for(threads_worth(call), items, call.threads);
   run_team(threads, [&](Team& team) {
     for (int64_t row = 0; row < call.m; row += kBlockRows) {
       const int64_t rows = smaller(call.m - row, kBlockRows);

@@ -30,7 +30,8 @@ struct Mlp {
   T* up_out;
   int64_t m, d, h;
   Gating gating;
-  bool invariant;  // a row's bits must not depend on m
+  bool invariant;        // a row's bits must not depend on m
+  uint32_t threads = 0;  // the most that the call may have; 0: any number
 };
 
 // The same for every dtype. SIZE_MAX if it does not fit a size_t.

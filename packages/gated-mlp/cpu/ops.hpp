@@ -72,7 +72,8 @@ void run_forward_keeping(const kiln::sdk::Tensor& gate_out, const kiln::sdk::Ten
                         call.D,
                         call.H,
                         gating,
-                        kiln::package::is_invariant(call)};
+                        kiln::package::is_invariant(call),
+                        call.threads};
     mlp(one, call.workspace);
   });
 }
@@ -113,7 +114,8 @@ void run_backward(const Arguments& call, Gating gating) {
         .m = call.M,
         .d = call.D,
         .h = call.H,
-        .gating = gating};
+        .gating = gating,
+        .threads = call.threads};
     mlp_backward(one, call.workspace);
   });
 }
@@ -122,16 +124,16 @@ template <class Arguments>
 void run_pointwise(const Arguments& call, Gating gating) {
   with_element(call.gate.dtype, [&]<class T>(T*) {
     pointwise(Pointwise<T>{rows<const T>(call.gate), rows<const T>(call.up), rows<T>(call.out),
-                           call.M, call.H, gating});
+                           call.M, call.H, gating, call.threads});
   });
 }
 
 template <class Arguments>
 void run_pointwise_backward(const Arguments& call, Gating gating) {
   with_element(call.gate.dtype, [&]<class T>(T*) {
-    pointwise_backward(PointwiseBackward<T>{rows<const T>(call.grad_out), rows<const T>(call.gate),
-                                            rows<const T>(call.up), rows<T>(call.grad_gate),
-                                            rows<T>(call.grad_up), call.M, call.H, gating});
+    pointwise_backward(PointwiseBackward<T>{
+        rows<const T>(call.grad_out), rows<const T>(call.gate), rows<const T>(call.up),
+        rows<T>(call.grad_gate), rows<T>(call.grad_up), call.M, call.H, gating, call.threads});
   });
 }
 

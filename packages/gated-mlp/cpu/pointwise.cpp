@@ -12,12 +12,12 @@ constexpr int64_t kThreadElements = 65536;  // below, calling a thread costs mor
 
 // Calls function(row, column, count) for vectors of `count` <= kLanes elements.
 template <class Function>
-void for_each_vector(int64_t rows, int64_t columns, const Function& function) {
+void for_each_vector(int64_t rows, int64_t columns, uint32_t threads, const Function& function) {
   if (rows == 0 || columns == 0) return;
   const int64_t runs = (columns + kItemColumns - 1) / kItemColumns;
   const int64_t items = rows * runs;
   const auto worth = static_cast<double>(rows * columns / kThreadElements + 1);
-  run_team(threads_for(worth, items), [&](Team& team) {
+  run_team(threads_for(worth, items, threads), [&](Team& team) {
     team.for_each_item(items, [&](int64_t item) {
       const int64_t row = item / runs;
       const int64_t first = item % runs * kItemColumns;
@@ -34,19 +34,20 @@ void for_each_vector(int64_t rows, int64_t columns, const Function& function) {
 template <class T>
 void pointwise(const Pointwise<T>& call) {
   with_gate(call.gating.gate, [&]<Gate kGate>() {
-    for_each_vector(call.rows, call.columns, [&](int64_t row, int64_t column, int64_t count) {
+    const auto by_vectors = [&](int64_t row, int64_t column, int64_t count) {
       const Floats gate = load_up_to(call.gate.data + row * call.gate.stride + column, count);
       const Floats up = load_up_to(call.up.data + row * call.up.stride + column, count);
       store_up_to(call.out.data + row * call.out.stride + column,
                   gated<kGate>(gate, up, call.gating.limit), count);
-    });
+    };
+    for_each_vector(call.rows, call.columns, call.threads, by_vectors);
   });
 }
 
 template <class T>
 void pointwise_backward(const PointwiseBackward<T>& call) {
   with_gate(call.gating.gate, [&]<Gate kGate>() {
-    for_each_vector(call.rows, call.columns, [&](int64_t row, int64_t column, int64_t count) {
+    const auto by_vectors = [&](int64_t row, int64_t column, int64_t count) {
       const Floats grad =
           load_up_to(call.grad_out.data + row * call.grad_out.stride + column, count);
       const Floats gate = load_up_to(call.gate.data + row * call.gate.stride + column, count);
@@ -57,7 +58,8 @@ void pointwise_backward(const PointwiseBackward<T>& call) {
                   grad * multiplier.value * activated.slope, count);
       store_up_to(call.grad_up.data + row * call.grad_up.stride + column,
                   grad * activated.value * multiplier.slope, count);
-    });
+    };
+    for_each_vector(call.rows, call.columns, call.threads, by_vectors);
   });
 }
 

@@ -22,6 +22,7 @@ struct Pointwise {
   Rows<T> out;
   int64_t rows, columns;
   Gating gating;
+  uint32_t threads = 0;  // the most that the call may have; 0: any number
 };
 
 // grad_gate = grad_out f(up) a'(gate), grad_up = grad_out a(gate) f'(up).
@@ -31,6 +32,7 @@ struct PointwiseBackward {
   Rows<T> grad_gate, grad_up;
   int64_t rows, columns;
   Gating gating;
+  uint32_t threads = 0;  // the most that the call may have; 0: any number
 };
 
 template <class T>

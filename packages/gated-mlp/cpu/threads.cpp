@@ -87,9 +87,10 @@ bool Affinity::read() {
   return sched_getaffinity(0, sizeof(sets), sets) == 0;
 }
 
-int threads_for(double worth, int64_t items) {
+int threads_for(double worth, int64_t items, uint32_t bound) {
   if (!(worth >= 2) || items < 2) return 1;
   int64_t most = kMostThreads;
+  if (bound != 0 && bound < most) most = bound;
   if (items < most) most = items;
   if (worth < static_cast<double>(most)) most = static_cast<int64_t>(worth);
   if (bound_of_environment() < most) most = bound_of_environment();

@@ -21,8 +21,9 @@ inline constexpr int kMostThreads = 256;
 
 // Threads that a call may use, 1 to kMostThreads: no more than the CPUs in the calling thread's
 // affinity mask, than the control groups grant (cpu_quota.hpp), than $OMP_NUM_THREADS names, than
-// `worth` and than `items`, the most that a region has. Asks the system only if worth is 2 or more.
-int threads_for(double worth, int64_t items);
+// `worth`, than `items`, the most that a region has, and than `bound`, which the call names; 0 is
+// none. Asks the system only if more than one is left.
+int threads_for(double worth, int64_t items, uint32_t bound = 0);
 
 // The number that OMP_NUM_THREADS begins with, "4" or "4,2"; 0 where it is none.
 int threads_named(const char* words);

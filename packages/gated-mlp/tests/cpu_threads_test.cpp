@@ -74,6 +74,29 @@ TEST_CASE("a call gets what is least: CPUs, quota, items, what it is worth") {
   }
 }
 
+TEST_CASE("the bound that a call names only lowers what it gets") {
+  struct Row {
+    int cpus;
+    const char* quota;  // cpu.max
+    uint32_t bound;
+    int threads;
+  };
+  for (const Row& row :
+       {Row{64, "max 100000", 0, 64}, Row{64, "max 100000", 3, 3}, Row{64, "max 100000", 1, 1},
+        Row{2, "max 100000", 3, 2}, Row{64, "400000 100000", 8, 4}, Row{64, "400000 100000", 2, 2},
+        Row{1000, "max 100000", 4000000000U, 256}}) {
+    CAPTURE(row.cpus);
+    CAPTURE(row.bound);
+    const FakeSystem fake(row.cpus);
+    fake.write("proc/self/cgroup", "0::/\n");
+    fake.write("sys/fs/cgroup/cpu.max", row.quota);
+    CHECK(threads_for(kLarge, kMany, row.bound) == row.threads);
+  }
+  const FakeSystem fake(64);
+  CHECK(threads_for(kLarge, kMany, 1) == 1);
+  CHECK(fake.asked == 0);
+}
+
 TEST_CASE("OMP_NUM_THREADS is a number, or a list that begins with one") {
   struct Row {
     const char* words;
@@ -93,6 +116,8 @@ TEST_CASE("in a process with OMP_NUM_THREADS=3" * doctest::skip(!kIsBounded)) {
   fake.write("proc/self/cgroup", "0::/\n");
   CHECK(threads_for(kLarge, kMany) == 3);
   CHECK(threads_for(2.5, kMany) == 2);
+  CHECK(threads_for(kLarge, kMany, 2) == 2);
+  CHECK(threads_for(kLarge, kMany, 9) == 3);
   setenv("OMP_NUM_THREADS", "1", 1);  // it is read once
   CHECK(threads_for(kLarge, kMany) == 3);
 }

@@ -4,13 +4,10 @@
 // layers, whose types are erased here. So one check serves all packages of the family.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -28,7 +25,7 @@ struct MlpWeights {
   kiln::Tensor gate_bias = {};
   kiln::Tensor up_bias = {};
   kiln::Tensor down_bias = {};
-  bool saturates = false;  ///< kOverflowSaturate
+  bool saturates = false;  ///< overflow is saturate
   bool invariant = false;  ///< batch_invariant
   std::string kernels;     ///< pinned ones, as host/pins.h has them
 };
@@ -130,12 +127,12 @@ MlpLayer erase_mlp(Layer layer) {
   return {[held](const kiln::Tensor& x) { return held->workspace_bytes(x); },
           [held](const MlpInput& input, const kiln::Tensor& y, kiln::Workspace workspace,
                  void* stream) {
-            held->forward({input.x, input.residual}, y, workspace, stream);
+            held->forward({input.x, input.residual}, y, workspace, kiln::Stream::of_handle(stream));
           },
           [held](const MlpInput& input, const kiln::Tensor& y, const MlpKept& kept,
                  kiln::Workspace workspace, void* stream) {
             held->training_forward({input.x, input.residual}, y, {kept.gate_out, kept.up_out},
-                                   workspace, stream);
+                                   workspace, kiln::Stream::of_handle(stream));
           },
           [held](const kiln::Tensor& x, const MlpKept& kept, const MlpGradients& gradients) {
             return held->backward_workspace_bytes(x, {kept.gate_out, kept.up_out},
@@ -144,7 +141,7 @@ MlpLayer erase_mlp(Layer layer) {
           [held](const kiln::Tensor& grad_y, const kiln::Tensor& x, const MlpKept& kept,
                  const MlpGradients& gradients, kiln::Workspace workspace, void* stream) {
             held->backward(grad_y, x, {kept.gate_out, kept.up_out}, gradients_of<Layer>(gradients),
-                           workspace, stream);
+                           workspace, kiln::Stream::of_handle(stream));
           }};
 }
 
@@ -152,46 +149,26 @@ template <class Layer>
 GatedLayer erase_gated(Layer layer) {
   const auto held = std::make_shared<Layer>(std::move(layer));
   return {[held](const kiln::Tensor& gate, const kiln::Tensor& up, const kiln::Tensor& out,
-                 void* stream) { held->forward(gate, up, out, stream); },
+                 void* stream) { held->forward(gate, up, out, kiln::Stream::of_handle(stream)); },
           [held](const kiln::Tensor& grad_out, const kiln::Tensor& gate, const kiln::Tensor& up,
-                 const kiln::Tensor& grad_gate, const kiln::Tensor& grad_up,
-                 void* stream) { held->backward(grad_out, gate, up, grad_gate, grad_up, stream); }};
+                 const kiln::Tensor& grad_gate, const kiln::Tensor& grad_up, void* stream) {
+            held->backward(grad_out, gate, up, grad_gate, grad_up, kiln::Stream::of_handle(stream));
+          }};
 }
 
-/// A typed layer's weights, all but its options.
+/// A typed layer's weights, all but the attributes that its package alone has.
 template <class Layer>
 typename Layer::Weights weights_of(const MlpWeights& weights) {
-  typename Layer::Weights typed = {.gate = weights.gate, .up = weights.up, .down = weights.down};
-  typed.gate_bias = weights.gate_bias;
-  typed.up_bias = weights.up_bias;
-  typed.down_bias = weights.down_bias;
-  if (weights.saturates) typed.overflow = kiln::layers::kOverflowSaturate;
-  typed.batch_invariant = weights.invariant;
+  typename Layer::Weights typed = {.gate = weights.gate,
+                                   .up = weights.up,
+                                   .down = weights.down,
+                                   .gate_bias = weights.gate_bias,
+                                   .up_bias = weights.up_bias,
+                                   .down_bias = weights.down_bias};
+  if (weights.saturates) typed.attributes.overflow = Layer::Overflow::kSaturate;
+  typed.attributes.batch_invariant = weights.invariant;
+  typed.attributes.kernels = weights.kernels;
   return typed;
-}
-
-/// A typed layer's weights that also pin kernels, which the layer does not offer.
-template <class Weights>
-struct Pinning : Weights {
-  std::string kernels;
-
-  auto attributes() const {
-    const auto own = Weights::attributes();
-    std::array<kiln::Attribute, std::tuple_size_v<decltype(own)> + 1> all;
-    std::copy(own.begin(), own.end(), all.begin());
-    all.back() = kiln::Attribute(kernels.c_str());
-    return all;
-  }
-};
-
-/// The layer of these weights, as a user makes it, or, where it pins kernels, one that passes on
-/// the attribute.
-template <class Layer>
-MlpLayer make_layer(const kiln::Kernel& kernel, const typename Layer::Weights& typed,
-                    const std::string& kernels) {
-  if (kernels.empty()) return erase_mlp(kernel.layer<Layer>(typed));
-  using Weights = Pinning<typename Layer::Weights>;
-  return erase_mlp(kiln::layers::GatedMlp<Weights>(kernel, Weights{typed, kernels}));
 }
 
 /// The check's command line, for the program of one package. Exit status 0: no case failed.

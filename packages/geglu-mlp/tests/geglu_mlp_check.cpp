@@ -13,14 +13,15 @@ using gated_mlp_test::MlpWeights;
 using kiln::layers::Geglu;
 using kiln::layers::GegluMlp;
 
-const char* approximate(Gate gate) {
-  return gate == Gate::kGelu ? kiln::layers::kGeluErf : kiln::layers::kGeluTanh;
+template <class Layer>
+typename Layer::Approximate approximate(Gate gate) {
+  return gate == Gate::kGelu ? Layer::Approximate::kNone : Layer::Approximate::kTanh;
 }
 
 MlpLayer make_mlp(const kiln::Kernel& kernel, const MlpWeights& weights, Gate gate) {
   GegluMlp::Weights typed = gated_mlp_test::weights_of<GegluMlp>(weights);
-  typed.approximate = approximate(gate);
-  return gated_mlp_test::make_layer<GegluMlp>(kernel, typed, weights.kernels);
+  typed.attributes.approximate = approximate<GegluMlp>(gate);
+  return gated_mlp_test::erase_mlp(kernel.layer<GegluMlp>(typed));
 }
 
 }  // namespace
@@ -34,12 +35,14 @@ int main(int argc, char** argv) {
       .gated =
           [](const kiln::Kernel& kernel, Gate gate) {
             return gated_mlp_test::erase_gated(
-                kernel.layer<Geglu>({.approximate = approximate(gate)}));
+                kernel.layer<Geglu>({.approximate = approximate<Geglu>(gate)}));
           },
       .refusals = {
           {"an unknown approximate", "approximate", [](const kiln::Kernel& kernel) {
              const kiln::Tensor none(nullptr, kiln::DType::kBFloat16, {0, 8}, kernel.device());
-             kernel.layer<Geglu>({.approximate = "sigmoid"}).forward(none, none, none);
+             const kiln::Tensor tensors[] = {none, none, none};
+             const kiln::Attribute attributes[] = {kiln::Attribute("sigmoid")};
+             kernel.op("geglu").run(tensors, attributes, {});
            }}}};
   return gated_mlp_test::check_main(argc, argv, package);
 }

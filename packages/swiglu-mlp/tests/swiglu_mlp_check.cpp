@@ -17,16 +17,33 @@ using gated_mlp_test::MlpWeights;
 using kiln::layers::Swiglu;
 using kiln::layers::SwigluMlp;
 
-MlpLayer make_mlp(const kiln::Kernel& kernel, const MlpWeights& weights, Gate gate) {
-  SwigluMlp::Weights typed = gated_mlp_test::weights_of<SwigluMlp>(weights);
-  typed.activation = name_of(gate);
-  typed.limit = kCheckedLimit;
-  return gated_mlp_test::make_layer<SwigluMlp>(kernel, typed, weights.kernels);
+template <class Layer>
+typename Layer::Activation activation(Gate gate) {
+  using Activation = typename Layer::Activation;
+  switch (gate) {
+    case Gate::kRelu:
+      return Activation::kRelu;
+    case Gate::kSigmoid:
+      return Activation::kSigmoid;
+    case Gate::kSiluClamped:
+      return Activation::kSiluClamped;
+    default:
+      return Activation::kSilu;
+  }
 }
 
-void run_empty(const kiln::Kernel& kernel, Swiglu::Weights options) {
+MlpLayer make_mlp(const kiln::Kernel& kernel, const MlpWeights& weights, Gate gate) {
+  SwigluMlp::Weights typed = gated_mlp_test::weights_of<SwigluMlp>(weights);
+  typed.attributes.activation = activation<SwigluMlp>(gate);
+  typed.attributes.limit = kCheckedLimit;
+  return gated_mlp_test::erase_mlp(kernel.layer<SwigluMlp>(typed));
+}
+
+void run_empty(const kiln::Kernel& kernel, const char* activation, double limit) {
   const kiln::Tensor none(nullptr, kiln::DType::kBFloat16, {0, 8}, kernel.device());
-  kernel.layer<Swiglu>(options).forward(none, none, none);
+  const kiln::Tensor tensors[] = {none, none, none};
+  const kiln::Attribute attributes[] = {kiln::Attribute(activation), kiln::Attribute(limit)};
+  kernel.op("swiglu").run(tensors, attributes, {});
 }
 
 }  // namespace
@@ -39,17 +56,17 @@ int main(int argc, char** argv) {
       .mlp = make_mlp,
       .gated =
           [](const kiln::Kernel& kernel, Gate gate) {
-            return gated_mlp_test::erase_gated(
-                kernel.layer<Swiglu>({.activation = name_of(gate), .limit = kCheckedLimit}));
+            return gated_mlp_test::erase_gated(kernel.layer<Swiglu>(
+                {.activation = activation<Swiglu>(gate), .limit = kCheckedLimit}));
           },
       .refusals = {}};
   package.refusals.push_back(
       {"an unknown activation", "activation",
-       [](const kiln::Kernel& kernel) { run_empty(kernel, {.activation = "tanh"}); }});
+       [](const kiln::Kernel& kernel) { run_empty(kernel, "tanh", kCheckedLimit); }});
   for (const double limit : {0.0, -7.0, std::numeric_limits<double>::quiet_NaN()}) {
     package.refusals.push_back(
         {"a limit of " + std::to_string(limit), "limit is",
-         [limit](const kiln::Kernel& kernel) { run_empty(kernel, {.limit = limit}); }});
+         [limit](const kiln::Kernel& kernel) { run_empty(kernel, "silu", limit); }});
   }
   return gated_mlp_test::check_main(argc, argv, package);
 }

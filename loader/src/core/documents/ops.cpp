@@ -23,15 +23,18 @@ std::string extent_of(const JsonView& extent) {
   return extent.json().is_string() ? extent.string() : std::to_string(extent.unsigned_integer());
 }
 
+bool has_flag(const JsonView& object, const char* key) {
+  return object.has(key) && object.at(key).boolean();
+}
+
 TensorText read_tensor(const JsonView& tensor, const std::vector<JsonView>& tensors) {
-  const auto is = [&](const char* key) { return tensor.has(key) && tensor.at(key).boolean(); };
   return {.name = tensor.at("name").string(),
           .dtype = dtype_of(tensor, tensors),
           .shape = "[" + join(tensor.at("shape").items(), ", ", extent_of) + "]",
           .layout = tensor.string_or("layout", ""),
-          .output = is("output"),
-          .inout = is("inout"),
-          .optional = is("optional")};
+          .output = has_flag(tensor, "output"),
+          .inout = has_flag(tensor, "inout"),
+          .optional = has_flag(tensor, "optional")};
 }
 
 AttributeText read_attribute(const JsonView& attribute) {
@@ -55,7 +58,39 @@ OpText read_op(const JsonView& op) {
   return read;
 }
 
+std::string tensor_signature(const JsonView& tensor) {
+  std::string text = tensor.at("name").string();
+  if (has_flag(tensor, "optional")) text += '?';
+  if (has_flag(tensor, "output")) text += '!';
+  if (has_flag(tensor, "inout")) text += '~';
+  const JsonView dtype = tensor.at("dtype");
+  text += ": " +
+          (dtype.json().is_string() ? dtype.string() : join(dtype.items(), "|", &JsonView::string));
+  text += " [" + join(tensor.at("shape").items(), ",", extent_of) + "]";
+  if (const std::string layout = tensor.string_or("layout", ""); !layout.empty()) {
+    text += " " + layout;
+  }
+  return text;
+}
+
+std::string attribute_signature(const JsonView& attribute) {
+  std::string text = attribute.at("name").string() + ": " + attribute.at("type").string();
+  if (attribute.has("values")) {
+    text += " " + join(attribute.at("values").items(), "|", &JsonView::string);
+  }
+  return text + " = " + attribute.at("default").json().dump();
+}
+
 }  // namespace
+
+std::string signature_text(std::string_view package, const JsonView& op) {
+  std::string text = std::string(package) + "." + op.at("name").string() + "(" +
+                     join(op.at("tensors").items(), ", ", tensor_signature);
+  if (op.has("attributes") && !op.at("attributes").items().empty()) {
+    text += "; " + join(op.at("attributes").items(), ", ", attribute_signature);
+  }
+  return text + ")";
+}
 
 std::string OpText::signature() const {
   std::string inputs;

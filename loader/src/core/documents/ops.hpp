@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "documents/json_fwd.hpp"
@@ -35,6 +36,16 @@ struct OpText {
 
   std::string signature() const;  ///< "forward(x, gate, [gate_bias]) -> y"
 };
+
+/// An op of a package in one spelling, without its doc: what a caller is compiled for, and what
+/// kiln_op.signature is the hash of.
+///
+///   geglu-mlp.forward(x: bfloat16|float16 [M,D], bias?: x [H], y!: x [M,D]; limit: float = 7.0)
+///
+/// '?' marks what may be left out, '!' an output, '~' what is read and written. ", " is between two
+/// tensors and two attributes and nowhere else. `op` is its entry of package.json. Throws
+/// kIntegrity for other types.
+std::string signature_text(std::string_view package, const JsonView& op);
 
 /// The ops of a package.json; none where it names none. Throws kIntegrity for other types.
 std::vector<OpText> read_ops(const JsonView& schema);

@@ -168,7 +168,7 @@ void Field::add_rivals(const Tools& tools) {
   const auto pointwise = [=, this](const kiln::Tensor& gate, const kiln::Tensor& up, const Set& s) {
     geglu->forward(gate, up,
                    kiln::Tensor(s.hidden.data(), dtype_, {shape.m, shape.h}, kernel_.device()),
-                   gpu_.stream());
+                   kiln::Stream::of_handle(gpu_.stream()));
   };
   contenders_.push_back(
       {&kFusedPointwise, [=, this](std::size_t i) {
@@ -194,7 +194,7 @@ void Field::add_kiln() {
                            Set& s = *sets_[i];
                            s.layer->forward(s.x_view, s.y_view,
                                             {s.workspace.data(), s.workspace.size()},
-                                            gpu_.stream());
+                                            kiln::Stream::of_handle(gpu_.stream()));
                          }});
 }
 

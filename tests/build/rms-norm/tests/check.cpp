@@ -140,7 +140,7 @@ double check(const kiln::Kernel& kernel, const Case& c) {
   Matrix y = matrix(c.rows);
   Matrix h = matrix(c.rows);
   const auto layer = kernel.layer<kiln::layers::RmsNorm>(
-      {.weight = weight.vector(), .eps = kEps, .offset = c.offset});
+      {.weight = weight.vector(), .attributes = {.eps = kEps, .offset = c.offset}});
   Matrix& y_place = c.in_place ? x : y;
   Matrix& h_place = c.in_place ? residual : h;
   layer.forward(x.tensor(), c.residual ? residual.tensor() : Tensor(), y_place.tensor(),

@@ -52,6 +52,7 @@ struct Placement {
   void* workspace = nullptr;  // 256-byte aligned, at least what the op's workspace_bytes said
   size_t workspace_bytes = 0;
   void* stream = nullptr;
+  uint32_t threads = 0;  // the most that a CPU op may compute with, the caller's counted; 0: any
 };
 
 // The sonames of package.json's "needs" that this variant looks up at run time. The resolver has

@@ -1,45 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GatedMlp: the typed layer over forward, training_forward and backward, for each package that has
-// them: GegluMlp, SwigluMlp. It puts arguments into the order of package.json and holds no other
-// logic; the package checks shapes, dtypes and devices and names what does not fit. Weights are
-// views: their memory is the caller's and must outlive the layer.
+// GatedMlp and GatedPointwise: the layers over the ops of a package with gated MLPs: GegluMlp and
+// Geglu, SwigluMlp and Swiglu. kiln/ops/<package>.hpp, which is made of package.json, has the ops;
+// here is what a model's code wants above them: weights that are given once, overloads, a workspace
+// of the layer's own. The package checks shapes, dtypes and devices and names what does not fit.
+// Weights are views: their memory is the caller's and must outlive the layer.
 //
 // Threads: const members may be called from several threads at once. The members that use the
-// layer's own workspace are not const. On a CPU a call takes worker threads, which are made when
-// they are first wanted, sleep between calls and serve all callers: at most as many as the calling
-// thread's affinity mask has CPUs (sched_setaffinity, taskset, a cpuset), as the control groups'
-// quota grants and as OMP_NUM_THREADS says; a small call takes none. The child of a fork makes its
-// own.
+// layer's own workspace are not const: a thread that wants them takes a copy of the layer, which
+// costs less than a microsecond, has the same weights and its own workspace. On a CPU a call takes
+// worker threads, which are made when they are first wanted, sleep between calls and serve all
+// callers: at most as many as the calling thread's affinity mask has CPUs (sched_setaffinity,
+// taskset, a cpuset), as the control groups' quota grants, as OMP_NUM_THREADS says and as
+// Request::threads does; a small call takes none. The child of a fork makes its own.
 #pragma once
 
-#include <array>
 #include <cstddef>
+#include <string_view>
 #include <utility>
 
 #include "kiln/kernel.hpp"
 
 namespace kiln::layers {
 
-/// What becomes of an h = a(x gate^T + gate_bias) * f(x up^T + up_bias) that float16 does not hold,
-/// beyond 65504, where a GPU stores it in float16: infinity, or that value. A NaN stays one. The
-/// other dtypes and the CPU hold every h. backward() takes h as forward() had it, for down's
-/// gradient, and every derivative as if nothing saturated.
-inline constexpr const char* kOverflowInfinity = "infinity";
-inline constexpr const char* kOverflowSaturate = "saturate";
-
 /// y[M,D] = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias + residual; a and f
 /// are the package's. bfloat16 or float16, on the CPU also float32; one dtype for all; accumulates
-/// in float32. backward() gives the gradients of training. With batch_invariant among the weights,
+/// in float32. backward() gives the gradients of training. With attributes.batch_invariant,
 /// the bits of a row of y, of what is kept and of x's gradient depend on that row of the inputs and
 /// the weights alone: not on M, and not on the other rows. A call is slower then where few rows
-/// want k split, and never uses cuBLASLt. Without it, M chooses the order of the sums. WeightsType:
-/// the tensors gate, up, down, gate_bias, up_bias and down_bias, and attributes(), those of each
-/// op.
-template <class WeightsType>
+/// want k split, and never uses cuBLASLt. Without it, M chooses the order of the sums.
+///
+/// `overflow` says what happens where h = a(x gate^T + gate_bias) * f(x up^T + up_bias) is beyond
+/// 65504 and a GPU stores it in float16: it becomes infinity, or that value. A NaN stays one. The
+/// other dtypes and the CPU hold every h. backward() takes h as forward() had it, for down's
+/// gradient, and every derivative as if nothing saturated.
+template <class ForwardOp, class TrainingForwardOp, class BackwardOp>
 class GatedMlp {
  public:
-  using Weights = WeightsType;
+  static constexpr std::string_view kPackage = ForwardOp::kSignature.package;
+
+  /// How it computes: those of package.json.
+  using Attributes = decltype(ForwardOp::attributes);
+  using Overflow = typename Attributes::Overflow;
+
+  struct Weights {
+    RequiredTensor gate;    ///< [H,D], row-major as nn.Linear holds it
+    RequiredTensor up;      ///< [H,D]
+    RequiredTensor down;    ///< [D,H]
+    Tensor gate_bias = {};  ///< [H], or none
+    Tensor up_bias = {};    ///< [H], or none
+    Tensor down_bias = {};  ///< [D], or none
+    Attributes attributes = {};
+  };
 
   /// What a forward reads: forward(x, y), or forward({x, residual}, y).
   struct Input {
@@ -79,12 +91,12 @@ class GatedMlp {
     MainGradients main = {};  ///< each instead of the one above
   };
 
-  /// Checks the weights: throws kInvalidCall with the one that does not fit, kNotFound if the
-  /// kernel has no such op.
-  GatedMlp(const Kernel& kernel, WeightsType weights)
-      : forward_(kernel.op("forward")),
-        training_forward_(kernel.op("training_forward")),
-        backward_(kernel.op("backward")),
+  /// Checks the weights: throws kInvalidCall with the one that does not fit, and what Kernel::op()
+  /// throws where the kernel is another one.
+  GatedMlp(const Kernel& kernel, Weights weights)
+      : forward_(kernel.op<ForwardOp>()),
+        training_forward_(kernel.op<TrainingForwardOp>()),
+        backward_(kernel.op<BackwardOp>()),
         weights_(std::move(weights)),
         owned_(kernel.device()) {
     workspace_bytes(weights_.gate);  // [H,D]: itself a valid x
@@ -93,19 +105,18 @@ class GatedMlp {
   /// Scratch memory that forward() needs for this x: M * H elements on a GPU, and twice as many and
   /// 32 MiB where cuBLASLt computes the products.
   std::size_t workspace_bytes(const Tensor& x) const {
-    return forward_.workspace_bytes(arguments(x, x), weights_.attributes());
+    return forward_.workspace_bytes(arguments(x, x));
   }
 
   /// y: [M,D]. Enqueues on `stream` and returns; the CPU has finished. Allocates
   /// nothing, can be captured in a CUDA graph. Throws kInvalidCall or kDevice.
-  void forward(const Input& input, const Tensor& y, Workspace workspace,
-               void* stream = nullptr) const {
-    forward_.run(arguments(input, y), weights_.attributes(), workspace, stream);
+  void forward(const Input& input, const Tensor& y, Workspace workspace, Stream stream = {}) const {
+    forward_.run(arguments(input, y), workspace, stream);
   }
 
   /// The same with the layer's own workspace, which grows to the largest x seen (growing
   /// synchronises the device). One stream and one thread at a time.
-  void forward(const Input& input, const Tensor& y, void* stream = nullptr) {
+  void forward(const Input& input, const Tensor& y, Stream stream = {}) {
     forward(input, y, owned_.reserve(workspace_bytes(input.x)), stream);
   }
 
@@ -113,13 +124,12 @@ class GatedMlp {
   /// bits of forward()'s y where batch_invariant is set, on a CPU and in variants for every GPU; in
   /// those for SM 9.0 alone forward() may otherwise add in another order, within the same error.
   void training_forward(const Input& input, const Tensor& y, const Kept& kept, Workspace workspace,
-                        void* stream = nullptr) const {
-    training_forward_.run(arguments(input, y, kept), weights_.attributes(), workspace, stream);
+                        Stream stream = {}) const {
+    training_forward_.run(arguments(input, y, kept), workspace, stream);
   }
 
   /// The same with the layer's own workspace.
-  void training_forward(const Input& input, const Tensor& y, const Kept& kept,
-                        void* stream = nullptr) {
+  void training_forward(const Input& input, const Tensor& y, const Kept& kept, Stream stream = {}) {
     training_forward(input, y, kept, owned_.reserve(workspace_bytes(input.x)), stream);
   }
 
@@ -129,7 +139,7 @@ class GatedMlp {
   /// 4 * (M * (D + 3 min(H, 672)) + 1040 max(M, D, 672)) bytes and 8 MiB.
   std::size_t backward_workspace_bytes(const Tensor& x, const Kept& kept,
                                        const Gradients& gradients) const {
-    return backward_.workspace_bytes(arguments(x, x, kept, gradients), weights_.attributes());
+    return backward_.workspace_bytes(arguments(x, x, kept, gradients));
   }
 
   /// grad_y, x: [M,D], those of forward(); down_bias and residual are not read. `kept`: what
@@ -144,73 +154,113 @@ class GatedMlp {
   /// captured in a CUDA graph. Throws kInvalidCall, also for half of `kept` and for a gradient that
   /// is to be written and added, or kDevice.
   void backward(const Tensor& grad_y, const Tensor& x, const Kept& kept, const Gradients& gradients,
-                Workspace workspace, void* stream = nullptr) const {
-    backward_.run(arguments(grad_y, x, kept, gradients), weights_.attributes(), workspace, stream);
+                Workspace workspace, Stream stream = {}) const {
+    backward_.run(arguments(grad_y, x, kept, gradients), workspace, stream);
   }
 
   /// The same with the layer's own workspace, which grows as that of forward().
   void backward(const Tensor& grad_y, const Tensor& x, const Kept& kept, const Gradients& gradients,
-                void* stream = nullptr) {
+                Stream stream = {}) {
     backward(grad_y, x, kept, gradients,
              owned_.reserve(backward_workspace_bytes(x, kept, gradients)), stream);
   }
 
  private:
-  std::array<Tensor, 9> arguments(const Input& input, const Tensor& y) const {
-    return {input.x,
-            weights_.gate,
-            weights_.up,
-            weights_.down,
-            weights_.gate_bias,
-            weights_.up_bias,
-            weights_.down_bias,
-            input.residual,
-            y};
+  ForwardOp arguments(const Input& input, const Tensor& y) const {
+    return {.x = input.x,
+            .gate = weights_.gate,
+            .up = weights_.up,
+            .down = weights_.down,
+            .gate_bias = weights_.gate_bias,
+            .up_bias = weights_.up_bias,
+            .down_bias = weights_.down_bias,
+            .residual = input.residual,
+            .y = y,
+            .attributes = weights_.attributes};
   }
-  std::array<Tensor, 11> arguments(const Input& input, const Tensor& y, const Kept& kept) const {
-    return {input.x,
-            weights_.gate,
-            weights_.up,
-            weights_.down,
-            weights_.gate_bias,
-            weights_.up_bias,
-            weights_.down_bias,
-            input.residual,
-            y,
-            kept.gate_out,
-            kept.up_out};
+  TrainingForwardOp arguments(const Input& input, const Tensor& y, const Kept& kept) const {
+    return {.x = input.x,
+            .gate = weights_.gate,
+            .up = weights_.up,
+            .down = weights_.down,
+            .gate_bias = weights_.gate_bias,
+            .up_bias = weights_.up_bias,
+            .down_bias = weights_.down_bias,
+            .residual = input.residual,
+            .y = y,
+            .gate_out = kept.gate_out,
+            .up_out = kept.up_out,
+            .attributes = weights_.attributes};
   }
-  std::array<Tensor, 22> arguments(const Tensor& grad_y, const Tensor& x, const Kept& kept,
-                                   const Gradients& gradients) const {
-    return {grad_y,
-            x,
-            weights_.gate,
-            weights_.up,
-            weights_.down,
-            weights_.gate_bias,
-            weights_.up_bias,
-            kept.gate_out,
-            kept.up_out,
-            gradients.x,
-            gradients.gate,
-            gradients.up,
-            gradients.down,
-            gradients.gate_bias,
-            gradients.up_bias,
-            gradients.down_bias,
-            gradients.main.gate,
-            gradients.main.up,
-            gradients.main.down,
-            gradients.main.gate_bias,
-            gradients.main.up_bias,
-            gradients.main.down_bias};
+  BackwardOp arguments(const Tensor& grad_y, const Tensor& x, const Kept& kept,
+                       const Gradients& gradients) const {
+    return {.grad_y = grad_y,
+            .x = x,
+            .gate = weights_.gate,
+            .up = weights_.up,
+            .down = weights_.down,
+            .gate_bias = weights_.gate_bias,
+            .up_bias = weights_.up_bias,
+            .gate_out = kept.gate_out,
+            .up_out = kept.up_out,
+            .grad_x = gradients.x,
+            .grad_gate = gradients.gate,
+            .grad_up = gradients.up,
+            .grad_down = gradients.down,
+            .grad_gate_bias = gradients.gate_bias,
+            .grad_up_bias = gradients.up_bias,
+            .grad_down_bias = gradients.down_bias,
+            .main_grad_gate = gradients.main.gate,
+            .main_grad_up = gradients.main.up,
+            .main_grad_down = gradients.main.down,
+            .main_grad_gate_bias = gradients.main.gate_bias,
+            .main_grad_up_bias = gradients.main.up_bias,
+            .main_grad_down_bias = gradients.main.down_bias,
+            .attributes = weights_.attributes};
   }
 
-  Op forward_;
-  Op training_forward_;
-  Op backward_;
-  WeightsType weights_;
+  TypedOp<ForwardOp> forward_;
+  TypedOp<TrainingForwardOp> training_forward_;
+  TypedOp<BackwardOp> backward_;
+  Weights weights_;
   OwnedWorkspace owned_;
+};
+
+/// Elementwise out = a(gate) * f(up) on [M,H] tensors, each of which may be a column slice (any row
+/// stride). float32, bfloat16 or float16; computed in float32. Needs no workspace.
+template <class ForwardOp, class BackwardOp>
+class GatedPointwise {
+ public:
+  static constexpr std::string_view kPackage = ForwardOp::kSignature.package;
+  using Attributes = decltype(ForwardOp::attributes);
+  using Weights = Attributes;  ///< none: the options of the layer
+
+  GatedPointwise(const Kernel& kernel, Attributes attributes)
+      : forward_(kernel.op<ForwardOp>()),
+        backward_(kernel.op<BackwardOp>()),
+        attributes_(std::move(attributes)) {}
+
+  void forward(const Tensor& gate, const Tensor& up, const Tensor& out, Stream stream = {}) const {
+    forward_.run({.gate = gate, .up = up, .out = out, .attributes = attributes_}, {}, stream);
+  }
+
+  /// grad_gate = grad_out * f(up) * a'(gate), grad_up = grad_out * a(gate) * f'(up). Writes the two
+  /// gradients only.
+  void backward(const Tensor& grad_out, const Tensor& gate, const Tensor& up,
+                const Tensor& grad_gate, const Tensor& grad_up, Stream stream = {}) const {
+    backward_.run({.grad_out = grad_out,
+                   .gate = gate,
+                   .up = up,
+                   .grad_gate = grad_gate,
+                   .grad_up = grad_up,
+                   .attributes = attributes_},
+                  {}, stream);
+  }
+
+ private:
+  TypedOp<ForwardOp> forward_;
+  TypedOp<BackwardOp> backward_;
+  Attributes attributes_;
 };
 
 }  // namespace kiln::layers

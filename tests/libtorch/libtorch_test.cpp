@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// kiln/torch.hpp against LibTorch's own operators, on the CPU: values, every gradient, sharing,
-// training; with KILN_LIBTORCH_CUDA and a GPU also there. Wants KILN_REGISTRY.
-#include <kiln/torch.hpp>
+// kiln/torch.hpp and the modules of the packages against LibTorch's own operators, on the CPU:
+// values, every gradient, sharing, training; with KILN_TORCH_CUDA and a GPU also there. Wants
+// KILN_REGISTRY.
+#include <kiln/torch/geglu_mlp.hpp>
+#include <kiln/torch/swiglu_mlp.hpp>
 
-#ifdef KILN_LIBTORCH_CUDA
+#ifdef KILN_TORCH_CUDA
 #include <c10/cuda/CUDAGuard.h>
 #endif
 
@@ -104,7 +106,7 @@ void check_residual(Module mlp, const Activation& activation, const std::string&
 /// What is left of y after -y is what its rounding took: 0 where y is rounded before the sum.
 void check_residual_rounding() {
   const torch::NoGradGuard no_gradients;
-  kiln::libtorch::GegluMlp mlp(kiln::libtorch::GatedMlpOptions{.in = 48, .hidden = 80});
+  kiln::torch::GegluMlp mlp(kiln::torch::GegluMlpOptions(48, 80));
   mlp->to(torch::kBFloat16);
   const auto x = torch::randn({64, 48}).to(torch::kBFloat16);
   const auto y = mlp->forward(x);
@@ -116,7 +118,7 @@ void check_residual_rounding() {
 }
 
 void check_residual_errors() {
-  kiln::libtorch::GegluMlp mlp(kiln::libtorch::GatedMlpOptions{.in = 16, .hidden = 32});
+  kiln::torch::GegluMlp mlp(kiln::torch::GegluMlpOptions(16, 32));
   const auto x = torch::randn({2, 3, 16});
   const auto check_refused = [&](const torch::Tensor& residual, const std::string& words) {
     try {
@@ -138,8 +140,8 @@ void check_residual_errors() {
 }
 
 void check_sequential() {
-  kiln::libtorch::GegluMlp first(kiln::libtorch::GatedMlpOptions{.in = 16, .hidden = 32});
-  kiln::libtorch::SwigluMlp second(kiln::libtorch::GatedMlpOptions{.in = 16, .hidden = 32});
+  kiln::torch::GegluMlp first(kiln::torch::GegluMlpOptions(16, 32));
+  kiln::torch::SwigluMlp second(kiln::torch::SwigluMlpOptions(16, 32));
   torch::nn::Sequential model(first, second);
   const auto x = torch::randn({5, 16});
   const auto residual = torch::randn({5, 16});
@@ -149,7 +151,7 @@ void check_sequential() {
 }
 
 void check_some_gradients() {
-  kiln::libtorch::GegluMlp mlp(kiln::libtorch::GatedMlpOptions{.in = 16, .hidden = 32});
+  kiln::torch::GegluMlp mlp(kiln::torch::GegluMlpOptions(16, 32));
   mlp->gate.requires_grad_(false);
   mlp->down.requires_grad_(false);
   mlp->forward(torch::randn({4, 16})).sum().backward();
@@ -158,7 +160,7 @@ void check_some_gradients() {
 }
 
 void check_second_derivative() {
-  kiln::libtorch::GegluMlp mlp(kiln::libtorch::GatedMlpOptions{.in = 16, .hidden = 32});
+  kiln::torch::GegluMlp mlp(kiln::torch::GegluMlpOptions(16, 32));
   const auto x = torch::randn({4, 16}, torch::requires_grad());
   try {
     torch::autograd::grad({mlp->forward(x).sum()}, {x}, {}, true, true);
@@ -172,7 +174,7 @@ void check_shared_linears() {
   torch::nn::Linear gate(16, 32);
   torch::nn::Linear up(16, 32);
   torch::nn::Linear down(32, 16);
-  kiln::libtorch::SwigluMlp mlp(gate, up, down);
+  kiln::torch::SwigluMlp mlp(gate, up, down);
   check(mlp->gate.data_ptr() == gate->weight.data_ptr(), "the weights are shared");
   const auto x = torch::randn({5, 16});
   check_close(mlp->forward(x), down(torch::silu(gate(x)) * up(x)), "shared linears");
@@ -188,7 +190,7 @@ void check_shared_linears() {
 
 void check_training() {
   torch::manual_seed(2);
-  kiln::libtorch::GegluMlp mlp(kiln::libtorch::GatedMlpOptions{.in = 16, .hidden = 64});
+  kiln::torch::GegluMlp mlp(kiln::torch::GegluMlpOptions(16, 64));
   const auto x = torch::randn({64, 16});
   const auto target = torch::sin(2 * x);
   torch::optim::Adam optimizer(mlp->parameters(), 1e-2);
@@ -204,13 +206,12 @@ void check_training() {
   check(last < first / 5, "training: " + std::to_string(first) + " to " + std::to_string(last));
 }
 
-#ifdef KILN_LIBTORCH_CUDA
+#ifdef KILN_TORCH_CUDA
 /// In bfloat16, on a stream that is not the default one, against float64 on the CPU.
 void check_on_gpu() {
   if (!torch::cuda::is_available()) return;
   const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
-  kiln::libtorch::GegluMlp mlp(
-      kiln::libtorch::GatedMlpOptions{.in = 512, .hidden = 1024, .bias = true});
+  kiln::torch::GegluMlp mlp(kiln::torch::GegluMlpOptions(512, 1024).bias(true));
   mlp->to(torch::kCUDA, torch::kBFloat16);
   const auto run = [&](torch::Device device, torch::ScalarType dtype, bool by_kiln) {
     torch::manual_seed(3);
@@ -246,26 +247,24 @@ int main() {
   if (std::getenv("KILN_REGISTRY") == nullptr) return 77;
   torch::set_num_threads(1);
   torch::manual_seed(1);
-  using kiln::libtorch::GatedMlpOptions;
+  using kiln::torch::GegluMlp;
+  using kiln::torch::SwigluMlp;
   for (const bool bias : {false, true}) {
-    const GatedMlpOptions options{.in = 48, .hidden = 80, .bias = bias};
+    const auto geglu = kiln::torch::GegluMlpOptions(48, 80).bias(bias);
+    const auto swiglu = kiln::torch::SwigluMlpOptions(48, 80).bias(bias);
     check_gradients(
-        kiln::libtorch::GegluMlp(options),
-        [](const torch::Tensor& z) { return torch::gelu(z, "tanh"); }, "geglu");
-    kiln::layers::GegluMlpWeights exact;
-    exact.approximate = kiln::layers::kGeluErf;
+        GegluMlp(geglu), [](const torch::Tensor& z) { return torch::gelu(z, "tanh"); }, "geglu");
+    using Approximate = kiln::layers::GegluMlp::Approximate;
     check_gradients(
-        kiln::libtorch::GegluMlp(options, exact),
+        GegluMlp(
+            kiln::torch::GegluMlpOptions(geglu).attributes({.approximate = Approximate::kNone})),
         [](const torch::Tensor& z) { return torch::gelu(z); }, "geglu, erf");
     check_gradients(
-        kiln::libtorch::SwigluMlp(options), [](const torch::Tensor& z) { return torch::silu(z); },
-        "swiglu");
+        SwigluMlp(swiglu), [](const torch::Tensor& z) { return torch::silu(z); }, "swiglu");
     check_residual(
-        kiln::libtorch::GegluMlp(options),
-        [](const torch::Tensor& z) { return torch::gelu(z, "tanh"); }, "geglu");
+        GegluMlp(geglu), [](const torch::Tensor& z) { return torch::gelu(z, "tanh"); }, "geglu");
     check_residual(
-        kiln::libtorch::SwigluMlp(options), [](const torch::Tensor& z) { return torch::silu(z); },
-        "swiglu");
+        SwigluMlp(swiglu), [](const torch::Tensor& z) { return torch::silu(z); }, "swiglu");
   }
   check_residual_rounding();
   check_residual_errors();
@@ -274,7 +273,7 @@ int main() {
   check_second_derivative();
   check_shared_linears();
   check_training();
-#ifdef KILN_LIBTORCH_CUDA
+#ifdef KILN_TORCH_CUDA
   check_on_gpu();
 #endif
   std::printf("libtorch: %d checks failed\n", failures);

@@ -7,15 +7,13 @@ names has a row here, which makes the error, does what is printed, as it is prin
 """
 
 import json
-import os
 import pathlib
 import re
 import shutil
 import subprocess
-import unittest
 
 import remedies
-from world import (CACHE, INTEGRITY, KILN, KILN_REGISTRY, LOCK, NETWORK, NO_VARIANT, NOT_FOUND, OFFLINE, OK, TRUST, USAGE,
+from world import (CACHE, INTEGRITY, KILN, KILN_REGISTRY, LOCK, NETWORK, NOT_FOUND, OFFLINE, OK, TRUST, USAGE,
                    World, main)
 
 CONFLICT = 16

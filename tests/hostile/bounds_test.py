@@ -8,8 +8,6 @@ import functools
 import io
 import json
 import os
-import pathlib
-import sys
 import tarfile
 
 from sandbox import OK, SANITIZED, require, run_table  # first: it says where forge is

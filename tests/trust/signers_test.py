@@ -19,7 +19,6 @@ import publisher_test
 from securesystemslib.formats import encode_canonical
 from securesystemslib.signer import CryptoSigner
 from publisher_test import CONFLICT, INTEGRITY, NAME, NOT_FOUND, TRUST, USAGE, PublisherTest
-from tuf.api.metadata import Metadata
 from tuf.ngclient import Updater
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "publish"))

@@ -18,7 +18,6 @@ from typing import Any, Mapping, NamedTuple, Optional, Union
 import torch
 from torch import Tensor, nn
 
-from . import _between
 from . import torch as layers
 from ._errors import NoVariant, UsageError
 from ._fit import Fit, fit, looks_like_an_mlp

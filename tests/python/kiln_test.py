@@ -112,9 +112,10 @@ def made_by(threads):
     return len(os.listdir("/proc/self/task")) - before
 print(made_by(1), made_by(0))
 """, str(self.cache)], text=True)
-        self.assertEqual(made.split()[0], "0")
+        bound, free = map(int, made.split())
+        self.assertLessEqual(bound, 0)  # the thread that asked for the kernel may still be ending
         if len(os.sched_getaffinity(0)) > 1:
-            self.assertNotEqual(made.split()[1], "0")
+            self.assertGreater(free, 0)
         for wrong in (-1, True, 2**40, "2"):
             with self.assertRaises(kiln.UsageError):
                 kiln.get_kernel("geglu-mlp", 1, device="cpu", cache=self.cache, threads=wrong)

@@ -40,7 +40,7 @@ namespace kiln::torch {
 namespace nn = ::torch::nn;  // LibTorch's macros say torch::nn, also in this namespace
 
 /// Throws kInvalidCall for one that is neither on the CPU nor on a GPU of CUDA.
-inline Device device_of(const ::torch::Tensor& tensor) {
+inline Device kiln_device(const ::torch::Tensor& tensor) {
   if (tensor.is_cpu()) return Device::cpu();
   if (tensor.is_cuda()) return Device::cuda(tensor.get_device());
   throw Error(ErrorCode::kInvalidCall, "torch: a tensor on " + tensor.device().str() +
@@ -48,7 +48,7 @@ inline Device device_of(const ::torch::Tensor& tensor) {
 }
 
 /// Throws kInvalidCall for a type that Kiln has no word for: complex and quantized ones.
-inline DType dtype_of(const ::torch::Tensor& tensor) {
+inline DType kiln_dtype(const ::torch::Tensor& tensor) {
   switch (tensor.scalar_type()) {
     case ::torch::kFloat32:
       return DType::kFloat32;
@@ -81,8 +81,8 @@ inline DType dtype_of(const ::torch::Tensor& tensor) {
 inline Tensor view(const ::torch::Tensor& tensor) {
   if (!tensor.defined()) return {};
   const auto sizes = tensor.sizes();
-  return {tensor.data_ptr(), dtype_of(tensor), std::span(sizes.data(), sizes.size()),
-          device_of(tensor)};
+  return {tensor.data_ptr(), kiln_dtype(tensor), std::span(sizes.data(), sizes.size()),
+          kiln_device(tensor)};
 }
 
 /// LibTorch's current stream on the tensor's device.
@@ -124,7 +124,7 @@ class Kernels {
     const auto found = kernels_.find(place);
     if (found != kernels_.end()) return found->second;
     Request request = request_;
-    request.device = device_of(tensor);
+    request.device = kiln_device(tensor);
     return kernels_.emplace(place, get_kernel(package_, request)).first->second;
   }
 

@@ -5,7 +5,7 @@
 // What one call of the layer costs the calling thread, by its own clock: GegluMlp::forward with a
 // workspace that is passed, bfloat16 on a GPU and float32 on the CPU. Batches of calls are enqueued
 // and timed, the GPU is waited for outside of the time, and the fastest batch counts. Prints
-// {"us": N}; loader/python/bench/measure.py puts it beside what Python costs. Wants KILN_REGISTRY.
+// {"us": N}; host_cost.py puts it beside what Python costs. Wants KILN_REGISTRY.
 #include <algorithm>
 #include <charconv>
 #include <cstdint>

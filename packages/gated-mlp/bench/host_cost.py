@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""Measures kiln.torch on this machine: microseconds of the host for each call, and training with and without.
 
-    loader/python/bench/measure.py --out loader/python/results/<gpu>.json --layer-call build/release/bin/layer_call \
+    bench/host_cost.py --out bench/results/<gpu>-host-cost.json --layer-call build/release/bin/layer_call \
         --commit <commit>
 
 A call's cost is what the calling thread spends on it: batches of calls on a small shape are enqueued and timed, the

@@ -11,11 +11,11 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export KILN_CACHE=$work/cache KILN_REGISTRY=$work/registry KILN_OVERRIDE_SM='' KILN_OVERRIDE_CUDA=''
 kiln=$KILN_BIN/kiln
-cp -r "$source/tests/build/rms-norm" "$work/rms-norm"
+cp -r "$source/packages/rms-norm" "$work/rms-norm"
 "$kiln" build "$work/rms-norm" --toolchains "$KILN_TOOLCHAINS" --out "$work/kernels" \
   --only 'cpu-x86-64-v3,cu11.8-compute_80-x86_64'
 "$kiln" registry publish --registry "$KILN_REGISTRY" "$work/kernels/rms-norm" --allow-untested '*'
-cp "$work/rms-norm/tests/check.cpp" "$work/check.cpp"
+cp "$work/rms-norm/tests/rms_norm_check.cpp" "$work/check.cpp"
 rm -r "$work/rms-norm" "$work/kernels"
 
 # The headers first: they need no library, and asking where they are needs no network.
@@ -24,8 +24,9 @@ rm -r "$work/rms-norm" "$work/kernels"
 include=$("$kiln" path --dev rms-norm@1)
 grep -q 'class RmsNorm' "$include/kiln/layers/rms_norm.hpp"
 [ -s "$include/../CARD.md" ]
+[ -s "$include/../python/rms_norm.py" ]
 "$compiler" -std=c++20 -O1 -Wall -Wextra -Werror -I "$include" -I "$source/loader/include" "$work/check.cpp" \
   -o "$work/check" "$@" -lcurl -lssl -lcrypto -larchive -ldl -pthread
-"$work/check"
+"$work/check" --device cpu
 "$kiln" registry check --registry "$KILN_REGISTRY"
 "$kiln" cache verify

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the variants of both packages, then those of geglu-mlp again: the second run must find nothing to do.
+# Builds the variants of all packages, then those of geglu-mlp again: the second run must find nothing to do.
 # With KILN_WHOLE_MATRIX=ON it is every variant of geglu-mlp; swiglu-mlp has the same device code but for its gates:
 # here only one toolkit compiles it, where it is published all of them. Else it is one variant of each kind: every
 # level of a CPU, one GPU with kernels of its own, one with the portable ones, PTX; of swiglu-mlp one CPU and PTX.
@@ -14,6 +14,7 @@ if [ "$KILN_WHOLE_MATRIX" != ON ]; then
   swiglu=(--only 'cu11.8-compute_80-*,cpu-x86-64-v3')
   geglu=(--only 'cu13.0-sm_90a-x86_64,cu13.0-sm_80-*,cu11.8-compute_80-*,cpu-*')
 fi
+build rms-norm
 build swiglu-mlp "${swiglu[@]}"
 build geglu-mlp "${geglu[@]}"
 before=$(date +%s%N)

@@ -8,7 +8,9 @@ publish_all() {
   local package records record
   for package in "$KILN_KERNELS"/*/; do
     records=()
-    for record in packages/"$(basename "$package")"/record/*.json; do records+=(--records "$record"); done
+    for record in packages/"$(basename "$package")"/record/*.json; do
+      [ ! -e "$record" ] || records+=(--records "$record")
+    done
     "$KILN_BIN/kiln" registry publish --registry "$KILN_REGISTRY" "${records[@]}" "${package%/}"
   done
 }

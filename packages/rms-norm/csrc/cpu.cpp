@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "in_place.hpp"
 #include "package.gen.hpp"
 
 namespace kiln::package {
@@ -127,7 +128,8 @@ size_t forward_workspace_bytes(const ForwardArguments&) {
   return 0;
 }
 
-int32_t forward(const ForwardArguments& call, kiln_error*) {
+int32_t forward(const ForwardArguments& call, kiln_error* error) {
+  if (const int32_t status = check_in_place(call, error)) return status;
   with_element(call.x.dtype, [&]<class T>(T*) {
     for (int64_t m = 0; m < call.M; ++m) forward_row<T>(call, m);
   });
@@ -138,7 +140,8 @@ size_t backward_workspace_bytes(const BackwardArguments& call) {
   return call.grad_weight.present ? static_cast<size_t>(call.D) * sizeof(float) : 0;
 }
 
-int32_t backward(const BackwardArguments& call, kiln_error*) {
+int32_t backward(const BackwardArguments& call, kiln_error* error) {
+  if (const int32_t status = check_in_place(call, error)) return status;
   with_element(call.h.dtype, [&]<class T>(T*) { backward_rows<T>(call); });
   return KILN_OK;
 }

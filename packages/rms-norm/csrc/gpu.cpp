@@ -3,6 +3,7 @@
 // The host side of the GPU variants: what is launched, and how.
 #include <kiln/sdk/device.hpp>
 
+#include "in_place.hpp"
 #include "package.gen.hpp"
 
 namespace kiln::sdk {
@@ -49,6 +50,7 @@ size_t forward_workspace_bytes(const ForwardArguments&) {
 
 int32_t forward(const ForwardArguments& call, kiln_error* error) {
   if (const int32_t status = check_rows("forward", call.M, error)) return status;
+  if (const int32_t status = check_in_place(call, error)) return status;
   sdk::OnDevice device;
   if (const int32_t status = device.enter(call.device, error)) return status;
   if (call.M == 0 || call.D == 0) return KILN_OK;
@@ -76,6 +78,7 @@ size_t backward_workspace_bytes(const BackwardArguments& call) {
 
 int32_t backward(const BackwardArguments& call, kiln_error* error) {
   if (const int32_t status = check_rows("backward", call.M, error)) return status;
+  if (const int32_t status = check_in_place(call, error)) return status;
   sdk::OnDevice device;
   if (const int32_t status = device.enter(call.device, error)) return status;
   if (call.D == 0) return KILN_OK;

@@ -162,8 +162,9 @@ class PackageGraph {
     packages_.emplace_back(folder, name);
   }
 
-  // What a user of the package compiles against: its own headers, those that they include of the
-  // folders whose sources it shares, and its card. None of it is an ingredient of a library.
+  // What a user of the package writes programs against: its own headers, those that they include
+  // of the folders whose sources it shares, its Python modules and its card. None of it is an
+  // ingredient of a library.
   void collect_dev() {
     std::vector<fs::path> folders;
     for (const auto& [folder, name] : packages_) folders.push_back(folder / "include");
@@ -182,6 +183,9 @@ class PackageGraph {
       }
     }
     dev_[ops_header_path(job_.package)] = ops_header_;  // not the folder's, which may be older
+    for (const std::string& module : job_.package.python) {
+      dev_.emplace("python/" + fs::path(module).filename().string(), path_of(module));
+    }
     if (fs::is_regular_file(job_.folder / "CARD.md")) {
       dev_.emplace("CARD.md", job_.folder / "CARD.md");
     }
@@ -215,11 +219,13 @@ class PackageGraph {
     return "elsewhere/" + path.filename().string();
   }
 
-  // Without the section of the other backend: its sources and levels are nothing of this variant's.
+  // Without the section of the other backend and the Python modules: they are nothing of this
+  // variant's library.
   std::string own_part_of_package_json(const VariantPlan& plan) const {
     const fs::path path = job_.folder / "package.json";
     Json document = parse_json(read_file(path), path.string());
     document.erase(plan.is_cuda() ? "cpu" : "cuda");
+    document.erase("python");
     return Digest::of(document.dump()).hex();
   }
 

@@ -91,10 +91,12 @@ std::vector<std::string> write_new_package(const NewPackage& package) {
   const std::string devices = std::string(package.cpu ? "kiln::Device::cpu()" : "") +
                               (package.cpu && package.cuda ? ", " : "") +
                               (package.cuda ? "kiln::Device::cuda(0)" : "");
-  const Words words = {{"NAME", name}, {"WORD", word}, {"DEVICES", devices}};
+  const Words words = {
+      {"NAME", name}, {"WORD", word}, {"CLASS", camel_case(name)}, {"DEVICES", devices}};
   std::map<std::string, const char*> files = {{"package.json", kNewPackageJson},
                                               {"CARD.md", kNewCard},
                                               {"README.md", kNewReadme},
+                                              {"python/" + word + ".py", kNewPython},
                                               {"tests/CMakeLists.txt", kNewCMakeLists},
                                               {"tests/check.cpp", kNewCheck}};
   if (package.cpu) {

@@ -28,12 +28,12 @@ struct PackInput {
   std::string library;                 ///< the bytes of the .so
   std::string package_json;            ///< as it lies in the package's folder
   std::string license;                 ///< the licence's text
-  std::vector<ArchiveEntry> dev = {};  ///< headers and card; may be none
+  std::vector<ArchiveEntry> dev = {};  ///< headers, modules, card; may be none
 };
 
 struct Packed {
   std::string layer;       ///< tar.zst: lib/lib….so, LICENSE, package.json
-  std::string dev;         ///< tar.zst: include/…, CARD.md; empty: there are none
+  std::string dev;         ///< tar.zst: include/…, python/…, CARD.md; empty: there are none
   std::string config;      ///< serialize_config
   std::string manifest;    ///< serialize_manifest
   std::string descriptor;  ///< the variant's line for an index, untested

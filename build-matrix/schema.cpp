@@ -340,6 +340,27 @@ CpuSection parse_cpu(const JsonView& value, std::string_view package) {
   return cpu;
 }
 
+// They lie in one folder of the dev layer, and each is a name that Python imports.
+std::vector<std::string> parse_python(const JsonView& value, std::string_view package) {
+  Scope stems({});
+  std::vector<std::string> paths = read_list(value, [&](const JsonView& item) {
+    std::string path = parse_source(item, ".py", package);
+    const std::string stem = stem_of(path);
+    if (const std::string wrong = why_not_identifier(stem); !wrong.empty()) {
+      item.fail("the file name " + quote(stem) + " " + wrong);
+    }
+    stems.add(stem, item);
+    return path;
+  });
+  const auto is_own = [&](const std::string& path) {
+    return stem_of(path) == underscored(package);
+  };
+  if (std::ranges::none_of(paths, is_own)) {
+    value.fail("none is named " + underscored(package) + ".py, by which the package is imported");
+  }
+  return paths;
+}
+
 void parse_identity(const JsonView& root, std::string_view folder, Package& package) {
   package.name = read_word(root.at("name"), is_package_name,
                            "is not a package name; expected words of [a-z0-9] joined by single -");
@@ -358,12 +379,13 @@ Package parse(std::string_view text, std::string_view folder, const std::string&
   const Json json = parse_json(text, subject);
   const JsonView root(json, subject);
   check_keys(root, {"name", "version", "license", "summary", "min_loader", "ops"},
-             {"cuda", "cpu", "$schema"});
+             {"cuda", "cpu", "python", "$schema"});
   if (root.has("$schema")) root.at("$schema").string();  // for editors: where the JSON Schema is
   Package package;
   parse_identity(root, folder, package);
   if (root.has("cuda")) package.cuda = parse_cuda(root.at("cuda"), package.name);
   if (root.has("cpu")) package.cpu = parse_cpu(root.at("cpu"), package.name);
+  if (root.has("python")) package.python = parse_python(root.at("python"), package.name);
   if (!package.cuda.present() && !package.cpu.present()) {
     root.fail("has neither \"cuda\" nor \"cpu\": there is nothing to build");
   }
@@ -404,6 +426,7 @@ std::vector<std::string> Package::shared_folders() const {
   std::for_each(cuda.host.begin(), cuda.host.end(), add);
   for (const DeviceSource& one : cuda.device) add(one.source);
   std::for_each(cpu.host.begin(), cpu.host.end(), add);
+  std::for_each(python.begin(), python.end(), add);
   return {names.begin(), names.end()};
 }
 

@@ -110,6 +110,8 @@ struct Package {
   std::string min_loader;
   CudaSection cuda;  ///< absent: no GPU variants
   CpuSection cpu;    ///< absent: no CPU variants
+  /// Modules for those who call it from Python; one has the package's name.
+  std::vector<std::string> python;
   std::vector<OpSchema> ops;
 
   /// Names of the folders beside it whose sources it shares; sorted, each once.

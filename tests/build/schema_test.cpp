@@ -183,7 +183,7 @@ TEST_CASE("schema: the head of a package") {
       {"/min_loader", "1.0", "min_loader: \"1.0\" is not a version; expected 0.1.0"},
       {"/verison", 1,
        "unknown key \"verison\"; the keys are name, version, license, summary, min_loader, ops, "
-       "cuda, cpu, $schema"},
+       "cuda, cpu, python, $schema"},
       {"/ops", json::array(), "ops: is empty"},
   });
   json document = json::parse(kGood);
@@ -194,7 +194,27 @@ TEST_CASE("schema: the head of a package") {
         "build");
 }
 
-TEST_CASE("schema: sources of packages beside this one") {
+TEST_CASE("schema: Python modules") {
+  CHECK(parse(json::parse(kGood)).python.empty());
+  json document = json::parse(kGood);
+  document["python"] = {"python/two_words.py", "../family/python/shared.py"};
+  const Package package = parse(document);
+  CHECK(package.python ==
+        std::vector<std::string>{"python/two_words.py", "../family/python/shared.py"});
+  CHECK(package.shared_folders() == std::vector<std::string>{"family"});
+  check_refused({
+      {"/python", json::array(), "python: is empty"},
+      {"/python",
+       {"a.pyc"},
+       "python[0]: \"a.pyc\" is not a source; expected a path inside the package, or ../FOLDER/ "
+       "and one inside the folder beside it, that ends in .py"},
+      {"/python", {"a.py", "../family/a.py"}, "python[1]: the name a is already taken"},
+      {"/python", {"a.py"}, "python: none is named two_words.py, by which the package is imported"},
+      {"/python", {"two-words.py"}, "python[0]: the file name \"two-words\" is not snake_case"},
+  });
+}
+
+TEST_CASE("schema: sources of folders beside this one") {
   CHECK(parse(json::parse(kGood)).shared_folders().empty());
   json document = json::parse(kGood);
   document["cuda"]["host"][0] = "../other/csrc/package.cpp";

@@ -223,6 +223,9 @@ static int long_text(char** arguments) {
   kiln_release_text(json);
   kiln_release_text(NULL);
   CHECK(kiln_resolve("sample", &request, NULL, &error) == KILN_E_USAGE);
+  CHECK(kiln_dev_files("sample", &request, NULL, &error) == KILN_E_USAGE);
+  CHECK(kiln_dev_files("sample", &request, &json, &error) == KILN_E_NOT_FOUND);
+  CHECK(strstr(error.text, "install sample@1 dev: the package has no headers") == error.text);
 
   char far[800]; /* in one line there are no whole ones to leave out */
   for (size_t i = 0; i < sizeof far; ++i) far[i] = i % 100 == 0 ? '/' : 'x';

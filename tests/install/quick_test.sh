@@ -65,6 +65,9 @@ LD_LIBRARY_PATH=$prefix/lib "$work/c-with-pkg-config" >/dev/null
 python3 -m zipfile -e "$packages/kiln_hub-$version-py3-none-manylinux_2_28_x86_64.whl" "$work/site"
 (cd / && PYTHONPATH=$work/site python3 -c 'import kiln; print(kiln.__version__)') >"$work/python" || fail "import kiln"
 [ "$(cat "$work/python")" = "$version" ] || fail "kiln.__version__ is $(cat "$work/python"), expected $version"
+bundled=$(cd / && PYTHONPATH=$work/site python3 -c 'import kiln.packages; print(*kiln.packages.bundled())')
+[ "$bundled" = "$(cd "$source/packages" && grep -l '"python":' -- */package.json | xargs -n 1 dirname | sort | xargs)" ] ||
+  fail "the wheel bundles the modules of '$bundled', not of every package that has some"
 
 # The .debs: every file of an install is in one of them, and lintian has nothing to say.
 debs=("$packages"/kiln_"$version"-*.deb "$packages"/libkiln0_*.deb "$packages"/libkiln-dev_*.deb)

@@ -416,7 +416,7 @@ class Layers(TorchTest):
             with kiln.torch.disabled():
                 begun.wait(10)
                 ended.wait(10)
-                self.assertFalse(kiln.torch._enabled)
+                self.assertFalse(kiln.layer.enabled())
 
         threads = [threading.Thread(target=f) for f in (first, second)]
         for thread in threads:
@@ -424,7 +424,7 @@ class Layers(TorchTest):
         begun.wait(10)
         for thread in threads:
             thread.join()
-        self.assertTrue(kiln.torch._enabled)
+        self.assertTrue(kiln.layer.enabled())
         layer, x = layer_of(), normal(5, D)
         self.assertEqual(type(layer(x).grad_fn).__name__, "_GatedMlpBackward")
 
@@ -434,19 +434,19 @@ class Layers(TorchTest):
         def work(thread):
             try:
                 for i in range(40):
-                    kiln.torch._key_of("geglu-mlp", 1, {"approximate": "tanh"}, {"deny": [f"{thread}-{i}"]})
+                    kiln.layer.key_of("geglu-mlp", 1, {"approximate": "tanh"}, {"deny": [f"{thread}-{i}"]})
             except Exception as error:
                 wrong.append(error)
 
         sys.setswitchinterval(1e-6)
         self.addCleanup(sys.setswitchinterval, before)
-        count = len(kiln.torch._sources)
+        count = len(kiln.layer._sources)
         threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        self.assertEqual((wrong, len(kiln.torch._sources)), ([], count + 8 * 40))
+        self.assertEqual((wrong, len(kiln.layer._sources)), ([], count + 8 * 40))
 
     def test_a_wrong_width_is_named(self):
         with self.assertRaisesRegex(kiln.InvalidCall, r"gate has shape \[144, 64\]; expected \[H, D\] with D = 63"):

@@ -49,6 +49,10 @@ TEST_CASE("dev: a version's headers come to a machine that cannot run it, withou
   CHECK(dev.include == dev.folder / "include");
   CHECK(read_file(dev.folder / kHeader) == "#pragma once\n");
   CHECK(read_file(dev.folder / "CARD.md") == "# sample\n");
+  REQUIRE(dev.files.size() == 2);
+  for (const ArchiveFile& file : dev.files) {
+    CHECK(file.digest == Digest::of(read_file(dev.folder / file.path)));
+  }
   CHECK_FALSE(sample.cache().has_blob(sample.manifest().layer.digest));
   CHECK(error_of([&] { install("sample", sample.request); }).code() == ErrorCode::kNoVariant);
   // Then nothing more is asked.

@@ -18,7 +18,8 @@
  *
  * Ownership: what a function takes is read during the call only and stays the caller's. What it
  * gives is const and lives as long as the object it came from, but for the three kinds of object
- * that have a release function: kiln_kernel, kiln_cancel and the text of kiln_resolve. Release
+ * that have a release function: kiln_kernel, kiln_cancel and the texts of kiln_resolve and
+ * kiln_dev_files. Release
  * takes NULL.
  *
  * Errors: a function that can fail returns a kiln_code and fills the caller's kiln_error, whose
@@ -198,6 +199,14 @@ KILN_EXPORT int32_t kiln_run(const kiln_op* op, const kiln_call* call, kiln_erro
 KILN_EXPORT int32_t kiln_resolve(const char* name, const kiln_request* request, char** json,
                                  kiln_error* error);
 KILN_EXPORT void kiln_release_text(char* text);
+
+/* What a version's package brings for those who write programs with it, as `kiln install --dev`
+ * fetches, verifies and unpacks it. The JSON document, for kiln_release_text: {"name", "version",
+ * "folder", "files": [{"path", "digest"}]}, paths in that folder. The digests are those that the
+ * version's documents vouch for. Whoever runs one of these files hashes the bytes that it runs. Of
+ * the request, device, variant and fallback are not looked at. */
+KILN_EXPORT int32_t kiln_dev_files(const char* name, const kiln_request* request, char** json,
+                                   kiln_error* error);
 
 #ifdef __cplusplus
 } /* extern "C" */

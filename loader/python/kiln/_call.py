@@ -132,7 +132,7 @@ class Op(Handle):
         self._threads = threads
         self._on_gpu = device[0] == CUDA
         self._count = len(self.schema.tensors)
-        self._positions = {t.name: i for i, t in enumerate(self.schema.tensors)}
+        self.positions = {t.name: i for i, t in enumerate(self.schema.tensors)}
         self._attributes = {a.name: a for a in self.schema.attributes}
         self._outputs = [i for i, t in enumerate(self.schema.tensors) if t.output]
         self._absent = (None,) * self._count
@@ -179,7 +179,7 @@ class Op(Handle):
         values = [*tensors, *self._absent[len(tensors):]]
         words: list[Any] = []
         for name, value in named.items():
-            position = self._positions.get(name)
+            position = self.positions.get(name)
             if position is None:
                 if name not in self._attributes:
                     raise TypeError(f"{self.name} has no argument {name!r}. {self.schema.signature()}")
@@ -319,7 +319,7 @@ class Op(Handle):
     def _layout_of(self, schema: TensorSchema, layouts: list[Optional[Layout]], extents: dict[str, int]) -> Layout:
         """Of an output that is allocated here: as the input whose dtype it has."""
         first = next((layout for layout in layouts if layout is not None), None)
-        model = layouts[self._positions[schema.same_as]] if schema.same_as is not None else None
+        model = layouts[self.positions[schema.same_as]] if schema.same_as is not None else None
         if model is None and first is not None and len(schema.dtypes) == 1:
             model = _tensors.with_dtype(first, schema.dtypes[0])
         unknown = [name for name in schema.shape if isinstance(name, str) and name not in extents]
@@ -395,7 +395,7 @@ def _struct_of(layout: Layout, keep: list[Any]) -> CTensor:
 
 def _refuse_unseen(op: str) -> None:
     """An op is no operator of PyTorch: who follows those would keep its result as a number that never changes."""
-    from ._between import observer  # imports torch, which the caller has
+    from .between import observer  # imports torch, which the caller has
 
     why = observer()
     if why != "":

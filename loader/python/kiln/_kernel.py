@@ -340,7 +340,7 @@ class Availability(NamedTuple):
 def has_kernel(name: str, version: int = 0, **options: Any) -> Availability:
     """Whether get_kernel would find this offline, up to the load. Reads the cache alone, asks no network, writes
     nothing. Takes the options of get_kernel; throws UsageError for a request that is not valid."""
-    wrong = _request(name, version, options).run(LIBRARY.kiln_has_kernel)
+    wrong = request_for(name, version, options).run(LIBRARY.kiln_has_kernel)
     if isinstance(wrong, UsageError):
         raise wrong
     return Availability(wrong is None, wrong)
@@ -349,7 +349,7 @@ def has_kernel(name: str, version: int = 0, **options: Any) -> Availability:
 def prefetch(name: str, version: int = 0, **options: Any) -> None:
     """What get_kernel does up to the load: finds, installs and verifies, so that a later get_kernel of this request
     needs no network. Loads nothing and starts no CUDA. Takes the options of get_kernel and throws what it throws."""
-    wrong = _request(name, version, options).run(LIBRARY.kiln_prefetch)
+    wrong = request_for(name, version, options).run(LIBRARY.kiln_prefetch)
     if wrong is not None:
         raise wrong
 
@@ -359,7 +359,7 @@ def resolve(name: str, version: int = 0, **options: Any) -> dict[str, Any]:
     "chosen" is None where none fits. Installs and loads nothing; asks the registry as get_kernel would. Takes the
     options of get_kernel."""
     document = ctypes.c_void_p()
-    wrong = _request(name, version, options).run(LIBRARY.kiln_resolve, ctypes.byref(document))
+    wrong = request_for(name, version, options).run(LIBRARY.kiln_resolve, ctypes.byref(document))
     if not document.value:
         raise wrong or MemoryError("kiln: out of memory")
     try:
@@ -368,7 +368,7 @@ def resolve(name: str, version: int = 0, **options: Any) -> dict[str, Any]:
         LIBRARY.kiln_release_text(document)
 
 
-def _request(name: str, version: int, options: dict[str, Any]) -> _Request:
+def request_for(name: str, version: int, options: dict[str, Any]) -> _Request:
     given = dict(get_kernel.__kwdefaults__ or {})
     unknown = set(options) - set(given)
     if unknown:

@@ -106,6 +106,7 @@ _FUNCTIONS = {
     "kiln_run": (ctypes.c_int32, None),
     "kiln_resolve": (ctypes.c_int32, [ctypes.c_char_p, ctypes.POINTER(CRequest), ctypes.POINTER(_POINTER), _ERROR]),
     "kiln_release_text": (None, [_POINTER]),
+    "kiln_dev_files": (ctypes.c_int32, [ctypes.c_char_p, ctypes.POINTER(CRequest), ctypes.POINTER(_POINTER), _ERROR]),
 }
 
 

@@ -212,6 +212,13 @@ std::string_view name_of(const char* name, const char* function) {
   return name;
 }
 
+/// For kiln_release_text.
+char* copied(const std::string& text) {
+  char* const copy = ::strdup(text.c_str());
+  if (copy == nullptr) throw std::bad_alloc();
+  return copy;
+}
+
 /// The code of a package's answer, in the caller's struct too.
 template <class Call>
 std::int32_t call_package(kiln_error* error, const Call& call) noexcept {
@@ -355,11 +362,26 @@ std::int32_t kiln_resolve(const char* name, const kiln_request* request, char** 
     kiln::Install install(kiln::name_of(name, "kiln_resolve"),
                           kiln::request_of(request, "kiln_resolve"));
     const kiln::Choice choice = install.choose();
-    const std::string text = kiln::dump_json(kiln::with_schema("resolve", kiln::to_json(choice)));
-    char* const copy = ::strdup(text.c_str());
-    if (copy == nullptr) throw std::bad_alloc();
-    *json = copy;
+    *json = kiln::copied(kiln::dump_json(kiln::with_schema("resolve", kiln::to_json(choice))));
     choice.variant();  // throws where none was chosen
+  });
+}
+
+std::int32_t kiln_dev_files(const char* name, const kiln_request* request, char** json,
+                            kiln_error* error) {
+  return guarded(error, [&] {
+    if (json == nullptr) kiln::refuse("kiln_dev_files", "there is no place for the document");
+    const kiln::DevFiles dev = kiln::Install(kiln::name_of(name, "kiln_dev_files"),
+                                             kiln::request_of(request, "kiln_dev_files"))
+                                   .run_dev();
+    kiln::Json files = kiln::Json::array();
+    for (const kiln::ArchiveFile& file : dev.files) {
+      files.push_back({{"path", file.path}, {"digest", file.digest.str()}});
+    }
+    *json = kiln::copied(kiln::dump_json({{"name", dev.name},
+                                          {"version", dev.version},
+                                          {"folder", dev.folder.string()},
+                                          {"files", std::move(files)}}));
   });
 }
 

@@ -50,7 +50,7 @@ DevFiles Install::run_dev() {
     }
   }
   remember(choice.version);
-  return {index.name, index.version, part.folder, part.folder / "include"};
+  return {index.name, index.version, part.folder, part.folder / "include", part.config.files};
 }
 
 }  // namespace kiln

@@ -74,12 +74,14 @@ struct Installed {
   FileLock lease;   ///< while it lives, gc keeps the variant
 };
 
-/// What one compiles against: a version's headers and its card. The same for every machine.
+/// What one writes programs against: a version's headers, its Python modules and its card. The same
+/// for every machine.
 struct DevFiles {
   std::string name;
   int version = 0;
   std::filesystem::path folder;
-  std::filesystem::path include;  ///< in it: the folder for a compiler's -I
+  std::filesystem::path include;   ///< in it: the folder for a compiler's -I
+  std::vector<ArchiveFile> files;  ///< by path in the folder, with the digests that were verified
 };
 
 /// What the command may ask for, and a program's request may not.

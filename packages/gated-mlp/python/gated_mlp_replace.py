@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""replace: makes the gated MLPs of a model compute with Kiln. The stage after _fit, which says which can.
+"""replace: makes the gated MLPs of a model compute with Kiln. The stage after gated_mlp_fit, which says which can.
 
 A module stays the one that the user has: it gets a class that is derived from its own and has another forward, as
 PyTorch's parametrizations and FSDP do it. So its weights, hooks, attributes and places are what they were, and what
 is put on it later is put on it. At each call the new forward looks at what stands between the module and its weights
-(_between) and whether it still is what replace() has compared; where not, the module's own forward runs, and a
+(kiln.between) and whether it still is what replace() has compared; where not, the module's own forward runs, and a
 FallbackWarning says why.
 """
 
@@ -13,44 +13,18 @@ from __future__ import annotations
 import copy
 import inspect
 import types
-from typing import Any, Mapping, NamedTuple, Optional, Union
+from typing import Any, Mapping, Optional, Union
 
 import torch
 from torch import Tensor, nn
 
-from . import torch as layers
-from ._errors import NoVariant, UsageError
-from ._fit import Fit, fit, looks_like_an_mlp
+from kiln import NoVariant, UsageError, layer
+from kiln.layer import Report, Swap
+
+from . import gated_mlp as family
+from .gated_mlp_fit import Fit, fit, looks_like_an_mlp
 
 Linears = Mapping[Union[str, type], "tuple[str, ...]"]
-
-
-class Swap(NamedTuple):
-    """One MLP of the model."""
-
-    name: str  # "model.layers.0.mlp"
-    kind: str  # its class
-    swapped: bool
-    what: str  # the kernel that it has now, or why it stays
-
-
-class Report(NamedTuple):
-    """What replace() did. str() is a table for people."""
-
-    swaps: tuple[Swap, ...]
-
-    @property
-    def swapped(self) -> tuple[Swap, ...]:
-        return tuple(s for s in self.swaps if s.swapped)
-
-    @property
-    def kept(self) -> tuple[Swap, ...]:
-        return tuple(s for s in self.swaps if not s.swapped)
-
-    def __str__(self) -> str:
-        lines = [f"kiln.torch.replace: {len(self.swapped)} swapped, {len(self.kept)} kept"]
-        lines += [f"  {'>' if s.swapped else ' '} {s.name} ({s.kind}): {s.what}" for s in self.swaps]
-        return "\n".join(lines)
 
 
 class _Place:
@@ -62,7 +36,8 @@ class _Place:
         self._bind()
 
     def _bind(self) -> None:
-        self.key = layers._key_of(*self.request)
+        family.member_of(*self.request[:2])
+        self.key = layer.key_of(*self.request)
         self.told: set[str] = set()  # the reasons that a warning gave
 
     def __getstate__(self) -> dict[str, Any]:
@@ -82,16 +57,16 @@ class ReplacedMlp(nn.Module):
     def forward(self, *args: Any, residual: Optional[Tensor] = None, **named: Any) -> Any:
         """The original's, and with a residual [..., D] the sum of both."""
         place = getattr(self, "_kiln", None)
-        if layers._enabled and place is not None:
+        if layer.enabled() and place is not None:
             found = place.fit
             x = found.input_of(args, named)
             why = found.why_not(self, x)
             if why == "":
                 tensors = found.tensors_of(self)
-                why = layers.why_pytorch(x, residual, *tensors) or _why_not_these(x, tensors)
+                why = layer.why_pytorch(x, residual, *tensors) or _why_not_these(x, tensors)
                 if why == "":
-                    return layers.gated_mlp(x, *tensors, residual, place.key)
-            layers.tell(place.told, place.name, why)
+                    return family.gated_mlp(x, *tensors, residual, place.key)
+            layer.tell(place.told, place.name, why)
         if isinstance(self, ReplacedMlp):
             y = super().forward(*args, **named)
         else:  # somebody has kept the method since before restore()
@@ -106,8 +81,15 @@ class ReplacedMlp(nn.Module):
         """torch.jit.script compiles the original's forward."""
         plain = copy.copy(self)
         plain.__dict__ = dict(vars(self))
-        restore(plain)
+        if plain._kiln is not None:
+            plain.kiln_restore()
         return plain
+
+    def kiln_restore(self) -> None:
+        """Its own forward again, with all that was put on it since."""
+        del self._kiln
+        if _classes.get(type(self).__bases__[-1]) is type(self):
+            self.__class__ = type(self).__bases__[-1]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Classes that are made here have no name to be found by: the original's is pickled."""
@@ -128,7 +110,7 @@ def _why_not_these(x: Tensor, tensors: tuple[Optional[Tensor], ...]) -> str:
     known = _DTYPES.get(device)
     if known is None:
         return f"no package computes on {device}"
-    dtype = layers._autocast_dtype(device)
+    dtype = layer.autocast_dtype(device)
     if dtype is None:
         dtype = x.dtype
     else:
@@ -174,7 +156,7 @@ def _remake(function: Any, arguments: tuple[Any, ...]) -> nn.Module:
     return module
 
 
-def replace(model: nn.Module, *, version: int = 1, overflow: str = "infinity", batch_invariant: bool = False,
+def replace(model: nn.Module, *, version: int = 0, overflow: str = "infinity", batch_invariant: bool = False,
             linears: Optional[Linears] = None, **options: Any) -> Report:
     """Makes every gated MLP of `model` that a package computes compute with Kiln. restore() undoes it.
 
@@ -183,34 +165,37 @@ def replace(model: nn.Module, *, version: int = 1, overflow: str = "infinity", b
     GLM-4 and ModernBERT give are known; `linears` has those of other classes: {"FeedForward": ("w1", "w3", "w2")},
     gate, up and down, or ("gate_up", "down"), by the class or its name.
 
+    version: of the packages; 0: of each the one that its module came with.
+
     Call it when the model has its weights. `overflow` and `batch_invariant` are those of the layers. `options` are
     those of kiln.get_kernel, which may throw; where no variant fits the machine the report says so.
     """
-    layers.check_options("replace", options)
+    layer.check_options("replace", options)
     named = {key if isinstance(key, str) else key.__qualname__: tuple(names) for key, names in (linears or {}).items()}
     for key, names in named.items():
         if len(names) not in (2, 3):
             raise UsageError(f"replace: linears names {names} of {key}; expected (gate, up, down) or (gate_up, down)")
+    members = [member for member in family.members() if version in (0, member.version)]
     swaps = []
     for name, module in list(model.named_modules()):
         kind = type(module).__name__
         names = named.get(type(module).__qualname__) or named.get(kind)
-        if isinstance(module, ReplacedMlp) or not (names or looks_like_an_mlp(module)):
+        if isinstance(module, ReplacedMlp) or layer.is_replaced(module) or not (names or looks_like_an_mlp(module)):
             continue
         name = name or "the model"
-        found = fit(module, names)
+        found = fit(module, members, names)
         if isinstance(found, str):
             swaps.append(Swap(name, kind, False, found))
             continue
-        attributes = {**found.attributes, **layers._promises(overflow, batch_invariant)}
-        request = (found.package, version, attributes, options)
+        attributes = {**found.attributes, **family.promises(overflow, batch_invariant)}
+        request = (found.package, found.version, attributes, options)
         try:
-            kernel = layers._source_of(layers._key_of(*request)).kernel(found.tensors_of(module)[0].device)
+            kernel = layer.source_of(layer.key_of(*request)).kernel(found.tensors_of(module)[0].device)
             kernel.forward.check_attributes(attributes)
         except NoVariant as error:
             swaps.append(Swap(name, kind, False, str(error).splitlines()[0]))
             continue
-        what = f"{found.package}@{version} {kernel.variant}, {next(iter(attributes.values()))}{found.note}"
+        what = f"{found.package}@{found.version} {kernel.variant}, {next(iter(attributes.values()))}{found.note}"
         try:
             module.__class__ = _class_of(type(module))
         except TypeError as error:  # a class with __slots__, or one that allows no other below it
@@ -219,14 +204,3 @@ def replace(model: nn.Module, *, version: int = 1, overflow: str = "infinity", b
         module._kiln = _Place(name, found, request, what)
         swaps.append(Swap(name, kind, True, what))
     return Report(tuple(swaps))
-
-
-def restore(model: nn.Module) -> int:
-    """Gives the MLPs that replace() has swapped their own forward back, with all that was put on them since; how
-    many."""
-    swapped = [module for module in model.modules() if isinstance(module, ReplacedMlp) and module._kiln is not None]
-    for module in swapped:
-        del module._kiln
-        if _classes.get(type(module).__bases__[-1]) is type(module):
-            module.__class__ = type(module).__bases__[-1]
-    return len(swapped)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fit: which package computes what a module computes, and how to see later that it still does. The stage before
-_replace.
+"""fit: which package of the family computes what a module computes, and how to see later that it still does. The stage
+before gated_mlp_replace.
 
 An MLP is known by what it does, not by its class: it holds nn.Linear under known names, its activation is one that a
 package computes (compared on a range of numbers), and its forward gives what the formula gives (run on a few rows, in
@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from typing import Any, Iterator, Optional, Union
+from typing import Any, Iterator, Optional, Sequence, Union
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from . import _between
-from . import torch as layers
+from kiln import between
+
+from .gated_mlp import Activation, Member
 
 # gate, up and down; or the first two in one, and down
 _LAYOUTS: tuple[tuple[str, ...], ...] = (
@@ -30,14 +31,6 @@ _LAYOUTS: tuple[tuple[str, ...], ...] = (
     ("w12", "w3"),  # DINOv2
 )
 _ACTIVATION_NAMES = ("act_fn", "activation_fn", "act", "activation")
-# package, attributes, the function of the gate, its operator and that one's words
-_ACTIVATIONS: tuple[tuple[str, dict[str, Any], Any, tuple[str, dict[str, Any]]], ...] = (
-    ("geglu-mlp", {"approximate": "tanh"}, lambda z: F.gelu(z, approximate="tanh"), ("gelu", {"approximate": "tanh"})),
-    ("geglu-mlp", {"approximate": "none"}, F.gelu, ("gelu", {})),
-    ("swiglu-mlp", {"activation": "silu", "limit": 7.0}, F.silu, ("silu", {})),
-    ("swiglu-mlp", {"activation": "relu", "limit": 7.0}, F.relu, ("relu", {})),
-    ("swiglu-mlp", {"activation": "sigmoid", "limit": 7.0}, torch.sigmoid, ("sigmoid", {})),
-)
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # float32 on a GPU: under torch.autocast
 # Relative L2 of a forward against the formula in the same dtype: the order of roundings may differ, no more.
 _CLOSE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
@@ -49,6 +42,7 @@ class Fit:
     """How one module was found to be a package's MLP. It can be pickled with the module."""
 
     package: str
+    version: int
     attributes: dict[str, Any]
     note: str  # "" or what people should know, ", in evaluation: in training it has dropout"
     linears: tuple[str, ...]
@@ -84,7 +78,7 @@ class Fit:
 
     def why_not(self, module: nn.Module, x: Any) -> str:
         """Why the module's own forward must run: what was compared is no longer what stands there."""
-        why = _between.on_every_module()
+        why = between.on_every_module()
         if why != "":
             return why
         if x is None:
@@ -95,7 +89,7 @@ class Fit:
         if len(modules) != self.children:
             return "it has other children than when it was swapped"
         for name in self.linears:
-            why = _between.on_linear(modules.get(name))
+            why = between.on_linear(modules.get(name))
             if why != "":
                 return f"{name} {why}"
         if self.act != "":
@@ -117,7 +111,7 @@ class Fit:
         if act is not self.act_is and act != self.act_is:  # a bound method is made anew each time, and equal
             return f"{self.act} was replaced"
         if self.act_forward is not None:
-            why = _between.on_module(act, self.act_forward)
+            why = between.on_module(act, self.act_forward)
             if why != "":
                 return f"{self.act} {why}"
             for name, value in self.act_facts:
@@ -144,7 +138,7 @@ def _why_not_idle(child: Any) -> str:
         return f"is a {type(child).__name__}"
     if type(child) is nn.Dropout and child.p > 0 and child.training:
         return "drops in training"
-    return _between.on_module(child, type(child).forward)
+    return between.on_module(child, type(child).forward)
 
 
 def looks_like_an_mlp(module: nn.Module) -> bool:
@@ -156,12 +150,12 @@ def looks_like_an_mlp(module: nn.Module) -> bool:
             or name.endswith(("mlp", "glu", "feedforward", "ffn")))
 
 
-def fit(module: nn.Module, names: Optional[tuple[str, ...]] = None) -> Union[Fit, str]:
-    """`names`: those of its linears; else the known ones are tried. A text says why the module stays as it is."""
+def fit(module: nn.Module, members: Sequence[Member], names: Optional[tuple[str, ...]] = None) -> Union[Fit, str]:
+    """`members`: the packages that may have it. `names`: those of its linears; else the known ones are tried. A text says why the module stays as it is."""
     found = Fit()
     found.linears = names or next((layout for layout in _LAYOUTS if all(hasattr(module, n) for n in layout)),
                                   _LAYOUTS[0])
-    why = _why_not_linears(module, found.linears) or _why_not_alone(module, found)
+    why = _why_not_linears(module, found.linears) or _why_not_alone(module, found, members)
     if why != "":
         return why
     own = type(module)
@@ -174,15 +168,16 @@ def fit(module: nn.Module, names: Optional[tuple[str, ...]] = None) -> Union[Fit
     found.own, found.own_forward = own, own.forward
     with _as_it_is(module):
         _set_mode(module, False)
-        chosen = _activation_of(module, found)
+        chosen = _activation_of(module, found, members)
         if chosen is None:
-            return "its activation is not a GELU, SiLU, ReLU or sigmoid"
-        found.package, found.attributes = chosen
-        why = _compare(module, found)
+            return _other_activation(members)
+        member, activation = chosen
+        found.package, found.version, found.attributes = member.package, member.version, activation.attributes
+        why = _compare(module, found, member)
         if why != "":
             return why
         _set_mode(module, True)
-        found.only_in_evaluation = _compare(module, found) != ""
+        found.only_in_evaluation = _compare(module, found, member) != ""
     dropping = [n for n in found.idle if getattr(module._modules[n], "p", 0) > 0]
     found.note = ""
     if found.only_in_evaluation or dropping:
@@ -200,7 +195,7 @@ def _why_not_linears(module: nn.Module, names: tuple[str, ...]) -> str:
             return f"{name} is a {type(getattr(module, name)).__name__}, not an nn.Linear"
     linears = [module._modules[name] for name in names]
     for name, linear in zip(names, linears):
-        why = _between.on_linear(linear)
+        why = between.on_linear(linear)
         if why != "":
             return f"{name} {why}"
     shapes = [list(linear.weight.shape) for linear in linears]
@@ -214,14 +209,18 @@ def _why_not_linears(module: nn.Module, names: tuple[str, ...]) -> str:
     return ""
 
 
-def _why_not_alone(module: nn.Module, found: Fit) -> str:
+def _other_activation(members: Sequence[Member]) -> str:
+    return f"its activation is not a {', '.join(member.gates for member in members)}"
+
+
+def _why_not_alone(module: nn.Module, found: Fit, members: Sequence[Member]) -> str:
     """Finds the activation's name and the other children."""
     found.act = next((n for n in _ACTIVATION_NAMES if callable(getattr(module, n, None))), "")
     found.act_is = getattr(module, found.act) if found.act != "" else None
     if isinstance(found.act_is, nn.Module):
         if next(found.act_is.parameters(), None) is not None or next(found.act_is.children(), None) is not None:
-            return "its activation is not a GELU, SiLU, ReLU or sigmoid"
-        why = _between.on_module(found.act_is, type(found.act_is).forward)
+            return _other_activation(members)
+        why = between.on_module(found.act_is, type(found.act_is).forward)
         if why != "":
             return f"{found.act} {why}"
     found.act_facts = _facts_of(found.act_is) if isinstance(found.act_is, nn.Module) else ()
@@ -231,7 +230,7 @@ def _why_not_alone(module: nn.Module, found: Fit) -> str:
         child = module._modules[name]
         if type(child) not in _IDLE:
             return f"it has a {type(child).__name__} beside its linears, {name}"
-        why = _between.on_module(child, type(child).forward)
+        why = between.on_module(child, type(child).forward)
         if why != "":
             return f"{name} {why}"
     found.idle = tuple(others)
@@ -263,7 +262,7 @@ def _as_it_is(module: nn.Module) -> Iterator[None]:
                 part.training = training
 
 
-def _compare(module: nn.Module, found: Fit) -> str:
+def _compare(module: nn.Module, found: Fit, member: Member) -> str:
     """Why the module's forward is not the package's on a few rows. Sets second_is_gate."""
     weight = module._modules[found.linears[0]].weight
     rows = torch.tensor(_FEW_ROWS, device=weight.device, dtype=weight.dtype)[:, None]
@@ -278,8 +277,7 @@ def _compare(module: nn.Module, found: Fit) -> str:
     for second_is_gate in (False, True) if len(found.linears) == 2 else (False,):
         found.second_is_gate = second_is_gate
         gate, up, down, *biases = found.tensors_of(module)
-        hidden = layers.combine(found.package, found.attributes, F.linear(x, gate, biases[0]),
-                                F.linear(x, up, biases[1]))
+        hidden = member.combine(found.attributes, F.linear(x, gate, biases[0]), F.linear(x, up, biases[1]))
         expected = F.linear(hidden, down, biases[2]).double()
         errors = (y.double() - expected).norm(dim=1)
         if bool((errors <= _CLOSE[x.dtype] * expected.norm(dim=1)).all()):
@@ -290,22 +288,27 @@ def _compare(module: nn.Module, found: Fit) -> str:
     return f"its forward is not {down}({found.act or 'a'}({gate}(x)) * {up}(x))"
 
 
-def _activation_of(module: nn.Module, found: Fit) -> Optional[tuple[str, dict[str, Any]]]:
+def _activation_of(module: nn.Module, found: Fit, members: Sequence[Member]) -> Optional[tuple[Member, Activation]]:
     if found.act == "":
-        return _called_activation(module, found)
+        return _called_activation(module, found, members)
     z = torch.linspace(-12, 12, 961)
     try:
         values = found.act_is(z)
     except Exception:  # not a function of a tensor: none that a package has
         return None
-    for package, attributes, known, _ in _ACTIVATIONS:
+    for member, activation in _activations(members):
         # tanh's approximation of GELU differs from it by 4.7e-4.
-        if isinstance(values, Tensor) and values.shape == z.shape and (values - known(z)).abs().max() < 2e-6:
-            return package, attributes
+        if isinstance(values, Tensor) and values.shape == z.shape and (values - activation.function(z)).abs().max() < 2e-6:
+            return member, activation
     return None
 
 
-def _called_activation(module: nn.Module, found: Fit) -> Optional[tuple[str, dict[str, Any]]]:
+def _activations(members: Sequence[Member]) -> list[tuple[Member, Activation]]:
+    return [(member, activation) for member in members for activation in member.activations]
+
+
+def _called_activation(module: nn.Module, found: Fit,
+                       members: Sequence[Member]) -> Optional[tuple[Member, Activation]]:
     """Of a forward that calls the function by itself: the one operator of it that a package has."""
     try:
         from torch.utils._python_dispatch import TorchDispatchMode
@@ -324,5 +327,5 @@ def _called_activation(module: nn.Module, found: Fit) -> Optional[tuple[str, dic
             module.forward(torch.zeros(1, weight.shape[1], device=weight.device, dtype=weight.dtype))
     except Exception:  # _compare says what it throws where an activation is known
         return None
-    known = [(package, attributes) for package, attributes, _, operator in _ACTIVATIONS if operator in seen]
+    known = [(member, activation) for member, activation in _activations(members) if activation.operator in seen]
     return known[0] if len(known) == 1 else None

@@ -44,6 +44,27 @@ read -ra words <<<"$(cpp_flags)"
 c++ -std=c++20 "$work/main.cpp" "${words[@]}" -o "$work/cpp-with-pkg-config"
 KILN_UNSIGNED=/ "$work/cpp-with-pkg-config" || fail "a C++ program that was linked by pkg-config gets another error"
 
+# kiln::torch, with a LibTorch that is there by name.
+mkdir -p "$work/torch/project"
+cat >"$work/torch/TorchConfig.cmake" <<'END'
+add_library(torch INTERFACE IMPORTED)
+add_library(torch_cuda INTERFACE IMPORTED)
+set(TORCH_LIBRARIES torch)
+set(TORCH_INCLUDE_DIRS ${CMAKE_CURRENT_LIST_DIR})
+END
+cat >"$work/torch/project/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(torch_consumer LANGUAGES C CXX)
+find_package(kiln REQUIRED COMPONENTS torch)
+file(WRITE ${CMAKE_BINARY_DIR}/main.cpp "#ifndef KILN_TORCH_CUDA\n#error\n#endif\n#include <kiln/kiln.hpp>\nint main() {}\n")
+add_executable(torch_consumer ${CMAKE_BINARY_DIR}/main.cpp)
+target_link_libraries(torch_consumer PRIVATE kiln::torch)
+END
+cmake -S "$work/torch/project" -B "$work/torch/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/moved" \
+  -DTorch_DIR="$work/torch" >/dev/null || fail "there is no component torch"
+cmake --build "$work/torch/build" >/dev/null || fail "kiln::torch does not link"
+grep -q "isystem $work/torch" "$work/torch/build/build.ninja" || fail "kiln::torch has no headers of LibTorch"
+
 # What is installed belongs to a component that a .deb package has.
 for component in command library development static; do
   cmake --install "$build" --prefix "$work/parts" --component "$component" >/dev/null

@@ -24,6 +24,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -64,6 +65,8 @@ def compile_cpp(code, work):
     path = work / "block.cpp"
     path.write_text(code)
     package_includes = [f"-I{p}" for p in SOURCE.glob("packages/*/include")]
+    if "#include <cuda_runtime_api.h>" in code:  # of the toolkit that ci/toolchains brought
+        package_includes += [f"-isystem{p}" for p in sorted(SOURCE.glob("build/toolchains/cuda-*/include"))[-1:]]
     subprocess.run(
         ["g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only",
          f"-I{SOURCE}/loader/include", *package_includes, str(path)], check=True)
@@ -95,6 +98,7 @@ def build_cmake(code, work, build, environment):
         "set(CMAKE_CXX_STANDARD 20)\nadd_executable(my_program main.cpp)\n")
     lists.write_text(before + code)
     (project / "main.cpp").write_text("#include <kiln/kiln.hpp>\nint main() {}\n")
+    shutil.copytree(work / "my_project", project, dirs_exist_ok=True)  # the files of earlier blocks
     subprocess.run(["cmake", "-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={prefix}"],
                    check=True, stdout=subprocess.DEVNULL, env=environment)
     subprocess.run(["cmake", "--build", project / "build"], check=True, stdout=subprocess.DEVNULL)

@@ -11,7 +11,7 @@ target_compile_definitions(inspect_test PRIVATE KILN_TEST_CXX="${CMAKE_CXX_COMPI
 # 77: skipped, the pinned compilers are not there.
 add_executable(build_end_to_end_test end_to_end_test.cpp)
 target_link_libraries(build_end_to_end_test PRIVATE
-  kiln_build_matrix doctest::doctest kiln_warnings ${CMAKE_DL_LIBS})
+  kiln_build_matrix kiln_rooms doctest::doctest kiln_warnings ${CMAKE_DL_LIBS})
 target_compile_definitions(build_end_to_end_test PRIVATE
   KILN_BUILD_PROGRAM="$<TARGET_FILE:kiln-build>"
   KILN_DEFAULT_TOOLCHAINS="${PROJECT_SOURCE_DIR}/build/toolchains"

@@ -145,16 +145,17 @@ class Cli(unittest.TestCase):
         self.assertIn("--device cpu", message)
 
     def test_a_table_is_printed_once_and_equal_reasons_share_a_row(self):
-        self.environment = {"KILN_OVERRIDE_ARCH": "aarch64", "KILN_OVERRIDE_SM": "", "KILN_OVERRIDE_CUDA": ""}
-        done = self.kiln("resolve", SPEC)
+        facts = self.work / "facts.json"
+        facts.write_text(json.dumps(self.document("host", SPEC) | {"arch": "aarch64", "cpu": "armv8-a"}))
+        done = self.kiln("resolve", SPEC, "--host", facts)
         rows = [line for line in done.stdout.splitlines() if "needs x86_64, this machine is aarch64" in line]
         self.assertEqual(len(rows), 1)
         self.assertRegex(rows[0], r"^  \S+ and \d+ more +ARCH ")
         self.assertLess(len(done.stdout.splitlines()), 12)
         self.assertIn("kiln resolve geglu-mlp@1 --explain", done.stdout)
-        explained = self.kiln("resolve", SPEC, "--explain").stdout
+        explained = self.kiln("resolve", SPEC, "--host", facts, "--explain").stdout
         self.assertEqual(explained.count("needs x86_64, this machine is aarch64"), 1 + len(
-            [c for c in self.document("resolve", SPEC)["candidates"] if c.get("refusal") == "ARCH"]))
+            [c for c in self.document("resolve", SPEC, "--host", facts)["candidates"] if c.get("refusal") == "ARCH"]))
         self.assertIn("  -    on a GPU it needs driver CUDA >= 1", explained)
         self.environment = {"KILN_OVERRIDE_SM": "7.5", "KILN_OVERRIDE_CUDA": "12.9"}
         refused = self.kiln("resolve", SPEC, code=3)

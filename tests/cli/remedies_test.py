@@ -407,15 +407,11 @@ class Remedies(World):
                 return
         self.fail("no limit between what the program needs and what it asks for")
 
-    @cures("loader/src/probe/probe.cpp: KILN_OVERRIDE_", "loader/src/probe/probe.cpp: KILN_OVERRIDE_ARCH",
-           "loader/src/probe/probe.cpp: KILN_OVERRIDE_CPU")
     def test_another_machine_in_the_environment(self):
         self.environment["KILN_OVERRIDE_SM"] = "many"
         self.cured_by("kiln resolve tiny-op@1", USAGE, "KILN_OVERRIDE_SM is \"many\"", KILN_OVERRIDE_SM=None)
-        self.environment["KILN_OVERRIDE_CPU"] = "x87"
-        self.cured_by("kiln resolve tiny-op@1", USAGE, "KILN_OVERRIDE_CPU is \"x87\"", KILN_OVERRIDE_CPU=None)
-        self.environment["KILN_OVERRIDE_ARCH"] = "vax"
-        self.cured_by("kiln resolve tiny-op@1", USAGE, "KILN_OVERRIDE_ARCH is \"vax\"", KILN_OVERRIDE_ARCH=None)
+        self.environment["KILN_OVERRIDE_CUDA"] = "new"
+        self.cured_by("kiln resolve tiny-op@1", USAGE, "KILN_OVERRIDE_CUDA is \"new\"", KILN_OVERRIDE_CUDA=None)
 
     @cures("loader/src/core/resolve/resolve.cpp: nvidia-smi", "loader/src/core/resolve/resolve.cpp: CUDA_VISIBLE_DEVICES",
            "loader/src/core/resolve/hint.cpp: CUDA_VISIBLE_DEVICES", "loader/cli/verbs/doctor.cpp: CUDA_VISIBLE_DEVICES",

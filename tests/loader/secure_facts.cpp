@@ -19,7 +19,7 @@
 int main(int, char** words) {
   try {
     const kiln::Settings settings = kiln::load_settings();
-    const kiln::Host host = kiln::probe_host(false);
+    const kiln::Host host = kiln::probe_host();
     std::printf(
         "secure:%d registry:%s cache:%s lock:%s offline:%d unsigned:%zu overridden:%zu "
         "proxy:%s no_proxy:%s login:%zu vouched:%d block:%zu\n",

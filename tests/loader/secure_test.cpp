@@ -49,7 +49,7 @@ TEST_CASE("secure execution: a setuid program believes none of its caller's vari
       "env -i PATH=/usr/bin:/bin HOME=/evil XDG_CACHE_HOME=/evil XDG_CONFIG_HOME=/evil "
       "XDG_RUNTIME_DIR=/evil DOCKER_CONFIG=/evil REGISTRY_AUTH_FILE=/evil https_proxy=http://evil "
       "no_proxy=evil KILN_REGISTRY=/evil KILN_CACHE=/evil KILN_LOCK=/evil/kiln.lock KILN_OFFLINE=1 "
-      "KILN_UNSIGNED=/ KILN_OVERRIDE_CPU=x86-64 KILN_SAFE_FOLDERS=/safe SSLKEYLOGFILE=" +
+      "KILN_UNSIGNED=/ KILN_OVERRIDE_SM= KILN_SAFE_FOLDERS=/safe SSLKEYLOGFILE=" +
       (keys / "keys").string() + " ";
   const auto run = [&](const std::string& registry) {
     return output_of("setpriv --reuid 65534 --regid 65534 --clear-groups " + variables +

@@ -16,7 +16,6 @@
 #include "install/in_observer.hpp"
 #include "install/install.hpp"
 #include "probe/driver.hpp"
-#include "probe/probe.hpp"
 
 namespace kiln {
 
@@ -96,7 +95,6 @@ Kernel get_kernel(std::string_view name, const Request& request) {
     const NoFileSizeSignal quiet;
     Installed installed = install_to_run(name, request);
     const Package& package = installed.package;
-    check_runs_here(package.config.needs.cpu, package.subject);
     const kiln_package& table =
         load_library(package.library, package.config, package.subject,
                      chosen_load_mode(request.load_mode), std::move(installed.lease));

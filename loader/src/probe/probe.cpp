@@ -14,7 +14,6 @@
 #include "base/fork.hpp"
 #include "base/join.hpp"
 #include "base/quote.hpp"
-#include "documents/target.hpp"
 #include "kiln/error.hpp"
 #include "probe/driver.hpp"
 #include "probe/processor.hpp"
@@ -34,25 +33,22 @@ std::optional<Version> probe_glibc() {
   return parse_version(text.substr(0, second));
 }
 
-std::optional<std::string> override_of(const char* fact, Host& host) {
-  const std::string name = std::string("KILN_OVERRIDE_") + fact;
+constexpr const char* kOverrideCuda = "KILN_OVERRIDE_CUDA";
+constexpr const char* kOverrideSm = "KILN_OVERRIDE_SM";
+
+std::optional<std::string> override_of(const char* name, Host& host) {
   const char* const value = environment().get(name);
   if (value == nullptr) return std::nullopt;
-  host.overridden.push_back(name);
+  host.overridden.emplace_back(name);
   return value;
 }
 
-[[noreturn]] void fail(const char* fact, const std::string& value, const std::string& expected) {
-  throw Error(ErrorCode::kUsage, std::string("probe: KILN_OVERRIDE_") + fact + " is " +
-                                     quote(value) + ", expected " + expected +
-                                     ". Correct or unset it");
-}
-
-std::optional<Version> version_or_none(const char* fact, const std::string& value) {
-  if (value.empty()) return std::nullopt;
-  const std::optional<Version> version = parse_version(value);
-  if (!version) fail(fact, value, "a version such as 12.4, or nothing");
-  return version;
+Version parse_override(const char* name, std::string_view part, const std::string& value,
+                       std::string_view expected) {
+  if (const std::optional<Version> version = parse_version(part)) return *version;
+  throw Error(ErrorCode::kUsage, std::string("probe: ") + name + " is " + quote(value) +
+                                     ", expected " + std::string(expected) +
+                                     ", or nothing. Correct or unset it");
 }
 
 std::vector<Gpu> parse_gpus(const std::string& value) {
@@ -61,39 +57,16 @@ std::vector<Gpu> parse_gpus(const std::string& value) {
   while (!rest.empty()) {
     const std::string_view entry = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
-    const std::optional<Version> capability = parse_version(entry);
-    if (!capability) fail("SM", value, "compute capabilities such as 9.0,8.0, or nothing");
-    gpus.push_back({static_cast<int>(gpus.size()), "", *capability});
+    gpus.push_back(
+        {static_cast<int>(gpus.size()), "",
+         parse_override(kOverrideSm, entry, value, "compute capabilities such as 9.0,8.0")});
   }
   return gpus;
 }
 
-void probe_processor(Host& host) {
-  const std::optional<std::string> arch = override_of("ARCH", host);
-  const std::optional<std::string> cpu = override_of("CPU", host);
-  std::optional<CpuLevel> level;
-  if (cpu) {
-    level = parse_cpu_level(*cpu);
-    if (!level) fail("CPU", *cpu, cpu_level_names());
-  }
-  if (arch) {
-    const std::optional<Arch> parsed = parse_arch(*arch);
-    if (!parsed) fail("ARCH", *arch, "x86_64 or aarch64");
-    host.arch = *parsed;
-    if (level && level->arch != host.arch) {
-      fail("CPU", *cpu, "a level of the architecture in KILN_OVERRIDE_ARCH");
-    }
-  } else {
-    host.arch = level ? level->arch : probe_arch();
-  }
-  // Another architecture's CPU is taken at its lowest level.
-  host.cpu =
-      level ? *level : (host.arch == probe_arch() ? probe_cpu(host.arch) : CpuLevel{host.arch, 1});
-}
-
 void probe_driver(Host& host) {
-  const std::optional<std::string> driver = override_of("CUDA", host);
-  const std::optional<std::string> gpus = override_of("SM", host);
+  const std::optional<std::string> driver = override_of(kOverrideCuda, host);
+  const std::optional<std::string> gpus = override_of(kOverrideSm, host);
   if (!driver || !gpus) {
     std::optional<DriverFacts> facts = ask_running_libcuda();
     if (!facts) facts = ask_nvml();
@@ -102,7 +75,12 @@ void probe_driver(Host& host) {
     host.driver_problem = std::move(facts->problem);
     host.gpus = std::move(facts->gpus);
   }
-  if (driver) host.driver = version_or_none("CUDA", *driver);
+  if (driver) {
+    host.driver.reset();
+    if (!driver->empty()) {
+      host.driver = parse_override(kOverrideCuda, *driver, *driver, "a version such as 12.4");
+    }
+  }
   if (gpus) {
     host.gpus = parse_gpus(*gpus);
     host.driver_problem.clear();
@@ -148,22 +126,12 @@ bool has_library(const std::string& soname) {
 
 Host probe_host(bool ask_gpus) {
   Host host;
-  probe_processor(host);
-  const std::optional<std::string> glibc = override_of("GLIBC", host);
-  host.glibc = glibc ? version_or_none("GLIBC", *glibc) : probe_glibc();
+  host.arch = probe_arch();
+  host.cpu = probe_cpu(host.arch);
+  host.glibc = probe_glibc();
   host.gpus_asked = ask_gpus;
   if (ask_gpus) probe_driver(host);
   return host;
-}
-
-void check_runs_here(CpuLevel needed, std::string_view subject) {
-  const Arch arch = probe_arch();
-  const CpuLevel here = probe_cpu(arch);
-  if (needed.arch == arch && needed.level <= here.level) return;
-  throw Error(ErrorCode::kLoad, "load " + std::string(subject) + ": it is built for " +
-                                    to_string(needed) + ", this CPU is " + to_string(here) +
-                                    ", whatever KILN_OVERRIDE_ARCH and KILN_OVERRIDE_CPU say. "
-                                    "Unset them to load a kernel; they are for kiln resolve");
 }
 
 void probe_libraries(Host& host, std::vector<std::string> sonames) {

@@ -10,17 +10,13 @@
 // where the visible GPUs differ and CUDA_DEVICE_ORDER is not PCI_BUS_ID, or CUDA_VISIBLE_DEVICES
 // names what NVML cannot map, libcuda is asked, because ordinals must be CUDA's.
 //
-// Each fact can be overridden, to try how another machine would resolve or to build for one:
-//   KILN_OVERRIDE_ARCH   x86_64 | aarch64
-//   KILN_OVERRIDE_CPU    x86-64 | x86-64-v2 | x86-64-v3 | x86-64-v4 | x86-64-v4-bf16 |
-//                        x86-64-v4-amx | armv8-a
-//   KILN_OVERRIDE_GLIBC  2.17, or empty for a machine without glibc
+// GPUs and driver can be overridden, to try how a process would choose on a machine with others; a
+// whole machine is described by a file of facts (documents/host.hpp):
 //   KILN_OVERRIDE_CUDA   12.2 (what the driver supports), or empty for no driver
 //   KILN_OVERRIDE_SM     9.0,8.0 (a GPU each, in order), or empty for no GPU
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "kiln/host.hpp"
@@ -30,9 +26,6 @@ namespace kiln {
 /// Everything but `libraries`; driver and GPUs only if they are asked for. Throws kUsage for an
 /// override that does not parse.
 Host probe_host(bool ask_gpus = true);
-
-/// Throws kLoad unless this machine's own CPU, whatever is overridden, runs code for `needed`.
-void check_runs_here(CpuLevel needed, std::string_view subject);
 
 /// Sorts the sonames into host.libraries, which this machine has, and host.absent. A library of
 /// NVIDIA's is asked for by dlopen. An index may name any other one: that is only looked for, so

@@ -281,7 +281,9 @@ class Op(Handle):
         keep: list[Any] = []
         pointers = (ctypes.POINTER(CTensor) * self._count)()
         for position in order:  # as their addresses come: the caller's, then what is made here
-            struct = _struct_of(layouts[position], keep)
+            layout = layouts[position]
+            assert layout is not None  # as order has it
+            struct = _struct_of(layout, keep)
             pointers[position] = ctypes.pointer(struct)
             plan.tensors.append(struct)
         attributes = self._attributes_of(words)
@@ -352,7 +354,7 @@ def _attribute_of(op: str, schema: AttributeSchema, value: Any) -> Any:
     """As ctypes takes it, whole; or InvalidCall. True and False are the words of an attribute that is "yes" or "no"."""
     if isinstance(value, bool) and sorted(schema.values) == ["no", "yes"]:
         value = "yes" if value else "no"
-    kinds = {"int": int, "float": (int, float), "string": str}[schema.type]
+    kinds: Any = {"int": int, "float": (int, float), "string": str}[schema.type]
     expected = f"one of {', '.join(map(repr, schema.values))}" if schema.values else _EXPECTED[schema.type]
     if isinstance(value, bool) or not isinstance(value, kinds) or (schema.values and value not in schema.values):
         raise InvalidCall(f"{op}: {schema.name} is {value!r}; expected {expected}")

@@ -66,7 +66,7 @@ class _Torch:
         # torch has no public function that says a dtype's DLPack number without making a capsule.
         self.dtypes = {getattr(torch, name): number for name, number in DTYPES.items() if hasattr(torch, name)}
 
-    def is_plain(self, kind: type) -> bool:
+    def is_plain(self, kind: Any) -> bool:
         """Whether a subclass of Tensor leaves alone what operators do, so that its data is all that it is."""
         own = self.torch.Tensor
         functions = [getattr(kind.__torch_function__, "__func__", kind.__torch_function__),
@@ -139,7 +139,8 @@ def _capsule_of(value: Any, stream: Optional[int]) -> Any:
     # The producer makes its work visible to this stream; 1 is the legacy default stream, which C calls NULL.
     words: dict[str, Any] = {"stream": stream or 1} if device == CUDA else {}
     # From the newest words to those of producers before DLPack 1.0.
-    for more in ({"max_version": (1, 0), "copy": False}, {"max_version": (1, 0)}):
+    tries: tuple[dict[str, Any], ...] = ({"max_version": (1, 0), "copy": False}, {"max_version": (1, 0)})
+    for more in tries:
         try:
             return value.__dlpack__(**more, **words)
         except TypeError:

@@ -104,9 +104,9 @@ def _nobody(*_: Any) -> Any:
 _is_batched = getattr(getattr(torch._C, "_functorch", None), "is_legacy_batchedtensor", _nobody)
 _tracing = torch._C._get_tracing_state
 # Names of PyTorch 2.0, with those of 1.13 beside them.
-_dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", None) or getattr(
+_dispatch_modes: Any = getattr(torch._C, "_len_torch_dispatch_stack", None) or getattr(
     torch._C, "_get_torch_dispatch_mode", _nobody)
-_function_modes = getattr(torch._C, "_len_torch_function_stack", None) or getattr(
+_function_modes: Any = getattr(torch._C, "_len_torch_function_stack", None) or getattr(
     torch._C, "_get_torch_function_mode", _nobody)
 _transform = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", _nobody)
 profiled = getattr(torch.autograd, "_profiler_enabled", _nobody)

@@ -61,6 +61,18 @@ class New(unittest.TestCase):
         self.run_command(BIN / "kiln", "registry", "publish", "kernels/row-scale", "--registry", "registry", "--records",
                          "record/cpu-x86-64-v3.json")
 
+        # The header of the ops follows package.json.
+        header = self.work / "row-scale/include/kiln/ops/row_scale.hpp"
+        made = header.read_text()
+        self.assertIn("double scale = 2.0;", made)
+        schema = self.work / "row-scale/package.json"
+        schema.write_text(schema.read_text().replace('"default": 2.0', '"default": 4.0'))
+        self.assertIn("wrote ", self.run_command(*build))
+        self.assertIn("double scale = 4.0;", header.read_text())
+        schema.write_text(schema.read_text().replace('"default": 4.0', '"default": 2.0'))
+        self.run_command(*build)
+        self.assertEqual(header.read_text(), made)
+
         # What was edited is what runs, under the same version and in the same environment.
         source = self.work / "row-scale/csrc/cpu.cpp"
         good = source.read_text()

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -146,6 +147,57 @@ TEST_CASE("typed op: the integer that the package states is all that is compared
   stated.op<Add<kSample, kStated>>();
   CHECK(error_of([] { kernel().op<Add<kSample, kStated>>(); }).code() == ErrorCode::kUsage);
   stated.op<Add<kSample, kWhole>>();  // its schema is looked at where the integer is another one
+}
+
+TEST_CASE("typed op: of a package that states no signature, its schema decides") {
+  const Kernel first = kernel_of("first");
+  CHECK(error_of([&] { first.op<Add<kSample, kStated>>(); }).code() == ErrorCode::kUsage);
+  first.op<Add<kSample, kWhole>>();
+  first.op<Add<kSample, kNoAttribute>>();
+}
+
+/// A layer as packages have them: an op, what is given once, a workspace of its own.
+class AddAmount {
+ public:
+  struct Weights {
+    double amount;
+  };
+  AddAmount(const Kernel& kernel, Weights weights)
+      : add_(kernel.op<Add<kSample, kWhole>>()), amount_(weights.amount), owned_(kernel.device()) {}
+  void forward(const Tensor& x, const Tensor& y) {
+    add_.run({.x = x, .y = y, .amount = amount_}, owned_.reserve(64));
+  }
+  const void* workspace() { return owned_.reserve(1).data; }
+
+ private:
+  TypedOp<Add<kSample, kWhole>> add_;
+  double amount_;
+  OwnedWorkspace owned_;
+};
+
+TEST_CASE("layer: a copy for each thread, of the same weights and with its own workspace") {
+  auto layer = kernel().layer<AddAmount>({.amount = 3.0});
+  layer.forward(Square().tensors[0], Square().tensors[1]);
+  constexpr int kThreads = 4;
+  std::array<float, kThreads> found{};
+  std::array<const void*, kThreads> workspaces{};
+  {
+    std::vector<std::jthread> workers;
+    for (std::size_t i = 0; i < kThreads; ++i) {
+      workers.emplace_back([layer, i, &found, &workspaces]() mutable {
+        for (int call = 0; call < 100; ++call) {
+          Square square;
+          layer.forward(square.tensors[0], square.tensors[1]);
+          found.at(i) = square.y[3];
+        }
+        workspaces.at(i) = layer.workspace();
+      });
+    }
+  }
+  for (std::size_t i = 0; i < kThreads; ++i) {
+    CHECK(found.at(i) == 7.0f);
+    CHECK(workspaces.at(i) != layer.workspace());
+  }
 }
 
 constexpr char kReordered[] =

@@ -31,6 +31,9 @@
 #ifndef SAMPLE_TABLE
 #define SAMPLE_TABLE &package
 #endif
+#ifndef SAMPLE_OP_SIZE
+#define SAMPLE_OP_SIZE sizeof(kiln_op)
+#endif
 #ifndef SAMPLE_SIGNATURE
 #define SAMPLE_SIGNATURE 0
 #endif
@@ -130,7 +133,7 @@ static int32_t prepare(DLDevice device, kiln_error* error) {
 const kiln_package* kiln_package_v1(void);
 const kiln_package* kiln_package_v1(void) {
   static const kiln_op ops[] = {
-      {sizeof(kiln_op), 0, "add",
+      {SAMPLE_OP_SIZE, 0, "add",
        "{\"name\":\"add\",\"tensors\":[{\"name\":\"x\",\"dtype\":[\"float32\"],\"shape\":[\"M\","
        "\"N\"],"
        "\"layout\":\"rows\",\"optional\":false},{\"name\":\"y\",\"dtype\":\"x\",\"shape\":[\"M\","

@@ -72,7 +72,18 @@ done
 diff <(cd "$work/moved" && find . ! -type d | sort) <(cd "$work/parts" && find . ! -type d | sort) ||
   fail "these files are in no package: see loader/install.cmake"
 
-cmake -S "$source/tests/consumer/embedded" -B "$work/embedded" -G Ninja -DKILN_SOURCE="$source" >/dev/null
+begin=$(date +%s%N)
+cmake -S "$source/tests/consumer/embedded" -B "$work/embedded" -G Ninja -DKILN_SOURCE="$source" >/dev/null ||
+  fail "a project that has Kiln inside gains more than its library"
+configured=$(($(date +%s%N) - begin))
+steps=$(ninja -C "$work/embedded" -t commands all | grep -- ' -c ')
+if grep -v "$source/loader/src/" <<<"$steps"; then fail "its all compiles what is not the loader's"; fi
+echo "packaging: inside another project, $(wc -l <<<"$steps") sources, configured in $((configured / 1000000)) ms"
+if [ -n "${KILN_EXHAUSTIVE:-}" ]; then
+  begin=$(date +%s%N)
+  cmake --build "$work/embedded" >/dev/null
+  echo "packaging: and built in $((($(date +%s%N) - begin) / 1000000)) ms"
+fi
 cmake --install "$work/embedded" --prefix "$work/embedder" >/dev/null
 [ "$(cd "$work/embedder" && find . -type f)" = ./share/embedder/CMakeLists.txt ] ||
   fail "a project that has Kiln inside installs $(cd "$work/embedder" && find . -type f | tr '\n' ' ')"

@@ -128,8 +128,8 @@ int run_beside(const std::string& word, char** argv) {
                                         path + "', or install Kiln anew");
 }
 
-/// Whoever closed one of the three streams meant nothing to be read or printed, not that what is
-/// printed ends up in the next file that is opened.
+/// A caller may close any of the three streams to read or print nothing. /dev/null takes its place,
+/// so that what is printed does not end up in the next file that is opened.
 void keep_standard_streams() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
     if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) ::open("/dev/null", O_RDWR);

@@ -254,8 +254,8 @@ bool is_replaceable(const std::string& name) {
          name.substr(dot) != ".root.json";
 }
 
-/// Removes what only states before the one named `before` had. That one stays, for who is in the
-/// middle of reading it; where this export replaced none, so does the one before.
+/// Removes the files of older states. The state named `before` stays, since a client may be reading
+/// it; where this export replaced nothing, so does the one before that.
 template <class Is>
 void drop_older(const fs::path& folder, const std::set<std::string>& before,
                 const std::set<std::string>& now, const Is& is_one) {

@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kAttestedSchema = "kiln.attested/1";
 constexpr const char* kAttestedFolder = "attested";
 
-/// Throws kIntegrity for a manifest that is no referrer of `index` with one bundle.
+/// Throws kIntegrity unless the manifest is a referrer of `index` with one bundle.
 Descriptor bundle_of(const std::string& manifest, const Descriptor& index,
                      const std::string& what) {
   const Referrer referrer = parse_referrer(manifest, what);

@@ -43,7 +43,7 @@ class Authorizer {
 
   /// The header with which to repeat, once, a request that was answered with 401. Asks the
   /// token server that the challenge names (https, or http for a registry that is itself asked
-  /// over http) with this user's login, or as nobody where there is none. Throws kNetwork if the
+  /// over http) with this user's login, or without one if there is none. Throws kNetwork if the
   /// 401 is another server's, the challenge cannot be answered, or the token server refuses.
   std::string answer(const std::string& url, const HttpAnswer& refused);
 

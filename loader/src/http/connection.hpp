@@ -24,7 +24,7 @@ struct Traffic {
   std::uint64_t bytes = 0;
 };
 
-/// What a registry needs to hear of who asks for a document, or it answers 404 for an index.
+/// What a request for a document must accept, or a registry answers 404 for an index.
 inline constexpr const char* kAcceptDocuments =
     "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json";
 

@@ -127,7 +127,7 @@ class Search {
     login_.credentials = {std::move(username), std::move(secret), identity, std::move(origin)};
   }
 
-  /// An entry of auths: {"auth": base64 of "user:password"}, or {"identitytoken": …} beside it. An
+  /// An entry of auths: {"auth": base64 of "user:password"}, or {"identitytoken": …} as well. An
   /// empty one is what docker writes where a helper keeps the login.
   void read_entry(const Json& entry, const std::string& path) {
     if (!entry.is_object()) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Proxy: which one a request goes through, by the variables that libcurl would read itself, from
-// Kiln's copy of them: a setenv beside a download is then no race, and in a secure execution no
+// Kiln's copy of them: a setenv during a download is then no race, and in a secure execution no
 // variable counts. Before transfer. Safe from several threads.
 #pragma once
 

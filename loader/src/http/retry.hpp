@@ -66,7 +66,7 @@ class Tries {
   int tried_ = 0;   ///< in all
 };
 
-/// The time that a blob gets beside Limits::deadline: a second for each 64 KiB (512 kbit/s).
+/// The time that a blob gets on top of Limits::deadline: a second for each 64 KiB (512 kbit/s).
 constexpr std::chrono::seconds time_for(std::uint64_t bytes) {
   return std::chrono::seconds(static_cast<long>(bytes >> 16));
 }

@@ -339,7 +339,7 @@ HttpAnswer Transfer::ask_once(const HttpRequest& request, const Sink& sink) {
   curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, &Arriving::take_header);
   curl_easy_setopt(curl, CURLOPT_HEADERDATA, &arriving);
   set_method(curl, request, arriving);
-  // By option, also where there is none: else libcurl would read the environment at each request.
+  // Always by option, even an empty one: else libcurl would read the environment at each request.
   const std::string proxy = parts.is_loopback() ? std::string() : proxy_of(parts.scheme);
   curl_easy_setopt(curl, CURLOPT_PROXY, proxy.c_str());
   curl_easy_setopt(curl, CURLOPT_NOPROXY, hosts_without_proxy().c_str());

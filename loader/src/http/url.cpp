@@ -114,7 +114,7 @@ std::string Url::place() const {
 
 bool Url::is_loopback() const {
   if (host == "localhost" || host == "[::1]") return true;
-  in_addr address{};  // the whole name must be an address: 127.example.org is none
+  in_addr address{};  // the whole name must be an address: 127.example.org is not one
   return ::inet_pton(AF_INET, host.c_str(), &address) == 1 && host.starts_with("127.");
 }
 

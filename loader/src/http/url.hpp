@@ -27,10 +27,10 @@ struct Url {
   bool may_be_asked(const std::vector<std::string>& insecure_http) const;
 };
 
-/// What `reference`, as a server writes it, means on the page `base`. Empty if it is no reference.
+/// What `reference`, as a server writes it, means on the page `base`. Empty for any other text.
 std::string resolve_reference(const std::string& base, const std::string& reference);
 
-/// The same where Kiln would go on there: kNetwork for what is no URL, may not be asked, or leads
+/// The same where Kiln would go on there: kNetwork if it is not a URL, may not be asked, or leads
 /// from https to http or from another machine to this one. `message` begins the error: "get
 /// https://…: it redirects to ".
 std::string follow_reference(const std::string& base, const std::string& reference,

@@ -109,7 +109,7 @@ LockedKernel locked_kernel(const fs::path& file, std::string_view name, const Re
   if (request.version != 0 && request.version != kernel.version) {
     fail_other_version(file, name, request.version, kernel.version);
   }
-  // Not the registry of a settings file, which is for whoever names none.
+  // Not the registry of a settings file, which is for requests that name none.
   const bool names_registry =
       !request.registry.empty() || !environment().text("KILN_REGISTRY").empty();
   if (names_registry) {

@@ -36,7 +36,7 @@ struct Source {
   /// Takes this registry, or the one that the settings name. Throws kTrust where nobody vouches.
   void choose_registry(const std::string& requested);
 
-  /// Whether a request may be made: a folder or a bundle that the request names is no network.
+  /// Whether a request may be made: a folder or a bundle that the request names needs no network.
   bool may_ask() const { return !settings.offline || from.starts_with('/'); }
 
   /// The registry, opened when it is first needed: a warm cache never asks. `what`: which the cache

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Environment: the variables of this process, read once. The first call into Kiln copies them all;
-// later changes by setenv are not seen, and a setenv beside a call is no data race of Kiln's, nor
+// later changes by setenv are not seen, and a setenv during a call is no data race of Kiln's, nor
 // of libcurl's once it was set up: it gets its proxies by option. Below settings, http and probe;
 // nothing else in the loader reads a variable. Safe from several threads.
 //

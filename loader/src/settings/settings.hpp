@@ -48,7 +48,7 @@ struct Settings {
   std::vector<std::string>
       deny;                      ///< manifest digests and variant ids not to be used; of both files
   Tested tested = Tested::kAny;  ///< "any", "somewhere" or "here"
-  /// trust.json's; unsigned: those of $KILN_UNSIGNED too; and the root that is installed beside the
+  /// trust.json's; unsigned: those of $KILN_UNSIGNED too; and the root that is installed with the
   /// default registry, REGISTRY.root.json.
   Trust trust;
   Limits limits;

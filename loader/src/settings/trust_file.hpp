@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TrustFile: whom a user believes: trust.json, beside the settings file. `kiln trust` writes it.
+// TrustFile: whom a user trusts: trust.json, next to the settings file. `kiln trust` writes it.
 // Part of settings, which reads it. parse and serialize are pure.
 //
 //   {
@@ -59,7 +59,7 @@ struct Trust {
 Trust parse_trust(std::string_view text, const std::string& path);
 std::string serialize_trust(const Trust& trust);
 
-/// A file that says what may run: nothing where there is none. Throws kUsage for one that cannot be
+/// A file that says what may run: nothing if it is absent. Throws kUsage for one that cannot be
 /// read, has more bytes, or that another user may write to.
 std::optional<std::string> read_owned(const std::filesystem::path& path, std::size_t most);
 

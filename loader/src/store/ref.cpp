@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The cache's refs: small JSON files, each written beside its place and renamed, so that two
+// The cache's refs: small JSON files, each written under another name and renamed, so that two
 // processes never rewrite one shared list.
 #include <algorithm>
 #include <tuple>

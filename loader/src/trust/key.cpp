@@ -34,7 +34,7 @@ struct Free {
 };
 using PublicKey = std::shared_ptr<EVP_PKEY>;
 
-/// What OpenSSL says of a key or a signature that is refused is no news for its next caller.
+/// Clears what OpenSSL says of a refused key or signature: its next caller must not find it.
 struct QuietErrors {
   QuietErrors() { ERR_set_mark(); }
   ~QuietErrors() { ERR_pop_to_mark(); }

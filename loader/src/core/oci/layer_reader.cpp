@@ -33,7 +33,7 @@ constexpr std::uint64_t kTarBytesAtEnd = std::uint64_t{64} * 1024;
 }
 
 /// Quoted: libarchive's words may repeat the archive's. Throws bad_alloc where they tell of this
-/// process's memory, which is no fault of the archive.
+/// process's memory, which is not the archive's fault.
 std::string reason(archive* handle) {
   check_memory(handle);
   const char* text = archive_error_string(handle);
@@ -69,7 +69,7 @@ class Decoded {
     }
   }
 
-  /// One thread beside the one that writes is for what takes longest: to decode or, where zstd
+  /// One thread besides the one that writes is for what takes longest: to decode or, where zstd
   /// found nothing to make smaller and decoding is copying, to hash.
   Hashing hashing() const { return ahead_ ? Hashing::kHere : Hashing::kBeside; }
 

@@ -6,6 +6,7 @@
 #include <ctime>
 #include <string>
 
+#include "html.hpp"
 #include "kiln/error.hpp"
 #include "registry/site/markdown.hpp"
 
@@ -15,9 +16,7 @@ std::string render(const std::string& markdown) {
   return kiln::registry::render_card(markdown, "tiny-op").html.str();
 }
 
-bool has(const std::string& html, const std::string& part) {
-  return html.find(part) != std::string::npos;
-}
+using kiln::test::has;
 
 }  // namespace
 

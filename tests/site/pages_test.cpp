@@ -4,6 +4,7 @@
 // the same bytes.
 #include <doctest/doctest.h>
 
+#include "html.hpp"
 #include "registry/site/pages.hpp"
 
 namespace {
@@ -13,9 +14,7 @@ using namespace kiln::registry;  // NOLINT(google-build-using-namespace)
 
 constexpr const char* kHostile = "\"'><script>alert(1)</script>\xe2\x80\xae&amp;";
 
-bool has(const std::string& html, const std::string& part) {
-  return html.find(part) != std::string::npos;
-}
+using kiln::test::has;
 
 Variant gpu(const std::string& id, const std::string& tested) {
   Variant variant;

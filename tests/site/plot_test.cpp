@@ -3,6 +3,7 @@
 // Which tables are plotted, with which values, and where a mark stands.
 #include <doctest/doctest.h>
 
+#include "html.hpp"
 #include "registry/site/plot.hpp"
 
 namespace {
@@ -11,9 +12,7 @@ using kiln::registry::CardTable;
 using kiln::registry::Plot;
 using kiln::registry::plots_of;
 
-bool has(const std::string& html, const std::string& part) {
-  return html.find(part) != std::string::npos;
-}
+using kiln::test::has;
 
 }  // namespace
 

@@ -14,6 +14,7 @@
 #include "base/fork.hpp"
 #include "base/join.hpp"
 #include "base/quote.hpp"
+#include "documents/target.hpp"
 #include "kiln/error.hpp"
 #include "probe/driver.hpp"
 #include "probe/processor.hpp"

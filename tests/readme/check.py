@@ -97,7 +97,8 @@ def build_cmake(code, work, build, environment):
         "cmake_minimum_required(VERSION 3.25)\nproject(readme LANGUAGES C CXX)\n"
         "set(CMAKE_CXX_STANDARD 20)\nadd_executable(my_program main.cpp)\n")
     lists.write_text(before + code)
-    (project / "main.cpp").write_text("#include <kiln/kiln.hpp>\nint main() {}\n")
+    linked = "target_link_libraries(my_program" in before + code
+    (project / "main.cpp").write_text("#include <kiln/kiln.hpp>\n" * linked + "int main() {}\n")
     shutil.copytree(work / "my_project", project, dirs_exist_ok=True)  # the files of earlier blocks
     subprocess.run(["cmake", "-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={prefix}"],
                    check=True, stdout=subprocess.DEVNULL, env=environment)

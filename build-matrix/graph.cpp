@@ -439,7 +439,7 @@ class PackageGraph {
     std::vector<fs::path> inputs = {library, folder / "recipe.json", package_json, license};
     inputs.insert(inputs.end(), logs.begin(), logs.end());
     for (const auto& [path, file] : dev_) {
-      append(command, {"--dev", path, file.string()});
+      append(command, {"--dev", path, "--dev", file.string()});
       inputs.push_back(file);
     }
     Step step = {.kind = "pack",

@@ -32,13 +32,13 @@ void check_keys(const std::vector<PrivateKey>& keys) {
   }
 }
 
-Attested read_version(const Layout& layout, const std::string& name, const Tag& tag) {
+WholeVersion read_version(const Layout& layout, const std::string& name, const Tag& tag) {
   const int version = version_of_tag(tag.name);
   const std::string what = "index of " + label(name, version);
-  Attested read{read_published_index(name, version, layout.read_blob(tag.descriptor, what),
-                                     layout.index_path().string()),
-                tag.descriptor,
-                {}};
+  WholeVersion read{read_published_index(name, version, layout.read_blob(tag.descriptor, what),
+                                         layout.index_path().string()),
+                    tag.descriptor,
+                    {}};
   for (const Variant& variant : read.index.variants) {
     read.variants.push_back(read_published(layout, read.index, variant));
   }
@@ -87,7 +87,7 @@ bool is_said(const std::vector<Said>& said, const Statement& statement, const Pr
 
 class Attesting {
  public:
-  Attesting(const AttestRequest& request, const Layout& layout, const Attested& version)
+  Attesting(const AttestRequest& request, const Layout& layout, const WholeVersion& version)
       : request_(request),
         layout_(layout),
         version_(version),
@@ -187,7 +187,7 @@ class Attesting {
 
   const AttestRequest& request_;
   const Layout& layout_;
-  const Attested& version_;
+  const WholeVersion& version_;
   std::vector<Said> said_;
   std::vector<std::pair<MadeReferrer, std::string>> made_;  ///< with their bundles
   ReferrerList added_;
@@ -198,27 +198,20 @@ class Attesting {
 
 std::vector<AttestedVersion> attest(const AttestRequest& request, const Progress& progress) {
   check_keys(request.keys);
-  const std::string& name = request.wanted.name;
+  const std::string& name = request.versions.name;
+  const auto tags = [&] {
+    return version_tags(request.registry, request.versions, "attest", "nothing was signed");
+  };
+  tags();  // before the lock, which makes folders
   const Layout layout(request.registry / name);
+  const FileLock held = layout.lock();
   std::vector<AttestedVersion> results;
-  if (layout.exists()) {
-    const FileLock held = layout.lock();
-    for (const Tag& tag : layout.read()) {
-      const int version = version_of_tag(tag.name);
-      if (version == 0 || (request.wanted.version != 0 && version != request.wanted.version))
-        continue;
-      const Attested read = read_version(layout, name, tag);
-      progress("checked " + label(name, version));
-      results.push_back(Attesting(request, layout, read).run());
-    }
+  for (const Tag& tag : tags()) {
+    const WholeVersion read = read_version(layout, name, tag);
+    progress("checked " + label(name, version_of_tag(tag.name)));
+    results.push_back(Attesting(request, layout, read).run());
   }
-  if (!results.empty()) return results;
-  throw Error(ErrorCode::kNotFound,
-              "attest " +
-                  (request.wanted.version == 0 ? name : label(name, request.wanted.version)) +
-                  ": " + request.registry.string() +
-                  " has no such version; nothing was signed. Publish into it first; 'kiln registry "
-                  "list' says what it has");
+  return results;
 }
 
 }  // namespace kiln::registry

@@ -119,7 +119,7 @@ std::vector<Pin> parse_pins(const std::string& text, const std::string& file) {
   return pins;
 }
 
-Json provenance(const Attested& version, const Origin& origin) {
+Json provenance(const WholeVersion& version, const Origin& origin) {
   std::map<std::string, Pin> used;
   Json ids = Json::array();
   Json details = Json::object();
@@ -153,7 +153,7 @@ Json provenance(const Attested& version, const Origin& origin) {
           {"runDetails", run}};
 }
 
-Json tests(const Attested& version, const std::vector<fs::path>& records) {
+Json tests(const WholeVersion& version, const std::vector<fs::path>& records) {
   const std::vector<TestResult> results = read_records(records);
   std::set<std::string> libraries;
   for (const BuiltVariant& each : version.variants) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Predicates: what the statements about a version say, made of its documents and of what its
-// builder knows; the SBOM is sbom.hpp's. Under attest. Pure. The same version and facts give the
+// builder knows. The SBOM is in sbom.hpp. Under attest. Pure. The same version and facts give the
 // same text.
 #pragma once
 
@@ -17,7 +17,7 @@
 namespace kiln::registry {
 
 /// A version with all that its index names.
-struct Attested {
+struct WholeVersion {
   Index index;
   Descriptor descriptor;
   std::vector<BuiltVariant> variants;
@@ -46,16 +46,16 @@ std::vector<Pin> parse_pins(const std::string& text, const std::string& file);
 struct Origin {
   std::string source;      ///< URL of the repository
   std::string commit;      ///< 40 hex digits
-  std::string builder;     ///< URI of who runs the build
+  std::string builder;     ///< URI of the build's operator
   std::string invocation;  ///< URI of this run; empty: none
   std::vector<Pin> pins;
 };
 
 /// SLSA provenance v1. Throws kIntegrity for a variant of a compiler that no pin names.
-Json provenance(const Attested& version, const Origin& origin);
+Json provenance(const WholeVersion& version, const Origin& origin);
 
-/// The records' results of libraries of this version; null where there are none. Throws what
-/// read_records and tested_places do: a red result is none to sign.
-Json tests(const Attested& version, const std::vector<std::filesystem::path>& records);
+/// The records' results for libraries of this version; null without any. Throws what read_records
+/// and tested_places do: a failed test is never signed.
+Json tests(const WholeVersion& version, const std::vector<std::filesystem::path>& records);
 
 }  // namespace kiln::registry

@@ -34,7 +34,7 @@ Json checksum(const char* algorithm, const std::string& value) {
   return {{"algorithm", algorithm}, {"checksumValue", value}};
 }
 
-/// SPDX 2.3 wants it of every file, beside better ones.
+/// SPDX 2.3 wants it of every file, next to better digests.
 class Sha1 {
  public:
   Sha1() { EVP_DigestInit_ex(context_.get(), EVP_sha1(), nullptr); }
@@ -121,7 +121,7 @@ std::string urn_of(std::string_view bytes) {
 
 class Sbom {
  public:
-  Sbom(const Attested& version, const SbomFacts& facts) : version_(version), facts_(facts) {
+  Sbom(const WholeVersion& version, const SbomFacts& facts) : version_(version), facts_(facts) {
     const std::string package = label(version.index.name, version.index.version);
     Json creators = Json::array({"Tool: kiln-" KILN_VERSION});
     if (!facts.supplier.empty()) creators.push_back(organization(facts.supplier));
@@ -255,7 +255,7 @@ class Sbom {
     return JsonView(json, "package.json").string_or("license", kNoAssertion);
   }
 
-  const Attested& version_;
+  const WholeVersion& version_;
   const SbomFacts& facts_;
   Json document_;
   std::string license_ = kNoAssertion;
@@ -265,7 +265,7 @@ class Sbom {
 
 }  // namespace
 
-Json sbom(const Attested& version, const SbomFacts& facts) {
+Json sbom(const WholeVersion& version, const SbomFacts& facts) {
   return Sbom(version, facts).make();
 }
 

@@ -2,7 +2,7 @@
 //
 // Sbom: an SPDX 2.3 document of a version: its variants, their files, the parts that compilers put
 // into them, and the pinned tools that made them. Each package has what NTIA's minimum elements
-// ask: supplier, name, version, an identifier (purl) and its relations. Under attest, beside
+// ask: supplier, name, version, an identifier (purl) and its relations. Under attest, next to
 // predicates. Reads each layer.
 #pragma once
 
@@ -23,6 +23,6 @@ struct SbomFacts {
 
 /// Throws kIntegrity for a layer that is not what its documents say. The same version and facts
 /// give the same text; but for its time, its namespace is of its contents.
-Json sbom(const Attested& version, const SbomFacts& facts);
+Json sbom(const WholeVersion& version, const SbomFacts& facts);
 
 }  // namespace kiln::registry

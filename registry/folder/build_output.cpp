@@ -112,7 +112,7 @@ BuiltVariant check_variant(const Variant& variant, std::string manifest_bytes,
   check_promise(subject, "the config", Digest::of(config_bytes), config_bytes.size(),
                 documents.config, "its manifest");
   Config config = parse_config(config_bytes, subject + " config");
-  if (!is_package_name(config.name)) fail(subject, "'" + config.name + "' is no package name");
+  if (!is_package_name(config.name)) fail(subject, "'" + config.name + "' is not a package name");
 
   if (config.version < 1 || !is_tag(variant_tag(config.version, variant.id))) {
     fail(subject,
@@ -157,7 +157,7 @@ BuiltVariant check_variant(const Variant& variant, std::string manifest_bytes,
           std::move(schema)};
 }
 
-std::vector<BuiltVariant> read_built(const fs::path& folder) {
+std::vector<BuiltVariant> read_build_output(const fs::path& folder) {
   std::vector<BuiltVariant> all;
   for (const fs::path& one : variant_folders(folder)) {
     all.push_back(read_variant(one));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Built: what the build matrix left in a folder, read and checked against itself before anything is
-// published. After kiln-build, before publish. Writes nothing. A folder is one variant (it has a
-// descriptor.json) or holds one folder a variant.
+// Build output: what the build matrix left in a folder, read and checked against itself before
+// anything is published. After kiln-build, before publish. Writes nothing. A folder is one variant
+// (it has a descriptor.json) or holds one folder a variant.
 #pragma once
 
 #include <filesystem>
@@ -24,12 +24,12 @@ struct BuiltVariant {
   std::filesystem::path layer;
   std::filesystem::path dev;  ///< the dev layer; only where `documents` have one
   Digest library;             ///< of the .so inside
-  std::string schema;         ///< package.json, which is inside too; empty: there is none
+  std::string schema;         ///< package.json, which is inside too; may be empty
 };
 
 /// kNotFound if there is no variant, or a file is missing; kIntegrity if two facts disagree, in one
 /// variant or between them (they are all of one version of one package); kUpgrade as parse_index.
-std::vector<BuiltVariant> read_built(const std::filesystem::path& folder);
+std::vector<BuiltVariant> read_build_output(const std::filesystem::path& folder);
 
 /// Where the layers of a variant are.
 struct LayerFiles {

@@ -9,7 +9,6 @@
 #include "base/posix.hpp"
 #include "base/quote.hpp"
 #include "documents/json.hpp"
-#include "documents/names.hpp"
 #include "kiln/error.hpp"
 #include "oci/tag.hpp"
 #include "registry/folder/referrers.hpp"
@@ -28,27 +27,13 @@ std::string read_file(const fs::path& path) {
                                      "written");
 }
 
-/// The newest version, or the one that is named.
-Tag find_version(const Layout& layout, const fs::path& registry, const Wanted& wanted) {
-  std::optional<Tag> found;
-  int newest = 0;
-  for (const Tag& tag : layout.read()) {
-    const int version = version_of_tag(tag.name);
-    if (version <= newest || (wanted.version != 0 && version != wanted.version)) continue;
-    newest = version;
-    found = tag;
-  }
-  if (found) return *found;
-  throw Error(ErrorCode::kNotFound,
-              "describe " +
-                  (wanted.version == 0 ? wanted.name : label(wanted.name, wanted.version)) + ": " +
-                  registry.string() +
-                  " has no such version; nothing was written. Publish into it first; 'kiln "
-                  "registry list' says what it has");
+/// The newest of them.
+Tag find_version(const fs::path& registry, const PackageVersions& versions) {
+  return version_tags(registry, versions, "describe", "nothing was written").back();
 }
 
 struct Card {
-  std::uint64_t number = 0;  ///< 0: there is none
+  std::uint64_t number = 0;  ///< 0: no card yet
   std::string text;
 };
 
@@ -73,14 +58,15 @@ Card find_card(const Layout& layout, const Descriptor& index) {
 
 }  // namespace
 
-DescribedVersion describe(const fs::path& registry, const Wanted& wanted, const fs::path& card) {
+DescribedVersion describe(const fs::path& registry, const PackageVersions& versions,
+                          const fs::path& card) {
   check_is_path(registry, "describe in");
   const std::string text = read_file(card);
-  const Layout layout(registry / wanted.name);
-  if (!layout.exists()) find_version(layout, registry, wanted);  // without a lock: it makes folders
+  const Layout layout(registry / versions.name);
+  find_version(registry, versions);  // before the lock, which makes folders
   const FileLock held = layout.lock();
-  const Tag tag = find_version(layout, registry, wanted);
-  DescribedVersion done{wanted.name, version_of_tag(tag.name), tag.descriptor};
+  const Tag tag = find_version(registry, versions);
+  DescribedVersion done{versions.name, version_of_tag(tag.name), tag.descriptor};
   const Card before = find_card(layout, done.index);
   if (before.number != 0 && before.text == text) return done;
   const MadeReferrer made = make_referrer(done.index, kArtifactTypeCard, text,

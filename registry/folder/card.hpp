@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Card: the page about a version that its author wrote in Markdown (CARD.md), carried beside the
+// Card: the page about a version that its author wrote in Markdown (CARD.md), carried with the
 // version: it hangs on the index as a referrer, so that push, export and check take it along and
 // no byte of a kernel changes. After publish; under the site, which shows it. No program believes
 // a word of it: it is for people.
@@ -11,8 +11,8 @@
 
 #include "documents/descriptor.hpp"
 #include "registry/folder/layout.hpp"
+#include "registry/folder/package_versions.hpp"
 #include "registry/folder/submission.hpp"
-#include "registry/server/push.hpp"
 
 namespace kiln::registry {
 
@@ -29,9 +29,9 @@ struct DescribedVersion {
 
 /// Hangs the card on the newest version, or on the one that is named. Each has a number, one more
 /// than those before it, and the highest counts. An index that gains variants is another one, and
-/// gets its card anew. Throws kUsage for a file that cannot be read, is no UTF-8 or has more than 1
-/// MiB, and kNotFound for a version that is not there.
-DescribedVersion describe(const std::filesystem::path& registry, const Wanted& wanted,
+/// gets its card anew. Throws kUsage for a file that cannot be read, is not UTF-8 or has more than
+/// 1 MiB, and kNotFound for a version that is not there.
+DescribedVersion describe(const std::filesystem::path& registry, const PackageVersions& versions,
                           const std::filesystem::path& card);
 
 /// The card that counts, as Markdown; empty where the version has none.

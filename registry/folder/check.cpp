@@ -98,7 +98,7 @@ class PackageCheck {
   std::map<std::string, Descriptor> promised_;
 };
 
-/// What a client makes of the metadata, and what that says of each version, beside what is there.
+/// What a client makes of the metadata, and what that says of each version, against what is there.
 void check_signatures(const fs::path& registry, CheckReport& report) {
   std::optional<ClientView> view = view_as_client(registry);
   if (!view) return;

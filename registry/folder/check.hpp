@@ -34,7 +34,7 @@ std::vector<ListedVersion> list_registry(const std::filesystem::path& registry);
 std::vector<ListedVersion> list_registry(const std::filesystem::path& registry,
                                          const std::function<void(const Error&)>& damaged);
 
-/// What lies beside the layer of a variant.
+/// The documents of a variant.
 struct VariantDocuments {
   std::string manifest_bytes;
   VariantManifest manifest;

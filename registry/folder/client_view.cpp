@@ -9,7 +9,6 @@
 
 #include "base/quote.hpp"
 #include "registry/folder/trust_files.hpp"
-#include "registry/trust/delegations.hpp"
 #include "store/registry.hpp"
 #include "trust/repository_source.hpp"
 
@@ -76,7 +75,7 @@ std::string how_to_renew(const RoleState& role, const fs::path& registry) {
            folder + " --root NEXT.json --key TARGETS --key ONLINE";
   }
   std::string key = "ONLINE";
-  if (role.role == "targets" || is_bin(role.role)) key = "TARGETS --key ONLINE";
+  if (role.role == "targets") key = "TARGETS --key ONLINE";
   if (role.role != "timestamp" && role.role != "snapshot" && key == "ONLINE") {
     key = "KEY-OF-" + role.role + " --key ONLINE";
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ClientView: what a client that trusts the first root makes of a registry folder's signed
-// metadata: its own refresh and list, on this folder. Under check and list, for who keeps a
-// registry. Reads only; what has expired is told and not refused.
+// metadata: its own refresh and list, on this folder. Under check and list, for the
+// registry's keeper. Reads only; what has expired is told and not refused.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct RoleState {
 };
 
 struct ClientView {
-  std::vector<RoleState> roles;  ///< root, timestamp, snapshot, targets, then publishers and bins
+  std::vector<RoleState> roles;  ///< root, timestamp, snapshot, targets, then publishers
   trust::Listed listed;          ///< names, and whose names are not known
 };
 

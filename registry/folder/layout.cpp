@@ -63,7 +63,7 @@ class QuitsOnSignals {
 }
 
 /// A step down. O_NONBLOCK: to open a pipe that stands in the place of a file would wait for its
-/// other end. Invalid if there is none.
+/// other end. Invalid without one.
 FileDescriptor open_step(int parent, const fs::path& path, int flags, std::string_view expected) {
   FileDescriptor step(::openat(parent, path.filename().c_str(),
                                flags | O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
@@ -232,7 +232,7 @@ void Layout::write(const std::vector<Tag>& tags) const {
 
 void check_is_path(const fs::path& folder, std::string_view operation) {
   const std::string text = folder.string();
-  // "https:/…": fs::path may make one of two slashes. One letter is no scheme.
+  // "https:/…": fs::path may make one of two slashes. One letter is not a scheme.
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   const auto end = std::find_if_not(text.begin(), text.end(), is_letter);
   if (end - text.begin() < 2 || !std::string_view(end, text.end()).starts_with(":/")) return;

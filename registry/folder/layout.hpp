@@ -42,7 +42,7 @@ class Layout {
 
   /// Opens <folder>/<relative>. The folder itself and each step below it must be a folder, the end
   /// a regular file: kIntegrity for a link, a pipe or a device in its place. An invalid descriptor
-  /// if there is none.
+  /// if nothing is there.
   FileDescriptor open(const std::filesystem::path& relative) const;
   FileDescriptor open_blob(const Digest& digest) const;
 

@@ -29,10 +29,10 @@ NeededLoader lowest_requirement(const std::vector<Variant>& variants) {
   return lowest;
 }
 
-[[noreturn]] void fail_conflict(const Batch& batch, const Variant& published,
+[[noreturn]] void fail_conflict(const Submission& submission, const Variant& published,
                                 const Variant& given) {
   throw Error(ErrorCode::kConflict,
-              "publish " + batch.subject() + ": variant " + given.id + " is published as " +
+              "publish " + submission.subject() + ": variant " + given.id + " is published as " +
                   published.manifest.digest.str() + ", the one given is " +
                   given.manifest.digest.str() +
                   "; nothing was written. A published version never changes: raise \"version\" in "
@@ -55,11 +55,11 @@ std::vector<std::string> joined(std::vector<std::string> known,
 }
 
 /// Adds what is given to what is published, and says of each variant what happened to it.
-void merge_variants(const Batch& batch, NextIndex& next) {
-  for (std::size_t i = 0; i < batch.built.size(); ++i) {
-    const BuiltVariant& built = batch.built[i];
+void merge_variants(const Submission& submission, NextIndex& next) {
+  for (std::size_t i = 0; i < submission.built.size(); ++i) {
+    const BuiltVariant& built = submission.built[i];
     Variant given = built.variant;
-    const TestedPlaces& tested = batch.tested[i];
+    const TestedPlaces& tested = submission.tested[i];
     const auto found = std::ranges::find(next.index.variants, given.id, &Variant::id);
     if (found == next.index.variants.end()) {
       if (!tested.hardware.empty()) {
@@ -71,7 +71,7 @@ void merge_variants(const Batch& batch, NextIndex& next) {
       next.index.variants.push_back(std::move(given));
       continue;
     }
-    if (found->manifest != given.manifest) fail_conflict(batch, *found, given);
+    if (found->manifest != given.manifest) fail_conflict(submission, *found, given);
     // Without a record, what an earlier publish knew about tests stays.
     const std::vector<std::string> hardware = joined(found->tested_on, tested.hardware);
     const bool retested =
@@ -83,13 +83,13 @@ void merge_variants(const Batch& batch, NextIndex& next) {
   }
 }
 
-/// What the package says of itself, for who lists a registry. Lines that an index cannot hold are
+/// What the package says of itself, for lists of a registry. Lines that an index cannot hold are
 /// left out: they decide nothing.
-void describe(const Batch& batch, Index& index) {
-  for (const BuiltVariant& built : batch.built) {
+void describe(const Submission& submission, Index& index) {
+  for (const BuiltVariant& built : submission.built) {
     if (built.schema.empty()) continue;
-    const Json json = parse_json(built.schema, "package.json of " + batch.subject());
-    const JsonView schema(json, "package.json of " + batch.subject());
+    const Json json = parse_json(built.schema, "package.json of " + submission.subject());
+    const JsonView schema(json, "package.json of " + submission.subject());
     const auto line = [&](std::string_view key, std::string& to) {
       const std::string text = schema.string_or(key, "");
       if (is_text(text)) to = text;
@@ -101,10 +101,11 @@ void describe(const Batch& batch, Index& index) {
 }
 
 /// What was published as tested stays so; only what is given now needs a record.
-void check_tested(const Batch& batch, const Index& index, const std::string& may_be_untested) {
+void check_tested(const Submission& submission, const Index& index,
+                  const std::string& may_be_untested) {
   std::vector<std::string> missing;
   std::vector<std::string> patterns;
-  for (const BuiltVariant& built : batch.built) {
+  for (const BuiltVariant& built : submission.built) {
     const std::string& id = built.variant.id;
     if (!find_variant(index, id)->tested_on.empty() || matches(id, may_be_untested)) continue;
     missing.push_back(id + " (library " + built.library.str() + ")");
@@ -112,7 +113,7 @@ void check_tested(const Batch& batch, const Index& index, const std::string& may
   }
   if (missing.empty()) return;
   throw Error(ErrorCode::kNotFound,
-              "publish " + batch.subject() + ": no test record speaks of " + join(missing) +
+              "publish " + submission.subject() + ": no test record speaks of " + join(missing) +
                   "; nothing was written. Run the package's check where these run and give its "
                   "record with --records, or publish them as untested: --allow-untested '" +
                   join(patterns, ",") + "'");
@@ -143,19 +144,19 @@ Index read_published_index(const std::string& name, int version, const std::stri
   return index;
 }
 
-NextIndex next_index(const Batch& batch, const std::optional<Index>& published,
+NextIndex next_index(const Submission& submission, const std::optional<Index>& published,
                      const std::string& may_be_untested) {
   NextIndex next;
-  next.index = published.value_or(Index{batch.name, batch.version, {}, {}});
-  merge_variants(batch, next);
-  describe(batch, next.index);
-  check_tested(batch, next.index, may_be_untested);
-  check_distinct(next.index.variants, batch.subject());
+  next.index = published.value_or(Index{submission.name, submission.version, {}, {}});
+  merge_variants(submission, next);
+  describe(submission, next.index);
+  check_tested(submission, next.index, may_be_untested);
+  check_distinct(next.index.variants, submission.subject());
   std::sort(next.index.variants.begin(), next.index.variants.end(), better);
   next.index.requires_ = lowest_requirement(next.index.variants);
   next.bytes = serialize_index(next.index);
   if (next.bytes.size() > kMaxDocumentBytes) {
-    throw Error(ErrorCode::kUsage, "publish " + batch.subject() + ": the index would have " +
+    throw Error(ErrorCode::kUsage, "publish " + submission.subject() + ": the index would have " +
                                        std::to_string(next.bytes.size()) + " bytes, at most " +
                                        std::to_string(kMaxDocumentBytes) +
                                        " are read; nothing was written. Publish fewer variants");

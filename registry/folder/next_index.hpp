@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Next index: a version as it will be once a batch joined it. Between batch and who writes it:
-// publish into a folder, push to a server. Append-only: a published variant keeps its digest for
-// ever, and none is lost. Pure.
+// Next index: a version as it will be once a submission joined it. Between submission and the
+// writers: publish into a folder, push to a server. Append-only: a published variant keeps its
+// digest for ever, and none is lost. Pure.
 #pragma once
 
 #include <optional>
@@ -32,7 +32,7 @@ Index read_published_index(const std::string& name, int version, const std::stri
 /// Throws kConflict for other bytes under a published id, and for two variants that would rank
 /// equal; kNotFound for a variant that no record speaks of and that is not among
 /// `may_be_untested` (shell patterns of ids); kUsage for more than an index may hold.
-NextIndex next_index(const Batch& batch, const std::optional<Index>& published,
+NextIndex next_index(const Submission& submission, const std::optional<Index>& published,
                      const std::string& may_be_untested);
 
 }  // namespace kiln::registry

@@ -21,13 +21,14 @@ struct PublishPlan {
   bool changed = false;
 };
 
-std::optional<Index> published_index(const Layout& layout, const Batch& batch,
+std::optional<Index> published_index(const Layout& layout, const Submission& submission,
                                      const std::vector<Tag>& tags) {
-  const Tag* current = find_tag(tags, std::to_string(batch.version));
+  const Tag* current = find_tag(tags, std::to_string(submission.version));
   if (current == nullptr) return std::nullopt;
-  return read_published_index(batch.name, batch.version,
-                              layout.read_blob(current->descriptor, "index of " + batch.subject()),
-                              layout.index_path().string());
+  return read_published_index(
+      submission.name, submission.version,
+      layout.read_blob(current->descriptor, "index of " + submission.subject()),
+      layout.index_path().string());
 }
 
 /// `before` with the tags of this version renewed; a replaced index stays, without a tag.
@@ -57,22 +58,22 @@ std::vector<Tag> renew_tags(const std::vector<Tag>& before, const Index& index,
   return after;
 }
 
-PublishPlan make_plan(const Layout& layout, const Batch& batch,
+PublishPlan make_plan(const Layout& layout, const Submission& submission,
                       const std::string& may_be_untested) {
   const std::vector<Tag> before = layout.read();
   PublishPlan plan;
-  plan.next = next_index(batch, published_index(layout, batch, before), may_be_untested);
+  plan.next = next_index(submission, published_index(layout, submission, before), may_be_untested);
   plan.tags = renew_tags(before, plan.next.index, plan.next.descriptor);
   plan.changed = plan.tags != before;
   return plan;
 }
 
-Published commit(const Layout& layout, const Batch& batch, const std::string& may_be_untested,
-                 const Progress& progress) {
+Published commit(const Layout& layout, const Submission& submission,
+                 const std::string& may_be_untested, const Progress& progress) {
   const FileLock held = layout.lock();
   // Planned again: another publisher may have been here since.
-  const PublishPlan plan = make_plan(layout, batch, may_be_untested);
-  for (const BuiltVariant& built : batch.built) {
+  const PublishPlan plan = make_plan(layout, submission, may_be_untested);
+  for (const BuiltVariant& built : submission.built) {
     layout.copy_blob(built.documents.layer, built.layer);
     if (built.documents.has_dev()) layout.copy_blob(built.documents.dev, built.dev);
     layout.write_blob(built.documents.config, built.config_bytes);
@@ -80,8 +81,8 @@ Published commit(const Layout& layout, const Batch& batch, const std::string& ma
   }
   layout.write_blob(plan.next.descriptor, plan.next.bytes);
   if (plan.changed) layout.write(plan.tags);
-  progress("published " + batch.subject() + " " + plan.next.descriptor.digest.str());
-  return {batch.name,         batch.version,       plan.next.descriptor, plan.next.added,
+  progress("published " + submission.subject() + " " + plan.next.descriptor.digest.str());
+  return {submission.name,    submission.version,  plan.next.descriptor, plan.next.added,
           plan.next.retested, plan.next.unchanged, plan.changed};
 }
 
@@ -89,15 +90,16 @@ Published commit(const Layout& layout, const Batch& batch, const std::string& ma
 
 std::vector<Published> publish(const PublishRequest& request, const Progress& progress) {
   check_is_path(request.registry, "publish into");
-  const std::vector<Batch> batches = read_batches(request.built, request.records, progress);
-  for (const Batch& batch : batches) {
-    make_plan(Layout(request.registry / batch.name), batch, request.may_be_untested);
+  const std::vector<Submission> submissions =
+      read_submissions(request.built, request.records, progress);
+  for (const Submission& submission : submissions) {
+    make_plan(Layout(request.registry / submission.name), submission, request.may_be_untested);
   }
   std::vector<Published> results;
-  results.reserve(batches.size());
-  for (const Batch& batch : batches) {
-    results.push_back(
-        commit(Layout(request.registry / batch.name), batch, request.may_be_untested, progress));
+  results.reserve(submissions.size());
+  for (const Submission& submission : submissions) {
+    results.push_back(commit(Layout(request.registry / submission.name), submission,
+                             request.may_be_untested, progress));
   }
   const bool any = std::ranges::any_of(results, &Published::changed);
   if (any && trust_layout(request.registry).exists()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Publish: add built variants to a version of a package in the embedded registry. After batch
+// Publish: add built variants to a version of a package in the embedded registry. After submission
 // and next_index, before everything that reads a registry. Append-only: a published variant keeps
 // its digest for ever, new ones may join its version. Everything given is checked before anything
 // is written; blobs are written first, and the rename of index.json is the only commit. Several
@@ -35,9 +35,9 @@ struct Published {
   bool changed = false;                ///< whether index.json was replaced
 };
 
-/// Throws what read_built and read_records throw; kConflict for other bytes under a published id
-/// and for two variants that would rank equal; kNotFound for a variant that no record speaks of and
-/// that may not be untested. After an error, the registry names what it named.
+/// Throws what read_build_output and read_records throw; kConflict for other bytes under a
+/// published id and for two variants that would rank equal; kNotFound for a variant that no record
+/// speaks of and that may not be untested. After an error, the registry names what it named.
 std::vector<Published> publish(const PublishRequest& request, const Progress& progress);
 
 }  // namespace kiln::registry

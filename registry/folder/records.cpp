@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kSchema = "kiln.record/1";
 /// Readers take at most 300 bytes of text, and " more" needs room.
 constexpr std::size_t kMaxTestedBytes = 270;
-/// A GPU's name, a driver's version, a date: what is longer is none.
+/// A GPU's name, a driver's version, a date: longer text is refused.
 constexpr std::size_t kMaxWordBytes = 80;
 
 void read_record(const fs::path& file, std::vector<TestResult>& results) {

@@ -24,7 +24,7 @@ struct TestResult {
   std::uint64_t failed = 0;
 };
 
-/// All results of these files. kNotFound, or kIntegrity for a file that is no record.
+/// All results of these files. kNotFound, or kIntegrity for a file that is not a record.
 std::vector<TestResult> read_records(const std::vector<std::filesystem::path>& files);
 
 /// What a variant says of its tests: Variant::tested and tested_on.

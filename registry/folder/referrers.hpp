@@ -25,7 +25,7 @@ struct HungReferrer {
 /// manifest with another subject. Empty where nothing hangs on it.
 std::vector<HungReferrer> read_referrers(const Layout& layout, const Descriptor& index);
 
-/// Puts referrers beside those that are there; their blobs are there already. The layout's lock is
+/// Adds referrers to the list; their blobs are in the folder already. The layout's lock is
 /// held. Writes nothing where all of them are listed.
 void add_referrers(const Layout& layout, const Descriptor& index, const ReferrerList& added);
 

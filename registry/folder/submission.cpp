@@ -11,34 +11,36 @@ namespace kiln::registry {
 
 namespace fs = std::filesystem;
 
-std::string Batch::subject() const {
+std::string Submission::subject() const {
   return label(name, version);
 }
 
-std::vector<Batch> read_batches(const std::vector<fs::path>& folders,
-                                const std::vector<fs::path>& records, const Progress& progress) {
-  std::map<std::pair<std::string, int>, Batch> batches;
+std::vector<Submission> read_submissions(const std::vector<fs::path>& folders,
+                                         const std::vector<fs::path>& records,
+                                         const Progress& progress) {
+  std::map<std::pair<std::string, int>, Submission> submissions;
   for (const fs::path& folder : folders) {
-    for (BuiltVariant& built : read_built(folder)) {
+    for (BuiltVariant& built : read_build_output(folder)) {
       progress("checked " + built.folder.string());
-      Batch& batch = batches[{built.config.name, built.config.version}];
-      batch.name = built.config.name;
-      batch.version = built.config.version;
+      Submission& submission = submissions[{built.config.name, built.config.version}];
+      submission.name = built.config.name;
+      submission.version = built.config.version;
       const auto manifest_of = [](const BuiltVariant& each) { return each.variant.manifest; };
-      if (std::ranges::find(batch.built, manifest_of(built), manifest_of) != batch.built.end()) {
+      if (std::ranges::find(submission.built, manifest_of(built), manifest_of) !=
+          submission.built.end()) {
         continue;  // given twice
       }
-      batch.built.push_back(std::move(built));
+      submission.built.push_back(std::move(built));
     }
   }
   const std::vector<TestResult> results = read_records(records);
-  std::vector<Batch> list;
-  for (auto& [key, batch] : batches) {
-    for (const BuiltVariant& built : batch.built) {
-      batch.tested.push_back(
-          tested_places(results, built.library, batch.subject() + " " + built.variant.id));
+  std::vector<Submission> list;
+  for (auto& [key, submission] : submissions) {
+    for (const BuiltVariant& built : submission.built) {
+      submission.tested.push_back(
+          tested_places(results, built.library, submission.subject() + " " + built.variant.id));
     }
-    list.push_back(std::move(batch));
+    list.push_back(std::move(submission));
   }
   return list;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batch: what is given for one version of one package. After built and records, before next_index,
-// which joins it with what is published.
+// Submission: what is given for one version of one package. After build_output and records, before
+// next_index, which joins it with what is published.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +14,7 @@
 
 namespace kiln::registry {
 
-struct Batch {
+struct Submission {
   std::string name;
   int version = 0;
   std::vector<BuiltVariant> built;
@@ -26,9 +26,10 @@ struct Batch {
 /// Told what is being done, line by line.
 using Progress = std::function<void(const std::string&)>;
 
-/// The variants in these folders by version, each once. Throws what read_built and read_records do.
-std::vector<Batch> read_batches(const std::vector<std::filesystem::path>& built,
-                                const std::vector<std::filesystem::path>& records,
-                                const Progress& progress);
+/// The variants in these folders by version, each once. Throws what read_build_output and
+/// read_records do.
+std::vector<Submission> read_submissions(const std::vector<std::filesystem::path>& built,
+                                         const std::vector<std::filesystem::path>& records,
+                                         const Progress& progress);
 
 }  // namespace kiln::registry

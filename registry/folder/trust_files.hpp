@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Trust files: a registry's signed metadata, file by file, and the artifact kiln.tuf:latest that
-// carries them beside the packages. Under sign, push, export and check; the client's side is
+// carries them next to the packages. Under sign, push, export and check; the client's side is
 // trust/repository_source.hpp.
 //
 //   1.root.json, 2.root.json, …        all of them: a client follows them from the one it trusts
@@ -35,18 +35,18 @@ Layout trust_layout(const std::filesystem::path& registry);
 /// kTop: roots, timestamp, snapshot and targets, without the roles that targets delegate to.
 enum class Roles { kTop, kAll };
 
-/// Empty where there is none. Throws kIntegrity for bytes that are not the promised ones.
+/// Empty for an unsigned registry. Throws kIntegrity for bytes that are not the promised ones.
 TrustFiles read_trust_files(const std::filesystem::path& registry);
 TrustFiles read_trust_files(const Repository& repository, const Patience& patience, Roles roles);
 
 /// "3.acme.json"; "timestamp.json" has no version in front.
 std::string role_file(std::uint64_t version, const std::string& role);
 
-/// Throws kTrust where there is none.
+/// Throws kTrust without one.
 const std::string& first_root_of(const TrustFiles& files, const std::string& origin);
 
 /// What a client believes that trusts 1.root.json. Throws kTrust, naming `origin`, for files that
-/// no client accepts, or that are none.
+/// no client accepts.
 trust::TrustedSet follow(const TrustFiles& files, const std::string& origin, trust::Expiry expiry,
                          Roles roles);
 

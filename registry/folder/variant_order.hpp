@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Order: the publisher's order of the variants in an index, best first, because generic OCI tools
-// take the first one that has their platform; and the rule that no two variants are equally good
-// for one machine. Pure.
+// Variant order: the publisher's order of the variants in an index, best first, because generic OCI
+// tools take the first one that has their platform; and the rule that no two variants are equally
+// good for one machine. Pure.
 #pragma once
 
 #include <vector>

@@ -42,8 +42,8 @@ bool write_changed(const fs::path& folder, const fs::path& to, std::string_view 
   return true;
 }
 
-/// Makes a tag a link to the manifest beside it that has this digest: nginx reads the digest out of
-/// the link. In the place of what is there; false: it is this link already.
+/// Makes a tag a link to the manifest of this digest in the same folder: nginx reads the digest out
+/// of the link. In the place of what is there; false: it is this link already.
 bool point(const fs::path& tag, const Digest& digest) {
   std::error_code error;
   if (fs::read_symlink(tag, error) == digest.str()) return false;
@@ -112,7 +112,8 @@ class RepositoryExport {
     put_manifest(descriptor);
   }
 
-  /// The list both ways: as the answer to the API's request, and as the tag for who does not ask.
+  /// The list both ways: as the answer to the API's request, and as the tag, for clients that do
+  /// not ask.
   void put_referrers(const Digest& subject, const Tag& list) {
     for (const HungReferrer& each :
          read_referrers(layout_, {std::string(kMediaTypeIndex), subject, 0})) {
@@ -140,10 +141,11 @@ class RepositoryExport {
 
   void put_tag(const Tag& tag) {
     if (!is_tag(tag.name)) {
-      throw Error(ErrorCode::kIntegrity, "export " + result_.name + ": '" + tag.name + "' in " +
-                                             layout_.index_path().string() +
-                                             " is no tag, expected letters, digits, '.', '_', '-'. "
-                                             "Remove it from the layout");
+      throw Error(ErrorCode::kIntegrity,
+                  "export " + result_.name + ": '" + tag.name + "' in " +
+                      layout_.index_path().string() +
+                      " is not a tag, expected letters, digits, '.', '_', '-'. "
+                      "Remove it from the layout");
     }
     put_manifest(tag.descriptor);
     if (tag.descriptor.media_type == kMediaTypeIndex) {
@@ -184,7 +186,7 @@ Document read_metadata(const fs::path& file) {
       .document;
 }
 
-/// What a client reads next that has read the timestamp in this folder. Empty: there is none, or
+/// What a client that has read the timestamp in this folder reads next. Empty: no timestamp, or
 /// what it names cannot be told.
 std::set<std::string> named_by_timestamp(const fs::path& folder) try {
   const auto timestamp = read_metadata<trust::Timestamp>(folder / "timestamp.json");
@@ -198,7 +200,7 @@ std::set<std::string> named_by_timestamp(const fs::path& folder) try {
   return {};
 }
 
-/// The same of who has read the artifact's tag: its manifest and blobs, by digest.
+/// The same for a client that has read the artifact's tag: its manifest and blobs, by digest.
 std::set<std::string> named_by_tag(const fs::path& repository) try {
   const fs::path tag = repository / "manifests" / trust::kTrustTag;
   const std::string manifest = read_document(tag, kMaxDocumentBytes);
@@ -364,7 +366,7 @@ void check_prefix(const std::string& prefix) {
   for (const fs::path& part : fs::path(prefix)) {
     if (!is_package_name(part.string())) {
       throw Error(ErrorCode::kUsage, "export-static: prefix '" + prefix +
-                                         "' is no repository name, expected lower-case words "
+                                         "' is not a repository name, expected lower-case words "
                                          "joined by '/', like 'kernels'");
     }
   }

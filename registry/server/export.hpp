@@ -15,8 +15,8 @@
 //   nginx.conf                                a server block for this tree
 //
 // Of metadata, the newest state and the one that the last export replaced are there, and every
-// root: who has read a timestamp finds what it names through one export. Older ones are removed.
-// Packages only gain files.
+// root: a client that read the timestamp before an export still finds what it names. Older ones are
+// removed. Packages only gain files.
 #pragma once
 
 #include <filesystem>

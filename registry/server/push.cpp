@@ -7,8 +7,6 @@
 #include <set>
 #include <utility>
 
-#include "base/number.hpp"
-#include "base/quote.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
@@ -29,7 +27,7 @@ namespace fs = std::filesystem;
 
 /// A version to push, and what hangs on its index in the folder.
 struct Outgoing {
-  Batch batch;
+  Submission submission;
   Layout layout = Layout("");
   Descriptor index = {};
   std::vector<HungReferrer> referrers = {};
@@ -39,29 +37,30 @@ struct Outgoing {
 class VersionPush {
  public:
   VersionPush(Outgoing outgoing, const Destination& to, const Progress& progress)
-      : batch_(std::move(outgoing.batch)),
+      : submission_(std::move(outgoing.submission)),
         hung_(std::move(outgoing.referrers)),
         hung_on_(outgoing.index),
         layout_(std::move(outgoing.layout)),
         verify_all_(to.verify_all),
         progress_(progress),
-        tag_(std::to_string(batch_.version)),
-        upload_(to.registry, batch_.name, to.settings, to.patience, traffic_) {}
+        tag_(std::to_string(submission_.version)),
+        upload_(to.registry, submission_.name, to.settings, to.patience, traffic_) {}
 
   void plan(const std::string& may_be_untested) {
     before_ = upload_.tagged(tag_);
     std::optional<Index> published;
     if (before_) {
-      published = read_published_index(batch_.name, batch_.version, *before_, upload_.place(tag_));
+      published = read_published_index(submission_.name, submission_.version, *before_,
+                                       upload_.place(tag_));
     }
-    next_ = next_index(batch_, published, may_be_untested);
+    next_ = next_index(submission_, published, may_be_untested);
   }
 
   /// Refuses to send a version that its signed metadata would not vouch for.
   void check_signed(const std::optional<trust::Target>& promised) const {
     if (promised && promised->promise.sha256() == next_.descriptor.digest) return;
     throw Error(ErrorCode::kTrust,
-                "push " + batch_.subject() + ": " + upload_.place(tag_) + " would be index " +
+                "push " + submission_.subject() + ": " + upload_.place(tag_) + " would be index " +
                     next_.descriptor.digest.str() +
                     ", which the folder's metadata does not vouch for; nothing was sent. Run "
                     "'kiln registry sign'; where the server has variants that the folder lacks, "
@@ -72,17 +71,17 @@ class VersionPush {
     const bool changed = before_ != next_.bytes;
     if (changed || verify_all_) {
       for (const Variant& variant : next_.index.variants) bring(variant);
-      const std::string what = "index of " + batch_.subject();
+      const std::string what = "index of " + submission_.subject();
       bring(next_.descriptor, Look::kClose, what, [&] {
         upload_.put_document(next_.descriptor.digest.str(), kMediaTypeIndex, next_.bytes, what);
       });
     }
     bring_referrers();
     if (changed) commit();
-    progress_((changed ? "pushed " : "nothing to push for ") + batch_.subject() + " " +
+    progress_((changed ? "pushed " : "nothing to push for ") + submission_.subject() + " " +
               next_.descriptor.digest.str());
-    result_.published = {batch_.name,    batch_.version,  next_.descriptor, next_.added,
-                         next_.retested, next_.unchanged, changed};
+    result_.published = {submission_.name, submission_.version, next_.descriptor, next_.added,
+                         next_.retested,   next_.unchanged,     changed};
     result_.requests = traffic_.requests;
     return result_;
   }
@@ -90,7 +89,7 @@ class VersionPush {
  private:
   /// Sees to it that the server has a variant: what it lacks is sent, if it was given here.
   void bring(const Variant& variant) {
-    const std::string what = batch_.subject() + " " + variant.id;
+    const std::string what = submission_.subject() + " " + variant.id;
     const BuiltVariant* const ours = given(variant.id);
     const VariantManifest documents =
         ours != nullptr ? ours->documents
@@ -147,15 +146,15 @@ class VersionPush {
     result_.bytes_verified += descriptor.size;
   }
 
-  /// What was signed about this index, before the tag moves: who requires it never sees the version
-  /// without.
+  /// What was signed about this index, before the tag moves: a client that requires it never sees
+  /// the version without.
   void bring_referrers() {
     if (hung_.empty()) return;
     const Digest& subject = next_.descriptor.digest;
     if (hung_on_.digest != subject) {
       progress_("left " + std::to_string(hung_.size()) + " statements about " +
-                hung_on_.digest.str() + ": with what the server has, " + batch_.subject() + " is " +
-                subject.str());
+                hung_on_.digest.str() + ": with what the server has, " + submission_.subject() +
+                " is " + subject.str());
       return;
     }
     ReferrerList ours;
@@ -178,7 +177,7 @@ class VersionPush {
     result_.referrers = hung_.size();
   }
 
-  /// A server that knows the API lists them by itself. For another, who pushes keeps the list, and
+  /// A server that knows the API lists them by itself. For another, the push keeps the list, and
   /// loses nobody's entry.
   void list_referrers(const Digest& subject, const ReferrerList& ours) {
     if (const std::optional<ReferrerList> listed = upload_.referrers(subject)) {
@@ -208,8 +207,8 @@ class VersionPush {
   }
 
   void commit() {
-    for (const BuiltVariant& built : batch_.built) {
-      const std::string tag = variant_tag(batch_.version, built.variant.id);
+    for (const BuiltVariant& built : submission_.built) {
+      const std::string tag = variant_tag(submission_.version, built.variant.id);
       if (upload_.tagged(tag) == built.manifest_bytes) continue;
       upload_.put_document(tag, kMediaTypeManifest, built.manifest_bytes, upload_.place(tag));
       result_.tags.push_back(tag);
@@ -219,9 +218,9 @@ class VersionPush {
   }
 
   const BuiltVariant* given(const std::string& id) const {
-    const auto found = std::ranges::find(batch_.built, id,
+    const auto found = std::ranges::find(submission_.built, id,
                                          [](const BuiltVariant& each) { return each.variant.id; });
-    return found == batch_.built.end() ? nullptr : &*found;
+    return found == submission_.built.end() ? nullptr : &*found;
   }
 
   void check_given(const BuiltVariant* ours, const std::string& what) const {
@@ -234,7 +233,7 @@ class VersionPush {
 
   static constexpr int kMostJoins = 5;
 
-  Batch batch_;
+  Submission submission_;
   std::vector<HungReferrer> hung_;
   Descriptor hung_on_;
   Layout layout_;
@@ -344,7 +343,7 @@ std::vector<Pushed> push_all(std::vector<Outgoing> outgoing, const std::string& 
   std::vector<std::unique_ptr<VersionPush>> pushes;
   pushes.reserve(outgoing.size());
   for (Outgoing& each : outgoing) {
-    const std::string name = trust::target_name(each.batch.name, each.batch.version);
+    const std::string name = trust::target_name(each.submission.name, each.submission.version);
     pushes.push_back(std::make_unique<VersionPush>(std::move(each), to, progress));
     pushes.back()->plan(may_be_untested);
     if (metadata != nullptr) pushes.back()->check_signed(metadata->promised(name));
@@ -389,58 +388,35 @@ Outgoing outgoing_of(const Layout& layout, const std::string& name, const Tag& t
   const int version = version_of_tag(tag.name);
   const std::string bytes = layout.read_blob(tag.descriptor, "index of " + label(name, version));
   const Index index = read_published_index(name, version, bytes, layout.index_path().string());
-  Batch batch{name, version, {}, {}};
+  Submission submission{name, version, {}, {}};
   for (const Variant& variant : index.variants) {
-    batch.built.push_back(read_published(layout, index, variant));
-    batch.tested.push_back({variant.tested_on.empty() ? "" : variant.tested, variant.tested_on});
+    submission.built.push_back(read_published(layout, index, variant));
+    submission.tested.push_back(
+        {variant.tested_on.empty() ? "" : variant.tested, variant.tested_on});
   }
-  return {std::move(batch), layout, tag.descriptor, read_referrers(layout, tag.descriptor)};
+  return {std::move(submission), layout, tag.descriptor, read_referrers(layout, tag.descriptor)};
 }
 
 /// The versions of a package that are wanted, in their order.
-std::vector<Outgoing> outgoing_of(const fs::path& folder, const Wanted& wanted,
+std::vector<Outgoing> outgoing_of(const fs::path& folder, const PackageVersions& wanted,
                                   const Progress& progress) {
   const Layout layout(folder / wanted.name);
-  std::vector<Tag> tags = layout.read();
-  std::erase_if(tags, [&](const Tag& tag) {
-    const int version = version_of_tag(tag.name);
-    return version == 0 || (wanted.version != 0 && version != wanted.version);
-  });
-  std::ranges::sort(tags, {}, [](const Tag& tag) { return version_of_tag(tag.name); });
-  if (tags.empty()) {
-    throw Error(ErrorCode::kNotFound,
-                "push " + (wanted.version == 0 ? wanted.name : label(wanted.name, wanted.version)) +
-                    ": " + folder.string() +
-                    " has no such version; nothing was sent. Publish into it first; 'kiln registry "
-                    "list' says what it has");
-  }
+  const std::vector<Tag> tags = version_tags(folder, wanted, "push", "nothing was sent");
   std::vector<Outgoing> outgoing;
   outgoing.reserve(tags.size());
   for (const Tag& tag : tags) {
     outgoing.push_back(outgoing_of(layout, wanted.name, tag));
-    progress("checked " + outgoing.back().batch.subject());
+    progress("checked " + outgoing.back().submission.subject());
   }
   return outgoing;
 }
 
 }  // namespace
 
-Wanted parse_wanted(const std::string& text, std::string_view operation) {
-  const std::size_t at = text.find('@');
-  Wanted wanted{text.substr(0, at), 0};
-  if (at != std::string::npos) wanted.version = parse_version_number(text.substr(at + 1));
-  if (is_package_name(wanted.name) && (at == std::string::npos || wanted.version > 0)) {
-    return wanted;
-  }
-  throw Error(ErrorCode::kUsage, std::string(operation) + " " + quote(text) +
-                                     ": expected a package, or one version of it, like "
-                                     "geglu-mlp@1. Correct the name");
-}
-
-PushReport push(const fs::path& folder, const std::vector<Wanted>& wanted, const Destination& to,
-                const Progress& progress) {
+PushReport push(const fs::path& folder, const std::vector<PackageVersions>& wanted,
+                const Destination& to, const Progress& progress) {
   check_online(to);
-  std::vector<Wanted> packages = wanted;
+  std::vector<PackageVersions> packages = wanted;
   const std::vector<std::string> names = packages_of(folder);
   if (packages.empty()) {
     for (const std::string& name : names) packages.push_back({name, 0});
@@ -450,7 +426,7 @@ PushReport push(const fs::path& folder, const std::vector<Wanted>& wanted, const
                 "push " + folder.string() + ": it has no package. Publish into it first");
   }
   std::vector<Outgoing> outgoing;
-  for (const Wanted& each : packages) {
+  for (const PackageVersions& each : packages) {
     for (Outgoing& one : outgoing_of(folder, each, progress)) outgoing.push_back(std::move(one));
   }
   TrustFiles files = read_trust_files(folder);
@@ -471,8 +447,8 @@ std::vector<Pushed> publish_to(const PublishRequest& request, const Destination&
                                const Progress& progress) {
   check_online(to);
   std::vector<Outgoing> outgoing;
-  for (Batch& batch : read_batches(request.built, request.records, progress)) {
-    outgoing.push_back({std::move(batch)});
+  for (Submission& submission : read_submissions(request.built, request.records, progress)) {
+    outgoing.push_back({std::move(submission)});
   }
   std::vector<Pushed> pushed =
       push_all(std::move(outgoing), request.may_be_untested, nullptr, to, progress);

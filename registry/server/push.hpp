@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Push: what a folder has, or what was just built, to a registry on a server. After batch and
+// Push: what a folder has, or what was just built, to a registry on a server. After submission and
 // next_index; over upload. What is published there stays part of its version, with its digests. A
 // version's tag is moved last, when all that it will name was seen there, so that a push that was
 // killed left the version as it was, and the next one goes on. OCI has no compare-and-swap: two
@@ -11,11 +11,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "documents/descriptor.hpp"
 #include "http/retry.hpp"
+#include "registry/folder/package_versions.hpp"
 #include "registry/folder/publish.hpp"
 #include "registry/folder/submission.hpp"
 #include "settings/settings.hpp"
@@ -38,7 +38,7 @@ struct Pushed {
   std::uint64_t bytes_sent = 0;
   std::size_t blobs_verified = 0;  ///< read back and hashed
   std::uint64_t bytes_verified = 0;
-  std::size_t referrers = 0;  ///< statements about it that are there now
+  std::size_t referrers = 0;  ///< statements about it on the server
   int requests = 0;
 };
 
@@ -48,23 +48,14 @@ struct PushReport {
   std::uint64_t timestamp = 0;
 };
 
-/// One version, or all of a package. Version 0: all.
-struct Wanted {
-  std::string name;
-  int version = 0;
-};
-
-/// "geglu-mlp" or "geglu-mlp@1"; kUsage, whose text begins with the operation.
-Wanted parse_wanted(const std::string& text, std::string_view operation = "push");
-
 /// Pushes what a folder has of `wanted`; empty: everything. What hangs on a version's index goes
 /// with it, and joins what hangs there. kNotFound where it has nothing. Where
 /// the folder is signed, its metadata follows last: kTrust for a version that would be there with
 /// another index than the signed one, kConflict where the server's metadata is ahead.
-PushReport push(const std::filesystem::path& folder, const std::vector<Wanted>& wanted,
+PushReport push(const std::filesystem::path& folder, const std::vector<PackageVersions>& wanted,
                 const Destination& to, const Progress& progress);
 
-/// publish() with a server in the place of the folder; the request's is not looked at.
+/// publish() to a server. The folder that the request names is not used.
 std::vector<Pushed> publish_to(const PublishRequest& request, const Destination& to,
                                const Progress& progress);
 

@@ -168,7 +168,7 @@ void read_trust(const fs::path& registry, SiteFacts& site) {
       const std::optional<trust::Target> found = find_target(
           set, files, registry.string(), trust::target_name(package.name, version.version));
       const bool same = found && found->promise.sha256() == version.index.digest;
-      version.vouched = same ? Vouched::kSigned : Vouched::kOther;
+      version.vouched = same ? SignedState::kSigned : SignedState::kOther;
       std::set<std::string> seen;
       const trust::Targets* const top = set.targets();
       const trust::Signers* const signers =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Site facts: all that the pages of a registry say, gathered out of its folder. After publish,
-// attest, describe and sign; before site_pages, which makes HTML of it. Reads each index, each
+// Facts: all that the pages of a registry say, gathered out of its folder. After publish,
+// attest, describe and sign; before pages, which makes HTML of it. Reads each index, each
 // manifest and config, and the smallest layer of each version, which has its schema. Reads only.
 #pragma once
 
@@ -32,7 +32,7 @@ struct StatementFacts {
 };
 
 /// What the signed metadata says of a version.
-enum class Vouched {
+enum class SignedState {
   kNobody,  ///< the registry is unsigned
   kSigned,  ///< it is this index
   kOther,   ///< it is another one, or none
@@ -48,17 +48,17 @@ struct VersionFacts {
   std::vector<VariantFacts> variants;  ///< in the index's order, best first
   std::vector<StatementFacts> statements;
   std::vector<Plot> errors;  ///< of test records in the statements
-  Vouched vouched = Vouched::kNobody;
+  SignedState vouched = SignedState::kNobody;
   std::vector<std::string> keys;      ///< ids of those that may sign for it; empty: unsigned
   std::uint64_t threshold = 0;        ///< how many of them must
   std::string attested;               ///< when, as its SBOM says: "2026-11-24T…"; may be empty
   std::string yanked;                 ///< why its publisher took it back; empty: it was not
-  std::string card;                   ///< Markdown; empty: there is none
+  std::string card;                   ///< Markdown; may be empty
   std::vector<std::string> changes;   ///< since the version before
   std::vector<std::string> problems;  ///< what could not be read, and why
 
   /// Whether a client installs it that asks for it now.
-  bool installs() const { return yanked.empty() && vouched != Vouched::kOther; }
+  bool installs() const { return yanked.empty() && vouched != SignedState::kOther; }
 };
 
 struct PackageFacts {
@@ -77,7 +77,7 @@ struct SiteFacts {
   std::vector<std::string> problems;  ///< packages and versions that could not be read, and why
 };
 
-/// Throws kUsage and kNotFound for what is no registry, and kTrust for metadata that no client
+/// Throws kUsage and kNotFound where there is no registry, and kTrust for metadata that no client
 /// accepts. A document of a version that cannot be read is a problem of that version; a version
 /// whose index cannot be read is one of the site.
 SiteFacts gather_site(const std::filesystem::path& registry, const Progress& progress);

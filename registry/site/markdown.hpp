@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Site card: an author's Markdown (CommonMark with tables) as HTML of the site, and the plots of
+// Markdown: an author's card (CommonMark with tables) as HTML of the site, and the plots of
 // its tables. md4c parses; what it finds is written through markup.hpp, so that raw HTML is shown
 // as the text that it is. Links lead to http, https and mail; images are their description: a page
 // of the site requests nothing from elsewhere. Pure.
@@ -16,7 +16,7 @@ namespace kiln::registry {
 
 struct RenderedCard {
   Html html;
-  Plot speed;            ///< the first against rivals, to stand above; empty: there is none
+  Plot speed;            ///< the first against rivals, to stand above; may be empty
   std::string measured;  ///< the words above its table: where and when
 };
 

@@ -377,16 +377,16 @@ Html trust_section(const SiteFacts& site, const VersionFacts& version) {
   html.element("<dt>Index</dt><dd><code>", version.index.digest.str(), "</code></dd>");
   html.markup("<dt>Signed metadata</dt><dd>");
   switch (version.vouched) {
-    case Vouched::kNobody:
+    case SignedState::kNobody:
       html.markup("none: this registry is not signed");
       break;
-    case Vouched::kSigned:
+    case SignedState::kSigned:
       html.text("names this index; valid until " + site.signed_until);
       if (!version.keys.empty()) {
         html.element("</dd><dt>Signed by</dt><dd><code>", keys_text(version, 64), "</code>");
       }
       break;
-    case Vouched::kOther:
+    case SignedState::kOther:
       html.markup("<strong class=\"warning\">does not name this index</strong>: Kiln refuses it");
       break;
   }
@@ -512,7 +512,7 @@ void add_notices(Html& html, const PackageFacts& package, const VersionFacts& ve
     html.element("<p class=\"notice warning\">Its publisher took this version back: ",
                  version.yanked, "</p>\n");
   }
-  if (version.vouched == Vouched::kOther) {
+  if (version.vouched == SignedState::kOther) {
     html.markup(
         "<p class=\"notice warning\">The signed metadata does not name this index: Kiln refuses "
         "it.</p>\n");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Site pages: the facts of a registry as the files of a static site. After site_facts; under site,
+// Pages: the facts of a registry as the files of a static site. After facts; under write,
 // which writes them, and serve, which hands them out. The pages link to one another relatively, so
 // they work below any URL and from a folder. Pure: the same facts give the same bytes.
 //

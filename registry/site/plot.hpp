@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Site plot: measurements as inline SVG. What is plotted is read out of tables of a card and of
-// test records; between site_card or site_facts and the pages. Pure.
+// Plot: measurements as inline SVG. What is plotted is read out of tables of a card and of
+// test records; between markdown or facts and the pages. Pure.
 //
 //   speed    a table with a column "kiln": the columns to its right are rivals, up to the first one
-//            whose title has a '/' or begins with "error". A title with a comma is no rival.
+//            whose title has a '/' or begins with "error". A title with a comma is not a rival.
 //   error    the columns "error, NAME" of the same table; or a column that begins with "worst
 //            relative L2", whose cells are like "bfloat16 1.8e-03, float32 6.9e-07"
 #pragma once

@@ -79,7 +79,7 @@ Answer manifest_of(const Layout& layout, const std::string& reference) try {
   return is_one ? answer : no_manifest(reference);
 } catch (const Error& error) {
   if (error.code() != ErrorCode::kIntegrity) throw;
-  return refused(404, "MANIFEST_UNKNOWN", error.what());  // also a blob, which is no manifest
+  return refused(404, "MANIFEST_UNKNOWN", error.what());  // also a blob, which is not a manifest
 }
 
 Answer manifest(const Layout& layout, const std::string& reference) {
@@ -94,7 +94,7 @@ Answer referrers(const Layout& layout, const std::string& reference) {
   if (!is_digest(reference)) {
     return refused(
         400, "DIGEST_INVALID",
-        "'" + reference + "' is no digest, expected sha256: and 64 lower-case hex digits");
+        "'" + reference + "' is not a digest, expected sha256: and 64 lower-case hex digits");
   }
   const std::optional<Digest> subject = digest_of(reference);
   if (subject && layout.exists()) {
@@ -118,7 +118,7 @@ std::string percent_encoded(std::string_view text) {
   return out;
 }
 
-/// `names`, all or a page of them, as the member `member` beside those of `json`.
+/// `names`, all or a page of them, as the member `member`, next to those of `json`.
 Answer list(const PullRequest& request, Json json, const char* member,
             std::vector<std::string> names) {
   std::sort(names.begin(), names.end());
@@ -192,7 +192,7 @@ std::string HashedFile::read(std::uint64_t at, std::size_t most) const {
 /// Hashed once, and again only where the file was written to.
 Answer PullApi::blob(const Layout& layout, const std::string& reference) try {
   const std::optional<Digest> digest = digest_of(reference);
-  if (!digest) return no_blob("'" + reference + "' is no digest of SHA-256");
+  if (!digest) return no_blob("'" + reference + "' is not a digest of SHA-256");
   FileDescriptor file = layout.open_blob(*digest);
   struct stat status {};
   if (!file.valid() || ::fstat(file.get(), &status) != 0) {

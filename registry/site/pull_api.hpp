@@ -56,7 +56,7 @@ class HashedFile {
 struct Answer {
   int status = 200;
   std::string type;
-  std::string body;                        ///< where there is no `file`
+  std::string body;                        ///< without a `file`
   std::shared_ptr<const HashedFile> file;  ///< a blob, whose bytes are the answer
   std::string digest;                      ///< Docker-Content-Digest; empty: of neither
   std::string link;                        ///< Link: to the next page of a list

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Serve: a registry folder over HTTP, on this machine alone: its site, and its pull API. For a try;
-// export and a web server are for users. Above site_pages and pull_api; cpp-httplib speaks HTTP.
+// export and a web server are for users. Above pages and pull_api; cpp-httplib speaks HTTP.
 #pragma once
 
 #include <filesystem>

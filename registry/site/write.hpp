@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Site: writes the pages of a registry into a folder, for any web server of static files. Above
-// site_facts and site_pages. Not a part of the registry: who is to be believed is for signatures.
+// Write: puts the pages of a registry into a folder, for any web server of static files. Above
+// facts and pages. Not a part of the registry: clients believe signatures, never a page.
 #pragma once
 
 #include <filesystem>
@@ -28,7 +28,7 @@ struct SiteReport {
 };
 
 /// Writes all that can be read, whatever else is damaged. Updates what is there; a file of the
-/// folder that is no page stays. Throws what gather_site does, kUsage for a folder that is a
+/// folder that is not a page stays. Throws what gather_site does, kUsage for a folder that is a
 /// registry, and for a title or URL that is not printable.
 SiteReport write_site(const SiteRequest& request, const Progress& progress);
 

@@ -2,13 +2,10 @@
 #include "registry/trust/delegations.hpp"
 
 #include <algorithm>
-#include <bit>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/digest.hpp"
-#include "base/join.hpp"
 #include "base/quote.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
@@ -16,9 +13,6 @@
 
 namespace kiln::registry {
 namespace {
-
-constexpr std::string_view kBin = "bin-";
-constexpr std::size_t kMostBins = 2048;  // the artifact of all metadata has at most 4096 layers
 
 [[noreturn]] void fail(ErrorCode code, const std::string& role, const std::string& found) {
   throw Error(code, "delegate to " + quote(role) + ": " + found);
@@ -87,23 +81,11 @@ void check_keys(const Publisher& publisher, const trust::Root& root) {
   }
 }
 
-/// The hashes that begin like those from `first` on, `count` of them: "3f".
-Json prefixes(std::size_t first, std::size_t count, int digits) {
-  Json found = Json::array();
-  for (std::size_t i = 0; i < count; ++i) {
-    char text[8];
-    std::snprintf(text, sizeof(text), "%0*zx", digits, first + i);
-    found.push_back(text);
-  }
-  return found;
-}
-
 }  // namespace
 
 void appoint(Json& targets, const Publisher& publisher, const trust::Root& root) {
-  if (!is_package_name(publisher.role) || is_bin(publisher.role) || publisher.role == "root" ||
-      publisher.role == "targets" || publisher.role == "snapshot" ||
-      publisher.role == "timestamp") {
+  if (!is_package_name(publisher.role) || publisher.role == "root" || publisher.role == "targets" ||
+      publisher.role == "snapshot" || publisher.role == "timestamp") {
     fail(ErrorCode::kUsage, publisher.role,
          "this cannot be the name of a role; expected a word like 'acme'");
   }
@@ -117,15 +99,12 @@ void appoint(Json& targets, const Publisher& publisher, const trust::Root& root)
            "it is new, and has no package or no key. Give both: --package and --role-key");
     }
     Json& roles = delegations["roles"];
-    // Before the bins, which cover every name.
-    const auto bins = std::ranges::find_if(
-        roles, [](const Json& each) { return is_bin(each["name"].get<std::string>()); });
-    const Json made = {{"name", publisher.role},
-                       {"keyids", Json::array()},
-                       {"threshold", 1},
-                       {"terminating", true},
-                       {"paths", Json::array()}};
-    role = &*roles.insert(bins, made);
+    roles.push_back({{"name", publisher.role},
+                     {"keyids", Json::array()},
+                     {"threshold", 1},
+                     {"terminating", true},
+                     {"paths", Json::array()}});
+    role = &roles.back();
   }
   if (!publisher.packages.empty()) {
     Json paths = Json::array();
@@ -147,54 +126,12 @@ void appoint(Json& targets, const Publisher& publisher, const trust::Root& root)
 
 void dismiss(Json& targets, const std::string& role) {
   Json& delegations = delegations_of(targets);
-  Json* const found = is_bin(role) ? nullptr : find_role(delegations, role);
+  Json* const found = find_role(delegations, role);
   if (found == nullptr) {
     fail(ErrorCode::kNotFound, role, "there is no such publisher, so it cannot be dismissed");
   }
   delegations["roles"].erase(static_cast<std::size_t>(found - &delegations["roles"][0]));
   drop_unused_keys(delegations["keys"], delegations["roles"]);
-}
-
-void set_bins(Json& targets, std::size_t bins, const trust::Root& root) {
-  if (bins == 0 && !targets.contains("delegations")) return;
-  Json& delegations = delegations_of(targets);
-  Json& roles = delegations["roles"];
-  Json publishers = Json::array();
-  for (const Json& each : roles) {
-    if (!is_bin(each["name"].get<std::string>())) publishers.push_back(each);
-  }
-  if (bins == 0) bins = roles.size() - publishers.size();
-  roles = std::move(publishers);
-  if (bins > 0) {
-    if (!std::has_single_bit(bins) || bins < 2 || bins > kMostBins) {
-      throw Error(ErrorCode::kUsage, "make bins: found " + std::to_string(bins) +
-                                         ", expected a power of two from 2 to " +
-                                         std::to_string(kMostBins));
-    }
-    std::vector<trust::Key> keys;
-    for (const std::string& id : root.targets.ids) {
-      if (const auto key = root.keys.find(id); key != root.keys.end()) keys.push_back(key->second);
-    }
-    const Json ids = add_keys(delegations["keys"], keys);
-    const int digits = (std::countr_zero(bins) + 3) / 4;
-    const std::size_t each = (std::size_t{1} << (4 * digits)) / bins;
-    for (std::size_t i = 0; i < bins; ++i) {
-      const Json covered = prefixes(i * each, each, digits);
-      std::string name(kBin);
-      name += covered.front().get<std::string>();
-      if (each > 1) name += "-" + covered.back().get<std::string>();
-      roles.push_back({{"name", name},
-                       {"keyids", ids},
-                       {"threshold", root.targets.threshold},
-                       {"terminating", true},
-                       {"path_hash_prefixes", covered}});
-    }
-  }
-  drop_unused_keys(delegations["keys"], roles);
-}
-
-bool is_bin(std::string_view role) {
-  return role.starts_with(kBin);
 }
 
 std::string role_for(const trust::Targets& targets, const std::string& name) {

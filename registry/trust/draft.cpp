@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kMagic = "kiln.registry-draft/1\n";
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 28;  // all bins of 200,000 names, twice
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 28;  // many publishers' documents, twice
 
 [[noreturn]] void fail(const fs::path& file, const std::string& found) {
   throw Error(ErrorCode::kTrust, "read draft " + file.string() + ": " + found +
@@ -148,8 +148,9 @@ std::string Pending::text(const std::string& role) const {
   throw Error(ErrorCode::kUsage, "sign " + role + ": it would have " + std::to_string(text.size()) +
                                      " bytes, clients read at most " +
                                      std::to_string(trust::kMaxTargetsBytes) +
-                                     "; nothing was signed. Spread the versions over more "
-                                     "documents: 'kiln registry bins'");
+                                     "; nothing was signed. Leave new packages to a "
+                                     "publisher, who signs a document of its own: 'kiln registry "
+                                     "delegate'");
 }
 
 // ---- the file ----
@@ -170,7 +171,7 @@ std::optional<TrustDraft> read_draft(const fs::path& file) {
   if (!fs::exists(file)) return std::nullopt;
   const std::string bytes = read_document(file, kMostBytes);
   std::string_view rest = bytes;
-  if (!rest.starts_with(kMagic)) fail(file, "this is no draft of a registry's metadata");
+  if (!rest.starts_with(kMagic)) fail(file, "this is not a draft of a registry's metadata");
   rest.remove_prefix(kMagic.size());
   TrustDraft draft;
   while (!rest.empty()) {

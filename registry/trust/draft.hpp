@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trust draft: metadata before all who must have signed it, in one file that goes from one signer
-// to the next, as a root draft does. Beside it are the documents that it follows, so that who signs
+// Draft: metadata before all who must have signed it, in one file that goes from one signer
+// to the next, as a root draft does. With it are the documents that it follows, so that a signer
 // can see what changes. Between sign, which makes one and takes it back, and review, which signs it
 // elsewhere. No client ever reads one.
 //
@@ -34,7 +34,7 @@ class Pending {
  public:
   /// Unsigned.
   explicit Pending(Json body);
-  /// As a file has it. Throws kTrust, or kIntegrity, for what is no such document.
+  /// As a file has it. Throws kTrust, or kIntegrity, for another document.
   Pending(std::string_view document, const std::string& what);
 
   const Json& body() const { return body_; }
@@ -71,7 +71,7 @@ std::filesystem::path draft_path(const std::filesystem::path& registry);
 /// Whether a file begins as a draft does.
 bool is_trust_draft(const std::filesystem::path& file);
 
-/// Nothing where there is no such file. Throws kTrust for what is no draft.
+/// Nothing where there is no such file. Throws kTrust for another file.
 std::optional<TrustDraft> read_draft(const std::filesystem::path& file);
 void write_draft(const std::filesystem::path& file, const TrustDraft& draft);
 

@@ -79,7 +79,7 @@ trust::Key key_of(EVP_PKEY* pkey) {
            "found another type, expected Ed25519, ECDSA P-256 or RSA of 2048 bits or more");
 }
 
-/// Never asks on its own: who has a prompt gives what was typed.
+/// Never asks on its own: a caller with a prompt gives what was typed.
 int give_passphrase(char* to, int room, int, void* passphrase) {
   const auto& text = *static_cast<const std::string*>(passphrase);
   if (text.empty() || text.size() > static_cast<std::size_t>(room)) return -1;
@@ -90,7 +90,7 @@ int give_passphrase(char* to, int room, int, void* passphrase) {
 using Store = std::unique_ptr<OSSL_STORE_CTX, decltype(&OSSL_STORE_close)>;
 using Asking = std::unique_ptr<UI_METHOD, decltype(&UI_destroy_method)>;
 
-/// The first private key in it; null if there is none.
+/// The first private key in it; null without one.
 std::shared_ptr<EVP_PKEY> load_key(OSSL_STORE_CTX* store) {
   while (OSSL_STORE_eof(store) == 0) {
     const std::unique_ptr<OSSL_STORE_INFO, decltype(&OSSL_STORE_INFO_free)> info(
@@ -105,7 +105,7 @@ std::shared_ptr<EVP_PKEY> load_key(OSSL_STORE_CTX* store) {
   return nullptr;
 }
 
-/// Whether who has the passphrase gets the key back.
+/// Whether the passphrase opens the key again.
 bool opens(const std::string& pem, const std::string& passphrase) {
   std::string given = passphrase;
   const Asking asking(UI_UTIL_wrap_read_pem_callback(give_passphrase, 0), UI_destroy_method);
@@ -118,8 +118,8 @@ bool opens(const std::string& pem, const std::string& passphrase) {
   return opened;
 }
 
-/// ssh's rule: a private key that others may read is no longer private. What is no file, such as a
-/// token's URI, has its own ways.
+/// ssh's rule: a private key that others may read is no longer private. What is not a file, such as
+/// a token's URI, has its own ways.
 void check_private(const std::string& name) {
   struct stat status {};
   constexpr std::string_view kFile = "file:";

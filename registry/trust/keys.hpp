@@ -30,7 +30,7 @@ class PrivateKey {
 
   /// `name`: a file, or a URI that OpenSSL can open, like "pkcs11:…" where a provider is
   /// configured. Throws kTrust for what holds no private key of the three types, or a wrong
-  /// passphrase. An empty passphrase is none.
+  /// passphrase. Empty: without a passphrase.
   static PrivateKey open(const std::string& name, const std::string& passphrase);
 
   const trust::Key& key() const { return key_; }

@@ -71,7 +71,7 @@ class Review {
     bool any = false;
     for (auto& [role, pending] : draft_.next) {
       note_changes(role, pending, result);
-      any = pending.sign(keys, after_.signers_of(role)) || any;
+      any = pending.sign(keys, after_.of(role)) || any;
       Missing missing = after_.missing_of(role, pending);
       if (missing.have < missing.need) result.missing.push_back(std::move(missing));
     }
@@ -116,8 +116,8 @@ class Review {
 
   fs::path file_;
   TrustDraft draft_;
-  Authority before_;  ///< with the targets that clients see, if those are signed
-  Authority after_;   ///< with those that are to be
+  RoleSigners before_;  ///< with the targets that clients see, if those are signed
+  RoleSigners after_;   ///< with those that are to be
   Json body_before_;
 };
 

@@ -20,7 +20,7 @@ const trust::Delegation* find_delegation(const trust::Targets& targets, const st
   return found == targets.delegations.end() ? nullptr : &*found;
 }
 
-const trust::Signers& Authority::signers_of(const std::string& role) const {
+const trust::Signers& RoleSigners::of(const std::string& role) const {
   if (role == "targets") return root.targets;
   if (role == "snapshot") return root.snapshot;
   if (role == "timestamp") return root.timestamp;
@@ -29,30 +29,31 @@ const trust::Signers& Authority::signers_of(const std::string& role) const {
   return found == nullptr ? kNobody : found->signers;
 }
 
-const trust::Keys& Authority::keys_of(const std::string& role) const {
+const trust::Keys& RoleSigners::keys_of(const std::string& role) const {
   const bool top = role == "targets" || role == "snapshot" || role == "timestamp";
   return top ? root.keys : targets.keys;
 }
 
-bool Authority::is_complete(const std::string& role, const Pending& pending) const {
-  const trust::Signers& signers = signers_of(role);
+bool RoleSigners::is_complete(const std::string& role, const Pending& pending) const {
+  const trust::Signers& signers = of(role);
   return !signers.ids.empty() && pending.is_complete(keys_of(role), signers);
 }
 
-Missing Authority::missing_of(const std::string& role, const Pending& pending) const {
-  const trust::Signers& signers = signers_of(role);
+Missing RoleSigners::missing_of(const std::string& role, const Pending& pending) const {
+  const trust::Signers& signers = of(role);
   const std::set<std::string> have = pending.signed_by(keys_of(role), signers);
   Missing missing{role, pending.version(), have.size(), signers.threshold, {}};
   std::ranges::set_difference(signers.ids, have, std::back_inserter(missing.may_sign));
   return missing;
 }
 
-bool Authority::has_one_of(const std::vector<PrivateKey>& keys, const std::string& role) const {
-  return count_of(keys, signers_of(role)) > 0;
+bool RoleSigners::has_one_of(const std::vector<PrivateKey>& keys, const std::string& role) const {
+  return count_of(keys, of(role)) > 0;
 }
 
-bool Authority::has_enough_of(const std::vector<PrivateKey>& keys, const std::string& role) const {
-  const trust::Signers& signers = signers_of(role);
+bool RoleSigners::has_enough_of(const std::vector<PrivateKey>& keys,
+                                const std::string& role) const {
+  const trust::Signers& signers = of(role);
   return count_of(keys, signers) >= signers.threshold;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Authority: which keys sign a role of a registry's metadata, and how many of them must: as the
+// RoleSigners: which keys sign a role of a registry's metadata, and how many of them must: as the
 // root says of targets, snapshot and timestamp, and targets of all others. Under sign and review.
 // Pure.
 #pragma once
@@ -17,12 +17,12 @@ namespace kiln::registry {
 /// Null where `targets` delegate to no such role.
 const trust::Delegation* find_delegation(const trust::Targets& targets, const std::string& role);
 
-struct Authority {
+struct RoleSigners {
   trust::Root root;
   trust::Targets targets;
 
   /// Nobody's, with no ids, where no such role is known.
-  const trust::Signers& signers_of(const std::string& role) const;
+  const trust::Signers& of(const std::string& role) const;
   const trust::Keys& keys_of(const std::string& role) const;
 
   /// Whether all have signed who must. Never for a role of nobody.

@@ -29,14 +29,14 @@ struct RootKeys {
 std::string first_root(const RootKeys& keys, std::int64_t expires);
 
 /// The version after `root`, unsigned; a role without keys keeps those that it has. Throws kUsage
-/// as above, kTrust for what is no root.
+/// as above, kTrust for another document.
 std::string next_root(std::string_view root, const RootKeys& changed, std::int64_t expires);
 
-/// The document signed by these keys too. Throws kTrust for what is no root.
+/// The document signed by these keys too. Throws kTrust for another document.
 std::string add_signatures(std::string_view root, const std::vector<PrivateKey>& keys);
 
-/// Who signed a draft so far: of its own root keys. The keys of the version before must have signed
-/// it as well; whether they have is seen when it is put into a registry.
+/// The signatures under a draft so far, by its own root keys. The keys of the version before must
+/// have signed it as well; whether they have is seen when it is put into a registry.
 struct Signatures {
   std::uint64_t version = 0;
   std::size_t have = 0;

@@ -27,13 +27,13 @@ ELSEWHERE = {
     "loader/src/probe/driver_error.cpp: CUDA_VISIBLE_DEVICES": ("tests/loader/probe_test.cpp", "CUDA_ERROR_"),
     "loader/src/probe/driver_error.cpp: nvidia-smi": ("tests/loader/probe_test.cpp", "CUDA_ERROR_"),
     "loader/src/probe/driver_error.cpp: nvidia-smi -L": ("tests/loader/probe_test.cpp", "CUDA_ERROR_"),
-    "build-matrix/main.cpp: kiln build --list": ("tests/build/end_to_end_test.cpp", '"--list"'),
-    "build-matrix/main.cpp: kiln host": ("tests/build/end_to_end_test.cpp", '"--here"'),
+    "build-matrix/cli/build.cpp: kiln build --list": ("tests/build/end_to_end_test.cpp", '"--list"'),
+    "build-matrix/cli/build.cpp: kiln host": ("tests/build/end_to_end_test.cpp", '"--here"'),
     "build-matrix/trial.cpp: KILN_CACHE": ("tests/build/rms_norm_test.sh", "KILN_CACHE="),
     "build-matrix/trial.cpp: KILN_REGISTRY": ("tests/build/rms_norm_test.sh", "KILN_CACHE="),
     "build-matrix/trial.cpp: KILN_UNSIGNED": ("tests/build/rms_norm_test.sh", "KILN_CACHE="),
     "loader/cli/verbs/doctor.cpp: KILN_REGISTRY": ("tests/cli/verbs_test.py", "KILN_REGISTRY"),
-    "registry/cli/main.cpp: kiln registry sign": ("tests/trust/publisher_test.py", '"sign"'),
+    "registry/cli/list.cpp: kiln registry sign": ("tests/trust/publisher_test.py", '"sign"'),
     "loader/src/store/remote.cpp: kiln info NAME": ("tests/cli/verbs_test.py", "kiln info NAME"),
     "loader/cli/verbs/doctor.cpp: KILN_CACHE": ("tests/cli/cli_test.py", "does not exist and cannot be made"),
     "loader/cli/verbs/search.cpp: kiln info": ("tests/cli/verbs_test.py", "kiln info NAME"),
@@ -44,10 +44,10 @@ ELSEWHERE = {
     "registry/server/push.cpp: kiln registry sign": ("tests/trust/publisher_test.py", "--onto"),
     "registry/server/push.cpp: kiln registry sign --onto URL": ("tests/trust/publisher_test.py", "--onto"),
     "registry/server/push.cpp: kiln registry sign --onto …": ("tests/trust/publisher_test.py", "--onto"),
-    "registry/trust/draft.cpp: kiln registry bins": ("tests/trust/scale.py", '"bins"'),
+    "registry/trust/draft.cpp: kiln registry delegate": ("tests/trust/signers_test.py", '"delegate"'),
     "registry/trust/sign/edits.cpp: kiln registry sign FILE": ("tests/trust/signers_test.py", "--draft"),
-    "registry/cli/signing_commands.cpp: kiln registry sign FILE --root ROOT --key KEY": ("tests/trust/signers_test.py", "--draft"),
-    "registry/cli/signing_commands.cpp: kiln registry sign --registry … --key KEY": ("tests/trust/signers_test.py", "--draft"),
+    "registry/cli/sign.cpp: kiln registry sign FILE --root ROOT --key KEY": ("tests/trust/signers_test.py", "--draft"),
+    "registry/cli/sign.cpp: kiln registry sign --registry %s --key KEY": ("tests/trust/signers_test.py", "--draft"),
     "registry/folder/trust_files.cpp: kiln registry sign": ("tests/trust/publisher_test.py", '"sign"'),
     "registry/folder/build_output.cpp: kiln build": ("tests/matrix/copied_package_test.sh", "build"),
 }
@@ -162,7 +162,7 @@ class Remedies(World):
         (timestamp / "x").mkdir(parents=True)
         self.cured("kiln install --refresh tiny-op@1", CACHE, "kiln cache repair")
 
-    @cures("loader/src/core/verify/verify.hpp: kiln cache repair", "loader/cli/frame/command.cpp: kiln cache repair%s")
+    @cures("loader/src/core/verify/verify.hpp: kiln cache repair", "loader/cli/verbs/kernel_command.cpp: kiln cache repair%s")
     def test_a_damaged_library_in_a_cache_that_is_named(self):
         cache = self.work / "another cache"
         for words in ("", f" --cache '{cache}'"):
@@ -357,15 +357,14 @@ class Remedies(World):
 
     # ---- what was typed ----
 
-    @cures("loader/cli/frame/command.cpp: kiln info NAME", "loader/cli/frame/command.cpp: kiln add NAME", "loader/cli/main.cpp: kiln help COMMAND",
-           "loader/cli/main.cpp: kiln help")
+    @cures("loader/cli/verbs/kernel_command.cpp: kiln info NAME", "loader/cli/verbs/kernel_command.cpp: kiln add NAME")
     def test_a_version_that_is_none(self):
         for remedy in ("kiln info NAME", "kiln add NAME"):
             done = self.shell("kiln install tiny-op@latest", USAGE)
             self.shell(re.search(f"'({remedy})'", done.stderr).group(1).replace("NAME", "tiny-op"))
         self.assertIn("Usage: kiln install", self.shell("kiln help install").stdout)
 
-    @cures("loader/cli/frame/command.cpp: kiln host --json", "loader/src/core/documents/host.cpp: kiln host --json",
+    @cures("loader/cli/verbs/kernel_command.cpp: kiln host --json", "loader/src/core/documents/host.cpp: kiln host --json",
            "loader/src/install/choose.cpp: kiln host … --json", "loader/cli/verbs/host.cpp: kiln resolve --host cluster.json")
     def test_facts_of_another_machine(self):
         first = "kiln resolve tiny-op@1 --host facts.json --device cpu"
@@ -388,7 +387,7 @@ class Remedies(World):
         self.cured("kiln install tiny-op@1 --deny nosuch-x86_64", NOT_FOUND, "kiln resolve tiny-op@1", after=NOT_FOUND)
         self.cured("kiln resolve tiny-op@1 --explain nosuch", USAGE, "kiln resolve tiny-op@1", after=USAGE)
 
-    @cures("loader/cli/main.cpp: chmod +x …")
+    @cures("loader/cli/frame/program.cpp: chmod +x …")
     def test_a_program_beside_that_may_not_be_run(self):
         beside = self.work / "bin"
         beside.mkdir()
@@ -397,7 +396,7 @@ class Remedies(World):
         (beside / "kiln-registry").chmod(0o644)
         self.cured(f"{beside}/kiln registry --help", NOT_FOUND, "chmod .x " + re.escape(f"{beside}/kiln-registry"))
 
-    @cures("loader/cli/main.cpp: ulimit -v")
+    @cures("loader/cli/frame/program.cpp: ulimit -v")
     def test_a_process_without_memory(self):
         (self.project / "facts.json").write_text("[" + "0," * (2 << 20) + "0]")
         for most in range(20, 400, 10):  # MiB, from what the program itself needs on
@@ -532,7 +531,7 @@ class Remedies(World):
         self.run_command(KILN_REGISTRY, "key", self.work / name, "--type", kind, **how)
         return self.work / name
 
-    @cures("registry/trust/keys.cpp: KILN_KEY_PASSPHRASE", "registry/cli/signing_commands.cpp: KILN_KEY_PASSPHRASE",
+    @cures("registry/trust/keys.cpp: KILN_KEY_PASSPHRASE", "registry/cli/root.cpp: KILN_KEY_PASSPHRASE",
            "registry/trust/keys.cpp: chmod 600 …", "registry/trust/keys.cpp: kiln registry key", "registry/trust/root_draft.cpp: kiln registry key")
     def test_keys(self):
         self.environment["KILN_KEY_PASSPHRASE"] = "x" * 1025
@@ -553,8 +552,7 @@ class Remedies(World):
         self.cured(init.format(self.work, "no").replace("no.pub", "root.json").replace(str(self.work) + "/root", str(self.project) + "/root"),
                    TRUST, "kiln registry key", more=f" {self.work}/third", after=TRUST)
 
-    @cures("registry/attest/attest.cpp: kiln registry key FILE --type ecdsa", "registry/attest/attest.cpp: kiln registry list",
-           "registry/folder/card.cpp: kiln registry list", "registry/server/push.cpp: kiln registry list")
+    @cures("registry/attest/attest.cpp: kiln registry key FILE --type ecdsa", "registry/folder/package_versions.cpp: kiln registry list")
     def test_what_is_attested(self):
         key = self.key("rsa", "rsa")
         done = self.shell(f"kiln registry attest tiny-op@1 --key {key}", TRUST)
@@ -564,8 +562,7 @@ class Remedies(World):
         for first in ("attest tiny-op@9 --key p256", "describe tiny-op@9 CARD.md", "push tiny-op@9 --to http://127.0.0.1:9"):
             self.cured("kiln registry " + first, NOT_FOUND, "kiln registry list", after=NOT_FOUND)
 
-    @cures("registry/cli/attest_command.cpp: KILN_REGISTRY", "registry/cli/main.cpp: KILN_REGISTRY",
-           "registry/cli/signing_commands.cpp: KILN_REGISTRY", "registry/cli/site_commands.cpp: KILN_REGISTRY")
+    @cures("registry/cli/registry_command.cpp: KILN_REGISTRY", "registry/cli/site.cpp: KILN_REGISTRY")
     def test_a_registry_that_is_not_named(self):
         self.sign()
         key = self.key("p256", "ecdsa")
@@ -576,7 +573,7 @@ class Remedies(World):
             self.cured_by(first, USAGE, "set KILN_REGISTRY", KILN_REGISTRY=self.registry)
 
     @cures("registry/folder/layout.cpp: kiln registry publish", "registry/folder/layout.cpp: kiln registry push --to",
-           "registry/cli/main.cpp: kiln registry publish", "registry/cli/main.cpp: kiln registry check", "registry/server/push.cpp: KILN_OFFLINE")
+           "registry/cli/publish.cpp: kiln registry publish", "registry/cli/publish.cpp: kiln registry check", "registry/server/push.cpp: KILN_OFFLINE")
     def test_a_folder_is_no_server(self):
         done = self.shell("kiln registry list --registry https://registry.invalid", USAGE)
         self.assertIn("'kiln registry publish' and 'kiln registry push --to' take a URL", done.stderr)
@@ -618,7 +615,7 @@ class Remedies(World):
         self.shell(re.search("'(kiln registry check)'", done.stderr).group(1), INTEGRITY)
 
     @cures("registry/trust/sign/start.cpp: kiln registry init", "registry/trust/sign/start.cpp: kiln registry rotate",
-           "registry/cli/signing_commands.cpp: kiln registry init")
+           "registry/cli/root.cpp: kiln registry init")
     def test_a_registry_without_a_root(self):
         keys = f" --key {self.work}/keys/targets --key {self.work}/keys/online"
         key = self.key("other")

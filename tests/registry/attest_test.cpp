@@ -36,7 +36,7 @@ TEST_CASE("an SBOM that clients would not read is refused, with its size and a w
   const test::TemporaryFolder folder;
   AttestRequest request;
   request.registry = publish_files(3000, folder);
-  request.wanted = {"tiny-op", 1};
+  request.versions = {"tiny-op", 1};
   request.keys.push_back(PrivateKey::make(KeyType::kEcdsa));
   request.kinds = {"signature", "sbom"};
   const std::string before = test::tree_hash(request.registry);

@@ -15,7 +15,7 @@ namespace {
 
 const std::string kHex(64, 'a');
 
-Attested version_of(const std::string& build, const std::string& toolkit) {
+WholeVersion version_of(const std::string& build, const std::string& toolkit) {
   BuiltVariant built;
   built.config.name = "tiny-op";
   built.config.version = 1;
@@ -89,14 +89,14 @@ TEST_CASE("an SBOM names every part of the toolchain, its supplier and its purl"
     config.build = R"({"nvrtc":"12.9.86","zig":"0.15.2"})";
   };
   const auto built =
-      read_built(test::write_built(folder / "built", variant, {made_with, {}, {}, {}}));
+      read_build_output(test::write_built(folder / "built", variant, {made_with, {}, {}, {}}));
   const std::vector<Pin> pins =
       parse_pins("[zig]\nziglang==0.15.2 --hash=sha256:" + kHex +
                      "\n[cuda-12.9]\nnvidia-cuda-nvrtc-cu12==12.9.86 --hash=sha256:" + kHex +
                      "\nnvidia-cuda-runtime-cu12==12.9.79 --hash=sha256:" + kHex +
                      "\n[cuda-13.0]\nnvidia-cuda-nvrtc==13.0.88 --hash=sha256:" + kHex + "\n",
                  "toolchains.lock");
-  const Attested version{{"tiny-op", 1, {}, {}}, {"", Digest::of("index"), 9}, built};
+  const WholeVersion version{{"tiny-op", 1, {}, {}}, {"", Digest::of("index"), 9}, built};
   const Json document = sbom(version, {1'800'000'000, "Acme", pins});
   std::map<std::string, std::string> suppliers;
   for (const Json& each : document["packages"]) {

@@ -52,7 +52,7 @@ TEST_CASE("site: facts of a version come from its documents and its schema") {
   CHECK(first.variants.size() == 2);
   CHECK(first.variants.back().download > 0);
   CHECK(first.variants.back().unpacked > 0);
-  CHECK(first.vouched == Vouched::kNobody);
+  CHECK(first.vouched == SignedState::kNobody);
   CHECK(site.signed_until.empty());
   CHECK(package.current().version == 2);
   CHECK(package.versions.back().changes ==

@@ -45,7 +45,7 @@ SiteFacts sample(const std::string& word) {
       {gpu("cu12.9-sm_90a-b", kUntested.data()), 10, 20, word}};
   version.statements = {{word, word, word}};
   version.errors = {{.caption = word, .series = {word}, .rows = {{word, {{0, 1, word}}}}}};
-  version.vouched = Vouched::kSigned;
+  version.vouched = SignedState::kSigned;
   version.keys = {std::string(64, 'a'), std::string(64, 'b')};
   version.threshold = 1;
   version.attested = "2026-02-03T04:05:06Z";
@@ -107,7 +107,7 @@ TEST_CASE("pages: what Kiln does not install has no lines to install it") {
   CHECK_FALSE(is_offered());  // taken back
   version.yanked.clear();
   CHECK(is_offered());
-  version.vouched = Vouched::kOther;
+  version.vouched = SignedState::kOther;
   CHECK_FALSE(is_offered());
 }
 
@@ -166,9 +166,9 @@ TEST_CASE("pages: a policy forbids what is not the site's own") {
 TEST_CASE("pages: what the metadata says of an index is shown") {
   SiteFacts site = sample("word");
   VersionFacts& version = site.packages[0].versions[0];
-  version.vouched = Vouched::kOther;
+  version.vouched = SignedState::kOther;
   CHECK(has(make_pages(site).at("packages/tiny-op/1.html"), "does not name this index"));
-  version.vouched = Vouched::kNobody;
+  version.vouched = SignedState::kNobody;
   CHECK(has(make_pages(site).at("packages/tiny-op/1.html"), "this registry is not signed"));
 }
 

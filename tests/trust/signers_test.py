@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Several who sign one registry: thresholds, publishers with keys of their own, and bins; as Kiln and python-tuf
+"""Several who sign one registry: thresholds, publishers with keys of their own; as Kiln and python-tuf
 read them, and what a key does that signs what is not its own.
 
     signers_test.py KILN_REGISTRY_BINARY KILN_BINARY WRITE_FIXTURE
@@ -369,82 +369,6 @@ class Publishers(SignersTest):
         self.install_of(ACME, self.registry, code=NOT_FOUND)
         self.install_of(NAME, self.registry)
         self.delegate("--dismiss", code=NOT_FOUND)
-
-
-class Bins(SignersTest):
-    def bins(self, count, *words, keys=("targets", "online"), **how):
-        named = [word for key in keys for word in ("--key", self.private(key))]
-        return self.kiln("registry", "bins", count, "--registry", self.registry, *words, *named, **how)
-
-    def bin_of(self, name, digits=1):
-        return "bin-" + hashlib.sha256(name.encode()).hexdigest()[:digits]
-
-    def test_names_are_spread_and_one_more_version_changes_one_document(self):
-        self.sign("--root", self.root)
-        self.trust(self.registry)
-        done = self.bins(16)
-        self.assertEqual((done["changed"], done["versions"]), ([], 1))
-        self.assertEqual(self.document("targets")["signed"]["targets"], {})
-        self.assertEqual(list(self.document(self.bin_of(f"{NAME}/1"))["signed"]["targets"]), [f"{NAME}/1"])
-        self.install_of(NAME, self.registry)
-        before = set(self.titles())
-        self.publish("acme")
-        done = self.sign()
-        self.assertEqual((done["changed"], done["versions"]), ([f"{ACME}/1"], 2))
-        changed = {title.split(".", 1)[1] for title in set(self.titles()) - before}
-        self.assertEqual(changed, {"snapshot.json", f"{self.bin_of(f'{ACME}/1')}.json"})
-        self.install_of(ACME, self.registry)
-        self.kiln("registry", "check", "--registry", self.registry)
-        url = self.export()
-        for name in (f"{NAME}/1", f"{ACME}/1"):
-            self.assertEqual(self.python_tuf(name, url), self.index_of(name))
-        self.assertIsNone(self.python_tuf("no-op/1", url))
-
-    def test_bins_of_any_size_hold_what_there_was(self):
-        self.publish("acme")
-        self.sign("--root", self.root)
-        self.trust(self.registry)
-        for count in (2, 32, 256):
-            self.assertEqual(self.bins(count)["versions"], 2)
-            self.install_of(NAME, self.registry)
-            self.install_of(ACME, self.registry)
-            self.assertEqual(sum("bin-" in title for title in self.titles()), count)
-        self.kiln("registry", "yank", f"{NAME}@1", "--reason", "no", "--registry", self.registry, "--key",
-                  self.private("targets"), "--key", self.private("online"))
-        self.install_of(NAME, self.registry, code=TRUST, says="no")
-        self.assertEqual(self.python_tuf(f"{ACME}/1", self.export()), self.index_of(f"{ACME}/1"))
-        for count in (0, 1, 3, 4096):
-            self.bins(count, code=USAGE)
-
-    def test_a_publisher_comes_before_the_bins(self):
-        self.sign("--root", self.root)
-        self.made("acme")
-        self.bins(16)
-        self.kiln("registry", "delegate", "acme", "--package", "acme-*", "--role-key", self.public("acme"), "--registry",
-                  self.registry, "--key", self.private("targets"), "--key", self.private("online"))
-        self.publish("acme")
-        self.assertEqual(self.sign(keys=("acme", "online"))["changed"], [f"{ACME}/1"])
-        self.trust(self.registry)
-        self.install_of(ACME, self.registry)
-        self.install_of(NAME, self.registry)
-
-    def test_other_targets_keys_sign_all_bins_anew_or_none(self):
-        self.made("second", "third")
-        self.sign("--root", self.root)
-        self.trust(self.registry)
-        self.bins(16)
-        after = self.work / "2.root.json"
-        self.kiln("registry", "rotate", self.root, "--targets-key", self.public("second"), "--targets-key",
-                  self.public("third"), "--targets-threshold", 2, "--out", after)
-        self.kiln("registry", "sign", after, "--key", self.private("root"))
-        done = self.sign("--root", after, keys=("second", "online"))
-        self.assertEqual((done["visible"], len(done["missing"])), (False, 17))
-        self.install_of(NAME, self.registry)
-        sent = self.elsewhere()
-        self.review(sent, "third", root=after)
-        self.assertTrue(self.sign("--draft", sent, keys=("online",))["visible"])
-        self.install_of(NAME, self.registry)
-        self.assertEqual(self.document(self.bin_of(f"{NAME}/1"))["signed"]["version"], 2)
 
 
 class Limits(SignersTest):

@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Cancel: Ctrl-C, SIGTERM and SIGHUP become a request to stop, so that what is under way removes
-// its traces and the command ends with exit code 130. The same signal once more ends the process at
-// once; the cache is whole even then.
+#include "loader/cli/frame/cancel.hpp"
+
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <stop_token>
 #include <system_error>
 #include <thread>
-
-#include "loader/cli/frame/commands.hpp"
 
 namespace kiln::cli {
 namespace {

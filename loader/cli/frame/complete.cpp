@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <string_view>
 
+#include "loader/cli/frame/usage.hpp"
+
 namespace kiln::cli {
 namespace {
 
@@ -45,16 +47,7 @@ void offer_value(const CLI::Option& option, const Offers& offers,
   }
 }
 
-/// Commands that --help shows: one without a group is for programs.
-std::vector<const CLI::App*> commands_of(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App* command) { return !command->get_group().empty(); });
-}
-
 }  // namespace
-
-bool asks_to_complete(int argc, char** argv) {
-  return argc > kFirstWord && std::string_view(argv[1]) == "__complete";
-}
 
 int complete(const CLI::App& root, int argc, char** argv, const Offers& offers) {
   const CLI::App* at = &root;
@@ -63,7 +56,7 @@ int complete(const CLI::App& root, int argc, char** argv, const Offers& offers) 
   for (const std::string& word : before) {
     const CLI::Option* const option = valued ? nullptr : at->get_option_no_throw(word);
     valued = option && option->get_items_expected_max() > 0 ? option : nullptr;
-    for (const CLI::App* command : commands_of(*at)) {
+    for (const CLI::App* command : shown_commands(*at)) {
       if (command->get_name() == word) at = command;
     }
   }
@@ -71,7 +64,7 @@ int complete(const CLI::App& root, int argc, char** argv, const Offers& offers) 
     offer_value(*valued, offers, before);
   } else if (argv[argc - 1][0] == '-') {
     offer_flags(*at);
-  } else if (const auto commands = commands_of(*at); !commands.empty()) {
+  } else if (const auto commands = shown_commands(*at); !commands.empty()) {
     for (const CLI::App* command : commands) offer(command->get_name(), command->get_description());
   } else {
     for (const CLI::Option* option : at->get_options()) {

@@ -15,9 +15,6 @@ class App;
 
 namespace kiln::cli {
 
-/// Whether a shell asks this program, and not a user.
-bool asks_to_complete(int argc, char** argv);
-
 /// What a program knows besides its own words.
 struct Offers {
   std::function<std::vector<std::string>()>

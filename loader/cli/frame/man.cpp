@@ -9,6 +9,7 @@
 
 #include "base/draft.hpp"
 #include "base/join.hpp"
+#include "loader/cli/frame/usage.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -32,19 +33,16 @@ std::string roff(std::string_view text) {
   return shown;
 }
 
-/// "kiln cache gc", or with '-' between the words.
-std::string words_of(const CLI::App& app, char between) {
-  const CLI::App* const parent = app.get_parent();
-  return parent == nullptr ? app.get_name() : words_of(*parent, between) + between + app.get_name();
-}
-
-std::vector<const CLI::App*> commands_of(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App* command) { return !command->get_group().empty(); });
+/// "kiln-cache-gc"
+std::string page_name(const CLI::App& app) {
+  std::string name = words_of(app);
+  std::ranges::replace(name, ' ', '-');
+  return name;
 }
 
 std::string synopsis(const CLI::App& app) {
-  std::string line = ".B " + roff(words_of(app, ' ')) + "\n[\\fIoptions\\fR]";
-  if (!commands_of(app).empty()) line += " \\fIcommand\\fR";
+  std::string line = ".B " + roff(words_of(app)) + "\n[\\fIoptions\\fR]";
+  if (!shown_commands(app).empty()) line += " \\fIcommand\\fR";
   for (const CLI::Option* option : app.get_options()) {
     if (!option->get_positional()) continue;
     const bool many = option->get_items_expected_max() > 1;
@@ -80,7 +78,7 @@ std::string meaning_of(const CLI::Option& option) {
 }
 
 std::string page(const CLI::App& app) {
-  const std::string name = words_of(app, '-');
+  const std::string name = page_name(app);
   std::string title = name;
   for (char& c : title) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
   std::string text =
@@ -89,11 +87,11 @@ std::string page(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     text += ".TP\n" + heading(*option) + "\n" + roff(meaning_of(*option)) + "\n";
   }
-  const std::vector<const CLI::App*> commands = commands_of(app);
+  const std::vector<const CLI::App*> commands = shown_commands(app);
   if (!commands.empty()) text += ".SH COMMANDS\n";
   for (const CLI::App* command : commands) {
-    text += ".TP\n\\fB" + roff(words_of(*command, ' ')) + "\\fR\n" +
-            roff(command->get_description()) + "\n";
+    text +=
+        ".TP\n\\fB" + roff(words_of(*command)) + "\\fR\n" + roff(command->get_description()) + "\n";
   }
   constexpr std::string_view kExamples = "Examples:\n";
   std::string footer = app.get_footer();
@@ -104,7 +102,7 @@ std::string page(const CLI::App& app) {
             "\n.fi\n";
   }
   if (app.get_parent() != nullptr) {
-    text += ".SH \"SEE ALSO\"\n.BR " + roff(words_of(*app.get_parent(), '-')) + " (1)\n";
+    text += ".SH \"SEE ALSO\"\n.BR " + roff(page_name(*app.get_parent())) + " (1)\n";
   }
   return text;
 }
@@ -112,10 +110,10 @@ std::string page(const CLI::App& app) {
 void write_below(const CLI::App& app, const std::filesystem::path& folder) {
   Draft draft(folder, ".man", 0666);
   draft.write(page(app));
-  draft.publish(folder / (words_of(app, '-') + ".1"));
-  for (const CLI::App* command : commands_of(app)) {
+  draft.publish(folder / (page_name(app) + ".1"));
+  for (const CLI::App* command : shown_commands(app)) {
     // A program of its own knows its options.
-    if (command->get_group() != kBuilders) write_below(*command, folder);
+    if (command->get_group() != kElsewhere) write_below(*command, folder);
   }
 }
 

@@ -13,7 +13,7 @@ class App;
 namespace kiln::cli {
 
 /// The group of the commands that other programs answer.
-inline constexpr const char* kBuilders = "Builders";
+inline constexpr const char* kElsewhere = "Builders";
 
 /// Whether the words ask for it: `kiln __man FOLDER`.
 bool asks_for_man_pages(int argc, char** argv);

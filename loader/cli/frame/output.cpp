@@ -5,15 +5,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -22,12 +25,15 @@
 #include "base/size.hpp"
 #include "documents/json.hpp"
 #include "install/resolution_json.hpp"
+#include "kiln/error.hpp"
 #include "settings/environment.hpp"
 
 namespace kiln::cli {
 namespace {
 
-Results g_results = Results::kText;  // said once, before a command begins
+// Both are said once, before a command begins.
+Results g_results = Results::kText;
+std::string g_program = "kiln";
 
 /// What stands at the foot of the terminal that stderr is; under g_mutex, as all that is printed.
 std::mutex g_mutex;
@@ -193,6 +199,10 @@ class Progress {
 
 }  // namespace
 
+void name_program(const std::string& name) {
+  g_program = name;
+}
+
 void print_results_as(Results results) {
   g_results = results;
 }
@@ -226,8 +236,13 @@ void tell(const char* format, ...) {
 
 void tell_error(const std::string& text) {
   const bool colours = has_colours(STDERR_FILENO);
-  put(stderr, std::string(colours ? kRed : "") + "kiln:" + (colours ? kPlain : "") + " " +
+  put(stderr, std::string(colours ? kRed : "") + g_program + ":" + (colours ? kPlain : "") + " " +
                   printable_lines(text) + "\n");
+}
+
+std::function<void(const std::string&)> steps_on_stderr(bool quiet) {
+  if (quiet) return [](const std::string&) {};
+  return [](const std::string& line) { tell("%s: %s\n", g_program.c_str(), line.c_str()); };
 }
 
 void print_path(const std::filesystem::path& path) {
@@ -249,6 +264,19 @@ void print_json(std::string_view kind, Json document) {
   const std::string text = with_schema(kind, std::move(document))
                                .dump(kIndent, ' ', kAscii, Json::error_handler_t::replace);
   put(stdout, text + "\n");
+}
+
+void flush_result() {
+  errno = 0;
+  const bool streamed = static_cast<bool>(std::cout.flush());
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && streamed) return;
+  if (errno == EBADF) return;  // whoever closed it meant nothing to be read
+  const bool full = errno == ENOSPC || errno == EDQUOT;
+  throw Error(
+      ErrorCode::kCache,
+      "write the result to stdout: " +
+          (errno == 0 ? "not all of it was taken" : std::generic_category().message(errno)) +
+          (full ? ". Make room where it goes" : ". Check where it goes") + ", and run it again");
 }
 
 }  // namespace kiln::cli

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -26,9 +27,15 @@ void print_results_as(Results results);
 /// The same on stderr, whatever results are.
 [[gnu::format(printf, 1, 2)]] void tell(const char* format, ...);
 
-/// An error's text on stderr, behind "kiln:", which is red where colours are wanted: on a terminal,
-/// unless $NO_COLOR is set or $TERM is "dumb".
+/// Whose errors and progress it is from now on: "kiln registry".
+void name_program(const std::string& name);
+
+/// An error's text on stderr, behind "kiln:", the program's name, which is red where colours are
+/// wanted: on a terminal, unless $NO_COLOR is set or $TERM is "dumb".
 void tell_error(const std::string& text);
+
+/// A line on stderr behind the program's name. Nothing with --quiet.
+std::function<void(const std::string&)> steps_on_stderr(bool quiet);
 
 /// A resolution's text on stdout; the line of what was chosen, "> …", is green where colours are.
 void print_resolution(const std::string& text);
@@ -44,5 +51,9 @@ void print_path(const std::filesystem::path& path);
 /// Prints one document, indented, with {"schema": "kiln.<kind>/1"} added. In ASCII; bytes that are
 /// not UTF-8, as a path may have them, become U+FFFD.
 void print_json(std::string_view kind, Json document);
+
+/// The end of a command that went well. Throws kCache where stdout took less than was printed: a
+/// full disk, say. A result that nobody could read is no success.
+void flush_result();
 
 }  // namespace kiln::cli

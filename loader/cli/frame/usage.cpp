@@ -4,7 +4,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <exception>
 #include <map>
 #include <numeric>
 #include <string>
@@ -79,13 +78,16 @@ std::string kiln_word_for(std::string_view word) {
   return found == kOurs.end() ? "" : found->second;
 }
 
-Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App* at = &app;
-  std::string words = app.get_name();
-  while (!at->get_subcommands().empty()) {
-    at = at->get_subcommands().front();
-    words += " " + at->get_name();
-  }
+/// Whether somebody takes --json for an option that wants a file.
+bool follows_json(int argc, char** argv, std::string_view word) {
+  char** const end = argv + argc;
+  char** const found = std::find(argv, end, std::string_view("--json"));
+  return found != end && found + 1 != end && word == found[1];
+}
+
+Error usage_error(CLI::App& app, int argc, char** argv, const CLI::ParseError& error) {
+  const CLI::App* const at = &parsed_command(app);
+  const std::string words = words_of(*at);
   std::string found = error.what();
   // A word that nobody knows explains more than what CLI11 misses because of it.
   if (const std::vector<std::string> unknown = app.remaining(true); !unknown.empty()) {
@@ -100,6 +102,8 @@ Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
     const std::string meant = nearest(word, known);
     if (const std::string here = command ? kiln_word_for(word) : ""; !here.empty()) {
       found += "; use '" + here + "'";
+    } else if (follows_json(argc, argv, word)) {
+      found += "; --json prints on stdout, as in '--json > " + shell_word(word) + "'";
     } else if (!meant.empty()) {
       found += "; did you mean " + meant + "?";
     } else if (command) {
@@ -128,6 +132,21 @@ const CLI::App* command_of(const CLI::App& app, std::string_view words) {
 
 }  // namespace
 
+std::string words_of(const CLI::App& app) {
+  const CLI::App* const parent = app.get_parent();
+  return parent == nullptr ? app.get_name() : words_of(*parent) + " " + app.get_name();
+}
+
+CLI::App& parsed_command(CLI::App& app) {
+  CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  return *at;
+}
+
+std::vector<const CLI::App*> shown_commands(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App* command) { return !command->get_group().empty(); });
+}
+
 std::string shell_word(const std::string& word) {
   constexpr std::string_view kPlain =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-";
@@ -139,9 +158,9 @@ std::string shell_word(const std::string& word) {
   return text;
 }
 
-std::string with_options(const CLI::App& app, const std::string& text) {
-  const CLI::App* parsed = &app;
-  while (!parsed->get_subcommands().empty()) parsed = parsed->get_subcommands().front();
+std::string with_options(CLI::App& app, const std::vector<const char*>& carried,
+                         const std::string& text) {
+  const CLI::App* const parsed = &parsed_command(app);
   const std::string start = "'" + app.get_name() + " ";
   std::string completed;
   std::size_t at = 0;
@@ -152,7 +171,7 @@ std::string with_options(const CLI::App& app, const std::string& text) {
     if (end == std::string::npos) return completed;
     const std::string words = text.substr(begin + start.size(), end - begin - start.size());
     const CLI::App* const command = command_of(app, words);
-    for (const char* const option : {"--cache", "--registry", "--lock"}) {
+    for (const char* const option : carried) {
       if (words.ends_with("--help")) break;
       const CLI::Option* const given = parsed->get_option_no_throw(option);
       if (given == nullptr || given->count() == 0 || command == nullptr ||
@@ -172,15 +191,14 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& asked) {
     // 'kiln nosuch --help' asks for the help of what is not there.
-    if (!app.remaining(true).empty()) throw usage_error(app, asked);
+    if (!app.remaining(true).empty()) throw usage_error(app, argc, argv, asked);
     return app.exit(asked);
   } catch (const CLI::Success& asked) {
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
-    const CLI::App* at = &app;
-    while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
-    const bool nothing_asked = !at->get_subcommands({}).empty() && app.remaining(true).empty();
-    if (!nothing_asked || asks_for_json(argc, argv)) throw usage_error(app, error);
+    const bool nothing_asked =
+        parsed_command(app).get_require_subcommand_min() > 0 && app.remaining(true).empty();
+    if (!nothing_asked || asks_for_json(argc, argv)) throw usage_error(app, argc, argv, error);
     std::fputs(app.help().c_str(),
                stderr);  // 'kiln', 'kiln cache': what there is, not what is wrong
     return static_cast<int>(ErrorCode::kUsage);
@@ -209,31 +227,6 @@ Json error_document(const Error& error) {
   return {{"code", std::string(to_string(error.code()))},
           {"exit", static_cast<int>(error.code())},
           {"message", error.what()}};
-}
-
-int run_program(const char* name, int argc, char** argv, const std::function<int()>& run) {
-  const auto tell = [name](const std::string& text) {
-    std::fprintf(stderr, "%s: %s\n", name, printable_lines(text).c_str());
-  };
-  const auto fail = [&](const Error& error) {
-    if (asks_for_json(argc, argv)) {
-      Json document = {{"schema", "kiln.error/1"}};
-      document.update(error_document(error));
-      std::printf("%s\n", document.dump(-1, ' ', true, Json::error_handler_t::replace).c_str());
-    }
-    tell(error.what());
-    return static_cast<int>(error.code());
-  };
-  try {
-    return run();
-  } catch (const Error& error) {
-    return fail(error);
-  } catch (const std::filesystem::filesystem_error& error) {
-    return fail(file_error(error));
-  } catch (const std::exception& error) {
-    tell(std::string("internal error: ") + error.what());
-    return static_cast<int>(ErrorCode::kInternal);
-  }
 }
 
 }  // namespace kiln::cli

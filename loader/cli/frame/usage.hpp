@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Usage: what is wrong with a command line that CLI11 does not parse, and what else a program has
-// to say of an error, in Kiln's words. For each program of Kiln that has a command line.
+// to say of an error, in Kiln's words. Under program and its like.
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "documents/json_fwd.hpp"
 #include "kiln/error.hpp"
@@ -18,6 +18,15 @@ class App;
 
 namespace kiln::cli {
 
+/// "kiln cache gc": the words that lead to a command.
+std::string words_of(const CLI::App& app);
+
+/// The command that a parsed line names: the last one of its words.
+CLI::App& parsed_command(CLI::App& app);
+
+/// Those below `app` that --help shows.
+std::vector<const CLI::App*> shown_commands(const CLI::App& app);
+
 /// The exit code where --help or --version was asked for, and is printed, or where only a group was
 /// named, whose help is told; nothing where a command is to run. Throws kUsage: which word is not
 /// known, what it may have been meant to be, and which --help to read.
@@ -27,9 +36,10 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv);
 std::string shell_word(const std::string& word);
 
 /// The text of an error, in which each command of `app` that it says to run, 'kiln cache repair',
-/// has the --cache, --registry and --lock that the parsed command was given: a cache that was named
+/// has those of the `carried` options that the parsed command was given: a --cache that was named
 /// is the one to repair.
-std::string with_options(const CLI::App& app, const std::string& text);
+std::string with_options(CLI::App& app, const std::vector<const char*>& carried,
+                         const std::string& text);
 
 /// Whether the words ask for results in JSON. A command line that does not parse may not have come
 /// to its --json.
@@ -40,9 +50,5 @@ Error file_error(const std::filesystem::filesystem_error& error);
 
 /// The document of an error, kiln.error/1, but for its schema.
 Json error_document(const Error& error);
-
-/// The exit code of a program that is `run` alone. What it throws is told on stderr behind the
-/// program's name, and with --json on stdout as a document.
-int run_program(const char* name, int argc, char** argv, const std::function<int()>& run);
 
 }  // namespace kiln::cli

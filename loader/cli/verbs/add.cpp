@@ -2,7 +2,6 @@
 //
 // The verbs of a project's kernels: add, remove, update. They change kiln.lock, and kiln.json where
 // the project has one.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -12,9 +11,9 @@
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "install/catalog.hpp"
-#include "loader/cli/frame/commands.hpp"
 #include "loader/cli/frame/output.hpp"
 #include "loader/cli/verbs/locking.hpp"
+#include "loader/cli/verbs/verbs.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -151,37 +150,37 @@ int run_update(const Project& project, bool same_version, const Options& options
   return print_change(project, update, "update", options, {{"yanked", yanked}});
 }
 
-std::shared_ptr<Project> takes_kernels(Command& command) {
-  command.takes_packages();
+std::shared_ptr<Project> takes_kernels(KernelCommand& command) {
   command.takes_registry();
   command.takes_cache();
   auto project = std::make_shared<Project>();
-  takes_project(command.app(), *project);
+  takes_project(command, *project);
   return project;
 }
 
 }  // namespace
 
-void add(Command& command) {
+void add(KernelCommand& command) {
+  command.takes_named_packages();
   const auto project = takes_kernels(command);
-  command.app().get_option("package")->required();
   command.example("geglu-mlp", "the newest version, into kiln.lock");
   command.example("geglu-mlp@1 swiglu-mlp", "this version of one, the newest of the other");
   command.runs([project](const Options& options) { return run_add(*project, options); });
 }
 
-void remove(Command& command) {
+void remove(KernelCommand& command) {
+  command.takes_named_packages();
   const auto project = takes_kernels(command);
-  command.app().get_option("package")->required();
   command.example("geglu-mlp", "out of kiln.lock; the cache keeps it");
   command.runs([project](const Options& options) { return run_remove(*project, options); });
 }
 
-void update(Command& command) {
+void update(KernelCommand& command) {
+  command.takes_packages();
   const auto project = takes_kernels(command);
   const auto same_version = std::make_shared<bool>(false);
-  command.app().add_flag("--same-version", *same_version,
-                         "Take only the variants that were added to the locked versions");
+  command.flag("--same-version", *same_version,
+               "Take only the variants that were added to the locked versions");
   command.example("", "every kernel of kiln.lock to its newest version");
   command.example("geglu-mlp --same-version", "the variants that were added to its version");
   command.example("--check", "say what would change; exit 8 if anything would");

@@ -3,7 +3,6 @@
 // kiln bundle: kernels into one file, and out of it on a machine without a network.
 #include "install/bundle.hpp"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -17,8 +16,8 @@
 #include "documents/names.hpp"
 #include "install/install.hpp"
 #include "install/lock.hpp"
-#include "loader/cli/frame/commands.hpp"
 #include "loader/cli/frame/output.hpp"
+#include "loader/cli/verbs/verbs.hpp"
 #include "settings/settings.hpp"
 #include "store/registry.hpp"
 
@@ -119,7 +118,7 @@ int run_install(const std::string& file, const Options& options) {
 
 }  // namespace
 
-void bundle_create(Command& command) {
+void bundle_create(KernelCommand& command) {
   command.takes_packages();
   command.takes_registry();
   command.takes_device();
@@ -127,26 +126,22 @@ void bundle_create(Command& command) {
   command.takes_lock();
   command.takes_cache();
   const auto creating = std::make_shared<Creating>();
-  command.app()
-      .add_option("-o,--output", creating->file, "The bundle to write")
-      ->type_name("FILE")
-      ->required();
-  CLI::Option* const all = command.app().add_flag("--all-variants", creating->all_variants,
-                                                  "Every variant, for any machine");
-  command.app()
-      .add_option("--variant", creating->variants, "This variant; may be given several times")
-      ->type_name("VARIANT")
-      ->allow_extra_args(false)
-      ->excludes(all);
+  command.option("-o,--output", creating->file, "FILE", "The bundle to write").required();
+  const Option all =
+      command.flag("--all-variants", creating->all_variants, "Every variant, for any machine");
+  command
+      .option("--variant", creating->variants, "VARIANT",
+              "This variant; may be given several times")
+      .not_with(all);
   command.example("geglu-mlp@1 -o b.tar", "the variant for this machine");
   command.example("geglu-mlp@1 --host h200.json -o b.tar", "the one for the machine of that file");
   command.example("--locked --all-variants -o b.tar", "all that kiln.lock has");
   command.runs([creating](const Options& options) { return run_create(*creating, options); });
 }
 
-void bundle_install(Command& command) {
+void bundle_install(KernelCommand& command) {
   const auto file = std::make_shared<std::string>();
-  command.app().add_option("bundle", *file, "The bundle")->type_name("FILE")->required();
+  command.option("bundle", *file, "FILE", "The bundle").required();
   command.takes_packages();
   command.takes_choice();
   command.takes_lock();

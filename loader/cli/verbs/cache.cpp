@@ -3,13 +3,12 @@
 // The commands around the cache itself: dir, verify, repair, gc.
 #include "store/cache.hpp"
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "documents/json.hpp"
 #include "install/install.hpp"
-#include "loader/cli/frame/commands.hpp"
 #include "loader/cli/frame/output.hpp"
+#include "loader/cli/verbs/verbs.hpp"
 #include "store/gc.hpp"
 #include "store/repair.hpp"
 
@@ -96,13 +95,13 @@ int run_gc(const Options& options, GcOptions what) {
 
 }  // namespace
 
-void cache_dir(Command& command) {
+void cache_dir(KernelCommand& command) {
   command.takes_cache();
   command.example("", "where kernels are kept");
   command.runs(run_dir);
 }
 
-void cache_verify(Command& command) {
+void cache_verify(KernelCommand& command) {
   command.takes_packages();
   command.takes_cache();
   command.example("", "every file of the cache");
@@ -110,22 +109,21 @@ void cache_verify(Command& command) {
   command.runs(run_verify);
 }
 
-void cache_repair(Command& command) {
+void cache_repair(KernelCommand& command) {
   command.takes_offline();
   command.takes_cache();
   command.example("", "remove what is damaged, fetch it again");
   command.runs(run_repair);
 }
 
-void cache_gc(Command& command) {
+void cache_gc(KernelCommand& command) {
   auto what = std::make_shared<GcOptions>();
-  CLI::App& app = command.app();
-  app.add_flag("--dry-run", what->dry_run, "Say what would go, remove nothing");
-  app.add_flag("--unlocked", what->unlocked,
+  command.flag("--dry-run", what->dry_run, "Say what would go, remove nothing");
+  command.flag("--unlocked", what->unlocked,
                "Also versions that no lock file names and no running process has loaded");
-  app.add_flag("--layers", what->layers,
+  command.flag("--layers", what->layers,
                "Also the archives of what is unpacked; a bundle or a repair fetches them again");
-  app.add_flag("--partial", what->partial, "Also downloads that were cut less than a day ago");
+  command.flag("--partial", what->partial, "Also downloads that were cut less than a day ago");
   command.takes_cache();
   command.example("", "what killed installs and older versions left");
   command.example("--unlocked --dry-run", "what a project's CI no longer needs");

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Completions: the script that has a shell ask `kiln __complete` what to offer.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 #include <string>
 
-#include "loader/cli/frame/commands.hpp"
+#include "loader/cli/verbs/verbs.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -74,13 +73,12 @@ complete -c kiln -f -a '(__kiln_complete)'
 
 }  // namespace
 
-void completions(Command& command) {
+void completions(KernelCommand& command) {
   const auto shell = std::make_shared<std::string>();
-  command.app()
-      .add_option("shell", *shell, "bash, zsh or fish")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""))
-      ->type_name("bash|zsh|fish");
+  command.option("shell", *shell, "", "bash, zsh or fish")
+      .required()
+      .one_of({"bash", "zsh", "fish"});
+  command.has_no_document();
   command.example("bash > ~/.local/share/bash-completion/completions/kiln", "for one user");
   command.example("zsh > ~/.zfunc/_kiln", "a folder that is in $fpath");
   command.example("fish > ~/.config/fish/completions/kiln.fish", "");

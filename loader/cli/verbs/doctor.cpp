@@ -16,8 +16,8 @@
 #include "install/vouch.hpp"
 #include "kiln/abi.h"
 #include "kiln/kernel.hpp"
-#include "loader/cli/frame/commands.hpp"
 #include "loader/cli/frame/output.hpp"
+#include "loader/cli/verbs/verbs.hpp"
 #include "probe/driver.hpp"
 #include "probe/probe.hpp"
 #include "settings/environment.hpp"
@@ -180,7 +180,7 @@ int run_doctor(const Options& options) {
 
 }  // namespace
 
-void doctor(Command& command) {
+void doctor(KernelCommand& command) {
   command.takes_packages();
   command.takes_choice();
   command.takes_cache();

@@ -8,8 +8,8 @@
 #include "documents/host.hpp"
 #include "documents/json.hpp"
 #include "install/install.hpp"
-#include "loader/cli/frame/commands.hpp"
 #include "loader/cli/frame/output.hpp"
+#include "loader/cli/verbs/verbs.hpp"
 #include "probe/probe.hpp"
 
 namespace kiln::cli {
@@ -58,7 +58,7 @@ void print_host(const Host& host) {
   for (const std::string& fact : host.overridden) print_line("overridden", " " + fact);
 }
 
-void host(Command& command) {
+void host(KernelCommand& command) {
   command.takes_packages();
   command.takes_registry();
   command.takes_cache();

@@ -18,8 +18,8 @@
 #include "install/catalog.hpp"
 #include "install/install.hpp"
 #include "install/signature_policy.hpp"
-#include "loader/cli/frame/commands.hpp"
 #include "loader/cli/frame/output.hpp"
+#include "loader/cli/verbs/verbs.hpp"
 #include "oci/layer_reader.hpp"
 #include "store/installed.hpp"
 #include "store/registry.hpp"
@@ -300,7 +300,7 @@ int run_info(const Options& options) {
 
 }  // namespace
 
-void info(Command& command) {
+void info(KernelCommand& command) {
   command.takes_package();
   command.takes_choice();
   command.takes_cache();

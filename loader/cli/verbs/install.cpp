@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The commands around what is installed: install, resolve, list, path.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -17,8 +16,8 @@
 #include "install/parallel.hpp"
 #include "install/resolution_json.hpp"
 #include "install/vouch.hpp"
-#include "loader/cli/frame/commands.hpp"
 #include "loader/cli/frame/output.hpp"
+#include "loader/cli/verbs/verbs.hpp"
 #include "resolve/explain.hpp"
 #include "store/installed.hpp"
 
@@ -303,7 +302,7 @@ std::vector<std::string> known_variants(const std::vector<std::string>& words) {
   return variants;
 }
 
-void install(Command& command) {
+void install(KernelCommand& command) {
   command.takes_packages();
   command.takes_choice();
   command.takes_lock();
@@ -320,7 +319,7 @@ void install(Command& command) {
   command.runs(install_all);
 }
 
-void resolve(Command& command) {
+void resolve(KernelCommand& command) {
   command.takes_package();
   command.takes_choice();
   command.takes_lock();
@@ -328,21 +327,20 @@ void resolve(Command& command) {
   command.example("geglu-mlp@1", "the choice for this machine, and every refusal");
   command.takes_host();
   const auto asked = std::make_shared<Explain>();
-  CLI::Option* const explain = command.app()
-                                   .add_option("--explain", asked->variant,
-                                               "What each rule found, for one variant or for all")
-                                   ->type_name("VARIANT")
-                                   ->expected(0, 1);
+  const Option explain = command
+                             .option("--explain", asked->variant, "VARIANT",
+                                     "What each rule found, for one variant or for all")
+                             .value_is_optional();
   command.example("geglu-mlp@1 --json", "the same for a program");
   command.example("geglu-mlp@1 --explain", "what each rule found for each variant");
   command.example("geglu-mlp@1 --host cluster.json", "what the machine of that facts file gets");
   command.runs([asked, explain](const Options& options) {
-    asked->asked = explain->count() > 0;
+    asked->asked = explain.is_given();
     return run_resolve(options, *asked);
   });
 }
 
-void list(Command& command) {
+void list(KernelCommand& command) {
   command.takes_packages();
   command.takes_cache();
   command.example("", "every package, version and variant");
@@ -350,7 +348,7 @@ void list(Command& command) {
   command.runs(run_list);
 }
 
-void path(Command& command) {
+void path(KernelCommand& command) {
   command.takes_package();
   command.takes_choice();
   command.takes_lock();

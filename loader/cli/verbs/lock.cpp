@@ -4,7 +4,6 @@
 // what it has; or says what would change in it.
 #include "install/lock.hpp"
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -14,9 +13,9 @@
 #include "documents/descriptor.hpp"
 #include "documents/json.hpp"
 #include "documents/requirements.hpp"
-#include "loader/cli/frame/commands.hpp"
 #include "loader/cli/frame/output.hpp"
 #include "loader/cli/verbs/locking.hpp"
+#include "loader/cli/verbs/verbs.hpp"
 #include "settings/settings.hpp"
 
 namespace kiln::cli {
@@ -113,12 +112,11 @@ int run_lock(const Locking& locking, const Options& options) {
 
 }  // namespace
 
-void takes_project(CLI::App& app, Project& project) {
-  app.add_option("--lock", project.lock, "The lock file; default kiln.lock")->type_name("FILE");
-  app.add_option("--requirements", project.requirements,
-                 "A project's kernels; default kiln.json where there is one")
-      ->type_name("FILE");
-  app.add_flag("--check", project.check, "Write nothing; exit 8 if the lock file would change");
+void takes_project(Command& command, Project& project) {
+  command.option("--lock", project.lock, "FILE", "The lock file; default kiln.lock");
+  command.option("--requirements", project.requirements, "FILE",
+                 "A project's kernels; default kiln.json where there is one");
+  command.flag("--check", project.check, "Write nothing; exit 8 if the lock file would change");
 }
 
 std::optional<Requirements> requirements_of(const Project& project) {
@@ -200,14 +198,14 @@ int print_change(const Project& project, const LockfileUpdate& update, const std
   return static_cast<int>(ErrorCode::kLock);
 }
 
-void lock(Command& command) {
+void lock(KernelCommand& command) {
   command.takes_packages();
   command.takes_registry();
   command.takes_cache();
   const auto locking = std::make_shared<Locking>();
-  takes_project(command.app(), locking->project);
-  command.app().add_flag("--force", locking->force,
-                         "Do not read the old lock file, which may be damaged: replace it");
+  takes_project(command, locking->project);
+  command.flag("--force", locking->force,
+               "Do not read the old lock file, which may be damaged: replace it");
   command.example("geglu-mlp@1", "adds it to kiln.lock, all variants");
   command.example("", "what kiln.json states, or what is locked, anew");
   command.example("--check", "for CI: does kiln.lock still hold?");

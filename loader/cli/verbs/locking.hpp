@@ -11,7 +11,7 @@
 
 #include "documents/requirements.hpp"
 #include "install/lock.hpp"
-#include "loader/cli/frame/commands.hpp"
+#include "loader/cli/verbs/verbs.hpp"
 
 namespace kiln::cli {
 
@@ -23,7 +23,7 @@ struct Project {
 };
 
 /// --lock, --requirements, --check.
-void takes_project(CLI::App& app, Project& project);
+void takes_project(Command& command, Project& project);
 
 /// Of a project that states its kernels; nothing if it does not: no such file by that usual name.
 std::optional<Requirements> requirements_of(const Project& project);

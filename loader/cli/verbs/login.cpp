@@ -3,7 +3,6 @@
 // kiln login: Kiln keeps no logins, it uses those of docker, podman and skopeo. Says which one it
 // would use for a registry, never the secret, and the exact line that makes one.
 #include <unistd.h>
-#include <CLI/CLI.hpp>
 
 #include <memory>
 #include <string>
@@ -13,8 +12,8 @@
 #include "http/connection.hpp"
 #include "http/credentials.hpp"
 #include "http/url.hpp"
-#include "loader/cli/frame/commands.hpp"
 #include "loader/cli/frame/output.hpp"
+#include "loader/cli/verbs/verbs.hpp"
 #include "settings/environment.hpp"
 #include "settings/settings.hpp"
 #include "store/registry.hpp"
@@ -82,12 +81,9 @@ int run_login(const std::string& written, const Options& options) {
 
 }  // namespace
 
-void login(Command& command) {
+void login(KernelCommand& command) {
   const auto registry = std::make_shared<std::string>();
-  command.app()
-      .add_option("registry", *registry, "Folder or URL; default $KILN_REGISTRY")
-      ->type_name("FOLDER|URL");
-  command.takes_json();
+  command.option("registry", *registry, "FOLDER|URL", "Folder or URL; default $KILN_REGISTRY");
   command.example("https://ghcr.io/acme/kernels",
                   "which login Kiln has for it, and how to get one");
   command.runs([registry](const Options& options) { return run_login(*registry, options); });

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // kiln outdated: what a registry has beyond kiln.lock, or, where there is none, beyond the cache.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -19,9 +18,9 @@
 #include "install/install.hpp"
 #include "install/lock.hpp"
 #include "install/parallel.hpp"
-#include "loader/cli/frame/commands.hpp"
 #include "loader/cli/frame/output.hpp"
 #include "loader/cli/verbs/locking.hpp"
+#include "loader/cli/verbs/verbs.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -171,14 +170,13 @@ int run_outdated(const Project& project, const Options& options) {
 
 }  // namespace
 
-void outdated(Command& command) {
+void outdated(KernelCommand& command) {
   command.takes_packages();
   command.takes_offline();
   command.takes_cache();
   const auto project = std::make_shared<Project>();
-  command.app()
-      .add_option("--lock", project->lock, "The lock file; default kiln.lock, else $KILN_LOCK")
-      ->type_name("FILE");
+  command.option("--lock", project->lock, "FILE",
+                 "The lock file; default kiln.lock, else $KILN_LOCK");
   command.example("", "kiln.lock's kernels; without one, what is installed");
   command.example("geglu-mlp", "this one");
   command.runs([project](const Options& options) { return run_outdated(*project, options); });

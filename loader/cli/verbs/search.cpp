@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "install/catalog.hpp"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -10,8 +9,8 @@
 #include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
-#include "loader/cli/frame/commands.hpp"
 #include "loader/cli/frame/output.hpp"
+#include "loader/cli/verbs/verbs.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -70,9 +69,9 @@ int run_search(const std::vector<std::string>& words, const Options& options) {
 
 }  // namespace
 
-void search(Command& command) {
+void search(KernelCommand& command) {
   const auto words = std::make_shared<std::vector<std::string>>();
-  command.app().add_option("word", *words, "Words that the name or the summary must have");
+  command.option("word", *words, "WORD", "Words that the name or the summary must have");
   command.takes_registry();
   command.takes_cache();
   command.example("", "every package, its newest version and what it computes");

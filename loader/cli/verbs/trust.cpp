@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // trust: whose metadata vouches for a registry's versions, on this machine for this user.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
@@ -13,8 +12,8 @@
 #include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "install/signature_policy.hpp"
-#include "loader/cli/frame/commands.hpp"
 #include "loader/cli/frame/output.hpp"
+#include "loader/cli/verbs/verbs.hpp"
 #include "settings/settings.hpp"
 #include "settings/trust_file.hpp"
 #include "store/registry.hpp"
@@ -236,59 +235,51 @@ int run_remove(const std::string& written, const Options& options) {
 
 }  // namespace
 
-void trust_add(Command& command) {
+void trust_add(KernelCommand& command) {
   const auto added = std::make_shared<Added>();
-  command.takes_json();
-  command.app().add_option("registry", added->registry, "Folder or URL")->required();
-  command.app()
-      .add_option("--root", added->root, "Root metadata, from the registry's publisher")
-      ->type_name("FILE");
-  command.app().add_flag("--unsigned", added->is_unsigned, "Believe the registry as it is");
-  command.app().add_flag("--replace", added->replace, "In the place of another root");
+  command.option("registry", added->registry, "FOLDER|URL", "Folder or URL").required();
+  command.option("--root", added->root, "FILE", "Root metadata, from the registry's publisher");
+  command.flag("--unsigned", added->is_unsigned, "Believe the registry as it is");
+  command.flag("--replace", added->replace, "In the place of another root");
   command.example("https://ghcr.io/acme/kernels --root root.json", "what its signers vouch for");
   command.example("build/registry --unsigned", "a folder that you make yourself");
   command.runs([added](const Options& options) { return run_add(*added, options); });
 }
 
-void trust_list(Command& command) {
-  command.takes_json();
+void trust_list(KernelCommand& command) {
   command.example("", "every registry that may be installed from, and by which root");
   command.runs([](const Options&) { return run_list(); });
 }
 
-void trust_require(Command& command) {
+void trust_require(KernelCommand& command) {
   const auto required = std::make_shared<Required>();
   required->requirement.package = "*";
   required->requirement.statement = "signature";
-  command.takes_json();
-  CLI::App& app = command.app();
-  app.add_option("registry", required->requirement.registry, "Folder or URL")->required();
-  app.add_option("--key", required->keys, "Public key, in PEM, of who must sign (repeatable)")
-      ->type_name("FILE")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false);
-  app.add_option("--threshold", required->requirement.threshold, "How many of the keys; default 1")
-      ->check(CLI::Range(1, 100));
-  app.add_option("--package", required->requirement.package,
+  command.option("registry", required->requirement.registry, "FOLDER|URL", "Folder or URL")
+      .required();
+  command.option("--key", required->keys, "FILE",
+                 "Public key of somebody who must sign, in PEM (repeatable)");
+  command.number("--threshold", required->requirement.threshold, 1, 100,
+                 "How many of the keys; default 1");
+  command.option("--package", required->requirement.package, "PATTERN",
                  "Pattern of package names, like 'geglu-*'; default: all");
   std::vector<std::string> words;
   for (const attest::Kind& kind : attest::kKinds) words.emplace_back(kind.word);
-  app.add_option("--statement", required->requirement.statement,
-                 "signature (default), provenance, sbom; or tests: of the very library that is to "
-                 "run, and on this GPU where the settings say tested: here")
-      ->check(CLI::IsMember(words));
-  app.add_flag("--none", required->none, "Require this statement no longer");
+  command
+      .option("--statement", required->requirement.statement, "",
+              "signature (default), provenance, sbom; or tests: of the very library that is to "
+              "run, and on this GPU where the settings say tested: here")
+      .one_of(words);
+  command.flag("--none", required->none, "Require this statement no longer");
   command.example("https://ghcr.io/acme/kernels --key acme.pub", "only what this key signed");
   command.example("https://ghcr.io/acme/kernels --statement provenance --key builder.pub",
                   "only what this builder built");
   command.runs([required](const Options& options) { return run_require(*required, options); });
 }
 
-void trust_remove(Command& command) {
+void trust_remove(KernelCommand& command) {
   const auto registry = std::make_shared<std::string>();
-  command.takes_json();
-  command.app().add_option("registry", *registry, "Folder or URL")->required();
+  command.option("registry", *registry, "FOLDER|URL", "Folder or URL").required();
   command.example("https://ghcr.io/acme/kernels", "nothing is installed from it any more");
   command.runs([registry](const Options& options) { return run_remove(*registry, options); });
 }

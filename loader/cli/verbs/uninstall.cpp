@@ -2,7 +2,6 @@
 //
 // kiln uninstall: kernels out of the cache. What a project's lock file or a running process holds
 // stays.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -10,8 +9,8 @@
 #include "base/join.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
-#include "loader/cli/frame/commands.hpp"
 #include "loader/cli/frame/output.hpp"
+#include "loader/cli/verbs/verbs.hpp"
 #include "settings/settings.hpp"
 #include "store/cache.hpp"
 #include "store/gc.hpp"
@@ -93,15 +92,12 @@ int run_uninstall(bool dry_run, const std::string& registry, const Options& opti
 
 }  // namespace
 
-void uninstall(Command& command) {
-  command.takes_packages();
-  command.app().get_option("package")->required();
+void uninstall(KernelCommand& command) {
+  command.takes_named_packages();
   const auto dry_run = std::make_shared<bool>(false);
   const auto registry = std::make_shared<std::string>();
-  command.app().add_flag("--dry-run", *dry_run, "Say what would go, remove nothing");
-  command.app()
-      .add_option("--registry", *registry, "Only what came from this registry")
-      ->type_name("FOLDER|URL");
+  command.flag("--dry-run", *dry_run, "Say what would go, remove nothing");
+  command.option("--registry", *registry, "FOLDER|URL", "Only what came from this registry");
   command.takes_cache();
   command.example("geglu-mlp@1", "this version, all its variants");
   command.example("geglu-mlp --dry-run", "how much all versions would free");

@@ -11,15 +11,15 @@ void fail_to_sign(ErrorCode code, const std::filesystem::path& registry, const s
   throw Error(code, "sign " + registry.string() + ": " + found);
 }
 
-Seen::Seen(TrustFiles files, std::string origin)
+ClientMetadata::ClientMetadata(TrustFiles files, std::string origin)
     : files_(std::move(files)), origin_(std::move(origin)) {
   if (!files_.empty()) set_.emplace(follow(files_, origin_, trust::Expiry::kTold, Roles::kTop));
 }
 
-Seen::Seen(TrustFiles files, std::string origin, trust::TrustedSet set)
+ClientMetadata::ClientMetadata(TrustFiles files, std::string origin, trust::TrustedSet set)
     : files_(std::move(files)), origin_(std::move(origin)), set_(std::move(set)) {}
 
-std::uint64_t Seen::version_of(const std::string& role) const {
+std::uint64_t ClientMetadata::version_of(const std::string& role) const {
   if (!set_) return 0;
   if (role == "timestamp") return set_->timestamp()->version;
   if (role == "snapshot") return set_->snapshot()->version;
@@ -27,12 +27,12 @@ std::uint64_t Seen::version_of(const std::string& role) const {
   return found == set_->snapshot()->files.end() ? 0 : found->second.version;
 }
 
-const std::string* Seen::file_of(const std::string& role) const {
+const std::string* ClientMetadata::file_of(const std::string& role) const {
   const auto found = files_.find(role_file(version_of(role), role));
   return found == files_.end() ? nullptr : &found->second;
 }
 
-Json Seen::body_of(const std::string& role) const {
+Json ClientMetadata::body_of(const std::string& role) const {
   const std::string* const file = file_of(role);
   if (file == nullptr) return nullptr;
   set_->file_of(role).promise.check(*file, role_file(version_of(role), role) + " of " + origin_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Seen: what clients see of a registry: its metadata, and what they make of it; or nothing yet.
-// Under every stage of sign. It never changes: what comes after it is another one.
+// Client metadata: what clients see of a registry: its metadata, and what they make of it; or
+// nothing yet. Under every stage of sign. It never changes: what comes after it is another one.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ namespace kiln::registry {
 [[noreturn]] void fail_to_sign(ErrorCode code, const std::filesystem::path& registry,
                                const std::string& found);
 
-class Seen {
+class ClientMetadata {
  public:
-  /// Of a folder. No files: nothing. Throws as follow() does; what has expired is no error.
-  Seen(TrustFiles files, std::string origin);
+  /// Of a folder. No files: nothing. Throws as follow() does; what has expired is not an error.
+  ClientMetadata(TrustFiles files, std::string origin);
   /// What a client has made of these files is known already.
-  Seen(TrustFiles files, std::string origin, trust::TrustedSet set);
+  ClientMetadata(TrustFiles files, std::string origin, trust::TrustedSet set);
 
   const TrustFiles& files() const { return files_; }
   const std::optional<trust::TrustedSet>& set() const { return set_; }

@@ -11,11 +11,11 @@ namespace kiln::registry {
 Edits::Edits(const SignRequest& request, const Start& start)
     : request_(request),
       start_(start),
-      authority_{start.root, {}},
+      signers_{start.root, {}},
       pending_(start.pending),
       returned_(start.returned),
       verified_(start.seen.set()) {
-  if (const trust::Targets* const targets = start.seen.targets()) authority_.targets = *targets;
+  if (const trust::Targets* const targets = start.seen.targets()) signers_.targets = *targets;
 }
 
 const Pending* Edits::find_pending(const std::string& role) const {
@@ -71,7 +71,7 @@ void Edits::take_returned(const std::string& role) {
   for (const Pending& each : std::exchange(returned_[role], {})) {
     const auto own = pending_.find(role);
     if (own != pending_.end() && own->second.join(each)) continue;
-    if (authority_.is_complete(role, each)) {
+    if (signers_.is_complete(role, each)) {
       pending_.insert_or_assign(role, each);
       finished_elsewhere_.insert(role);
       continue;
@@ -85,8 +85,8 @@ void Edits::take_returned(const std::string& role) {
   // Its signatures came from several places: they are not thrown away for one more version, which
   // the next signing takes up.
   const Pending* const own = find_pending(role);
-  if (own != nullptr && authority_.is_complete(role, *own) &&
-      !authority_.has_enough_of(request_.keys, role)) {
+  if (own != nullptr && signers_.is_complete(role, *own) &&
+      !signers_.has_enough_of(request_.keys, role)) {
     finished_elsewhere_.insert(role);
   }
 }
@@ -94,7 +94,7 @@ void Edits::take_returned(const std::string& role) {
 void Edits::decide_targets() {
   take_returned("targets");
   if (const Pending* const next = find_pending("targets")) {
-    authority_.targets = trust::parse<trust::Targets>(next->text("targets"), "targets").document;
+    signers_.targets = trust::parse<trust::Targets>(next->text("targets"), "targets").document;
   }
 }
 
@@ -108,19 +108,18 @@ void Edits::check_all_are_taken() const {
 }
 
 void Edits::drop_roles_of_nobody() {
-  std::erase_if(pending_,
-                [&](const auto& each) { return authority_.signers_of(each.first).ids.empty(); });
+  std::erase_if(pending_, [&](const auto& each) { return signers_.of(each.first).ids.empty(); });
 }
 
 bool Edits::still_holds(const std::string& role) const {
   const std::string* const file = start_.seen.file_of(role);
   return file != nullptr &&
-         Pending(*file, role).is_complete(authority_.keys_of(role), authority_.signers_of(role));
+         Pending(*file, role).is_complete(signers_.keys_of(role), signers_.of(role));
 }
 
 PendingRoles Edits::sign() && {
   for (auto& [role, pending] : pending_) {
-    if (!is_finished_elsewhere(role)) pending.sign(request_.keys, authority_.signers_of(role));
+    if (!is_finished_elsewhere(role)) pending.sign(request_.keys, signers_.of(role));
   }
   return std::move(pending_);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Edits: the next version of each document, while it comes about: what is pending, what changes
-// in it, and what came back signed. Under sign_plan. Who signed a document as it was before has not
-// signed it as it is after an edit.
+// in it, and what came back signed. Under plan. An edit takes away the signatures of the document
+// as it was before.
 #pragma once
 
 #include <functional>
@@ -25,7 +25,7 @@ class Edits {
   Edits(const SignRequest& request, const Start& start);
 
   /// The newest root, and the targets that clients see; those that are to be, after decide_targets.
-  const Authority& authority() const { return authority_; }
+  const RoleSigners& signers() const { return signers_; }
   /// Null: nothing of it is.
   const Pending* find_pending(const std::string& role) const;
 
@@ -64,7 +64,7 @@ class Edits {
 
   const SignRequest& request_;
   const Start& start_;
-  Authority authority_;
+  RoleSigners signers_;
   PendingRoles pending_;
   std::map<std::string, std::vector<Pending>> returned_;  ///< until it is looked at
   std::set<std::string> finished_elsewhere_;

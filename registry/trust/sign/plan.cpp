@@ -58,42 +58,9 @@ void check_index(const fs::path& registry, const Tagged& each) {
 
 // ---- targets ----
 
-/// All that the targets keys have signed, taken out of `body` and of the bins that there are.
-Json take_names_for_bins(const Edits& edits, Json& body) {
-  Json names = std::exchange(body["targets"], Json::object());
-  if (!body.contains("delegations")) return names;
-  for (const Json& each : body["delegations"]["roles"]) {
-    const std::string role = each["name"].get<std::string>();
-    if (!is_bin(role)) continue;
-    const Json bin = edits.body_of(role);
-    if (!bin.is_null()) names.update(bin["targets"]);
-  }
-  return names;
-}
-
-void fill_bins(const SignRequest& request, const Json& names, Edits& edits) {
-  const trust::Targets& targets = edits.authority().targets;
-  std::map<std::string, Json> by_bin;
-  for (const Delegation& each : targets.delegations) {
-    if (is_bin(each.role)) by_bin.emplace(each.role, Json::object());
-  }
-  for (const auto& [name, target] : names.items()) {
-    const auto bin = by_bin.find(role_for(targets, name));
-    if (bin == by_bin.end()) {
-      fail_to_sign(
-          ErrorCode::kConflict, request.registry,
-          printable(name) + " is signed by targets, and a publisher's package; nothing was signed");
-    }
-    bin->second[name] = target;
-  }
-  for (auto& bin : by_bin) {
-    edits.edit(bin.first, [&](Json& body) { body["targets"] = std::move(bin.second); });
-  }
-}
-
 /// Nobody's versions may vanish because packages go to another role.
 void check_names_of(const SignRequest& request, const Publisher& publisher, const Edits& edits) {
-  const trust::Targets& targets = edits.authority().targets;
+  const trust::Targets& targets = edits.signers().targets;
   const Delegation& role = *find_delegation(targets, publisher.role);
   const auto check = [&](const std::string& other) {
     const Json body = edits.body_of(other);
@@ -114,26 +81,22 @@ void plan_targets(const SignRequest& request, const Start& start, Edits& edits) 
   if (start.seen.file_of("targets") == nullptr || !edits.still_holds("targets")) {
     edits.renew("targets");
   }
-  Json moved = Json::object();
   edits.edit("targets", [&](Json& body) {
-    if (request.bins > 0) moved = take_names_for_bins(edits, body);
-    set_bins(body, request.bins, start.root);
     if (request.publisher) appoint(body, *request.publisher, start.root);
     if (!request.dismissed.empty()) dismiss(body, request.dismissed);
   });
   edits.decide_targets();
-  if (request.bins > 0) fill_bins(request, moved, edits);
   if (request.publisher) check_names_of(request, *request.publisher, edits);
 }
 
 /// A key that may sign nothing was taken by mistake.
-void check_keys(const SignRequest& request, const Authority& authority) {
+void check_keys(const SignRequest& request, const RoleSigners& signers) {
   for (const PrivateKey& key : request.keys) {
     const std::string id = trust::key_id(key.key());
-    const auto has = [&](const trust::Signers& signers) { return signers.ids.contains(id); };
-    const trust::Root& root = authority.root;
+    const auto has = [&](const trust::Signers& those) { return those.ids.contains(id); };
+    const trust::Root& root = signers.root;
     if (has(root.targets) || has(root.snapshot) || has(root.timestamp) ||
-        std::ranges::any_of(authority.targets.delegations, has, &Delegation::signers)) {
+        std::ranges::any_of(signers.targets.delegations, has, &Delegation::signers)) {
       continue;
     }
     fail_to_sign(ErrorCode::kTrust, request.registry,
@@ -145,38 +108,23 @@ void check_keys(const SignRequest& request, const Authority& authority) {
 
 // ---- the roles to which targets delegate ----
 
-/// Whether names that clients find in targets leave it.
-bool targets_drop_names(const Start& start, const Edits& edits) {
-  const Json before = start.seen.body_of("targets");
-  const Pending* const next = edits.find_pending("targets");
-  if (before.is_null() || next == nullptr) return false;
-  const Json& kept = next->body()["targets"];
-  return std::ranges::any_of(before["targets"].items(),
-                             [&](const auto& each) { return !kept.contains(each.key()); });
-}
-
 /// What came back of each role, and which can be seen only together with the targets.
 std::set<std::string> tie_roles(const Start& start, Edits& edits) {
   std::set<std::string> tied;
-  const bool names_left = targets_drop_names(start, edits);
-  for (const Delegation& each : edits.authority().targets.delegations) {
+  for (const Delegation& each : edits.signers().targets.delegations) {
     const std::string& role = each.role;
     edits.take_returned(role);
     const Delegation* const before =
         start.seen.set() ? find_delegation(*start.seen.targets(), role) : nullptr;
     // A client refuses a role that has no document. A delegation is seen with its role's first one:
-    // who signs that, if it says nothing yet, has the key.
-    if (start.seen.file_of(role) == nullptr && !is_bin(role)) {
+    // its signature shows that the publisher has the key.
+    if (start.seen.file_of(role) == nullptr) {
       if (edits.find_pending(role) == nullptr) edits.renew(role);
       if (before == nullptr) tied.insert(role);
     }
     const bool has_other_signers = before == nullptr || before->signers != each.signers;
     if (start.seen.file_of(role) != nullptr && has_other_signers && !edits.still_holds(role)) {
       edits.renew(role);
-      tied.insert(role);
-    }
-    // The names that left targets, or other bins, are in here.
-    if (is_bin(role) && (before == nullptr || names_left) && edits.find_pending(role) != nullptr) {
       tied.insert(role);
     }
   }
@@ -210,7 +158,7 @@ void plan_role(const SignRequest& request, const Start& start, const std::string
   if (visible.is_null()) return;
   const std::int64_t expires = *trust::parse_time(visible["expires"].get<std::string>());
   plan.shown[role] = {visible["targets"].size(), expires};
-  if (expires < start.now + kTargetsLast / 2 && edits.authority().has_one_of(request.keys, role)) {
+  if (expires < start.now + kTargetsLast / 2 && edits.signers().has_one_of(request.keys, role)) {
     edits.renew(role);
   }
 }
@@ -218,7 +166,7 @@ void plan_role(const SignRequest& request, const Start& start, const std::string
 void yank(const SignRequest& request, Edits& edits) {
   for (const auto& each : request.yanked) {
     const std::string& name = each.first;
-    const std::string role = role_for(edits.authority().targets, name);
+    const std::string role = role_for(edits.signers().targets, name);
     const Json body = edits.body_of(role);
     if (body.is_null() || !body["targets"].contains(name)) {
       fail_to_sign(
@@ -248,18 +196,18 @@ Plan plan_roles(const SignRequest& request, const Start& start) {
   plan.tied = tie_roles(start, edits);
   std::map<std::string, std::vector<Tagged>> by_role;
   for (Tagged& each : tagged_in(request.registry, request.only)) {
-    by_role[role_for(edits.authority().targets, each.wished().name)].push_back(std::move(each));
+    by_role[role_for(edits.signers().targets, each.wished().name)].push_back(std::move(each));
   }
   if (request.only.empty()) {
     by_role["targets"];
-    for (const Delegation& each : edits.authority().targets.delegations) by_role[each.role];
+    for (const Delegation& each : edits.signers().targets.delegations) by_role[each.role];
   }
   for (const auto& [role, versions] : by_role) {
     plan_role(request, start, role, versions, edits, plan);
   }
   yank(request, edits);
-  check_keys(request, edits.authority());
-  plan.authority = edits.authority();
+  check_keys(request, edits.signers());
+  plan.signers = edits.signers();
   plan.pending = std::move(edits).sign();
   return plan;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sign, second stage: what each role is to say now. Targets first: bins, publishers and who has
-// left; then each role, of the versions that the folder has: what is new, yanked, or about to
-// expire. The request's keys sign each document that they may. After sign_start, before
-// sign_visible. Reads the folder's indexes; writes nothing.
+// Sign, second stage: what each role is to say now. Targets first: publishers, and those who
+// have left; then each role, of the versions that the folder has: what is new, yanked, or about to
+// expire. The request's keys sign each document that they may. After start, before
+// visible. Reads the folder's indexes; writes nothing.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ struct Wished {
 bool has_target(const Json& body, const Wished& wished);
 
 struct Plan {
-  Authority authority;         ///< with the targets that are to be
+  RoleSigners signers;         ///< with the targets that are to be
   PendingRoles pending;        ///< signed by those keys that may
   std::set<std::string> tied;  ///< roles that go with the targets, or neither does
   std::map<std::string, std::vector<Wished>> wished;  ///< by role; what clients may lack

@@ -15,15 +15,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<Missing> missing_in(const Plan& plan, const Outcome& outcome) {
+std::vector<Missing> missing_in(const Plan& plan, const Visible& outcome) {
   std::vector<Missing> missing;
   for (const auto& [role, pending] : outcome.pending) {
-    Missing one = plan.authority.missing_of(role, pending);
+    Missing one = plan.signers.missing_of(role, pending);
     if (one.have < one.need) missing.push_back(std::move(one));
   }
   if (!outcome.lacks_newest) return missing;
   for (const char* role : {"snapshot", "timestamp"}) {
-    const trust::Signers& signers = plan.authority.signers_of(role);
+    const trust::Signers& signers = plan.signers.of(role);
     missing.push_back({role,
                        outcome.seen.version_of(role) + 1,
                        0,
@@ -33,7 +33,7 @@ std::vector<Missing> missing_in(const Plan& plan, const Outcome& outcome) {
   return missing;
 }
 
-std::vector<std::string> waiting_in(const Plan& plan, const Outcome& outcome) {
+std::vector<std::string> waiting_in(const Plan& plan, const Visible& outcome) {
   std::vector<std::string> waiting;
   for (const auto& [role, wished] : plan.wished) {
     const Json visible = outcome.seen.body_of(role);
@@ -45,19 +45,19 @@ std::vector<std::string> waiting_in(const Plan& plan, const Outcome& outcome) {
   return waiting;
 }
 
-Signed report(const SignRequest& request, const Plan& plan, const Outcome& outcome) {
-  const Seen& seen = outcome.seen;
-  Signed result{.is_visible = outcome.is_visible,
-                .root = seen.set() ? seen.set()->root().version : 0,
-                .targets = seen.version_of("targets"),
-                .timestamp = seen.version_of("timestamp"),
-                .expires = seen.set()
-                               ? std::min({seen.targets()->expires, seen.set()->snapshot()->expires,
-                                           seen.set()->timestamp()->expires})
-                               : 0,
-                .changed = outcome.changed,
-                .waiting = waiting_in(plan, outcome),
-                .missing = missing_in(plan, outcome)};
+SignReport report(const SignRequest& request, const Plan& plan, const Visible& outcome) {
+  const ClientMetadata& seen = outcome.seen;
+  SignReport result{
+      .is_visible = outcome.is_visible,
+      .root = seen.set() ? seen.set()->root().version : 0,
+      .targets = seen.version_of("targets"),
+      .timestamp = seen.version_of("timestamp"),
+      .expires = seen.set() ? std::min({seen.targets()->expires, seen.set()->snapshot()->expires,
+                                        seen.set()->timestamp()->expires})
+                            : 0,
+      .changed = outcome.changed,
+      .waiting = waiting_in(plan, outcome),
+      .missing = missing_in(plan, outcome)};
   std::ranges::sort(result.changed);
   std::size_t names = 0;
   for (const auto& [role, shown] : outcome.shown) {
@@ -72,7 +72,7 @@ Signed report(const SignRequest& request, const Plan& plan, const Outcome& outco
 }
 
 /// What waits, and what others need to see what it changes.
-TrustDraft draft_of(Outcome outcome) {
+TrustDraft draft_of(Visible outcome) {
   TrustDraft draft;
   const auto keep = [&](const std::string& role) {
     if (const std::string* const file = outcome.seen.file_of(role)) {
@@ -91,7 +91,7 @@ TrustDraft draft_of(Outcome outcome) {
   return draft;
 }
 
-/// What the artifacts of these manifests name, and they. Throws for what is no such artifact.
+/// These manifests, and the blobs that they name. Throws for another artifact.
 std::set<Digest> blobs_of(const Layout& layout, const std::vector<Tag>& tags) {
   std::set<Digest> named;
   for (const Tag& tag : tags) {
@@ -136,14 +136,14 @@ void write_artifact(const Layout& layout, const TrustFiles& files) {
 
 }  // namespace
 
-Signed sign_registry(const SignRequest& request) {
-  packages_of(request.registry);  // throws for what is no registry, before a folder is made in it
+SignReport sign_registry(const SignRequest& request) {
+  packages_of(request.registry);  // throws without a registry, before a folder is made in it
   const Layout layout = trust_layout(request.registry);
   const FileLock held = layout.lock();
   const Start start = start_signing(request);
   const Plan plan = plan_roles(request, start);
-  Outcome outcome = make_visible(request, start, plan);
-  Signed result = report(request, plan, outcome);
+  Visible outcome = make_visible(request, start, plan);
+  SignReport result = report(request, plan, outcome);
   if (result.is_visible) write_artifact(layout, outcome.seen.files());
   if (result.draft.empty()) {
     fs::remove(draft_path(request.registry));

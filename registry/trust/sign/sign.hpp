@@ -5,14 +5,14 @@
 // was signed stays named; its versions only rise. A client checks all of it here before anything
 // is visible, and the rename of kiln.tuf's index.json is the only commit.
 //
-// What fewer keys have signed than must stays a draft beside it (trust_draft.hpp), which no client
+// A document that too few keys have signed stays in a draft next to it (draft.hpp), which no client
 // reads: others sign it there or elsewhere, and the last signature makes it visible. Each role
 // waits for its own signers alone.
 //
 //   start_signing   where it begins: what clients see, the newest root, what is pending     Start
 //   plan_roles      what each role is to say, and the signatures of the keys given          Plan
-//   make_visible    of that what enough have signed, as a client checks it               Outcome
-//   sign_registry   the report, the commit into kiln.tuf, and the draft of what waits     Signed
+//   make_visible    of that what enough have signed, as a client checks it               Visible
+//   sign_registry   the report, the commit into kiln.tuf, and the draft of what waits SignReport
 //
 // Each takes what those before it gave, and changes none of it; the last alone writes.
 #pragma once
@@ -47,12 +47,11 @@ struct SignRequest {
   std::map<std::string, std::string> yanked = {};  ///< "geglu-mlp/1" -> why
   std::optional<Publisher> publisher = {};         ///< to appoint
   std::string dismissed = {};                      ///< publisher whom to take all from
-  std::size_t bins = 0;                            ///< into how many to spread; 0: as before
   /// For how long snapshot and timestamp hold. Each is signed anew in time, or nothing installs.
   int days = 14;
 };
 
-struct Signed {
+struct SignReport {
   bool is_visible = false;  ///< whether clients see more than before; else all waits in the draft
   std::uint64_t root = 0;   ///< versions of the documents that clients see
   std::uint64_t targets = 0;
@@ -68,6 +67,6 @@ struct Signed {
 /// Throws kUsage where there is no root yet, kTrust for a key that may sign nothing and for files
 /// that no client would accept; kConflict for a root other than the one that has its number, and
 /// for a draft of another state; kNotFound for a version to yank that was never signed.
-Signed sign_registry(const SignRequest& request);
+SignReport sign_registry(const SignRequest& request);
 
 }  // namespace kiln::registry

@@ -39,7 +39,7 @@ bool shares_a_root(const TrustFiles& known, const TrustFiles& theirs) {
 
 /// What was signed elsewhere since is gone on with. The server is not believed: what it has must
 /// follow from a root that is known here, or the keys would sign what somebody put there.
-Seen newer_of(Seen here, const SignRequest& request, const TrustFiles& roots) {
+ClientMetadata newer_of(ClientMetadata here, const SignRequest& request, const TrustFiles& roots) {
   if (request.onto.empty()) return here;
   trust::TrustedSet theirs = follow(request.onto, "the server", trust::Expiry::kTold, Roles::kTop);
   if (!shares_a_root(here.files(), request.onto) && !shares_a_root(roots, request.onto)) {
@@ -54,7 +54,7 @@ Seen newer_of(Seen here, const SignRequest& request, const TrustFiles& roots) {
 
 /// Whether a draft begins where the registry is. Of each document that it has next, the one before
 /// must be what clients see.
-bool follows(const TrustDraft& draft, const Seen& seen) {
+bool follows(const TrustDraft& draft, const ClientMetadata& seen) {
   const TrustFiles& files = seen.files();
   for (const auto& [name, bytes] : draft.before) {
     const auto found = files.find(name);
@@ -140,7 +140,7 @@ void add_roots(const SignRequest& request, const TrustFiles& roots, Start& start
 Start start_signing(const SignRequest& request) {
   TrustFiles files = read_trust_files(request.registry);
   TrustFiles roots = read_roots(request.roots);
-  Seen here(std::move(files), request.registry.string());
+  ClientMetadata here(std::move(files), request.registry.string());
   Start start{std::time(nullptr), newer_of(std::move(here), request, roots), {}, {}, {}, {}};
   read_drafts(request, start, roots);
   add_roots(request, roots, start);

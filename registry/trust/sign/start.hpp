@@ -2,7 +2,7 @@
 //
 // Sign, first stage: where signing begins. What clients see, here or at a server that is ahead; the
 // newest root, as a client follows it; and what is pending: the folder's draft, and drafts that
-// came back. Before sign_plan. Reads, and writes nothing.
+// came back. Before plan. Reads, and writes nothing.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ using PendingRoles = std::map<std::string, Pending>;  ///< by role
 
 struct Start {
   std::int64_t now = 0;  ///< of the whole signing, in seconds since 1970
-  Seen seen;
+  ClientMetadata seen;
   trust::Root root;      ///< the newest
   TrustFiles new_roots;  ///< those after what clients see, the request's and the drafts'
   PendingRoles pending;  ///< of the folder's own draft; none of a draft of another state

@@ -23,7 +23,7 @@ std::int64_t expiry_of(const Pending& pending) {
 /// timestamp.
 std::optional<std::set<std::string>> ready_roles(const Start& start, const Plan& plan) {
   const auto is_complete = [&](const std::string& role) {
-    return plan.authority.is_complete(role, plan.pending.at(role));
+    return plan.signers.is_complete(role, plan.pending.at(role));
   };
   /// Whether clients that have the targets of now accept it.
   const auto holds_already = [&](const std::string& role, const Pending& pending) {
@@ -56,7 +56,7 @@ Json meta_of(const std::string& bytes, std::uint64_t version) {
 }
 
 Next next_of(const Start& start, const Plan& plan, const std::set<std::string>& ready) {
-  const Seen& seen = start.seen;
+  const ClientMetadata& seen = start.seen;
   Next next{seen.files(), {}};
   next.files.insert(start.new_roots.begin(), start.new_roots.end());
   const auto drop = [&](const std::string& role) {
@@ -77,7 +77,7 @@ Next next_of(const Start& start, const Plan& plan, const std::set<std::string>& 
   // Of a role that is nobody's any more. The snapshot goes on to name it: a client refuses one that
   // has lost a document.
   for (const trust::Delegation& each : seen.targets()->delegations) {
-    if (find_delegation(plan.authority.targets, each.role) == nullptr) drop(each.role);
+    if (find_delegation(plan.signers.targets, each.role) == nullptr) drop(each.role);
   }
   return next;
 }
@@ -97,7 +97,7 @@ Pending newest_of(const std::string& role, const Json& meta, const SignRequest& 
   if (const auto found = start.returned.find(role); found != start.returned.end()) {
     for (const Pending& each : found->second) newest.join(each);
   }
-  newest.sign(request.keys, plan.authority.signers_of(role));
+  newest.sign(request.keys, plan.signers.of(role));
   return newest;
 }
 
@@ -105,7 +105,7 @@ Pending newest_of(const std::string& role, const Json& meta, const SignRequest& 
 bool newest_is_wanted(const SignRequest& request, const Start& start, const Plan& plan) {
   return plan.pending.contains("snapshot") || start.returned.contains("snapshot") ||
          std::ranges::any_of(kNewest, [&](const char* role) {
-           return plan.authority.has_one_of(request.keys, role);
+           return plan.signers.has_one_of(request.keys, role);
          });
 }
 
@@ -114,14 +114,14 @@ trust::TrustedSet checked_as_client(const TrustFiles& files, const Start& start,
                                     const std::set<std::string>& ready) {
   trust::TrustedSet set = follow(files, start.seen.origin(), trust::Expiry::kRefused, Roles::kTop);
   for (const std::string& role : ready) {
-    if (role == "targets" || find_delegation(plan.authority.targets, role) == nullptr) continue;
+    if (role == "targets" || find_delegation(plan.signers.targets, role) == nullptr) continue;
     set.take_targets(files.at(role_file(plan.pending.at(role).version(), role)), role, "targets");
   }
   return set;
 }
 
 /// What a body says otherwise than clients have it now, from whatever role.
-void note_changes(const Seen& seen, const Json& body, std::vector<std::string>& changed) {
+void note_changes(const ClientMetadata& seen, const Json& body, std::vector<std::string>& changed) {
   std::map<std::string, Json> bodies;  // by role
   const auto before = [&](const std::string& name) -> const Json* {
     if (!seen.set()) return nullptr;
@@ -138,8 +138,8 @@ void note_changes(const Seen& seen, const Json& body, std::vector<std::string>& 
 
 }  // namespace
 
-Outcome make_visible(const SignRequest& request, const Start& start, const Plan& plan) {
-  Outcome outcome{start.seen, false, {}, plan.pending, start.new_roots, false, plan.shown};
+Visible make_visible(const SignRequest& request, const Start& start, const Plan& plan) {
+  Visible outcome{start.seen, false, {}, plan.pending, start.new_roots, false, plan.shown};
   const std::optional<std::set<std::string>> ready = ready_roles(start, plan);
   if (!ready || !newest_is_wanted(request, start, plan)) {
     for (const char* role : kNewest) outcome.pending.erase(role);
@@ -153,14 +153,14 @@ Outcome make_visible(const SignRequest& request, const Start& start, const Plan&
     const Pending& pending = place->second;
     next.files[role == "timestamp" ? "timestamp.json" : role_file(pending.version(), role)] =
         pending.text(role);
-    return plan.authority.is_complete(role, pending);
+    return plan.signers.is_complete(role, pending);
   };
   const bool has_snapshot = sign_newest("snapshot", next.meta);
   const Pending& snapshot = outcome.pending.at("snapshot");
   Json named = {{"version", snapshot.version()}};
   // Where several must sign, each signs both at once: what the others' signatures will be is not
   // known then, and so not what the snapshot's bytes will be.
-  if (plan.authority.root.snapshot.threshold == 1 && has_snapshot) {
+  if (plan.signers.root.snapshot.threshold == 1 && has_snapshot) {
     named = meta_of(snapshot.text("snapshot"), snapshot.version());
   }
   const bool has_timestamp = sign_newest("timestamp", {{"snapshot.json", named}});
@@ -180,7 +180,7 @@ Outcome make_visible(const SignRequest& request, const Start& start, const Plan&
   for (const char* role : kNewest) show(role, 0);
   outcome.is_visible = true;
   outcome.new_roots.clear();
-  outcome.seen = Seen(std::move(next.files), start.seen.origin(), std::move(set));
+  outcome.seen = ClientMetadata(std::move(next.files), start.seen.origin(), std::move(set));
   return outcome;
 }
 

@@ -3,7 +3,7 @@
 // Sign, third stage: what becomes visible. Of the documents that are pending, those that enough
 // have signed and that clients can follow without the rest; a snapshot that names them and a
 // timestamp that names it, where a key for those is given. A client checks all of it. After
-// sign_plan, before sign, which writes it. Reads and writes nothing.
+// plan, before sign, which writes it. Reads and writes nothing.
 #pragma once
 
 #include <map>
@@ -14,8 +14,8 @@
 
 namespace kiln::registry {
 
-struct Outcome {
-  Seen seen;                         ///< what clients see from now on; as before unless is_visible
+struct Visible {
+  ClientMetadata seen;               ///< what clients see from now on; as before unless is_visible
   bool is_visible = false;           ///< whether that is more than before
   std::vector<std::string> changed;  ///< names that are new, or have another index or yank now
   PendingRoles pending;              ///< what waits
@@ -25,6 +25,6 @@ struct Outcome {
 };
 
 /// Throws kTrust for what no client would accept.
-Outcome make_visible(const SignRequest& request, const Start& start, const Plan& plan);
+Visible make_visible(const SignRequest& request, const Start& start, const Plan& plan);
 
 }  // namespace kiln::registry

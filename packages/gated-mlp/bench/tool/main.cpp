@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "contenders.hpp"
+#include "loader/cli/frame/program.hpp"
 #include "machine.hpp"
 #include "measure.hpp"
 #include "options.hpp"
@@ -117,7 +118,7 @@ void look(const Tools& tools, const kiln::Kernel& kernel, kiln::DType dtype, Rec
   }
 }
 
-int bench(const Options& options) {
+int bench(const Options& options, const kiln::cli::Call& call) {
   const kiln::DType dtype =
       options.dtype == "float16" ? kiln::DType::kFloat16 : kiln::DType::kBFloat16;
   const std::unique_ptr<Recorder> recorder = Recorder::find();
@@ -133,7 +134,8 @@ int bench(const Options& options) {
   const std::unique_ptr<Elementwise> elementwise = Elementwise::find(gpu, dtype);
   const Tools tools{gpu, cublaslt.get(), elementwise.get()};
 
-  std::ostream& out = std::cout;
+  std::ostream nowhere(nullptr);
+  std::ostream& out = !call.json ? std::cout : call.quiet ? nowhere : std::cerr;
   out << "geglu-mlp@" << kernel.version() << " " << kernel.variant() << " on " << gpu.name()
       << ", CUDA driver " << gpu.driver_version() / 1000 << "." << gpu.driver_version() % 1000 / 10
       << ", " << options.dtype << ", " << options.regime << "\n\n";
@@ -161,7 +163,7 @@ int bench(const Options& options) {
   }
   const std::string document =
       document_of(tools, kernel, options, outcomes, ceilings).dump(2) + "\n";
-  if (!options.json.empty()) write_file(options.json, document);
+  if (call.json) std::cout << document;
   if (options.share) {
     const std::string name = shared_file_of(gpu.name());
     write_file(name, document);
@@ -174,18 +176,30 @@ int bench(const Options& options) {
 }
 
 }  // namespace
+
+/// What the libraries of CUDA refuse is the device's error.
+int bench_on_gpu(const Options& options, const kiln::cli::Call& call) {
+  try {
+    return bench(options, call);
+  } catch (const kiln::Error&) {
+    throw;
+  } catch (const std::runtime_error& error) {
+    throw kiln::Error(kiln::ErrorCode::kDevice, error.what());
+  }
+}
+
 }  // namespace gated_mlp_bench
 
 int main(int argc, char** argv) {
-  try {
-    gated_mlp_bench::Options options;
-    const std::optional<int> ended = gated_mlp_bench::read_options(argc, argv, options);
-    return ended ? *ended : gated_mlp_bench::bench(options);
-  } catch (const kiln::Error& error) {
-    std::cerr << "kiln-bench: " << error.what() << "\n";
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    std::cerr << "kiln-bench: " << error.what() << "\n";
-    return static_cast<int>(kiln::ErrorCode::kDevice);
-  }
+  namespace cli = kiln::cli;
+  return cli::run_program(
+      {.name = "kiln bench",
+       .summary = "Times a GeGLU MLP on this GPU: cuBLASLt step by step, and Kiln",
+       .verbs = {},
+       .declare =
+           [](cli::Command& command) {
+             gated_mlp_bench::declare_bench(command, gated_mlp_bench::bench_on_gpu);
+           },
+       .notes = gated_mlp_bench::kNotes},
+      argc, argv);
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.hpp"
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
+#include <memory>
+#include <utility>
 
 #include "kiln/error.hpp"
-#include "loader/cli/frame/complete.hpp"
 
 namespace gated_mlp_bench {
 namespace {
@@ -39,8 +39,9 @@ Shape parse_shape(const std::string& text) {
       std::sscanf(text.c_str(), "%ld,%ld,%ld%n", &shape.m, &shape.d, &shape.h, &used) == 3;
   if (!read || static_cast<std::size_t>(used) != text.size() || shape.m < 1 || shape.d < 8 ||
       shape.h < 8 || shape.d % 8 != 0 || shape.h % 8 != 0) {
-    throw CLI::ValidationError("--shape",
-                               "'" + text + "' is not M,D,H with M from 1, D and H multiples of 8");
+    throw kiln::Error(
+        kiln::ErrorCode::kUsage,
+        "bench --shape '" + text + "': expected M,D,H with M from 1, D and H multiples of 8");
   }
   return shape;
 }
@@ -52,7 +53,9 @@ std::vector<Shape> shapes_of(const std::vector<std::string>& texts) {
   return shapes;
 }
 
-constexpr const char* kFooter =
+}  // namespace
+
+const char* const kNotes =
     "Says first how many kernels each way to compute the MLP should launch, times them, and "
     "looks.\n"
     "\n"
@@ -83,59 +86,48 @@ constexpr const char* kFooter =
     "Examples:\n"
     "  kiln bench --shape 8192,768,3072 --shape 1,3584,14336\n"
     "  kiln bench --shape 1,4096,14336 --regime burst --trace forward.json --plot forward.svg\n"
-    "  kiln bench --sweep --json sweep.json\n"
+    "  kiln bench --sweep --json > sweep.json\n"
     "  kiln bench --share";
 
-}  // namespace
-
-std::optional<int> read_options(int argc, char** argv, Options& options) {
-  CLI::App app("Times a GeGLU MLP on this GPU: cuBLASLt step by step, and Kiln", "kiln bench");
-  app.footer(kFooter);
-  std::vector<std::string> shapes = {"8192,768,3072"};
-  CLI::Option* const shape =
-      app.add_option("--shape", shapes, "May be repeated; D and H are multiples of 8")
-          ->type_name("M,D,H")
-          ->capture_default_str();
-  CLI::Option* const sweep =
-      app.add_flag("--sweep", options.sweep, "69 shapes of real models instead")->excludes(shape);
-  CLI::Option* const dtype = app.add_option("--dtype", options.dtype, "Of all tensors")
-                                 ->check(CLI::IsMember({"bfloat16", "float16"}).description(""))
-                                 ->type_name("bfloat16|float16")
-                                 ->capture_default_str();
-  CLI::Option* const regime = app.add_option("--regime", options.regime, "See below")
-                                  ->check(CLI::IsMember({"sustained", "burst"}).description(""))
-                                  ->type_name("sustained|burst")
-                                  ->capture_default_str();
-  app.add_option("--rounds", options.rounds, "Turns of each way")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_flag("--share", options.share,
-               "The eight shapes of the card instead; writes GPU-shared.json, to be sent in")
-      ->excludes(shape)
-      ->excludes(sweep)
-      ->excludes(dtype)
-      ->excludes(regime);
-  app.add_option("--json", options.json, "Write all figures to this file")->type_name("FILE");
-  app.add_option("--trace", options.trace,
-                 "Write one forward of each way at the first shape as a Chrome trace")
-      ->type_name("FILE");
-  app.add_option("--plot", options.plot,
-                 "Write the times as SVG; of more than six shapes, the best rival's over Kiln's")
-      ->type_name("FILE");
-  app.add_option("--version-number", options.version, "Of geglu-mlp")->capture_default_str();
-  app.add_option("--variant", options.variant, "Default: the best that fits");
-  app.add_option("--registry", options.registry, "Folder or URL; default: $KILN_REGISTRY")
-      ->type_name("FOLDER|URL");
-  if (kiln::cli::asks_to_complete(argc, argv)) return kiln::cli::complete(app, argc, argv);
-  try {
-    app.parse(argc, argv);
-    options.shapes = options.sweep   ? sweep_shapes()
-                     : options.share ? shared_shapes()
-                                     : shapes_of(shapes);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : static_cast<int>(kiln::ErrorCode::kUsage);
-  }
-  return std::nullopt;
+void declare_bench(kiln::cli::Command& command,
+                   std::function<int(const Options&, const kiln::cli::Call&)> run) {
+  const auto options = std::make_shared<Options>();
+  const auto shapes = std::make_shared<std::vector<std::string>>();
+  const kiln::cli::Option shape =
+      command.option("--shape", *shapes, "M,D,H",
+                     "May be repeated; D and H are multiples of 8; default 8192,768,3072");
+  kiln::cli::Option sweep =
+      command.flag("--sweep", options->sweep, "69 shapes of real models instead");
+  sweep.not_with(shape);
+  kiln::cli::Option dtype =
+      command.option("--dtype", options->dtype, "", "Of all tensors; default bfloat16");
+  dtype.one_of({"bfloat16", "float16"});
+  kiln::cli::Option regime =
+      command.option("--regime", options->regime, "", "See below; default sustained");
+  regime.one_of({"sustained", "burst"});
+  command.number("--rounds", options->rounds, 1, 1000, "Turns of each way; default 5");
+  command
+      .flag("--share", options->share,
+            "The eight shapes of the card instead; writes GPU-shared.json, to be sent in")
+      .not_with(shape)
+      .not_with(sweep)
+      .not_with(dtype)
+      .not_with(regime);
+  command.option("--trace", options->trace, "FILE",
+                 "Write one forward of each way at the first shape as a Chrome trace");
+  command.option("--plot", options->plot, "FILE",
+                 "Write the times as SVG; of more than six shapes, the best rival's over Kiln's");
+  command.number("--version-number", options->version, 1, 1'000'000, "Of geglu-mlp; default 1");
+  command.option("--variant", options->variant, "VARIANT", "Default: the best that fits");
+  command.option("--registry", options->registry, "FOLDER|URL",
+                 "Folder or URL; default: $KILN_REGISTRY");
+  command.runs([=, run = std::move(run)](const kiln::cli::Call& call) {
+    if (shapes->empty()) shapes->emplace_back("8192,768,3072");
+    options->shapes = options->sweep   ? sweep_shapes()
+                      : options->share ? shared_shapes()
+                                       : shapes_of(*shapes);
+    return run(*options, call);
+  });
 }
 
 }  // namespace gated_mlp_bench

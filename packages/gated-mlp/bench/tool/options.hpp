@@ -3,10 +3,11 @@
 // Options: the command line of `kiln bench`, as values.
 #pragma once
 
-#include <optional>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "loader/cli/frame/command.hpp"
 #include "ways.hpp"
 
 namespace gated_mlp_bench {
@@ -21,13 +22,15 @@ struct Options {
   std::string regime = "sustained";
   int rounds = 5;
   bool share = false;  ///< `shapes` are those of the card, and a file is written for it
-  std::string json;
   std::string trace;
   std::string plot;
 };
 
-/// Reads them into `options`. An exit status if the program is to end: there was a mistake, or
-/// --help, or a shell asked for completions.
-std::optional<int> read_options(int argc, char** argv, Options& options);
+/// Declares them, and has `run` called with what was typed.
+void declare_bench(kiln::cli::Command& command,
+                   std::function<int(const Options&, const kiln::cli::Call&)> run);
+
+/// The end of --help: how times are taken, and examples.
+extern const char* const kNotes;
 
 }  // namespace gated_mlp_bench

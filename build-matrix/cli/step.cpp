@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "steps.hpp"
-
-#include <CLI/CLI.hpp>
+//
+// Steps: what execute calls kiln-build back for: one device source through NVRTC, the images'
+// source, and one variant's library inspected and packed. Each reads files and writes files, and
+// throws Error(kBuild) with the step's name and its subject.
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/digest.hpp"
+#include "build-matrix/cli/verbs.hpp"
 #include "codegen.hpp"
 #include "documents/json.hpp"
 #include "files.hpp"
@@ -106,48 +108,50 @@ void run(const PackStep& step) {
   write_file(step.into / "descriptor.json", packed.descriptor);
 }
 
-/// A command whose options `declare` binds to a Step, which runs once they are parsed.
 template <class Step>
-CLI::App& add_step(CLI::App& parent, const char* name, const std::shared_ptr<Step>& step) {
-  CLI::App& app = *parent.add_subcommand(name);
-  app.callback([step] { run(*step); });
-  return app;
+void runs(cli::Command& command, const std::shared_ptr<Step>& step) {
+  command.has_no_document();
+  command.runs([step](const cli::Call&) {
+    run(*step);
+    return 0;
+  });
 }
 
 }  // namespace
 
-void add_steps(CLI::App& app) {
-  CLI::App& steps = *app.add_subcommand("step", "One step of a build, which calls it")->group("");
-  steps.require_subcommand(1);
+void nvrtc_step(cli::Command& command) {
+  const auto step = std::make_shared<NvrtcStep>();
+  command.option("--nvrtc", step->nvrtc, "FILE", "").required();
+  command.option("--source", step->source, "FILE", "").required();
+  command.option("--name", step->name, "NAME", "").required();
+  command.option("--subject", step->subject, "NAME", "").required();
+  command.option("--target", step->target, "TARGET", "").required();
+  command.option("--include", step->includes, "FOLDER", "");
+  command.option("--out", step->out, "FILE", "").required();
+  command.option("--log", step->log, "FILE", "").required();
+  command.option("--option", step->options, "OPTION", "");
+  runs(command, step);
+}
 
-  const auto nvrtc = std::make_shared<NvrtcStep>();
-  CLI::App& compiling = add_step(steps, "nvrtc", nvrtc);
-  compiling.add_option("--nvrtc", nvrtc->nvrtc)->required();
-  compiling.add_option("--source", nvrtc->source)->required();
-  compiling.add_option("--name", nvrtc->name)->required();
-  compiling.add_option("--subject", nvrtc->subject)->required();
-  compiling.add_option("--target", nvrtc->target)->required();
-  compiling.add_option("--include", nvrtc->includes)->expected(1)->take_all();
-  compiling.add_option("--out", nvrtc->out)->required();
-  compiling.add_option("--log", nvrtc->log)->required();
-  compiling.add_option("--option", nvrtc->options)->expected(1)->take_all();
+void images_step(cli::Command& command) {
+  const auto step = std::make_shared<ImagesStep>();
+  command.option("--out", step->out, "FILE", "").required();
+  command.option("--beside", step->beside, "FOLDER", "").required();
+  command.option("images", step->images, "FILE", "");
+  runs(command, step);
+}
 
-  const auto images = std::make_shared<ImagesStep>();
-  CLI::App& embedding = add_step(steps, "images", images);
-  embedding.add_option("--out", images->out)->required();
-  embedding.add_option("--beside", images->beside)->required();
-  embedding.add_option("images", images->images);
-
-  const auto pack = std::make_shared<PackStep>();
-  CLI::App& packing = add_step(steps, "pack", pack);
-  packing.add_option("--recipe", pack->recipe)->required();
-  packing.add_option("--library", pack->library)->required();
-  packing.add_option("--cuobjdump", pack->cuobjdump);
-  packing.add_option("--package", pack->package)->required();
-  packing.add_option("--license", pack->license)->required();
-  packing.add_option("--log", pack->logs)->expected(1)->take_all();
-  packing.add_option("--dev", pack->dev)->expected(2)->take_all();
-  packing.add_option("--into", pack->into)->required();
+void pack_step(cli::Command& command) {
+  const auto step = std::make_shared<PackStep>();
+  command.option("--recipe", step->recipe, "FILE", "").required();
+  command.option("--library", step->library, "FILE", "").required();
+  command.option("--cuobjdump", step->cuobjdump, "FILE", "");
+  command.option("--package", step->package, "FILE", "").required();
+  command.option("--license", step->license, "FILE", "").required();
+  command.option("--log", step->logs, "FILE", "");
+  command.option("--dev", step->dev, "PATH FILE", "");  // given in pairs
+  command.option("--into", step->into, "FOLDER", "").required();
+  runs(command, step);
 }
 
 }  // namespace kiln::build

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Verbs: what kiln-build does, a line for each. main.cpp's table has their words.
+#pragma once
+
+#include "loader/cli/frame/command.hpp"
+
+namespace kiln::build {
+
+void build_verb(cli::Command& command);   ///< without a word: from packages to archives
+void new_verb(cli::Command& command);     ///< the folder of a package to start from
+void nvrtc_step(cli::Command& command);   ///< of a build, which calls it: one device source
+void images_step(cli::Command& command);  ///< the images' source
+void pack_step(cli::Command& command);    ///< one variant's library, inspected and packed
+
+}  // namespace kiln::build

@@ -35,8 +35,8 @@ struct VersionIndex {
   Descriptor descriptor;
   Index index;
   std::string fetched;  ///< its bytes where they came from the registry; empty: from the cache
-  std::optional<Digest>
-      signers;  ///< who signed that it is this one; empty: a tag or lock file says so
+  /// Who signed that it is this one; empty: a tag or a lock file says so.
+  std::optional<Digest> signers;
 };
 
 /// What resolve made of an index.

@@ -11,6 +11,7 @@
 #include "install/install.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
+#include "sample.hpp"
 #include "scratch.hpp"
 
 namespace kiln::test {
@@ -50,13 +51,9 @@ class Watch {
 };
 
 TEST_CASE("get_kernel: a published folder becomes a kernel that computes") {
-  Scratch scratch;
-  Published published(scratch / "registry");
-  published.publish({cpu_draft(sample_library())});
-  const Kernel kernel = get_kernel("sample", {.version = 1,
-                                              .device = Device::cpu(),
-                                              .registry = published.root().string(),
-                                              .cache = scratch / "cache"});
+  Sample sample;
+  sample.published.publish({cpu_draft(sample_library())});
+  const Kernel kernel = get_kernel("sample", sample.request);
   CHECK(kernel.name() == "sample");
   CHECK(kernel.version() == 1);
   CHECK(kernel.variant() == "cpu-base");
@@ -75,52 +72,45 @@ TEST_CASE("get_kernel: a published folder becomes a kernel that computes") {
 }
 
 TEST_CASE("get_kernel: the same request again touches neither disk nor registry") {
-  Scratch scratch;
-  Published published(scratch / "registry");
-  published.publish({cpu_draft(sample_library())});
-  const Request request{
-      .version = 1, .registry = published.root().string(), .cache = scratch / "cache"};
-  const Kernel first = get_kernel("sample", request);
+  Sample sample;
+  sample.published.publish({cpu_draft(sample_library())});
+  const Kernel first = get_kernel("sample", sample.request);
   {
-    const Watch watch({scratch / "registry", scratch / "cache"});
-    const Kernel again = get_kernel("sample", request);
+    const Watch watch({sample.scratch / "registry", sample.scratch / "cache"});
+    const Kernel again = get_kernel("sample", sample.request);
     CHECK(watch.events() == 0);
     CHECK(&again.package() == &first.package());
     CHECK(read_file(first.library()).size() > 0);
     CHECK(watch.events() > 0);  // the watch does see a read
   }
-  fs::remove_all(scratch / "registry");
-  fs::remove_all(scratch / "cache");
-  CHECK(get_kernel("sample", request).library() == first.library());
+  fs::remove_all(sample.scratch / "registry");
+  fs::remove_all(sample.scratch / "cache");
+  CHECK(get_kernel("sample", sample.request).library() == first.library());
 }
 
 TEST_CASE("get_kernel: a request that differs in one field is another kernel") {
-  Scratch scratch;
-  Published published(scratch / "registry");
-  published.publish({cpu_draft(sample_library(), "sample", 1, "cpu-one"),
-                     cpu_draft(sample_library(), "sample", 1, "cpu-two")});
-  Request request{.version = 1, .registry = published.root().string(), .cache = scratch / "cache"};
-  request.variant = "cpu-one";
-  const Kernel one = get_kernel("sample", request);
-  request.variant = "cpu-two";
-  const Kernel two = get_kernel("sample", request);
+  Sample sample;
+  sample.published.publish({cpu_draft(sample_library(), "sample", 1, "cpu-one"),
+                            cpu_draft(sample_library(), "sample", 1, "cpu-two")});
+  sample.request.variant = "cpu-one";
+  const Kernel one = get_kernel("sample", sample.request);
+  sample.request.variant = "cpu-two";
+  const Kernel two = get_kernel("sample", sample.request);
   CHECK(one.variant() == "cpu-one");
   CHECK(two.variant() == "cpu-two");
   CHECK(&one.package() != &two.package());
 }
 
 TEST_CASE("get_kernel: packages and versions with one soname live side by side") {
-  Scratch scratch;
-  Published published(scratch / "registry");
-  published.publish({cpu_draft(sample_library("plain"))});
-  published.publish({cpu_draft(sample_library("version2"), "sample", 2)});
-  published.publish({cpu_draft(sample_library("other"), "other")});
-  Request request{.version = 1, .registry = published.root().string(), .cache = scratch / "cache"};
+  Sample sample;
+  sample.published.publish({cpu_draft(sample_library("plain"))});
+  sample.published.publish({cpu_draft(sample_library("version2"), "sample", 2)});
+  sample.published.publish({cpu_draft(sample_library("other"), "other")});
   const int before = loaded_libraries();
-  const Kernel sample1 = get_kernel("sample", request);
-  const Kernel other = get_kernel("other", request);
-  request.version = 2;
-  const Kernel sample2 = get_kernel("sample", request);
+  const Kernel sample1 = get_kernel("sample", sample.request);
+  const Kernel other = get_kernel("other", sample.request);
+  sample.request.version = 2;
+  const Kernel sample2 = get_kernel("sample", sample.request);
   CHECK(sample1.version() == 1);
   CHECK(sample2.version() == 2);
   CHECK(std::string_view(other.package().name) == "other");
@@ -129,16 +119,13 @@ TEST_CASE("get_kernel: packages and versions with one soname live side by side")
 }
 
 TEST_CASE("get_kernel: a second install reads the cache alone") {
-  Scratch scratch;
-  Published published(scratch / "registry");
-  published.publish({cpu_draft(sample_library())});
-  const Request request{
-      .version = 1, .registry = published.root().string(), .cache = scratch / "cache"};
-  const Installed cold = install("sample", request);
+  Sample sample;
+  sample.published.publish({cpu_draft(sample_library())});
+  const Installed cold = install("sample", sample.request);
   CHECK(cold.traffic.requests > 0);
   CHECK(cold.traffic.bytes > 0);
-  fs::remove_all(published.root());
-  const Installed warm = install("sample", request);
+  fs::remove_all(sample.published.root());
+  const Installed warm = install("sample", sample.request);
   CHECK(warm.traffic.requests == 0);
   CHECK(warm.traffic.bytes == 0);
   CHECK(warm.package.library == cold.package.library);
@@ -185,20 +172,15 @@ TEST_CASE("get_kernel: nothing fits, and the error says why for each and what wo
 }
 
 TEST_CASE("get_kernel: a variant that was added after the install is found") {
-  Scratch scratch;
+  Sample sample;
   const Environment sm("KILN_OVERRIDE_SM", "9.0");
   const Environment cuda("KILN_OVERRIDE_CUDA", "12.4");
-  Published published(scratch / "registry");
   const Draft cpu = cpu_draft(sample_library());
-  published.publish({cpu});
-  Request request{.version = 1,
-                  .device = Device::cpu(),
-                  .registry = published.root().string(),
-                  .cache = scratch / "cache"};
-  get_kernel("sample", request);
-  published.publish({cpu, gpu_draft(sample_library("gpu"))});
-  request.device = Device::cuda(0);
-  CHECK(get_kernel("sample", request).variant() == "cu12.4-sm_90");
+  sample.published.publish({cpu});
+  get_kernel("sample", sample.request);
+  sample.published.publish({cpu, gpu_draft(sample_library("gpu"))});
+  sample.request.device = Device::cuda(0);
+  CHECK(get_kernel("sample", sample.request).variant() == "cu12.4-sm_90");
 }
 
 TEST_CASE("get_kernel: invalid requests") {
@@ -241,21 +223,16 @@ TEST_CASE("get_kernel: invalid requests") {
 }
 
 TEST_CASE("get_kernel: a failure is not remembered") {
-  Scratch scratch;
-  Published published(scratch / "registry");
-  const Request request{
-      .version = 1, .registry = published.root().string(), .cache = scratch / "cache"};
-  CHECK(error_of([&] { get_kernel("sample", request); }).code() == ErrorCode::kNotFound);
-  published.publish({cpu_draft(sample_library())});
-  CHECK(get_kernel("sample", request).version() == 1);
+  Sample sample;
+  CHECK(error_of([&] { get_kernel("sample", sample.request); }).code() == ErrorCode::kNotFound);
+  sample.published.publish({cpu_draft(sample_library())});
+  CHECK(get_kernel("sample", sample.request).version() == 1);
 }
 
 TEST_CASE("get_kernel: an op that is not there lists those that are") {
-  Scratch scratch;
-  Published published(scratch / "registry");
-  published.publish({cpu_draft(sample_library())});
-  const Kernel kernel = get_kernel(
-      "sample", {.version = 1, .registry = published.root().string(), .cache = scratch / "cache"});
+  Sample sample;
+  sample.published.publish({cpu_draft(sample_library())});
+  const Kernel kernel = get_kernel("sample", sample.request);
   const Error error = error_of([&] { kernel.op("multiply"); });
   CHECK(error.code() == ErrorCode::kNotFound);
   CHECK_CONTAINS(error.what(), "it has: add, probe");

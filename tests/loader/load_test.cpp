@@ -13,6 +13,7 @@
 #include "install/install.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
+#include "sample.hpp"
 #include "scratch.hpp"
 
 namespace kiln::test {
@@ -79,25 +80,17 @@ TEST_CASE("load: nothing is kept of a library that was refused, however many the
     }
   }
   CHECK(loaded_libraries() == libraries);
-  Scratch scratch;
-  Published published(scratch / "registry");
-  published.publish({cpu_draft(sample_library())});
-  const Kernel kernel = get_kernel("sample", {.version = 1,
-                                              .device = Device::cpu(),
-                                              .registry = published.root().string(),
-                                              .cache = scratch / "cache"});
+  Sample sample;
+  sample.published.publish({cpu_draft(sample_library())});
+  const Kernel kernel = get_kernel("sample", sample.request);
   check_add(kernel);
   CHECK(highest_descriptor() <= highest + 8);  // 100 were refused
 }
 
 TEST_CASE("load: a table of a later minor, with fields appended to it, loads and runs") {
-  Scratch scratch;
-  Published published(scratch / "registry");
-  published.publish({cpu_draft(sample_library("grown"))});
-  const Kernel kernel = get_kernel("sample", {.version = 1,
-                                              .device = Device::cpu(),
-                                              .registry = published.root().string(),
-                                              .cache = scratch / "cache"});
+  Sample sample;
+  sample.published.publish({cpu_draft(sample_library("grown"))});
+  const Kernel kernel = get_kernel("sample", sample.request);
   CHECK(kernel.package().abi_minor == 1000);
   CHECK(kernel.package().struct_size > sizeof(kiln_package));
   CHECK(kernel.package().op_stride > sizeof(kiln_op));
@@ -165,15 +158,12 @@ TEST_CASE("load: two requests that lead to one file share one library") {
 }
 
 TEST_CASE("load: a library of the cache that became a link is refused") {
-  Scratch scratch;
-  Published published(scratch / "registry");
-  published.publish({cpu_draft(sample_library())});
-  const Request request{
-      .version = 1, .registry = published.root().string(), .cache = scratch / "cache"};
-  const fs::path library = install("sample", request).package.library;
-  fs::rename(library, scratch / "moved.so");
-  fs::create_symlink(scratch / "moved.so", library);
-  const Error error = error_of([&] { get_kernel("sample", request); });
+  Sample sample;
+  sample.published.publish({cpu_draft(sample_library())});
+  const fs::path library = install("sample", sample.request).package.library;
+  fs::rename(library, sample.scratch / "moved.so");
+  fs::create_symlink(sample.scratch / "moved.so", library);
+  const Error error = error_of([&] { get_kernel("sample", sample.request); });
   CHECK(error.code() == ErrorCode::kIntegrity);
   CHECK_CONTAINS(error.what(), library.string());
 }
@@ -208,19 +198,16 @@ TEST_CASE("load: by path, a debugger finds the file; it is hashed all the same")
 }
 
 TEST_CASE("load: the environment can ask for a load by path, and a wrong word is refused") {
-  Scratch scratch;
-  Published published(scratch / "registry");
-  published.publish({cpu_draft(sample_library())});
-  const Request request{
-      .version = 1, .registry = published.root().string(), .cache = scratch / "cache"};
+  Sample sample;
+  sample.published.publish({cpu_draft(sample_library())});
   {
     const Environment mode("KILN_LOAD_MODE", "file");
-    const Error error = error_of([&] { get_kernel("sample", request); });
+    const Error error = error_of([&] { get_kernel("sample", sample.request); });
     CHECK(error.code() == ErrorCode::kUsage);
     CHECK_CONTAINS(error.what(), "KILN_LOAD_MODE is \"file\"");
   }
   const Environment mode("KILN_LOAD_MODE", "path");
-  CHECK(is_mapped(get_kernel("sample", request).library()));
+  CHECK(is_mapped(get_kernel("sample", sample.request).library()));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "kiln/error.hpp"
 #include "nvrtc.hpp"
 #include "ops_header.hpp"
+#include "ops_stub.hpp"
 #include "pack.hpp"
 
 namespace kiln::build {
@@ -118,6 +119,8 @@ class PackageGraph {
     write_if_changed(gen / "package.gen.hpp", generate_header(job.package));
     ops_header_ = places.work() / job.package.name / ops_header_path(job.package);
     write_if_changed(ops_header_, generate_ops_header(job.package));
+    ops_stub_ = places.work() / job.package.name / ops_stub_path(job.package);
+    write_if_changed(ops_stub_, generate_ops_stub(job.package));
     write_if_changed(gen / "exports.map", exports_);
     folders_ = headers_of(job.folder);
     folders_.insert(folders_.end(),
@@ -183,6 +186,7 @@ class PackageGraph {
       }
     }
     dev_[ops_header_path(job_.package)] = ops_header_;  // not the folder's, which may be older
+    dev_[ops_stub_path(job_.package)] = ops_stub_;
     for (const std::string& module : job_.package.python) {
       dev_.emplace("python/" + fs::path(module).filename().string(), path_of(module));
     }
@@ -469,6 +473,7 @@ class PackageGraph {
   std::vector<std::pair<fs::path, std::string>> prefixes_;  // what they are called in the library
   std::map<fs::path, ImageOwner> owners_;                   // of device sources
   fs::path ops_header_;                                     // what package.json makes of it
+  fs::path ops_stub_;                                       // the same for Python
   std::map<std::string, fs::path> dev_;  // the files of the dev layer, by their paths in it
 };
 

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ops_header.hpp"
+#include "ops_stub.hpp"
 #include "sample_call.hpp"
 #include "schema.hpp"
 
@@ -171,6 +172,32 @@ TEST_CASE("ops header: those in the packages' folders are what package.json make
     ++found;
   }
   CHECK(found >= 2);
+}
+
+TEST_CASE("ops stub: each op's tensors in their order, attributes with their words, results") {
+  const Package package = parse_package(
+      R"({"name": "two-words", "version": 3, "license": "MIT", "summary": "s", "min_loader": "0.1.0",
+          "cpu": {"host": ["csrc/a.cpp"], "levels": ["x86-64-v3"]},
+          "ops": [{"name": "mix", "doc": "y of x", "tensors": [
+              {"name": "x", "dtype": ["float32"], "shape": ["M"]},
+              {"name": "from", "dtype": "x", "shape": ["M"], "optional": true},
+              {"name": "y", "dtype": "x", "shape": ["M"], "output": true},
+              {"name": "w", "dtype": "x", "shape": ["M"]},
+              {"name": "z", "dtype": "x", "shape": ["M"], "output": true, "optional": true}],
+            "attributes": [{"name": "mode", "type": "string", "values": ["a", "b"], "default": "b"},
+                           {"name": "eps", "type": "float", "default": 1e-5}]}]})",
+      "two-words", "package.json");
+  const std::string text = generate_ops_stub(package);
+  CHECK(contains(text,
+                 "class MixResult(NamedTuple):\n    y: Array\n    z: Optional[Array]\n\n"
+                 "class Mix(Protocol):\n    # y of x\n    def __call__(\n        self,\n"
+                 "        x: Array,\n        from_: Optional[Array] = None,\n"
+                 "        y: Optional[Array] = None,\n        w: Array = ...,\n"
+                 "        z: Union[Array, bool, None] = None,\n        *,\n"
+                 "        mode: Literal[\"a\", \"b\"] = \"b\",\n        eps: float = 1e-05,\n"));
+  CHECK(contains(text, "    ) -> MixResult: ...\n"));
+  CHECK(contains(text, "class TwoWordsKernel(Protocol):\n"));
+  CHECK(contains(text, "    mix: Mix\n"));
 }
 
 TEST_CASE("codegen: nothing is exported but the entry point and the tvm-ffi functions") {

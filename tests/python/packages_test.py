@@ -7,7 +7,9 @@
 A program is a process of its own: what one has imported stays.
 """
 
+import ast
 import importlib.util
+import json
 import os
 import pathlib
 import subprocess
@@ -21,7 +23,8 @@ if importlib.util.find_spec("torch") is None:
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 # As with a wheel that has no such package: what is not bundled comes out of the registry.
-UNBUNDLED = "import pathlib, kiln.packages; kiln.packages._BUNDLED = pathlib.Path('/nowhere'); import kiln.torch; "
+WITHOUT_TORCH = "import pathlib, kiln.packages; kiln.packages._BUNDLED = pathlib.Path('/nowhere'); "
+UNBUNDLED = WITHOUT_TORCH + "import kiln.torch; "
 
 
 class Packages(unittest.TestCase):
@@ -89,9 +92,21 @@ class Packages(unittest.TestCase):
             KILN_REGISTRY=str(work / "registry"))
         self.assertEqual(said, ["30.0 30.0 30.0", "kiln.torch.replace: 0 swapped, 0 kept"])
 
+    def test_the_stub_has_the_tensors_in_package_jsons_order(self):
+        kiln = pathlib.Path(os.environ["KILN_BIN"]) / "kiln"
+        subprocess.run([kiln, "install", "--dev", "geglu-mlp@1", "--cache", self.cache], check=True, capture_output=True)
+        (stub,) = self.cache.glob("unpacked/*/python/geglu_mlp_ops.pyi")
+        classes = {node.name: node for node in ast.parse(stub.read_text()).body if isinstance(node, ast.ClassDef)}
+        for op in json.loads((SOURCE / "packages/geglu-mlp/package.json").read_text())["ops"]:
+            name = "".join(word.capitalize() for word in op["name"].split("_"))
+            call = next(node for node in classes[name].body if isinstance(node, ast.FunctionDef)).args
+            self.assertEqual([a.arg for a in call.args], ["self", *(tensor["name"] for tensor in op["tensors"])])
+            self.assertEqual([a.arg for a in call.kwonlyargs],
+                             [*(a["name"] for a in op["attributes"]), "stream", "workspace"])
+
     def test_spoilt_files_are_not_imported(self):
-        load = UNBUNDLED + ("\ntry: kiln.torch.package('rms-norm', 1)\n"
-                            "except kiln.Error as error: print(type(error).__name__, 'ran' in globals())\n")
+        load = WITHOUT_TORCH + ("\ntry: kiln.packages.load('rms-norm', 1)\n"
+                                "except kiln.Error as error: print(type(error).__name__, hasattr(__builtins__, 'ran'))\n")
         self.assertEqual(self.run_program(load), [])
         (file,) = self.modules()
         good = file.read_bytes()
@@ -105,7 +120,7 @@ class Packages(unittest.TestCase):
         self.assertEqual(self.run_program(load.replace("\ntry:", "\n" + exchange + "try:")), ["IntegrityError False"])
 
     def test_a_version_that_is_not_there_and_one_that_differs(self):
-        said = self.run_program(UNBUNDLED + (
+        said = self.run_program(WITHOUT_TORCH + (
             "\nfor name, version in (('rms-norm', 99), ('no-such', 1)):\n"
             "    try: kiln.packages.load(name, version)\n"
             "    except kiln.NotFound as error: print(str(error).splitlines()[0][:40])\n"
@@ -113,11 +128,11 @@ class Packages(unittest.TestCase):
             "known = kiln.packages._known['rms-norm', 1]\n"
             "known.sources['rms_norm'] = kiln.packages._Source('elsewhere', b'')\n"
             "try: kiln.packages.load('rms-norm', 1, refresh=True)\n"
-            "except kiln.UsageError as error: print(str(error)[:70])\n"
+            "except kiln.UsageError as error: print(str(error)[:69])\n"
             "try: kiln.packages.of('os.path')\n"
             "except kiln.UsageError as error: print(str(error)[:47])"))
         self.assertEqual(len(said), 4, said)
-        self.assertEqual(said[2:], ["load rms-norm@1: this process has other modules of that version, from e",
+        self.assertEqual(said[2:], ["load rms-norm@1: this process has other modules of that version, from",
                                     "kiln.packages: os.path belongs to no package; l"])
 
 

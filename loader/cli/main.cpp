@@ -59,7 +59,7 @@ Program kiln_program() {
           },
       .elsewhere =
           {
-              {"bench", "Time the GeGLU MLP on this GPU", "kiln-bench"},
+              {"bench", "Time a layer on this GPU, beside other ways to compute it", "kiln-bench"},
               {"build", "Compile packages", "kiln-build"},
               {"new", "Write the folder of a package to start from", "kiln-build"},
               {"registry", "Publish, push, export, list, check", "kiln-registry"},

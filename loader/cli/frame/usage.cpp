@@ -148,11 +148,11 @@ std::vector<const CLI::App*> shown_commands(const CLI::App& app) {
 }
 
 std::string shell_word(const std::string& word) {
-  constexpr std::string_view kPlain =
+  constexpr std::string_view kUnquoted =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-";
   std::string text;
   for (const char c : word) {
-    if (kPlain.find(c) == std::string_view::npos) text += '\\';
+    if (kUnquoted.find(c) == std::string_view::npos) text += '\\';
     text += c;
   }
   return text;

@@ -312,6 +312,9 @@ int main(int argc, char** argv) {
       options.light = true;
     } else if ((word == "--registry" || word == "--device") && i + 1 < argc) {
       (word == "--registry" ? options.registry : options.device) = argv[++i];
+    } else if (word.starts_with("-")) {
+      std::fprintf(stderr, "rms_norm_check: no option %s\n", word.c_str());
+      return static_cast<int>(kiln::ErrorCode::kUsage);
     } else {
       options.records = word;
     }

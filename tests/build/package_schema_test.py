@@ -26,6 +26,7 @@ WHOLE = {
     "cpu": {"host": ["a.cpp"], "levels": ["x86-64-v3"]},
     "cuda": {"host": ["b.cpp"], "device": [{"source": "c.cu", "targets": ["sm_90"]}],
              "needs": ["libx.so.1", {"soname": "liby.so.{cuda_major}", "targets": ["sm_90"]}]},
+    "python": ["python/whole.py"],
     "ops": [{"name": "run", "doc": "y = x",
              "tensors": [{"name": "x", "dtype": ["float32"], "shape": ["N", 4], "layout": "rows"},
                          {"name": "b", "dtype": "float32", "shape": ["N"], "optional": True},

@@ -252,7 +252,7 @@ class Verbs(World):
             self.kiln(word, "tiny-op", code=USAGE, says=f"unknown command '{word}'; use '{ours}'")
         for word, ours in (("uninstal", "uninstall"), ("remov", "remove"), ("serch", "search"), ("updat", "update")):
             self.kiln(word, code=USAGE, says=f"did you mean {ours}?")
-        for word, ours in (("publsh", "did you mean publish?"), ("site", "'kiln-registry site': out is required. Run '"),
+        for word, ours in (("publsh", "did you mean publish?"), ("site", "'kiln registry site': out is required. Run '"),
                            ("nosuch", "unknown command 'nosuch'; the commands are")):
             self.run_command(KILN_REGISTRY, word, code=USAGE, says=ours)
 

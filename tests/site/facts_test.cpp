@@ -76,7 +76,7 @@ TEST_CASE("site: a card that is hung on a version is its card, the last one coun
   CHECK(site.packages.front().versions[1].card == "one");
   test::write_text(folder / "CARD.md", "\xff");
   const struct {
-    Wanted wanted;
+    PackageVersions wanted;
     std::string file;
     ErrorCode code;
   } refused[] = {{{"tiny-op", 3}, "built", ErrorCode::kUsage},
@@ -92,7 +92,8 @@ TEST_CASE("site: a card that is hung on a version is its card, the last one coun
     }
   }
   test::write_text(folder / "CARD.md", "x");
-  for (const Wanted& wanted : {Wanted{"tiny-op", 3}, Wanted{"other", 0}}) {
+  for (const PackageVersions& wanted :
+       {PackageVersions{"tiny-op", 3}, PackageVersions{"other", 0}}) {
     try {
       describe(registry, wanted, folder / "CARD.md");
       FAIL("was not refused");

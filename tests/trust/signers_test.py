@@ -356,7 +356,7 @@ class Publishers(SignersTest):
                 self.delegate(*words, *other, role="other", code=code, says=says)
         self.delegate("--package", "beta-*", code=CONFLICT, says="would be nobody's")
         self.delegate("--package", "b-*", *other, "--threshold", 2, role="other", code=USAGE, says="asked of 1 keys")
-        for role in ("targets", "bin-00", "A"):
+        for role in ("targets", "A"):
             self.delegate("--package", "b-*", *other, role=role, code=USAGE, says="cannot be the name")
 
     def test_a_publisher_is_dismissed(self):

@@ -26,7 +26,6 @@
 #include "http/transfer.hpp"
 #include "kiln/error.hpp"
 #include "trust/updater.hpp"
-<<<<<<<< HEAD:tests/trust/tuf_client.cpp
 
 namespace kiln::trust {
 namespace {
@@ -75,9 +74,6 @@ std::optional<std::string> WebSource::fetch(const std::string& file, std::size_t
 
 }  // namespace
 }  // namespace kiln::trust
-========
-#include "web_source.hpp"
->>>>>>>> d7de11b (cli: one command line for kiln, kiln build, kiln registry and kiln bench):tests/trust/tuf.cpp
 
 namespace {
 

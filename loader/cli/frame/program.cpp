@@ -63,10 +63,13 @@ void read_help(Words& words) {
   }
 }
 
-void help(Command& command) {
+/// `sample`: the words of a verb.
+void help(Command& command, const std::string& sample) {
   const auto words = std::make_shared<std::vector<std::string>>();
   command.option("command", *words, "", "Its words");
   command.has_no_document();
+  command.example("", "what there is");
+  command.example(sample, "what '" + sample + "' takes, and examples");
   command.runs([words](const Call& call) -> int {  // read_help takes it where it stands first
     throw Error(ErrorCode::kUsage,
                 "read '" + call.command + "': expected it first. Run '" + call.command + "'");
@@ -138,6 +141,14 @@ std::string first_examples(const CLI::App& group) {
   return text;
 }
 
+/// The last verb of two words, where there is one: what help of a group's verb looks like.
+std::string sample_of(const std::vector<Verb>& verbs) {
+  const auto found = std::find_if(verbs.rbegin(), verbs.rend(), [](const Verb& verb) {
+    return std::string_view(verb.words).find(' ') != std::string_view::npos;
+  });
+  return found == verbs.rend() ? verbs.front().words : found->words;
+}
+
 /// The verbs of a program as CLI11 reads them.
 class Surface {
  public:
@@ -150,7 +161,10 @@ class Surface {
       app_.require_subcommand(1);
     }
     for (const Verb& verb : program.verbs) add_verb(app_, verb, declared_);
-    if (!program.declare) add_verb(app_, {"help", "Say what a command takes", help}, declared_);
+    if (!program.declare) {
+      const auto helped = [&](Command& command) { help(command, sample_of(program.verbs)); };
+      add_verb(app_, {"help", "Say what a command takes", helped}, declared_);
+    }
     for (const VerbElsewhere& verb : program.elsewhere) {
       app_.add_subcommand(verb.word, verb.summary)->group(kElsewhere);
     }

@@ -39,7 +39,7 @@ std::string annotation(const AttributeSchema& attribute) {
   return "Literal[" + join(attribute.values, ", ", literal_of) + "]";
 }
 
-std::string default_of(const AttributeSchema& attribute) {
+std::string default_in_python(const AttributeSchema& attribute) {
   if (const auto* number = std::get_if<std::int64_t>(&attribute.fallback)) {
     return std::to_string(*number);
   }
@@ -79,7 +79,7 @@ void write_op(std::ostream& out, const OpSchema& op) {
   out << "        *,\n";
   for (const AttributeSchema& each : op.attributes) {
     out << "        " << parameter_name(each.name) << ": " << annotation(each) << " = "
-        << default_of(each) << ",\n";
+        << default_in_python(each) << ",\n";
   }
   out << "        stream: Any = None,\n        workspace: Any = None,\n    ) -> " << result
       << ": ...\n\n";

@@ -386,13 +386,15 @@ std::string nginx_conf(const fs::path& out) {
 std::vector<Exported> export_static(const ExportRequest& request, const Progress& progress) {
   check_prefix(request.prefix);
   check_is_path(request.out, "export into");
-  const fs::path out = fs::absolute(request.out).lexically_normal();
+  const fs::path out = absolute_path(request.out).lexically_normal();
   if (out.string().find_first_of("\"$@\\\n") != std::string::npos) {
     throw Error(ErrorCode::kUsage, "export-static: '" + out.string() +
                                        "' holds a character that has a meaning in nginx.conf "
                                        "(one of \" $ @ \\). Choose another folder");
   }
   check_is_outside(out, request.registry, "export-static");
+  for (const char* part : {"v2", "metadata", "targets"}) sweep_drafts_below(out / part);
+  sweep_drafts(out, ".nginx.conf");
   std::vector<Exported> results;
   for (const std::string& package : packages_of(request.registry)) {
     const Layout layout(request.registry / package);

@@ -44,6 +44,7 @@ SiteReport write_site(const SiteRequest& request, const Progress& progress) {
       }
     }
   }
+  sweep_drafts_below(request.out);
   for (const auto& [name, bytes] : make_pages(site)) {
     const fs::path to = request.out / name;
     make_folders(to.parent_path());

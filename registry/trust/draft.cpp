@@ -190,7 +190,7 @@ std::optional<TrustDraft> read_draft(const fs::path& file) {
 }
 
 void write_draft(const fs::path& file, const TrustDraft& draft) {
-  const fs::path itself = fs::absolute(file);
+  const fs::path itself = absolute_path(file);
   Draft out(itself.parent_path(), "draft");
   out.write(kMagic);
   for (const auto& [name, bytes] : draft.before) put(out, "before " + name, bytes);

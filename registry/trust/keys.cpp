@@ -124,6 +124,10 @@ void check_private(const std::string& name) {
   struct stat status {};
   constexpr std::string_view kFile = "file:";
   const std::string path = name.starts_with(kFile) ? name.substr(kFile.size()) : name;
+  const NamedFile opened = open_named_file(path, Pipes::kRead);
+  if (opened.error == 0 && !opened.problem.empty()) {  // OpenSSL would wait for it
+    fail("open key " + quote(name), opened.problem + ". Name another path");
+  }
   if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return;
   if ((status.st_mode & 0077) == 0) return;
   fail_key("open key " + quote(name),
@@ -216,7 +220,7 @@ static std::optional<PrivateKey> try_open(const std::filesystem::path& file,
 
 PrivateKey write_key(PrivateKey key, const std::filesystem::path& file,
                      const std::string& passphrase) {
-  const std::filesystem::path itself = std::filesystem::absolute(file);
+  const std::filesystem::path itself = absolute_path(file);
   std::filesystem::path half = itself;
   half += ".pub";
   // A run that was cut has made the first file, and may have given its key to nobody.
@@ -242,6 +246,7 @@ PrivateKey write_key(PrivateKey key, const std::filesystem::path& file,
                                        " bytes; nothing was written. Set KILN_KEY_PASSPHRASE to "
                                        "a shorter one");
   }
+  sweep_drafts(itself.parent_path(), "." + itself.filename().string());
   publish_bytes(itself.parent_path(), itself, pem, 0600);
   publish_bytes(half.parent_path(), half, key.public_pem(), 0644);
   return key;

@@ -5,6 +5,7 @@
     verbs_test.py KILN_REGISTRY_BINARY KILN_BINARY WRITE_FIXTURE
 """
 
+import fcntl
 import json
 import os
 import pathlib
@@ -12,8 +13,9 @@ import re
 import subprocess
 import unittest
 
-from world import KILN, KILN_REGISTRY, LOCK, NETWORK, NOT_FOUND, OK, TRUST, USAGE, World, main
-from oci_server import OciServer  # world says where it is
+from world import INTEGRITY, KILN, KILN_REGISTRY, LOCK, NETWORK, NOT_FOUND, OK, TRUST, USAGE, World, main
+import clock  # world says where these are
+from oci_server import OciServer
 
 
 class Verbs(World):
@@ -86,6 +88,68 @@ class Verbs(World):
         self.registry.rename(self.work / "gone")
         document = self.document("outdated", code=NOT_FOUND)
         self.assertIn("no such folder", document["kernels"][0]["problem"])
+
+    def test_a_project_whose_folder_is_gone(self):
+        self.project.rmdir()
+        for words in (["add", "tiny-op"], ["lock", "tiny-op@1"], ["install", "--locked"], ["update"], ["remove", "tiny-op"]):
+            done = subprocess.run(["/bin/sh", "-c", 'mkdir "$0"; cd "$0"; rmdir "$0"; exec "$@"', self.project, KILN, *words],
+                                  capture_output=True, text=True, env=self.environment)
+            self.assertNotIn(done.returncode, (OK, 1), words)
+            self.assertIn("the current folder was removed", done.stderr, words)
+            self.assertIn("Go to another one (cd)", done.stderr, words)
+        self.project.mkdir()
+
+    def test_drafts_that_a_killed_command_left_are_swept(self):
+        """Of the name that a command writes, and not those of a command that runs: those are locked, or young."""
+        out = self.work / "out"
+        commands = {
+            "bundle": ([KILN, "bundle", "create", "tiny-op@1", "--device", "cpu", "-o", out / "b.tar"], [out / ".kiln-bundle"]),
+            "lock": ([KILN, "lock", "tiny-op@1", "--lock", out / "kiln.lock"], [out / ".kiln.lock"]),
+            "export": ([KILN_REGISTRY, "export-static", "--registry", self.registry, "--out", out],
+                       [out / ".nginx.conf", out / "v2/tiny-op/.draft", out / "v2/tiny-op/manifests/.link", out / "v2/tiny-op/tags/.list"]),
+        }
+        (out / "v2/tiny-op/manifests").mkdir(parents=True)
+        (out / "v2/tiny-op/tags").mkdir()
+        others = [out / ".mine-1-0123456789abcdef", out / "v2/tiny-op/.draft", out / "kiln.lock-1-0123456789abcdef"]
+        for name, (command, drafts) in commands.items():
+            left = [each.with_name(each.name + "-1-0123456789abcdef") for each in drafts]
+            held = left[0].with_name(left[0].name.replace("-1-", "-2-"))
+            for each in [*left, held, *others]:
+                each.write_text("left")
+            link = out / "v2/tiny-op/manifests/.draft-1-0123456789abcdef"
+            if name == "export":
+                link.symlink_to("nothing")
+            with open(held) as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                self.run_command(*command)
+                self.assertEqual([each for each in left if not each.exists()], [], name)
+                (out / "kiln.lock").unlink(missing_ok=True)  # what does not change is not written
+                self.run_command(*clock.later(120, pathlib.Path(KILN).parent), *command)
+                self.assertEqual([each for each in left if each.exists()], [], name)
+                self.assertFalse(link.is_symlink())
+                self.assertTrue(held.exists())
+            self.assertEqual([each for each in others if not each.exists()], [])
+            (out / "kiln.lock").unlink(missing_ok=True)
+            self.run_command(*clock.later(120, pathlib.Path(KILN).parent), *command)
+            self.assertFalse(held.exists())
+
+    def test_paths_that_cannot_be_meant(self):
+        file = self.work / "file"
+        file.write_text("")
+        for words in (["publish", self.built / "two", "--allow-untested", "*", "--registry", file], ["export-static", "--out", file],
+                      ["site", file]):
+            more = [] if words[0] == "publish" else ["--registry", self.registry]
+            self.run_command(KILN_REGISTRY, *words, *more, code=USAGE, says="it is a file, expected a folder. Name another path")
+        self.run_command(KILN_REGISTRY, "key", "", code=USAGE, says="its name is empty. Name one")
+
+    def test_a_folder_in_the_place_of_a_blob_is_one_problem_of_a_check(self):
+        [first, second, *_] = sorted((self.registry / "tiny-op/blobs/sha256").iterdir())
+        for blob in (first, second):
+            blob.unlink()
+            blob.mkdir()
+        done = self.run_command(KILN_REGISTRY, "check", "--registry", self.registry, code=INTEGRITY)
+        for blob in (first, second):
+            self.assertIn(f"{blob}: found a link or another kind of file, expected a regular file", done.stdout + done.stderr)
 
     # ---- the cache ----
 

@@ -12,7 +12,8 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "publish"))  # oci_server
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TESTS), str(TESTS / "publish")]  # clock, oci_server
 
 KILN_REGISTRY, KILN, FIXTURE = (os.path.abspath(each) for each in sys.argv[1:4])
 OK, NO_VARIANT, USAGE, NOT_FOUND, NETWORK, INTEGRITY, TRUST, LOCK, CACHE, OFFLINE = 0, 3, 2, 4, 5, 6, 7, 8, 9, 10

@@ -67,11 +67,18 @@ Libraries& libraries() {
   return *instance;
 }
 
+constexpr std::string_view kCloseSome =
+    ". Raise the limit of open files (ulimit -n), or close some";
+
 FileDescriptor memory_file(const Library& library) {
   const std::string name = "kiln:" + library.config.name;
   int fd = ::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
   if (fd < 0 && errno == EINVAL) {
     fd = ::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  }
+  if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+    library.fail("memfd_create: " + std::generic_category().message(errno) +
+                 std::string(kCloseSome));
   }
   if (fd < 0) {
     library.fail("memfd_create: " + std::generic_category().message(errno) +
@@ -224,8 +231,9 @@ FileDescriptor numbered_copy(const Library& library, const Libraries& loaded) {
   const int above = *loaded.numbers.rbegin() + 1;
   FileDescriptor moved(::fcntl(copy.get(), F_DUPFD_CLOEXEC, above));
   if (!moved.valid()) {
-    library.fail("no new descriptor for the copy in memory: " +
-                 std::generic_category().message(errno) + ". Raise RLIMIT_NOFILE");
+    library.fail(
+        "no new descriptor for the copy in memory: " + std::generic_category().message(errno) +
+        ". Raise the limit of open files (ulimit -n), or close some");
   }
   return moved;
 }

@@ -2,7 +2,6 @@
 #include "settings/settings.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
 #include <initializer_list>
 
@@ -21,9 +20,10 @@ constexpr std::string_view kSettingsSchema = "kiln.settings/1";
 /// An administrator's, for all users of the machine.
 constexpr const char* kSystemSettings = "/etc/kiln/config.json";
 
-[[noreturn]] void fail_settings(const std::string& path, const std::string& found) {
-  throw Error(ErrorCode::kUsage, "read settings " + path + ": " + found +
-                                     ". Correct the file, or name another in KILN_CONFIG");
+/// `found`: "<the file>: <what is wrong with it>".
+[[noreturn]] void fail_settings(const std::string& found) {
+  throw Error(ErrorCode::kUsage,
+              "read settings " + found + ". Correct the file, or name another in KILN_CONFIG");
 }
 
 std::vector<std::string> strings_of(const JsonView& array) {
@@ -98,12 +98,9 @@ Settings environment_settings() {
 Settings read_settings(const std::filesystem::path& path, bool is_named, Settings settings) {
   constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
   const NamedFile file = read_named_file(path, kMaxBytes);
-  if (file.error == EMFILE || file.error == ENFILE) {  // no fault of the file
-    throw Error(ErrorCode::kCache, "read settings " + path.string() + ": " + file.problem +
-                                       ". Close some, or raise RLIMIT_NOFILE");
+  if (!file.problem.empty() && (is_named || !file.absent)) {
+    fail_settings(path.string() + ": " + file.problem);
   }
-  if (!file.problem.empty() && (is_named || !file.absent))
-    fail_settings(path.string(), file.problem);
   if (!file.problem.empty()) return settings;
   if (const auto doubt = doubt_about_file(path, "KILN_CONFIG")) {
     throw Error(ErrorCode::kUsage, "read settings " + doubt->at.string() + ": " + doubt->why +
@@ -171,7 +168,7 @@ Settings parse_settings(std::string_view text, const std::string& path, Settings
     if (root.has("network")) settings.limits = parse_limits(root.at("network"), settings.limits);
     return settings;
   } catch (const Error& error) {
-    fail_settings(path, error.what());
+    fail_settings(error.what());
   }
 }
 

@@ -25,10 +25,15 @@ namespace fs = std::filesystem;
 constexpr std::string_view kTrustSchema = "kiln.trust/1";
 constexpr std::size_t kMaxTrustFileBytes = std::size_t{4} << 20;
 
-[[noreturn]] void fail_trust(const fs::path& path, const std::string& found) {
+/// `found`: "<the file>: <what is wrong with it>".
+[[noreturn]] void fail_trust(const std::string& found) {
   throw Error(ErrorCode::kUsage,
-              "read trust " + path.string() + ": " + found +
+              "read trust " + found +
                   ". Correct the file; or remove it, and 'kiln trust add' makes it anew");
+}
+
+[[noreturn]] void fail_trust(const fs::path& path, const std::string& found) {
+  fail_trust(path.string() + ": " + found);
 }
 
 /// Whether the entry is the registry, or its start up to this character.
@@ -113,7 +118,7 @@ Trust parse_trust(std::string_view text, const std::string& path) {
     }
     return trust;
   } catch (const Error& error) {
-    fail_trust(path, error.what());
+    fail_trust(error.what());
   }
 }
 
@@ -132,8 +137,6 @@ fs::path trust_path() {
 std::optional<std::string> read_owned(const fs::path& path, std::size_t most) {
   const FileDescriptor file = try_open_file(path, O_RDONLY);
   if (!file.valid() && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
-  // No fault of the file.
-  if (!file.valid() && (errno == EMFILE || errno == ENFILE)) fail_file("open", path, errno);
   if (!file.valid()) fail_trust(path, std::generic_category().message(errno));
   check_doubt(doubt_about_file(path, "KILN_CONFIG"));
   std::string text;

@@ -2,10 +2,12 @@
 #include "base/draft.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <ctime>
 #include <map>
 #include <system_error>
 #include <utility>
@@ -41,6 +43,25 @@ fs::path draft_path(const fs::path& folder, std::string_view name) {
   return folder / (std::string(name) + "-" + unique_suffix());
 }
 
+/// "<name>-<unique suffix>" has `name`; empty of any other.
+std::string_view name_of_draft(std::string_view file) {
+  const std::size_t random = file.rfind('-');
+  const std::size_t dash = random == 0 ? random : file.rfind('-', random - 1);
+  if (random == std::string_view::npos || dash == std::string_view::npos) return {};
+  return is_unique_suffix(file.substr(dash + 1)) ? file.substr(0, dash) : std::string_view();
+}
+
+/// Whether nobody works on it: it is a link that nobody renames, or a file that nobody has locked.
+bool is_left(const fs::path& draft) {
+  constexpr std::time_t kYoung = 60;  // seconds, in which it may not be locked yet
+  struct stat status {};
+  if (::lstat(draft.c_str(), &status) != 0) return false;
+  if (status.st_ctim.tv_sec > std::time(nullptr) - kYoung) return false;
+  if (!S_ISREG(status.st_mode)) return S_ISLNK(status.st_mode);
+  FileDescriptor file = try_open(draft, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  return file.valid() && FileLock::attempt(std::move(file), LockMode::kExclusive).held();
+}
+
 }  // namespace
 
 void fail_file(std::string_view operation, const fs::path& path, int error) {
@@ -51,6 +72,7 @@ void fail_file(std::string_view operation, const fs::path& path, int error) {
 }
 
 fs::path absolute_path(const fs::path& path) {
+  if (path.empty()) throw Error(ErrorCode::kUsage, "find a file: its name is empty. Name one");
   std::error_code error;
   fs::path found = fs::absolute(path, error);
   if (!error) return found;
@@ -76,9 +98,14 @@ fs::path followed(const fs::path& file) {
 }
 
 void stream_file(const fs::path& path, const Sink& sink) {
-  const FileDescriptor file = try_open(path, O_RDONLY);
-  if (!file.valid()) fail_file("open", path, errno);
-  if (const int error = try_read_pieces(file.get(), sink); error != 0) {
+  const NamedFile opened = open_named_file(path, Pipes::kRead);
+  if (opened.error == EISDIR || (opened.error == 0 && !opened.problem.empty())) {
+    throw Error(ErrorCode::kUsage, "read " + path.string() + ": " + opened.problem +
+                                       (opened.error == 0 ? "" : ", expected a file") +
+                                       ". Name another path");
+  }
+  if (opened.error != 0) fail_file("open", path, opened.error);
+  if (const int error = try_read_pieces(opened.file.get(), sink); error != 0) {
     fail_file("read", path, error);
   }
 }
@@ -110,6 +137,10 @@ void make_folders(const fs::path& folder) {
   if (::mkdir(folder.c_str(), 0755) != 0) {
     const int error = errno;
     if (error == EEXIST && fs::is_directory(folder, unknown)) return;  // another process made it
+    if (error == EEXIST) {
+      throw Error(ErrorCode::kUsage, "write into " + folder.string() +
+                                         ": it is a file, expected a folder. Name another path");
+    }
     fail_file("make folder", folder, error);
   }
   sync_folder(parent.empty() ? fs::path(".") : parent, &fail_file);
@@ -128,6 +159,7 @@ Draft::Draft(const fs::path& folder, std::string_view name, mode_t mode)
     : path_(draft_path(folder, name)),
       file_(try_open(path_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode)) {
   if (!file_.valid()) fail_file("create", path_, errno);
+  ::flock(file_.get(), LOCK_EX | LOCK_NB);
 }
 
 Draft::~Draft() {
@@ -153,6 +185,25 @@ void Draft::publish(const fs::path& to) {
   sync_folder(to.parent_path(), &fail_file);
 }
 
+void sweep_drafts(const fs::path& folder, std::string_view name) {
+  std::error_code error;
+  for (fs::directory_iterator each(folder, error), end; !error && each != end;
+       each.increment(error)) {
+    const std::string file = each->path().filename().string();
+    if (name_of_draft(file) == name && is_left(each->path())) ::unlink(each->path().c_str());
+  }
+}
+
+void sweep_drafts_below(const fs::path& folder) {
+  std::error_code error;
+  for (fs::recursive_directory_iterator each(folder, error), end; !error && each != end;
+       each.increment(error)) {
+    const std::string file = each->path().filename().string();
+    const bool is_one = name_of_draft(file).starts_with('.');
+    if (is_one && is_left(each->path())) ::unlink(each->path().c_str());
+  }
+}
+
 void publish_bytes(const fs::path& folder, const fs::path& to, std::string_view bytes,
                    mode_t mode) {
   Draft draft(folder, "." + to.filename().string());
@@ -162,7 +213,9 @@ void publish_bytes(const fs::path& folder, const fs::path& to, std::string_view 
 
 void replace_file(const fs::path& file, std::string_view bytes, mode_t mode) {
   const fs::path target = followed(file);
-  Draft draft(target.parent_path(), "." + target.filename().string(), mode);
+  const std::string name = "." + target.filename().string();
+  sweep_drafts(target.parent_path(), name);
+  Draft draft(target.parent_path(), name, mode);
   draft.write(bytes);
   draft.publish(target);
 }

@@ -26,20 +26,20 @@ namespace kiln {
 [[noreturn]] void fail_file(std::string_view operation, const std::filesystem::path& path,
                             int error);
 
-/// kNotFound where the current folder, which a relative path begins at, was removed.
+/// kNotFound where the current folder, of a relative path, was removed; kUsage for an empty one.
 std::filesystem::path absolute_path(const std::filesystem::path& path);
 
 /// The file behind symbolic links, absolute. A link to what does not exist is followed, too. What a
 /// user keeps elsewhere, and links to, is replaced there: the link stays.
 std::filesystem::path followed(const std::filesystem::path& file);
 
-/// Calls `sink` with the file's bytes, piece by piece.
+/// Calls `sink` with the file's bytes, piece by piece. kUsage for what open_named_file refuses.
 void stream_file(const std::filesystem::path& path, const Sink& sink);
 
 /// The whole of a document; kIntegrity if it has more than `limit` bytes.
 std::string read_document(const std::filesystem::path& path, std::uint64_t limit);
 
-/// Makes a folder and those above it (0755), and syncs the folders that were changed.
+/// Makes a folder and those above it (0755), syncs what was changed. kUsage where a file stands.
 void make_folders(const std::filesystem::path& folder);
 
 Digest digest_of_file(const std::filesystem::path& path);
@@ -49,7 +49,8 @@ Digest digest_of_file(const std::filesystem::path& path);
 void check_replaceable(const std::filesystem::path& to);
 
 /// A file under way: created exclusively in `folder`, removed again unless it is published. The
-/// umask narrows `mode`: 0666 for a file that is the user's to edit.
+/// umask narrows `mode`: 0666 for a file that is the user's to edit. Locked, so that sweep_drafts()
+/// knows it from one that a killed process left.
 class Draft {
  public:
   Draft(const std::filesystem::path& folder, std::string_view name, mode_t mode = 0600);
@@ -70,6 +71,12 @@ class Draft {
   FileDescriptor file_;
   bool published_ = false;
 };
+
+/// Removes the drafts of this name in `folder` that killed processes left. What cannot be removed
+/// stays.
+void sweep_drafts(const std::filesystem::path& folder, std::string_view name);
+/// The same of every hidden name, in `folder` and all below it, which are Kiln's to write.
+void sweep_drafts_below(const std::filesystem::path& folder);
 
 /// All of a file in one call: a draft in `folder`, published as `to`.
 void publish_bytes(const std::filesystem::path& folder, const std::filesystem::path& to,

@@ -2,8 +2,10 @@
 #include "base/posix.hpp"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <array>
@@ -44,6 +46,13 @@ std::string next_step(int error, const fs::path& path) {
   }
 }
 
+/// A pipe that a shell made for <(…): not one that somebody put into a folder, which may have no
+/// writer for as long as one waits.
+bool is_without_name(int fd) {
+  struct statfs disk {};
+  return ::fstatfs(fd, &disk) == 0 && disk.f_type == PIPEFS_MAGIC;
+}
+
 }  // namespace
 
 FileDescriptor::FileDescriptor(int fd) : fd_(fd) {
@@ -76,6 +85,7 @@ FileDescriptor try_open(const fs::path& path, int flags, mode_t mode) {
   do {
     fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
   } while (fd < 0 && errno == EINTR);
+  if (fd < 0 && (errno == EMFILE || errno == ENFILE)) fail_cache("open", path, errno);
   return FileDescriptor(fd);
 }
 
@@ -128,23 +138,33 @@ void read_pieces(int fd, const fs::path& path, const Sink& sink) {
   if (const int error = try_read_pieces(fd, sink); error != 0) fail_cache("read", path, error);
 }
 
-NamedFile read_named_file(const fs::path& path, std::size_t most, Pipes pipes) {
-  NamedFile read;
-  const FileDescriptor file =
-      try_open(path, pipes == Pipes::kRead ? O_RDONLY : O_RDONLY | O_NONBLOCK);
+NamedFile open_named_file(const fs::path& path, Pipes pipes) {
+  NamedFile opened;
+  FileDescriptor file = try_open(path, O_RDONLY | O_NONBLOCK);
   struct stat status {};
   if (!file.valid() || ::fstat(file.get(), &status) != 0) {
-    read.error = errno;
-    read.absent = errno == ENOENT || errno == ENOTDIR;
-    read.problem = std::generic_category().message(read.error);
+    opened.error = errno;
   } else if (S_ISDIR(status.st_mode)) {
-    read.problem = std::generic_category().message(EISDIR);
-  } else if (pipes == Pipes::kRefused && !S_ISREG(status.st_mode)) {
-    read.problem = "it is a pipe or a device, expected a file";
+    opened.error = EISDIR;
   }
+  opened.absent = opened.error == ENOENT || opened.error == ENOTDIR;
+  if (opened.error != 0) {
+    opened.problem = std::generic_category().message(opened.error);
+  } else if (S_ISREG(status.st_mode) ||
+             (pipes == Pipes::kRead && S_ISFIFO(status.st_mode) && is_without_name(file.get()))) {
+    ::fcntl(file.get(), F_SETFL, O_RDONLY);  // to read it may wait: its writer is there
+    opened.file = std::move(file);
+  } else {
+    opened.problem = "it is a pipe or a device, expected a file";
+  }
+  return opened;
+}
+
+NamedFile read_named_file(const fs::path& path, std::size_t most, Pipes pipes) {
+  NamedFile read = open_named_file(path, pipes);
   std::array<char, 4096> buffer{};
   while (read.problem.empty()) {
-    const ssize_t count = ::read(file.get(), buffer.data(), buffer.size());
+    const ssize_t count = ::read(read.file.get(), buffer.data(), buffer.size());
     if (count == 0) return read;
     if (count < 0) {
       if (errno == EINTR) continue;

@@ -51,7 +51,8 @@ class FileDescriptor {
 /// seen is not absent.
 bool stands(const std::filesystem::path& path);
 
-/// O_CLOEXEC is added. An invalid descriptor, with errno set, if it cannot be opened.
+/// O_CLOEXEC is added. An invalid descriptor, with errno set, if it cannot be opened; but kCache
+/// where no more files may be open, which is no fault of the path and has a cure of its own.
 FileDescriptor try_open(const std::filesystem::path& path, int flags, mode_t mode = 0);
 
 /// The same for a regular file; kIntegrity if something else is there. Never waits: to open a pipe
@@ -67,18 +68,23 @@ int try_read_pieces(int fd, const Sink& sink);
 /// The same; kCache for a read error.
 void read_pieces(int fd, const std::filesystem::path& path, const Sink& sink);
 
-/// A file that a user names: it may be of any kind.
+enum class Pipes { kRefused, kRead };
+
+/// A file that somebody names, who may have named anything, opened to be read: not more than that.
 struct NamedFile {
-  std::string text;
-  std::string problem;  ///< why there is no text; empty if there is
+  FileDescriptor file;  ///< of open_named_file; invalid if there is a problem
+  std::string text;     ///< of read_named_file
+  std::string problem;  ///< why it is not to be had; empty if it is
   bool absent = false;  ///< there is no such file
   int error = 0;        ///< the errno that opening or reading it gave
 };
 
-enum class Pipes { kRefused, kRead };
+/// Opens it and never waits: a device, a folder or a pipe in the file system, whose bytes may never
+/// come or never end, is a problem. So is a pipe without a name unless it is to be read: a command
+/// line's <(…), which ends with the command in it.
+NamedFile open_named_file(const std::filesystem::path& path, Pipes pipes = Pipes::kRefused);
 
-/// Reads at most `most` bytes; more are a problem. Pipes and devices, whose bytes may never come or
-/// never end, are one too unless they are to be read: for a command line that says <(…).
+/// Reads at most `most` bytes of it; more are a problem.
 NamedFile read_named_file(const std::filesystem::path& path, std::size_t most,
                           Pipes pipes = Pipes::kRefused);
 

@@ -80,6 +80,77 @@ TEST_CASE("owners: settings that others may write to, or exchange, are refused w
   }
 }
 
+TEST_CASE("owners: a project's file counts whoever shares the project, and nobody's out of /tmp") {
+  struct Case {
+    const char* name;
+    mode_t file;
+    mode_t folder;
+    uid_t file_owner;
+    uid_t folder_owner;
+    const char* project;  ///< what is wrong with it as a lock file; empty: it counts
+    const char* logins;   ///< the same as a file with logins
+  };
+  constexpr const char* kAnothers = "it belongs to user 1001";
+  constexpr const char* kEveryones = "everyone may write to it";
+  const Case cases[] = {
+      {"mine", 0644, 0755, 0, 0, "", ""},
+      {"a group's", 0664, 0775, 0, 0, "", ""},
+      {"in a folder like /tmp", 0644, 01777, 0, 0, "", ""},
+      {"another's in a folder like /tmp", 0644, 01777, kOtherUser, 0, kAnothers, kAnothers},
+      {"another's in his own folder like /tmp", 0644, 01777, kOtherUser, kOtherUser, kAnothers,
+       kAnothers},
+      {"another's project", 0644, 0755, kOtherUser, kOtherUser, "", kAnothers},
+      {"another's in mine", 0644, 0755, kOtherUser, 0, kAnothers, kAnothers},
+      {"mine in another's", 0600, 0755, 0, kOtherUser, "", ""},
+      {"everyone's", 0646, 0755, 0, 0, kEveryones, kEveryones},
+      {"everyone's folder", 0644, 0777, 0, 0, "everyone may put another file in its place", ""},
+  };
+  for (const Case& each : cases) {
+    CAPTURE(each.name);
+    const bool foreign = each.file_owner != 0 || each.folder_owner != 0;
+    if (foreign && ::geteuid() != 0) continue;  // only root may
+    const Scratch scratch;
+    const fs::path folder = scratch / "project";
+    const fs::path file = folder / "kiln.lock";
+    fs::create_directory(folder);
+    write_file(file, "{}");
+    REQUIRE(::chmod(file.c_str(), each.file) == 0);
+    REQUIRE(::chmod(folder.c_str(), each.folder) == 0);
+    if (foreign) REQUIRE(::chown(file.c_str(), each.file_owner, 0) == 0);
+    if (foreign) REQUIRE(::chown(folder.c_str(), each.folder_owner, 0) == 0);
+    const auto holds = [&](const std::optional<Doubt>& doubt, const char* why) {
+      CHECK(doubt.has_value() == (*why != '\0'));
+      if (doubt) CHECK_CONTAINS(doubt->why, why);
+    };
+    holds(doubt_about_project_file(file), each.project);
+    holds(doubt_about_logins(file), each.logins);
+    {
+      const Environment vouched("KILN_SAFE_FOLDERS", folder.string());
+      holds(doubt_about_project_file(file), "");
+      holds(doubt_about_logins(file), "");
+    }
+    // A link counts as what it leads to, and is asked whose it is.
+    const fs::path link = scratch / "link";
+    fs::create_symlink(file, link);
+    holds(doubt_about_logins(link), each.logins);
+    if (!foreign || ::lchown(link.c_str(), kOtherUser, 0) != 0) continue;
+    holds(doubt_about_project_file(link), kAnothers);
+  }
+}
+
+TEST_CASE("owners: a lock file of somebody else's is told with the cure") {
+  if (::geteuid() != 0) return;  // only root may give files away
+  const Scratch scratch;
+  const fs::path file = scratch / "kiln.lock";
+  write_file(file, "{}");
+  REQUIRE(::chown(file.c_str(), kOtherUser, 0) == 0);
+  const Error error =
+      error_of([&] { get_kernel("sample", {.device = Device::cpu(), .lock = file}); });
+  CHECK(error.code() == ErrorCode::kLock);
+  CHECK_CONTAINS(error.what(), "read lock file " + file.string() + ": it belongs to user 1001");
+  CHECK_CONTAINS(error.what(), "set KILN_SAFE_FOLDERS=" + scratch.path().string());
+}
+
 TEST_CASE("owners: what the safe folders cover, and that each is absolute") {
   const Environment list("KILN_SAFE_FOLDERS", "/cache:/github/home/");
   for (const char* inside :

@@ -16,6 +16,7 @@
 #include "loader/cli/frame/output.hpp"
 #include "loader/cli/verbs/locking.hpp"
 #include "loader/cli/verbs/verbs.hpp"
+#include "settings/owners.hpp"
 #include "settings/settings.hpp"
 
 namespace kiln::cli {
@@ -34,6 +35,10 @@ std::string read_stated(const fs::path& file) {
     throw Error(ErrorCode::kUsage, "read requirements " + file.string() + ": " + read.problem +
                                        ". Name a kiln.json that states the project's kernels, or "
                                        "packages: kiln lock NAME@VERSION");
+  }
+  if (const std::optional<Doubt> doubt = doubt_about_project_file(file)) {
+    throw Error(ErrorCode::kUsage,
+                "read requirements " + file.string() + ": " + doubt->why + ". " + doubt->next_step);
   }
   return std::move(read.text);
 }

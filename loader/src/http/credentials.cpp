@@ -17,6 +17,7 @@
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
 #include "settings/environment.hpp"
+#include "settings/owners.hpp"
 
 namespace kiln {
 namespace {
@@ -86,6 +87,10 @@ class Search {
     const NamedFile file = read_named_file(path, kMaxFileBytes);
     if (!file.problem.empty()) {
       note(path, file.absent ? "is not there" : "cannot be read: " + file.problem);
+      return std::nullopt;
+    }
+    if (const std::optional<Doubt> doubt = doubt_about_logins(path)) {
+      note(path, "is not read: " + doubt->why + ". " + doubt->next_step);
       return std::nullopt;
     }
     try {

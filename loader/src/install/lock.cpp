@@ -17,6 +17,7 @@
 #include "install/install.hpp"
 #include "kiln/error.hpp"
 #include "settings/environment.hpp"
+#include "settings/owners.hpp"
 #include "store/registry.hpp"
 
 namespace kiln {
@@ -42,6 +43,10 @@ std::optional<Lockfile> try_read_lockfile(const fs::path& file) {
                                       ". Remove it or make it readable; 'kiln lock NAME@VERSION' "
                                       "writes a new one");
   }
+  if (const std::optional<Doubt> doubt = doubt_about_project_file(file)) {
+    throw Error(ErrorCode::kLock,
+                "read lock file " + file.string() + ": " + doubt->why + ". " + doubt->next_step);
+  }
   return parse_lockfile(read.text, "lock file " + file.string());
 }
 
@@ -50,6 +55,7 @@ std::optional<Lockfile> try_read_lockfile(const fs::path& file) {
 Lockfile read_lockfile(const fs::path& file) {
   std::optional<Lockfile> lock = try_read_lockfile(file);
   if (!lock) {
+    absolute_path(file);  // throws where it is the current folder that is not there
     throw Error(ErrorCode::kLock,
                 "read lock file " + file.string() +
                     ": there is no such file. Run 'kiln lock NAME@VERSION' to write it, and "
@@ -159,6 +165,7 @@ LockedKernel lock_kernel(std::string_view name, const Request& request,
                          std::vector<std::string>& unread) {
   const InstallOptions options{.hold_to_lock = false};
   Install install(name, request, options);
+  install.source().check_is_published("lock");
   const FileLock used = install.cache().use_to_write();
   const VersionIndex version = install.find_newest_index();
   std::vector<const Variant*> readable;

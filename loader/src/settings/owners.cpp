@@ -49,6 +49,21 @@ std::optional<Doubt> doubt_about(const fs::path& folder, const fs::path& path,
   return {};
 }
 
+/// Of a file itself: it is one's own, and not everyone may write to it.
+std::optional<Doubt> doubt_about_bytes(const fs::path& path, const struct stat& status) {
+  if (!is_own(status.st_uid)) {
+    return Doubt{
+        path,
+        "it belongs to user " + std::to_string(status.st_uid) + ", expected this user or root",
+        "Make one of your own"};
+  }
+  if ((status.st_mode & S_IWOTH) != 0) {
+    return Doubt{path, "everyone may write to it",
+                 "Look at what it says, then run 'chmod o-w " + path.string() + "'"};
+  }
+  return {};
+}
+
 }  // namespace
 
 bool is_own(uid_t owner) {
@@ -116,21 +131,49 @@ std::optional<Doubt> doubt_about_file(const fs::path& path, const std::string& v
   if (std::optional<Doubt> doubt = doubt_about_way(path, variable)) return doubt;
   std::error_code unknown;
   if (is_vouched_for(fs::absolute(path, unknown))) return {};
-  if (!is_own(status.st_uid)) {
-    return Doubt{
-        path,
-        "it belongs to user " + std::to_string(status.st_uid) + ", expected this user or root",
-        "Make one of your own"};
-  }
-  if ((status.st_mode & S_IWOTH) != 0) {
-    return Doubt{path, "everyone may write to it",
-                 "Look at what it says, then run 'chmod o-w " + path.string() + "'"};
-  }
+  if (std::optional<Doubt> doubt = doubt_about_bytes(path, status)) return doubt;
   if ((status.st_mode & S_IWGRP) != 0) {
     return Doubt{path, "its group may write to it",
                  "'chmod g-w " + path.string() + "' makes it yours alone"};
   }
   return {};
+}
+
+std::optional<Doubt> doubt_about_project_file(const fs::path& named) {
+  std::error_code unknown;
+  const fs::path path = fs::absolute(named, unknown);
+  struct stat folder {};
+  struct stat entry {};
+  struct stat file {};
+  if (unknown || ::stat(path.parent_path().c_str(), &folder) != 0 ||
+      ::lstat(path.c_str(), &entry) != 0 || ::stat(path.c_str(), &file) != 0 ||
+      is_vouched_for(path)) {
+    return {};
+  }
+  const std::string vouch = ". Where all who may write there are trusted, set KILN_SAFE_FOLDERS=" +
+                            path.parent_path().string();
+  const bool is_shared = (folder.st_mode & S_IWOTH) != 0;
+  if (is_shared && (folder.st_mode & S_ISVTX) == 0) {
+    return Doubt{named, "everyone may put another file in its place",
+                 "Run 'chmod o-w " + path.parent_path().string() + "'" + vouch};
+  }
+  for (const struct stat& each : {entry, file}) {
+    if (is_own(each.st_uid) || (!is_shared && each.st_uid == folder.st_uid)) continue;
+    return Doubt{named,
+                 "it belongs to user " + std::to_string(each.st_uid) +
+                     ", expected this user, root or who has the folder",
+                 "Make one of your own" + vouch};
+  }
+  if ((file.st_mode & S_IWOTH) == 0) return {};
+  return Doubt{named, "everyone may write to it",
+               "Look at what it says, then run 'chmod o-w " + path.string() + "'"};
+}
+
+std::optional<Doubt> doubt_about_logins(const fs::path& path) {
+  struct stat status {};
+  std::error_code unknown;
+  if (::stat(path.c_str(), &status) != 0 || is_vouched_for(fs::absolute(path, unknown))) return {};
+  return doubt_about_bytes(path, status);
 }
 
 }  // namespace kiln

@@ -42,4 +42,15 @@ std::optional<Doubt> doubt_about_way(const std::filesystem::path& path,
 std::optional<Doubt> doubt_about_file(const std::filesystem::path& path,
                                       const std::string& variable);
 
+/// Of a project's file that decides, such as its lock file, wherever the project lies and whoever
+/// works on it: it, and the link that leads to it, belong to this user, to root or to whoever has
+/// the folder that it is in, and not everyone may write to it or to that folder. So nobody else's
+/// counts that was put into /tmp. A group may write: that is how projects are shared.
+std::optional<Doubt> doubt_about_project_file(const std::filesystem::path& path);
+
+/// Of a file with logins: it says who one is, and names programs that are asked. Its bytes are
+/// this user's or root's, and not everyone may write to it; so whoever has the folder can take it
+/// away and put none of his in its place.
+std::optional<Doubt> doubt_about_logins(const std::filesystem::path& path);
+
 }  // namespace kiln

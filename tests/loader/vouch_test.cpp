@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/join.hpp"
 #include "documents/json.hpp"
 #include "install/bundle.hpp"
 #include "install/catalog.hpp"
@@ -73,8 +74,9 @@ TEST_CASE("vouch: a registry that nobody vouches for is refused, and its user ma
   CHECK_CONTAINS(error.what(), "kiln trust add " + world.server.url() + " --root root.json");
   CHECK(world.server.asked().empty());
   const std::string folder = world.published.root().string();
-  CHECK(error_of([&] { install("sample", {.version = 1, .registry = folder}); }).code() ==
-        ErrorCode::kTrust);
+  CHECK(error_of([&] {
+          install("sample", {.version = 1, .registry = folder, .cache = world.scratch / "c"});
+        }).code() == ErrorCode::kTrust);
   update_trust([&](Trust& trust) { trust.unsigned_registries = {world.server.url(), folder}; });
   CHECK(world.install_sample().choice.version.descriptor == world.index);
   CHECK(world.server.count("kiln.tuf") == 0);
@@ -316,6 +318,23 @@ fs::path add_stale_mirror(World& world, const std::string& origin) {
              R"({"schema":"kiln.settings/1","network":{"tries":2,"backoff_ms":10},"mirrors":{")" +
                  origin + R"(":[")" + mirror.string() + R"("]}})");
   return mirror;
+}
+
+TEST_CASE("vouch: a mirror that refuses is asked once, whatever for, and told in one line") {
+  World world;
+  const std::string mirror = "http://127.0.0.1:1";
+  write_file(world.scratch / "config.json",
+             R"({"schema":"kiln.settings/1","network":{"backoff_ms":60000},"mirrors":{")" +
+                 world.server.url() + R"(":[")" + mirror + R"("]}})");
+  std::vector<std::string> told;
+  Request request = world.request();
+  request.on_event = [&](const Event& event) {
+    if (event.stage == Event::Stage::kRetry) told.push_back(event.note);
+  };
+  CHECK(install("sample", request).choice.version.descriptor == world.index);
+  CAPTURE(join(told, "\n"));
+  REQUIRE(told.size() == 1);
+  CHECK_CONTAINS(told.front(), mirror + " is left: ");
 }
 
 TEST_CASE("vouch: a mirror that is behind, and holds, decides nothing") {

@@ -22,6 +22,7 @@ struct Settings;  // settings/settings.hpp
 struct Traffic {
   int requests = 0;
   std::uint64_t bytes = 0;
+  std::set<std::string> left = {};  ///< mirrors that did not answer, and are not asked again
 };
 
 /// What a request for a document must accept, or a registry answers 404 for an index.

@@ -85,7 +85,8 @@ void persist(const Patience& patience, std::string_view what, seconds more,
     try {
       return once(tries.deadline());
     } catch (const TryAgain& failure) {
-      const auto wait = tries.next(failure, grown());
+      auto wait = tries.next(failure, grown());
+      if (patience.is_of_mirror && failure.is_refused) wait.reset();
       if (!wait) {
         throw Error(ErrorCode::kNetwork,
                     std::string(failure.what()) + " (gave up after " + tries.summary() + ")");

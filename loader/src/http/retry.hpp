@@ -34,6 +34,7 @@ class TryAgain final : public Error {
   std::optional<std::chrono::seconds> after = {};      ///< what the server asked for
   bool at_once = false;                                ///< without a pause
   int most_tries = 100;                                ///< fewer where another try rarely helps
+  bool is_refused = false;                             ///< nobody listens there
 
  private:
   std::string found_;
@@ -76,6 +77,7 @@ struct Patience {
   Limits limits = {};
   Observer on_event = {};     ///< told of each request that is made again, as Stage::kRetry
   std::stop_token stop = {};  ///< ends a wait or a transfer with kCancelled
+  bool is_of_mirror = false;  ///< there is someone else to ask: who refuses is not asked again
 };
 
 /// Calls `once` until it returns, but for what TryAgain says. `grown` is asked after a try that

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -97,7 +98,12 @@ std::string authorities(CURL* curl) {
     case CURLE_COULDNT_RESOLVE_PROXY:
       again.most_tries = 2;  // a name that does not resolve rarely does so a moment later
       throw again;
-    case CURLE_COULDNT_CONNECT:
+    case CURLE_COULDNT_CONNECT: {
+      long error = 0;
+      curl_easy_getinfo(curl, CURLINFO_OS_ERRNO, &error);
+      again.is_refused = error == ECONNREFUSED;
+      throw again;
+    }
     case CURLE_PARTIAL_FILE:
     case CURLE_OPERATION_TIMEDOUT:
     case CURLE_SSL_CONNECT_ERROR:

@@ -154,9 +154,11 @@ void Vouch::ask_newest(const std::string& what, const Question& question) const 
   Failures failures;
   const std::vector<std::string> all = places();
   for (const std::string& name : all) {
+    const bool is_mirror = name != all.back();
+    if (is_mirror && traffic_.left.contains(name)) continue;
     try {
       Patience patience = answered.empty() ? patience_ : briefly(patience_);
-      if (name != all.back()) patience.limits.tries = std::min(patience.limits.tries, kMirrorTries);
+      if (is_mirror) patience = of_mirror(patience);
       VouchingPlace place{name,
                           open_place(name, trust::kTrustRepository, settings_, patience, traffic_),
                           nullptr, updater_of(registry_, settings_, cache_, expiry, memo)};
@@ -165,6 +167,7 @@ void Vouch::ask_newest(const std::string& what, const Question& question) const 
       answered.push_back(std::move(place));
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kCancelled) throw;
+      if (is_mirror && error.code() == ErrorCode::kNetwork) traffic_.left.insert(name);
       if (all.size() > 1) tell(name + " is left: " + error.what());
       failures.add(name, error);
     }

@@ -5,8 +5,9 @@
 // may have a part of, versions and referrers, all are asked for; the answers count together, and
 // who gives none is told. Documents and blobs that have a digest are verified whoever sends them;
 // which digest a version's tag names is believed of a mirror as it is of the registry, since there
-// are no signatures: list only mirrors that are trusted as much. Each place is asked with its own
-// host's login, so that no mirror sees the registry's.
+// are no signatures: list only mirrors that are trusted as much. A mirror that did not answer the
+// same install before, whatever it was asked for, is not asked. Each place is asked with
+// its own host's login, so that no mirror sees the registry's.
 #include <algorithm>
 #include <functional>
 #include <set>
@@ -19,6 +20,8 @@
 
 namespace kiln {
 namespace {
+
+constexpr int kMostCut = 2;  // answers of one mirror that were cut short
 
 class Mirrored final : public Repository {
  public:
@@ -96,15 +99,14 @@ class Mirrored final : public Repository {
     bool answered = false;
     for (const std::string& place : at_.places) {
       const bool is_registry = &place == &at_.places.back();
-      Patience patience = patience_;
-      if (!is_registry || answered) {
-        patience.limits.tries = std::min(patience.limits.tries, kMirrorTries);
-      }
+      if (!is_registry && traffic_.left.contains(place)) continue;
+      const Patience patience = is_registry && !answered ? patience_ : of_mirror(patience_);
       try {
         question(*open_place(place, name_, settings_, patience, traffic_));
         answered = true;
       } catch (const Error& error) {
         if (error.code() == ErrorCode::kCancelled || (is_registry && !answered)) throw;
+        if (!is_registry && error.code() == ErrorCode::kNetwork) traffic_.left.insert(place);
         if (error.code() == ErrorCode::kNotFound || !patience_.on_event) continue;
         patience_.on_event({Event::Stage::kRetry, what, 0, 0, place + " is left: " + error.what()});
       }
@@ -123,11 +125,9 @@ class Mirrored final : public Repository {
 
   const Repository& repository() const {
     if (at_.repository) return *at_.repository;
+    while (!at_.is_registry() && traffic_.left.contains(at_.places[at_.place])) ++at_.place;
     const std::string& place = at_.places[at_.place];
-    Patience patience = patience_;
-    if (!at_.is_registry()) {
-      patience.limits.tries = std::min(patience.limits.tries, kMirrorTries);
-    }
+    const Patience patience = at_.is_registry() ? patience_ : of_mirror(patience_);
     at_.repository = open_place(place, name_, settings_, patience, traffic_);
     return *at_.repository;
   }
@@ -137,20 +137,21 @@ class Mirrored final : public Repository {
       try {
         return question(repository());
       } catch (const TryAgain& failure) {
-        if (at_.is_registry() || ++at_.cut < kMirrorTries) throw;
-        leave(what, failure.found());
+        if (at_.is_registry() || (!failure.is_refused && ++at_.cut < kMostCut)) throw;
+        leave(what, failure.found(), ErrorCode::kNetwork);
       } catch (const Error& error) {
         const bool another_may_do = error.code() == ErrorCode::kNetwork ||
                                     error.code() == ErrorCode::kNotFound ||
                                     error.code() == ErrorCode::kIntegrity;
         if (!another_may_do || at_.is_registry()) throw;
-        leave(what, error.what());
+        leave(what, error.what(), error.code());
       }
     }
   }
 
-  void leave(std::string_view what, const std::string& why) const {
+  void leave(std::string_view what, const std::string& why, ErrorCode code) const {
     const std::string left = at_.places[at_.place];
+    if (code == ErrorCode::kNetwork) traffic_.left.insert(left);
     at_.repository.reset();
     at_.cut = 0;
     ++at_.place;

@@ -112,6 +112,13 @@ std::unique_ptr<Repository> open_place(const std::string& place, std::string_vie
                                            : open_folder(place, name, traffic);
 }
 
+Patience of_mirror(Patience patience) {
+  constexpr int kTries = 2;
+  patience.limits.tries = std::min(patience.limits.tries, kTries);
+  patience.is_of_mirror = true;
+  return patience;
+}
+
 std::vector<std::string> list_packages(const std::string& registry, const Settings& settings,
                                        const Patience& patience, Traffic& traffic) {
   std::vector<std::string> places = mirrors_of(registry, settings);
@@ -119,13 +126,16 @@ std::vector<std::string> list_packages(const std::string& registry, const Settin
   std::set<std::string> names;  // of all of them: a mirror may have a part
   bool answered = false;
   for (const std::string& place : places) {
+    const bool is_last = &place == &places.back();
+    if (!is_last && traffic.left.contains(place)) continue;
     try {
-      for (std::string& name : list_place(place, settings, patience, traffic)) {
+      const Patience own = is_last ? patience : of_mirror(patience);
+      for (std::string& name : list_place(place, settings, own, traffic)) {
         names.insert(std::move(name));
       }
       answered = true;
     } catch (const Error& failure) {
-      const bool is_last = &place == &places.back();
+      if (!is_last && failure.code() == ErrorCode::kNetwork) traffic.left.insert(place);
       if (failure.code() == ErrorCode::kCancelled || (is_last && !answered)) throw;
       if (!patience.on_event) continue;
       patience.on_event({Event::Stage::kRetry, "packages of " + registry, 0, 0,

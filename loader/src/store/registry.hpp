@@ -4,7 +4,8 @@
 // before install. A registry is named by a string:
 //
 //   /path, ./path, file:///path    a folder with one OCI image layout per package
-//   /path/to/bundle.tar            a bundle (install/bundle.hpp): such layouts in one file
+//   build/kernels/geglu-mlp        what `kiln build` left there: in place of a registry (from)
+//   alone /path/to/bundle.tar            a bundle (install/bundle.hpp): such layouts in one file
 //   https://host[:port][/prefix]   an OCI registry, or a static tree of the same URLs
 //   http://host[:port][/prefix]    the same; only for a loopback host, or one that the settings
 //                                  list: without TLS nothing vouches for a version's digest
@@ -41,6 +42,9 @@ std::unique_ptr<Repository> open_place(const std::string& place, std::string_vie
                                        const Settings& settings, const Patience& patience,
                                        Traffic& traffic);
 
+/// Of a mirror, beside which there is someone else to ask.
+Patience of_mirror(Patience patience);
+
 /// The packages that a registry has, sorted: the folders of a folder, what is in a bundle, the
 /// catalog of a server; its mirrors' too. Names alone: nothing vouches for
 /// them. Throws kNotFound for a server that has no catalog.
@@ -51,9 +55,6 @@ std::vector<std::string> list_packages(const std::string& registry, const Settin
 /// that names it; of several such entries the longest. Canonical; throws kUsage for one that is no
 /// registry.
 std::vector<std::string> mirrors_of(const std::string& registry, const Settings& settings);
-
-/// Of a request to a mirror: the registry itself can be asked as well.
-inline constexpr int kMirrorTries = 2;
 
 /// Throws kNotFound: `registry` does not have `name`@`version`, it has these versions.
 [[noreturn]] void fail_no_version(std::string_view name, int version, const std::string& registry,
@@ -66,6 +67,11 @@ std::string listed(const std::vector<int>& versions);
 
 std::unique_ptr<Repository> open_folder(const std::string& folder, std::string_view name,
                                         Traffic& traffic);
+/// The folder of a package's build where `folder`, a canonical name, is one or has one of that name
+/// in it; empty where there is none.
+std::string build_output_in(const std::string& folder, std::string_view name);
+std::unique_ptr<Repository> open_build_output(const std::string& folder, std::string_view name,
+                                              Traffic& traffic);
 std::unique_ptr<Repository> open_bundle(const std::string& file, std::string_view name,
                                         Traffic& traffic);
 /// The pull side of the OCI distribution API, with a login where it asks for one.

@@ -9,6 +9,8 @@
 
 #include <csignal>
 
+#include "documents/json.hpp"
+#include "documents/manifest.hpp"
 #include "install/install.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
@@ -253,6 +255,92 @@ TEST_CASE("cache: a ref that does not parse is refused, reported, and written an
   request.refresh = true;
   install("sample", request);
   CHECK(read_file(ref) == good);
+}
+
+TEST_CASE("cache: a folder that has a version in other bytes than the cache is an error") {
+  const Scratch scratch;
+  Published published(scratch / "registry");
+  const Request request{.version = 1,
+                        .device = Device::cpu(),
+                        .registry = published.root().string(),
+                        .cache = scratch / "cache"};
+  const Draft first = cpu_draft(sample_library());
+  published.publish({first});
+  const Digest index = install("sample", request).choice.version.descriptor.digest;
+
+  // The registry is made anew, with an edited kernel under the same version.
+  fs::remove_all(published.root());
+  published.publish({cpu_draft(sample_library("version2"))});
+  for (const bool refresh : {false, true}) {
+    Request again = request;
+    again.refresh = refresh;
+    const Error error = error_of([&] { install("sample", again); });
+    CHECK(error.code() == ErrorCode::kIntegrity);
+    CHECK_CONTAINS(error.what(), "a published version never changes, nothing was loaded");
+    CHECK_CONTAINS(error.what(), "if you rebuilt it yourself, remove " + request.cache.string());
+  }
+  Request offline = request;
+  offline.offline = true;  // asks nobody
+  CHECK(install("sample", offline).choice.version.descriptor.digest == index);
+
+  // The same bytes with more beside them, without the version, and no registry at all: as it was.
+  fs::remove_all(published.root());
+  published.publish({first, gpu_draft(sample_library())});
+  CHECK(install("sample", request).choice.version.descriptor.digest == index);
+  fs::remove_all(published.root());
+  published.publish({cpu_draft(sample_library(), "sample", 2)});
+  CHECK(install("sample", request).choice.version.descriptor.digest == index);
+  fs::remove_all(published.root());
+  CHECK(install("sample", request).choice.version.descriptor.digest == index);
+}
+
+/// As `kiln build` leaves a variant.
+void write_build_output(const fs::path& folder, Draft draft) {
+  const Scratch scratch;
+  Published(scratch.path()).add(draft);
+  fs::create_directories(folder);
+  write_file(folder / "descriptor.json", dump_json(variant_descriptor(draft.variant)));
+  write_file(folder / "manifest.json", draft.manifest_bytes);
+  write_file(folder / "config.json", draft.config_bytes);
+  write_file(folder / "layer.tar.zst", draft.layer);
+}
+
+TEST_CASE("cache: what was built last is what is installed, and no version of it is remembered") {
+  const Scratch scratch;
+  const fs::path built = scratch / "kernels" / "sample";
+  Request request{.version = 1,
+                  .device = Device::cpu(),
+                  .registry = (scratch / "registry").string(),
+                  .cache = scratch / "cache"};
+  for (const fs::path& from : {built, built / "cpu-base", built.parent_path()}) {
+    for (const char* library : {"plain", "version2"}) {
+      CAPTURE(from.string());
+      request.from = from.string();
+      const Draft draft = cpu_draft(sample_library(library));
+      write_build_output(built / "cpu-base", draft);
+      const Installed installed = install("sample", request);
+      CHECK(read_file(installed.package.library) == draft.entries.back().content);
+      CHECK(installed.choice.registry == (from == built / "cpu-base" ? from : built).string());
+      CHECK_FALSE(fs::exists(request.cache / "refs"));
+    }
+  }
+  request.version = 2;
+  CHECK_CONTAINS(error_of([&] { install("sample", request); }).what(), "published: 1.");
+  request.version = 1;
+  request.from = (built / "cpu-base").string();
+  CHECK_CONTAINS(error_of([&] { install("other", request); }).what(), "it is a build of sample");
+  {
+    const Environment signs("KILN_UNSIGNED", std::nullopt);
+    const Error error = error_of([&] { install("sample", request); });
+    CHECK(error.code() == ErrorCode::kTrust);
+    CHECK_CONTAINS(error.what(), "'kiln trust add " + request.from + " --unsigned'");
+  }
+  request.from = built.string();
+  write_file(built / "cpu-base" / "layer.tar.zst", "damaged");
+  fs::remove_all(request.cache);
+  const Error error = error_of([&] { install("sample", request); });
+  CHECK(error.code() == ErrorCode::kIntegrity);
+  CHECK_CONTAINS(error.what(), (built / "cpu-base" / "layer.tar.zst").string());
 }
 
 TEST_CASE("cache: two registries do not share refs, and share blobs") {

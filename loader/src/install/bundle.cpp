@@ -143,6 +143,7 @@ void add_attestations(Install& install, const std::string& name, const VersionIn
 BundledKernel add_part(const BundlePart& part, Contents& contents) {
   const InstallOptions options{.host = part.host ? &*part.host : nullptr};
   Install install(part.name, part.request, options);
+  install.source().check_is_published("bundle");
   const FileLock used = install.cache().use_to_write();
   const bool chosen = !part.all_variants && part.variants.empty();
   Choice choice;
@@ -206,7 +207,9 @@ std::vector<BundledKernel> create_bundle(const std::vector<BundlePart>& parts,
   kernels.reserve(parts.size());
   for (const BundlePart& part : parts) kernels.push_back(add_part(part, contents));
 
-  Draft draft(target.parent_path(), ".kiln-bundle", 0666);
+  constexpr const char* kDraft = ".kiln-bundle";
+  sweep_drafts(target.parent_path(), kDraft);
+  Draft draft(target.parent_path(), kDraft, 0666);
   write_tar(draft, cache, contents);
   draft.publish(target);
   return kernels;

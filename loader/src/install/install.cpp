@@ -93,8 +93,11 @@ VersionIndex Install::find_index(int version, bool ask) {
       fail_other_version(lock_file_, source_.name, version, lock_->version);
     return locked_index();
   }
-  std::optional<VersionIndex> known = recall_index(version);
-  if (known && !ask) return *std::move(known);
+  std::optional<VersionIndex> known = source_.is_built ? std::nullopt : recall_index(version);
+  if (known && !ask) {
+    std::optional<VersionIndex> other = other_index(*known);
+    return other ? *std::move(other) : *std::move(known);
+  }
   return ask_index(version, known ? &*known : nullptr);
 }
 
@@ -169,6 +172,30 @@ VersionIndex Install::ask_index(int version, const VersionIndex* known) {
   }
   report(Event::Stage::kIndex, what, asked.descriptor.size, asked.descriptor.size);
   return asked;
+}
+
+/// Of a folder of this machine that has the version in other bytes than the cache: it was built and
+/// published anew. Throws unless others sign it now. Nothing where the folder has those bytes,
+/// which one call of the kernel says, or says nothing of the version.
+std::optional<VersionIndex> Install::other_index(const VersionIndex& known) {
+  const int version = known.index.version;
+  const bool says_which = source_.from.empty() ? !source_.settings.offline : !source_.is_signed;
+  if (!source_.place().starts_with('/') || !says_which) return std::nullopt;
+  try {
+    const std::string what = "index of " + label(source_.name, version);
+    if (source_.repository(what).exists(known.descriptor)) return std::nullopt;
+    VersionIndex other = ask_document(version);
+    if (other.signers != known.signers) return other;
+    if (!grows_from(other.index, known.index)) {  // else it is an older state
+      check_only_grown(known.index, other.index, source_.registry,
+                       source_.cache.ref_path(source_.registry, source_.name, version));
+    }
+  } catch (const Error& error) {
+    const bool says_nothing =
+        error.code() == ErrorCode::kNotFound || error.code() == ErrorCode::kNetwork;
+    if (!says_nothing) throw;
+  }
+  return std::nullopt;
 }
 
 /// By digest: no tag is asked, and nobody can answer with another state of the version.
@@ -329,6 +356,7 @@ Package Install::unpack(Package package) {
 /// may have been written meanwhile by an install that saw a newer index: a ref only grows.
 void Install::remember(const VersionIndex& version) {
   if (lock_) source_.cache.keep_lock_file(lock_file_);
+  if (source_.is_built) return;
   if (version.fetched.empty() && !lock_) return;
   if (!version.fetched.empty() && !cached(version.descriptor, "index of " + source_.name)) {
     source_.cache.write_document(version.descriptor, version.fetched);

@@ -12,7 +12,9 @@
 //
 // The cache answers where it can: a version whose index is there is not asked for again, and with
 // everything there nothing is fetched and nothing is written. If nothing in a cached index fits
-// this machine, the registry is asked once more: variants may have been added to the version.
+// this machine, the registry is asked once more: variants may have been added to the version. A
+// folder is looked at each time: the same version in other bytes is an error. What `kiln build`
+// left in a folder is read each time, and the cache remembers no version of it.
 #pragma once
 
 #include <filesystem>
@@ -165,6 +167,7 @@ class Install {
   std::optional<VersionIndex> recall_index(int version);
   VersionIndex ask_document(int version);
   VersionIndex ask_index(int version, const VersionIndex* known);
+  std::optional<VersionIndex> other_index(const VersionIndex& known);
   bool may_replace(const Ref& known, const VersionIndex& version) const;
   VersionIndex locked_index();
   Resolution resolve(const Index& index, const Selection& selection);

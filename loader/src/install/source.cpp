@@ -34,7 +34,18 @@ Source::Source(std::string_view package, const Request& request)
 
 void Source::choose_registry(const std::string& requested) {
   registry = canonical_registry(requested, settings);
+  if (std::string built = build_output_in(from, name); !built.empty()) {
+    is_built = true;
+    registry = from = std::move(built);
+  }
   is_signed = kiln::is_signed(registry, settings);
+}
+
+void Source::check_is_published(std::string_view operation) const {
+  if (!is_built) return;
+  throw Error(ErrorCode::kUsage, std::string(operation) + " " + name + ": " + registry +
+                                     " is a build, which the next one changes. Publish it into a "
+                                     "registry first: 'kiln registry publish'");
 }
 
 const Repository& Source::repository(std::string_view what) {
@@ -47,8 +58,8 @@ const Repository& Source::repository(std::string_view what) {
                     "'kiln install --from FILE'");
   }
   if (!repository_) {
-    repository_ =
-        open_repository(from.empty() ? registry : from, name, settings, patience, traffic);
+    repository_ = is_built ? open_build_output(place(), name, traffic)
+                           : open_repository(place(), name, settings, patience, traffic);
   }
   return *repository_;
 }

@@ -30,11 +30,18 @@ struct Source {
   Patience patience;
   Cache cache;
   std::string registry;    ///< canonical: what the bytes are known by, wherever they come from
+  bool is_built = false;   ///< both are what `kiln build` left in a folder
   bool is_signed = false;  ///< signed metadata says which index a version is; else tags and refs
   Traffic traffic;
 
-  /// Takes this registry, or the one that the settings name. Throws kTrust where nobody vouches.
+  /// Takes this registry, or the one that the settings name; a build that `from` names is one of
+  /// its own. Throws kTrust where nobody vouches.
   void choose_registry(const std::string& requested);
+
+  const std::string& place() const { return from.empty() ? registry : from; }  ///< that is asked
+
+  /// Throws kUsage for a build, which is another one tomorrow: of whatever others rely on.
+  void check_is_published(std::string_view operation) const;
 
   /// Whether a request may be made: a folder or a bundle that the request names needs no network.
   bool may_ask() const { return !settings.offline || from.starts_with('/'); }

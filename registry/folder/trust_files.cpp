@@ -34,8 +34,9 @@ const std::string& file_of(const TrustFiles& files, const std::string& name,
                            const std::string& origin) {
   const auto found = files.find(name);
   if (found != files.end()) return found->second;
-  throw Error(ErrorCode::kTrust, "read trust metadata of " + origin + ": it has no " + name +
-                                     ". Sign the registry again: 'kiln registry sign'");
+  throw Error(ErrorCode::kTrust,
+              "read trust metadata of " + origin + ": it has no " + name +
+                  ". Bring it back from a copy of the registry: clients have followed it");
 }
 
 }  // namespace

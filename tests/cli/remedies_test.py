@@ -6,6 +6,7 @@ names has a row here, which makes the error, does what is printed, as it is prin
     remedies_test.py KILN_REGISTRY_BINARY KILN_BINARY WRITE_FIXTURE
 """
 
+import base64
 import json
 import pathlib
 import re
@@ -15,43 +16,35 @@ import subprocess
 import remedies
 from world import (CACHE, INTEGRITY, KILN, KILN_REGISTRY, LOCK, NETWORK, NOT_FOUND, OFFLINE, OK, TRUST, USAGE,
                    World, main)
+from oci_server import OciServer  # world says where it is
 
 CONFLICT = 16
 ROWS = {}
-# Rows of other tests, which have what the row needs: servers, drivers, signatures. The text is in that file.
+# Rows of other tests, and why no row here can do what is printed. The text is in that file.
 ELSEWHERE = {
+    # It needs a disk that is full.
     "loader/src/core/base/posix.cpp: kiln cache gc": ("tests/store/room_test.cpp", "Make room"),
-    "loader/src/http/auth.cpp: docker login": ("tests/auth/auth_test.py", "docker login"),
-    "loader/src/http/auth.cpp: podman login": ("tests/auth/auth_test.py", "docker login"),
+    # They need a library that loads, and a process that may not have it in memory.
     "loader/src/call/load.cpp: KILN_LOAD_MODE": ("tests/hostile/host_test.py", '"KILN_LOAD_MODE": "path"'),
+    "loader/src/call/load.cpp: ulimit -n": ("tests/hostile/host_test.py", "descriptors"),
+    # They need a driver that does not start, and the vendor's program.
     "loader/src/probe/driver_error.cpp: CUDA_VISIBLE_DEVICES": ("tests/loader/probe_test.cpp", "CUDA_ERROR_"),
     "loader/src/probe/driver_error.cpp: nvidia-smi": ("tests/loader/probe_test.cpp", "CUDA_ERROR_"),
     "loader/src/probe/driver_error.cpp: nvidia-smi -L": ("tests/loader/probe_test.cpp", "CUDA_ERROR_"),
-    "build-matrix/cli/build.cpp: kiln build --list": ("tests/build/end_to_end_test.cpp", '"--list"'),
-    "build-matrix/cli/build.cpp: kiln host": ("tests/build/end_to_end_test.cpp", '"--here"'),
+    # They need the pinned compilers.
     "build-matrix/trial.cpp: KILN_CACHE": ("tests/build/rms_norm_test.sh", "KILN_CACHE="),
     "build-matrix/trial.cpp: KILN_REGISTRY": ("tests/build/rms_norm_test.sh", "KILN_CACHE="),
     "build-matrix/trial.cpp: KILN_UNSIGNED": ("tests/build/rms_norm_test.sh", "KILN_CACHE="),
-    "loader/cli/verbs/doctor.cpp: KILN_REGISTRY": ("tests/cli/verbs_test.py", "KILN_REGISTRY"),
-    "registry/cli/list.cpp: kiln registry sign": ("tests/trust/publisher_test.py", '"sign"'),
-    "loader/src/store/remote.cpp: kiln info NAME": ("tests/cli/verbs_test.py", "kiln info NAME"),
-    "loader/cli/verbs/doctor.cpp: KILN_CACHE": ("tests/cli/cli_test.py", "does not exist and cannot be made"),
-    "loader/cli/verbs/search.cpp: kiln info": ("tests/cli/verbs_test.py", "kiln info NAME"),
-    "loader/cli/verbs/login.cpp: docker login": ("tests/cli/verbs_test.py", "docker|podman|skopeo"),
-    "loader/src/install/signature_policy.cpp: kiln trust require": ("tests/attest/attest_test.py", '"trust", "require"'),
-    "loader/src/install/choose.cpp: kiln lock": ("tests/lock/lock_test.cpp", "pins this index"),
-    "loader/src/install/signature_policy.cpp: kiln trust list": ("tests/attest/attest_test.py", '"trust", "list"'),
-    "registry/server/push.cpp: kiln registry sign": ("tests/trust/publisher_test.py", "--onto"),
-    "registry/server/push.cpp: kiln registry sign --onto URL": ("tests/trust/publisher_test.py", "--onto"),
-    "registry/server/push.cpp: kiln registry sign --onto …": ("tests/trust/publisher_test.py", "--onto"),
-    "registry/trust/draft.cpp: kiln registry delegate": ("tests/trust/signers_test.py", '"delegate"'),
-    "registry/trust/sign/edits.cpp: kiln registry sign FILE": ("tests/trust/signers_test.py", "--draft"),
-    "registry/cli/sign.cpp: kiln registry sign FILE --root ROOT --key KEY": ("tests/trust/signers_test.py", "--draft"),
-    "registry/cli/sign.cpp: kiln registry sign --registry %s --key KEY": ("tests/trust/signers_test.py", "--draft"),
-    "registry/folder/trust_files.cpp: kiln registry sign": ("tests/trust/publisher_test.py", '"sign"'),
     "registry/folder/build_output.cpp: kiln build": ("tests/matrix/copied_package_test.sh", "build"),
+    "loader/src/store/build_output.cpp: kiln build": ("tests/loader/cache_test.cpp", "what was built last"),
+    # It needs a folder in which root may not make one either.
+    "loader/cli/verbs/doctor.cpp: KILN_CACHE": ("tests/cli/cli_test.py", "does not exist and cannot be made"),
+    # It needs a locked index that lacks what its registry has by now.
+    "loader/src/install/choose.cpp: kiln lock": ("tests/lock/lock_test.cpp", "pins this index"),
+    # They need a server with more than a thousand packages, and a document of four mebibytes of them.
+    "loader/cli/verbs/search.cpp: kiln info": ("tests/cli/verbs_test.py", "kiln info NAME"),
+    "registry/trust/draft.cpp: kiln registry delegate": ("tests/trust/signers_test.py", '"delegate"'),
 }
-
 
 def cures(*keys):
     def mark(test):
@@ -331,6 +324,15 @@ class Remedies(World):
             self.environment["KILN_REGISTRY"] = str(self.registry)
             self.shell("kiln path tiny-op@1 --device cpu")
 
+    @cures("loader/src/install/source.cpp: kiln registry publish")
+    def test_a_build_that_others_would_rely_on(self):
+        for first in ("kiln lock tiny-op@1", "kiln bundle create tiny-op@1 --device cpu -o b.tar"):
+            other = self.work / first.split()[1]
+            self.environment["KILN_REGISTRY"] = str(other)
+            done = self.shell(f"{first} --from {self.built}/one", USAGE)
+            command = re.search("'(kiln registry publish)'", done.stderr).group(1)
+            self.shell(f"{command} {self.built}/one --allow-untested '*' && {first}")
+
     @cures("loader/src/store/folder.cpp: KILN_REGISTRY", "loader/src/install/vouch.cpp: KILN_REGISTRY")
     def test_a_registry_that_is_not_there(self):
         for unsigned in ("/", ""):
@@ -596,7 +598,7 @@ class Remedies(World):
         publish = f"kiln registry publish --registry {self.registry} {self.built}/next --allow-untested '*'"
         done = self.shell(publish)
         said = done.stdout + done.stderr
-        self.cured("kiln registry check", INTEGRITY, "kiln registry sign", more=keys)
+        self.cured(f"kiln registry export-static --out {self.work}/www", TRUST, "kiln registry sign", more=keys)
         self.shell(re.search("'(kiln registry sign --registry [^']*)'", said).group(1) + keys)
         self.cured("kiln registry yank tiny-op@9 --reason x" + keys, NOT_FOUND, "kiln registry list", after=NOT_FOUND)
         other = self.key("other")
@@ -628,6 +630,132 @@ class Remedies(World):
         self.shell(f"kiln registry sign other.json --key {self.work}/keys/root")
         done = self.shell("kiln registry sign --root other.json" + keys, CONFLICT)
         self.assertIn("Make its successor: 'kiln registry rotate'", done.stderr)
+
+    # ---- servers ----
+
+    def pushed(self, **how):
+        """A server that has the registry. What it then does with a request, `self.answers` says: None is honest."""
+        self.answers = None
+        server = OciServer(self, meddle=lambda request, serve: serve() if self.answers is None else self.answers(request, serve),
+                           **how)
+        self.run_command(KILN_REGISTRY, "push", "--registry", self.registry, "--to", server.url)
+        return server
+
+    @cures("loader/src/http/auth.cpp: docker login", "loader/src/http/auth.cpp: podman login",
+           "loader/cli/verbs/login.cpp: docker login")
+    def test_a_registry_that_wants_a_login(self):
+        """By programs that write what docker and podman write."""
+        server = self.pushed()
+        word = base64.b64encode(b"user:word").decode()
+        self.answers = lambda request, serve: serve() if request.headers["Authorization"] == f"Basic {word}" else (
+            401, {"WWW-Authenticate": 'Basic realm="x"'}, b"{}")
+        programs = self.work / "programs"
+        programs.mkdir()
+        for name, file in (("docker", "$HOME/.docker/config.json"), ("podman", "$XDG_RUNTIME_DIR/containers/auth.json")):
+            program = programs / name
+            program.write_text(f'#!/bin/sh\nset -eu\n[ "$1" = login ]\nmkdir -p "$(dirname "{file}")"\n'
+                               f'printf \'{{"auths": {{"%s": {{"auth": "{word}"}}}}}}\' "$2" >"{file}"\n')
+            program.chmod(0o755)
+        self.environment |= {"PATH": f"{programs}:{self.environment['PATH']}", "XDG_RUNTIME_DIR": str(self.work / "run")}
+        for program, file in (("docker", self.work / ".docker/config.json"), ("podman", self.work / "run/containers/auth.json")):
+            first = f"kiln info tiny-op --registry {server.url}"
+            done = self.shell(first, NETWORK)
+            self.shell(re.search(f"{program} login [^ ,]*[^ ,.]", done.stderr).group())
+            self.shell(first)
+            file.unlink()
+        said = self.shell(f"kiln login {server.url}").stdout
+        self.shell(re.search("docker login [^ ]*[^ .,\n]", said).group())
+        self.assertIn(str(self.work / ".docker/config.json"), self.shell(f"kiln login {server.url}").stdout)
+
+    @cures("loader/src/store/remote.cpp: kiln info NAME")
+    def test_a_server_without_a_list(self):
+        server = self.pushed()
+        self.answers = lambda request, serve: (404, {}, b"{}") if request.path == "/v2/_catalog" else serve()
+        self.cured(f"kiln search --registry {server.url}", NOT_FOUND, "kiln info NAME", {"NAME": "tiny-op"}, after=NOT_FOUND)
+
+    @cures("loader/cli/verbs/doctor.cpp: KILN_REGISTRY")
+    def test_what_doctor_finds(self):
+        self.environment["KILN_REGISTRY"] = str(self.work / "none")
+        self.cured_by("kiln doctor", NOT_FOUND, "KILN_REGISTRY", KILN_REGISTRY=self.registry)
+
+    @cures("build-matrix/cli/build.cpp: kiln build --list", "build-matrix/cli/build.cpp: kiln host")
+    def test_a_machine_for_which_nothing_is_built(self):
+        self.environment["KILN_OVERRIDE_CPU"] = "x86-64"
+        first = f"kiln build --here --packages {remedies.ROOT}/packages geglu-mlp"
+        self.cured(first, NO_VARIANT, "kiln host", after=NO_VARIANT)
+        self.cured(first, NO_VARIANT, "kiln build --list", more=f" --packages {remedies.ROOT}/packages", after=NO_VARIANT)
+
+    @cures("loader/src/install/signature_policy.cpp: kiln trust require", "loader/src/install/signature_policy.cpp: kiln trust list")
+    def test_a_statement_that_is_required(self):
+        key, other = self.key("p256", "ecdsa"), self.key("other", "ecdsa")
+        self.shell(f"kiln registry attest tiny-op@1 --key {key}")
+        first = "kiln install tiny-op@1 --device cpu"
+        required = f" {self.registry} --package 'tiny-*' --key "
+        self.shell(f"kiln trust require{required}{other}.pub")
+        self.cured(first, TRUST, "kiln trust list", after=TRUST)
+        self.shell(f"kiln trust require{required}{key}.pub")
+        file = self.work / ".config/kiln/trust.json"
+        good = file.read_text()
+        for spoilt in (good.replace('"signature"', '"nonsense"'), good.replace("BEGIN PUBLIC", "BEGIN NO")):
+            self.assertNotEqual(spoilt, good)
+            file.write_text(spoilt)
+            self.cured(first, USAGE, "kiln trust require", more=f"{required}{key}.pub")
+
+    @cures("registry/cli/list.cpp: kiln registry sign", "registry/server/push.cpp: kiln registry sign",
+           "registry/server/push.cpp: kiln registry sign --onto URL", "registry/server/push.cpp: kiln registry sign --onto …")
+    def test_a_signed_registry_and_its_server(self):
+        self.sign()
+        keys = f" --key {self.work}/keys/targets --key {self.work}/keys/online"
+        server = self.pushed()
+        push = f"kiln registry push --to {server.url}"
+        # Another folder signs, and has sent it.
+        shutil.copytree(self.registry, self.work / "other")
+        for _ in range(2):
+            self.shell(f"kiln registry sign --registry {self.work}/other{keys}")
+        self.shell(f"{push} --registry {self.work}/other")
+        self.shell("kiln registry sign" + keys)
+        self.cured(push, CONFLICT, "kiln registry sign --onto URL", {"URL": server.url}, more=keys)
+        # A version that was published and not signed.
+        self.publish("next")
+        said = self.shell("kiln registry list").stdout
+        self.assertIn("not signed", said)
+        self.cured(push, TRUST, "kiln registry sign", more=keys)
+        self.assertNotIn("not signed", self.shell("kiln registry list").stdout)
+        # The same, by who has no metadata.
+        alone = self.work / "alone"
+        self.run_command(KILN_REGISTRY, "publish", "--registry", alone, self.built / "four/alpha", "--allow-untested", "*")
+        done = self.shell(f"{push} --registry {alone}")
+        command = re.search("'(kiln registry sign --onto [^']*)'", done.stdout + done.stderr).group(1)
+        self.shell(f"{command} --registry {alone} --root {self.work}/root.json{keys}")
+        self.assertNotIn("clients do not see this", self.shell(f"{push} --registry {alone}").stderr)
+
+    @cures("registry/trust/sign/edits.cpp: kiln registry sign FILE",
+           "registry/cli/sign.cpp: kiln registry sign FILE --root ROOT --key KEY",
+           "registry/cli/sign.cpp: kiln registry sign --registry %s --key KEY")
+    def test_a_registry_that_two_must_sign(self):
+        for name in ("root", "one", "two", "online"):
+            self.key(name)
+        root = self.work / "root.json"
+        self.shell("kiln registry init --targets-threshold 2 --root-key {0}/root.pub --targets-key {0}/one.pub --targets-key"
+                   " {0}/two.pub --online-key {0}/online.pub --out {0}/root.json".format(self.work))
+        self.shell(f"kiln registry sign {root} --key {self.work}/root")
+        keys = f" --key {self.work}/one --key {self.work}/online"
+        said = self.shell(f"kiln registry sign --root {root}{keys}").stdout
+        self.assertIn("clients see nothing yet", said)
+        here, elsewhere = re.findall("'(kiln registry sign [^']*)'", said)
+        file = self.work / "taken along"
+        shutil.copy(self.registry / "kiln.tuf/draft", file)
+        # The folder goes on meanwhile, so that the draft is another.
+        self.publish("next")
+        self.shell("kiln registry sign" + keys)
+        first = f"kiln registry sign --draft '{file}' --key {self.work}/online"
+        done = self.shell(first, CONFLICT)
+        shown = re.search("'(kiln registry sign FILE)'", done.stderr).group(1)
+        self.shell(shown.replace("FILE", f"'{file}'") + f" --root {root}")
+        self.shell(elsewhere.replace("FILE", f"'{file}'").replace("ROOT", str(root)).replace("KEY", f"{self.work}/two"))
+        self.assertIn("signed tiny-op/1", self.shell(first).stdout)
+        self.shell("kiln registry sign" + keys)
+        self.assertIn("signed tiny-op/2", self.shell(here.replace("KEY", f"{self.work}/two") + f" --key {self.work}/online").stdout)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 
+#include "attest/statement.hpp"
 #include "base/draft.hpp"
 #include "base/join.hpp"
 #include "base/quote.hpp"
@@ -189,6 +190,13 @@ void read_keys(Required& required) {
                   " keys must sign, expected at most all. Give --key for each");
 }
 
+/// Whether it requires a statement that there is, of keys that are some.
+bool can_be_met(const Requirement& one) {
+  return attest::kind_of_word(one.statement) != nullptr &&
+         std::ranges::all_of(
+             one.keys, [](const std::string& pem) { return trust::key_in_pem(pem).has_value(); });
+}
+
 int run_require(Required required, const Options& options) {
   Requirement& wanted = required.requirement;
   if (required.none != required.keys.empty()) {
@@ -199,10 +207,10 @@ int run_require(Required required, const Options& options) {
   if (!required.none) read_keys(required);
   update_trust(
       [&](Trust& trust) {
-        // One for each statement of a package: the last one counts.
+        // One for each statement of a package: the last one counts. What nobody can read goes too.
         const std::size_t gone = std::erase_if(trust.required, [&](const Requirement& known) {
           return known.registry == wanted.registry && known.package == wanted.package &&
-                 known.statement == wanted.statement;
+                 (known.statement == wanted.statement || !can_be_met(known));
         });
         if (!required.none) return trust.required.push_back(wanted);
         if (gone > 0) return;

@@ -2,6 +2,7 @@
 #include "registry/site/serve.hpp"
 
 #include <httplib.h>
+#include <strings.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -88,6 +89,23 @@ void send_file(const std::shared_ptr<const HashedFile>& file, const Part& part,
       });
 }
 
+/// What is asked for, and by which name. A client that takes this server for a proxy sends the
+/// whole URL, whose host then counts in place of the header's (RFC 9112, 3.2.2).
+struct Target {
+  std::string host;
+  std::string path;
+};
+
+Target target_of(const httplib::Request& asked) {
+  constexpr std::string_view kScheme = "http://";
+  const std::string& whole = asked.path;
+  const bool is_url = ::strncasecmp(whole.c_str(), kScheme.data(), kScheme.size()) == 0;
+  if (!is_url) return {asked.get_header_value("Host"), whole};
+  const std::size_t slash = std::min(whole.find('/', kScheme.size()), whole.size());
+  return {whole.substr(kScheme.size(), slash - kScheme.size()),
+          slash == whole.size() ? "/" : whole.substr(slash)};
+}
+
 std::optional<std::string> parameter_of(const httplib::Request& asked, const char* name) {
   if (!asked.has_param(name)) return std::nullopt;
   return asked.get_param_value(name);
@@ -138,17 +156,17 @@ class Server::Site {
     try {
       response.set_header("X-Content-Type-Options", "nosniff");
       // A page of another site that has its name lead to this machine reads nothing here.
-      const std::string host = asked.get_header_value("Host");
+      const auto [host, path] = target_of(asked);
       const std::string port = ":" + std::to_string(port_);
       if (host != kHost + port && host != "localhost" + port) {
         response.status = 421;
       } else if (const bool reads = asked.method == "GET" || asked.method == "HEAD";
-                 !reads || asked.path == "/v2" || asked.path.starts_with("/v2/")) {
+                 !reads || path == "/v2" || path.starts_with("/v2/")) {
         send(pull_api_.answer(
-                 {asked.method, asked.path, parameter_of(asked, "n"), parameter_of(asked, "last")}),
+                 {asked.method, path, parameter_of(asked, "n"), parameter_of(asked, "last")}),
              ranges, response);
       } else {
-        send_page(asked.path, response);
+        send_page(path, response);
       }
     } catch (const std::exception& error) {
       response.status = 500;

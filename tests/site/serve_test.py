@@ -252,6 +252,14 @@ class Serve(unittest.TestCase):
             self.assertNotIn(b"secret\n", body)
         self.assertEqual(self.get("/", Host="evil.example")[0].status, 421)
         self.assertEqual(self.get("/", method="POST")[0].status, 405)
+        # As a client asks that takes it for a proxy: the URL's host counts, whatever the header says.
+        for path in ("/", "/v2/", "/v2/tiny-op/tags/list", "/packages/tiny-op/"):
+            asked, expected = self.get(self.url.replace("http", "HTTP") + path, Host="evil.example"), self.get(path)
+            self.assertEqual((asked[0].status, asked[1]), (200, expected[1]), path)
+        self.assertEqual(self.get(self.url)[0].status, 200)
+        self.assertEqual(self.get("http://evil.example/", Host=self.url.removeprefix("http://"))[0].status, 421)
+        link = self.get(self.url + "/v2/tiny-op/tags/list?n=1")[0].getheader("Link")
+        self.assertTrue(link.startswith("</v2/tiny-op/tags/list?n=1&last="), link)
         listening = pathlib.Path("/proc/net/tcp").read_text().split()
         port = f"{int(self.url.rsplit(':', 1)[1]):04X}"
         self.assertIn(f"0100007F:{port}", listening)

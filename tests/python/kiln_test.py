@@ -589,6 +589,13 @@ class Capsules(KilnTest):
         with self.assertRaisesRegex(kiln.InvalidCall, "y is read-only"):
             self.kernel.forward(self.x, *self.weights, y=Producer(np.empty_like(self.x), flags=1))
 
+    def test_an_input_that_is_left_out_is_named(self):
+        for arguments in ((None, *self.weights), ()):
+            with self.assertRaisesRegex(kiln.InvalidCall, r"^forward: x is missing; expected a tensor\. forward\("):
+                self.kernel.forward(*arguments)
+        with self.assertRaisesRegex(kiln.InvalidCall, "^forward: gate is missing"):
+            self.kernel.forward(self.x, up=self.up, down=self.down, y=np.empty_like(self.x))
+
     def test_a_copy_is_no_output(self):
         copied = Producer(np.empty_like(self.x), flags=2)
         with self.assertRaisesRegex(kiln.InvalidCall, "y is a copy that its producer made"):

@@ -259,6 +259,9 @@ class Op(Handle):
         extents: dict[str, int] = {}
         for schema, layout in zip(schemas, layouts):
             if layout is None:
+                if not schema.output and not schema.optional:
+                    raise InvalidCall(f"{self.name}: {schema.name} is missing; expected a tensor. "
+                                      f"{self.schema.signature()}")
                 continue
             if (schema.output or schema.inout) and layout.readonly != "":
                 raise InvalidCall(f"{self.name}: {schema.name} {layout.readonly}; expected memory that may be written")

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <string>
 #include <system_error>
 
@@ -45,12 +46,16 @@ TEST_CASE("process: streams, environment and status arrive") {
 
 TEST_CASE("process: a program that is not there is an error with its number") {
   std::string variable = "A=b";
+  // Not the caller's, which may have a folder that this user may not look into.
+  const std::string path = std::getenv("PATH");
+  REQUIRE(::setenv("PATH", "/usr/bin:/bin", 1) == 0);
   try {
     const Child child({"kiln-no-such-program"}, environment_with(variable), {});
     FAIL("it started");
   } catch (const std::system_error& error) {
     CHECK(error.code().value() == ENOENT);
   }
+  ::setenv("PATH", path.c_str(), 1);
 }
 
 TEST_CASE("process: a child does not outlive its object, and has fresh signals") {

@@ -65,6 +65,7 @@ std::string read_file(const fs::path& path) {
 
 void write_file(const fs::path& path, std::string_view bytes) {
   fs::create_directories(path.parent_path());
+  if (::access(path.c_str(), W_OK) != 0) ::chmod(path.c_str(), 0644);  // as Kiln publishes files
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   if (!file.good()) throw std::runtime_error("cannot write " + path.string());

@@ -131,8 +131,7 @@ def named(place, codes, command, environment=None):
           "" if place == "bundle" else "given")
     tried("a link to itself", lambda file: file.symlink_to(file), unread)
     tried("a device without end", lambda file: file.symlink_to("/dev/zero"), unread)
-    if place in ("settings", "lock file", "bundle"):  # those of a command line may be <(a pipe)
-        tried("a pipe that nobody writes to", lambda file: os.mkfifo(file), unread)
+    tried("a pipe that nobody writes to", lambda file: os.mkfifo(file), unread)
     return tried
 
 

@@ -51,7 +51,6 @@ READ = {
     "kiln-registry delegate": {"--role-key": "them --package 'tiny-*' --role-key {} --key k", "--root": None,
                                "--key": "them --package 'tiny-*' --role-key k.pub --key {}",
                                "--draft": "them --package 'tiny-*' --role-key k.pub --key k --draft {}"},
-    "kiln-registry bins": {"--root": None, "--key": "4 --key {}", "--draft": "4 --key k --draft {}"},
     "kiln-registry yank": {"--root": None, "--key": "tiny-op@1 --reason x --key {}", "--draft": "tiny-op@1 --reason x --key k --draft {}"},
     "kiln-registry attest": {"--key": "tiny-op@1 --key {}", "--records": "tiny-op@1 --key p256 --only tests --records {}",
                              "--toolchains": "tiny-op@1 --key p256 --source https://x --commit {commit} --builder https://x --toolchains {}"},

@@ -10,7 +10,8 @@ export KILN_CACHE=$work/cache KILN_REGISTRY=$work/registry
 mkdir "$work/packages"
 cp -r "$source/packages/gated-mlp" "$work/packages/"
 cp -r "$source/packages/geglu-mlp" "$work/packages/copied-mlp"
-sed -i '0,/"geglu-mlp"/s//"copied-mlp"/' "$work/packages/copied-mlp/package.json"
+sed -i '0,/"geglu-mlp"/s//"copied-mlp"/; s/geglu_mlp\.py/copied_mlp.py/' "$work/packages/copied-mlp/package.json"
+mv "$work/packages/copied-mlp/python/"{geglu,copied}_mlp.py
 
 "$KILN_BIN/kiln" build --toolchains "$KILN_TOOLCHAINS" --packages "$work/packages" \
   --out "$work/kernels" --only "$([ "$KILN_WHOLE_MATRIX" = ON ] && echo 'cpu-*' || echo cpu-x86-64-v3)"

@@ -108,7 +108,8 @@ class Publish(unittest.TestCase):
         cell = self.work / "other" / "out" / NAME / VARIANTS[1]
         if not cell.exists():
             package = self.work / "other" / "packages" / NAME
-            shutil.copytree(SOURCE / "packages" / NAME, package)
+            for folder in (NAME, "gated-mlp"):  # which has what it shares
+                shutil.copytree(SOURCE / "packages" / folder, package.parent / folder)
             with open(package / "csrc" / "cpu_package.cpp", "a", encoding="utf-8") as file:
                 file.write('\nextern "C" __attribute__((used)) const int geglu_mlp_tampered = 1;\n')
             subprocess.run([self.bin / "kiln-build", "--toolchains", os.environ["KILN_TOOLCHAINS"], "--packages",

@@ -98,7 +98,7 @@ class TypedOp {
     return op_.workspace_bytes(tensors_of(arguments), attributes_of(arguments));
   }
 
-  /// As Op::run. What an op with attributes reads of `arguments`, it reads during the call.
+  /// As Op::run. `arguments` need not outlive the call; what its tensors point to does.
   void run(const Arguments& arguments, Workspace workspace = {}, Stream stream = {}) const {
     op_.run(tensors_of(arguments), attributes_of(arguments), workspace, stream);
   }

@@ -65,6 +65,7 @@ class RmsNormFunction : public ::torch::autograd::Function<RmsNormFunction> {
                                   current_stream(x));
     context->save_for_backward({residual ? h : x, weight});
     context->saved_data["weight"] = weight.requires_grad();
+    context->saved_data["residual"] = residual.has_value();
     context->saved_data["source"] = c10::IValue::make_capsule(source);
     return residual ? Tensors{y, h} : Tensors{y};
   }
@@ -90,7 +91,9 @@ class RmsNormFunction : public ::torch::autograd::Function<RmsNormFunction> {
     layer.backward(view(grad_y), view(h), view(grad_h), view(grad_weight), scratch.workspace,
                    current_stream(h));
     if (grads.size() > 1 && grads[1].defined()) grad_h = grad_h + grads[1];
-    return {grad_h, grad_weight, grad_h, ::torch::Tensor()};
+    // LibTorch refuses the gradient of an input that was none.
+    const bool has_residual = context->saved_data["residual"].toBool();
+    return {grad_h, grad_weight, has_residual ? grad_h : ::torch::Tensor(), ::torch::Tensor()};
   }
 };
 

@@ -163,7 +163,7 @@ class Honest(PushTest):
         self.push("ftp://127.0.0.1/x", code=USAGE)
         self.push("https://user:SECRET@127.0.0.1/x", code=USAGE)
         self.push("http://registry.example.org", code=USAGE, says=["plain http is only for this machine"])
-        self.push(self.work / "elsewhere", code=USAGE, says=["this is no URL", "kiln registry publish"])
+        self.push(self.work / "elsewhere", code=USAGE, says=["this is not a URL", "kiln registry publish"])
         self.push("http://127.0.0.1:1/x", code=NETWORK, says=["gave up after 4 tries"])
         self.push(self.url, code=OFFLINE, KILN_OFFLINE="1")
 

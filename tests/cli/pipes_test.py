@@ -11,7 +11,6 @@ import os
 import pathlib
 import re
 import subprocess
-import unittest
 
 from world import KILN, KILN_REGISTRY, LOCK, OK, World, main
 

@@ -39,7 +39,8 @@ DTYPES = {torch.bfloat16: 2.5e-3, torch.float16: 3.2e-4}
 LARGE = 4096
 FEW_FACTOR = 3
 GATED_COLUMNS = (96, 128, 160, 192, 224, 256)
-PLAIN_COLUMNS = (96, 112, 128, 144, 160, 192, 224, 256)
+PLAIN_COLUMNS = (96, 112, 128, 160, 192, 224, 256)
+SWAPPED_TOKENS = range(96, 193, 8)
 DECODES = ("64x64", "128x64", "192x128", "144x128")
 # The library's h is another one where both sums lie on two sides of a rounding's edge, or where its activation is off
 # by as much as a rounding.
@@ -85,6 +86,8 @@ def draw_kernels(chance):
     def one(tiles):
         if chance.random() < 0.25:
             return f"decode_{chance.choice(DECODES)},{chance.choice((1, 2, 3, 4))}" + chance.choice(("", ",across"))
+        if chance.random() < 0.6:
+            return f"swapped_{chance.choice(SWAPPED_TOKENS)}x{chance.choice((128, 256))}" + chance.choice(("", ",across"))
         return f"prefill_128x{chance.choice(tiles)}" + chance.choice(("", ",across"))
 
     return f"gated={one(GATED_COLUMNS)} down={one(PLAIN_COLUMNS)}"

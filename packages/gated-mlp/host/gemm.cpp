@@ -48,8 +48,10 @@ constexpr sdk::KernelSpec kKernelTable[] = {
     KILN_BACKWARD("backward_transpose")             //
     KILN_BACKWARD("backward_gated_bf16") KILN_BACKWARD("backward_gated_f16")
         KILN_BACKWARD("backward_row_sums_bf16") KILN_BACKWARD("backward_row_sums_f16")  //
-    KILN_GATED_TILES(KILN_GATED_BF16) KILN_GATED_TILES(KILN_GATED_F16)                  //
-    KILN_PLAIN_TILES(KILN_PLAIN_BF16) KILN_PLAIN_TILES(KILN_PLAIN_F16)                  //
+    KILN_SWAPPED_KERNELS(KILN_GATED_BF16) KILN_GATED_TILES(KILN_GATED_BF16)             //
+    KILN_SWAPPED_KERNELS(KILN_GATED_F16) KILN_GATED_TILES(KILN_GATED_F16)               //
+    KILN_SWAPPED_KERNELS(KILN_PLAIN_BF16) KILN_PLAIN_TILES(KILN_PLAIN_BF16)             //
+    KILN_SWAPPED_KERNELS(KILN_PLAIN_F16) KILN_PLAIN_TILES(KILN_PLAIN_F16)               //
     KILN_KEPT_PREFILLS(KILN_KEPT_BF16) KILN_KEPT_PREFILLS(KILN_KEPT_F16)                //
     KILN_TOKEN_GRADIENTS(KILN_TOKENS_BF16) KILN_TOKEN_GRADIENTS(KILN_TOKENS_F16)        //
     KILN_WEIGHT_GRADIENTS(KILN_WEIGHTS_BF16) KILN_WEIGHT_GRADIENTS(KILN_WEIGHTS_F16)    //
@@ -181,6 +183,7 @@ int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Pl
   arguments.tiles_m = plan.tiles_m;
   arguments.tiles_n = plan.tiles_n;
   arguments.panel = plan.panel;
+  arguments.tile_rows = plan.tile_rows;
   arguments.a_rows = plan.a_rows;
   arguments.quads = plan.quads;
   arguments.gating = gemm.gating;

@@ -37,10 +37,11 @@ struct Sm90Arguments {
   unsigned k_blocks;  // of kDepth; the last one may be partly outside and is then filled with zeros
   unsigned tiles_m;   // prefill: of a cluster's tile, as tiles_n
   unsigned tiles_n;
-  unsigned panel;   // tiles in a column panel (tile.h)
-  unsigned a_rows;  // decode, stream: rows of a in a stage; at most those loaded
-  unsigned quads;   // decode: of four columns of the output, or of tokens in a swapped tile, that
-                    // each part of k adds up
+  unsigned panel;      // tiles in a column panel (tile.h)
+  unsigned tile_rows;  // swapped, decode: rows of the output from one tile to the next
+  unsigned a_rows;     // decode, stream: rows of a in a stage; at most those loaded
+  unsigned quads;  // decode: of four columns of the output, or of tokens in a swapped tile, that
+                   // each part of k adds up
   Gating gating;
   int across;  // prefill, decode: the two CTAs that share tokens lie side by side
   int early;   // the next kernel may start before this one ends
@@ -111,13 +112,14 @@ using TurnedB = OperandOrder<false, true>;
 using TurnedBoth = OperandOrder<true, true>;
 inline constexpr int kTurnedBytes = 64 * kDepth * 2;  // of such a block
 
-// Rows of a that a stage has for a tile of so many: two CTAs load halves of them, and each half has
-// whole groups of the swizzle, of 8 rows. A swapped tile's output is written 16 by 16, too.
+// Rows of a that a stage has for a swapped tile of so many: two CTAs load halves of them, and each
+// half has whole groups of the swizzle, of 8 rows. The tile's output is written 16 by 16, too.
 template <class Int>
 constexpr Int whole_sixteens(Int rows) {
   return (rows + 15) / 16 * 16;
 }
 
+inline constexpr int kTokenBox = 64;            // rows of a that come together in a prefill kernel
 inline constexpr int kSharedMost = 227 * 1024;  // of a CTA
 inline constexpr int kSharedAlign = 1024;       // of what the copy engine swizzles
 
@@ -135,28 +137,25 @@ constexpr int strip_columns(int out_columns) {
 // b by multicast, or side by side (across) and share a: where the last rows fill one CTA's tile and
 // not two, no CTA then multiplies nothing but zeros.
 //
-// Swapped, the weights are the 64 rows of a wgmma and the tokens its columns, so that a tile can
-// have any multiple of 8 tokens: one block is 64 rows of gate, the next those of up.
-//
 // A warpgroup has kPlaces for strips, each with one of kMatrices: of the output, or of all that an
 // epilogue reads and writes.
-template <int kWarpgroupRowsValue, int kColumnsValue, bool kPingPongValue,
-          bool kSwappedValue = false, int kMatrices = 1, int kPlacesValue = 2>
+template <int kWarpgroupRowsValue, int kColumnsValue, bool kPingPongValue, int kMatrices = 1,
+          int kPlacesValue = 2>
 struct PrefillTile {
   static constexpr int kWarpgroupRows = kWarpgroupRowsValue;
   static constexpr int kColumns = kColumnsValue;
   static constexpr bool kPingPong = kPingPongValue;
-  static constexpr bool kSwapped = kSwappedValue;
+  static constexpr bool kSwapped = false;
   static constexpr bool kWide = false;  // as in DecodeTile
-  static constexpr int kBlocks = (kSwapped ? kColumns : kWarpgroupRows) / 64;
-  static constexpr int kSums = (kSwapped ? kWarpgroupRows : kColumns) / 2;  // of a block, a thread
+  static constexpr int kBlocks = kWarpgroupRows / 64;
+  static constexpr int kSums = kColumns / 2;  // of a block, a thread
   static constexpr int kRows = kPingPong ? kWarpgroupRows : 2 * kWarpgroupRows;  // of one CTA
   static constexpr int kThreads = 3 * 128;
   static constexpr int kCtas = 1;  // that share a multiprocessor
-  static constexpr int kABytes = whole_sixteens(kRows) * kDepth * 2;
+  static constexpr int kABytes = kRows * kDepth * 2;
   static constexpr int kBBytes = kColumns * kDepth * 2;
   static constexpr int kStageBytes = kABytes + kBBytes;
-  static constexpr int kMatrixStripBytes = whole_sixteens(kWarpgroupRows) * kMostStripColumns * 2;
+  static constexpr int kMatrixStripBytes = kWarpgroupRows * kMostStripColumns * 2;
   static constexpr int kStripBytes = kMatrices * kMatrixStripBytes;
   static constexpr int kPlaces = kPlacesValue;
   static constexpr int kAllStripBytes = 2 * kPlaces * kStripBytes;
@@ -166,7 +165,6 @@ struct PrefillTile {
   static constexpr int kBarriers = 2 * kStages + 2 + (kMatrices > 1 ? 2 * 2 * kPlaces : 0);
   static constexpr int kSharedBytes = kSharedAlign + kBarriersAt + kBarriers * 8;
   static_assert(kSharedBytes <= kSharedMost);
-  static_assert(!kSwapped || (kPingPong && kBlocks == 2 && kRows % 8 == 0));
 };
 template <int kColumns>
 using PingPong = PrefillTile<128, kColumns, true>;
@@ -174,11 +172,44 @@ template <int kColumns>
 using Cooperative = PrefillTile<64, kColumns, false>;
 template <int kColumns>
 using Tall = PrefillTile<128, kColumns, false>;
-template <int kRows>
-using Swapped = PrefillTile<kRows, 128, true, true>;
 // Cooperative, with three places of three matrices. Ping-pong tiles of 128 x 128 read twice as much
 // from the L2 cache.
-using GatedGradient = PrefillTile<64, 256, false, false, 3, 3>;
+using GatedGradient = PrefillTile<64, 256, false, 3, 3>;
+
+// Large M too, swapped: the weights are the 64 rows of a wgmma and the tokens its columns, so that
+// a tile can have any multiple of 8 tokens. A warpgroup has two blocks of 64 rows of the weights:
+// in a gated tile one of gate and the same of up. Of 128 columns the tiles are ping-pong, of 256
+// cooperative. Clusters as above. A kernel has the tile of the most tokens, and its call says how
+// many of them there are; as many stages as fit then.
+inline constexpr int kFewestSwapped = 96;  // tokens; wgmma is slower with fewer columns
+inline constexpr int kMostSwapped = 192;
+template <int kTokens, int kColumnsValue>
+struct SwappedTile {
+  static constexpr int kRows = kTokens;
+  static constexpr int kColumns = kColumnsValue;
+  static constexpr bool kPingPong = kColumns == 128;
+  static constexpr bool kSwapped = true;
+  static constexpr bool kWide = false;
+  static constexpr int kBlocks = 2;
+  static constexpr int kSums = kTokens / 2;
+  static constexpr int kThreads = 3 * 128;
+  static constexpr int kCtas = 1;
+  static constexpr int kBoxBytes = 64 * kDepth * 2;
+  static constexpr int kBoxes = kColumns / 64;
+  static constexpr int kBBytes = kBoxes * kBoxBytes;
+  static constexpr int kMostStages = 8;
+  static constexpr int kBarriersAt = kSharedMost - kSharedAlign - (2 * kMostStages + 2) * 8;
+  static constexpr int kSharedBytes = kSharedMost;
+  template <class Int>
+  static constexpr Int stages_of(Int tokens) {
+    const Int a_bytes = whole_sixteens(tokens) * kDepth * 2;
+    const Int fit = (kBarriersAt - 2 * a_bytes) / (a_bytes + kBBytes);  // four strips are 2 of a
+    return fit < kMostStages ? fit : kMostStages;
+  }
+  static_assert(kTokens % 8 == 0 && kTokens >= kFewestSwapped && kTokens <= kMostSwapped);
+};
+template <int kColumns>
+using AnySwapped = SwappedTile<kMostSwapped, kColumns>;
 
 inline constexpr int kMostParts = 8;  // of k
 inline constexpr int kFewRows = 32;   // up to so many, reading the weights is all that counts
@@ -270,20 +301,26 @@ struct StreamTile {
   X(prefill, 128x160, PingPong<160>)    \
   X(prefill, 128x192, PingPong<192>)    \
   X(prefill, 128x224, Cooperative<224>) \
-  X(prefill, 128x256, Cooperative<256>) \
-  X(prefill, 144x128, Swapped<144>)     \
-  X(prefill, 152x128, Swapped<152>)     \
-  X(prefill, 160x128, Swapped<160>)
+  X(prefill, 128x256, Cooperative<256>)
+// Tokens and columns of the swapped tiles, and the kernels that have them.
+#define KILN_SWAPPED_TOKENS(X, columns)                                                           \
+  X(96, columns)                                                                                  \
+  X(104, columns)                                                                                 \
+  X(112, columns)                                                                                 \
+  X(120, columns) X(128, columns) X(136, columns) X(144, columns) X(152, columns) X(160, columns) \
+      X(168, columns) X(176, columns) X(184, columns) X(192, columns)
+#define KILN_SWAPPED_TILES(X) KILN_SWAPPED_TOKENS(X, 128) KILN_SWAPPED_TOKENS(X, 256)
+#define KILN_SWAPPED_KERNELS(X)    \
+  X(swapped, 128, AnySwapped<128>) \
+  X(swapped, 256, AnySwapped<256>)
 #define KILN_PLAIN_PREFILLS(X)          \
   X(prefill, 128x96, PingPong<96>)      \
   X(prefill, 128x112, PingPong<112>)    \
   X(prefill, 128x128, PingPong<128>)    \
-  X(prefill, 128x144, PingPong<144>)    \
   X(prefill, 128x160, PingPong<160>)    \
   X(prefill, 128x192, PingPong<192>)    \
   X(prefill, 128x224, Cooperative<224>) \
-  X(prefill, 128x256, Cooperative<256>) \
-  X(prefill, 256x192, Tall<192>)
+  X(prefill, 128x256, Cooperative<256>)
 // Of training_forward, which keeps the sums. 128 x 160 and 128 x 192 fit, too, and are slower.
 #define KILN_KEPT_PREFILLS(X)        \
   X(prefill, 128x128, PingPong<128>) \
@@ -309,16 +346,11 @@ struct StreamTile {
   X(decode, 128x64, Tokens128By2<64>)  \
   X(decode, 128x80, Tokens128<80>)     \
   X(decode, 128x96, Tokens128<96>)     \
-  X(decode, 128x112, Tokens128<112>)   \
-  X(decode, 128x128, Tokens128<128>)   \
-  X(decode, 128x144, Tokens128<144>)   \
   X(decode, 192x64, Tokens192<64>)     \
   X(decode, 192x80, Tokens192<80>)     \
   X(decode, 192x96, Tokens192<96>)     \
-  X(decode, 192x112, Tokens192<112>)   \
   X(decode, 192x128, Tokens192<128>)   \
   X(decode, 256x64, Tokens256<64>)     \
-  X(decode, 256x80, Tokens256<80>)     \
   X(decode, 144x128, SwappedDown<144>) \
   X(decode, 144x192, WideSwappedDown)  \
   X(decode, 152x128, SwappedDown<152>) \

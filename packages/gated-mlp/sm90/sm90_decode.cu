@@ -315,7 +315,7 @@ __device__ __forceinline__ void decode(const Sm90Arguments& p) {
   work.part = cluster_rank() >> work.across;
   work.parts = cluster_size() >> work.across;
   const unsigned tile = cluster_number();
-  work.row = static_cast<int>(tile % p.tiles_m) * T::kTokens;
+  work.row = static_cast<int>(tile % p.tiles_m * p.tile_rows);
   work.column = static_cast<int>((tile / p.tiles_m << work.across) + work.side) *
                 (kGated ? T::kColumns / 2 : T::kColumns);
   work.begin = p.k_blocks * work.part / work.parts;
@@ -363,7 +363,7 @@ __device__ __forceinline__ void decode(const Sm90Arguments& p) {
     for (int j = 0; j < T::kSums; ++j) sums.sums[i][j] = 0.0f;
   }
   const long long left = p.m - work.row;
-  const int rows = left < T::kTokens ? static_cast<int>(left) : T::kTokens;
+  const int rows = static_cast<int>(min(left, static_cast<long long>(p.tile_rows)));
   if constexpr (!kGated) {
     if (work.part == 0) fetch_residual<T::kColumns>(p, work.row, rows, work.column, T::kConsumers);
   }

@@ -336,7 +336,7 @@ __device__ __forceinline__ void gradients(const Arguments& p) {
         barrier_init(memory.done(0, place), 4);
       }
     }
-    init_barriers(memory);
+    init_barriers<T>(memory, T::kStages);
   }
   cluster_arrive_relaxed();  // the fence of init_barriers has released them
   cluster_wait();

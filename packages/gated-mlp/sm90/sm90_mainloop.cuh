@@ -20,10 +20,10 @@ __device__ __forceinline__ void hold_all(Sums<T>& tile) {
 // `offset`: of this warpgroup's rows in the first of the two, in bytes. One wgmma group stays in
 // flight: `release(stage)` says that a stage is read when the next one's products are on their way,
 // and the caller waits for the last group. kFresh: the sums start at zero.
-template <class T, class Element, bool kFresh, class Order = Straight, class Memory, class Release>
-__device__ __forceinline__ void multiply_blocks(Sums<T>& tile, const Memory& memory,
-                                                Ring<T::kStages>& ring, unsigned blocks,
-                                                unsigned offset, Release release) {
+template <class T, class Element, bool kFresh, class Order = Straight, class Memory, class Stages,
+          class Release>
+__device__ __forceinline__ void multiply_blocks(Sums<T>& tile, const Memory& memory, Stages& ring,
+                                                unsigned blocks, unsigned offset, Release release) {
   constexpr unsigned kNextA = Order::kTurnedA ? kNextK16Turned : kNextK16;
   constexpr unsigned kNextB = Order::kTurnedB ? kNextK16Turned : kNextK16;
   unsigned before = ring.stage;
@@ -59,6 +59,18 @@ __device__ __forceinline__ void multiply_blocks(Sums<T>& tile, const Memory& mem
     wgmma_wait<1>();
     if (block > 0) release(before);
     before = ring.stage;
+    ring.next();
+  }
+}
+
+// Instead, where all of the warpgroup's rows are beyond the output.
+template <class Memory, class Stages, class Release>
+__device__ __forceinline__ void skip_blocks(const Memory& memory, Stages& ring, unsigned blocks,
+                                            Release release) {
+#pragma unroll 1
+  for (unsigned block = 0; block < blocks; ++block) {
+    barrier_wait(memory.full(ring.stage), ring.parity);
+    release(ring.stage);
     ring.next();
   }
 }

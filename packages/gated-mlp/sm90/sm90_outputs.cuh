@@ -65,7 +65,8 @@ __device__ __forceinline__ void add_biases(Sums<T>& tile, const Sm90Arguments& p
                                            long long column) {
   if constexpr (T::kSwapped) {
     add_to_rows<Element>(tile.sums[0], p.bias0, column, p.n);
-    add_to_rows<Element>(tile.sums[1], p.bias1, column, p.n);
+    add_to_rows<Element>(tile.sums[1], kGated ? p.bias1 : p.bias0, kGated ? column : column + 64,
+                         p.n);
   } else {
     add_to_half<T, Element>(tile, 0, p.bias0, column, p.n);
     add_to_half<T, Element>(tile, 1, kGated ? p.bias1 : p.bias0,

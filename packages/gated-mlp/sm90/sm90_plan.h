@@ -24,57 +24,53 @@ struct Sm90Step {  // of one block of k
   int64_t rows;
   int64_t columns;
   double time;
-  double across = 0;  // prefill: the same where the CTAs of a cluster lie across
 };
 struct Sm90Times {
-  Sm90Step prefill[12] = {
-      {128, 96, 0.3191, 0.3335},  {128, 112, 0.3737, 0.3481}, {128, 128, 0.3764, 0.396},
-      {128, 144, 0.435, 0.4179},  {128, 160, 0.4513, 0.495},  {128, 192, 0.513, 0.5631},
-      {128, 224, 0.6212, 0.649},  {128, 256, 0.7087, 0.6416}, {256, 192, 1.093},
-      {144, 128, 0.3388, 0.4204}, {152, 128, 0.3847, 0.4638}, {160, 128, 0.4057, 0.4687}};
-  double prefill_start_gated = 1.929;
-  double prefill_end_gated = -1.356;  // of 192 columns
-  double cooperative_gated = 1.636;   // of 128 x 192, each wave
-  double cooperative_plain = 0.2266;
+  // Of a block of k of 128 x 128 outputs, and what each block costs beside that, ping-pong and
+  // cooperative.
+  double prefill_block = 0.3073;
+  double prefill_step[2] = {0.01911, 0.002856};
+  double prefill_start_gated = 3.867;
+  double prefill_end_gated = 0.4391;  // of 128 x 192
+  double cooperative_gated = 1.493;   // of 128 x 192, each wave
+  double cooperative_plain = 0.8292;
   double keeping = 2;  // as many times that, where the products are stored too
-  double prefill_memory_rate = 2.542;
-  double prefill_cache_rate = 15.29;
-  double prefill_overlap = 1.075;  // as decode_overlap
-  Sm90Step decode[20] = {
-      {64, 64, 0.3146},   {128, 64, 0.373},   {128, 80, 0.2307},  {128, 96, 0.2875},
-      {128, 112, 0.3311}, {128, 128, 0.3807}, {128, 144, 0.4299}, {192, 64, 0.2648},
-      {192, 80, 0.3536},  {192, 96, 0.43},    {192, 112, 0.4311}, {192, 128, 0.5562},
-      {192, 160, 0.8068}, {192, 224, 0.9744}, {256, 64, 0.3933},  {256, 80, 0.4299},
-      {144, 128, 0.3751}, {144, 192, 0.6609}, {152, 128, 0.4129}, {160, 128, 0.4239}};
-  double decode_start_gated = -1.196;
-  double decode_start_plain = 5.441e-05;
-  double decode_across = 1.689;
-  double decode_wave = 0.005046;
-  double decode_end = 0.01246;  // of a row of 128 columns
+  double prefill_memory_rate = 3.212;
+  double prefill_memory_overlap = 0.3819;
+  double prefill_cache_rate = 10.98;
+  double prefill_shared_tokens = 0.8754;  // across, of a tile's tokens: as many come to each CTA
+  double prefill_overlap = 0.295;         // as decode_overlap
+  Sm90Step decode[15] = {{64, 64, 0.1956},   {128, 64, 0.3298},  {128, 80, 0.1417},
+                         {128, 96, 0.1716},  {192, 64, 0.1689},  {192, 80, 0.2039},
+                         {192, 96, 0.2198},  {192, 128, 0.3265}, {192, 160, 0.4125},
+                         {192, 224, 0.6347}, {256, 64, 0.2839},  {144, 128, 0.2382},
+                         {144, 192, 0.3189}, {152, 128, 0.2325}, {160, 128, 0.2487}};
+  double decode_start_gated = 0.6188;
+  double decode_across = 0.9668;
+  double decode_end = 0.02008;  // of a row of 128 columns
   // Where k is split; of a row of 128 columns that goes to other CTAs.
-  double decode_split = 0.8571;
-  double decode_part = 0.0967;
-  double decode_push = 0.04769;
-  double memory_rate = 1.853;
-  double cache_rate = 6.678;
+  double decode_part = 0.2233;
+  double decode_push = 0.02986;
+  double memory_rate = 3.362;
+  double cache_rate = 11.46;
   // Of the shorter of two things that run side by side, what it costs nevertheless: in a decode
   // kernel products and the L2 cache, then both and memory.
-  double decode_overlap = 0.6659;
-  double memory_overlap = 0.4464;
-  double stream_rate = 2.05;  // of memory
-  double stream_end_gated = 9.231;
-  double stream_end_plain = 8.833;
+  double decode_overlap = 0.7732;
+  double memory_overlap = 0.5654;
+  double stream_rate = 3.023;  // of memory
+  double stream_end_gated = 0.9356;
+  double stream_end_plain = 1.525;
   // Of two CTAs on each multiprocessor, those that fit in clusters of 4 to 8.
   double cluster_share_two = 0.7419;
 };
 inline constexpr Sm90Times kSm90Times = {};
 
 template <int kCount>
-constexpr Sm90Step step_of(const Sm90Step (&steps)[kCount], int64_t rows, int64_t columns) {
+constexpr double step_of(const Sm90Step (&steps)[kCount], int64_t rows, int64_t columns) {
   for (const Sm90Step& step : steps) {
-    if (step.rows == rows && step.columns == columns) return step;
+    if (step.rows == rows && step.columns == columns) return step.time;
   }
-  return {};  // unknown: such a tile would be the fastest everywhere, and does not compile
+  return 0;  // unknown: such a tile would be the fastest everywhere, and does not compile
 }
 
 struct Sm90Tile {
@@ -84,27 +80,39 @@ struct Sm90Tile {
   int64_t columns;  // of accumulators
   uint32_t threads;
   uint32_t shared_bytes;
-  int64_t ctas = 1;        // that share a multiprocessor
-  int64_t store_rows = 0;  // prefill: of a box of the output
-  Sm90Step step = {};      // prefill, decode
-  bool swapped = false;    // any multiple of 8 rows
-  int64_t most_parts = 1;  // decode: of k, whose sums a CTA has room for
+  int64_t ctas = 1;          // that share a multiprocessor
+  int64_t store_rows = 0;    // prefill: of a box of the output
+  double step = 0;           // prefill, decode: of a block of k
+  bool swapped = false;      // any multiple of 8 rows
+  bool cooperative = false;  // prefill
+  int64_t most_parts = 1;    // decode: of k, whose sums a CTA has room for
 };
 
 template <class T>
+constexpr double prefill_step = kSm90Times.prefill_step[T::kPingPong ? 0 : 1] +
+                                kSm90Times.prefill_block* T::kRows* T::kColumns / (128 * 128);
+
+template <class T>
 constexpr Sm90Tile prefill_tile(const char* name) {
-  constexpr Sm90Step kStep = step_of(kSm90Times.prefill, T::kRows, T::kColumns);
-  static_assert(kStep.time > 0, "kSm90Times.prefill lacks this tile");
   Sm90Tile tile = {Sm90Family::kPrefill, name, T::kRows, T::kColumns, T::kThreads, T::kSharedBytes};
   tile.store_rows = T::kWarpgroupRows;
-  tile.swapped = T::kSwapped;
-  tile.step = kStep;
+  tile.cooperative = !T::kPingPong;
+  tile.step = prefill_step<T>;
+  return tile;
+}
+template <class T>
+constexpr Sm90Tile swapped_tile(const char* name) {
+  Sm90Tile tile = {Sm90Family::kPrefill, name, T::kRows, T::kColumns, T::kThreads, T::kSharedBytes};
+  tile.store_rows = T::kRows;
+  tile.swapped = true;
+  tile.cooperative = !T::kPingPong;
+  tile.step = prefill_step<T>;
   return tile;
 }
 template <class T>
 constexpr Sm90Tile decode_tile(const char* name) {
-  constexpr Sm90Step kStep = step_of(kSm90Times.decode, T::kTokens, T::kColumns);
-  static_assert(kStep.time > 0, "kSm90Times.decode lacks this tile");
+  constexpr double kStep = step_of(kSm90Times.decode, T::kTokens, T::kColumns);
+  static_assert(kStep > 0, "kSm90Times.decode lacks this tile");
   Sm90Tile tile = {Sm90Family::kDecode, name,        T::kTokens,
                    T::kColumns,         T::kThreads, T::kSharedBytes};
   tile.ctas = T::kCtas;
@@ -122,9 +130,14 @@ constexpr Sm90Tile stream_tile(const char* name) {
 
 // A tile is known by its place in one of these.
 #define KILN_TILE(family, shape, Tile) family##_tile<Tile>(#family "_" #shape),
-inline constexpr Sm90Tile kGatedTiles[] = {KILN_GATED_TILES(KILN_TILE)};
-inline constexpr Sm90Tile kPlainTiles[] = {KILN_PLAIN_TILES(KILN_TILE)};
+#define KILN_SWAPPED(tokens, columns) \
+  swapped_tile<SwappedTile<tokens, columns>>("swapped_" #tokens "x" #columns),
+inline constexpr Sm90Tile kGatedTiles[] = {KILN_SWAPPED_TILES(KILN_SWAPPED)
+                                               KILN_GATED_TILES(KILN_TILE)};
+inline constexpr Sm90Tile kPlainTiles[] = {KILN_SWAPPED_TILES(KILN_SWAPPED)
+                                               KILN_PLAIN_TILES(KILN_TILE)};
 #undef KILN_TILE
+#undef KILN_SWAPPED
 inline constexpr int kGatedTileCount = sizeof(kGatedTiles) / sizeof(kGatedTiles[0]);
 inline constexpr int kPlainTileCount = sizeof(kPlainTiles) / sizeof(kPlainTiles[0]);
 
@@ -142,11 +155,24 @@ constexpr bool same_text(const char* a, const char* b) {
 
 // Kernel numbers follow those of plan.h: for gated bf16, gated f16, plain bf16 and plain f16 the
 // tiles in their order.
-inline constexpr int kSm90Kernels = 2 * (kGatedTileCount + kPlainTileCount);
+// The swapped tiles, which are the first ones, have one kernel for each number of columns.
+constexpr int swapped_tile_count() {
+  int count = 0;
+  while (kGatedTiles[count].swapped) ++count;
+  return count;
+}
+inline constexpr int kSwappedKernels = 2;
+constexpr int sm90_kernel_count(bool gated) {
+  return sm90_tile_count(gated) - swapped_tile_count() + kSwappedKernels;
+}
+inline constexpr int kSm90Kernels = 2 * (sm90_kernel_count(true) + sm90_kernel_count(false));
 
 constexpr int sm90_kernel(bool gated, Element element, int tile) {
   const int half = element == Element::kFloat16 ? 1 : 0;
-  return kKernels + (gated ? 0 : 2 * kGatedTileCount) + half * sm90_tile_count(gated) + tile;
+  const int place = tile < swapped_tile_count() ? (sm90_tile(gated, tile).cooperative ? 1 : 0)
+                                                : tile - swapped_tile_count() + kSwappedKernels;
+  return kKernels + (gated ? 0 : 2 * sm90_kernel_count(true)) + half * sm90_kernel_count(gated) +
+         place;
 }
 
 // Those of gated tiles that keep both products follow: bf16, then f16.
@@ -229,6 +255,7 @@ struct Sm90Plan {
   uint32_t tiles_n = 0;
   uint32_t panel = 1;
   uint32_t ctas = 0;
+  uint32_t tile_rows = 0;
   uint32_t a_rows = 0;  // of a in a stage
   uint32_t a_box_rows = 0;
   uint32_t b_rows = 0;    // of a box of b0 and of b1
@@ -260,33 +287,39 @@ constexpr double copy_time(double rows, double ctas, double cache_rate) {
   return rows * kDepth * kHalfBytes * ctas * (1e-6 / cache_rate);
 }
 
-// Two things that run side by side.
+// Two things that run side by side: the longer one, and of the shorter one the less, the shorter it
+// is.
 constexpr double together(double a, double b, double overlap) {
-  return a > b ? a + overlap * b : b + overlap * a;
+  const double longer = a > b ? a : b;
+  const double shorter = a > b ? b : a;
+  return longer + overlap * shorter * shorter / (longer + shorter);
 }
 
 constexpr double prefill_time(const GemmShape& shape, const Sm90Tile& tile, bool across,
                               double weights, const GpuFacts& gpu) {
   const Sm90Times& t = kSm90Times;
   const Sm90ClusterTiles grid = cluster_tiles(shape, tile, across);
-  const double tiles = static_cast<double>(grid.m) * static_cast<double>(grid.n);
-  const int clusters = gpu.multiprocessors / 2;
-  const double waves = sm90_ceil(tiles / clusters);
-  const double ctas = 2 * (tiles < clusters ? tiles : clusters);
+  const int64_t tiles = grid.m * grid.n;
+  const int64_t clusters = gpu.multiprocessors / 2;
   const auto rows = static_cast<double>(tile.rows);
   const auto columns = static_cast<double>(tile.columns);
-  const double moved = across ? rows / 2 + columns : rows + columns / 2;
-  const double products = across ? tile.step.across : tile.step.time;
-  const double step =
-      together(products, copy_time(moved, ctas, t.prefill_cache_rate), t.prefill_overlap);
+  const double outputs = rows * columns / (128 * 192);
+  const double moved = across ? rows * t.prefill_shared_tokens + columns : rows + columns / 2;
+  const auto blocks = static_cast<double>(tiles_of(shape.k, kDepth));
   // In ping-pong two tiles hide each other's epilogues; a cooperative one's follows its products.
-  const bool cooperative = tile.store_rows != tile.rows;
-  const double shown = (shape.gated ? t.cooperative_gated : t.cooperative_plain) * rows / 128 *
-                       (shape.keeps ? t.keeping : 1);
-  const double wave = static_cast<double>(tiles_of(shape.k, kDepth)) * step +
-                      (cooperative ? shown * columns / 192 : 0);
-  return waves * wave + weights * (1e-6 / t.prefill_memory_rate) +
-         (shape.gated ? t.prefill_start_gated + t.prefill_end_gated * columns / 192 : 0);
+  const double shown = !tile.cooperative
+                           ? 0
+                           : (shape.gated ? t.cooperative_gated : t.cooperative_plain) * outputs *
+                                 (shape.keeps ? t.keeping : 1);
+  const auto wave = [&](int64_t at_once) {
+    const double copies = copy_time(moved, static_cast<double>(2 * at_once), t.prefill_cache_rate);
+    return blocks * together(tile.step, copies, t.prefill_overlap) + shown;
+  };
+  const int64_t last = tiles % clusters;
+  const double work =
+      static_cast<double>(tiles / clusters) * wave(clusters) + (last > 0 ? wave(last) : 0);
+  return together(work, weights * (1e-6 / t.prefill_memory_rate), t.prefill_memory_overlap) +
+         (shape.gated ? t.prefill_start_gated + t.prefill_end_gated * outputs : 0);
 }
 
 // How many CTAs in clusters of this size run at once. An H200 takes 39 clusters of 3, 30 of 4, 17
@@ -314,17 +347,15 @@ constexpr double decode_time(const GemmShape& shape, const Sm90Tile& tile, const
   const auto columns = static_cast<double>(tile.columns);
   const double moved = (choice.across ? rows / 2 : rows) + columns;
   const double step =
-      together(tile.step.time, copy_time(moved, at_once, t.cache_rate), t.decode_overlap);
+      together(tile.step, copy_time(moved, at_once, t.cache_rate), t.decode_overlap);
   const double work =
       waves * static_cast<double>(tiles_of(tiles_of(shape.k, kDepth), choice.parts)) * step;
   const auto parts = static_cast<double>(choice.parts);
   const double outputs = rows * columns / 128;
-  const double split =
-      t.decode_split + t.decode_part * parts + t.decode_push * outputs * (1 - 1 / parts);
-  const double end = t.decode_wave + t.decode_end * outputs + (choice.parts > 1 ? split : 0);
+  const double split = t.decode_part * parts + t.decode_push * outputs * (1 - 1 / parts);
+  const double end = t.decode_end * outputs + (choice.parts > 1 ? split : 0);
   return together(work, memory_time, t.memory_overlap) + waves * end +
-         (shape.gated ? t.decode_start_gated : t.decode_start_plain) +
-         (choice.across ? t.decode_across : 0);
+         (shape.gated ? t.decode_start_gated : 0) + (choice.across ? t.decode_across : 0);
 }
 
 constexpr double stream_time(const GemmShape& shape, const Sm90Tile& tile, double weights) {
@@ -372,6 +403,13 @@ constexpr bool decode_offers(const GemmShape& shape, const Sm90Tile& tile) {
   return shape.m > (tile.rows == 128 ? 64 : tile.rows - 64);
 }
 
+// Whether no lower swapped tile needs as few rows of tiles.
+constexpr bool swapped_offers(const GemmShape& shape, const Sm90Tile& tile) {
+  if (shape.invariant) return false;
+  return tile.rows == kFewestSwapped ||
+         tiles_of(shape.m, tile.rows) < tiles_of(shape.m, tile.rows - 8);
+}
+
 // Calls visit for each choice that a shape has. Every sum of an invariant shape is one accumulator
 // that runs through k in order: that gives the same bits in each tile of each family, but for
 // swapped gated ones, which share a reciprocal between other outputs.
@@ -384,13 +422,12 @@ constexpr void each_sm90_choice(const GemmShape& shape, const GpuFacts& gpu, Vis
       if (keeping_place(facts) < kKeepingTileCount) visit(Sm90Choice{tile, 1, false});
       continue;
     }
-    // Swapped tiles are only worth it where few rows leave the last of the others nearly empty.
     if (facts.family == Sm90Family::kPrefill && !one_tile &&
-        (!facts.swapped || (shape.m <= kDecodeRows && !shape.invariant))) {
+        (!facts.swapped || swapped_offers(shape, facts))) {
       visit(Sm90Choice{tile, 1, false});
       // Where that spares a CTA in two of the last row of tiles. Narrow tiles are up to a tenth
       // faster so at other M too, but wide ones are faster still.
-      if (can_lie_across(facts) && tiles_of(shape.m, facts.rows) % 2 == 1) {
+      if (facts.swapped || (can_lie_across(facts) && tiles_of(shape.m, facts.rows) % 2 == 1)) {
         visit(Sm90Choice{tile, 1, true});
       }
     }
@@ -430,8 +467,7 @@ constexpr const char* why_not_sm90(const GemmShape& shape, const Sm90Choice& cho
   const Sm90Tile& tile = sm90_tile(shape.gated, choice.tile);
   const bool splits = choice.parts > 1;
   if (shape.keeps && keeping_place(tile) == kKeepingTileCount) return "it keeps no products";
-  if (shape.invariant && (splits || (shape.gated && tile.swapped)))
-    return "its bits depend on the number of rows";
+  if (shape.invariant && (splits || tile.swapped)) return "its bits depend on the number of rows";
   if (tile.family != Sm90Family::kDecode && splits) return "it does not split k";
   if (tile.family == Sm90Family::kPrefill && choice.across && !can_lie_across(tile))
     return "it does not lie across";
@@ -483,7 +519,6 @@ constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts
   const auto [tile_number, parts, across] = plan.choice;
   const Sm90Tile& tile = sm90_tile(shape.gated, tile_number);
   const int64_t out_columns = shape.gated ? tile.columns / 2 : tile.columns;
-  const int64_t loaded = whole_sixteens(tile.rows);
   plan.kernel = shape.keeps ? keeping_kernel(shape.element, tile)
                             : sm90_kernel(shape.gated, shape.element, tile_number);
   if (tile.family == Sm90Family::kPrefill) {
@@ -491,12 +526,19 @@ constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts
     plan.cluster = 2;
     plan.tiles_m = static_cast<uint32_t>(grid.m);
     plan.tiles_n = static_cast<uint32_t>(grid.n);
-    plan.panel = prefill_panel(shape, tile, across, plan.tiles_n);
+    // Rows that are fewer than the weights and stay in the L2 cache anyway: then the clusters at
+    // work share the fewest tiles of weights.
+    const bool stay =
+        shape.m <= (shape.gated ? 2 : 1) * shape.n && shape.m * shape.k * kHalfBytes <= 20 << 20;
+    plan.panel = stay ? 1 : prefill_panel(shape, tile, across, plan.tiles_n);
     const uint32_t tiles = plan.tiles_m * plan.tiles_n;
     const auto clusters = static_cast<uint32_t>(gpu.multiprocessors / 2);
     plan.ctas = 2 * (tiles < clusters ? tiles : clusters);
-    plan.a_box_rows = static_cast<uint32_t>(loaded / (across ? 2 : 1));
-    plan.b_rows = static_cast<uint32_t>(tile.columns / 2);
+    plan.a_box_rows = static_cast<uint32_t>(!tile.swapped ? kTokenBox
+                                            : across      ? whole_sixteens(tile.rows) / 2
+                                                          : tile.rows);
+    plan.tile_rows = tile.swapped ? static_cast<uint32_t>(tile.rows) : 0;
+    plan.b_rows = static_cast<uint32_t>(tile.swapped ? 64 : tile.columns / 2);
     plan.out_rows = static_cast<uint32_t>(tile.store_rows);
     plan.out_columns = static_cast<uint32_t>(strip_columns(static_cast<int>(out_columns)));
   } else {
@@ -505,8 +547,10 @@ constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts
     plan.tiles_m = static_cast<uint32_t>(tiles_of(shape.m, tile.rows));
     plan.tiles_n = static_cast<uint32_t>(tiles_of(shape.n, out_columns * sides));
     plan.ctas = plan.tiles_m * plan.tiles_n * plan.cluster;
-    const int64_t rows = tiles_of(shape.m, 8 * sides) * 8 * sides;  // whole groups of the swizzle
-    plan.a_rows = static_cast<uint32_t>(rows < loaded ? rows : loaded);
+    // The same rows for each tile, so that none is nearly empty; whole groups of the swizzle.
+    const int64_t rows = tiles_of(shape.m, plan.tiles_m);
+    plan.tile_rows = static_cast<uint32_t>(tiles_of(rows, 8) * 8);
+    plan.a_rows = static_cast<uint32_t>(tiles_of(rows, 8 * sides) * 8 * sides);
     plan.a_box_rows = plan.a_rows / static_cast<uint32_t>(sides);
     plan.b_rows = static_cast<uint32_t>(out_columns);
     const int64_t shared = tile.swapped ? tile.rows : out_columns;

@@ -5,7 +5,7 @@
 // the tiles. A gated stage holds a tile of gate beside the same rows of up, so that one wgmma gives
 // a thread both values of an output. Every output is one accumulator that runs through k in order
 // in every tile shape, and however the CTAs of a cluster lie: a row's result does not depend on how
-// many rows there are. Swapped tiles are for small M, where that is not promised.
+// many rows there are.
 // Kernels that keep also store the sums of gate and of up, for training.
 //
 //   threads of a CTA     role
@@ -43,17 +43,28 @@ struct TileAt {
   }
 };
 
-// Across: half of the rows of a from this CTA to both. Otherwise all of its own.
+// Boxes of a tile's rows of a that are not all beyond the matrix. The copy engine takes six cycles
+// to fill a row with zeros, longer than wgmma to multiply with it: rows that no output needs stay
+// what they were.
+template <class T>
+__device__ __forceinline__ int boxes_of_a(const Sm90Arguments& p, int row) {
+  const long long boxes = (p.m - row + kTokenBox - 1) / kTokenBox;
+  return static_cast<int>(min(max(boxes, 0ll), static_cast<long long>(T::kRows / kTokenBox)));
+}
+// Across: half of the boxes from this CTA to both. Otherwise all of its own.
 template <class T, bool kGated>
 __device__ __forceinline__ void load_a(const Sm90Arguments& p, const PrefillMemory<T>& memory,
-                                       unsigned stage, const TileAt<T, kGated>& at, int k,
-                                       unsigned rank, unsigned long long policy) {
-  if (p.across != 0) {
-    const int half = static_cast<int>(rank) * (whole_sixteens(T::kRows) / 2);
-    load_box_both(memory.a(stage) + half * kDepth * 2, p.a, memory.full(stage), k, at.row + half,
-                  policy);
-  } else {
-    load_box(memory.a(stage), p.a, memory.full(stage), k, at.row, policy);
+                                       unsigned stage, const TileAt<T, kGated>& at, int boxes,
+                                       int k, unsigned rank, unsigned long long policy) {
+  constexpr int kBytes = kTokenBox * kDepth * 2;
+  const bool across = p.across != 0;
+  for (int box = across ? static_cast<int>(rank) : 0; box < boxes; box += across ? 2 : 1) {
+    const int row = at.row + box * kTokenBox;
+    if (across) {
+      load_box_both(memory.a(stage) + box * kBytes, p.a, memory.full(stage), k, row, policy);
+    } else {
+      load_box(memory.a(stage) + box * kBytes, p.a, memory.full(stage), k, row, policy);
+    }
   }
 }
 
@@ -84,11 +95,13 @@ __device__ __forceinline__ void produce(const Sm90Arguments& p, const PrefillMem
   Ring<T::kStages> ring;
   // The weights do not depend on the previous kernel: fill the ring with them while it ends.
   unsigned ahead = 0;
+  const auto bytes_of = [](int boxes) { return T::kBBytes + boxes * (kTokenBox * kDepth * 2); };
   if (!kGated) {
     if (first < tiles) {
       const TileAt<T, kGated> at(p, first, rank);
+      const int boxes = boxes_of_a<T>(p, at.row);
       for (; ahead < T::kStages && ahead < p.k_blocks; ++ahead) {
-        barrier_expect(memory.full(ahead), T::kStageBytes);
+        barrier_expect(memory.full(ahead), bytes_of(boxes));
         load_b<T, kGated>(p, memory, ahead, at, static_cast<int>(ahead) * kDepth, rank);
       }
     }
@@ -96,58 +109,19 @@ __device__ __forceinline__ void produce(const Sm90Arguments& p, const PrefillMem
   }
   for (unsigned tile = first; tile < tiles; tile += clusters) {
     const TileAt<T, kGated> at(p, tile, rank);
+    const int boxes = boxes_of_a<T>(p, at.row);
     for (unsigned block = 0; block < p.k_blocks; ++block) {
       const int k = static_cast<int>(block) * kDepth;
       if (ahead > 0) {
         --ahead;
       } else {
         barrier_wait(memory.empty(ring.stage), ring.parity ^ 1);
-        barrier_expect(memory.full(ring.stage), T::kStageBytes);
+        barrier_expect(memory.full(ring.stage), bytes_of(boxes));
         load_b<T, kGated>(p, memory, ring.stage, at, k, rank);
       }
-      load_a<T, kGated>(p, memory, ring.stage, at, k, rank, keep);
+      load_a<T, kGated>(p, memory, ring.stage, at, boxes, k, rank, keep);
       ring.next();
     }
-  }
-}
-
-// Two strips side by side, each of the rows of two warps' sums, transposed.
-template <class T, class Element, class Unit>
-__device__ __forceinline__ void swapped_epilogue(const Sums<T>& tile,
-                                                 const PrefillMemory<T>& memory,
-                                                 const Sm90Arguments& p, Unit unit, int warpgroup,
-                                                 int row, int column) {
-  const int thread = static_cast<int>(threadIdx.x) % 128;
-  const int lane = thread % 32;
-  const unsigned shared = memory.strip(warpgroup, thread / 64);
-  const int chunk = thread / 32 % 2 * 2 + lane / 8 % 2;
-  const int strip_row = lane / 16 * 8 + lane % 8;
-  if (thread == 0) wait_stores_read<0>();
-  warpgroup_sync<1>(warpgroup);
-#pragma unroll
-  for (int first = 0; first < T::kWarpgroupRows; first += 16) {
-    unsigned words[4];
-#pragma unroll
-    for (int i = 0; i < 4; i += 2) {
-      const int at = first / 2 + i * 2;
-      words[i] = words[i + 1] = 0;
-      if (at >= T::kSums) continue;  // the rows up to a multiple of 16, which no copy takes
-      // Columns are tokens here: sums[at] and sums[at + 2] are one token's, sums[at + 1] the next
-      // one's. A pair must be of one token.
-      const float2 one = unit.of_pair({tile.sums[0][at], tile.sums[0][at + 2]},
-                                      {tile.sums[1][at], tile.sums[1][at + 2]});
-      const float2 next = unit.of_pair({tile.sums[0][at + 1], tile.sums[0][at + 3]},
-                                       {tile.sums[1][at + 1], tile.sums[1][at + 3]});
-      words[i] = unit.pack(one.x, next.x, Element{});
-      words[i + 1] = unit.pack(one.y, next.y, Element{});
-    }
-    store_transposed(shared + in_strip<kMostStripColumns>(first + strip_row, chunk), words);
-  }
-  shared_writes_before_copies();
-  warpgroup_sync<1>(warpgroup);
-  if (thread == 0) {
-    store_box(p.out, memory.strip(warpgroup, 0), column, row);
-    store_box(p.out, memory.strip(warpgroup, 1), column + kMostStripColumns, row);
   }
 }
 
@@ -199,14 +173,23 @@ __device__ __forceinline__ void consume(const Arguments& p, const PrefillMemory<
       barrier_wait(memory.turn(warpgroup), turn_parity);
       turn_parity ^= 1;
     }
+    const auto release_stage = [&](unsigned stage) { release(memory.empty(stage)); };
+    const int row = at.row + row_in_tile;
+    if (row >= p.m) {
+      skip_blocks(memory, ring, p.k_blocks, release_stage);
+      if (T::kPingPong) {
+        if (leader) barrier_arrive(memory.turn(1 - warpgroup));
+        ring.skip(p.k_blocks);
+      }
+      continue;
+    }
     multiply_blocks<T, Element, true>(sums, memory, ring, p.k_blocks, row_in_tile * kDepth * 2,
-                                      [&](unsigned stage) { release(memory.empty(stage)); });
+                                      release_stage);
     // The other warpgroup's first wgmma may queue behind this one's last.
     if (T::kPingPong && leader) barrier_arrive(memory.turn(1 - warpgroup));
     wait_for_sums(sums);
-    release(memory.empty(ring.stage == 0 ? T::kStages - 1 : ring.stage - 1));
+    release_stage(ring.stage == 0 ? T::kStages - 1 : ring.stage - 1);
     if (T::kPingPong) ring.skip(p.k_blocks);
-    const int row = at.row + row_in_tile;
     add_biases<T, Element, kGated>(sums, p, at.column);
     if constexpr (!kGated) add_residual<T, Element>(sums, p, row, at.column);
     if constexpr (kKeeps<Arguments>) {
@@ -215,12 +198,8 @@ __device__ __forceinline__ void consume(const Arguments& p, const PrefillMemory<
       continue;
     }
     with_gate<kGated>(p.gating, [&](auto unit) {
-      if constexpr (T::kSwapped) {
-        swapped_epilogue<T, Element>(sums, memory, p, unit, warpgroup, row, at.column);
-      } else {
-        epilogue<T, Element, kGated>(sums, memory, p.out, unit, warpgroup, row, at.column,
-                                     next_strip);
-      }
+      epilogue<T, Element, kGated>(sums, memory, p.out, unit, warpgroup, row, at.column,
+                                   next_strip);
     });
     next_strip = (next_strip + kStrips<kGated, T>) % 2;
   }
@@ -237,7 +216,7 @@ __device__ __forceinline__ void prefill(const Arguments& p) {
   const unsigned clusters = gridDim.x / 2;
   const int role = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
   if (threadIdx.x == 0) {
-    init_barriers(memory);
+    init_barriers<T>(memory, T::kStages);
     prefetch_map(p.a);
     prefetch_map(p.b0);
     if (kGated) prefetch_map(p.b1);

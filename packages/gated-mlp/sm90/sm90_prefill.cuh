@@ -57,10 +57,10 @@ __device__ __forceinline__ void release(unsigned empty_barrier) {
 }
 
 // By one thread, before the CTAs of the cluster wait for each other.
-template <class T>
-__device__ __forceinline__ void init_barriers(PrefillMemory<T> memory) {
+template <class T, class Memory>
+__device__ __forceinline__ void init_barriers(const Memory& memory, unsigned stages) {
   constexpr unsigned kReaders = 2 * 4 * (T::kPingPong ? 1 : 2);  // warps of both CTAs
-  for (unsigned stage = 0; stage < T::kStages; ++stage) {
+  for (unsigned stage = 0; stage < stages; ++stage) {
     barrier_init(memory.full(stage), 1);
     barrier_init(memory.empty(stage), kReaders);
   }

@@ -125,6 +125,25 @@ struct Ring {
   }
 };
 
+// The same of stages whose number the call decides.
+struct AnyRing {
+  unsigned stages;
+  unsigned stage = 0;
+  unsigned parity = 0;
+  __device__ __forceinline__ explicit AnyRing(unsigned count) : stages(count) {}
+  __device__ __forceinline__ void next() {
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+  __device__ __forceinline__ void skip(unsigned steps) {
+    const unsigned at = stage + steps;
+    parity ^= at / stages & 1;
+    stage = at % stages;
+  }
+};
+
 template <int kId>
 __device__ __forceinline__ void warpgroup_sync(int warpgroup) {
   asm volatile("bar.sync %0, 128;" ::"r"(kId + warpgroup) : "memory");
@@ -235,6 +254,17 @@ __device__ __forceinline__ void load_matrices(unsigned shared, unsigned (&words)
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
                : "r"(shared)
+               : "memory");
+}
+__device__ __forceinline__ void load_transposed(unsigned shared, unsigned (&words)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(shared)
+               : "memory");
+}
+__device__ __forceinline__ void store_chunk(unsigned shared, uint4 words) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(words.x), "r"(words.y),
+               "r"(words.z), "r"(words.w)
                : "memory");
 }
 __device__ __forceinline__ void store_transposed(unsigned shared, const unsigned (&words)[4]) {

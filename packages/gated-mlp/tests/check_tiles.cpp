@@ -56,14 +56,16 @@ struct Walk {
     return gates[number / 2 % gates.size()];
   }
 
-  /// Calls visit(rows, columns, k) for each number of tiles of rows x columns, and each k.
+  /// Calls visit(rows, columns, k) for each number of tiles of rows x columns, and each k; `brief`:
+  /// for one of them.
   template <class Visit>
-  void each_shape(std::int64_t tile_rows, std::int64_t tile_columns, const Visit& visit) {
+  void each_shape(std::int64_t tile_rows, std::int64_t tile_columns, bool brief,
+                  const Visit& visit) {
     const std::vector<std::int64_t> counts = tile_counts(clusters);
     for (std::size_t i = 0; i < counts.size(); ++i) {
       const TileGrid grid = grid_of(counts[i]);
       for (std::size_t j = 0; j < std::size(kDepths); ++j) {
-        if (options.light && (i != 1 || j != 2)) continue;
+        if ((options.light || brief) && (i != 1 || j != 2)) continue;
         // The reference of the most tiles costs a second: of k they have one of the three, in
         // turns.
         if (i >= 2 && j != (kernel + i) % std::size(kDepths)) continue;
@@ -111,7 +113,10 @@ void check_prefills(Walk& walk, bool gated) {
       const std::string kernels =
           std::string(gated ? "gated=" : "down=") + tile.name + (across ? ",across" : "");
       const std::int64_t columns = gated ? tile.columns / 2 : tile.columns;
-      walk.each_shape(tile.rows * (across ? 1 : 2), columns * (across ? 2 : 1),
+      // Swapped tiles differ by their number of tokens alone: the least, the most and one between.
+      const bool brief = tile.swapped && tile.rows != gated_mlp::kFewestSwapped &&
+                         tile.rows != gated_mlp::kMostSwapped && tile.rows != 136;
+      walk.each_shape(tile.rows * (across ? 1 : 2), columns * (across ? 2 : 1), brief,
                       [&](std::int64_t m, std::int64_t n, std::int64_t k) {
                         check_forward_by(walk, gated ? Shape{m, k, n} : Shape{m, n, k}, kernels);
                       });
@@ -124,7 +129,7 @@ void check_kept(Walk& walk) {
     if (keeping_place(tile) == gated_mlp::kKeepingTileCount) continue;
     for (const bool across : {false, true}) {
       const std::string kernels = std::string("gated=") + tile.name + (across ? ",across" : "");
-      walk.each_shape(tile.rows * (across ? 1 : 2), tile.columns / 2 * (across ? 2 : 1),
+      walk.each_shape(tile.rows * (across ? 1 : 2), tile.columns / 2 * (across ? 2 : 1), false,
                       [&](std::int64_t m, std::int64_t n, std::int64_t k) {
                         check_pinned_training(walk.variant, data_of(walk, {m, k, n}, kernels),
                                               walk.next_gate());
@@ -140,14 +145,15 @@ void check_gradients(Walk& walk, GradientKind kind) {
                                 : kind == GradientKind::kTokens
                                     ? std::string("grad_x=") + tile.name
                                     : std::string("grad_weights=") + tile.name;
-    walk.each_shape(
-        2 * tile.rows, tile.columns, [&](std::int64_t rows, std::int64_t columns, std::int64_t k) {
-          const Shape shape = kind == GradientKind::kGated    ? Shape{rows, k, columns}
-                              : kind == GradientKind::kTokens ? Shape{rows, columns, k}
-                                                              : Shape{k, columns, rows / 8 * 8};
-          check_pinned_backward(walk.variant, data_of(walk, shape, kernels), walk.next_gate(),
-                                walk.number);
-        });
+    walk.each_shape(2 * tile.rows, tile.columns, false,
+                    [&](std::int64_t rows, std::int64_t columns, std::int64_t k) {
+                      const Shape shape = kind == GradientKind::kGated ? Shape{rows, k, columns}
+                                          : kind == GradientKind::kTokens
+                                              ? Shape{rows, columns, k}
+                                              : Shape{k, columns, rows / 8 * 8};
+                      check_pinned_backward(walk.variant, data_of(walk, shape, kernels),
+                                            walk.next_gate(), walk.number);
+                    });
   }
 }
 

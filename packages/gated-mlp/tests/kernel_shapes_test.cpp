@@ -50,9 +50,9 @@ TEST_CASE("kernel shapes: they pin every kernel for SM 9.0, across, in each spli
       run.insert(one.kernels.substr(blank + 1));
     }
     for (const std::string name :
-         {"gated=prefill_128x96", "gated=prefill_128x256,across", "gated=prefill_152x128,across",
+         {"gated=prefill_128x96", "gated=prefill_128x256,across", "gated=swapped_152x128,across",
           "gated=decode_192x224", "gated=decode_192x128,2,across", "gated=stream_64x224",
-          "down=prefill_256x192", "down=prefill_128x112,across", "down=decode_144x192,2",
+          "down=swapped_192x256", "down=prefill_128x112,across", "down=decode_144x192,2",
           "down=decode_64x64,2,across", "down=stream_64x8"}) {
       CHECK(run.count(name) == 1);
     }

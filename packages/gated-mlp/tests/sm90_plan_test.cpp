@@ -42,43 +42,43 @@ TEST_CASE("sm90 plan: the tile and the parts of k follow the shape") {
   };
   const std::vector<Row> rows = {
       {gated(8192, 768, 3072),
-       "prefill_128x192: kernel 55, 32 x 32 tiles, panel 32, 132 CTAs in clusters of 2"},
+       "prefill_128x192: kernel 57, 32 x 32 tiles, panel 32, 132 CTAs in clusters of 2"},
       {plain(8192, 768, 3072),
-       "prefill_256x192: kernel 104, 16 x 4 tiles, panel 4, 128 CTAs in clusters of 2"},
+       "swapped_192x256: kernel 95, 22 x 3 tiles, panel 3, 132 CTAs in clusters of 2"},
       {plain(4096, 4096, 14336),
-       "prefill_128x256: kernel 103, 16 x 16 tiles, panel 12, 132 CTAs in clusters of 2"},
+       "swapped_128x256: kernel 95, 16 x 16 tiles, panel 12, 132 CTAs in clusters of 2"},
       {gated(16384, 2048, 8192),
-       "prefill_128x192: kernel 55, 64 x 86 tiles, panel 16, 132 CTAs in clusters of 2"},
+       "prefill_128x192: kernel 57, 64 x 86 tiles, panel 16, 132 CTAs in clusters of 2"},
       {plain(600, 1000, 4000),
-       "decode_152x128 across: kernel 121, 4 x 4 tiles, panel 1, 96 CTAs in clusters of 6"},
+       "decode_128x96 across: kernel 106, 5 x 6 tiles, panel 1, 120 CTAs in clusters of 4"},
       {gated(256, 3584, 14336),
-       "prefill_128x224: kernel 56, 1 x 128 tiles, panel 12, 132 CTAs in clusters of 2"},
+       "prefill_128x224: kernel 58, 1 x 128 tiles, panel 1, 132 CTAs in clusters of 2"},
       {gated(384, 3584, 14336),
-       "decode_192x224 across: kernel 65, 2 x 64 tiles, panel 1, 256 CTAs in clusters of 2"},
+       "decode_192x224 across: kernel 64, 2 x 64 tiles, panel 1, 256 CTAs in clusters of 2"},
       {plain(640, 4096, 14336),
-       "prefill_128x160 across: kernel 100, 5 x 13 tiles, panel 6, 130 CTAs in clusters of 2"},
+       "swapped_160x128: kernel 94, 2 x 32 tiles, panel 1, 128 CTAs in clusters of 2"},
       {gated(1, 3584, 14336),
-       "stream_64x224: kernel 73, 1 x 128 tiles, panel 1, 128 CTAs in clusters of 1"},
+       "decode_64x64: kernel 60, 1 x 448 tiles, panel 1, 448 CTAs in clusters of 1"},
       {plain(1, 2048, 8192),
-       "decode_64x64: kernel 105, 1 x 32 tiles, panel 1, 192 CTAs in clusters of 6"},
+       "decode_64x64: kernel 103, 1 x 32 tiles, panel 1, 192 CTAs in clusters of 6"},
       {gated(192, 3584, 14336),
-       "decode_192x224 across: kernel 65, 1 x 64 tiles, panel 1, 128 CTAs in clusters of 2"},
+       "swapped_96x256: kernel 53, 1 x 112 tiles, panel 1, 132 CTAs in clusters of 2"},
       {gated(150, 2048, 8192),
-       "prefill_152x128 across: kernel 59, 1 x 64 tiles, panel 12, 128 CTAs in clusters of 2"},
+       "swapped_152x128 across: kernel 52, 1 x 64 tiles, panel 1, 128 CTAs in clusters of 2"},
       {gated(288, 2048, 8192),
-       "prefill_144x128: kernel 58, 1 x 128 tiles, panel 24, 132 CTAs in clusters of 2"},
+       "swapped_144x128: kernel 52, 1 x 128 tiles, panel 1, 132 CTAs in clusters of 2"},
       {gated(289, 2048, 8192),
-       "prefill_152x128: kernel 59, 1 x 128 tiles, panel 24, 132 CTAs in clusters of 2"},
+       "swapped_152x128: kernel 52, 1 x 128 tiles, panel 1, 132 CTAs in clusters of 2"},
       {gated(448, 2048, 8192),
-       "prefill_152x128 across: kernel 59, 3 x 64 tiles, panel 12, 132 CTAs in clusters of 2"},
+       "swapped_112x256: kernel 53, 2 x 64 tiles, panel 1, 132 CTAs in clusters of 2"},
       {plain(300, 2048, 8192),
-       "decode_152x128 across: kernel 121, 2 x 8 tiles, panel 1, 96 CTAs in clusters of 6"},
+       "decode_152x128 across: kernel 114, 2 x 8 tiles, panel 1, 96 CTAs in clusters of 6"},
       {plain(288, 2304, 9216),
-       "decode_144x128: kernel 119, 2 x 18 tiles, panel 1, 108 CTAs in clusters of 3"},
+       "decode_144x128: kernel 112, 2 x 18 tiles, panel 1, 108 CTAs in clusters of 3"},
       {plain(900, 1024, 4096),
-       "decode_152x128 across: kernel 121, 6 x 4 tiles, panel 1, 96 CTAs in clusters of 4"},
+       "decode_152x128 across: kernel 114, 6 x 4 tiles, panel 1, 96 CTAs in clusters of 4"},
       {plain(256, 3584, 14336),
-       "decode_128x128 across: kernel 110, 2 x 14 tiles, panel 1, 112 CTAs in clusters of 4"},
+       "decode_256x64 across: kernel 111, 1 x 28 tiles, panel 1, 112 CTAs in clusters of 4"},
   };
   for (const Row& row : rows) {
     CHECK(text_of(plan_sm90(row.shape, true, kH200), row.shape.gated) == row.text);
@@ -126,8 +126,13 @@ TEST_CASE("sm90 plan: the tiles cover every output once, the boxes fit the copy 
           CHECK(plan.tiles_m == tiles_of(shape.m, facts.rows * ctas_m));
           CHECK(plan.tiles_n == tiles_of(shape.n, columns * ctas_n));
           if (is_prefill) {
-            CHECK(plan.a_box_rows * ctas_n == whole_sixteens(facts.rows));
+            const int64_t loaded = plan.choice.across ? whole_sixteens(facts.rows) : facts.rows;
+            CHECK(plan.a_box_rows * ctas_n == (facts.swapped ? loaded : kTokenBox * ctas_n));
+            CHECK(plan.tile_rows == (facts.swapped ? facts.rows : 0));
           } else {
+            CHECK(int64_t{plan.tile_rows} * plan.tiles_m >= shape.m);
+            CHECK(plan.tile_rows <= facts.rows);
+            CHECK(plan.tile_rows <= plan.a_rows);
             CHECK(plan.cluster == plan.choice.parts * ctas_n);
             CHECK(plan.cluster <= 8);  // the most that every GPU takes
             CHECK(plan.choice.parts <= facts.most_parts);
@@ -177,10 +182,10 @@ TEST_CASE("sm90 plan: down starts the next kernel early where gate and up fill t
   const std::vector<Row> rows = {
       {gated(1, 768, 3072), true},      // 96 CTAs of 264, but few rows
       {gated(32, 768, 3072), true},     //
-      {gated(33, 768, 3072), false},    //
-      {gated(128, 1024, 4096), false},  // 128 of 264
+      {gated(33, 768, 3072), true},     // 128 of 132
+      {gated(128, 1024, 4096), true},   // 256 of 264
       {gated(128, 2048, 8192), true},   // 256 of 264
-      {gated(128, 2304, 9216), false},  // 84 of 132
+      {gated(128, 2304, 9216), false},  // 116 of 132
       {gated(8192, 768, 3072), true},
   };
   for (const Row& row : rows) {
@@ -280,7 +285,7 @@ TEST_CASE("sm90 plan: its choices lose little against the best measured ones") {
     }
   }
   MESSAGE(count << " products, mean loss of a forward " << 1 + sum / count << ", worst " << worst);
-  CHECK(count > 250);
+  CHECK(count > 200);
   CHECK(sum / count < 0.013);
   CHECK(worst < 1.17);
 }

@@ -257,8 +257,10 @@ class Op(Handle):
             None if key is None or key is True else _tensors.describe(value, key) for value, key in zip(values, keys)]
         schemas = self.schema.tensors
         extents: dict[str, int] = {}
-        for schema, layout in zip(schemas, layouts):
+        for schema, layout, key in zip(schemas, layouts, keys):
             if layout is None:
+                if key is True and not schema.output:
+                    raise InvalidCall(f"{self.name}: {schema.name} is True; expected a tensor: it is no output")
                 if not schema.output and not schema.optional:
                     raise InvalidCall(f"{self.name}: {schema.name} is missing; expected a tensor. "
                                       f"{self.schema.signature()}")
@@ -277,8 +279,6 @@ class Op(Handle):
             if schema.output and layouts[position] is None and (not schema.optional or keys[position] is True):
                 layout = layouts[position] = self._layout_of(schema, layouts, extents)
                 plan.made.append(_Output(position, layout.shape, layout.own_dtype, layout.own_device))
-            elif keys[position] is True:
-                raise InvalidCall(f"{self.name}: {schema.name} is True; expected a tensor: it is no output")
         made = {output.position for output in plan.made}
         order = [i for i in range(self._count) if layouts[i] is not None and i not in made] + sorted(made)
         keep: list[Any] = []

@@ -303,12 +303,20 @@ struct StreamTile {
   X(prefill, 128x224, Cooperative<224>) \
   X(prefill, 128x256, Cooperative<256>)
 // Tokens and columns of the swapped tiles, and the kernels that have them.
-#define KILN_SWAPPED_TOKENS(X, columns)                                                           \
-  X(96, columns)                                                                                  \
-  X(104, columns)                                                                                 \
-  X(112, columns)                                                                                 \
-  X(120, columns) X(128, columns) X(136, columns) X(144, columns) X(152, columns) X(160, columns) \
-      X(168, columns) X(176, columns) X(184, columns) X(192, columns)
+#define KILN_SWAPPED_TOKENS(X, columns) \
+  X(96, columns)                        \
+  X(104, columns)                       \
+  X(112, columns)                       \
+  X(120, columns)                       \
+  X(128, columns)                       \
+  X(136, columns)                       \
+  X(144, columns)                       \
+  X(152, columns)                       \
+  X(160, columns)                       \
+  X(168, columns)                       \
+  X(176, columns)                       \
+  X(184, columns)                       \
+  X(192, columns)
 #define KILN_SWAPPED_TILES(X) KILN_SWAPPED_TOKENS(X, 128) KILN_SWAPPED_TOKENS(X, 256)
 #define KILN_SWAPPED_KERNELS(X)    \
   X(swapped, 128, AnySwapped<128>) \

@@ -136,7 +136,7 @@ bool Upload::has_once(const Descriptor& descriptor, const std::string& what) {
   if (is_document(descriptor)) request.accept = kAcceptDocuments;
   const HttpAnswer answer = connection_->ask(request, drop);
   if (answer.status == 404) return false;
-  if (answer.status != 200 && answer.status >= 400 && answer.status < 500 &&
+  if (answer.status >= 400 && answer.status < 500 &&
       !parse_url(answer.url).same_server(parse_url(request.url))) {
     return has_last_byte(descriptor, what);
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/draft.hpp"
+#include "documents/build_files.hpp"
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
@@ -16,11 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kDescriptorFile = "descriptor.json";
-constexpr std::string_view kManifestFile = "manifest.json";
-constexpr std::string_view kConfigFile = "config.json";
-constexpr std::string_view kLayerFile = "layer.tar.zst";
-constexpr std::string_view kDevFile = "dev.tar.zst";
 constexpr std::string_view kSchemaFile = "package.json";
 
 [[noreturn]] void fail(const std::string& subject, const std::string& found) {
@@ -56,8 +52,8 @@ BuiltVariant read_variant(const fs::path& folder) {
     return read_document(folder / name, kMaxDocumentBytes);
   };
   const std::string subject = folder.string();
-  const std::string where = (folder / kDescriptorFile).string();
-  const Json descriptor = parse_json(document(kDescriptorFile), where);
+  const std::string where = (folder / build_files::kDescriptor).string();
+  const Json descriptor = parse_json(document(build_files::kDescriptor), where);
   const Variant variant = parse_variant(JsonView(descriptor, where));
   if (!variant.unread.empty()) {
     throw Error(ErrorCode::kUpgrade, "check " + subject +
@@ -68,8 +64,9 @@ BuiltVariant read_variant(const fs::path& folder) {
     fail(subject, "descriptor.json claims tested = '" + variant.tested +
                       "', expected 'untested': only a test record (--records) says more");
   }
-  BuiltVariant built = check_variant(variant, document(kManifestFile), document(kConfigFile),
-                                     {folder / kLayerFile, folder / kDevFile}, subject);
+  BuiltVariant built =
+      check_variant(variant, document(build_files::kManifest), document(build_files::kConfig),
+                    {folder / build_files::kLayer, folder / build_files::kDev}, subject);
   built.folder = folder;
   return built;
 }
@@ -81,7 +78,8 @@ std::vector<fs::path> variant_folders(const fs::path& folder) {
   }
   // Any of the files makes it a variant, so that an incomplete one is refused and not left out.
   const auto is_variant = [](const fs::path& path) {
-    const auto parts = {kDescriptorFile, kManifestFile, kConfigFile, kLayerFile};
+    const auto parts = {build_files::kDescriptor, build_files::kManifest, build_files::kConfig,
+                        build_files::kLayer};
     return std::ranges::any_of(parts,
                                [&](std::string_view part) { return fs::exists(path / part); });
   };

@@ -129,17 +129,15 @@ KernelCommand::KernelCommand(const Command& command)
     : Command(command), typed_(std::make_shared<Typed>()) {}
 
 void KernelCommand::takes_package() {
-  option("package", typed_->packages, "PACKAGE", "NAME@VERSION, such as geglu-mlp@1")
-      .required()
-      .once();
+  takes_packages().required().once();
 }
 
-void KernelCommand::takes_packages() {
-  option("package", typed_->packages, "PACKAGE", "NAME@VERSION, such as geglu-mlp@1");
+Option KernelCommand::takes_packages() {
+  return option("package", typed_->packages, "PACKAGE", "NAME@VERSION, such as geglu-mlp@1");
 }
 
 void KernelCommand::takes_named_packages() {
-  option("package", typed_->packages, "PACKAGE", "NAME@VERSION, such as geglu-mlp@1").required();
+  takes_packages().required();
 }
 
 void KernelCommand::takes_cache() {

@@ -59,7 +59,7 @@ class KernelCommand : public Command {
   explicit KernelCommand(const Command& command);
 
   void takes_package();         ///< NAME@VERSION
-  void takes_packages();        ///< any number of them
+  Option takes_packages();      ///< any number of them
   void takes_named_packages();  ///< one at least
   void takes_cache();           ///< --cache
   void takes_registry();        ///< --registry, --from, --offline

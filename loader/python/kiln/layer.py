@@ -140,6 +140,11 @@ def source_of(key: str) -> Source:
 HAS_OPERATORS: bool = hasattr(torch.library, "custom_op")  # PyTorch 2.4
 
 
+def words_of(tensor: Tensor) -> str:
+    """For a message: "bfloat16 [4, 768] on cuda:0"."""
+    return f"{str(tensor.dtype)[6:]} {list(tensor.shape)} on {tensor.device}"
+
+
 def goes_by_operators() -> bool:
     """Whether somebody wants to see the layers' operators: a compiler that follows them, a profiler that lists them."""
     return HAS_OPERATORS and (torch.compiler.is_compiling() or between.profiled())

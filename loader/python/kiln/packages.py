@@ -19,6 +19,7 @@ any thread.
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import importlib.abc
 import importlib.machinery
@@ -103,8 +104,9 @@ def of(module_name: str) -> tuple[str, int]:
 # ---- where they come from ----
 
 
+@functools.lru_cache(maxsize=None)
 def _listed(name: str) -> dict[str, Any]:
-    """The package.json of a bundled package that has modules, else {}."""
+    """The package.json of a bundled package that has modules, else {}: read once, as the modules are imported once."""
     try:
         document = json.loads((_BUNDLED / name / "package.json").read_bytes())
     except FileNotFoundError:

@@ -231,9 +231,8 @@ FileDescriptor numbered_copy(const Library& library, const Libraries& loaded) {
   const int above = *loaded.numbers.rbegin() + 1;
   FileDescriptor moved(::fcntl(copy.get(), F_DUPFD_CLOEXEC, above));
   if (!moved.valid()) {
-    library.fail(
-        "no new descriptor for the copy in memory: " + std::generic_category().message(errno) +
-        ". Raise the limit of open files (ulimit -n), or close some");
+    library.fail("no new descriptor for the copy in memory: " +
+                 std::generic_category().message(errno) + std::string(kCloseSome));
   }
   return moved;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What `kiln build` left in a folder, as a registry with these variants: for who writes a package
-// and loads what was built a moment ago. One folder a variant, with its documents and layers. They
+// What `kiln build` left in a folder, as a registry with these variants: for an author who
+// loads what was built a moment ago. One folder a variant, with its documents and layers. They
 // are read anew each time, and verified as those of any registry.
 #include <algorithm>
 #include <filesystem>
@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "base/draft.hpp"
+#include "documents/build_files.hpp"
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
@@ -21,17 +22,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kDescriptor = "descriptor.json";
-
 /// Of the folder itself, or of each in it that is a variant.
 std::vector<fs::path> variants_in(const fs::path& folder) {
   std::error_code error;
-  if (fs::exists(folder / kDescriptor, error)) return {folder};
+  if (fs::exists(folder / build_files::kDescriptor, error)) return {folder};
   std::vector<fs::path> variants;
   for (fs::directory_iterator each(folder, error), end; !error && each != end;
        each.increment(error)) {
     std::error_code unknown;
-    if (fs::exists(each->path() / kDescriptor, unknown)) variants.push_back(each->path());
+    if (fs::exists(each->path() / build_files::kDescriptor, unknown))
+      variants.push_back(each->path());
   }
   std::sort(variants.begin(), variants.end());
   return variants;
@@ -94,21 +94,22 @@ class BuildOutput final : public Repository {
     const auto document = [&](const char* file) {
       return read_document(folder / file, kMaxDocumentBytes);
     };
-    const std::string where = (folder / kDescriptor).string();
-    const Json json = parse_json(document(kDescriptor), where);
+    const std::string where = (folder / build_files::kDescriptor).string();
+    const Json json = parse_json(document(build_files::kDescriptor), where);
     Variant variant = parse_variant(JsonView(json, where));
-    const Config config = parse_config(document("config.json"), (folder / "config.json").string());
+    const Config config =
+        parse_config(document(build_files::kConfig), (folder / build_files::kConfig).string());
     if (config.name != name_) {
       throw Error(ErrorCode::kNotFound, "find " + name_ + " in " + folder_.string() +
                                             ": it is a build of " + config.name +
                                             ". Name the folder of that package");
     }
-    const VariantManifest manifest =
-        parse_manifest(document("manifest.json"), (folder / "manifest.json").string());
-    files_[variant.manifest.digest] = folder / "manifest.json";
-    files_[manifest.config.digest] = folder / "config.json";
-    files_[manifest.layer.digest] = folder / "layer.tar.zst";
-    if (manifest.has_dev()) files_[manifest.dev.digest] = folder / "dev.tar.zst";
+    const VariantManifest manifest = parse_manifest(document(build_files::kManifest),
+                                                    (folder / build_files::kManifest).string());
+    files_[variant.manifest.digest] = folder / build_files::kManifest;
+    files_[manifest.config.digest] = folder / build_files::kConfig;
+    files_[manifest.layer.digest] = folder / build_files::kLayer;
+    if (manifest.has_dev()) files_[manifest.dev.digest] = folder / build_files::kDev;
     Index& index = indexes_[config.version];
     if (index.variants.empty()) {
       index = {config.name, config.version, variant.requires_, {}};

@@ -251,10 +251,6 @@ if HAS_OPERATORS:
     _training_forward_op.register_autograd(_differentiate, setup_context=_keep)
 
 
-def _words_of(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype)[6:]} {list(tensor.shape)} on {tensor.device}"
-
-
 def gated_mlp(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Optional[Tensor],
               up_bias: Optional[Tensor], down_bias: Optional[Tensor], residual: Optional[Tensor],
               key: str, parameters: Sequence[Optional[nn.Parameter]] = ()) -> Tensor:
@@ -265,7 +261,7 @@ def gated_mlp(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Opti
         # The op sees rows: that the leading dimensions agree is seen here alone.
         if (residual.shape != shape or residual.device != x.device
                 or (dtype is None and residual.dtype != x.dtype)):
-            raise InvalidCall(f"gated mlp: residual is {_words_of(residual)}; expected one like x, {_words_of(x)}")
+            raise InvalidCall(f"gated mlp: residual is {layer.words_of(residual)}; expected one like x, {layer.words_of(x)}")
         if dtype is not None and residual.dtype != dtype:
             # Under torch.autocast a stream may be wider than what nn.Linear gives, and stays so: PyTorch adds.
             return residual + gated_mlp(x, gate, up, down, gate_bias, up_bias, down_bias, None, key, parameters)
@@ -369,12 +365,11 @@ class GatedMlp(nn.Module):
 
     def forward(self, x: Tensor, residual: Optional[Tensor] = None) -> Tensor:
         parameters = (self.gate, self.up, self.down, self.gate_bias, self.up_bias, self.down_bias)
-        why = "" if layer.enabled() else "Kiln is disabled"
-        if why == "":
-            why = layer.why_pytorch(x, residual, *parameters)
-            if why != "":
-                layer.tell(self._told, f"a {type(self).__name__}", why)
+        if not layer.enabled():
+            return self.reference(x, residual)
+        why = layer.why_pytorch(x, residual, *parameters)
         if why != "":
+            layer.tell(self._told, f"a {type(self).__name__}", why)
             return self.reference(x, residual)
         return gated_mlp(x, *parameters, residual, self._key, parameters if self.accumulate_into_main_grad else ())
 

@@ -148,8 +148,8 @@ class RmsNorm(nn.Module):
         """y; with a residual, of x's shape and dtype, y and h."""
         if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype
                                      or residual.device != x.device):
-            raise InvalidCall(f"rms norm: residual is {str(residual.dtype)[6:]} {list(residual.shape)} on "
-                              f"{residual.device}; expected one like x, {str(x.dtype)[6:]} {list(x.shape)} on {x.device}")
+            raise InvalidCall(f"rms norm: residual is {layer.words_of(residual)}; expected one like x, "
+                              f"{layer.words_of(x)}")
         if not layer.enabled():
             return self.reference(x, residual)
         why = layer.why_pytorch(x, residual, self.weight)

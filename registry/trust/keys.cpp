@@ -126,7 +126,7 @@ void check_private(const std::string& name) {
   const std::string path = name.starts_with(kFile) ? name.substr(kFile.size()) : name;
   const NamedFile opened = open_named_file(path, Pipes::kRead);
   if (opened.error == 0 && !opened.problem.empty()) {  // OpenSSL would wait for it
-    fail("open key " + quote(name), opened.problem + ". Name another path");
+    fail_key("open key " + quote(name), opened.problem + ". Name another path");
   }
   if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return;
   if ((status.st_mode & 0077) == 0) return;

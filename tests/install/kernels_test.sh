@@ -49,6 +49,22 @@ rm -rf "$HOME/.cache"
 if "$bin/kiln" install geglu-mlp@1 --device cpu 2>said; then fail "a registry that its root does not vouch for installs"; fi
 cp root.json "$prefix/share/kiln/registry.root.json"
 
+# Where Kiln and its kernels lie in one prefix, wherever that is, no place that the binaries were compiled for counts:
+# the tar of Kiln and that of kernels; a Python environment with both wheels.
+mkdir -p tar/bin && cp "$bin/kiln" tar/bin && tar -C tar --strip-components=1 -xf out/kiln-kernels-*.tar.gz
+tar/bin/kiln doctor --json 2>/dev/null | grep -q "\"registry\": \"$work/tar/share/kiln/registry\"" ||
+  fail "kernels beside a moved Kiln are not its default: $(tar/bin/kiln doctor --json)"
+HOME=$work/nobody tar/bin/kiln install geglu-mlp@1 --device cpu --cache "$work/tar-cache" >/dev/null
+python3 -m venv environment
+environment/bin/pip install --quiet --no-index --no-deps out/kiln_kernels-*.whl
+for place in environment/lib/python3.*/site-packages; do
+  cp -rL "$source/loader/python/kiln" "$place/kiln" && cp "$bin"/../loader/libkiln.so.0 "$place/kiln/libkiln.so"
+done
+KILN_CACHE=$work/wheel-cache environment/bin/python -c "
+import kiln
+said = kiln.resolve('geglu-mlp', version=1, device='cpu')
+assert '$work/environment/share/kiln/registry' in str(said), said"
+
 # Who names a registry, in order: the request, the variable, the user, the administrator, the default.
 cp -r /etc "$work/etc"
 mount --bind "$work/etc" /etc

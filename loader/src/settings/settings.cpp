@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "settings/settings.hpp"
 
+#include <dlfcn.h>
+#include <link.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
@@ -12,6 +15,10 @@
 #include "kiln/error.hpp"
 #include "settings/environment.hpp"
 #include "settings/owners.hpp"
+
+#ifndef KILN_DEFAULT_REGISTRY
+#error "KILN_DEFAULT_REGISTRY is the registry that is asked where nothing else is named"
+#endif
 
 namespace kiln {
 namespace {
@@ -109,12 +116,36 @@ Settings read_settings(const std::filesystem::path& path, bool is_named, Setting
   return parse_settings(file.text, path.string(), std::move(settings));
 }
 
+/// The file that holds this code, a program or a library; empty: cannot tell.
+std::filesystem::path own_file() {
+  Dl_info where{};
+  link_map* map = nullptr;
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): as dladdr1 wants it
+  void** const out = reinterpret_cast<void**>(&map);
+  const auto* const here = reinterpret_cast<const void*>(&load_settings);
+  if (::dladdr1(here, &where, out, RTLD_DL_LINKMAP) == 0 || map == nullptr) return {};
+  if (*map->l_name != '\0') return map->l_name;
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error);
+}
+
+/// PREFIX of PREFIX/bin, PREFIX/lib and PREFIX/lib/python3.N/site-packages/kiln; empty: it is none.
+std::filesystem::path prefix_of(const std::filesystem::path& folder) {
+  if (!folder.is_absolute()) return {};
+  const std::string name = folder.filename().string();
+  if (name == "bin" || name == "lib" || name == "lib64") return folder.parent_path();
+  const std::filesystem::path packages = folder.parent_path();
+  const std::string kind = packages.filename().string();
+  if (name != "kiln" || (kind != "site-packages" && kind != "dist-packages")) return {};
+  return packages.parent_path().parent_path().parent_path();
+}
+
 /// The root that came with the kernels of the registry which is asked by default: who may install
 /// Kiln for all users says so too what that registry must be signed by. The user's word counts
 /// first.
 void add_installed_root(Trust& trust) {
   constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
-  const std::string registry = KILN_DEFAULT_REGISTRY;
+  const std::string registry = default_registry();
   if (trust.is_unsigned(registry) || trust.root_of(registry) != nullptr) return;
   if (auto root = read_owned(registry + ".root.json", kMaxBytes)) {
     trust.roots.emplace(registry, *std::move(root));
@@ -126,6 +157,15 @@ void add_installed_root(Trust& trust) {
 std::filesystem::path default_cache() {
   if (const auto value = environment().text("KILN_CACHE"); !value.empty()) return value;
   return users_folder("XDG_CACHE_HOME", ".cache", "kiln");
+}
+
+std::string default_registry() {
+  if (const auto prefix = prefix_of(own_file().parent_path()); !prefix.empty()) {
+    std::error_code error;
+    const std::filesystem::path beside = prefix / "share/kiln/registry";
+    if (std::filesystem::is_directory(beside, error)) return beside.string();
+  }
+  return KILN_DEFAULT_REGISTRY;
 }
 
 Settings parse_settings(std::string_view text, const std::string& path, Settings settings) {

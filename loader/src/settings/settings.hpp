@@ -49,7 +49,7 @@ struct Settings {
       deny;                      ///< manifest digests and variant ids not to be used; of both files
   Tested tested = Tested::kAny;  ///< "any", "somewhere" or "here"
   /// trust.json's; unsigned: those of $KILN_UNSIGNED too; and the root that is installed with the
-  /// default registry, REGISTRY.root.json.
+  /// default_registry(), REGISTRY.root.json.
   Trust trust;
   Limits limits;
   bool operator==(const Settings&) const = default;
@@ -61,6 +61,11 @@ Settings parse_settings(std::string_view text, const std::string& path, Settings
 
 /// $KILN_CACHE, else $XDG_CACHE_HOME/kiln, else ~/.cache/kiln; empty: none of them is set.
 std::filesystem::path default_cache();
+
+/// The registry that is asked where nothing else is named: share/kiln/registry of the prefix that
+/// this program or library is installed in (its bin, its lib, or a Python's site-packages/kiln), if
+/// that is there; else the one that it was compiled for.
+std::string default_registry();
 
 /// Where the file is, or would be; empty if the environment names no place.
 std::filesystem::path settings_path();

@@ -15,10 +15,6 @@
 #include "settings/settings.hpp"
 #include "store/bundle.hpp"
 
-#ifndef KILN_DEFAULT_REGISTRY
-#error "KILN_DEFAULT_REGISTRY is the registry that is asked where nothing else is named"
-#endif
-
 namespace kiln {
 namespace {
 
@@ -80,7 +76,7 @@ std::vector<std::string> list_place(const std::string& place, const Settings& se
 std::string canonical_registry(const std::string& requested, const Settings& settings) {
   std::string registry = requested;
   if (registry.empty()) registry = settings.registry;
-  if (registry.empty()) registry = KILN_DEFAULT_REGISTRY;
+  if (registry.empty()) registry = default_registry();
   check_utf8(registry);
   if (is_url(registry)) return canonical_url(registry, settings.insecure_http);
   constexpr std::string_view kFile = "file://";

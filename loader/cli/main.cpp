@@ -59,7 +59,7 @@ Program kiln_program() {
           },
       .elsewhere =
           {
-              {"bench", "Time a layer on this GPU, beside other ways to compute it", "kiln-bench"},
+              {"bench", "Time an MLP on this GPU, beside PyTorch and its rivals", "kiln-bench"},
               {"build", "Compile packages", "kiln-build"},
               {"new", "Write the folder of a package to start from", "kiln-build"},
               {"registry", "Publish, push, export, list, check", "kiln-registry"},

@@ -143,38 +143,6 @@ def eager_tables(results):
         yield from eager_table(result)
 
 
-def shared_shape(shape):
-    """A shape of `kiln bench` as the other results have theirs."""
-    flat = {key: shape[key] for key in "mdh"}
-    for way in shape["contenders"]:
-        if way["name"] in ("kiln", "eager", "fused pointwise", "concatenated"):
-            name = way["name"].replace(" ", "_")
-            flat |= {f"{name}_us": way["us"]["median"], f"{name}_error": way["error"]}
-    return flat
-
-
-def shared_tables(results):
-    """What users of other GPUs sent in."""
-    if results:
-        yield from ["", "Sent in with `kiln bench --share`. Rivals are cuBLASLt's best GEMMs: eager runs an operation a "
-                    "kernel, fused_pointwise one for the gate, concatenated has gate and up in one weight."]
-    for result in sorted(results, key=lambda result: result["gpu"]):
-        driver = result["cuda_driver"]
-        shapes = [shared_shape(shape) for shape in result["shapes"]]
-        rivals = rivals_of(shapes)
-        rows = []
-        for s in shapes:
-            ratio = ["{1:.2f}, {0}".format(*best_of(s, rivals))] if rivals else []
-            rows.append([shape_of(s), *(microseconds(s, name) for name in ["kiln", *rivals]), *ratio,
-                         f"{s['kiln_error']:.2e}"])
-        header = ["M, D, H", "kiln", *rivals] + ["best rival / kiln"] * bool(rivals) + ["error, kiln"]
-        yield from ["", f"{result['gpu']}, CUDA driver {driver // 1000}.{driver % 1000 // 10}, variant "
-                    f"`{result['variant']}`, {result['cublaslt'] or 'no cuBLASLt'}, {result['dtype']}, "
-                    f"{result['date']}; {result['regime']}; median, microseconds:", "", *table(header, rows), ""]
-        if rivals:
-            yield from best_rival_lines(shapes, rivals)
-
-
 def pointwise_tables(results):
     for result in sorted(results, key=by_gpu):
         yield from ["", measured_on(result) + f"; GB/s and their share of a copy's, {result['copy_gbs']:.0f} "
@@ -242,7 +210,6 @@ def speed_tables(package):
     results = load(package / "bench/results")
     of_kind = lambda kind: [r for r in results if r["schema"] == f"{package.name}.{kind}/1"]
     yield from eager_tables(of_kind("eager"))
-    yield from shared_tables(of_kind("shared"))
     yield from pointwise_tables(of_kind("pointwise"))
     yield from training_tables(of_kind("training"))
     yield from residual_tables(of_kind("residual"))

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-r"""Times forward against PyTorch and its rivals on one GPU, round robin in one process.
+r"""Times forward against PyTorch and its rivals on one GPU, round robin in one process. `kiln bench` runs it.
 
+    kiln bench --package geglu-mlp@1 --shape 8192,768,3072 --rivals concatenated,compile
     bench/eager.py --package geglu-mlp@1 --variant <variant> --out bench/results/<gpu>.json \
         --library build/kernels/geglu-mlp/<variant>/libgeglu_mlp.so
 
@@ -26,22 +27,28 @@ long its first call took. A rival that is missing, fails or is wrong at a shape 
 result says why.
 """
 import argparse
-import ctypes
 import datetime
 import hashlib
 import json
 import os
+import pathlib
 import random
+import re
 import site
 import statistics
 import subprocess
+import sys
 import time
 import typing
 
-import torch
-import torch.nn.functional as F
+try:
+    import torch
+    import torch.nn.functional as F
+except ImportError as error:
+    sys.exit(f"kiln bench: {error}; it compares with PyTorch. Install one for CUDA where this python3 finds it")
 
 import gates
+from library import Library
 
 SHAPES = [
     (8192, 768, 3072), (1024, 1024, 4096), (4096, 2304, 9216), (8192, 3584, 14336),
@@ -54,6 +61,12 @@ SWEEP = [(m, d, h) for d, h in [(768, 3072), (1024, 4096), (2048, 8192), (2304, 
          for m in (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096, 16384)] + [
     (1000, 1152, 6912), (77, 640, 2560), (3001, 896, 4864), (192, 3584, 14336), (384, 3584, 14336),
     (700, 2304, 9216), (300, 2048, 8192), (288, 3584, 14336), (320, 4096, 14336)]
+# A token, a few, a small batch and prefill, of a small model and of a large one.
+SHARED = [(1, 768, 3072), (512, 768, 3072), (8192, 768, 3072), (1, 4096, 14336), (16, 4096, 14336),
+          (128, 4096, 14336), (512, 4096, 14336), (4096, 4096, 14336)]
+# Options of an earlier `kiln bench`, and what does it instead.
+MOVED = {"--trace": "run it under 'nsys profile'", "--plot": "--out has the figures", "--json": "say --out FILE",
+         "--dtype": "bfloat16 is timed", "--version-number": "say --package NAME@VERSION"}
 
 
 class Regime(typing.NamedTuple):
@@ -75,121 +88,6 @@ RIVAL_BOUND = 1e-2  # three times eager's rounding error: a larger error means a
 FEWEST_CALLS = 8  # of a graph
 MOST_OPERATIONS = 1.2e12  # of a graph that repeats its sets: about 2 ms, as a burst
 OURS = ("kiln", "portable", "kiln_recompute")
-ALIGNMENT = 256  # of a workspace; torch has less on a CPU
-DEVICES = {"cpu": 1, "cuda": 2}  # kDLCPU, kDLCUDA
-STRING = 3  # KILN_ATTRIBUTE_STRING
-CODES = {torch.float16: 2, torch.float32: 2, torch.bfloat16: 4}  # kDLFloat, kDLBfloat
-
-
-class DLDevice(ctypes.Structure):
-    _fields_ = [("type", ctypes.c_int32), ("id", ctypes.c_int32)]
-
-
-class DLDataType(ctypes.Structure):
-    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
-
-
-class DLTensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("device", DLDevice), ("ndim", ctypes.c_int32),
-                ("dtype", DLDataType), ("shape", ctypes.POINTER(ctypes.c_int64)),
-                ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
-
-
-class Error(ctypes.Structure):
-    _fields_ = [("status", ctypes.c_int32), ("text", ctypes.c_char * 508)]
-
-
-class Attribute(ctypes.Structure):
-    """Of a string. Zeros: the schema's default."""
-    _fields_ = [("kind", ctypes.c_int32), ("reserved", ctypes.c_int32), ("word", ctypes.c_char_p)]
-
-
-class Call(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_uint32), ("tensor_count", ctypes.c_uint32),
-                ("tensors", ctypes.POINTER(ctypes.POINTER(DLTensor))),
-                ("attribute_count", ctypes.c_uint32), ("reserved", ctypes.c_uint32),
-                ("attributes", ctypes.c_void_p), ("workspace", ctypes.c_void_p),
-                ("workspace_bytes", ctypes.c_size_t), ("stream", ctypes.c_void_p)]
-
-
-class Op(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_uint32), ("reserved", ctypes.c_uint32),
-                ("name", ctypes.c_char_p), ("schema", ctypes.c_char_p),
-                ("workspace_bytes", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(Call),
-                                                     ctypes.POINTER(ctypes.c_size_t),
-                                                     ctypes.POINTER(Error))),
-                ("run", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(Call),
-                                         ctypes.POINTER(Error)))]
-
-
-class Package(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_uint32), ("abi_major", ctypes.c_uint16),
-                ("abi_minor", ctypes.c_uint16), ("name", ctypes.c_char_p),
-                ("build_id", ctypes.c_char_p), ("version", ctypes.c_int32),
-                ("op_count", ctypes.c_uint32), ("ops", ctypes.c_void_p),
-                ("op_stride", ctypes.c_uint32), ("device_type", ctypes.c_int32),
-                ("prepare", ctypes.CFUNCTYPE(ctypes.c_int32, DLDevice, ctypes.POINTER(Error)))]
-
-
-class Library:
-    """The ops of one library, through its C table."""
-    device = "cuda"
-
-    def __init__(self, path, device="cuda"):
-        self.device = device
-        library = ctypes.CDLL(path)
-        library.kiln_package_v1.restype = ctypes.POINTER(Package)
-        package = library.kiln_package_v1().contents
-        ops = [Op.from_address(package.ops + i * package.op_stride) for i in range(package.op_count)]
-        self.ops = {op.name.decode(): op for op in ops}
-        error = Error()
-        if package.prepare and package.prepare(DLDevice(DEVICES[device], 0), ctypes.byref(error)) != 0:
-            raise RuntimeError(error.text.decode())
-
-    def bind(self, name, *tensors, **words):
-        """A call without arguments, which keeps alive everything that it points to. The tensors come in the
-        schema's order. None leaves an optional one out. `words`: attributes, each a string of the schema's."""
-        op = self.ops[name]
-        keep = [None if t is None else tensor_of(t) for t in tensors]
-        pointers = (ctypes.POINTER(DLTensor) * len(keep))(
-            *[ctypes.pointer(t[0]) if t else None for t in keep])
-        call = Call(ctypes.sizeof(Call), len(keep), pointers)
-        attributes = attributes_of(op, words) if words else (Attribute * 0)()
-        call.attribute_count, call.attributes = len(attributes), ctypes.addressof(attributes)
-        error = Error()
-        size = ctypes.c_size_t()
-        if op.workspace_bytes(ctypes.byref(call), ctypes.byref(size), ctypes.byref(error)):
-            raise RuntimeError(error.text.decode())
-        workspace = torch.empty(size.value + ALIGNMENT, dtype=torch.uint8, device=self.device)
-        call.workspace = workspace.data_ptr() + -workspace.data_ptr() % ALIGNMENT
-        call.workspace_bytes = size.value
-
-        def run():
-            call.stream = torch.cuda.current_stream().cuda_stream if self.device == "cuda" else None
-            if op.run(ctypes.byref(call), ctypes.byref(error)) != 0:
-                raise RuntimeError(error.text.decode())
-
-        run.keep = (tensors, keep, pointers, attributes)
-        run.workspace = workspace
-        return run
-
-    def forward(self, x, gate, up, down, y, residual=None, **words):
-        return self.bind("forward", x, gate, up, down, None, None, None, residual, y, **words)
-
-
-def attributes_of(op, words):
-    names = [attribute["name"] for attribute in json.loads(op.schema)["attributes"]]
-    attributes = (Attribute * len(names))()
-    for name, word in words.items():
-        attributes[names.index(name)] = Attribute(STRING, 0, word.encode())
-    return attributes
-
-
-def tensor_of(t):
-    shape = (ctypes.c_int64 * t.dim())(*t.shape)
-    strides = None if t.is_contiguous() else (ctypes.c_int64 * t.dim())(*t.stride())
-    device, dtype = DLDevice(DEVICES[t.device.type], 0), DLDataType(CODES[t.dtype], 8 * t.element_size(), 1)
-    return DLTensor(t.data_ptr(), device, t.dim(), dtype, shape, strides), shape, strides
 
 
 def graph_of(calls, fewest=1):
@@ -412,14 +310,19 @@ def clock_and_power(graph):
     return {"sm_mhz": float(clock), "watts": float(power)}
 
 
-def compare(gate, libraries, rivals, m, d, h, rounds, close_rounds, regime, clocked):
-    def normal(rows, columns, scale):
-        return (torch.randn(rows, columns, device="cuda") * scale).bfloat16()
+def normal(rows, columns, scale):
+    return (torch.randn(rows, columns, device="cuda") * scale).bfloat16()
 
+
+def inputs_of(m, d, h):
+    """x, gate, up, down."""
+    return normal(m, d, 1), normal(h, d, d**-0.5), normal(h, d, d**-0.5), normal(d, h, h**-0.5)
+
+
+def compare(gate, libraries, rivals, m, d, h, rounds, close_rounds, regime, clocked):
     set_bytes = 2 * (3 * d * h + m * (2 * d + h))
     count = min(32, 1 + ROTATED_BYTES // set_bytes)
-    sets = [(normal(m, d, 1), normal(h, d, d**-0.5), normal(h, d, d**-0.5), normal(d, h, h**-0.5))
-            for _ in range(count)]
+    sets = [inputs_of(m, d, h) for _ in range(count)]
     outputs = [torch.empty(m, d, dtype=torch.bfloat16, device="cuda") for _ in sets]
     fewest = min(FEWEST_CALLS, int(MOST_OPERATIONS / (6 * m * d * h)))
     graphs = {name: graph_of([library.forward(*one, y) for one, y in zip(sets, outputs)], fewest)
@@ -462,17 +365,45 @@ def existing_folder(path):
     return path
 
 
+def shape_of(text):
+    shape = tuple(map(int, text.split(",")))
+    if len(shape) != 3 or shape[0] < 1 or min(shape[1:]) < 8 or shape[1] % 8 or shape[2] % 8:
+        raise argparse.ArgumentTypeError(f"'{text}', expected M,D,H with M from 1, D and H multiples of 8")
+    return shape
+
+
+def add_shapes(parser):
+    parser.add_argument("--shape", action="append", type=shape_of, metavar="M,D,H", help="repeatable")
+
+
 def add_common_options(parser, rivals):
-    parser.add_argument("--library", required=True)
-    parser.add_argument("--package", required=True, help="NAME@VERSION: says which gate, and for the record")
-    parser.add_argument("--variant", required=True, help="its id, for the record")
+    parser.add_argument("--package", default="geglu-mlp@1", metavar="NAME@VERSION", help="default: %(default)s")
+    parser.add_argument("--registry", help="of the package; default: $KILN_REGISTRY")
+    parser.add_argument("--variant", help="default: the one that this machine gets")
+    parser.add_argument("--library", help="a file of that variant, which is in no registry; default: the installed one")
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--rivals", default="", help="beside eager, separated by commas: " + ",".join(rivals))
     parser.add_argument("--site", action="append", default=[], type=existing_folder, metavar="DIR",
                         help="a folder of installed wheels, as pip install --target makes it; QuACK wants it to be "
                              "named site-packages")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--out", required=True)
+    parser.add_argument("--rounds", type=int, default=9, help="turns of each contender; default: %(default)s")
+    parser.add_argument("--out", metavar="FILE", help="gets the figures as JSON")
+
+
+def find_library(arguments):
+    """Installs the package where no library is named."""
+    if arguments.library:
+        return
+    beside = pathlib.Path(sys.argv[0]).with_name("kiln")  # where this is bin/kiln-bench
+    command = [str(beside) if beside.exists() else "kiln", "install", "--json", "--quiet", arguments.package]
+    for name in ("registry", "variant"):
+        if getattr(arguments, name):
+            command += [f"--{name}", getattr(arguments, name)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(done.returncode)  # it has said why
+    [installed] = json.loads(done.stdout)["installed"]
+    arguments.library, arguments.variant = installed["library"], installed["variant"]
 
 
 def chosen_rivals(arguments, rivals):
@@ -499,12 +430,13 @@ def provenance(arguments, kind):
     }
 
 
-def begin(description, kind, add_options=lambda parser: None, **more):
-    """For a script that times one library alone: its options, the library, and what its result begins with."""
+def begin(description, kind, add_options=lambda parser: None, rivals=(), **more):
+    """A script's options, the library that it times, and what its result begins with."""
     parser = argparse.ArgumentParser(description=description)
-    add_common_options(parser, {})
+    add_common_options(parser, rivals)
     add_options(parser)
     arguments = parser.parse_args()
+    find_library(arguments)
     torch.set_grad_enabled(False)
     return arguments, Library(arguments.library), provenance(arguments, kind) | more | {"shapes": []}
 
@@ -514,21 +446,41 @@ def burst_text(rounds, regime=REGIMES["burst"]):
 
 
 def write_result(result, path):
+    if not path:
+        return
     with open(path, "w", encoding="utf-8") as file:
         json.dump(result, file, indent=2)
         file.write("\n")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def read_options(words):
+    parser = argparse.ArgumentParser(prog="kiln bench" if sys.argv[0].endswith("kiln-bench") else None,
+                                     description=__doc__.splitlines()[0])
     add_common_options(parser, RIVALS)
-    parser.add_argument("--portable", help="a library without kernels for this GPU alone, as a contender")
-    parser.add_argument("--shapes", help="M,D,H and more of them, separated by spaces")
-    parser.add_argument("--sweep", action="store_true", help="many shapes instead of the named ones")
-    parser.add_argument("--regime", choices=REGIMES, default="sustained")
+    parser.add_argument("--portable", metavar="LIBRARY", help="one without kernels for this GPU alone, as a contender")
+    shapes = parser.add_mutually_exclusive_group()
+    add_shapes(shapes)
+    shapes.add_argument("--sweep", action="store_true", help="many shapes of real models")
+    shapes.add_argument("--share", action="store_true",
+                        help="eight shapes, into GPU-shared.json: send it in, and the package's card has this GPU")
+    parser.add_argument("--regime", choices=REGIMES, default="sustained",
+                        help="burst rests before each turn, so that the power limit does not lower the clock")
     parser.add_argument("--close", type=int, default=0, metavar="ROUNDS",
                         help=f"rounds more for ours and whoever takes at most {CLOSE} times our time")
-    arguments = parser.parse_args()
+    for word in words:
+        if (name := word.partition("=")[0]) in MOVED:
+            parser.error(f"there is no {name}: {MOVED[name]}")
+    return parser.parse_args(words)
+
+
+def main():
+    if sys.argv[1:2] == ["__complete"]:  # of a shell
+        return
+    arguments = read_options(sys.argv[1:])
+    gate = gates.gate_of(arguments.package)
+    find_library(arguments)
+    if not torch.cuda.is_available():
+        sys.exit(f"kiln bench: PyTorch {torch.__version__} sees no GPU of CUDA")
     regime = REGIMES[arguments.regime]
     clocked = arguments.regime == "sustained" and not arguments.sweep
     torch.set_grad_enabled(False)
@@ -536,20 +488,23 @@ def main():
     libraries = {"kiln": Library(arguments.library)}
     if arguments.portable:
         libraries["portable"] = Library(arguments.portable)
-    gate = gates.gate_of(arguments.package)
-    shapes = SWEEP if arguments.sweep else SHAPES
-    if arguments.shapes:
-        shapes = [tuple(map(int, text.split(","))) for text in arguments.shapes.split()]
+    shapes = arguments.shape or (SWEEP if arguments.sweep else SHARED if arguments.share else SHAPES)
     rounds = f"{arguments.rounds} rounds"
     if arguments.close:
         rounds += f", {arguments.close} more of whoever takes at most {CLOSE} times our time"
     result = provenance(arguments, "eager") | {
         "regime": f"graph replays, round robin, {arguments.regime}: {regime_text(regime)}; {rounds}",
         "shapes": []}
+    if arguments.share and not arguments.out:
+        arguments.out = "-".join([*re.findall("[a-z0-9]+", result["gpu"].lower()), "shared.json"])
     for shape in shapes:
         result["shapes"].append(
             compare(gate, libraries, rivals, *shape, arguments.rounds, arguments.close, regime, clocked))
         write_result(result, arguments.out)  # each time: a long run may be cut off
+    if arguments.share:
+        print(f"Wrote {arguments.out}: the figures, the names of the GPU, of PyTorch and of the kernels, and nothing "
+              f"else of this machine.\nA pull request that adds it to packages/{gates.name_of(arguments.package)}/bench/"
+              "results brings this GPU into the card.")
 
 
 if __name__ == "__main__":

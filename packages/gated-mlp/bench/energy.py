@@ -10,7 +10,6 @@ a load of the same contender, and the power limit slows the clock. Duty cycle: a
 power stays below the limit and the clock near its highest. `idle_w` is the power of the same cycle with next to no
 work in its bursts; `net_mj` is what a forward takes beyond that power.
 """
-import argparse
 import time
 
 import pynvml
@@ -80,16 +79,11 @@ def figures_of(one, idle_watts):
             "mj": round(one["millijoules"] / one["forwards"], 2), "net_mj": round(net / one["forwards"], 2)}
 
 
-def compare(gate, gpu, libraries, rivals, m, d, h):
-    def normal(rows, columns, scale):
-        return (torch.randn(rows, columns, device="cuda") * scale).bfloat16()
-
+def compare(gate, gpu, library, rivals, m, d, h):
     count = 1 + bench.ROTATED_BYTES // (2 * (3 * d * h + m * (2 * d + h)))
-    sets = [(normal(m, d, 1), normal(h, d, d**-0.5), normal(h, d, d**-0.5), normal(d, h, h**-0.5))
-            for _ in range(count)]
+    sets = [bench.inputs_of(m, d, h) for _ in range(count)]
     outputs = [torch.empty(m, d, dtype=torch.bfloat16, device="cuda") for _ in sets]
-    graphs = {name: bench.graph_of([library.forward(*one, y) for one, y in zip(sets, outputs)], bench.FEWEST_CALLS)
-              for name, library in libraries.items()}
+    graphs = {"kiln": bench.graph_of([library.forward(*one, y) for one, y in zip(sets, outputs)], bench.FEWEST_CALLS)}
     rival_graphs, results, notes = bench.bind_rivals(rivals, sets, bench.FEWEST_CALLS)
     graphs |= rival_graphs
     errors = bench.errors_of(gate, sets[0], outputs[0], graphs, results)
@@ -114,20 +108,15 @@ def compare(gate, gpu, libraries, rivals, m, d, h):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    bench.add_common_options(parser, bench.RIVALS)
-    arguments = parser.parse_args()
-    torch.set_grad_enabled(False)
+    arguments, library, result = bench.begin(__doc__.splitlines()[0], "energy", rivals=bench.RIVALS)
     rivals = bench.chosen_rivals(arguments, bench.RIVALS)
     gpu = Gpu()
-    result = bench.provenance(arguments, "energy") | {
+    result |= {
         "limit_w": gpu.limit_watts(),
         "regime": f"graph replays; {MEASURED} s of each; sustained: after {LOAD} s of the same; duty cycle: bursts of "
-                  f"{1e3 * BURST:.0f} ms, rests of {1e3 * REST:.0f} ms",
-        "shapes": []}
-    libraries = {"kiln": bench.Library(arguments.library)}
+                  f"{1e3 * BURST:.0f} ms, rests of {1e3 * REST:.0f} ms"}
     for shape in SHAPES:
-        result["shapes"].append(compare(gates.gate_of(arguments.package), gpu, libraries, rivals, *shape))
+        result["shapes"].append(compare(gates.gate_of(arguments.package), gpu, library, rivals, *shape))
         bench.write_result(result, arguments.out)
 
 

@@ -44,12 +44,9 @@ def main():
     arguments, library, result = bench.begin(__doc__.splitlines()[0], "invariant")
     result["regime"] = bench.burst_text(arguments.rounds)
     for d, h in WIDTHS:
-        def normal(rows, columns, scale):
-            return (torch.randn(rows, columns, device="cuda") * scale).bfloat16()
-
-        weights = [(normal(h, d, d**-0.5), normal(h, d, d**-0.5), normal(d, h, h**-0.5))
+        weights = [bench.inputs_of(1, d, h)[1:]
                    for _ in range(1 + bench.ROTATED_BYTES // (6 * d * h))]
-        x = normal(max(ROWS), d, 1)
+        x = bench.normal(max(ROWS), d, 1)
         whole = torch.empty_like(x)
         library.forward(x, *weights[0], whole, batch_invariant="yes")()
         for m in ROWS:

@@ -10,7 +10,6 @@ r"""Times a backward that adds weights' gradients to float32 tensors, beside one
 First everything that is added is compared, at shapes with ragged edges and without: with fp64; and bit by bit with
 the float32 sum of what was there and what a first call adds to zeros, which rounded is what a call writes.
 """
-import argparse
 import statistics
 
 import torch
@@ -26,13 +25,9 @@ REGIME = bench.REGIMES["sustained"]
 GUARD = 1024  # elements
 
 
-def normal(rows, columns, scale):
-    return (torch.randn(rows, columns, device="cuda") * scale).bfloat16()
-
-
 def inputs_of(m, d, h):
     """x, gate, up, down, grad_y and the gradients of all but the last."""
-    one = (normal(m, d, 1), normal(h, d, d**-0.5), normal(h, d, d**-0.5), normal(d, h, h**-0.5), normal(m, d, 1))
+    one = (*bench.inputs_of(m, d, h), bench.normal(m, d, 1))
     return one, [torch.full_like(t, float("nan")) for t in one[:4]]
 
 
@@ -133,21 +128,19 @@ def compare(libraries, m, d, h, rounds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
-    bench.add_common_options(parser, {})
-    parser.add_argument("--against", action="append", default=[], metavar="NAME=FILE")
-    arguments = parser.parse_args()
-    torch.set_grad_enabled(False)
-    libraries = {"kiln": bench.Library(arguments.library)}
+    def options(parser):
+        parser.add_argument("--against", action="append", default=[], metavar="NAME=FILE")
+
+    arguments, kiln, result = bench.begin(__doc__.splitlines()[0], "main-grad", options)
+    libraries = {"kiln": kiln}
     libraries |= {name: bench.Library(path) for name, path in (one.split("=", 1) for one in arguments.against)}
     gate = gates.gate_of(arguments.package)
     for name, library in libraries.items():
         errors = [check(gate, library, *shape) for shape in CHECKED]
         errors.append(check(gate, library, 300, 264, 520, shift=1))
         print(f"{name}: exact sums; worst relative L2 error against fp64 {max(errors):.2e}", flush=True)
-    result = bench.provenance(arguments, "main-grad") | {
-        "regime": "backward alone, graph replays, round robin, sustained: "
-                  f"{bench.regime_text(REGIME)}; {arguments.rounds} rounds", "shapes": []}
+    result["regime"] = ("backward alone, graph replays, round robin, sustained: "
+                        f"{bench.regime_text(REGIME)}; {arguments.rounds} rounds")
     for shape in SHAPES:
         result["shapes"].append(compare(libraries, *shape, arguments.rounds))
         bench.write_result(result, arguments.out)

@@ -14,7 +14,6 @@ relative to a kernel that reads 1 GiB and writes 1 GiB in the same run.
 Eager's backward is autograd's: three kernels, with the activated gate kept from the forward. The others compute it
 again. Liger writes its gradients over gate and up.
 """
-import argparse
 import types
 
 import torch
@@ -139,17 +138,11 @@ def compare(gate, library, rivals, op, m, h, rounds, copied_gbs):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    bench.add_common_options(parser, RIVALS)
-    arguments = parser.parse_args()
-    torch.set_grad_enabled(False)
+    arguments, library, result = bench.begin(__doc__.splitlines()[0], "pointwise", rivals=RIVALS)
     rivals = bench.chosen_rivals(arguments, RIVALS)
-    library = bench.Library(arguments.library)
     copied_gbs = copy_bandwidth()
     print(f"copy of 1 GiB: {copied_gbs:.0f} GB/s", flush=True)
-    result = bench.provenance(arguments, "pointwise") | {
-        "regime": "graph replays, round robin, " + bench.regime_text(REGIME), "copy_gbs": round(copied_gbs, 1),
-        "shapes": []}
+    result |= {"regime": "graph replays, round robin, " + bench.regime_text(REGIME), "copy_gbs": round(copied_gbs, 1)}
     gate = gates.gate_of(arguments.package)
     for op in OPS:
         for m, h in SHAPES:

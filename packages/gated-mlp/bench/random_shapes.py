@@ -29,8 +29,8 @@ import typing
 import torch
 import torch.nn.functional as F
 
-import eager as bench
 import gates
+from library import DEVICES, Library
 
 REPEATS = 3
 FAILURES_SHOWN = 20
@@ -220,7 +220,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--library", required=True)
     parser.add_argument("--package", required=True, help="NAME@VERSION: says which gate")
-    parser.add_argument("--device", choices=list(bench.DEVICES), default="cuda")
+    parser.add_argument("--device", choices=list(DEVICES), default="cuda")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=1, help="of the first shape; the next one's is one more")
     parser.add_argument("--rows", type=int, default=3000, help="the most")
@@ -229,7 +229,7 @@ def main():
     arguments = parser.parse_args()
     torch.set_grad_enabled(False)
     torch.backends.cuda.matmul.allow_tf32 = False
-    checker = Checker(bench.Library(arguments.library, arguments.device), gates.gate_of(arguments.package))
+    checker = Checker(Library(arguments.library, arguments.device), gates.gate_of(arguments.package))
     shapes = failed = 0
     begin = time.monotonic()
     while shapes == 0 or time.monotonic() - begin < arguments.seconds:

@@ -15,10 +15,7 @@ REPEATS = 1000
 
 def different_repeats(library, m, d, h):
     """How many of REPEATS steps gave other bits than the first one, in any output."""
-    def normal(rows, columns, scale):
-        return (torch.randn(rows, columns, device="cuda") * scale).bfloat16()
-
-    one = (normal(m, d, 1), normal(h, d, d**-0.5), normal(h, d, d**-0.5), normal(d, h, h**-0.5), normal(m, d, 1))
+    one = (*bench.inputs_of(m, d, h), bench.normal(m, d, 1))
     outputs = [torch.empty_like(t) for t in (one[0], *one[:4])]  # y, then the gradients
     call = training.bind_ours(library, one, outputs, keeps=True)
     call()
@@ -36,7 +33,7 @@ def different_repeats(library, m, d, h):
 
 
 def main():
-    arguments, library, result = bench.begin(__doc__.splitlines()[1], "repeats", repeats=REPEATS)
+    arguments, library, result = bench.begin(__doc__.splitlines()[0], "repeats", repeats=REPEATS)
     for shape in SHAPES:
         different = different_repeats(library, *shape)
         result["shapes"].append(dict(zip("mdh", shape)) | {"different": different})

@@ -17,13 +17,10 @@ REGIME = bench.REGIMES["burst"]
 
 
 def compare(gate, library, m, d, h, rounds):
-    def normal(rows, columns, scale):
-        return (torch.randn(rows, columns, device="cuda") * scale).bfloat16()
-
     set_bytes = 2 * (3 * d * h + m * (3 * d + h))
     count = min(32, 1 + bench.ROTATED_BYTES // set_bytes)
-    sets = [(normal(m, d, 1), normal(h, d, d**-0.5), normal(h, d, d**-0.5), normal(d, h, h**-0.5)) for _ in range(count)]
-    residuals = [normal(m, d, 1) for _ in sets]
+    sets = [bench.inputs_of(m, d, h) for _ in range(count)]
+    residuals = [bench.normal(m, d, 1) for _ in sets]
     outputs = [torch.empty_like(residual) for residual in residuals]
     eager = bench.eager_of(gate)
 

@@ -9,8 +9,6 @@ A step computes y and the gradients of x, gate, up and down. Every contender kee
 the forward; kiln_recompute computes them again instead. Each shape is first compared with fp64: the error is that of the
 worst of the five. The contenders are timed as in eager.py, as CUDA graphs, round robin in one process.
 """
-import argparse
-
 import torch
 import torch.nn.functional as F
 
@@ -123,12 +121,8 @@ def require_right(errors, what):
 
 
 def compare(gate, library, rivals, m, d, h, rounds):
-    def normal(rows, columns, scale):
-        return (torch.randn(rows, columns, device="cuda") * scale).bfloat16()
-
     count = min(8, 1 + bench.ROTATED_BYTES // (2 * (6 * d * h + m * (4 * d + 2 * h))))
-    sets = [(normal(m, d, 1), normal(h, d, d**-0.5), normal(h, d, d**-0.5), normal(d, h, h**-0.5), normal(m, d, 1))
-            for _ in range(count)]
+    sets = [(*bench.inputs_of(m, d, h), bench.normal(m, d, 1)) for _ in range(count)]
     def poisoned(*shape):
         return torch.full(shape, float("nan"), dtype=torch.bfloat16, device="cuda")
 
@@ -152,17 +146,11 @@ def compare(gate, library, rivals, m, d, h, rounds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    bench.add_common_options(parser, RIVALS)
-    parser.add_argument("--shapes", help="M,D,H and more of them, separated by spaces")
-    arguments = parser.parse_args()
+    arguments, library, result = bench.begin(__doc__.splitlines()[0], "training", bench.add_shapes, RIVALS)
+    torch.set_grad_enabled(True)
     rivals = bench.chosen_rivals(arguments, RIVALS)
-    library = bench.Library(arguments.library)
-    shapes = [tuple(map(int, text.split(","))) for text in arguments.shapes.split()] if arguments.shapes else SHAPES
-    result = bench.provenance(arguments, "training") | {
-        "regime": f"graph replays, round robin, sustained: {bench.regime_text(REGIME)}; {arguments.rounds} rounds",
-        "shapes": []}
-    for shape in shapes:
+    result["regime"] = f"graph replays, round robin, sustained: {bench.regime_text(REGIME)}; {arguments.rounds} rounds"
+    for shape in arguments.shape or SHAPES:
         result["shapes"].append(compare(gates.gate_of(arguments.package), library, rivals, *shape, arguments.rounds))
         bench.write_result(result, arguments.out)
 

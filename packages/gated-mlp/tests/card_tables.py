@@ -105,24 +105,6 @@ def the_worst_error_is_that_of_all_records():
     assert lines[2:] == ["| `v` | A; B; C | bfloat16 3.00e-03 |", "| `w` | untested |  |"], lines
 
 
-def what_a_user_sent_in_has_the_rivals_of_their_machine():
-    def contender(name, us):
-        return {"name": name, "us": {"median": us}, "error": 2e-3}
-    shape = {"m": 1, "d": 8, "h": 16, "contenders": [
-        {"name": "read weights", "us": {"median": 1.0}}, contender("linear", 3.0), contender("eager", 12.0),
-        contender("fused pointwise", 9.0), contender("concatenated", 7.0), contender("kiln", 8.0)]}
-    run = {"cuda_driver": 12090, "cublaslt": "libcublasLt.so.12 120900"}
-    lines = [*card.shared_tables([RUN | run | {"shapes": [shape]}])]
-    assert "| M, D, H | kiln | eager | fused_pointwise | concatenated | best rival / kiln | error, kiln |" in lines, lines
-    assert "| 1, 8, 16 | 8.00 | 12.0 | 9.00 | 7.00 | 0.88, concatenated | 2.00e-03 |" in lines, lines
-    assert "Below 1: 1, 8, 16 (0.875, concatenated)." in lines, lines
-    assert any(line.startswith("GPU, CUDA driver 12.9, variant `v`, libcublasLt.so.12") for line in lines), lines
-    shape["contenders"] = shape["contenders"][-1:]  # a machine without cuBLASLt
-    lines = [*card.shared_tables([RUN | run | {"cublaslt": "", "shapes": [shape]}])]
-    assert "| M, D, H | kiln | error, kiln |" in lines and "| 1, 8, 16 | 8.00 | 2.00e-03 |" in lines, lines
-    assert [*card.shared_tables([])] == []
-
-
 if __name__ == "__main__":
     eager_alone_has_no_columns_of_rivals()
     rivals_have_columns_and_losses_are_listed()
@@ -133,4 +115,3 @@ if __name__ == "__main__":
     losses_of_a_fraction_of_a_percent_show()
     tables_of_a_gpu_stand_together()
     the_worst_error_is_that_of_all_records()
-    what_a_user_sent_in_has_the_rivals_of_their_machine()

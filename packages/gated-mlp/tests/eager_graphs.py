@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""bench/eager.py: a graph alone keeps alive what its replay reads and writes, and a rival that fails is
-left out with its reason. Runs without torch and without a GPU: torch is replaced by a model in which a
+"""bench/eager.py: a graph alone keeps alive what its replay reads and writes, a rival that fails is left out with
+its reason, and its command line, which `kiln bench` is. Runs without torch and without a GPU: torch is replaced by a model in which a
 tensor is an address until nobody holds it."""
 import contextlib
 import importlib.util
+import io
 import itertools
 import pathlib
 import sys
@@ -158,6 +159,37 @@ def only_close_contenders_run_on(bench):
     assert bench.close_names({"kiln": [100], "portable": [100], "eager": [104]}) == []
 
 
+def a_command_line_is_read(bench):
+    given = bench.read_options(["--shape", "1,768,3072", "--shape", "8,8,16", "--package", "swiglu-mlp@1"])
+    assert given.shape == [(1, 768, 3072), (8, 8, 16)] and given.package == "swiglu-mlp@1", given
+    assert bench.read_options([]).package == "geglu-mlp@1"
+    for words, said in ((["--shape", "0,8,8"], "expected M,D,H"), (["--shape", "1,12,8"], "expected M,D,H"),
+                        (["--sweep", "--share"], "not allowed with"), (["--trace=t.json"], "nsys profile")):
+        told = io.StringIO()
+        try:
+            with contextlib.redirect_stderr(told):
+                bench.read_options(words)
+            raise AssertionError(f"{words} is taken")
+        except SystemExit as ended:
+            assert ended.code == 2 and said in told.getvalue(), told.getvalue()
+
+
+def the_library_is_the_installed_one(bench):
+    asked = []
+
+    def run(command, **_):
+        asked.append(command[1:])
+        return types.SimpleNamespace(returncode=0, stdout='{"installed": [{"library": "/l.so", "variant": "v"}]}')
+
+    bench.subprocess, before = types.SimpleNamespace(run=run, PIPE=-1), bench.subprocess
+    given = bench.read_options(["--variant", "w"])
+    bench.find_library(given)
+    assert (given.library, given.variant) == ("/l.so", "v"), given
+    bench.find_library(bench.read_options(["--library", "/mine.so"]))
+    assert asked == [["install", "--json", "--quiet", "geglu-mlp@1", "--variant", "w"]], asked
+    bench.subprocess = before
+
+
 def main():
     sys.dont_write_bytecode = True
     bench = load_bench()
@@ -166,6 +198,8 @@ def main():
     wrong_rivals_are_left_out(bench)
     the_best_rival_is_named(bench)
     only_close_contenders_run_on(bench)
+    a_command_line_is_read(bench)
+    the_library_is_the_installed_one(bench)
 
 
 if __name__ == "__main__":

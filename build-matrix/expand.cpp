@@ -77,7 +77,8 @@ void expand_cuda(const Matrix& matrix, const Package& package, const Toolkit& to
       // than the driver that compiles it.
       .min_driver = target.kind == DeviceCode::Kind::kPtx ? toolkit.version : toolkit.min_driver,
       .target = target,
-      .host = package.cuda.host};
+      .host = package.cuda.host,
+      .risk = toolkit.risk};
   if (const Exclusion* exclusion = excluded_by(matrix, toolkit.version, target, host)) {
     expansion.excluded.push_back({plan.id, exclusion->reason});
     return;

@@ -27,9 +27,10 @@ Arch read_arch(const JsonView& value) {
 }
 
 Toolkit read_toolkit(const JsonView& value) {
-  check_keys(value, {"version", "min_driver"});
+  check_keys(value, {"version", "min_driver"}, {"risk"});
   return {.version = parse_version_fact(value.at("version")),
-          .min_driver = parse_version_fact(value.at("min_driver"))};
+          .min_driver = parse_version_fact(value.at("min_driver")),
+          .risk = value.has("risk") ? value.at("risk").string() : ""};
 }
 
 Exclusion parse_exclusion(const JsonView& json, const Matrix& matrix) {

@@ -16,6 +16,7 @@ namespace kiln::build {
 struct Toolkit {
   Version version;
   Version min_driver;  ///< lowest driver that runs its machine code, as a CUDA version
+  std::string risk;    ///< what is known to be wrong with its compiler; empty: nothing
 };
 
 /// Leaves out what matches all three lists; an empty list matches everything.

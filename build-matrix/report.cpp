@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iomanip>
 #include <limits>
+#include <map>
 #include <optional>
 #include <ostream>
 #include <sstream>
@@ -122,11 +123,26 @@ std::vector<KernelUse> read_ptxas(const std::string& log, std::string_view subje
   return kernels;
 }
 
+namespace {
+
+/// By toolkit, of the variants that are wanted.
+std::map<Version, std::string> risks_of(const Job& job) {
+  std::map<Version, std::string> risks;
+  for (const VariantPlan& plan : job.variants) {
+    if (!plan.risk.empty()) risks.emplace(*plan.toolkit, plan.risk);
+  }
+  return risks;
+}
+
+}  // namespace
+
 void list_variants(const Job& job, bool json, std::ostream& out) {
   if (json) {
     Json variants = Json::array();
     Json excluded = Json::array();
     for (const VariantPlan& plan : job.variants) variants.push_back(plan.id);
+    Json risks = Json::object();
+    for (const auto& [toolkit, risk] : risks_of(job)) risks[to_string(toolkit)] = risk;
     for (const ExcludedVariant& variant : job.all.excluded) {
       excluded.push_back({{"variant", variant.id}, {"reason", variant.reason}});
     }
@@ -134,6 +150,7 @@ void list_variants(const Job& job, bool json, std::ostream& out) {
                       {"package", job.package.name},
                       {"version", job.package.version},
                       {"variants", std::move(variants)},
+                      {"risks", std::move(risks)},
                       {"excluded", std::move(excluded)}})
         << "\n";
     return;
@@ -142,6 +159,9 @@ void list_variants(const Job& job, bool json, std::ostream& out) {
       << " variants to build\n";
   for (const VariantPlan& plan : job.variants) {
     out << "  " << std::left << std::setw(30) << plan.id << source_names(plan) << "\n";
+  }
+  for (const auto& [toolkit, risk] : risks_of(job)) {
+    out << "the compiler of CUDA " << to_string(toolkit) << ": " << risk << "\n";
   }
   out << job.all.excluded.size() << " combinations are not built\n";
   for (const ExcludedVariant& variant : job.all.excluded) {

@@ -312,13 +312,13 @@ TEST_CASE("build: a failing step names the variant and shows the compiler's text
       {"csrc/smxx_scale.cu",
        "factor * x[i]",
        "factor * z[i]",
-       "cu12.9-sm_80-*",
-       {"nvrtc scale cu12.9-sm_80:", "identifier \"z\" is undefined"}},
+       "cu13.5-sm_80-*",
+       {"nvrtc scale cu13.5-sm_80:", "identifier \"z\" is undefined"}},
       {"csrc/cpu_package.cpp", "return 0;", "return zero;", "cpu-x86-64-v3", {"'zero'"}},
       {"csrc/package.cpp",
        "namespace kiln::package {",
        "namespace kiln::package { extern int elsewhere(); int (*volatile held)() = elsewhere;",
-       "cu12.9-sm_80-*",
+       "cu13.5-sm_80-*",
        {"undefined symbol", "elsewhere", "is defined by no source of the package"}},
       {"csrc/cpu_package.cpp",
        "  const float* x",
@@ -328,8 +328,8 @@ TEST_CASE("build: a failing step names the variant and shows the compiler's text
       {"csrc/package.cpp",
        "\"scale\", 0",
        "\"scale_b16\", 0",
-       "cu12.9-sm_80-x86_64",
-       {"inspect scale cu12.9-sm_80-x86_64: kernel_list() names scale_b16 (smxx_scale)",
+       "cu13.5-sm_80-x86_64",
+       {"inspect scale cu13.5-sm_80-x86_64: kernel_list() names scale_b16 (smxx_scale)",
         "its images have scale (smxx_scale)"}},
       {"csrc/package.cpp",
        "{\"smxx_scale\", ",
@@ -398,9 +398,9 @@ TEST_CASE("build: --here is this machine's variants, and those that --only adds"
     bool here;
   };
   const Row rows[] = {
-      {"13.0", "9.0", {"--here"}, {"cu13.0-sm_90a-x86_64"}, true},
-      {"", "", {"--here", "--only", "cu12.9-sm_80-*"}, {"cu12.9-sm_80-x86_64"}, true},
-      {"", "", {"--only", "cu12.9-sm_80-*"}, {"cu12.9-sm_80-x86_64"}, false},
+      {"13.0", "9.0", {"--here"}, {"cu13.5-sm_90a-x86_64"}, true},
+      {"", "", {"--here", "--only", "cu13.5-sm_80-*"}, {"cu13.5-sm_80-x86_64"}, true},
+      {"", "", {"--only", "cu13.5-sm_80-*"}, {"cu13.5-sm_80-x86_64"}, false},
   };
   const std::string text = read_file(workshop().package() / "package.json");
   json document = json::parse(text);

@@ -73,8 +73,8 @@ TEST_CASE("expand: a variant has the libraries of its target, of its toolkit's m
   const auto libraries = [&](std::string_view id) { return plan(expansion, id).libraries; };
   using Sonames = std::vector<std::string>;
   CHECK(libraries("cu12.9-sm_100-x86_64") == Sonames{"libany.so.1", "libcublasLt.so.12"});
-  CHECK(libraries("cu13.0-sm_100-x86_64") == Sonames{"libany.so.1", "libcublasLt.so.13"});
-  CHECK(libraries("cu13.0-sm_90-aarch64") == Sonames{"libany.so.1"});
+  CHECK(libraries("cu13.5-sm_100-x86_64") == Sonames{"libany.so.1", "libcublasLt.so.13"});
+  CHECK(libraries("cu13.5-sm_90-aarch64") == Sonames{"libany.so.1"});
   CHECK(libraries("cu11.8-compute_80-x86_64") == Sonames{"libany.so.1"});
   CHECK(libraries("cpu-x86-64-v3").empty());
 }
@@ -86,16 +86,16 @@ TEST_CASE("expand: a target is built by every toolkit and for every host that ca
     std::vector<std::string> expected;
   };
   const Row rows[] = {
-      {{"sm_80"}, {}, {"cu11.8-sm_80-x86_64", "cu12.9-sm_80-x86_64", "cu13.0-sm_80-x86_64"}},
+      {{"sm_80"}, {}, {"cu11.8-sm_80-x86_64", "cu13.5-sm_80-x86_64"}},
       {{"sm_90"},
        {},
-       {"cu11.8-sm_90-x86_64", "cu11.8-sm_90-aarch64", "cu12.9-sm_90-x86_64",
-        "cu12.9-sm_90-aarch64", "cu13.0-sm_90-x86_64", "cu13.0-sm_90-aarch64"}},
+       {"cu11.8-sm_90-x86_64", "cu11.8-sm_90-aarch64", "cu13.5-sm_90-x86_64",
+        "cu13.5-sm_90-aarch64"}},
       {{"sm_90a"},
        {},
-       {"cu12.9-sm_90a-x86_64", "cu12.9-sm_90a-aarch64", "cu13.0-sm_90a-x86_64",
-        "cu13.0-sm_90a-aarch64"}},
-      {{"sm_120"}, {}, {"cu12.9-sm_120-x86_64", "cu13.0-sm_120-x86_64"}},
+       {"cu12.9-sm_90a-x86_64", "cu12.9-sm_90a-aarch64", "cu13.5-sm_90a-x86_64",
+        "cu13.5-sm_90a-aarch64"}},
+      {{"sm_120"}, {}, {"cu12.9-sm_120-x86_64", "cu13.5-sm_120-x86_64"}},
       {{"compute_80"}, {}, {"cu11.8-compute_80-x86_64"}},
       {{}, {"x86-64-v4", "armv8-a"}, {"cpu-x86-64-v4", "cpu-armv8-a"}},
       {{"compute_80"}, {"x86-64-v3"}, {"cu11.8-compute_80-x86_64", "cpu-x86-64-v3"}},
@@ -105,33 +105,37 @@ TEST_CASE("expand: a target is built by every toolkit and for every host that ca
   }
 }
 
-TEST_CASE("expand: a package for every target has 29 variants, and each other one has a reason") {
+TEST_CASE("expand: a package for every target has 24 variants, and each other one has a reason") {
   const Expansion expansion = expand(
       shipped_matrix(),
       package_for({"sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120", "compute_80"},
                   {"x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "x86-64-v4-amx", "armv8-a"}));
-  CHECK(expansion.variants.size() == 29);
-  CHECK(expansion.excluded.size() == 24);
+  CHECK(expansion.variants.size() == 24);
+  CHECK(expansion.excluded.size() == 29);
   for (const ExcludedVariant& excluded : expansion.excluded) CHECK_FALSE(excluded.reason.empty());
 }
 
 TEST_CASE("expand: what is not built says why") {
   const Expansion expansion = expand(shipped_matrix(), package_for({"sm_90a"}, {"x86-64-v3"}));
   CHECK(reason(expansion, "cu11.8-sm_90a-x86_64").find("12.0 is the first") != std::string::npos);
-  CHECK(reason(expansion, "cu12.9-sm_80-x86_64") == "no device source of scale targets sm_80");
-  CHECK(reason(expansion, "cu12.9-sm_80-aarch64").find("GH200") != std::string::npos);
+  CHECK(reason(expansion, "cu13.5-sm_80-x86_64") == "no device source of scale targets sm_80");
+  CHECK(reason(expansion, "cu13.5-sm_80-aarch64").find("GH200") != std::string::npos);
+  CHECK(reason(expansion, "cu12.9-sm_80-x86_64").find("11.8 compiles") != std::string::npos);
   CHECK(reason(expansion, "cpu-armv8-a") == "scale does not list this CPU level");
+  CHECK(plan(expansion, "cu12.9-sm_90a-x86_64").risk.find("12.8 to 13.2") != std::string::npos);
+  CHECK(plan(expansion, "cu13.5-sm_90a-x86_64").risk.empty());
 }
 
 TEST_CASE("expand: the driver floor is the first of the toolkit's major, for PTX the toolkit") {
-  const Expansion expansion = expand(shipped_matrix(), package_for({"sm_90", "compute_80"}, {}));
+  const Expansion expansion =
+      expand(shipped_matrix(), package_for({"sm_90", "sm_90a", "compute_80"}, {}));
   struct Row {
     std::string_view id;
     Version min_driver;
   };
   const Row rows[] = {{"cu11.8-sm_90-x86_64", {11, 0}},
-                      {"cu12.9-sm_90-aarch64", {12, 0}},
-                      {"cu13.0-sm_90-x86_64", {13, 0}},
+                      {"cu12.9-sm_90a-aarch64", {12, 0}},
+                      {"cu13.5-sm_90-x86_64", {13, 0}},
                       {"cu11.8-compute_80-x86_64", {11, 8}}};
   for (const Row& row : rows) CHECK(plan(expansion, row.id).min_driver == row.min_driver);
 }
@@ -151,11 +155,11 @@ TEST_CASE("expand: a variant holds the device sources that target it, and no oth
     return of_variant;
   };
   std::map<std::string, Images> both = images({"sm_80", "sm_90a"});
-  CHECK(both["cu12.9-sm_80-x86_64"] == Images{"smxx_scale:sm_80"});
+  CHECK(both["cu13.5-sm_80-x86_64"] == Images{"smxx_scale:sm_80"});
   CHECK(both["cu12.9-sm_90a-x86_64"] == Images{"smxx_scale:sm_90a", "sm90_scale:sm_90a"});
   // sm_90a runs sm_90's code; what names both has its own.
   both = images({"sm_90"});
-  CHECK(both["cu12.9-sm_90-x86_64"] == Images{"smxx_scale:sm_90"});
+  CHECK(both["cu13.5-sm_90-x86_64"] == Images{"smxx_scale:sm_90"});
   CHECK(both["cu12.9-sm_90a-x86_64"] == Images{"smxx_scale:sm_90", "sm90_scale:sm_90a"});
   both = images({"sm_90", "sm_90a"});
   CHECK(both["cu12.9-sm_90a-x86_64"] == Images{"smxx_scale:sm_90a", "sm90_scale:sm_90a"});
@@ -267,8 +271,8 @@ TEST_CASE("here: a machine's variants are those that get_kernel would choose on 
        {12, 9},
        {{9, 0}, {9, 0}, {8, 0}},
        {},
-       {"cpu-x86-64-v3", "cu12.9-sm_90a-x86_64", "cu12.9-sm_80-x86_64"}},
-      {"GH200", "armv8-a", glibc, {13, 0}, {{9, 0}}, {}, {"cpu-armv8-a", "cu13.0-sm_90a-aarch64"}},
+       {"cpu-x86-64-v3", "cu12.9-sm_90a-x86_64", "cu11.8-sm_80-x86_64"}},
+      {"GH200", "armv8-a", glibc, {13, 0}, {{9, 0}}, {}, {"cpu-armv8-a", "cu13.5-sm_90a-aarch64"}},
       {"an old driver",
        "x86-64-v3",
        glibc,
@@ -289,7 +293,7 @@ TEST_CASE("here: a machine's variants are those that get_kernel would choose on 
        {13, 0},
        {{10, 0}},
        {"libcublasLt.so.13"},
-       {"cpu-x86-64-v3", "cu13.0-sm_100-x86_64"}},
+       {"cpu-x86-64-v3", "cu13.5-sm_100-x86_64"}},
   };
   for (const Row& row : rows) {
     Host host{.cpu = parse_cpu_level(row.cpu).value(), .glibc = row.glibc};

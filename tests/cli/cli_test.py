@@ -125,7 +125,7 @@ class Cli(unittest.TestCase):
     # --- what would another machine get
 
     def test_a_hopper_gets_the_sm_90a_variant_of_the_newest_toolkit_its_driver_supports(self):
-        cases = [("12.9", "cu12.9-sm_90a-x86_64"), ("13.0", "cu13.0-sm_90a-x86_64"), ("11.8", "cu11.8-sm_90-x86_64")]
+        cases = [("12.9", "cu12.9-sm_90a-x86_64"), ("13.0", "cu13.5-sm_90a-x86_64"), ("11.8", "cu11.8-sm_90-x86_64")]
         if os.environ["KILN_WHOLE_MATRIX"] != "ON":  # then the others were not built
             cases = cases[1:2]
         for driver, expected in cases:
@@ -161,8 +161,8 @@ class Cli(unittest.TestCase):
         refused = self.kiln("resolve", SPEC, code=3)
         self.assertEqual((refused.stdout + refused.stderr).count("host: "), 1)
         self.assertIn("nearest: ", refused.stderr)
-        typo = self.kiln("install", SPEC, "--variant", "cu13.0-sm_90a", code=3).stderr
-        self.assertIn("no variant \"cu13.0-sm_90a\"; it has ", typo)
+        typo = self.kiln("install", SPEC, "--variant", "cu13.5-sm_90a", code=3).stderr
+        self.assertIn("no variant \"cu13.5-sm_90a\"; it has ", typo)
         self.assertLess(len(typo.splitlines()), 5)
 
     # --- the lock file

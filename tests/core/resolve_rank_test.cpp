@@ -30,7 +30,7 @@ RankRule deciding(const Host& host, const Variant& left, const Variant& right) {
   const Selection selection;
   const Question question = ask(host, index_of({left, right}), selection);
   const auto rank = [&](const Variant& variant) {
-    return rank_of(variant, best_fit(variant, question), Refusal::kNone, question);
+    return rank_of(variant, best_fit(variant, question), Refusal::kNone);
   };
   return deciding_rule(rank(left), rank(right));
 }
@@ -133,25 +133,20 @@ TEST_CASE("resolve: of two variants that fit, the better one is taken, in either
        RankRule::kCloseness,
        {"12.9", "12.9", {"compute_100"}},
        {"13.0", "13.0", {"compute_90"}}},
-      // A toolkit that the driver knows before one that it only tolerates.
+      // Closer code, though the driver is older than its toolkit, before code that is further off.
+      {"12.2", "8.9", RankRule::kCode, {"12.9", "12.0", {"sm_89"}}, {"12.0", "12.0", {"sm_86"}}},
+      // The newer toolkit, also where the driver is older than both or one.
       {"12.2",
        "9.0",
-       RankRule::kKnownToolkit,
-       {"12.0", "12.0", {"sm_90a"}},
+       RankRule::kToolkit,
+       {"12.9", "12.0", {"sm_90a"}},
+       {"12.0", "12.0", {"sm_90a"}}},
+      {"13.0",
+       "9.0",
+       RankRule::kToolkit,
+       {"13.5", "13.0", {"sm_90a"}},
        {"12.9", "12.0", {"sm_90a"}}},
-      {"12.8",
-       "8.0",
-       RankRule::kKnownToolkit,
-       {"11.8", "11.0", {"sm_80"}},
-       {"12.9", "12.0", {"sm_80"}}},
-      {"11.4",
-       "8.6",
-       RankRule::kKnownToolkit,
-       {"11.3", "11.0", {"sm_86"}},
-       {"11.8", "11.0", {"sm_86"}}},
-      // But closer code with a tolerated toolkit before code that is further off.
-      {"12.2", "8.9", RankRule::kCode, {"12.9", "12.0", {"sm_89"}}, {"12.0", "12.0", {"sm_86"}}},
-      // The newer toolkit.
+      {"11.4", "8.6", RankRule::kToolkit, {"11.8", "11.0", {"sm_86"}}, {"11.3", "11.0", {"sm_86"}}},
       {"13.0",
        "9.0",
        RankRule::kToolkit,
@@ -209,8 +204,8 @@ TEST_CASE("resolve: of two variants that fit, the better one is taken, in either
                 .chosen == 1);
     }
   }
-  for (const RankRule rule : {RankRule::kCode, RankRule::kCloseness, RankRule::kKnownToolkit,
-                              RankRule::kToolkit, RankRule::kCpuLevel}) {
+  for (const RankRule rule :
+       {RankRule::kCode, RankRule::kCloseness, RankRule::kToolkit, RankRule::kCpuLevel}) {
     CHECK_MESSAGE(met[rule] > 0, describe(rule));
   }
 }

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What goes over the wire for one variant of a package, against one archive of all of them.
 
-    wire_bytes KERNELS PACKAGE [--variant cu13.0-sm_90a-x86_64] [--out results/NAME.json]
+    wire_bytes KERNELS PACKAGE [--variant cu13.5-sm_90a-x86_64] [--out results/NAME.json]
 
 KERNELS is what `kiln build` wrote, wants KILN_BIN and zstd. A server counts the bodies that `kiln install` gets
 of that variant, signed, into an empty cache. Against it stand, for the GPUs of the same processor: the libraries of
@@ -69,7 +69,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("kernels", type=pathlib.Path)
     parser.add_argument("package")
-    parser.add_argument("--variant", default="cu13.0-sm_90a-x86_64")
+    parser.add_argument("--variant", default="cu13.5-sm_90a-x86_64")
     parser.add_argument("--out", type=pathlib.Path)
     asked = parser.parse_args()
     folder = asked.kernels / asked.package

@@ -9,10 +9,10 @@ cd "$(dirname "$0")/../.."
 build() {
   "$KILN_BIN/kiln" build --toolchains "$KILN_TOOLCHAINS" --out "$KILN_KERNELS" "$@"
 }
-geglu=() swiglu=(--only 'cu13.0-*,cpu-*')
+geglu=() swiglu=(--only 'cu13.5-*,cpu-*')
 if [ "$KILN_WHOLE_MATRIX" != ON ]; then
   swiglu=(--only 'cu11.8-compute_80-*,cpu-x86-64-v3')
-  geglu=(--only 'cu13.0-sm_90a-x86_64,cu13.0-sm_80-*,cu11.8-compute_80-*,cpu-*')
+  geglu=(--only 'cu13.5-sm_90a-x86_64,cu13.5-sm_80-*,cu11.8-compute_80-*,cpu-*')
 fi
 build rms-norm
 build swiglu-mlp "${swiglu[@]}"

@@ -11,7 +11,7 @@ import os
 import subprocess
 import tempfile
 
-CUBLASLT = {"cu12.9-sm_100-x86_64": "libcublasLt.so.12", "cu13.0-sm_100-x86_64": "libcublasLt.so.13"}
+CUBLASLT = {"cu12.9-sm_100-x86_64": "libcublasLt.so.12", "cu13.5-sm_100-x86_64": "libcublasLt.so.13"}
 
 
 def resolve(capability, libraries):
@@ -31,8 +31,8 @@ def expect(found, expected):
     assert found == expected, f"found {found}, expected {expected}"
 
 
-for libraries, expected in [(["libcublasLt.so.12", "libcublasLt.so.13"], "cu13.0-sm_100-x86_64"),
-                            (["libcublasLt.so.13"], "cu13.0-sm_100-x86_64"),
+for libraries, expected in [(["libcublasLt.so.12", "libcublasLt.so.13"], "cu13.5-sm_100-x86_64"),
+                            (["libcublasLt.so.13"], "cu13.5-sm_100-x86_64"),
                             (["libcublasLt.so.12"], "cu12.9-sm_100-x86_64"),
                             ([], "cu11.8-compute_80-x86_64")]:
     chosen, candidates = resolve("10.0", libraries)
@@ -43,8 +43,8 @@ for libraries, expected in [(["libcublasLt.so.12", "libcublasLt.so.13"], "cu13.0
             expect(candidates[variant]["refusal"], "LIBRARY")
             expect(candidates[variant]["detail"], f"needs {soname}, which the dynamic linker does not find")
 
-for capability, expected in [("8.0", "cu13.0-sm_80-x86_64"), ("9.0", "cu13.0-sm_90a-x86_64"),
-                             ("12.0", "cu13.0-sm_120-x86_64")]:
+for capability, expected in [("8.0", "cu13.5-sm_80-x86_64"), ("9.0", "cu13.5-sm_90a-x86_64"),
+                             ("12.0", "cu13.5-sm_120-x86_64")]:
     chosen, candidates = resolve(capability, [])
     expect(chosen, expected)
     expect([name for name, variant in candidates.items() if variant.get("refusal") == "LIBRARY"], [])

@@ -71,7 +71,7 @@ std::string compare(const Resolution& resolution, const Index& index, const Ques
                     std::size_t better, std::size_t row) {
   const auto rank = [&](std::size_t i) {
     const Variant& variant = index.variants[i];
-    return rank_of(variant, best_fit(variant, question), resolution.decisions[i].refusal, question);
+    return rank_of(variant, best_fit(variant, question), resolution.decisions[i].refusal);
   };
   return "after " + resolution.decisions[better].variant + ": " +
          std::string(describe(deciding_rule(rank(better), rank(row))));

@@ -159,7 +159,7 @@ Resolution resolve(const Host& host, const Index& index, const Selection& select
     const Fit& fit = fits.emplace_back(best_fit(variant, question));
     const Rule* const broken = first_broken(variant, fit, question);
     const Refusal refusal = broken == nullptr ? Refusal::kNone : broken->refusal;
-    ranks.push_back(rank_of(variant, fit, refusal, question));
+    ranks.push_back(rank_of(variant, fit, refusal));
     resolution.decisions.push_back({.variant = variant.id,
                                     .digest = variant.manifest.digest.str(),
                                     .refusal = refusal,

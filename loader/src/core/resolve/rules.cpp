@@ -404,15 +404,14 @@ bool is_denied(const Variant& variant, const Question& question) {
          std::find(digests.begin(), digests.end(), variant.manifest.digest) != digests.end();
 }
 
-Rank rank_of(const Variant& variant, const Fit& fit, Refusal refusal, const Question& question) {
+Rank rank_of(const Variant& variant, const Fit& fit, Refusal refusal) {
   const Version toolkit = variant.needs.toolkit.value_or(Version{});
-  const bool newer_than_driver = question.host->driver && toolkit > *question.host->driver;
   // The refusals are numbered as the rules are: who breaks a later one has passed more.
   const int passed =
       refusal == Refusal::kNone ? static_cast<int>(kRules.size()) + 1 : static_cast<int>(refusal);
   // Code that runs on a GPU is of its capability or a lower one: the highest is the closest.
-  return {{-passed, static_cast<int>(fit.kind), -number(fit.code.capability),
-           newer_than_driver ? 1 : 0, -number(toolkit), -variant.needs.cpu.level},
+  return {{-passed, static_cast<int>(fit.kind), -number(fit.code.capability), -number(toolkit),
+           -variant.needs.cpu.level},
           variant.id,
           variant.manifest.digest.hex()};
 }
@@ -432,8 +431,6 @@ std::string_view describe(RankRule rule) {
       return "its code is more specific to the GPU";
     case RankRule::kCloseness:
       return "its code is closer to the GPU's compute capability";
-    case RankRule::kKnownToolkit:
-      return "the driver knows its CUDA toolkit";
     case RankRule::kToolkit:
       return "its CUDA toolkit is newer";
     case RankRule::kCpuLevel:

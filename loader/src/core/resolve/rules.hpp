@@ -93,25 +93,24 @@ bool is_denied(const Variant& variant, const Question& question);
 /// By what one of two variants stands before the other: the first of these in which they differ.
 /// The position in the index has no part in it.
 enum class RankRule {
-  kPasses,        ///< the first rule that it breaks is a later one, or none
-  kCode,          ///< exact 'a', family 'f', this SM, a lower minor revision, PTX
-  kCloseness,     ///< the code's capability, closest to the GPU's
-  kKnownToolkit,  ///< a toolkit that the driver knows before one that it only tolerates
-  kToolkit,       ///< the newer toolkit
-  kCpuLevel,      ///< the higher level
-  kId,            ///< by the alphabet
+  kPasses,     ///< the first rule that it breaks is a later one, or none
+  kCode,       ///< exact 'a', family 'f', this SM, a lower minor revision, PTX
+  kCloseness,  ///< the code's capability, closest to the GPU's
+  kToolkit,    ///< the newer toolkit, be the driver older: it runs the code of its whole major
+  kCpuLevel,   ///< the higher level
+  kId,         ///< by the alphabet
   kDigest,
 };
 
 /// What is compared: the smaller one is the better variant. Refers to the variant.
 struct Rank {
-  std::array<int, 6> numbers;  ///< for each RankRule up to kCpuLevel
+  std::array<int, 5> numbers;  ///< for each RankRule up to kCpuLevel
   std::string_view id;
   std::string_view digest;
 
   auto operator<=>(const Rank&) const = default;
 };
-Rank rank_of(const Variant& variant, const Fit& fit, Refusal refusal, const Question& question);
+Rank rank_of(const Variant& variant, const Fit& fit, Refusal refusal);
 
 RankRule deciding_rule(const Rank& left, const Rank& right);
 

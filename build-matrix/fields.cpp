@@ -2,9 +2,9 @@
 #include "fields.hpp"
 
 #include <optional>
-#include <string>
 
 #include "base/join.hpp"
+#include "names.hpp"
 
 namespace kiln::build {
 namespace {
@@ -42,6 +42,27 @@ std::vector<JsonView> non_empty(const JsonView& array) {
   std::vector<JsonView> items = array.items();
   if (items.empty()) array.fail("is empty");
   return items;
+}
+
+std::string read_line(const JsonView& value) {
+  std::string text = value.string();
+  if (text.empty() || text.find('\n') != std::string::npos) {
+    value.fail("expected one line of text");
+  }
+  return text;
+}
+
+std::string read_source(const JsonView& value, std::string_view suffix, std::string_view package) {
+  std::string path = read_word(
+      value, [suffix](const std::string& text) { return is_source_path(text, suffix); },
+      "is not a source; expected a path inside the package, or ../FOLDER/ and one inside the "
+      "folder beside it, that ends in " +
+          std::string(suffix));
+  if (shared_folder_of(path) == package) {
+    value.fail(quote(path) + " is this package's own; expected it without ../" +
+               std::string(package) + "/");
+  }
+  return path;
 }
 
 DeviceCode read_target(const JsonView& value) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -44,6 +45,13 @@ auto read_list(const JsonView& array, Read read) {
   }
   return values;
 }
+
+/// Text that is not empty and has no line break.
+std::string read_line(const JsonView& value);
+
+/// A path that ends in `suffix`, inside the package of that name or inside the folder beside it
+/// that "../FOLDER/" names.
+std::string read_source(const JsonView& value, std::string_view suffix, std::string_view package);
 
 DeviceCode read_target(const JsonView& value);
 CpuLevel read_cpu_level(const JsonView& value);

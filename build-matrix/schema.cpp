@@ -44,14 +44,6 @@ bool flag(const JsonView& object, std::string_view key) {
   return object.has(key) && object.at(key).boolean();
 }
 
-std::string one_line(const JsonView& value) {
-  std::string text = value.string();
-  if (text.empty() || text.find('\n') != std::string::npos) {
-    value.fail("expected one line of text");
-  }
-  return text;
-}
-
 std::int32_t positive(const JsonView& value) {
   const std::uint64_t number = value.unsigned_integer();
   if (number == 0 || number > std::numeric_limits<std::int32_t>::max()) {
@@ -237,7 +229,7 @@ OpSchema parse_op(const JsonView& value) {
   check_keys(value, {"name", "doc", "tensors"}, {"attributes"});
   OpSchema op;
   op.name = identifier(value.at("name"));
-  op.doc = one_line(value.at("doc"));
+  op.doc = read_line(value.at("doc"));
   op.text = dump_json(value.json());
   Scope scope = argument_scope();
   scope.add(camel_case(op.name) + "Arguments", value.at("name"));
@@ -252,29 +244,16 @@ OpSchema parse_op(const JsonView& value) {
   return op;
 }
 
-std::string parse_source(const JsonView& value, std::string_view suffix, std::string_view package) {
-  std::string path = read_word(
-      value, [suffix](const std::string& text) { return is_source_path(text, suffix); },
-      "is not a source; expected a path inside the package, or ../FOLDER/ and one inside the "
-      "folder beside it, that ends in " +
-          std::string(suffix));
-  if (shared_folder_of(path) == package) {
-    value.fail(quote(path) + " is this package's own; expected it without ../" +
-               std::string(package) + "/");
-  }
-  return path;
-}
-
 std::vector<std::string> parse_sources(const JsonView& value, std::string_view package) {
   return read_list(value,
-                   [package](const JsonView& item) { return parse_source(item, ".cpp", package); });
+                   [package](const JsonView& item) { return read_source(item, ".cpp", package); });
 }
 
 DeviceSource parse_device_source(const JsonView& value, std::string_view package) {
   check_keys(value, {"source", "targets"});
   DeviceSource device;
   const JsonView source = value.at("source");
-  device.source = parse_source(source, ".cu", package);
+  device.source = read_source(source, ".cu", package);
   device.stem = stem_of(device.source);
   if (const std::string wrong = why_not_identifier(device.stem); !wrong.empty()) {
     source.fail("the file name " + quote(device.stem) + " " + wrong);
@@ -314,7 +293,11 @@ LibraryNeed parse_need(const JsonView& value, const CudaSection& earlier) {
   return need;
 }
 
-CudaSection parse_cuda(const JsonView& value, std::string_view package) {
+CudaSection parse_cuda(const JsonView& value, const std::vector<OpSchema>& ops,
+                       std::string_view package) {
+  if (value.has("launches")) {
+    return {.host = {}, .device = {}, .needs = {}, .launch = parse_launches(value, ops, package)};
+  }
   check_keys(value, {"host", "device"}, {"needs"});
   CudaSection cuda;
   cuda.host = parse_sources(value.at("host"), package);
@@ -344,7 +327,7 @@ CpuSection parse_cpu(const JsonView& value, std::string_view package) {
 std::vector<std::string> parse_python(const JsonView& value, std::string_view package) {
   Scope stems({});
   std::vector<std::string> paths = read_list(value, [&](const JsonView& item) {
-    std::string path = parse_source(item, ".py", package);
+    std::string path = read_source(item, ".py", package);
     const std::string stem = stem_of(path);
     if (const std::string wrong = why_not_identifier(stem); !wrong.empty()) {
       item.fail("the file name " + quote(stem) + " " + wrong);
@@ -369,8 +352,8 @@ void parse_identity(const JsonView& root, std::string_view folder, Package& pack
                          ", the name of the folder");
   }
   package.version = positive(root.at("version"));
-  package.license = one_line(root.at("license"));
-  package.summary = one_line(root.at("summary"));
+  package.license = read_line(root.at("license"));
+  package.summary = read_line(root.at("summary"));
   package.min_loader =
       read_word(root.at("min_loader"), is_release, "is not a version; expected 0.1.0");
 }
@@ -383,10 +366,9 @@ Package parse(std::string_view text, std::string_view folder, const std::string&
   if (root.has("$schema")) root.at("$schema").string();  // for editors: where the JSON Schema is
   Package package;
   parse_identity(root, folder, package);
-  if (root.has("cuda")) package.cuda = parse_cuda(root.at("cuda"), package.name);
   if (root.has("cpu")) package.cpu = parse_cpu(root.at("cpu"), package.name);
   if (root.has("python")) package.python = parse_python(root.at("python"), package.name);
-  if (!package.cuda.present() && !package.cpu.present()) {
+  if (!root.has("cuda") && !root.has("cpu")) {
     root.fail("has neither \"cuda\" nor \"cpu\": there is nothing to build");
   }
   Scope functions({});
@@ -398,6 +380,7 @@ Package parse(std::string_view text, std::string_view folder, const std::string&
     functions.add(camel_case(op.name) + "Attributes", item.at("name"));
     package.ops.push_back(std::move(op));
   }
+  if (root.has("cuda")) package.cuda = parse_cuda(root.at("cuda"), package.ops, package.name);
   return package;
 }
 
@@ -425,6 +408,7 @@ std::vector<std::string> Package::shared_folders() const {
   };
   std::for_each(cuda.host.begin(), cuda.host.end(), add);
   for (const DeviceSource& one : cuda.device) add(one.source);
+  for (const Launch& launch : cuda.launch.launches) add(launch.source);
   std::for_each(cpu.host.begin(), cpu.host.end(), add);
   std::for_each(python.begin(), python.end(), add);
   return {names.begin(), names.end()};

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "documents/target.hpp"
+#include "launch.hpp"
 
 namespace kiln::build {
 
@@ -87,11 +88,14 @@ struct LibraryNeed {
   bool operator==(const LibraryNeed&) const = default;
 };
 
+/// Host code and device sources, or launches and the kernels that they name.
 struct CudaSection {
   std::vector<std::string> host;  ///< C++ sources
   std::vector<DeviceSource> device;
   std::vector<LibraryNeed> needs;
-  bool present() const { return !host.empty(); }
+  LaunchSection launch;
+  bool present() const { return !host.empty() || launches(); }
+  bool launches() const { return !launch.launches.empty(); }
 };
 
 struct CpuSection {

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How package.json says that kernels are launched: what is read, every rule that refuses, and what
+// expressions become.
+#include "launch.hpp"
+
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "expression.hpp"
+#include "kiln/error.hpp"
+#include "schema.hpp"
+
+using namespace kiln::build;
+using nlohmann::json;
+
+namespace {
+
+const char* const kGood = R"json({
+  "name": "norm", "version": 1, "license": "Apache-2.0", "summary": "For the test",
+  "min_loader": "0.1.0",
+  "cuda": {
+    "targets": ["sm_80", "sm_90"],
+    "workspace": [{"op": "forward", "name": "sums", "dtype": "x", "count": "64 * N"}],
+    "launches": [{
+      "op": "forward", "source": "csrc/norm.py", "kernel": "_norm",
+      "grid": ["M", "cdiv(N, BLOCK)"],
+      "arguments": {"x_ptr": "x", "b_ptr": "bias", "sums_ptr": "sums", "n": "N", "eps": "eps",
+                    "stride": {"value": "x.stride(0)", "type": "int64"}, "blocks": "cdiv(N, BLOCK)"},
+      "constants": {"HAS_BIAS": {"present": "bias"}, "TYPE": {"dtype": "x"}, "BLOCK": 512},
+      "aligned": ["x_ptr", "n"],
+      "when": "N > 0",
+      "instances": [
+        {"name": "narrow", "when": "N <= BLOCK and mode == 'fast'", "warps": 2, "stages": 1},
+        {"name": "hopper", "constants": {"BLOCK": 2048}, "targets": ["sm_90"], "registers": 128},
+        {"name": "wide", "constants": {"BLOCK": 1024, "MODE": {"attribute": "mode"}}}
+      ]
+}]
+}
+, "ops" : [ {
+  "name" : "forward",
+  "doc" : "y is f of x",
+  "tensors" : [
+    {"name" : "x", "dtype" : [ "bfloat16", "float16" ], "shape" : [ "M", "N" ], "layout" : "rows"},
+    {"name" : "bias", "dtype" : "x", "shape" : ["N"], "optional" : true},
+    {"name" : "y", "dtype" : "x", "shape" : [ "M", "N" ], "output" : true}
+  ],
+  "attributes" : [
+    {"name" : "mode", "type" : "string", "values" : [ "fast", "half-up" ], "default" : "half-up"},
+    {"name" : "steps", "type" : "int", "default" : 4},
+    {"name" : "eps", "type" : "float", "default" : 1e-5}
+  ]
+} ]
+})json";
+
+Package parse(const json& document) {
+  return parse_package(document.dump(), "norm", "package.json");
+}
+
+std::string refusal(const json& document) {
+  try {
+    parse(document);
+  } catch (const kiln::Error& error) {
+    CHECK(error.code() == kiln::ErrorCode::kBuild);
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+}  // namespace
+
+TEST_CASE("launch: every field is read") {
+  const Package package = parse(json::parse(kGood));
+  REQUIRE(package.cuda.launches());
+  CHECK(package.cuda.present());
+  const LaunchSection& section = package.cuda.launch;
+  CHECK(section.targets.size() == 2);
+  REQUIRE(section.workspace.size() == 1);
+  CHECK(section.workspace[0].count == "64 * N");
+  REQUIRE(section.launches.size() == 1);
+  const Launch& launch = section.launches[0];
+  CHECK(launch.kernel == "_norm");
+  CHECK(launch.when == "N > 0");
+  CHECK(launch.grid == std::vector<std::string>{"M", "cdiv(N, BLOCK)"});
+  using Kind = KernelArgument::Kind;
+  std::string read;
+  for (const KernelArgument& argument : launch.arguments) {
+    const char* const kinds[] = {"tensor", "workspace", "int32", "int64", "float32", "float64"};
+    read += argument.parameter + "=" + kinds[static_cast<int>(argument.kind)] +
+            (argument.aligned ? "!" : "") + " ";
+  }
+  CHECK(read ==
+        "b_ptr=tensor blocks=int32 eps=float32 n=int32! stride=int64 sums_ptr=workspace "
+        "x_ptr=tensor! ");
+  CHECK(launch.arguments[0].kind == Kind::kTensor);
+  REQUIRE(launch.instances.size() == 3);
+  CHECK(launch.instances[0].warps == 2);
+  CHECK(launch.instances[0].stages == 1);
+  CHECK(launch.instances[0].constants.at("BLOCK").integer == 512);
+  CHECK(launch.instances[1].constants.at("BLOCK").integer == 2048);
+  CHECK(launch.instances[1].registers == 128);
+  CHECK(launch.instances[2].warps == 4);
+  CHECK(launch.instances[2].stages == 3);
+  CHECK(launch.instances[2].constants.size() == 4);
+  CHECK(instances_for(launch, section.targets[0]).size() == 2);
+  CHECK(instances_for(launch, section.targets[1]).size() == 3);
+}
+
+TEST_CASE("launch: what is refused") {
+  struct Refused {
+    std::string place;  ///< JSON pointer below /cuda
+    json value;         ///< null: removed
+    std::string message;
+  };
+  const std::string launch = "cuda.launches[0]";
+  const std::vector<Refused> table = {
+      {"/launches", json::array(), "cuda.launches: is empty"},
+      {"/host", json::array(),
+       "cuda: unknown key \"host\"; the keys are targets, launches, workspace"},
+      {"/targets", nullptr, "cuda: lacks targets"},
+      {"/workspace/0/op", "backward", "cuda.workspace[0].op: \"backward\" is no op of the package"},
+      {"/workspace/0/name", "bias", "cuda.workspace[0].name: the name bias is already taken"},
+      {"/workspace/0/dtype", "half",
+       "cuda.workspace[0].dtype: \"half\" is neither a dtype nor a tensor of forward"},
+      {"/workspace/0/count", "BLOCK * N",
+       "cuda.workspace[0].count: \"BLOCK * N\" names BLOCK, which is none of M, N, steps, mode"},
+      {"/launches/0/op", "backward", launch + ".op: \"backward\" is no op of the package"},
+      {"/launches/0/source", "norm.cu",
+       launch + ".source: \"norm.cu\" is not a source; expected a path inside the package, or "
+                "../FOLDER/ and one inside the folder beside it, that ends in .py"},
+      {"/launches/0/kernel", "a-b", launch + ".kernel: \"a-b\" is not a name of Python's"},
+      {"/launches/0/grid", json::array({"K"}),
+       launch +
+           ".grid[0]: \"K\" names K, which is none of BLOCK, M, N, multiprocessors, steps, mode"},
+      {"/launches/0/grid", json::array({"M", 1, 1, 1}),
+       launch + ".grid: has more than 3 expressions"},
+      {"/launches/0/grid", json::array({"M > 1"}),
+       launch + ".grid[0]: \"M > 1\" has a condition where an integer is expected"},
+      {"/launches/0/arguments/n", "q",
+       launch + ".arguments.n: \"q\" names q, which is none of BLOCK, M, N, multiprocessors, "
+                "steps, mode"},
+      {"/launches/0/arguments/n", "x.stride(2)",
+       launch +
+           ".arguments.n: \"x.stride(2)\" asks for x.stride(2), which no tensor of the op has"},
+      {"/launches/0/arguments/x_ptr", json{{"value", "x"}, {"type", "int64"}},
+       launch + ".arguments.x_ptr.type: \"int64\" is not a type of this argument; expected none: a "
+                "pointer has that of its tensor"},
+      {"/launches/0/arguments/eps", json{{"value", "eps"}, {"type", "int32"}},
+       launch +
+           ".arguments.eps.type: \"int32\" is not a type of this argument; expected float32 or "
+           "float64"},
+      {"/launches/0/aligned/0", "y_ptr",
+       launch + ".aligned[0]: \"y_ptr\" is none of the arguments"},
+      {"/launches/0/aligned/1", "x_ptr", launch + ".aligned[1]: x_ptr is listed twice"},
+      {"/launches/0/aligned/0", "eps", launch + ".aligned[0]: eps is no integer and no pointer"},
+      {"/launches/0/constants/n", 7, launch + ".constants.n: n is an argument already"},
+      {"/launches/0/constants/HAS_BIAS", json{{"present", "x"}},
+       launch + ".constants.HAS_BIAS.present: x is not optional"},
+      {"/launches/0/constants/TYPE", json{{"dtype", "z"}},
+       launch + ".constants.TYPE.dtype: \"z\" is neither a dtype nor a tensor of forward"},
+      {"/launches/0/constants/TYPE", json{{"attribute", "steps"}},
+       launch +
+           ".constants.TYPE.attribute: \"steps\" is no string attribute with values of forward"},
+      {"/launches/0/constants/TYPE", json::array(),
+       launch + ".constants.TYPE: is an array; a constant is a value or an object"},
+      {"/launches/0/when", "BLOCK > 1",
+       launch + ".when: \"BLOCK > 1\" names BLOCK, which is none of M, N, steps, mode"},
+      {"/launches/0/instances/1/name", "narrow",
+       launch + ".instances[1].name: the name narrow is already taken"},
+      {"/launches/0/instances/0/warps", 3, launch + ".instances[0].warps: is 3, not a power of 2"},
+      {"/launches/0/instances/0/stages", 0,
+       launch + ".instances[0].stages: expected an integer from 1 to 16"},
+      {"/launches/0/instances/0/when", "mode == 'slow'",
+       launch + ".instances[0].when: \"mode == 'slow'\" compares with 'slow'; the words are fast, "
+                "half-up"},
+      {"/launches/0/instances/1/targets/0", "sm_86",
+       launch + ".instances[1].targets: sm_86 is none of the package's targets"},
+      {"/launches/0/instances/2/when", "N < 9",
+       launch +
+           ".instances: the last one for sm_80 has a \"when\": add one without, or \"otherwise\" "
+           "with what a caller is told"},
+      {"/launches/0/instances/2/targets", json::array({"sm_90"}),
+       launch +
+           ".instances: the last one for sm_80 has a \"when\": add one without, or \"otherwise\" "
+           "with what a caller is told"},
+  };
+  for (const Refused& refused : table) {
+    CAPTURE(refused.place);
+    json document = json::parse(kGood);
+    const json::json_pointer place("/cuda" + refused.place);
+    if (refused.value.is_null()) {
+      document[place.parent_pointer()].erase(place.back());
+    } else {
+      document[place] = refused.value;
+    }
+    CHECK(refusal(document) == "package.json: " + refused.message);
+  }
+  json document = json::parse(kGood);
+  document["ops"].push_back(document["ops"][0]);
+  document["ops"][1]["name"] = "backward";
+  CHECK(refusal(document) == "package.json: cuda.launches: has none of the op backward");
+  document["cuda"]["launches"].push_back(document["cuda"]["launches"][0]);
+  document["cuda"]["launches"][1]["source"] = "csrc/other.py";
+  CHECK(refusal(document) ==
+        "package.json: cuda.launches[1].kernel: the name _norm is already that of a kernel of "
+        "csrc/norm.py");
+}
+
+TEST_CASE("launch: expressions in C++") {
+  const ExpressionNames names = {.integers = {{"M", "call.M"}, {"N", "call.N"}},
+                                 .presents = {{"bias", "call.bias.present"}},
+                                 .strides = {{"x", 2}},
+                                 .words = {{"mode", {"Arguments::Mode", {"fast", "half-up"}}}}};
+  const auto integer = [&](const char* text) {
+    const CppExpression cpp = translate(text, ExpressionType::kInteger, names);
+    return cpp.wrong.empty() ? cpp.text : cpp.wrong;
+  };
+  const auto condition = [&](const char* text) {
+    const CppExpression cpp = translate(text, ExpressionType::kCondition, names);
+    return cpp.wrong.empty() ? cpp.text : cpp.wrong;
+  };
+  CHECK(integer("M") == "call.M");
+  CHECK(integer("0012") == "int64_t{12}");
+  CHECK(integer("M+2*N-1") == "((call.M + (int64_t{2} * call.N)) - int64_t{1})");
+  CHECK(integer("-(M)//N%3") == "sdk::remainder(sdk::divided((-call.M), call.N), int64_t{3})");
+  CHECK(integer("cdiv(M, min(N, 8))") == "sdk::cdiv(call.M, sdk::min(call.N, int64_t{8}))");
+  CHECK(integer("next_pow2(x.stride(1))") == "sdk::next_pow2(call.x.stride[1])");
+  CHECK(condition("not bias.present or M<N and N != 3") ==
+        "(!call.bias.present || ((call.M < call.N) && (call.N != int64_t{3})))");
+  CHECK(condition("mode != 'half-up'") == "(call.mode != Arguments::Mode::kHalfUp)");
+  struct Wrong {
+    const char* text;
+    const char* message;
+  };
+  for (const Wrong& wrong : std::initializer_list<Wrong>{
+           {"", "ends where a value is expected"},
+           {"M +", "ends where a value is expected"},
+           {"M N", "has \"N\" where it should end"},
+           {"(M", "ends where \")\" is expected"},
+           {"M / N", "has \"/\" where it should end"},
+           {"sqrt(M)", "calls sqrt; the functions are cdiv, max, min, next_pow2"},
+           {"cdiv(M)", "has \")\" where \",\" is expected"},
+           {"99999999999999999999", "has a number too large"},
+           {"M < N", "has a condition where an integer is expected"},
+           {"mode", "has a string attribute where an integer is expected"},
+           {"x.stride(9)", "asks for x.stride(9), which no tensor of the op has"},
+           {"x.shape", "has \"shape\" where \"stride\" is expected"},
+           {"$", "has \"$\" where a value is expected"}}) {
+    CHECK(integer(wrong.text) == wrong.message);
+  }
+  CHECK(condition("x.present") == "asks for x.present; x is no optional tensor of the op");
+  CHECK(condition("mode < 'fast'") == "compares a string attribute with \"<\"");
+  CHECK(condition("mode == 'fast") == "has a text that does not end");
+  CHECK(integer(std::string(501, '(').c_str()) == "has more than 500 bytes");
+}

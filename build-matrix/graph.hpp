@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "expand.hpp"
+#include "here.hpp"
 #include "matrix.hpp"
 #include "recipe.hpp"
 #include "schema.hpp"
@@ -33,6 +34,7 @@ struct Job {
   std::filesystem::path folder;  ///< absolute
   Expansion all;
   std::vector<VariantPlan> variants;
+  std::vector<Choice> choices = {};  ///< of the machine that it is built for; empty: of no one
 };
 
 /// Where things are on this machine; all absolute.

@@ -3,12 +3,14 @@
 
 #include <kiln/abi.h>
 
+#include <set>
+
 #include "resolve/resolve.hpp"
 
 namespace kiln::build {
 
-std::set<std::string> taken_here(const Host& host, const Package& package,
-                                 const std::vector<VariantPlan>& variants, Version glibc) {
+std::vector<Choice> choices_of(const Host& host, const Package& package,
+                               const std::vector<VariantPlan>& variants, Version glibc) {
   const NeededLoader any_loader{.min_loader = package.min_loader, .abi = KILN_ABI_MAJOR};
   Index index{.name = package.name, .version = package.version, .requires_ = any_loader};
   for (const VariantPlan& plan : variants) {
@@ -25,12 +27,17 @@ std::set<std::string> taken_here(const Host& host, const Package& package,
   }
   std::vector<Device> devices = {Device::cpu()};
   for (const Gpu& gpu : host.gpus) devices.push_back(Device::cuda(gpu.ordinal));
-  std::set<std::string> taken;
+  std::vector<Choice> choices;
   for (const Device& device : devices) {
     const Resolution resolution = resolve(host, index, {.device = device});
-    if (resolution.chosen) taken.insert(variants[*resolution.chosen].id);
+    Choice choice{.device = device, .variant = {}, .why = resolution.hint};
+    if (resolution.chosen) {
+      const Decision& decision = resolution.decisions[*resolution.chosen];
+      choice = {.device = device, .variant = decision.variant, .why = decision.detail};
+    }
+    choices.push_back(std::move(choice));
   }
-  return taken;
+  return choices;
 }
 
 std::vector<std::string> libraries_of(const std::vector<VariantPlan>& variants) {

@@ -146,10 +146,17 @@ void list_variants(const Job& job, bool json, std::ostream& out) {
     for (const ExcludedVariant& variant : job.all.excluded) {
       excluded.push_back({{"variant", variant.id}, {"reason", variant.reason}});
     }
+    Json devices = Json::array();
+    for (const Choice& choice : job.choices) {
+      devices.push_back({{"device", to_string(choice.device)},
+                         {"variant", choice.variant.empty() ? Json() : Json(choice.variant)},
+                         {"why", choice.why}});
+    }
     out << dump_json({{"schema", "kiln.build.list/1"},
                       {"package", job.package.name},
                       {"version", job.package.version},
                       {"variants", std::move(variants)},
+                      {"devices", std::move(devices)},
                       {"risks", std::move(risks)},
                       {"excluded", std::move(excluded)}})
         << "\n";
@@ -159,6 +166,10 @@ void list_variants(const Job& job, bool json, std::ostream& out) {
       << " variants to build\n";
   for (const VariantPlan& plan : job.variants) {
     out << "  " << std::left << std::setw(30) << plan.id << source_names(plan) << "\n";
+  }
+  for (const Choice& choice : job.choices) {
+    out << to_string(choice.device) << " takes "
+        << (choice.variant.empty() ? "nothing" : choice.variant) << ": " << choice.why << "\n";
   }
   for (const auto& [toolkit, risk] : risks_of(job)) {
     out << "the compiler of CUDA " << to_string(toolkit) << ": " << risk << "\n";

@@ -18,6 +18,7 @@
 #include "base/file_lock.hpp"
 #include "base/quote.hpp"
 #include "build-matrix/cli/verbs.hpp"
+#include "documents/host.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "execute.hpp"
@@ -44,6 +45,7 @@ struct BuildRequest {
   std::vector<std::string> packages;
   std::string only;  ///< patterns; empty: all, or with `here` none beside those
   bool here = false;
+  std::string host;  ///< file of facts; as `here`, of that machine
   unsigned jobs = std::max(1U, std::thread::hardware_concurrency());
   fs::path toolchains;
   fs::path out = "build/kernels";
@@ -86,29 +88,42 @@ std::vector<fs::path> find_folders(const BuildRequest& request) {
   return folders;
 }
 
-/// Whether a variant of the package is asked for, by its id.
-std::function<bool(const VariantPlan&)> wanted(const BuildRequest& request, const Matrix& matrix,
-                                               const Job& job) {
-  std::set<std::string> taken;
-  if (request.here) {
-    Host host = probe_host();
-    if (!host.driver_problem.empty()) {
-      throw Error(ErrorCode::kDevice, "build --here: which GPUs this machine has cannot be told: " +
-                                          host.driver_problem + ". Or name variants with --only");
-    }
-    probe_libraries(host, libraries_of(job.all.variants));
-    taken = taken_here(host, job.package, job.all.variants, matrix.glibc);
+bool is_for_one_machine(const BuildRequest& request) {
+  return request.here || !request.host.empty();
+}
+
+Host machine_of(const BuildRequest& request, const Job& job) {
+  if (request.here && !request.host.empty()) {
+    throw Error(ErrorCode::kUsage, "build: --here and --host name two machines; give one of them");
   }
-  const std::string only = request.only.empty() && !request.here ? "*" : request.only;
-  return [taken, only](const VariantPlan& plan) {
-    return taken.contains(plan.id) || (!only.empty() && matches(plan.id, only));
-  };
+  if (!request.host.empty()) return parse_host(read_file(request.host), request.host);
+  Host host = probe_host();
+  if (!host.driver_problem.empty()) {
+    throw Error(ErrorCode::kDevice, "build --here: which GPUs this machine has cannot be told: " +
+                                        host.driver_problem + ". Or name variants with --only");
+  }
+  probe_libraries(host, libraries_of(job.all.variants));
+  return host;
+}
+
+/// Which variants of the package are asked for.
+void choose_variants(const BuildRequest& request, const Matrix& matrix, Job& job) {
+  const bool for_one = is_for_one_machine(request);
+  const std::vector<VariantPlan>& all = job.all.variants;
+  if (for_one) {
+    job.choices = choices_of(machine_of(request, job), job.package, all, matrix.glibc);
+  }
+  const std::string only = request.only.empty() && !for_one ? "*" : request.only;
+  std::ranges::copy_if(all, std::back_inserter(job.variants), [&](const VariantPlan& plan) {
+    return std::ranges::find(job.choices, plan.id, &Choice::variant) != job.choices.end() ||
+           (!only.empty() && matches(plan.id, only));
+  });
 }
 
 [[noreturn]] void fail_nothing_wanted(const BuildRequest& request) {
   if (request.only.empty()) {
     throw Error(ErrorCode::kNoVariant,
-                "build: no variant fits this machine; 'kiln host' shows what it is, and "
+                "build: no variant fits the machine; 'kiln host' shows what this one is, and "
                 "'kiln build --list' what could be built. Name variants with --only");
   }
   throw Error(ErrorCode::kUsage, "build: no variant matches --only '" + request.only +
@@ -123,8 +138,7 @@ std::vector<Job> choose(const BuildRequest& request, const Matrix& matrix) {
     job.package = parse_package(read_file(job.folder / "package.json"),
                                 job.folder.filename().string(), (folder / "package.json").string());
     job.all = expand(matrix, job.package);
-    std::ranges::copy_if(job.all.variants, std::back_inserter(job.variants),
-                         wanted(request, matrix, job));
+    choose_variants(request, matrix, job);
     any = any || !job.variants.empty();
     jobs.push_back(std::move(job));
   }
@@ -269,6 +283,8 @@ void build_verb(cli::Command& command) {
   command.flag("--here", request->here,
                "Only what this machine takes: a variant for its CPU, and one for each kind of its "
                "GPUs; with --only, those as well");
+  command.option("--host", request->host, "FILE",
+                 "As --here, of the machine of this facts file (kiln host --json)");
   constexpr std::uint64_t kMostJobs = 4096;
   command
       .number("-j,--jobs", request->jobs, 1, kMostJobs,

@@ -424,9 +424,25 @@ TEST_CASE("build: --here is this machine's variants, and those that --only adds"
   const Finished none = workshop().run({"scale", "--here", "--list"});
   write_file(workshop().package() / "package.json", text);
   CHECK(none.status == 3);
-  CHECK_MESSAGE(none.output.find("no variant fits this machine") != std::string::npos, none.output);
+  CHECK_MESSAGE(none.output.find("no variant fits the machine") != std::string::npos, none.output);
   unsetenv("KILN_OVERRIDE_CUDA");
   unsetenv("KILN_OVERRIDE_SM");
+}
+
+TEST_CASE("build: --host is another machine's variants, each with the resolver's reason") {
+  const fs::path facts = workshop().out() / "spark.json";
+  write_file(facts, R"({"schema": "kiln.host/1", "arch": "aarch64", "cpu": "armv8-a",
+      "glibc": "2.39", "driver": "13.0", "overridden": [],
+      "gpus": [{"ordinal": 0, "name": "NVIDIA GB10", "capability": "12.1"}],
+      "libraries": {"libnvrtc.so.12": true, "libnvJitLink.so.12": true}})");
+  const Finished spark = workshop().run({"scale", "--list", "--json", "--host", facts.string()});
+  REQUIRE_MESSAGE(spark.status == 0, spark.output);
+  const json listed = json::parse(spark.output);
+  CHECK(listed.at("variants") == json({"cu13.5-sm_120-aarch64", "cpu-armv8-a"}));
+  CHECK(listed.at("devices").at(0).at("variant") == "cpu-armv8-a");
+  CHECK(listed.at("devices").at(1).at("variant") == "cu13.5-sm_120-aarch64");
+  CHECK(listed.at("devices").at(1).at("why").get<std::string>().starts_with("sm_120, runs on"));
+  CHECK(workshop().run({"scale", "--list", "--here", "--host", facts.string()}).status == 2);
 }
 
 TEST_CASE("build: a variant that is no longer one does not stay to be published") {

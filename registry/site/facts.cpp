@@ -16,6 +16,7 @@
 #include "registry/folder/check.hpp"
 #include "registry/folder/referrers.hpp"
 #include "registry/folder/trust_files.hpp"
+#include "registry/site/markup.hpp"
 
 namespace kiln::registry {
 namespace {
@@ -33,22 +34,20 @@ std::string compilers_of(const std::string& build) {
   return join(words);
 }
 
-/// The errors of each record as a plot: a row a kind, a mark a variant.
-Plot errors_of(const JsonView& record) {
-  Plot plot;
-  PlotRows rows(plot);
+ErrorFacts errors_of(const JsonView& record) {
+  ErrorFacts facts{.measured = record.at("hardware").string() + ", " + record.at("date").string(),
+                   .worst = {}};
   for (const JsonView& result : record.at("results").items()) {
     if (!result.has("worst")) continue;
     const std::string variant = result.at("variant").string();
     for (const auto& [kind, error] : result.at("worst").members()) {
-      if (!error.json().is_number() || error.json().get<double>() <= 0) continue;
-      rows.add(kind, error.json().get<double>(), variant);
+      if (!error.json().is_number()) continue;
+      ErrorFacts::Worst& worst = facts.worst[kind];
+      const auto value = error.json().get<double>();
+      if (worst.variant.empty() || value > worst.error) worst = {value, variant};
     }
   }
-  plot.series = {"a variant"};
-  plot.caption = "Worst relative L2 error against fp64 on " + record.at("hardware").string() +
-                 ", " + record.at("date").string() + ", a mark a variant. Left is better.";
-  return plot;
+  return facts;
 }
 
 class Gathering {
@@ -123,8 +122,8 @@ class Gathering {
     if (word != "tests") return;
     const Json predicate = parse_json(statement.predicate, "predicate");
     for (const JsonView& record : JsonView(predicate, "predicate").at("records").items()) {
-      Plot plot = errors_of(record);
-      if (!plot.empty()) facts_.errors.push_back(std::move(plot));
+      ErrorFacts errors = errors_of(record);
+      if (!errors.worst.empty()) facts_.errors.push_back(std::move(errors));
     }
   }
 

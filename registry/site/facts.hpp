@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,7 +15,6 @@
 #include "documents/ops.hpp"
 #include "documents/variant.hpp"
 #include "registry/folder/submission.hpp"
-#include "registry/site/plot.hpp"
 
 namespace kiln::registry {
 
@@ -29,6 +29,17 @@ struct StatementFacts {
   std::string word;      ///< attest::kKinds, or a URI
   std::string says;      ///< may be empty
   std::string artifact;  ///< digest of the referrer
+};
+
+/// A test record of the statements: of each kind of result the worst relative L2 error against
+/// fp64, and the variant that has it.
+struct ErrorFacts {
+  struct Worst {
+    double error = 0;
+    std::string variant;
+  };
+  std::string measured;  ///< "NVIDIA H200, 2026-11-24"
+  std::map<std::string, Worst> worst;
 };
 
 /// What the signed metadata says of a version.
@@ -47,7 +58,7 @@ struct VersionFacts {
   std::vector<OpText> ops;
   std::vector<VariantFacts> variants;  ///< in the index's order, best first
   std::vector<StatementFacts> statements;
-  std::vector<Plot> errors;  ///< of test records in the statements
+  std::vector<ErrorFacts> errors;
   SignedState vouched = SignedState::kNobody;
   std::vector<std::string> keys;      ///< ids of those that may sign for it; empty: unsigned
   std::uint64_t threshold = 0;        ///< how many of them must

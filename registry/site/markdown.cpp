@@ -13,6 +13,7 @@
 
 #include "base/number.hpp"
 #include "kiln/error.hpp"
+#include "registry/site/plot.hpp"
 
 namespace kiln::registry {
 namespace {
@@ -76,32 +77,52 @@ std::string target_of(const MD_ATTRIBUTE& href) {
   return target.starts_with('#') ? "#card-" + slug_of(target) : "";
 }
 
+/// What stands around a block or span that has no more to it; `type` is of md4c's enumerations.
+struct Tags {
+  int type;
+  Literal open;
+  Literal close;
+};
+constexpr Tags kBlocks[] = {{MD_BLOCK_QUOTE, "<blockquote>", "</blockquote>\n"},
+                            {MD_BLOCK_UL, "<ul>\n", "</ul>\n"},
+                            {MD_BLOCK_OL, "", "</ol>\n"},
+                            {MD_BLOCK_LI, "<li>", "</li>\n"},
+                            {MD_BLOCK_HR, "<hr>\n", ""},
+                            {MD_BLOCK_CODE, "<pre tabindex=\"0\"><code>", "</code></pre>\n"},
+                            {MD_BLOCK_P, "<p>", "</p>\n"},
+                            {MD_BLOCK_TR, "<tr>", "</tr>\n"},
+                            {MD_BLOCK_TH, "", "</th>"},
+                            {MD_BLOCK_TD, "", "</td>"},
+                            {MD_BLOCK_THEAD, "<thead>", "</thead>\n"},
+                            {MD_BLOCK_TBODY, "<tbody>", "</tbody>"}};
+constexpr Tags kSpans[] = {{MD_SPAN_EM, "<em>", "</em>"},
+                           {MD_SPAN_STRONG, "<strong>", "</strong>"},
+                           {MD_SPAN_CODE, "<code>", "</code>"},
+                           {MD_SPAN_DEL, "<del>", "</del>"},
+                           {MD_SPAN_IMG, "<span class=\"image\">", "</span>"}};
+
+template <std::size_t Count>
+const Tags* tags_of(const Tags (&all)[Count], int type) {
+  const auto* const found = std::ranges::find(all, type, &Tags::type);
+  return found == std::end(all) ? nullptr : found;
+}
+
 class Rendering {
  public:
   Rendering(std::string_view title, bool folded) : title_(title), folded_(folded) {}
 
   void enter(MD_BLOCKTYPE type, void* detail) {
+    if (const Tags* const tags = tags_of(kBlocks, type)) html_.markup(tags->open);
     switch (type) {
       case MD_BLOCK_QUOTE:
-        html_.markup("<blockquote>"), ++depth_;
-        break;
       case MD_BLOCK_UL:
-        html_.markup("<ul>\n"), ++depth_;
+        ++depth_;
         break;
       case MD_BLOCK_OL:
         enter_list(*static_cast<MD_BLOCK_OL_DETAIL*>(detail));
         break;
-      case MD_BLOCK_LI:
-        html_.markup("<li>");
-        break;
-      case MD_BLOCK_HR:
-        html_.markup("<hr>\n");
-        break;
-      case MD_BLOCK_CODE:
-        html_.markup("<pre tabindex=\"0\"><code>");
-        break;
       case MD_BLOCK_P:
-        html_.markup("<p>"), plain_.clear();
+        plain_.clear();
         break;
       case MD_BLOCK_H:
         begin_aside();
@@ -110,47 +131,30 @@ class Rendering {
         begin_aside(), table_ = {};
         break;
       case MD_BLOCK_TR:
-        html_.markup("<tr>"), row_.clear();
+        row_.clear();
         break;
       case MD_BLOCK_TH:
-        enter_cell(true, *static_cast<MD_BLOCK_TD_DETAIL*>(detail));
-        break;
       case MD_BLOCK_TD:
-        enter_cell(false, *static_cast<MD_BLOCK_TD_DETAIL*>(detail));
-        break;
-      case MD_BLOCK_THEAD:
-        html_.markup("<thead>");
-        break;
-      case MD_BLOCK_TBODY:
-        html_.markup("<tbody>");
+        enter_cell(type == MD_BLOCK_TH, *static_cast<MD_BLOCK_TD_DETAIL*>(detail));
         break;
       case MD_BLOCK_HTML:
         raw_.clear();
         break;
-      case MD_BLOCK_DOC:
+      default:
         break;
     }
   }
 
   void leave(MD_BLOCKTYPE type, void* detail) {
+    if (const Tags* const tags = tags_of(kBlocks, type)) html_.markup(tags->close);
     switch (type) {
       case MD_BLOCK_QUOTE:
-        html_.markup("</blockquote>\n"), --depth_;
-        break;
       case MD_BLOCK_UL:
-        html_.markup("</ul>\n"), --depth_;
-        break;
       case MD_BLOCK_OL:
-        html_.markup("</ol>\n"), --depth_;
-        break;
-      case MD_BLOCK_LI:
-        html_.markup("</li>\n");
-        break;
-      case MD_BLOCK_CODE:
-        html_.markup("</code></pre>\n");
+        --depth_;
         break;
       case MD_BLOCK_P:
-        html_.markup("</p>\n"), above_ = plain_;
+        above_ = plain_;
         break;
       case MD_BLOCK_H:
         leave_heading(static_cast<MD_BLOCK_H_DETAIL*>(detail)->level);
@@ -162,16 +166,8 @@ class Rendering {
         leave_row();
         break;
       case MD_BLOCK_TH:
-        html_.markup("</th>"), row_.push_back(plain_);
-        break;
       case MD_BLOCK_TD:
-        html_.markup("</td>"), row_.push_back(plain_);
-        break;
-      case MD_BLOCK_THEAD:
-        html_.markup("</thead>\n");
-        break;
-      case MD_BLOCK_TBODY:
-        html_.markup("</tbody>");
+        row_.push_back(plain_);
         break;
       case MD_BLOCK_HTML:
         leave_raw();
@@ -179,60 +175,21 @@ class Rendering {
       case MD_BLOCK_DOC:
         end_part();
         break;
-      case MD_BLOCK_HR:
+      default:
         break;
     }
   }
 
   void enter(MD_SPANTYPE type, void* detail) {
-    switch (type) {
-      case MD_SPAN_EM:
-        html_.markup("<em>");
-        break;
-      case MD_SPAN_STRONG:
-        html_.markup("<strong>");
-        break;
-      case MD_SPAN_CODE:
-        html_.markup("<code>");
-        break;
-      case MD_SPAN_DEL:
-        html_.markup("<del>");
-        break;
-      case MD_SPAN_A:
-        enter_link(target_of(static_cast<MD_SPAN_A_DETAIL*>(detail)->href));
-        break;
-      case MD_SPAN_IMG:
-        html_.markup("<span class=\"image\">");
-        break;
-      default:
-        break;
-    }
+    if (const Tags* const tags = tags_of(kSpans, type)) html_.markup(tags->open);
+    if (type == MD_SPAN_A) enter_link(target_of(static_cast<MD_SPAN_A_DETAIL*>(detail)->href));
   }
 
   void leave(MD_SPANTYPE type) {
-    switch (type) {
-      case MD_SPAN_EM:
-        html_.markup("</em>");
-        break;
-      case MD_SPAN_STRONG:
-        html_.markup("</strong>");
-        break;
-      case MD_SPAN_CODE:
-        html_.markup("</code>");
-        break;
-      case MD_SPAN_DEL:
-        html_.markup("</del>");
-        break;
-      case MD_SPAN_A:
-        if (links_.back()) html_.markup("</a>");
-        links_.pop_back();
-        break;
-      case MD_SPAN_IMG:
-        html_.markup("</span>");
-        break;
-      default:
-        break;
-    }
+    if (const Tags* const tags = tags_of(kSpans, type)) html_.markup(tags->close);
+    if (type != MD_SPAN_A) return;
+    if (links_.back()) html_.markup("</a>");
+    links_.pop_back();
   }
 
   void text(MD_TEXTTYPE type, std::string_view text) {
@@ -312,7 +269,6 @@ class Rendering {
   }
 
   void leave_row() {
-    html_.markup("</tr>\n");
     if (table_.titles.empty()) {
       table_.titles = std::move(row_);
     } else {
@@ -358,13 +314,16 @@ class Rendering {
   void leave_table() {
     const Html inside = end_aside();
     outer_.pop_back();
-    const std::vector<Plot> plots = plots_of(table_);
-    for (const Plot& plot : plots) html_.part(draw(plot));
-    if (!plots.empty() && plots.front().reference && speed_.empty()) {
-      speed_ = plots.front();
-      measured_ = short_of(above_, kMeasuredBytes);
+    const std::vector<SpeedBar> bars = speed_of(table_);
+    if (!bars.empty()) {
+      const Html plot = draw(bars);
+      html_.part(plot);
+      if (speed_.empty()) {
+        speed_ = plot;
+        measured_ = short_of(above_, kMeasuredBytes);
+      }
     }
-    const bool folded = !plots.empty() || table_.rows.size() > kFoldedRows;
+    const bool folded = !bars.empty() || table_.rows.size() > kFoldedRows;
     if (folded) {
       html_.markup("<details><summary>Table of ")
           .text(std::to_string(table_.rows.size()))
@@ -389,7 +348,7 @@ class Rendering {
   std::string raw_;    ///< of an HTML block
   std::vector<std::string> row_;
   CardTable table_;
-  Plot speed_;
+  Html speed_;
   std::string measured_;
   int depth_ = 0;  ///< of lists and quotations
   bool in_part_ = false;

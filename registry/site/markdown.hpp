@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Markdown: an author's card (CommonMark with tables) as HTML of the site, and the plots of
-// its tables. md4c parses; what it finds is written through markup.hpp, so that raw HTML is shown
-// as the text that it is. Links lead to http, https and mail; images are their description: a page
-// of the site requests nothing from elsewhere. Pure.
+// Markdown: an author's card (CommonMark with tables) as HTML of the site, with a plot over
+// each table of times. md4c parses; what it finds is written through markup.hpp, so that raw HTML
+// is shown as the text that it is. Links lead to http, https and mail; images are their
+// description: a page of the site requests nothing from elsewhere. Pure.
 #pragma once
 
 #include <string>
 #include <string_view>
 
 #include "registry/site/markup.hpp"
-#include "registry/site/plot.hpp"
 
 namespace kiln::registry {
 
 struct RenderedCard {
   Html html;
-  Plot speed;            ///< the first against rivals, to stand above; may be empty
+  Html speed;            ///< the first plot, to stand above; may be empty
   std::string measured;  ///< the words above its table: where and when
 };
 

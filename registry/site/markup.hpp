@@ -14,6 +14,14 @@
 
 namespace kiln::registry {
 
+/// As much of a text as there is room for, without a cut in the middle of a character.
+inline std::string short_of(std::string_view text, std::size_t most_bytes = 80) {
+  if (text.size() <= most_bytes) return std::string(text);
+  std::size_t end = most_bytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return std::string(text.substr(0, end)) + "\xe2\x80\xa6";
+}
+
 /// Markup that stands in the source.
 class Literal {
  public:

@@ -461,8 +461,7 @@ CardSection card_section(const PackageFacts& package, const VersionFacts& versio
     const RenderedCard card = render_card(version.card, package.name);
     section.html.part(card.html);
     if (!card.speed.empty()) {
-      section.speed.part(draw(card.speed))
-          .element("<p class=\"measured\">", card.measured, "</p>\n");
+      section.speed.part(card.speed).element("<p class=\"measured\">", card.measured, "</p>\n");
     }
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kIntegrity) throw;
@@ -475,7 +474,18 @@ CardSection card_section(const PackageFacts& package, const VersionFacts& versio
 Html errors_section(const VersionFacts& version) {
   Html html;
   html.markup("<section id=\"errors\"><h2>Errors, from the test records</h2>\n");
-  for (const Plot& plot : version.errors) html.part(draw(plot));
+  for (const ErrorFacts& record : version.errors) {
+    html.element("<p>Worst relative L2 error against fp64 on ", record.measured, ":</p>\n");
+    html.part(begin_table())
+        .markup(
+            "<thead><tr><th scope=\"col\">what</th><th scope=\"col\" class=\"right\">error</th>"
+            "<th scope=\"col\">of</th></tr></thead>\n<tbody>\n");
+    for (const auto& [kind, worst] : record.worst) {
+      html.element("<tr><th scope=\"row\">", kind, "</th><td class=\"right\">");
+      html.number(worst.error).element("</td><td><code>", worst.variant, "</code></td></tr>\n");
+    }
+    html.markup("</tbody></table></div>\n");
+  }
   return std::move(html.markup("</section>\n"));
 }
 

@@ -44,7 +44,7 @@ SiteFacts sample(const std::string& word) {
       {gpu("cu12.9-sm_90a-x86_64", "NVIDIA H200, driver 1, 2026-01-01, 9 cases"), 1500, 3000, word},
       {gpu("cu12.9-sm_90a-b", kUntested.data()), 10, 20, word}};
   version.statements = {{word, word, word}};
-  version.errors = {{.caption = word, .series = {word}, .rows = {{word, {{0, 1, word}}}}}};
+  version.errors = {{.measured = word, .worst = {{word, {1, word}}}}};
   version.vouched = SignedState::kSigned;
   version.keys = {std::string(64, 'a'), std::string(64, 'b')};
   version.threshold = 1;

@@ -29,9 +29,9 @@ void use(const kiln::Kernel& kernel, float* memory, void* scratch, CUstream_st* 
   layer.forward(bf16(scratch, {1, 1}), bf16(static_cast<const void*>(scratch), {1, 1}));
 
   // A layer keeps its words: what they were made from may go.
-  using Geglu = kiln::layers::Geglu;
-  [[maybe_unused]] const Geglu::Weights words{.approximate = Geglu::Approximate::kNone};
-  const kiln::ops::geglu_mlp::ForwardAttributes pinned{.kernels = std::string("wide")};
+  using Attributes = kiln::ops::geglu_mlp::ForwardAttributes;
+  const Attributes pinned{.approximate = Attributes::Approximate::kNone,
+                          .kernels = std::string("wide")};
   const auto forward = kernel.op<kiln::ops::geglu_mlp::Forward>();
   forward.run({.x = x, .gate = x, .up = x, .down = x, .y = x, .attributes = pinned}, {}, stream);
 
@@ -51,7 +51,7 @@ void use(const kiln::Kernel& kernel, float* memory, void* scratch, CUstream_st* 
   forward.run({.gate = x, .x = x, .up = x, .down = x, .y = x});
 #endif
 #ifdef MISUSE_ATTRIBUTE_OF_NO_VALUE
-  [[maybe_unused]] const Geglu::Weights wrong{.approximate = Geglu::Approximate::kErf};
+  [[maybe_unused]] const Attributes wrong{.approximate = Attributes::Approximate::kErf};
 #endif
 #ifdef MISUSE_ARGUMENTS_OF_OTHER_OP
   forward.run(kiln::ops::geglu_mlp::Geglu{.gate = x, .up = x, .out = x});

@@ -166,9 +166,9 @@ bool check_pointwise(const kiln::Kernel& kernel, std::int64_t rows, int bound) {
   std::vector<float> values(static_cast<std::size_t>(rows * kColumns));
   const kiln::Tensor tensor(values.data(), kiln::DType::kFloat32, {rows, kColumns},
                             kiln::Device::cpu());
-  const auto layer = kernel.layer<kiln::layers::Geglu>({});
+  const auto op = kernel.op<kiln::ops::geglu_mlp::Geglu>();
   return check("geglu [" + std::to_string(rows) + "," + std::to_string(kColumns) + "]", rows > 1000,
-               bound, [&] { layer.forward(tensor, tensor, tensor); });
+               bound, [&] { op.run({.gate = tensor, .up = tensor, .out = tensor}); });
 }
 
 }  // namespace

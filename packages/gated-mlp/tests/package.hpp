@@ -145,14 +145,24 @@ MlpLayer erase_mlp(Layer layer) {
           }};
 }
 
-template <class Layer>
-GatedLayer erase_gated(Layer layer) {
-  const auto held = std::make_shared<Layer>(std::move(layer));
-  return {[held](const kiln::Tensor& gate, const kiln::Tensor& up, const kiln::Tensor& out,
-                 void* stream) { held->forward(gate, up, out, kiln::Stream::of_handle(stream)); },
-          [held](const kiln::Tensor& grad_out, const kiln::Tensor& gate, const kiln::Tensor& up,
-                 const kiln::Tensor& grad_gate, const kiln::Tensor& grad_up, void* stream) {
-            held->backward(grad_out, gate, up, grad_gate, grad_up, kiln::Stream::of_handle(stream));
+template <class Forward, class Backward>
+GatedLayer erase_gated(const kiln::Kernel& kernel,
+                       const decltype(Forward::attributes)& attributes) {
+  return {[=, op = kernel.op<Forward>()](const kiln::Tensor& gate, const kiln::Tensor& up,
+                                         const kiln::Tensor& out, void* stream) {
+            op.run({.gate = gate, .up = up, .out = out, .attributes = attributes}, {},
+                   kiln::Stream::of_handle(stream));
+          },
+          [=, op = kernel.op<Backward>()](const kiln::Tensor& grad_out, const kiln::Tensor& gate,
+                                          const kiln::Tensor& up, const kiln::Tensor& grad_gate,
+                                          const kiln::Tensor& grad_up, void* stream) {
+            op.run({.grad_out = grad_out,
+                    .gate = gate,
+                    .up = up,
+                    .grad_gate = grad_gate,
+                    .grad_up = grad_up,
+                    .attributes = attributes},
+                   {}, kiln::Stream::of_handle(stream));
           }};
 }
 

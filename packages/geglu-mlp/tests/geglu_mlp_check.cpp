@@ -10,17 +10,18 @@ namespace {
 using gated_mlp_test::Gate;
 using gated_mlp_test::MlpLayer;
 using gated_mlp_test::MlpWeights;
-using kiln::layers::Geglu;
 using kiln::layers::GegluMlp;
+using kiln::ops::geglu_mlp::Geglu;
 
-template <class Layer>
-typename Layer::Approximate approximate(Gate gate) {
-  return gate == Gate::kGelu ? Layer::Approximate::kNone : Layer::Approximate::kTanh;
+template <class Attributes>
+typename Attributes::Approximate approximate(Gate gate) {
+  using Approximate = typename Attributes::Approximate;
+  return gate == Gate::kGelu ? Approximate::kNone : Approximate::kTanh;
 }
 
 MlpLayer make_mlp(const kiln::Kernel& kernel, const MlpWeights& weights, Gate gate) {
   GegluMlp::Weights typed = gated_mlp_test::weights_of<GegluMlp>(weights);
-  typed.attributes.approximate = approximate<GegluMlp>(gate);
+  typed.attributes.approximate = approximate<GegluMlp::Attributes>(gate);
   return gated_mlp_test::erase_mlp(kernel.layer<GegluMlp>(typed));
 }
 
@@ -34,8 +35,9 @@ int main(int argc, char** argv) {
       .mlp = make_mlp,
       .gated =
           [](const kiln::Kernel& kernel, Gate gate) {
-            return gated_mlp_test::erase_gated(
-                kernel.layer<Geglu>({.approximate = approximate<Geglu>(gate)}));
+            using Attributes = decltype(Geglu::attributes);
+            return gated_mlp_test::erase_gated<Geglu, kiln::ops::geglu_mlp::GegluBackward>(
+                kernel, {.approximate = approximate<Attributes>(gate)});
           },
       .refusals = {
           {"an unknown approximate", "approximate", [](const kiln::Kernel& kernel) {

@@ -14,12 +14,12 @@ using gated_mlp_test::Gate;
 using gated_mlp_test::kCheckedLimit;
 using gated_mlp_test::MlpLayer;
 using gated_mlp_test::MlpWeights;
-using kiln::layers::Swiglu;
 using kiln::layers::SwigluMlp;
+using kiln::ops::swiglu_mlp::Swiglu;
 
-template <class Layer>
-typename Layer::Activation activation(Gate gate) {
-  using Activation = typename Layer::Activation;
+template <class Attributes>
+typename Attributes::Activation activation(Gate gate) {
+  using Activation = typename Attributes::Activation;
   switch (gate) {
     case Gate::kRelu:
       return Activation::kRelu;
@@ -34,7 +34,7 @@ typename Layer::Activation activation(Gate gate) {
 
 MlpLayer make_mlp(const kiln::Kernel& kernel, const MlpWeights& weights, Gate gate) {
   SwigluMlp::Weights typed = gated_mlp_test::weights_of<SwigluMlp>(weights);
-  typed.attributes.activation = activation<SwigluMlp>(gate);
+  typed.attributes.activation = activation<SwigluMlp::Attributes>(gate);
   typed.attributes.limit = kCheckedLimit;
   return gated_mlp_test::erase_mlp(kernel.layer<SwigluMlp>(typed));
 }
@@ -56,8 +56,9 @@ int main(int argc, char** argv) {
       .mlp = make_mlp,
       .gated =
           [](const kiln::Kernel& kernel, Gate gate) {
-            return gated_mlp_test::erase_gated(kernel.layer<Swiglu>(
-                {.activation = activation<Swiglu>(gate), .limit = kCheckedLimit}));
+            using Attributes = decltype(Swiglu::attributes);
+            return gated_mlp_test::erase_gated<Swiglu, kiln::ops::swiglu_mlp::SwigluBackward>(
+                kernel, {.activation = activation<Attributes>(gate), .limit = kCheckedLimit});
           },
       .refusals = {}};
   package.refusals.push_back(

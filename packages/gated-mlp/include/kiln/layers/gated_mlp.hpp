@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GatedMlp and GatedPointwise: the layers over the ops of a package with gated MLPs: GegluMlp and
-// Geglu, SwigluMlp and Swiglu. kiln/ops/<package>.hpp, which is made of package.json, has the ops;
+// GatedMlp: the layer over the ops of a package with gated MLPs: GegluMlp, SwigluMlp.
+// kiln/ops/<package>.hpp, which is made of package.json, has the ops, the elementwise ones too;
 // here is what a model's code wants above them: weights that are given once, overloads, a workspace
 // of the layer's own. The package checks shapes, dtypes and devices and names what does not fit.
 // Weights are views: their memory is the caller's and must outlive the layer.
@@ -224,43 +224,6 @@ class GatedMlp {
   TypedOp<BackwardOp> backward_;
   Weights weights_;
   OwnedWorkspace owned_;
-};
-
-/// Elementwise out = a(gate) * f(up) on [M,H] tensors, each of which may be a column slice (any row
-/// stride). float32, bfloat16 or float16; computed in float32. Needs no workspace.
-template <class ForwardOp, class BackwardOp>
-class GatedPointwise {
- public:
-  static constexpr std::string_view kPackage = ForwardOp::kSignature.package;
-  using Attributes = decltype(ForwardOp::attributes);
-  using Weights = Attributes;  ///< none: the options of the layer
-
-  GatedPointwise(const Kernel& kernel, Attributes attributes)
-      : forward_(kernel.op<ForwardOp>()),
-        backward_(kernel.op<BackwardOp>()),
-        attributes_(std::move(attributes)) {}
-
-  void forward(const Tensor& gate, const Tensor& up, const Tensor& out, Stream stream = {}) const {
-    forward_.run({.gate = gate, .up = up, .out = out, .attributes = attributes_}, {}, stream);
-  }
-
-  /// grad_gate = grad_out * f(up) * a'(gate), grad_up = grad_out * a(gate) * f'(up). Writes the two
-  /// gradients only.
-  void backward(const Tensor& grad_out, const Tensor& gate, const Tensor& up,
-                const Tensor& grad_gate, const Tensor& grad_up, Stream stream = {}) const {
-    backward_.run({.grad_out = grad_out,
-                   .gate = gate,
-                   .up = up,
-                   .grad_gate = grad_gate,
-                   .grad_up = grad_up,
-                   .attributes = attributes_},
-                  {}, stream);
-  }
-
- private:
-  TypedOp<ForwardOp> forward_;
-  TypedOp<BackwardOp> backward_;
-  Attributes attributes_;
 };
 
 }  // namespace kiln::layers

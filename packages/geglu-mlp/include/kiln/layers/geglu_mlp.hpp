@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GegluMlp, Geglu: the layers of the geglu-mlp package. gated_mlp.hpp has their members and what is
-// said of checks, memory and threads.
+// GegluMlp: the layer of the geglu-mlp package. gated_mlp.hpp has its members and what is said of
+// checks, memory and threads.
 #pragma once
 
 #include "kiln/layers/gated_mlp.hpp"
@@ -16,13 +16,6 @@ class GegluMlp : public GatedMlp<ops::geglu_mlp::Forward, ops::geglu_mlp::Traini
   using Approximate = Attributes::Approximate;  ///< gelu's two forms, in PyTorch's words
   static constexpr int kVersion = ops::geglu_mlp::kVersion;
   using GatedMlp::GatedMlp;
-};
-
-/// out = gelu(gate) * up, elementwise.
-class Geglu : public GatedPointwise<ops::geglu_mlp::Geglu, ops::geglu_mlp::GegluBackward> {
- public:
-  using Approximate = Attributes::Approximate;
-  using GatedPointwise::GatedPointwise;
 };
 
 }  // namespace kiln::layers

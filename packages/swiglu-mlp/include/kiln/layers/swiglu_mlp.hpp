@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SwigluMlp, Swiglu: the layers of the swiglu-mlp package. gated_mlp.hpp has their members and what
-// is said of checks, memory and threads.
+// SwigluMlp: the layer of the swiglu-mlp package. gated_mlp.hpp has its members and what is said of
+// checks, memory and threads.
 //
 // `activation` says what a(gate) * f(up) is; f(u) = u unless said otherwise, s(z) = 1 / (1 + e^-z):
 //   kSilu          a(g) = g s(g): SwiGLU
 //   kRelu          a(g) = max(g, 0): ReGLU
 //   kSigmoid       a(g) = s(g): GLU
-//   kSiluClamped   a(g) = c s(1.702 c) with c = min(g, limit), f(u) = min(max(u, -limit), limit) +
-//   1:
-//                  that of gpt-oss, whose limit is 7. Where an input is clamped its gradient is 0
+//   kSiluClamped   a(g) = c s(1.702 c) with c = min(g, limit), f(u) = min(max(u, -limit), limit)
+//                  + 1: that of gpt-oss, whose limit is 7. Where an input is clamped its gradient
+//                  is 0
 // An op throws kInvalidCall for a limit that is not above 0.
 #pragma once
 
@@ -25,13 +25,6 @@ class SwigluMlp : public GatedMlp<ops::swiglu_mlp::Forward, ops::swiglu_mlp::Tra
   using Activation = Attributes::Activation;
   static constexpr int kVersion = ops::swiglu_mlp::kVersion;
   using GatedMlp::GatedMlp;
-};
-
-/// out = a(gate) * f(up), elementwise.
-class Swiglu : public GatedPointwise<ops::swiglu_mlp::Swiglu, ops::swiglu_mlp::SwigluBackward> {
- public:
-  using Activation = Attributes::Activation;
-  using GatedPointwise::GatedPointwise;
 };
 
 }  // namespace kiln::layers

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""Runs forward at random shapes and compares every element of y: a check of one library, and no timing.
 
-    bench/random_shapes.py --package geglu-mlp@1 --seconds 600 \
+    tests/random_shapes.py --package geglu-mlp@1 --seconds 600 \
         --library build/kernels/geglu-mlp/<variant>/libgeglu_mlp.so
-    bench/random_shapes.py --package geglu-mlp@1 --device cpu --rows 64 --width 256 --seconds 10 --library <file>
+    tests/random_shapes.py --package geglu-mlp@1 --device cpu --rows 64 --width 256 --seconds 10 --library <file>
 
 geglu_mlp_check compares sampled rows of a few hundred shapes. A race, a stale buffer or a wrong edge may spoil a few
 elements of one shape in thousands. Each shape here has its own seed, dtype, biases and residual. It is called
@@ -21,6 +21,7 @@ rows of y are NaNs, and the others keep their bits. A failure names its seed: --
 import argparse
 import json
 import math
+import pathlib
 import random
 import sys
 import time
@@ -29,8 +30,9 @@ import typing
 import torch
 import torch.nn.functional as F
 
-import gates
-from library import DEVICES, Library
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "bench"))
+import gates  # noqa: E402
+from library import DEVICES, Library  # noqa: E402
 
 REPEATS = 3
 FAILURES_SHOWN = 20

@@ -8,7 +8,7 @@ one before it. The tensor core instructions must be those that the tile's shape 
 Spills and waiting are read from the report that ptxas wrote beside every cubin. Disassembled are the cubins of sm_90a, which alone
 have copies and fences to look for, and the portable ones of one cell: the others have the same sources.
 
-    bench/sass.py KERNELS --nvdisasm build/toolchains/bin/nvdisasm [--folders gated-mlp geglu-mlp swiglu-mlp] [--counts FILE]
+    tests/sass_test.py KERNELS --nvdisasm build/toolchains/bin/nvdisasm [--folders gated-mlp geglu-mlp swiglu-mlp] [--counts FILE]
 
 KERNELS is what `kiln build --out` wrote. --counts writes the instruction counts of each sm_90a kernel to FILE."""
 import argparse

@@ -2,12 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""Runs a training step again and again on the same inputs: every output must have the same bits each time.
 
-    bench/repeats.py --package geglu-mlp@1 --variant <variant> --library <file> --out bench/results/<gpu>-repeats.json
+    tests/repeats.py --package geglu-mlp@1 --variant <variant> --library <file> --out bench/results/<gpu>-repeats.json
 """
+import pathlib
+import sys
+
 import torch
 
-import eager as bench
-import training
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "bench"))
+import eager as bench  # noqa: E402
+import training  # noqa: E402
 
 SHAPES = [(8192, 768, 3072), (1000, 1152, 6912)]
 REPEATS = 1000

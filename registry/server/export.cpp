@@ -11,7 +11,6 @@
 #include <system_error>
 
 #include "base/draft.hpp"
-#include "base/number.hpp"
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
@@ -180,92 +179,12 @@ class RepositoryExport {
   std::set<Digest> seen_;
 };
 
-template <class Document>
-Document read_metadata(const fs::path& file) {
-  return trust::parse<Document>(read_document(file, trust::kMaxSnapshotBytes), file.string())
-      .document;
-}
-
-/// What a client that has read the timestamp in this folder reads next. Empty: no timestamp, or
-/// what it names cannot be told.
-std::set<std::string> named_by_timestamp(const fs::path& folder) try {
-  const auto timestamp = read_metadata<trust::Timestamp>(folder / "timestamp.json");
-  const std::string snapshot = role_file(timestamp.snapshot.version, "snapshot");
-  std::set<std::string> named = {snapshot};
-  for (const auto& [role, file] : read_metadata<trust::Snapshot>(folder / snapshot).files) {
-    named.insert(role_file(file.version, role));
-  }
-  return named;
-} catch (const Error&) {
-  return {};
-}
-
-/// The same for a client that has read the artifact's tag: its manifest and blobs, by digest.
-std::set<std::string> named_by_tag(const fs::path& repository) try {
-  const fs::path tag = repository / "manifests" / trust::kTrustTag;
-  const std::string manifest = read_document(tag, kMaxDocumentBytes);
-  std::set<std::string> named = {Digest::of(manifest).str()};
-  for (const auto& [title, layer] : trust::parse_trust_manifest(manifest, tag.string())) {
-    named.insert(layer.descriptor.digest.str());
-  }
-  return named;
-} catch (const Error&) {
-  return {};
-}
-
-/// "targets/geglu-mlp/<sha256>.1" has the last part of it.
-std::string target_file(const Digest& digest, std::string_view version) {
-  return digest.hex() + "." + std::string(version);
-}
-
 /// The version's part of "geglu-mlp/1". Empty for the target of another client.
 std::string version_of_target(const std::string& name) {
   const std::size_t slash = std::min(name.find('/'), name.size());
   const std::string version = name.substr(std::min(slash + 1, name.size()));
   const bool ours = is_package_name(name.substr(0, slash)) && version_of_tag(version) != 0;
   return ours ? version : std::string();
-}
-
-/// The files of the targets that these metadata files name. Throws where that cannot be told. A
-/// role that nobody delegates to any more has no file.
-std::set<std::string> named_targets(const fs::path& folder, const std::set<std::string>& files) {
-  std::set<std::string> named;
-  for (const std::string& file : files) {
-    const bool is_snapshot = file.substr(file.find('.')) == ".snapshot.json";
-    if (is_snapshot || !fs::exists(folder / file)) continue;
-    for (const auto& [name, target] : read_metadata<trust::Targets>(folder / file).targets) {
-      const std::string version = version_of_target(name);
-      const std::optional<Digest> digest = target.promise.sha256();
-      if (!version.empty() && digest) named.insert(target_file(*digest, version));
-    }
-  }
-  return named;
-}
-
-/// "<sha256>.1", as target_file writes it.
-bool is_target_file(const std::string& name) {
-  const std::size_t dot = name.find('.');
-  return dot != std::string::npos && Digest::from_hex(name.substr(0, dot)) &&
-         version_of_tag(name.substr(dot + 1)) != 0;
-}
-
-/// "3.targets.json". All roots stay: a client follows them from the one that it has.
-bool is_replaceable(const std::string& name) {
-  const std::size_t dot = name.find('.');
-  return parse_decimal(name.substr(0, dot), UINT64_MAX) && name.ends_with(".json") &&
-         name.substr(dot) != ".root.json";
-}
-
-/// Removes the files of older states. The state named `before` stays, since a client may be reading
-/// it; where this export replaced nothing, so does the one before that.
-template <class Is>
-void drop_older(const fs::path& folder, const std::set<std::string>& before,
-                const std::set<std::string>& now, const Is& is_one) {
-  if (before.empty() || before == now) return;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (is_one(name) && !before.contains(name) && !now.contains(name)) fs::remove(entry.path());
-  }
 }
 
 /// Signed metadata: as the artifact that Kiln reads, and as the plain files of a TUF repository.
@@ -283,8 +202,6 @@ class MetadataExport {
     const TrustArtifact artifact = make_artifact(files);
     const fs::path folder = out_ / "v2" / result_.name;
     const fs::path plain = out_ / "metadata";
-    const std::set<std::string> blobs_before = named_by_tag(folder);
-    const std::set<std::string> files_before = named_by_timestamp(plain);
     for (const auto& [descriptor, bytes] : artifact.blobs) {
       put(folder / "blobs" / descriptor.digest.str(), bytes);
     }
@@ -300,13 +217,6 @@ class MetadataExport {
       if (name != "timestamp.json") put(plain / name, bytes);
     }
     put(plain / "timestamp.json", files.at("timestamp.json"));
-    for (const char* part : {"blobs", "manifests"}) {
-      drop_older(folder / part, blobs_before, named_by_tag(folder),
-                 [](const std::string& name) { return name != trust::kTrustTag; });
-    }
-    const std::set<std::string> files_now = named_by_timestamp(plain);
-    drop_older(plain, files_before, files_now, is_replaceable);
-    drop_older_targets(files_before, files_now);
     result_.tags = {trust::kTrustTag};
     return result_;
   }
@@ -330,24 +240,8 @@ class MetadataExport {
     const Layout layout(registry_ / package);
     const Descriptor index{std::string(kMediaTypeIndex), *digest, target.length};
     if (!layout.has_blob(index)) return;
-    put(out_ / "targets" / package / target_file(*digest, version),
+    put(out_ / "targets" / package / (digest->hex() + "." + version),
         layout.read_blob(index, "index of " + name));
-  }
-
-  /// As drop_older, of what the metadata files of both states name.
-  void drop_older_targets(const std::set<std::string>& before, const std::set<std::string>& now) {
-    const fs::path targets = out_ / "targets";
-    if (before.empty() || before == now || !fs::exists(targets)) return;
-    std::set<std::string> kept;
-    try {
-      for (const auto& files : {before, now}) kept.merge(named_targets(out_ / "metadata", files));
-    } catch (const Error&) {
-      return;
-    }
-    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(targets)) {
-      const std::string name = entry.path().filename().string();
-      if (is_target_file(name) && !kept.contains(name)) fs::remove(entry.path());
-    }
   }
 
   void put(const fs::path& to, std::string_view bytes) {

@@ -14,9 +14,8 @@
 //   targets/<name>/<sha256>.<version>          Framework; v2/kiln.tuf has them for Kiln
 //   nginx.conf                                a server block for this tree
 //
-// Of metadata, the newest state and the one that the last export replaced are there, and every
-// root: a client that read the timestamp before an export still finds what it names. Older ones are
-// removed. Packages only gain files.
+// The tree only gains files: a client that read a timestamp or a tag before an export still finds
+// what it names. An export into a new folder has the newest state alone.
 #pragma once
 
 #include <filesystem>

@@ -7,7 +7,6 @@
 // and timed, the GPU is waited for outside of the time, and the fastest batch counts. Prints
 // {"us": N}; host_cost.py puts it beside what Python costs. Wants KILN_REGISTRY.
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
@@ -15,14 +14,15 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "device_memory.hpp"
 #include "kiln/kiln.hpp"
 #include "kiln/layers/geglu_mlp.hpp"
+#include "kiln/testing.hpp"
 
 namespace {
+
+using kiln::testing::Array;
 
 constexpr int kBatch = 200;
 constexpr int kBatches = 40;
@@ -35,44 +35,32 @@ double thread_microseconds() {
   return 1e6 * static_cast<double>(now.tv_sec) + 1e-3 * static_cast<double>(now.tv_nsec);
 }
 
-std::int64_t number(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 1) {
-    throw std::runtime_error("layer_call: '" + std::string(text) + "' is not a positive number");
-  }
-  return value;
-}
-
-double measure(std::string_view package, bool on_gpu, std::int64_t m, std::int64_t d,
+double measure(const std::string& package, bool on_gpu, std::int64_t m, std::int64_t d,
                std::int64_t h) {
-  const std::size_t at = package.find('@');
-  if (at == std::string_view::npos) throw std::runtime_error("layer_call: wants NAME@VERSION");
   const kiln::Device device = on_gpu ? kiln::Device::cuda(0) : kiln::Device::cpu();
   const kiln::DType dtype = on_gpu ? kiln::DType::kBFloat16 : kiln::DType::kFloat32;
-  DeviceMemory memory(device);
-  const auto tensor = [&](std::int64_t rows, std::int64_t columns) {  // of zeros
-    const auto words = static_cast<std::size_t>(rows * columns) * kiln::size_of(dtype) / 2;
-    return kiln::Tensor(memory.upload(std::vector<std::uint16_t>(words)), dtype, {rows, columns},
-                        device);
-  };
-  const kiln::Tensor x = tensor(m, d);
-  const kiln::Tensor y = tensor(m, d);
+  Array x(device, dtype, {m, d});
+  Array gate(device, dtype, {h, d});
+  Array up(device, dtype, {h, d});
+  Array down(device, dtype, {d, h});
+  for (Array* each : {&x, &gate, &up, &down}) each->set(std::vector<double>(each->size()));
+  const Array y(device, dtype, {m, d});
+  const std::size_t at = package.find('@');
   const kiln::Kernel kernel = kiln::get_kernel(
-      package.substr(0, at),
-      {.version = static_cast<int>(number(package.substr(at + 1))), .device = device});
+      package.substr(0, at), {.version = std::stoi(package.substr(at + 1)), .device = device});
   const auto layer = kernel.layer<kiln::layers::GegluMlp>(
-      {.gate = tensor(h, d), .up = tensor(h, d), .down = tensor(d, h)});
-  const std::size_t bytes = layer.workspace_bytes(x);
-  const kiln::Workspace workspace{memory.allocate(bytes), bytes};
+      {.gate = gate.tensor(), .up = up.tensor(), .down = down.tensor()});
+  kiln::OwnedWorkspace owned(device);
+  const kiln::Tensor from = x.tensor();
+  const kiln::Tensor to = y.tensor();
+  const kiln::Workspace workspace = owned.reserve(layer.workspace_bytes(from));
   double best = std::numeric_limits<double>::infinity();
   for (int batch = 0; batch <= kBatches; ++batch) {  // one more, which warms up
-    memory.synchronize();
     const double begin = thread_microseconds();
-    for (int i = 0; i < kBatch; ++i) layer.forward(x, y, workspace);
+    for (int i = 0; i < kBatch; ++i) layer.forward(from, to, workspace);
     if (batch > 0) best = std::min(best, (thread_microseconds() - begin) / kBatch);
+    if (!y.guards_hold()) throw std::runtime_error("layer_call: it wrote around y");  // waits
   }
-  memory.synchronize();
   return best;
 }
 
@@ -80,14 +68,13 @@ double measure(std::string_view package, bool on_gpu, std::int64_t m, std::int64
 
 int main(int argc, char** argv) {
   try {
-    const std::vector<std::string_view> arguments(argv + 1, argv + argc);
-    if (arguments.size() != 5 || (arguments[1] != "cpu" && arguments[1] != "cuda")) {
+    if (argc != 6) {
       std::fprintf(stderr, "usage: layer_call NAME@VERSION cpu|cuda M D H\n");
       return 2;
     }
     std::printf("{\"us\": %.3f}\n",
-                measure(arguments[0], arguments[1] == "cuda", number(arguments[2]),
-                        number(arguments[3]), number(arguments[4])));
+                measure(argv[1], std::string(argv[2]) == "cuda", std::stoll(argv[3]),
+                        std::stoll(argv[4]), std::stoll(argv[5])));
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

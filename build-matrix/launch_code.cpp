@@ -76,7 +76,7 @@ class OpWriter {
          << " {\n"
          << members << "  size_t bytes = 0;\n};\n\n"
          << type << " workspace_of([[maybe_unused]] " << arguments_of(op_) << ") {\n  " << type
-         << " parts;\n  sdk::Layout layout;\n"
+         << " parts;\n  sdk::WorkspaceLayout layout;\n"
          << parts << "  parts.bytes = layout.bytes();\n  return parts;\n}\n";
   }
 

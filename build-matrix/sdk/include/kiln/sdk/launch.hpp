@@ -43,7 +43,7 @@ constexpr int place_of(DType dtype, const DType (&dtypes)[kCount]) {
 }
 
 // The parts of a workspace, one after another.
-class Layout {
+class WorkspaceLayout {
  public:
   // The part's offset in bytes.
   size_t add(int64_t count, size_t element_bytes) {

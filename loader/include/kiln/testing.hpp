@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -23,17 +24,20 @@
 #include <vector>
 
 #include "kiln/device.hpp"
+#include "kiln/error.hpp"
 #include "kiln/kernel.hpp"
 #include "kiln/tensor.hpp"
 
 namespace kiln::testing {
 
-/// A compact array. Until an op or set() writes it, each byte is 0xff: NaN in every floating-point
-/// type, so that what an op leaves out shows.
+/// An array. Until an op or set() writes it, each byte is 0xff: NaN in every floating-point type,
+/// so that what an op leaves out shows.
 class Array {
  public:
-  /// Throws kUsage for the 8-bit floating-point types, kDevice if there is no memory.
-  Array(Device device, DType dtype, std::vector<std::int64_t> shape);
+  /// `gap` elements lie between the rows, of which the last dimension has the extent: a tensor of
+  /// the layout "rows". Throws kUsage for the 8-bit floating-point types, kDevice if there is no
+  /// memory.
+  Array(Device device, DType dtype, std::vector<std::int64_t> shape, std::int64_t gap = 0);
 
   /// As many values as it has elements, each rounded to the dtype. Throws kUsage for another
   /// number of them.
@@ -43,7 +47,8 @@ class Array {
   /// rounded, so a reference computed from values() has the inputs that the op had.
   std::vector<double> values() const;
 
-  /// Whether the 256 bytes before the first element and after the last one are untouched.
+  /// Whether the 256 bytes before the first element and after the last one are untouched, and the
+  /// gaps between the rows.
   bool guards_hold() const;
 
   /// Valid as long as the array.
@@ -54,11 +59,17 @@ class Array {
 
  private:
   void copy(void* to, const void* from, std::size_t bytes, bool upload) const;
+  std::vector<std::byte> download() const;
+  std::size_t bytes() const;                      ///< of the whole memory
+  std::size_t offset(std::size_t element) const;  ///< in it, in bytes
 
   Device device_;
   DType dtype_;
   std::vector<std::int64_t> shape_;
+  std::vector<std::int64_t> strides_;
   std::size_t size_ = 1;
+  std::size_t row_ = 1;       ///< elements of a row
+  std::size_t distance_ = 1;  ///< of two rows, in elements
   OwnedWorkspace memory_;
   std::byte* data_ = nullptr;  ///< of the first guard
 };
@@ -68,11 +79,22 @@ class Check {
  public:
   explicit Check(const Kernel& kernel) : kernel_(kernel) {}
 
+  const Kernel& kernel() const { return kernel_; }
+
   /// One case: the largest difference between `found` and `expected`, divided by the largest
-  /// magnitude in `expected`, is at most `bound`, and the guards hold. `name` says of what, as
-  /// "float32" or "backward bfloat16". Prints a line if it fails. Returns whether it passed.
+  /// magnitude in `expected`, is at most `bound`, and the guards hold. NaN equals NaN, and half a
+  /// step of the dtype's smallest values is no difference. `name` says of what, as "float32" or
+  /// "backward bfloat16". Prints a line if it fails. Returns whether it passed.
+  ///
+  /// `terms`, where it is not empty, has for each element what its difference is divided by
+  /// instead: the magnitude of the terms that it is a sum of, with which its rounding grows where
+  /// they cancel.
   bool compare(std::string_view name, const Array& found, std::span<const double> expected,
-               double bound);
+               double bound, std::span<const double> terms = {});
+
+  /// One case: `call` throws an Error of this code, whose text has these words.
+  bool refused(std::string_view words, const std::function<void()>& call,
+               ErrorCode code = ErrorCode::kInvalidCall);
 
   bool passed() const { return cases_ > 0 && failed_ == 0; }
   std::uint64_t cases() const { return cases_; }
@@ -83,10 +105,24 @@ class Check {
   void write_record(const std::filesystem::path& folder) const;
 
  private:
+  bool count(bool passed) {
+    ++cases_;
+    failed_ += passed ? 0 : 1;
+    return passed;
+  }
+
   Kernel kernel_;
   std::uint64_t cases_ = 0;
   std::uint64_t failed_ = 0;
   std::map<std::string, double, std::less<>> worst_;
 };
+
+/// The main() of a check: gets the package's kernel for the CPU and for the first GPU, calls `all`
+/// with a Check of it, prints what came out and writes the records. Returns the exit status: 0 if
+/// all agrees, 1 if not, 77 if this machine has none of the devices, else an error's code.
+///
+///   PROGRAM [--registry R] [--device cpu|cuda] [--light] [FOLDER]     FOLDER: for the records
+int run_check(int argc, char** argv, std::string_view package, int version,
+              const std::function<void(Check& check, bool light)>& all);
 
 }  // namespace kiln::testing

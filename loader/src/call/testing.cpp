@@ -21,7 +21,7 @@ namespace kiln::testing {
 namespace {
 
 constexpr std::size_t kGuard = 256;
-constexpr unsigned char kPoison = 0xff;
+constexpr std::byte kPoison{0xff};
 
 [[noreturn]] void fail_device(const std::string& what) {
   throw Error(ErrorCode::kDevice, "copy a test's array: " + what);
@@ -106,14 +106,34 @@ std::string today() {
 
 }  // namespace
 
-Array::Array(Device device, DType dtype, std::vector<std::int64_t> shape)
-    : device_(device), dtype_(dtype), shape_(std::move(shape)), memory_(device) {
+Array::Array(Device device, DType dtype, std::vector<std::int64_t> shape, std::int64_t gap)
+    : device_(device),
+      dtype_(dtype),
+      shape_(std::move(shape)),
+      strides_(shape_.size(), 1),
+      memory_(device) {
   with_dtype(dtype, [](auto, auto) {});
   for (const std::int64_t extent : shape_) size_ *= static_cast<std::size_t>(extent);
-  const std::size_t bytes = size_ * size_of(dtype) + 2 * kGuard;
-  data_ = static_cast<std::byte*>(memory_.reserve(bytes).data);
-  const std::vector<unsigned char> poison(bytes, kPoison);
-  copy(data_, poison.data(), bytes, true);
+  if (!shape_.empty()) row_ = static_cast<std::size_t>(shape_.back());
+  distance_ = row_ + static_cast<std::size_t>(gap);
+  for (std::size_t d = shape_.size(); d-- > 1;) {
+    strides_[d - 1] =
+        d + 1 == shape_.size() ? static_cast<std::int64_t>(distance_) : strides_[d] * shape_[d];
+  }
+  const std::vector<std::byte> poison(bytes(), kPoison);
+  data_ = static_cast<std::byte*>(memory_.reserve(poison.size()).data);
+  copy(data_, poison.data(), poison.size(), true);
+}
+
+std::size_t Array::bytes() const {
+  const std::size_t elements = size_ == 0 ? 0 : (size_ / row_ - 1) * distance_ + row_;
+  return elements * size_of(dtype_) + 2 * kGuard;
+}
+
+std::vector<std::byte> Array::download() const {
+  std::vector<std::byte> all(bytes());
+  copy(all.data(), data_, all.size(), false);
+  return all;
 }
 
 void Array::copy(void* to, const void* from, std::size_t bytes, bool upload) const {
@@ -145,58 +165,91 @@ void Array::set(std::span<const double> values) {
                                        " elements, found " + std::to_string(values.size()) +
                                        " values");
   }
+  std::vector<std::byte> all(bytes(), kPoison);
   with_dtype(dtype_, [&](auto to_bits, auto) {
-    std::vector<decltype(to_bits(0.0))> bits(size_);
-    std::ranges::transform(values, bits.begin(), to_bits);
-    copy(data_ + kGuard, bits.data(), size_ * sizeof(bits[0]), true);
+    for (std::size_t i = 0; i < size_; ++i) {
+      const auto bits = to_bits(values[i]);
+      std::memcpy(&all[offset(i)], &bits, sizeof(bits));
+    }
   });
+  copy(data_, all.data(), all.size(), true);
 }
 
 std::vector<double> Array::values() const {
   std::vector<double> values(size_);
+  const std::vector<std::byte> all = download();
   with_dtype(dtype_, [&](auto to_bits, auto from_bits) {
-    std::vector<decltype(to_bits(0.0))> bits(size_);
-    copy(bits.data(), data_ + kGuard, size_ * sizeof(bits[0]), false);
-    std::ranges::transform(bits, values.begin(), from_bits);
+    for (std::size_t i = 0; i < size_; ++i) {
+      decltype(to_bits(0.0)) bits;
+      std::memcpy(&bits, &all[offset(i)], sizeof(bits));
+      values[i] = from_bits(bits);
+    }
   });
   return values;
 }
 
 bool Array::guards_hold() const {
-  std::vector<unsigned char> guards(2 * kGuard);
-  copy(guards.data(), data_, kGuard, false);
-  copy(guards.data() + kGuard, data_ + kGuard + size_ * size_of(dtype_), kGuard, false);
-  return std::ranges::all_of(guards, [](unsigned char byte) { return byte == kPoison; });
+  std::vector<std::byte> all = download();
+  for (std::size_t i = 0; i < size_; i += row_) {
+    std::fill_n(all.begin() + static_cast<std::ptrdiff_t>(offset(i)), row_ * size_of(dtype_),
+                kPoison);
+  }
+  return std::ranges::all_of(all, [](std::byte byte) { return byte == kPoison; });
+}
+
+std::size_t Array::offset(std::size_t element) const {
+  return kGuard + (element / row_ * distance_ + element % row_) * size_of(dtype_);
 }
 
 Tensor Array::tensor() const {
-  return Tensor(static_cast<void*>(data_ + kGuard), dtype_, std::span(shape_), device_);
+  const Tensor compact(static_cast<void*>(data_ + kGuard), dtype_, std::span(shape_), device_);
+  DLTensor dl = compact.dl();
+  dl.strides = const_cast<std::int64_t*>(strides_.data());  // DLPack has no const
+  return Tensor(dl);
 }
 
 bool Check::compare(std::string_view name, const Array& found, std::span<const double> expected,
-                    double bound) {
+                    double bound, std::span<const double> terms) {
   const std::vector<double> values = found.values();
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  const double step = found.dtype() == DType::kFloat16 ? std::ldexp(1.0, -25) : 0;
   double largest = 0;
-  for (const double value : expected) largest = std::max(largest, std::abs(value));
-  double error = values.size() == expected.size() ? 0 : kInfinite;
-  for (std::size_t i = 0; i < std::min(values.size(), expected.size()); ++i) {
-    const double difference = std::abs(values[i] - expected[i]);
-    const double relative = difference == 0 ? 0 : largest > 0 ? difference / largest : kInfinite;
+  for (const double value : expected) {
+    if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
+  }
+  const bool alike =
+      values.size() == expected.size() && (terms.empty() || terms.size() == expected.size());
+  double error = alike ? 0 : kInfinite;
+  for (std::size_t i = 0; alike && i < values.size(); ++i) {
+    if (values[i] == expected[i] || (std::isnan(values[i]) && std::isnan(expected[i]))) continue;
+    const double difference = std::max(std::abs(values[i] - expected[i]) - step, 0.0);
+    const double whole = terms.empty() ? largest : terms[i];
+    const double relative = difference == 0 ? 0 : whole > 0 ? difference / whole : kInfinite;
     error = std::max(error, std::isnan(relative) ? kInfinite : relative);
   }
   const bool whole = found.guards_hold();
-  const bool passed = whole && error <= bound;
-  ++cases_;
-  failed_ += passed ? 0 : 1;
   double& worst = worst_.try_emplace(std::string(name)).first->second;
   worst = std::max(worst, error);
+  const bool passed = count(whole && error <= bound);
   if (!passed) {
     std::printf("FAILED %.*s: error %.2e, at most %.2e is allowed%s\n",
                 static_cast<int>(name.size()), name.data(), error, bound,
-                whole ? "" : "; it wrote outside of the array");
+                whole ? "" : "; it wrote outside of the array's rows");
   }
   return passed;
+}
+
+bool Check::refused(std::string_view words, const std::function<void()>& call, ErrorCode code) {
+  std::string found = "it was computed";
+  try {
+    call();
+  } catch (const Error& error) {
+    found = error.what();
+    if (error.code() == code && found.find(words) != std::string::npos) return count(true);
+  }
+  std::printf("FAILED a refusal: expected \"%.*s\", found: %s\n", static_cast<int>(words.size()),
+              words.data(), found.c_str());
+  return count(false);
 }
 
 void Check::write_record(const std::filesystem::path& folder) const {
@@ -222,6 +275,49 @@ void Check::write_record(const std::filesystem::path& folder) const {
   make_folders(absolute_path(folder));
   publish_bytes(folder, folder / (std::string(kernel_.variant()) + ".json"), record.dump(2) + "\n",
                 0644);
+}
+
+int run_check(int argc, char** argv, std::string_view package, int version,
+              const std::function<void(Check& check, bool light)>& all) {
+  std::filesystem::path records;
+  std::string registry;
+  std::string device_word;
+  bool light = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--light") {
+      light = true;
+    } else if ((word == "--registry" || word == "--device") && i + 1 < argc) {
+      (word == "--registry" ? registry : device_word) = argv[++i];
+    } else if (word.starts_with("-")) {
+      std::fprintf(stderr, "%s: no option %s\n", argv[0], argv[i]);
+      return static_cast<int>(ErrorCode::kUsage);
+    } else {
+      records = word;
+    }
+  }
+  int ran = 0;
+  bool good = true;
+  for (const Device device : {Device::cpu(), Device::cuda(0)}) {
+    const bool gpu = device.kind == Device::Kind::kCuda;
+    if (!device_word.empty() && device_word != (gpu ? "cuda" : "cpu")) continue;
+    try {
+      Check check(
+          get_kernel(package, {.version = version, .device = device, .registry = registry}));
+      all(check, light);
+      if (!records.empty()) check.write_record(records);
+      std::printf("%s %s: %s double precision in %llu cases\n", std::string(package).c_str(),
+                  std::string(check.kernel().variant()).c_str(),
+                  check.passed() ? "agrees with" : "DIFFERS from",
+                  static_cast<unsigned long long>(check.cases()));
+      good = good && check.passed();
+      ++ran;
+    } catch (const Error& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      if (!gpu || error.code() != ErrorCode::kUsage) return static_cast<int>(error.code());
+    }
+  }
+  return ran == 0 ? 77 : good ? 0 : 1;
 }
 
 }  // namespace kiln::testing

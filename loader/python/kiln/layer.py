@@ -15,14 +15,17 @@ import contextlib
 import threading
 import urllib.parse
 import warnings
-from typing import Any, Iterator, Mapping, NamedTuple, Optional
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from . import between
 from ._errors import UsageError
 from ._kernel import Kernel, get_kernel
+
+
+Tensors = Sequence[Optional[Tensor]]
 
 
 class FallbackWarning(UserWarning):
@@ -194,6 +197,154 @@ def operator_name(name: str) -> str:
 
 
 _operators: dict[str, int] = {}
+
+
+# ---- what a package derives its op and its module from ----
+
+
+class Differentiable:
+    """An op with gradients: called without the dispatcher in eager mode, by operators where somebody follows those.
+
+    A package derives from it and makes one object: its name, its inputs, and five methods. What is kept of a call for
+    its gradients decides what they are the gradients of; input i gets that of kept[gradient_of[i]].
+    """
+
+    name = ""  # of the operator, "layer_norm"
+    inputs = ""  # "x weight? residual?": tensors by name, "?" where one may be None
+    gradient_of: tuple[Optional[int], ...] = ()  # for each input; None: it has no gradient
+
+    def forward(self, inputs: Tensors, key: str) -> list[Tensor]:
+        """The outputs, in memory of their own."""
+        raise NotImplementedError
+
+    def like(self, inputs: Tensors) -> list[Tensor]:
+        """Tensors as forward's outputs are, with anything in them."""
+        raise NotImplementedError
+
+    def keep(self, inputs: Tensors, outputs: Sequence[Tensor]) -> list[Optional[Tensor]]:
+        raise NotImplementedError
+
+    def backward(self, grads: Tensors, kept: Tensors, wanted: Sequence[bool], key: str) -> list[Optional[Tensor]]:
+        """The gradients of what was kept that are wanted; a gradient that is None is zero."""
+        raise NotImplementedError
+
+    def by_pytorch(self, kept: Tensors, attributes: Mapping[str, Any]) -> list[Tensor]:
+        """The outputs, of what was kept and by PyTorch's operators."""
+        raise NotImplementedError
+
+    def gradients_by_pytorch(self, grads: Tensors, kept: Tensors, wanted: Sequence[bool],
+                             attributes: Mapping[str, Any]) -> list[Optional[Tensor]]:
+        """What backward gives, by PyTorch's operators, and differentiable again where gradients are recorded."""
+        again = torch.is_grad_enabled()
+        with torch.enable_grad():
+            own = [None if t is None else t.view_as(t) if again else t.detach() for t in kept]
+            asked = [t for t, want in zip(own, wanted) if want and t is not None]
+            for tensor in asked:
+                if not tensor.requires_grad:
+                    tensor.requires_grad_()
+            pairs = [(y, grad) for y, grad in zip(self.by_pytorch(own, attributes), grads) if grad is not None]
+            found = iter(torch.autograd.grad([y for y, _ in pairs], asked, [grad for _, grad in pairs],
+                                             create_graph=again, allow_unused=True))
+        return [next(found) if want and t is not None else None for t, want in zip(own, wanted)]
+
+    def __init__(self) -> None:
+        if not HAS_OPERATORS:
+            return
+        names = [f"Tensor{'?' * word.endswith('?')} {word.rstrip('?')}" for word in self.inputs.split()]
+        forward = torch.library.custom_op(operator_name(self.name), lambda *call: self.forward(call[:-1], call[-1]),
+                                          mutates_args=(), schema=f"({', '.join(names)}, str key) -> Tensor[]")
+        backward = torch.library.custom_op(
+            operator_name(self.name + "_backward"), self._whole_backward, mutates_args=(),
+            schema="(Tensor?[] grads, Tensor?[] kept, bool[] wanted, str key) -> Tensor[]")
+        forward.register_fake(lambda *call: self.like(call[:-1]))
+        backward.register_fake(lambda grads, kept, wanted, key: [
+            _nothing(grads, kept) if t is None or not want else torch.empty_like(t) for t, want in zip(kept, wanted)])
+        forward.register_autograd(self._differentiate, setup_context=self._set_up)
+        self._forward, self._backward = forward._opoverload, backward._opoverload
+
+    def __call__(self, inputs: Tensors, key: str) -> Sequence[Tensor]:
+        if goes_by_operators():
+            return self._forward(*inputs, key)
+        if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
+            return _Eager.apply(self, key, *inputs)
+        return self.forward(inputs, key)
+
+    def _set_up(self, ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+        ctx.key = inputs[-1]
+        ctx.save_for_backward(*self.keep(inputs[:-1], output))
+
+    def _differentiate(self, ctx: Any, grads: Tensors) -> tuple[Optional[Tensor], ...]:
+        return (*self.gradients(ctx, grads, ctx.needs_input_grad, self._backward), None)
+
+    def _whole_backward(self, grads: Tensors, kept: Tensors, wanted: Sequence[bool], key: str) -> list[Tensor]:
+        """An operator gives tensors: one of no elements where there is no gradient."""
+        found = self.backward(grads, kept, wanted, key)
+        return [_nothing(grads, kept) if t is None else t for t in found]
+
+    def gradients(self, ctx: Any, grads: Tensors, needs: Sequence[bool], compute: Any) -> list[Optional[Tensor]]:
+        """Of the inputs that need one, by `compute`, which is backward or its operator."""
+        kept = ctx.saved_tensors
+        wanted = [any(need and of == place for need, of in zip(needs, self.gradient_of)) for place in range(len(kept))]
+        if torch.is_grad_enabled() or between.observer() or any(g is not None and between.in_gradient(g) for g in grads):
+            found = self.gradients_by_pytorch(grads, kept, wanted, source_of(ctx.key).attributes)
+        else:
+            found = compute(list(grads), list(kept), wanted, ctx.key)
+        return [found[of] if need and of is not None else None for need, of in zip(needs, self.gradient_of)]
+
+
+def _nothing(grads: Tensors, kept: Tensors) -> Tensor:
+    return next(t for t in (*kept, *grads) if t is not None).new_empty(0)
+
+
+class _Eager(torch.autograd.Function):
+    """Of any Differentiable, without the dispatcher."""
+
+    @staticmethod
+    def forward(ctx: Any, op: Differentiable, key: str, *inputs: Optional[Tensor]) -> tuple[Tensor, ...]:
+        outputs = op.forward(inputs, key)
+        ctx.op, ctx.key = op, key
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*op.keep(inputs, outputs))
+        return tuple(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Optional[Tensor]) -> tuple[Optional[Tensor], ...]:
+        return (None, None, *ctx.op.gradients(ctx, grads, ctx.needs_input_grad[2:], ctx.op.backward))
+
+
+class Layer(nn.Module):
+    """The frame of a package's module: which kernel its calls take, and whether PyTorch computes them. It is copied and
+    pickled with its weights, and finds its kernel again."""
+
+    def __init__(self, package: str, version: int, attributes: dict[str, Any], options: dict[str, Any]) -> None:
+        super().__init__()
+        check_options(type(self).__name__, options)
+        self.package, self.version, self.attributes, self._options = package, version, attributes, options
+        self._bind()
+
+    def _bind(self) -> None:
+        self._key = key_of(self.package, self.version, self.attributes, self._options)
+        self._told: set[str] = set()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._bind()
+
+    def kernel_on(self, device: torch.device) -> Kernel:
+        return source_of(self._key).kernel(device)
+
+    def is_pytorchs(self, *tensors: Optional[Tensor]) -> bool:
+        """Whether PyTorch computes a call of these; tells why, unless it was disabled."""
+        if not enabled():
+            return True
+        why = why_pytorch(*tensors)
+        if why != "":
+            tell(self._told, f"a {type(self).__name__}", why)
+        return why != ""
+
+    def extra_repr(self) -> str:
+        return ", ".join([*(f"{name}={value}" for name, value in self.attributes.items()),
+                          f"{self.package}@{self.version}"])
 
 
 # ---- what replace() tells, and what it leaves on a module ----

@@ -21,7 +21,6 @@ struct Toolkit {
 
 /// Leaves out what matches all three lists; an empty list matches everything.
 struct Exclusion {
-  std::string compiler;  ///< of whose images alone: "nvrtc", "triton"; empty: of any
   std::vector<Version> toolkits;
   std::vector<DeviceCode> targets;
   std::vector<Arch> hosts;

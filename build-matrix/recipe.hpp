@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "documents/json_fwd.hpp"
@@ -52,8 +51,7 @@ struct Ingredients {
   std::map<std::string, std::string> sources;  ///< name -> SHA-256 in hex
   std::vector<std::string> host_flags;
   std::vector<std::string> device_options;
-  /// What compiled the images and its exact version: "nvrtc", "12.9.86"; empty: a CPU variant's.
-  std::pair<std::string, std::string> device_compiler;
+  std::string nvrtc;  ///< exact version; empty for a CPU variant
   std::string zig;
 };
 

@@ -23,10 +23,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void missing(const std::string& what, const fs::path& prefix,
-                          const std::string& option = "") {
+[[noreturn]] void missing(const std::string& what, const fs::path& prefix) {
   throw Error(ErrorCode::kBuild, "find the toolchain: " + what + " is not in " + prefix.string() +
-                                     "; run 'ci/toolchains " + option + prefix.string() + "'");
+                                     "; run 'ci/toolchains " + prefix.string() + "'");
 }
 
 // libnvrtc.so or libnvrtc.so.12, not libnvrtc-builtins.so.12.9 nor libnvrtc.alt.so.12.
@@ -47,26 +46,6 @@ DeviceCompiler describe(const fs::path& library, const fs::path& include) {
                                        ", the headers of " + library.string());
   }
   return {.library = library, .include = include, .version = Nvrtc(library).compiler_version()};
-}
-
-/// The newest Python's, if the prefix was filled with several.
-TritonCompiler find_triton(const fs::path& prefix) {
-  TritonCompiler compiler;
-  std::error_code failed;
-  for (const auto& entry : fs::directory_iterator(prefix, failed)) {
-    const bool is_triton = entry.path().filename().string().starts_with("triton-");
-    if (!is_triton || !fs::exists(entry.path() / "python3")) continue;
-    if (entry.path().native().size() < compiler.folder.native().size()) continue;  // 3.9, 3.11
-    if (entry.path() > compiler.folder) compiler.folder = entry.path();
-  }
-  if (compiler.folder.empty()) missing("triton", prefix, "triton ");
-  constexpr std::string_view kPin = "triton==";
-  const std::string pins = read_file(compiler.folder / ".pins");
-  const std::size_t at = pins.find(kPin);
-  if (at == std::string::npos) missing("triton", prefix, "triton ");
-  const std::size_t begin = at + kPin.size();
-  compiler.version = pins.substr(begin, pins.find(' ', begin) - begin);
-  return compiler;
 }
 
 /// Sorted; the file itself, if it is one.
@@ -106,7 +85,7 @@ std::string facts_of(const std::vector<fs::path>& files, bool& settled) {
 
 }  // namespace
 
-Toolchain find_toolchain(const fs::path& prefix, const std::set<Version>& toolkits, bool triton) {
+Toolchain find_toolchain(const fs::path& prefix, const std::set<Version>& toolkits) {
   Toolchain chain;
   chain.zig = prefix / "zig" / "zig";
   if (!fs::exists(chain.zig)) missing("zig/zig", prefix);
@@ -122,8 +101,7 @@ Toolchain find_toolchain(const fs::path& prefix, const std::set<Version>& toolki
     if (!library) missing(folder + "/lib/libnvrtc.so", prefix);
     chain.device[toolkit] = describe(*library, prefix / folder / "include");
   }
-  if (triton) chain.triton = find_triton(prefix);
-  if (!toolkits.empty() || triton) {
+  if (!toolkits.empty()) {
     chain.cuobjdump = prefix / "bin" / "cuobjdump";
     if (!fs::exists(chain.cuobjdump)) missing("bin/cuobjdump", prefix);
   }
@@ -136,7 +114,6 @@ void identify(Toolchain& toolchain, const fs::path& memos) {
     compiler.digest = tree_digest(compiler.include, memos) + " " +
                       tree_digest(compiler.library.parent_path(), memos);
   }
-  if (toolchain.triton) toolchain.triton->digest = tree_digest(toolchain.triton->folder, memos);
   if (!toolchain.cuobjdump.empty()) {
     toolchain.cuobjdump_digest = tree_digest(toolchain.cuobjdump.parent_path(), memos);
   }

@@ -7,7 +7,6 @@
 
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 
@@ -22,16 +21,8 @@ struct DeviceCompiler {
   std::string digest = {};        ///< of the toolkit's folder, as are the next ones
 };
 
-/// The wheel of Triton, which is for one version of Python.
-struct TritonCompiler {
-  std::filesystem::path folder;  ///< PREFIX/triton-3.11: the packages, and python3
-  std::string version;           ///< "3.9.0"
-  std::string digest = {};
-};
-
 struct Toolchain {
   std::map<Version, DeviceCompiler> device;  ///< by toolkit: 12.9
-  std::optional<TritonCompiler> triton = {};
   std::filesystem::path zig;
   std::string zig_version;
   std::filesystem::path cuobjdump;  ///< empty where no variant has device code
@@ -39,9 +30,8 @@ struct Toolchain {
   std::string cuobjdump_digest = {};
 };
 
-/// Without digests. `triton`: whether a variant has images of Triton.
-Toolchain find_toolchain(const std::filesystem::path& prefix, const std::set<Version>& toolkits,
-                         bool triton = false);
+/// Without digests.
+Toolchain find_toolchain(const std::filesystem::path& prefix, const std::set<Version>& toolkits);
 
 /// Fills in the digests, with tree_digest.
 void identify(Toolchain& toolchain, const std::filesystem::path& memos);

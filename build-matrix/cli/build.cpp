@@ -186,14 +186,12 @@ FileLock lock_folder(const fs::path& work, const Tell& tell) {
 
 Toolchain find_for(const std::vector<Job>& jobs, const BuildRequest& request) {
   std::set<Version> toolkits;
-  bool triton = false;
   for (const Job& job : jobs) {
     for (const VariantPlan& plan : job.variants) {
-      triton = triton || plan.is_triton();
-      if (plan.toolkit && !plan.is_triton()) toolkits.insert(*plan.toolkit);
+      if (plan.toolkit) toolkits.insert(*plan.toolkit);
     }
   }
-  return find_toolchain(fs::absolute(request.toolchains).lexically_normal(), toolkits, triton);
+  return find_toolchain(fs::absolute(request.toolchains).lexically_normal(), toolkits);
 }
 
 // The list of files that a compiler read has no way to say them.
@@ -248,8 +246,7 @@ int build(const BuildRequest& request, const cli::Call& call) {
                 .sdk = fs::canonical(request.sdk),
                 .abi = fs::canonical(request.abi),
                 .dlpack = KILN_DLPACK_INCLUDE_DIR,
-                .license = KILN_LICENSE_FILE,
-                .triton_step = KILN_TRITON_STEP};
+                .license = KILN_LICENSE_FILE};
   for (const Job& job : jobs) check_can_be_listed(job.folder);
   for (const fs::path& folder : {out, places.sdk, places.abi}) check_can_be_listed(folder);
   Toolchain toolchain = find_for(jobs, request);

@@ -20,9 +20,11 @@ bool empty_or_holds(const std::vector<Value>& list, const Value& value) {
   return list.empty() || holds(list, value);
 }
 
-const Exclusion* excluded_by(const Matrix& matrix, Version toolkit, const DeviceCode& target,
-                             Arch host) {
+const Exclusion* excluded_by(const Matrix& matrix, const Package& package, Version toolkit,
+                             const DeviceCode& target, Arch host) {
+  const bool has_headers = !package.cuda.headers.empty();
   for (const Exclusion& exclusion : matrix.exclusions) {
+    if (exclusion.headers.value_or(has_headers) != has_headers) continue;
     if (empty_or_holds(exclusion.toolkits, toolkit) && empty_or_holds(exclusion.targets, target) &&
         empty_or_holds(exclusion.hosts, host)) {
       return &exclusion;
@@ -52,6 +54,9 @@ void check_axes(const Matrix& matrix, const Package& package) {
       }
     }
   }
+  for (const std::string& name : package.cuda.headers) {
+    if (!holds(matrix.headers, name)) not_on_axis(package, "headers", name, join(matrix.headers));
+  }
   for (const CpuLevel& level : package.cpu.levels) {
     if (!holds(matrix.cpu_levels, level)) {
       not_on_axis(package, "CPU level", to_string(level), joined(matrix.cpu_levels));
@@ -78,8 +83,9 @@ void expand_cuda(const Matrix& matrix, const Package& package, const Toolkit& to
       .min_driver = target.kind == DeviceCode::Kind::kPtx ? toolkit.version : toolkit.min_driver,
       .target = target,
       .host = package.cuda.host,
+      .headers = package.cuda.headers,
       .risk = toolkit.risk};
-  if (const Exclusion* exclusion = excluded_by(matrix, toolkit.version, target, host)) {
+  if (const Exclusion* exclusion = excluded_by(matrix, package, toolkit.version, target, host)) {
     expansion.excluded.push_back({plan.id, exclusion->reason});
     return;
   }

@@ -31,6 +31,7 @@ struct VariantPlan {
   std::optional<DeviceCode> target;    ///< set, like the two above, for a GPU variant
   std::vector<std::string> host;       ///< C++ sources, relative to the package's folder
   std::vector<ImagePlan> images;       ///< in the order of package.json
+  std::vector<std::string> headers;    ///< of the toolchain, that images may include
   std::vector<std::string> libraries;  ///< sonames that it looks up at run time
   std::string risk;                    ///< of its toolkit's compiler; empty: none is known
   bool is_cuda() const { return toolkit.has_value(); }

@@ -252,6 +252,10 @@ class PackageGraph {
     if (plan.is_cuda()) {
       ingredients.device_options = device_options(*plan.target);
       ingredients.nvrtc = toolchain_.device.at(*plan.toolkit).version;
+      for (const std::string& name : plan.headers) {
+        ingredients.headers[name] = toolchain_.headers.at(name).version;
+        ingredients.sources["toolchain/" + name] = toolchain_.headers.at(name).digest;
+      }
     }
     return ingredients;
   }
@@ -338,14 +342,15 @@ class PackageGraph {
     std::vector<fs::path> images;
     for (const ImagePlan& planned : plan.images) {
       const ImageOwner& owner = owner_of(path_of(planned.source));
-      const std::string built_for = "cu" + to_string(*plan.toolkit) + "-" + to_string(planned.code);
+      std::string built_for = "cu" + to_string(*plan.toolkit) + "-" + to_string(planned.code);
+      for (const std::string& name : plan.headers) built_for += "-" + name;
       const fs::path at = places_.work() / owner.name / "device" / built_for;
       const bool ptx = planned.code.kind == DeviceCode::Kind::kPtx;
       images.push_back(at / (planned.stem + (ptx ? ".ptx" : ".cubin")));
       logs.push_back(at / (planned.stem + ".ptxas.txt"));
       command.push_back(images.back().string());
       if (steps_.outputs.contains(images.back())) continue;
-      add_image(planned, toolchain_.device.at(*plan.toolkit), owner, built_for, images.back());
+      add_image(planned, plan, owner, built_for, images.back());
     }
     steps_.add({.kind = "images",
                 .what = in_work(folder / "images.gen.cpp"),
@@ -358,8 +363,12 @@ class PackageGraph {
                 .stamp = folder / "images.gen.cpp.stamp"});
   }
 
-  void add_image(const ImagePlan& planned, const DeviceCompiler& compiler, const ImageOwner& owner,
+  // The headers of the toolchain are as much of the compiler as its own: their bytes are in its
+  // digest, and none of them is followed.
+  void add_image(const ImagePlan& planned, const VariantPlan& plan, const ImageOwner& owner,
                  const std::string& built_for, const fs::path& image) {
+    const DeviceCompiler& compiler = toolchain_.device.at(*plan.toolkit);
+    std::string tool = compiler.digest + " " + nvrtc_step_digest();
     const fs::path source = path_of(planned.source);
     const std::string name = image.filename().string();
     const std::string log = planned.stem + ".ptxas.txt";
@@ -383,6 +392,12 @@ class PackageGraph {
     std::vector<fs::path> searched = {compiler.include};
     searched.insert(searched.end(), owner.headers.begin(), owner.headers.end());
     for (const fs::path& headers : searched) append(command, {"--include", headers.string()});
+    for (const std::string& component : plan.headers) {
+      const Headers& headers = toolchain_.headers.at(component);
+      for (const fs::path& folder : headers.folders)
+        append(command, {"--include", folder.string()});
+      tool += " " + headers.digest;
+    }
     for (const std::string& option : device_options(planned.code)) {
       command.push_back("--option=" + option);
     }
@@ -390,7 +405,7 @@ class PackageGraph {
                 .what = in_work(image),
                 .command = std::move(command),
                 .environment = places_.environment,
-                .tool = compiler.digest + " " + nvrtc_step_digest(),
+                .tool = std::move(tool),
                 .inputs = {source},
                 .searched = std::move(searched),
                 .folder = image.parent_path(),

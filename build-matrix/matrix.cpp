@@ -34,7 +34,7 @@ Toolkit read_toolkit(const JsonView& value) {
 }
 
 Exclusion parse_exclusion(const JsonView& json, const Matrix& matrix) {
-  check_keys(json, {"reason"}, {"toolkits", "targets", "hosts"});
+  check_keys(json, {"reason"}, {"toolkits", "targets", "hosts", "headers"});
   Exclusion exclusion;
   exclusion.reason = json.at("reason").string();
   if (exclusion.reason.empty()) json.at("reason").fail("an exclusion needs a reason");
@@ -48,6 +48,7 @@ Exclusion parse_exclusion(const JsonView& json, const Matrix& matrix) {
   read("toolkits", parse_version_fact, exclusion.toolkits, versions);
   read("targets", read_target, exclusion.targets, matrix.targets);
   read("hosts", read_arch, exclusion.hosts, matrix.hosts);
+  if (json.has("headers")) exclusion.headers = json.at("headers").boolean();
   return exclusion;
 }
 
@@ -62,12 +63,13 @@ Matrix parse(std::string_view text, std::string_view subject) {
   Matrix matrix;
   matrix.glibc = parse_version_fact(root.at("glibc"));
   const JsonView cuda = root.at("cuda");
-  check_keys(cuda, {"toolkits", "targets", "hosts"});
+  check_keys(cuda, {"toolkits", "targets", "hosts"}, {"headers"});
   for (const JsonView& item : cuda.at("toolkits").items()) {
     matrix.toolkits.push_back(read_toolkit(item));
   }
   matrix.targets = read_list(cuda.at("targets"), read_target);
   matrix.hosts = read_list(cuda.at("hosts"), read_arch);
+  if (cuda.has("headers")) matrix.headers = read_list(cuda.at("headers"), read_line);
   const JsonView cpu = root.at("cpu");
   check_keys(cpu, {"levels"});
   matrix.cpu_levels = read_list(cpu.at("levels"), read_cpu_level);

@@ -5,6 +5,7 @@
 // Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,11 +20,12 @@ struct Toolkit {
   std::string risk;    ///< what is known to be wrong with its compiler; empty: nothing
 };
 
-/// Leaves out what matches all three lists; an empty list matches everything.
+/// Leaves out what matches all of these; an empty list matches everything.
 struct Exclusion {
   std::vector<Version> toolkits;
   std::vector<DeviceCode> targets;
   std::vector<Arch> hosts;
+  std::optional<bool> headers;  ///< only of packages with headers of the toolchain, or without
   std::string reason;
 };
 
@@ -31,7 +33,8 @@ struct Matrix {
   Version glibc;  ///< host code runs on this glibc and newer
   std::vector<Toolkit> toolkits;
   std::vector<DeviceCode> targets;
-  std::vector<Arch> hosts;  ///< of GPU variants
+  std::vector<Arch> hosts;           ///< of GPU variants
+  std::vector<std::string> headers;  ///< that ci/toolchains has, and a package may ask for
   std::vector<CpuLevel> cpu_levels;
   std::vector<Exclusion> exclusions;
 };

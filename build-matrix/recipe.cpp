@@ -101,6 +101,7 @@ Recipe make_recipe(const Package& package, const VariantPlan& plan, Version glib
   for (const ImagePlan& image : plan.images) recipe.images.push_back({image.stem, image.code});
   Json build = {{"zig", ingredients.zig}, {"source", Digest::of(source_lines(ingredients)).str()}};
   if (!ingredients.nvrtc.empty()) build["nvrtc"] = ingredients.nvrtc;
+  for (const auto& [name, version] : ingredients.headers) build[name] = version;
   recipe.build = dump_json(build);
   return recipe;
 }

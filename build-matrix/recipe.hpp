@@ -53,6 +53,7 @@ struct Ingredients {
   std::vector<std::string> device_options;
   std::string nvrtc;  ///< exact version; empty for a CPU variant
   std::string zig;
+  std::map<std::string, std::string> headers = {};  ///< of the toolchain: name -> version
 };
 
 /// The plan as a recipe, with its build id and build facts.

@@ -298,7 +298,7 @@ CudaSection parse_cuda(const JsonView& value, const std::vector<OpSchema>& ops,
   if (value.has("launches")) {
     return {.host = {}, .device = {}, .needs = {}, .launch = parse_launches(value, ops, package)};
   }
-  check_keys(value, {"host", "device"}, {"needs"});
+  check_keys(value, {"host", "device"}, {"needs", "headers"});
   CudaSection cuda;
   cuda.host = parse_sources(value.at("host"), package);
   Scope stems({});
@@ -312,6 +312,7 @@ CudaSection parse_cuda(const JsonView& value, const std::vector<OpSchema>& ops,
       cuda.needs.push_back(parse_need(item, cuda));
     }
   }
+  if (value.has("headers")) cuda.headers = read_list(value.at("headers"), read_line);
   return cuda;
 }
 

@@ -93,6 +93,7 @@ struct CudaSection {
   std::vector<std::string> host;  ///< C++ sources
   std::vector<DeviceSource> device;
   std::vector<LibraryNeed> needs;
+  std::vector<std::string> headers = {};  ///< of the toolchain, for device sources: "cccl"
   LaunchSection launch;
   bool present() const { return !host.empty() || launches(); }
   bool launches() const { return !launch.launches.empty(); }

@@ -23,9 +23,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void missing(const std::string& what, const fs::path& prefix) {
+[[noreturn]] void missing(const std::string& what, const fs::path& prefix,
+                          const std::string& component = "") {
   throw Error(ErrorCode::kBuild, "find the toolchain: " + what + " is not in " + prefix.string() +
-                                     "; run 'ci/toolchains " + prefix.string() + "'");
+                                     "; run 'ci/toolchains " +
+                                     (component.empty() ? "" : component + " ") + prefix.string() +
+                                     "'");
 }
 
 // libnvrtc.so or libnvrtc.so.12, not libnvrtc-builtins.so.12.9 nor libnvrtc.alt.so.12.
@@ -46,6 +49,20 @@ DeviceCompiler describe(const fs::path& library, const fs::path& include) {
                                        ", the headers of " + library.string());
   }
   return {.library = library, .include = include, .version = Nvrtc(library).compiler_version()};
+}
+
+/// CUTLASS names CCCL's headers "cccl/cuda/std/…" of some toolkits, and "cuda/std/…" of others.
+Headers find_headers(const fs::path& prefix, const std::string& name) {
+  const fs::path include = prefix / name / "include";
+  const NamedFile pins = read_named_file(prefix / name / ".pins", 4096);
+  const std::size_t version = pins.text.find("==");
+  if (!fs::exists(include) || version == std::string::npos) {
+    missing(name + "/include", prefix, name);
+  }
+  Headers headers{.folders = {include},
+                  .version = pins.text.substr(version + 2, pins.text.find(' ') - version - 2)};
+  if (fs::exists(include / name)) headers.folders.push_back(include / name);
+  return headers;
 }
 
 /// Sorted; the file itself, if it is one.
@@ -85,7 +102,8 @@ std::string facts_of(const std::vector<fs::path>& files, bool& settled) {
 
 }  // namespace
 
-Toolchain find_toolchain(const fs::path& prefix, const std::set<Version>& toolkits) {
+Toolchain find_toolchain(const fs::path& prefix, const std::set<Version>& toolkits,
+                         const std::set<std::string>& headers) {
   Toolchain chain;
   chain.zig = prefix / "zig" / "zig";
   if (!fs::exists(chain.zig)) missing("zig/zig", prefix);
@@ -101,6 +119,7 @@ Toolchain find_toolchain(const fs::path& prefix, const std::set<Version>& toolki
     if (!library) missing(folder + "/lib/libnvrtc.so", prefix);
     chain.device[toolkit] = describe(*library, prefix / folder / "include");
   }
+  for (const std::string& name : headers) chain.headers[name] = find_headers(prefix, name);
   if (!toolkits.empty()) {
     chain.cuobjdump = prefix / "bin" / "cuobjdump";
     if (!fs::exists(chain.cuobjdump)) missing("bin/cuobjdump", prefix);
@@ -113,6 +132,9 @@ void identify(Toolchain& toolchain, const fs::path& memos) {
   for (auto& [version, compiler] : toolchain.device) {
     compiler.digest = tree_digest(compiler.include, memos) + " " +
                       tree_digest(compiler.library.parent_path(), memos);
+  }
+  for (auto& [name, headers] : toolchain.headers) {
+    headers.digest = tree_digest(headers.folders.front(), memos);
   }
   if (!toolchain.cuobjdump.empty()) {
     toolchain.cuobjdump_digest = tree_digest(toolchain.cuobjdump.parent_path(), memos);

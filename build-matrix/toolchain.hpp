@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "documents/target.hpp"
 
@@ -21,8 +22,16 @@ struct DeviceCompiler {
   std::string digest = {};        ///< of the toolkit's folder, as are the next ones
 };
 
+/// Headers that device sources include, of no toolkit.
+struct Headers {
+  std::vector<std::filesystem::path> folders;  ///< where their names are looked for
+  std::string version;                         ///< "13.0.85", as it is pinned
+  std::string digest = {};
+};
+
 struct Toolchain {
-  std::map<Version, DeviceCompiler> device;  ///< by toolkit: 12.9
+  std::map<Version, DeviceCompiler> device;     ///< by toolkit: 12.9
+  std::map<std::string, Headers> headers = {};  ///< by component of ci/toolchains: "cccl"
   std::filesystem::path zig;
   std::string zig_version;
   std::filesystem::path cuobjdump;  ///< empty where no variant has device code
@@ -31,7 +40,8 @@ struct Toolchain {
 };
 
 /// Without digests.
-Toolchain find_toolchain(const std::filesystem::path& prefix, const std::set<Version>& toolkits);
+Toolchain find_toolchain(const std::filesystem::path& prefix, const std::set<Version>& toolkits,
+                         const std::set<std::string>& headers = {});
 
 /// Fills in the digests, with tree_digest.
 void identify(Toolchain& toolchain, const std::filesystem::path& memos);

@@ -186,12 +186,14 @@ FileLock lock_folder(const fs::path& work, const Tell& tell) {
 
 Toolchain find_for(const std::vector<Job>& jobs, const BuildRequest& request) {
   std::set<Version> toolkits;
+  std::set<std::string> headers;
   for (const Job& job : jobs) {
     for (const VariantPlan& plan : job.variants) {
       if (plan.toolkit) toolkits.insert(*plan.toolkit);
+      headers.insert(plan.headers.begin(), plan.headers.end());
     }
   }
-  return find_toolchain(fs::absolute(request.toolchains).lexically_normal(), toolkits);
+  return find_toolchain(fs::absolute(request.toolchains).lexically_normal(), toolkits, headers);
 }
 
 // The list of files that a compiler read has no way to say them.

@@ -61,9 +61,15 @@ void run(const NvrtcStep& step) {
   for (const fs::path& include : step.includes) options.push_back("-I" + include.string());
   const Compiled compiled = compiler.compile(read_file(step.source), step.name, *target, options);
   if (!compiled.ok) {
-    throw Error(ErrorCode::kBuild, "nvrtc " + step.subject + ": " + step.source.string() +
-                                       " does not compile for " + step.target + " (" +
-                                       step.nvrtc.string() + "):\n" + compiled.log);
+    std::string text = "nvrtc " + step.subject + ": " + step.source.string() +
+                       " does not compile for " + step.target + " (" + step.nvrtc.string() +
+                       "):\n" + compiled.log;
+    if (compiled.log.find("cannot open source file") != std::string::npos) {
+      text +=
+          "If it is a header of CUB, Thrust, libcu++ or CUTLASS, name them under \"headers\" of "
+          "package.json's \"cuda\": cccl, cutlass";
+    }
+    throw Error(ErrorCode::kBuild, text);
   }
   std::string log = "== " + step.name + " for " + step.target + ", " +
                     std::to_string(compiled.image.size()) + " bytes\n" + stable_log(compiled.log);

@@ -18,6 +18,7 @@ namespace kiln::registry {
 namespace {
 
 constexpr const char* kNoAssertion = "NOASSERTION";
+constexpr const char* kCutlass = "nvidia-cutlass";
 constexpr const char* kCudaLicense = "LicenseRef-NVIDIA-CUDA-EULA";
 
 std::string spdx_id(const std::string& kind, const std::string& name) {
@@ -91,18 +92,21 @@ bool is_of_cuda(const std::string& pin) {
 }
 
 std::string supplier_of(const std::string& pin) {
-  if (is_of_cuda(pin)) return organization("NVIDIA Corporation");
+  if (is_of_cuda(pin) || pin == kCutlass) return organization("NVIDIA Corporation");
   return pin == "ziglang" ? organization("Zig Software Foundation") : kNoAssertion;
 }
 
 std::string license_of(const std::string& pin) {
   if (is_of_cuda(pin)) return kCudaLicense;
+  if (pin == kCutlass) return "BSD-3-Clause";
   return pin == "ziglang" ? "MIT" : kNoAssertion;
 }
 
-/// The wheel of a compiler, by the names that NVIDIA and Zig give them.
+/// The wheel of a compiler, or of headers, by the names that NVIDIA and Zig give them.
 std::string pin_of(const std::string& compiler, const Config& config) {
   if (compiler == "zig") return "ziglang";
+  if (compiler == "cccl") return "nvidia-cuda-cccl";
+  if (compiler == "cutlass") return kCutlass;
   if (compiler != "nvrtc") return compiler;
   const int major = config.needs.toolkit ? config.needs.toolkit->major : 0;
   constexpr int kFirstWithoutSuffix = 13;
@@ -218,17 +222,18 @@ class Sbom {
   void add_runtime(const std::string& variant, const std::string& compiler,
                    const std::string& version, const Config& config) {
     const std::string pin = pin_of(compiler, config);
-    const bool cuda = compiler == "nvrtc";
+    const std::string what = compiler == "nvrtc" ? "CUDA device library of NVRTC"
+                             : compiler == "zig" ? "zig compiler-rt"
+                                                 : compiler + " headers";
     const std::string id = spdx_id("Runtime", compiler + "-" + version);
     if (parts_.insert(id).second) {
-      Json package = spdx_package(
-          {id, cuda ? "CUDA device library of NVRTC" : compiler + " compiler-rt", version,
-           license_of(pin), supplier_of(pin), registry::purl_of(Pin{"", pin, version, {}})});
+      Json package = spdx_package({id, what, version, license_of(pin), supplier_of(pin),
+                                   registry::purl_of(Pin{"", pin, version, {}})});
       package["comment"] =
           "What the compiler puts of its own into its output, where that needs it.";
       document_["packages"].push_back(std::move(package));
     }
-    has_cuda_ = has_cuda_ || cuda;
+    has_cuda_ = has_cuda_ || is_of_cuda(pin);
     document_["relationships"].push_back(relation(variant, "STATIC_LINK", id));
   }
 

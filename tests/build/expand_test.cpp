@@ -125,6 +125,24 @@ TEST_CASE("expand: a package for every target has 31 variants, and each other on
   for (const ExcludedVariant& excluded : expansion.excluded) CHECK_FALSE(excluded.reason.empty());
 }
 
+TEST_CASE("expand: a package with headers has what they compile with, by the toolkits that can") {
+  Package package = package_for({"sm_80", "sm_87", "compute_80"}, {});
+  package.cuda.headers = {"cccl"};
+  const Expansion expansion = expand(shipped_matrix(), package);
+  CHECK(ids(expansion) ==
+        std::vector<std::string>{"cu12.9-sm_80-x86_64", "cu12.9-compute_80-x86_64",
+                                 "cu12.9-sm_87-aarch64", "cu12.9-compute_80-aarch64",
+                                 "cu13.5-sm_80-x86_64", "cu13.5-sm_87-aarch64"});
+  CHECK(reason(expansion, "cu11.8-sm_80-x86_64") == "CCCL and CUTLASS need CUDA 12");
+  CHECK(plan(expansion, "cu13.5-sm_80-x86_64").headers == package.cuda.headers);
+  CHECK_THROWS_WITH(expand(shipped_matrix(),
+                           [&] {
+                             package.cuda.headers = {"cub"};
+                             return package;
+                           }()),
+                    doctest::Contains("headers \"cub\" is not in the build matrix"));
+}
+
 TEST_CASE("expand: what is not built says why") {
   const Expansion expansion = expand(shipped_matrix(), package_for({"sm_90a"}, {"x86-64-v3"}));
   CHECK(reason(expansion, "cu11.8-sm_90a-x86_64").find("12.0 is the first") != std::string::npos);
@@ -235,6 +253,7 @@ TEST_CASE("matrix: what is not understood is refused with its place") {
       {"[\"x86_64\"]", "[\"vax\"]", "vax"},
       {"\"targets\":[\"sm_90\"],\"reason\"", "\"targets\":[\"sm_80\"],\"reason\"", "sm_80"},
       {"none here", "", "needs a reason"},
+      {"\"reason\":", "\"headers\":1,\"reason\":", "headers"},
       {"[\"x86-64-v3\"]", "[]", "is empty"},
   };
   for (const Row& row : rows) {

@@ -25,6 +25,7 @@ WHOLE = {
     "name": "whole", "version": 2, "license": "MIT", "summary": "y = x", "min_loader": "0.1.0",
     "cpu": {"host": ["a.cpp"], "levels": ["x86-64-v3"]},
     "cuda": {"host": ["b.cpp"], "device": [{"source": "c.cu", "targets": ["sm_90"]}],
+             "headers": ["cccl"],
              "needs": ["libx.so.1", {"soname": "liby.so.{cuda_major}", "targets": ["sm_90"]}]},
     "python": ["python/whole.py"],
     "ops": [{"name": "run", "doc": "y = x",

@@ -22,8 +22,10 @@ bool empty_or_holds(const std::vector<Value>& list, const Value& value) {
 
 const Exclusion* excluded_by(const Matrix& matrix, const Package& package, Version toolkit,
                              const DeviceCode& target, Arch host) {
+  const std::string_view compiler = package.cuda.launches() ? "triton" : "nvrtc";
   const bool has_headers = !package.cuda.headers.empty();
   for (const Exclusion& exclusion : matrix.exclusions) {
+    if (!exclusion.compiler.empty() && exclusion.compiler != compiler) continue;
     if (exclusion.headers.value_or(has_headers) != has_headers) continue;
     if (empty_or_holds(exclusion.toolkits, toolkit) && empty_or_holds(exclusion.targets, target) &&
         empty_or_holds(exclusion.hosts, host)) {
@@ -46,17 +48,20 @@ std::string joined(const std::vector<Value>& values) {
 }
 
 void check_axes(const Matrix& matrix, const Package& package) {
+  const auto check_target = [&](const std::string& what, const DeviceCode& target) {
+    if (!holds(matrix.targets, target)) {
+      not_on_axis(package, what, to_string(target), joined(matrix.targets));
+    }
+  };
   for (const DeviceSource& device : package.cuda.device) {
     for (const DeviceCode& target : device.targets) {
-      if (!holds(matrix.targets, target)) {
-        not_on_axis(package, "target of " + device.source, to_string(target),
-                    joined(matrix.targets));
-      }
+      check_target("target of " + device.source, target);
     }
   }
   for (const std::string& name : package.cuda.headers) {
     if (!holds(matrix.headers, name)) not_on_axis(package, "headers", name, join(matrix.headers));
   }
+  for (const DeviceCode& target : package.cuda.launch.targets) check_target("target", target);
   for (const CpuLevel& level : package.cpu.levels) {
     if (!holds(matrix.cpu_levels, level)) {
       not_on_axis(package, "CPU level", to_string(level), joined(matrix.cpu_levels));
@@ -92,6 +97,11 @@ void expand_cuda(const Matrix& matrix, const Package& package, const Toolkit& to
   for (const DeviceSource& device : package.cuda.device) {
     if (const std::optional<DeviceCode> code = code_for(device, target)) {
       plan.images.push_back({device.source, device.stem, *code});
+    }
+  }
+  if (holds(package.cuda.launch.targets, target)) {
+    for (TritonImage& image : plan_triton(package, target).images) {
+      plan.images.push_back({image.source, image.kernel, target, std::move(image.forms)});
     }
   }
   if (std::ranges::find(plan.images, target, &ImagePlan::code) == plan.images.end()) {

@@ -12,14 +12,17 @@
 #include "documents/target.hpp"
 #include "matrix.hpp"
 #include "schema.hpp"
+#include "triton.hpp"
 
 namespace kiln::build {
 
 /// One image of a library.
 struct ImagePlan {
-  std::string source;  ///< relative to the package's folder
-  std::string stem;    ///< its name
-  DeviceCode code;     ///< what the source is compiled to
+  std::string source;                  ///< relative to the package's folder
+  std::string stem;                    ///< its name
+  DeviceCode code;                     ///< what the source is compiled to
+  std::vector<TritonForm> forms = {};  ///< of a Triton kernel's; else none
+  bool is_triton() const { return !forms.empty(); }
 };
 
 /// One library to build.
@@ -35,6 +38,7 @@ struct VariantPlan {
   std::vector<std::string> libraries;  ///< sonames that it looks up at run time
   std::string risk;                    ///< of its toolkit's compiler; empty: none is known
   bool is_cuda() const { return toolkit.has_value(); }
+  bool is_triton() const { return !images.empty() && images.front().is_triton(); }
 };
 
 struct ExcludedVariant {

@@ -13,15 +13,19 @@
 #include "documents/json.hpp"
 #include "files.hpp"
 #include "kiln/error.hpp"
+#include "launch_code.hpp"
 #include "nvrtc.hpp"
 #include "ops_header.hpp"
 #include "ops_stub.hpp"
 #include "pack.hpp"
+#include "triton_graph.hpp"
 
 namespace kiln::build {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kLaunches = "launches.gen.cpp";
 
 Backend backend_of(const VariantPlan& plan) {
   return plan.is_cuda() ? Backend::kCuda : Backend::kCpu;
@@ -145,6 +149,10 @@ class PackageGraph {
     std::vector<fs::path> objects = host_objects(plan);
     objects.push_back(compile(folder / "package.gen.cpp", folder / "package.gen.o", plan.cpu));
     std::vector<fs::path> logs;
+    if (plan.is_triton()) {
+      add_launches(plan, folder);
+      objects.push_back(compile(folder / kLaunches, folder / "launches.gen.o", plan.cpu));
+    }
     if (plan.is_cuda()) {
       add_images(plan, folder, logs);
       objects.push_back(compile(folder / "images.gen.cpp", folder / "images.gen.o", plan.cpu));
@@ -236,7 +244,10 @@ class PackageGraph {
   Ingredients collect(const VariantPlan& plan) {
     Ingredients ingredients;
     std::vector<fs::path> sources = host_sources(plan);
-    for (const ImagePlan& image : plan.images) sources.push_back(path_of(image.source));
+    for (const ImagePlan& image : plan.images) {
+      if (!image.is_triton()) sources.push_back(path_of(image.source));
+    }
+    if (plan.is_triton()) sources.push_back(places_.sdk / "include/kiln/sdk/launch.hpp");
     for (const fs::path& path : sources_.closure(sources, folders_)) {
       ingredients.sources[portable_name(path)] = sources_.digest(path).hex();
     }
@@ -249,15 +260,36 @@ class PackageGraph {
     ingredients.host_flags = compile_flags(plan.cpu, glibc_);
     std::ranges::copy(link_flags(plan.cpu, glibc_), std::back_inserter(ingredients.host_flags));
     ingredients.zig = toolchain_.zig_version;
-    if (plan.is_cuda()) {
+    if (plan.is_triton()) {
+      collect_triton(plan, ingredients);
+    } else if (plan.is_cuda()) {
       ingredients.device_options = device_options(*plan.target);
-      ingredients.nvrtc = toolchain_.device.at(*plan.toolkit).version;
+      ingredients.device_compiler = {"nvrtc", toolchain_.device.at(*plan.toolkit).version};
       for (const std::string& name : plan.headers) {
         ingredients.headers[name] = toolchain_.headers.at(name).version;
         ingredients.sources["toolchain/" + name] = toolchain_.headers.at(name).digest;
       }
     }
     return ingredients;
+  }
+
+  TritonTool triton_tool(const VariantPlan& plan) const {
+    return {*toolchain_.triton, places_.triton_step, *plan.toolkit};
+  }
+
+  void collect_triton(const VariantPlan& plan, Ingredients& ingredients) {
+    const TritonTool tool = triton_tool(plan);
+    for (const ImagePlan& image : plan.images) {
+      const fs::path source = path_of(image.source);
+      for (const fs::path& file : triton_sources(source)) {
+        ingredients.sources[portable_name(file)] = sources_.digest(file).hex();
+      }
+      ingredients.device_options.push_back(triton_job(image, tool, image.source, image.source));
+    }
+    ingredients.sources["build-matrix/triton_step.py"] = sources_.digest(tool.script).hex();
+    ingredients.sources["work/launches.gen.cpp"] =
+        Digest::of(launches_outline(job_.package, *plan.target)).hex();
+    ingredients.device_compiler = {tool.compiler.folder.filename().string(), tool.compiler.version};
   }
 
   // How messages and progress name what lies in the work folder.
@@ -334,6 +366,57 @@ class PackageGraph {
     return owners_.emplace(source, owner).first->second;
   }
 
+  // Where an image of a toolkit is made, and what for.
+  struct ImagePlace {
+    std::string built_for;  // "cu12.9-sm_90"
+    fs::path image;
+    fs::path beside(const std::string& ending) const {
+      return image.parent_path() / (image.stem().string() + ending);
+    }
+  };
+
+  // Forms of a Triton kernel are what this package's launches ask for: another package shares none.
+  ImagePlace place_of(const VariantPlan& plan, const ImagePlan& image) {
+    std::string built_for = "cu" + to_string(*plan.toolkit) + "-" + to_string(image.code);
+    for (const std::string& name : plan.headers) built_for += "-" + name;
+    const std::string& owner =
+        image.is_triton() ? job_.package.name : owner_of(path_of(image.source)).name;
+    const bool ptx = image.code.kind == DeviceCode::Kind::kPtx;
+    return {built_for, places_.work() / owner / "device" / built_for /
+                           (image.stem + (ptx ? ".ptx" : ".cubin"))};
+  }
+
+  // The host code of a package that has launches in place of it.
+  void add_launches(const VariantPlan& plan, const fs::path& folder) {
+    const fs::path package_json = job_.folder / "package.json";
+    Step step = {
+        .kind = "launches",
+        .what = in_work(folder / kLaunches),
+        .command = {places_.self.string(), "step", "launches", "--package", package_json.string(),
+                    "--target", to_string(*plan.target), "--out", made(kLaunches)},
+        .environment = places_.environment,
+        .tool = places_.self_digest,
+        .inputs = {package_json},
+        .folder = folder,
+        .outputs = {kLaunches},
+        .stamp = folder / (std::string(kLaunches) + ".stamp")};
+    for (const ImagePlan& image : plan.images) {
+      step.inputs.push_back(place_of(plan, image).beside(".json"));
+      step.command.push_back(step.inputs.back().string());
+    }
+    steps_.add(std::move(step));
+  }
+
+  void add_triton_image(const VariantPlan& plan, const ImagePlan& image, const ImagePlace& place) {
+    const fs::path source = path_of(image.source);
+    const fs::path job = place.beside(".forms.json");
+    const TritonTool tool = triton_tool(plan);
+    write_if_changed(job, triton_job(image, tool, source, image.source));
+    Step step = triton_step(image, tool, source, job, place.image.parent_path());
+    step.what = in_work(place.image);
+    steps_.add(std::move(step));
+  }
+
   // An image depends on toolkit, source and what it is compiled to, not on the host's CPU: x86_64
   // and aarch64 share it.
   void add_images(const VariantPlan& plan, const fs::path& folder, std::vector<fs::path>& logs) {
@@ -341,16 +424,16 @@ class PackageGraph {
                                         made("images.gen.cpp"), "--beside", folder.string()};
     std::vector<fs::path> images;
     for (const ImagePlan& planned : plan.images) {
-      const ImageOwner& owner = owner_of(path_of(planned.source));
-      std::string built_for = "cu" + to_string(*plan.toolkit) + "-" + to_string(planned.code);
-      for (const std::string& name : plan.headers) built_for += "-" + name;
-      const fs::path at = places_.work() / owner.name / "device" / built_for;
-      const bool ptx = planned.code.kind == DeviceCode::Kind::kPtx;
-      images.push_back(at / (planned.stem + (ptx ? ".ptx" : ".cubin")));
-      logs.push_back(at / (planned.stem + ".ptxas.txt"));
-      command.push_back(images.back().string());
-      if (steps_.outputs.contains(images.back())) continue;
-      add_image(planned, plan, owner, built_for, images.back());
+      const ImagePlace place = place_of(plan, planned);
+      images.push_back(place.image);
+      logs.push_back(place.beside(".ptxas.txt"));
+      command.push_back(place.image.string());
+      if (steps_.outputs.contains(place.image)) continue;
+      if (planned.is_triton()) {
+        add_triton_image(plan, planned, place);
+      } else {
+        add_image(planned, plan, owner_of(path_of(planned.source)), place.built_for, place.image);
+      }
     }
     steps_.add({.kind = "images",
                 .what = in_work(folder / "images.gen.cpp"),

@@ -34,10 +34,17 @@ Toolkit read_toolkit(const JsonView& value) {
 }
 
 Exclusion parse_exclusion(const JsonView& json, const Matrix& matrix) {
-  check_keys(json, {"reason"}, {"toolkits", "targets", "hosts", "headers"});
+  check_keys(json, {"reason"}, {"toolkits", "targets", "hosts", "compiler", "headers"});
   Exclusion exclusion;
   exclusion.reason = json.at("reason").string();
   if (exclusion.reason.empty()) json.at("reason").fail("an exclusion needs a reason");
+  if (json.has("compiler")) {
+    const auto is_compiler = [](const std::string& word) {
+      return word == "nvrtc" || word == "triton";
+    };
+    exclusion.compiler =
+        read_word(json.at("compiler"), is_compiler, "is no compiler; expected nvrtc or triton");
+  }
   const auto read = [&](std::string_view key, auto read_one, auto& named, const auto& axis) {
     if (!json.has(key)) return;
     named = read_list(json.at(key), read_one);

@@ -22,6 +22,7 @@ struct Toolkit {
 
 /// Leaves out what matches all of these; an empty list matches everything.
 struct Exclusion {
+  std::string compiler;  ///< of whose images alone: "nvrtc", "triton"; empty: of any
   std::vector<Version> toolkits;
   std::vector<DeviceCode> targets;
   std::vector<Arch> hosts;

@@ -27,7 +27,9 @@ std::string source_lines(const Ingredients& ingredients) {
 
 std::string make_build_id(const VariantPlan& plan, Version glibc, const Ingredients& ingredients) {
   std::string text = "kiln.build/1\nvariant " + plan.id + "\nglibc " + to_string(glibc) + "\n";
-  text += "zig " + ingredients.zig + "\nnvrtc " + ingredients.nvrtc + "\n";
+  const auto& [compiler, version] = ingredients.device_compiler;
+  text += "zig " + ingredients.zig + "\n" + (compiler.empty() ? "nvrtc" : compiler) + " " +
+          version + "\n";
   for (const std::string& flag : ingredients.host_flags) text += "host " + flag + "\n";
   for (const std::string& option : ingredients.device_options) text += "device " + option + "\n";
   for (const ImagePlan& image : plan.images) {
@@ -100,8 +102,9 @@ Recipe make_recipe(const Package& package, const VariantPlan& plan, Version glib
                 .build_id = make_build_id(plan, glibc, ingredients)};
   for (const ImagePlan& image : plan.images) recipe.images.push_back({image.stem, image.code});
   Json build = {{"zig", ingredients.zig}, {"source", Digest::of(source_lines(ingredients)).str()}};
-  if (!ingredients.nvrtc.empty()) build["nvrtc"] = ingredients.nvrtc;
-  for (const auto& [name, version] : ingredients.headers) build[name] = version;
+  const auto& [compiler, version] = ingredients.device_compiler;
+  if (!compiler.empty()) build[compiler] = version;
+  for (const auto& [name, pinned] : ingredients.headers) build[name] = pinned;
   recipe.build = dump_json(build);
   return recipe;
 }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "documents/json_fwd.hpp"
@@ -51,7 +52,8 @@ struct Ingredients {
   std::map<std::string, std::string> sources;  ///< name -> SHA-256 in hex
   std::vector<std::string> host_flags;
   std::vector<std::string> device_options;
-  std::string nvrtc;  ///< exact version; empty for a CPU variant
+  /// What compiled the images and its exact version: "nvrtc", "12.9.86"; empty: a CPU variant's.
+  std::pair<std::string, std::string> device_compiler;
   std::string zig;
   std::map<std::string, std::string> headers = {};  ///< of the toolchain: name -> version
 };

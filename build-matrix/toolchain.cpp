@@ -63,47 +63,65 @@ Headers find_headers(const fs::path& prefix, const std::string& name) {
                   .version = pins.text.substr(version + 2, pins.text.find(' ') - version - 2)};
   if (fs::exists(include / name)) headers.folders.push_back(include / name);
   return headers;
-}
-
-/// Sorted; the file itself, if it is one.
-std::vector<fs::path> files_below(const fs::path& root) {
-  if (fs::is_regular_file(root)) return {root};
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::recursive_directory_iterator(root)) {
-    if (entry.is_regular_file()) files.push_back(entry.path());
-  }
-  std::ranges::sort(files);
-  return files;
-}
-
-/// What the kernel says of each file.
-std::string facts_of(const std::vector<fs::path>& files, bool& settled) {
-  constexpr std::int64_t kNanoseconds = 1'000'000'000;
-  const auto nanoseconds = [](const timespec& time) {
-    return time.tv_sec * kNanoseconds + time.tv_nsec;
-  };
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  std::string facts;
-  for (const fs::path& file : files) {
-    struct stat status {};
-    if (::stat(file.c_str(), &status) != 0) fail_file("look at", file, errno);
-    if (nanoseconds(status.st_ctim) > nanoseconds(now) - 2 * kNanoseconds) settled = false;
-    facts += file.string() + '\0';
-    for (const std::uint64_t fact : {std::uint64_t{status.st_dev}, std::uint64_t{status.st_ino},
-                                     static_cast<std::uint64_t>(status.st_size),
-                                     static_cast<std::uint64_t>(nanoseconds(status.st_mtim)),
-                                     static_cast<std::uint64_t>(nanoseconds(status.st_ctim))}) {
-      facts += std::to_string(fact) + " ";
+  /// The newest Python's, if the prefix was filled with several.
+  TritonCompiler find_triton(const fs::path& prefix) {
+    TritonCompiler compiler;
+    std::error_code failed;
+    for (const auto& entry : fs::directory_iterator(prefix, failed)) {
+      const bool is_triton = entry.path().filename().string().starts_with("triton-");
+      if (!is_triton || !fs::exists(entry.path() / "python3")) continue;
+      if (entry.path().native().size() < compiler.folder.native().size()) continue;  // 3.9, 3.11
+      if (entry.path() > compiler.folder) compiler.folder = entry.path();
     }
+    if (compiler.folder.empty()) missing("triton", prefix, "triton");
+    constexpr std::string_view kPin = "triton==";
+    const std::string pins = read_file(compiler.folder / ".pins");
+    const std::size_t at = pins.find(kPin);
+    if (at == std::string::npos) missing("triton", prefix, "triton");
+    const std::size_t begin = at + kPin.size();
+    compiler.version = pins.substr(begin, pins.find(' ', begin) - begin);
+    return compiler;
   }
-  return facts;
-}
+
+  /// Sorted; the file itself, if it is one.
+  std::vector<fs::path> files_below(const fs::path& root) {
+    if (fs::is_regular_file(root)) return {root};
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::recursive_directory_iterator(root)) {
+      if (entry.is_regular_file()) files.push_back(entry.path());
+    }
+    std::ranges::sort(files);
+    return files;
+  }
+
+  /// What the kernel says of each file.
+  std::string facts_of(const std::vector<fs::path>& files, bool& settled) {
+    constexpr std::int64_t kNanoseconds = 1'000'000'000;
+    const auto nanoseconds = [](const timespec& time) {
+      return time.tv_sec * kNanoseconds + time.tv_nsec;
+    };
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    std::string facts;
+    for (const fs::path& file : files) {
+      struct stat status {};
+      if (::stat(file.c_str(), &status) != 0) fail_file("look at", file, errno);
+      if (nanoseconds(status.st_ctim) > nanoseconds(now) - 2 * kNanoseconds) settled = false;
+      facts += file.string() + '\0';
+      for (const std::uint64_t fact : {std::uint64_t{status.st_dev}, std::uint64_t{status.st_ino},
+                                       static_cast<std::uint64_t>(status.st_size),
+                                       static_cast<std::uint64_t>(nanoseconds(status.st_mtim)),
+                                       static_cast<std::uint64_t>(nanoseconds(status.st_ctim))}) {
+        facts += std::to_string(fact) + " ";
+      }
+    }
+    return facts;
+  }
 
 }  // namespace
 
 Toolchain find_toolchain(const fs::path& prefix, const std::set<Version>& toolkits,
-                         const std::set<std::string>& headers) {
+                         const std::set<std::string>& headers, bool triton) {
   Toolchain chain;
   chain.zig = prefix / "zig" / "zig";
   if (!fs::exists(chain.zig)) missing("zig/zig", prefix);
@@ -120,7 +138,8 @@ Toolchain find_toolchain(const fs::path& prefix, const std::set<Version>& toolki
     chain.device[toolkit] = describe(*library, prefix / folder / "include");
   }
   for (const std::string& name : headers) chain.headers[name] = find_headers(prefix, name);
-  if (!toolkits.empty()) {
+  if (triton) chain.triton = find_triton(prefix);
+  if (!toolkits.empty() || triton) {
     chain.cuobjdump = prefix / "bin" / "cuobjdump";
     if (!fs::exists(chain.cuobjdump)) missing("bin/cuobjdump", prefix);
   }
@@ -136,6 +155,7 @@ void identify(Toolchain& toolchain, const fs::path& memos) {
   for (auto& [name, headers] : toolchain.headers) {
     headers.digest = tree_digest(headers.folders.front(), memos);
   }
+  if (toolchain.triton) toolchain.triton->digest = tree_digest(toolchain.triton->folder, memos);
   if (!toolchain.cuobjdump.empty()) {
     toolchain.cuobjdump_digest = tree_digest(toolchain.cuobjdump.parent_path(), memos);
   }

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -29,9 +30,17 @@ struct Headers {
   std::string digest = {};
 };
 
+/// The wheel of Triton, which is for one version of Python.
+struct TritonCompiler {
+  std::filesystem::path folder;  ///< PREFIX/triton-3.11: the packages, and python3
+  std::string version;           ///< "3.9.0"
+  std::string digest = {};
+};
+
 struct Toolchain {
   std::map<Version, DeviceCompiler> device;     ///< by toolkit: 12.9
   std::map<std::string, Headers> headers = {};  ///< by component of ci/toolchains: "cccl"
+  std::optional<TritonCompiler> triton = {};
   std::filesystem::path zig;
   std::string zig_version;
   std::filesystem::path cuobjdump;  ///< empty where no variant has device code
@@ -39,9 +48,9 @@ struct Toolchain {
   std::string cuobjdump_digest = {};
 };
 
-/// Without digests.
+/// Without digests. `triton`: whether a variant has images of Triton.
 Toolchain find_toolchain(const std::filesystem::path& prefix, const std::set<Version>& toolkits,
-                         const std::set<std::string>& headers = {});
+                         const std::set<std::string>& headers = {}, bool triton = false);
 
 /// Fills in the digests, with tree_digest.
 void identify(Toolchain& toolchain, const std::filesystem::path& memos);

@@ -187,13 +187,16 @@ FileLock lock_folder(const fs::path& work, const Tell& tell) {
 Toolchain find_for(const std::vector<Job>& jobs, const BuildRequest& request) {
   std::set<Version> toolkits;
   std::set<std::string> headers;
+  bool triton = false;
   for (const Job& job : jobs) {
     for (const VariantPlan& plan : job.variants) {
-      if (plan.toolkit) toolkits.insert(*plan.toolkit);
       headers.insert(plan.headers.begin(), plan.headers.end());
+      triton = triton || plan.is_triton();
+      if (plan.toolkit && !plan.is_triton()) toolkits.insert(*plan.toolkit);
     }
   }
-  return find_toolchain(fs::absolute(request.toolchains).lexically_normal(), toolkits, headers);
+  return find_toolchain(fs::absolute(request.toolchains).lexically_normal(), toolkits, headers,
+                        triton);
 }
 
 // The list of files that a compiler read has no way to say them.
@@ -248,7 +251,8 @@ int build(const BuildRequest& request, const cli::Call& call) {
                 .sdk = fs::canonical(request.sdk),
                 .abi = fs::canonical(request.abi),
                 .dlpack = KILN_DLPACK_INCLUDE_DIR,
-                .license = KILN_LICENSE_FILE};
+                .license = KILN_LICENSE_FILE,
+                .triton_step = KILN_TRITON_STEP};
   for (const Job& job : jobs) check_can_be_listed(job.folder);
   for (const fs::path& folder : {out, places.sdk, places.abi}) check_can_be_listed(folder);
   Toolchain toolchain = find_for(jobs, request);

@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
           .verbs = {{"new", "Write the folder of a package to start from", new_verb},
                     {"step", "One step of a build, which calls it", {}, true},
                     {"step nvrtc", "One device source through NVRTC", nvrtc_step},
+                    {"step launches", "The host code of a variant's launches", launches_step},
                     {"step images", "The source of a variant's images", images_step},
                     {"step pack", "One variant's library, inspected and packed", pack_step}},
           .declare = build_verb,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Steps: what execute calls kiln-build back for: one device source through NVRTC, the images'
-// source, and one variant's library inspected and packed. Each reads files and writes files, and
-// throws Error(kBuild) with the step's name and its subject.
+// Steps: what execute calls kiln-build back for: one device source through NVRTC, the host code of
+// launches, the images' source, and one variant's library inspected and packed. Each reads files
+// and writes files, and throws Error(kBuild) with the step's name and its subject.
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "files.hpp"
 #include "inspect.hpp"
 #include "kiln/error.hpp"
+#include "launch_code.hpp"
 #include "nvrtc.hpp"
 #include "pack.hpp"
 #include "recipe.hpp"
@@ -34,6 +36,13 @@ struct NvrtcStep {
   std::vector<std::string> options;
   fs::path out;
   fs::path log;
+};
+
+struct LaunchesStep {
+  fs::path package;
+  std::string target;
+  std::vector<fs::path> facts;  // of each kernel, NAME.json
+  fs::path out;
 };
 
 struct ImagesStep {
@@ -76,6 +85,19 @@ void run(const NvrtcStep& step) {
   if (target->kind == DeviceCode::Kind::kPtx) log += "PTX: the driver chooses the registers\n";
   write_file(step.log, log);
   write_file(step.out, compiled.image);
+}
+
+void run(const LaunchesStep& step) {
+  const auto target = parse_device_code(step.target);
+  if (!target) throw Error(ErrorCode::kUsage, "step launches: no such target: " + step.target);
+  const Package package =
+      parse_package(read_file(step.package), step.package.parent_path().filename().string(),
+                    step.package.string());
+  std::map<std::string, TritonFacts> facts;
+  for (const fs::path& file : step.facts) {
+    facts[file.stem().string()] = parse_triton_facts(read_file(file), file.string());
+  }
+  write_file(step.out, generate_launches(package, *target, facts));
 }
 
 void run(const ImagesStep& step) {
@@ -136,6 +158,15 @@ void nvrtc_step(cli::Command& command) {
   command.option("--out", step->out, "FILE", "").required();
   command.option("--log", step->log, "FILE", "").required();
   command.option("--option", step->options, "OPTION", "");
+  runs(command, step);
+}
+
+void launches_step(cli::Command& command) {
+  const auto step = std::make_shared<LaunchesStep>();
+  command.option("--package", step->package, "FILE", "").required();
+  command.option("--target", step->target, "TARGET", "").required();
+  command.option("--out", step->out, "FILE", "").required();
+  command.option("facts", step->facts, "FILE", "");
   runs(command, step);
 }
 

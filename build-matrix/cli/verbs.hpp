@@ -7,10 +7,11 @@
 
 namespace kiln::build {
 
-void build_verb(cli::Command& command);   ///< without a word: from packages to archives
-void new_verb(cli::Command& command);     ///< the folder of a package to start from
-void nvrtc_step(cli::Command& command);   ///< of a build, which calls it: one device source
-void images_step(cli::Command& command);  ///< the images' source
-void pack_step(cli::Command& command);    ///< one variant's library, inspected and packed
+void build_verb(cli::Command& command);     ///< without a word: from packages to archives
+void new_verb(cli::Command& command);       ///< the folder of a package to start from
+void nvrtc_step(cli::Command& command);     ///< of a build, which calls it: one device source
+void launches_step(cli::Command& command);  ///< the host code of a variant's launches
+void images_step(cli::Command& command);    ///< the images' source
+void pack_step(cli::Command& command);      ///< one variant's library, inspected and packed
 
 }  // namespace kiln::build

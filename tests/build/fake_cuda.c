@@ -117,6 +117,9 @@ int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned gr
   fake_cuda.launch = launch;
   memcpy(fake_cuda.argument, fake_cuda.argument_bytes != 0 ? arguments[0] : "",
          fake_cuda.argument_bytes);
+  for (int i = 0; i < fake_cuda.value_count; ++i) {
+    memcpy(&fake_cuda.values[i], arguments[i], sizeof(fake_cuda.values[i]));
+  }
   return outcome(FAKE_LAUNCH);
 }
 

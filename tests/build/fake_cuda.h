@@ -84,6 +84,8 @@ struct fake_cuda {
   unsigned attribute_count; /* of the last cuLaunchKernelEx */
   struct fake_attribute attributes[4];
   struct fake_encode encode;
+  int value_count; /* of a launch's arguments to keep, of which each has 8 bytes */
+  unsigned long long values[16];
 };
 
 #ifdef __cplusplus

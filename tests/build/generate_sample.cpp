@@ -2,16 +2,47 @@
 //
 // generate_sample PACKAGE_JSON FOLDER: writes what the build adds to a package's sources, so that
 // the test can compile the sample package with the compiler at hand.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <iterator>
+#include <map>
 #include <string>
 
 #include "codegen.hpp"
 #include "kiln/error.hpp"
+#include "launch_code.hpp"
 #include "ops_header.hpp"
 #include "schema.hpp"
+#include "triton.hpp"
+
+namespace {
+
+/// What a compiler could say: parameters from Z to A, 32 threads more and a byte of shared memory
+/// more for each form.
+std::map<std::string, kiln::build::TritonFacts> made_up_facts(const kiln::build::Package& package,
+                                                              const kiln::DeviceCode& target) {
+  std::map<std::string, kiln::build::TritonFacts> facts;
+  std::uint32_t count = 0;
+  for (const auto& image : kiln::build::plan_triton(package, target).images) {
+    for (const auto& form : image.forms) {
+      facts[image.kernel].forms[form.function] = {
+          .threads = 32 * (count + 1), .shared = count, .scratch = 2};
+      ++count;
+    }
+  }
+  for (const auto& launch : package.cuda.launch.launches) {
+    for (const auto& argument : launch.arguments) {
+      facts[launch.kernel].parameters.push_back(argument.parameter);
+    }
+    std::ranges::sort(facts[launch.kernel].parameters, std::greater());
+  }
+  return facts;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
@@ -31,6 +62,11 @@ int main(int argc, char** argv) {
     std::filesystem::create_directories(ops.parent_path());
     std::ofstream(ops) << build::generate_ops_header(package);
     std::ofstream(folder / "exports.map") << build::generate_exports(package);
+    if (package.cuda.launches()) {
+      const kiln::DeviceCode target = package.cuda.launch.targets.front();
+      std::ofstream(folder / "launches.gen.cpp")
+          << build::generate_launches(package, target, made_up_facts(package, target));
+    }
   } catch (const kiln::Error& error) {
     std::cerr << error.what() << "\n";
     return 1;

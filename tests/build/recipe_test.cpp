@@ -36,7 +36,7 @@ Ingredients example_ingredients() {
   return {.sources = {{"package/csrc/package.cpp", "aa"}, {"sdk/src/check.cpp", "bb"}},
           .host_flags = {"-O2"},
           .device_options = {"-std=c++17"},
-          .nvrtc = "12.9.86",
+          .device_compiler = {"nvrtc", "12.9.86"},
           .zig = "0.15.2"};
 }
 
@@ -51,7 +51,7 @@ TEST_CASE("recipe: it comes back from its JSON as it was") {
 
   VariantPlan plan{.id = "cpu-x86-64-v3", .cpu = {Arch::kX86_64, 3}, .host = {"csrc/cpu.cpp"}};
   Ingredients ingredients = example_ingredients();
-  ingredients.nvrtc.clear();
+  ingredients.device_compiler = {};
   const Recipe cpu = make_recipe(example_package(), plan, {2, 17}, ingredients);
   CHECK(parse_recipe(dump_json(to_json(cpu)), "recipe") == cpu);
   CHECK(cpu.libraries.empty());
@@ -77,7 +77,7 @@ TEST_CASE("recipe: the build id changes with everything that the library is made
       [](Ingredients& i) { i.sources["package/csrc/new.h"] = "cc"; },
       [](Ingredients& i) { i.host_flags.push_back("-g"); },
       [](Ingredients& i) { i.device_options.push_back("-DX"); },
-      [](Ingredients& i) { i.nvrtc = "12.9.87"; },
+      [](Ingredients& i) { i.device_compiler.second = "12.9.87"; },
       [](Ingredients& i) { i.zig = "0.16.0"; },
   };
   for (const auto change : changes) {

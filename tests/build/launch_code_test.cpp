@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The host code that is made of a package's launches: called against a driver that records what it
+// is asked (fake_cuda.c). The compiler's facts are made up (generate_sample.cpp): a kernel's
+// parameters stand from Z to A, form number n has 32 * (n + 1) threads and n bytes.
+#include <dlfcn.h>
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <kiln/sdk/check.hpp>
+#include <kiln/sdk/images.hpp>
+#include <kiln/sdk/launch.hpp>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "fake_cuda.h"
+#include "kiln/error.hpp"
+#include "launch_code.hpp"
+#include "package.gen.hpp"
+#include "schema.hpp"
+
+namespace kiln::sdk {
+
+const Identity kIdentity = {"row-softmax", 1, kDLCUDA};
+constexpr unsigned char kBytes[] = "image";
+const Image kImages[] = {{"row_softmax", kBytes, sizeof(kBytes)},
+                         {"row_sums", kBytes, sizeof(kBytes)},
+                         {"sum_up", kBytes, sizeof(kBytes)}};
+const int kImageCount = 3;
+
+}  // namespace kiln::sdk
+
+namespace {
+
+namespace package = kiln::package;
+using kiln::sdk::DType;
+
+fake_cuda& driver() {
+  static fake_cuda* const fake = [] {
+    void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    REQUIRE_MESSAGE(library != nullptr, dlerror());
+    void* symbol = dlsym(library, "fake_cuda");
+    REQUIRE_MESSAGE(symbol != nullptr, "LD_LIBRARY_PATH must name the recording driver's folder");
+    return static_cast<fake_cuda*>(symbol);
+  }();
+  return *fake;
+}
+
+kiln::sdk::Tensor tensor(std::uintptr_t address, DType dtype, std::int64_t rows,
+                         std::int64_t columns, std::int64_t stride) {
+  return {.present = true,
+          .dtype = dtype,
+          .data = reinterpret_cast<void*>(address),
+          .shape = {rows, columns},
+          .stride = {stride, 1}};
+}
+
+package::ForwardArguments forward_call(std::int64_t rows, std::int64_t columns) {
+  package::ForwardArguments call;
+  call.device = {kDLCUDA, 0};
+  call.x = tensor(0x1000, DType::kFloat32, rows, columns, columns);
+  call.out = tensor(0x2000, DType::kFloat32, rows, columns, columns);
+  call.M = rows;
+  call.N = columns;
+  call.scale = 0.5;
+  return call;
+}
+
+package::TotalArguments total_call(std::int64_t rows) {
+  package::TotalArguments call;
+  call.device = {kDLCUDA, 0};
+  call.x = tensor(0x1000, DType::kFloat32, rows, 8, 8);
+  call.out = tensor(0x2000, DType::kFloat32, 1, 1, 1);
+  call.workspace = reinterpret_cast<void*>(0x8000);
+  call.M = rows;
+  call.N = 8;
+  call.steps = 1;
+  return call;
+}
+
+/// What was launched last, and with which arguments.
+struct Launched {
+  std::string kernel;
+  std::vector<std::uint64_t> values;
+};
+
+template <class Call>
+Launched launched(std::int32_t (*op)(const Call&, kiln_error*), const Call& call, int arguments) {
+  driver().calls[FAKE_LAUNCH] = 0;
+  driver().value_count = arguments;
+  kiln_error error = {};
+  const std::int32_t status = op(call, &error);
+  REQUIRE_MESSAGE(status == KILN_OK, error.text);
+  if (driver().calls[FAKE_LAUNCH] == 0) return {};
+  return {static_cast<const char*>(driver().launch.function),
+          {driver().values, driver().values + arguments}};
+}
+
+template <class Call>
+std::string refused(std::int32_t (*op)(const Call&, kiln_error*), const Call& call) {
+  driver().calls[FAKE_LAUNCH] = 0;
+  kiln_error error = {};
+  CHECK(op(call, &error) == KILN_UNSUPPORTED);
+  CHECK(driver().calls[FAKE_LAUNCH] == 0);
+  return error.text;
+}
+
+kiln::build::Package parsed() {
+  std::ifstream file(KILN_LAUNCHED_PACKAGE);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  return kiln::build::parse_package(text, "row-softmax", "package.json");
+}
+
+}  // namespace
+
+TEST_CASE("launch code: a call's values choose the form, and the arguments are in its order") {
+  package::ForwardArguments call = forward_call(5, 1024);
+  float half = 0.5F;
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &half, sizeof(bits));
+  // x_stride, x_ptr, scale, out_ptr, n, two null pointers
+  const std::vector<std::uint64_t> expected = {1024, 0x1000, bits, 0x2000, 1024, 0, 0};
+  Launched launch = launched(package::forward, call, 7);
+  CHECK(launch.kernel == "row_softmax_narrow_no_bias_fp32_x16");
+  CHECK(launch.values == expected);
+  CHECK(driver().launch.grid[0] == 5);
+  CHECK(driver().launch.grid[1] == 1);
+  CHECK(driver().launch.block[0] == 32 * 2);  // form 1
+  CHECK(driver().launch.shared_bytes == 1);
+
+  call.N = 1025;
+  CHECK(launched(package::forward, call, 7).kernel == "row_softmax_wide_no_bias_fp32");
+  call.N = 1040;
+  CHECK(launched(package::forward, call, 7).kernel == "row_softmax_wide_no_bias_fp32_x16");
+  for (const std::uintptr_t address : {0x1001, 0x1008}) {
+    call.x.data = reinterpret_cast<void*>(address);
+    CHECK(launched(package::forward, call, 7).kernel == "row_softmax_wide_no_bias_fp32");
+  }
+  call = forward_call(5, 64);
+  call.x.dtype = DType::kBFloat16;
+  CHECK(launched(package::forward, call, 7).kernel == "row_softmax_narrow_no_bias_bf16_x16");
+  call.x.stride[0] = 65;
+  CHECK(launched(package::forward, call, 7).kernel == "row_softmax_narrow_no_bias_bf16");
+
+  call = forward_call(5, 64);
+  call.bias = tensor(0x3004, DType::kFloat32, 64, 1, 1);  // is none of those that count
+  launch = launched(package::forward, call, 8);
+  CHECK(launch.kernel == "row_softmax_narrow_fp32_x16");
+  CHECK(launch.values == std::vector<std::uint64_t>{64, 0x1000, bits, 0x2000, 64, 0x3004, 0, 0});
+}
+
+TEST_CASE("launch code: nothing to do, and what is refused") {
+  CHECK(launched(package::forward, forward_call(0, 64), 7).kernel.empty());
+  CHECK(refused(package::forward, forward_call(1, 8193)) ==
+        "row-softmax@1 forward: N is at most 8192");
+  package::ForwardArguments call = forward_call(1, 64);
+  call.x.stride[0] = std::int64_t{1} << 31;
+  CHECK(refused(package::forward, call) ==
+        "row-softmax@1 forward: x_stride of kernel row_softmax is 2147483648, which is no int32");
+  CHECK(refused(package::forward, forward_call(std::int64_t{1} << 31, 64)) ==
+        "row-softmax@1 forward: the grid of kernel row_softmax is 2147483648 x 1 x 1; at most "
+        "2147483647 x 65535 x 65535 is launched");
+}
+
+TEST_CASE("launch code: an op of two kernels, with a part of the workspace between them") {
+  CHECK(package::forward_workspace_bytes(forward_call(5, 64)) == 0);
+  CHECK(package::total_workspace_bytes(total_call(0)) == 0);
+  CHECK(package::total_workspace_bytes(total_call(5)) == 256);
+  CHECK(package::total_workspace_bytes(total_call(65)) == 512);
+
+  package::TotalArguments call = total_call(300);
+  // sums_ptr, out_ptr, count, two null pointers
+  const Launched launch = launched(package::total, call, 5);
+  CHECK(driver().calls[FAKE_LAUNCH] == 2);
+  CHECK(launch.kernel == "sum_up_any");
+  CHECK(launch.values == std::vector<std::uint64_t>{0x8000, 0x2000, 256, 0, 0});
+  call.steps = 0;  // the second kernel's condition
+  CHECK(launched(package::total, call, 5).kernel == "row_sums_any_no");
+  CHECK(driver().calls[FAKE_LAUNCH] == 1);
+  call.square = package::TotalArguments::Square::kYes;
+  CHECK(launched(package::total, call, 5).kernel == "row_sums_any_yes");
+  call.x.stride[0] = std::int64_t{1} << 31;  // an int64
+  // x_ptr, sums_ptr, stride, n, two null pointers
+  CHECK(launched(package::total, call, 6).values ==
+        std::vector<std::uint64_t>{0x1000, 0x8000, 2147483648, 8, 0, 0});
+}
+
+TEST_CASE("launch code: the functions of expressions") {
+  using namespace kiln::sdk;  // NOLINT(google-build-using-namespace)
+  CHECK(divided(7, 2) == 3);
+  CHECK(divided(-7, 2) == -4);  // as Python does
+  CHECK(divided(7, 0) == 0);
+  CHECK(remainder(-7, 2) == 1);
+  CHECK(remainder(7, 0) == 7);
+  CHECK(cdiv(7, 2) == 4);
+  CHECK(cdiv(8, 2) == 4);
+  CHECK(cdiv(0, 2) == 0);
+  CHECK(cdiv(5, 0) == 0);
+  CHECK(next_pow2(0) == 1);
+  CHECK(next_pow2(1) == 1);
+  CHECK(next_pow2(5) == 8);
+  CHECK(next_pow2(std::numeric_limits<std::int64_t>::max()) == std::int64_t{1} << 62);
+}
+
+TEST_CASE("launch code: facts of other forms are refused, and the outline follows the package") {
+  namespace build = kiln::build;
+  build::Package one = parsed();
+  const kiln::DeviceCode target = one.cuda.launch.targets.front();
+  CHECK_THROWS_WITH_AS(
+      build::generate_launches(one, target, {}),
+      "launches of row-softmax: the compiler says nothing of row_softmax_narrow_no_bias_fp32",
+      kiln::Error);
+  const std::string outline = build::launches_outline(one, target);
+  CHECK(outline == build::launches_outline(parsed(), target));
+  one.cuda.launch.launches[0].grid[0] = "M + 1";
+  CHECK(outline != build::launches_outline(one, target));
+}
+
+TEST_CASE("launch code: forms that come out the same are there once, and no more than fit") {
+  namespace build = kiln::build;
+  build::Package one = parsed();
+  const kiln::DeviceCode target = one.cuda.launch.targets.front();
+  const auto count = [&] {
+    std::size_t forms = 0;
+    for (const build::TritonImage& image : build::plan_triton(one, target).images) {
+      forms += image.forms.size();
+    }
+    return forms;
+  };
+  CHECK(count() == 19);
+  one.cuda.launch.launches.push_back(one.cuda.launch.launches[1]);  // the same launch twice
+  CHECK(count() == 19);
+  one.cuda.launch.launches.back().instances[0].warps = 8;  // another form of the same name
+  CHECK(count() == 21);
+  CHECK(build::plan_triton(one, target).images[1].forms[2].function == "row_sums_any_no_2");
+  build::Launch& launch = one.cuda.launch.launches[0];
+  for (int i = 0; i < 30; ++i) {
+    launch.instances.push_back(launch.instances[0]);
+    launch.instances.back().stages = i + 20;
+  }
+  CHECK_THROWS_WITH_AS(count(),
+                       "expand row-softmax for sm_80: its launches have 3 kernels in 261 forms; at "
+                       "most 32 in 256 can be loaded. Each dtype, optional tensor, word and "
+                       "\"aligned\" multiplies the forms of its instances: take some away",
+                       kiln::Error);
+}

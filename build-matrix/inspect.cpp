@@ -127,8 +127,10 @@ using KernelNames = std::set<std::pair<std::string, std::string>>;
 
 /// A KernelSpec of the SDK lies in the library's data as two pointers to text, the first of them an
 /// image's name, and then a number. kernel_list() is no symbol of the linked library, so this is
-/// found by its shape. An sdk::Image, which has it too, points from its name to an image.
-KernelNames listed_kernels(const ElfLibrary& library, const Facts& facts) {
+/// found by its shape. An sdk::Image, which has it too, points from its name to an image, and the
+/// kiln_package from the package's name, which may be an image's, to the build id.
+KernelNames listed_kernels(const ElfLibrary& library, const Facts& facts,
+                           const std::string& build_id) {
   constexpr std::uint64_t kPointer = 8;
   const auto is_function = [](std::string_view name) {
     return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
@@ -143,7 +145,7 @@ KernelNames listed_kernels(const ElfLibrary& library, const Facts& facts) {
     const std::string stem(library.text_at(target));
     const std::string function(library.text_at(second->second));
     const bool known = std::ranges::find(facts.images, stem, &Image::stem) != facts.images.end();
-    if (known && is_function(function)) listed.emplace(stem, function);
+    if (known && is_function(function) && function != build_id) listed.emplace(stem, function);
   }
   return listed;
 }
@@ -157,13 +159,13 @@ std::string only_in(const KernelNames& these, const KernelNames& those) {
   return join(names);
 }
 
-void check_kernels(const ElfLibrary& library, const Facts& facts,
+void check_kernels(const ElfLibrary& library, const Facts& facts, const std::string& build_id,
                    std::vector<std::string>& violations) {
   KernelNames compiled;
   for (const Image& image : facts.images) {
     for (const std::string& kernel : image.kernels) compiled.emplace(image.stem, kernel);
   }
-  const KernelNames listed = listed_kernels(library, facts);
+  const KernelNames listed = listed_kernels(library, facts, build_id);
   const std::string only_listed = only_in(listed, compiled);
   const std::string only_compiled = only_in(compiled, listed);
   if (!only_listed.empty()) {
@@ -273,7 +275,7 @@ Facts inspect(std::string_view library, const Recipe& recipe, const fs::path& cu
   check_mapping(elf, violations);
   check_symbols(elf, recipe, facts, violations);
   check_images(facts, recipe, violations);
-  check_kernels(elf, facts, violations);
+  check_kernels(elf, facts, recipe.build_id, violations);
   check_signatures(elf, recipe.package, violations);
   if (library.find(recipe.build_id) == std::string_view::npos) {
     violations.push_back("does not carry the build id " + recipe.build_id);

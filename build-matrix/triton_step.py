@@ -162,10 +162,14 @@ def assemble(ptx, job, wheel, out, stem):
 
 
 def place_of(error, function):
-    """":12" for a node of the kernel's own source."""
+    """":12", where the error says so: Triton counts the lines from the function's "def" on."""
+    if isinstance(error, SyntaxError):
+        return f":{error.lineno}"
     node = getattr(error, "node", None)
-    begin = getattr(function, "starting_line_number", None)
-    return f":{begin + node.lineno - 1}" if begin and hasattr(node, "lineno") else ""
+    if function is None or not hasattr(node, "lineno"):
+        return ""
+    decorators = next(number for number, line in enumerate(function.raw_src) if line.lstrip().startswith("def "))
+    return f":{function.starting_line_number + decorators + node.lineno - 1}"
 
 
 def run(wheel, job, out, stem):

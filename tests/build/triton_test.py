@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Packages of Triton kernels, as kiln build makes them: two targets of a small one, what its images are proven to be,
+the same bytes again, and what a compiler's failure tells. Wants KILN_BIN and KILN_TOOLCHAINS."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+TOOLCHAINS = pathlib.Path(os.environ["KILN_TOOLCHAINS"])
+ONLY = "cu12.9-sm_80-x86_64"
+KERNEL = '''import triton
+import triton.language as tl
+
+
+@triton.jit
+def double(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + places, 2 * tl.load(x_ptr + places, mask=places < n), mask=places < n)
+'''
+PACKAGE = {
+    "name": "double", "version": 1, "license": "Apache-2.0", "summary": "out = 2 x", "min_loader": "0.1.0",
+    "cuda": {"targets": ["sm_80", "sm_90"],
+             "launches": [{"op": "twice", "source": "csrc/double.py", "kernel": "double", "grid": ["cdiv(N, BLOCK)"],
+                           "arguments": {"x_ptr": "x", "out_ptr": "out", "n": "N"},
+                           "instances": [{"name": "any", "constants": {"BLOCK": 256}}]}]},
+    "ops": [{"name": "twice", "doc": "out = 2 x, elementwise.",
+             "tensors": [{"name": "x", "dtype": ["float32"], "shape": ["N"]},
+                         {"name": "out", "dtype": "x", "shape": ["N"], "output": True}]}]}
+DOT = '''    tile = tl.arange(0, 64)
+    a = tl.load(x_ptr + tile[:, None] * 64 + tile[None, :]).to(tl.float16)
+    tl.store(out_ptr + tile[:, None] * 64 + tile[None, :], tl.dot(a, a))
+'''
+
+
+class Triton(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.work = pathlib.Path(folder.name)
+
+    def build(self, package, only=ONLY, out="out"):
+        return subprocess.run([os.environ["KILN_BIN"] + "/kiln", "build", package, "--toolchains", TOOLCHAINS, "--only",
+                               only, "--out", self.work / out], capture_output=True, text=True, check=False)
+
+    def built(self, package, only=ONLY, out="out"):
+        done = self.build(package, only, out)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
+
+    def written(self, launch=None, kernel=KERNEL, folder="packages"):
+        """The package double, with other members of its launch, or with another kernel."""
+        document = json.loads(json.dumps(PACKAGE))
+        document["cuda"]["launches"][0].update(launch or {})
+        package = self.work / folder / "double"
+        (package / "csrc").mkdir(parents=True, exist_ok=True)
+        (package / "package.json").write_text(json.dumps(document))
+        (package / "csrc/double.py").write_text(kernel)
+        return package
+
+    def test_two_targets(self):
+        package = self.work / "row-softmax"
+        shutil.copytree(SOURCE / "tests/build/fixtures/row-softmax", package)
+        self.built(package, "cu12.9-sm_80-x86_64,cu13.5-sm_90-x86_64,cu11.8-compute_80-x86_64")
+        out = self.work / "out/row-softmax"
+        for variant, code in (("cu12.9-sm_80-x86_64", "sm_80"), ("cu13.5-sm_90-x86_64", "sm_90"),
+                              ("cu11.8-compute_80-x86_64", "compute_80")):
+            with self.subTest(variant):
+                images = json.loads((out / variant / "inspect.json").read_text())["images"]
+                self.assertEqual([(each["stem"], each["code"], len(each["kernels"])) for each in images],
+                                 [("row_softmax", code, 16), ("row_sums", code, 2), ("sum_up", code, 1)])
+                log = (out / variant / "ptxas.txt").read_text()
+                self.assertEqual(log.count("Used "), 19 if code != "compute_80" else 0)
+                self.assertNotIn("Compile time", log)
+                config = json.loads((out / variant / "config.json").read_text())
+                self.assertRegex(json.dumps(config["build"]), r'"triton-3\.\d+": "3\.9\.0"')
+                self.assertNotIn("nvrtc", config["build"])
+        # Of a driver of CUDA 11.8 on; what Triton writes unasked needs a later one.
+        ptx = (self.work / "out/.work/row-softmax/device/cu11.8-compute_80/row_softmax.ptx").read_text()
+        self.assertEqual(re.findall(r"^\.(version|target) (.*)$", ptx, re.M), [("version", "7.8"), ("target", "sm_80")])
+        self.assertNotIn(str(self.work), ptx)
+        # A byte of a file that the kernel imports is a byte of the package; nothing else is compiled again.
+        parts = package / "csrc/row_parts.py"
+        before = (out / ONLY / "descriptor.json").read_bytes()
+        self.assertNotIn("triton ", self.built(package))
+        parts.write_text(parts.read_text() + "\n# another byte\n")
+        self.assertEqual(self.built(package).count("] triton "), 3)
+        self.assertNotEqual((out / ONLY / "descriptor.json").read_bytes(), before)
+
+    def test_the_same_bytes_elsewhere(self):
+        self.built(self.written())
+        self.built(self.written(folder="another folder"), out="another out")
+        for name in ("layer.tar.zst", "config.json", "ptxas.txt"):
+            self.assertEqual((self.work / "out/double" / ONLY / name).read_bytes(),
+                             (self.work / "another out/double" / ONLY / name).read_bytes(), name)
+
+    def test_what_does_not_compile(self):
+        arguments = PACKAGE["cuda"]["launches"][0]["arguments"]
+        rows = [
+            ("an argument that is none", {"arguments": {**arguments, "m": "N"}}, KERNEL, ONLY,
+             r"double\.py: double, as double_any, for sm_80 has no parameter m; its parameters are x_ptr, out_ptr, n, BLOCK"),
+            ("a missing constant", {"grid": ["N"], "instances": [{"name": "any"}]}, KERNEL, ONLY,
+             r"has a parameter BLOCK, which is neither an argument nor a constant"),
+            ("a constant as an argument", {"grid": ["N"], "arguments": {**arguments, "BLOCK": "N"},
+                                           "instances": [{"name": "any"}]}, KERNEL, ONLY,
+             r'has BLOCK as tl\.constexpr; it belongs into "constants"'),
+            ("no such function", {"kernel": "triple"}, KERNEL, ONLY, r"double\.py: triple for sm_80 has no @triton\.jit function triple"),
+            ("Triton's own message, and its line", {}, KERNEL.replace("< n)", "< m)"), ONLY,
+             r"double\.py:8: double, as double_any, for sm_80 does not compile:\n(.*\n)*.*m is not defined"),
+            ("a file that is no Python", {}, KERNEL + "\nx = = 1\n", ONLY, r"double\.py:10: double for sm_80 does not compile:\nSyntaxError"),
+            ("a module that is not there", {}, "import torch\n" + KERNEL, ONLY, r"No module named 'torch'"),
+            ("a block size", {"instances": [{"name": "any", "constants": {"BLOCK": 100}}]}, KERNEL, ONLY,
+             r"does not compile:\n(.*\n)*.*power of 2"),
+            ("what sm_90a alone has", {"arguments": {**arguments}}, KERNEL + DOT, "cu12.9-sm_90-x86_64",
+             r"ends in PTX that ptxas refuses:\n(.*\n)*It uses what sm_90a alone has: name that target in place of sm_90"),
+            ("a file of elsewhere", {}, "import pathlib\npathlib.Path(__file__).parent.parent.joinpath('package.json').read_text()\n"
+             + KERNEL, ONLY, r"the compiler read .*package\.json, which"),
+        ]
+        for what, launch, kernel, only, message in rows:
+            with self.subTest(what):
+                done = self.build(self.written(launch, kernel), only)
+                self.assertEqual(done.returncode, 15, done.stdout + done.stderr)
+                self.assertRegex(done.stdout + done.stderr, message)
+                self.assertFalse((self.work / "out/double" / only / "descriptor.json").exists())
+
+    def test_without_the_wheel(self):
+        prefix = self.work / "toolchains"
+        prefix.mkdir()
+        for each in TOOLCHAINS.iterdir():
+            if not each.name.startswith("triton-"):
+                (prefix / each.name).symlink_to(each)
+        done = subprocess.run([os.environ["KILN_BIN"] + "/kiln", "build", self.written(), "--toolchains", prefix, "--out",
+                               self.work / "out"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 15)
+        self.assertIn(f"triton is not in {prefix}; run 'ci/toolchains triton {prefix}'", done.stderr)
+
+
+if __name__ == "__main__":
+    if not any(TOOLCHAINS.glob("triton-*/python3")):
+        print(f"skipped: no Triton in {TOOLCHAINS}; run ci/toolchains triton")
+        sys.exit(77)
+    unittest.main()

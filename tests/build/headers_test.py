@@ -66,6 +66,19 @@ class Headers(unittest.TestCase):
         code = subprocess.run([TOOLCHAINS / "bin/nvdisasm", "-c", cubin], text=True, capture_output=True, check=True)
         self.assertIn("HMMA.16816.F32", code.stdout)
 
+    def test_what_they_compute(self):
+        self.build("--only", f"{GPU},cu13.5-sm_80-x86_64")
+        registry = self.work / "registry"
+        environment = os.environ | {"KILN_REGISTRY": str(registry), "KILN_CACHE": str(self.work / "cache"),
+                                    "KILN_UNSIGNED": "/"}
+        subprocess.run([BIN / "kiln", "registry", "publish", "--registry", registry, "--allow-untested", "*",
+                        self.work / "out/block-sums"], check=True, capture_output=True)
+        done = subprocess.run([BIN / "block_sums_check", "--device", "cuda"], env=environment, text=True,
+                              capture_output=True)
+        if done.returncode == 77:
+            self.skipTest("no GPU")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
     def test_a_header_of_other_bytes_is_another_build(self):
         self.build("--only", PTX)
         before = self.config(PTX)["build_id"]

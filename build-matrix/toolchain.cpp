@@ -63,60 +63,62 @@ Headers find_headers(const fs::path& prefix, const std::string& name) {
                   .version = pins.text.substr(version + 2, pins.text.find(' ') - version - 2)};
   if (fs::exists(include / name)) headers.folders.push_back(include / name);
   return headers;
-  /// The newest Python's, if the prefix was filled with several.
-  TritonCompiler find_triton(const fs::path& prefix) {
-    TritonCompiler compiler;
-    std::error_code failed;
-    for (const auto& entry : fs::directory_iterator(prefix, failed)) {
-      const bool is_triton = entry.path().filename().string().starts_with("triton-");
-      if (!is_triton || !fs::exists(entry.path() / "python3")) continue;
-      if (entry.path().native().size() < compiler.folder.native().size()) continue;  // 3.9, 3.11
-      if (entry.path() > compiler.folder) compiler.folder = entry.path();
-    }
-    if (compiler.folder.empty()) missing("triton", prefix, "triton");
-    constexpr std::string_view kPin = "triton==";
-    const std::string pins = read_file(compiler.folder / ".pins");
-    const std::size_t at = pins.find(kPin);
-    if (at == std::string::npos) missing("triton", prefix, "triton");
-    const std::size_t begin = at + kPin.size();
-    compiler.version = pins.substr(begin, pins.find(' ', begin) - begin);
-    return compiler;
-  }
+}
 
-  /// Sorted; the file itself, if it is one.
-  std::vector<fs::path> files_below(const fs::path& root) {
-    if (fs::is_regular_file(root)) return {root};
-    std::vector<fs::path> files;
-    for (const auto& entry : fs::recursive_directory_iterator(root)) {
-      if (entry.is_regular_file()) files.push_back(entry.path());
-    }
-    std::ranges::sort(files);
-    return files;
+/// The newest Python's, if the prefix was filled with several.
+TritonCompiler find_triton(const fs::path& prefix) {
+  TritonCompiler compiler;
+  std::error_code failed;
+  for (const auto& entry : fs::directory_iterator(prefix, failed)) {
+    const bool is_triton = entry.path().filename().string().starts_with("triton-");
+    if (!is_triton || !fs::exists(entry.path() / "python3")) continue;
+    if (entry.path().native().size() < compiler.folder.native().size()) continue;  // 3.9, 3.11
+    if (entry.path() > compiler.folder) compiler.folder = entry.path();
   }
+  if (compiler.folder.empty()) missing("triton", prefix, "triton");
+  constexpr std::string_view kPin = "triton==";
+  const std::string pins = read_file(compiler.folder / ".pins");
+  const std::size_t at = pins.find(kPin);
+  if (at == std::string::npos) missing("triton", prefix, "triton");
+  const std::size_t begin = at + kPin.size();
+  compiler.version = pins.substr(begin, pins.find(' ', begin) - begin);
+  return compiler;
+}
 
-  /// What the kernel says of each file.
-  std::string facts_of(const std::vector<fs::path>& files, bool& settled) {
-    constexpr std::int64_t kNanoseconds = 1'000'000'000;
-    const auto nanoseconds = [](const timespec& time) {
-      return time.tv_sec * kNanoseconds + time.tv_nsec;
-    };
-    timespec now{};
-    ::clock_gettime(CLOCK_REALTIME, &now);
-    std::string facts;
-    for (const fs::path& file : files) {
-      struct stat status {};
-      if (::stat(file.c_str(), &status) != 0) fail_file("look at", file, errno);
-      if (nanoseconds(status.st_ctim) > nanoseconds(now) - 2 * kNanoseconds) settled = false;
-      facts += file.string() + '\0';
-      for (const std::uint64_t fact : {std::uint64_t{status.st_dev}, std::uint64_t{status.st_ino},
-                                       static_cast<std::uint64_t>(status.st_size),
-                                       static_cast<std::uint64_t>(nanoseconds(status.st_mtim)),
-                                       static_cast<std::uint64_t>(nanoseconds(status.st_ctim))}) {
-        facts += std::to_string(fact) + " ";
-      }
-    }
-    return facts;
+/// Sorted; the file itself, if it is one.
+std::vector<fs::path> files_below(const fs::path& root) {
+  if (fs::is_regular_file(root)) return {root};
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(root)) {
+    if (entry.is_regular_file()) files.push_back(entry.path());
   }
+  std::ranges::sort(files);
+  return files;
+}
+
+/// What the kernel says of each file.
+std::string facts_of(const std::vector<fs::path>& files, bool& settled) {
+  constexpr std::int64_t kNanoseconds = 1'000'000'000;
+  const auto nanoseconds = [](const timespec& time) {
+    return time.tv_sec * kNanoseconds + time.tv_nsec;
+  };
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  std::string facts;
+  for (const fs::path& file : files) {
+    struct stat status {};
+    if (::stat(file.c_str(), &status) != 0) fail_file("look at", file, errno);
+    if (nanoseconds(status.st_ctim) > nanoseconds(now) - 2 * kNanoseconds) settled = false;
+    facts += file.string() + '\0';
+    for (const std::uint64_t fact : {std::uint64_t{status.st_dev}, std::uint64_t{status.st_ino},
+                                     static_cast<std::uint64_t>(status.st_size),
+                                     static_cast<std::uint64_t>(nanoseconds(status.st_mtim)),
+                                     static_cast<std::uint64_t>(nanoseconds(status.st_ctim))}) {
+      facts += std::to_string(fact) + " ";
+    }
+  }
+  return facts;
+}
 
 }  // namespace
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-r"""Measures kiln.torch on this machine: microseconds of the host for each call, and training with and without.
+r"""Measures kiln.torch on this machine: microseconds of the host for each call.
 
     bench/host_cost.py --out bench/results/<gpu>-host-cost.json --layer-call build/release/bin/layer_call \
         --commit <commit>
@@ -11,22 +11,17 @@ GPU is waited for outside of the time, and the fastest batch counts. Wants KILN_
 """
 
 import argparse
-import copy
 import datetime
 import json
 import pathlib
 import platform
 import subprocess
-import sys
 import time
 
 import torch
 
 import kiln
 import kiln.torch
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tests/python"))
-from blocks import make, train  # noqa: E402
 
 M, D, H = 1, 64, 128
 BATCH, BATCHES = 200, 40
@@ -92,38 +87,6 @@ def overhead(layer_call):
     return {"shape": [M, D, H], "us": result}
 
 
-def training():
-    results = []
-    sizes = {"width": 512, "hidden": 2048, "layers": 2} if DEVICE == "cuda" else {}
-    for layout in ("gemma", "gemma2", "llama"):
-        model = make(layout, DEVICE, DTYPE, **sizes)
-        fused = copy.deepcopy(model)
-        report = kiln.torch.replace(fused)
-        losses = {"PyTorch eager": train(model, DEVICE), "kiln": train(fused, DEVICE)}
-        if layout == "gemma":
-            compiled = make(layout, DEVICE, DTYPE, **sizes)
-            kiln.torch.replace(compiled)
-            losses["kiln under torch.compile"] = train(torch.compile(compiled, fullgraph=True), DEVICE)
-        base = losses["PyTorch eager"]
-        results.append({
-            "layout": layout, "swapped": [s.what for s in report.swapped], "kept": len(report.kept), "steps": len(base),
-            "first": round(base[0], 4), "last": {k: round(v[-1], 4) for k, v in losses.items()},
-            "largest_difference": {k: round(max(abs(a - b) for a, b in zip(v, base)), 5)
-                                   for k, v in losses.items() if v is not base},
-            "mean_difference": {k: round(sum(abs(a - b) for a, b in zip(v, base)) / len(base), 6)
-                                for k, v in losses.items() if v is not base}})
-        # What bfloat16 itself does to a run: another order of the same sums.
-        again = make(layout, DEVICE, DTYPE, **sizes)
-        with torch.no_grad():
-            for p in again.parameters():
-                p.mul_(1 + torch.finfo(DTYPE).eps * torch.randint(-1, 2, p.shape, device=DEVICE).to(DTYPE))
-        noise = train(again, DEVICE)
-        results[-1]["largest_difference"]["PyTorch eager, weights moved by one ulp"] = round(
-            max(abs(a - b) for a, b in zip(noise, base)), 5)
-        print(json.dumps(results[-1]), flush=True)
-    return results
-
-
 def provenance(commit):
     gpu = driver = None
     if DEVICE == "cuda":
@@ -142,14 +105,11 @@ def main():
     parser.add_argument("--out", required=True)
     parser.add_argument("--commit", required=True)
     parser.add_argument("--layer-call", help="the C++ program, to compare with")
-    parser.add_argument("--parts", default="overhead training")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    result = provenance(arguments.commit)
-    for part in arguments.parts.split():
-        result[part] = overhead(arguments.layer_call) if part == "overhead" else training()
-        print(json.dumps(result[part], indent=1), flush=True)
-        pathlib.Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
+    result = provenance(arguments.commit) | {"overhead": overhead(arguments.layer_call)}
+    print(json.dumps(result["overhead"], indent=1))
+    pathlib.Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ class Rendering {
   Rendering(std::string_view title, bool folded) : title_(title), folded_(folded) {}
 
   void enter(MD_BLOCKTYPE type, void* detail) {
-    if (const Tags* const tags = tags_of(kBlocks, type)) html_.markup(tags->open);
+    if (const Tags* const tags = tags_of(kBlocks, type)) html_.add(tags->open);
     switch (type) {
       case MD_BLOCK_QUOTE:
       case MD_BLOCK_UL:
@@ -146,7 +146,7 @@ class Rendering {
   }
 
   void leave(MD_BLOCKTYPE type, void* detail) {
-    if (const Tags* const tags = tags_of(kBlocks, type)) html_.markup(tags->close);
+    if (const Tags* const tags = tags_of(kBlocks, type)) html_.add(tags->close);
     switch (type) {
       case MD_BLOCK_QUOTE:
       case MD_BLOCK_UL:
@@ -181,21 +181,21 @@ class Rendering {
   }
 
   void enter(MD_SPANTYPE type, void* detail) {
-    if (const Tags* const tags = tags_of(kSpans, type)) html_.markup(tags->open);
+    if (const Tags* const tags = tags_of(kSpans, type)) html_.add(tags->open);
     if (type == MD_SPAN_A) enter_link(target_of(static_cast<MD_SPAN_A_DETAIL*>(detail)->href));
   }
 
   void leave(MD_SPANTYPE type) {
-    if (const Tags* const tags = tags_of(kSpans, type)) html_.markup(tags->close);
+    if (const Tags* const tags = tags_of(kSpans, type)) html_.add(tags->close);
     if (type != MD_SPAN_A) return;
-    if (links_.back()) html_.markup("</a>");
+    if (links_.back()) html_.add("</a>");
     links_.pop_back();
   }
 
   void text(MD_TEXTTYPE type, std::string_view text) {
     switch (type) {
       case MD_TEXT_BR:
-        html_.markup("<br>\n");
+        html_.add("<br>\n");
         return;
       case MD_TEXT_SOFTBR:
         say("\n");
@@ -241,23 +241,23 @@ class Rendering {
 
   void enter_list(const MD_BLOCK_OL_DETAIL& list) {
     ++depth_;
-    html_.markup("<ol start=\"").text(std::to_string(list.start)).markup("\">\n");
+    html_.add("<ol start=\"{}\">\n", std::to_string(list.start));
   }
 
   void enter_link(const std::string& target) {
     links_.push_back(!target.empty());
     if (target.empty()) return;
-    html_.markup("<a rel=\"nofollow noopener noreferrer\" href=\"").text(target).markup("\">");
+    html_.add("<a rel=\"nofollow noopener noreferrer\" href=\"{}\">", target);
   }
 
   void enter_cell(bool is_title, const MD_BLOCK_TD_DETAIL& cell) {
     plain_.clear();
     const bool right = cell.align == MD_ALIGN_RIGHT;
     if (is_title) {
-      html_.markup(right ? Literal("<th scope=\"col\" class=\"right\">")
-                         : Literal("<th scope=\"col\">"));
+      html_.add(right ? Literal("<th scope=\"col\" class=\"right\">")
+                      : Literal("<th scope=\"col\">"));
     } else {
-      html_.markup(right ? Literal("<td class=\"right\">") : Literal("<td>"));
+      html_.add(right ? Literal("<td class=\"right\">") : Literal("<td>"));
     }
   }
 
@@ -265,7 +265,7 @@ class Rendering {
   void leave_raw() {
     while (raw_.ends_with('\n') || raw_.ends_with(' ')) raw_.pop_back();
     const bool is_comment = raw_.starts_with("<!--") && raw_.find("-->") == raw_.size() - 3;
-    if (!is_comment) html_.element("<p>", raw_, "</p>\n");
+    if (!is_comment) html_.add("<p>{}</p>\n", raw_);
   }
 
   void leave_row() {
@@ -286,19 +286,16 @@ class Rendering {
     const bool begins_part = folded_ && is_high && depth_ == 0;
     if (begins_part) {
       end_part();
-      html_.markup("<details class=\"part\"><summary>");
+      html_.add("<details class=\"part\"><summary>");
     }
-    html_.markup(is_high ? Literal("<h3 id=\"") : Literal("<h4 id=\""))
-        .text(id)
-        .markup("\">")
-        .part(inside)
-        .markup(is_high ? Literal("</h3>") : Literal("</h4>"))
-        .markup(begins_part ? Literal("</summary>\n") : Literal("\n"));
+    const Literal heading = is_high ? Literal("h3") : Literal("h4");
+    html_.add("<{} id=\"{}\">{}</{}>", heading, id, inside, heading);
+    html_.add(begins_part ? Literal("</summary>\n") : Literal("\n"));
     in_part_ = in_part_ || begins_part;
   }
 
   void end_part() {
-    if (std::exchange(in_part_, false)) html_.markup("</details>\n");
+    if (std::exchange(in_part_, false)) html_.add("</details>\n");
   }
 
   /// "card-limits", then "card-limits-2". Each name goes on counting where it stopped.
@@ -317,7 +314,7 @@ class Rendering {
     const std::vector<SpeedBar> bars = speed_of(table_);
     if (!bars.empty()) {
       const Html plot = draw(bars);
-      html_.part(plot);
+      html_.add(plot);
       if (speed_.empty()) {
         speed_ = plot;
         measured_ = short_of(above_, kMeasuredBytes);
@@ -325,14 +322,13 @@ class Rendering {
     }
     const bool folded = !bars.empty() || table_.rows.size() > kFoldedRows;
     if (folded) {
-      html_.markup("<details><summary>Table of ")
-          .text(std::to_string(table_.rows.size()))
-          .markup(" rows</summary>");
+      html_.add("<details><summary>Table of {} rows</summary>", std::to_string(table_.rows.size()));
     }
-    html_.markup("<div class=\"wide\" tabindex=\"0\" role=\"group\" aria-label=\"Table\"><table>\n")
-        .part(inside)
-        .markup("</table></div>\n");
-    if (folded) html_.markup("</details>\n");
+    html_.add(
+        "<div class=\"wide\" tabindex=\"0\" role=\"group\" aria-label=\"Table\"><table>\n{}"
+        "</table></div>\n",
+        inside);
+    if (folded) html_.add("</details>\n");
   }
 
   static constexpr std::size_t kMeasuredBytes = 300;

@@ -23,30 +23,27 @@ struct Place {
 };
 
 Html page(const Place& place, const std::string& title, const Html& body) {
-  Html html;
-  html.markup(
+  Html html(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       // Nothing from elsewhere, no inline script or style, no form, no frame.
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-      "'self'; "
-      "script-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'\">\n"
+      "'self'; script-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
       "<meta name=\"color-scheme\" content=\"light dark\">\n"
-      "<meta name=\"referrer\" content=\"no-referrer\">\n<title>");
-  html.text(title).markup("</title>\n<link rel=\"icon\" type=\"image/svg+xml\" href=\"");
-  html.markup(place.root)
-      .markup("icon.svg\">\n<link rel=\"stylesheet\" href=\"")
-      .markup(place.root);
-  html.markup(
-      "style.css\">\n</head>\n<body>\n<a class=\"skip\" href=\"#main\">Skip to content</a>\n");
-  html.markup("<header><div class=\"bar\"><a class=\"brand\" href=\"").markup(place.root);
-  html.markup("index.html\">").text(place.site.title).markup("</a>");
-  if (!place.site.url.empty()) html.element("<code>", place.site.url, "</code>");
-  html.markup("</div></header>\n<main id=\"main\">\n").part(body);
-  html.markup(
-      "</main>\n<footer><p>Made by <code>kiln registry site</code> from the registry's own "
-      "documents. Kernels are verified when they are installed, whatever a page "
-      "says.</p></footer>\n</body>\n</html>\n");
+      "<meta name=\"referrer\" content=\"no-referrer\">\n<title>{}</title>\n"
+      "<link rel=\"icon\" type=\"image/svg+xml\" href=\"{}icon.svg\">\n"
+      "<link rel=\"stylesheet\" href=\"{}style.css\">\n</head>\n<body>\n"
+      "<a class=\"skip\" href=\"#main\">Skip to content</a>\n"
+      "<header><div class=\"bar\"><a class=\"brand\" href=\"{}index.html\">{}</a>",
+      title, place.root, place.root, place.root, place.site.title);
+  if (!place.site.url.empty()) html.add("<code>{}</code>", place.site.url);
+  html.add(
+      "</div></header>\n<main id=\"main\">\n{}</main>\n"
+      "<footer><p>Made by <code>kiln registry site</code> from the registry's own documents. "
+      "Kernels "
+      "are verified when they are installed, whatever a page "
+      "says.</p></footer>\n</body>\n</html>\n",
+      body);
   return html;
 }
 
@@ -92,7 +89,7 @@ std::string count_text(std::size_t count, const std::string& one) {
 
 void add_problems(Html& html, const std::vector<std::string>& problems) {
   for (const std::string& problem : problems) {
-    html.element("<p class=\"notice warning\">Not shown: ", problem, "</p>\n");
+    html.add("<p class=\"notice warning\">Not shown: {}</p>\n", problem);
   }
 }
 
@@ -100,45 +97,43 @@ void add_problems(Html& html, const std::vector<std::string>& problems) {
 
 Html index_entry(const PackageFacts& package) {
   const VersionFacts& version = package.current();
-  Html html;
-  html.markup("<li><a href=\"packages/").text(package.name).markup("/index.html\"><h2>");
-  html.text(package.name).markup("</h2></a><p>");
-  html.text(version.summary.empty() ? "Its author gave no summary." : version.summary);
-  html.markup("</p><p class=\"facts\"><span>").text("version " + std::to_string(version.version));
-  html.markup("</span><span>").text(version.license.empty() ? "no licence given" : version.license);
-  html.markup("</span><span>").text(count_text(version.variants.size(), "variant"));
+  Html html("<li><a href=\"packages/{}/index.html\"><h2>{}</h2></a><p>{}", package.name,
+            package.name,
+            version.summary.empty() ? "Its author gave no summary." : version.summary);
+  html.add("</p><p class=\"facts\"><span>{}</span><span>{}</span><span>{}</span>",
+           "version " + std::to_string(version.version),
+           version.license.empty() ? "no licence given" : version.license,
+           count_text(version.variants.size(), "variant"));
   const std::vector<std::string> places = places_of(version);
-  html.markup("</span>");
   if (places.empty()) {
-    html.markup("<span class=\"untested\">untested</span>");
+    html.add("<span class=\"untested\">untested</span>");
   } else {
-    html.element("<span class=\"tested\">", "tested on " + join(places), "</span>");
+    html.add("<span class=\"tested\">tested on {}</span>", join(places));
   }
-  if (!version.yanked.empty()) html.markup("<span class=\"warning\">taken back</span>");
-  return std::move(html.markup("</p></li>\n"));
+  if (!version.yanked.empty()) html.add("<span class=\"warning\">taken back</span>");
+  return std::move(html.add("</p></li>\n"));
 }
 
 Html index_page(const SiteFacts& site) {
   const Place place{"", site};
-  Html body;
-  body.element("<h1>", site.title, "</h1>\n<p class=\"lead\">");
-  body.text(count_text(site.packages.size(), "package") + " of prebuilt kernels");
-  body.text(site.signed_until.empty()
+  Html body("<h1>{}</h1>\n<p class=\"lead\">{} of prebuilt kernels{}", site.title,
+            count_text(site.packages.size(), "package"),
+            site.signed_until.empty()
                 ? "."
                 : ", signed; the metadata is valid until " + site.signed_until + ".");
   // Shown by search.js: without scripts there is nothing to type into.
-  body.markup(
+  body.add(
       "</p>\n<div class=\"search\" role=\"search\" hidden>"
       "<label for=\"query\">Search</label><input id=\"query\" type=\"search\" autocomplete=\"off\" "
       "spellcheck=\"false\" placeholder=\"name, GPU, licence: all the words\">"
       "<p id=\"count\" role=\"status\"></p></div>\n");
   add_problems(body, site.problems);
   if (site.packages.empty() && site.problems.empty()) {
-    body.markup("<p>Nothing is published yet.</p>\n");
+    body.add("<p>Nothing is published yet.</p>\n");
   }
-  body.markup("<ul class=\"packages\" id=\"packages\">\n");
-  for (const PackageFacts& package : site.packages) body.part(index_entry(package));
-  body.markup("</ul>\n<script src=\"search.js\"></script>\n");
+  body.add("<ul class=\"packages\" id=\"packages\">\n");
+  for (const PackageFacts& package : site.packages) body.add(index_entry(package));
+  body.add("</ul>\n<script src=\"search.js\"></script>\n");
   return page(place, site.title, body);
 }
 
@@ -146,10 +141,9 @@ Html index_page(const SiteFacts& site) {
 
 /// A block of commands or code under its name.
 void add_code(Html& html, Literal name, const std::string& code) {
-  html.markup("<section class=\"code\"><h3>")
-      .markup(name)
-      .markup("</h3><pre tabindex=\"0\"><code>");
-  html.text(code).markup("</code></pre></section>\n");
+  html.add(
+      "<section class=\"code\"><h3>{}</h3><pre tabindex=\"0\"><code>{}</code></pre></section>\n",
+      name, code);
 }
 
 std::string command_lines(const SiteFacts& site, const std::string& spec) {
@@ -179,8 +173,7 @@ Html install_section(const SiteFacts& site, const PackageFacts& package,
   const std::string number = std::to_string(version.version);
   const std::string quoted = "\"" + package.name + "\"";
   const std::string op = version.ops.empty() ? "" : version.ops.front().name;
-  Html html;
-  html.markup("<section id=\"install\"><h2>Install</h2>\n<div class=\"codes\">\n");
+  Html html("<section id=\"install\"><h2>Install</h2>\n<div class=\"codes\">\n");
   add_code(html, "Command line", command_lines(site, label(package.name, version.version)));
   add_code(html, "CMake",
            "find_package(kiln REQUIRED)\nkiln_require(" + package.name + " VERSION " + number +
@@ -197,49 +190,52 @@ Html install_section(const SiteFacts& site, const PackageFacts& package,
   add_code(html, "Python",
            "import kiln\n\nkernel = kiln.get_kernel(" + quoted + ", version=" + number + ")\n" +
                python_call(version));
-  return std::move(html.markup("</div></section>\n"));
+  return std::move(html.add("</div></section>\n"));
 }
 
-Html begin_table() {
-  return std::move(Html().markup(
-      "<div class=\"wide\" tabindex=\"0\" role=\"group\" aria-label=\"Table\"><table>\n"));
+/// A table of these titles, <th> each, and rows.
+Html table(const Html& titles, const Html& rows) {
+  return Html(
+      "<div class=\"wide\" tabindex=\"0\" role=\"group\" aria-label=\"Table\"><table>\n"
+      "<thead><tr>{}</tr></thead>\n<tbody>\n{}</tbody></table></div>",
+      titles, rows);
+}
+Html table(const std::vector<Literal>& titles, const Html& rows) {
+  Html cells;
+  for (const Literal& title : titles) cells.add("<th scope=\"col\">{}</th>", title);
+  return table(cells, rows);
 }
 
 Html op_section(const OpText& op, bool open) {
-  Html html;
-  html.markup(open ? Literal("<details class=\"part\" open><summary>")
-                   : Literal("<details class=\"part\"><summary>"));
-  html.element("<h3><code>", op.signature(), "</code></h3></summary>\n");
-  if (!op.doc.empty()) html.element("<p>", op.doc, "</p>\n");
-  html.part(begin_table())
-      .markup(
-          "<thead><tr><th scope=\"col\">tensor</th><th scope=\"col\">dtype</th>"
-          "<th scope=\"col\">shape</th><th scope=\"col\">note</th></tr></thead>\n<tbody>\n");
+  Html rows;
   for (const TensorText& each : op.tensors) {
     std::vector<std::string> words;
     if (each.output) words.emplace_back("output");
     if (each.inout) words.emplace_back("inout");
     if (each.optional) words.emplace_back("optional");
     if (!each.layout.empty()) words.push_back("layout: " + each.layout);
-    html.element("<tr><th scope=\"row\"><code>", each.name, "</code></th>");
-    html.element("<td>", each.dtype, "</td>").element("<td><code>", each.shape, "</code></td>");
-    html.element("<td>", join(words), "</td></tr>\n");
+    rows.add(
+        "<tr><th scope=\"row\"><code>{}</code></th><td>{}</td><td><code>{}</code></td>"
+        "<td>{}</td></tr>\n",
+        each.name, each.dtype, each.shape, join(words));
   }
-  html.markup("</tbody></table></div>\n");
-  if (!op.attributes.empty()) html.markup("<p>Attributes:</p><ul>");
+  Html html("<details class=\"part\"{}><summary><h3><code>{}</code></h3></summary>\n",
+            open ? Literal(" open") : Literal(""), op.signature());
+  if (!op.doc.empty()) html.add("<p>{}</p>\n", op.doc);
+  html.add("{}\n", table({"tensor", "dtype", "shape", "note"}, rows));
+  if (!op.attributes.empty()) html.add("<p>Attributes:</p><ul>");
   for (const AttributeText& each : op.attributes) {
-    html.element("<li><code>", each.name, "</code>").element(" ", each.meaning, "</li>");
+    html.add("<li><code>{}</code> {}</li>", each.name, each.meaning);
   }
-  if (!op.attributes.empty()) html.markup("</ul>\n");
-  return std::move(html.markup("</details>\n"));
+  if (!op.attributes.empty()) html.add("</ul>\n");
+  return std::move(html.add("</details>\n"));
 }
 
 Html ops_section(const VersionFacts& version) {
-  Html html;
-  html.markup("<section id=\"ops\"><h2>Operations</h2>\n");
-  if (version.ops.empty()) html.markup("<p>Its schema names none.</p>\n");
-  for (const OpText& op : version.ops) html.part(op_section(op, &op == &version.ops.front()));
-  return std::move(html.markup("</section>\n"));
+  Html html("<section id=\"ops\"><h2>Operations</h2>\n");
+  if (version.ops.empty()) html.add("<p>Its schema names none.</p>\n");
+  for (const OpText& op : version.ops) html.add(op_section(op, &op == &version.ops.front()));
+  return std::move(html.add("</section>\n"));
 }
 
 /// Where a target's machine code runs, as its buyers call it (NVIDIA's table of compute
@@ -261,11 +257,11 @@ Html cell_of(const VariantFacts& facts) {
   const std::vector<std::string>& places = facts.variant.tested_on;
   Html html;
   if (places.empty()) {
-    html.markup("<span class=\"untested\">untested</span>");
+    html.add("<span class=\"untested\">untested</span>");
   } else {
-    html.element("<span class=\"tested\" title=\"tested\">\xe2\x9c\x93 ", join(places), "</span>");
+    html.add("<span class=\"tested\" title=\"tested\">\xe2\x9c\x93 {}</span>", join(places));
   }
-  if (facts.download > 0) html.element(" <small>", size_text(facts.download), "</small>");
+  if (facts.download > 0) html.add(" <small>{}</small>", size_text(facts.download));
   return html;
 }
 
@@ -302,148 +298,132 @@ Matrix matrix_of(const VersionFacts& version, bool of_cpus) {
 }
 
 Html matrix_table(const Matrix& matrix, Literal what) {
-  Html html = begin_table();
-  html.markup("<thead><tr><th scope=\"col\">").markup(what).markup("</th>");
+  Html titles("<th scope=\"col\">{}</th>", what);
   for (const Matrix::Column& each : matrix.columns) {
-    html.element("<th scope=\"col\">", each.second, "")
-        .element("<small>", each.first, "</small></th>");
+    titles.add("<th scope=\"col\">{}<small>{}</small></th>", each.second, each.first);
   }
-  html.markup("</tr></thead>\n<tbody>\n");
+  Html rows;
   for (const std::string& row : matrix.rows) {
-    html.element("<tr><th scope=\"row\"><code>", row, "</code>");
+    rows.add("<tr><th scope=\"row\"><code>{}</code>", row);
     if (const std::string gpus = gpus_of(row); !gpus.empty()) {
-      html.element("<small>", gpus, "</small>");
+      rows.add("<small>{}</small>", gpus);
     }
-    html.markup("</th>");
+    rows.add("</th>");
     for (const Matrix::Column& column : matrix.columns) {
       const auto found = matrix.cells.find({row, column});
-      html.markup("<td>");
-      if (found != matrix.cells.end()) html.part(cell_of(*found->second));
-      html.markup("</td>");
+      rows.add("<td>{}</td>", found == matrix.cells.end() ? Html() : cell_of(*found->second));
     }
-    html.markup("</tr>\n");
+    rows.add("</tr>\n");
   }
-  return std::move(html.markup("</tbody></table></div>\n"));
+  return Html("{}\n", table(titles, rows));
 }
 
 Html variant_row(const VariantFacts& facts) {
   const Needs& needs = facts.variant.needs;
-  Html html;
-  html.element("<tr><th scope=\"row\"><code>", facts.variant.id, "</code></th>");
+  Html html("<tr><th scope=\"row\"><code>{}</code></th>", facts.variant.id);
   if (!facts.variant.unread.empty()) {
-    html.element("<td colspan=\"5\">",
-                 "needs Kiln " + facts.variant.requires_.min_loader + " or later", "</td></tr>\n");
+    html.add("<td colspan=\"5\">needs Kiln {} or later</td></tr>\n",
+             facts.variant.requires_.min_loader);
     return html;
   }
   std::string asks = to_string(needs.cpu) + ", glibc " + to_string(needs.glibc);
   if (!needs.is_cpu()) asks += ", driver CUDA " + to_string(*needs.min_driver);
   if (!needs.libraries.empty()) asks += ", " + join(needs.libraries);
-  html.element("<td>", asks, "</td>");
-  html.element("<td class=\"right\">", size_text(facts.download), "</td>");
-  html.element("<td class=\"right\">", size_text(facts.unpacked), "</td>");
-  html.element("<td>", facts.variant.tested, "</td>");
-  html.element("<td>", facts.compilers, "</td></tr>\n");
+  html.add(
+      "<td>{}</td><td class=\"right\">{}</td><td class=\"right\">{}</td><td>{}</td><td>{}</td>"
+      "</tr>\n",
+      asks, size_text(facts.download), size_text(facts.unpacked), facts.variant.tested,
+      facts.compilers);
   return html;
 }
 
 Html variants_section(const VersionFacts& version) {
-  Html html;
-  html.markup(
+  Html html(
       "<section id=\"variants\"><h2>Variants</h2>\n<p>Kiln picks the one that fits the "
       "machine. \xe2\x9c\x93 says where its numeric tests passed. <em>Untested</em> says that it "
-      "compiles and passes inspection, and that no "
-      "record shows it running.</p>\n");
+      "compiles and passes inspection, and that no record shows it running.</p>\n");
   const Matrix gpus = matrix_of(version, false);
   const Matrix cpus = matrix_of(version, true);
-  if (gpus.is_drawn()) html.part(matrix_table(gpus, "GPU code"));
-  if (cpus.is_drawn()) html.part(matrix_table(cpus, "CPU level"));
-  html.element(
-      "<details><summary>",
-      "All " + count_text(version.variants.size(), "variant") + ", with needs, sizes and tests",
-      "</summary>\n");
-  html.part(begin_table())
-      .markup(
-          "<thead><tr><th scope=\"col\">variant</th><th scope=\"col\">needs</th>"
-          "<th scope=\"col\" class=\"right\">download</th>"
-          "<th scope=\"col\" class=\"right\">unpacked</th><th scope=\"col\">tested</th>"
-          "<th scope=\"col\">built by</th></tr></thead>\n<tbody>\n");
-  for (const VariantFacts& each : version.variants) html.part(variant_row(each));
-  return std::move(html.markup("</tbody></table></div></details></section>\n"));
+  if (gpus.is_drawn()) html.add(matrix_table(gpus, "GPU code"));
+  if (cpus.is_drawn()) html.add(matrix_table(cpus, "CPU level"));
+  Html rows;
+  for (const VariantFacts& each : version.variants) rows.add(variant_row(each));
+  const Html titles(
+      "<th scope=\"col\">variant</th><th scope=\"col\">needs</th>"
+      "<th scope=\"col\" class=\"right\">download</th>"
+      "<th scope=\"col\" class=\"right\">unpacked</th><th scope=\"col\">tested</th>"
+      "<th scope=\"col\">built by</th>");
+  html.add(
+      "<details><summary>All {}, with needs, sizes and tests</summary>\n{}</details></section>\n",
+      count_text(version.variants.size(), "variant"), table(titles, rows));
+  return html;
 }
 
 Html trust_section(const SiteFacts& site, const VersionFacts& version) {
-  Html html;
-  html.markup("<section id=\"trust\"><h2>Signatures and provenance</h2>\n<dl>");
-  html.element("<dt>Index</dt><dd><code>", version.index.digest.str(), "</code></dd>");
-  html.markup("<dt>Signed metadata</dt><dd>");
+  Html html(
+      "<section id=\"trust\"><h2>Signatures and provenance</h2>\n<dl><dt>Index</dt><dd><code>{}"
+      "</code></dd><dt>Signed metadata</dt><dd>",
+      version.index.digest.str());
   switch (version.vouched) {
     case SignedState::kNobody:
-      html.markup("none: this registry is not signed");
+      html.add("none: this registry is not signed");
       break;
     case SignedState::kSigned:
-      html.text("names this index; valid until " + site.signed_until);
+      html.add("names this index; valid until {}", site.signed_until);
       if (!version.keys.empty()) {
-        html.element("</dd><dt>Signed by</dt><dd><code>", keys_text(version, 64), "</code>");
+        html.add("</dd><dt>Signed by</dt><dd><code>{}</code>", keys_text(version, 64));
       }
       break;
     case SignedState::kOther:
-      html.markup("<strong class=\"warning\">does not name this index</strong>: Kiln refuses it");
+      html.add("<strong class=\"warning\">does not name this index</strong>: Kiln refuses it");
       break;
   }
-  html.markup("</dd></dl>\n");
+  html.add("</dd></dl>\n");
   if (version.statements.empty()) {
-    return std::move(
-        html.markup("<p>Nobody signed a statement about this version.</p></section>\n"));
+    return std::move(html.add("<p>Nobody signed a statement about this version.</p></section>\n"));
   }
-  html.markup(
-      "<p>Statements that hang on this version. This page does not verify whose they are; "
-      "<code>kiln trust require</code> and <code>cosign verify</code> do.</p>\n");
-  html.part(begin_table())
-      .markup(
-          "<thead><tr><th scope=\"col\">statement</th><th scope=\"col\">says</th>"
-          "<th scope=\"col\">artifact</th></tr></thead>\n<tbody>\n");
+  Html rows;
   for (const StatementFacts& each : version.statements) {
-    html.element("<tr><th scope=\"row\">", each.word, "</th>");
-    html.element("<td>", each.says.empty() ? "that it was signed" : each.says, "</td>");
-    html.element("<td><code>", each.artifact.substr(0, 19), "\xe2\x80\xa6</code></td></tr>\n");
+    rows.add("<tr><th scope=\"row\">{}</th><td>{}</td><td><code>{}\xe2\x80\xa6</code></td></tr>\n",
+             each.word, each.says.empty() ? "that it was signed" : each.says,
+             each.artifact.substr(0, 19));
   }
-  return std::move(html.markup("</tbody></table></div></section>\n"));
+  html.add(
+      "<p>Statements that hang on this version. This page does not verify whose they are; "
+      "<code>kiln trust require</code> and <code>cosign verify</code> do.</p>\n{}</section>\n",
+      table({"statement", "says", "artifact"}, rows));
+  return html;
 }
 
 /// The current version's page has all of them, another one its own: a page of n versions on each of
 /// n pages would grow as their square.
 Html versions_section(const PackageFacts& package, const VersionFacts& shown) {
   const bool has_all = &shown == &package.current();
-  Html html;
-  html.markup("<section id=\"versions\"><h2>Versions</h2>\n<ol class=\"versions\" reversed>\n");
+  Html html("<section id=\"versions\"><h2>Versions</h2>\n<ol class=\"versions\" reversed>\n");
   for (auto each = package.versions.rbegin(); each != package.versions.rend(); ++each) {
     if (!has_all && &*each != &shown) continue;
     const std::string number = std::to_string(each->version);
-    html.markup("<li><h3><a href=\"").text(number).markup(".html\"");
-    if (each->version == shown.version) html.markup(" aria-current=\"page\"");
-    html.markup(">").text("Version " + number).markup("</a></h3>");
-    if (!each->yanked.empty()) {
-      html.element("<p class=\"warning\">Taken back: ", each->yanked, "</p>");
-    }
+    html.add("<li><h3><a href=\"{}.html\"{}>Version {}</a></h3>", number,
+             each->version == shown.version ? Literal(" aria-current=\"page\"") : Literal(""),
+             number);
+    if (!each->yanked.empty()) html.add("<p class=\"warning\">Taken back: {}</p>", each->yanked);
     if (each->changes.empty()) {
-      html.element("<p>",
-                   each->version == package.versions.front().version
-                       ? "The first one."
-                       : "The same ops, targets and licence; other bytes.",
-                   "</p>");
+      html.add("<p>{}</p>", each->version == package.versions.front().version
+                                ? "The first one."
+                                : "The same ops, targets and licence; other bytes.");
     } else {
-      html.markup("<ul>");
-      for (const std::string& line : each->changes) html.element("<li>", line, "</li>");
-      html.markup("</ul>");
+      html.add("<ul>");
+      for (const std::string& line : each->changes) html.add("<li>{}</li>", line);
+      html.add("</ul>");
     }
-    html.markup("</li>\n");
+    html.add("</li>\n");
   }
-  html.markup("</ol>");
+  html.add("</ol>");
   if (!has_all) {
-    html.element("<p><a href=\"index.html#versions\">",
-                 "All " + count_text(package.versions.size(), "version"), "</a></p>");
+    html.add("<p><a href=\"index.html#versions\">All {}</a></p>",
+             count_text(package.versions.size(), "version"));
   }
-  return std::move(html.markup("</section>\n"));
+  return std::move(html.add("</section>\n"));
 }
 
 /// The card, and what of it stands at the top.
@@ -456,37 +436,36 @@ CardSection card_section(const PackageFacts& package, const VersionFacts& versio
                          std::vector<std::string>& problems) {
   CardSection section;
   if (version.card.empty()) return section;
-  section.html.markup("<section id=\"card\"><h2>What it computes</h2>\n");
   try {
     const RenderedCard card = render_card(version.card, package.name);
-    section.html.part(card.html);
+    section.html.add("<section id=\"card\"><h2>What it computes</h2>\n{}</section>\n", card.html);
     if (!card.speed.empty()) {
-      section.speed.part(card.speed).element("<p class=\"measured\">", card.measured, "</p>\n");
+      section.speed.add("{}<p class=\"measured\">{}</p>\n", card.speed, card.measured);
     }
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kIntegrity) throw;
+    section.html.add("<section id=\"card\"><h2>What it computes</h2>\n</section>\n");
     problems.emplace_back(error.what());
   }
-  section.html.markup("</section>\n");
   return section;
 }
 
 Html errors_section(const VersionFacts& version) {
-  Html html;
-  html.markup("<section id=\"errors\"><h2>Errors, from the test records</h2>\n");
+  const Html titles(
+      "<th scope=\"col\">what</th><th scope=\"col\" class=\"right\">error</th>"
+      "<th scope=\"col\">of</th>");
+  Html html("<section id=\"errors\"><h2>Errors, from the test records</h2>\n");
   for (const ErrorFacts& record : version.errors) {
-    html.element("<p>Worst relative L2 error against fp64 on ", record.measured, ":</p>\n");
-    html.part(begin_table())
-        .markup(
-            "<thead><tr><th scope=\"col\">what</th><th scope=\"col\" class=\"right\">error</th>"
-            "<th scope=\"col\">of</th></tr></thead>\n<tbody>\n");
+    Html rows;
     for (const auto& [kind, worst] : record.worst) {
-      html.element("<tr><th scope=\"row\">", kind, "</th><td class=\"right\">");
-      html.number(worst.error).element("</td><td><code>", worst.variant, "</code></td></tr>\n");
+      rows.add(
+          "<tr><th scope=\"row\">{}</th><td class=\"right\">{}</td><td><code>{}</code></td></tr>\n",
+          kind, worst.error, worst.variant);
     }
-    html.markup("</tbody></table></div>\n");
+    html.add("<p>Worst relative L2 error against fp64 on {}:</p>\n{}\n", record.measured,
+             table(titles, rows));
   }
-  return std::move(html.markup("</section>\n"));
+  return std::move(html.add("</section>\n"));
 }
 
 void add_facts(Html& html, const SiteFacts& site, const VersionFacts& version) {
@@ -498,11 +477,11 @@ void add_facts(Html& html, const SiteFacts& site, const VersionFacts& version) {
     most = std::max(most, each.download);
   }
   const auto add = [&html](Literal name, const std::string& value) {
-    html.markup("<div><dt>").markup(name).markup("</dt>").element("<dd>", value, "</dd></div>");
+    html.add("<div><dt>{}</dt><dd>{}</dd></div>", name, value);
   };
   const std::vector<std::string> places = places_of(version);
   const std::string day = tested_day(version);
-  html.markup("<dl class=\"summary\">");
+  html.add("<dl class=\"summary\">");
   add("Licence", version.license.empty() ? "none given" : version.license);
   add("Tested on",
       places.empty() ? "nothing" : join(places) + (day.empty() ? "" : "; last on " + day));
@@ -512,24 +491,24 @@ void add_facts(Html& html, const SiteFacts& site, const VersionFacts& version) {
   add("Variants", std::to_string(version.variants.size()));
   add("Download", least == most ? size_text(most) : size_text(least) + " to " + size_text(most));
   add("Needs Kiln", version.min_loader + " or later");
-  html.markup("</dl>\n");
+  html.add("</dl>\n");
 }
 
 /// What one chooses by, and what speaks against it.
 void add_notices(Html& html, const PackageFacts& package, const VersionFacts& version) {
   const VersionFacts& current = package.current();
   if (!version.yanked.empty()) {
-    html.element("<p class=\"notice warning\">Its publisher took this version back: ",
-                 version.yanked, "</p>\n");
+    html.add("<p class=\"notice warning\">Its publisher took this version back: {}</p>\n",
+             version.yanked);
   }
   if (version.vouched == SignedState::kOther) {
-    html.markup(
+    html.add(
         "<p class=\"notice warning\">The signed metadata does not name this index: Kiln refuses "
         "it.</p>\n");
   }
   if (version.version != current.version) {
-    html.element("<p class=\"notice\">The current version is <a href=\"index.html\">",
-                 label(package.name, current.version), "</a>.</p>\n");
+    html.add("<p class=\"notice\">The current version is <a href=\"index.html\">{}</a>.</p>\n",
+             label(package.name, current.version));
   }
 }
 
@@ -539,33 +518,31 @@ Html version_page(const SiteFacts& site, const PackageFacts& package, const Vers
   const CardSection card = card_section(package, version, problems);
   const bool installs = version.installs();
   Html sections;
-  if (installs) sections.part(install_section(site, package, version));
-  sections.part(ops_section(version)).part(variants_section(version)).part(card.html);
-  if (!version.errors.empty()) sections.part(errors_section(version));
-  sections.part(trust_section(site, version)).part(versions_section(package, version));
+  if (installs) sections.add(install_section(site, package, version));
+  sections.add(ops_section(version)).add(variants_section(version)).add(card.html);
+  if (!version.errors.empty()) sections.add(errors_section(version));
+  sections.add(trust_section(site, version)).add(versions_section(package, version));
 
-  Html body;
-  body.markup(
+  Html body(
       "<nav class=\"crumbs\" aria-label=\"You are here\"><a href=\"../../index.html\">Packages"
-      "</a> <span aria-hidden=\"true\">/</span> ");
-  body.text(package.name).markup("</nav>\n<h1>").text(package.name);
-  body.element(" <span class=\"version\">", "version " + std::to_string(version.version),
-               "</span></h1>\n");
-  if (!version.summary.empty()) body.element("<p class=\"lead\">", version.summary, "</p>\n");
+      "</a> <span aria-hidden=\"true\">/</span> {}</nav>\n<h1>{} <span class=\"version\">version {}"
+      "</span></h1>\n",
+      package.name, package.name, std::to_string(version.version));
+  if (!version.summary.empty()) body.add("<p class=\"lead\">{}</p>\n", version.summary);
   add_notices(body, package, version);
   add_problems(body, problems);
   if (installs) {
-    body.element("<pre class=\"first\" tabindex=\"0\"><code>",
-                 "kiln install " + label(package.name, version.version), "</code></pre>\n");
+    body.add("<pre class=\"first\" tabindex=\"0\"><code>kiln install {}</code></pre>\n",
+             label(package.name, version.version));
   }
   add_facts(body, site, version);
-  body.part(card.speed).markup("<nav class=\"sections\" aria-label=\"On this page\">");
-  if (installs) body.markup("<a href=\"#install\">Install</a>");
-  body.markup("<a href=\"#ops\">Operations</a><a href=\"#variants\">Variants</a>");
-  if (!card.html.empty()) body.markup("<a href=\"#card\">What it computes</a>");
-  if (!version.errors.empty()) body.markup("<a href=\"#errors\">Errors</a>");
-  body.markup("<a href=\"#trust\">Signatures</a><a href=\"#versions\">Versions</a></nav>\n");
-  body.part(sections);
+  body.add("{}<nav class=\"sections\" aria-label=\"On this page\">", card.speed);
+  if (installs) body.add("<a href=\"#install\">Install</a>");
+  body.add("<a href=\"#ops\">Operations</a><a href=\"#variants\">Variants</a>");
+  if (!card.html.empty()) body.add("<a href=\"#card\">What it computes</a>");
+  if (!version.errors.empty()) body.add("<a href=\"#errors\">Errors</a>");
+  body.add("<a href=\"#trust\">Signatures</a><a href=\"#versions\">Versions</a></nav>\n{}",
+           sections);
   return page(place, label(package.name, version.version) + " - " + site.title, body);
 }
 

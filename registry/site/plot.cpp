@@ -71,32 +71,25 @@ Html draw(const std::vector<SpeedBar>& bars) {
   double most = 1;
   for (const SpeedBar& bar : bars) most = std::max(most, bar.most);
   const auto x = [most](double value) { return kLeft + (kWidth - kLeft - kRight) * value / most; };
-  const double bottom = kTop + kRowHeight * static_cast<double>(bars.size());
-  Html html;
-  html.markup(
+  Html rows;
+  double y = kTop;
+  for (const SpeedBar& bar : bars) {
+    rows.add("<text class=\"label\" x=\"{}\" y=\"{}\">{}</text>", kLeft - 10, y + 17, bar.rival);
+    rows.add("<rect class=\"time\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"18\"/>", kLeft, y + 4,
+             x(bar.mean) - kLeft);
+    rows.add("<path class=\"range\" d=\"M{} {}H{}\"/>", x(bar.least), y + 13, x(bar.most));
+    rows.add("<text x=\"{}\" y=\"{}\">{}</text>", kWidth - kRight + 10, y + 17,
+             shown(bar.mean) + " (" + shown(bar.least) + " to " + shown(bar.most) + ")");
+    y += kRowHeight;
+  }
+  return Html(
       "<figure class=\"plot\"><figcaption>Time of each rival over Kiln's: the geometric mean of "
       "the table's rows, and from the least to the most. Right of 1, Kiln is faster."
       "</figcaption><div class=\"wide\" tabindex=\"0\" role=\"group\" aria-label=\"Plot\">"
-      "<svg viewBox=\"0 0 ");
-  html.number(kWidth).markup(" ").number(bottom + 4);
-  html.markup("\" role=\"img\" aria-label=\"Times over Kiln's. The table has the numbers.\">");
-  double y = kTop;
-  for (const SpeedBar& bar : bars) {
-    const std::string figures =
-        shown(bar.mean) + " (" + shown(bar.least) + " to " + shown(bar.most) + ")";
-    html.markup("<text class=\"label\" x=\"").number(kLeft - 10).markup("\" y=\"");
-    html.number(y + 17).markup("\">").text(bar.rival).markup("</text><rect class=\"time\" x=\"");
-    html.number(kLeft).markup("\" y=\"").number(y + 4).markup("\" width=\"");
-    html.number(x(bar.mean) - kLeft).markup("\" height=\"18\"/><path class=\"range\" d=\"M");
-    html.number(x(bar.least)).markup(" ").number(y + 13).markup("H").number(x(bar.most));
-    html.markup("\"/><text x=\"").number(kWidth - kRight + 10).markup("\" y=\"").number(y + 17);
-    html.markup("\">").text(figures).markup("</text>");
-    y += kRowHeight;
-  }
-  html.markup("<path class=\"reference\" d=\"M").number(x(1)).markup(" ").number(kTop - 4);
-  html.markup("V").number(bottom).markup("\"/><text class=\"kiln\" x=\"").number(x(1));
-  html.markup("\" y=\"").number(kTop - 8).markup("\">kiln</text></svg></div></figure>\n");
-  return html;
+      "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"Times over Kiln's. The table has the "
+      "numbers.\">{}<path class=\"reference\" d=\"M{} {}V{}\"/>"
+      "<text class=\"kiln\" x=\"{}\" y=\"{}\">kiln</text></svg></div></figure>\n",
+      kWidth, y + 4, rows, x(1), kTop - 4, y, x(1), kTop - 8);
 }
 
 }  // namespace kiln::registry

@@ -203,13 +203,23 @@ void write_libraries(std::ostream& out, const GlueFacts& facts) {
       << "const sdk::Libraries kLibraries = {kSonames, " << facts.libraries.size() << "};\n\n";
 }
 
-void write_prepare(std::ostream& out) {
-  out << "\nint32_t prepare(DLDevice device, kiln_error* error) {\n"
-         "  const int32_t status = sdk::prepare(device, error);\n"
-         "  return status == KILN_OK ? prepare_libraries(device, error) : status;\n}\n";
+bool has_libraries(const Package& package, const GlueFacts& facts) {
+  return facts.backend == Backend::kCuda && has_needs(package) && !facts.carries;
 }
 
-void write_package_table(std::ostream& out, const Package& package, const GlueFacts& facts) {
+/// What kiln_package.prepare is: the SDK's function, or that and one more.
+std::string write_prepare(std::ostream& out, const Package& package, const GlueFacts& facts) {
+  if (!facts.carries && !has_libraries(package, facts)) return "sdk::prepare";
+  out << "\nint32_t prepare(DLDevice device, kiln_error* error) {\n"
+         "  const int32_t status = sdk::prepare(device, error);\n"
+         "  return status == KILN_OK ? "
+      << (facts.carries ? "sdk::load_carried(error)" : "prepare_libraries(device, error)")
+      << " : status;\n}\n";
+  return "prepare";
+}
+
+void write_package_table(std::ostream& out, const Package& package, const GlueFacts& facts,
+                         const std::string& prepare) {
   out << "\nconstexpr kiln_op kOps[] = {\n";
   for (const OpSchema& op : package.ops) {
     out << "    {sizeof(kiln_op), 0, \"" << op.name << "\",\n    " << literal_of(op.text)
@@ -220,9 +230,7 @@ void write_package_table(std::ostream& out, const Package& package, const GlueFa
          "    sizeof(kiln_package), KILN_ABI_MAJOR, KILN_ABI_MINOR,\n    \""
       << package.name << "\", \"" << facts.build_id << "\", " << package.version << ", "
       << package.ops.size() << ", kOps, sizeof(kiln_op), "
-      << (facts.backend == Backend::kCuda ? "kDLCUDA" : "kDLCPU") << ", "
-      << (facts.backend == Backend::kCuda && has_needs(package) ? "prepare" : "sdk::prepare")
-      << "};\n";
+      << (facts.backend == Backend::kCuda ? "kDLCUDA" : "kDLCPU") << ", " << prepare << "};\n";
 }
 
 void write_exports(std::ostream& out, const Package& package) {
@@ -271,20 +279,19 @@ std::string generate_header(const Package& package) {
 std::string generate_glue(const Package& package, const GlueFacts& facts) {
   std::ostringstream out;
   out << kLicenseLine << "// Generated from package.json of " << package.name << "@"
-      << package.version << ".\n#include \"package.gen.hpp\"\n\n#include <kiln/sdk/glue.hpp>\n\n"
+      << package.version << ".\n#include \"package.gen.hpp\"\n\n#include <kiln/sdk/glue.hpp>\n"
+      << (facts.carries ? "#include <kiln/sdk/carried.hpp>\n" : "") << "\n"
       << "namespace kiln::sdk {\n\nconst Identity kIdentity = {\"" << package.name << "\", "
       << package.version << ", " << (facts.backend == Backend::kCuda ? "kDLCUDA" : "kDLCPU")
       << "};\n\n}  // namespace kiln::sdk\n\nnamespace kiln::package {\n";
-  const bool libraries = facts.backend == Backend::kCuda && has_needs(package);
-  if (libraries) write_libraries(out, facts);
+  if (has_libraries(package, facts)) write_libraries(out, facts);
   out << "namespace {\n";
   for (const OpSchema& op : package.ops) {
     out << "\n";
     out << tables(op);
     write_functions(out, op);
   }
-  if (libraries) write_prepare(out);
-  write_package_table(out, package, facts);
+  write_package_table(out, package, facts, write_prepare(out, package, facts));
   out << "\n}  // namespace\n}  // namespace kiln::package\n";
   write_exports(out, package);
   return out.str();

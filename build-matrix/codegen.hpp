@@ -26,6 +26,7 @@ struct GlueFacts {
   Backend backend = Backend::kCpu;
   std::string build_id;                ///< hex digest; ends up in kiln_package.build_id
   std::vector<std::string> libraries;  ///< sonames that the variant looks up at run time
+  bool carries = false;  ///< it has libraries inside: see calls.hpp. Nobody looks up `libraries`
 };
 
 /// One compiled device source, to be embedded.

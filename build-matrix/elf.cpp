@@ -4,6 +4,7 @@
 #include <elf.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -13,7 +14,8 @@
 namespace kiln::build {
 namespace {
 
-constexpr unsigned char kCudaEntry = 0x10;  // in st_other of a cubin's symbols: a kernel
+constexpr std::uint32_t kPackedRelocations = 19;  // SHT_RELR; elf.h has it from glibc 2.36 on
+constexpr unsigned char kCudaEntry = 0x10;        // in st_other of a cubin's symbols: a kernel
 
 class Reader {
  public:
@@ -25,10 +27,14 @@ class Reader {
     library_.machine = header_.e_machine;
     read_segments();
     read_sections();
+    for (const ElfSection& each : library_.sections) {
+      if (each.name == ".note.gnu.property") read_properties(each.bytes);
+    }
     if (const Elf64_Shdr* dynamic = section_of_type(SHT_DYNAMIC)) read_dynamic(*dynamic);
     if (const Elf64_Shdr* symbols = section_of_type(SHT_DYNSYM)) read_symbols(*symbols);
     for (const Elf64_Shdr& header : sections_) {
       if (header.sh_type == SHT_RELA) read_relocations(header);
+      if (header.sh_type == kPackedRelocations) read_packed_relocations(header);
     }
     return std::move(library_);
   }
@@ -134,12 +140,60 @@ class Reader {
     }
   }
 
+  // A note of GNU: sizes, type, "GNU"; then properties, each a type, a size and so many bytes, up
+  // to the next multiple of 8. One of them has a bit for each level that the code needs.
+  void read_properties(std::string_view note) {
+    constexpr std::uint32_t kX86Needed = 0xc0008002;  // GNU_PROPERTY_X86_ISA_1_NEEDED
+    constexpr std::size_t kHeader = sizeof(Elf64_Nhdr) + sizeof("GNU");
+    for (std::size_t at = kHeader; at + 3 * sizeof(std::uint32_t) <= note.size();) {
+      std::uint32_t words[3];  // type, size, and the first of the bytes
+      std::memcpy(words, note.data() + at, sizeof(words));
+      if (words[0] == kX86Needed) library_.x86_level = std::bit_width(words[2]);
+      at += 2 * sizeof(std::uint32_t) + (std::uint64_t{words[1]} + 7) / 8 * 8;
+    }
+  }
+
+  // A pointer to what the library itself defines may go by a symbol that another library could
+  // replace, where it is not hidden.
   void read_relocations(const Elf64_Shdr& header) {
-    const std::uint64_t relative =
-        library_.machine == EM_AARCH64 ? R_AARCH64_RELATIVE : R_X86_64_RELATIVE;
+    const bool arm = library_.machine == EM_AARCH64;
+    const std::uint64_t relative = arm ? R_AARCH64_RELATIVE : R_X86_64_RELATIVE;
+    const std::uint64_t absolute = arm ? R_AARCH64_ABS64 : R_X86_64_64;
+    const Elf64_Shdr* table = section_of_type(SHT_DYNSYM);
+    const auto symbols = table != nullptr ? records<Elf64_Sym>(*table) : std::vector<Elf64_Sym>();
     for (const auto& entry : records<Elf64_Rela>(header)) {
-      if (ELF64_R_TYPE(entry.r_info) != relative) continue;
-      library_.pointers[entry.r_offset] = static_cast<std::uint64_t>(entry.r_addend);
+      const std::uint64_t type = ELF64_R_TYPE(entry.r_info);
+      const std::uint64_t symbol = ELF64_R_SYM(entry.r_info);
+      auto target = static_cast<std::uint64_t>(entry.r_addend);
+      if (type == absolute && symbol < symbols.size() && symbols[symbol].st_shndx != SHN_UNDEF) {
+        target += symbols[symbol].st_value;
+      } else if (type != relative) {
+        continue;
+      }
+      library_.pointers[entry.r_offset] = target;
+    }
+  }
+
+  // An even word is the address of a pointer; each bit of an odd one, from the second on, says
+  // whether one of the 63 words behind it is a pointer, too. They point to what stands there.
+  void read_packed_relocations(const Elf64_Shdr& header) {
+    constexpr std::uint64_t kWord = sizeof(std::uint64_t);
+    constexpr std::uint64_t kBits = 63;
+    library_.packed_relocations = true;
+    std::uint64_t next = 0;
+    const auto add = [&](std::uint64_t place) {
+      library_.pointers[place] = library_.number_at<std::uint64_t>(place);
+    };
+    for (const std::uint64_t word : records<std::uint64_t>(header)) {
+      if ((word & 1) == 0) {
+        add(word);
+        next = word + kWord;
+        continue;
+      }
+      for (std::uint64_t bit = 0; bit < kBits; ++bit) {
+        if ((word >> (bit + 1) & 1) != 0) add(next + bit * kWord);
+      }
+      next += kBits * kWord;
     }
   }
 
@@ -174,8 +228,10 @@ class Reader {
         versions[version.vna_other & 0x7fffU] = {.name = "",
                                                  .version = text(strings, version.vna_name),
                                                  .library = text(strings, need.vn_file)};
+        if (version.vna_next == 0) break;
         entry += version.vna_next;
       }
+      if (need.vn_next == 0) break;
       place += need.vn_next;
     }
     return versions;
@@ -215,15 +271,20 @@ class Reader {
 
 }  // namespace
 
-std::string_view ElfLibrary::text_at(std::uint64_t address) const {
+std::string_view ElfLibrary::bytes_at(std::uint64_t address) const {
   for (const ElfSection& section : sections) {
     if (section.address == 0 || address < section.address) continue;
-    if (address - section.address >= section.bytes.size()) continue;
-    const std::string_view rest = section.bytes.substr(address - section.address);
-    const std::size_t end = rest.find('\0');
-    return end == std::string_view::npos ? std::string_view() : rest.substr(0, end);
+    if (address - section.address < section.bytes.size()) {
+      return section.bytes.substr(address - section.address);
+    }
   }
   return {};
+}
+
+std::string_view ElfLibrary::text_at(std::uint64_t address) const {
+  const std::string_view rest = bytes_at(address);
+  const std::size_t end = rest.find('\0');
+  return end == std::string_view::npos ? std::string_view() : rest.substr(0, end);
 }
 
 ElfLibrary read_elf(std::string_view bytes, std::string_view subject) {

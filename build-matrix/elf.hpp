@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <string>
 #include <string_view>
@@ -32,6 +33,8 @@ struct ElfLibrary {
   std::string soname;
   std::vector<std::string> needed;
   std::string rpath;                  ///< DT_RPATH or DT_RUNPATH
+  int x86_level = 0;                  ///< of the psABI, as the linker noted it; 0: it did not
+  bool packed_relocations = false;    ///< DT_RELR, which glibc 2.36 was the first to read
   bool text_relocations = false;      ///< code is written to while it is loaded
   bool executable_stack = false;      ///< PT_GNU_STACK is missing or executable
   bool writable_code = false;         ///< a segment that is writable and executable
@@ -40,6 +43,16 @@ struct ElfLibrary {
   std::vector<ElfSection> sections;
   std::map<std::uint64_t, std::uint64_t> pointers;  ///< to the library itself: from where, to where
 
+  /// What is mapped from an address on, to the end of its section; empty if nothing is.
+  std::string_view bytes_at(std::uint64_t address) const;
+  /// The number of this type at an address; 0 if there is none.
+  template <class Number>
+  Number number_at(std::uint64_t address) const {
+    Number number = 0;
+    const std::string_view bytes = bytes_at(address);
+    if (bytes.size() >= sizeof(number)) std::memcpy(&number, bytes.data(), sizeof(number));
+    return number;
+  }
   /// The C string at an address; empty if there is none.
   std::string_view text_at(std::uint64_t address) const;
 };

@@ -117,7 +117,28 @@ void expand_cuda(const Matrix& matrix, const Package& package, const Toolkit& to
   expansion.variants.push_back(std::move(plan));
 }
 
+void add_binary(const Package& package, const Binary& binary, Expansion& expansion) {
+  VariantPlan plan{.id = binary.variant(),
+                   .cpu = binary.cpu,
+                   .toolkit = binary.toolkit,
+                   .min_driver = binary.min_driver(),
+                   .libraries = binary.needs,
+                   .binary = binary};
+  if (std::ranges::find(expansion.variants, plan.id, &VariantPlan::id) !=
+      expansion.variants.end()) {
+    throw Error(ErrorCode::kBuild, "expand " + package.name + ": " + binary.file +
+                                       " is the variant " + plan.id +
+                                       ", which is compiled, too; leave out one of them");
+  }
+  expansion.variants.push_back(std::move(plan));
+}
+
 }  // namespace
+
+std::vector<DeviceCode> VariantPlan::device_code() const {
+  if (binary) return binary->targets;
+  return target ? std::vector{*target} : std::vector<DeviceCode>();
+}
 
 Expansion expand(const Matrix& matrix, const Package& package) {
   check_axes(matrix, package);
@@ -141,6 +162,7 @@ Expansion expand(const Matrix& matrix, const Package& package) {
       }
     }
   }
+  for (const Binary& binary : package.binaries) add_binary(package, binary, expansion);
   return expansion;
 }
 

@@ -37,8 +37,11 @@ struct VariantPlan {
   std::vector<std::string> headers;    ///< of the toolchain, that images may include
   std::vector<std::string> libraries;  ///< sonames that it looks up at run time
   std::string risk;                    ///< of its toolkit's compiler; empty: none is known
+  std::optional<Binary> binary = {};   ///< that it is made of, in the place of sources
   bool is_cuda() const { return toolkit.has_value(); }
   bool is_triton() const { return !images.empty() && images.front().is_triton(); }
+  /// What it runs on: the target, or all that the binary has code for; none for a CPU variant.
+  std::vector<DeviceCode> device_code() const;
 };
 
 struct ExcludedVariant {

@@ -9,8 +9,10 @@
 
 #include "base/digest.hpp"
 #include "base/join.hpp"
+#include "calls.hpp"
 #include "codegen.hpp"
 #include "documents/json.hpp"
+#include "existing.hpp"
 #include "files.hpp"
 #include "kiln/error.hpp"
 #include "launch_code.hpp"
@@ -26,6 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kLaunches = "launches.gen.cpp";
+constexpr const char* kCalls = "calls.gen.cpp";
 
 Backend backend_of(const VariantPlan& plan) {
   return plan.is_cuda() ? Backend::kCuda : Backend::kCpu;
@@ -137,14 +140,16 @@ class PackageGraph {
   }
 
   void add(const VariantPlan& plan) {
+    const fs::path folder = folder_of(plan);
+    if (plan.binary && !take_in(plan, *plan.binary)) return;
     const Ingredients ingredients = collect(plan);
-    const Recipe recipe = make_recipe(job_.package, plan, glibc_, ingredients);
-    const fs::path folder = places_.work() / job_.package.name / plan.id;
+    const Recipe recipe = make_recipe(job_.package, plan, allowed_glibc(plan), ingredients);
     write_if_changed(folder / "recipe.json", dump_json(to_json(recipe)) + "\n");
     write_if_changed(folder / "package.gen.cpp",
                      generate_glue(job_.package, {.backend = backend_of(plan),
                                                   .build_id = recipe.build_id,
-                                                  .libraries = recipe.libraries}));
+                                                  .libraries = recipe.libraries,
+                                                  .carries = plan.binary.has_value()}));
 
     std::vector<fs::path> objects = host_objects(plan);
     objects.push_back(compile(folder / "package.gen.cpp", folder / "package.gen.o", plan.cpu));
@@ -158,10 +163,41 @@ class PackageGraph {
       objects.push_back(compile(folder / "images.gen.cpp", folder / "images.gen.o", plan.cpu));
     }
     link(plan, recipe, objects, folder);
-    pack(recipe, folder, logs);
+    pack(recipe, folder, folder / recipe.library(), logs);
   }
 
  private:
+  fs::path folder_of(const VariantPlan& plan) const {
+    return places_.work() / job_.package.name / plan.id;
+  }
+
+  Version allowed_glibc(const VariantPlan& plan) const {
+    return plan.binary ? std::max(glibc_, plan.binary->glibc) : glibc_;
+  }
+
+  // A library that exists. One with Kiln's ABI is packed as it is, and then nothing is left to do;
+  // of another the files are copied beside the source that calls it.
+  bool take_in(const VariantPlan& plan, const Binary& binary) {
+    std::vector<fs::path> files;
+    for (const std::string& file : binary.carries) files.push_back(path_of(file));
+    files.push_back(path_of(binary.file));
+    const Existing existing = check_existing(job_.package, binary, files, toolchain_.cuobjdump);
+    const fs::path folder = folder_of(plan);
+    if (binary.abi == Binary::Abi::kKiln) {
+      Recipe recipe = make_recipe(job_.package, plan, binary.glibc, {});
+      recipe.build_id = existing.build_id;
+      recipe.build = dump_json({{"binary", sources_.digest(files.back()).str()}});
+      write_if_changed(folder / "recipe.json", dump_json(to_json(recipe)) + "\n");
+      pack(recipe, folder, files.back(), {});
+      return false;
+    }
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      write_if_changed(folder / carried_name(i), read_file(files[i]));
+    }
+    write_if_changed(folder / kCalls, generate_calls(job_.package, binary, existing.sonames));
+    return true;
+  }
+
   void share(const std::string& name) {
     const fs::path folder = job_.folder.parent_path() / name;
     if (!fs::is_directory(folder)) {
@@ -207,10 +243,17 @@ class PackageGraph {
     return (job_.folder / source).lexically_normal();
   }
 
+  static std::vector<std::string> sdk_sources_of(const VariantPlan& plan) {
+    std::vector<std::string> sources = sdk_sources(backend_of(plan));
+    if (plan.binary) sources.emplace_back("carried.cpp");
+    return sources;
+  }
+
   std::vector<fs::path> host_sources(const VariantPlan& plan) const {
     std::vector<fs::path> sources;
     for (const std::string& source : plan.host) sources.push_back(path_of(source));
-    for (const std::string& source : sdk_sources(backend_of(plan))) {
+    if (plan.binary) sources.push_back(folder_of(plan) / kCalls);
+    for (const std::string& source : sdk_sources_of(plan)) {
       sources.push_back(places_.sdk / "src" / source);
     }
     return sources;
@@ -238,6 +281,7 @@ class PackageGraph {
     Json document = parse_json(read_file(path), path.string());
     document.erase(plan.is_cuda() ? "cpu" : "cuda");
     document.erase("python");
+    document.erase("binaries");  // what counts of them is in calls.gen.cpp
     return Digest::of(document.dump()).hex();
   }
 
@@ -253,7 +297,10 @@ class PackageGraph {
     }
     ingredients.sources["package/package.json"] = own_part_of_package_json(plan);
     // What the generators make of package.json, so that a change in them is a change of the build.
-    const GlueFacts facts{.backend = backend_of(plan), .build_id = "", .libraries = plan.libraries};
+    const GlueFacts facts{.backend = backend_of(plan),
+                          .build_id = "",
+                          .libraries = plan.libraries,
+                          .carries = plan.binary.has_value()};
     ingredients.sources["work/gen/exports.map"] = Digest::of(exports_).hex();
     ingredients.sources["work/package.gen.cpp"] =
         Digest::of(generate_glue(job_.package, facts)).hex();
@@ -262,7 +309,7 @@ class PackageGraph {
     ingredients.zig = toolchain_.zig_version;
     if (plan.is_triton()) {
       collect_triton(plan, ingredients);
-    } else if (plan.is_cuda()) {
+    } else if (plan.target) {
       ingredients.device_options = device_options(*plan.target);
       ingredients.device_compiler = {"nvrtc", toolchain_.device.at(*plan.toolkit).version};
       for (const std::string& name : plan.headers) {
@@ -341,7 +388,11 @@ class PackageGraph {
     for (const std::string& source : plan.host) {
       objects.push_back(compile(path_of(source), folder / object_name(source), plan.cpu));
     }
-    for (const std::string& source : sdk_sources(backend_of(plan))) {
+    if (plan.binary) {
+      const fs::path calls = folder_of(plan) / kCalls;
+      objects.push_back(compile(calls, calls.string() + ".o", plan.cpu));
+    }
+    for (const std::string& source : sdk_sources_of(plan)) {
       objects.push_back(
           compile(places_.sdk / "src" / source, folder / ("sdk_" + object_name(source)), plan.cpu));
     }
@@ -519,8 +570,8 @@ class PackageGraph {
                 .stamp = library.string() + ".stamp"});
   }
 
-  void pack(const Recipe& recipe, const fs::path& folder, const std::vector<fs::path>& logs) {
-    const fs::path library = folder / recipe.library();
+  void pack(const Recipe& recipe, const fs::path& folder, const fs::path& library,
+            const std::vector<fs::path>& logs) {
     const fs::path package_json = job_.folder / "package.json";
     const fs::path license = license_of(job_, places_);
     std::vector<std::string> command = {places_.self.string(),

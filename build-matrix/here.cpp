@@ -18,11 +18,11 @@ std::vector<Choice> choices_of(const Host& host, const Package& package,
     variant.id = plan.id;
     variant.requires_ = any_loader;
     variant.needs = {.cpu = plan.cpu,
-                     .glibc = glibc,
+                     .glibc = plan.binary ? plan.binary->glibc : glibc,
                      .toolkit = plan.toolkit,
                      .min_driver = plan.min_driver,
+                     .device_code = plan.device_code(),
                      .libraries = plan.libraries};
-    if (plan.target) variant.needs.device_code = {*plan.target};
     index.variants.push_back(std::move(variant));
   }
   std::vector<Device> devices = {Device::cpu()};

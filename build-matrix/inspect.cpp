@@ -5,8 +5,6 @@
 #include <kiln/abi.h>
 
 #include <algorithm>
-#include <array>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -15,6 +13,7 @@
 #include "elf.hpp"
 #include "files.hpp"
 #include "kiln/error.hpp"
+#include "linkage.hpp"
 #include "process.hpp"
 #include "signatures.hpp"
 
@@ -22,21 +21,6 @@ namespace kiln::build {
 namespace {
 
 namespace fs = std::filesystem;
-
-// What every glibc Linux has. libcuda.so.1 and a variant's other needs are looked up at run time,
-// so that their absence is a message and not a failed dlopen.
-constexpr std::array<std::string_view, 6> kAllowedLibraries = {"libc.so.6",
-                                                               "libm.so.6",
-                                                               "libdl.so.2",
-                                                               "libpthread.so.0",
-                                                               "ld-linux-x86-64.so.2",
-                                                               "ld-linux-aarch64.so.1"};
-
-std::string machine_name(std::uint16_t machine) {
-  if (machine == EM_X86_64) return "x86_64";
-  if (machine == EM_AARCH64) return "aarch64";
-  return "ELF machine " + std::to_string(machine);
-}
 
 void check_exports(const ElfLibrary& library, std::vector<std::string>& violations) {
   const std::string entry = KILN_PACKAGE_SYMBOL;
@@ -48,60 +32,6 @@ void check_exports(const ElfLibrary& library, std::vector<std::string>& violatio
   }
   if (!std::ranges::binary_search(library.exported, entry)) {
     violations.push_back("does not export " + entry);
-  }
-}
-
-void check_mapping(const ElfLibrary& library, std::vector<std::string>& violations) {
-  for (const std::string& needed : library.needed) {
-    if (std::ranges::find(kAllowedLibraries, needed) == kAllowedLibraries.end()) {
-      violations.push_back("links " + needed +
-                           "; only glibc's own libraries may be in DT_NEEDED, look up the rest at "
-                           "run time and list it in \"needs\"");
-    }
-  }
-  if (!library.rpath.empty()) {
-    violations.push_back("has the run path " + library.rpath + ", expected none");
-  }
-  if (library.executable_stack) violations.push_back("asks for an executable stack");
-  if (library.text_relocations) violations.push_back("has text relocations");
-  if (library.writable_code) violations.push_back("has a segment both writable and executable");
-}
-
-// "GLIBC_2.2.5" counts as 2.2: the third number never decides on a glibc that is still in use.
-// GLIBC_PRIVATE, GLIBC_ABI_DT_RELR and other libraries' versions are none.
-std::optional<Version> glibc_version(std::string_view version) {
-  constexpr std::string_view kGlibc = "GLIBC_";
-  if (!version.starts_with(kGlibc)) return std::nullopt;
-  version.remove_prefix(kGlibc.size());
-  const std::size_t dot = version.find('.');
-  if (dot == std::string_view::npos) return std::nullopt;
-  return parse_version(version.substr(0, version.find('.', dot + 1)));
-}
-
-void check_symbols(const ElfLibrary& library, const Recipe& recipe, Facts& facts,
-                   std::vector<std::string>& violations) {
-  for (const ElfSymbol& symbol : library.undefined) {
-    if (symbol.version.empty()) {
-      if (!symbol.weak) {
-        violations.push_back("needs the symbol " + symbol.name +
-                             ", which none of its libraries provides");
-      }
-      continue;
-    }
-    const std::optional<Version> parsed = glibc_version(symbol.version);
-    if (!parsed) {
-      violations.push_back("needs " + symbol.version + " (symbol " + symbol.name + " of " +
-                           symbol.library + "), which is not a version of glibc");
-      continue;
-    }
-    if (*parsed > facts.glibc || facts.glibc_symbol.empty()) {
-      facts.glibc = *parsed;
-      facts.glibc_symbol = symbol.name;
-    }
-  }
-  if (facts.glibc > recipe.glibc) {
-    violations.push_back("needs GLIBC_" + to_string(facts.glibc) + " (symbol " +
-                         facts.glibc_symbol + "), allowed is " + to_string(recipe.glibc));
   }
 }
 
@@ -264,16 +194,20 @@ Facts inspect(std::string_view library, const Recipe& recipe, const fs::path& cu
   facts.needed = elf.needed;
   std::vector<std::string> violations;
   read_images(elf, cuobjdump, scratch, facts, violations);
-  const std::string machine = machine_name(elf.machine);
-  const std::string arch(to_string(recipe.cpu.arch));
-  if (machine != arch) violations.push_back("is for " + machine + ", expected " + arch);
   if (elf.soname != recipe.library()) {
     violations.push_back("has the soname \"" + elf.soname + "\", expected \"" + recipe.library() +
                          "\"");
   }
   check_exports(elf, violations);
-  check_mapping(elf, violations);
-  check_symbols(elf, recipe, facts, violations);
+  const AskedGlibc asked = check_linkage(
+      elf,
+      {.cpu = recipe.cpu,
+       .glibc = recipe.glibc,
+       .remedy = "only glibc's own libraries may be in DT_NEEDED, look up the rest at run time and "
+                 "list it in \"needs\""},
+      violations);
+  facts.glibc = asked.version;
+  facts.glibc_symbol = asked.symbol;
   check_images(facts, recipe, violations);
   check_kernels(elf, facts, recipe.build_id, violations);
   check_signatures(elf, recipe.package, violations);

@@ -37,13 +37,12 @@ std::uint64_t list(const std::vector<ArchiveEntry>& entries, std::vector<Archive
 }
 
 Needs needs_of(const Recipe& recipe, const Facts& facts) {
-  Needs needs{.cpu = recipe.cpu,
-              .glibc = facts.glibc,
-              .toolkit = recipe.toolkit,
-              .min_driver = recipe.min_driver,
-              .libraries = recipe.libraries};
-  if (recipe.target) needs.device_code = {*recipe.target};  // which runs all of its images
-  return needs;
+  return {.cpu = recipe.cpu,
+          .glibc = facts.glibc,
+          .toolkit = recipe.toolkit,
+          .min_driver = recipe.min_driver,
+          .device_code = recipe.targets,
+          .libraries = recipe.libraries};
 }
 
 }  // namespace

@@ -53,14 +53,16 @@ Json to_json(const Recipe& recipe) {
   for (const Recipe::Image& image : recipe.images) {
     images.push_back({{"stem", image.stem}, {"code", to_string(image.code)}});
   }
-  Json json = {{"package", recipe.package},       {"version", recipe.version},
-               {"min_loader", recipe.min_loader}, {"variant", recipe.variant},
-               {"cpu", to_string(recipe.cpu)},    {"glibc", to_string(recipe.glibc)},
-               {"images", std::move(images)},     {"libraries", recipe.libraries},
-               {"build_id", recipe.build_id},     {"build", Json::parse(recipe.build)}};
+  Json targets = Json::array();
+  for (const DeviceCode& target : recipe.targets) targets.push_back(to_string(target));
+  Json json = {{"package", recipe.package},         {"version", recipe.version},
+               {"min_loader", recipe.min_loader},   {"variant", recipe.variant},
+               {"cpu", to_string(recipe.cpu)},      {"glibc", to_string(recipe.glibc)},
+               {"images", std::move(images)},       {"libraries", recipe.libraries},
+               {"targets", std::move(targets)},     {"build_id", recipe.build_id},
+               {"build", Json::parse(recipe.build)}};
   if (recipe.toolkit) json["toolkit"] = to_string(*recipe.toolkit);
   if (recipe.min_driver) json["min_driver"] = to_string(*recipe.min_driver);
-  if (recipe.target) json["target"] = to_string(*recipe.target);
   return json;
 }
 
@@ -82,8 +84,9 @@ Recipe parse_recipe(std::string_view text, const std::string& subject) {
   }
   if (view.has("toolkit")) recipe.toolkit = parse_version_fact(view.at("toolkit"));
   if (view.has("min_driver")) recipe.min_driver = parse_version_fact(view.at("min_driver"));
-  if (view.has("target"))
-    recipe.target = parse_fact(view.at("target"), parse_device_code, "a target");
+  for (const JsonView& target : view.at("targets").items()) {
+    recipe.targets.push_back(parse_fact(target, parse_device_code, "a target"));
+  }
   return recipe;
 }
 
@@ -97,7 +100,7 @@ Recipe make_recipe(const Package& package, const VariantPlan& plan, Version glib
                 .glibc = glibc,
                 .toolkit = plan.toolkit,
                 .min_driver = plan.min_driver,
-                .target = plan.target,
+                .targets = plan.device_code(),
                 .libraries = plan.libraries,
                 .build_id = make_build_id(plan, glibc, ingredients)};
   for (const ImagePlan& image : plan.images) recipe.images.push_back({image.stem, image.code});

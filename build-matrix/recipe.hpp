@@ -33,7 +33,7 @@ struct Recipe {
   Version glibc;  ///< highest that the library may need
   std::optional<Version> toolkit;
   std::optional<Version> min_driver;
-  std::optional<DeviceCode> target;
+  std::vector<DeviceCode> targets;     ///< that it runs on; none for a CPU variant
   std::vector<Image> images;           ///< inside
   std::vector<std::string> libraries;  ///< looked up at run time
   std::string build_id;                ///< 32 hex digits

@@ -363,14 +363,14 @@ Package parse(std::string_view text, std::string_view folder, const std::string&
   const Json json = parse_json(text, subject);
   const JsonView root(json, subject);
   check_keys(root, {"name", "version", "license", "summary", "min_loader", "ops"},
-             {"cuda", "cpu", "python", "$schema"});
+             {"cuda", "cpu", "binaries", "python", "$schema"});
   if (root.has("$schema")) root.at("$schema").string();  // for editors: where the JSON Schema is
   Package package;
   parse_identity(root, folder, package);
   if (root.has("cpu")) package.cpu = parse_cpu(root.at("cpu"), package.name);
   if (root.has("python")) package.python = parse_python(root.at("python"), package.name);
-  if (!root.has("cuda") && !root.has("cpu")) {
-    root.fail("has neither \"cuda\" nor \"cpu\": there is nothing to build");
+  if (!root.has("cuda") && !root.has("cpu") && !root.has("binaries")) {
+    root.fail("has none of \"cuda\", \"cpu\" and \"binaries\": there is nothing to build");
   }
   Scope functions({});
   for (const JsonView& item : non_empty(root.at("ops"))) {
@@ -382,6 +382,9 @@ Package parse(std::string_view text, std::string_view folder, const std::string&
     package.ops.push_back(std::move(op));
   }
   if (root.has("cuda")) package.cuda = parse_cuda(root.at("cuda"), package.ops, package.name);
+  if (root.has("binaries")) {
+    package.binaries = parse_binaries(root.at("binaries"), package.ops);
+  }
   return package;
 }
 

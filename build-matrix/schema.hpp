@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "binaries.hpp"
 #include "documents/target.hpp"
 #include "launch.hpp"
 
@@ -113,8 +114,9 @@ struct Package {
   std::string license;
   std::string summary;
   std::string min_loader;
-  CudaSection cuda;  ///< absent: no GPU variants
-  CpuSection cpu;    ///< absent: no CPU variants
+  CudaSection cuda;              ///< absent: no GPU variants
+  CpuSection cpu;                ///< absent: no CPU variants
+  std::vector<Binary> binaries;  ///< each a variant; not compiled here
   /// Modules for those who call it from Python; one has the package's name.
   std::vector<std::string> python;
   std::vector<OpSchema> ops;

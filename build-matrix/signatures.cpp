@@ -4,7 +4,6 @@
 #include <kiln/abi.h>
 
 #include <cstddef>
-#include <cstring>
 
 #include "documents/json.hpp"
 #include "documents/ops.hpp"
@@ -18,18 +17,6 @@ namespace {
 /// From an op's pointer to its name to another field.
 constexpr std::uint64_t from_name(std::size_t offset) {
   return offset - offsetof(kiln_op, name);
-}
-
-std::uint64_t number_at(const ElfLibrary& library, std::uint64_t address) {
-  std::uint64_t number = 0;
-  for (const ElfSection& section : library.sections) {
-    if (section.address == 0 || address < section.address) continue;
-    const std::uint64_t within = address - section.address;
-    if (within > section.bytes.size() || section.bytes.size() - within < sizeof(number)) continue;
-    std::memcpy(&number, section.bytes.data() + within, sizeof(number));
-    break;
-  }
-  return number;
 }
 
 }  // namespace
@@ -53,7 +40,7 @@ void check_signatures(const ElfLibrary& library, std::string_view package,
       if (op.string_or("name", "") != name) continue;
       const std::uint64_t expected = signature_hash(signature_text(package, op));
       const std::uint64_t found =
-          number_at(library, place + from_name(offsetof(kiln_op, signature)));
+          library.number_at<std::uint64_t>(place + from_name(offsetof(kiln_op, signature)));
       if (found == expected) continue;
       violations.push_back("op " + std::string(name) + " states the signature " +
                            hash_literal(found) + ", its schema has " + hash_literal(expected));

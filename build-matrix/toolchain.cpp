@@ -123,7 +123,8 @@ std::string facts_of(const std::vector<fs::path>& files, bool& settled) {
 }  // namespace
 
 Toolchain find_toolchain(const fs::path& prefix, const std::set<Version>& toolkits,
-                         const std::set<std::string>& headers, bool triton) {
+                         const std::set<std::string>& headers, bool triton,
+                         bool reads_device_code) {
   Toolchain chain;
   chain.zig = prefix / "zig" / "zig";
   if (!fs::exists(chain.zig)) missing("zig/zig", prefix);
@@ -141,7 +142,7 @@ Toolchain find_toolchain(const fs::path& prefix, const std::set<Version>& toolki
   }
   for (const std::string& name : headers) chain.headers[name] = find_headers(prefix, name);
   if (triton) chain.triton = find_triton(prefix);
-  if (!toolkits.empty() || triton) {
+  if (!toolkits.empty() || triton || reads_device_code) {
     chain.cuobjdump = prefix / "bin" / "cuobjdump";
     if (!fs::exists(chain.cuobjdump)) missing("bin/cuobjdump", prefix);
   }

@@ -48,9 +48,11 @@ struct Toolchain {
   std::string cuobjdump_digest = {};
 };
 
-/// Without digests. `triton`: whether a variant has images of Triton.
+/// Without digests. `triton`: whether a variant has images of Triton; `reads_device_code`: or code
+/// that was compiled elsewhere.
 Toolchain find_toolchain(const std::filesystem::path& prefix, const std::set<Version>& toolkits,
-                         const std::set<std::string>& headers = {}, bool triton = false);
+                         const std::set<std::string>& headers = {}, bool triton = false,
+                         bool reads_device_code = false);
 
 /// Fills in the digests, with tree_digest.
 void identify(Toolchain& toolchain, const std::filesystem::path& memos);

@@ -3,6 +3,7 @@
 // Steps: what execute calls kiln-build back for: one device source through NVRTC, the host code of
 // launches, the images' source, and one variant's library inspected and packed. Each reads files
 // and writes files, and throws Error(kBuild) with the step's name and its subject.
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "build-matrix/cli/verbs.hpp"
 #include "codegen.hpp"
 #include "documents/json.hpp"
+#include "existing.hpp"
 #include "files.hpp"
 #include "inspect.hpp"
 #include "kiln/error.hpp"
@@ -111,10 +113,21 @@ void run(const ImagesStep& step) {
   write_file(step.out, generate_images(images));
 }
 
+Facts facts_of(const PackStep& step, const Recipe& recipe, const std::string& library) {
+  const Package package =
+      parse_package(read_file(step.package), recipe.package, step.package.string());
+  const auto binary = std::ranges::find_if(
+      package.binaries, [&recipe](const Binary& each) { return each.variant() == recipe.variant; });
+  if (binary == package.binaries.end()) {
+    return inspect(library, recipe, step.cuobjdump, step.into);
+  }
+  return inspect_existing(package, *binary, step.library, recipe, step.cuobjdump, step.into);
+}
+
 void run(const PackStep& step) {
   const Recipe recipe = parse_recipe(read_file(step.recipe), step.recipe.string());
   const std::string library = read_file(step.library);
-  const Facts facts = inspect(library, recipe, step.cuobjdump, step.into);
+  const Facts facts = facts_of(step, recipe, library);
   Json report = to_json(facts);
   report["library"] = {{"digest", Digest::of(library).str()}, {"size", library.size()}};
   std::vector<ArchiveEntry> dev;

@@ -9,6 +9,7 @@ namespace kiln::build {
 
 void build_verb(cli::Command& command);     ///< without a word: from packages to archives
 void new_verb(cli::Command& command);       ///< the folder of a package to start from
+void pack_verb(cli::Command& command);      ///< binaries that exist, to archives
 void nvrtc_step(cli::Command& command);     ///< of a build, which calls it: one device source
 void launches_step(cli::Command& command);  ///< the host code of a variant's launches
 void images_step(cli::Command& command);    ///< the images' source

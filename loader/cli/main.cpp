@@ -61,6 +61,7 @@ Program kiln_program() {
           {
               {"bench", "Time an MLP on this GPU, beside PyTorch and its rivals", "kiln-bench"},
               {"build", "Compile packages", "kiln-build"},
+              {"pack", "Make a package of binaries that exist", "kiln-build"},
               {"new", "Write the folder of a package to start from", "kiln-build"},
               {"registry", "Publish, push, export, list, check", "kiln-registry"},
           },

@@ -100,7 +100,7 @@ Recipe good_recipe() {
           .variant = "cu11.8-compute_80-x86_64",
           .cpu = {Arch::kX86_64, 1},
           .glibc = {2, 17},
-          .target = parse_device_code("compute_80"),
+          .targets = {parse_device_code("compute_80").value()},
           .images = {{"smxx_scale", parse_device_code("compute_80").value()}},
           .build_id = kBuildId};
 }
@@ -215,7 +215,7 @@ TEST_CASE("inspect: a library that is not what its variant promised is refused")
       {[](Recipe& r) { r.images[0].code = parse_device_code("compute_90").value(); },
        "image smxx_scale is for compute_80, expected compute_90"},
       {[](Recipe& r) {
-         r.images.push_back({"sm90_scale", *r.target});
+         r.images.push_back({"sm90_scale", r.targets.front()});
        },
        "holds no image sm90_scale"},
   };

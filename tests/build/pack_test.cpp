@@ -58,7 +58,7 @@ PackInput example_input() {
                   .glibc = {2, 17},
                   .toolkit = Version{12, 9},
                   .min_driver = Version{12, 0},
-                  .target = parse_device_code("sm_90a"),
+                  .targets = {parse_device_code("sm_90a").value()},
                   .images = {{"smxx_gemm", parse_device_code("sm_90").value()},
                              {"sm90_gemm", parse_device_code("sm_90a").value()}},
                   .libraries = {"libcublasLt.so.12"},

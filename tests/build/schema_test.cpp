@@ -183,15 +183,94 @@ TEST_CASE("schema: the head of a package") {
       {"/min_loader", "1.0", "min_loader: \"1.0\" is not a version; expected 0.1.0"},
       {"/verison", 1,
        "unknown key \"verison\"; the keys are name, version, license, summary, min_loader, ops, "
-       "cuda, cpu, python, $schema"},
+       "cuda, cpu, binaries, python, $schema"},
       {"/ops", json::array(), "ops: is empty"},
   });
   json document = json::parse(kGood);
   document.erase("cuda");
   document.erase("cpu");
   CHECK(refusal(document) ==
-        "./two-words/package.json: has neither \"cuda\" nor \"cpu\": there is nothing to "
-        "build");
+        "./two-words/package.json: has none of \"cuda\", \"cpu\" and \"binaries\": there is "
+        "nothing to build");
+}
+
+TEST_CASE("schema: binaries that exist") {
+  json document = json::parse(kGood);
+  document.erase("cuda");
+  document.erase("cpu");
+  document["binaries"] = json::parse(R"([
+    {"file": "lib/x.so.1", "abi": "tvm-ffi", "cpu": "x86-64-v2", "carries": ["lib/y.so"],
+     "functions": [{"op": "forward", "name": "Forward",
+                    "arguments": ["y", "x", "w", "scale", "mode", "steps"]}]},
+    {"file": "lib/z.so", "abi": "kiln", "cpu": "armv8-a", "glibc": "2.28", "needs": ["libz.so.1"],
+     "cuda": {"toolkit": "12.9", "targets": ["sm_90a", "compute_80"]}},
+    {"file": "lib/p.so", "abi": "tvm-ffi", "cpu": "x86-64",
+     "cuda": {"toolkit": "12.9", "targets": ["compute_80"]}}])");
+  const Package package = parse(document);
+  REQUIRE(package.binaries.size() == 3);
+  const Binary& first = package.binaries[0];
+  CHECK(first.variant() == "cpu-x86-64-v2");
+  CHECK(first.glibc == kiln::Version{2, 17});
+  CHECK(first.carries == std::vector<std::string>{"lib/y.so"});
+  CHECK(first.functions.at(0).name == "Forward");
+  CHECK(first.functions.at(0).arguments.front() == "y");
+  CHECK_FALSE(first.min_driver());
+  CHECK(package.binaries[1].variant() == "cu12.9-sm_90a.compute_80-aarch64");
+  CHECK(package.binaries[1].min_driver() == kiln::Version{12, 0});
+  CHECK(package.binaries[1].functions.empty());
+  CHECK(package.binaries[2].min_driver() == kiln::Version{12, 9});  // PTX alone
+  // What is not stated: the op's own name, its tensors, its attributes.
+  CHECK(
+      package.binaries[2].functions ==
+      std::vector<FunctionCall>{{"forward", "forward", {"x", "w", "y", "mode", "steps", "scale"}}});
+
+  const Refused rows[] = {
+      {"/binaries/0/file", "../x.so",
+       "binaries[0].file: \"../x.so\" is not a file's path inside the package"},
+      {"/binaries/0/file", "/lib/x.so",
+       "binaries[0].file: \"/lib/x.so\" is not a file's path inside the package"},
+      {"/binaries/0/abi", "c", "binaries[0].abi: \"c\" is not an ABI; expected kiln or tvm-ffi"},
+      {"/binaries/0/glibc", "2",
+       "binaries[0].glibc: \"2\" is not a version; expected two numbers, 12.9"},
+      {"/binaries/0/needs",
+       {"z"},
+       "binaries[0].needs[0]: \"z\" is not a library's name; expected libcudart.so.12"},
+      {"/binaries/0/functions/0/op", "back",
+       "binaries[0].functions[0].op: \"back\" is not an op; the ops are forward"},
+      {"/binaries/0/functions/0/name", "a b",
+       "binaries[0].functions[0].name: \"a b\" is not a function's name; expected what stands "
+       "behind __tvm_ffi_"},
+      {"/binaries/0/functions/0/arguments",
+       {"x", "y", "scale", "mode", "steps"},
+       "binaries[0].functions[0].arguments: lacks w of forward, which the call would not see"},
+      {"/binaries/0/functions/0/arguments",
+       {"x", "bias"},
+       "binaries[0].functions[0].arguments[1]: \"bias\" is neither a tensor nor an attribute of "
+       "forward"},
+      {"/binaries/0/functions/1",
+       {{"op", "forward"}},
+       "binaries[0].functions[1]: forward is listed twice"},
+      {"/binaries/1/carries",
+       {"lib/y.so"},
+       "binaries[1].carries: a library with Kiln's ABI is packed as it is"},
+      {"/binaries/2/cuda", {{"toolkit", "12.9"}, {"targets", {"sm_90a", "compute_80"}}}, ""},
+      {"/binaries/2/cpu", "armv8-a", ""},
+  };
+  for (const Refused& refused : rows) {
+    CAPTURE(refused.place);
+    json changed = document;
+    changed[json::json_pointer(refused.place)] = refused.value;
+    if (refused.message.empty()) {
+      CHECK(parse(changed).binaries.size() == 3);
+    } else {
+      CHECK(refusal(changed) == "./two-words/package.json: " + refused.message);
+    }
+  }
+  document["binaries"][2]["cuda"] = document["binaries"][1]["cuda"];
+  document["binaries"][2]["cpu"] = "armv8-a";
+  CHECK(refusal(document) ==
+        "./two-words/package.json: binaries[2]: is the variant cu12.9-sm_90a.compute_80-aarch64, "
+        "as lib/z.so is");
 }
 
 TEST_CASE("schema: Python modules") {

@@ -85,7 +85,7 @@ class Pipes(World):
         if taken:
             found[name] = set(taken)
         for inner in re.findall(r"^  ([a-z-]+)  ", said.partition("ommands:")[2], re.M):
-            if inner not in ("help", "bench", "build", "new", "registry"):
+            if inner not in ("help", "bench", "build", "pack", "new", "registry"):
                 found |= self.files_of(program, [*words, inner])
         return found
 

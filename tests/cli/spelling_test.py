@@ -39,6 +39,9 @@ SPELLINGS = [
     ("kiln build", "-o taken ./row-scale --only cpu-*-v3", USAGE, "which is a file; expected a folder"),
     ("kiln build", "--out taken --out a:b ./row-scale --only cpu-*-v3", USAGE, "with a colon in its name"),
     ("kiln build", "--outt x", USAGE, "did you mean --out?"),
+    ("kiln", "pack ./row-scale", 15, 'has no "binaries"'),
+    ("kiln", "pack", USAGE, "package is required"),
+    ("kiln", "pack nowhere", NOT_FOUND, "name the folder of a package"),
     ("kiln", "new other --json", OK, "kiln.new/1"),
     ("kiln", "list --json list.json", USAGE, "list.json"),
     ("kiln", "cache dir --json dir.json", USAGE, "--json prints on stdout, as in '--json > dir.json'"),
@@ -62,7 +65,7 @@ class Spelling(World):
 
         seen = 0
         for name in PROGRAMS:
-            for path in ([[], ["new"]] if name == "kiln build" else commands(name, [])):
+            for path in ([[], ["new"], ["pack"]] if name == "kiln build" else commands(name, [])):
                 if path == ["help"]:  # its words are another command's
                     continue
                 with self.subTest(program=name, command=path):

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls: the C++ that calls a tvm-ffi library for each op, in the place of a package's own sources,
+// and that holds the library. Before it: existing. After it: the host compiler. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "schema.hpp"
+
+namespace kiln::build {
+
+/// The section that a carried file lies in, by its position.
+std::string carried_section(std::size_t position);
+/// What a carried file is called beside calls.gen.cpp.
+std::string carried_name(std::size_t position);
+
+/// calls.gen.cpp. `sonames`: of each carried file; the library itself is the last.
+std::string generate_calls(const Package& package, const Binary& binary,
+                           const std::vector<std::string>& sonames);
+
+}  // namespace kiln::build

@@ -152,6 +152,9 @@ int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Pl
       {call.a_name,
        {gemm.a, dtype, shape.m, shape.k, plan.a_box_rows, gated_mlp::kDepth},
        &arguments.a},
+      {call.a_name,
+       {gemm.a, dtype, shape.m, shape.k, plan.tail_box_rows, gated_mlp::kDepth},
+       &arguments.a_tail},
       {call.b0_name,
        {gemm.b0, dtype, shape.n, shape.k, plan.b_rows, gated_mlp::kDepth, weights_are_shared},
        &arguments.b0},
@@ -183,6 +186,9 @@ int32_t launch_sm90(const sdk::OnDevice& gpu, const GemmCall& call, const Sm90Pl
   arguments.tiles_m = plan.tiles_m;
   arguments.tiles_n = plan.tiles_n;
   arguments.panel = plan.panel;
+  arguments.tail_from = plan.tail_from;
+  arguments.pieces = plan.pieces;
+  arguments.tail_rows = plan.tail_rows;
   arguments.tile_rows = plan.tile_rows;
   arguments.a_rows = plan.a_rows;
   arguments.quads = plan.quads;

@@ -11,6 +11,7 @@
 //   ring     the stages, one after another    swapped the weights are a tile's rows, tokens its
 //   quad     four columns, or tokens                  columns
 //   early    before the kernel ahead ends     turned  k runs down an operand's columns in memory
+//   tail     a last wave of few tiles         piece   of a tile in the tail, so that no CTA is idle
 #pragma once
 
 #include "gate.h"
@@ -24,20 +25,24 @@ struct alignas(128) TensorMap {
 
 // out[m, n] = epilogue(a[m, k] b^T), as GemmArguments, through tensor maps.
 struct Sm90Arguments {
-  TensorMap a;    // x or h
-  TensorMap b0;   // gate or down
-  TensorMap b1;   // up; unused in a plain kernel
-  TensorMap out;  // prefill kernels only
+  TensorMap a;       // x or h
+  TensorMap b0;      // gate or down
+  TensorMap b1;      // up; unused in a plain kernel
+  TensorMap out;     // prefill kernels, not swapped
+  TensorMap a_tail;  // swapped: a, in boxes of a piece
   const void* bias0;
   const void* bias1;
   const void* residual;  // plain kernels, [m, n]; or null
-  void* out_data;        // decode and stream kernels
+  void* out_data;        // the other kernels
   long long m;
   long long n;
   unsigned k_blocks;  // of kDepth; the last one may be partly outside and is then filled with zeros
   unsigned tiles_m;   // prefill: of a cluster's tile, as tiles_n
   unsigned tiles_n;
   unsigned panel;      // tiles in a column panel (tile.h)
+  unsigned tail_from;  // swapped: the first tile that is cut along the tokens
+  unsigned pieces;     // swapped: of such a tile
+  unsigned tail_rows;  // swapped: of a CTA's piece
   unsigned tile_rows;  // swapped, decode: rows of the output from one tile to the next
   unsigned a_rows;     // decode, stream: rows of a in a stage; at most those loaded
   unsigned quads;  // decode: of four columns of the output, or of tokens in a swapped tile, that
@@ -180,9 +185,11 @@ using GatedGradient = PrefillTile<64, 256, false, 3, 3>;
 // a tile can have any multiple of 8 tokens. A warpgroup has two blocks of 64 rows of the weights:
 // in a gated tile one of gate and the same of up. Of 128 columns the tiles are ping-pong, of 256
 // cooperative. Clusters as above. A kernel has the tile of the most tokens, and its call says how
-// many of them there are; as many stages as fit then.
+// many of them there are; as many stages as fit then. Where the last wave of tiles would leave
+// clusters idle, its tiles are cut along the tokens into pieces.
 inline constexpr int kFewestSwapped = 96;  // tokens; wgmma is slower with fewer columns
 inline constexpr int kMostSwapped = 192;
+inline constexpr int kFewestPiece = 32;
 template <int kTokens, int kColumnsValue>
 struct SwappedTile {
   static constexpr int kRows = kTokens;
@@ -198,15 +205,17 @@ struct SwappedTile {
   static constexpr int kBoxes = kColumns / 64;
   static constexpr int kBBytes = kBoxes * kBoxBytes;
   static constexpr int kMostStages = 8;
+  // Of 16 tokens by 64 columns, two a warpgroup. Higher ones would take a stage from the ring.
+  static constexpr int kStripBytes = 16 * 64 * 2;
   static constexpr int kBarriersAt = kSharedMost - kSharedAlign - (2 * kMostStages + 2) * 8;
   static constexpr int kSharedBytes = kSharedMost;
   template <class Int>
   static constexpr Int stages_of(Int tokens) {
     const Int a_bytes = whole_sixteens(tokens) * kDepth * 2;
-    const Int fit = (kBarriersAt - 2 * a_bytes) / (a_bytes + kBBytes);  // four strips are 2 of a
+    const Int fit = (kBarriersAt - 4 * kStripBytes) / (a_bytes + kBBytes);
     return fit < kMostStages ? fit : kMostStages;
   }
-  static_assert(kTokens % 8 == 0 && kTokens >= kFewestSwapped && kTokens <= kMostSwapped);
+  static_assert(kTokens % 8 == 0 && kTokens >= kFewestPiece && kTokens <= kMostSwapped);
 };
 template <int kColumns>
 using AnySwapped = SwappedTile<kMostSwapped, kColumns>;
@@ -302,6 +311,9 @@ struct StreamTile {
   X(prefill, 128x192, PingPong<192>)    \
   X(prefill, 128x224, Cooperative<224>) \
   X(prefill, 128x256, Cooperative<256>)
+#define KILN_PLAIN_PREFILLS(X) \
+  KILN_GATED_PREFILLS(X)       \
+  X(prefill, 128x112, PingPong<112>)
 // Tokens and columns of the swapped tiles, and the kernels that have them.
 #define KILN_SWAPPED_TOKENS(X, columns) \
   X(96, columns)                        \
@@ -321,14 +333,6 @@ struct StreamTile {
 #define KILN_SWAPPED_KERNELS(X)    \
   X(swapped, 128, AnySwapped<128>) \
   X(swapped, 256, AnySwapped<256>)
-#define KILN_PLAIN_PREFILLS(X)          \
-  X(prefill, 128x96, PingPong<96>)      \
-  X(prefill, 128x112, PingPong<112>)    \
-  X(prefill, 128x128, PingPong<128>)    \
-  X(prefill, 128x160, PingPong<160>)    \
-  X(prefill, 128x192, PingPong<192>)    \
-  X(prefill, 128x224, Cooperative<224>) \
-  X(prefill, 128x256, Cooperative<256>)
 // Of training_forward, which keeps the sums. 128 x 160 and 128 x 192 fit, too, and are slower.
 #define KILN_KEPT_PREFILLS(X)        \
   X(prefill, 128x128, PingPong<128>) \
@@ -343,21 +347,21 @@ struct StreamTile {
   X(gradients, 256x192, Tall<192>)
 // And of the product whose epilogue is the gated unit's backward.
 #define KILN_GATED_GRADIENTS(X) X(gradients, 128x256, GatedGradient)
-#define KILN_GATED_DECODES(X)         \
+#define KILN_BOTH_DECODES(X)          \
   X(decode, 64x64, Tokens64<64>)      \
   X(decode, 128x64, Tokens128By2<64>) \
-  X(decode, 192x128, Tokens192<128>)  \
-  X(decode, 192x160, Tokens192<160>)  \
+  X(decode, 192x128, Tokens192<128>)
+#define KILN_GATED_DECODES(X)        \
+  KILN_BOTH_DECODES(X)               \
+  X(decode, 192x160, Tokens192<160>) \
   X(decode, 192x224, Tokens192<224>)
 #define KILN_PLAIN_DECODES(X)          \
-  X(decode, 64x64, Tokens64<64>)       \
-  X(decode, 128x64, Tokens128By2<64>)  \
+  KILN_BOTH_DECODES(X)                 \
   X(decode, 128x80, Tokens128<80>)     \
   X(decode, 128x96, Tokens128<96>)     \
   X(decode, 192x64, Tokens192<64>)     \
   X(decode, 192x80, Tokens192<80>)     \
   X(decode, 192x96, Tokens192<96>)     \
-  X(decode, 192x128, Tokens192<128>)   \
   X(decode, 256x64, Tokens256<64>)     \
   X(decode, 144x128, SwappedDown<144>) \
   X(decode, 144x192, WideSwappedDown)  \

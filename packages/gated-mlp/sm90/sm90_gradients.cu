@@ -280,7 +280,7 @@ __device__ __forceinline__ void consume(const Arguments& p, const PrefillMemory<
   const int row_in_tile = T::kPingPong ? 0 : warpgroup * T::kWarpgroupRows;
   const unsigned step = T::kPingPong ? 2 * clusters : clusters;
   Ring<T::kStages> ring;
-  unsigned turn_parity = warpgroup == 0 ? 1 : 0;  // warpgroup 0 has the first turn
+  Turns<T, PrefillMemory<T>> turns(memory, warpgroup);
   if (T::kPingPong && warpgroup == 1) {
     first += clusters;
     ring.skip(blocks);
@@ -290,16 +290,13 @@ __device__ __forceinline__ void consume(const Arguments& p, const PrefillMemory<
   Sums<T> sums;
   for (unsigned tile = first; tile < tiles; tile += step) {
     const GradientTile<T, Operands> at(p, tile, rank);
-    if (T::kPingPong) {
-      barrier_wait(memory.turn(warpgroup), turn_parity);
-      turn_parity ^= 1;
-    }
+    turns.wait();
     multiply_blocks<T, Element, true, Operands>(
         sums, memory, ring, blocks, row_in_tile * kDepth * 2,
         [&](unsigned stage) { release(memory.empty(stage)); });
-    if (T::kPingPong && threadIdx.x % 32 == 0) barrier_arrive(memory.turn(1 - warpgroup));
+    turns.pass();
     wait_for_sums(sums);
-    release(memory.empty(ring.stage == 0 ? T::kStages - 1 : ring.stage - 1));
+    release(memory.empty(ring.last()));
     if (T::kPingPong) ring.skip(blocks);
     if constexpr (kGates<Arguments>) {
       with_gate(p.gating, [&](auto unit) {
@@ -328,8 +325,7 @@ __device__ __forceinline__ void gradients(const Arguments& p) {
   const unsigned rank = cluster_rank();
   const unsigned first = blockIdx.x / 2;
   const unsigned clusters = gridDim.x / 2;
-  const int role = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
-  if (threadIdx.x == 0) {
+  const auto init = [&] {
     if constexpr (kGates<Arguments>) {
       for (unsigned place = 0; place < 2 * T::kPlaces; ++place) {
         barrier_init(memory.brought(0, place), 1);
@@ -337,13 +333,12 @@ __device__ __forceinline__ void gradients(const Arguments& p) {
       }
     }
     init_barriers<T>(memory, T::kStages);
-  }
-  cluster_arrive_relaxed();  // the fence of init_barriers has released them
-  cluster_wait();
-  wait_for_previous_kernel();
-  let_next_kernel_start();
-  if (role == 0) {
-    give_registers<kProducerRegisters>();
+  };
+  const auto start = [] {
+    wait_for_previous_kernel();
+    let_next_kernel_start();
+  };
+  const auto issue = [&] {
     if (warp_number() == 0 && elect_one()) {
       produce<T, Operands>(p, memory, rank, first, clusters);
     }
@@ -353,14 +348,10 @@ __device__ __forceinline__ void gradients(const Arguments& p) {
         carry<T, Operands>(p, memory, rank, first, clusters, carried);
       }
     }
-    __syncwarp();
-  } else {
-    take_registers<kConsumerRegisters>();
-    consume<T, Element, Operands>(p, memory, rank, first, clusters, role - 1);
-  }
-  // A CTA's memory must outlive the other's copies into it and arrivals at its barriers.
-  cluster_arrive();
-  cluster_wait();
+  };
+  play_roles(init, start, issue, [&](int warpgroup) {
+    consume<T, Element, Operands>(p, memory, rank, first, clusters, warpgroup);
+  });
 }
 
 // A CTA has 16 columns: its even threads eight of them, its odd ones the others, each of every

@@ -81,7 +81,7 @@ struct Sm90Tile {
   uint32_t threads;
   uint32_t shared_bytes;
   int64_t ctas = 1;          // that share a multiprocessor
-  int64_t store_rows = 0;    // prefill: of a box of the output
+  int64_t store_rows = 0;    // prefill, not swapped: of a box of the output
   double step = 0;           // prefill, decode: of a block of k
   bool swapped = false;      // any multiple of 8 rows
   bool cooperative = false;  // prefill
@@ -103,7 +103,6 @@ constexpr Sm90Tile prefill_tile(const char* name) {
 template <class T>
 constexpr Sm90Tile swapped_tile(const char* name) {
   Sm90Tile tile = {Sm90Family::kPrefill, name, T::kRows, T::kColumns, T::kThreads, T::kSharedBytes};
-  tile.store_rows = T::kRows;
   tile.swapped = true;
   tile.cooperative = !T::kPingPong;
   tile.step = prefill_step<T>;
@@ -131,7 +130,7 @@ constexpr Sm90Tile stream_tile(const char* name) {
 // A tile is known by its place in one of these.
 #define KILN_TILE(family, shape, Tile) family##_tile<Tile>(#family "_" #shape),
 #define KILN_SWAPPED(tokens, columns) \
-  swapped_tile<SwappedTile<tokens, columns>>("swapped_" #tokens "x" #columns),
+  swapped_tile<SwappedTile<(tokens), (columns)>>("swapped_" #tokens "x" #columns),
 inline constexpr Sm90Tile kGatedTiles[] = {KILN_SWAPPED_TILES(KILN_SWAPPED)
                                                KILN_GATED_TILES(KILN_TILE)};
 inline constexpr Sm90Tile kPlainTiles[] = {KILN_SWAPPED_TILES(KILN_SWAPPED)
@@ -256,6 +255,10 @@ struct Sm90Plan {
   uint32_t panel = 1;
   uint32_t ctas = 0;
   uint32_t tile_rows = 0;
+  uint32_t tail_from = 0;  // prefill: the first tile of the tail
+  uint32_t pieces = 1;     // of a tile there
+  uint32_t tail_rows = 0;  // of a CTA's piece
+  uint32_t tail_box_rows = 0;
   uint32_t a_rows = 0;  // of a in a stage
   uint32_t a_box_rows = 0;
   uint32_t b_rows = 0;    // of a box of b0 and of b1
@@ -295,29 +298,62 @@ constexpr double together(double a, double b, double overlap) {
   return longer + overlap * shorter * shorter / (longer + shorter);
 }
 
+// A wave of so many clusters of a prefill kernel, whose CTAs have so many rows of a.
+constexpr double wave_time(const GemmShape& shape, const Sm90Tile& tile, bool across,
+                           int64_t clusters, int64_t tile_rows) {
+  const Sm90Times& t = kSm90Times;
+  const auto rows = static_cast<double>(tile_rows);
+  const auto columns = static_cast<double>(tile.columns);
+  const double outputs = rows * columns / (128 * 192);
+  const double moved = across ? rows * t.prefill_shared_tokens + columns : rows + columns / 2;
+  const double copies = copy_time(moved, static_cast<double>(2 * clusters), t.prefill_cache_rate);
+  // Of fewer columns than rows wgmma takes as long as it reads both from shared memory.
+  const double multiplied = tile_rows < 64 ? (rows + 64) / 2 : rows;
+  const double spared = static_cast<double>(tile.rows) - multiplied;
+  const double step = tile.step - t.prefill_block * spared * columns / (128 * 128);
+  // In ping-pong two tiles hide each other's epilogues; a cooperative one's follows its products.
+  const double shown = !tile.cooperative
+                           ? 0
+                           : (shape.gated ? t.cooperative_gated : t.cooperative_plain) * outputs *
+                                 (shape.keeps ? t.keeping : 1);
+  return static_cast<double>(tiles_of(shape.k, kDepth)) *
+             together(step, copies, t.prefill_overlap) +
+         shown;
+}
+
+// How the last wave of a swapped prefill kernel is cut, where it has fewer tiles than there are
+// clusters.
+struct Sm90Pieces {
+  int64_t count = 1;  // of a tile
+  int64_t rows = 0;   // of a CTA's
+  double time = 0;    // of the wave
+};
+constexpr Sm90Pieces pieces_of(const GemmShape& shape, const Sm90Tile& tile, bool across,
+                               int64_t tiles, int64_t clusters) {
+  Sm90Pieces best = {1, tile.rows, wave_time(shape, tile, across, tiles, tile.rows)};
+  for (int64_t count = 2; tile.swapped && tiles > 0 && count * tiles <= clusters; ++count) {
+    const int64_t rows = tiles_of(tile.rows, 8 * count) * 8;
+    if (rows < kFewestPiece) break;
+    const double time = wave_time(shape, tile, across, count * tiles, rows);
+    if (time < best.time) best = {count, rows, time};
+  }
+  return best;
+}
+
 constexpr double prefill_time(const GemmShape& shape, const Sm90Tile& tile, bool across,
                               double weights, const GpuFacts& gpu) {
   const Sm90Times& t = kSm90Times;
   const Sm90ClusterTiles grid = cluster_tiles(shape, tile, across);
   const int64_t tiles = grid.m * grid.n;
   const int64_t clusters = gpu.multiprocessors / 2;
-  const auto rows = static_cast<double>(tile.rows);
-  const auto columns = static_cast<double>(tile.columns);
-  const double outputs = rows * columns / (128 * 192);
-  const double moved = across ? rows * t.prefill_shared_tokens + columns : rows + columns / 2;
-  const auto blocks = static_cast<double>(tiles_of(shape.k, kDepth));
-  // In ping-pong two tiles hide each other's epilogues; a cooperative one's follows its products.
-  const double shown = !tile.cooperative
-                           ? 0
-                           : (shape.gated ? t.cooperative_gated : t.cooperative_plain) * outputs *
-                                 (shape.keeps ? t.keeping : 1);
-  const auto wave = [&](int64_t at_once) {
-    const double copies = copy_time(moved, static_cast<double>(2 * at_once), t.prefill_cache_rate);
-    return blocks * together(tile.step, copies, t.prefill_overlap) + shown;
-  };
+  const int64_t full = tiles / clusters;  // waves
   const int64_t last = tiles % clusters;
-  const double work =
-      static_cast<double>(tiles / clusters) * wave(clusters) + (last > 0 ? wave(last) : 0);
+  double work = 0;
+  if (full > 0) {
+    work += static_cast<double>(full) * wave_time(shape, tile, across, clusters, tile.rows);
+  }
+  if (last > 0) work += pieces_of(shape, tile, across, last, clusters).time;
+  const double outputs = static_cast<double>(tile.rows * tile.columns) / (128 * 192);
   return together(work, weights * (1e-6 / t.prefill_memory_rate), t.prefill_memory_overlap) +
          (shape.gated ? t.prefill_start_gated + t.prefill_end_gated * outputs : 0);
 }
@@ -531,13 +567,27 @@ constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts
     const bool stay =
         shape.m <= (shape.gated ? 2 : 1) * shape.n && shape.m * shape.k * kHalfBytes <= 20 << 20;
     plan.panel = stay ? 1 : prefill_panel(shape, tile, across, plan.tiles_n);
-    const uint32_t tiles = plan.tiles_m * plan.tiles_n;
-    const auto clusters = static_cast<uint32_t>(gpu.multiprocessors / 2);
-    plan.ctas = 2 * (tiles < clusters ? tiles : clusters);
-    plan.a_box_rows = static_cast<uint32_t>(!tile.swapped ? kTokenBox
-                                            : across      ? whole_sixteens(tile.rows) / 2
-                                                          : tile.rows);
-    plan.tile_rows = tile.swapped ? static_cast<uint32_t>(tile.rows) : 0;
+    const int64_t tiles = grid.m * grid.n;
+    const int64_t clusters = gpu.multiprocessors / 2;
+    int64_t walked = tiles;
+    const auto box_rows = [&](int64_t rows) {
+      return static_cast<uint32_t>(across ? whole_sixteens(rows) / 2 : rows);
+    };
+    plan.a_box_rows = tile.swapped ? box_rows(tile.rows) : kTokenBox;
+    plan.tail_from = static_cast<uint32_t>(tiles);
+    if (tile.swapped) {
+      plan.tile_rows = static_cast<uint32_t>(tile.rows);
+      const int64_t last = tiles % clusters;
+      const Sm90Pieces pieces = pieces_of(shape, tile, across, last, clusters);
+      if (pieces.count > 1) {
+        walked += last * (pieces.count - 1);
+        plan.tail_from = static_cast<uint32_t>(tiles - last);
+        plan.pieces = static_cast<uint32_t>(pieces.count);
+        plan.tail_rows = static_cast<uint32_t>(pieces.rows);
+        plan.tail_box_rows = box_rows(pieces.rows);
+      }
+    }
+    plan.ctas = static_cast<uint32_t>(2 * (walked < clusters ? walked : clusters));
     plan.b_rows = static_cast<uint32_t>(tile.swapped ? 64 : tile.columns / 2);
     plan.out_rows = static_cast<uint32_t>(tile.store_rows);
     plan.out_columns = static_cast<uint32_t>(strip_columns(static_cast<int>(out_columns)));
@@ -572,9 +622,14 @@ constexpr bool starts_next_early(const GemmShape& gated, const Sm90Plan& plan,
 
 inline int describe(const Sm90Plan& plan, bool gated, char* text, size_t size) {
   if (plan.refused != nullptr) return snprintf(text, size, "portable kernels: %s", plan.refused);
-  return snprintf(text, size, "%s%s: kernel %d, %u x %u tiles, panel %u, %u CTAs in clusters of %u",
-                  sm90_tile(gated, plan.choice.tile).name, plan.choice.across ? " across" : "",
-                  plan.kernel, plan.tiles_m, plan.tiles_n, plan.panel, plan.ctas, plan.cluster);
+  const int written =
+      snprintf(text, size, "%s%s: kernel %d, %u x %u tiles, panel %u, %u CTAs in clusters of %u",
+               sm90_tile(gated, plan.choice.tile).name, plan.choice.across ? " across" : "",
+               plan.kernel, plan.tiles_m, plan.tiles_n, plan.panel, plan.ctas, plan.cluster);
+  const auto used = static_cast<size_t>(written);
+  if (plan.pieces == 1 || written < 0 || used >= size) return written;
+  return written + snprintf(text + used, size - used, ", the last %u tiles in %u pieces",
+                            plan.tiles_m * plan.tiles_n - plan.tail_from, plan.pieces);
 }
 
 }  // namespace gated_mlp

@@ -26,7 +26,6 @@
 #include "sm90/sm90_outputs.cuh"
 #include "sm90/sm90_prefill.cuh"
 #include "sm90/sm90_ptx.cuh"
-#include "sm90/sm90_start.cuh"
 #include "tile.h"
 
 namespace gated_mlp {
@@ -156,11 +155,10 @@ __device__ __forceinline__ void consume(const Arguments& p, const PrefillMemory<
                                         unsigned rank, unsigned first, unsigned clusters,
                                         int warpgroup) {
   const unsigned tiles = p.tiles_m * p.tiles_n;
-  const bool leader = threadIdx.x % 32 == 0;  // of its warp
   const int row_in_tile = T::kPingPong ? 0 : warpgroup * T::kWarpgroupRows;
   const unsigned step = T::kPingPong ? 2 * clusters : clusters;
   Ring<T::kStages> ring;
-  unsigned turn_parity = warpgroup == 0 ? 1 : 0;  // warpgroup 0 has the first turn
+  Turns<T, PrefillMemory<T>> turns(memory, warpgroup);
   if (T::kPingPong && warpgroup == 1) {
     first += clusters;
     ring.skip(p.k_blocks);
@@ -169,26 +167,20 @@ __device__ __forceinline__ void consume(const Arguments& p, const PrefillMemory<
   Sums<T> sums;
   for (unsigned tile = first; tile < tiles; tile += step) {
     const TileAt<T, kGated> at(p, tile, rank);
-    if (T::kPingPong) {
-      barrier_wait(memory.turn(warpgroup), turn_parity);
-      turn_parity ^= 1;
-    }
+    turns.wait();
     const auto release_stage = [&](unsigned stage) { release(memory.empty(stage)); };
     const int row = at.row + row_in_tile;
     if (row >= p.m) {
       skip_blocks(memory, ring, p.k_blocks, release_stage);
-      if (T::kPingPong) {
-        if (leader) barrier_arrive(memory.turn(1 - warpgroup));
-        ring.skip(p.k_blocks);
-      }
+      turns.pass();
+      if (T::kPingPong) ring.skip(p.k_blocks);
       continue;
     }
     multiply_blocks<T, Element, true>(sums, memory, ring, p.k_blocks, row_in_tile * kDepth * 2,
                                       release_stage);
-    // The other warpgroup's first wgmma may queue behind this one's last.
-    if (T::kPingPong && leader) barrier_arrive(memory.turn(1 - warpgroup));
+    turns.pass();
     wait_for_sums(sums);
-    release_stage(ring.stage == 0 ? T::kStages - 1 : ring.stage - 1);
+    release_stage(ring.last());
     if (T::kPingPong) ring.skip(p.k_blocks);
     add_biases<T, Element, kGated>(sums, p, at.column);
     if constexpr (!kGated) add_residual<T, Element>(sums, p, row, at.column);
@@ -214,28 +206,11 @@ __device__ __forceinline__ void prefill(const Arguments& p) {
   const unsigned rank = cluster_rank();
   const unsigned first = blockIdx.x / 2;
   const unsigned clusters = gridDim.x / 2;
-  const int role = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
-  if (threadIdx.x == 0) {
-    init_barriers<T>(memory, T::kStages);
-    prefetch_map(p.a);
-    prefetch_map(p.b0);
-    if (kGated) prefetch_map(p.b1);
-    prefetch_map(p.out);
-  }
-  cluster_arrive_relaxed();  // the fence above has released the barriers
-  cluster_wait();
-  begin_in_turn<kGated>(p);
-  if (role == 0) {
-    give_registers<kProducerRegisters>();
-    if (warp_number() == 0 && elect_one()) produce<T, kGated>(p, memory, rank, first, clusters);
-    __syncwarp();
-  } else {
-    take_registers<kConsumerRegisters>();
-    consume<T, Element, kGated>(p, memory, rank, first, clusters, role - 1);
-  }
-  // A CTA's memory must outlive the other's copies into it and arrivals at its barriers.
-  cluster_arrive();
-  cluster_wait();
+  play_product<T, kGated>(
+      p, memory, T::kStages, [&] { produce<T, kGated>(p, memory, rank, first, clusters); },
+      [&](int warpgroup) {
+        consume<T, Element, kGated>(p, memory, rank, first, clusters, warpgroup);
+      });
 }
 
 }  // namespace gated_mlp

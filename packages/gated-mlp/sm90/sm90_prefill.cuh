@@ -8,6 +8,7 @@
 #include "sm90/sm90_mainloop.cuh"
 #include "sm90/sm90_outputs.cuh"
 #include "sm90/sm90_ptx.cuh"
+#include "sm90/sm90_start.cuh"
 
 namespace gated_mlp {
 
@@ -67,6 +68,67 @@ __device__ __forceinline__ void init_barriers(const Memory& memory, unsigned sta
   barrier_init(memory.turn(0), 4);
   barrier_init(memory.turn(1), 4);
   barrier_init_fence();
+}
+
+// In ping-pong the two warpgroups take turns: one multiplies while the other is in its epilogue.
+template <class T, class Memory>
+struct Turns {
+  const Memory& memory;
+  int warpgroup;
+  unsigned parity;  // warpgroup 0 has the first turn
+  __device__ __forceinline__ Turns(const Memory& of, int number)
+      : memory(of), warpgroup(number), parity(number == 0 ? 1 : 0) {}
+  __device__ __forceinline__ void wait() {
+    if (!T::kPingPong) return;
+    barrier_wait(memory.turn(warpgroup), parity);
+    parity ^= 1;
+  }
+  // Its first wgmma may queue behind this warpgroup's last.
+  __device__ __forceinline__ void pass() {
+    if (T::kPingPong && threadIdx.x % 32 == 0) barrier_arrive(memory.turn(1 - warpgroup));
+  }
+};
+
+// The roles of a kernel's CTAs. init() is for one thread, start() for all once the barriers of the
+// cluster are there, produce() for the first warpgroup, consume(warpgroup) for the other two.
+template <class Init, class Start, class Produce, class Consume>
+__device__ __forceinline__ void play_roles(const Init& init, const Start& start,
+                                           const Produce& produce, const Consume& consume) {
+  const int role = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
+  if (threadIdx.x == 0) init();
+  cluster_arrive_relaxed();  // the fence of init_barriers() has released them
+  cluster_wait();
+  start();
+  if (role == 0) {
+    give_registers<kProducerRegisters>();
+    produce();
+    __syncwarp();
+  } else {
+    take_registers<kConsumerRegisters>();
+    consume(role - 1);
+  }
+  // A CTA's memory must outlive the other's copies into it and arrivals at its barriers.
+  cluster_arrive();
+  cluster_wait();
+}
+// The same of a product of the MLP; produce() is for one thread.
+template <class T, bool kGated, class Memory, class Produce, class Consume>
+__device__ __forceinline__ void play_product(const Sm90Arguments& p, const Memory& memory,
+                                             unsigned stages, const Produce& produce,
+                                             const Consume& consume) {
+  const auto init = [&] {
+    init_barriers<T>(memory, stages);
+    prefetch_map(p.a);
+    prefetch_map(p.b0);
+    if (kGated) prefetch_map(p.b1);
+    if (!T::kSwapped) prefetch_map(p.out);
+  };
+  play_roles(
+      init, [&] { begin_in_turn<kGated>(p); },
+      [&] {
+        if (warp_number() == 0 && elect_one()) produce();
+      },
+      consume);
 }
 
 // A strip has rows of 64 or 32 bytes, whose 16-byte chunks the copy engine's swizzle exchanges by

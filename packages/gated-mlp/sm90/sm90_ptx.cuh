@@ -123,6 +123,7 @@ struct Ring {
     parity ^= at / kStages & 1;
     stage = at % kStages;
   }
+  __device__ __forceinline__ unsigned last() const { return stage == 0 ? kStages - 1 : stage - 1; }
 };
 
 // The same of stages whose number the call decides.
@@ -142,6 +143,7 @@ struct AnyRing {
     parity ^= at / stages & 1;
     stage = at % stages;
   }
+  __device__ __forceinline__ unsigned last() const { return stage == 0 ? stages - 1 : stage - 1; }
 };
 
 template <int kId>
@@ -266,6 +268,14 @@ __device__ __forceinline__ void store_chunk(unsigned shared, uint4 words) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(words.x), "r"(words.y),
                "r"(words.z), "r"(words.w)
                : "memory");
+}
+__device__ __forceinline__ uint4 load_chunk(unsigned shared) {
+  uint4 words;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "r"(shared)
+               : "memory");
+  return words;
 }
 __device__ __forceinline__ void store_transposed(unsigned shared, const unsigned (&words)[4]) {
   asm volatile(

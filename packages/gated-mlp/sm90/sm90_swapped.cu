@@ -8,12 +8,12 @@
 //   a stage              | a: tokens x 64 of k | b: boxes of 64 rows of the weights; gated: of gate
 //                        and of up in turns |
 //   behind the stages    | strips of outputs: two a warpgroup | barriers |
+//   a strip              16 tokens of 64 columns: rows of 128 bytes, their 16-byte chunks swizzled
 #include "sm90/sm90_arguments.h"
 #include "sm90/sm90_mainloop.cuh"
 #include "sm90/sm90_outputs.cuh"
 #include "sm90/sm90_prefill.cuh"
 #include "sm90/sm90_ptx.cuh"
-#include "sm90/sm90_start.cuh"
 #include "tile.h"
 
 namespace gated_mlp {
@@ -33,9 +33,8 @@ struct SwappedMemory {
     return base + stage * (a_bytes + T::kBBytes);
   }
   __device__ __forceinline__ unsigned b(unsigned stage) const { return a(stage) + a_bytes; }
-  // A strip has half as many columns as a block of k.
   __device__ __forceinline__ unsigned strip(int warpgroup, int index) const {
-    return a(stages) + (warpgroup * 2 + index) * (a_bytes / 2);
+    return a(stages) + (warpgroup * 2 + index) * T::kStripBytes;
   }
   __device__ __forceinline__ unsigned full(unsigned stage) const {
     return base + T::kBarriersAt + stage * 8;
@@ -48,16 +47,37 @@ struct SwappedMemory {
   }
 };
 
+// How many tiles and pieces of tiles the clusters walk over.
+__device__ __forceinline__ unsigned walked(const Sm90Arguments& p) {
+  return p.tail_from + (p.tiles_m * p.tiles_n - p.tail_from) * p.pieces;
+}
+
 template <class T, bool kGated>
 struct SwappedAt {
   int row;     // of the tokens
+  int end;     // of the rows that this CTA stores
   int column;  // of the output
-  __device__ __forceinline__ SwappedAt(const Sm90Arguments& p, unsigned tile, unsigned rank) {
-    const TilePosition at = tile_position(tile, p.tiles_m, p.tiles_n, p.panel);
+  unsigned tokens;
+  bool in_tail;
+  __device__ __forceinline__ SwappedAt(const Sm90Arguments& p, unsigned tile, unsigned rank)
+      : in_tail(tile >= p.tail_from) {
     const bool across = p.across != 0;
-    row = static_cast<int>((across ? at.row : at.row * 2 + rank) * p.tile_rows);
+    unsigned piece = 0;
+    tokens = p.tile_rows;
+    if (in_tail) {
+      piece = (tile - p.tail_from) % p.pieces;
+      tile = p.tail_from + (tile - p.tail_from) / p.pieces;
+      tokens = p.tail_rows;
+    }
+    const TilePosition at = tile_position(tile, p.tiles_m, p.tiles_n, p.panel);
+    const unsigned rows = across ? p.tile_rows : 2 * p.tile_rows;
+    row = static_cast<int>(at.row * rows + (across ? piece : 2 * piece + rank) * tokens);
+    const long long tile_end = min(static_cast<long long>(at.row + 1) * rows, p.m);
+    end = static_cast<int>(min(tile_end, static_cast<long long>(row) + tokens));
     column = static_cast<int>(across ? at.column * 2 + rank : at.column) * kOutColumns<kGated, T>;
   }
+  // Whether no row of it is there.
+  __device__ __forceinline__ bool is_empty() const { return row >= end; }
 };
 
 // Box number `box` of the weights' rows, to this CTA or to both.
@@ -87,23 +107,24 @@ __device__ __forceinline__ void load_b(const Sm90Arguments& p, const SwappedMemo
 }
 // Of tokens: none where all are beyond the matrix. The copy engine takes longer to fill them with
 // zeros than wgmma to multiply with them.
-template <class T>
+template <class T, bool kGated>
 __device__ __forceinline__ unsigned bytes_of_a(const Sm90Arguments& p,
-                                               const SwappedMemory<T>& memory, int row) {
-  if (row >= p.m) return 0;
-  return p.across != 0 ? memory.a_bytes : p.tile_rows * (kDepth * 2);
+                                               const SwappedAt<T, kGated>& at) {
+  if (at.is_empty()) return 0;
+  return (p.across != 0 ? whole_sixteens(at.tokens) : at.tokens) * (kDepth * 2);
 }
-template <class T>
+template <class T, bool kGated>
 __device__ __forceinline__ void load_a(const Sm90Arguments& p, const SwappedMemory<T>& memory,
-                                       unsigned stage, int row, int k, unsigned rank,
-                                       unsigned long long policy) {
-  if (row >= p.m) return;
+                                       unsigned stage, const SwappedAt<T, kGated>& at, int k,
+                                       unsigned rank, unsigned long long policy) {
+  if (at.is_empty()) return;
+  const TensorMap& map = at.in_tail ? p.a_tail : p.a;
   if (p.across != 0) {
-    const unsigned half = rank * (memory.a_bytes / 2);
-    load_box_both(memory.a(stage) + half, p.a, memory.full(stage), k,
-                  row + static_cast<int>(half / (kDepth * 2)), policy);
+    const unsigned half = rank * (whole_sixteens(at.tokens) / 2);
+    load_box_both(memory.a(stage) + half * (kDepth * 2), map, memory.full(stage), k,
+                  at.row + static_cast<int>(half), policy);
   } else {
-    load_box(memory.a(stage), p.a, memory.full(stage), k, row, policy);
+    load_box(memory.a(stage), map, memory.full(stage), k, at.row, policy);
   }
 }
 
@@ -111,14 +132,14 @@ template <class T, bool kGated>
 __device__ __forceinline__ void produce(const Sm90Arguments& p, const SwappedMemory<T>& memory,
                                         unsigned rank, unsigned first, unsigned clusters) {
   const unsigned long long keep = evict_last_policy();
-  const unsigned tiles = p.tiles_m * p.tiles_n;
+  const unsigned tiles = walked(p);
   AnyRing ring(memory.stages);
   // As in sm90_prefill.cu: the weights do not depend on the previous kernel.
   unsigned ahead = 0;
   if (!kGated) {
     if (first < tiles) {
       const SwappedAt<T, kGated> at(p, first, rank);
-      const unsigned bytes = T::kBBytes + bytes_of_a(p, memory, at.row);
+      const unsigned bytes = T::kBBytes + bytes_of_a(p, at);
       for (; ahead < memory.stages && ahead < p.k_blocks; ++ahead) {
         barrier_expect(memory.full(ahead), bytes);
         load_b<T, kGated>(p, memory, ahead, at.column, static_cast<int>(ahead) * kDepth, rank);
@@ -128,7 +149,7 @@ __device__ __forceinline__ void produce(const Sm90Arguments& p, const SwappedMem
   }
   for (unsigned tile = first; tile < tiles; tile += clusters) {
     const SwappedAt<T, kGated> at(p, tile, rank);
-    const unsigned bytes = T::kBBytes + bytes_of_a(p, memory, at.row);
+    const unsigned bytes = T::kBBytes + bytes_of_a(p, at);
     for (unsigned block = 0; block < p.k_blocks; ++block) {
       const int k = static_cast<int>(block) * kDepth;
       if (ahead > 0) {
@@ -138,7 +159,7 @@ __device__ __forceinline__ void produce(const Sm90Arguments& p, const SwappedMem
         barrier_expect(memory.full(ring.stage), bytes);
         load_b<T, kGated>(p, memory, ring.stage, at.column, k, rank);
       }
-      load_a(p, memory, ring.stage, at.row, k, rank, keep);
+      load_a(p, memory, ring.stage, at, k, rank, keep);
       ring.next();
     }
   }
@@ -147,7 +168,7 @@ __device__ __forceinline__ void produce(const Sm90Arguments& p, const SwappedMem
 // Calls function(tile), of so many tokens.
 template <class T, class Function>
 __device__ __forceinline__ void with_tokens(unsigned tokens, const Function& function) {
-  if constexpr (T::kRows == kFewestSwapped) {
+  if constexpr (T::kRows == kFewestPiece) {
     function(T{});
   } else if (tokens == T::kRows) {
     function(T{});
@@ -156,50 +177,48 @@ __device__ __forceinline__ void with_tokens(unsigned tokens, const Function& fun
   }
 }
 
-// What the residual has of 64 columns, into the strips where their outputs will be.
-template <class T>
-__device__ __forceinline__ void bring_residual(const Sm90Arguments& p,
-                                               const SwappedMemory<T>& memory, int warpgroup,
-                                               int row, int column) {
-  constexpr int kChunks = 8;  // of 16 bytes, in a row of 64 columns
-  for (unsigned i = threadIdx.x % 128; i < p.tile_rows * kChunks; i += 128) {
-    const int token = static_cast<int>(i / kChunks);
-    const int chunk = static_cast<int>(i % kChunks);
-    const long long at_row = row + token;
-    const long long at = column + chunk * 8;
-    uint4 words = {};
-    if (at_row < p.m && at < p.n) {
-      words = *reinterpret_cast<const uint4*>(static_cast<const char*>(p.residual) +
-                                              (at_row * p.n + at) * 2);
-    }
-    store_chunk(memory.strip(warpgroup, chunk / 4) + in_strip<32>(token, chunk % 4), words);
-  }
+__device__ __forceinline__ unsigned in_swapped_strip(int row, int chunk) {
+  return row * 128 + (chunk ^ (row & 7)) * 16;
 }
 
-// A block of 64 columns of the output, in two strips side by side, each of the rows of two warps'
-// sums, transposed. Of a gated tile the block of gate and that of up make one.
+// A block of 64 columns of the output. Of a gated tile the block of gate and that of up make one.
+// The warps put 16 tokens at a time into a strip, transposed, and each thread stores 16 bytes of it
+// in a row of the output; the strips take turns, so that one barrier is enough for each. The copy
+// engine would store by itself, but only higher strips, which would take a stage from the ring.
 template <class T, class Element, bool kGated, class Unit>
 __device__ __forceinline__ void store_block(const Sums<T>& tile, int i,
                                             const SwappedMemory<T>& memory, const Sm90Arguments& p,
-                                            Unit unit, int warpgroup, int row, int column) {
+                                            Unit unit, int warpgroup, int row, int end, int tokens,
+                                            int column) {
   const int thread = static_cast<int>(threadIdx.x) % 128;
   const int lane = thread % 32;
-  const unsigned shared = memory.strip(warpgroup, thread / 64);
-  const int chunk = thread / 32 % 2 * 2 + lane / 8 % 2;
-  const int strip_row = lane / 16 * 8 + lane % 8;
-  if (thread == 0) wait_stores_read<0>();
-  warpgroup_sync<1>(warpgroup);
+  const unsigned put = in_swapped_strip(lane / 16 * 8 + lane % 8, thread / 32 * 2 + lane / 8 % 2);
+  // What this thread stores of a strip: a row of it, and eight columns.
+  const int token = thread / 8;
+  const unsigned taken = in_swapped_strip(token, thread % 8);
+  const long long at_column = column + thread % 8 * 8;
+  const int rows = at_column < p.n ? end - row - token : 0;
+  const long long offset = ((static_cast<long long>(row) + token) * p.n + at_column) * 2;
+  const long long next_strip = p.n * 32;
   const bool adds = !kGated && p.residual != nullptr;
-  if (adds) {
-    bring_residual(p, memory, warpgroup, row, column);
-    warpgroup_sync<1>(warpgroup);
-  }
+  const auto residual_of = [&](int first) {
+    const char* from = static_cast<const char*>(p.residual) + offset + first / 16 * next_strip;
+    return first < rows ? *reinterpret_cast<const uint4*>(from) : uint4{};
+  };
+  uint4 residual = {};
+  if (adds) residual = residual_of(0);
+  warpgroup_sync<1>(warpgroup);  // the last strip of the block before has been read
 #pragma unroll
   for (int first = 0; first < T::kRows; first += 16) {
-    if (first >= static_cast<int>(p.tile_rows)) break;
-    const unsigned at_shared = shared + in_strip<32>(first + strip_row, chunk);
+    if (first >= tokens) break;
+    const unsigned strip = memory.strip(warpgroup, first / 16 % 2);
     unsigned words[4] = {};
-    if (adds) load_transposed(at_shared, words);
+    if (adds) {
+      store_chunk(strip + taken, residual);
+      residual = residual_of(first + 16);
+      warpgroup_sync<1>(warpgroup);
+      load_transposed(strip + put, words);
+    }
 #pragma unroll
     for (int j = 0; j < 4; j += 2) {
       const float* sums = tile.sums[i] + first / 2 + j * 2;
@@ -220,13 +239,12 @@ __device__ __forceinline__ void store_block(const Sums<T>& tile, int i,
       words[j] = unit.pack(one.x, next.x, Element{});
       words[j + 1] = unit.pack(one.y, next.y, Element{});
     }
-    store_transposed(at_shared, words);
-  }
-  shared_writes_before_copies();
-  warpgroup_sync<1>(warpgroup);
-  if (thread == 0) {
-    store_box(p.out, memory.strip(warpgroup, 0), column, row);
-    store_box(p.out, memory.strip(warpgroup, 1), column + kMostStripColumns, row);
+    store_transposed(strip + put, words);
+    warpgroup_sync<1>(warpgroup);
+    if (first < rows) {
+      char* to = static_cast<char*>(p.out_data) + offset + first / 16 * next_strip;
+      *reinterpret_cast<uint4*>(to) = load_chunk(strip + taken);
+    }
   }
 }
 
@@ -234,12 +252,11 @@ template <class T, class Element, bool kGated>
 __device__ __forceinline__ void consume(const Sm90Arguments& p, const SwappedMemory<T>& memory,
                                         unsigned rank, unsigned first, unsigned clusters,
                                         int warpgroup) {
-  const unsigned tiles = p.tiles_m * p.tiles_n;
-  const bool leader = threadIdx.x % 32 == 0;         // of its warp
+  const unsigned tiles = walked(p);
   const int box = T::kPingPong ? 0 : warpgroup * 2;  // the first of this warpgroup
   const unsigned step = T::kPingPong ? 2 * clusters : clusters;
   AnyRing ring(memory.stages);
-  unsigned turn_parity = warpgroup == 0 ? 1 : 0;  // warpgroup 0 has the first turn
+  Turns<T, SwappedMemory<T>> turns(memory, warpgroup);
   if (T::kPingPong && warpgroup == 1) {
     first += clusters;
     ring.skip(p.k_blocks);
@@ -247,47 +264,41 @@ __device__ __forceinline__ void consume(const Sm90Arguments& p, const SwappedMem
   Sums<T> sums;
   for (unsigned tile = first; tile < tiles; tile += step) {
     const SwappedAt<T, kGated> at(p, tile, rank);
-    if (T::kPingPong) {
-      barrier_wait(memory.turn(warpgroup), turn_parity);
-      turn_parity ^= 1;
-    }
+    turns.wait();
     const auto release_stage = [&](unsigned stage) { release(memory.empty(stage)); };
-    if (at.row >= p.m) {
+    if (at.is_empty()) {
       skip_blocks(memory, ring, p.k_blocks, release_stage);
-      if (T::kPingPong) {
-        if (leader) barrier_arrive(memory.turn(1 - warpgroup));
-        ring.skip(p.k_blocks);
-      }
+      turns.pass();
+      if (T::kPingPong) ring.skip(p.k_blocks);
       continue;
     }
-    with_tokens<T>(p.tile_rows, [&](auto tile) {
+    with_tokens<T>(at.tokens, [&](auto tile) {
       // Sums of their own: where tiles of several heights have some in common, ptxas makes each
       // wgmma wait for the one before it.
       using Exact = decltype(tile);
       Sums<Exact> exact = {};
       multiply_blocks<Exact, Element, true>(exact, memory, ring, p.k_blocks, box * T::kBoxBytes,
                                             release_stage);
-      // The other warpgroup's first wgmma may queue behind this one's last.
-      if (T::kPingPong && leader) barrier_arrive(memory.turn(1 - warpgroup));
+      turns.pass();
       wait_for_sums(exact);
 #pragma unroll
       for (int i = 0; i < T::kBlocks; ++i) {
 #pragma unroll
-        for (int at = 0; at < Exact::kSums; ++at) sums.sums[i][at] = exact.sums[i][at];
+        for (int j = 0; j < Exact::kSums; ++j) sums.sums[i][j] = exact.sums[i][j];
       }
     });
-    release_stage(ring.stage == 0 ? memory.stages - 1 : ring.stage - 1);
+    release_stage(ring.last());
     if (T::kPingPong) ring.skip(p.k_blocks);
     const int column = at.column + (kGated ? box / 2 : box) * 64;
     add_biases<T, Element, kGated>(sums, p, column);
     with_gate<kGated>(p.gating, [&](auto unit) {
-      store_block<T, Element, kGated>(sums, 0, memory, p, unit, warpgroup, at.row, column);
-      if constexpr (!kGated) {
-        store_block<T, Element, kGated>(sums, 1, memory, p, unit, warpgroup, at.row, column + 64);
+#pragma unroll
+      for (int i = 0; i < (kGated ? 1 : 2); ++i) {
+        store_block<T, Element, kGated>(sums, i, memory, p, unit, warpgroup, at.row, at.end,
+                                        static_cast<int>(at.tokens), column + i * 64);
       }
     });
   }
-  if (threadIdx.x % 128 == 0) wait_stores_read<0>();  // the kernel's end waits for the writes
 }
 
 template <class T, class Element, bool kGated>
@@ -298,28 +309,11 @@ __device__ __forceinline__ void swapped(const Sm90Arguments& p) {
   const unsigned rank = cluster_rank();
   const unsigned first = blockIdx.x / 2;
   const unsigned clusters = gridDim.x / 2;
-  const int role = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
-  if (threadIdx.x == 0) {
-    init_barriers<T>(memory, memory.stages);
-    prefetch_map(p.a);
-    prefetch_map(p.b0);
-    if (kGated) prefetch_map(p.b1);
-    prefetch_map(p.out);
-  }
-  cluster_arrive_relaxed();  // the fence above has released the barriers
-  cluster_wait();
-  begin_in_turn<kGated>(p);
-  if (role == 0) {
-    give_registers<kProducerRegisters>();
-    if (warp_number() == 0 && elect_one()) produce<T, kGated>(p, memory, rank, first, clusters);
-    __syncwarp();
-  } else {
-    take_registers<kConsumerRegisters>();
-    consume<T, Element, kGated>(p, memory, rank, first, clusters, role - 1);
-  }
-  // A CTA's memory must outlive the other's copies into it and arrivals at its barriers.
-  cluster_arrive();
-  cluster_wait();
+  play_product<T, kGated>(
+      p, memory, memory.stages, [&] { produce<T, kGated>(p, memory, rank, first, clusters); },
+      [&](int warpgroup) {
+        consume<T, Element, kGated>(p, memory, rank, first, clusters, warpgroup);
+      });
 }
 
 }  // namespace gated_mlp

@@ -51,12 +51,20 @@ __device__ __forceinline__ void hold(float (&sums)[kCount]) {
   ", %8, %9, %10, %11"
 #define KILN_NUMBERS_32 KILN_NUMBERS_24 \
   ", %12, %13, %14, %15"
+#define KILN_NUMBERS_40 KILN_NUMBERS_32 \
+  ", %16, %17, %18, %19"
 #define KILN_NUMBERS_48 KILN_NUMBERS_32 \
   ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define KILN_NUMBERS_56 KILN_NUMBERS_48 \
+  ", %24, %25, %26, %27"
 #define KILN_NUMBERS_64 KILN_NUMBERS_48 \
   ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define KILN_NUMBERS_72 KILN_NUMBERS_64 \
+  ", %32, %33, %34, %35"
 #define KILN_NUMBERS_80 KILN_NUMBERS_64 \
   ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define KILN_NUMBERS_88 KILN_NUMBERS_80 \
+  ", %40, %41, %42, %43"
 #define KILN_NUMBERS_96 KILN_NUMBERS_64 \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define KILN_NUMBERS_104 KILN_NUMBERS_96 \
@@ -94,7 +102,11 @@ __device__ __forceinline__ void hold(float (&sums)[kCount]) {
 #define KILN_SUMS_128(i) KILN_SUMS_64(i), KILN_SUMS_64(i + 32)
 #define KILN_SUMS_24(i) KILN_SUMS_16(i), KILN_SUMS_8(i + 8)
 #define KILN_SUMS_48(i) KILN_SUMS_32(i), KILN_SUMS_16(i + 16)
+#define KILN_SUMS_40(i) KILN_SUMS_32(i), KILN_SUMS_8(i + 16)
+#define KILN_SUMS_56(i) KILN_SUMS_48(i), KILN_SUMS_8(i + 24)
+#define KILN_SUMS_72(i) KILN_SUMS_64(i), KILN_SUMS_8(i + 32)
 #define KILN_SUMS_80(i) KILN_SUMS_64(i), KILN_SUMS_16(i + 32)
+#define KILN_SUMS_88(i) KILN_SUMS_80(i), KILN_SUMS_8(i + 40)
 #define KILN_SUMS_96(i) KILN_SUMS_64(i), KILN_SUMS_32(i + 32)
 #define KILN_SUMS_112(i) KILN_SUMS_96(i), KILN_SUMS_16(i + 48)
 #define KILN_SUMS_144(i) KILN_SUMS_128(i), KILN_SUMS_16(i + 64)
@@ -143,9 +155,13 @@ KILN_MULTIPLY(8, 4, 5, 6)
 KILN_MULTIPLY(16, 8, 9, 10)
 KILN_MULTIPLY(24, 12, 13, 14)
 KILN_MULTIPLY(32, 16, 17, 18)
+KILN_MULTIPLY(40, 20, 21, 22)
 KILN_MULTIPLY(48, 24, 25, 26)
+KILN_MULTIPLY(56, 28, 29, 30)
 KILN_MULTIPLY(64, 32, 33, 34)
+KILN_MULTIPLY(72, 36, 37, 38)
 KILN_MULTIPLY(80, 40, 41, 42)
+KILN_MULTIPLY(88, 44, 45, 46)
 KILN_MULTIPLY(96, 48, 49, 50)
 KILN_MULTIPLY(104, 52, 53, 54)
 KILN_MULTIPLY(112, 56, 57, 58)

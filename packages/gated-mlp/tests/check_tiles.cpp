@@ -27,9 +27,10 @@ TileGrid grid_of(std::int64_t tiles) {
 }
 
 /// Of clusters' tiles: fewer than there are clusters; some clusters get a second one; all get a
-/// second and some a third, an odd number for one warpgroup; four for some.
+/// second and some a third, an odd number for one warpgroup; four for some. Of the swapped tiles of
+/// a last wave, six, three, one and six pieces.
 std::vector<std::int64_t> tile_counts(std::int64_t clusters) {
-  return {5, clusters + clusters / 3, 2 * clusters + clusters / 2, 3 * clusters + 1};
+  return {5, clusters + clusters / 3, 2 * clusters + clusters / 2 + 1, 3 * clusters + 1};
 }
 
 /// Extents that end inside of the last tile: by a few columns, and by rows so that the second CTA

@@ -26,10 +26,10 @@ struct Sm90Step {  // of one block of k
   double time;
 };
 struct Sm90Times {
-  // Of a block of k of 128 x 128 outputs, and what each block costs beside that, ping-pong and
-  // cooperative.
+  // Of a block of k of 128 x 128 outputs, and what each block costs beside that: ping-pong,
+  // cooperative, and in ping-pong with swapped tiles.
   double prefill_block = 0.3073;
-  double prefill_step[2] = {0.01911, 0.002856};
+  double prefill_step[3] = {0.01911, 0.002856, 0.03};
   double prefill_start_gated = 3.867;
   double prefill_end_gated = 0.4391;  // of 128 x 192
   double cooperative_gated = 1.493;   // of 128 x 192, each wave
@@ -40,6 +40,7 @@ struct Sm90Times {
   double prefill_cache_rate = 10.98;
   double prefill_shared_tokens = 0.8754;  // across, of a tile's tokens: as many come to each CTA
   double prefill_overlap = 0.295;         // as decode_overlap
+  double piece_step = 0.12;               // of 128 columns, more of each block in a piece
   Sm90Step decode[15] = {{64, 64, 0.1956},   {128, 64, 0.3298},  {128, 80, 0.1417},
                          {128, 96, 0.1716},  {192, 64, 0.1689},  {192, 80, 0.2039},
                          {192, 96, 0.2198},  {192, 128, 0.3265}, {192, 160, 0.4125},
@@ -89,7 +90,9 @@ struct Sm90Tile {
 };
 
 template <class T>
-constexpr double prefill_step = kSm90Times.prefill_step[T::kPingPong ? 0 : 1] +
+constexpr double prefill_step = kSm90Times.prefill_step[!T::kPingPong ? 1
+                                                        : T::kSwapped ? 2
+                                                                      : 0] +
                                 kSm90Times.prefill_block* T::kRows* T::kColumns / (128 * 128);
 
 template <class T>
@@ -310,7 +313,8 @@ constexpr double wave_time(const GemmShape& shape, const Sm90Tile& tile, bool ac
   // Of fewer columns than rows wgmma takes as long as it reads both from shared memory.
   const double multiplied = tile_rows < 64 ? (rows + 64) / 2 : rows;
   const double spared = static_cast<double>(tile.rows) - multiplied;
-  const double step = tile.step - t.prefill_block * spared * columns / (128 * 128);
+  const double step = tile.step - t.prefill_block * spared * columns / (128 * 128) +
+                      (tile_rows < tile.rows ? t.piece_step * columns / 128 : 0);
   // In ping-pong two tiles hide each other's epilogues; a cooperative one's follows its products.
   const double shown = !tile.cooperative
                            ? 0

@@ -80,29 +80,24 @@ struct SwappedAt {
   __device__ __forceinline__ bool is_empty() const { return row >= end; }
 };
 
-// Box number `box` of the weights' rows, to this CTA or to both.
-template <class T, bool kGated>
-__device__ __forceinline__ void load_weights(const Sm90Arguments& p, unsigned shared, unsigned full,
-                                             int box, int k, int column, bool both) {
-  const TensorMap& map = kGated && box % 2 == 1 ? p.b1 : p.b0;
-  const int row = column + (kGated ? box / 2 : box) * 64;
-  if (both) {
-    load_box_both(shared + box * T::kBoxBytes, map, full, k, row);
-  } else {
-    load_box(shared + box * T::kBoxBytes, map, full, k, row);
-  }
-}
-
 // Across: the tokens come to both CTAs, half from each. Otherwise the weights do.
 template <class T, bool kGated>
 __device__ __forceinline__ void load_b(const Sm90Arguments& p, const SwappedMemory<T>& memory,
                                        unsigned stage, int column, int k, unsigned rank) {
   constexpr int kHalf = T::kBoxes / 2;
   const bool both = p.across == 0;
+  const unsigned full = memory.full(stage);
   const int first = both ? static_cast<int>(rank) * kHalf : 0;
   const int boxes = both ? kHalf : T::kBoxes;
   for (int box = first; box < first + boxes; ++box) {
-    load_weights<T, kGated>(p, memory.b(stage), memory.full(stage), box, k, column, both);
+    const TensorMap& map = kGated && box % 2 == 1 ? p.b1 : p.b0;
+    const unsigned shared = memory.b(stage) + box * T::kBoxBytes;
+    const int row = column + (kGated ? box / 2 : box) * 64;
+    if (both) {
+      load_box_both(shared, map, full, k, row);
+    } else {
+      load_box(shared, map, full, k, row);
+    }
   }
 }
 // Of tokens: none where all are beyond the matrix. The copy engine takes longer to fill them with

@@ -30,7 +30,7 @@ GemmShape plain(int64_t m, int64_t d, int64_t h) {
 }
 
 std::string text_of(const Sm90Plan& plan, bool is_gated) {
-  std::array<char, 160> text{};
+  std::array<char, 200> text{};
   describe(plan, is_gated, text.data(), text.size());
   return text.data();
 }
@@ -50,7 +50,7 @@ TEST_CASE("sm90 plan: the tile and the parts of k follow the shape") {
       {gated(16384, 2048, 8192),
        "prefill_128x192: kernel 57, 64 x 86 tiles, panel 16, 132 CTAs in clusters of 2"},
       {plain(600, 1000, 4000),
-       "decode_128x96 across: kernel 106, 5 x 6 tiles, panel 1, 120 CTAs in clusters of 4"},
+       "decode_128x96 across: kernel 107, 5 x 6 tiles, panel 1, 120 CTAs in clusters of 4"},
       {gated(256, 3584, 14336),
        "prefill_128x224: kernel 58, 1 x 128 tiles, panel 1, 132 CTAs in clusters of 2"},
       {gated(384, 3584, 14336),
@@ -66,9 +66,12 @@ TEST_CASE("sm90 plan: the tile and the parts of k follow the shape") {
       {gated(150, 2048, 8192),
        "swapped_152x128 across: kernel 52, 1 x 64 tiles, panel 1, 128 CTAs in clusters of 2"},
       {gated(288, 2048, 8192),
-       "swapped_144x128: kernel 52, 1 x 128 tiles, panel 1, 132 CTAs in clusters of 2"},
+       "swapped_144x256: kernel 53, 1 x 64 tiles, panel 1, 128 CTAs in clusters of 2"},
       {gated(289, 2048, 8192),
-       "swapped_152x128: kernel 52, 1 x 128 tiles, panel 1, 132 CTAs in clusters of 2"},
+       "swapped_152x256: kernel 53, 1 x 64 tiles, panel 1, 128 CTAs in clusters of 2"},
+      {gated(339, 4096, 13696),
+       "swapped_176x128: kernel 52, 1 x 214 tiles, panel 1, 132 CTAs in clusters of 2, the last 16 "
+       "tiles in 4 pieces"},
       {gated(448, 2048, 8192),
        "swapped_112x256: kernel 53, 2 x 64 tiles, panel 1, 132 CTAs in clusters of 2"},
       {plain(300, 2048, 8192),
@@ -129,6 +132,18 @@ TEST_CASE("sm90 plan: the tiles cover every output once, the boxes fit the copy 
             const int64_t loaded = plan.choice.across ? whole_sixteens(facts.rows) : facts.rows;
             CHECK(plan.a_box_rows * ctas_n == (facts.swapped ? loaded : kTokenBox * ctas_n));
             CHECK(plan.tile_rows == (facts.swapped ? facts.rows : 0));
+            const int64_t tiles = int64_t{plan.tiles_m} * plan.tiles_n;
+            const int64_t tail = tiles - plan.tail_from;
+            if (plan.pieces == 1) {
+              CHECK(tail == 0);
+            } else {
+              CHECK(facts.swapped);
+              CHECK(tail * plan.pieces <= kH200.multiprocessors / 2);
+              CHECK(plan.tail_from % (kH200.multiprocessors / 2) == 0);
+              CHECK(int64_t{plan.tail_rows} * plan.pieces >= plan.tile_rows);
+              CHECK(plan.tail_rows >= kFewestPiece);
+              CHECK(plan.tail_box_rows % 8 == 0);
+            }
           } else {
             CHECK(int64_t{plan.tile_rows} * plan.tiles_m >= shape.m);
             CHECK(plan.tile_rows <= facts.rows);

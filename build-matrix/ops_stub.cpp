@@ -58,7 +58,7 @@ std::vector<const TensorSchema*> outputs_of(const OpSchema& op) {
 void write_op(std::ostream& out, const OpSchema& op) {
   const std::string type = camel_case(op.name);
   const std::vector<const TensorSchema*> outputs = outputs_of(op);
-  std::string result = "Array";
+  std::string result = outputs.empty() ? "None" : "Array";
   if (outputs.size() > 1) {
     result = type + "Result";
     out << "class " << result << "(NamedTuple):\n";

@@ -160,8 +160,8 @@ void parse_tensors(const JsonView& value, Scope& scope, OpSchema& op) {
   }
   if (op.tensors.size() > kMaxTensors) value.fail("has more than 32 tensors");
   if (op.symbols.size() > kMaxSymbols) value.fail("has more than 32 symbols");
-  if (std::ranges::none_of(op.tensors, &TensorSchema::output)) {
-    value.fail("no tensor has \"output\": true");
+  if (std::ranges::none_of(op.tensors, [](const TensorSchema& t) { return t.output || t.inout; })) {
+    value.fail("no tensor has \"output\" or \"inout\": true: the op writes nothing");
   }
   for (const std::string& symbol : op.symbols) {
     const bool bound = std::ranges::any_of(op.tensors, [&](const TensorSchema& tensor) {

@@ -112,7 +112,8 @@ class Op(Handle):
     An output that is left out is allocated by the framework of the first input (torch or numpy) and returned; an
     output that was passed is written and returned. An optional output is computed where it is passed, or asked for
     with True. Several outputs come as a named tuple, None for those that were not asked for. An inout, which the
-    manual of the op names so, is read and written where it is passed: what it held counts.
+    manual of the op names so, is read and written where it is passed: what it held counts. An op that writes nothing
+    else returns None.
 
     `stream`: a CUstream as int, or an object with `cuda_stream`; default: PyTorch's current stream, else the legacy
     default stream. A call on a GPU is asynchronous: what it reads and writes must live until the stream has passed
@@ -136,7 +137,7 @@ class Op(Handle):
         self._attributes = {a.name: a for a in self.schema.attributes}
         self._outputs = [i for i, t in enumerate(self.schema.tensors) if t.output]
         self._absent = (None,) * self._count
-        self._result = (None if len(self._outputs) == 1 else
+        self._result = (None if len(self._outputs) <= 1 else
                         collections.namedtuple(self.name, [self.schema.tensors[i].name for i in self._outputs]))
         self._plans: dict[Any, list[_Plan]] = {}
 
@@ -248,7 +249,7 @@ class Op(Handle):
             _tensors.tell_written(values[position])
         plans.append(plan)
         if self._result is None:
-            return values[self._outputs[0]]
+            return values[self._outputs[0]] if self._outputs else None
         return self._result(*[values[i] for i in self._outputs])
 
     def _prepare(self, values: list[Any], keys: list[Any], words: tuple[Any, ...]) -> _Plan:

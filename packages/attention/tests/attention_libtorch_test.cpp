@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kiln::torch::Attention against LibTorch's own operators on the CPU: sequences of one length,
+// ragged ones, pages; and the refusal of gradients.
+#include <cstdio>
+#include <kiln/torch/attention.hpp>
+#include <string>
+#include <vector>
+
+namespace {
+
+int failed = 0;
+
+void expect_close(const char* what, const torch::Tensor& found, const torch::Tensor& expected) {
+  const double error = ((found - expected).norm() / expected.norm()).item<double>();
+  if (error < 1e-5) return;
+  std::printf("FAILED: %s differs by %.1e\n", what, error);
+  ++failed;
+}
+
+/// [T, H, D] tensors, causal: the last query stands at the last key.
+torch::Tensor by_torch(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v) {
+  const std::int64_t group = q.size(1) / k.size(1);
+  const torch::Tensor keys = k.repeat_interleave(group, 1);
+  const torch::Tensor values = v.repeat_interleave(group, 1);
+  const torch::Tensor scores = torch::einsum("thd,shd->hts", {q, keys}) / std::sqrt(q.size(2));
+  const torch::Tensor unseen =
+      torch::ones({q.size(0), k.size(0)}, torch::kBool).triu(k.size(0) - q.size(0) + 1);
+  return torch::einsum("hts,shd->thd", {scores.masked_fill(unseen, -INFINITY).softmax(-1), values});
+}
+
+torch::Tensor starts(std::vector<std::int32_t> values) {
+  return torch::tensor(values, torch::kInt32);
+}
+
+void check_prefill(kiln::torch::Attention& attention) {
+  const auto heads = torch::randn({2, 30, 8, 32}).split_with_sizes({4, 2, 2}, 2);
+  const torch::Tensor out = attention->forward(heads[0], heads[1], heads[2]);
+  for (int b = 0; b < 2; ++b) {
+    expect_close("forward", out[b], by_torch(heads[0][b], heads[1][b], heads[2][b]));
+  }
+  const torch::Tensor q = heads[0].reshape({60, 4, 32});
+  const torch::Tensor k = heads[1].reshape({60, 2, 32});
+  const torch::Tensor v = heads[2].reshape({60, 2, 32});
+  const torch::Tensor ragged =
+      attention->forward(q, k, v, starts({0, 10, 60}), starts({0, 10, 60}));
+  expect_close("ragged", ragged.slice(0, 10),
+               by_torch(q.slice(0, 10), k.slice(0, 10), v.slice(0, 10)));
+}
+
+void check_pages(kiln::torch::Attention& attention) {
+  const torch::Tensor k = torch::randn({21, 2, 32});
+  const torch::Tensor v = torch::randn({21, 2, 32});
+  const torch::Tensor k_pages = torch::full({4, 16, 2, 32}, NAN);
+  const torch::Tensor v_pages = torch::full({4, 16, 2, 32}, NAN);
+  const torch::Tensor slots = torch::arange(21, torch::kInt32) + 16;  // pages 1 and 2
+  attention->append(k, v, slots, k_pages, v_pages);
+  const torch::Tensor q = torch::randn({1, 3, 4, 32});
+  const torch::Tensor table = torch::tensor({1, 2, 99}, torch::kInt32).view({1, 3});
+  const torch::Tensor out = attention->decode(q, k_pages, v_pages, table, starts({21}));
+  expect_close("decode", out[0], by_torch(q[0], k, v));
+}
+
+void check_refusals(kiln::torch::Attention& attention) {
+  const torch::Tensor q = torch::randn({4, 2, 32}, torch::requires_grad());
+  try {
+    attention->forward(q, q, q);
+    std::puts("FAILED: a gradient was not refused");
+    ++failed;
+  } catch (const kiln::Error& error) {
+    if (std::string(error.what()).find("has no backward") != std::string::npos) return;
+    std::printf("FAILED: %s\n", error.what());
+    ++failed;
+  }
+}
+
+}  // namespace
+
+int main() {
+  kiln::torch::Attention attention(kiln::torch::AttentionOptions().causal(true));
+  check_prefill(attention);
+  check_pages(attention);
+  check_refusals(attention);
+  if (failed == 0) std::puts("kiln::torch::Attention agrees with LibTorch");
+  return failed == 0 ? 0 : 1;
+}

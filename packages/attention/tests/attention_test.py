@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""kiln.torch.Attention against PyTorch's operators: prefill, ragged sequences, pages, torch.compile, copies, refusals.
+
+    attention_test.py [unittest's options]    wants KILN_LIBRARY and KILN_REGISTRY. KILN_TEST_DEVICE: "cpu" (default)
+                                              or "cuda"
+"""
+
+import copy
+import os
+import pickle
+import sys
+import unittest
+import warnings
+
+try:
+    import torch
+except ImportError:
+    print("skipped: this Python has no torch")
+    sys.exit(77)
+
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import kiln.torch
+
+DEVICE = os.environ.get("KILN_TEST_DEVICE", "cpu")
+HQ, HK, D = 8, 2, 64
+DTYPES = (torch.float16, torch.bfloat16) if DEVICE == "cuda" else (torch.float32, torch.float16, torch.bfloat16)
+BOUNDS = {torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}
+
+
+def normal(*shape, dtype=DTYPES[0], seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, dtype)
+
+
+def integers(*values):
+    return torch.tensor(values, dtype=torch.int32, device=DEVICE)
+
+
+def heads_of(*tokens, dtype=DTYPES[0]):
+    """q, k and v, views of one projection."""
+    return normal(*tokens, HQ + 2 * HK, D, dtype=dtype).split([HQ, HK, HK], -2)
+
+
+def pages_of(attention, lengths, page_rows=16, dtype=DTYPES[0]):
+    """k_pages, v_pages, block_table, all that was appended; what was not is NaN."""
+    table_pages = max(lengths) // page_rows + 1
+    table = torch.randperm(len(lengths) * table_pages, generator=torch.Generator().manual_seed(1)).reshape(
+        len(lengths), table_pages)
+    pages = [torch.full((table.numel(), page_rows, HK, D), torch.nan, dtype=dtype, device=DEVICE) for _ in range(2)]
+    rows = [normal(sum(lengths), HK, D, dtype=dtype, seed=seed) for seed in (2, 3)]
+    slots = [table[b, n // page_rows].item() * page_rows + n % page_rows
+             for b, length in enumerate(lengths) for n in range(length)]
+    attention.append(*rows, integers(*slots), *pages)
+    return pages, table.to(DEVICE, torch.int32), rows
+
+
+class Following(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), named=None):
+        return function(*args, **(named or {}))
+
+
+class Attention(unittest.TestCase):
+    def assert_close(self, found, expected):
+        self.assertEqual((found.shape, found.dtype), (expected.shape, expected.dtype))
+        finite = torch.isfinite(expected)
+        self.assertTrue(torch.equal(finite, torch.isfinite(found)))
+        found, expected = (torch.where(finite, t, 0).double() for t in (found, expected))
+        self.assertLessEqual((found - expected).norm().item(), BOUNDS[found.dtype if found.dtype in BOUNDS else
+                                                                      DTYPES[-1]] * expected.norm().item() + 1e-12)
+
+    def assert_as_pytorch(self, call):
+        found = call()
+        with kiln.torch.disabled():
+            expected = call()
+        for one, other in zip(found, expected) if isinstance(found, tuple) else ((found, expected),):
+            self.assert_close(one, other)
+
+    def test_scaled_dot_product_attention(self):
+        for dtype in DTYPES:
+            for causal in (False, True):
+                for shape in ((2, 37), (70,)):
+                    with self.subTest(dtype=dtype, causal=causal, shape=shape):
+                        q, k, v = heads_of(*shape, dtype=dtype)
+                        found = kiln.torch.Attention(causal=causal)(q, k, v)
+                        expected = F.scaled_dot_product_attention(
+                            *(t.transpose(-3, -2) for t in (q, k, v)), is_causal=causal, enable_gqa=True)
+                        self.assert_close(found, expected.transpose(-3, -2))
+
+    def test_ragged_sequences(self):
+        q, k, v = heads_of(60)
+        starts_q, starts_k = integers(0, 1, 1, 40, 60), integers(0, 0, 7, 50, 60)
+        for options in ({}, {"causal": True}, {"causal": True, "window": 9}, {"causal": True, "scale": 0.3}):
+            with self.subTest(options=options):
+                attention = kiln.torch.Attention(**options)
+                self.assert_as_pytorch(lambda: attention(q, k, v, starts_q, starts_k, with_lse=True))
+
+    def test_pages(self):
+        for dtype in DTYPES:
+            attention = kiln.torch.Attention(causal=True)
+            lengths = [5, 0, 70]
+            pages, table, rows = pages_of(attention, lengths, dtype=dtype)
+            for shape in ((3, HQ, D), (3, 2, HQ, D)):
+                with self.subTest(dtype=dtype, shape=shape):
+                    q = normal(*shape, dtype=dtype, seed=4)
+                    self.assert_as_pytorch(
+                        lambda: attention.decode(q, *pages, table, integers(*lengths), with_lse=True))
+            last = attention.decode(normal(3, HQ, D, dtype=dtype, seed=5), *pages, table, integers(*lengths))
+            k, v = (t[5:] for t in rows)
+            self.assert_close(last[2], attention(normal(3, HQ, D, dtype=dtype, seed=5)[2:], k, v)[0])
+            with kiln.torch.disabled():
+                by_pytorch, _, _ = pages_of(attention, lengths, dtype=dtype)
+            for one, other in zip(pages, by_pytorch):
+                self.assertTrue(torch.equal(one.nan_to_num(7), other.nan_to_num(7)))
+
+    def test_views_are_not_copied(self):
+        q, k, v = heads_of(33)
+        attention = kiln.torch.Attention()
+        self.assertEqual(q.reshape(33, -1).data_ptr(), q.data_ptr())
+        self.assert_close(attention(q, k, v), attention(q.contiguous(), k.contiguous(), v.contiguous()))
+
+    def test_no_tokens(self):
+        q, k, v = heads_of(0)
+        self.assertEqual(kiln.torch.Attention()(q, k, v).shape, (0, HQ, D))
+        q, k, v = heads_of(3)
+        out = kiln.torch.Attention()(q, k[:0], v[:0])
+        self.assertEqual(out.abs().max().item(), 0)
+
+    @unittest.skipUnless(kiln.torch.HAS_OPERATORS, "torch.library.custom_op came with PyTorch 2.4")
+    def test_compile(self):
+        attention = kiln.torch.Attention(causal=True)
+        q, k, v = heads_of(2, 20)
+        pages, table, _ = pages_of(attention, [20, 3])
+        lengths = integers(20, 3)
+
+        def step(q, k, v, k_pages, v_pages):
+            attention.append(k[:, :1], v[:, :1], integers(0, -1), k_pages, v_pages)
+            return attention(q, k, v) + attention.decode(q[:, :1], k_pages, v_pages, table, lengths)
+
+        given = [[page.clone() for page in pages] for _ in range(2)]
+        compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+        self.assert_close(compiled(q, k, v, *given[0]), step(q, k, v, *given[1]))
+        for one, other in zip(*given):
+            self.assertTrue(torch.equal(one.nan_to_num(7), other.nan_to_num(7)))
+
+    def test_what_would_be_passed_over_is_pytorchs(self):
+        attention = kiln.torch.Attention()
+        q, k, v = heads_of(9)
+        with self.assertWarns(kiln.torch.FallbackWarning), Following():
+            found = attention(q, k, v)
+        self.assert_close(found, attention(q, k, v))
+
+    def test_gradients_are_refused_and_pytorchs_where_disabled(self):
+        attention = kiln.torch.Attention(causal=True)
+        q, k, v = (t.detach().clone().requires_grad_() for t in heads_of(9))
+        with self.assertRaisesRegex(kiln.InvalidCall, "requires a gradient, and the package has no backward"):
+            attention(q, k, v)
+        with torch.no_grad():
+            self.assertIsNone(attention(q, k, v).grad_fn)
+        with kiln.torch.disabled():
+            attention(q, k, v).sum().backward()
+        self.assertTrue(torch.isfinite(q.grad).all())
+
+    def test_copies(self):
+        q, k, v = heads_of(9)
+        attention = kiln.torch.Attention(causal=True, window=4, scale=0.2)
+        for other in (copy.deepcopy(attention), pickle.loads(pickle.dumps(attention))):
+            self.assertTrue(torch.equal(other(q, k, v), attention(q, k, v)))
+        self.assertIn("attention@1", repr(attention))
+
+    def test_what_does_not_fit_is_named(self):
+        q, k, v = heads_of(9)
+        attention = kiln.torch.Attention()
+        for call, error, words in (
+                (lambda: kiln.torch.Attention(window=4), kiln.InvalidCall, "window is 4 with causal=False"),
+                (lambda: kiln.torch.Attention(windows=4), TypeError, "Attention has no option 'windows'"),
+                (lambda: attention(q, k, v, integers(0, 9)), kiln.InvalidCall, "cu_seqlens_q or cu_seqlens_k is miss"),
+                (lambda: attention(q[:, :3], k, v), kiln.Error, "q has 3 heads, k and v have 2"),
+                (lambda: attention(q, k[..., :32], v), kiln.InvalidCall, "v has shape")):
+            with self.assertRaisesRegex(error, words):
+                call()
+
+
+if __name__ == "__main__":
+    warnings.filterwarnings("ignore", message=".*deprecated.*")
+    unittest.main()

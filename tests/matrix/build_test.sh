@@ -15,6 +15,7 @@ if [ "$KILN_WHOLE_MATRIX" != ON ]; then
   geglu=(--only 'cu13.5-sm_90a-x86_64,cu13.5-sm_80-*,cu11.8-compute_80-*,cpu-*')
 fi
 build rms-norm
+build attention --only 'cpu-*'
 build swiglu-mlp "${swiglu[@]}"
 build geglu-mlp "${geglu[@]}"
 before=$(date +%s%N)

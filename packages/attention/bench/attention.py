@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Times attention's prefill and decode beside PyTorch's own, on one device.
+
+    bench/attention.py --out bench/results/<gpu>.json --commit <commit> [--light]
+
+Prefill: Kiln on rows that are views of one projection; scaled_dot_product_attention by FlashAttention alone, whose
+heads come before tokens, and by cuDNN where PyTorch has it; eager matrix products. Decode: Kiln on pages of 16 rows;
+scaled_dot_product_attention on keys that lie together, which it could not read from pages, and an eager gather of the
+pages before it. Each contender in turn, several rounds; a time is the median of the rounds' fastest batches. Wants
+KILN_LIBRARY and KILN_REGISTRY; device "cuda" where PyTorch has one, else "cpu".
+"""
+import argparse
+import datetime
+import json
+import math
+import statistics
+import time
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import kiln.torch
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DTYPE = torch.bfloat16 if DEVICE == "cuda" else torch.float32
+HEADS, KV_HEADS, D, PAGE = 32, 8, 128, 16
+ROUNDS = 7
+
+
+def microseconds(call, batch):
+    if DEVICE == "cpu":
+        begin = time.perf_counter()
+        for _ in range(batch):
+            call()
+        return 1e6 * (time.perf_counter() - begin) / batch
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for _ in range(batch):
+        call()
+    end.record()
+    end.synchronize()
+    return 1e3 * begin.elapsed_time(end) / batch
+
+
+def in_graph(call):
+    """The call, replayed: what a GPU does, without what the host does for it."""
+    if DEVICE == "cpu":
+        return call
+    call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
+def times(contenders):
+    """Name -> median in microseconds of each that runs here."""
+    calls, found = {}, {}
+    for name, call in contenders.items():
+        try:
+            calls[name] = in_graph(call)
+            once = microseconds(calls[name], 1)
+            found[name] = []
+        except RuntimeError as error:
+            print(f"  {name}: {str(error).splitlines()[0]}", flush=True)
+            calls.pop(name, None)
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            batch = max(1, min(50, int(20_000 / max(once, 1)))) if DEVICE == "cuda" else 1
+            found[name].append(microseconds(call, batch))
+    return {f"{name}_us": round(statistics.median(values), 2) for name, values in found.items()}
+
+
+def by_backend(backend, *tensors, **options):
+    def call():
+        with sdpa_kernel(backend):
+            return F.scaled_dot_product_attention(*tensors, enable_gqa=True, **options)
+
+    return call
+
+
+def relative_error(found, exact):
+    return ((found.double() - exact).norm() / exact.norm()).item()
+
+
+def measure_prefill(sequences, tokens, causal):
+    attention = kiln.torch.Attention(causal=causal)
+    fused = torch.randn(sequences, tokens, HEADS + 2 * KV_HEADS, D, device=DEVICE, dtype=DTYPE)
+    q, k, v = fused.split([HEADS, KV_HEADS, KV_HEADS], 2)
+    flash = [t.transpose(1, 2).contiguous() for t in (q, k, v)]
+    starts = torch.arange(sequences + 1, dtype=torch.int32, device=DEVICE) * tokens
+    rows = [t.flatten(0, 1) for t in (q, k, v)]
+    contenders = {"kiln": lambda: attention(*rows, starts, starts)}
+    if DEVICE == "cuda":
+        contenders["flash"] = by_backend(SDPBackend.FLASH_ATTENTION, *flash, is_causal=causal)
+        contenders["cudnn"] = by_backend(SDPBackend.CUDNN_ATTENTION, *flash, is_causal=causal)
+    else:
+        contenders["sdpa"] = lambda: F.scaled_dot_product_attention(*flash, is_causal=causal, enable_gqa=True)
+    with torch.no_grad():
+        result = times(contenders)
+        few = min(tokens, 64)  # the last rows of the last sequence, in double precision
+        with kiln.torch.disabled():
+            exact = attention(q[-1, -few:].double(), k[-1].double(), v[-1].double())
+        result["error"] = relative_error(attention(*rows, starts, starts)[-few:], exact)
+    products = 4 * sequences * tokens * tokens * HEADS * D * (0.5 if causal else 1)
+    result["kiln_tflops"] = round(products / result["kiln_us"] / 1e6, 1)
+    return {"op": "prefill", "sequences": sequences, "tokens": tokens, "causal": causal, **result}
+
+
+def measure_decode(sequences, keys):
+    attention = kiln.torch.Attention(causal=True)
+    pages_each = keys // PAGE
+    pages = [torch.randn(sequences * pages_each, PAGE, KV_HEADS, D, device=DEVICE, dtype=DTYPE) for _ in range(2)]
+    table = torch.randperm(sequences * pages_each, device=DEVICE).reshape(sequences, pages_each).int()
+    lengths = torch.full((sequences,), keys, dtype=torch.int32, device=DEVICE)
+    q = torch.randn(sequences, HEADS, D, device=DEVICE, dtype=DTYPE)
+
+    def gathered():
+        return [p[table.long().flatten()].reshape(sequences, keys, KV_HEADS, D).transpose(1, 2) for p in pages]
+
+    k, v = (t.contiguous() for t in gathered())
+    one = q[:, :, None]
+    contenders = {"kiln": lambda: attention.decode(q, *pages, table, lengths)}
+    if DEVICE == "cuda":
+        contenders["flash"] = by_backend(SDPBackend.FLASH_ATTENTION, one, k, v)
+        contenders["cudnn"] = by_backend(SDPBackend.CUDNN_ATTENTION, one, k, v)
+    contenders["sdpa_of_pages"] = lambda: F.scaled_dot_product_attention(one, *gathered(), enable_gqa=True)
+    with torch.no_grad():
+        result = times(contenders)
+        with kiln.torch.disabled():
+            exact = attention(one[-1].transpose(0, 1).double(), k[-1].transpose(0, 1).double(),
+                              v[-1].transpose(0, 1).double())
+        result["error"] = relative_error(attention.decode(q, *pages, table, lengths)[-1:], exact)
+    read = 2 * sequences * keys * KV_HEADS * D * q.element_size()
+    result["kiln_gb_per_s"] = round(read / result["kiln_us"] / 1e3)
+    return {"op": "decode", "sequences": sequences, "keys": keys, **result}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--commit", required=True)
+    parser.add_argument("--light", action="store_true", help="few and small shapes")
+    arguments = parser.parse_args()
+    prefills = [(1, 512), (1, 4096), (4, 1024), (8, 2048)]
+    decodes = [(sequences, keys) for sequences in (1, 8, 64) for keys in (1024, 8192, 32768)]
+    if arguments.light:
+        prefills, decodes = [(1, 512)], [(1, 1024), (4, 1024)]
+    kernel = kiln.get_kernel("attention", 1, device=DEVICE)
+    shapes = []
+    for call in ([lambda p=p, c=c: measure_prefill(*p, c) for p in prefills for c in (True, False)]
+                 + [lambda d=d: measure_decode(*d) for d in decodes]):
+        shapes.append(call())
+        print(json.dumps(shapes[-1]), flush=True)
+    result = {"schema": "attention.bench/1", "gpu": torch.cuda.get_device_name() if DEVICE == "cuda" else None,
+              "device": DEVICE, "variant": kernel.variant, "dtype": str(DTYPE)[6:], "heads": HEADS,
+              "kv_heads": KV_HEADS, "d": D, "page_rows": PAGE, "torch": torch.__version__,
+              "date": datetime.date.today().isoformat(), "commit": arguments.commit, "shapes": shapes}
+    with open(arguments.out, "w", encoding="utf-8") as file:
+        json.dump(result, file, indent=1)
+        file.write("\n")
+    rivals = [key for key in ("flash_us", "cudnn_us", "sdpa_us", "sdpa_of_pages_us") if any(key in s for s in shapes)]
+    print(f"{'':32}{'kiln us':>10}" + "".join(f"{key[:-3]:>16}" for key in rivals))
+    for shape in shapes:
+        words = f"{shape['op']} {shape['sequences']} x {shape.get('tokens', shape.get('keys'))}"
+        words += {True: " causal", False: " whole", None: ""}[shape.get("causal")]
+        ratios = [f"{shape[key] / shape['kiln_us']:>15.2f}x" if key in shape else f"{'-':>16}" for key in rivals]
+        print(f"{words:32}{shape['kiln_us']:>10.1f}" + "".join(ratios))
+    worst = max((s["error"] for s in shapes), default=math.nan)
+    print(f"largest error against double precision: {worst:.1e}")
+
+
+if __name__ == "__main__":
+    main()

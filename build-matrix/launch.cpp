@@ -59,11 +59,12 @@ class LaunchReader {
 
   Launch read(const JsonView& value) {
     check_keys(value, {"op", "source", "kernel", "grid", "arguments", "instances"},
-               {"constants", "aligned", "when", "otherwise"});
+               {"constants", "aligned", "dtypes", "when", "otherwise"});
     Launch launch{.op = op_.name};
     launch.source = read_source(value.at("source"), ".py", package_);
     launch.kernel = read_python_name(value.at("kernel"));
     read_arguments(value, launch);
+    if (value.has("dtypes")) read_dtypes(value.at("dtypes"), launch);
     std::map<std::string, KernelConstant> constants;
     if (value.has("constants")) read_constants(value.at("constants"), launch, constants);
     for (const JsonView& item : non_empty(value.at("instances"))) {
@@ -203,6 +204,22 @@ class LaunchReader {
     if (launch.grid.size() > 3) value.fail("has more than 3 expressions");
   }
 
+  void read_dtypes(const JsonView& value, Launch& launch) const {
+    if (!value.json().is_object()) value.fail("is not an object");
+    for (const auto& [name, item] : value.members()) {
+      const TensorSchema* tensor = find_named(op_.tensors, name);
+      if (tensor == nullptr || tensor->dtypes.empty()) {
+        item.fail(quote(name) + " is no tensor of " + op_.name + " that has dtypes of its own");
+      }
+      for (const JsonView& dtype : non_empty(item)) {
+        if (std::ranges::find(tensor->dtypes, dtype.string()) == tensor->dtypes.end()) {
+          dtype.fail(quote(dtype.string()) + " is none of the dtypes of " + name);
+        }
+        launch.dtypes[name].push_back(dtype.string());
+      }
+    }
+  }
+
   void read_constants(const JsonView& value, const Launch& launch,
                       std::map<std::string, KernelConstant>& constants) const {
     if (!value.json().is_object()) value.fail("is not an object");
@@ -290,6 +307,9 @@ class LaunchReader {
 
   /// For each target some instance is launched, or the caller is told why not.
   void check_last(const JsonView& value, const Launch& launch) const {
+    if (!launch.dtypes.empty() && launch.otherwise.empty()) {
+      value.at("dtypes").fail("leaves out others: add \"otherwise\" with what a caller is told");
+    }
     for (const DeviceCode& target : section_.targets) {
       const auto instances = instances_for(launch, target);
       if (!launch.otherwise.empty() || (!instances.empty() && instances.back()->when.empty())) {

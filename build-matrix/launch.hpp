@@ -59,8 +59,10 @@ struct Launch {
   std::string when;    ///< empty: always
   std::vector<std::string> grid;
   std::vector<KernelArgument> arguments;
+  /// By tensor, those of its dtypes that the kernel is compiled for; of others not named: all.
+  std::map<std::string, std::vector<std::string>> dtypes;
   std::vector<LaunchInstance> instances;
-  std::string otherwise;  ///< what the caller is told where no instance's `when` holds
+  std::string otherwise;  ///< what the caller is told of other dtypes, and where no `when` holds
 };
 
 /// A named part of an op's workspace.

@@ -88,6 +88,12 @@ class OpWriter {
       out_ << "  if (!" << translated(launch.when, ExpressionType::kCondition, nullptr)
            << ") return KILN_OK;\n";
     }
+    const std::string refusal = "return sdk::fail(error, KILN_UNSUPPORTED, \"%s\",\n      " +
+                                literal_of(op_.name + ": " + launch.otherwise) + ");\n";
+    for (const auto& [tensor, dtypes] : launch.dtypes) {
+      out_ << "  if (!sdk::is_one_of(call." << tensor << ".dtype, {"
+           << join(dtypes, ", ", dtype_code) << "})) " << refusal;
+    }
     const std::vector<const LaunchInstance*> instances = instances_for(launch, target_);
     bool ends = false;
     for (std::size_t i = 0; i < instances.size() && !ends; ++i) {
@@ -100,10 +106,7 @@ class OpWriter {
       write_instance(launch, instance, forms[i]);
       out_ << "  }\n";
     }
-    if (!ends) {
-      out_ << "  return sdk::fail(error, KILN_UNSUPPORTED, \"%s\",\n      "
-           << literal_of(op_.name + ": " + launch.otherwise) << ");\n";
-    }
+    if (!ends) out_ << "  " << refusal;
     out_ << "}\n";
   }
 

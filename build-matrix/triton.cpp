@@ -114,8 +114,14 @@ class InstancePlanner {
   /// A tensor that may have one dtype alone decides nothing.
   void add_dtype(const std::string& name) {
     const TensorSchema* owner = dtype_owner(op_, name);
-    if (owner == nullptr || owner->dtypes.size() == 1) return;
-    add({FormChoice::Kind::kDtype, owner->name, owner->dtypes});
+    if (owner == nullptr || dtypes_of(*owner).size() == 1) return;
+    add({FormChoice::Kind::kDtype, owner->name, dtypes_of(*owner)});
+  }
+
+  /// Those that the launch is compiled for.
+  const std::vector<std::string>& dtypes_of(const TensorSchema& tensor) const {
+    const auto named = launch_.dtypes.find(tensor.name);
+    return named == launch_.dtypes.end() ? tensor.dtypes : named->second;
   }
 
   void add_presence(const std::string& name) {
@@ -138,8 +144,9 @@ class InstancePlanner {
     const std::string& whose = part == parts_.end() ? name : part->second;
     const TensorSchema* owner = dtype_owner(op_, whose);
     if (owner == nullptr) return triton_type(whose);
-    if (owner->dtypes.size() == 1) return triton_type(owner->dtypes.front());
-    return triton_type(owner->dtypes.at(value_of(FormChoice::Kind::kDtype, owner->name, chosen)));
+    const std::vector<std::string>& dtypes = dtypes_of(*owner);
+    if (dtypes.size() == 1) return triton_type(dtypes.front());
+    return triton_type(dtypes.at(value_of(FormChoice::Kind::kDtype, owner->name, chosen)));
   }
 
   /// Empty of an optional tensor that is not there.

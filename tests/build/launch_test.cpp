@@ -13,6 +13,7 @@
 #include "expression.hpp"
 #include "kiln/error.hpp"
 #include "schema.hpp"
+#include "triton.hpp"
 
 using namespace kiln::build;
 using nlohmann::json;
@@ -109,6 +110,20 @@ TEST_CASE("launch: every field is read") {
   CHECK(instances_for(launch, section.targets[1]).size() == 3);
 }
 
+TEST_CASE("launch: dtypes of the CPU variants alone have no forms") {
+  json document = json::parse(kGood);
+  const auto forms_of = [&document] {
+    const TritonPlan plan = plan_triton(parse(document), *kiln::parse_device_code("sm_80"));
+    return plan.images.at(0).forms.size();
+  };
+  const std::size_t all = forms_of();
+  document["cuda"]["launches"][0]["otherwise"] = "x is float16";
+  document["cuda"]["launches"][0]["dtypes"] = {{"x", {"float16"}}};
+  CHECK(parse(document).cuda.launch.launches[0].dtypes.at("x") ==
+        std::vector<std::string>{"float16"});
+  CHECK(forms_of() * 2 == all);
+}
+
 TEST_CASE("launch: what is refused") {
   struct Refused {
     std::string place;  ///< JSON pointer below /cuda
@@ -168,6 +183,12 @@ TEST_CASE("launch: what is refused") {
        launch + ".constants.TYPE: is an array; a constant is a value or an object"},
       {"/launches/0/when", "BLOCK > 1",
        launch + ".when: \"BLOCK > 1\" names BLOCK, which is none of M, N, steps, mode"},
+      {"/launches/0/dtypes", json{{"bias", {"float16"}}},
+       launch + ".dtypes.bias: \"bias\" is no tensor of forward that has dtypes of its own"},
+      {"/launches/0/dtypes", json{{"x", {"float32"}}},
+       launch + ".dtypes.x[0]: \"float32\" is none of the dtypes of x"},
+      {"/launches/0/dtypes", json{{"x", {"float16"}}},
+       launch + ".dtypes: leaves out others: add \"otherwise\" with what a caller is told"},
       {"/launches/0/instances/1/name", "narrow",
        launch + ".instances[1].name: the name narrow is already taken"},
       {"/launches/0/instances/0/warps", 3, launch + ".instances[0].warps: is 3, not a power of 2"},

@@ -42,6 +42,11 @@ constexpr int place_of(DType dtype, const DType (&dtypes)[kCount]) {
   return 0;
 }
 
+template <int kCount>
+constexpr bool is_one_of(DType dtype, const DType (&dtypes)[kCount]) {
+  return dtypes[place_of(dtype, dtypes)] == dtype;
+}
+
 // The parts of a workspace, one after another.
 class WorkspaceLayout {
  public:

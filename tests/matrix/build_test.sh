@@ -2,24 +2,25 @@
 # Builds the variants of all packages, then those of geglu-mlp again: the second run must find nothing to do.
 # With KILN_WHOLE_MATRIX=ON it is every variant of geglu-mlp; swiglu-mlp has the same device code but for its gates:
 # here only one toolkit compiles it, where it is published all of them. Else it is one variant of each kind: every
-# level of a CPU, one GPU with kernels of its own, one with the portable ones, PTX; of swiglu-mlp one CPU and PTX.
-# Of packages in Triton it is the CPU's.
+# level of a CPU, one GPU with kernels of its own, one with the portable ones, PTX; of swiglu-mlp one CPU and PTX; of
+# packages in Triton, whose kernels take minutes, the CPU's.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ -d "$KILN_TOOLCHAINS" ] || { echo "skipped: no compilers at $KILN_TOOLCHAINS; run ci/toolchains"; exit 77; }
 build() {
   "$KILN_BIN/kiln" build --toolchains "$KILN_TOOLCHAINS" --out "$KILN_KERNELS" "$@"
 }
-geglu=() swiglu=(--only 'cu13.5-*,cpu-*')
+geglu=() swiglu=(--only 'cu13.5-*,cpu-*') others=()
 if [ "$KILN_WHOLE_MATRIX" != ON ]; then
   swiglu=(--only 'cu11.8-compute_80-*,cpu-x86-64-v3')
+  others=(--only 'cpu-*')
   geglu=(--only 'cu13.5-sm_90a-x86_64,cu13.5-sm_80-*,cu11.8-compute_80-*,cpu-*')
 fi
 for schema in packages/*/package.json; do
-  name=$(basename "$(dirname "$schema")")
+  name=$(basename "${schema%/*}")
   case $name in geglu-mlp|swiglu-mlp) continue ;; esac
   only=()
-  if grep -q '"launches"' "$schema"; then only=(--only 'cpu-*'); fi  # Triton's kernels take minutes
+  if grep -q '"launches"' "$schema"; then only=("${others[@]}"); fi
   build "$name" "${only[@]}"
 done
 build swiglu-mlp "${swiglu[@]}"

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// clang-format off
+// Made by kiln build from package.json of linear@1: change that.
+//
+//   kiln::get_kernel("linear", {.version = 1})
+//       .op<kiln::ops::linear::Forward>().run({…}, workspace, stream);
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "kiln/op.hpp"
+
+namespace kiln::ops::linear {
+
+inline constexpr std::string_view kPackage = "linear";
+inline constexpr int kVersion = 1;
+
+/// y = x weight^T + bias, accumulated in fp32 and rounded once.
+struct Forward {
+  static constexpr kiln::OpSignature kSignature = {
+      kPackage, "forward",
+      "linear.forward(x: bfloat16|float16 [M,K] rows, weight: x [N,K], bias?: x [N], "
+      "y!: x [M,N] rows)"};
+
+  kiln::RequiredTensor x;  ///< [M, K], bfloat16, float16; rows may lie apart
+  kiln::RequiredTensor weight;  ///< [N, K], as x
+  kiln::Tensor bias = {};  ///< [N], as x; or none
+  kiln::RequiredTensor y;  ///< [M, N], as x; rows may lie apart; output
+
+  friend std::array<const kiln::Tensor*, 4> tensors_of(const Forward& a) {
+    return {&a.x, &a.weight, &a.bias, &a.y};
+  }
+  friend std::array<kiln::Attribute, 0> attributes_of(const Forward&) {
+    return {};
+  }
+};
+
+}  // namespace kiln::ops::linear

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// linear_check: forward against double precision on each device: three dtypes, ragged sizes, rows
+// that lie apart, with and without bias and residual, y in the residual's place. The command line
+// is that of kiln::testing::run_check.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <kiln/kiln.hpp>
+#include <kiln/ops/linear.hpp>
+#include <kiln/testing.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+using kiln::DType;
+using kiln::Tensor;
+using kiln::testing::Array;
+using kiln::testing::Check;
+using Values = std::vector<double>;
+
+struct Case {
+  DType dtype;
+  std::int64_t m, n, k;
+  bool bias;
+};
+
+/// The rounding of the result, and those of K sums in fp32 of terms of one size.
+double bound_of(const Case& c) {
+  const double rounding = c.dtype == DType::kFloat16 ? 4.9e-4 : 3.95e-3;
+  return rounding + 6e-8 * (2 + std::sqrt(static_cast<double>(c.k)));
+}
+
+void fill(Array& array, std::mt19937& engine) {
+  std::normal_distribution<double> normal;
+  Values values(array.size());
+  std::ranges::generate(values, [&] { return normal(engine); });
+  array.set(values);
+}
+
+void run(Check& check, const Case& c) {
+  const kiln::Device device = check.kernel().device();
+  std::mt19937 engine(static_cast<unsigned>(c.m * 10007 + c.n * 101 + c.k));
+  const std::int64_t gap = c.bias ? 3 : 0;
+  Array x(device, c.dtype, {c.m, c.k}, gap);
+  Array weight(device, c.dtype, {c.n, c.k});
+  Array bias(device, c.dtype, {c.n});
+  Array y(device, c.dtype, {c.m, c.n}, gap);
+  for (Array* each : {&x, &weight, &bias}) fill(*each, engine);
+  const Values a = x.values();
+  const Values b = weight.values();
+  const Values added = bias.values();
+
+  kiln::ops::linear::Forward call{.x = x.tensor(), .weight = weight.tensor(), .y = y.tensor()};
+  if (c.bias) call.bias = bias.tensor();
+  const auto op = check.kernel().op<kiln::ops::linear::Forward>();
+  kiln::OwnedWorkspace workspace(device);
+  op.run(call, workspace.reserve(op.workspace_bytes(call)));
+
+  Values expected(y.size());
+  Values terms(y.size());
+  const auto n = static_cast<std::size_t>(c.n);
+  const auto k = static_cast<std::size_t>(c.k);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const auto add = [&](double term) {
+      expected[i] += term;
+      terms[i] += std::abs(term);
+    };
+    for (std::size_t j = 0; j < k; ++j) add(a[i / n * k + j] * b[i % n * k + j]);
+    if (c.bias) add(added[i % n]);
+  }
+  const std::string name = c.dtype == DType::kFloat16 ? "float16" : "bfloat16";
+  check.compare(name, y, expected, bound_of(c), terms);
+}
+
+void run_all(Check& check, bool light) {
+  const std::vector<std::int64_t> rows =
+      light ? std::vector<std::int64_t>{0, 1, 3, 97}
+            : std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 16, 33, 97, 260, 400};
+  const std::vector<std::int64_t> widths =
+      light ? std::vector<std::int64_t>{1, 100} : std::vector<std::int64_t>{1, 8, 100, 256, 515};
+  const std::vector<std::int64_t> depths = light
+                                               ? std::vector<std::int64_t>{7, 128}
+                                               : std::vector<std::int64_t>{0, 1, 7, 128, 520, 1000};
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    for (const std::int64_t m : rows) {
+      for (const std::int64_t n : widths) {
+        for (const std::int64_t k : depths) {
+          for (const bool bias : {false, true}) run(check, {dtype, m, n, k, bias});
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return kiln::testing::run_check(argc, argv, "linear", 1, run_all);
+}

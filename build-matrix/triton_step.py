@@ -23,8 +23,8 @@ import sys
 import sysconfig
 
 DECLARED = re.compile(r"^(?:\.(?:visible|weak) )?\.(?:entry|func)\s+(?:\([^)]*\)\s*)?([\w$]+)"
-                      r"|^(?:\.(?:visible|weak|extern) )?\.(?:shared|global|const)\b[^;={]*?([\w$]+)(?:\[[^\]]*\])*\s*[;=]",
-                      re.M)
+                      r"|^(?:\.(?:visible|weak|extern) )?\.(?:shared|global|const)\b[^;={]*?([\w$]+)(?:\[[^\]]*\])*"
+                      r"\s*[;=]", re.M)
 
 
 class Refused(Exception):
@@ -181,15 +181,15 @@ def run(wheel, job, out, stem):
     form = None
     try:
         function = find_kernel(job)
-        facts, bodies, head = {}, [], ""
+        facts, bodies = {}, []
         for number, form in enumerate(job["forms"]):
             ptx, metadata = compile_form(function, form, job)
             facts[form["function"]] = facts_of(ptx, metadata, form)
-            head = ptx[:ptx.index(".version")]
             bodies.append(renamed(ptx, metadata["name"], form["function"], number))
         form = None
         machine = job["target"].replace("compute", "sm")
-        whole = f".version {job['ptx'] // 10}.{job['ptx'] % 10}\n.target {machine}\n.address_size 64\n" + "".join(bodies)
+        version = f"{job['ptx'] // 10}.{job['ptx'] % 10}"
+        whole = f".version {version}\n.target {machine}\n.address_size 64\n" + "".join(bodies)
         log = "PTX: the driver chooses the registers\n"
         if job["target"].startswith("sm_"):
             size, log = assemble(whole, job, wheel, out, stem)

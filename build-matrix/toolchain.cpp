@@ -72,7 +72,6 @@ TritonCompiler find_triton(const fs::path& prefix) {
   for (const auto& entry : fs::directory_iterator(prefix, failed)) {
     const bool is_triton = entry.path().filename().string().starts_with("triton-");
     if (!is_triton || !fs::exists(entry.path() / "python3")) continue;
-    if (entry.path().native().size() < compiler.folder.native().size()) continue;  // 3.9, 3.11
     if (entry.path() > compiler.folder) compiler.folder = entry.path();
   }
   if (compiler.folder.empty()) missing("triton", prefix, "triton");

@@ -87,6 +87,13 @@ def constants_of(function, form):
     return constants
 
 
+def capability_of(target):
+    """Which GPU Triton writes PTX for. It thinks of sm_90a where it is told 90: what sm_90 and sm_100 share with all later
+    GPUs is the PTX of 8.9, which ptxas then assembles for them."""
+    number = int(re.sub(r"\D", "", target))
+    return 89 if 90 <= number < 120 and target[-1].isdigit() else number
+
+
 def compile_form(function, form, job):
     """PTX, and what Triton says of it."""
     from triton.backends.compiler import GPUTarget
@@ -98,7 +105,7 @@ def compile_form(function, form, job):
     signature = {name: form["signature"].get(name, "constexpr") for name in names}
     hints = {(names.index(name),): [["tt.divisibility", 16]] for name in form["aligned"]}
     source = ASTSource(function, signature, constants, hints)
-    target = GPUTarget("cuda", int(re.sub(r"\D", "", job["target"])), 32)
+    target = GPUTarget("cuda", capability_of(job["target"]), 32)
     backend = make_backend(target)
     options = backend.parse_options({
         "num_warps": form["warps"], "num_stages": form["stages"], "maxnreg": form["registers"] or None,
@@ -156,7 +163,7 @@ def assemble(ptx, job, wheel, out, stem):
         said = done.stdout + done.stderr
         hint = ""
         if re.search(r"(requires|not supported on) \.target", said) and job["target"][-1].isdigit():
-            hint = f"\nIt uses what {job['target']}a alone has: name that target in place of {job['target']}"
+            hint = f"\nIt uses what {job['target']}a alone has: that would have to be the target, not {job['target']}"
         raise Refused(f"ends in PTX that {job['ptxas']} refuses:\n{said}{hint}")
     return image.stat().st_size, re.sub(r".*Compile time = .*\n", "", done.stderr)
 

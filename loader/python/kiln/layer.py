@@ -205,8 +205,8 @@ _operators: dict[str, int] = {}
 class Differentiable:
     """An op with gradients: called without the dispatcher in eager mode, by operators where somebody follows those.
 
-    A package derives from it and makes one object: its name, its inputs, and five methods. What is kept of a call for
-    its gradients decides what they are the gradients of; input i gets that of kept[gradient_of[i]].
+    A package derives from it and makes one object: its name, its inputs, and five methods. backward gives the gradients
+    of the first tensors that were kept of a call; input i gets number gradient_of[i] of them.
     """
 
     name = ""  # of the operator, "layer_norm"
@@ -225,16 +225,21 @@ class Differentiable:
         raise NotImplementedError
 
     def backward(self, grads: Tensors, kept: Tensors, wanted: Sequence[bool], key: str) -> list[Optional[Tensor]]:
-        """The gradients of what was kept that are wanted; a gradient that is None is zero."""
+        """For each of `wanted` a gradient, or None; one of `grads` that is None is zero."""
         raise NotImplementedError
 
     def by_pytorch(self, kept: Tensors, attributes: Mapping[str, Any]) -> list[Tensor]:
         """The outputs, of what was kept and by PyTorch's operators."""
         raise NotImplementedError
 
+    def backward_like(self, grads: Tensors, kept: Tensors, wanted: Sequence[bool]) -> Tensors:
+        """Tensors as backward's gradients are, with anything in them."""
+        return [None if t is None or not want else torch.empty_like(t) for t, want in zip(kept, wanted)]
+
     def gradients_by_pytorch(self, grads: Tensors, kept: Tensors, wanted: Sequence[bool],
-                             attributes: Mapping[str, Any]) -> list[Optional[Tensor]]:
+                             key: str) -> list[Optional[Tensor]]:
         """What backward gives, by PyTorch's operators, and differentiable again where gradients are recorded."""
+        attributes = source_of(key).attributes
         again = torch.is_grad_enabled()
         with torch.enable_grad():
             own = [None if t is None else t.view_as(t) if again else t.detach() for t in kept]
@@ -258,7 +263,7 @@ class Differentiable:
             schema="(Tensor?[] grads, Tensor?[] kept, bool[] wanted, str key) -> Tensor[]")
         forward.register_fake(lambda *call: self.like(call[:-1]))
         backward.register_fake(lambda grads, kept, wanted, key: [
-            _nothing(grads, kept) if t is None or not want else torch.empty_like(t) for t, want in zip(kept, wanted)])
+            _nothing(grads, kept) if t is None else t for t in self.backward_like(grads, kept, wanted)])
         forward.register_autograd(self._differentiate, setup_context=self._set_up)
         self._forward, self._backward = forward._opoverload, backward._opoverload
 
@@ -284,9 +289,10 @@ class Differentiable:
     def gradients(self, ctx: Any, grads: Tensors, needs: Sequence[bool], compute: Any) -> list[Optional[Tensor]]:
         """Of the inputs that need one, by `compute`, which is backward or its operator."""
         kept = ctx.saved_tensors
-        wanted = [any(need and of == place for need, of in zip(needs, self.gradient_of)) for place in range(len(kept))]
+        places = range(1 + max(of for of in self.gradient_of if of is not None))
+        wanted = [any(need and of == place for need, of in zip(needs, self.gradient_of)) for place in places]
         if torch.is_grad_enabled() or between.observer() or any(g is not None and between.in_gradient(g) for g in grads):
-            found = self.gradients_by_pytorch(grads, kept, wanted, source_of(ctx.key).attributes)
+            found = self.gradients_by_pytorch(grads, kept, wanted, ctx.key)
         else:
             found = compute(list(grads), list(kept), wanted, ctx.key)
         return [found[of] if need and of is not None else None for need, of in zip(needs, self.gradient_of)]

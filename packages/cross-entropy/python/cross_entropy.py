@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CrossEntropy for PyTorch: kiln.torch.CrossEntropy.
+
+    loss = kiln.torch.CrossEntropy()(logits, targets)        # logits: [..., V]; targets: int64 or int32 [...]
+    loss = kiln.torch.CrossEntropy(in_place=True)(logits, targets)    # the logits' memory becomes their gradient's
+
+bfloat16, float16 and float32, on CPU and GPU; the loss is float32. The classes stand last, where
+torch.nn.CrossEntropyLoss has them second. Gradients come from the package's own backward. Threads: as nn.Linear.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional, Sequence
+
+import torch
+from torch import Tensor
+
+from kiln import InvalidCall, UsageError, layer, packages
+
+PACKAGE, VERSION = packages.of(__name__)
+
+
+class _CrossEntropy(layer.Differentiable):
+    """Of logits [M, V]: each row's loss and lse; keeps logits, targets and lse. The gradient of lse is not computed."""
+
+    name, inputs, gradient_of = "cross_entropy", "logits targets", (0, None)
+
+    def forward(self, inputs: layer.Tensors, key: str) -> list[Tensor]:
+        logits, targets = inputs
+        result = layer.source_of(key).call(logits.device, "forward", {"logits": logits, "targets": targets})
+        return [result.loss, result.lse]
+
+    def like(self, inputs: layer.Tensors) -> list[Tensor]:
+        return [torch.empty_like(inputs[1], dtype=torch.float32) for _ in range(2)]
+
+    def keep(self, inputs: layer.Tensors, outputs: Sequence[Tensor]) -> list[Optional[Tensor]]:
+        return [*inputs, outputs[1]]
+
+    def backward(self, grads: layer.Tensors, kept: layer.Tensors, wanted: Sequence[bool],
+                 key: str) -> list[Optional[Tensor]]:
+        logits, targets, lse = kept
+        tensors = {"logits": logits, "targets": targets, "lse": lse, "grad_loss": grads[0].contiguous()}
+        return [layer.source_of(key).call(logits.device, "backward", tensors)]
+
+    def by_pytorch(self, kept: layer.Tensors, attributes: Mapping[str, Any]) -> list[Tensor]:
+        logits, targets = kept[0].float(), kept[1].long()
+        lse = torch.logsumexp(logits, -1)
+        loss = torch.nn.functional.cross_entropy(logits, targets, ignore_index=attributes["ignore_index"],
+                                                 label_smoothing=attributes["label_smoothing"], reduction="none")
+        squares = torch.where(targets == attributes["ignore_index"], 0.0, lse.square())
+        return [loss + attributes["z_loss"] * squares if attributes["z_loss"] else loss, lse]
+
+
+class _InPlace(_CrossEntropy):
+    """In eager mode alone, where no compiler has to hear of it: the gradient takes the logits' memory."""
+
+    def __init__(self) -> None:
+        pass
+
+    def backward(self, grads: layer.Tensors, kept: layer.Tensors, wanted: Sequence[bool],
+                 key: str) -> list[Optional[Tensor]]:
+        logits, targets, lse = kept
+        tensors = {"logits": logits, "targets": targets, "lse": lse, "grad_loss": grads[0].contiguous(),
+                   "grad_logits": logits}
+        layer.source_of(key).call(logits.device, "backward", tensors)
+        # Whoever else kept the logits for a gradient, a second backward too, is told by PyTorch that they changed.
+        torch.autograd.graph.increment_version(logits)
+        return [logits]
+
+
+_cross_entropy, _in_place = _CrossEntropy(), _InPlace()
+_CAN_BE_IN_PLACE = hasattr(torch.autograd.graph, "increment_version")
+
+
+class CrossEntropy(layer.Layer):
+    """The cross-entropy of the last dimension of logits, with `reduction` "mean" (over rows that are not ignored),
+    "sum" or "none".
+
+    z_loss: adds z_loss lse^2 to each row's loss. in_place: backward writes the gradient into the logits' memory, in
+    eager mode. A target that is neither ignore_index nor a class makes its row NaN. `options` are those of
+    kiln.get_kernel.
+    """
+
+    def __init__(self, *, ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0,
+                 reduction: str = "mean", in_place: bool = False, version: int = VERSION, **options: Any) -> None:
+        super().__init__(PACKAGE, version, {"ignore_index": ignore_index, "label_smoothing": label_smoothing,
+                                            "z_loss": z_loss}, options)
+        if reduction not in ("mean", "sum", "none"):
+            raise UsageError(f"cross entropy: reduction is {reduction!r}; expected mean, sum or none")
+        if not 0 <= label_smoothing <= 1:
+            raise UsageError(f"cross entropy: label_smoothing is {label_smoothing}; expected 0 to 1")
+        self.reduction, self.in_place = reduction, in_place
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """logits: [..., V]; targets: int64 or int32 [...]."""
+        if targets.shape != logits.shape[:-1] or targets.dtype not in (torch.int64, torch.int32):
+            raise InvalidCall(f"cross entropy: targets are {layer.words_of(targets)}; expected int64 or int32 "
+                              f"{list(logits.shape[:-1])}")
+        if self.is_pytorchs(logits, targets):
+            return self.reference(logits, targets)
+        rows = logits.reshape(-1, logits.shape[-1])
+        if rows.stride(-1) != 1:
+            rows = rows.contiguous()
+        apart = not self.in_place or not _CAN_BE_IN_PLACE or layer.goes_by_operators()
+        op = _cross_entropy if apart else _in_place
+        loss = op((rows, targets.contiguous().reshape(-1)), self._key)[0]
+        return self._reduced(loss, targets)
+
+    def reference(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The same by PyTorch's operators; what the layer computes while disabled."""
+        kept = (logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), None)
+        return self._reduced(_cross_entropy.by_pytorch(kept, self.attributes)[0], targets)
+
+    def _reduced(self, loss: Tensor, targets: Tensor) -> Tensor:
+        if self.reduction == "none":
+            return loss.reshape(targets.shape)
+        if self.reduction == "sum":
+            return loss.sum()
+        return loss.sum() / (targets != self.attributes["ignore_index"]).sum()
+
+    def extra_repr(self) -> str:
+        return f"reduction={self.reduction}, {super().extra_repr()}"

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""kiln.torch.CrossEntropy against torch.nn.functional.cross_entropy: values, gradients, in place, torch.compile.
+
+    cross_entropy_test.py [unittest's options]   wants KILN_LIBRARY and KILN_REGISTRY. KILN_TEST_DEVICE: "cpu" (default)
+                                                 or "cuda"
+"""
+
+import copy
+import os
+import pickle
+import sys
+import unittest
+import warnings
+
+try:
+    import torch
+except ImportError:
+    print("skipped: this Python has no torch")
+    sys.exit(77)
+
+import kiln.torch
+
+DEVICE = os.environ.get("KILN_TEST_DEVICE", "cpu")
+V = 50
+BOUNDS = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+
+
+def logits_of(*shape, dtype=torch.float32, seed=0):
+    return (4 * torch.randn(*shape, V, generator=torch.Generator().manual_seed(seed))).to(DEVICE, dtype)
+
+
+def targets_of(*shape, dtype=torch.int64):
+    """Each third row is ignored."""
+    targets = torch.randint(0, V, shape, generator=torch.Generator().manual_seed(1))
+    targets.view(-1)[::3] = -100
+    return targets.to(DEVICE, dtype)
+
+
+def results(function, logits, targets):
+    logits = logits.detach().clone().requires_grad_()
+    given = logits.view_as(logits)  # what a layer gives is no leaf
+    loss = function(given, targets)
+    (2 * loss.sum()).backward()
+    return [loss.detach(), logits.grad]
+
+
+class CrossEntropy(unittest.TestCase):
+    def assert_close(self, found, expected, dtype=torch.float32):
+        self.assertEqual(len(found), len(expected))
+        for a, b in zip(found, expected):
+            self.assertEqual((a.shape, a.dtype), (b.shape, b.dtype))
+            error = (a.double() - b.double()).norm() / b.double().norm()
+            self.assertLess(error.item(), BOUNDS[dtype])
+
+    def test_values_and_gradients(self):
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            for shape, index in (((7,), torch.int64), ((2, 5), torch.int32)):
+                for options in ({}, {"reduction": "sum"}, {"reduction": "none"}, {"label_smoothing": 0.1},
+                                {"z_loss": 1e-2}, {"in_place": True}, {"ignore_index": 3}):
+                    with self.subTest(dtype=dtype, shape=shape, options=options):
+                        logits, targets = logits_of(*shape, dtype=dtype), targets_of(*shape, dtype=index)
+                        targets[targets == -100] = options.get("ignore_index", -100)
+                        loss = kiln.torch.CrossEntropy(**options)
+                        found = results(loss, logits, targets)
+                        with kiln.torch.disabled():
+                            self.assert_close(found, results(loss, logits, targets), dtype)
+
+    def test_it_is_pytorchs_function(self):
+        logits, targets = logits_of(9), targets_of(9)
+        self.assert_close(results(kiln.torch.CrossEntropy(label_smoothing=0.2), logits, targets), results(
+            lambda z, t: torch.nn.functional.cross_entropy(z, t, label_smoothing=0.2), logits, targets))
+
+    def test_in_place_takes_the_logits_memory_once(self):
+        logits = logits_of(6).requires_grad_()
+        given = logits * 1
+        loss = kiln.torch.CrossEntropy(in_place=True)(given, targets_of(6))
+        self.assertEqual((given - logits).abs().max().item(), 0)
+        loss.backward(retain_graph=True)
+        self.assertEqual((given - logits.grad).abs().max().item(), 0)
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            loss.backward()
+
+    def test_strided_rows_and_no_rows(self):
+        wide = torch.cat([logits_of(5), logits_of(5, seed=3)], -1)
+        loss = kiln.torch.CrossEntropy()
+        self.assert_close([loss(wide[:, V:], targets_of(5))], [loss(wide[:, V:].contiguous(), targets_of(5))])
+        self.assertEqual(kiln.torch.CrossEntropy(reduction="none")(logits_of(0), targets_of(0)).shape, (0,))
+
+    def test_a_second_derivative_is_pytorchs(self):
+        def second(function):
+            logits = logits_of(4).requires_grad_()
+            (first,) = torch.autograd.grad(function(logits, targets_of(4)), logits, create_graph=True)
+            return list(torch.autograd.grad(first.square().sum(), logits))
+
+        loss = kiln.torch.CrossEntropy(z_loss=1e-2)
+        found = second(loss)
+        with kiln.torch.disabled():
+            self.assert_close(found, second(loss))
+
+    @unittest.skipUnless(kiln.torch.HAS_OPERATORS, "torch.library.custom_op came with PyTorch 2.4")
+    def test_compile(self):
+        for options in ({}, {"in_place": True}):
+            loss = kiln.torch.CrossEntropy(**options)
+            compiled = torch.compile(loss, fullgraph=True, backend="aot_eager", dynamic=True)
+            self.assert_close(results(compiled, logits_of(7), targets_of(7)), results(loss, logits_of(7), targets_of(7)))
+
+    def test_copies(self):
+        loss = kiln.torch.CrossEntropy(label_smoothing=0.3)
+        for other in (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))):
+            self.assert_close([other(logits_of(4), targets_of(4))], [loss(logits_of(4), targets_of(4))])
+        self.assertIn("cross-entropy@1", repr(loss))
+
+    def test_what_does_not_fit_is_named(self):
+        loss = kiln.torch.CrossEntropy()
+        for call, error, words in (
+                (lambda: loss(logits_of(3), targets_of(4)), kiln.InvalidCall, r"expected int64 or int32 \[3\]"),
+                (lambda: loss(logits_of(3), targets_of(3).float()), kiln.InvalidCall, "targets are float32"),
+                (lambda: kiln.torch.CrossEntropy(reduction="max"), kiln.UsageError, "reduction is 'max'"),
+                (lambda: kiln.torch.CrossEntropy(label_smoothing=2), kiln.UsageError, "label_smoothing is 2"),
+                (lambda: kiln.torch.CrossEntropy(smoothing=1), TypeError, "CrossEntropy has no option 'smoothing'")):
+            with self.assertRaisesRegex(error, words):
+                call()
+
+
+if __name__ == "__main__":
+    warnings.filterwarnings("ignore", message=".*deprecated.*")
+    unittest.main()

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""kiln.torch.RotaryEmbedding against PyTorch's operators: values, gradients, both again, torch.compile, copies.
+
+    rotary_embedding_test.py [unittest's options]   wants KILN_LIBRARY and KILN_REGISTRY. KILN_TEST_DEVICE: "cpu"
+                                                    (default) or "cuda"
+"""
+
+import copy
+import os
+import pickle
+import sys
+import unittest
+import warnings
+
+try:
+    import torch
+except ImportError:
+    print("skipped: this Python has no torch")
+    sys.exit(77)
+
+import kiln.torch
+
+DEVICE = os.environ.get("KILN_TEST_DEVICE", "cpu")
+D, P = 24, 64
+BOUNDS = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+
+
+def normal(*shape, dtype=torch.float32, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, dtype)
+
+
+def places(*shape, dtype=torch.int64):
+    return torch.randint(0, P, shape, generator=torch.Generator().manual_seed(1)).to(DEVICE, dtype)
+
+
+def layer_of(**options):
+    return kiln.torch.RotaryEmbedding(D, positions=P, device=DEVICE, **options)
+
+
+def results(function, x, positions):
+    x = x.detach().clone().requires_grad_()
+    y = function(x, positions)
+    (y.float() * normal(*y.shape, seed=9)).sum().backward()
+    return [y.detach(), x.grad]
+
+
+class RotaryEmbedding(unittest.TestCase):
+    def assert_close(self, found, expected, dtype=torch.float32):
+        self.assertEqual(len(found), len(expected))
+        for a, b in zip(found, expected):
+            self.assertEqual((a.shape, a.dtype), (b.shape, b.dtype))
+            error = (a.double() - b.double()).norm() / b.double().norm()
+            self.assertLess(error.item(), BOUNDS[dtype])
+
+    def test_values_and_gradients(self):
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            for shape, index in (((7,), torch.int64), ((2, 5), torch.int32)):
+                for options in ({}, {"interleaved": True}, {"rotary_dim": 8}, {"base": 5e5, "scale": 1.5}):
+                    with self.subTest(dtype=dtype, shape=shape, options=options):
+                        rope, x = layer_of(**options), normal(*shape, 3, D, dtype=dtype)
+                        found = results(rope, x, places(*shape, dtype=index))
+                        with kiln.torch.disabled():
+                            self.assert_close(found, results(rope, x, places(*shape, dtype=index)), dtype)
+
+    def test_it_is_the_turn_that_models_make(self):
+        """Llama's rotate_half, and GPT-J's pairs as complex numbers."""
+        x, positions = normal(5, 2, D), places(5)
+        angles = positions[:, None].double() * 10000.0 ** (torch.arange(D // 2, device=DEVICE).double() * -2 / D)
+        cos, sin = (torch.cat([t, t], -1)[:, None].float() for t in (angles.cos(), angles.sin()))
+        turned = torch.cat((-x[..., D // 2:], x[..., :D // 2]), -1)
+        self.assert_close([layer_of()(x, positions)], [x * cos + turned * sin])
+        pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
+        there = torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)[:, None]).flatten(-2).float()
+        self.assert_close([layer_of(interleaved=True)(x, positions)], [there])
+
+    def test_part_of_a_wider_row(self):
+        wide, positions = normal(6, 5 * D), places(6)
+        x = wide[:, D:4 * D].unflatten(-1, (3, D))
+        self.assert_close([layer_of()(x, positions)], [layer_of()(x.contiguous(), positions)])
+
+    def test_positions_beyond_the_tables_are_nan(self):
+        y = layer_of()(normal(3, 1, D), torch.tensor([0, P, -1], device=DEVICE))
+        self.assertEqual(y.isnan().flatten(1).all(1).tolist(), [False, True, True])
+        self.assertEqual(layer_of()(normal(0, 1, D), places(0)).shape, (0, 1, D))
+
+    def test_a_second_derivative_is_pytorchs(self):
+        def second(rope):
+            x = normal(4, 2, D).requires_grad_()
+            (first,) = torch.autograd.grad(rope(x, places(4)).pow(3).sum(), x, create_graph=True)
+            return list(torch.autograd.grad(first.square().sum(), x))
+
+        rope = layer_of(interleaved=True)
+        found = second(rope)
+        with kiln.torch.disabled():
+            self.assert_close(found, second(rope))
+
+    @unittest.skipUnless(kiln.torch.HAS_OPERATORS, "torch.library.custom_op came with PyTorch 2.4")
+    def test_compile(self):
+        rope, x = layer_of(), normal(2, 5, 3, D)
+        compiled = torch.compile(rope, fullgraph=True, backend="aot_eager", dynamic=True)
+        self.assert_close(results(compiled, x, places(2, 5)), results(rope, x, places(2, 5)))
+
+    def test_copies(self):
+        rope, x = layer_of(rotary_dim=12), normal(4, 2, D)
+        self.assertEqual(len(rope.state_dict()), 0)
+        for other in (copy.deepcopy(rope), pickle.loads(pickle.dumps(rope))):
+            self.assertEqual((other(x, places(4)) - rope(x, places(4))).abs().max().item(), 0)
+        self.assertIn("rotary-embedding@1", repr(rope))
+
+    def test_what_does_not_fit_is_named(self):
+        rope = layer_of()
+        for call, error, words in (
+                (lambda: rope(normal(3, 2, D), places(4)), kiln.InvalidCall, "expected \\[..., heads, 24\\]"),
+                (lambda: rope(normal(3, D + 1), places(3)), kiln.InvalidCall, "x is float32"),
+                (lambda: layer_of(rotary_dim=7), kiln.UsageError, "rotary_dim is 7"),
+                (lambda: layer_of(frequencies=normal(3)), kiln.UsageError, "expected 12 of them"),
+                (lambda: layer_of(theta=1), TypeError, "RotaryEmbedding has no option 'theta'")):
+            with self.assertRaisesRegex(error, words):
+                call()
+
+
+if __name__ == "__main__":
+    warnings.filterwarnings("ignore", message=".*deprecated.*")
+    unittest.main()

@@ -70,7 +70,7 @@ def tell(told: set[str], name: str, why: str) -> None:
 
 
 def _warn(name: str, why: str) -> None:
-    warnings.warn(f"kiln.torch: PyTorch computes {name}: {why}", FallbackWarning, stacklevel=4)
+    warnings.warn(f"kiln.torch: PyTorch computes {name}: {why}", FallbackWarning, stacklevel=5)
 
 
 if hasattr(getattr(torch, "compiler", None), "assume_constant_result"):
@@ -336,8 +336,15 @@ class Layer(nn.Module):
         super().__setstate__(state)
         self._bind()
 
-    def kernel_on(self, device: torch.device) -> Kernel:
-        return source_of(self._key).kernel(device)
+    @property
+    def kernel(self) -> Kernel:
+        """That of the device which the parameters are on."""
+        return source_of(self._key).kernel(next(self.parameters()).device)
+
+    def find_kernel(self) -> None:
+        """For __init__, after the parameters: what the first call would throw is thrown now, and it fetches nothing."""
+        if next(self.parameters()).device.type in ("cpu", "cuda"):
+            self.kernel.forward.check_attributes(self.attributes)
 
     def is_pytorchs(self, *tensors: Optional[Tensor]) -> bool:
         """Whether PyTorch computes a call of these; tells why, unless it was disabled."""
@@ -349,7 +356,7 @@ class Layer(nn.Module):
         return why != ""
 
     def extra_repr(self) -> str:
-        return ", ".join([*(f"{name}={value}" for name, value in self.attributes.items()),
+        return ", ".join([*(f"{name}={value!r}" for name, value in self.attributes.items()),
                           f"{self.package}@{self.version}"])
 
 

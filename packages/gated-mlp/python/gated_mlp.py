@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kiln import InvalidCall, Kernel, between, layer, packages
+from kiln import InvalidCall, between, layer, packages
 from kiln.layer import HAS_OPERATORS
 
 
@@ -57,22 +57,20 @@ def member_of(package: str, version: int) -> Member:
 # ---- forward and backward, as the package has them ----
 
 
-def _forward(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Optional[Tensor],
-             up_bias: Optional[Tensor], down_bias: Optional[Tensor], residual: Optional[Tensor], key: str) -> Tensor:
-    return layer.source_of(key).call(x.device, "forward", {
-        "x": x, "gate": gate, "up": up, "down": down, "gate_bias": gate_bias, "up_bias": up_bias,
-        "down_bias": down_bias, "residual": residual})
-
-
-def _training_forward(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Optional[Tensor],
-                      up_bias: Optional[Tensor], down_bias: Optional[Tensor], residual: Optional[Tensor],
-                      key: str) -> tuple[Tensor, Tensor, Tensor]:
-    return tuple(layer.source_of(key).call(x.device, "training_forward", {
-        "x": x, "gate": gate, "up": up, "down": down, "gate_bias": gate_bias, "up_bias": up_bias,
-        "down_bias": down_bias, "residual": residual}))
-
-
 _WEIGHTS = ("gate", "up", "down", "gate_bias", "up_bias", "down_bias")
+_INPUTS = ("x", *_WEIGHTS, "residual")
+
+
+def _forward(*call: Any) -> Tensor:
+    """Of the inputs in their order, and the key."""
+    return layer.source_of(call[-1]).call(call[0].device, "forward", dict(zip(_INPUTS, call)))
+
+
+def _training_forward(*call: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """y, and what backward reads of the first two products."""
+    return tuple(layer.source_of(call[-1]).call(call[0].device, "training_forward", dict(zip(_INPUTS, call))))
+
+
 _GRADIENTS = ("grad_x", *(f"grad_{name}" for name in _WEIGHTS))
 _MAINS = tuple(f"main_grad_{name}" for name in _WEIGHTS)
 
@@ -117,11 +115,10 @@ class _GatedMlp(torch.autograd.Function):
     """How PyTorch calls the package in eager mode: without the dispatcher, whose way through Python costs more."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Optional[Tensor],
-                up_bias: Optional[Tensor], down_bias: Optional[Tensor], residual: Optional[Tensor],
-                key: str, parameters: Sequence[Optional[nn.Parameter]]) -> Tensor:
-        y, gate_out, up_out = _training_forward(x, gate, up, down, gate_bias, up_bias, down_bias, residual, key)
-        ctx.save_for_backward(x, gate, up, down, gate_bias, up_bias, gate_out, up_out)
+    def forward(ctx: Any, *call: Any) -> Tensor:
+        *inputs, key, parameters = call
+        y, gate_out, up_out = _training_forward(*inputs, key)
+        ctx.save_for_backward(*inputs[:6], gate_out, up_out)
         ctx.key, ctx.parameters = key, parameters
         return y
 
@@ -208,13 +205,13 @@ def _tell_added(parameter: nn.Parameter, grad_y: Tensor) -> Optional[Tensor]:
 # ---- as operators, for torch.compile ----
 
 if HAS_OPERATORS:
-    _INPUTS = ("Tensor x, Tensor gate, Tensor up, Tensor down, Tensor? gate_bias, Tensor? up_bias, "
-               "Tensor? down_bias, Tensor? residual")
+    _TENSORS = ("Tensor x, Tensor gate, Tensor up, Tensor down, Tensor? gate_bias, Tensor? up_bias, "
+                "Tensor? down_bias, Tensor? residual")
     _forward_op = torch.library.custom_op(
-        layer.operator_name("gated_mlp"), _forward, mutates_args=(), schema=f"({_INPUTS}, str key) -> Tensor")
+        layer.operator_name("gated_mlp"), _forward, mutates_args=(), schema=f"({_TENSORS}, str key) -> Tensor")
     _training_forward_op = torch.library.custom_op(
         layer.operator_name("gated_mlp_training"), _training_forward, mutates_args=(),
-        schema=f"({_INPUTS}, str key) -> (Tensor, Tensor, Tensor)")
+        schema=f"({_TENSORS}, str key) -> (Tensor, Tensor, Tensor)")
     _backward_op = torch.library.custom_op(
         layer.operator_name("gated_mlp_backward"), _backward, mutates_args=(),
         schema="(Tensor grad_y, Tensor x, Tensor gate, Tensor up, Tensor down, Tensor? gate_bias, Tensor? up_bias, "
@@ -236,10 +233,9 @@ if HAS_OPERATORS:
         return _gradient_buffers(x, gate, wanted)
 
     def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        x, gate, up, down, gate_bias, up_bias, _, _, ctx.key = inputs  # backward reads no more of them
-        _, gate_out, up_out = output
-        ctx.mark_non_differentiable(gate_out, up_out)
-        ctx.save_for_backward(x, gate, up, down, gate_bias, up_bias, gate_out, up_out)
+        ctx.key = inputs[-1]
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*inputs[:6], *output[1:])  # backward reads no more of them
 
     def _differentiate(ctx: Any, grad_y: Tensor, *_: Any) -> tuple[Optional[Tensor], ...]:
         needed = ctx.needs_input_grad
@@ -290,7 +286,7 @@ def gated_mlp(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Opti
 # ---- the layers ----
 
 
-class GatedMlp(nn.Module):
+class GatedMlp(layer.Layer):
     """y = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias + residual over [..., in_features].
 
     gate, up: [hidden_features, in_features]; down: [in_features, hidden_features], as nn.Linear holds them. The
@@ -313,7 +309,7 @@ class GatedMlp(nn.Module):
     def __init__(self, in_features: int, hidden_features: int, *, bias: bool = False, version: int = 1,
                  device: Any = None, dtype: Optional[torch.dtype] = None, attributes: dict[str, Any],
                  options: dict[str, Any]) -> None:
-        super().__init__()
+        super().__init__(self.package, version, attributes, options)
         make = {"device": device, "dtype": dtype}
         self.gate = nn.Parameter(torch.empty(hidden_features, in_features, **make))
         self.up = nn.Parameter(torch.empty(hidden_features, in_features, **make))
@@ -321,26 +317,7 @@ class GatedMlp(nn.Module):
         for name, size in (("gate_bias", hidden_features), ("up_bias", hidden_features), ("down_bias", in_features)):
             setattr(self, name, nn.Parameter(torch.empty(size, **make)) if bias else None)
         self.reset_parameters()
-        self._bind(version, attributes, options)
-
-    def _bind(self, version: int, attributes: dict[str, Any], options: dict[str, Any]) -> None:
-        layer.check_options(type(self).__name__, options)
-        self.version, self.attributes, self._options = version, attributes, options
-        self._key = layer.key_of(self.package, version, attributes, options)
-        self._told: set[str] = set()
-        if self.gate.device.type in ("cpu", "cuda"):
-            self.kernel.forward.check_attributes(attributes)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """In another process, too: the kernel is found at the first call."""
-        super().__setstate__(state)
-        self._key = layer.key_of(self.package, self.version, self.attributes, self._options)
-        self._told = set()
-
-    @property
-    def kernel(self) -> Kernel:
-        """That of the device which the weights are on."""
-        return layer.source_of(self._key).kernel(self.gate.device)
+        self.find_kernel()
 
     def reset_parameters(self) -> None:
         """As nn.Linear does: uniform, within 1 / sqrt(fan in)."""
@@ -355,21 +332,17 @@ class GatedMlp(nn.Module):
                       options: dict[str, Any]) -> Any:
         """Shares the weights of three nn.Linear."""
         self = cls.__new__(cls)
-        nn.Module.__init__(self)
+        layer.Layer.__init__(self, cls.package, version, attributes, options)
         for name, linear in (("gate", gate), ("up", up), ("down", down)):
             setattr(self, name, linear.weight)
         for name, linear in (("gate_bias", gate), ("up_bias", up), ("down_bias", down)):
             self.register_parameter(name, linear.bias)
-        self._bind(version, attributes, options)
+        self.find_kernel()
         return self
 
     def forward(self, x: Tensor, residual: Optional[Tensor] = None) -> Tensor:
         parameters = (self.gate, self.up, self.down, self.gate_bias, self.up_bias, self.down_bias)
-        if not layer.enabled():
-            return self.reference(x, residual)
-        why = layer.why_pytorch(x, residual, *parameters)
-        if why != "":
-            layer.tell(self._told, f"a {type(self).__name__}", why)
+        if self.is_pytorchs(x, residual, *parameters):
             return self.reference(x, residual)
         return gated_mlp(x, *parameters, residual, self._key, parameters if self.accumulate_into_main_grad else ())
 
@@ -383,8 +356,7 @@ class GatedMlp(nn.Module):
         return y if residual is None else residual + y
 
     def extra_repr(self) -> str:
-        words = ", ".join(f"{name}={value!r}" for name, value in self.attributes.items())
-        return f"{self.gate.shape[1]}, {self.gate.shape[0]}, {words}, {self.package}@{self.version}"
+        return f"{self.gate.shape[1]}, {self.gate.shape[0]}, {super().extra_repr()}"
 
 
 def promises(overflow: str, batch_invariant: bool) -> dict[str, str]:

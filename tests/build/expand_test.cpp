@@ -143,6 +143,40 @@ TEST_CASE("expand: a package with headers has what they compile with, by the too
                     doctest::Contains("headers \"cub\" is not in the build matrix"));
 }
 
+TEST_CASE(
+    "expand: Triton has machine code of CUDA 12 and 13 for each target, and PTX of the oldest") {
+  Package package{.name = "scale", .version = 1};
+  package.ops = {{.name = "scale", .tensors = {{.name = "x", .dtypes = {"float32"}}}}};
+  package.cuda.launch.targets = {code("sm_80"), code("sm_110"), code("compute_80")};
+  package.cuda.launch.launches = {
+      {.op = "scale",
+       .source = "csrc/scale.py",
+       .kernel = "scale",
+       .grid = {"1"},
+       .arguments = {{.parameter = "x_ptr", .kind = KernelArgument::Kind::kTensor, .value = "x"}},
+       .instances = {{.name = "any"}}}};
+  const Expansion expansion = expand(shipped_matrix(), package);
+  CHECK(ids(expansion) == std::vector<std::string>{"cu11.8-compute_80-x86_64",
+                                                   "cu11.8-compute_80-aarch64",
+                                                   "cu12.9-sm_80-x86_64", "cu13.5-sm_80-x86_64",
+                                                   "cu13.5-sm_110-aarch64"});
+  CHECK(reason(expansion, "cu11.8-sm_80-x86_64").find("no ptxas for drivers of CUDA 11") !=
+        std::string::npos);
+  const VariantPlan& one = plan(expansion, "cu12.9-sm_80-x86_64");
+  CHECK(one.is_triton());
+  CHECK(one.host.empty());
+  REQUIRE(one.images.size() == 1);
+  CHECK(one.images[0].source == "csrc/scale.py");
+  CHECK(one.images[0].forms.size() == 1);
+  CHECK(one.min_driver == Version{12, 0});
+  CHECK(ptx_version({11, 8}) == 78);
+  CHECK(ptx_version({12, 0}) == 80);
+  CHECK(ptx_version({12, 9}) == 88);
+  CHECK(ptx_version({13, 5}) == 90);  // the newest that Triton's LLVM writes
+  CHECK(ptxas_for({12, 9}) == "ptxas");
+  CHECK(ptxas_for({13, 5}) == "ptxas-blackwell");
+}
+
 TEST_CASE("expand: what is not built says why") {
   const Expansion expansion = expand(shipped_matrix(), package_for({"sm_90a"}, {"x86-64-v3"}));
   CHECK(reason(expansion, "cu11.8-sm_90a-x86_64").find("12.0 is the first") != std::string::npos);

@@ -97,6 +97,18 @@ class Triton(unittest.TestCase):
         self.assertEqual(self.built(package).count("] triton "), 3)
         self.assertNotEqual((out / ONLY / "descriptor.json").read_bytes(), before)
 
+    def test_the_package_of_the_manual(self):
+        text = (SOURCE / "docs/TRITON.md").read_text()
+        files = re.findall(r"^```\w+ (row-softmax/\S+)\n(.*?)^```$", text, re.M | re.S)
+        self.assertEqual(len(files), 2)
+        for name, content in files:
+            path = self.work / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        self.built(self.work / "row-softmax")
+        images = json.loads((self.work / "out/row-softmax" / ONLY / "inspect.json").read_text())["images"]
+        self.assertEqual([len(each["kernels"]) for each in images], [24])  # as the page says
+
     def test_the_same_bytes_elsewhere(self):
         self.built(self.written())
         self.built(self.written(folder="another folder"), out="another out")

@@ -99,11 +99,17 @@ std::string supplier_of(const std::string& pin) {
 std::string license_of(const std::string& pin) {
   if (is_of_cuda(pin)) return kCudaLicense;
   if (pin == kCutlass) return "BSD-3-Clause";
-  return pin == "ziglang" ? "MIT" : kNoAssertion;
+  return pin == "ziglang" || pin == "triton" ? "MIT" : kNoAssertion;
 }
 
-/// The wheel of a compiler, or of headers, by the names that NVIDIA and Zig give them.
+/// Whether it is the wheel of Triton for a version of Python, "triton-3.11".
+bool is_triton(const std::string& compiler) {
+  return compiler.starts_with("triton-");
+}
+
+/// The wheel of a compiler, or of headers, by the names that their makers give them.
 std::string pin_of(const std::string& compiler, const Config& config) {
+  if (is_triton(compiler)) return "triton";
   if (compiler == "zig") return "ziglang";
   if (compiler == "cccl") return "nvidia-cuda-cccl";
   if (compiler == "cutlass") return kCutlass;
@@ -222,9 +228,10 @@ class Sbom {
   void add_runtime(const std::string& variant, const std::string& compiler,
                    const std::string& version, const Config& config) {
     const std::string pin = pin_of(compiler, config);
-    const std::string what = compiler == "nvrtc" ? "CUDA device library of NVRTC"
-                             : compiler == "zig" ? "zig compiler-rt"
-                                                 : compiler + " headers";
+    const std::string what = compiler == "nvrtc"   ? "CUDA device library of NVRTC"
+                             : compiler == "zig"   ? "zig compiler-rt"
+                             : is_triton(compiler) ? "CUDA device library of Triton"
+                                                   : compiler + " headers";
     const std::string id = spdx_id("Runtime", compiler + "-" + version);
     if (parts_.insert(id).second) {
       Json package = spdx_package({id, what, version, license_of(pin), supplier_of(pin),

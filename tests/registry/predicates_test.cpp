@@ -86,13 +86,15 @@ TEST_CASE("an SBOM names every part of the toolchain, its supplier and its purl"
   const test::TemporaryFolder folder;
   const test::Built variant = test::cuda("12.9", "sm_90a");
   const auto made_with = [](Config& config) {
-    config.build = R"({"cutlass":"4.2.0.0","nvrtc":"12.9.86","zig":"0.15.2"})";
+    config.build =
+        R"({"cutlass":"4.2.0.0","nvrtc":"12.9.86","triton-3.11":"3.9.0","zig":"0.15.2"})";
   };
   const auto built =
       read_build_output(test::write_built(folder / "built", variant, {made_with, {}, {}, {}}));
   const std::vector<Pin> pins =
       parse_pins("[zig]\nziglang==0.15.2 --hash=sha256:" + kHex +
                      "\n[cutlass]\nnvidia-cutlass==4.2.0.0 --hash=sha256:" + kHex +
+                     "\n[triton-3.11]  # on request\ntriton==3.9.0 --hash=sha256:" + kHex +
                      "\n[cuda-12.9]\nnvidia-cuda-nvrtc-cu12==12.9.86 --hash=sha256:" + kHex +
                      "\nnvidia-cuda-runtime-cu12==12.9.79 --hash=sha256:" + kHex +
                      "\n[cuda-13.0]\nnvidia-cuda-nvrtc==13.0.88 --hash=sha256:" + kHex + "\n",
@@ -104,6 +106,8 @@ TEST_CASE("an SBOM names every part of the toolchain, its supplier and its purl"
     suppliers[each["externalRefs"][0]["referenceLocator"]] = each["supplier"];
     CHECK(each["versionInfo"] != "");
     if (each["name"] == "cutlass headers") CHECK(each["licenseDeclared"] == "BSD-3-Clause");
+    if (each["name"] == "triton") CHECK(each["licenseDeclared"] == "MIT");
+    CHECK(each["name"] != "triton-3.11 headers");
   }
   const std::string oci = "pkg:oci/tiny-op@sha256%3A";
   CHECK(suppliers ==
@@ -111,6 +115,7 @@ TEST_CASE("an SBOM names every part of the toolchain, its supplier and its purl"
             {oci + Digest::of("index").hex(), "Organization: Acme"},
             {oci + built[0].variant.manifest.digest.hex(), "Organization: Acme"},
             {"pkg:pypi/nvidia-cutlass@4.2.0.0", "Organization: NVIDIA Corporation"},
+            {"pkg:pypi/triton@3.9.0", "NOASSERTION"},
             {"pkg:pypi/ziglang@0.15.2", "Organization: Zig Software Foundation"},
             {"pkg:pypi/nvidia-cuda-nvrtc-cu12@12.9.86", "Organization: NVIDIA Corporation"},
             {"pkg:pypi/nvidia-cuda-runtime-cu12@12.9.79", "Organization: NVIDIA Corporation"}});

@@ -133,7 +133,7 @@ class Translator {
   }
 
   Part comparison() {
-    const Part left = sum();
+    Part left = sum();
     for (const std::string_view sign : {"==", "!=", "<=", ">=", "<", ">"}) {
       if (token_ != sign) continue;
       next();

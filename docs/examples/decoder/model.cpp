@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model.hpp"
+
+#include <kiln/float16.hpp>
+#include <kiln/ops/attention.hpp>
+#include <kiln/ops/geglu_mlp.hpp>
+#include <kiln/ops/linear.hpp>
+#include <kiln/ops/rms_norm.hpp>
+#include <kiln/ops/rotary_embedding.hpp>
+#include <kiln/ops/swiglu_mlp.hpp>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <stdexcept>
+
+namespace {
+
+namespace ops = kiln::ops;
+using kiln::DType;
+using kiln::Tensor;
+
+constexpr std::int64_t kPage = 16;  // rows of a page
+
+// Rows of a tensor that has several to each token: [rows, width], and columns of it.
+Tensor rows_of(const Tensor& tensor, std::int64_t rows, std::int64_t width) {
+  const DLTensor dl = tensor.dl();
+  return Tensor(static_cast<std::byte*>(dl.data) + dl.byte_offset, DType::kBFloat16, {rows, width},
+                dl.device.device_type == kDLCPU ? kiln::Device::cpu()
+                                                : kiln::Device::cuda(dl.device.device_id));
+}
+
+}  // namespace
+
+Config read_config(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  if (!stream) throw std::runtime_error("read " + file.string() + ": it cannot be opened");
+  const nlohmann::json json = nlohmann::json::parse(stream);
+  const std::string type = json.at("model_type");
+  if (type != "llama" && type != "gemma") {
+    throw std::runtime_error("read " + file.string() + ": model_type is " + type +
+                             ", expected llama or gemma");
+  }
+  Config config{};
+  config.width = json.at("hidden_size");
+  config.hidden = json.at("intermediate_size");
+  config.layers = json.at("num_hidden_layers");
+  config.heads = json.at("num_attention_heads");
+  config.kv_heads = json.at("num_key_value_heads");
+  config.head_width = json.value("head_dim", config.width / config.heads);
+  config.vocabulary = json.at("vocab_size");
+  config.eps = json.at("rms_norm_eps");
+  config.theta = json.value("rope_theta", 10000.0);
+  config.gemma = type == "gemma";
+  return config;
+}
+
+Model::Buffer& Model::make(DType dtype, std::initializer_list<std::int64_t> shape) {
+  const std::int64_t count =
+      std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+  Memory memory(device_, static_cast<std::size_t>(count) * kiln::size_of(dtype));
+  const Tensor tensor(memory.data(), dtype, shape, device_);
+  return buffers_.emplace_back(Buffer{tensor, std::move(memory)});
+}
+
+Tensor Model::weight(const std::string& name, std::initializer_list<std::int64_t> shape) {
+  const std::byte* stored = file_.bfloat16(name, shape);
+  if (device_.kind == kiln::Device::Kind::kCpu)
+    return Tensor(stored, DType::kBFloat16, shape, device_);
+  Buffer& buffer = make(DType::kBFloat16, shape);
+  buffer.memory.write(
+      stored, 2 * static_cast<std::size_t>(std::accumulate(shape.begin(), shape.end(),
+                                                           std::int64_t{1}, std::multiplies<>())));
+  return buffer.tensor;
+}
+
+Model::Model(const std::filesystem::path& folder, kiln::Device device, std::int64_t longest)
+    : config_(read_config(folder / "config.json")),
+      norm_(kiln::get_kernel("rms-norm", {.version = 1, .device = device})),
+      device_(norm_.device()),
+      longest_((longest + kPage - 1) / kPage * kPage),
+      file_(folder / "model.safetensors"),
+      linear_(kiln::get_kernel("linear", {.version = 1, .device = device_})),
+      rotary_(kiln::get_kernel("rotary-embedding", {.version = 1, .device = device_})),
+      attention_(kiln::get_kernel("attention", {.version = 1, .device = device_})),
+      mlp_(kiln::get_kernel(config_.gemma ? "geglu-mlp" : "swiglu-mlp",
+                            {.version = 1, .device = device_})),
+      workspace_(device_),
+      embeddings_(file_.bfloat16("model.embed_tokens.weight", {config_.vocabulary, config_.width})),
+      block_table_(&make(DType::kInt32, {1, longest_ / kPage})),
+      lengths_(&make(DType::kInt32, {1})),
+      cos_(&make(DType::kFloat32, {longest_, config_.head_width / 2})),
+      sin_(&make(DType::kFloat32, {longest_, config_.head_width / 2})),
+      one_(make_step(1)),
+      queue_(device_) {
+  const std::int64_t width = config_.width;
+  for (std::int64_t i = 0; i < config_.layers; ++i) {
+    const std::string name = "model.layers." + std::to_string(i) + ".";
+    const auto pages = [&] {
+      return make(DType::kBFloat16, {longest_ / kPage, kPage, config_.kv_heads, config_.head_width})
+          .tensor;
+    };
+    layers_.push_back({.norm = weight(name + "input_layernorm.weight", {width}),
+                       .q = weight(name + "self_attn.q_proj.weight", {config_.q_width(), width}),
+                       .k = weight(name + "self_attn.k_proj.weight", {config_.kv_width(), width}),
+                       .v = weight(name + "self_attn.v_proj.weight", {config_.kv_width(), width}),
+                       .o = weight(name + "self_attn.o_proj.weight", {width, config_.q_width()}),
+                       .mlp_norm = weight(name + "post_attention_layernorm.weight", {width}),
+                       .gate = weight(name + "mlp.gate_proj.weight", {config_.hidden, width}),
+                       .up = weight(name + "mlp.up_proj.weight", {config_.hidden, width}),
+                       .down = weight(name + "mlp.down_proj.weight", {width, config_.hidden}),
+                       .k_pages = pages(),
+                       .v_pages = pages()});
+  }
+  last_norm_ = weight("model.norm.weight", {width});
+  const bool tied = !file_.has("lm_head.weight");
+  head_ =
+      weight(tied ? "model.embed_tokens.weight" : "lm_head.weight", {config_.vocabulary, width});
+  std::vector<std::int32_t> table(static_cast<std::size_t>(longest_ / kPage));
+  std::iota(table.begin(), table.end(), 0);
+  block_table_->memory.write(table.data(), table.size() * sizeof(table[0]));
+
+  std::vector<double> frequencies(static_cast<std::size_t>(config_.head_width / 2));
+  for (std::size_t i = 0; i < frequencies.size(); ++i) {
+    frequencies[i] = std::pow(
+        config_.theta, -2.0 * static_cast<double>(i) / static_cast<double>(config_.head_width));
+  }
+  Buffer& stored = make(DType::kFloat64, {config_.head_width / 2});
+  stored.memory.write(frequencies.data(), frequencies.size() * sizeof(double));
+  run(rotary_,
+      ops::rotary_embedding::Tables{
+          .frequencies = stored.tensor, .cos = cos_->tensor, .sin = sin_->tensor},
+      queue_.stream());
+}
+
+Model::Step Model::make_step(std::int64_t rows) {
+  const std::int64_t width = config_.width;
+  return {.rows = rows,
+          .embedded = make(DType::kBFloat16, {rows, width}),
+          .positions = make(DType::kInt32, {rows}),
+          .slots = make(DType::kInt32, {rows}),
+          .starts = make(DType::kInt32, {2}),
+          .hidden = make(DType::kBFloat16, {rows, width}),
+          .normed = make(DType::kBFloat16, {rows, width}),
+          .qkv = make(DType::kBFloat16, {rows, config_.q_width() + 2 * config_.kv_width()}),
+          .attended = make(DType::kBFloat16, {rows, config_.heads, config_.head_width}),
+          .out = make(DType::kBFloat16, {rows, width}),
+          .logits = make(DType::kBFloat16, {1, config_.vocabulary})};
+}
+
+void Model::write_inputs(const Step& step, const std::vector<int>& tokens) {
+  const auto width = static_cast<std::size_t>(config_.width);
+  // Gemma's factor is itself a bfloat16.
+  const float factor =
+      kiln::from_bfloat16(kiln::to_bfloat16(std::sqrt(static_cast<float>(config_.width))));
+  std::vector<std::uint16_t> embedded(tokens.size() * width);
+  std::vector<std::int32_t> positions(tokens.size());
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= config_.vocabulary) {
+      throw std::runtime_error("token " + std::to_string(tokens[i]) + " is not one of the " +
+                               std::to_string(config_.vocabulary) + " of the vocabulary");
+    }
+    std::memcpy(&embedded[i * width], embeddings_ + 2 * width * static_cast<std::size_t>(tokens[i]),
+                2 * width);
+    positions[i] = static_cast<std::int32_t>(length_ + static_cast<std::int64_t>(i));
+  }
+  if (config_.gemma) {
+    for (std::uint16_t& value : embedded)
+      value = kiln::to_bfloat16(kiln::from_bfloat16(value) * factor);
+  }
+  const std::int32_t starts[] = {0, static_cast<std::int32_t>(tokens.size())};
+  const std::int32_t length = positions.back() + 1;
+  step.embedded.memory.write(embedded.data(), embedded.size() * sizeof(embedded[0]));
+  step.positions.memory.write(positions.data(), positions.size() * sizeof(positions[0]));
+  step.slots.memory.write(positions.data(),
+                          positions.size() * sizeof(positions[0]));  // the pages are in order
+  step.starts.memory.write(starts, sizeof(starts));
+  lengths_->memory.write(&length, sizeof(length));
+}
+
+void Model::attend(const Step& step, const Layer& layer, kiln::Stream stream) {
+  const std::int64_t q_width = config_.q_width();
+  const std::int64_t kv_width = config_.kv_width();
+  const Tensor q = step.qkv.tensor.columns(0, q_width);
+  const Tensor k = step.qkv.tensor.columns(q_width, kv_width);
+  const Tensor v = step.qkv.tensor.columns(q_width + kv_width, kv_width);
+  run(linear_, ops::linear::Forward{.x = step.normed.tensor, .weight = layer.q, .y = q}, stream);
+  run(linear_, ops::linear::Forward{.x = step.normed.tensor, .weight = layer.k, .y = k}, stream);
+  run(linear_, ops::linear::Forward{.x = step.normed.tensor, .weight = layer.v, .y = v}, stream);
+  run(rotary_,
+      ops::rotary_embedding::Rotate{.x = step.qkv.tensor.columns(0, q_width + kv_width),
+                                    .positions = step.positions.tensor,
+                                    .cos = cos_->tensor,
+                                    .sin = sin_->tensor,
+                                    .out = step.qkv.tensor.columns(0, q_width + kv_width),
+                                    .attributes = {.head_dim = config_.head_width}},
+      stream);
+  run(attention_,
+      ops::attention::Append{.k = k,
+                             .v = v,
+                             .slots = step.slots.tensor,
+                             .k_pages = layer.k_pages,
+                             .v_pages = layer.v_pages},
+      stream);
+  if (step.rows == length_) {  // a whole sequence: its keys are here
+    run(attention_,
+        ops::attention::Prefill{.q = q,
+                                .k = k,
+                                .v = v,
+                                .cu_seqlens_q = step.starts.tensor,
+                                .cu_seqlens_k = step.starts.tensor,
+                                .out = step.attended.tensor,
+                                .attributes = {.window_right = 0}},
+        stream);
+  } else {
+    run(attention_,
+        ops::attention::Decode{.q = q,
+                               .k_pages = layer.k_pages,
+                               .v_pages = layer.v_pages,
+                               .block_table = block_table_->tensor,
+                               .lengths = lengths_->tensor,
+                               .out = step.attended.tensor},
+        stream);
+  }
+  run(linear_,
+      ops::linear::Forward{.x = rows_of(step.attended.tensor, step.rows, q_width),
+                           .weight = layer.o,
+                           .y = step.out.tensor},
+      stream);
+}
+
+// hidden is written before it is read, so that a step may be run again.
+void Model::enqueue(const Step& step, kiln::Stream stream) {
+  const ops::rms_norm::ForwardAttributes norm{.eps = config_.eps,
+                                              .offset = config_.gemma ? 1.0 : 0.0};
+  Tensor residual = step.embedded.tensor;
+  for (const Layer& layer : layers_) {
+    run(norm_,
+        ops::rms_norm::Forward{
+            .x = residual, .weight = layer.norm, .y = step.normed.tensor, .attributes = norm},
+        stream);
+    attend(step, layer, stream);
+    run(norm_,
+        ops::rms_norm::Forward{.x = step.out.tensor,
+                               .weight = layer.mlp_norm,
+                               .residual = residual,
+                               .y = step.normed.tensor,
+                               .h_out = step.hidden.tensor,
+                               .attributes = norm},
+        stream);
+    residual = step.hidden.tensor;
+    if (config_.gemma) {
+      run(mlp_,
+          ops::geglu_mlp::Forward{
+              .x = step.normed.tensor,
+              .gate = layer.gate,
+              .up = layer.up,
+              .down = layer.down,
+              .residual = residual,
+              .y = residual,
+              .attributes = {.approximate = ops::geglu_mlp::ForwardAttributes::Approximate::kTanh}},
+          stream);
+    } else {
+      run(mlp_,
+          ops::swiglu_mlp::Forward{.x = step.normed.tensor,
+                                   .gate = layer.gate,
+                                   .up = layer.up,
+                                   .down = layer.down,
+                                   .residual = residual,
+                                   .y = residual},
+          stream);
+    }
+  }
+  // The last row alone.
+  const auto last = [&](const Tensor& tensor) {
+    DLTensor dl = tensor.dl();
+    std::int64_t shape[] = {1, config_.width};
+    dl.byte_offset += 2 * static_cast<std::uint64_t>((step.rows - 1) * config_.width);
+    dl.shape = shape;
+    dl.strides = nullptr;
+    return Tensor(dl);
+  };
+  run(norm_,
+      ops::rms_norm::Forward{.x = last(residual),
+                             .weight = last_norm_,
+                             .y = last(step.normed.tensor),
+                             .attributes = norm},
+      stream);
+  run(linear_,
+      ops::linear::Forward{.x = last(step.normed.tensor), .weight = head_, .y = step.logits.tensor},
+      stream);
+}
+
+std::vector<float> Model::forward(const std::vector<int>& tokens) {
+  const auto count = static_cast<std::int64_t>(tokens.size());
+  if (count == 0 || length_ + count > longest_) {
+    throw std::runtime_error("a sequence of " + std::to_string(length_ + count) +
+                             " tokens, expected 1 to " + std::to_string(longest_));
+  }
+  const bool is_one = count == 1 && length_ > 0;
+  const Step step = is_one ? one_ : make_step(count);
+  write_inputs(step, tokens);
+  length_ += count;
+  if (is_one) {
+    queue_.run([&](kiln::Stream stream) { enqueue(step, stream); });
+  } else {
+    enqueue(step, queue_.stream());
+  }
+  std::vector<std::uint16_t> bits(static_cast<std::size_t>(config_.vocabulary));
+  queue_.wait();
+  step.logits.memory.read(bits.data(), bits.size() * sizeof(bits[0]));
+  std::vector<float> logits(bits.size());
+  for (std::size_t i = 0; i < bits.size(); ++i) logits[i] = kiln::from_bfloat16(bits[i]);
+  return logits;
+}
+
+std::vector<std::string> Model::variants() const {
+  std::vector<std::string> all;
+  for (const kiln::Kernel* kernel : {&norm_, &linear_, &rotary_, &attention_, &mlp_}) {
+    all.push_back(std::string(kernel->name()) + " " + std::string(kernel->variant()));
+  }
+  return all;
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Model: a decoder in the shape of Llama, or of the first Gemma, whose layers are calls of
+// packages. One sequence; its keys and values lie in pages. All numbers are bfloat16.
+#pragma once
+
+#include <deque>
+#include <filesystem>
+#include <kiln/kiln.hpp>
+#include <string>
+#include <vector>
+
+#include "driver.hpp"
+#include "safetensors.hpp"
+
+// What the program needs of transformers' config.json.
+struct Config {
+  std::int64_t width, hidden, layers, heads, kv_heads, head_width, vocabulary;
+  double eps, theta;
+  bool gemma;  // GELU for SiLU, norms with 1 + weight, embeddings times the root of the width
+
+  std::int64_t q_width() const { return heads * head_width; }
+  std::int64_t kv_width() const { return kv_heads * head_width; }
+};
+Config read_config(const std::filesystem::path& file);
+
+class Model {
+ public:
+  // Of config.json and model.safetensors in the folder. `longest`: the tokens of a sequence, at
+  // most.
+  Model(const std::filesystem::path& folder, kiln::Device device, std::int64_t longest);
+
+  // The logits of the word after these tokens, which follow what the sequence has. One token is a
+  // CUDA graph on a GPU.
+  std::vector<float> forward(const std::vector<int>& tokens);
+
+  const Config& config() const { return config_; }
+  std::vector<std::string> variants() const;  // what was loaded
+
+ private:
+  struct Buffer {
+    kiln::Tensor tensor;
+    Memory memory;
+  };
+  struct Layer {
+    kiln::Tensor norm, q, k, v, o, mlp_norm, gate, up, down, k_pages, v_pages;
+  };
+  // What a step of `rows` tokens reads and writes.
+  struct Step {
+    std::int64_t rows;
+    Buffer &embedded, &positions, &slots, &starts;            // written by the program
+    Buffer &hidden, &normed, &qkv, &attended, &out, &logits;  // by the calls
+  };
+
+  Buffer& make(kiln::DType dtype, std::initializer_list<std::int64_t> shape);
+  kiln::Tensor weight(const std::string& name, std::initializer_list<std::int64_t> shape);
+  Step make_step(std::int64_t rows);
+  void write_inputs(const Step& step, const std::vector<int>& tokens);
+  void enqueue(const Step& step, kiln::Stream stream);
+  void attend(const Step& step, const Layer& layer, kiln::Stream stream);
+
+  // An op. All share one scratch memory, since one runs after the other.
+  template <class Arguments>
+  void run(const kiln::Kernel& kernel, const Arguments& arguments, kiln::Stream stream) {
+    const auto op = kernel.op<Arguments>();
+    op.run(arguments, workspace_.reserve(op.workspace_bytes(arguments)), stream);
+  }
+
+  Config config_;
+  kiln::Kernel norm_;
+  kiln::Device device_;
+  std::int64_t longest_;
+  std::int64_t length_ = 0;  // tokens that the sequence has
+  Safetensors file_;
+  kiln::Kernel linear_, rotary_, attention_, mlp_;
+  kiln::OwnedWorkspace workspace_;
+  std::deque<Buffer> buffers_;  // whose places stay
+  std::vector<Layer> layers_;
+  kiln::Tensor last_norm_, head_;
+  const std::byte* embeddings_;
+  Buffer *block_table_, *lengths_, *cos_, *sin_;
+  Step one_;
+  Queue queue_;
+};

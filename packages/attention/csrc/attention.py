@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The GPU's attention: prefill; decode in parts of the keys, and the sum of the parts; append.
+"""The GPU's attention: prefill, and its gradients; decode in parts of the keys, and the sum of the parts; append.
 
 Softmax is computed block of keys after block in fp32 with a running maximum, in powers of 2: scores are multiplied by
 scale log2(e). A program's rows are queries of one head and one sequence (prefill), or all queries of a sequence in the
@@ -111,6 +111,128 @@ def prefill(q_ptr, k_ptr, v_ptr, q_starts, k_starts, out_ptr, lse_ptr, q_stride,
     if lse_ptr is not None:
         lse = (most + tl.math.log2(total)) * LN2  # -inf where both are
         tl.store(lse_ptr + head.to(tl.int64) * tokens + row, lse, mask=row < q_begin + queries)
+
+
+@triton.jit
+def delta(grad_out_ptr, out_ptr, grad_lse_ptr, delta_ptr, tokens, heads, D: tl.constexpr):
+    """Of each token and head, sum(grad_out out) less the gradient of lse. Grid: tokens times heads."""
+    program = tl.program_id(0)
+    at = program.to(tl.int64) * D + tl.arange(0, D)
+    products = tl.load(grad_out_ptr + at).to(tl.float32) * tl.load(out_ptr + at).to(tl.float32)
+    of_row = tl.sum(products, 0)
+    row = (program % heads).to(tl.int64) * tokens + program // heads
+    if grad_lse_ptr is not None:
+        of_row -= tl.load(grad_lse_ptr + row)
+    tl.store(delta_ptr + row, of_row)
+
+
+@triton.jit
+def _gradients(q, k, v, grad_out, lse, deltas, seen, scale):
+    """Of a block: the powers, and the gradients of the scores, both [rows, keys]. lse is in powers of 2."""
+    powers = tl.where(seen, tl.math.exp2(tl.dot(q, tl.trans(k)) * scale - lse[:, None]), 0.0)
+    of_powers = tl.dot(grad_out, tl.trans(v))
+    return powers.to(q.dtype), (powers * (of_powers - deltas[:, None])).to(q.dtype)
+
+
+@triton.jit
+def backward_keys(q_ptr, k_ptr, v_ptr, grad_out_ptr, lse_ptr, delta_ptr, q_starts, k_starts, grad_k_ptr, grad_v_ptr,
+                  q_stride, k_stride, v_stride, grad_k_stride, grad_v_stride, tokens, sequences, heads, group,
+                  scale, left, right, D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr):
+    """The gradients of k and v. Grid: the numbers of blocks of keys times the heads of keys. A program adds up all
+    queries of all heads that share its keys, in one order."""
+    program = tl.program_id(0)
+    kv_heads = heads // group
+    kv_head = program % kv_heads
+    block = program // kv_heads
+    sequence = _sequence_of(block, k_starts, sequences, KEYS)
+    q_begin = tl.load(q_starts + sequence)
+    queries = tl.load(q_starts + sequence + 1) - q_begin
+    k_begin = tl.load(k_starts + sequence)
+    keys = tl.load(k_starts + sequence + 1) - k_begin
+    begin = (block - (k_begin // KEYS + sequence)) * KEYS
+    if begin >= keys:
+        return
+
+    key = begin + tl.arange(0, KEYS)
+    is_key = key < keys
+    column = tl.arange(0, D)
+    key_row = (k_begin + key).to(tl.int64)
+    k = tl.load(k_ptr + key_row[:, None] * k_stride + kv_head * D + column[None, :], mask=is_key[:, None], other=0.0)
+    v = tl.load(v_ptr + key_row[:, None] * v_stride + kv_head * D + column[None, :], mask=is_key[:, None], other=0.0)
+    exponent = tl.where(scale == 0, 1.0 / (D**0.5), scale)
+    behind = keys - queries
+    first = tl.maximum(begin - right - behind, 0) // ROWS * ROWS
+    end = tl.minimum(queries, tl.minimum(begin + KEYS, keys) + left - behind)
+    grad_k = tl.zeros([KEYS, D], tl.float32)
+    grad_v = tl.zeros([KEYS, D], tl.float32)
+    for number in tl.range(0, group):
+        head = kv_head * group + number
+        for start in tl.range(first, end, ROWS):
+            row = start + tl.arange(0, ROWS)
+            is_row = row < queries
+            token = (q_begin + row).to(tl.int64)
+            q = tl.load(q_ptr + token[:, None] * q_stride + head * D + column[None, :], mask=is_row[:, None], other=0.0)
+            grad_out = tl.load(grad_out_ptr + (token[:, None] * heads + head) * D + column[None, :],
+                               mask=is_row[:, None], other=0.0)
+            lse = tl.load(lse_ptr + head.to(tl.int64) * tokens + token, mask=is_row, other=0.0) * LOG2E
+            deltas = tl.load(delta_ptr + head.to(tl.int64) * tokens + token, mask=is_row, other=0.0)
+            position = row + behind
+            seen = is_row[:, None] & is_key[None, :] & (key[None, :] >= position[:, None] - left)
+            seen &= key[None, :] <= position[:, None] + right
+            powers, of_scores = _gradients(q, k, v, grad_out, lse, deltas, seen, exponent * LOG2E)
+            grad_v = tl.dot(tl.trans(powers), grad_out, grad_v)
+            grad_k = tl.dot(tl.trans(of_scores), q, grad_k)
+    grad_k_at = key_row[:, None] * grad_k_stride + kv_head * D + column[None, :]
+    grad_v_at = key_row[:, None] * grad_v_stride + kv_head * D + column[None, :]
+    tl.store(grad_k_ptr + grad_k_at, (grad_k * exponent).to(grad_k_ptr.dtype.element_ty), mask=is_key[:, None])
+    tl.store(grad_v_ptr + grad_v_at, grad_v.to(grad_v_ptr.dtype.element_ty), mask=is_key[:, None])
+
+
+@triton.jit
+def backward_queries(q_ptr, k_ptr, v_ptr, grad_out_ptr, lse_ptr, delta_ptr, q_starts, k_starts, grad_q_ptr, q_stride,
+                     k_stride, v_stride, grad_q_stride, tokens, sequences, heads, group, scale, left, right,
+                     D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr):
+    """The gradient of q. Grid: as prefill's."""
+    program = tl.program_id(0)
+    head = program % heads
+    block = tokens // ROWS + sequences - 1 - program // heads
+    sequence = _sequence_of(block, q_starts, sequences, ROWS)
+    q_begin = tl.load(q_starts + sequence)
+    queries = tl.load(q_starts + sequence + 1) - q_begin
+    k_begin = tl.load(k_starts + sequence)
+    keys = tl.load(k_starts + sequence + 1) - k_begin
+    begin = (block - (q_begin // ROWS + sequence)) * ROWS
+    if begin >= queries:
+        return
+
+    row = begin + tl.arange(0, ROWS)
+    is_row = row < queries
+    column = tl.arange(0, D)
+    token = (q_begin + row).to(tl.int64)
+    q = tl.load(q_ptr + token[:, None] * q_stride + head * D + column[None, :], mask=is_row[:, None], other=0.0)
+    grad_out_at = (token[:, None] * heads + head) * D + column[None, :]
+    grad_out = tl.load(grad_out_ptr + grad_out_at, mask=is_row[:, None], other=0.0)
+    lse = tl.load(lse_ptr + head.to(tl.int64) * tokens + token, mask=is_row, other=0.0) * LOG2E
+    deltas = tl.load(delta_ptr + head.to(tl.int64) * tokens + token, mask=is_row, other=0.0)
+    exponent = tl.where(scale == 0, 1.0 / (D**0.5), scale)
+    position = row + keys - queries
+    newest = tl.minimum(begin + ROWS, queries) - 1 + keys - queries
+    first = tl.maximum(begin + keys - queries - left, 0) // KEYS * KEYS
+    end = tl.minimum(keys, newest + 1 + right)
+    grad_q = tl.zeros([ROWS, D], tl.float32)
+    for start in tl.range(first, end, KEYS):
+        key = start + tl.arange(0, KEYS)
+        is_key = key < keys
+        key_row = (k_begin + key).to(tl.int64)
+        at = head // group * D + column
+        k = tl.load(k_ptr + key_row[:, None] * k_stride + at[None, :], mask=is_key[:, None], other=0.0)
+        v = tl.load(v_ptr + key_row[:, None] * v_stride + at[None, :], mask=is_key[:, None], other=0.0)
+        seen = is_row[:, None] & is_key[None, :] & (key[None, :] >= position[:, None] - left)
+        seen &= key[None, :] <= position[:, None] + right
+        _, of_scores = _gradients(q, k, v, grad_out, lse, deltas, seen, exponent * LOG2E)
+        grad_q = tl.dot(of_scores, k, grad_q)
+    grad_q_at = token[:, None] * grad_q_stride + head * D + column[None, :]
+    tl.store(grad_q_ptr + grad_q_at, (grad_q * exponent).to(grad_q_ptr.dtype.element_ty), mask=is_row[:, None])
 
 
 @triton.jit

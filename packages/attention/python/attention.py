@@ -10,19 +10,20 @@
 bfloat16 and float16, on CPUs float32 too. q, k and v may be views of one projection: heads side by side are read where
 they are, [T, HQ, D] with any distance of the rows. PyTorch's own layout, heads before tokens, is copied.
 
-The package has no backward: a tensor that requires a gradient is refused. Where somebody follows PyTorch's operators,
-and while kiln.torch.disabled(), PyTorch computes, in float32, with a gradient. Threads: as nn.Linear.
+Gradients of q, k and v come from the package's own backward; decode has none, and refuses what requires one. For a second
+derivative and where somebody follows PyTorch's operators, PyTorch computes, in float32. Threads: as
+nn.Linear.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Optional, Union
+from typing import Any, Mapping, Optional, Sequence, Union
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from kiln import InvalidCall, Kernel, layer, packages
+from kiln import InvalidCall, layer, packages
 
 PACKAGE, VERSION = packages.of(__name__)
 
@@ -68,70 +69,91 @@ def _pages(q: Tensor, k_pages: Tensor, v_pages: Tensor, block_table: Tensor, len
             torch.cat([lse for _, lse in results] or [q.new_empty(q.shape[2], 0, dtype=torch.float32)], 1))
 
 
-# ---- the ops, as the package has them: q [T, HQ D], out [T, HQ, D] ----
+# ---- the ops, as the package has them ----
 
 
 def _rows(tensor: Tensor) -> Tensor:
-    """[..., H, D] -> [T, H D], a view where the rows have one distance."""
-    return tensor.reshape(-1, tensor.shape[-2] * tensor.shape[-1])
+    """[T, H, D] -> [T, H D], a view where heads lie side by side."""
+    return tensor.reshape(tensor.shape[0], tensor.shape[1] * tensor.shape[2])
 
 
-def _results(q: Tensor, head: int, with_lse: bool) -> list[Tensor]:
-    out = q.new_empty(q.shape[0], q.shape[1] // head, head)
-    return [out, q.new_empty(out.shape[1], out.shape[0], dtype=torch.float32)] if with_lse else [out]
+class _Prefill(layer.Differentiable):
+    """q: [T, HQ, D], k and v: [S, HK, D]. Gives out and lse; keeps all but what PyTorch makes of them again."""
+
+    name, inputs, gradient_of = "attention", "q k v starts_q starts_k", (0, 1, 2, None, None)
+
+    def forward(self, inputs: layer.Tensors, key: str) -> list[Tensor]:
+        q, k, v, starts_q, starts_k = inputs
+        out, lse = self.like(inputs)
+        layer.source_of(key).call(q.device, "prefill", {
+            "q": _rows(q), "k": _rows(k), "v": _rows(v), "cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k, "out": out,
+            "lse": lse})
+        return [out, lse]
+
+    def like(self, inputs: layer.Tensors) -> list[Tensor]:
+        return _results(inputs[0])
+
+    def keep(self, inputs: layer.Tensors, outputs: Sequence[Tensor]) -> list[Optional[Tensor]]:
+        return [*inputs[:3], *outputs, *inputs[3:]]
+
+    def backward(self, grads: layer.Tensors, kept: layer.Tensors, wanted: Sequence[bool],
+                 key: str) -> list[Optional[Tensor]]:
+        q, k, v, out, lse, starts_q, starts_k = kept
+        grad_out = torch.zeros_like(out) if grads[0] is None else grads[0].contiguous()
+        found = [t.new_empty(t.shape) for t in (q, k, v)]
+        layer.source_of(key).call(q.device, "backward", {
+            "grad_out": grad_out, "q": _rows(q), "k": _rows(k), "v": _rows(v), "out": out, "lse": lse,
+            "cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k,
+            "grad_lse": None if grads[1] is None else grads[1].contiguous(), "grad_q": _rows(found[0]),
+            "grad_k": _rows(found[1]), "grad_v": _rows(found[2])})
+        return [t if want else None for t, want in zip((*found, None, None, None, None), wanted)]
+
+    def by_pytorch(self, kept: layer.Tensors, attributes: Mapping[str, Any]) -> list[Tensor]:
+        q, k, v, _, _, starts_q, starts_k = kept
+        return [*_sequences(q, k, v, starts_q, starts_k, attributes.get("scale", 0.0),
+                            attributes.get("window_left", -1), attributes.get("window_right", -1))]
 
 
-def _prefill(q: Tensor, k: Tensor, v: Tensor, starts_q: Tensor, starts_k: Tensor, head: int, with_lse: bool,
-             key: str) -> list[Tensor]:
-    results = _results(q, head, with_lse)
-    layer.source_of(key).call(q.device, "prefill", {
-        "q": q, "k": k, "v": v, "cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k, "out": results[0],
-        "lse": results[1] if with_lse else None})
-    return results
+_prefill = _Prefill()
 
 
-def _decode(q: Tensor, k_pages: Tensor, v_pages: Tensor, block_table: Tensor, lengths: Tensor, with_lse: bool,
+def _results(q: Tensor) -> list[Tensor]:
+    """out and lse of q [T, HQ, D]."""
+    return [q.new_empty(q.shape), q.new_empty(q.shape[1], q.shape[0], dtype=torch.float32)]
+
+
+def _decode(q: Tensor, k_pages: Tensor, v_pages: Tensor, block_table: Tensor, lengths: Tensor,
             key: str) -> list[Tensor]:
-    results = _results(q, k_pages.shape[-1], with_lse)
+    """q: [N, HQ, D]."""
+    out, lse = _results(q)
     layer.source_of(key).call(q.device, "decode", {
-        "q": q, "k_pages": k_pages, "v_pages": v_pages, "block_table": block_table, "lengths": lengths,
-        "out": results[0], "lse": results[1] if with_lse else None})
-    return results
+        "q": _rows(q), "k_pages": k_pages, "v_pages": v_pages, "block_table": block_table, "lengths": lengths,
+        "out": out, "lse": lse})
+    return [out, lse]
 
 
 def _append(k: Tensor, v: Tensor, slots: Tensor, k_pages: Tensor, v_pages: Tensor, key: str) -> None:
-    layer.source_of(key).call(k.device, "append", {"k": k, "v": v, "slots": slots, "k_pages": k_pages,
-                                                   "v_pages": v_pages})
+    layer.source_of(key).call(k.device, "append", {
+        "k": _rows(k), "v": _rows(v), "slots": slots, "k_pages": k_pages, "v_pages": v_pages})
 
 
 if layer.HAS_OPERATORS:
-    _prefill_op = torch.library.custom_op(
-        layer.operator_name("attention_prefill"), _prefill, mutates_args=(),
-        schema="(Tensor q, Tensor k, Tensor v, Tensor starts_q, Tensor starts_k, int head, bool with_lse, str key) "
-               "-> Tensor[]")
     _decode_op = torch.library.custom_op(
         layer.operator_name("attention_decode"), _decode, mutates_args=(),
-        schema="(Tensor q, Tensor k_pages, Tensor v_pages, Tensor block_table, Tensor lengths, bool with_lse, "
-               "str key) -> Tensor[]")
+        schema="(Tensor q, Tensor k_pages, Tensor v_pages, Tensor block_table, Tensor lengths, str key) -> Tensor[]")
     _append_op = torch.library.custom_op(
         layer.operator_name("attention_append"), _append, mutates_args=("k_pages", "v_pages"),
         schema="(Tensor k, Tensor v, Tensor slots, Tensor(a!) k_pages, Tensor(b!) v_pages, str key) -> ()")
 
-    @_prefill_op.register_fake
-    def _(q: Tensor, k: Tensor, v: Tensor, starts_q: Tensor, starts_k: Tensor, head: int, with_lse: bool,
-          key: str) -> list[Tensor]:
-        return _results(q, head, with_lse)
-
     @_decode_op.register_fake
-    def _(q: Tensor, k_pages: Tensor, v_pages: Tensor, block_table: Tensor, lengths: Tensor, with_lse: bool,
-          key: str) -> list[Tensor]:
-        return _results(q, k_pages.shape[-1], with_lse)
+    def _(q: Tensor, k_pages: Tensor, v_pages: Tensor, block_table: Tensor, lengths: Tensor, key: str) -> list[Tensor]:
+        return _results(q)
 
 
 # ---- the layer ----
 
 
-class Attention(nn.Module):
+class Attention(layer.Layer):
     """softmax(scale q k^T) v. The last query of a sequence stands at its last key.
 
     causal: a query sees no key after its own. window: no more than that many keys, its own and those before it, which
@@ -141,30 +163,18 @@ class Attention(nn.Module):
 
     def __init__(self, *, causal: bool = False, window: Optional[int] = None, scale: Optional[float] = None,
                  version: int = VERSION, **options: Any) -> None:
-        super().__init__()
-        layer.check_options(type(self).__name__, options)
         if window is not None and (not causal or window < 1):
             raise InvalidCall(f"attention: window is {window} with causal={causal}; expected 1 or more keys, with "
                               "causal=True")
-        self.causal, self.window, self.scale, self.version, self._options = causal, window, scale, version, options
-        self._bind()
+        super().__init__(PACKAGE, version, {
+            "scale": 0.0 if scale is None else float(scale), "window_left": -1 if window is None else window - 1,
+            "window_right": 0 if causal else -1}, options)
 
     def _bind(self) -> None:
-        left = {} if self.window is None else {"window_left": self.window - 1}
-        scale = {} if self.scale is None else {"scale": float(self.scale)}
-        right = {"window_right": 0} if self.causal else {}
-        self._window = (self.scale or 0.0, -1 if self.window is None else self.window - 1, 0 if self.causal else -1)
-        self._prefill_key = layer.key_of(PACKAGE, self.version, {**scale, **left, **right}, self._options)
-        self._decode_key = layer.key_of(PACKAGE, self.version, {**scale, **left}, self._options)
-        self._append_key = layer.key_of(PACKAGE, self.version, {}, self._options)
-        self._told: set[str] = set()
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._bind()
-
-    def kernel(self, device: Any) -> Kernel:
-        return layer.source_of(self._append_key).kernel(torch.device(device))
+        super()._bind()
+        of_decode = {name: self.attributes[name] for name in ("scale", "window_left")}
+        self._decode_key = layer.key_of(self.package, self.version, of_decode, self._options)
+        self._append_key = layer.key_of(self.package, self.version, {}, self._options)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Optional[Tensor] = None,
                 cu_seqlens_k: Optional[Tensor] = None, *, with_lse: bool = False) -> Result:
@@ -174,57 +184,47 @@ class Attention(nn.Module):
             raise InvalidCall("attention: cu_seqlens_q or cu_seqlens_k is missing; expected both, or none of them")
         if cu_seqlens_q is None:
             cu_seqlens_q, cu_seqlens_k = _starts(q), _starts(k)
-        if self._is_pytorchs(q, k, v):
-            heads = [t.reshape(-1, *t.shape[-2:]) for t in (q, k, v)]
-            out, lse = _sequences(*heads, cu_seqlens_q, cu_seqlens_k, *self._window)
-            return (out.reshape(q.shape), lse) if with_lse else out.reshape(q.shape)
-        call = _prefill_op if layer.goes_by_operators() else _prefill
-        results = call(_rows(q), _rows(k), _rows(v), cu_seqlens_q, cu_seqlens_k, q.shape[-1], with_lse,
-                       self._prefill_key)
-        out = results[0].reshape(q.shape)
-        return (out, results[1]) if with_lse else out
+        inputs = (*(_tokens(t) for t in (q, k, v)), cu_seqlens_q, cu_seqlens_k)
+        out, lse = (_sequences(*inputs, *self.attributes.values()) if self.is_pytorchs(q, k, v)
+                    else _prefill(inputs, self._key))
+        return (out.reshape(q.shape), lse) if with_lse else out.reshape(q.shape)
 
     def decode(self, q: Tensor, k_pages: Tensor, v_pages: Tensor, block_table: Tensor, lengths: Tensor, *,
                with_lse: bool = False) -> Result:
         """The last tokens of each sequence, causal: q [B, HQ, D] or [B, tokens, HQ, D] -> out, as q. Key n of sequence
         b is row n % PS of page block_table[b, n // PS], of lengths[b] keys, the new ones among them; both int32. In a
         CUDA graph the values of both may change from one replay to the next."""
-        if self._is_pytorchs(q, k_pages, v_pages):
-            four = q.reshape(block_table.shape[0], -1, *q.shape[-2:])
-            window = (self._window[0], self._window[1], 0)
-            out, lse = _pages(four, k_pages, v_pages, block_table, lengths, *window)
-            return (out.reshape(q.shape), lse) if with_lse else out.reshape(q.shape)
-        call = _decode_op if layer.goes_by_operators() else _decode
-        results = call(_rows(q), k_pages, v_pages, block_table, lengths, with_lse, self._decode_key)
-        out = results[0].reshape(q.shape)
-        return (out, results[1]) if with_lse else out
+        if self.is_pytorchs(q, k_pages, v_pages):
+            out, lse = _pages(q.reshape(block_table.shape[0], -1, *q.shape[-2:]), k_pages, v_pages, block_table, lengths,
+                              self.attributes["scale"], self.attributes["window_left"], 0)
+        else:
+            _refuse_gradients("decode", q, k_pages, v_pages)
+            call = _decode_op if layer.goes_by_operators() else _decode
+            out, lse = call(_tokens(q), k_pages, v_pages, block_table, lengths, self._decode_key)
+        return (out.reshape(q.shape), lse) if with_lse else out.reshape(q.shape)
 
     def append(self, k: Tensor, v: Tensor, slots: Tensor, k_pages: Tensor, v_pages: Tensor) -> None:
         """Writes k and v, [..., HK, D], into the pages: row n to row slots[n] % PS of page slots[n] // PS, int32; of a
         slot below 0 nothing is written. No two rows may have one slot."""
-        if self._is_pytorchs(k, v, k_pages, v_pages):
+        if self.is_pytorchs(k, v, k_pages, v_pages):
             kept = slots >= 0
             for rows, pages in ((k, k_pages), (v, v_pages)):
-                pages.flatten(0, 1)[slots[kept].long()] = rows.reshape(-1, *rows.shape[-2:])[kept]
+                pages.flatten(0, 1)[slots[kept].long()] = _tokens(rows)[kept]
             return
+        _refuse_gradients("append", k, v, k_pages, v_pages)
         call = _append_op if layer.goes_by_operators() else _append
-        call(_rows(k), _rows(v), slots, k_pages, v_pages, self._append_key)
+        call(_tokens(k), _tokens(v), slots, k_pages, v_pages, self._append_key)
 
-    def _is_pytorchs(self, *tensors: Tensor) -> bool:
-        """Whether PyTorch computes a call. Refuses what needs a gradient."""
-        if not layer.enabled():
-            return True
-        why = layer.why_pytorch(*tensors)
-        if why != "":
-            layer.tell(self._told, f"an {type(self).__name__}", why)
-            return True
-        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-            raise InvalidCall("attention: a tensor requires a gradient, and the package has no backward. Call it under "
-                              "torch.no_grad(), or under kiln.torch.disabled(), where PyTorch computes it")
-        return False
 
-    def extra_repr(self) -> str:
-        return f"causal={self.causal}, window={self.window}, scale={self.scale}, {PACKAGE}@{self.version}"
+def _refuse_gradients(op: str, *tensors: Tensor) -> None:
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        raise InvalidCall(f"attention: a tensor of {op} requires a gradient, and {op} has none. Call it under "
+                          "torch.no_grad(), or under kiln.torch.disabled(), where PyTorch computes it")
+
+
+def _tokens(tensor: Tensor) -> Tensor:
+    """[..., H, D] -> [T, H, D]."""
+    return tensor.reshape(-1, *tensor.shape[-2:])
 
 
 def _starts(tensor: Tensor) -> Tensor:

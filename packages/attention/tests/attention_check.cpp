@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// attention_check: prefill, decode and append against double precision on each device: ragged
-// sequences, empty ones and those of one token, groups of heads, windows, views of one projection,
-// pages that are NaN wherever nothing was appended, queries that see no key; and what is refused.
-// Ends with 0 if all agrees, with 77 if this machine has none of the devices.
+// attention_check: prefill, backward, decode and append against double precision on each device:
+// ragged sequences, empty ones and those of one token, groups of heads, windows, views of one
+// projection, pages that are NaN wherever nothing was appended, queries that see no key; and what
+// is refused. Ends with 0 if all agrees, with 77 if this machine has none of the devices.
 //
 //   attention_check [--registry R] [--device cpu|cuda] [--light] [FOLDER]     FOLDER: for the
 //   records
@@ -36,6 +36,11 @@ const char* name_of(DType dtype) {
 /// One rounding to the dtype, and on a GPU one of the powers that the values are multiplied by.
 double bound_of(DType dtype) {
   return dtype == DType::kFloat32 ? 2e-6 : dtype == DType::kFloat16 ? 1.5e-3 : 1.2e-2;
+}
+
+/// Of gradients: out, from which they are computed, is rounded, and so are those of the scores.
+double gradient_bound_of(DType dtype) {
+  return dtype == DType::kFloat32 ? 1e-5 : dtype == DType::kFloat16 ? 4e-3 : 3e-2;
 }
 
 struct Heads {
@@ -122,12 +127,43 @@ double attend(const double* q, std::int64_t columns, std::int64_t position, std:
   return scores.empty() ? kNone : most + std::log(total);
 }
 
+/// The same query's part in the gradients: adds to that of q, and calls of_key(n, d) and
+/// of_value(n, d) for the places of those of a key and a value. grad_lse: that of the query's lse.
+template <class Key, class Value, class OfKey, class OfValue>
+void differentiate(const double* q, const double* grad_out, double grad_lse, std::int64_t columns,
+                   std::int64_t position, std::int64_t keys, Window window, double scale,
+                   const Key& key, const Value& value, double* grad_q, const OfKey& of_key,
+                   const OfValue& of_value) {
+  const auto width = static_cast<std::size_t>(columns);
+  std::vector<double> out(width);
+  const double lse = attend(q, columns, position, keys, window, scale, key, value, out.data());
+  const double delta =
+      std::inner_product(grad_out, grad_out + columns, out.begin(), 0.0) - grad_lse;
+  for (std::int64_t n = 0; n < keys && lse != kNone; ++n) {
+    if (window.left >= 0 && n < position - window.left) continue;
+    if (window.right >= 0 && n > position + window.right) continue;
+    const double* k = key(n);
+    const double* v = value(n);
+    const double power = std::exp(scale * std::inner_product(q, q + columns, k, 0.0) - lse);
+    const double of_score =
+        power * (std::inner_product(grad_out, grad_out + columns, v, 0.0) - delta) * scale;
+    double* grad_k = of_key(n);
+    double* grad_v = of_value(n);
+    for (std::int64_t d = 0; d < columns; ++d) {
+      grad_q[d] += of_score * k[d];
+      grad_k[d] += of_score * q[d];
+      grad_v[d] += power * grad_out[d];
+    }
+  }
+}
+
 class Checker {
  public:
   Checker(Check& check, const kiln::Kernel& kernel)
       : check_(check),
         device_(kernel.device()),
         prefill_(kernel.op<ops::Prefill>()),
+        backward_(kernel.op<ops::Backward>()),
         decode_(kernel.op<ops::Decode>()),
         append_(kernel.op<ops::Append>()) {}
 
@@ -172,7 +208,9 @@ class Checker {
       }
     }
     compare("prefill", dtype, out, expected);
-    if (with_lse) compare_lse("prefill", dtype, lse, expected_lse);
+    if (!with_lse) return;
+    compare_lse("prefill", dtype, lse, expected_lse);
+    backward(dtype, heads, q_starts, k_starts, window, scale, of_q, of_k, out, lse);
   }
 
   /// The keys of each sequence come by append, into pages in no order.
@@ -244,6 +282,87 @@ class Checker {
     }
     compare("decode", dtype, out, expected);
     if (with_lse) compare_lse("decode", dtype, lse, expected_lse);
+  }
+
+  /// From what prefill gave.
+  void backward(DType dtype, Heads heads, const std::vector<double>& q_starts,
+                const std::vector<double>& k_starts, Window window, double scale, Projection& of_q,
+                Projection& of_k, const Array& out, const Array& lse) {
+    const auto tokens = static_cast<std::int64_t>(q_starts.back());
+    const auto key_tokens = static_cast<std::int64_t>(k_starts.back());
+    const std::int64_t width = heads.queries * heads.columns;
+    const std::int64_t key_width = heads.keys * heads.columns;
+    Array grad_out(device_, dtype, {tokens, heads.queries, heads.columns});
+    std::vector<double> values(grad_out.size());
+    std::normal_distribution<double> normal;
+    for (double& value : values) value = normal(engine_);
+    grad_out.set(values);
+    values = grad_out.values();
+    Array grad_lse(device_, DType::kFloat32, {heads.queries, tokens});
+    std::vector<double> of_lse(grad_lse.size());
+    for (double& value : of_lse) value = normal(engine_);
+    grad_lse.set(of_lse);
+    const bool with_lse = heads.queries != heads.keys;
+    if (!with_lse) std::fill(of_lse.begin(), of_lse.end(), 0.0);
+    const Array starts_q = integers(q_starts);
+    const Array starts_k = integers(k_starts);
+    Array grad_q(device_, dtype, {tokens, width}, 8);
+    Array grad_k(device_, dtype, {key_tokens, key_width}, 3);
+    Array grad_v(device_, dtype, {key_tokens, key_width});
+    const ops::Backward call = {
+        .grad_out = grad_out.tensor(),
+        .q = of_q.q(),
+        .k = of_k.k(),
+        .v = of_k.v(),
+        .out = out.tensor(),
+        .lse = lse.tensor(),
+        .cu_seqlens_q = starts_q.tensor(),
+        .cu_seqlens_k = starts_k.tensor(),
+        .grad_lse = with_lse ? grad_lse.tensor() : Tensor(),
+        .grad_q = grad_q.tensor(),
+        .grad_k = grad_k.tensor(),
+        .grad_v = grad_v.tensor(),
+        .attributes = {.scale = scale, .window_left = window.left, .window_right = window.right}};
+    backward_.run(call, workspace_.reserve(backward_.workspace_bytes(call)));
+
+    std::vector<double> of_queries(grad_q.size());
+    std::vector<double> of_keys(grad_k.size());
+    std::vector<double> of_values(grad_v.size());
+    for (std::size_t b = 0; b + 1 < q_starts.size(); ++b) {
+      const auto q_end = static_cast<std::int64_t>(q_starts[b + 1]);
+      const auto k_begin = static_cast<std::int64_t>(k_starts[b]);
+      const std::int64_t keys = static_cast<std::int64_t>(k_starts[b + 1]) - k_begin;
+      for (auto i = static_cast<std::int64_t>(q_starts[b]); i < q_end; ++i) {
+        for (std::int64_t h = 0; h < heads.queries; ++h) {
+          const std::int64_t shared = h / (heads.queries / heads.keys);
+          const auto at = static_cast<std::size_t>(i * width + h * heads.columns);
+          const auto place = [&](std::vector<double>& all, std::int64_t n) {
+            return &all[static_cast<std::size_t>((k_begin + n) * key_width +
+                                                 shared * heads.columns)];
+          };
+          differentiate(
+              of_q.at(i, h), &values[at], of_lse[static_cast<std::size_t>(h * tokens + i)],
+              heads.columns, i - q_end + keys, keys, window, scale_of(scale, heads),
+              [&](std::int64_t n) { return of_k.k_at(k_begin + n, shared); },
+              [&](std::int64_t n) { return of_k.v_at(k_begin + n, shared); }, &of_queries[at],
+              [&](std::int64_t n) { return place(of_keys, n); },
+              [&](std::int64_t n) { return place(of_values, n); });
+        }
+      }
+    }
+    // Where a query sees one key alone its score has no gradient: what is left of two terms that
+    // cancel is compared with the gradient of v.
+    const auto gradient = [&](const char* name, const Array& found,
+                              const std::vector<double>& expected) {
+      double largest = 0;
+      for (const double value : expected) largest = std::max(largest, std::abs(value));
+      for (const double value : of_values) largest = std::max(largest, std::abs(value));
+      check_.compare(std::string(name) + " " + name_of(dtype), found, expected,
+                     gradient_bound_of(dtype), std::vector<double>(expected.size(), largest));
+    };
+    gradient("grad_q", grad_q, of_queries);
+    gradient("grad_k", grad_k, of_keys);
+    gradient("grad_v", grad_v, of_values);
   }
 
   /// out may be q: of one head, whose rows of q are compact.
@@ -323,6 +442,7 @@ class Checker {
   Check& check_;
   kiln::Device device_;
   kiln::TypedOp<ops::Prefill> prefill_;
+  kiln::TypedOp<ops::Backward> backward_;
   kiln::TypedOp<ops::Decode> decode_;
   kiln::TypedOp<ops::Append> append_;
   kiln::OwnedWorkspace workspace_{device_};

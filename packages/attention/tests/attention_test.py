@@ -151,16 +151,54 @@ class Attention(unittest.TestCase):
             found = attention(q, k, v)
         self.assert_close(found, attention(q, k, v))
 
-    def test_gradients_are_refused_and_pytorchs_where_disabled(self):
+    def test_gradients(self):
+        starts_q, starts_k = integers(0, 1, 1, 20, 30), integers(0, 0, 7, 30, 45)
+        for dtype in DTYPES:
+            for options in ({}, {"causal": True}, {"causal": True, "window": 9, "scale": 0.3}):
+                with self.subTest(dtype=dtype, options=options):
+                    attention = kiln.torch.Attention(**options)
+                    fused = normal(45, HQ + 2 * HK, D, dtype=dtype).requires_grad_()
+                    q, k, v = fused.split([HQ, HK, HK], 1)
+
+                    def gradient():
+                        out = attention(q[:30], k, v, starts_q, starts_k)
+                        return torch.autograd.grad((out.float() * normal(30, HQ, D, seed=6).float()).sum(), fused)[0]
+
+                    self.assert_as_pytorch(gradient)
+
+    def test_a_gradient_of_lse_and_a_second_derivative(self):
         attention = kiln.torch.Attention(causal=True)
-        q, k, v = (t.detach().clone().requires_grad_() for t in heads_of(9))
-        with self.assertRaisesRegex(kiln.InvalidCall, "requires a gradient, and the package has no backward"):
-            attention(q, k, v)
+        inputs = [t.detach().clone().requires_grad_() for t in heads_of(9)]
+
+        def of_lse():
+            out, lse = attention(*inputs, with_lse=True)
+            return torch.autograd.grad(out.float().sum() + lse.sin().sum(), inputs)
+
+        def again():
+            (first,) = torch.autograd.grad(attention(*inputs).float().square().sum(), inputs[0], create_graph=True)
+            return torch.autograd.grad(first.float().sum(), inputs[1])
+
+        self.assert_as_pytorch(of_lse)
+        if DEVICE == "cpu":
+            self.assert_as_pytorch(again)
+
+    @unittest.skipUnless(kiln.torch.HAS_OPERATORS, "torch.library.custom_op came with PyTorch 2.4")
+    def test_compiled_gradients(self):
+        attention = kiln.torch.Attention(causal=True)
+        compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
+        inputs = [t.detach().clone().requires_grad_() for t in heads_of(2, 9)]
+        found, expected = (torch.autograd.grad(call(*inputs).sum(), inputs) for call in (compiled, attention))
+        for one, other in zip(found, expected):
+            self.assert_close(one, other)
+
+    def test_a_gradient_of_decode_is_refused(self):
+        attention = kiln.torch.Attention(causal=True)
+        pages, table, _ = pages_of(attention, [20])
+        q = normal(1, HQ, D).requires_grad_()
+        with self.assertRaisesRegex(kiln.InvalidCall, "a tensor of decode requires a gradient"):
+            attention.decode(q, *pages, table, integers(20))
         with torch.no_grad():
-            self.assertIsNone(attention(q, k, v).grad_fn)
-        with kiln.torch.disabled():
-            attention(q, k, v).sum().backward()
-        self.assertTrue(torch.isfinite(q.grad).all())
+            self.assertIsNone(attention.decode(q, *pages, table, integers(20)).grad_fn)
 
     def test_copies(self):
         q, k, v = heads_of(9)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times attention's prefill and decode beside PyTorch's own, on one device.
+"""Times attention's prefill, training step and decode beside PyTorch's own, on one device.
 
     bench/attention.py --out bench/results/<gpu>.json --commit <commit> [--light]
 
@@ -55,20 +55,20 @@ def in_graph(call):
     return graph.replay
 
 
-def times(contenders):
+def times(contenders, prepare=in_graph):
     """Name -> median in microseconds of each that runs here."""
-    calls, found = {}, {}
+    calls, found, once = {}, {}, {}
     for name, call in contenders.items():
         try:
-            calls[name] = in_graph(call)
-            once = microseconds(calls[name], 1)
+            calls[name] = prepare(call)
+            once[name] = microseconds(calls[name], 1)
             found[name] = []
         except RuntimeError as error:
             print(f"  {name}: {str(error).splitlines()[0]}", flush=True)
             calls.pop(name, None)
     for _ in range(ROUNDS):
         for name, call in calls.items():
-            batch = max(1, min(50, int(20_000 / max(once, 1)))) if DEVICE == "cuda" else 1
+            batch = max(1, min(50, int(20_000 / max(once[name], 1)))) if DEVICE == "cuda" else 1
             found[name].append(microseconds(call, batch))
     return {f"{name}_us": round(statistics.median(values), 2) for name, values in found.items()}
 
@@ -107,6 +107,23 @@ def measure_prefill(sequences, tokens, causal):
     products = 4 * sequences * tokens * tokens * HEADS * D * (0.5 if causal else 1)
     result["kiln_tflops"] = round(products / result["kiln_us"] / 1e6, 1)
     return {"op": "prefill", "sequences": sequences, "tokens": tokens, "causal": causal, **result}
+
+
+def measure_training(sequences, tokens):
+    """Forward and backward, causal, with what the host does for them."""
+    attention = kiln.torch.Attention(causal=True)
+    inputs = [torch.randn(sequences, tokens, heads, D, device=DEVICE, dtype=DTYPE, requires_grad=True)
+              for heads in (HEADS, KV_HEADS, KV_HEADS)]
+    turned = [t.detach().transpose(1, 2).contiguous().requires_grad_() for t in inputs]
+    grad = torch.randn_like(inputs[0])
+    of_turned = grad.transpose(1, 2).contiguous()
+    contenders = {"kiln": lambda: torch.autograd.grad(attention(*inputs), inputs, grad)}
+    rivals = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION} if DEVICE == "cuda" else {}
+    for name, backend in rivals.items():
+        call = by_backend(backend, *turned, is_causal=True)
+        contenders[name] = lambda call=call: torch.autograd.grad(call(), turned, of_turned)
+    result = times(contenders, lambda call: call)
+    return {"op": "training", "sequences": sequences, "tokens": tokens, "causal": True, **result}
 
 
 def measure_decode(sequences, keys):
@@ -151,6 +168,7 @@ def main():
     kernel = kiln.get_kernel("attention", 1, device=DEVICE)
     shapes = []
     for call in ([lambda p=p, c=c: measure_prefill(*p, c) for p in prefills for c in (True, False)]
+                 + [lambda p=p: measure_training(*p) for p in prefills]
                  + [lambda d=d: measure_decode(*d) for d in decodes]):
         shapes.append(call())
         print(json.dumps(shapes[-1]), flush=True)
@@ -168,7 +186,7 @@ def main():
         words += {True: " causal", False: " whole", None: ""}[shape.get("causal")]
         ratios = [f"{shape[key] / shape['kiln_us']:>15.2f}x" if key in shape else f"{'-':>16}" for key in rivals]
         print(f"{words:32}{shape['kiln_us']:>10.1f}" + "".join(ratios))
-    worst = max((s["error"] for s in shapes), default=math.nan)
+    worst = max((s["error"] for s in shapes if "error" in s), default=math.nan)
     print(f"largest error against double precision: {worst:.1e}")
 
 

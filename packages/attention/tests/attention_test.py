@@ -184,12 +184,21 @@ class Attention(unittest.TestCase):
 
     @unittest.skipUnless(kiln.torch.HAS_OPERATORS, "torch.library.custom_op came with PyTorch 2.4")
     def test_compiled_gradients(self):
+        from torch._dynamo.backends.common import aot_autograd
+
+        graphs = []
+
+        def keep(graph, _):
+            graphs.append(graph.code)
+            return graph.forward
+
         attention = kiln.torch.Attention(causal=True)
-        compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
+        compiled = torch.compile(attention, fullgraph=True, backend=aot_autograd(fw_compiler=keep, bw_compiler=keep))
         inputs = [t.detach().clone().requires_grad_() for t in heads_of(2, 9)]
         found, expected = (torch.autograd.grad(call(*inputs).sum(), inputs) for call in (compiled, attention))
         for one, other in zip(found, expected):
             self.assert_close(one, other)
+        self.assertIn("attention_backward", graphs[-1])  # the package's own
 
     def test_a_gradient_of_decode_is_refused(self):
         attention = kiln.torch.Attention(causal=True)

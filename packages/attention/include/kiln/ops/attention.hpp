@@ -62,17 +62,17 @@ struct Prefill {
   }
 };
 
-/// The gradients of prefill's q, k and v, from grad_out, and from what prefill was given and gave:
-/// out, and lse without which it is not computed. Rows of no sequence are not written. They do not
-/// depend on how the GPU runs. grad_q, grad_k and grad_v may be columns of one matrix.
+/// The gradients of prefill's q, k and v, from grad_out, and from what prefill was given and gave;
+/// grad_lse, where lse has a gradient. Rows of no sequence are not written. They do not depend on
+/// how the GPU runs. grad_q, grad_k and grad_v may be columns of one matrix.
 struct Backward {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "backward",
       "attention.backward(grad_out: bfloat16|float16|float32 [T,HQ,D], "
       "q: grad_out [T,QW] rows, k: grad_out [S,KW] rows, v: grad_out [S,KW] rows, "
       "out: grad_out [T,HQ,D], lse: float32 [HQ,T], cu_seqlens_q: int32 [E], "
-      "cu_seqlens_k: int32 [E], grad_q!: grad_out [T,QW] rows, "
-      "grad_k!: grad_out [S,KW] rows, "
+      "cu_seqlens_k: int32 [E], grad_lse?: float32 [HQ,T], "
+      "grad_q!: grad_out [T,QW] rows, grad_k!: grad_out [S,KW] rows, "
       "grad_v!: grad_out [S,KW] rows; scale: float = 0.0, window_left: int = -1, "
       "window_right: int = -1)"};
 
@@ -84,14 +84,15 @@ struct Backward {
   kiln::RequiredTensor lse;  ///< [HQ, T], float32
   kiln::RequiredTensor cu_seqlens_q;  ///< [E], int32
   kiln::RequiredTensor cu_seqlens_k;  ///< [E], int32
+  kiln::Tensor grad_lse = {};  ///< [HQ, T], float32; or none
   kiln::RequiredTensor grad_q;  ///< [T, QW], as grad_out; rows may lie apart; output
   kiln::RequiredTensor grad_k;  ///< [S, KW], as grad_out; rows may lie apart; output
   kiln::RequiredTensor grad_v;  ///< [S, KW], as grad_out; rows may lie apart; output
   PrefillAttributes attributes = {};
 
-  friend std::array<const kiln::Tensor*, 11> tensors_of(const Backward& a) {
+  friend std::array<const kiln::Tensor*, 12> tensors_of(const Backward& a) {
     return {&a.grad_out, &a.q, &a.k, &a.v, &a.out, &a.lse, &a.cu_seqlens_q, &a.cu_seqlens_k,
-            &a.grad_q, &a.grad_k, &a.grad_v};
+            &a.grad_lse, &a.grad_q, &a.grad_k, &a.grad_v};
   }
   friend std::array<kiln::Attribute, 3> attributes_of(const Backward& a) {
     return attributes_of(a.attributes);

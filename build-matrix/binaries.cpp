@@ -2,7 +2,7 @@
 #include "binaries.hpp"
 
 #include <algorithm>
-#include <set>
+#include <array>
 
 #include "base/join.hpp"
 #include "base/quote.hpp"
@@ -37,9 +37,15 @@ Version read_version(const JsonView& value) {
 }
 
 Binary::Abi read_abi(const JsonView& value) {
-  const auto is_abi = [](const std::string& word) { return word == "kiln" || word == "tvm-ffi"; };
-  const std::string word = read_word(value, is_abi, "is not an ABI; expected kiln or tvm-ffi");
-  return word == "kiln" ? Binary::Abi::kKiln : Binary::Abi::kTvmFfi;
+  constexpr std::array<std::string_view, 3> kAbis = {"kiln", "tvm-ffi", "cuda"};
+  const auto is_abi = [&](const std::string& word) {
+    return std::ranges::find(kAbis, word) != kAbis.end();
+  };
+  const std::string word =
+      read_word(value, is_abi, "is not an ABI; expected kiln, tvm-ffi or cuda");
+  return word == "kiln"      ? Binary::Abi::kKiln
+         : word == "tvm-ffi" ? Binary::Abi::kTvmFfi
+                             : Binary::Abi::kCuda;
 }
 
 /// What the op hands over where nothing else is stated: its tensors, then its attributes.
@@ -107,28 +113,50 @@ std::vector<FunctionCall> parse_functions(const JsonView& binary,
   return calls;
 }
 
-void parse_cuda(const JsonView& value, Binary& binary) {
+void parse_device_part(const JsonView& value, Binary& binary) {
   check_keys(value, {"toolkit", "targets"});
   binary.toolkit = read_version(value.at("toolkit"));
   binary.targets = read_list(value.at("targets"), read_target);
 }
 
+/// The keys that mean something for libraries, or for images, alone.
+void check_keys_of(const JsonView& value, Binary::Abi abi) {
+  struct Row {
+    const char* key;
+    Binary::Abi abi;
+    const char* wrong;
+  };
+  constexpr std::array<Row, 7> kRows = {
+      {{"carries", Binary::Abi::kKiln, "a library with Kiln's ABI is packed as it is"},
+       {"functions", Binary::Abi::kKiln, "a library with Kiln's ABI is packed as it is"},
+       {"launches", Binary::Abi::kKiln, "a library launches its kernels itself"},
+       {"launches", Binary::Abi::kTvmFfi, "a library launches its kernels itself"},
+       {"carries", Binary::Abi::kCuda, "an image links nothing"},
+       {"functions", Binary::Abi::kCuda, "an image has kernels; state \"launches\""},
+       {"needs", Binary::Abi::kCuda, "an image links nothing"}}};
+  for (const Row& row : kRows) {
+    if (row.abi == abi && value.has(row.key)) value.at(row.key).fail(row.wrong);
+  }
+}
+
 Binary parse_binary(const JsonView& value, const std::vector<OpSchema>& ops) {
-  check_keys(value, {"file", "abi", "cpu"}, {"glibc", "needs", "carries", "cuda", "functions"});
+  check_keys(value, {"file", "abi", "cpu"},
+             {"glibc", "needs", "carries", "cuda", "functions", "launches"});
   Binary binary{.file = read_file_path(value.at("file")),
                 .abi = read_abi(value.at("abi")),
                 .cpu = read_cpu_level(value.at("cpu")),
                 .glibc = kOldestGlibc};
+  check_keys_of(value, binary.abi);
   if (value.has("glibc")) binary.glibc = read_version(value.at("glibc"));
   if (value.has("needs")) binary.needs = read_list(value.at("needs"), read_soname);
-  if (value.has("cuda")) parse_cuda(value.at("cuda"), binary);
-  if (binary.abi == Binary::Abi::kTvmFfi) {
-    if (value.has("carries")) binary.carries = read_list(value.at("carries"), read_file_path);
-    binary.functions = parse_functions(value, ops);
-    return binary;
-  }
-  for (const char* key : {"carries", "functions"}) {
-    if (value.has(key)) value.at(key).fail("a library with Kiln's ABI is packed as it is");
+  if (value.has("cuda")) parse_device_part(value.at("cuda"), binary);
+  if (value.has("carries")) binary.carries = read_list(value.at("carries"), read_file_path);
+  if (binary.abi == Binary::Abi::kTvmFfi) binary.functions = parse_functions(value, ops);
+  if (binary.abi == Binary::Abi::kCuda) {
+    for (const char* key : {"cuda", "launches"}) {
+      if (!value.has(key)) value.fail("lacks " + std::string(key) + ", which an image needs");
+    }
+    binary.launches = parse_image_launches(value.at("launches"), ops);
   }
   return binary;
 }

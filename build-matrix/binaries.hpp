@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Binaries: what package.json states of shared libraries that exist already, as typed values. Part
-// of schema; after it: expand, and existing, which compares it with the files. Pure.
+// Binaries: what package.json states of libraries and device images that exist, as typed values.
+// Part of schema; after it: expand, and existing, which compares it with the files. Pure.
 #pragma once
 
 #include <optional>
@@ -10,6 +10,7 @@
 
 #include "documents/json_fwd.hpp"
 #include "documents/target.hpp"
+#include "image_launch.hpp"
 
 namespace kiln {
 class JsonView;
@@ -27,11 +28,12 @@ struct FunctionCall {
   bool operator==(const FunctionCall&) const = default;
 };
 
-/// One library, which becomes one variant.
+/// One library, or one image for GPUs, which becomes one variant.
 struct Binary {
   enum class Abi {
     kKiln,    ///< exports kiln_package_v1: packed as it is
     kTvmFfi,  ///< exports __tvm_ffi_<name>: goes into a library that calls it
+    kCuda,    ///< a cubin, PTX or a fatbin: goes into a library that launches its kernels
   };
   std::string file;  ///< relative to the package's folder
   Abi abi = Abi::kKiln;
@@ -42,7 +44,7 @@ struct Binary {
   std::optional<Version> toolkit;    ///< set for one with GPU code, as is the next one
   std::vector<DeviceCode> targets;
   std::vector<FunctionCall> functions;  ///< kTvmFfi: one for each op, in the order of the ops
-  bool operator==(const Binary&) const = default;
+  std::vector<ImageLaunch> launches;    ///< kCuda
 
   std::string variant() const;  ///< "cpu-x86-64-v3", "cu12.9-sm_90a.compute_80-x86_64"
   std::optional<Version> min_driver() const;  ///< set where toolkit is

@@ -11,20 +11,41 @@
 namespace kiln::build {
 namespace {
 
-void write_files(std::ostream& out, const std::vector<std::string>& sonames) {
+void write_files(std::ostream& out, std::size_t count, bool ptx) {
   out << "// #embed is C23's; the pinned compiler has it in C++ as an extension.\n"
          "#pragma clang diagnostic ignored \"-Wc23-extensions\"\n\n"
          "namespace kiln::sdk {\nnamespace {\n";
-  for (std::size_t i = 0; i < sonames.size(); ++i) {
+  for (std::size_t i = 0; i < count; ++i) {
     out << "\n__attribute__((section(\"" << carried_section(i)
         << "\"), aligned(64))) constexpr unsigned char kFile" << i << "[] = {\n#embed \""
-        << carried_name(i) << "\"\n};\n";
+        << carried_name(i) << "\"" << (ptx ? " suffix(, 0)" : "") << "\n};\n";
   }
-  out << "\n}  // namespace\n\nconst Carried kCarried[] = {\n";
+  out << "\n}  // namespace\n\n";
+}
+
+void write_carried(std::ostream& out, const std::vector<std::string>& sonames) {
+  out << "const Carried kCarried[] = {\n";
   for (std::size_t i = 0; i < sonames.size(); ++i) {
     out << "    {" << literal_of(sonames[i]) << ", kFile" << i << ", sizeof(kFile" << i << ")},\n";
   }
   out << "};\nconst int kCarriedCount = " << sonames.size() << ";\n";
+}
+
+/// What the launcher loads: the image, or nothing of a library, which loads its own.
+void write_image(std::ostream& out, const Binary& binary) {
+  const std::size_t count = binary.launches.size();
+  if (count == 0) {
+    out << "\nconst Image kImages[] = {{nullptr, nullptr, 0}};\nconst int kImageCount = 0;\n"
+           "KernelList kernel_list() { return {nullptr, 0}; }\n";
+    return;
+  }
+  out << "const Image kImages[] = {{\"image\", kFile0, sizeof(kFile0)}};\n"
+         "const int kImageCount = 1;\n\nKernelList kernel_list() {\n"
+         "  static const KernelSpec kernels[] = {\n";
+  for (const ImageLaunch& launch : binary.launches) {
+    out << "      {\"image\", " << literal_of(launch.kernel) << ", " << launch.shared << "},\n";
+  }
+  out << "  };\n  return {kernels, " << count << "};\n}\n";
 }
 
 /// The words of an attribute that has some, by their enumerators.
@@ -74,19 +95,25 @@ std::string carried_name(std::size_t position) {
 }
 
 std::string generate_calls(const Package& package, const Binary& binary,
-                           const std::vector<std::string>& sonames) {
+                           const std::vector<std::string>& sonames, bool ptx) {
   std::ostringstream out;
   out << "// SPDX-License-Identifier: Apache-2.0\n// Generated from package.json of "
-      << package.name << "@" << package.version << ".\n#include \"package.gen.hpp\"\n\n"
-      << "#include <kiln/sdk/carried.hpp>\n";
+      << package.name << "@" << package.version << ".\n#include \"package.gen.hpp\"\n\n";
+  const bool is_image = binary.abi == Binary::Abi::kCuda;
   const bool on_gpu = binary.toolkit.has_value();
-  if (on_gpu) out << "#include <kiln/sdk/device.hpp>\n";
+  if (!is_image) out << "#include <kiln/sdk/carried.hpp>\n";
+  if (on_gpu) out << "#include <kiln/sdk/images.hpp>\n#include <kiln/sdk/launch.hpp>\n";
   out << "\n";
-  write_files(out, sonames);
-  if (on_gpu) out << "\nKernelList kernel_list() { return {nullptr, 0}; }\n";
+  write_files(out, sonames.size(), ptx);
+  if (!is_image) write_carried(out, sonames);
+  if (on_gpu) write_image(out, binary);
   out << "\n}  // namespace kiln::sdk\n\nnamespace kiln::package {\n";
   for (std::size_t i = 0; i < package.ops.size(); ++i) {
-    write_call(out, package.ops[i], binary.functions[i], on_gpu);
+    if (is_image) {
+      write_image_op(out, package.ops[i], binary.launches);
+    } else {
+      write_call(out, package.ops[i], binary.functions[i], on_gpu);
+    }
   }
   out << "\n}  // namespace kiln::package\n";
   return out.str();

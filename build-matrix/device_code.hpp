@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceCode: which GPUs the code in a file is for: a cubin, PTX, a fatbin, or a library that has
-// fatbins. NVIDIA's cuobjdump reads them. After it: existing. Throws Error(kBuild).
+// DeviceCode: what is in a file with code for GPUs that was compiled elsewhere: a cubin, PTX, a
+// fatbin, or a library that has fatbins. NVIDIA's cuobjdump reads all but PTX. After it: existing.
+// Throws Error(kBuild).
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,16 +15,29 @@
 
 namespace kiln::build {
 
-/// One piece of device code.
-struct EmbeddedCode {
-  DeviceCode code;
-  std::optional<Version> ptx;  ///< of PTX: the version of its language
-  bool operator==(const EmbeddedCode&) const = default;
+struct DeviceKernel {
+  std::string name;
+  std::vector<std::uint64_t> parameters;  ///< bytes of each
+  bool operator==(const DeviceKernel&) const = default;
 };
 
-/// What cuobjdump lists of a file; none if it has no device code.
-std::vector<EmbeddedCode> list_device_code(const std::filesystem::path& file,
+/// Code for one GPU, or for all from one on.
+struct EmbeddedCode {
+  DeviceCode code;
+  std::optional<Version> ptx;         ///< of PTX: the version of its language
+  std::optional<Version> toolkit;     ///< of machine code, where it says which one made it
+  std::vector<DeviceKernel> kernels;  ///< as they stand there
+};
+
+/// In the file's order; none if it has no device code.
+std::vector<EmbeddedCode> read_device_code(const std::filesystem::path& file,
                                            const std::filesystem::path& cuobjdump);
+
+/// Whether the bytes of a file are PTX: no cubin and no fatbin.
+bool is_ptx(std::string_view bytes);
+
+/// One module of PTX, or several one behind another, as cuobjdump prints them. Pure.
+std::vector<EmbeddedCode> read_ptx(std::string_view text);
 
 /// The first CUDA whose driver compiles PTX of this version.
 Version driver_of_ptx(Version ptx);

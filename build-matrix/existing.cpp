@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "existing.hpp"
 
+#include <elf.h>
+
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <utility>
 
@@ -60,8 +61,10 @@ bool has_fatbins(const ElfLibrary& library) {
   });
 }
 
-std::string words_of(const std::vector<EmbeddedCode>& found) {
-  return join(found, ", ", [](const EmbeddedCode& each) { return to_string(each.code); });
+std::string targets_text(const std::vector<EmbeddedCode>& found) {
+  std::set<std::string> words;
+  for (const EmbeddedCode& each : found) words.insert(to_string(each.code));
+  return join(words);
 }
 
 /// What is stated has an image, and PTX is compiled by a driver of the toolkit's version. Code that
@@ -73,16 +76,79 @@ void check_device_code(const Binary& binary, const std::vector<EmbeddedCode>& fo
     const auto image = std::ranges::find(found, target, &EmbeddedCode::code);
     if (image == found.end()) {
       violations.push_back("has no device code for " + to_string(target) +
-                           ", which is stated, but " + words_of(found));
+                           ", which is stated, but " + targets_text(found));
     }
   }
   for (const EmbeddedCode& each : found) {
-    const bool used = std::ranges::find(binary.targets, each.code) != binary.targets.end();
-    if (!used || !each.ptx || driver_of_ptx(*each.ptx) <= *binary.toolkit) continue;
-    violations.push_back("has PTX " + to_string(*each.ptx) + " for " + to_string(each.code) +
-                         ", which needs a driver of CUDA " + to_string(driver_of_ptx(*each.ptx)) +
-                         "; stated is the toolkit " + to_string(*binary.toolkit));
+    if (std::ranges::find(binary.targets, each.code) == binary.targets.end()) continue;
+    const Version toolkit = *binary.toolkit;
+    if (each.ptx && driver_of_ptx(*each.ptx) > toolkit) {
+      violations.push_back("has PTX " + to_string(*each.ptx) + " for " + to_string(each.code) +
+                           ", which needs a driver of CUDA " + to_string(driver_of_ptx(*each.ptx)) +
+                           "; stated is the toolkit " + to_string(toolkit));
+    }
+    if (each.toolkit && each.toolkit->major > toolkit.major) {
+      violations.push_back("has machine code for " + to_string(each.code) + " of CUDA " +
+                           to_string(*each.toolkit) + "; stated is the toolkit " +
+                           to_string(toolkit));
+    }
   }
+}
+
+std::string bytes_text(const std::vector<std::uint64_t>& bytes) {
+  return join(bytes, ", ", [](std::uint64_t count) { return std::to_string(count); });
+}
+
+/// Each kernel that is launched is in the code of each target, with as many parameters of as many
+/// bytes as are passed.
+void check_launches(const Binary& binary, const std::vector<EmbeddedCode>& found,
+                    std::vector<std::string>& violations) {
+  for (const EmbeddedCode& each : found) {
+    if (std::ranges::find(binary.targets, each.code) == binary.targets.end()) continue;
+    for (const ImageLaunch& launch : binary.launches) {
+      const std::string where = " for " + to_string(each.code);
+      const auto kernel = std::ranges::find(each.kernels, launch.kernel, &DeviceKernel::name);
+      if (kernel == each.kernels.end()) {
+        violations.push_back("has no kernel " + launch.kernel + where +
+                             "; its kernels: " + join(each.kernels, ", ", &DeviceKernel::name));
+      } else if (kernel->parameters != argument_bytes(launch)) {
+        violations.push_back("its kernel " + launch.kernel + where + " has " +
+                             std::to_string(kernel->parameters.size()) + " parameters, of " +
+                             bytes_text(kernel->parameters) + " bytes; stated are " +
+                             std::to_string(launch.arguments.size()) + ", of " +
+                             bytes_text(argument_bytes(launch)));
+      }
+    }
+  }
+}
+
+Existing check_image(const Package& package, const Binary& binary, const fs::path& file,
+                     const fs::path& cuobjdump) {
+  const std::string subject = "pack " + package.name + " " + binary.file;
+  const std::string bytes = read_file(file);
+  if (bytes.starts_with(ELFMAG)) cubin_kernels(bytes, subject);  // it is whole
+  std::vector<std::string> violations;
+  const std::vector<EmbeddedCode> found = read_device_code(file, cuobjdump);
+  if (found.empty()) {
+    violations.emplace_back("is neither a cubin nor PTX nor a fatbin, or has no code");
+  }
+  check_device_code(binary, found, violations);
+  check_launches(binary, found, violations);
+  if (!violations.empty()) {
+    throw Error(ErrorCode::kBuild, subject + ": " + join(violations, "; "));
+  }
+  Existing existing;
+  for (const EmbeddedCode& each : found) {
+    Image image{.stem = fs::path(binary.file).stem().string(),
+                .code = each.code,
+                .size = bytes.size(),
+                .kernels = {}};
+    for (const DeviceKernel& kernel : each.kernels) image.kernels.push_back(kernel.name);
+    std::ranges::sort(image.kernels);
+    existing.facts.images.push_back(std::move(image));
+  }
+  existing.sonames = {binary.file};
+  return existing;
 }
 
 /// What a file may ask for: all that is looked for on the user's machine, and what is carried
@@ -107,6 +173,9 @@ Allowance allowance_of(const Binary& binary, const ElfLibrary& library,
 
 Existing check_existing(const Package& package, const Binary& binary,
                         const std::vector<fs::path>& files, const fs::path& cuobjdump) {
+  if (binary.abi == Binary::Abi::kCuda) {
+    return check_image(package, binary, files.back(), cuobjdump);
+  }
   Existing existing;
   Facts& facts = existing.facts;
   facts.arch = binary.cpu.arch;
@@ -136,7 +205,7 @@ Existing check_existing(const Package& package, const Binary& binary,
         violations.emplace_back(
             "has fatbins; state in \"cuda\" which toolkit made them, for which targets");
       } else if (has_fatbins(library)) {
-        check_device_code(binary, list_device_code(files[i], cuobjdump), violations);
+        check_device_code(binary, read_device_code(files[i], cuobjdump), violations);
       }
       if (binary.abi == Binary::Abi::kKiln) {
         existing.build_id = check_table(library, package, binary, violations);
@@ -168,10 +237,13 @@ Facts inspect_existing(const Package& package, const Binary& binary, const fs::p
       throw Error(ErrorCode::kBuild, "inspect " + recipe.subject() + ": has no section " +
                                          carried_section(i) + " with a file of package.json");
     }
-    files.push_back(scratch / (std::to_string(i) + ".carved.so"));
-    write_file(files.back(), section->bytes);
+    files.push_back(scratch / (std::to_string(i) + ".carved"));
+    std::string_view content = section->bytes;
+    if (binary.abi == Binary::Abi::kCuda && is_ptx(content)) content.remove_suffix(1);  // its NUL
+    write_file(files.back(), content);
   }
-  const Facts inside = check_existing(package, binary, files, cuobjdump).facts;
+  Facts inside = check_existing(package, binary, files, cuobjdump).facts;
+  facts.images = std::move(inside.images);
   for (const fs::path& file : files) fs::remove(file);
   if (inside.glibc > facts.glibc) {
     facts.glibc = inside.glibc;

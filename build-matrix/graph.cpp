@@ -11,6 +11,7 @@
 #include "base/join.hpp"
 #include "calls.hpp"
 #include "codegen.hpp"
+#include "device_code.hpp"
 #include "documents/json.hpp"
 #include "existing.hpp"
 #include "files.hpp"
@@ -29,6 +30,10 @@ namespace fs = std::filesystem;
 
 constexpr const char* kLaunches = "launches.gen.cpp";
 constexpr const char* kCalls = "calls.gen.cpp";
+
+bool carries_libraries(const VariantPlan& plan) {
+  return plan.binary && plan.binary->abi == Binary::Abi::kTvmFfi;
+}
 
 Backend backend_of(const VariantPlan& plan) {
   return plan.is_cuda() ? Backend::kCuda : Backend::kCpu;
@@ -149,7 +154,7 @@ class PackageGraph {
                      generate_glue(job_.package, {.backend = backend_of(plan),
                                                   .build_id = recipe.build_id,
                                                   .libraries = recipe.libraries,
-                                                  .carries = plan.binary.has_value()}));
+                                                  .carries = carries_libraries(plan)}));
 
     std::vector<fs::path> objects = host_objects(plan);
     objects.push_back(compile(folder / "package.gen.cpp", folder / "package.gen.o", plan.cpu));
@@ -158,7 +163,7 @@ class PackageGraph {
       add_launches(plan, folder);
       objects.push_back(compile(folder / kLaunches, folder / "launches.gen.o", plan.cpu));
     }
-    if (plan.is_cuda()) {
+    if (plan.is_cuda() && !plan.binary) {
       add_images(plan, folder, logs);
       objects.push_back(compile(folder / "images.gen.cpp", folder / "images.gen.o", plan.cpu));
     }
@@ -175,7 +180,7 @@ class PackageGraph {
     return plan.binary ? std::max(glibc_, plan.binary->glibc) : glibc_;
   }
 
-  // A library that exists. One with Kiln's ABI is packed as it is, and then nothing is left to do;
+  // What exists. A library with Kiln's ABI is packed as it is, and then nothing is left to do;
   // of another the files are copied beside the source that calls it.
   bool take_in(const VariantPlan& plan, const Binary& binary) {
     std::vector<fs::path> files;
@@ -194,7 +199,8 @@ class PackageGraph {
     for (std::size_t i = 0; i < files.size(); ++i) {
       write_if_changed(folder / carried_name(i), read_file(files[i]));
     }
-    write_if_changed(folder / kCalls, generate_calls(job_.package, binary, existing.sonames));
+    const bool ptx = binary.abi == Binary::Abi::kCuda && is_ptx(read_file(files.back()));
+    write_if_changed(folder / kCalls, generate_calls(job_.package, binary, existing.sonames, ptx));
     return true;
   }
 
@@ -245,7 +251,7 @@ class PackageGraph {
 
   static std::vector<std::string> sdk_sources_of(const VariantPlan& plan) {
     std::vector<std::string> sources = sdk_sources(backend_of(plan));
-    if (plan.binary) sources.emplace_back("carried.cpp");
+    if (carries_libraries(plan)) sources.emplace_back("carried.cpp");
     return sources;
   }
 
@@ -300,7 +306,7 @@ class PackageGraph {
     const GlueFacts facts{.backend = backend_of(plan),
                           .build_id = "",
                           .libraries = plan.libraries,
-                          .carries = plan.binary.has_value()};
+                          .carries = carries_libraries(plan)};
     ingredients.sources["work/gen/exports.map"] = Digest::of(exports_).hex();
     ingredients.sources["work/package.gen.cpp"] =
         Digest::of(generate_glue(job_.package, facts)).hex();

@@ -51,6 +51,19 @@ std::string read_python_name(const JsonView& value) {
   return read_word(value, is_python_name, "is not a name of Python's");
 }
 
+KernelArgument::Kind read_type(const JsonView& value, KernelArgument::Kind plain) {
+  using Kind = KernelArgument::Kind;
+  const std::string type = value.string();
+  if (plain == Kind::kInt32 && type == "int32") return Kind::kInt32;
+  if (plain == Kind::kInt32 && type == "int64") return Kind::kInt64;
+  if (plain == Kind::kFloat32 && type == "float32") return Kind::kFloat32;
+  if (plain == Kind::kFloat32 && type == "float64") return Kind::kFloat64;
+  value.fail(quote(type) + " is not a type of this argument; expected " +
+             (plain == Kind::kInt32     ? "int32 or int64"
+              : plain == Kind::kFloat32 ? "float32 or float64"
+                                        : "none: a pointer has that of its tensor"));
+}
+
 /// Reads one launch; knows its op.
 class LaunchReader {
  public:
@@ -127,7 +140,9 @@ class LaunchReader {
   void read_arguments(const JsonView& value, Launch& launch) const {
     for (const auto& [parameter, item] : value.at("arguments").members()) {
       if (!is_python_name(parameter)) item.fail(quote(parameter) + " is not a name of Python's");
-      launch.arguments.push_back(read_argument(parameter, item));
+      launch.arguments.push_back(read_kernel_argument(
+          item, op_, [this](std::string_view name) { return part_of_workspace(name) != nullptr; }));
+      launch.arguments.back().parameter = parameter;
     }
     if (launch.arguments.empty()) value.at("arguments").fail("is empty");
     if (launch.arguments.size() > kMaxArguments) {
@@ -145,39 +160,6 @@ class LaunchReader {
       }
       found->aligned = true;
     }
-  }
-
-  KernelArgument read_argument(const std::string& parameter, const JsonView& value) const {
-    using Kind = KernelArgument::Kind;
-    KernelArgument argument{.parameter = parameter};
-    const bool typed = value.json().is_object();
-    if (typed) check_keys(value, {"value", "type"});
-    const JsonView text = typed ? value.at("value") : value;
-    argument.value = text.json().is_number_unsigned() ? text.json().dump() : text.string();
-    const AttributeSchema* attribute = find_named(op_.attributes, argument.value);
-    const bool is_float = attribute != nullptr && attribute->type == AttributeSchema::Type::kFloat;
-    if (is_float) {
-      argument.kind = Kind::kFloat32;
-    } else if (find_named(op_.tensors, argument.value) != nullptr) {
-      argument.kind = Kind::kTensor;
-    } else if (part_of_workspace(argument.value) != nullptr) {
-      argument.kind = Kind::kWorkspace;
-    }
-    if (typed) argument.kind = read_type(value.at("type"), argument.kind);
-    return argument;
-  }
-
-  static KernelArgument::Kind read_type(const JsonView& value, KernelArgument::Kind plain) {
-    using Kind = KernelArgument::Kind;
-    const std::string type = value.string();
-    if (plain == Kind::kInt32 && type == "int32") return Kind::kInt32;
-    if (plain == Kind::kInt32 && type == "int64") return Kind::kInt64;
-    if (plain == Kind::kFloat32 && type == "float32") return Kind::kFloat32;
-    if (plain == Kind::kFloat32 && type == "float64") return Kind::kFloat64;
-    value.fail(quote(type) + " is not a type of this argument; expected " +
-               (plain == Kind::kInt32     ? "int32 or int64"
-                : plain == Kind::kFloat32 ? "float32 or float64"
-                                          : "none: a pointer has that of its tensor"));
   }
 
   /// Once the instances' constants are known, which expressions may name.
@@ -334,6 +316,27 @@ const OpSchema& read_op(const JsonView& value, const std::vector<OpSchema>& ops)
 }
 
 }  // namespace
+
+KernelArgument read_kernel_argument(const JsonView& value, const OpSchema& op,
+                                    const std::function<bool(std::string_view)>& is_part) {
+  using Kind = KernelArgument::Kind;
+  KernelArgument argument;
+  const bool typed = value.json().is_object();
+  if (typed) check_keys(value, {"value", "type"});
+  const JsonView text = typed ? value.at("value") : value;
+  argument.value = text.json().is_number_unsigned() ? text.json().dump() : text.string();
+  const AttributeSchema* attribute = find_named(op.attributes, argument.value);
+  const bool is_float = attribute != nullptr && attribute->type == AttributeSchema::Type::kFloat;
+  if (is_float) {
+    argument.kind = Kind::kFloat32;
+  } else if (find_named(op.tensors, argument.value) != nullptr) {
+    argument.kind = Kind::kTensor;
+  } else if (is_part(argument.value)) {
+    argument.kind = Kind::kWorkspace;
+  }
+  if (typed) argument.kind = read_type(value.at("type"), argument.kind);
+  return argument;
+}
 
 LaunchSection parse_launches(const JsonView& cuda, const std::vector<OpSchema>& ops,
                              std::string_view package) {

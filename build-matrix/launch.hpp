@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -78,6 +79,11 @@ struct LaunchSection {
   std::vector<Launch> launches;  ///< an op's in the order in which it runs them
   std::vector<WorkspacePart> workspace;
 };
+
+/// What a kernel gets for one parameter; which one is the caller's to say. `is_part`: whether a
+/// name is a part of the op's workspace. Throws what JsonView throws.
+KernelArgument read_kernel_argument(const JsonView& value, const OpSchema& op,
+                                    const std::function<bool(std::string_view)>& is_part);
 
 /// Of the member "cuda" of package.json. `package` is its name. Throws what JsonView throws.
 LaunchSection parse_launches(const JsonView& cuda, const std::vector<OpSchema>& ops,

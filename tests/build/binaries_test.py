@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import shlex
+import struct
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,31 @@ ROWS = {"name": "add", "doc": "y = x + bias + amount * times",
                         "values": ["plain", "refuse", "break", "missing"]},
                        {"name": "times", "type": "int", "default": 1}]}
 TEXT = {"name": "text", "doc": "Not what an op of Kiln does.", "tensors": [X, Y]}
+
+SCALE = {"name": "scale", "doc": "out = factor x",
+         "tensors": [{**X, "dtype": ["float32", "float16"]}, {**Y, "name": "out", "dtype": "x"}],
+         "attributes": [{"name": "factor", "type": "float", "default": 2.0}]}
+SOURCE_OF_SCALE = """
+template <class Element>
+__device__ void scale(const Element* x, Element* out, int n, float factor) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = factor * x[i];
+}
+extern "C" __global__ void scale_f32(const float* x, float* out, int n, float factor) { scale(x, out, n, factor); }
+extern "C" __global__ void fill(long long n, double value, float* out) { if (n > 0) out[0] = value; }
+"""
+
+
+def fatbin(*entries):
+    """What NVIDIA's fatbinary writes of (kind, SM, bytes): 1 is PTX, 2 a cubin."""
+    body = b""
+    for kind, sm, code in entries:
+        code += b"\0" * (-len(code) % 8)
+        options = struct.pack("<4I", 0x48, 0, 0, 0) if kind == 1 else b""
+        body += struct.pack("<HHIQIIHHIIIQQQ", kind, 0x0101, 64 + len(options), len(code), 0, 64 if options else 0,
+                            0, 9 if kind == 1 else 1, sm, 0, 0, 0x11, 0, 0) + options + code
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
+
 
 CALL_FROM_PYTHON = """
 import sys
@@ -226,6 +252,61 @@ class Binaries(unittest.TestCase):
             self.assertIn(says, self.pack(self.work / "twice", code=BUILD))
         library.unlink()
         self.assertIn("lib/plain.so", self.pack(self.work / "twice", code=BUILD))
+
+    def images(self):
+        """A cubin for sm_90, and PTX, of the pinned NVRTC."""
+        (self.work / "scale.cu").write_text(SOURCE_OF_SCALE)
+        made = []
+        for toolkit, target in (("12.9", "sm_90"), ("11.8", "compute_80")):
+            nvrtc = min((TOOLCHAINS / f"cuda-{toolkit}/lib").glob("libnvrtc.so*"))
+            self.run_command(BIN / "kiln-build", "step", "nvrtc", "--nvrtc", nvrtc, "--source", "scale.cu", "--name",
+                             "scale.cu", "--subject", "test", "--target", target, "--out", target, "--log", "log")
+            made.append((self.work / target).read_bytes())
+        return made
+
+    def test_images_with_kernels(self):
+        cubin, ptx = self.images()
+        launch = {"op": "scale", "kernel": "scale_f32", "dtypes": {"x": ["float32"]}, "grid": ["cdiv(N, 256)"],
+                  "threads": 256, "arguments": ["x", "out", "N", "factor"]}
+
+        def pack(code, targets, toolkit="12.9", code_of=0, **changes):
+            folder = self.package("scale", {"file": "lib/scale.bin", "abi": "cuda", "glibc": "2.17",
+                                            "cuda": {"toolkit": toolkit, "targets": targets},
+                                            "launches": [{**launch, **changes}]}, SCALE)
+            (folder / "lib/scale.bin").write_bytes(code)
+            return self.pack(folder, code=code_of)
+
+        both = fatbin((2, 90, cubin), (1, 80, ptx + b"\0"))
+        for code, targets in ((cubin, ["sm_90"]), (ptx, ["compute_80"]), (both, ["sm_90", "compute_80"])):
+            pack(code, targets)
+            packed = self.kernels / f"scale/cu12.9-{'.'.join(targets)}-x86_64"
+            images = json.loads((packed / "inspect.json").read_text())["images"]
+            self.assertEqual([image["code"] for image in images], targets)
+            self.assertEqual({tuple(image["kernels"]) for image in images}, {("fill", "scale_f32")})
+            needs = json.loads((packed / "config.json").read_text())["cuda"]
+            self.assertEqual(needs["sass"] + needs["ptx"], sorted(targets, reverse=True))
+            self.assertIn(code, (packed / "libscale.so").read_bytes())
+
+        rows = [
+            (cubin, ["sm_80"], {}, "has no device code for sm_80, which is stated, but sm_90"),
+            (both, ["sm_90", "compute_90"], {}, "has no device code for compute_90, which is stated, but compute_80, sm_90"),
+            (cubin, ["sm_90"], {"kernel": "scale_f16"}, "has no kernel scale_f16 for sm_90; its kernels: "),
+            (ptx, ["compute_80"], {"kernel": "scale_f16"}, "has no kernel scale_f16 for compute_80; its kernels: "),
+            (cubin, ["sm_90"], {"arguments": ["x", "out", "N"]},
+             "its kernel scale_f32 for sm_90 has 4 parameters, of 8, 8, 4, 4 bytes; stated are 3, of 8, 8, 4"),
+            (ptx, ["compute_80"], {"arguments": ["x", "out", {"value": "N", "type": "int64"}, "factor"]},
+             "its kernel scale_f32 for compute_80 has 4 parameters, of 8, 8, 4, 4 bytes; stated are 4, of 8, 8, 8, 4"),
+            (ptx.replace(b".version 7.8", b".version 8.8"), ["compute_80"], {"toolkit": "12.4"},
+             "has PTX 8.8 for compute_80, which needs a driver of CUDA 12.9; stated is the toolkit 12.4"),
+            (cubin, ["sm_90"], {"toolkit": "11.8"},
+             "has machine code for sm_90 of CUDA 12.9; stated is the toolkit 11.8"),
+            (cubin[:2000], ["sm_90"], {}, "lies outside of the file's 2000"),
+            (both[:4000], ["sm_90"], {}, "Invalid fatbin header"),
+            (b"words", ["sm_90"], {}, "is neither a cubin nor PTX nor a fatbin"),
+        ]
+        for code, targets, changes, says in rows:
+            with self.subTest(says):
+                self.assertIn(says, pack(code, targets, code_of=BUILD, **changes))
 
     def test_a_package_without_binaries(self):
         self.run_command(BIN / "kiln", "new", "row-scale", "--cpu")

@@ -34,8 +34,8 @@ void replace_all(std::string& text, std::string_view what, const std::string& by
   }
 }
 
-/// A template with its words filled in. A line that begins "@cpu@" or "@cuda@" stays where that is
-/// asked for.
+/// A template with its words filled in. A line that begins "@cpu@", "@cuda@" or "@triton@" stays
+/// where that is asked for.
 std::string filled(std::string_view text, const NewPackage& package, const Words& words) {
   std::string result;
   while (!text.empty()) {
@@ -43,8 +43,9 @@ std::string filled(std::string_view text, const NewPackage& package, const Words
     std::string_view line = text.substr(0, end);
     text.remove_prefix(end);
     bool wanted = true;
-    for (const auto& [mark, asked] :
-         {std::pair<std::string_view, bool>{"@cpu@", package.cpu}, {"@cuda@", package.cuda}}) {
+    for (const auto& [mark, asked] : {std::pair<std::string_view, bool>{"@cpu@", package.cpu},
+                                      {"@cuda@", package.cuda},
+                                      {"@triton@", package.triton}}) {
       if (!line.starts_with(mark)) continue;
       line.remove_prefix(mark.size());
       wanted = asked;
@@ -83,14 +84,19 @@ std::string checked_name(const fs::path& folder) {
 std::vector<std::string> write_new_package(const NewPackage& package) {
   const fs::path folder = fs::absolute(package.folder).lexically_normal();
   const std::string name = checked_name(folder);
-  if (!package.cpu && !package.cuda) {
+  const bool gpu = package.cuda || package.triton;
+  if (!package.cpu && !gpu) {
     throw Error(ErrorCode::kUsage, "new " + name + ": neither CPU nor GPU is asked for");
+  }
+  if (package.cuda && package.triton) {
+    throw Error(ErrorCode::kUsage,
+                "new " + name + ": GPU code is CUDA C++ or Triton; ask for one of them");
   }
   if (fs::exists(fs::symlink_status(folder))) fail_taken(name, folder);
   const std::string word = underscored(name);
   const std::string devices = std::string(package.cpu ? "kiln::Device::cpu()" : "") +
-                              (package.cpu && package.cuda ? ", " : "") +
-                              (package.cuda ? "kiln::Device::cuda(0)" : "");
+                              (package.cpu && gpu ? ", " : "") +
+                              (gpu ? "kiln::Device::cuda(0)" : "");
   const Words words = {
       {"NAME", name}, {"WORD", word}, {"CLASS", camel_case(name)}, {"DEVICES", devices}};
   std::map<std::string, const char*> files = {{"package.json", kNewPackageJson},
@@ -106,6 +112,7 @@ std::vector<std::string> write_new_package(const NewPackage& package) {
     files["csrc/gpu.cpp"] = kNewGpu;
     files["csrc/smxx_" + word + ".cu"] = kNewKernel;
   }
+  if (package.triton) files["csrc/" + word + ".py"] = kNewTriton;
   // Whole or not at all: under a hidden name first, which no command takes for a package.
   const fs::path draft = folder.parent_path() / draft_name();
   try {

@@ -13,12 +13,13 @@ namespace kiln::build {
 struct NewPackage {
   std::filesystem::path folder;  ///< its last word is the package's name
   bool cpu = true;
-  bool cuda = true;
+  bool cuda = true;     ///< GPU code in CUDA C++
+  bool triton = false;  ///< GPU code in Triton; not both
 };
 
 /// The files that were written, relative to the folder, sorted. The folder is whole or absent.
-/// Throws kUsage for a name that is none and for a package without CPU and GPU, kConflict where
-/// there is something already, and what writing throws.
+/// Throws kUsage for a name that is none and for a package without CPU and GPU or with two kinds of
+/// GPU code, kConflict where there is something already, and what writing throws.
 std::vector<std::string> write_new_package(const NewPackage& package);
 
 }  // namespace kiln::build

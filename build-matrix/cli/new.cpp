@@ -14,12 +14,13 @@ struct NewWords {
   std::filesystem::path folder;
   bool cpu = false;
   bool cuda = false;
+  bool triton = false;
 };
 
 int run_new(const NewWords& words) {
-  const bool both = !words.cpu && !words.cuda;
+  const bool both = !words.cpu && !words.cuda && !words.triton;
   const std::vector<std::string> files =
-      write_new_package({words.folder, both || words.cpu, both || words.cuda});
+      write_new_package({words.folder, both || words.cpu, both || words.cuda, words.triton});
   const std::string folder = words.folder.string();
   cli::print_json("new", {{"folder", folder}, {"files", files}});
   for (const std::string& file : files) cli::print("%s/%s\n", folder.c_str(), file.c_str());
@@ -38,8 +39,10 @@ void new_verb(cli::Command& command) {
       .required();
   command.flag("--cpu", words->cpu, "For the CPU; default: both");
   command.flag("--cuda", words->cuda, "For GPUs; default: both");
+  command.flag("--triton", words->triton, "For GPUs, in Triton: no C++ of theirs");
   command.example("row-scale", "for the CPU and for GPUs");
   command.example("packages/row-scale --cpu", "for the CPU alone");
+  command.example("row-scale --triton", "for GPUs, in Triton");
   command.runs([words](const cli::Call&) { return run_new(*words); });
 }
 

@@ -92,15 +92,20 @@ class New(unittest.TestCase):
         self.assertLess(used.ru_utime + used.ru_stime, 120)
 
     def test_each_kind_is_a_package(self):
-        for kinds, sections in ((["--cpu"], {"cpu"}), (["--cuda"], {"cuda"}), (["--cpu", "--cuda"], {"cpu", "cuda"})):
-            name = "x-" + "-".join(sorted(sections))
+        for kinds, sections in ((["--cpu"], {"cpu"}), (["--cuda"], {"cuda"}), (["--cpu", "--cuda"], {"cpu", "cuda"}),
+                                (["--triton"], {"cuda"}), (["--cpu", "--triton"], {"cpu", "cuda"})):
+            name = "x" + "".join(kinds).replace("--", "-")
             self.run_command(BIN / "kiln", "new", name, *kinds)
             schema = json.loads((self.work / name / "package.json").read_text())
             self.assertEqual(set(schema) & {"cpu", "cuda"}, sections)
             self.run_command(BIN / "kiln-build", f"./{name}", "--list")
             self.assertTrue((self.work / name / "tests/check.cpp").is_file())
             for section in sections:
-                for source in schema[section]["host"] + [each["source"] for each in schema[section].get("device", [])]:
+                sources = schema[section].get("host", [])
+                for each in schema[section].get("device", []) + schema[section].get("launches", []):
+                    sources.append(each["source"])
+                self.assertTrue(sources)
+                for source in sources:
                     self.assertTrue((self.work / name / source).is_file(), source)
             for file in (self.work / name).rglob("*"):
                 self.assertNotRegex(file.read_text() if file.is_file() else "", "@[A-Za-z]+@")
@@ -121,6 +126,7 @@ class New(unittest.TestCase):
         for name, code, said in (("Row", 2, "not a package name"), ("2x", 2, "is not snake_case"), ("for", 2, "keeps for itself")):
             self.assertIn(said, self.run_command(BIN / "kiln", "new", name, code=code))
             self.assertFalse((self.work / name).exists())
+        self.assertIn("ask for one of them", self.run_command(BIN / "kiln", "new", "x", "--cuda", "--triton", code=2))
         (self.work / "taken").mkdir()
         self.assertIn("is there already", self.run_command(BIN / "kiln", "new", "taken", code=16))
 

@@ -109,6 +109,12 @@ class Triton(unittest.TestCase):
         images = json.loads((self.work / "out/row-softmax" / ONLY / "inspect.json").read_text())["images"]
         self.assertEqual([len(each["kernels"]) for each in images], [24])  # as the page says
 
+    def test_what_kiln_new_writes(self):
+        done = subprocess.run([os.environ["KILN_BIN"] + "/kiln", "new", self.work / "row-scale", "--triton"],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.built(self.work / "row-scale", "cu13.5-sm_120-x86_64")
+
     def test_the_same_bytes_elsewhere(self):
         self.built(self.written())
         self.built(self.written(folder="another folder"), out="another out")

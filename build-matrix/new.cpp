@@ -94,11 +94,7 @@ std::vector<std::string> write_new_package(const NewPackage& package) {
   }
   if (fs::exists(fs::symlink_status(folder))) fail_taken(name, folder);
   const std::string word = underscored(name);
-  const std::string devices = std::string(package.cpu ? "kiln::Device::cpu()" : "") +
-                              (package.cpu && gpu ? ", " : "") +
-                              (gpu ? "kiln::Device::cuda(0)" : "");
-  const Words words = {
-      {"NAME", name}, {"WORD", word}, {"CLASS", camel_case(name)}, {"DEVICES", devices}};
+  const Words words = {{"NAME", name}, {"WORD", word}, {"CLASS", camel_case(name)}};
   std::map<std::string, const char*> files = {{"package.json", kNewPackageJson},
                                               {"CARD.md", kNewCard},
                                               {"README.md", kNewReadme},

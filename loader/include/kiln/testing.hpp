@@ -119,7 +119,8 @@ class Check {
 
 /// The main() of a check: gets the package's kernel for the CPU and for the first GPU, calls `all`
 /// with a Check of it, prints what came out and writes the records. Returns the exit status: 0 if
-/// all agrees, 1 if not, 77 if this machine has none of the devices, else an error's code.
+/// all agrees, 1 if not, 77 if this machine has none of the devices that the package has a variant
+/// for, else an error's code.
 ///
 ///   PROGRAM [--registry R] [--device cpu|cuda] [--light] [FOLDER]     FOLDER: for the records
 int run_check(int argc, char** argv, std::string_view package, int version,

@@ -314,7 +314,9 @@ int run_check(int argc, char** argv, std::string_view package, int version,
       ++ran;
     } catch (const Error& error) {
       std::fprintf(stderr, "%s\n", error.what());
-      if (!gpu || error.code() != ErrorCode::kUsage) return static_cast<int>(error.code());
+      const bool no_gpu = gpu && error.code() == ErrorCode::kUsage;
+      const bool not_for_it = device_word.empty() && error.code() == ErrorCode::kNoVariant;
+      if (!no_gpu && !not_for_it) return static_cast<int>(error.code());
     }
   }
   return ran == 0 ? 77 : good ? 0 : 1;

@@ -72,7 +72,7 @@ class RepositoryExport {
     for (const Tag& tag : tags) {
       if (!subject_of_tag(tag.name)) put_by_digest(tag.descriptor);
     }
-    // Before the version's tag: who asks for signatures must not see it without them.
+    // Before the version's tag: a client that requires signatures must not see it without them.
     for (const Tag& tag : tags) {
       if (const std::optional<Digest> subject = subject_of_tag(tag.name)) {
         put_referrers(*subject, tag);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Draft: metadata before all who must have signed it, in one file that goes from one signer
+// Draft: metadata that still lacks signatures, in one file that goes from one signer
 // to the next, as a root draft does. With it are the documents that it follows, so that a signer
 // can see what changes. Between sign, which makes one and takes it back, and review, which signs it
 // elsewhere. No client ever reads one.

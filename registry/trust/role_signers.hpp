@@ -25,7 +25,7 @@ struct RoleSigners {
   const trust::Signers& of(const std::string& role) const;
   const trust::Keys& keys_of(const std::string& role) const;
 
-  /// Whether all have signed who must. Never for a role of nobody.
+  /// Whether enough keys have signed. Never for a role that has no keys.
   bool is_complete(const std::string& role, const Pending& pending) const;
   Missing missing_of(const std::string& role, const Pending& pending) const;
   /// Whether one of these keys may sign, and whether they are as many as must.

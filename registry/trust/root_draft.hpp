@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Root draft: root metadata before all who must have signed it, in one file that goes from one
-// signer to the next. After keys, before sign, which puts a finished one into a registry. Pure.
+// Root draft: root metadata that still lacks signatures, in one file that goes from signer to
+// signer. After keys, before sign, which puts a finished one into a registry. Pure.
 #pragma once
 
 #include <cstdint>

@@ -130,7 +130,7 @@ class Progress {
       tell("fetched %s, %s\n", event.subject.c_str(), size_text(event.total).c_str());
       return;
     }
-    // What an earlier run had fetched is no speed of this one.
+    // What an earlier run had fetched does not count for this run's speed.
     Download& download = running_.try_emplace(event.subject, Download{event.done}).first->second;
     download.done = event.done;
     download.total = event.total;

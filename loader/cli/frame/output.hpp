@@ -53,7 +53,7 @@ void print_path(const std::filesystem::path& path);
 void print_json(std::string_view kind, Json document);
 
 /// The end of a command that went well. Throws kCache where stdout took less than was printed: a
-/// full disk, say. A result that nobody could read is no success.
+/// full disk, say. A result that nobody could read counts as a failure.
 void flush_result();
 
 }  // namespace kiln::cli

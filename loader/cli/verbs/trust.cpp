@@ -73,7 +73,7 @@ void add_root(Trust& trust, const std::string& registry, const std::string& byte
   std::erase(trust.unsigned_registries, registry);
 }
 
-/// Who waits is told for whom, and may stop.
+/// A wait for another process says for which one, and Ctrl-C ends it.
 Waiting waiting_for(const Options& options) {
   Waiting waiting{options.request.stop};
   waiting.tell = [](const std::string& note) { tell("kiln: %s\n", printable(note).c_str()); };

@@ -77,8 +77,8 @@ struct Request {
   std::filesystem::path lock = {};
   /// Fetch from this mirror, folder or bundle file in place of `registry`, under whose name it is
   /// kept in the cache. Default: from the registry. A folder or a file may be read offline as well.
-  /// What `kiln build` left in build/kernels/NAME may be named too, for who writes a package: it
-  /// is a registry of its own, to be trusted as one, and is read again by each process.
+  /// What `kiln build` left in build/kernels/NAME may be named too, while a package is written:
+  /// it is a registry of its own, to be trusted as one, and each process reads it again.
   std::string from = {};
   /// Default: from memory. kPath is for debuggers and profilers, and weaker.
   LoadMode load_mode = LoadMode::kMemory;

@@ -83,7 +83,7 @@ class Check {
 
   /// One case: the largest difference between `found` and `expected`, divided by the largest
   /// magnitude in `expected`, is at most `bound`, and the guards hold. NaN equals NaN, and half a
-  /// step of the dtype's smallest values is no difference. `name` says of what, as "float32" or
+  /// step of the dtype's smallest values counts as none. `name` says of what, as "float32" or
   /// "backward bfloat16". Prints a line if it fails. Returns whether it passed.
   ///
   /// `terms`, where it is not empty, has for each element what its difference is divided by

@@ -77,7 +77,7 @@ inline DType kiln_dtype(const ::torch::Tensor& tensor) {
   }
 }
 
-/// A view; an undefined tensor is none. The tensor is contiguous: the caller has made it so.
+/// A view; Tensor{} of an undefined tensor. The tensor is contiguous: the caller has made it so.
 inline Tensor view(const ::torch::Tensor& tensor) {
   if (!tensor.defined()) return {};
   const auto sizes = tensor.sizes();

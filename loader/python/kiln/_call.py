@@ -199,7 +199,7 @@ class Op(Handle):
         place = tuple(key)
         try:
             plans = self._plans.get(place)
-        except TypeError:  # an attribute that has no hash is no value of one
+        except TypeError:  # no attribute takes a value that has no hash
             self._attributes_of(words)
             raise
         if plans is None:
@@ -400,7 +400,7 @@ def _struct_of(layout: Layout, keep: list[Any]) -> CTensor:
 
 
 def _refuse_unseen(op: str) -> None:
-    """An op is no operator of PyTorch: who follows those would keep its result as a number that never changes."""
+    """PyTorch does not see an op: a tracer of its operators would keep the result as a number that never changes."""
     from .between import observer  # imports torch, which the caller has
 
     why = observer()

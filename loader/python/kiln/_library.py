@@ -180,7 +180,7 @@ def as_path(value: Any, what: str) -> bytes:
 
 
 def in_range(value: Any, bits: int, what: str) -> int:
-    """ctypes cuts an integer to the field's width; a truth value is no number."""
+    """ctypes cuts an integer to the field's width; a truth value is refused as a number."""
     try:
         number = operator.index(value)
     except TypeError:

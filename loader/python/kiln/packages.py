@@ -201,7 +201,7 @@ class _Loader(importlib.abc.Loader):
             _shared[self._source.digest] = module
 
     def get_source(self, _: str) -> Optional[str]:
-        """For tracebacks, and for who reads functions."""
+        """For tracebacks and inspect.getsource."""
         return None if self._source is None else self._source.text.decode()
 
 

@@ -61,7 +61,7 @@ Workspace OwnedWorkspace::reserve(std::size_t bytes) {
     bytes_ = grown;
   } catch (const Error&) {
     if (grown == needed) throw;
-    memory = allocate(device_, needed);  // room to grow is no need
+    memory = allocate(device_, needed);  // without the room to grow
     bytes_ = needed;
   }
   memory_ = {memory.data, Free{device_, memory.context, memory.retained_primary}};

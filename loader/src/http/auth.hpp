@@ -20,7 +20,7 @@
 
 namespace kiln {
 
-/// What a token must allow. Who publishes asks for both at once: a registry may not tell a stranger
+/// What a token must allow. A publish asks for both at once: a registry may not tell a stranger
 /// whether a repository is there, and its challenge to a read names a read alone.
 enum class Access { kPull, kPush };
 

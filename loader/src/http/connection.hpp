@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Connection: requests to one repository of a registry, with the login that it asks for, counted.
-// Between transfer and auth, and who speaks the OCI distribution API: store/remote, and registry's
-// push. Used by one thread at a time.
+// Between transfer and auth below, and store/remote and registry's push above, which speak the OCI
+// distribution API. Used by one thread at a time.
 #pragma once
 
 #include <cstdint>

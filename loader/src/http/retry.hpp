@@ -72,12 +72,12 @@ constexpr std::chrono::seconds time_for(std::uint64_t bytes) {
   return std::chrono::seconds(static_cast<long>(bytes >> 16));
 }
 
-/// Who may be told and who may stop it, while a registry is asked.
+/// How long a registry is asked, who is told meanwhile, and who may stop it.
 struct Patience {
   Limits limits = {};
   Observer on_event = {};     ///< told of each request that is made again, as Stage::kRetry
   std::stop_token stop = {};  ///< ends a wait or a transfer with kCancelled
-  bool is_of_mirror = false;  ///< there is someone else to ask: who refuses is not asked again
+  bool is_of_mirror = false;  ///< there is another place to ask: one that refuses is left
 };
 
 /// Calls `once` until it returns, but for what TryAgain says. `grown` is asked after a try that

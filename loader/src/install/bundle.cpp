@@ -100,7 +100,7 @@ std::vector<const Variant*> named_variants(const BundlePart& part, const Version
   return named;
 }
 
-/// What vouches for the versions, so that who takes them out can verify them as from the registry.
+/// What vouches for the versions, so that an install can verify them as from the registry.
 void add_metadata(Install& install, Contents& contents) {
   const std::vector<Descriptor> pulled = install.source().pull_metadata();
   if (pulled.empty()) return;

@@ -181,7 +181,7 @@ std::string Install::other_version(int version, const Selection& selection) {
              " has a build for this machine: " + tried.index.variants[*resolution.chosen].id +
              ". Ask for version " + std::to_string(other);
     } catch (const Error& error) {
-      // An index that this Kiln cannot read is no help; a registry that is gone has no answer.
+      // Neither an index that this Kiln cannot read nor a registry that is gone can help.
       if (error.code() == ErrorCode::kNetwork || error.code() == ErrorCode::kCancelled) throw;
     }
   }

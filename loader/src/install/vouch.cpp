@@ -52,7 +52,7 @@ Updater updater_of(const std::string& registry, const Settings& settings, const 
           &memo};
 }
 
-/// Somebody has answered: who does not is not waited for as where nobody has.
+/// For the places that are left once one has answered: each gets one try, and little time.
 Patience briefly(Patience patience) {
   Limits& limits = patience.limits;
   limits.tries = 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Library: a C library that is opened at run time. Who derives from it has a member for each
-// function, `int (*init)(unsigned) = need("cuInit");`. Part of probe; opened under a NoFork.
+// Library: a C library that is opened at run time. A class derived from it has a member for
+// each function, `int (*init)(unsigned) = need("cuInit");`. Part of probe; opened under a NoFork.
 #pragma once
 
 #include <dlfcn.h>

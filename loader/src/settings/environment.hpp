@@ -6,8 +6,8 @@
 // nothing else in the loader reads a variable. Safe from several threads.
 //
 // In a secure execution (getauxval(AT_SECURE): setuid, setgid, file capabilities) the copy is
-// empty: who starts such a program has fewer rights than it, and must not choose by a variable
-// what it loads, where it writes, whom it asks or which login it uses.
+// empty: the user who starts such a program has fewer rights than it, and must not choose by a
+// variable what it loads, where it writes, whom it asks or which login it uses.
 #pragma once
 
 #include <string>

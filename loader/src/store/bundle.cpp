@@ -2,7 +2,7 @@
 //
 // A registry that is one file: an OCI archive, that is, an OCI image layout in an uncompressed tar,
 // as `kiln bundle create` and skopeo make it. It is as little trusted as a server: its headers are
-// read once, bounded, and every blob is verified by who asked for it.
+// read once, bounded, and every blob is verified by its reader.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -14,8 +14,8 @@
 // (trust/repository_source.hpp), which vouches for the versions here as it does there. The bundle
 // itself vouches for nothing: what is installed from it is kept under the registry that this
 // machine would have asked, and where there is a lock file, the lock's digests decide. Which
-// registry it came from stands at the version's tag ("dev.kiln.registry"), so that who installs it
-// need not know.
+// registry it came from stands at the version's tag ("dev.kiln.registry"), so that an install
+// needs no option for it.
 #pragma once
 
 #include <filesystem>

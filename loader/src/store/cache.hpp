@@ -9,7 +9,7 @@
 // What is in it, each with a row in store/places.cpp:
 //
 //   CACHEDIR.TAG                                 the mark: Kiln made this; backup tools skip it
-//   store.lock                                   shared by who installs, exclusive for gc
+//   store.lock                                   shared by installs, exclusive for gc
 //   blobs/sha256/<hex>                           documents and layers, mode 0444
 //   refs/<registry>/<package>/<version>.json     which index a registry gave for a version
 //   attested/<hex of the index>.json             what was signed about that index

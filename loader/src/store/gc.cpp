@@ -194,13 +194,13 @@ class Sweep {
     sweep_unheld("unpacked", "", "files");
     sweep_unheld("blobs/sha256", "", "blob");
     sweep_unheld("attested", ".json", "signatures");
-    // Nobody can be waiting for a lock: who does holds store.lock.
+    // Nobody can be waiting for a lock: that takes store.lock, which is held here.
     for (const char* suffix : {".lock", ".use"}) sweep_unheld("locks", suffix, "lock");
     return {std::move(versions_), std::move(kept_), std::move(removed_)};
   }
 
  private:
-  /// Who claims one of these; empty: nobody.
+  /// The lock file or process that claims one of these; empty: none does.
   std::string holder_of(const Digests& digests) const {
     for (const Digest& each : digests) {
       if (const auto found = claimed_.find(each); found != claimed_.end()) return found->second;

@@ -39,7 +39,7 @@ class Edits {
   void renew(const std::string& role);
 
   /// Takes over what came back of a role, now that it is known what the folder itself would have
-  /// signed: signatures of that document, or another one if all have signed it who must. kConflict.
+  /// signed: signatures of that document, or another document that lacks no signature. kConflict.
   void take_returned(const std::string& role);
   /// Of targets too; from here on, roles are those to which they delegate.
   void decide_targets();

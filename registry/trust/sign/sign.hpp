@@ -37,8 +37,8 @@ struct SignRequest {
   std::vector<PrivateKey> keys;                   ///< each signs what it may; none: a draft alone
   std::vector<std::filesystem::path> roots = {};  ///< finished root drafts to add, in their order
   /// Drafts of this registry that came back. Signatures of what the folder's draft has too are
-  /// taken over; another document only if all have signed it who must: the keys here never sign
-  /// what was written elsewhere.
+  /// taken over; another document only if it lacks no signature: the keys here never sign what
+  /// was written elsewhere.
   std::vector<std::filesystem::path> drafts = {};
   /// What is signed elsewhere already, as a server has it: signed on from there if it is ahead, and
   /// follows from a root of the folder or of `roots`.

@@ -94,7 +94,7 @@ fs::path followed(const fs::path& file) {
     target = target.parent_path() / fs::read_symlink(target, error);
     if (error) fail_file("find", file, error.value());
   }
-  return target;  // a look that failed is told of by who opens it
+  return target;  // where this look failed, the open says why
 }
 
 void stream_file(const fs::path& path, const Sink& sink) {

@@ -59,7 +59,7 @@ class Draft {
   Draft& operator=(const Draft&) = delete;
 
   void write(std::string_view bytes);
-  /// For who writes through a library: the file, and its name for messages.
+  /// For a library that writes by itself: the file, and its name for messages.
   int fd() const { return file_.get(); }
   const std::filesystem::path& path() const { return path_; }
   /// Syncs, renames to `to` (on the same file system, check_replaceable) and syncs its folder.
@@ -85,8 +85,8 @@ void publish_bytes(const std::filesystem::path& folder, const std::filesystem::p
 /// The same for a file of the user's, wherever it is: that which followed() gives is replaced.
 void replace_file(const std::filesystem::path& file, std::string_view bytes, mode_t mode);
 
-/// Held by who reads, changes and writes files of the user's: the folders that they are in are
-/// locked, each once and in one order, for the files themselves are replaced. `on_wait` is called
+/// For a change to files of the user's, from the read to the write: locks the folders that they are
+/// in, each once and in one order, because the files themselves are replaced. `on_wait` is called
 /// once if another process has one of them. Holds nothing where the file system locks no folders.
 std::vector<FileLock> lock_folders_of(const std::vector<std::filesystem::path>& files,
                                       const std::stop_token& stop,

@@ -44,7 +44,7 @@ class PieceRing {
   std::array<Piece, kPieces> pieces_;
   std::size_t filled_ = 0;
   std::size_t taken_ = 0;
-  std::counting_semaphore<kPieces + 1> free_{kPieces};  // and one that wakes who is to end
+  std::counting_semaphore<kPieces + 1> free_{kPieces};  // and one to wake the thread that is to end
   std::counting_semaphore<kPieces> full_{0};
 };
 

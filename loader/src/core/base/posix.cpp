@@ -39,7 +39,7 @@ std::string next_step(int error, const fs::path& path) {
     case ENFILE:
       return "Raise the limit of open files (ulimit -n), or close some";
     case EISDIR:
-    case ENOTEMPTY:  // of a rename or a removal: what stands there is no file of Kiln's
+    case ENOTEMPTY:  // of a rename or a removal: Kiln did not make what stands there
       return "Run 'kiln cache repair', which removes what stands there";
     default:
       return "Check " + path.parent_path().string() + ", or set KILN_CACHE to another folder";

@@ -52,7 +52,7 @@ class FileDescriptor {
 bool stands(const std::filesystem::path& path);
 
 /// O_CLOEXEC is added. An invalid descriptor, with errno set, if it cannot be opened; but kCache
-/// where no more files may be open, which is no fault of the path and has a cure of its own.
+/// where no more files may be open, for which the path is not to blame and the remedy is another.
 FileDescriptor try_open(const std::filesystem::path& path, int flags, mode_t mode = 0);
 
 /// The same for a regular file; kIntegrity if something else is there. Never waits: to open a pipe

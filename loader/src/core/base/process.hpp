@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Process: another program, started without a shell and without a handler of any signal, as a
-// library may do it. Below the credential helper and the build. Who starts it decides how long it
-// may take and what its output may be. What the system refuses is a std::system_error.
+// library may do it. Below the credential helper and the build. The caller decides how long
+// it may take and what its output may be. What the system refuses is a std::system_error.
 #pragma once
 
 #include <sys/types.h>

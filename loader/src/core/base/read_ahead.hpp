@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ReadAhead: a reader that works on the next pieces on a thread of its own while this one is taken.
-// For who decodes a layer. Used by one thread at a time.
+// Layers are decoded through one. Used by one thread at a time.
 #pragma once
 
 #include <atomic>

@@ -18,7 +18,7 @@ constexpr std::size_t kAlignment = alignof(std::max_align_t);
 alignas(
     kAlignment) std::array<std::byte, kReserveBytes> reserve;  // costs no memory until it is used
 
-/// How much of the reserve is taken, and by how many: one value, so that who gives the last piece
+/// How much of the reserve is taken, and by how many: one value, so that giving the last piece
 /// back frees all of it. Aligned as one word: clang 14 calls libatomic for less.
 struct alignas(std::uint64_t) Taken {
   std::uint32_t bytes = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Manifest: reads and writes the three documents of a published version, in the OCI image format,
-// with Kiln's words in them; variant.hpp has what they say. One definition for those who write them
-// (build-matrix packs, registry publishes) and who reads them (the loader). Pure: bytes in, values
-// out; the caller has verified the bytes against their descriptor.
+// with Kiln's words in them; variant.hpp has what they say. One definition for the writers
+// (build-matrix packs, registry publishes) and the reader (the loader). Pure: bytes in, values out;
+// the caller has verified the bytes against their descriptor.
 //
 //   index     geglu-mlp@1    image index; one descriptor a variant, selection facts as annotations
 //   manifest  one variant    image manifest; names the config blob, the tar.zst layer with the
@@ -27,8 +27,8 @@ namespace kiln {
 inline constexpr std::string_view kArtifactTypeIndex = "application/vnd.kiln.kernel.v1";
 inline constexpr std::string_view kArtifactTypeVariant = "application/vnd.kiln.variant.v1";
 
-/// The carried texts are four fifths of an index's bytes, and only who lacks a document needs them.
-/// An index that was read without them is not to be written again.
+/// The carried texts are four fifths of an index's bytes, and only a reader that lacks a document
+/// needs them. An index that was read without them is not to be written again.
 enum class CarriedTexts { kRead, kLeft };
 
 /// Throws kUpgrade where the document needs a newer loader, else kIntegrity for what breaks the
@@ -43,7 +43,7 @@ Json variant_descriptor(const Variant& variant);
 Json variant_annotations(const Variant& variant);
 Variant parse_variant(const JsonView& descriptor);
 
-/// Documents above this are fetched by who needs them, not carried in the index of all.
+/// Larger documents are fetched when they are needed; smaller ones are carried in the index.
 inline constexpr std::size_t kMaxCarriedBytes = 8192;
 
 VariantManifest parse_manifest(std::string_view bytes, std::string_view subject);

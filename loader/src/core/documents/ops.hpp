@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ops: what package.json says can be called, in the words of people. For who shows a schema: `kiln
-// info` and the registry's site. The package's own table (kiln/abi.h) is what calls are checked
+// Ops: what package.json says can be called, as people read it. `kiln info` and the registry's site
+// show it. The package's own table (kiln/abi.h) is what calls are checked
 // against. Pure.
 #pragma once
 

@@ -26,8 +26,9 @@ enum class Tested { kAny, kSomewhere, kHere };
 inline constexpr std::string_view kUntested = "untested";
 inline constexpr std::size_t kMaxTestedOn = 64;  ///< names in Variant::tested_on
 
-/// Documents of a variant whose bytes stand in the index too, so that who has chosen one asks for
-/// its layer alone. Empty: to be fetched. Not verified: each must be what its descriptor promises.
+/// Documents of a variant whose bytes stand in the index too, so that once one is chosen, its
+/// layer alone is asked for. Empty: to be fetched. Not verified: each must be what its descriptor
+/// promises.
 struct Carried {
   std::string manifest;
   std::string config;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Layer reader: the files of one layer (tar, zstd), each verified. For who unpacks a layer and who
-// checks one before it is published: what the loader would refuse, the registry refuses too.
+// Layer reader: the files of one layer (tar, zstd), each verified. The loader unpacks with it,
+// and the registry checks with it before it publishes: both refuse the same layers.
 // libarchive only decodes; nothing is believed but what the config lists: regular files, each once,
 // with its size and digest, nothing more and nothing less, and no byte after the archive's end.
 // Decodes on a thread of its own where that pays; calls back on the caller's alone.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Layout: the two documents of an OCI image layout that name everything else in it. For who writes
-// one (registry, bundle) and who reads one (a folder or a bundle as a registry). Pure.
+// Layout: the two documents of an OCI image layout that name everything else in it. Written
+// by registry and bundle, read where a folder or a bundle is the registry. Pure.
 //
 //   oci-layout    the version of the layout
 //   index.json    one descriptor a tag; without a tag: what some tools list besides, and an index

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Referrers: OCI manifests that name another document as their subject and so hang on it, and how a
-// registry lists those of one document. For who writes them (the registry) and who reads them
-// (store, attest). Pure.
+// registry lists those of one document. The registry writes them; store and
+// attest read them. Pure.
 //
 //   manifest   artifactType, an empty config, layers; subject: the document's descriptor
 //   list       an image index of such manifests: what GET …/referrers/<digest> answers, and what

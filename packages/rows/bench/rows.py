@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times layer-norm, rotary-embedding and cross-entropy beside PyTorch's operators, eager and compiled, and a bare copy.
+"""Times packages that work on rows beside PyTorch's operators, eager and compiled, and a bare copy.
 
     rows.py --out FOLDER --commit COMMIT [PACKAGE…]     FOLDER gets PACKAGE.json, which goes into its bench/results/
 
@@ -26,10 +26,13 @@ def normal(*shape, **options):
     return torch.randn(*shape, device="cuda", dtype=DTYPE, **options)
 
 
-def layer_norm(rows, width):
-    norm, x = kiln.torch.LayerNorm(width, device="cuda", dtype=DTYPE), normal(rows, width, requires_grad=True)
-    size = 2 * rows * width
-    return norm, norm.reference, (x,), [x, *norm.parameters()], 2 * size, 3 * size
+def norm(name):
+    def case(rows, width):
+        layer, x = getattr(kiln.torch, name)(width, device="cuda", dtype=DTYPE), normal(rows, width, requires_grad=True)
+        size = 2 * rows * width
+        return layer, layer.reference, (x,), [x, *layer.parameters()], 2 * size, 3 * size
+
+    return case
 
 
 def rotary_embedding(tokens, heads):
@@ -49,8 +52,10 @@ def cross_entropy(rows, classes):
     return loss, eager, (logits, targets), [logits], size, 2 * size
 
 
+NORMS = ((8192, 768), (8192, 4096), (8192, 8192), (16, 4096))
 CASES = {
-    "layer-norm": (layer_norm, ((8192, 768), (8192, 4096), (8192, 8192), (16, 4096))),
+    "layer-norm": (norm("LayerNorm"), NORMS),
+    "rms-norm": (norm("RmsNorm"), NORMS),
     "rotary-embedding": (rotary_embedding, ((8192, 32), (16, 32))),
     "cross-entropy": (cross_entropy, ((4096, 128256), (8192, 32000))),
 }

@@ -191,7 +191,7 @@ class PackageGraph {
     if (binary.abi == Binary::Abi::kKiln) {
       Recipe recipe = make_recipe(job_.package, plan, binary.glibc, {});
       recipe.build_id = existing.build_id;
-      recipe.build = dump_json({{"binary", sources_.digest(files.back()).str()}});
+      recipe.build = dump_json({{"source", sources_.digest(files.back()).str()}});
       write_if_changed(folder / "recipe.json", dump_json(to_json(recipe)) + "\n");
       pack(recipe, folder, files.back(), {});
       return false;

@@ -4,7 +4,7 @@
 stated of them and does not hold is refused by name. Wants KILN_BIN and KILN_TOOLCHAINS, and for tvm-ffi's C++ headers a
 Python that has them.
 
-    binaries_test.py COMPILER PYTHON LIBKILN LIBRARY…
+    binaries_test.py COMPILER PYTHON LIBKILN DLPACK FAKE_DRIVER LIBRARY…
 """
 
 import json
@@ -264,6 +264,16 @@ class Binaries(unittest.TestCase):
             made.append((self.work / target).read_bytes())
         return made
 
+    def launch(self, library, count, bits):
+        program = self.work / "launch"
+        if not program.exists():
+            self.run_command(COMPILER, "-std=c++20", "-I", SOURCE / "loader/include", "-I", DLPACK, HERE / "launch.cpp",
+                             "-o", program, "-ldl")
+        self.environment["LD_LIBRARY_PATH"] = FAKE_DRIVER
+        said = self.run_command(program, library, count, bits)
+        del self.environment["LD_LIBRARY_PATH"]
+        return said
+
     def test_images_with_kernels(self):
         cubin, ptx = self.images()
         launch = {"op": "scale", "kernel": "scale_f32", "dtypes": {"x": ["float32"]}, "grid": ["cdiv(N, 256)"],
@@ -286,6 +296,11 @@ class Binaries(unittest.TestCase):
             needs = json.loads((packed / "config.json").read_text())["cuda"]
             self.assertEqual(needs["sass"] + needs["ptx"], sorted(targets, reverse=True))
             self.assertIn(code, (packed / "libscale.so").read_bytes())
+            # What is launched of it, for a driver that records it.
+            launched = self.launch(packed / "libscale.so", 1000, 32)
+            self.assertEqual(launched, "grid 4 1 1 block 256 1 1 shared 0 arguments 1000 2000 1000 40000000\n")
+        self.assertEqual(self.launch(packed / "libscale.so", 1000, 16),
+                         "2 scale@1 scale: none of the kernels is for these dtypes, extents and attributes\n")
 
         rows = [
             (cubin, ["sm_80"], {}, "has no device code for sm_80, which is stated, but sm_90"),
@@ -314,6 +329,6 @@ class Binaries(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    COMPILER, PYTHON, LIBKILN, DLPACK, *LIBRARIES = sys.argv[1:]
+    COMPILER, PYTHON, LIBKILN, DLPACK, FAKE_DRIVER, *LIBRARIES = sys.argv[1:]
     COMPILER_OF_C = [COMPILER, "-x", "c"]
     unittest.main(argv=sys.argv[:1])

@@ -148,7 +148,7 @@ class Reader {
     for (std::size_t at = kHeader; at + 3 * sizeof(std::uint32_t) <= note.size();) {
       std::uint32_t words[3];  // type, size, and the first of the bytes
       std::memcpy(words, note.data() + at, sizeof(words));
-      if (words[0] == kX86Needed) library_.x86_level = std::bit_width(words[2]);
+      if (words[0] == kX86Needed) library_.x86_level = static_cast<int>(std::bit_width(words[2]));
       at += 2 * sizeof(std::uint32_t) + (std::uint64_t{words[1]} + 7) / 8 * 8;
     }
   }

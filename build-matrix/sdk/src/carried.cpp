@@ -189,20 +189,21 @@ class CurrentStream {
   bool is_set_ = false;
 };
 
-int32_t find_function(TvmFunction& function, TvmCall* call, kiln_error* error) {
+// Null where it is not there, and then the status says why.
+TvmCall find_function(TvmFunction& function, int32_t* status, kiln_error* error) {
   void* address = function.address.load(std::memory_order_acquire);
   if (address == nullptr) {
-    const int32_t status = load_carried(error);
-    if (status != KILN_OK) return status;
+    *status = load_carried(error);
+    if (*status != KILN_OK) return nullptr;
     address = dlsym(library.load(std::memory_order_acquire), function.symbol);
     if (address == nullptr) {
-      return fail(error, KILN_UNSUPPORTED, "%s: %s does not export %s", function.op,
-                  kCarried[kCarriedCount - 1].soname, function.symbol);
+      *status = fail(error, KILN_UNSUPPORTED, "%s: %s does not export %s", function.op,
+                     kCarried[kCarriedCount - 1].soname, function.symbol);
+      return nullptr;
     }
     function.address.store(address, std::memory_order_release);
   }
-  *call = reinterpret_cast<TvmCall>(address);
-  return KILN_OK;
+  return reinterpret_cast<TvmCall>(address);
 }
 
 }  // namespace
@@ -253,9 +254,9 @@ void TvmArguments::add(const char* text) {
 
 int32_t call_tvm_ffi(TvmFunction& function, const TvmArguments& arguments,
                      const Placement& placement, kiln_error* error) {
-  TvmCall call = nullptr;
-  const int32_t status = find_function(function, &call, error);
-  if (status != KILN_OK) return status;
+  int32_t status = KILN_OK;
+  const TvmCall call = find_function(function, &status, error);
+  if (call == nullptr) return status;
   const CurrentStream stream(placement);
   TvmValue result = {kTvmNone, 0, {0}};
   const int code = call(nullptr, arguments.values_, arguments.count_, &result);

@@ -104,7 +104,8 @@ class Headers(unittest.TestCase):
 
     def test_a_name_that_there_is_not_is_refused(self):
         self.edit(lambda cuda: cuda.update(headers=["cub"]))
-        self.assertIn('headers "cub" is not in the build matrix, which has cccl, cutlass', self.build("--list", code=REFUSED))
+        self.assertIn('headers "cub" is not in the build matrix, which has cccl, cutlass',
+                      self.build("--list", code=REFUSED))
 
     def test_a_source_that_includes_them_unasked_hears_how_to_ask(self):
         self.edit(lambda cuda: cuda.pop("headers"))

@@ -187,6 +187,16 @@ class Ops(TorchTest):
         self.forward = layer.kernel.forward
         self.x, *self.weights = (t.detach() for t in (normal(6, D), layer.gate, layer.up, layer.down))
 
+    def test_a_first_call_imports_no_compiler(self):
+        program = ("import sys, torch, kiln\n"
+                   "rest = [torch.ones(8, 8) for _ in range(3)]\n"
+                   "kiln.get_kernel('geglu-mlp', 1, device='cpu').forward(torch.ones(2, 8), *rest)\n"
+                   "import kiln.torch\n"
+                   "kiln.torch.GegluMlp(8, 8)(torch.ones(2, 8))\n"
+                   "print(sorted(name for name in sys.modules if name.startswith('torch._dynamo.')))")
+        self.assertEqual(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout,
+                         "[]\n")
+
     def test_who_follows_operators_is_refused(self):
         def call(x):
             return self.forward(x, *self.weights)

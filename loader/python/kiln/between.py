@@ -112,14 +112,16 @@ _transform = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_st
 profiled = getattr(torch.autograd, "_profiler_enabled", _nobody)
 
 
+def constant(function: Any) -> Any:
+    """What torch.compile calls when it compiles, and follows no part of: the mark of torch.compiler's
+    assume_constant_result, which imports the whole compiler, seconds of a first call."""
+    function._dynamo_marked_constant = True
+    return function
+
+
+@constant  # PyTorch's transforms are active then; which functions of functorch it follows differs by release
 def _is_transformed() -> bool:
     return _transform() is not None
-
-
-if hasattr(getattr(torch, "compiler", None), "assume_constant_result"):
-    # torch.compile asks it when it compiles, as PyTorch's transforms are active then, and follows no part of it:
-    # which functions of functorch it can follow differs from release to release.
-    _is_transformed = torch.compiler.assume_constant_result(_is_transformed)
 
 
 def differentiator() -> str:

@@ -69,12 +69,9 @@ def tell(told: set[str], name: str, why: str) -> None:
         _warn(name, why)
 
 
+@between.constant  # torch.compile runs it instead of breaking the graph
 def _warn(name: str, why: str) -> None:
     warnings.warn(f"kiln.torch: PyTorch computes {name}: {why}", FallbackWarning, stacklevel=5)
-
-
-if hasattr(getattr(torch, "compiler", None), "assume_constant_result"):
-    _warn = torch.compiler.assume_constant_result(_warn)  # torch.compile runs it instead of breaking the graph
 
 
 # ---- which kernel ----

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Times the decoder beside PyTorch, eager and compiled, on a GPU: the same random weights in the shape of
+Llama-3.2-1B, a prompt of 512 tokens, then one token at a time.
+
+    bench.py DECODER FOLDER --commit <commit> --out results/<gpu>.json
+
+FOLDER gets the model, 2.5 GB. Wants KILN_REGISTRY. PyTorch takes the decoder's tokens, so that both compute the same
+steps and their logits can be compared.
+"""
+import argparse
+import datetime
+import json
+import math
+import pathlib
+import re
+import struct
+import subprocess
+import time
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+CONFIG = {"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
+          "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256,
+          "rms_norm_eps": 1e-5, "rope_theta": 500000.0}
+PROMPT, FRESH, LONGEST = 512, 129, 1024
+
+
+def make_weights():
+    width, hidden, kv = CONFIG["hidden_size"], CONFIG["intermediate_size"], 512
+    shapes = {"self_attn.q_proj": (width, width), "self_attn.k_proj": (kv, width), "self_attn.v_proj": (kv, width),
+              "self_attn.o_proj": (width, width), "mlp.gate_proj": (hidden, width), "mlp.up_proj": (hidden, width),
+              "mlp.down_proj": (width, hidden)}
+    torch.manual_seed(0)
+
+    def random(*shape):
+        return (torch.randn(*shape, device="cuda") / math.sqrt(shape[-1])).bfloat16()
+
+    weights = {"model.embed_tokens.weight": random(CONFIG["vocab_size"], width)}
+    for layer in range(CONFIG["num_hidden_layers"]):
+        for name, shape in shapes.items():
+            weights[f"model.layers.{layer}.{name}.weight"] = random(*shape)
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            weights[f"model.layers.{layer}.{name}.weight"] = torch.ones(width, device="cuda").bfloat16()
+    weights["model.norm.weight"] = torch.ones(width, device="cuda").bfloat16()
+    return weights
+
+
+def save(weights, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    header, end = {}, 0
+    for name, value in weights.items():
+        begin, end = end, end + 2 * value.numel()
+        header[name] = {"dtype": "BF16", "shape": list(value.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for value in weights.values():
+            file.write(value.view(torch.int16).cpu().numpy().tobytes())
+
+
+class Reference:
+    """The same model by PyTorch's operators, with a cache of keys and values that is written in place."""
+
+    def __init__(self, weights):
+        self.weights = weights
+        half = CONFIG["head_dim"] // 2
+        frequencies = CONFIG["rope_theta"] ** (-torch.arange(0, half, device="cuda").double() / half)
+        angles = torch.outer(torch.arange(LONGEST, device="cuda").double(), frequencies)
+        self.cos, self.sin = angles.cos().float(), angles.sin().float()
+        shape = CONFIG["num_hidden_layers"], 1, CONFIG["num_key_value_heads"], LONGEST, CONFIG["head_dim"]
+        self.keys = torch.zeros(shape, device="cuda", dtype=torch.bfloat16)
+        self.values = torch.zeros_like(self.keys)
+
+    def turned(self, x, positions):
+        cos, sin = self.cos[positions][:, None, :], self.sin[positions][:, None, :]
+        a, b = x.float().chunk(2, -1)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).bfloat16()
+
+    def step(self, tokens, positions, mask):
+        count, size = tokens.shape[0], CONFIG["head_dim"]
+        x = self.weights["model.embed_tokens.weight"][tokens]
+        for layer in range(CONFIG["num_hidden_layers"]):
+            def of(name, layer=layer):
+                return self.weights[f"model.layers.{layer}.{name}.weight"]
+
+            def norm(x, name):
+                return F.rms_norm(x, (CONFIG["hidden_size"],), of(name), CONFIG["rms_norm_eps"])
+
+            n = norm(x, "input_layernorm")
+            q, k, v = (F.linear(n, of(f"self_attn.{name}_proj")).view(count, -1, size) for name in "qkv")
+            self.keys[layer, 0, :, positions] = self.turned(k, positions).transpose(0, 1)
+            self.values[layer, 0, :, positions] = v.transpose(0, 1)
+            a = F.scaled_dot_product_attention(self.turned(q, positions).transpose(0, 1)[None], self.keys[layer],
+                                               self.values[layer], attn_mask=mask, enable_gqa=True)
+            x = x + F.linear(a[0].transpose(0, 1).reshape(count, -1), of("self_attn.o_proj"))
+            n = norm(x, "post_attention_layernorm")
+            x = x + F.linear(F.silu(F.linear(n, of("mlp.gate_proj"))) * F.linear(n, of("mlp.up_proj")),
+                             of("mlp.down_proj"))
+        last = F.rms_norm(x[-1:], (CONFIG["hidden_size"],), self.weights["model.norm.weight"], CONFIG["rms_norm_eps"])
+        return F.linear(last, self.weights["model.embed_tokens.weight"])
+
+    @torch.no_grad()
+    def run(self, one, prompt, tokens):
+        """The logits of all steps, and tokens a second behind the prompt."""
+        def inputs(tokens, first):
+            positions = torch.arange(first, first + len(tokens), device="cuda")
+            mask = torch.arange(LONGEST, device="cuda")[None, :] <= positions[:, None]
+            return torch.tensor(tokens, device="cuda"), positions, mask
+
+        logits = [self.step(*inputs(prompt, 0)).float().cpu()]
+        for i in range(3):
+            one(*inputs([tokens[i]], len(prompt) + i))
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for i, token in enumerate(tokens[:-1]):
+            logits.append(one(*inputs([token], len(prompt) + i)).float().cpu())
+        return torch.cat(logits).numpy(), (len(tokens) - 1) / (time.perf_counter() - begin)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("decoder", type=pathlib.Path)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--commit", required=True)
+    parser.add_argument("--out", required=True, type=pathlib.Path)
+    options = parser.parse_args()
+    weights = make_weights()
+    save(weights, options.folder)
+    prompt = np.random.default_rng(1).integers(0, CONFIG["vocab_size"], PROMPT).tolist()
+    found = subprocess.run([options.decoder, options.folder, "--device", "cuda", "--tokens",
+                            ",".join(map(str, prompt)), "--new", str(FRESH), "--logits", options.folder / "logits"],
+                           capture_output=True, text=True, check=True)
+    tokens = [int(word) for word in found.stdout.split(",")]
+    logits = np.fromfile(options.folder / "logits", np.float32).reshape(FRESH, -1)
+    times = re.search(r"loaded in ([\d.]+) s; \d+ tokens in ([\d.]+) ms; then ([\d.]+) tokens", found.stderr)
+    reference = Reference(weights)
+    expected, eager = reference.run(reference.step, prompt, tokens)
+    compiled = reference.run(torch.compile(reference.step, mode="reduce-overhead"), prompt, tokens)[1]
+    result = {
+        "hardware": torch.cuda.get_device_name(), "torch": torch.__version__, "commit": options.commit,
+        "date": datetime.date.today().isoformat(), "model": "the shape of Llama-3.2-1B, random weights, bfloat16",
+        "variants": found.stderr.splitlines()[:-1], "load_s": float(times[1]), "prompt_tokens": PROMPT,
+        "prompt_ms": float(times[2]),
+        "tokens_per_second": {"kiln": float(times[3]), "eager": round(eager, 1), "compiled": round(compiled, 1)},
+        "largest_difference": round(float(np.abs(logits - expected).max() / np.abs(expected).max()), 4),
+        "same_token": [int((logits.argmax(1) == expected.argmax(1)).sum()), FRESH]}
+    options.out.write_text(json.dumps(result, indent=2) + "\n")
+    print(json.dumps(result["tokens_per_second"]))
+
+
+if __name__ == "__main__":
+    main()

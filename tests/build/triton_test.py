@@ -34,6 +34,17 @@ PACKAGE = {
     "ops": [{"name": "twice", "doc": "out = 2 x, elementwise.",
              "tensors": [{"name": "x", "dtype": ["float32"], "shape": ["N"]},
                          {"name": "out", "dtype": "x", "shape": ["N"], "output": True}]}]}
+# Each form's module declares more than its entry: a function, formats, shared memory.
+MORE = '''    tl.device_assert(n > 0, "n is positive")
+    tl.device_print("n", n)
+    order = tl.sort(tl.load(x_ptr + places, mask=places < n))
+    tl.atomic_add(out_ptr + places, order * thrice(n), mask=places < n)
+
+
+@triton.jit(noinline=True)
+def thrice(n):
+    return 3 * n
+'''
 FENCE = """    x = tl.load(x_ptr + places, mask=places < n)
     tl.store(out_ptr + places, tl.inline_asm_elementwise("wgmma.fence.sync.aligned; mov.b32 $0, $1;", "=r,r", [x], tl.float32, False, 1))
 """
@@ -125,6 +136,11 @@ class Triton(unittest.TestCase):
     def test_a_matrix_product_needs_no_sm_90a(self):
         self.built(self.written(kernel=KERNEL + DOT), "cu12.9-sm_90-x86_64")
 
+    def test_forms_that_declare_more_are_one_module(self):
+        self.built(self.written({"aligned": ["x_ptr", "out_ptr"]}, KERNEL + MORE))
+        images = json.loads((self.work / "out/double" / ONLY / "inspect.json").read_text())["images"]
+        self.assertEqual(images[0]["kernels"], ["double_any", "double_any_x16"])
+
     def test_what_does_not_compile(self):
         arguments = PACKAGE["cuda"]["launches"][0]["arguments"]
         rows = [
@@ -138,6 +154,8 @@ class Triton(unittest.TestCase):
             ("no such function", {"kernel": "triple"}, KERNEL, ONLY, r"double\.py: triple for sm_80 has no @triton\.jit function triple"),
             ("Triton's own message, and its line", {}, KERNEL.replace("< n)", "< m)"), ONLY,
              r"double\.py:8: double, as double_any, for sm_80 does not compile:\n(.*\n)*.*m is not defined"),
+            ("a function that it calls: where, and what is wrong in there", {}, KERNEL + MORE.replace("3 * n", "3 * m"), ONLY,
+             r"double\.py:12: double, as double_any, for sm_80 does not compile:\n(.*\n)*.*m is not defined"),
             ("a file that is no Python", {}, KERNEL + "\nx = = 1\n", ONLY, r"double\.py:10: double for sm_80 does not compile:\nSyntaxError"),
             ("a module that is not there", {}, "import torch\n" + KERNEL, ONLY, r"No module named 'torch'"),
             ("a block size", {"instances": [{"name": "any", "constants": {"BLOCK": 100}}]}, KERNEL, ONLY,

@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <string_view>
-#include <utility>
 
 #include "kiln/kernel.hpp"
 #include "kiln/ops/rms_norm.hpp"
@@ -28,7 +27,7 @@ class RmsNorm {
   RmsNorm(const Kernel& kernel, Weights weights)
       : forward_(kernel.op<ops::rms_norm::Forward>()),
         backward_(kernel.op<ops::rms_norm::Backward>()),
-        weights_(std::move(weights)) {}
+        weights_(weights) {}
 
   /// x, y: [M,D]. y may be x. On a GPU asynchronous on `stream`.
   void forward(const Tensor& x, const Tensor& y, Stream stream = {}) const {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # rms_norm_test COMPILER LIBRARY…: a package that Kiln's build does not know, from its folder to its numbers: built for
-# the CPU and as PTX, published, and called through the typed layer that comes out of the registry. Nothing of its
+# the CPU and as PTX, published, and called through the typed ops that come out of the registry. Nothing of its
 # folder is there any more when its user compiles. Wants KILN_BIN and KILN_TOOLCHAINS.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/../.." && pwd)
@@ -22,7 +22,7 @@ rm -r "$work/rms-norm" "$work/kernels"
 "$kiln" install --dev rms-norm@1
 [ -z "$("$kiln" list)" ] || { echo "install --dev installed a library"; exit 1; }
 include=$("$kiln" path --dev rms-norm@1)
-grep -q 'class RmsNorm' "$include/kiln/layers/rms_norm.hpp"
+grep -q 'class RmsNormImpl' "$include/kiln/torch/rms_norm.hpp"
 [ -s "$include/../CARD.md" ]
 [ -s "$include/../python/rms_norm.py" ]
 "$compiler" -std=c++20 -O1 -Wall -Wextra -Werror -I "$include" -I "$source/loader/include" "$work/check.cpp" \

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <kiln/kiln.hpp>
-#include <kiln/layers/rms_norm.hpp>
+#include <kiln/ops/rms_norm.hpp>
 #include <kiln/testing.hpp>
 #include <random>
 #include <string>
@@ -14,9 +14,9 @@
 
 namespace {
 
+namespace ops = kiln::ops::rms_norm;
 using kiln::DType;
 using kiln::Tensor;
-using kiln::layers::RmsNorm;
 using kiln::testing::Array;
 using kiln::testing::Check;
 using Values = std::vector<double>;
@@ -80,11 +80,14 @@ Expected expected_of(const Case& c, double offset, const Values& h, const Values
   return expected;
 }
 
-void backward(kiln::Device device, const RmsNorm& layer, const Tensor& grad_y, const Tensor& h,
-              const Tensor& grad_h, const Tensor& grad_weight) {
-  kiln::OwnedWorkspace workspace(device);
-  const std::size_t bytes = layer.backward_workspace_bytes(grad_y, h, grad_h, grad_weight);
-  layer.backward(grad_y, h, grad_h, grad_weight, workspace.reserve(bytes));
+void forward(const Check& check, const ops::Forward& arguments) {
+  check.kernel().op<ops::Forward>().run(arguments);
+}
+
+void backward(const Check& check, const ops::Backward& arguments) {
+  const auto op = check.kernel().op<ops::Backward>();
+  kiln::OwnedWorkspace workspace(check.kernel().device());
+  op.run(arguments, workspace.reserve(op.workspace_bytes(arguments)));
 }
 
 void check_case(Check& check, const Case& c) {
@@ -106,19 +109,21 @@ void check_case(Check& check, const Case& c) {
   Array x = matrix(), residual = matrix(), grad_y = matrix(), y = matrix(), h_out = matrix();
   Array weight(device, c.dtype, {c.columns});
   for (Array* each : {&x, &residual, &grad_y, &weight}) set(*each);
-  const double offset = c.residual ? 1 : 0;
-  const RmsNorm layer = check.kernel().layer<RmsNorm>(
-      {.weight = weight.tensor(), .attributes = {.eps = kEps, .offset = offset}});
+  const ops::ForwardAttributes attributes = {.eps = kEps, .offset = c.residual ? 1.0 : 0.0};
 
   Values sum = x.values();
   const Values added = residual.values();
   for (std::size_t i = 0; i < sum.size() && c.residual; ++i) sum[i] += added[i];
   Array& y_place = c.in_place ? x : y;
   Array& h_place = c.in_place ? residual : h_out;
-  layer.forward(x.tensor(), c.residual ? residual.tensor() : Tensor(), y_place.tensor(),
-                c.residual ? h_place.tensor() : Tensor());
+  forward(check, {.x = x.tensor(),
+                  .weight = weight.tensor(),
+                  .residual = c.residual ? residual.tensor() : Tensor(),
+                  .y = y_place.tensor(),
+                  .h_out = c.residual ? h_place.tensor() : Tensor(),
+                  .attributes = attributes});
   const Values h = c.residual ? h_place.values() : sum;
-  const Expected expected = expected_of(c, offset, h, weight.values(), grad_y.values());
+  const Expected expected = expected_of(c, attributes.offset, h, weight.values(), grad_y.values());
   compare("y", y_place, expected.y);
   if (c.residual) compare("h", h_place, sum);
 
@@ -126,11 +131,19 @@ void check_case(Check& check, const Case& c) {
   kept.set(h);
   Array grad_weight(device, c.dtype, {c.columns});
   Array grad_h = matrix();
-  backward(device, layer, grad_y.tensor(), kept.tensor(), grad_h.tensor(), grad_weight.tensor());
+  ops::Backward arguments = {.grad_y = grad_y.tensor(),
+                             .h = kept.tensor(),
+                             .weight = weight.tensor(),
+                             .grad_h = grad_h.tensor(),
+                             .grad_weight = grad_weight.tensor(),
+                             .attributes = attributes};
+  backward(check, arguments);
   compare("grad_h", grad_h, expected.grad_h, expected.grad_h_terms);
   compare("grad_weight", grad_weight, expected.grad_weight);
   if (!c.in_place) return;  // where the gradient of weight is not asked for
-  backward(device, layer, grad_y.tensor(), kept.tensor(), kept.tensor(), {});
+  arguments.grad_h = kept.tensor();
+  arguments.grad_weight = Tensor();
+  backward(check, arguments);
   compare("grad_h", kept, expected.grad_h, expected.grad_h_terms);
 }
 
@@ -150,17 +163,18 @@ void check_refusals(Check& check) {
     dl.byte_offset += static_cast<std::uint64_t>(element) * sizeof(float);
     return Tensor(dl);
   };
-  const RmsNorm layer = check.kernel().layer<RmsNorm>({.weight = weight.tensor()});
+  const Tensor w = weight.tensor();
   for (const int element : {4, 16}) {
     check.refused("forward: y overlaps x; expected the same place or memory of its own",
-                  [&] { layer.forward(at(0), at(element)); });
+                  [&] { forward(check, {.x = at(0), .weight = w, .y = at(element)}); });
   }
-  check.refused("forward: h_out overlaps y; expected memory of its own",
-                [&] { layer.forward(at(0), at(8), at(0), at(0)); });
-  check.refused("backward: grad_h overlaps h; expected memory of its own", [&] {
-    backward(check.kernel().device(), layer, at(8), at(0), at(0), weight.tensor());
+  check.refused("forward: h_out overlaps y; expected memory of its own", [&] {
+    forward(check, {.x = at(0), .weight = w, .residual = at(8), .y = at(0), .h_out = at(0)});
   });
-  layer.forward(at(0), at(8));  // columns of one matrix, side by side
+  check.refused("backward: grad_h overlaps h; expected memory of its own", [&] {
+    backward(check, {.grad_y = at(8), .h = at(0), .weight = w, .grad_h = at(0), .grad_weight = w});
+  });
+  forward(check, {.x = at(0), .weight = w, .y = at(8)});  // columns of one matrix, side by side
 }
 
 }  // namespace

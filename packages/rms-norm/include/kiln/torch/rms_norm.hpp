@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RmsNorm for LibTorch: a torch::nn::Module over the layer of rms-norm, whose gradients come from
-// the package's own backward.
+// RmsNorm for LibTorch: a torch::nn::Module over the ops of rms-norm, whose gradients come from the
+// package's own backward.
 //
 //   kiln::torch::RmsNorm norm(kiln::torch::RmsNormOptions(768));
 //   torch::Tensor y = norm->forward(x);                // x: [..., 768]
@@ -18,14 +18,14 @@
 #include <string>
 #include <utility>
 
-#include "kiln/layers/rms_norm.hpp"
+#include "kiln/ops/rms_norm.hpp"
 #include "kiln/torch.hpp"
 
 namespace kiln::torch {
 
 class RmsNormOptions {
  public:
-  using Attributes = layers::RmsNorm::Attributes;
+  using Attributes = ops::rms_norm::ForwardAttributes;
 
   RmsNormOptions(std::int64_t features) : features_(features) {}
 
@@ -40,12 +40,8 @@ namespace detail {
 
 struct RmsNormSource : ::torch::CustomClassHolder {
   explicit RmsNormSource(RmsNormOptions options)
-      : kernels(std::string(layers::RmsNorm::kPackage), options.request()),
+      : kernels(std::string(ops::rms_norm::kPackage), options.request()),
         attributes(options.attributes()) {}
-  layers::RmsNorm layer(const ::torch::Tensor& weight) {
-    return kernels.of(weight).layer<layers::RmsNorm>(
-        {.weight = view(weight), .attributes = attributes});
-  }
   Kernels kernels;
   RmsNormOptions::Attributes attributes;
 };
@@ -61,8 +57,14 @@ class RmsNormFunction : public ::torch::autograd::Function<RmsNormFunction> {
                          const c10::intrusive_ptr<RmsNormSource>& source) {
     const ::torch::Tensor y = ::torch::empty_like(x);
     const ::torch::Tensor h = residual ? ::torch::empty_like(x) : ::torch::Tensor();
-    source->layer(weight).forward(view(x), residual ? view(*residual) : Tensor(), view(y), view(h),
-                                  current_stream(x));
+    source->kernels.of(x).op<ops::rms_norm::Forward>().run(
+        {.x = view(x),
+         .weight = view(weight),
+         .residual = residual ? view(*residual) : Tensor(),
+         .y = view(y),
+         .h_out = view(h),
+         .attributes = source->attributes},
+        {}, current_stream(x));
     context->save_for_backward({residual ? h : x, weight});
     context->saved_data["weight"] = weight.requires_grad();
     context->saved_data["residual"] = residual.has_value();
@@ -80,16 +82,21 @@ class RmsNormFunction : public ::torch::autograd::Function<RmsNormFunction> {
     const ::torch::Tensor& h = saved[0];
     const ::torch::Tensor& weight = saved[1];
     const auto held = context->saved_data["source"].toCapsule();
-    const layers::RmsNorm layer = static_cast<RmsNormSource&>(*held).layer(weight);
+    auto& source = static_cast<RmsNormSource&>(*held);
     const ::torch::Tensor grad_y =
         grads[0].defined() ? grads[0].contiguous() : ::torch::zeros_like(h);
     ::torch::Tensor grad_h = ::torch::empty_like(h);
     const ::torch::Tensor grad_weight =
         context->saved_data["weight"].toBool() ? ::torch::empty_like(weight) : ::torch::Tensor();
-    const Scratch scratch(
-        layer.backward_workspace_bytes(view(grad_y), view(h), view(grad_h), view(grad_weight)), h);
-    layer.backward(view(grad_y), view(h), view(grad_h), view(grad_weight), scratch.workspace,
-                   current_stream(h));
+    const ops::rms_norm::Backward arguments = {.grad_y = view(grad_y),
+                                               .h = view(h),
+                                               .weight = view(weight),
+                                               .grad_h = view(grad_h),
+                                               .grad_weight = view(grad_weight),
+                                               .attributes = source.attributes};
+    const auto op = source.kernels.of(h).op<ops::rms_norm::Backward>();
+    const Scratch scratch(op.workspace_bytes(arguments), h);
+    op.run(arguments, scratch.workspace, current_stream(h));
     if (grads.size() > 1 && grads[1].defined()) grad_h = grad_h + grads[1];
     // LibTorch refuses the gradient of an input that was none.
     const bool has_residual = context->saved_data["residual"].toBool();

@@ -4,9 +4,9 @@
 
     rows.py --out FOLDER --commit COMMIT [PACKAGE…]     FOLDER gets PACKAGE.json, which goes into its bench/results/
 
-Forward, and backward of what forward kept, each by PyTorch's autograd. Contenders take turns, several rounds; a time is
-the median over the rounds of a batch between two events. `gbps` is what the op must read and write at least, by time.
-Wants KILN_LIBRARY and KILN_REGISTRY, and a GPU.
+Forward, and backward of what forward kept, each by PyTorch's autograd in a CUDA graph, so that no time is the host's.
+Contenders take turns, several rounds; a time is the median over the rounds of a batch of replays between two events.
+`gbps` is what the op must read and write at least, by time. Wants KILN_LIBRARY and KILN_REGISTRY, and a GPU.
 """
 import argparse
 import datetime
@@ -15,9 +15,11 @@ import pathlib
 import statistics
 
 import torch
+import torch._functorch.config
 
 import kiln.torch
 
+torch._functorch.config.donated_buffer = False  # a graph's backward is replayed
 DTYPE = torch.bfloat16
 ROUNDS, BATCH_US = 7, 10000
 
@@ -61,6 +63,22 @@ CASES = {
 }
 
 
+def graph_of(call):
+    """Its replay. A gradient is computed on the stream of what it is the gradient of: all is on one that is captured."""
+    for _ in range(3):
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+        call()
+
+    def replay():
+        graph.replay()
+
+    replay.reads = call  # whose tensors live as long
+    return replay
+
+
 def microseconds(call):
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 
@@ -75,26 +93,28 @@ def microseconds(call):
     return batch(max(1, min(200, int(BATCH_US / batch(3)))))
 
 
+def calls_of(contender, inputs, leaves):
+    """Forward and backward, as replays."""
+    def forward():
+        with torch.no_grad():
+            contender(*inputs)
+
+    y = contender(*inputs)
+    grad = torch.ones_like(y)
+    return {"forward": graph_of(forward),
+            "backward": graph_of(lambda: torch.autograd.grad(y, leaves, grad, retain_graph=True))}
+
+
 def measure(case, shape):
     function, eager, inputs, leaves, forward_bytes, backward_bytes = case(*shape)
     contenders, times = {"kiln": function, "eager": eager, "compiled": torch.compile(eager)}, {}
+    calls = {name: calls_of(contender, inputs, leaves) for name, contender in contenders.items()}
     for _ in range(ROUNDS):
-        for name, contender in contenders.items():
-            def forward(contender=contender):
-                with torch.no_grad():
-                    contender(*inputs)
-
-            y = contender(*inputs)
-            grad = torch.ones_like(y)
-
-            def backward():
-                torch.autograd.grad(y, leaves, grad, retain_graph=True)
-
-            times.setdefault(("forward", name), []).append(microseconds(forward))
-            times.setdefault(("backward", name), []).append(microseconds(backward))
-            del y, grad
-    other = torch.empty_like(inputs[0])
-    copy = statistics.median(microseconds(lambda: other.copy_(inputs[0].detach())) for _ in range(ROUNDS))
+        for name, each in calls.items():
+            for what, call in each.items():
+                times.setdefault((what, name), []).append(microseconds(call))
+    other, source = torch.empty_like(inputs[0]), inputs[0].detach()
+    copy = statistics.median(microseconds(lambda: other.copy_(source)) for _ in range(ROUNDS))
     least = {"forward": forward_bytes, "backward": backward_bytes}
     result = {"shape": list(shape), "copy_gbps": round(2 * inputs[0].nbytes / copy / 1e3)}
     for (what, name), values in times.items():
@@ -117,7 +137,8 @@ def main():
                   "torch": torch.__version__, "date": datetime.date.today().isoformat(), "commit": arguments.commit,
                   "results": []}
         for shape in shapes:
-            result["results"].append(measure(case, shape))
+            with torch.cuda.stream(torch.cuda.Stream()):
+                result["results"].append(measure(case, shape))
             print(package, result["results"][-1], flush=True)
             (arguments.out / f"{package}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 

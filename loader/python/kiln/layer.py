@@ -12,6 +12,7 @@ PyTorch. Threads: as nn.Linear.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import urllib.parse
 import warnings
@@ -341,12 +342,16 @@ class Layer(nn.Module):
 
     @property
     def kernel(self) -> Kernel:
-        """That of the device which the parameters are on."""
-        return source_of(self._key).kernel(next(self.parameters()).device)
+        """That of the device which the parameters or buffers are on; of the CPU, where there are none."""
+        return source_of(self._key).kernel(self._device())
+
+    def _device(self) -> torch.device:
+        own = next(itertools.chain(self.parameters(), self.buffers()), None)
+        return torch.device("cpu") if own is None else own.device
 
     def find_kernel(self) -> None:
         """For __init__, after the parameters: what the first call would throw is thrown now, and it fetches nothing."""
-        if next(self.parameters()).device.type in ("cpu", "cuda"):
+        if self._device().type in ("cpu", "cuda"):
             self.kernel.forward.check_attributes(self.attributes)
 
     def is_pytorchs(self, *tensors: Optional[Tensor]) -> bool:

@@ -110,6 +110,7 @@ class CrossEntropy(unittest.TestCase):
         for other in (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))):
             self.assert_close([other(logits_of(4), targets_of(4))], [loss(logits_of(4), targets_of(4))])
         self.assertIn("cross-entropy@1", repr(loss))
+        self.assertIn("cpu", loss.kernel.variant if DEVICE == "cpu" else "cpu")
 
     def test_what_does_not_fit_is_named(self):
         loss = kiln.torch.CrossEntropy()

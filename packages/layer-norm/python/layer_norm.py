@@ -80,6 +80,7 @@ class LayerNorm(layer.Layer):
         else:
             self.register_buffer("weight", ones, persistent=False)
         self.bias = nn.Parameter(torch.zeros(features, **like)) if elementwise_affine and bias else None
+        self.find_kernel()
 
     def forward(self, x: Tensor, residual: Optional[Tensor] = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
         """y; with a residual, of x's shape and dtype, y and h."""

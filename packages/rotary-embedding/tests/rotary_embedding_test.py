@@ -107,6 +107,7 @@ class RotaryEmbedding(unittest.TestCase):
         for other in (copy.deepcopy(rope), pickle.loads(pickle.dumps(rope))):
             self.assertEqual((other(x, places(4)) - rope(x, places(4))).abs().max().item(), 0)
         self.assertIn("rotary-embedding@1", repr(rope))
+        self.assertIn("cpu", rope.kernel.variant if DEVICE == "cpu" else "cpu")
 
     def test_what_does_not_fit_is_named(self):
         rope = layer_of()

@@ -33,7 +33,7 @@ struct Sm90Times {
   double prefill_start_gated = 3.867;
   double prefill_end_gated = 0.4391;  // of 128 x 192
   double cooperative_gated = 1.493;   // of 128 x 192, each wave
-  double cooperative_plain = 2;
+  double cooperative_plain = 0.8292;
   double keeping = 2;  // as many times that, where the products are stored too
   double prefill_memory_rate = 3.212;
   double prefill_memory_overlap = 0.3819;
@@ -574,7 +574,7 @@ constexpr Sm90Plan plan_sm90(const GemmShape& shape, bool mapped, const GpuFacts
     const int64_t tiles = grid.m * grid.n;
     const int64_t clusters = gpu.multiprocessors / 2;
     int64_t walked = tiles;
-    const auto box_rows = [across = across](int64_t rows) {
+    const auto box_rows = [&](int64_t rows) {
       return static_cast<uint32_t>(across ? whole_sixteens(rows) / 2 : rows);
     };
     plan.a_box_rows = tile.swapped ? box_rows(tile.rows) : kTokenBox;

@@ -44,7 +44,7 @@ TEST_CASE("sm90 plan: the tile and the parts of k follow the shape") {
       {gated(8192, 768, 3072),
        "prefill_128x192: kernel 57, 32 x 32 tiles, panel 32, 132 CTAs in clusters of 2"},
       {plain(8192, 768, 3072),
-       "prefill_128x192: kernel 99, 32 x 4 tiles, panel 4, 132 CTAs in clusters of 2"},
+       "swapped_192x256: kernel 95, 22 x 3 tiles, panel 3, 132 CTAs in clusters of 2"},
       {plain(4096, 4096, 14336),
        "swapped_128x256: kernel 95, 16 x 16 tiles, panel 12, 132 CTAs in clusters of 2"},
       {gated(16384, 2048, 8192),

@@ -326,6 +326,7 @@ class Binaries(unittest.TestCase):
     def test_a_package_without_binaries(self):
         self.run_command(BIN / "kiln", "new", "row-scale", "--cpu")
         self.assertIn('has no "binaries"', self.pack(self.work / "row-scale", code=BUILD))
+        self.run_command(BIN / "kiln", "build", "./row-scale", "--out", self.kernels, "--only", "cpu-x86-64-v3")
 
 
 if __name__ == "__main__":

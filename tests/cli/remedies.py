@@ -6,7 +6,8 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FOLDERS = ("loader/src", "loader/cli", "registry", "build-matrix")
-NO_TEXTS = ("build-matrix/sdk/", "build-matrix/codegen.cpp", "registry/site/pages.cpp")
+NO_TEXTS = ("build-matrix/sdk/", "build-matrix/codegen.cpp", "build-matrix/launch_code.cpp", "build-matrix/image_launch.cpp",
+            "registry/site/pages.cpp")
 
 TOKEN = re.compile(r'#[^\n]*|//[^\n]*|R"\(.*?\)"|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)\'|[A-Za-z_0-9]+|\S', re.S)
 REMEDY = re.compile(r"""'(kiln\ [a-z][^']*?)'                                    # a command in quotes

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attention for LibTorch: a torch::nn::Module over the ops of attention. It has no gradient: a
-// tensor that requires one is refused, unless a NoGradGuard is there.
+// Attention for LibTorch: a torch::nn::Module over the ops of attention. Gradients of forward's q,
+// k and v come from the package's own backward; decode and append have none, and refuse a tensor
+// that requires one, unless a NoGradGuard is there.
 //
 //   kiln::torch::Attention attention(kiln::torch::AttentionOptions().causal(true));
 //   torch::Tensor out = attention->forward(q, k, v);       // q [..., T, HQ, D], k, v [..., S, HK,
@@ -34,14 +35,113 @@ class AttentionOptions {
   TORCH_ARG(Request, request) = {.version = ops::attention::kVersion};
 };
 
+namespace detail {
+
+struct AttentionSource : ::torch::CustomClassHolder {
+  explicit AttentionSource(AttentionOptions given)
+      : options(std::move(given)),
+        kernels(std::string(ops::attention::kPackage), options.request()) {}
+  template <class Op>
+  void run(const ::torch::Tensor& like, const Op& arguments) {
+    const TypedOp<Op> op = kernels.of(like).template op<Op>();
+    const Scratch scratch(op.workspace_bytes(arguments), like);
+    op.run(arguments, scratch.workspace, current_stream(like));
+  }
+  std::int64_t left() const { return options.window() - 1; }
+  std::int64_t right() const { return options.causal() ? 0 : -1; }
+  AttentionOptions options;
+  Kernels kernels;
+};
+
+/// [..., H, D] -> [T, H D]: a view where the rows have one distance.
+inline ::torch::Tensor attention_rows(const ::torch::Tensor& tensor) {
+  const ::torch::Tensor rows = tensor.reshape({-1, tensor.size(-2) * tensor.size(-1)});
+  return rows.stride(1) == 1 ? rows : rows.contiguous();
+}
+inline Tensor rows_view(const ::torch::Tensor& rows) {
+  DLTensor dl = view(rows).dl();
+  dl.strides = const_cast<std::int64_t*>(rows.strides().data());  // DLPack has no const
+  return Tensor(dl);
+}
+
+/// q [T, HQ, D], k and v [S, HK, D], the starts -> out.
+class AttentionFunction : public ::torch::autograd::Function<AttentionFunction> {
+ public:
+  using Context = ::torch::autograd::AutogradContext;
+  using Tensors = ::torch::autograd::variable_list;
+
+  static ::torch::Tensor forward(Context* context, const ::torch::Tensor& q,
+                                 const ::torch::Tensor& k, const ::torch::Tensor& v,
+                                 const ::torch::Tensor& starts_q, const ::torch::Tensor& starts_k,
+                                 const c10::intrusive_ptr<AttentionSource>& source) {
+    const ::torch::Tensor rows[] = {attention_rows(q), attention_rows(k), attention_rows(v)};
+    const ::torch::Tensor out = ::torch::empty(q.sizes(), q.options().requires_grad(false));
+    const ::torch::Tensor lse =
+        ::torch::empty({q.size(1), q.size(0)}, out.options().dtype(::torch::kFloat32));
+    source->run<ops::attention::Prefill>(q, {.q = rows_view(rows[0]),
+                                             .k = rows_view(rows[1]),
+                                             .v = rows_view(rows[2]),
+                                             .cu_seqlens_q = view(starts_q),
+                                             .cu_seqlens_k = view(starts_k),
+                                             .out = view(out),
+                                             .lse = view(lse),
+                                             .attributes = {.scale = source->options.scale(),
+                                                            .window_left = source->left(),
+                                                            .window_right = source->right()}});
+    context->save_for_backward({q, k, v, out, lse, starts_q, starts_k});
+    context->saved_data["source"] = c10::IValue::make_capsule(source);
+    return out;
+  }
+
+  static Tensors backward(Context* context, const Tensors& grads) {
+    if (::torch::GradMode::is_enabled()) {
+      throw Error(ErrorCode::kUsage,
+                  "attention: a second derivative was asked for, and the package has none. Call "
+                  "backward without create_graph");
+    }
+    const auto saved = context->get_saved_variables();
+    const auto held = context->saved_data["source"].toCapsule();
+    auto& source = static_cast<AttentionSource&>(*held);
+    const ::torch::Tensor grad_out = grads[0].contiguous();
+    const ::torch::Tensor rows[] = {attention_rows(saved[0]), attention_rows(saved[1]),
+                                    attention_rows(saved[2])};
+    ::torch::Tensor found[3];
+    for (int i = 0; i < 3; ++i) {
+      found[i] = ::torch::empty(rows[i].sizes(), rows[i].options().requires_grad(false));
+    }
+    source.run<ops::attention::Backward>(saved[0],
+                                         {.grad_out = view(grad_out),
+                                          .q = rows_view(rows[0]),
+                                          .k = rows_view(rows[1]),
+                                          .v = rows_view(rows[2]),
+                                          .out = view(saved[3]),
+                                          .lse = view(saved[4]),
+                                          .cu_seqlens_q = view(saved[5]),
+                                          .cu_seqlens_k = view(saved[6]),
+                                          .grad_q = view(found[0]),
+                                          .grad_k = view(found[1]),
+                                          .grad_v = view(found[2]),
+                                          .attributes = {.scale = source.options.scale(),
+                                                         .window_left = source.left(),
+                                                         .window_right = source.right()}});
+    return {found[0].view(saved[0].sizes()),
+            found[1].view(saved[1].sizes()),
+            found[2].view(saved[2].sizes()),
+            {},
+            {},
+            {}};
+  }
+};
+
+}  // namespace detail
+
 class AttentionImpl : public ::torch::nn::Module {
  public:
   explicit AttentionImpl(AttentionOptions options = {})
-      : options_(std::move(options)),
-        kernels_(std::string(ops::attention::kPackage), options_.request()) {
-    if (options_.window() < 0 || (options_.window() > 0 && !options_.causal())) {
+      : source_(c10::make_intrusive<detail::AttentionSource>(options)) {
+    if (options.window() < 0 || (options.window() > 0 && !options.causal())) {
       throw Error(ErrorCode::kInvalidCall, "attention: a window of " +
-                                               std::to_string(options_.window()) +
+                                               std::to_string(options.window()) +
                                                "; expected 1 or more keys, with causal(true)");
     }
   }
@@ -51,21 +151,11 @@ class AttentionImpl : public ::torch::nn::Module {
   ::torch::Tensor forward(const ::torch::Tensor& q, const ::torch::Tensor& k,
                           const ::torch::Tensor& v, const ::torch::Tensor& cu_seqlens_q = {},
                           const ::torch::Tensor& cu_seqlens_k = {}) {
-    refuse_gradients({q, k, v});
-    const ::torch::Tensor rows[] = {rows_of(q), rows_of(k), rows_of(v)};
-    const ::torch::Tensor starts_q = cu_seqlens_q.defined() ? cu_seqlens_q : starts_of(q);
-    const ::torch::Tensor starts_k = cu_seqlens_k.defined() ? cu_seqlens_k : starts_of(k);
-    ::torch::Tensor out = ::torch::empty(q.sizes(), q.options().requires_grad(false));
-    run<ops::attention::Prefill>(q, {.q = rows_view(rows[0]),
-                                     .k = rows_view(rows[1]),
-                                     .v = rows_view(rows[2]),
-                                     .cu_seqlens_q = view(starts_q),
-                                     .cu_seqlens_k = view(starts_k),
-                                     .out = view(out.view({-1, q.size(-2), q.size(-1)})),
-                                     .attributes = {.scale = options_.scale(),
-                                                    .window_left = options_.window() - 1,
-                                                    .window_right = options_.causal() ? 0 : -1}});
-    return out;
+    return detail::AttentionFunction::apply(tokens_of(q), tokens_of(k), tokens_of(v),
+                                            cu_seqlens_q.defined() ? cu_seqlens_q : starts_of(q),
+                                            cu_seqlens_k.defined() ? cu_seqlens_k : starts_of(k),
+                                            source_)
+        .reshape(q.sizes());
   }
 
   /// q: [B, HQ, D] or [B, tokens, HQ, D], the last tokens of each sequence.
@@ -73,16 +163,16 @@ class AttentionImpl : public ::torch::nn::Module {
                          const ::torch::Tensor& v_pages, const ::torch::Tensor& block_table,
                          const ::torch::Tensor& lengths) {
     refuse_gradients({q, k_pages, v_pages});
-    const ::torch::Tensor rows = rows_of(q);
+    const ::torch::Tensor rows = detail::attention_rows(q);
     ::torch::Tensor out = ::torch::empty(q.sizes(), q.options().requires_grad(false));
-    run<ops::attention::Decode>(
-        q, {.q = rows_view(rows),
+    source_->run<ops::attention::Decode>(
+        q, {.q = detail::rows_view(rows),
             .k_pages = view(k_pages),
             .v_pages = view(v_pages),
-            .block_table = rows_view(block_table),
+            .block_table = detail::rows_view(block_table),
             .lengths = view(lengths),
             .out = view(out.view({-1, q.size(-2), q.size(-1)})),
-            .attributes = {.scale = options_.scale(), .window_left = options_.window() - 1}});
+            .attributes = {.scale = source_->options.scale(), .window_left = source_->left()}});
     return out;
   }
 
@@ -90,12 +180,12 @@ class AttentionImpl : public ::torch::nn::Module {
   void append(const ::torch::Tensor& k, const ::torch::Tensor& v, const ::torch::Tensor& slots,
               const ::torch::Tensor& k_pages, const ::torch::Tensor& v_pages) {
     refuse_gradients({k, v, k_pages, v_pages});
-    const ::torch::Tensor rows[] = {rows_of(k), rows_of(v)};
-    run<ops::attention::Append>(k, {.k = rows_view(rows[0]),
-                                    .v = rows_view(rows[1]),
-                                    .slots = view(slots),
-                                    .k_pages = view(k_pages),
-                                    .v_pages = view(v_pages)});
+    const ::torch::Tensor rows[] = {detail::attention_rows(k), detail::attention_rows(v)};
+    source_->run<ops::attention::Append>(k, {.k = detail::rows_view(rows[0]),
+                                             .v = detail::rows_view(rows[1]),
+                                             .slots = view(slots),
+                                             .k_pages = view(k_pages),
+                                             .v_pages = view(v_pages)});
   }
 
  private:
@@ -104,19 +194,12 @@ class AttentionImpl : public ::torch::nn::Module {
     for (const ::torch::Tensor& tensor : tensors) {
       if (!tensor.requires_grad()) continue;
       throw Error(ErrorCode::kInvalidCall,
-                  "attention: a tensor requires a gradient, and the package has no backward. Call "
-                  "it under a torch::NoGradGuard");
+                  "attention: a tensor requires a gradient, and decode and append have none. Call "
+                  "them under a torch::NoGradGuard");
     }
   }
-  /// [..., H, D] -> [T, H D]: a view where the rows have one distance.
-  static ::torch::Tensor rows_of(const ::torch::Tensor& tensor) {
-    const ::torch::Tensor rows = tensor.reshape({-1, tensor.size(-2) * tensor.size(-1)});
-    return rows.stride(1) == 1 ? rows : rows.contiguous();
-  }
-  static Tensor rows_view(const ::torch::Tensor& rows) {
-    DLTensor dl = view(rows).dl();
-    dl.strides = const_cast<std::int64_t*>(rows.strides().data());  // DLPack has no const
-    return Tensor(dl);
+  static ::torch::Tensor tokens_of(const ::torch::Tensor& tensor) {
+    return tensor.reshape({-1, tensor.size(-2), tensor.size(-1)});
   }
   static ::torch::Tensor starts_of(const ::torch::Tensor& tensor) {
     const std::int64_t tokens = tensor.size(-3);
@@ -124,15 +207,7 @@ class AttentionImpl : public ::torch::nn::Module {
         c10::multiply_integers(tensor.sizes().slice(0, tensor.dim() - 3));
     return ::torch::arange(sequences + 1, tensor.options().dtype(::torch::kInt32)) * tokens;
   }
-  template <class Op>
-  void run(const ::torch::Tensor& like, const Op& arguments) {
-    const TypedOp<Op> op = kernels_.of(like).template op<Op>();
-    const Scratch scratch(op.workspace_bytes(arguments), like);
-    op.run(arguments, scratch.workspace, current_stream(like));
-  }
-
-  AttentionOptions options_;
-  Kernels kernels_;
+  c10::intrusive_ptr<detail::AttentionSource> source_;
 };
 TORCH_MODULE(Attention);
 

@@ -289,7 +289,7 @@ class Differentiable:
         kept = ctx.saved_tensors
         places = range(1 + max(of for of in self.gradient_of if of is not None))
         wanted = [any(need and of == place for need, of in zip(needs, self.gradient_of)) for place in places]
-        if torch.is_grad_enabled() or not _is_traced() and (
+        if torch.is_grad_enabled() or not _is_traced(grads) and (
                 between.observer() or any(g is not None and between.in_gradient(g) for g in grads)):
             found = self.gradients_by_pytorch(grads, kept, wanted, ctx.key)
         else:
@@ -297,9 +297,10 @@ class Differentiable:
         return [found[of] if need and of is not None else None for need, of in zip(needs, self.gradient_of)]
 
 
-def _is_traced() -> bool:
-    """Whether a compiler follows the backward: by modes and tensors of its own, and it knows the operator."""
-    return HAS_OPERATORS and torch.compiler.is_compiling()
+def _is_traced(grads: Tensors) -> bool:
+    """Whether a compiler follows the backward, by modes and tensors of its own: it knows the operator."""
+    return HAS_OPERATORS and (torch.compiler.is_compiling() or any(
+        type(grad).__module__.startswith("torch._subclasses.") for grad in grads))
 
 
 def _nothing(grads: Tensors, kept: Tensors) -> Tensor:

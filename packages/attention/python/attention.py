@@ -106,7 +106,7 @@ class _Prefill(layer.Differentiable):
             "cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k,
             "grad_lse": None if grads[1] is None else grads[1].contiguous(), "grad_q": _rows(found[0]),
             "grad_k": _rows(found[1]), "grad_v": _rows(found[2])})
-        return [t if want else None for t, want in zip((*found, None, None, None, None), wanted)]
+        return [t if want else None for t, want in zip(found, wanted)]
 
     def by_pytorch(self, kept: layer.Tensors, attributes: Mapping[str, Any]) -> list[Tensor]:
         q, k, v, _, _, starts_q, starts_k = kept

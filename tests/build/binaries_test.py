@@ -10,6 +10,7 @@ Python that has them.
 import json
 import os
 import pathlib
+import re
 import shlex
 import struct
 import subprocess
@@ -201,6 +202,16 @@ class Binaries(unittest.TestCase):
         script.write_text(CALL_FROM_PYTHON)
         self.assertIn("called", self.run_command(PYTHON, script))
         self.assertIn("called", self.run_command(PYTHON, script, "tvm_ffi"))  # which has one of its own
+        # The package of docs/PACK.md, as it stands there.
+        written, image = re.findall(r"^```json\n(.*?)^```$", (SOURCE / "docs/PACK.md").read_text(), re.M | re.S)
+        self.assertEqual(json.loads(image)["abi"], "cuda")
+        example = self.work / "add-one"
+        (example / "lib/x86_64").mkdir(parents=True)
+        (example / "package.json").write_text(written)
+        for name in ("add_one.so", "libtvm_ffi.so"):
+            (example / "lib/x86_64" / name).write_bytes((folder / "lib" / name).read_bytes())
+        self.pack(example)
+        self.assertEqual(self.call("add-one", "add_one", 4), "1 2 3 4 \n")
         # The resolver asks for what it needs of the machine.
         stated = json.loads((folder / "package.json").read_text())
         stated["binaries"][0]["needs"].append("libnowhere.so.9")

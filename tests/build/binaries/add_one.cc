@@ -24,10 +24,17 @@ void add(ffi::TensorView y, ffi::TensorView x, ffi::Optional<ffi::TensorView> bi
   }
 }
 
+void add_one(ffi::TensorView x, ffi::TensorView y) {
+  for (int64_t i = 0; i < x.size(0); ++i) {
+    static_cast<float*>(y.data_ptr())[i] = static_cast<const float*>(x.data_ptr())[i] + 1;
+  }
+}
+
 // What an op of Kiln does not do.
 ffi::String text(ffi::TensorView, ffi::TensorView) { return "a text that is too long to be small"; }
 
 }  // namespace
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(AddRows, add);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(add_one_cpu, add_one);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(text, text);

@@ -103,7 +103,8 @@ class CrossEntropy(unittest.TestCase):
         for options in ({}, {"in_place": True}):
             loss = kiln.torch.CrossEntropy(**options)
             compiled = torch.compile(loss, fullgraph=True, backend="aot_eager", dynamic=True)
-            self.assert_close(results(compiled, logits_of(7), targets_of(7)), results(loss, logits_of(7), targets_of(7)))
+            given = logits_of(7), targets_of(7)
+            self.assert_close(results(compiled, *given), results(loss, *given))
 
     def test_copies(self):
         loss = kiln.torch.CrossEntropy(label_smoothing=0.3)

@@ -78,7 +78,7 @@ class RotaryEmbedding(layer.Layer):
 
     rotary_dim: of the head's columns, the first so many are turned; default all. interleaved: the pairs are columns 2i
     and 2i + 1 (GPT-J, RoFormer); else i and rotary_dim / 2 + i (Llama, Gemma, NeoX). frequencies: rotary_dim / 2 of
-    them, float64, in place of base^(-2i / rotary_dim): of Llama 3.1's scaling, say. scale: of the tables, which YaRN has.
+    them, float64, in place of base^(-2i / rotary_dim): of Llama 3.1's scaling, say. scale: of the tables, for YaRN.
     `options` are those of kiln.get_kernel.
     """
 
@@ -103,7 +103,7 @@ class RotaryEmbedding(layer.Layer):
         tables.call(frequencies.device, "tables", {"frequencies": frequencies, "cos": self.cos, "sin": self.sin})
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x: [..., heads, head_dim]; positions: int64 or int32 [...]. A position that is not in the tables gives NaN."""
+        """x: [..., heads, head_dim]; positions: int64 or int32 [...]. A position beyond the tables gives NaN."""
         head_dim = self.attributes["head_dim"]
         if (x.dim() < 2 or x.shape[-1] != head_dim or positions.shape != x.shape[:-2]
                 or positions.dtype not in (torch.int64, torch.int32)):

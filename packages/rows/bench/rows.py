@@ -64,7 +64,7 @@ CASES = {
 
 
 def graph_of(call):
-    """Its replay. A gradient is computed on the stream of what it is the gradient of: all is on one that is captured."""
+    """Its replay. A gradient is computed on the stream of what it is of: all is on one that is captured."""
     for _ in range(3):
         call()
     torch.cuda.synchronize()

@@ -311,6 +311,25 @@ TritonFacts parse_triton_facts(std::string_view text, const std::string& subject
   return facts;
 }
 
+std::string too_large(const TritonFacts& facts, const DeviceCode& target) {
+  // Bytes that a block may have: CUDA C++ Programming Guide, compute capabilities.
+  const Version gpu = target.capability;
+  std::uint32_t most = 232448;
+  if (gpu == Version{7, 5}) most = 65536;
+  if (gpu == Version{8, 0} || gpu == Version{8, 7}) most = 166912;
+  if (gpu == Version{8, 6} || gpu == Version{8, 9} || gpu.major == 12) most = 101376;
+  std::string lines;
+  if (target.kind == DeviceCode::Kind::kPtx) return lines;
+  for (const auto& [function, form] : facts.forms) {
+    if (form.shared <= most) continue;
+    lines += function + " needs " + std::to_string(form.shared) + " bytes of shared memory, " +
+             to_string(target) + " has " + std::to_string(most) +
+             ": calls of it are refused. Give its instance other \"targets\", and these another "
+             "one\n";
+  }
+  return lines;
+}
+
 int ptx_version(Version toolkit) {
   constexpr int kNewestOfTriton = 90;
   if (toolkit.major == 11) return 70 + toolkit.minor;

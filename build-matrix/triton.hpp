@@ -67,6 +67,10 @@ struct TritonFacts {
 
 TritonFacts parse_triton_facts(std::string_view text, const std::string& subject);
 
+/// Lines on forms that no GPU of the target can run, as they need more shared memory: a call that
+/// would take one is refused. Of PTX nothing is known.
+std::string too_large(const TritonFacts& facts, const DeviceCode& target);
+
 /// "sm_90" of CUDA 12.9: 88, for PTX 8.8. What a driver has to know is no more than the toolkit's.
 int ptx_version(Version toolkit);
 

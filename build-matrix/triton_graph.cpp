@@ -43,21 +43,23 @@ Step triton_step(const ImagePlan& image, const TritonTool& tool, const fs::path&
   const std::string out(kOut);
   const bool ptx = image.code.kind == DeviceCode::Kind::kPtx;
   const std::string name = image.stem + (ptx ? ".ptx" : ".cubin");
-  Step step = {.kind = "triton",
-               .what = "",
-               .command = {(tool.compiler.folder / "python3").string(), "-s", "-S", "-B",
-                           tool.script.string(), tool.compiler.folder.string(), job.string(), out,
-                           image.stem},
-               // All that the compiler keeps goes with the step's folder, and sets have one order.
-               .environment = {"LC_ALL=C", "PYTHONHASHSEED=0", "HOME=" + out, "TMPDIR=" + out,
-                               "TRITON_CACHE_DIR=" + out},
-               .tool = tool.compiler.digest,
-               .tool_folder = tool.compiler.folder,
-               .inputs = triton_sources(source),
-               .folder = folder,
-               .outputs = {image.stem + ".ptxas.txt", image.stem + ".json", name},
-               .stamp = folder / (name + ".stamp")};
+  const fs::path runner = tool.script.parent_path() / "triton_said.py";
+  Step step = {
+      .kind = "triton",
+      .what = "",
+      .command = {(tool.compiler.folder / "python3").string(), "-s", "-S", "-B", runner.string(),
+                  tool.compiler.folder.string(), job.string(), out, image.stem},
+      // All that the compiler keeps goes with the step's folder, and sets have one order.
+      .environment = {"LC_ALL=C", "PYTHONHASHSEED=0", "HOME=" + out, "TMPDIR=" + out,
+                      "TRITON_CACHE_DIR=" + out},
+      .tool = tool.compiler.digest,
+      .tool_folder = tool.compiler.folder,
+      .inputs = triton_sources(source),
+      .folder = folder,
+      .outputs = {image.stem + ".ptxas.txt", image.stem + ".json", name},
+      .stamp = folder / (name + ".stamp")};
   step.inputs.push_back(tool.script);
+  step.inputs.push_back(runner);
   step.inputs.push_back(job);
   return step;
 }

@@ -173,17 +173,10 @@ def place_of(error, function):
     if isinstance(error, SyntaxError):
         return f":{error.lineno}"
     node = getattr(error, "node", None)
-    if function is None or not hasattr(node, "lineno") or getattr(error, "src", None) != function.src:
-        return ""  # or it is of a function that the kernel calls
+    if function is None or not hasattr(node, "lineno"):
+        return ""
     decorators = next(number for number, line in enumerate(function.raw_src) if line.lstrip().startswith("def "))
     return f":{function.starting_line_number + decorators + node.lineno - 1}"
-
-
-def chain_of(error):
-    """What is wrong at the kernel's call of a function, then within that function."""
-    while error is not None:
-        yield f"{type(error).__name__}: {error}"
-        error = error.__cause__
 
 
 def run(wheel, job, out, stem):
@@ -213,7 +206,7 @@ def run(wheel, job, out, stem):
     except Exception as error:  # pylint: disable=broad-exception-caught  # Triton raises of all kinds
         where = f"{job['source']}{place_of(error, function)}: {job['kernel']}"
         what = f", as {form['function']}," if form else ""
-        said = str(error) if isinstance(error, Refused) else "does not compile:\n" + "\n".join(chain_of(error))
+        said = str(error) if isinstance(error, Refused) else f"does not compile:\n{type(error).__name__}: {error}"
         sys.exit(f"triton: {where}{what} for {job['target']} {said}")
     (out / f"{stem}.ptxas.txt").write_text(f"== {job['name']} for {job['target']}, {size} bytes\n{log}")
     (out / f"{stem}.json").write_text(json.dumps(

@@ -19,6 +19,7 @@
 #include "inspect.hpp"
 #include "kiln/error.hpp"
 #include "launch_code.hpp"
+#include "loader/cli/frame/output.hpp"
 #include "nvrtc.hpp"
 #include "pack.hpp"
 #include "recipe.hpp"
@@ -97,7 +98,9 @@ void run(const LaunchesStep& step) {
                     step.package.string());
   std::map<std::string, TritonFacts> facts;
   for (const fs::path& file : step.facts) {
-    facts[file.stem().string()] = parse_triton_facts(read_file(file), file.string());
+    const TritonFacts& read = facts[file.stem().string()] =
+        parse_triton_facts(read_file(file), file.string());
+    cli::print("%s", too_large(read, *target).c_str());
   }
   write_file(step.out, generate_launches(package, *target, facts));
 }

@@ -189,6 +189,22 @@ TEST_CASE("launch code: an op of two kernels, with a part of the workspace betwe
         std::vector<std::uint64_t>{0x1000, 0x8000, 2147483648, 8, 0, 0});
 }
 
+TEST_CASE("launch code: a form that no GPU of the target can run is named") {
+  const kiln::build::TritonFacts facts{
+      .parameters = {}, .forms = {{"small", {.shared = 65536}}, {"large", {.shared = 163840}}}};
+  const auto named = [&](std::string_view target) {
+    return kiln::build::too_large(facts, *kiln::parse_device_code(target));
+  };
+  for (const char* target : {"sm_75", "sm_86", "sm_89", "sm_120"}) {
+    CHECK(named(target).starts_with("large needs 163840 bytes of shared memory, "));
+    CHECK(named(target).find("small") == std::string::npos);
+  }
+  CHECK(named("sm_120").find("sm_120 has 101376: calls of it are refused") != std::string::npos);
+  for (const char* target : {"sm_80", "sm_87", "sm_90a", "sm_100", "compute_80"}) {
+    CHECK(named(target).empty());
+  }
+}
+
 TEST_CASE("launch code: the functions of expressions") {
   using namespace kiln::sdk;  // NOLINT(google-build-using-namespace)
   CHECK(divided(7, 2) == 3);

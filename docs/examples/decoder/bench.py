@@ -122,6 +122,11 @@ class Reference:
         return torch.cat(logits).numpy(), (len(tokens) - 1) / (time.perf_counter() - begin)
 
 
+def driver_version():
+    return subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"],
+                          capture_output=True, text=True, check=True).stdout.strip()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("decoder", type=pathlib.Path)
@@ -142,7 +147,7 @@ def main():
     expected, eager = reference.run(reference.step, prompt, tokens)
     compiled = reference.run(torch.compile(reference.step, mode="reduce-overhead"), prompt, tokens)[1]
     result = {
-        "hardware": torch.cuda.get_device_name(), "torch": torch.__version__, "commit": options.commit,
+        "hardware": torch.cuda.get_device_name(), "driver": driver_version(), "torch": torch.__version__, "commit": options.commit,
         "date": datetime.date.today().isoformat(), "model": "the shape of Llama-3.2-1B, random weights, bfloat16",
         "variants": found.stderr.splitlines()[:-1], "load_s": float(times[1]), "prompt_tokens": PROMPT,
         "prompt_ms": float(times[2]),

@@ -158,9 +158,10 @@ class Op(Handle):
         with _allocating_on(handle, self._device):
             return self._run(values, words, handle, workspace, True)
 
-    def call(self, values: list[Any], words: tuple[Any, ...]) -> Any:
-        """For layers: all tensors in a list, None for those left out, and the attributes as sorted pairs."""
-        return self._run(values, words, _stream_on(self._device[1]) if self._on_gpu else None, None, False)
+    def call(self, values: list[Any], words: tuple[Any, ...], threads: int = 0) -> Any:
+        """For layers: all tensors in a list, None for those left out, and the attributes as sorted pairs. `threads`: as
+        get_kernel's, for this call."""
+        return self._run(values, words, _stream_on(self._device[1]) if self._on_gpu else None, None, False, threads)
 
     def workspace_bytes(self, *tensors: Any, **named: Any) -> int:
         """How much scratch memory a call with these arguments needs; outputs may be left out."""
@@ -193,7 +194,7 @@ class Op(Handle):
         return values, tuple(words)
 
     def _run(self, values: list[Any], words: tuple[Any, ...], stream: Optional[int], workspace: Any,
-             by_user: bool) -> Any:
+             by_user: bool, threads: int = 0) -> Any:
         addresses, key, owners = _read(values, stream)
         key.append(words)
         place = tuple(key)
@@ -227,6 +228,7 @@ class Op(Handle):
             struct.data = address
         call = plan.call
         call.stream = stream or None
+        call.threads = min(threads, self._threads) if threads and self._threads else threads or self._threads
         if workspace is not None:
             call.workspace, key, owner = _tensors.read(workspace, stream)
             call.workspace_bytes = _bytes_of(_tensors.describe(workspace, key), self._device, self.name)

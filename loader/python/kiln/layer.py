@@ -108,7 +108,9 @@ class Source:
         if not tensors.keys() <= found.positions.keys():
             raise UsageError(f"{self.package}@{self.version} {op}: has no tensor "
                              f"{', '.join(tensors.keys() - found.positions.keys())}; it has {', '.join(found.positions)}")
-        return found.call([tensors.get(name) for name in found.positions], self.words)
+        # PyTorch's own operators would have as many threads as torch.set_num_threads says now.
+        threads = torch.get_num_threads() if device.type == "cpu" else 0
+        return found.call([tensors.get(name) for name in found.positions], self.words, threads)
 
 
 # By the text that stands for them in a graph: "geglu-mlp@1?approximate=tanh", and a number for other options.

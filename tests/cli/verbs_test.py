@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import unittest
 
@@ -36,6 +37,13 @@ class Verbs(World):
         self.kiln("remove", "alpha@7", code=LOCK, says="find alpha@7 in kiln.lock")
         self.kiln("add", "nosuch", code=NOT_FOUND, says="published: alpha, tiny-op")
         self.kiln("add", "tiny-op@9", code=NOT_FOUND, says="published: 1, 2")
+
+    def test_a_verb_of_a_program_that_is_not_installed(self):
+        alone = self.project / "kiln"
+        shutil.copy(KILN, alone)
+        for verb in ("build", "new", "pack", "registry"):
+            self.run_command(alone, verb, code=NOT_FOUND,
+                             says=[f"kiln {verb}: there is no {self.project}/kiln-", "comes with a build of Kiln's source"])
 
     def test_add_check_writes_nothing(self):
         self.kiln("add", "tiny-op", "--check", code=LOCK, says="+ tiny-op@1")

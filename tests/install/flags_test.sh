@@ -16,7 +16,7 @@ lacking() {
 for type in Release RelWithDebInfo Debug; do
   cmake -S "$source" -B "$work/$type" -G Ninja -DCMAKE_BUILD_TYPE=$type -DKILN_BUILD_TESTS=OFF >/dev/null
   hardened=no
-  for word in -fstack-protector-strong -D_FORTIFY_SOURCE=3 -D_GLIBCXX_ASSERTIONS; do
+  for word in -fstack-protector-strong -fstack-clash-protection -D_FORTIFY_SOURCE=3 -D_GLIBCXX_ASSERTIONS; do
     [ "$(lacking $type $word '"command":' compile_commands.json)" != 0 ] || hardened=yes
   done
   for word in -z,relro,-z,now --build-id; do

@@ -136,7 +136,7 @@ TEST_CASE("launch code: a call's values choose the form, and the arguments are i
   CHECK(launched(package::forward, call, 7).kernel == "row_softmax_wide_no_bias_fp32");
   call.N = 1040;
   CHECK(launched(package::forward, call, 7).kernel == "row_softmax_wide_no_bias_fp32_x16");
-  for (const std::uintptr_t address : {0x1001, 0x1008}) {
+  for (const std::uintptr_t address : {std::uintptr_t{0x1001}, std::uintptr_t{0x1008}}) {
     call.x.data = reinterpret_cast<void*>(address);
     CHECK(launched(package::forward, call, 7).kernel == "row_softmax_wide_no_bias_fp32");
   }

@@ -190,13 +190,17 @@ class Execution {
     const std::lock_guard guard(lock_);
     took_.push_back({step.kind, step.what, finished.cpu_seconds, took.count()});
     progress_ << "[" << done_ + 1 << "/" << steps_.size() << "] " << step.kind << " " << step.what
-              << "\n"
-              << printable_lines(finished.output) << std::flush;
-    if (finished.status == 0) return;
+              << "\n";
+    const std::string said = printable_lines(finished.output);
+    if (finished.status == 0) {
+      progress_ << said << std::flush;
+      return;
+    }
+    // In the error, which -q and --json have, too.
     const std::string hint = explain_undefined(finished.output);
-    fail(step, "it ended with status " + std::to_string(finished.status) +
-                   "; what it said stands above. The command was:\n" +
-                   join(command, " ", shell_quoted) + (hint.empty() ? "" : "\n" + hint));
+    fail(step, "it ended with status " + std::to_string(finished.status) + ". It said:\n" + said +
+                   (hint.empty() ? "" : hint + "\n") + "The command was:\n" +
+                   join(command, " ", shell_quoted));
   }
 
   static void check_unchanged(const Step& step, const std::map<fs::path, std::string>& files) {

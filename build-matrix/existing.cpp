@@ -4,10 +4,12 @@
 #include <elf.h>
 
 #include <algorithm>
+#include <cctype>
 #include <iterator>
 #include <utility>
 
 #include "base/join.hpp"
+#include "base/quote.hpp"
 #include "calls.hpp"
 #include "device_code.hpp"
 #include "elf.hpp"
@@ -45,6 +47,17 @@ void check_functions(const ElfLibrary& library, const Binary& binary,
     violations.push_back("does not export " + std::string(kPrefix) + call.name + ", which the op " +
                          call.op + " calls; the functions that it exports: " + stated(offered));
   }
+}
+
+/// It goes into documents, and says which build this is.
+void check_build_id(const std::string& build_id, std::vector<std::string>& violations) {
+  constexpr std::size_t kLongest = 128;  // SHA-512 in hexadecimal
+  const bool is_word = std::ranges::all_of(build_id, [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+  });
+  if (is_word && !build_id.empty() && build_id.size() <= kLongest) return;
+  violations.push_back("has the build id " + quote(build_id) +
+                       " in its table, expected 1 to 128 letters, digits, '-', '_' and '.'");
 }
 
 /// The lowest level of the psABI that a linker noted, as `-z x86-64-v3` makes it.
@@ -209,6 +222,7 @@ Existing check_existing(const Package& package, const Binary& binary,
       }
       if (binary.abi == Binary::Abi::kKiln) {
         existing.build_id = check_table(library, package, binary, violations);
+        check_build_id(existing.build_id, violations);
       } else {
         check_functions(library, binary, violations);
       }

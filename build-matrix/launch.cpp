@@ -227,6 +227,7 @@ class LaunchReader {
       if (json.is_number_integer() && fits) constant.integer = json.get<std::int64_t>();
       return constant;
     }
+    check_keys(value, {}, {"dtype", "present", "attribute"});
     if (value.has("dtype")) {
       check_keys(value, {"dtype"});
       const JsonView dtype = value.at("dtype");

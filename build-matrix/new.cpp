@@ -82,7 +82,9 @@ std::string checked_name(const fs::path& folder) {
 }  // namespace
 
 std::vector<std::string> write_new_package(const NewPackage& package) {
-  const fs::path folder = fs::absolute(package.folder).lexically_normal();
+  fs::path folder = fs::absolute(package.folder).lexically_normal();
+  if (!folder.has_filename())
+    folder = folder.parent_path();  // "row-scale/", as a shell completes it
   const std::string name = checked_name(folder);
   const bool gpu = package.cuda || package.triton;
   if (!package.cpu && !gpu) {

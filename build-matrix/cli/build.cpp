@@ -97,7 +97,8 @@ void choose_variants(const BuildRequest& request, const Matrix& matrix, Job& job
   if (request.only.empty()) {
     throw Error(ErrorCode::kNoVariant,
                 "build: no variant fits the machine; 'kiln host' shows what this one is, and "
-                "'kiln build --list' what could be built. Name variants with --only");
+                "'kiln build --list' what could be built. A package for GPUs alone has none where "
+                "there is no GPU: name variants with --only, or another machine with --host");
   }
   throw Error(ErrorCode::kUsage, "build: no variant matches --only '" + request.only +
                                      "'; kiln-build --list shows what there is");

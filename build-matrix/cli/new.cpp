@@ -21,7 +21,9 @@ int run_new(const NewWords& words) {
   const bool both = !words.cpu && !words.cuda && !words.triton;
   const std::vector<std::string> files =
       write_new_package({words.folder, both || words.cpu, both || words.cuda, words.triton});
-  const std::string folder = words.folder.string();
+  const std::filesystem::path named =
+      words.folder.has_filename() ? words.folder : words.folder.parent_path();
+  const std::string folder = named.string();
   cli::print_json("new", {{"folder", folder}, {"files", files}});
   for (const std::string& file : files) cli::print("%s/%s\n", folder.c_str(), file.c_str());
   cli::print(

@@ -176,6 +176,8 @@ TEST_CASE("launch: what is refused") {
        launch + ".constants.HAS_BIAS.present: x is not optional"},
       {"/launches/0/constants/TYPE", json{{"dtype", "z"}},
        launch + ".constants.TYPE.dtype: \"z\" is neither a dtype nor a tensor of forward"},
+      {"/launches/0/constants/TYPE", json{{"dtyp", "x"}},
+       launch + ".constants.TYPE: unknown key \"dtyp\"; the keys are dtype, present, attribute"},
       {"/launches/0/constants/TYPE", json{{"attribute", "steps"}},
        launch +
            ".constants.TYPE.attribute: \"steps\" is no string attribute with values of forward"},

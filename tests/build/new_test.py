@@ -43,7 +43,7 @@ class New(unittest.TestCase):
     def test_from_nothing_to_a_called_kernel(self):
         if not TOOLCHAINS.is_dir():
             self.skipTest(f"no compilers at {TOOLCHAINS}")
-        said = self.run_command(BIN / "kiln", "new", "row-scale")
+        said = self.run_command(BIN / "kiln", "new", "row-scale/")  # as a shell completes it
         self.assertIn("row-scale/csrc/smxx_row_scale.cu\n", said)
         self.assertIn("kiln build ./row-scale --here --try", said)
         build = [BIN / "kiln", "build", "./row-scale", "--out", "kernels", "--only", "cpu-x86-64-v3", "--try"]

@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A function of tvm-ffi's calling convention that needs nothing of tvm-ffi, as compilers write them.
- * The macros are the faults that a library may have. */
+ * A function of tvm-ffi's calling convention that needs nothing of tvm-ffi, as compilers write
+ * them. The macros are the faults that a library may have. */
 #include <stdint.h>
 
 #if defined(FAULT_GLIBC)
 #include <pthread.h>
-void* started(void* x) { return x; }
-int fault(void) { pthread_t thread; return pthread_create(&thread, 0, started, 0); }
+void* started(void* x) {
+  return x;
+}
+int fault(void) {
+  pthread_t thread;
+  return pthread_create(&thread, 0, started, 0);
+}
 #elif defined(FAULT_SYMBOL)
 extern int elsewhere(void);
-int fault(void) { return elsewhere(); }
+int fault(void) {
+  return elsewhere();
+}
 #elif defined(FAULT_TEXT)
 extern char** environ;
 __asm__(".text\n.quad environ\n");

@@ -34,10 +34,11 @@ int32_t prepare(DLDevice device, kiln_error* error) {
   return KILN_OK;
 }
 
-#define TENSOR(name, more) "{\"name\":\"" name "\",\"dtype\":[\"float32\"],\"shape\":[\"" EXTENT "\"]" more "}"
+#define TENSOR(name, more) \
+  "{\"name\":\"" name "\",\"dtype\":[\"float32\"],\"shape\":[\"" EXTENT "\"]" more "}"
 const kiln_op ops[] = {{sizeof(kiln_op), 0, OP,
-                        "{\"name\":\"" OP "\",\"doc\":\"y = 2 x\",\"tensors\":[" TENSOR("x", "") ","
-                        TENSOR("y", ",\"output\":true") "]}",
+                        "{\"name\":\"" OP "\",\"doc\":\"y = 2 x\",\"tensors\":[" TENSOR(
+                            "x", "") "," TENSOR("y", ",\"output\":true") "]}",
                         workspace_bytes, run, 0}};
 #ifdef FAULT_CONSTANT
 static kiln_package package; /* made when it is asked for */
@@ -49,7 +50,10 @@ const kiln_package* kiln_package_v1(void) {
   return &package;
 }
 #else
-const kiln_package package = {sizeof(kiln_package), KILN_ABI_MAJOR, KILN_ABI_MINOR, NAME, "by-hand-7", 1, 1, ops,
-                              sizeof(kiln_op), kDLCPU, prepare};
-const kiln_package* kiln_package_v1(void) { return &package; }
+const kiln_package package = {
+    sizeof(kiln_package), KILN_ABI_MAJOR, KILN_ABI_MINOR, NAME, "by-hand-7", 1, 1, ops,
+    sizeof(kiln_op),      kDLCPU,         prepare};
+const kiln_package* kiln_package_v1(void) {
+  return &package;
+}
 #endif

@@ -9,6 +9,7 @@ namespace kiln::registry {
 namespace {
 
 constexpr std::size_t kMostBars = 8;
+constexpr std::size_t kNameBytes = 20;  // what fits the names' column
 
 /// A cell that is a number and nothing else; 0 for another.
 double number_of(const std::vector<std::string>& row, std::size_t column) {
@@ -27,7 +28,7 @@ std::string shown(double value) {
 }
 
 SpeedBar bar_of(const CardTable& table, std::size_t kiln, std::size_t rival) {
-  SpeedBar bar{.rival = short_of(table.titles[rival])};
+  SpeedBar bar{.rival = short_of(table.titles[rival], kNameBytes)};
   double logarithms = 0;
   for (const std::vector<std::string>& row : table.rows) {
     const double ours = number_of(row, kiln);
@@ -46,8 +47,8 @@ SpeedBar bar_of(const CardTable& table, std::size_t kiln, std::size_t rival) {
 // ---- drawing ----
 
 constexpr double kWidth = 720;
-constexpr double kLeft = 150;   // the names' column
-constexpr double kRight = 170;  // the figures'
+constexpr double kLeft = 170;   // the names' column
+constexpr double kRight = 250;  // the figures'
 constexpr double kTop = 22;
 constexpr double kRowHeight = 28;
 

@@ -45,7 +45,9 @@ try:
     import torch
     import torch.nn.functional as F
 except ImportError as error:
-    sys.exit(f"kiln bench: {error}; it compares with PyTorch. Install one for CUDA where this python3 finds it")
+    print(f"kiln bench: {error}; it compares with PyTorch. Install one for CUDA where this python3 finds it",
+          file=sys.stderr)
+    sys.exit(2)  # 1 would be no code of kiln's
 
 import gates
 from library import Library
@@ -480,7 +482,8 @@ def main():
     gate = gates.gate_of(arguments.package)
     find_library(arguments)
     if not torch.cuda.is_available():
-        sys.exit(f"kiln bench: PyTorch {torch.__version__} sees no GPU of CUDA")
+        print(f"kiln bench: PyTorch {torch.__version__} sees no GPU of CUDA; run it where there is one", file=sys.stderr)
+        sys.exit(2)
     regime = REGIMES[arguments.regime]
     clocked = arguments.regime == "sustained" and not arguments.sweep
     torch.set_grad_enabled(False)

@@ -53,7 +53,7 @@ TEST_CASE("plot: drawn, with each name escaped") {
   CHECK(has(html, "&lt;s&gt;"));
   CHECK_FALSE(has(html, "<s>"));
   CHECK(has(html, "2 (0.5 to 4)"));
-  CHECK(has(html, "<rect class=\"time\" x=\"170\" y=\"26\" width=\"150\""));  // half of 400
+  CHECK(has(html, "<rect class=\"time\" x=\"170\" y=\"26\" width=\"150\""));  // half of 300
   CHECK(has(html, "<path class=\"reference\" d=\"M245 18"));
   CHECK_FALSE(has(html, "nan"));
 }

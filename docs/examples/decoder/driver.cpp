@@ -37,20 +37,20 @@ Memory::Memory(kiln::Device device, std::size_t bytes)
   call("cuCtxSetCurrent", context);
 }
 
-void Memory::write(const void* from, std::size_t bytes, std::size_t offset) {
+void Memory::write(const void* from, std::size_t bytes) {
   if (!on_gpu_) {
-    std::memcpy(data_ + offset, from, bytes);
+    std::memcpy(data_, from, bytes);
   } else {
-    call("cuMemcpyHtoD_v2", address(data_ + offset), from, bytes);
+    call("cuMemcpyHtoD_v2", address(data_), from, bytes);
   }
 }
 
-void Memory::read(void* to, std::size_t bytes, std::size_t offset) const {
+void Memory::read(void* to, std::size_t bytes) const {
   if (!on_gpu_) {
-    std::memcpy(to, data_ + offset, bytes);
+    std::memcpy(to, data_, bytes);
   } else {
     call("cuCtxSynchronize");
-    call("cuMemcpyDtoH_v2", to, address(data_ + offset), bytes);
+    call("cuMemcpyDtoH_v2", to, address(data_), bytes);
   }
 }
 

@@ -13,8 +13,8 @@ class Memory {
  public:
   Memory(kiln::Device device, std::size_t bytes);
   void* data() const { return data_; }
-  void write(const void* from, std::size_t bytes, std::size_t offset = 0);
-  void read(void* to, std::size_t bytes, std::size_t offset = 0) const;  // waits for the stream
+  void write(const void* from, std::size_t bytes);
+  void read(void* to, std::size_t bytes) const;  // waits for the stream
 
  private:
   kiln::OwnedWorkspace owned_;

@@ -24,12 +24,15 @@ using kiln::Tensor;
 
 constexpr std::int64_t kPage = 16;  // rows of a page
 
-// Rows of a tensor that has several to each token: [rows, width], and columns of it.
-Tensor rows_of(const Tensor& tensor, std::int64_t rows, std::int64_t width) {
-  const DLTensor dl = tensor.dl();
-  return Tensor(static_cast<std::byte*>(dl.data) + dl.byte_offset, DType::kBFloat16, {rows, width},
-                dl.device.device_type == kDLCPU ? kiln::Device::cpu()
-                                                : kiln::Device::cuda(dl.device.device_id));
+// The same memory from row `first` on, as rows of `width`.
+Tensor rows_of(const Tensor& tensor, std::int64_t first, std::int64_t rows, std::int64_t width) {
+  DLTensor dl = tensor.dl();
+  std::int64_t shape[] = {rows, width};
+  dl.byte_offset += kiln::size_of(DType::kBFloat16) * static_cast<std::uint64_t>(first * width);
+  dl.ndim = 2;
+  dl.shape = shape;
+  dl.strides = nullptr;
+  return Tensor(dl);
 }
 
 }  // namespace
@@ -225,7 +228,7 @@ void Model::attend(const Step& step, const Layer& layer, kiln::Stream stream) {
         stream);
   }
   run(linear_,
-      ops::linear::Forward{.x = rows_of(step.attended.tensor, step.rows, q_width),
+      ops::linear::Forward{.x = rows_of(step.attended.tensor, 0, step.rows, q_width),
                            .weight = layer.o,
                            .y = step.out.tensor},
       stream);
@@ -275,12 +278,7 @@ void Model::enqueue(const Step& step, kiln::Stream stream) {
   }
   // The last row alone.
   const auto last = [&](const Tensor& tensor) {
-    DLTensor dl = tensor.dl();
-    std::int64_t shape[] = {1, config_.width};
-    dl.byte_offset += 2 * static_cast<std::uint64_t>((step.rows - 1) * config_.width);
-    dl.shape = shape;
-    dl.strides = nullptr;
-    return Tensor(dl);
+    return rows_of(tensor, step.rows - 1, 1, config_.width);
   };
   run(norm_,
       ops::rms_norm::Forward{.x = last(residual),

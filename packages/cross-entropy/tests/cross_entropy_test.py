@@ -7,23 +7,18 @@
 """
 
 import copy
-import os
+import pathlib
 import pickle
 import sys
 import unittest
 import warnings
 
-try:
-    import torch
-except ImportError:
-    print("skipped: this Python has no torch")
-    sys.exit(77)
-
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "rows/tests"))
+from torch_case import DEVICE, TorchCase  # first: it skips where there is no torch
+import torch
 import kiln.torch
 
-DEVICE = os.environ.get("KILN_TEST_DEVICE", "cpu")
 V = 50
-BOUNDS = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 
 
 def logits_of(*shape, dtype=torch.float32, seed=0):
@@ -45,14 +40,7 @@ def results(function, logits, targets):
     return [loss.detach(), logits.grad]
 
 
-class CrossEntropy(unittest.TestCase):
-    def assert_close(self, found, expected, dtype=torch.float32):
-        self.assertEqual(len(found), len(expected))
-        for a, b in zip(found, expected):
-            self.assertEqual((a.shape, a.dtype), (b.shape, b.dtype))
-            error = (a.double() - b.double()).norm() / b.double().norm()
-            self.assertLess(error.item(), BOUNDS[dtype])
-
+class CrossEntropy(TorchCase):
     def test_values_and_gradients(self):
         for dtype in (torch.float32, torch.float16, torch.bfloat16):
             for shape, index in (((7,), torch.int64), ((2, 5), torch.int32)):

@@ -4,7 +4,6 @@
 #include <elf.h>
 
 #include <algorithm>
-#include <cctype>
 #include <iterator>
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include "base/quote.hpp"
 #include "calls.hpp"
 #include "device_code.hpp"
+#include "documents/names.hpp"
 #include "elf.hpp"
 #include "files.hpp"
 #include "kiln/error.hpp"
@@ -52,10 +52,9 @@ void check_functions(const ElfLibrary& library, const Binary& binary,
 /// It goes into documents, and says which build this is.
 void check_build_id(const std::string& build_id, std::vector<std::string>& violations) {
   constexpr std::size_t kLongest = 128;  // SHA-512 in hexadecimal
-  const bool is_word = std::ranges::all_of(build_id, [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
-  });
-  if (is_word && !build_id.empty() && build_id.size() <= kLongest) return;
+  const bool fits =
+      !build_id.empty() && build_id.size() <= kLongest && kiln::is_word(build_id, "-_.");
+  if (fits) return;
   violations.push_back("has the build id " + quote(build_id) +
                        " in its table, expected 1 to 128 letters, digits, '-', '_' and '.'");
 }

@@ -32,7 +32,7 @@ project=$work/required
 cp -r "$source/tests/consumer/required" "$project"
 cmake -S "$project" -B "$project/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
 cmake --build "$project/build"
-export KILN_CACHE=$work/frozen KILN_OVERRIDE_SM= KILN_OVERRIDE_CUDA=
+export KILN_CACHE=$work/frozen KILN_OVERRIDE_SM="" KILN_OVERRIDE_CUDA=""
 frozen() { env -u KILN_REGISTRY KILN_LOCK="$project/kiln.lock" KILN_OFFLINE=1 "$project/build/required_consumer"; }
 expect() {
   local code=0

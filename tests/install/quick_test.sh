@@ -69,6 +69,19 @@ bundled=$(cd / && PYTHONPATH=$work/site python3 -c 'import kiln.packages; print(
 [ "$bundled" = "$(cd "$source/packages" && grep -l '"python":' -- */package.json | xargs -n 1 dirname | sort | xargs)" ] ||
   fail "the wheel bundles the modules of '$bundled', not of every package that has some"
 
+# Its METADATA has no field that its version of the format does not know; License-File came with 2.4.
+python3 - "$packages"/kiln_hub-*.whl <<'END' || fail "a wheel's METADATA"
+import email, sys, zipfile
+known = {"Metadata-Version", "Name", "Version", "Summary", "License", "Classifier", "Requires-Python", "Requires-Dist",
+         "Description-Content-Type"}
+for path in sys.argv[1:]:
+    with zipfile.ZipFile(path) as wheel:
+        (info,) = {name.split("/")[0] for name in wheel.namelist() if ".dist-info/" in name}
+        said = email.message_from_bytes(wheel.read(f"{info}/METADATA"))
+        assert said["Metadata-Version"] == "2.1" and set(said) <= known, f"{path}: {sorted(set(said) - known)} in {said['Metadata-Version']}"
+        assert f"{info}/licenses/LICENSE" in wheel.namelist(), f"{path} has no licence"
+END
+
 # The .debs: every file of an install is in one of them, and lintian has nothing to say.
 debs=("$packages"/kiln_"$version"-*.deb "$packages"/libkiln0_*.deb "$packages"/libkiln-dev_*.deb)
 for deb in "${debs[@]}"; do dpkg-deb --contents "$deb" | awk '{ print $6 }'; done | sed 's/^\.//' | sort >"$work/files"

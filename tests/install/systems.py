@@ -6,7 +6,8 @@
 
 A system is the smallest that debootstrap makes of a Debian release: apt, a shell and the C library. It is made
 once and kept in PACKAGES/roots; every way begins with a fresh copy, in which steps run by chroot. A folder with a
-registry of geglu-mlp is copied in. --record writes ci/results/install.json: of each step the seconds and the
+registry of geglu-mlp is copied in, and what ci/kernels makes of it, signed by keys that live as long as the test.
+With the tar, docs/AIR_GAP.md is carried out, too, on a second system without a network. --record writes ci/results/install.json: of each step the seconds and the
 bytes that apt fetched; ci/figures states them in the documents. Needs root and Debian's archive.
 
 Container: ci/Containerfile, built by buildah on that system in place of the base image that it names.
@@ -54,16 +55,23 @@ NOT_FOUND, NETWORK = 4, 5  # exit codes of kiln
 CERTIFICATES = ["etc/ssl/certs/ca-certificates.crt", "etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
                 "etc/pki/tls/certs/ca-bundle.crt", "etc/ssl/ca-bundle.pem", "etc/ssl/cert.pem"]
 
+# With the package of kernels: a user without settings and without a registry, offline.
+PACKAGED = "unset KILN_REGISTRY; export HOME=/tmp/nobody KILN_OFFLINE=1"
+
 # Way -> its steps: a name, and a command for the shell.
 WAYS = {
     "debs": [
         ("the command", f"{INSTALL} /packages/kiln_*.deb"),
         ("a kernel", TRY),
-        ("a compiler and libkiln-dev", f"{INSTALL} g++ cmake make pkg-config /packages/libkiln0_*.deb /packages/libkiln-dev_*.deb"),
+        ("a compiler", f"{INSTALL} g++ cmake make pkg-config"),
+        ("libkiln-dev", f"{INSTALL} /packages/libkiln0_*.deb /packages/libkiln-dev_*.deb"),
         ("a layer from C++, by CMake", EXAMPLE.format("")),
         ("a layer from C++ and a call from C, by pkg-config", PKG_CONFIG),
         ("a card, a site and a server", SERVE),
-        ("removal", "apt-get purge -y -qq kiln libkiln0 libkiln-dev && ! ls /usr/bin/kiln* /usr/include/kiln 2>/dev/null"),
+        ("kiln-kernels, no settings", f"{INSTALL} /packages/kernels/kiln-kernels_*_all.deb && {PACKAGED}"
+                                      " && kiln install geglu-mlp@1 --device cpu && /tmp/cpp 64 96 160"),
+        ("removal", "apt-get purge -y -qq kiln libkiln0 libkiln-dev kiln-kernels"
+                    " && ! ls /usr/bin/kiln* /usr/include/kiln /usr/share/kiln 2>/dev/null"),
     ],
     "tar": [
         ("the command", "mkdir /opt/kiln && gzip -dc /packages/kiln-*-linux-x86_64.tar.gz | tar -xf - --strip-components=1"
@@ -74,6 +82,9 @@ WAYS = {
         ("a layer from C++ and a call from C, by pkg-config",
          f"export PKG_CONFIG_PATH=/opt/kiln/lib/pkgconfig LD_LIBRARY_PATH=/opt/kiln/lib; {PKG_CONFIG}"),
         ("a card, a site and a server", SERVE),
+        ("kiln-kernels, no settings",
+         "gzip -dc /packages/kernels/kiln-kernels-*.tar.gz | tar -xf - --strip-components=1 -C /opt/kiln"
+         f" && {PACKAGED} && kiln install geglu-mlp@1 --device cpu"),
     ],
     "wheel": [
         ("Python", f"{INSTALL} python3-venv python3-numpy"),
@@ -81,6 +92,8 @@ WAYS = {
                       " /packages/kiln_hub-*_x86_64.whl"),
         ("a kernel", f"PATH=/venv/bin:$PATH; {TRY}"),
         ("a layer from Python", "/venv/bin/python /user.py"),
+        ("kiln-kernels, no settings", "/venv/bin/pip install -q --no-index --no-deps /packages/kernels/kiln_kernels-*.whl"
+                                      f" && {PACKAGED} && /venv/bin/python /user.py"),
     ],
 }
 
@@ -113,7 +126,30 @@ def base(suite, kept):
 
 
 @contextlib.contextmanager
-def system(archive, packages, registry):
+def signed_kernels(packages, registry):
+    """A folder with what ci/kernels makes of the registry, and the root that vouches for it."""
+    (tar,) = (file for file in packages if file.name.endswith("-linux-x86_64.tar.gz"))
+    with tempfile.TemporaryDirectory() as folder:
+        place = pathlib.Path(folder)
+        subprocess.run(["tar", "-C", place, "--strip-components=1", "-xf", tar], check=True)
+        shutil.copytree(registry, place / "registry")
+
+        def sign(*words):
+            subprocess.run([place / "bin/kiln", "registry", *words], check=True, cwd=place, stdout=subprocess.DEVNULL)
+
+        for key in ("root", "targets", "online"):
+            sign("key", key)
+        sign("init", "--root-key", "root.pub", "--targets-key", "targets.pub", "--online-key", "online.pub", "--out", "root.json")
+        sign("sign", "root.json", "--key", "root")
+        sign("sign", "--registry", "registry", "--root", "root.json", "--key", "targets", "--key", "online")
+        subprocess.run([ROOT / "ci/kernels", place / "registry", place / "root.json", place / "kernels"], check=True,
+                       stdout=subprocess.DEVNULL)
+        shutil.copy(place / "root.json", place / "kernels")
+        yield place / "kernels"
+
+
+@contextlib.contextmanager
+def system(archive, packages, registry, kernels):
     """A fresh copy with /proc and what the steps use; gone afterwards."""
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         root = pathlib.Path(folder)
@@ -127,6 +163,7 @@ def system(archive, packages, registry):
         (root / "packages").mkdir()
         for file in packages:
             shutil.copy(file, root / "packages")
+        shutil.copytree(kernels, root / "packages/kernels")
         subprocess.run(["mount", "-t", "proc", "proc", root / "proc"], check=True)
         try:
             yield root
@@ -183,16 +220,24 @@ def run_container(archive, packages, registry):
             buildah("build", "--from", "localhost/bare", "--pull-never", "-f", ROOT / "ci/Containerfile", "-t", "kiln",
                     place / "context", step="the image")
             box = buildah("from", "--pull-never", "localhost/kiln")
-            # The volume of the file's own docker run, made anew, takes the owner of the folder it is put on.
-            cache = buildah("run", box, "--", "/usr/bin/stat", "-c", "%U %F", "/home/kiln/.cache")
-            if cache != "kiln directory":
-                sys.exit(f"systems: /home/kiln/.cache of the image: expected kiln's directory, found {cache}")
             entry = json.loads(buildah("inspect", box))["OCIv1"]["config"]["Entrypoint"]
-            # env: with chroot, buildah looks for a bare name in the PATH of the machine.
+            # The volume of the file's own docker run: made anew, it takes the owner of the folder that it is put on.
+            volume = place / "volume"
+            volume.mkdir(mode=0o755)
+            os.chown(volume, *map(int, buildah("run", box, "--", "/usr/bin/stat", "-c", "%u %g", "/home/kiln/.cache").split()))
+
+            def kiln(*words, container=box, **options):
+                # env: with chroot, buildah looks for a bare name in the PATH of the machine.
+                return buildah("run", "-v", f"{registry.resolve()}:/registry:ro", "-v", f"{volume}:/home/kiln/.cache",
+                               "-e", "KILN_REGISTRY=/registry", container, "--", "env", *entry, *words, **options)
+
             for words in (["trust", "add", "/registry", "--unsigned"], ["install", "geglu-mlp@1", "--device", "cpu"],
-                          ["list"], ["registry", "site", "/home/kiln/site"]):
-                buildah("run", "-v", f"{registry.resolve()}:/registry:ro", "-e", "KILN_REGISTRY=/registry", box, "--",
-                        "env", *entry, *words, step=f"kiln {words[0]}, as its user")
+                          ["registry", "site", "/home/kiln/site"]):
+                kiln(*words, step=f"kiln {words[0]}, as its user")
+            # What one container installed, the next one has, by the volume alone.
+            found = kiln("list", container=buildah("from", "--pull-never", "localhost/kiln"), step="kiln list, in the next container")
+            if "geglu-mlp" not in found:
+                sys.exit(f"systems: the volume should keep geglu-mlp, kiln list said: {found}")
         finally:
             subprocess.run([*tool, "rm", "--all"], check=False, stdout=subprocess.DEVNULL)
         return done
@@ -238,6 +283,37 @@ def check_certificates(root):
     print(f"  certificates: found in each of {len(CERTIFICATES)} places", flush=True)
 
 
+def check_air_gap(archive, root):
+    """docs/AIR_GAP.md: a bundle is made on this system, whose registry is signed, and carried to a second one. That one
+    has Kiln's tar, the bundle, the root, and a program that was compiled here; it has no network and no registry."""
+    signed = "/opt/kiln/share/kiln/registry"
+    run_in(root, f"kiln trust add {signed} --root /packages/kernels/root.json && cd /tmp && "
+                 f"KILN_REGISTRY={signed} KILN_CACHE=/tmp/bundled kiln bundle create geglu-mlp@1 --all-variants -o kernels.tar",
+           ENVIRONMENT)
+    with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
+        other = pathlib.Path(folder)
+        subprocess.run(["tar", "-C", other, "-xf", archive], check=True)
+        shutil.copytree(root / "opt/kiln", other / "srv/kiln", symlinks=True, ignore=shutil.ignore_patterns("registry*"))
+        for file in ("tmp/kernels.tar", "packages/kernels/root.json", "tmp/build/geglu_mlp_example"):
+            shutil.copy(root / file, other / "root")
+        environment = {**ENVIRONMENT, "PATH": f"/srv/kiln/bin:{ENVIRONMENT['PATH']}"}
+        del environment["KILN_REGISTRY"]
+
+        def there(command):
+            return subprocess.run(["unshare", "--net", "chroot", other, "sh", "-ec", f"cd /root; {command}"],
+                                  env=environment, text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+        refused = there("kiln bundle install kernels.tar")
+        if refused.returncode == 0 or signed not in refused.stdout:
+            sys.exit(f"systems: a bundle that nobody vouches for there: expected a refusal that names {signed}, "
+                     f"found exit status {refused.returncode}\n{refused.stdout}")
+        done = there(f"kiln trust add {signed} --root root.json && kiln bundle install kernels.tar && "
+                     f"export KILN_REGISTRY={signed} KILN_OFFLINE=1 && kiln doctor geglu-mlp@1 && ./geglu_mlp_example 64 96 160")
+        if done.returncode != 0:
+            sys.exit(f"systems: exit status {done.returncode} across the air gap\n{done.stdout[-4000:]}")
+    print("  air gap: a bundle of this system computes on a second one, without a network", flush=True)
+
+
 def first_value(path, key):
     for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
         if line.startswith(key):
@@ -262,6 +338,13 @@ def main():
     if not (options.registry / "geglu-mlp").is_dir():
         sys.exit(f"systems: {options.registry} has no geglu-mlp. Run ci/quickstart, or name a registry by --registry")
     packages = made(options.packages)
+    with signed_kernels(packages, options.registry) as kernels:
+        results = install_all(options, packages, kernels)
+    if options.record:
+        record(options, results)
+
+
+def install_all(options, packages, kernels):
     results = []
     for suite in options.suites.split(","):
         archive = base(suite, options.packages / "roots")
@@ -270,26 +353,30 @@ def main():
                 print(f"{suite}, by {way}:", flush=True)
                 results.append({"system": suite, "way": way, "steps": run_container(archive, packages, options.registry)})
                 continue
-            with system(archive, packages, options.registry) as root:
+            with system(archive, packages, options.registry, kernels) as root:
                 name = first_value(root / "etc/os-release", "PRETTY_NAME")
                 print(f"{name}, by {way}:", flush=True)
                 steps = carry_out(root, WAYS[way], ENVIRONMENT)
                 if way == "tar":
                     check_certificates(root)
+                    check_air_gap(archive, root)
                 results.append({"system": name, "way": way, "steps": steps})
-    if options.record:
-        record = {
-            "schema": "kiln.install/1",
-            "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-            "commit": (options.packages / "COMMIT").read_text(encoding="utf-8").strip(),
-            "machine": {"cpu": first_value("/proc/cpuinfo", "model name"), "cores": os.cpu_count(),
-                        "kernel": platform.release(), "load": os.getloadavg()[2]},
-            "packages": [{"file": file.name, "bytes": file.stat().st_size} for file in made(options.packages)],
-            "systems": results,
-        }
-        out = ROOT / "ci/results/install.json"
-        out.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        print(f"systems: wrote {out.relative_to(ROOT)}; now run ci/figures")
+    return results
+
+
+def record(options, results):
+    document = {
+        "schema": "kiln.install/1",
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "commit": (options.packages / "COMMIT").read_text(encoding="utf-8").strip(),
+        "machine": {"cpu": first_value("/proc/cpuinfo", "model name"), "cores": os.cpu_count(),
+                    "kernel": platform.release(), "load": os.getloadavg()[2]},
+        "packages": [{"file": file.name, "bytes": file.stat().st_size} for file in made(options.packages)],
+        "systems": results,
+    }
+    out = ROOT / "ci/results/install.json"
+    out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    print(f"systems: wrote {out.relative_to(ROOT)}; now run ci/figures")
 
 
 if __name__ == "__main__":

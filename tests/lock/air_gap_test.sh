@@ -8,7 +8,7 @@ kiln=$KILN_BIN/kiln
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-export KILN_OVERRIDE_SM= KILN_OVERRIDE_CUDA=
+export KILN_OVERRIDE_SM="" KILN_OVERRIDE_CUDA=""
 steps=0
 step() { steps=$((steps + 1)); echo "air_gap: $1"; }
 fail() { echo "air_gap: $1" >&2; exit 1; }

@@ -1,0 +1,116 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Installs Kiln @VERSION@ for this user, without root:
+#
+#   curl -fsSL @URL@/install.sh | sh
+#   sh install.sh [--prefix DIR] [--kernels]      default: $HOME/.local
+#
+#   --kernels   also the package of kernels: kiln install then needs no registry, no settings and no network
+#
+# It fetches the tar for this machine, compares it with the SHA-256 that stands below, unpacks it as
+# DIR/opt/kiln-@VERSION@, and makes links in DIR/bin. It writes nothing else, and nothing outside of DIR. A file that is not
+# what this script names is refused, and then nothing is left. $KILN_DOWNLOAD names another place that has the files.
+# Exit status: 1 refused; 2 the command line; 3 this machine lacks something.
+#
+# ci/release fills in what stands between @ signs. The last line calls main: of a script that was cut, nothing runs.
+set -eu
+
+version='@VERSION@'
+url=${KILN_DOWNLOAD:-@URL@}
+sums='@SUMS@'
+
+say() { printf 'kiln: %s\n' "$*" >&2; }
+refuse() { say "$*" "Nothing was installed."; exit 1; }
+lacking() { say "$*" "Nothing was installed."; exit 3; }
+
+tool() {
+  for each in "$@"; do command -v "$each" >/dev/null 2>&1 && { printf '%s' "$each"; return; }; done
+  lacking "this script needs $(printf '%s' "$*" | sed 's/ / or /g'), which is not on PATH: install it, and run this again."
+}
+
+# The machine's architecture, if the tar can run here.
+architecture() {
+  [ "$(uname -s)" = Linux ] || lacking "Kiln runs on Linux; this is $(uname -s)."
+  machine=$(uname -m)
+  case $machine in
+    x86_64|aarch64) ;;
+    *) lacking "Kiln is there for x86_64 and aarch64; this is $machine." ;;
+  esac
+  libc=$(getconf GNU_LIBC_VERSION 2>/dev/null) || lacking "Kiln needs the GNU C library; this system has another one, such as musl."
+  libc=${libc#glibc }
+  [ "${libc%%.*}" -gt 2 ] || [ "${libc#*.}" -ge 28 ] || lacking "Kiln needs glibc 2.28 or later; this is $libc."
+  printf '%s' "$machine"
+}
+
+# fetch FILE: from the place of the release into $draft, and only as the bytes that $sums names.
+fetch() {
+  expected=$(printf '%s\n' "$sums" | sed -n "s/^\([0-9a-f]\{64\}\)  $1\$/\1/p")
+  [ -n "$expected" ] || refuse "this release has no $1."
+  say "fetching $url/$1"
+  case $downloader in
+    curl) curl -fsSL --retry 3 -o "$draft/$1" "$url/$1" ;;
+    wget) wget -q -O "$draft/$1" "$url/$1" ;;
+  esac || refuse "$url/$1 cannot be fetched by $downloader, or was cut short: try again, or set KILN_DOWNLOAD to another place."
+  found=$(sha256sum "$draft/$1" | cut -d ' ' -f 1)
+  [ "$found" = "$expected" ] ||
+    refuse "$url/$1 is not the file of this release: expected SHA-256 $expected, found $found. Do not use it; tell who serves it."
+}
+
+main() {
+  prefix=${HOME:-}/.local kernels=
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --prefix) [ $# -gt 1 ] || { say "--prefix wants a folder"; exit 2; }; prefix=$2; shift 2 ;;
+      --kernels) kernels=1; shift ;;
+      *) say "unknown option $1; known: --prefix DIR, --kernels"; exit 2 ;;
+    esac
+  done
+  case $prefix in
+    /.local) lacking "HOME is not set: say where to install by --prefix DIR." ;;
+    /*) ;;
+    *) prefix=$PWD/$prefix ;;
+  esac
+  machine=$(architecture)
+  downloader=$(tool curl wget)
+  for each in sha256sum tar gzip mktemp; do tool "$each" >/dev/null; done
+  tree=$prefix/opt/kiln-$version
+  for program in kiln kiln-registry; do
+    link=$prefix/bin/$program
+    case $(readlink "$link" 2>/dev/null || true) in
+      ../opt/kiln-*) ;;
+      *) if [ -e "$link" ] || [ -L "$link" ]; then refuse "$link is there, and not of this script: move it, or choose another --prefix."; fi ;;
+    esac
+  done
+  new=
+  [ -d "$prefix" ] || new=$prefix
+  mkdir -p "$prefix/opt" "$prefix/bin" 2>/dev/null || refuse "$prefix cannot be written: choose another --prefix."
+
+  draft=$(mktemp -d "$prefix/opt/.kiln-XXXXXX") || refuse "$prefix/opt cannot be written: choose another --prefix."
+  trap 'rm -rf "$draft"; rmdir "$prefix/opt" "$prefix/bin" ${new:+"$new"} 2>/dev/null || true' EXIT
+  trap 'exit 1' HUP INT TERM
+  mkdir "$draft/tree"
+  files=kiln-$version-linux-$machine.tar.gz
+  [ -z "$kernels" ] || files="$files kiln-kernels-$version.tar.gz"
+  for file in $files; do
+    fetch "$file"
+    gzip -dc "$draft/$file" | tar -xf - -C "$draft/tree" --strip-components=1
+  done
+  "$draft/tree/bin/kiln" --version >/dev/null || refuse "$file does not run on this machine."
+
+  # What was there of this version goes aside first: a version's folder is always whole.
+  if [ -e "$tree" ]; then mv "$tree" "$draft/before"; fi
+  mv "$draft/tree" "$tree"
+  for program in kiln kiln-registry; do
+    ln -s "../opt/kiln-$version/bin/$program" "$draft/$program"
+    mv -f "$draft/$program" "$prefix/bin/$program"
+  done
+  say "installed $("$prefix/bin/kiln" --version) in $tree, with links in $prefix/bin."
+  case ":$PATH:" in
+    *":$prefix/bin:"*) ;;
+    *) say "add it to PATH:  export PATH=$prefix/bin:\$PATH" ;;
+  esac
+  say "for CMake: -DCMAKE_PREFIX_PATH=$tree. To remove all of it: rm -r $tree $prefix/bin/kiln $prefix/bin/kiln-registry"
+}
+
+main "$@"

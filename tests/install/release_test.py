@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""ci/release's dry run: every file of a release, with the command that was built here in the place of ci/package's, and
+empty files in the place of the other packages; then what a user runs of docs/INSTALL.md refuses each file that changed.
+
+    release_test.py BIN REGISTRY      exit status 77: no registry, or no openssl
+"""
+
+import base64
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import unittest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+VERSION = next(line.split()[2] for line in (SOURCE / "CMakeLists.txt").read_text().splitlines() if line.startswith("project("))
+TOP = f"kiln-{VERSION}-linux-x86_64"
+COSIGN = SOURCE / "build/oci-tools/cosign"
+
+
+def run(*words, **more):
+    return subprocess.run([str(word) for word in words], check=False, text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, **more)
+
+
+def sha256sums(folder):
+    return run("sha256sum", *sorted(os.listdir(folder)), cwd=folder).stdout
+
+
+class ReleaseTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.work = pathlib.Path(tempfile.mkdtemp())
+        cls.addClassCleanup(shutil.rmtree, cls.work)
+        packages = cls.work / "packages"
+        packages.mkdir()
+        with tarfile.open(packages / f"{TOP}.tar.gz", "w:gz", compresslevel=1) as tar:
+            for program in ("kiln", "kiln-registry"):
+                stripped = cls.work / program
+                subprocess.run(["strip", "-o", stripped, BIN / program], check=True)
+                tar.add(stripped, f"{TOP}/bin/{program}")
+        for name in (f"kiln_{VERSION}-1_amd64.deb", f"kiln_hub-{VERSION}-py3-none-manylinux_2_28_x86_64.whl"):
+            (packages / name).touch()
+        (packages / "SHA256SUMS").write_text(sha256sums(packages))
+        (packages / "COMMIT").write_text(run("git", "-C", SOURCE, "rev-parse", "HEAD").stdout)
+        registry = cls.work / "registry"
+        shutil.copytree(REGISTRY / "rms-norm", registry / "rms-norm")
+        cls.release = cls.work / "release"
+        cls.arguments = ["--packages", packages, "--registry", registry]
+        done = run(SOURCE / "ci/release", cls.release, "--dry-run", *cls.arguments)
+        assert done.returncode == 0, done.stdout
+        cls.said = done.stdout
+
+    def test_it_has_every_file(self):
+        self.assertEqual(sorted(os.listdir(self.release)), sorted([
+            "NOTES.md", "SHA256SUMS", "SHA256SUMS.sig", "install.sh", "release.pub", f"kiln-{VERSION}.tar.gz", f"{TOP}.tar.gz",
+            f"kiln-{VERSION}.provenance.json", f"kiln-{VERSION}.spdx.json", f"kiln_{VERSION}-1_amd64.deb",
+            f"kiln_hub-{VERSION}-py3-none-manylinux_2_28_x86_64.whl", f"kiln-kernels-{VERSION}.tar.gz",
+            f"kiln-kernels_{VERSION}-1_all.deb", f"kiln_kernels-{VERSION}-py3-none-any.whl"]))
+        self.assertIn("rms-norm", self.said)  # of the registry that install.sh brought, by kiln search
+        with tarfile.open(self.release / f"kiln-{VERSION}.tar.gz") as sources:
+            self.assertIn(f"kiln-{VERSION}/CMakeLists.txt", sources.getnames())
+        self.assertNotIn("@", (self.release / "install.sh").read_text().replace('"$@"', "").replace("$@", ""))
+
+    def test_what_it_says_of_itself(self):
+        files = dict(reversed(line.split("  ")) for line in (self.release / "SHA256SUMS").read_text().splitlines())
+        bundle = json.loads((self.release / f"kiln-{VERSION}.provenance.json").read_text())
+        statement = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
+        self.assertEqual({each["name"]: each["digest"]["sha256"] for each in statement["subject"]}, files)
+        commit = run("git", "-C", SOURCE, "rev-parse", "HEAD").stdout.strip()
+        self.assertEqual(statement["predicate"]["buildDefinition"]["resolvedDependencies"][0]["digest"], {"gitCommit": commit})
+        sbom = json.loads((self.release / f"kiln-{VERSION}.spdx.json").read_text())
+        said = {each["fileName"][2:]: each["checksums"][1]["checksumValue"] for each in sbom["files"]}
+        self.assertEqual(said, {name: digest for name, digest in files.items() if not name.endswith(".spdx.json")})
+        names = {each["name"] for each in sbom["packages"]}
+        self.assertLessEqual({"kiln", "openssl", "curl", "libarchive", "libzstd", "md4c", "cpp-httplib"}, names)
+        identities = {each["SPDXID"] for each in [*sbom["packages"], *sbom["files"], sbom]}
+        for relation in sbom["relationships"]:
+            self.assertLessEqual({relation["spdxElementId"], relation["relatedSpdxElement"]}, identities)
+
+    def changed(self, name):
+        """A copy of the release in which a byte of this file differs."""
+        copy = self.work / "changed"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.release, copy)
+        content = bytearray((copy / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (copy / name).write_bytes(content)
+        return copy
+
+    def test_what_changed_is_refused(self):
+        sums = ("sha256sum", "--check", "--quiet", "SHA256SUMS")
+        signature = ("openssl", "dgst", "-sha256", "-verify", "release.pub", "-signature", "SHA256SUMS.sig", "SHA256SUMS")
+        for name in (f"{TOP}.tar.gz", "install.sh", f"kiln-{VERSION}.spdx.json"):
+            self.assertIn(f"{name}: FAILED", run(*sums, cwd=self.changed(name)).stdout)
+        for name in ("SHA256SUMS", "SHA256SUMS.sig"):
+            self.assertNotEqual(run(*signature, cwd=self.changed(name)).returncode, 0, name)
+        if COSIGN.exists():
+            attested = (COSIGN, "verify-blob-attestation", "--key", "release.pub", "--bundle", f"kiln-{VERSION}.provenance.json",
+                        "--type", "slsaprovenance1", "--insecure-ignore-tlog=true", f"{TOP}.tar.gz")
+            done = run(*attested, cwd=self.release)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            for name in (f"{TOP}.tar.gz", f"kiln-{VERSION}.provenance.json"):
+                self.assertNotEqual(run(*attested, cwd=self.changed(name)).returncode, 0, name)
+
+    def refused(self, text, *words):
+        done = run(SOURCE / "ci/release", *words)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn(text, done.stdout)
+
+    def test_what_is_no_release(self):
+        self.refused("is not empty", self.release, "--dry-run", *self.arguments)
+        new = self.work / "new"
+        self.refused("a release needs --key", new)
+        self.refused("no registry in", new, "--dry-run", "--registry", self.work / "nowhere")
+        key = ["--key", "k", "--root", "r", "--registry-key", "k", "--url", "https://a.b", "--source", "https://a.b", "--builder", "b"]
+        if f"## Unreleased: {VERSION}" in (SOURCE / "CHANGELOG.md").read_text():
+            self.refused(f"CHANGELOG.md has no part '## {VERSION}'", new, *key, *self.arguments)
+        self.assertFalse(new.exists())
+        other = self.work / "other"
+        shutil.copytree(self.work / "packages", other)
+        (other / "COMMIT").write_text("0" * 40)
+        self.refused("the packages of another commit", new, "--dry-run", "--packages", other, *self.arguments[2:])
+
+
+if __name__ == "__main__":
+    BIN, REGISTRY = map(pathlib.Path, sys.argv[1:3])
+    if not (REGISTRY / "rms-norm").is_dir() or not shutil.which("openssl"):
+        print(f"skipped: no rms-norm in {REGISTRY}, or no openssl")
+        sys.exit(77)
+    unittest.main(argv=sys.argv[:1])

@@ -9,16 +9,16 @@
 #include <memory>
 #include <set>
 
+#include "build-matrix/base/files.hpp"
 #include "build-matrix/cli/run_jobs.hpp"
 #include "build-matrix/cli/verbs.hpp"
+#include "build-matrix/plan/here.hpp"
+#include "build-matrix/steps/report.hpp"
 #include "documents/host.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
-#include "files.hpp"
-#include "here.hpp"
 #include "kiln/error.hpp"
 #include "probe/probe.hpp"
-#include "report.hpp"
 
 namespace kiln::build {
 namespace {

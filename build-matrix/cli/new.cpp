@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "new.hpp"
+#include "build-matrix/new/new.hpp"
 
 #include <memory>
 

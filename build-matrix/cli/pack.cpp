@@ -6,9 +6,9 @@
 #include <iterator>
 #include <memory>
 
+#include "build-matrix/base/files.hpp"
 #include "build-matrix/cli/run_jobs.hpp"
 #include "build-matrix/cli/verbs.hpp"
-#include "files.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::build {

@@ -12,15 +12,15 @@
 #include "base/draft.hpp"
 #include "base/file_lock.hpp"
 #include "base/quote.hpp"
-#include "execute.hpp"
-#include "files.hpp"
+#include "build-matrix/base/files.hpp"
+#include "build-matrix/codegen/ops_header.hpp"
+#include "build-matrix/compilers/toolchain.hpp"
+#include "build-matrix/steps/execute.hpp"
+#include "build-matrix/steps/report.hpp"
+#include "build-matrix/steps/trial.hpp"
 #include "kiln/error.hpp"
 #include "loader/cli/frame/output.hpp"
-#include "ops_header.hpp"
-#include "report.hpp"
 #include "settings/environment.hpp"
-#include "toolchain.hpp"
-#include "trial.hpp"
 
 namespace kiln::build {
 namespace {

@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
-#include "graph.hpp"
+#include "build-matrix/plan/matrix.hpp"
+#include "build-matrix/steps/graph.hpp"
 #include "loader/cli/frame/command.hpp"
-#include "matrix.hpp"
 
 namespace kiln::build {
 

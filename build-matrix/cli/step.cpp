@@ -11,18 +11,18 @@
 #include <vector>
 
 #include "base/digest.hpp"
+#include "build-matrix/base/files.hpp"
 #include "build-matrix/cli/verbs.hpp"
-#include "codegen.hpp"
+#include "build-matrix/codegen/codegen.hpp"
+#include "build-matrix/codegen/launch_code.hpp"
+#include "build-matrix/compilers/nvrtc.hpp"
+#include "build-matrix/library/existing.hpp"
+#include "build-matrix/library/inspect.hpp"
+#include "build-matrix/library/pack.hpp"
+#include "build-matrix/plan/recipe.hpp"
 #include "documents/json.hpp"
-#include "existing.hpp"
-#include "files.hpp"
-#include "inspect.hpp"
 #include "kiln/error.hpp"
-#include "launch_code.hpp"
 #include "loader/cli/frame/output.hpp"
-#include "nvrtc.hpp"
-#include "pack.hpp"
-#include "recipe.hpp"
 
 namespace kiln::build {
 namespace {

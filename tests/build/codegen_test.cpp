@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The code generator: its text, and what the text does once it is compiled (the sample package).
-#include "codegen.hpp"
+#include "build-matrix/codegen/codegen.hpp"
 
 #include <algorithm>
 #include <array>
@@ -11,10 +11,10 @@
 #include <kiln/ops/sample.hpp>
 #include <nlohmann/json.hpp>
 
-#include "ops_header.hpp"
-#include "ops_stub.hpp"
+#include "build-matrix/codegen/ops_header.hpp"
+#include "build-matrix/codegen/ops_stub.hpp"
+#include "build-matrix/schema/schema.hpp"
 #include "sample_call.hpp"
-#include "schema.hpp"
 
 using namespace kiln::build;
 using sample::MixCall;

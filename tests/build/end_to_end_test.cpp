@@ -19,11 +19,11 @@
 #include <vector>
 
 #include "base/digest.hpp"
+#include "build-matrix/base/files.hpp"
+#include "build-matrix/base/process.hpp"
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
-#include "files.hpp"
 #include "probe/processor.hpp"
-#include "process.hpp"
 
 namespace kiln::build {
 namespace {

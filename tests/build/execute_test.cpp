@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "execute.hpp"
+#include "build-matrix/steps/execute.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "files.hpp"
+#include "build-matrix/base/files.hpp"
+#include "build-matrix/compilers/toolchain.hpp"
 #include "kiln/error.hpp"
-#include "toolchain.hpp"
 
 namespace kiln::build {
 namespace {

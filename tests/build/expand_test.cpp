@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "expand.hpp"
+#include "build-matrix/plan/expand.hpp"
 
 #include <doctest/doctest.h>
 
@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "base/join.hpp"
+#include "build-matrix/base/files.hpp"
+#include "build-matrix/plan/here.hpp"
+#include "build-matrix/plan/matrix.hpp"
 #include "documents/names.hpp"
-#include "files.hpp"
-#include "here.hpp"
 #include "kiln/error.hpp"
-#include "matrix.hpp"
 
 namespace kiln::build {
 namespace {

@@ -11,12 +11,12 @@
 #include <map>
 #include <string>
 
-#include "codegen.hpp"
+#include "build-matrix/codegen/codegen.hpp"
+#include "build-matrix/codegen/launch_code.hpp"
+#include "build-matrix/codegen/ops_header.hpp"
+#include "build-matrix/schema/schema.hpp"
+#include "build-matrix/schema/triton.hpp"
 #include "kiln/error.hpp"
-#include "launch_code.hpp"
-#include "ops_header.hpp"
-#include "schema.hpp"
-#include "triton.hpp"
 
 namespace {
 

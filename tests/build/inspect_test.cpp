@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Each bad library is a real one: linked here by the host's compiler with the fault in it.
-#include "inspect.hpp"
+#include "build-matrix/library/inspect.hpp"
 
 #include <doctest/doctest.h>
 #include <stdlib.h>
@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "elf.hpp"
-#include "files.hpp"
+#include "build-matrix/base/files.hpp"
+#include "build-matrix/base/process.hpp"
+#include "build-matrix/library/elf.hpp"
 #include "kiln/error.hpp"
 #include "kiln/op.hpp"
-#include "process.hpp"
 
 namespace kiln::build {
 namespace {

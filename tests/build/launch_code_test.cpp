@@ -17,11 +17,11 @@
 #include <string>
 #include <vector>
 
+#include "build-matrix/codegen/launch_code.hpp"
+#include "build-matrix/schema/schema.hpp"
 #include "fake_cuda.h"
 #include "kiln/error.hpp"
-#include "launch_code.hpp"
 #include "package.gen.hpp"
-#include "schema.hpp"
 
 namespace kiln::sdk {
 

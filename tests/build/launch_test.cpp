@@ -2,7 +2,7 @@
 //
 // How package.json says that kernels are launched: what is read, every rule that refuses, and what
 // expressions become.
-#include "launch.hpp"
+#include "build-matrix/schema/launch.hpp"
 
 #include <doctest/doctest.h>
 
@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "expression.hpp"
+#include "build-matrix/schema/expression.hpp"
+#include "build-matrix/schema/schema.hpp"
+#include "build-matrix/schema/triton.hpp"
 #include "kiln/error.hpp"
-#include "schema.hpp"
-#include "triton.hpp"
 
 using namespace kiln::build;
 using nlohmann::json;

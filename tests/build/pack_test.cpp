@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pack.hpp"
+#include "build-matrix/library/pack.hpp"
 
 #include <archive.h>
 #include <archive_entry.h>

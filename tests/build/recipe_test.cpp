@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "recipe.hpp"
+#include "build-matrix/plan/recipe.hpp"
 
 #include <doctest/doctest.h>
 
 #include <string>
 #include <vector>
 
+#include "build-matrix/compilers/nvrtc.hpp"
+#include "build-matrix/steps/report.hpp"
+#include "build-matrix/steps/step.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
-#include "nvrtc.hpp"
-#include "report.hpp"
-#include "step.hpp"
 
 namespace kiln::build {
 namespace {

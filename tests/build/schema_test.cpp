@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // package.json as typed values: what is read, and every rule that refuses.
-#include "schema.hpp"
+#include "build-matrix/schema/schema.hpp"
 
 #include <doctest/doctest.h>
 
@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "build-matrix/base/process.hpp"
+#include "build-matrix/schema/names.hpp"
 #include "kiln/error.hpp"
-#include "names.hpp"
-#include "process.hpp"
 
 using namespace kiln::build;
 using nlohmann::json;

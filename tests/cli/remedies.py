@@ -6,7 +6,7 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FOLDERS = ("loader/src", "loader/cli", "registry", "build-matrix")
-NO_TEXTS = ("build-matrix/sdk/", "build-matrix/codegen.cpp", "build-matrix/launch_code.cpp", "build-matrix/image_launch.cpp",
+NO_TEXTS = ("build-matrix/sdk/", "build-matrix/codegen/codegen.cpp", "build-matrix/codegen/launch_code.cpp", "build-matrix/schema/image_launch.cpp",
             "registry/site/pages.cpp")
 
 TOKEN = re.compile(r'#[^\n]*|//[^\n]*|R"\(.*?\)"|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)\'|[A-Za-z_0-9]+|\S', re.S)

@@ -36,9 +36,9 @@ ELSEWHERE = {
     "build-matrix/cli/build.cpp: kiln host": ("tests/build/end_to_end_test.cpp", '"--here"'),
     # They need the pinned compilers.
     "build-matrix/cli/pack.cpp: kiln build": ("tests/build/binaries_test.py", 'has no "binaries"'),
-    "build-matrix/trial.cpp: KILN_CACHE": ("tests/build/rms_norm_test.sh", "KILN_CACHE="),
-    "build-matrix/trial.cpp: KILN_REGISTRY": ("tests/build/rms_norm_test.sh", "KILN_CACHE="),
-    "build-matrix/trial.cpp: KILN_UNSIGNED": ("tests/build/rms_norm_test.sh", "KILN_CACHE="),
+    "build-matrix/steps/trial.cpp: KILN_CACHE": ("tests/build/rms_norm_test.sh", "KILN_CACHE="),
+    "build-matrix/steps/trial.cpp: KILN_REGISTRY": ("tests/build/rms_norm_test.sh", "KILN_CACHE="),
+    "build-matrix/steps/trial.cpp: KILN_UNSIGNED": ("tests/build/rms_norm_test.sh", "KILN_CACHE="),
     "registry/folder/build_output.cpp: kiln build": ("tests/matrix/copied_package_test.sh", "build"),
     "loader/src/store/build_output.cpp: kiln build": ("tests/loader/cache_test.cpp", "what was built last"),
     # It needs a folder in which root may not make one either.

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "build-matrix/compilers/zig.hpp"
+
+#include <array>
+#include <string_view>
+
+namespace kiln::build {
+namespace {
+
+// zig's words for a level, by its number: for aarch64 the baseline is armv8-a.
+constexpr std::array<std::string_view, 6> kX86_64Machines = {
+    "x86_64",
+    "x86_64_v2",
+    "x86_64_v3",
+    "x86_64_v4",
+    "x86_64_v4+avx512bf16",
+    "x86_64_v4+avx512bf16+amx_tile+amx_bf16"};
+
+std::vector<std::string> target_flags(CpuLevel cpu, Version glibc) {
+  std::string machine = "baseline";
+  if (cpu.arch == Arch::kX86_64) {
+    machine = kX86_64Machines.at(static_cast<std::size_t>(cpu.level - 1));
+  }
+  return {"-target", std::string(to_string(cpu.arch)) + "-linux-gnu." + to_string(glibc),
+          "-mcpu=" + machine};
+}
+
+}  // namespace
+
+// Without exceptions, RTTI and a C++ library a package needs nothing but glibc. zig turns on traps
+// for undefined behaviour unless told not to. A switch over dtypes names those of the schema alone:
+// the checker lets no others through.
+std::vector<std::string> compile_flags(CpuLevel cpu, Version glibc) {
+  std::vector<std::string> flags = target_flags(cpu, glibc);
+  flags.insert(flags.end(),
+               {"-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
+                "-fno-threadsafe-statics", "-fno-sanitize=undefined", "-g0", "-Wall", "-Wextra",
+                "-Wno-switch", "-Wno-missing-field-initializers", "-Wno-c23-extensions"});
+  return flags;
+}
+
+std::vector<std::string> link_flags(CpuLevel cpu, Version glibc) {
+  std::vector<std::string> flags = target_flags(cpu, glibc);
+  // nodelete: threads that a package keeps, and what it gave to the driver, outlive a dlclose.
+  flags.insert(flags.end(), {"-shared", "-nostdlib++", "-s", "-Wl,-z,defs", "-Wl,-z,noexecstack",
+                             "-Wl,-z,nodelete", "-Wl,--as-needed"});
+  return flags;
+}
+
+}  // namespace kiln::build

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "build-matrix/library/inspect.hpp"
+
+#include <elf.h>
+#include <kiln/abi.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/join.hpp"
+#include "build-matrix/base/files.hpp"
+#include "build-matrix/base/process.hpp"
+#include "build-matrix/library/elf.hpp"
+#include "build-matrix/library/linkage.hpp"
+#include "build-matrix/library/signatures.hpp"
+#include "documents/json.hpp"
+#include "kiln/error.hpp"
+
+namespace kiln::build {
+namespace {
+
+namespace fs = std::filesystem;
+
+void check_exports(const ElfLibrary& library, std::vector<std::string>& violations) {
+  const std::string entry = KILN_PACKAGE_SYMBOL;
+  for (const std::string& name : library.exported) {
+    if (name != entry && !name.starts_with("__tvm_ffi_")) {
+      violations.push_back("exports " + name +
+                           ", allowed are " KILN_PACKAGE_SYMBOL " and __tvm_ffi_*");
+    }
+  }
+  if (!std::ranges::binary_search(library.exported, entry)) {
+    violations.push_back("does not export " + entry);
+  }
+}
+
+void check_images(const Facts& facts, const Recipe& recipe, std::vector<std::string>& violations) {
+  for (const Recipe::Image& image : recipe.images) {
+    const auto found = std::ranges::find(facts.images, image.stem, &Image::stem);
+    if (found == facts.images.end()) {
+      violations.push_back("holds no image " + image.stem);
+    } else if (found->code != image.code) {
+      violations.push_back("image " + image.stem + " is for " + to_string(found->code) +
+                           ", expected " + to_string(image.code));
+    }
+  }
+  for (const Image& image : facts.images) {
+    if (std::ranges::find(recipe.images, image.stem, &Recipe::Image::stem) == recipe.images.end()) {
+      violations.push_back("holds an image " + image.stem + " that the variant does not have");
+    }
+  }
+}
+
+/// Each kernel as its image and its function.
+using KernelNames = std::set<std::pair<std::string, std::string>>;
+
+/// A KernelSpec of the SDK lies in the library's data as two pointers to text, the first of them an
+/// image's name, and then a number. kernel_list() is no symbol of the linked library, so this is
+/// found by its shape. An sdk::Image, which has it too, points from its name to an image, and the
+/// kiln_package from the package's name, which may be an image's, to the build id.
+KernelNames listed_kernels(const ElfLibrary& library, const Facts& facts,
+                           const std::string& build_id) {
+  constexpr std::uint64_t kPointer = 8;
+  const auto is_function = [](std::string_view name) {
+    return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    });
+  };
+  KernelNames listed;
+  for (const auto& [place, target] : library.pointers) {
+    const auto second = library.pointers.find(place + kPointer);
+    if (second == library.pointers.end()) continue;
+    if (library.pointers.contains(place + 2 * kPointer)) continue;
+    const std::string stem(library.text_at(target));
+    const std::string function(library.text_at(second->second));
+    const bool known = std::ranges::find(facts.images, stem, &Image::stem) != facts.images.end();
+    if (known && is_function(function) && function != build_id) listed.emplace(stem, function);
+  }
+  return listed;
+}
+
+std::string only_in(const KernelNames& these, const KernelNames& those) {
+  std::vector<std::string> names;
+  for (const auto& [image, function] : these) {
+    if (!those.contains({image, function}))
+      names.push_back(std::string(function).append(" (").append(image).append(")"));
+  }
+  return join(names);
+}
+
+void check_kernels(const ElfLibrary& library, const Facts& facts, const std::string& build_id,
+                   std::vector<std::string>& violations) {
+  KernelNames compiled;
+  for (const Image& image : facts.images) {
+    for (const std::string& kernel : image.kernels) compiled.emplace(image.stem, kernel);
+  }
+  const KernelNames listed = listed_kernels(library, facts, build_id);
+  const std::string only_listed = only_in(listed, compiled);
+  const std::string only_compiled = only_in(compiled, listed);
+  if (!only_listed.empty()) {
+    violations.push_back("kernel_list() names " + only_listed + ", which no image has");
+  }
+  if (!only_compiled.empty()) {
+    violations.push_back("its images have " + only_compiled +
+                         ", which kernel_list() does not name");
+  }
+}
+
+/// The names behind ".visible .entry".
+std::vector<std::string> ptx_kernels(std::string_view ptx) {
+  constexpr std::string_view kEntryWord = ".entry ";
+  std::vector<std::string> kernels;
+  for (std::size_t at = ptx.find(kEntryWord); at != std::string_view::npos;
+       at = ptx.find(kEntryWord, at)) {
+    at += kEntryWord.size();
+    kernels.emplace_back(ptx.substr(at, ptx.find_first_of("( \r\n", at) - at));
+  }
+  std::sort(kernels.begin(), kernels.end());
+  return kernels;
+}
+
+DeviceCode ptx_target(std::string_view ptx) {
+  constexpr std::string_view kTarget = "\n.target sm_";
+  const std::size_t at = ptx.find(kTarget);
+  if (at != std::string_view::npos) {
+    const std::string_view rest = ptx.substr(at + kTarget.size());
+    const std::string name = "compute_" + std::string(rest.substr(0, rest.find_first_of(", \r\n")));
+    if (const auto code = parse_device_code(name)) return *code;
+  }
+  throw Error(ErrorCode::kBuild, "is neither machine code nor PTX with a .target line");
+}
+
+/// Asks cuobjdump, which lists a cubin as "ELF file    1: <name>.sm_90a.cubin".
+DeviceCode cubin_target(const fs::path& cubin, const fs::path& cuobjdump) {
+  constexpr std::string_view kCubin = ".cubin";
+  const Finished finished = run_captured({cuobjdump.string(), "-lelf", cubin.string()});
+  if (finished.status != 0) {
+    throw Error(ErrorCode::kBuild, "is a cubin, and cuobjdump ended with status " +
+                                       std::to_string(finished.status) + ": " + finished.output);
+  }
+  std::string_view name = finished.output;
+  name = name.substr(0, name.find_last_not_of(" \t\r\n") + 1);
+  if (name.ends_with(kCubin)) {
+    name.remove_suffix(kCubin.size());
+    const std::size_t dot = name.rfind('.');
+    if (dot != std::string_view::npos) {
+      if (const auto code = parse_device_code(name.substr(dot + 1))) return *code;
+    }
+  }
+  throw Error(ErrorCode::kBuild, "is a cubin, and cuobjdump names no GPU: " + finished.output);
+}
+
+/// What one embedded image is compiled for, and its kernels. Throws Error(kBuild).
+Image read_image(const std::string& stem, std::string_view bytes, const fs::path& cuobjdump,
+                 const fs::path& scratch) {
+  Image image{.stem = stem, .code = {}, .size = bytes.size(), .kernels = {}};
+  if (!bytes.starts_with(ELFMAG)) {
+    image.code = ptx_target(bytes);
+    image.kernels = ptx_kernels(bytes);
+    return image;
+  }
+  image.kernels = cubin_kernels(bytes, "is a cubin");
+  const fs::path carved = scratch / (stem + ".carved.cubin");
+  write_file(carved, bytes);
+  image.code = cubin_target(carved, cuobjdump);
+  fs::remove(carved);
+  return image;
+}
+
+void read_images(const ElfLibrary& library, const fs::path& cuobjdump, const fs::path& scratch,
+                 Facts& facts, std::vector<std::string>& violations) {
+  constexpr std::string_view kPrefix = ".kiln.image.";
+  for (const ElfSection& section : library.sections) {
+    if (!section.name.starts_with(kPrefix)) continue;
+    const std::string stem = section.name.substr(kPrefix.size());
+    try {
+      facts.images.push_back(read_image(stem, section.bytes, cuobjdump, scratch));
+    } catch (const Error& error) {
+      violations.push_back("image " + stem + " " + error.what());
+    }
+  }
+}
+
+}  // namespace
+
+Facts inspect(std::string_view library, const Recipe& recipe, const fs::path& cuobjdump,
+              const fs::path& scratch) {
+  const std::string subject = "inspect " + recipe.subject();
+  const ElfLibrary elf = read_elf(library, subject);
+  Facts facts;
+  facts.arch = recipe.cpu.arch;
+  facts.exported = elf.exported;
+  facts.needed = elf.needed;
+  std::vector<std::string> violations;
+  read_images(elf, cuobjdump, scratch, facts, violations);
+  if (elf.soname != recipe.library()) {
+    violations.push_back("has the soname \"" + elf.soname + "\", expected \"" + recipe.library() +
+                         "\"");
+  }
+  check_exports(elf, violations);
+  const AskedGlibc asked = check_linkage(
+      elf,
+      {.cpu = recipe.cpu,
+       .glibc = recipe.glibc,
+       .remedy = "only glibc's own libraries may be in DT_NEEDED, look up the rest at run time and "
+                 "list it in \"needs\""},
+      violations);
+  facts.glibc = asked.version;
+  facts.glibc_symbol = asked.symbol;
+  check_images(facts, recipe, violations);
+  check_kernels(elf, facts, recipe.build_id, violations);
+  check_signatures(elf, recipe.package, violations);
+  if (library.find(recipe.build_id) == std::string_view::npos) {
+    violations.push_back("does not carry the build id " + recipe.build_id);
+  }
+  if (violations.empty()) return facts;
+  throw Error(ErrorCode::kBuild, subject + ": " + join(violations, "; "));
+}
+
+Json to_json(const Facts& facts) {
+  Json images = Json::array();
+  for (const Image& image : facts.images) {
+    images.push_back({{"stem", image.stem},
+                      {"code", to_string(image.code)},
+                      {"size", image.size},
+                      {"kernels", image.kernels}});
+  }
+  return {{"arch", std::string(to_string(facts.arch))},
+          {"glibc", to_string(facts.glibc)},
+          {"glibc_symbol", facts.glibc_symbol},
+          {"exported", facts.exported},
+          {"needed", facts.needed},
+          {"images", std::move(images)}};
+}
+
+}  // namespace kiln::build

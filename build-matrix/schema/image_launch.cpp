@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "build-matrix/schema/image_launch.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <ostream>
+
+#include "base/join.hpp"
+#include "base/quote.hpp"
+#include "build-matrix/schema/fields.hpp"
+#include "build-matrix/schema/names.hpp"
+#include "build-matrix/schema/schema.hpp"
+#include "documents/json.hpp"
+#include "documents/names.hpp"
+
+namespace kiln::build {
+namespace {
+
+constexpr std::uint64_t kMaxBlockThreads = 1024;
+constexpr std::uint64_t kMaxSharedBytes = 1 << 20;
+constexpr std::size_t kMaxParameters = 60;
+
+const LaunchInstance kNoInstance{.name = "", .when = "", .constants = {}, .targets = {}};
+
+/// A symbol: of extern "C", or mangled.
+bool is_kernel_name(std::string_view name) {
+  return !name.empty() && name.size() <= 1024 && kiln::is_word(name, "_$") &&
+         !(name.front() >= '0' && name.front() <= '9');
+}
+
+std::string read_image_expression(const JsonView& value, ExpressionType type, const OpSchema& op) {
+  std::string text = value.json().is_number_unsigned() ? value.json().dump() : value.string();
+  const CppExpression cpp = translate(text, type, expression_names(op, &kNoInstance));
+  if (!cpp.wrong.empty()) value.fail(quote(text) + " " + cpp.wrong);
+  return text;
+}
+
+std::uint32_t count_within(const JsonView& value, std::uint64_t from, std::uint64_t to) {
+  const std::uint64_t number = value.unsigned_integer();
+  if (number < from || number > to) {
+    value.fail("expected an integer from " + std::to_string(from) + " to " + std::to_string(to));
+  }
+  return static_cast<std::uint32_t>(number);
+}
+
+std::map<std::string, std::vector<std::string>> parse_kernel_dtypes(const JsonView& value,
+                                                                    const OpSchema& op) {
+  if (!value.json().is_object()) value.fail("is not an object");
+  std::map<std::string, std::vector<std::string>> dtypes;
+  for (const auto& [name, item] : value.members()) {
+    const TensorSchema* owner = dtype_owner(op, name);
+    if (owner == nullptr) item.fail(quote(name) + " is no tensor of " + op.name);
+    const auto is_one = [owner](const std::string& word) {
+      return std::ranges::find(owner->dtypes, word) != owner->dtypes.end();
+    };
+    dtypes[owner->name] = read_list(item, [&](const JsonView& each) {
+      return read_word(each, is_one, "is no dtype of " + owner->name);
+    });
+  }
+  return dtypes;
+}
+
+ImageLaunch parse_image_launch(const JsonView& value, const std::vector<OpSchema>& ops) {
+  check_keys(value, {"op", "kernel", "grid", "threads", "arguments"}, {"when", "dtypes", "shared"});
+  const std::string name = value.at("op").string();
+  const auto op = std::ranges::find(ops, name, &OpSchema::name);
+  if (op == ops.end()) value.at("op").fail(quote(name) + " is no op of the package");
+  ImageLaunch launch{.op = name};
+  launch.kernel = read_word(value.at("kernel"), is_kernel_name, "is not a kernel's name");
+  for (const JsonView& item : non_empty(value.at("grid"))) {
+    launch.grid.push_back(read_image_expression(item, ExpressionType::kInteger, *op));
+  }
+  if (launch.grid.size() > 3) value.at("grid").fail("has more than 3 expressions");
+  launch.threads = count_within(value.at("threads"), 1, kMaxBlockThreads);
+  if (value.has("shared")) launch.shared = count_within(value.at("shared"), 0, kMaxSharedBytes);
+  if (value.has("when")) {
+    launch.when = read_image_expression(value.at("when"), ExpressionType::kCondition, *op);
+  }
+  if (value.has("dtypes")) launch.dtypes = parse_kernel_dtypes(value.at("dtypes"), *op);
+  for (const JsonView& item : value.at("arguments").items()) {
+    KernelArgument argument =
+        read_kernel_argument(item, *op, [](std::string_view) { return false; });
+    argument.parameter = std::to_string(launch.arguments.size());
+    if (argument.kind == KernelArgument::Kind::kInt32 ||
+        argument.kind == KernelArgument::Kind::kInt64) {
+      read_image_expression(item.json().is_object() ? item.at("value") : item,
+                            ExpressionType::kInteger, *op);
+    }
+    launch.arguments.push_back(std::move(argument));
+  }
+  if (launch.arguments.size() > kMaxParameters) {
+    value.at("arguments").fail("has more than 60 members");
+  }
+  return launch;
+}
+
+std::string image_expression(const std::string& text, ExpressionType type, const OpSchema& op) {
+  return translate(text, type, expression_names(op, &kNoInstance)).text;
+}
+
+/// What has to hold for the kernel to be launched.
+std::string condition_of(const ImageLaunch& launch, const OpSchema& op) {
+  std::string text =
+      launch.when.empty() ? "true" : image_expression(launch.when, ExpressionType::kCondition, op);
+  for (const auto& [tensor, dtypes] : launch.dtypes) {
+    const std::string& name = tensor;
+    text +=
+        " && (" +
+        join(dtypes, " || ",
+             [&name](const std::string& dtype) {
+               return "call." + name + ".dtype == sdk::DType::" +
+                      std::string(
+                          std::ranges::find(dtype_names(), dtype, &DTypeName::name)->enumerator);
+             }) +
+        ")";
+  }
+  return text;
+}
+
+std::string argument_code(const KernelArgument& argument, const OpSchema& op) {
+  switch (argument.kind) {
+    case KernelArgument::Kind::kTensor:
+      return "kernel.pointer(call." + argument.value + ".data);";
+    case KernelArgument::Kind::kInt32:
+      return "kernel.int32(\"argument " + argument.parameter + "\", " +
+             image_expression(argument.value, ExpressionType::kInteger, op) + ");";
+    case KernelArgument::Kind::kInt64:
+      return "kernel.int64(" + image_expression(argument.value, ExpressionType::kInteger, op) +
+             ");";
+    case KernelArgument::Kind::kFloat32:
+      return "kernel.float32(call." + argument.value + ");";
+    default:
+      return "kernel.float64(call." + argument.value + ");";
+  }
+}
+
+void write_image_launch(std::ostream& out, const OpSchema& op, const ImageLaunch& launch,
+                        std::size_t number) {
+  out << "  if (" << condition_of(launch, op) << ") {\n    sdk::KernelCall kernel(\"" << op.name
+      << "\", \"" << launch.kernel << "\");\n";
+  for (const KernelArgument& argument : launch.arguments) {
+    out << "    " << argument_code(argument, op) << "\n";
+  }
+  out << "    const int32_t status = kernel.launch(device, " << number << ", " << launch.threads;
+  for (std::size_t i = 0; i < 3; ++i) {
+    out << ", "
+        << (i < launch.grid.size() ? image_expression(launch.grid[i], ExpressionType::kInteger, op)
+                                   : "1");
+  }
+  out << ", call.stream, error);\n"
+         "    if (status != KILN_OK) return status;\n"
+         "    launched = true;\n  }\n";
+}
+
+}  // namespace
+
+std::vector<ImageLaunch> parse_image_launches(const JsonView& value,
+                                              const std::vector<OpSchema>& ops) {
+  std::vector<ImageLaunch> launches;
+  for (const JsonView& item : non_empty(value)) launches.push_back(parse_image_launch(item, ops));
+  for (const OpSchema& op : ops) {
+    if (std::ranges::find(launches, op.name, &ImageLaunch::op) == launches.end()) {
+      value.fail("has none of the op " + op.name);
+    }
+  }
+  return launches;
+}
+
+std::vector<std::uint64_t> argument_bytes(const ImageLaunch& launch) {
+  std::vector<std::uint64_t> bytes;
+  for (const KernelArgument& argument : launch.arguments) {
+    const bool is_short = argument.kind == KernelArgument::Kind::kInt32 ||
+                          argument.kind == KernelArgument::Kind::kFloat32;
+    bytes.push_back(is_short ? 4 : 8);
+  }
+  return bytes;
+}
+
+void write_image_op(std::ostream& out, const OpSchema& op,
+                    const std::vector<ImageLaunch>& launches) {
+  const std::string type = camel_case(op.name) + "Arguments";
+  out << "\nsize_t " << op.name << "_workspace_bytes(const " << type << "&) { return 0; }\n\n"
+      << "int32_t " << op.name << "(const " << type << "& call, kiln_error* error) {\n"
+      << "  sdk::OnDevice device;\n"
+         "  if (const int32_t status = device.enter(call.device, error)) return status;\n"
+         "  bool launched = false;\n";
+  for (std::size_t i = 0; i < launches.size(); ++i) {
+    if (launches[i].op == op.name) write_image_launch(out, op, launches[i], i);
+  }
+  out << "  if (launched) return KILN_OK;\n"
+         "  return sdk::fail(error, KILN_UNSUPPORTED, \""
+      << op.name << ": none of the kernels is for these dtypes, extents and attributes\");\n}\n";
+}
+
+}  // namespace kiln::build

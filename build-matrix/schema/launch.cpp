@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "build-matrix/schema/launch.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "base/join.hpp"
+#include "base/quote.hpp"
+#include "build-matrix/schema/fields.hpp"
+#include "build-matrix/schema/names.hpp"
+#include "build-matrix/schema/schema.hpp"
+#include "documents/json.hpp"
+
+namespace kiln::build {
+namespace {
+
+constexpr std::size_t kMaxArguments = 60;
+constexpr int kMaxWarps = 32;
+constexpr int kMaxStages = 16;
+constexpr int kMaxRegisters = 255;
+
+bool is_python_name(std::string_view name) {
+  const auto belongs = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  return !name.empty() && name.size() <= 64 && std::ranges::all_of(name, belongs) &&
+         !(name.front() >= '0' && name.front() <= '9');
+}
+
+template <class List>
+auto find_named(const List& list, std::string_view name) {
+  const auto found = std::ranges::find(list, name, [](const auto& each) { return each.name; });
+  return found == list.end() ? nullptr : &*found;
+}
+
+bool is_dtype(std::string_view name) {
+  return find_named(dtype_names(), name) != nullptr;
+}
+
+int bounded(const JsonView& value, int from, int to) {
+  const Json& json = value.json();
+  if (!json.is_number_unsigned() || json.get<std::uint64_t>() < static_cast<unsigned>(from) ||
+      json.get<std::uint64_t>() > static_cast<unsigned>(to)) {
+    value.fail("expected an integer from " + std::to_string(from) + " to " + std::to_string(to));
+  }
+  return json.get<int>();
+}
+
+std::string read_python_name(const JsonView& value) {
+  return read_word(value, is_python_name, "is not a name of Python's");
+}
+
+KernelArgument::Kind read_type(const JsonView& value, KernelArgument::Kind plain) {
+  using Kind = KernelArgument::Kind;
+  const std::string type = value.string();
+  if (plain == Kind::kInt32 && type == "int32") return Kind::kInt32;
+  if (plain == Kind::kInt32 && type == "int64") return Kind::kInt64;
+  if (plain == Kind::kFloat32 && type == "float32") return Kind::kFloat32;
+  if (plain == Kind::kFloat32 && type == "float64") return Kind::kFloat64;
+  value.fail(quote(type) + " is not a type of this argument; expected " +
+             (plain == Kind::kInt32     ? "int32 or int64"
+              : plain == Kind::kFloat32 ? "float32 or float64"
+                                        : "none: a pointer has that of its tensor"));
+}
+
+/// Reads one launch; knows its op.
+class LaunchReader {
+ public:
+  LaunchReader(const OpSchema& op, const LaunchSection& section, std::string_view package)
+      : op_(op), section_(section), package_(package) {}
+
+  Launch read(const JsonView& value) {
+    check_keys(value, {"op", "source", "kernel", "grid", "arguments", "instances"},
+               {"constants", "aligned", "dtypes", "when", "otherwise"});
+    Launch launch{.op = op_.name};
+    launch.source = read_source(value.at("source"), ".py", package_);
+    launch.kernel = read_python_name(value.at("kernel"));
+    read_arguments(value, launch);
+    if (value.has("dtypes")) read_dtypes(value.at("dtypes"), launch);
+    std::map<std::string, KernelConstant> constants;
+    if (value.has("constants")) read_constants(value.at("constants"), launch, constants);
+    for (const JsonView& item : non_empty(value.at("instances"))) {
+      launch.instances.push_back(read_instance(item, launch, constants));
+    }
+    if (value.has("otherwise")) launch.otherwise = read_line(value.at("otherwise"));
+    check_last(value, launch);
+    if (value.has("when")) {
+      launch.when = read_expression(value.at("when"), ExpressionType::kCondition, nullptr);
+    }
+    read_grid(value.at("grid"), launch);
+    check_arguments(value.at("arguments"), launch);
+    return launch;
+  }
+
+  WorkspacePart read_part(const JsonView& value) const {
+    check_keys(value, {"op", "name", "dtype", "count"});
+    WorkspacePart part{.op = op_.name, .name = value.at("name").string()};
+    if (const std::string wrong = why_not_identifier(part.name); !wrong.empty()) {
+      value.at("name").fail(quote(part.name) + " " + wrong);
+    }
+    const bool taken = find_named(op_.tensors, part.name) != nullptr ||
+                       find_named(op_.attributes, part.name) != nullptr ||
+                       part_of_workspace(part.name) != nullptr;
+    if (taken) value.at("name").fail("the name " + part.name + " is already taken");
+    part.dtype = value.at("dtype").string();
+    if (!is_dtype(part.dtype)) check_tensor(value.at("dtype"), "is neither a dtype nor a tensor");
+    part.count = read_expression(value.at("count"), ExpressionType::kInteger, nullptr);
+    return part;
+  }
+
+ private:
+  const WorkspacePart* part_of_workspace(std::string_view name) const {
+    const auto found = std::ranges::find_if(section_.workspace, [&](const WorkspacePart& part) {
+      return part.op == op_.name && part.name == name;
+    });
+    return found == section_.workspace.end() ? nullptr : &*found;
+  }
+
+  const TensorSchema& check_tensor(const JsonView& value, const std::string& wrong) const {
+    const TensorSchema* tensor = find_named(op_.tensors, value.string());
+    if (tensor == nullptr) value.fail(quote(value.string()) + " " + wrong + " of " + op_.name);
+    return *tensor;
+  }
+
+  /// A workspace's count is asked for before there is an instance or a device.
+  std::string read_expression(const JsonView& value, ExpressionType type,
+                              const LaunchInstance* instance) const {
+    std::string text = value.json().is_number_unsigned() ? value.json().dump() : value.string();
+    check_expression(value, text, type, expression_names(op_, instance));
+    return text;
+  }
+
+  static void check_expression(const JsonView& value, const std::string& text, ExpressionType type,
+                               const ExpressionNames& names) {
+    const CppExpression cpp = translate(text, type, names);
+    if (!cpp.wrong.empty()) value.fail(quote(text) + " " + cpp.wrong);
+  }
+
+  void read_arguments(const JsonView& value, Launch& launch) const {
+    for (const auto& [parameter, item] : value.at("arguments").members()) {
+      if (!is_python_name(parameter)) item.fail(quote(parameter) + " is not a name of Python's");
+      launch.arguments.push_back(read_kernel_argument(
+          item, op_, [this](std::string_view name) { return part_of_workspace(name) != nullptr; }));
+      launch.arguments.back().parameter = parameter;
+    }
+    if (launch.arguments.empty()) value.at("arguments").fail("is empty");
+    if (launch.arguments.size() > kMaxArguments) {
+      value.at("arguments").fail("has more than 60 members");
+    }
+    if (!value.has("aligned")) return;
+    for (const JsonView& item : non_empty(value.at("aligned"))) {
+      const std::string name = item.string();
+      const auto found = std::ranges::find(launch.arguments, name, &KernelArgument::parameter);
+      if (found == launch.arguments.end()) item.fail(quote(name) + " is none of the arguments");
+      if (found->aligned) item.fail(name + " is listed twice");
+      using Kind = KernelArgument::Kind;
+      if (found->kind == Kind::kFloat32 || found->kind == Kind::kFloat64) {
+        item.fail(name + " is no integer and no pointer");
+      }
+      found->aligned = true;
+    }
+  }
+
+  /// Once the instances' constants are known, which expressions may name.
+  void check_arguments(const JsonView& value, const Launch& launch) const {
+    for (const KernelArgument& argument : launch.arguments) {
+      if (argument.kind != KernelArgument::Kind::kInt32 &&
+          argument.kind != KernelArgument::Kind::kInt64) {
+        continue;
+      }
+      for (const LaunchInstance& instance : launch.instances) {
+        check_expression(value.at(argument.parameter), argument.value, ExpressionType::kInteger,
+                         expression_names(op_, &instance));
+      }
+    }
+  }
+
+  void read_grid(const JsonView& value, Launch& launch) const {
+    for (const JsonView& item : non_empty(value)) {
+      for (const LaunchInstance& instance : launch.instances) {
+        read_expression(item, ExpressionType::kInteger, &instance);
+      }
+      launch.grid.push_back(item.json().is_number() ? item.json().dump() : item.string());
+    }
+    if (launch.grid.size() > 3) value.fail("has more than 3 expressions");
+  }
+
+  void read_dtypes(const JsonView& value, Launch& launch) const {
+    if (!value.json().is_object()) value.fail("is not an object");
+    for (const auto& [name, item] : value.members()) {
+      const TensorSchema* tensor = find_named(op_.tensors, name);
+      if (tensor == nullptr || tensor->dtypes.empty()) {
+        item.fail(quote(name) + " is no tensor of " + op_.name + " that has dtypes of its own");
+      }
+      for (const JsonView& dtype : non_empty(item)) {
+        if (std::ranges::find(tensor->dtypes, dtype.string()) == tensor->dtypes.end()) {
+          dtype.fail(quote(dtype.string()) + " is none of the dtypes of " + name);
+        }
+        launch.dtypes[name].push_back(dtype.string());
+      }
+    }
+  }
+
+  void read_constants(const JsonView& value, const Launch& launch,
+                      std::map<std::string, KernelConstant>& constants) const {
+    if (!value.json().is_object()) value.fail("is not an object");
+    for (const auto& [parameter, item] : value.members()) {
+      if (!is_python_name(parameter)) item.fail(quote(parameter) + " is not a name of Python's");
+      if (std::ranges::find(launch.arguments, parameter, &KernelArgument::parameter) !=
+          launch.arguments.end()) {
+        item.fail(parameter + " is an argument already");
+      }
+      constants[parameter] = read_constant(item);
+    }
+  }
+
+  KernelConstant read_constant(const JsonView& value) const {
+    using Kind = KernelConstant::Kind;
+    const Json& json = value.json();
+    if (json.is_array()) value.fail("is an array; a constant is a value or an object");
+    if (!json.is_object()) {
+      KernelConstant constant{.text = json.dump()};
+      const bool fits = !json.is_number_unsigned() ||
+                        json.get<std::uint64_t>() <=
+                            static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max());
+      if (json.is_number_integer() && fits) constant.integer = json.get<std::int64_t>();
+      return constant;
+    }
+    check_keys(value, {}, {"dtype", "present", "attribute"});
+    if (value.has("dtype")) {
+      check_keys(value, {"dtype"});
+      const JsonView dtype = value.at("dtype");
+      const std::string name = dtype.string();
+      if (!is_dtype(name) && part_of_workspace(name) == nullptr) {
+        check_tensor(dtype, "is neither a dtype nor a tensor");
+      }
+      return {.kind = Kind::kDtype, .text = name, .integer = {}};
+    }
+    if (value.has("present")) {
+      check_keys(value, {"present"});
+      const JsonView tensor = value.at("present");
+      if (!check_tensor(tensor, "is no tensor").optional) {
+        tensor.fail(tensor.string() + " is not optional");
+      }
+      return {.kind = Kind::kPresent, .text = tensor.string(), .integer = {}};
+    }
+    check_keys(value, {"attribute"});
+    const std::string name = value.at("attribute").string();
+    const AttributeSchema* attribute = find_named(op_.attributes, name);
+    if (attribute == nullptr || attribute->values.empty()) {
+      value.at("attribute")
+          .fail(quote(name) + " is no string attribute with values of " + op_.name);
+    }
+    return {.kind = Kind::kAttribute, .text = name, .integer = {}};
+  }
+
+  LaunchInstance read_instance(const JsonView& value, const Launch& launch,
+                               const std::map<std::string, KernelConstant>& constants) const {
+    check_keys(value, {"name"}, {"when", "constants", "warps", "stages", "registers", "targets"});
+    LaunchInstance instance{.name = value.at("name").string(), .constants = constants};
+    if (const std::string wrong = why_not_identifier(instance.name); !wrong.empty()) {
+      value.at("name").fail(quote(instance.name) + " " + wrong);
+    }
+    if (find_named(launch.instances, instance.name) != nullptr) {
+      value.at("name").fail("the name " + instance.name + " is already taken");
+    }
+    if (value.has("constants")) {
+      read_constants(value.at("constants"), launch, instance.constants);
+    }
+    if (value.has("warps")) instance.warps = bounded(value.at("warps"), 1, kMaxWarps);
+    if ((instance.warps & (instance.warps - 1)) != 0) {
+      value.at("warps").fail("is " + std::to_string(instance.warps) + ", not a power of 2");
+    }
+    if (value.has("stages")) instance.stages = bounded(value.at("stages"), 1, kMaxStages);
+    if (value.has("registers")) {
+      instance.registers = bounded(value.at("registers"), 1, kMaxRegisters);
+    }
+    if (value.has("targets")) instance.targets = read_list(value.at("targets"), read_target);
+    for (const DeviceCode& target : instance.targets) {
+      if (std::ranges::find(section_.targets, target) == section_.targets.end()) {
+        value.at("targets").fail(to_string(target) + " is none of the package's targets");
+      }
+    }
+    if (value.has("when")) {
+      instance.when = read_expression(value.at("when"), ExpressionType::kCondition, &instance);
+    }
+    return instance;
+  }
+
+  /// For each target some instance is launched, or the caller is told why not.
+  void check_last(const JsonView& value, const Launch& launch) const {
+    if (!launch.dtypes.empty() && launch.otherwise.empty()) {
+      value.at("dtypes").fail("leaves out others: add \"otherwise\" with what a caller is told");
+    }
+    for (const DeviceCode& target : section_.targets) {
+      const auto instances = instances_for(launch, target);
+      if (!launch.otherwise.empty() || (!instances.empty() && instances.back()->when.empty())) {
+        continue;
+      }
+      value.at("instances")
+          .fail("the last one for " + to_string(target) +
+                " has a \"when\": add one without, or \"otherwise\" with what a caller is told");
+    }
+  }
+
+  const OpSchema& op_;
+  const LaunchSection& section_;
+  std::string_view package_;
+};
+
+const OpSchema& read_op(const JsonView& value, const std::vector<OpSchema>& ops) {
+  const std::string name = value.at("op").string();
+  const OpSchema* op = find_named(ops, name);
+  if (op == nullptr) value.at("op").fail(quote(name) + " is no op of the package");
+  return *op;
+}
+
+}  // namespace
+
+KernelArgument read_kernel_argument(const JsonView& value, const OpSchema& op,
+                                    const std::function<bool(std::string_view)>& is_part) {
+  using Kind = KernelArgument::Kind;
+  KernelArgument argument;
+  const bool typed = value.json().is_object();
+  if (typed) check_keys(value, {"value", "type"});
+  const JsonView text = typed ? value.at("value") : value;
+  argument.value = text.json().is_number_unsigned() ? text.json().dump() : text.string();
+  const AttributeSchema* attribute = find_named(op.attributes, argument.value);
+  const bool is_float = attribute != nullptr && attribute->type == AttributeSchema::Type::kFloat;
+  if (is_float) {
+    argument.kind = Kind::kFloat32;
+  } else if (find_named(op.tensors, argument.value) != nullptr) {
+    argument.kind = Kind::kTensor;
+  } else if (is_part(argument.value)) {
+    argument.kind = Kind::kWorkspace;
+  }
+  if (typed) argument.kind = read_type(value.at("type"), argument.kind);
+  return argument;
+}
+
+LaunchSection parse_launches(const JsonView& cuda, const std::vector<OpSchema>& ops,
+                             std::string_view package) {
+  check_keys(cuda, {"targets", "launches"}, {"workspace"});
+  LaunchSection section;
+  section.targets = read_list(cuda.at("targets"), read_target);
+  if (cuda.has("workspace")) {
+    for (const JsonView& item : cuda.at("workspace").items()) {
+      if (!item.has("op")) item.fail("lacks op");
+      LaunchReader reader(read_op(item, ops), section, package);
+      section.workspace.push_back(reader.read_part(item));
+    }
+  }
+  for (const JsonView& item : non_empty(cuda.at("launches"))) {
+    if (!item.has("op")) item.fail("lacks op");
+    Launch launch = LaunchReader(read_op(item, ops), section, package).read(item);
+    for (const Launch& other : section.launches) {
+      if (other.kernel == launch.kernel && other.source != launch.source) {
+        item.at("kernel").fail("the name " + launch.kernel + " is already that of a kernel of " +
+                               other.source);
+      }
+    }
+    section.launches.push_back(std::move(launch));
+  }
+  for (const OpSchema& op : ops) {
+    if (std::ranges::find(section.launches, op.name, &Launch::op) == section.launches.end()) {
+      cuda.at("launches").fail("has none of the op " + op.name);
+    }
+  }
+  return section;
+}
+
+const TensorSchema* dtype_owner(const OpSchema& op, std::string_view name) {
+  const TensorSchema* tensor = find_named(op.tensors, name);
+  while (tensor != nullptr && !tensor->same_dtype_as.empty()) {
+    tensor = find_named(op.tensors, tensor->same_dtype_as);
+  }
+  return tensor;
+}
+
+ExpressionNames expression_names(const OpSchema& op, const LaunchInstance* instance) {
+  ExpressionNames names;
+  if (instance != nullptr) {
+    names.integers["multiprocessors"] = "int64_t{device.facts().multiprocessors}";
+    for (const auto& [parameter, constant] : instance->constants) {
+      if (constant.integer) {
+        names.integers[parameter] = "int64_t{" + std::to_string(*constant.integer) + "}";
+      }
+    }
+  }
+  for (const std::string& symbol : op.symbols) names.integers[symbol] = "call." + symbol;
+  for (const AttributeSchema& attribute : op.attributes) {
+    if (attribute.type == AttributeSchema::Type::kInt) {
+      names.integers[attribute.name] = "call." + attribute.name;
+    } else if (!attribute.values.empty()) {
+      names.words[attribute.name] = {
+          camel_case(op.name) + "Arguments::" + camel_case(attribute.name), attribute.values};
+    }
+  }
+  for (const TensorSchema& tensor : op.tensors) {
+    names.strides[tensor.name] = tensor.shape.size();
+    if (tensor.optional) names.presents[tensor.name] = "call." + tensor.name + ".present";
+  }
+  return names;
+}
+
+std::vector<const LaunchInstance*> instances_for(const Launch& launch, const DeviceCode& target) {
+  std::vector<const LaunchInstance*> instances;
+  for (const LaunchInstance& instance : launch.instances) {
+    const bool is_for = instance.targets.empty() ||
+                        std::ranges::find(instance.targets, target) != instance.targets.end();
+    if (is_for) instances.push_back(&instance);
+  }
+  return instances;
+}
+
+}  // namespace kiln::build

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "build-matrix/steps/package_build.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+#include "build-matrix/base/files.hpp"
+#include "build-matrix/codegen/codegen.hpp"
+#include "build-matrix/codegen/ops_header.hpp"
+#include "build-matrix/codegen/ops_stub.hpp"
+#include "kiln/error.hpp"
+
+namespace kiln::build {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Where the headers of a package, or of a folder beside it, are looked for.
+std::vector<fs::path> headers_of(const fs::path& folder) {
+  return {folder / "csrc", folder};
+}
+
+}  // namespace
+
+PackageFiles::PackageFiles(const Job& job, const Places& places, Sources& sources)
+    : job_(job), places_(places), sources_(sources), exports_(generate_exports(job.package)) {
+  const fs::path work = places.work() / job.package.name;
+  const fs::path gen = work / "gen";
+  ops_header_ = work / ops_header_path(job.package);
+  ops_stub_ = work / ops_stub_path(job.package);
+  write_if_changed(gen / "package.gen.hpp", generate_header(job.package));
+  write_if_changed(ops_header_, generate_ops_header(job.package));
+  write_if_changed(ops_stub_, generate_ops_stub(job.package));
+  write_if_changed(gen / "exports.map", exports_);
+  headers_ = headers_of(job.folder);
+  headers_.insert(headers_.end(),
+                  {gen, places.sdk / "include", places.abi, places.work() / "include"});
+  prefixes_ = {{places.sdk, "sdk"}, {places.abi, "abi"}, {places.work(), "work"}};
+  folders_ = {{job.folder, job.package.name}};
+  for (const std::string& name : job.package.shared_folders()) share(name);
+  for (const auto& [folder, name] : folders_) prefixes_.emplace_back(folder, name);
+  collect_dev();
+}
+
+fs::path PackageFiles::path_of(const std::string& source) const {
+  return (job_.folder / source).lexically_normal();
+}
+
+std::string PackageFiles::portable_name(const fs::path& path) const {
+  const std::pair<fs::path, std::string> roots[] = {{job_.folder, "package"},
+                                                    {places_.sdk, "sdk"},
+                                                    {places_.abi, "abi"},
+                                                    {places_.work() / job_.package.name, "work"},
+                                                    {places_.work() / "include", "dlpack"},
+                                                    {job_.folder.parent_path(), "packages"}};
+  for (const auto& [root, name] : roots) {
+    const fs::path inside = below(root, path);
+    if (!inside.empty()) return name + "/" + inside.string();
+  }
+  return "elsewhere/" + path.filename().string();
+}
+
+const ImageOwner& PackageFiles::owner_of(const fs::path& source) {
+  const auto known = owners_.find(source);
+  if (known != owners_.end()) return known->second;
+  ImageOwner owner{.name = job_.package.name, .folder = job_.folder};
+  for (const auto& package : folders_) {
+    std::ranges::copy(headers_of(package.first), std::back_inserter(owner.headers));
+  }
+  const std::set<fs::path> read = sources_.closure({source}, owner.headers);
+  for (const auto& package : folders_) {
+    const fs::path& folder = package.first;
+    const auto has_it = [&](const fs::path& file) { return !below(folder, file).empty(); };
+    if (std::ranges::all_of(read, has_it)) owner = {package.second, folder, headers_of(folder)};
+  }
+  return owners_.emplace(source, owner).first->second;
+}
+
+void PackageFiles::share(const std::string& name) {
+  const fs::path folder = job_.folder.parent_path() / name;
+  if (!fs::is_directory(folder)) {
+    throw Error(ErrorCode::kBuild, "build " + job_.package.name + ": it shares sources of " + name +
+                                       ", and there is no " + folder.string() +
+                                       "; put that folder beside it");
+  }
+  std::ranges::copy(headers_of(folder), std::back_inserter(headers_));
+  folders_.emplace_back(folder, name);
+}
+
+// What a user of the package writes programs against: its own headers, those that they include
+// of the folders whose sources it shares, its Python modules and its card. None of it is an
+// ingredient of a library.
+void PackageFiles::collect_dev() {
+  std::vector<fs::path> folders;
+  for (const auto& [folder, name] : folders_) folders.push_back(folder / "include");
+  std::vector<fs::path> own;
+  if (fs::is_directory(folders.front())) {
+    for (const fs::directory_entry& each : fs::recursive_directory_iterator(folders.front())) {
+      if (each.is_regular_file()) own.push_back(each.path());
+    }
+  }
+  for (const fs::path& header : sources_.closure(own, folders)) {
+    for (const fs::path& folder : folders) {
+      const fs::path inside = below(folder, header);
+      if (inside.empty()) continue;
+      dev_.emplace("include/" + inside.generic_string(), header);
+      break;
+    }
+  }
+  dev_[ops_header_path(job_.package)] = ops_header_;  // not the folder's, which may be older
+  dev_[ops_stub_path(job_.package)] = ops_stub_;
+  for (const std::string& module : job_.package.python) {
+    dev_.emplace("python/" + fs::path(module).filename().string(), path_of(module));
+  }
+  if (fs::is_regular_file(job_.folder / "CARD.md")) {
+    dev_.emplace("CARD.md", job_.folder / "CARD.md");
+  }
+}
+
+fs::path PackageBuild::folder_of(const VariantPlan& plan) const {
+  return places.work() / job.package.name / plan.id;
+}
+
+std::string PackageBuild::in_work(const fs::path& path) const {
+  return path.lexically_relative(places.work()).string();
+}
+
+}  // namespace kiln::build

@@ -57,13 +57,14 @@ void put(Draft& draft, const std::string& head, const std::string& bytes) {
   draft.write(head + " " + std::to_string(bytes.size()) + "\n" + bytes + "\n");
 }
 
-/// "sha256:… 812 bytes", "yanked: …".
+/// "sha256:… 812 bytes, published 2026-11-26T00:00:00Z", "yanked: …".
 std::string shown(const Json& target) {
   std::string text = "sha256:" + target["hashes"].value("sha256", "none") + ", " +
                      target["length"].dump() + " bytes";
-  if (target.contains("custom") && target["custom"].contains("yanked")) {
-    text += ", yanked: " + quote(target["custom"].value("yanked", ""));
-  }
+  const auto custom = target.find("custom");
+  if (custom == target.end()) return text;
+  if (custom->contains("published")) text += ", published " + custom->value("published", "");
+  if (custom->contains("yanked")) text += ", yanked: " + quote(custom->value("yanked", ""));
   return text;
 }
 

@@ -5,6 +5,7 @@
     verbs_test.py KILN_REGISTRY_BINARY KILN_BINARY WRITE_FIXTURE
 """
 
+import datetime
 import fcntl
 import json
 import os
@@ -16,6 +17,7 @@ import unittest
 
 from world import INTEGRITY, KILN, KILN_REGISTRY, LOCK, NETWORK, NOT_FOUND, OK, TRUST, USAGE, World, main
 import clock  # world says where these are
+import documents
 from oci_server import OciServer
 
 
@@ -140,6 +142,82 @@ class Verbs(World):
             (out / "kiln.lock").unlink(missing_ok=True)
             self.run_command(*clock.later(120, pathlib.Path(KILN).parent), *command)
             self.assertFalse(held.exists())
+
+    # ---- newest_after: only what was published so long ago counts as the newest ----
+
+    def at(self, days, program, *words, **how):
+        """The same command, that many days later."""
+        return self.run_command(*clock.later(days * 86400, pathlib.Path(KILN).parent), program, *words, **how)
+
+    def signed_in_two_steps(self):
+        """tiny-op@1 signed today, tiny-op@2 six days later; the settings want seven."""
+        self.sign()
+        self.publish("next")
+        keys = ["--key", self.work / "keys/targets", "--key", self.work / "keys/online"]
+        self.at(6, KILN_REGISTRY, "sign", "--registry", self.registry, *keys)
+        settings = self.work / ".config/kiln/config.json"
+        settings.write_text('{"schema": "kiln.settings/1", "newest_after": "7 days"}')
+
+    def at_day(self, days, *words, **how):
+        return json.loads(self.at(days, KILN, *words, "--json", **how).stdout)
+
+    def test_a_young_version_is_passed_over_and_counts_later(self):
+        self.signed_in_two_steps()
+        said = self.at(8, KILN, "add", "tiny-op").stdout
+        self.assertRegex(said, r"tiny-op@2 is passed over: newest_after is 7 days; published 20\S+Z, it counts from 20\S+Z")
+        self.assertEqual(self.lock()["tiny-op"]["requested"]["version"], 1)
+        document = self.at_day(8, "update")
+        documents.check(document)
+        [young] = document["young"]
+        self.assertEqual((young["name"], young["version"], young["taken"]), ("tiny-op", 2, False))
+        moments = [datetime.datetime.fromisoformat(young[each].removesuffix("Z")) for each in ("published", "counts_from")]
+        self.assertEqual(moments[1] - moments[0], datetime.timedelta(days=7))
+        self.assertEqual(self.at_day(8, "update", "--newest-after", "1 day", "--check", code=LOCK)["differences"],
+                         ["tiny-op: version 1 -> 2"])
+        self.assertEqual(self.at_day(14, "update")["differences"], ["tiny-op: version 1 -> 2"])
+        self.assertEqual(self.at_day(14, "update")["young"], [])
+
+    def test_a_version_that_is_named_is_taken_and_called_young(self):
+        self.signed_in_two_steps()
+        for verb in ("add", "lock"):
+            (self.project / "kiln.lock").unlink(missing_ok=True)
+            [young] = self.at_day(8, verb, "tiny-op@2")["young"]
+            self.assertEqual((young["version"], young["taken"]), (2, True))
+            self.assertEqual(self.lock()["tiny-op"]["requested"]["version"], 2)
+        self.assertEqual(self.at_day(8, "lock")["young"], [], "what is locked already is not told again")
+        self.assertEqual(self.at_day(8, "update")["differences"], [], "nothing goes back")
+
+    def test_newest_after_and_versions_that_were_taken_back(self):
+        self.signed_in_two_steps()
+        self.at(8, KILN, "add", "tiny-op@1")
+        keys = ["--key", self.work / "keys/targets", "--key", self.work / "keys/online"]
+        self.at(8, KILN_REGISTRY, "yank", "tiny-op@1", "--reason", "wrong sums", "--registry", self.registry, *keys)
+        said = self.at(8, KILN, "update", code=TRUST).stdout  # no version counts, and this one is refused
+        self.assertIn("tiny-op@1 was taken back", said)
+        self.assertIn("tiny-op@2 is passed over", said)
+        self.assertEqual(self.at_day(8, "update", "--newest-after", "0")["differences"], ["tiny-op: version 1 -> 2"])
+
+    def test_versions_that_no_signature_dates(self):
+        settings = self.work / ".config/kiln/config.json"
+        settings.parent.mkdir(parents=True, exist_ok=True)
+        settings.write_text('{"schema": "kiln.settings/1", "newest_after": "7 days"}')
+        self.kiln("add", "tiny-op", code=TRUST, says=["newest_after is 7 days, and no signature says here when", "--newest-after 0"])
+        self.kiln("add", "tiny-op@1", says="tiny-op@1 is taken, as it is named")
+        self.publish("next")
+        self.kiln("update", says="tiny-op@2 is passed over: newest_after is 7 days; no signature says when it was published")
+        self.kiln("add", "tiny-op", "--newest-after", "0", says="tiny-op@2 is in kiln.lock")
+        self.kiln("add", "tiny-op", "--newest-after", "soon", code=USAGE, says="a time like '7 days'")
+        self.sign()
+        settings.write_text('{"schema": "kiln.settings/1", "newest_after": "7 days"}')
+        self.kiln("add", "tiny-op", code=NOT_FOUND, says="every version is younger. Name the version that you want, tiny-op@2")
+
+    def test_a_version_that_gains_variants_keeps_its_date(self):
+        self.signed_in_two_steps()
+        self.publish("two")  # more variants of tiny-op@1
+        keys = ["--key", self.work / "keys/targets", "--key", self.work / "keys/online"]
+        self.at(7, KILN_REGISTRY, "sign", "--registry", self.registry, *keys)
+        self.at(8, KILN, "add", "tiny-op")
+        self.assertEqual(self.lock()["tiny-op"]["requested"]["version"], 1)
 
     def test_paths_that_cannot_be_meant(self):
         file = self.work / "file"

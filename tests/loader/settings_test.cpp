@@ -35,6 +35,17 @@ TEST_CASE("settings: every member is read") {
   CHECK(parse_settings(R"({"schema": "kiln.settings/1"})", "x") == Settings{});
   CHECK(parse_settings(R"({"schema": "kiln.settings/1", "tested": "here"})", "x").tested ==
         Tested::kHere);
+  const auto after = [](const std::string& text) {
+    return parse_settings(R"({"schema": "kiln.settings/1", "newest_after": ")" + text + "\"}", "x")
+        .newest_after;
+  };
+  CHECK(after("7 days") == std::chrono::hours(168));
+  CHECK(after("1 day") == std::chrono::hours(24));
+  CHECK(after("36 hours") == std::chrono::hours(36));
+  CHECK(after("0") == seconds(0));
+  CHECK(age_text(after("7 days")) == "7 days");
+  CHECK(age_text(after("1 day")) == "1 day");
+  CHECK(age_text(after("36 hours")) == "36 hours");
 }
 
 TEST_CASE("settings: a user's file is read over the administrator's, and lifts no ban") {
@@ -73,6 +84,10 @@ TEST_CASE("settings: what is wrong is refused with its place") {
       {R"({"schema": "kiln.settings/1", "registry": "kernels"})", "an absolute folder"},
       {R"({"schema": "kiln.settings/1", "registry": ""})", "an absolute folder"},
       {R"({"schema": "kiln.settings/1", "deny": "x"})", "deny"},
+      {R"({"schema": "kiln.settings/1", "newest_after": "a week"})", "like \"7 days\""},
+      {R"({"schema": "kiln.settings/1", "newest_after": "7"})", "like \"7 days\""},
+      {R"({"schema": "kiln.settings/1", "newest_after": "-1 days"})", "like \"7 days\""},
+      {R"({"schema": "kiln.settings/1", "newest_after": 7})", "string"},
       {R"({"schema": "kiln.settings/1", "deny": [""]})", "is empty"},
       {R"({"schema": "kiln.settings/1", "mirrors": []})", "mirrors: is not an object"},
       {R"({"schema": "kiln.settings/1", "mirrors": {"ghcr.io": []}})", "the URL of a registry"},

@@ -12,22 +12,12 @@
 #include "documents/names.hpp"
 #include "install/catalog.hpp"
 #include "loader/cli/frame/output.hpp"
+#include "loader/cli/verbs/cool_down.hpp"
 #include "loader/cli/verbs/locking.hpp"
 #include "loader/cli/verbs/verbs.hpp"
 
 namespace kiln::cli {
 namespace {
-
-Request unlocked_request(const Options& options, const std::string& registry) {
-  Request request = options.request;
-  request.registry = registry;
-  return request;
-}
-
-/// What a project's registry has of a package.
-Catalog catalog_of(const std::string& name, const Options& options, const std::string& registry) {
-  return {name, unlocked_request(options, registry)};
-}
 
 std::string stated_registry(const Project& project) {
   const std::optional<Requirements> stated = requirements_of(project);
@@ -41,15 +31,16 @@ std::string cpp_line(const std::string& name, int version, const std::string& lo
 
 int run_add(const Project& project, const Options& options) {
   std::map<std::string, int> added;
+  CoolDown cool_down(project, options);
   const std::string stated = stated_registry(project);
   const LockfileUpdate update = change_lockfile(project, options, [&](const Lockfile& before) {
     Lockfile after = before;
     for (const Spec& spec : options.specs) {
       const std::string registry = registry_of(options, stated, before, spec.name);
-      const int version = spec.version != 0
-                              ? spec.version
-                              : catalog_of(spec.name, options, registry).newest_version();
+      const int version =
+          spec.version != 0 ? spec.version : cool_down.newest_version(spec.name, registry);
       after[spec.name] = lock_version(spec.name, version, registry, options, before);
+      if (spec.version != 0) cool_down.note_named(spec.name, version, registry);
       added[spec.name] = version;
     }
     change_requirements(project, added);
@@ -64,7 +55,8 @@ int run_add(const Project& project, const Options& options) {
                          {"variants", kernel.variants.size()},
                          {"cpp", cpp_line(name, version, project.lock)}});
   }
-  const int code = print_change(project, update, "add", options, {{"added", documents}});
+  const int code = print_change(project, update, "add", options,
+                                {{"added", documents}, {"young", cool_down.young()}});
   if (code != 0) return code;
   for (const auto& [name, version] : added) {
     const LockedKernel& kernel = update.after.at(name);
@@ -110,11 +102,12 @@ int run_remove(const Project& project, const Options& options) {
   return code;
 }
 
-/// The version to move to. The locked one stays where it is the newest that was not taken back.
+/// The version to move to. The locked one stays where it is the newest that counts and was not
+/// taken back.
 int version_to_take(const std::string& name, int locked, const std::string& registry,
-                    const Options& options, Json& yanked) {
-  const std::vector<PublishedVersion> versions = catalog_of(name, options, registry).published();
-  const int newest = newest_of(versions);
+                    CoolDown& cool_down, Json& yanked) {
+  const std::vector<PublishedVersion> versions = cool_down.published(name, registry);
+  const int newest = cool_down.newest_of(name, versions, locked);
   const auto now = std::ranges::find(versions, locked, &PublishedVersion::version);
   if (now == versions.end() || !now->yanked) return std::max(newest, locked);
   yanked.push_back({{"name", name}, {"version", locked}, {"reason", *now->yanked}});
@@ -125,6 +118,7 @@ int version_to_take(const std::string& name, int locked, const std::string& regi
 
 int run_update(const Project& project, bool same_version, const Options& options) {
   Json yanked = Json::array();
+  CoolDown cool_down(project, options);
   const std::string stated = stated_registry(project);
   const LockfileUpdate update = change_lockfile(project, options, [&](const Lockfile& before) {
     for (const Spec& spec : options.specs) check_is_locked(project, before, spec);
@@ -140,14 +134,15 @@ int run_update(const Project& project, bool same_version, const Options& options
       const std::string registry = registry_of(options, stated, before, name);
       const int version = same_version
                               ? kernel.version
-                              : version_to_take(name, kernel.version, registry, options, yanked);
+                              : version_to_take(name, kernel.version, registry, cool_down, yanked);
       after[name] = lock_version(name, version, registry, options, before);
       if (version != kernel.version) moved[name] = version;
     }
     change_requirements(project, moved);
     return after;
   });
-  return print_change(project, update, "update", options, {{"yanked", yanked}});
+  return print_change(project, update, "update", options,
+                      {{"yanked", yanked}, {"young", cool_down.young()}});
 }
 
 std::shared_ptr<Project> takes_kernels(KernelCommand& command) {
@@ -163,6 +158,7 @@ std::shared_ptr<Project> takes_kernels(KernelCommand& command) {
 void add(KernelCommand& command) {
   command.takes_named_packages();
   const auto project = takes_kernels(command);
+  takes_cool_down(command, *project);
   command.example("geglu-mlp", "the newest version, into kiln.lock");
   command.example("geglu-mlp@1 swiglu-mlp", "this version of one, the newest of the other");
   command.runs([project](const Options& options) { return run_add(*project, options); });
@@ -178,11 +174,13 @@ void remove(KernelCommand& command) {
 void update(KernelCommand& command) {
   command.takes_packages();
   const auto project = takes_kernels(command);
+  takes_cool_down(command, *project);
   const auto same_version = std::make_shared<bool>(false);
   command.flag("--same-version", *same_version,
                "Take only the variants that were added to the locked versions");
   command.example("", "every kernel of kiln.lock to its newest version");
   command.example("geglu-mlp --same-version", "the variants that were added to its version");
+  command.example("--newest-after 0", "take a fix that was published today");
   command.example("--check", "say what would change; exit 8 if anything would");
   command.runs([project, same_version](const Options& options) {
     return run_update(*project, *same_version, options);

@@ -266,12 +266,13 @@ int run_info(const Options& options) {
   std::vector<int> versions;
   Json yanked = Json::object();
   std::string listed;
-  for (const auto& [version, reason] : published) {
-    versions.push_back(version);
-    listed += " " + std::to_string(version);
-    if (!reason) continue;
-    yanked[std::to_string(version)] = *reason;
-    listed += " (taken back: " + quote(*reason) + ")";
+  for (const PublishedVersion& each : published) {
+    const std::string version = std::to_string(each.version);
+    versions.push_back(each.version);
+    listed += " " + version;
+    if (!each.yanked) continue;
+    yanked[version] = *each.yanked;
+    listed += " (taken back: " + quote(*each.yanked) + ")";
   }
   print("%s@%d  from %s\n", spec.name.c_str(), spec.version, registry.c_str());
   print("versions %s\nindex     %s\n", listed.c_str(), found.descriptor.digest.str().c_str());

@@ -14,6 +14,7 @@
 #include "documents/json.hpp"
 #include "documents/requirements.hpp"
 #include "loader/cli/frame/output.hpp"
+#include "loader/cli/verbs/cool_down.hpp"
 #include "loader/cli/verbs/locking.hpp"
 #include "loader/cli/verbs/verbs.hpp"
 #include "settings/owners.hpp"
@@ -96,23 +97,29 @@ Wanted wanted_kernels(const Locking& locking, const Options& options, const Lock
   return wanted;
 }
 
-Lockfile make_lockfile(const Locking& locking, const Options& options, const Lockfile& before) {
+Lockfile make_lockfile(const Locking& locking, const Options& options, const Lockfile& before,
+                       CoolDown& cool_down) {
   const Wanted wanted = wanted_kernels(locking, options, before);
   Lockfile after;
   if (wanted.keep_others) after = before;
   for (const auto& [name, version] : wanted.kernels) {
     const std::string registry = registry_of(options, wanted.registry, before, name);
     after[name] = lock_version(name, version, registry, options, before);
+    const auto old = before.find(name);
+    if (old == before.end() || old->second.version != version) {
+      cool_down.note_named(name, version, registry);
+    }
   }
   return after;
 }
 
 int run_lock(const Locking& locking, const Options& options) {
+  CoolDown cool_down(locking.project, options);
   const LockfileUpdate update = change_lockfile(
       locking.project, options,
-      [&](const Lockfile& before) { return make_lockfile(locking, options, before); },
+      [&](const Lockfile& before) { return make_lockfile(locking, options, before, cool_down); },
       locking.force);
-  return print_change(locking.project, update, "lock", options, Json::object());
+  return print_change(locking.project, update, "lock", options, {{"young", cool_down.young()}});
 }
 
 }  // namespace
@@ -209,6 +216,7 @@ void lock(KernelCommand& command) {
   command.takes_cache();
   const auto locking = std::make_shared<Locking>();
   takes_project(command, locking->project);
+  takes_cool_down(command, locking->project);
   command.flag("--force", locking->force,
                "Do not read the old lock file, which may be damaged: replace it");
   command.example("geglu-mlp@1", "adds it to kiln.lock, all variants");

@@ -20,10 +20,15 @@ struct Project {
   std::string lock = "kiln.lock";
   std::string requirements = "kiln.json";
   bool check = false;  ///< write nothing; kLock if something would change
+  /// How old a version must be to count as the newest, "7 days"; empty: as the settings say.
+  std::string newest_after;
 };
 
 /// --lock, --requirements, --check.
 void takes_project(Command& command, Project& project);
+
+/// --newest-after.
+void takes_cool_down(Command& command, Project& project);
 
 /// Of a project that states its kernels; nothing if it does not: no such file by that usual name.
 std::optional<Requirements> requirements_of(const Project& project);

@@ -98,7 +98,9 @@ std::vector<PublishedVersion> Catalog::published() {
                                           ": its signed metadata does not speak of it. Check the "
                                           "name; 'kiln search' lists what it vouches for");
   }
-  for (const SignedVersion& each : found->second) versions.push_back({each.version, each.yanked});
+  for (const SignedVersion& each : found->second) {
+    versions.push_back({each.version, each.yanked, each.published});
+  }
   return versions;
 }
 
@@ -116,6 +118,23 @@ int newest_of(const std::vector<PublishedVersion>& versions) {
     if (!each.yanked) newest = std::max(newest, each.version);
   }
   return newest;
+}
+
+bool is_aged(const PublishedVersion& version, std::chrono::seconds age, std::int64_t now) {
+  return age.count() == 0 || (version.published && *version.published <= now - age.count());
+}
+
+Aged newest_aged(const std::vector<PublishedVersion>& versions, std::chrono::seconds age,
+                 std::int64_t now) {
+  Aged aged;
+  for (const PublishedVersion& each : versions) {
+    if (each.yanked || !is_aged(each, age, now)) continue;
+    aged.version = std::max(aged.version, each.version);
+  }
+  std::ranges::copy_if(versions, std::back_inserter(aged.passed), [&](const auto& each) {
+    return !each.yanked && each.version > aged.version;
+  });
+  return aged;
 }
 
 SearchResult search(const Request& request, const std::vector<std::string>& words) {

@@ -5,7 +5,9 @@
 // source; installs nothing. One Catalog is for one thread.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,10 +23,24 @@ namespace kiln {
 struct PublishedVersion {
   int version = 0;
   std::optional<std::string> yanked;  ///< why its publisher took it back
+  /// When its publisher first signed it, in seconds since 1970. Nothing where no signature says so.
+  std::optional<std::int64_t> published = {};
 };
 
 /// The newest of these that was not taken back; 0 if there is none.
 int newest_of(const std::vector<PublishedVersion>& versions);
+
+/// Whether a version was published so long before `now`. One without a time is not known to be.
+bool is_aged(const PublishedVersion& version, std::chrono::seconds age, std::int64_t now);
+
+/// The newest of these that was neither taken back nor published since, and the newer ones that
+/// were not taken back, which are passed over.
+struct Aged {
+  int version = 0;  ///< 0: none counts
+  std::vector<PublishedVersion> passed;
+};
+Aged newest_aged(const std::vector<PublishedVersion>& versions, std::chrono::seconds age,
+                 std::int64_t now);
 
 /// One package's versions. A lock file does not count.
 class Catalog {
@@ -36,12 +52,16 @@ class Catalog {
   /// Throws kNotFound or kOffline in place of an empty list.
   std::vector<int> known_versions();
 
-  /// The same, each with why it was taken back, as a signed registry's newest metadata says. Of
-  /// other registries, and offline, no version is known to be taken back.
+  /// The same, each with when it was published and why it was taken back, as a signed registry's
+  /// newest metadata says. Of other registries, and offline, neither is known of any version.
   std::vector<PublishedVersion> published();
 
   /// newest_of(published()). Throws kTrust where all of them were taken back.
   int newest_version();
+
+  /// Canonical.
+  const std::string& registry() const { return source_.registry; }
+  bool is_signed() const { return source_.is_signed; }
 
  private:
   Source source_;

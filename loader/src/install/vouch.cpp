@@ -236,8 +236,10 @@ SignedPackages Vouch::list() const {
     const int version = version_of_tag(name.substr(slash + 1));
     const std::optional<Digest> digest = target.promise.sha256();
     if (!is_package_name(package) || version == 0 || !digest) continue;  // of another client
-    packages.versions[package].push_back(
-        {version, {std::string(kMediaTypeIndex), *digest, target.length}, target.yanked});
+    packages.versions[package].push_back({version,
+                                          {std::string(kMediaTypeIndex), *digest, target.length},
+                                          target.yanked,
+                                          target.published});
   }
   for (auto& [package, versions] : packages.versions) {
     std::ranges::sort(versions, {}, &SignedVersion::version);

@@ -8,6 +8,7 @@
 //   any other                         nobody: kTrust
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -40,7 +41,8 @@ struct SignedIndex {
 struct SignedVersion {
   int version = 0;
   Descriptor index;
-  std::optional<std::string> yanked;  ///< why its publisher took it back
+  std::optional<std::string> yanked;      ///< why its publisher took it back
+  std::optional<std::int64_t> published;  ///< when it was first signed, in seconds since 1970
 };
 
 /// The versions of a registry, ascending, by package, and the roles that could not be read.

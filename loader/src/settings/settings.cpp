@@ -9,6 +9,7 @@
 #include <initializer_list>
 
 #include "base/join.hpp"
+#include "base/number.hpp"
 #include "base/posix.hpp"
 #include "base/quote.hpp"
 #include "documents/json.hpp"
@@ -172,8 +173,8 @@ Settings parse_settings(std::string_view text, const std::string& path, Settings
   try {
     const Json json = parse_json(text, path);
     const JsonView root(json, path);
-    root.expect_members(
-        {"schema", "registry", "mirrors", "insecure_http", "deny", "tested", "network"});
+    root.expect_members({"schema", "registry", "mirrors", "insecure_http", "deny", "tested",
+                         "newest_after", "network"});
     if (const std::string schema = root.at("schema").string(); schema != kSettingsSchema) {
       root.at("schema").fail("is " + quote(schema) + ", expected '" + std::string(kSettingsSchema) +
                              "'");
@@ -205,11 +206,38 @@ Settings parse_settings(std::string_view text, const std::string& path, Settings
     add(root, "insecure_http", settings.insecure_http);
     add(root, "deny", settings.deny);
     if (root.has("tested")) settings.tested = parse_tested(root.at("tested"));
+    if (root.has("newest_after")) {
+      const std::string age_word = root.at("newest_after").string();
+      const std::optional<std::chrono::seconds> age = parse_age(age_word);
+      if (!age) {
+        root.at("newest_after").fail("is " + quote(age_word) + ", expected a time like \"7 days\"");
+      }
+      settings.newest_after = *age;
+    }
     if (root.has("network")) settings.limits = parse_limits(root.at("network"), settings.limits);
     return settings;
   } catch (const Error& error) {
     fail_settings(error.what());
   }
+}
+
+std::optional<std::chrono::seconds> parse_age(std::string_view text) {
+  constexpr std::uint64_t kMost = 100'000;  // of days, or of hours
+  if (text == "0") return std::chrono::seconds(0);
+  const std::size_t space = std::min(text.find(' '), text.size());
+  const std::optional<std::uint64_t> number = parse_decimal(text.substr(0, space), kMost);
+  std::string_view unit = text.substr(space);
+  if (unit.ends_with('s')) unit.remove_suffix(1);
+  const bool is_known = unit == " day" || unit == " hour";
+  if (!number || !is_known) return std::nullopt;
+  return std::chrono::hours(*number * (unit == " day" ? 24 : 1));
+}
+
+std::string age_text(std::chrono::seconds age) {
+  const std::int64_t hours = std::chrono::duration_cast<std::chrono::hours>(age).count();
+  const bool in_days = hours % 24 == 0;
+  const std::int64_t number = in_days ? hours / 24 : hours;
+  return std::to_string(number) + (in_days ? " day" : " hour") + (number == 1 ? "" : "s");
 }
 
 std::filesystem::path settings_path() {

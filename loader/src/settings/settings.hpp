@@ -14,6 +14,7 @@
 //     "insecure_http": ["mirror.lan:5000"],
 //     "deny": ["sha256:…", "cu12.9-sm_90a-x86_64"],
 //     "tested": "here",
+//     "newest_after": "7 days",
 //     "network": {"tries": 5, "connect_seconds": 10, "stall_seconds": 30, "deadline_seconds": 600,
 //                 "backoff_ms": 500}
 //   }
@@ -22,8 +23,10 @@
 // be taken for an empty one.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,6 +51,8 @@ struct Settings {
   std::vector<std::string>
       deny;                      ///< manifest digests and variant ids not to be used; of both files
   Tested tested = Tested::kAny;  ///< "any", "somewhere" or "here"
+  /// How long ago a version must have been published to count as the newest; 0: it counts at once.
+  std::chrono::seconds newest_after{0};
   /// trust.json's; unsigned: those of $KILN_UNSIGNED too; and the root that is installed with the
   /// default_registry(), REGISTRY.root.json.
   Trust trust;
@@ -58,6 +63,10 @@ struct Settings {
 /// What the file says, over `settings`. Throws kUsage, naming the file, the member and what is
 /// wrong with it.
 Settings parse_settings(std::string_view text, const std::string& path, Settings settings = {});
+
+/// "7 days", "1 day", "12 hours" or "0", and back. Nothing for another text.
+std::optional<std::chrono::seconds> parse_age(std::string_view text);
+std::string age_text(std::chrono::seconds age);
 
 /// $KILN_CACHE, else $XDG_CACHE_HOME/kiln, else ~/.cache/kiln; empty: none of them is set.
 std::filesystem::path default_cache();

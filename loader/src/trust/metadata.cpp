@@ -109,6 +109,7 @@ Target target(const JsonView& view) {
   if (!view.has("custom")) return found;
   const JsonView custom = view.at("custom");
   if (custom.has("yanked")) found.yanked = custom.at("yanked").string();
+  if (custom.has("published")) found.published = time_of(custom.at("published"));
   return found;
 }
 

@@ -84,6 +84,8 @@ struct Target {
   std::uint64_t length = 0;
   Promise promise;
   std::optional<std::string> yanked;  ///< custom.yanked: why its publisher took it back
+  /// custom.published: when its signers first named it, in seconds since 1970.
+  std::optional<std::int64_t> published = {};
 };
 
 /// A role that others' targets are left to.

@@ -133,6 +133,14 @@ std::set<std::string> tie_roles(const Start& start, Edits& edits) {
   return tied;
 }
 
+/// From when on clients may see a version. It stays when the version gains variants. One that was
+/// signed without a time gets that of now, which is later than the truth.
+void date(Json& targets, const std::string& name, std::int64_t now) {
+  const auto found = targets.find(name);
+  if (found == targets.end() || (*found)["custom"].contains("published")) return;
+  (*found)["custom"]["published"] = trust::to_text(now);
+}
+
 /// Has one role say what the folder has; renews what is about to expire.
 void plan_role(const SignRequest& request, const Start& start, const std::string& role,
                const std::vector<Tagged>& versions, Edits& edits, Plan& plan) {
@@ -153,6 +161,7 @@ void plan_role(const SignRequest& request, const Start& start, const std::string
   if (!different.empty() && !edits.is_finished_elsewhere(role)) {
     edits.edit(role, [&](Json& next) {
       for (const Wished& each : different) next["targets"][each.name].update(each.target);
+      for (const Tagged& each : versions) date(next["targets"], each.wished().name, start.now);
     });
   }
   if (visible.is_null()) return;

@@ -112,7 +112,7 @@ Config Built::config() const {
   config.library = library_path();
   config.symbol = "kiln_package_v1";
   config.build_id = "0123456789abcdef";
-  config.build = "{}";
+  config.build = build;
   return config;
 }
 

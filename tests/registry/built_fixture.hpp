@@ -48,6 +48,7 @@ struct Built {
   std::string min_loader = "0.1.0";
   std::string schema = "{}\n";  ///< package.json
   std::string header = {};      ///< of the dev layer; empty: there is none
+  std::string build = "{}";     ///< its compilers, as JSON
 
   std::string library_path() const { return "lib/libtiny_op.so"; }
   std::vector<TarEntry> entries() const;

@@ -6,6 +6,9 @@
 //   acme/    acme-op@1 for a CPU
 //   clash/   other bytes under an id of one/
 //   next/    tiny-op@2 for a CPU, with a package.json
+//   fleet/   fleet-op@1 for a CPU, for two GPUs, as PTX, and for a GPU with a library; fleet.json,
+//   the
+//            record of one of them; each says its compilers
 //   four/    alpha, beta, gamma and delta for every CPU, 200 kB each that do not compress
 #include <cstdint>
 #include <exception>
@@ -61,6 +64,18 @@ int main(int argc, char** argv) {
     next.version = 2;
     next.schema = kSchema;
     write_built(folder / "next", next);
+    kiln::test::Built blas = cuda("12.9", "sm_75");
+    blas.needs.libraries = {"libcublas.so.12"};
+    for (kiln::test::Built built : {cpu("x86-64-v3"), cuda("12.9", "sm_90a"),
+                                    cuda("13.0", "sm_100"), cuda("11.8", "compute_80"), blas}) {
+      built.name = "fleet-op";
+      const std::string toolkit = built.needs.is_cpu() ? "" : to_string(*built.needs.toolkit);
+      built.build = toolkit.empty() ? R"({"zig": "0.15.2"})"
+                                    : R"({"nvrtc": ")" + toolkit + R"(.1", "zig": "0.15.2"})";
+      write_built(folder / "fleet", built);
+      if (built.id != "cu12.9-sm_90a-x86_64") continue;
+      kiln::test::write_record(folder / "fleet.json", "NVIDIA H100 80GB HBM3", built, 9, 0);
+    }
     constexpr std::size_t kNoise = 200'000;
     std::uint64_t seed = 0;
     for (const std::string name : {"alpha", "beta", "gamma", "delta"}) {

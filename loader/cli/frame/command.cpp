@@ -67,6 +67,11 @@ Option& Option::separated_by(char separator) {
   return *this;
 }
 
+Option& Option::many() {
+  option_->expected(-1)->allow_extra_args(true);
+  return *this;
+}
+
 Option& Option::value_is_optional() {
   option_->expected(0, 1);
   return *this;

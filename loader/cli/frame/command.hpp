@@ -55,6 +55,8 @@ class Option {
   Option& one_of(const std::vector<std::string>& words);
   /// "a,b" is two values.
   Option& separated_by(char separator);
+  /// Takes all words up to the next option.
+  Option& many();
   /// May stand without its value.
   Option& value_is_optional();
 

@@ -214,27 +214,13 @@ Json member_of(const Json& schema, const char* key) {
 
 // ---- what was signed ----
 
-/// The keys that this user requires of the package and that signed a statement, by fingerprint.
-std::vector<std::string> signers_of(const attest::Attestation& one, const Settings& settings,
-                                    const std::string& registry, const std::string& package) {
-  std::set<std::string> signers;
-  for (const Requirement& each : settings.trust.required) {
-    if (!each.covers(registry, package)) continue;
-    for (const std::string& pem : each.keys) {
-      const trust::Key key = required_key(pem);
-      if (attest::signed_by(one.envelope, key)) signers.insert(trust::fingerprint(key));
-    }
-  }
-  return {signers.begin(), signers.end()};
-}
-
 /// Each statement about the version, and whose it is.
 Json print_attestations(const std::vector<attest::Attestation>& list, const Settings& settings,
                         const std::string& registry, const std::string& package) {
   Json documents = Json::array();
   for (const attest::Attestation& one : list) {
     const std::string word = attest::word_of(one.statement);
-    const std::vector<std::string> signers = signers_of(one, settings, registry, package);
+    const std::vector<std::string> signers = known_signers(one, settings, registry, package);
     const std::string what = attest::describe(one.statement);
     const std::string by =
         join(signers, ", ", [](const std::string& id) { return id.substr(0, 12); });

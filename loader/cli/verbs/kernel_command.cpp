@@ -38,6 +38,8 @@ Device parse_device(const std::string& text) {
   throw Error(ErrorCode::kUsage, "--device " + text + " is not auto, cpu or cuda:N");
 }
 
+}  // namespace
+
 Host read_host(const std::string& path) {
   const NamedFile file = read_named_file(path, kMaxDocumentBytes, Pipes::kRead);
   if (!file.problem.empty()) {
@@ -47,8 +49,6 @@ Host read_host(const std::string& path) {
   }
   return parse_host(file.text, path);
 }
-
-}  // namespace
 
 Spec parse_spec(const std::string& text) {
   const std::size_t at = text.find('@');

@@ -37,6 +37,10 @@ struct Spec {
 /// Throws kUsage, saying which half is wrong, for text that is not NAME or NAME@VERSION.
 Spec parse_spec(const std::string& text);
 
+/// The facts of a machine, as `kiln host --json` wrote them there. Throws kUsage for a file that
+/// cannot be read, kIntegrity for another document.
+Host read_host(const std::string& path);
+
 struct Options : Call {
   std::vector<Spec> specs;
   Request request;           ///< everything but the version, which comes from each spec

@@ -15,6 +15,7 @@
 #include "documents/requirements.hpp"
 #include "loader/cli/frame/output.hpp"
 #include "loader/cli/verbs/cool_down.hpp"
+#include "loader/cli/verbs/fleet.hpp"
 #include "loader/cli/verbs/locking.hpp"
 #include "loader/cli/verbs/verbs.hpp"
 #include "settings/owners.hpp"
@@ -28,6 +29,7 @@ namespace fs = std::filesystem;
 struct Locking {
   Project project;
   bool force = false;
+  std::vector<fs::path> hosts;
 };
 
 std::string read_stated(const fs::path& file) {
@@ -119,7 +121,14 @@ int run_lock(const Locking& locking, const Options& options) {
       locking.project, options,
       [&](const Lockfile& before) { return make_lockfile(locking, options, before, cool_down); },
       locking.force);
-  return print_change(locking.project, update, "lock", options, {{"young", cool_down.young()}});
+  // The file as it is from now on: with --check that is as it was.
+  Fleet fleet{nullptr, 0};
+  if (!locking.hosts.empty() && (stands(locking.project.lock) || !locking.project.check)) {
+    fleet = check_fleet(locking.hosts, locking.project.lock, options);
+  }
+  Json more = {{"young", cool_down.young()}, {"hosts", std::move(fleet.machines)}};
+  const int code = print_change(locking.project, update, "lock", options, std::move(more));
+  return code != 0 ? code : fleet.code;
 }
 
 }  // namespace
@@ -219,9 +228,15 @@ void lock(KernelCommand& command) {
   takes_cool_down(command, locking->project);
   command.flag("--force", locking->force,
                "Do not read the old lock file, which may be damaged: replace it");
+  command
+      .option("--hosts", locking->hosts, "FILE",
+              "What would the machines of these facts files (kiln host --json) get?")
+      .many();
+  command.takes_device();
   command.example("geglu-mlp@1", "adds it to kiln.lock, all variants");
   command.example("", "what kiln.json states, or what is locked, anew");
   command.example("--check", "for CI: does kiln.lock still hold?");
+  command.example("--check --hosts hosts/*.json", "and does every machine get each kernel?");
   command.runs([locking](const Options& options) { return run_lock(*locking, options); });
 }
 

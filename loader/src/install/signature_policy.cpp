@@ -158,6 +158,19 @@ trust::Key required_key(const std::string& pem) {
                                      "anew with 'kiln trust require'");
 }
 
+std::vector<std::string> known_signers(const attest::Attestation& one, const Settings& settings,
+                                       const std::string& registry, const std::string& package) {
+  std::set<std::string> signers;
+  for (const Requirement& each : settings.trust.required) {
+    if (!each.covers(registry, package)) continue;
+    for (const std::string& pem : each.keys) {
+      const trust::Key key = required_key(pem);
+      if (attest::signed_by(one.envelope, key)) signers.insert(trust::fingerprint(key));
+    }
+  }
+  return {signers.begin(), signers.end()};
+}
+
 void SignaturePolicy::check(const Candidate& what, const Ask& ask) const {
   std::vector<Rule> open;
   for (const Requirement& each : settings_.trust.required) {

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "attest/attestations.hpp"
 #include "resolve/resolve.hpp"
@@ -45,6 +46,10 @@ class SignaturePolicy {
   const Settings& settings_;
   const Cache& cache_;
 };
+
+/// The keys that this user requires of the package and that signed a statement, by fingerprint.
+std::vector<std::string> known_signers(const attest::Attestation& one, const Settings& settings,
+                                       const std::string& registry, const std::string& package);
 
 /// The key of a requirement. Throws kUsage, naming trust.json, for text that is not a key.
 trust::Key required_key(const std::string& pem);

@@ -94,7 +94,7 @@ main() {
   [ -z "$kernels" ] || files="$files kiln-kernels-$version.tar.gz"
   for file in $files; do
     fetch "$file"
-    gzip -dc "$draft/$file" | tar -xf - -C "$draft/tree" --strip-components=1
+    gzip -dc "$draft/$file" | tar -xf - -C "$draft/tree" --strip-components=1 || refuse "$file cannot be unpacked into $prefix/opt."
   done
   "$draft/tree/bin/kiln" --version >/dev/null || refuse "$file does not run on this machine."
 

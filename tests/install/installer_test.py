@@ -196,6 +196,10 @@ class InstallerTest(unittest.TestCase):
         self.assertEqual((code, self.inside()), (USAGE, []))
         self.assertIn("unknown option --perfix", said)
         self.refused(LACKING, "HOME is not set", HOME="")
+        self.refused(REFUSED, "/proc/kiln cannot be written", words=["--prefix", "/proc/kiln"])
+
+    def test_a_tar_that_cannot_be_unpacked(self):
+        self.refused(REFUSED, "cannot be unpacked", path=self.fake("tar", "cat >/dev/null; exit 1"))
 
     def test_a_script_that_was_cut_does_nothing(self):
         text = self.script.read_text()

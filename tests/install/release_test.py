@@ -60,7 +60,7 @@ class ReleaseTest(unittest.TestCase):
         self.assertEqual(sorted(os.listdir(self.release)), sorted([
             "NOTES.md", "SHA256SUMS", "SHA256SUMS.sig", "install.sh", "release.pub", f"kiln-{VERSION}.tar.gz", f"{TOP}.tar.gz",
             f"kiln-{VERSION}.provenance.json", f"kiln-{VERSION}.spdx.json", f"kiln_{VERSION}-1_amd64.deb",
-            f"kiln_hub-{VERSION}-py3-none-manylinux_2_28_x86_64.whl", f"kiln-kernels-{VERSION}.tar.gz",
+            f"kiln_hub-{VERSION}-py3-none-manylinux_2_28_x86_64.whl", f"kiln-kernels-{VERSION}.tar.gz", f"kiln-recipes-{VERSION}.tar.gz",
             f"kiln-kernels_{VERSION}-1_all.deb", f"kiln_kernels-{VERSION}-py3-none-any.whl"]))
         self.assertIn("rms-norm", self.said)  # of the registry that install.sh brought, by kiln search
         with tarfile.open(self.release / f"kiln-{VERSION}.tar.gz") as sources:

@@ -26,5 +26,6 @@ foreach(flag IN ITEMS -fcf-protection=full -mbranch-protection=standard -fstack-
   endif()
 endforeach()
 add_compile_options("$<${optimised}:${compile}>")
-# The build id names a binary in a report of a crash.
-add_link_options("$<${optimised}:LINKER:-z,relro,-z,now,-z,noexecstack,--build-id=sha1>")
+add_link_options("$<${optimised}:LINKER:-z,relro,-z,now,-z,noexecstack>")
+# It names a binary in a report of a crash. zig knows it after -Wl alone, and CMake's LINKER: says -Xlinker to zig.
+add_link_options("$<${optimised}:-Wl,--build-id=sha1>")

@@ -32,7 +32,7 @@ make_root() {  # make_root KEYS FILE
 }
 make_root '' root.json
 "$bin/kiln" registry sign --registry registry --root root.json --key keys/targets --key keys/online >/dev/null
-"$source/ci/kernels" registry root.json out
+"$source/ci/kernels" --variants registry root.json out
 
 # The .deb, in this namespace's /usr/share/kiln or whatever these binaries were built for.
 mkdir deb && dpkg-deb --extract out/kiln-kernels_*_all.deb deb
@@ -56,7 +56,7 @@ tar/bin/kiln doctor --json 2>/dev/null | grep -q "\"registry\": \"$work/tar/shar
   fail "kernels beside a moved Kiln are not its default: $(tar/bin/kiln doctor --json)"
 HOME=$work/nobody tar/bin/kiln install geglu-mlp@1 --device cpu --cache "$work/tar-cache" >/dev/null
 python3 -m venv environment
-environment/bin/pip install --quiet --no-index --no-deps out/kiln_kernels-*.whl
+environment/bin/pip install --quiet --no-index --no-deps out/kiln_kernels-*-any.whl
 for place in environment/lib/python3.*/site-packages; do
   cp -rL "$source/loader/python/kiln" "$place/kiln" && cp "$bin"/../loader/libkiln.so.0 "$place/kiln/libkiln.so"
 done
@@ -64,6 +64,29 @@ KILN_CACHE=$work/wheel-cache environment/bin/python -c "
 import kiln
 said = kiln.resolve('geglu-mlp', version=1, device='cpu')
 assert '$work/environment/share/kiln/registry' in str(said), said"
+
+# A variant wheel has what its generation of GPUs takes, PTX and CPU variants, under the same signed metadata; no other's.
+for generation in sm80=8.0=sm_80 sm90=9.0=sm_90a sm120=12.0=compute_80; do
+  IFS='=' read -r label sm variant <<<"$generation"
+  wheel=$(echo out/kiln_kernels-*-any-"$label".whl)
+  [ "$(stat -c %s "$wheel")" -lt "$(stat -c %s out/kiln_kernels-*-any.whl)" ] || fail "$wheel is no smaller than all"
+  python3 -m zipfile -e "$wheel" "$label"
+  cp -r "$label"/*.dist-info/variant.json "$label.json"
+  grep -q "\"${label#sm}_real\"" "$label.json" || fail "$wheel does not say $label: $(cat "$label.json")"
+  rm -rf tar/share/kiln && mkdir -p tar/share && cp -r "$label"/*.data/data/share/kiln tar/share/kiln
+  for device in "" "--device cpu"; do
+    # shellcheck disable=SC2086  # no word, or two
+    env HOME="$work/nobody" KILN_OVERRIDE_SM=$sm KILN_OVERRIDE_CUDA=13.0 \
+      tar/bin/kiln install geglu-mlp@1 $device --cache "$work/$label-cache" >said 2>&1 || fail "$label $device: $(cat said)"
+    [ -n "$device" ] || grep -q "$variant" said || fail "$label got $(cat said), expected $variant"
+  done
+done
+python3 - out/kiln_kernels-*-variants.json <<'END' || fail "the index does not name each wheel"
+import json, pathlib, sys
+index = pathlib.Path(sys.argv[1])
+named = json.loads(index.read_text())["variants"]
+assert set(named) == {wheel.stem.rpartition("-")[2] for wheel in index.parent.glob("*-any-*.whl")}, named
+END
 
 # Who names a registry, in order: the request, the variable, the user, the administrator, the default.
 cp -r /etc "$work/etc"

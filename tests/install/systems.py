@@ -55,8 +55,8 @@ NOT_FOUND, NETWORK = 4, 5  # exit codes of kiln
 CERTIFICATES = ["etc/ssl/certs/ca-certificates.crt", "etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
                 "etc/pki/tls/certs/ca-bundle.crt", "etc/ssl/ca-bundle.pem", "etc/ssl/cert.pem"]
 
-# With the package of kernels: a user without settings and without a registry, offline.
-PACKAGED = "unset KILN_REGISTRY; export HOME=/tmp/nobody KILN_OFFLINE=1"
+# With the package of kernels: a user without settings who names no registry.
+PACKAGED = "unset KILN_REGISTRY; export HOME=/tmp/nobody"
 
 # Way -> its steps: a name, and a command for the shell.
 WAYS = {

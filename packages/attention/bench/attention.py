@@ -15,6 +15,7 @@ import datetime
 import json
 import math
 import statistics
+import subprocess
 import time
 
 import torch
@@ -25,7 +26,8 @@ import kiln.torch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPE = torch.bfloat16 if DEVICE == "cuda" else torch.float32
-HEADS, KV_HEADS, D, PAGE = 32, 8, 128, 16
+HEADS = {64: (32, 8), 128: (32, 8), 256: (16, 4)}  # of q, and of k and v, by D
+PAGE = 16
 ROUNDS = 7
 
 
@@ -85,10 +87,11 @@ def relative_error(found, exact):
     return ((found.double() - exact).norm() / exact.norm()).item()
 
 
-def measure_prefill(sequences, tokens, causal):
+def measure_prefill(sequences, tokens, causal, d):
     attention = kiln.torch.Attention(causal=causal)
-    fused = torch.randn(sequences, tokens, HEADS + 2 * KV_HEADS, D, device=DEVICE, dtype=DTYPE)
-    q, k, v = fused.split([HEADS, KV_HEADS, KV_HEADS], 2)
+    heads, kv_heads = HEADS[d]
+    fused = torch.randn(sequences, tokens, heads + 2 * kv_heads, d, device=DEVICE, dtype=DTYPE)
+    q, k, v = fused.split([heads, kv_heads, kv_heads], 2)
     flash = [t.transpose(1, 2).contiguous() for t in (q, k, v)]
     starts = torch.arange(sequences + 1, dtype=torch.int32, device=DEVICE) * tokens
     rows = [t.flatten(0, 1) for t in (q, k, v)]
@@ -104,16 +107,17 @@ def measure_prefill(sequences, tokens, causal):
         with kiln.torch.disabled():
             exact = attention(q[-1, -few:].double(), k[-1].double(), v[-1].double())
         result["error"] = relative_error(attention(*rows, starts, starts)[-few:], exact)
-    products = 4 * sequences * tokens * tokens * HEADS * D * (0.5 if causal else 1)
+    products = 4 * sequences * tokens * tokens * heads * d * (0.5 if causal else 1)
     result["kiln_tflops"] = round(products / result["kiln_us"] / 1e6, 1)
-    return {"op": "prefill", "sequences": sequences, "tokens": tokens, "causal": causal, **result}
+    return {"op": "prefill", "d": d, "sequences": sequences, "tokens": tokens, "causal": causal, **result}
 
 
-def measure_training(sequences, tokens):
+def measure_training(sequences, tokens, d):
     """Forward and backward, causal, with what the host does for them."""
     attention = kiln.torch.Attention(causal=True)
-    inputs = [torch.randn(sequences, tokens, heads, D, device=DEVICE, dtype=DTYPE, requires_grad=True)
-              for heads in (HEADS, KV_HEADS, KV_HEADS)]
+    heads, kv_heads = HEADS[d]
+    inputs = [torch.randn(sequences, tokens, count, d, device=DEVICE, dtype=DTYPE, requires_grad=True)
+              for count in (heads, kv_heads, kv_heads)]
     turned = [t.detach().transpose(1, 2).contiguous().requires_grad_() for t in inputs]
     grad = torch.randn_like(inputs[0])
     of_turned = grad.transpose(1, 2).contiguous()
@@ -123,19 +127,20 @@ def measure_training(sequences, tokens):
         call = by_backend(backend, *turned, is_causal=True)
         contenders[name] = lambda call=call: torch.autograd.grad(call(), turned, of_turned)
     result = times(contenders, lambda call: call)
-    return {"op": "training", "sequences": sequences, "tokens": tokens, "causal": True, **result}
+    return {"op": "training", "d": d, "sequences": sequences, "tokens": tokens, "causal": True, **result}
 
 
-def measure_decode(sequences, keys):
+def measure_decode(sequences, keys, d):
     attention = kiln.torch.Attention(causal=True)
+    heads, kv_heads = HEADS[d]
     pages_each = keys // PAGE
-    pages = [torch.randn(sequences * pages_each, PAGE, KV_HEADS, D, device=DEVICE, dtype=DTYPE) for _ in range(2)]
+    pages = [torch.randn(sequences * pages_each, PAGE, kv_heads, d, device=DEVICE, dtype=DTYPE) for _ in range(2)]
     table = torch.randperm(sequences * pages_each, device=DEVICE).reshape(sequences, pages_each).int()
     lengths = torch.full((sequences,), keys, dtype=torch.int32, device=DEVICE)
-    q = torch.randn(sequences, HEADS, D, device=DEVICE, dtype=DTYPE)
+    q = torch.randn(sequences, heads, d, device=DEVICE, dtype=DTYPE)
 
     def gathered():
-        return [p[table.long().flatten()].reshape(sequences, keys, KV_HEADS, D).transpose(1, 2) for p in pages]
+        return [p[table.long().flatten()].reshape(sequences, keys, kv_heads, d).transpose(1, 2) for p in pages]
 
     k, v = (t.contiguous() for t in gathered())
     one = q[:, :, None]
@@ -150,9 +155,16 @@ def measure_decode(sequences, keys):
             exact = attention(one[-1].transpose(0, 1).double(), k[-1].transpose(0, 1).double(),
                               v[-1].transpose(0, 1).double())
         result["error"] = relative_error(attention.decode(q, *pages, table, lengths)[-1:], exact)
-    read = 2 * sequences * keys * KV_HEADS * D * q.element_size()
+    read = 2 * sequences * keys * kv_heads * d * q.element_size()
     result["kiln_gb_per_s"] = round(read / result["kiln_us"] / 1e3)
-    return {"op": "decode", "sequences": sequences, "keys": keys, **result}
+    return {"op": "decode", "d": d, "sequences": sequences, "keys": keys, **result}
+
+
+def driver_version():
+    if DEVICE == "cpu":
+        return None
+    words = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def main():
@@ -161,20 +173,23 @@ def main():
     parser.add_argument("--commit", required=True)
     parser.add_argument("--light", action="store_true", help="few and small shapes")
     arguments = parser.parse_args()
-    prefills = [(1, 512), (1, 4096), (4, 1024), (8, 2048)]
-    decodes = [(sequences, keys) for sequences in (1, 8, 64) for keys in (1024, 8192, 32768)]
+    prefills = [(*shape, causal, 128) for shape in ((1, 512), (1, 4096), (4, 1024), (8, 2048)) for causal in (True, False)]
+    prefills += [(1, 4096, causal, d) for d in (64, 256) for causal in (True, False)]
+    trainings = [(1, 4096, 128), (8, 2048, 128), (1, 4096, 64), (1, 4096, 256)]
+    decodes = [(sequences, keys, 128) for sequences in (1, 8, 64) for keys in (1024, 8192, 32768)]
+    decodes += [(8, 8192, 64), (8, 8192, 256)]
     if arguments.light:
-        prefills, decodes = [(1, 512)], [(1, 1024), (4, 1024)]
+        prefills, trainings, decodes = [(1, 512, True, 128)], [(1, 512, 128)], [(1, 1024, 128), (4, 1024, 128)]
     kernel = kiln.get_kernel("attention", 1, device=DEVICE)
     shapes = []
-    for call in ([lambda p=p, c=c: measure_prefill(*p, c) for p in prefills for c in (True, False)]
-                 + [lambda p=p: measure_training(*p) for p in prefills]
-                 + [lambda d=d: measure_decode(*d) for d in decodes]):
+    calls = [(measure_prefill, prefills), (measure_training, trainings), (measure_decode, decodes)]
+    for call in (lambda m=measure, s=shape: m(*s) for measure, chosen in calls for shape in chosen):
         shapes.append(call())
         print(json.dumps(shapes[-1]), flush=True)
     result = {"schema": "attention.bench/1", "gpu": torch.cuda.get_device_name() if DEVICE == "cuda" else None,
+              "driver": driver_version(),
               "device": DEVICE, "variant": kernel.variant, "dtype": str(DTYPE)[6:], "heads": HEADS,
-              "kv_heads": KV_HEADS, "d": D, "page_rows": PAGE, "torch": torch.__version__,
+              "page_rows": PAGE, "torch": torch.__version__,
               "date": datetime.date.today().isoformat(), "commit": arguments.commit, "shapes": shapes}
     with open(arguments.out, "w", encoding="utf-8") as file:
         json.dump(result, file, indent=1)
@@ -182,7 +197,7 @@ def main():
     rivals = [key for key in ("flash_us", "cudnn_us", "sdpa_us", "sdpa_of_pages_us") if any(key in s for s in shapes)]
     print(f"{'':32}{'kiln us':>10}" + "".join(f"{key[:-3]:>16}" for key in rivals))
     for shape in shapes:
-        words = f"{shape['op']} {shape['sequences']} x {shape.get('tokens', shape.get('keys'))}"
+        words = f"{shape['op']} D {shape['d']} {shape['sequences']} x {shape.get('tokens', shape.get('keys'))}"
         words += {True: " causal", False: " whole", None: ""}[shape.get("causal")]
         ratios = [f"{shape[key] / shape['kiln_us']:>15.2f}x" if key in shape else f"{'-':>16}" for key in rivals]
         print(f"{words:32}{shape['kiln_us']:>10.1f}" + "".join(ratios))

@@ -7,7 +7,7 @@ r"""Measures kiln.torch on this machine: microseconds of the host for each call.
 
 A call's cost is what the calling thread spends on it: batches of calls on a small shape are enqueued and timed, the
 GPU is waited for outside of the time, and the fastest batch counts. Wants KILN_LIBRARY and KILN_REGISTRY; device
-"cuda" where PyTorch has one, else "cpu".
+"cuda" where PyTorch has one, else "cpu". KILN_OPERATORS=python measures the road through Python: see kiln.operators.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import time
 import torch
 
 import kiln
+import kiln.operators
 import kiln.torch
 
 M, D, H = 1, 64, 128
@@ -80,11 +81,13 @@ def overhead(layer_call):
             "PyTorch under torch.compile, no gradient": cost_us(lambda: compiled_eager(x)),
         }
     result["layer, forward and backward"] = cost_us(step(layer, trained[0], trained))
+    result["layer under torch.compile, forward and backward"] = cost_us(step(compiled, trained[0], trained))
+    result["PyTorch under torch.compile, forward and backward"] = cost_us(step(compiled_eager, trained[0], trained))
     result["PyTorch eager, forward and backward"] = cost_us(step(layer.reference, trained[0], trained))
     if layer_call:
         answer = json.loads(subprocess.check_output([layer_call, "geglu-mlp@1", DEVICE, str(M), str(D), str(H)]))
         result["C++ layer, workspace passed"] = round(answer["us"], 2)
-    return {"shape": [M, D, H], "us": result}
+    return {"shape": [M, D, H], "operators": kiln.operators.ROAD, "us": result}
 
 
 def provenance(commit):

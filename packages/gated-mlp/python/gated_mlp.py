@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from kiln import InvalidCall, between, layer, packages
 from kiln.layer import HAS_OPERATORS
+from kiln.operators import Operator
 
 
 # ---- the packages of the family ----
@@ -117,7 +118,7 @@ class _GatedMlp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *call: Any) -> Tensor:
         *inputs, key, parameters = call
-        y, gate_out, up_out = _training_forward(*inputs, key)
+        y, gate_out, up_out = _training_forward_op.eager(*inputs, key)
         ctx.save_for_backward(*inputs[:6], gate_out, up_out)
         ctx.key, ctx.parameters = key, parameters
         return y
@@ -129,11 +130,13 @@ class _GatedMlp(torch.autograd.Function):
             return (*_gradients_by_pytorch(grad_y, ctx.saved_tensors, needed, ctx.key, ctx.parameters), None)
         mains = [getattr(parameter, "main_grad", None) if needed[i] else None
                  for i, parameter in enumerate(ctx.parameters, 1)]
-        if layer.goes_by_operators() and not any(main is not None for main in mains):
+        in_main = any(main is not None for main in mains)
+        if layer.goes_by_operators() and not in_main:
             return (*_differentiate(ctx, grad_y), None)
         for i, main in enumerate(mains, 1):
             needed[i] = needed[i] and main is None
-        gradients = _backward(grad_y.contiguous(), *ctx.saved_tensors, needed[:7], ctx.key, mains)
+        call = (grad_y.contiguous(), *ctx.saved_tensors, needed[:7], ctx.key)
+        gradients = _backward(*call, mains) if in_main else _backward_op.eager(*call)
         results = _split(gradients, grad_y, needed)
         for i, (parameter, main) in enumerate(zip(ctx.parameters, mains), 1):
             if main is not None:
@@ -204,47 +207,40 @@ def _tell_added(parameter: nn.Parameter, grad_y: Tensor) -> Optional[Tensor]:
 
 # ---- as operators, for torch.compile ----
 
-if HAS_OPERATORS:
-    _TENSORS = ("Tensor x, Tensor gate, Tensor up, Tensor down, Tensor? gate_bias, Tensor? up_bias, "
-                "Tensor? down_bias, Tensor? residual")
-    _forward_op = torch.library.custom_op(
-        layer.operator_name("gated_mlp"), _forward, mutates_args=(), schema=f"({_TENSORS}, str key) -> Tensor")
-    _training_forward_op = torch.library.custom_op(
-        layer.operator_name("gated_mlp_training"), _training_forward, mutates_args=(),
-        schema=f"({_TENSORS}, str key) -> (Tensor, Tensor, Tensor)")
-    _backward_op = torch.library.custom_op(
-        layer.operator_name("gated_mlp_backward"), _backward, mutates_args=(),
-        schema="(Tensor grad_y, Tensor x, Tensor gate, Tensor up, Tensor down, Tensor? gate_bias, Tensor? up_bias, "
-               "Tensor gate_out, Tensor up_out, bool[] wanted, str key) -> Tensor[]")
+_TENSORS = ("Tensor x, Tensor gate, Tensor up, Tensor down, Tensor? gate_bias, Tensor? up_bias, Tensor? down_bias, "
+            "Tensor? residual, str key")
+_forward_op = Operator("gated_mlp", f"({_TENSORS}) -> Tensor", _forward, op="forward")
+_training_forward_op = Operator("gated_mlp_training", f"({_TENSORS}) -> (Tensor, Tensor, Tensor)", _training_forward,
+                                op="training_forward")
+_backward_op = Operator(
+    "gated_mlp_backward", "(Tensor grad_y, Tensor x, Tensor gate, Tensor up, Tensor down, Tensor? gate_bias, "
+    "Tensor? up_bias, Tensor gate_out, Tensor up_out, bool[] wanted, str key) -> Tensor[]", _backward, op="backward",
+    results=[_GRADIENTS[:1], _GRADIENTS[1:3], *((name,) for name in _GRADIENTS[3:])])
 
-    @_forward_op.register_fake
-    def _(x: Tensor, *_: Any) -> Tensor:
-        return torch.empty_like(x, memory_format=torch.contiguous_format)
 
-    @_training_forward_op.register_fake
-    def _(x: Tensor, gate: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
-        kept = (x.shape[0], gate.shape[0])
-        return torch.empty_like(x, memory_format=torch.contiguous_format), x.new_empty(kept), x.new_empty(kept)
+def _like_training_forward(x: Tensor, gate: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    kept = (x.shape[0], gate.shape[0])
+    return torch.empty_like(x, memory_format=torch.contiguous_format), x.new_empty(kept), x.new_empty(kept)
 
-    @_backward_op.register_fake
-    def _(grad_y: Tensor, x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Optional[Tensor],
-          up_bias: Optional[Tensor], gate_out: Tensor, up_out: Tensor, wanted: Sequence[bool],
-          key: str) -> list[Tensor]:
-        return _gradient_buffers(x, gate, wanted)
 
-    def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        ctx.key = inputs[-1]
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*inputs[:6], *output[1:])  # backward reads no more of them
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    ctx.key = inputs[-1]
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(*inputs[:6], *output[1:])  # backward reads no more of them
 
-    def _differentiate(ctx: Any, grad_y: Tensor, *_: Any) -> tuple[Optional[Tensor], ...]:
-        needed = ctx.needs_input_grad
-        if torch.is_grad_enabled():
-            return tuple(_gradients_by_pytorch(grad_y, ctx.saved_tensors, needed, ctx.key))
-        gradients = _backward_op(grad_y.contiguous(), *ctx.saved_tensors, list(needed[:7]), ctx.key)
-        return tuple(_split(gradients, grad_y, needed))
 
-    _training_forward_op.register_autograd(_differentiate, setup_context=_keep)
+def _differentiate(ctx: Any, grad_y: Tensor, *_: Any) -> tuple[Optional[Tensor], ...]:
+    needed = ctx.needs_input_grad
+    if torch.is_grad_enabled():
+        return tuple(_gradients_by_pytorch(grad_y, ctx.saved_tensors, needed, ctx.key))
+    gradients = _backward_op(grad_y.contiguous(), *ctx.saved_tensors, list(needed[:7]), ctx.key)
+    return tuple(_split(gradients, grad_y, needed))
+
+
+_forward_op.register_fake(lambda x, *_: torch.empty_like(x, memory_format=torch.contiguous_format))
+_training_forward_op.register_fake(_like_training_forward)
+_backward_op.register_fake(lambda _, x, gate, *rest: _gradient_buffers(x, gate, rest[-2]))
+_training_forward_op.register_autograd(_differentiate, setup_context=_keep)
 
 
 def gated_mlp(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Optional[Tensor],
@@ -279,7 +275,7 @@ def gated_mlp(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Opti
     elif differentiable:
         y = _GatedMlp.apply(*tensors, key, ())
     else:
-        y = _forward(*tensors, key)
+        y = _forward_op.eager(*tensors, key)
     return y if len(shape) == 2 else y.reshape(shape)
 
 

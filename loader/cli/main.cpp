@@ -63,7 +63,7 @@ Program kiln_program() {
               {"build", "Compile packages", "kiln-build"},
               {"pack", "Make a package of binaries that exist", "kiln-build"},
               {"new", "Write the folder of a package to start from", "kiln-build"},
-              {"registry", "Publish, push, export, list, check", "kiln-registry"},
+              {"registry", "Publish, push, export, list, check", "kiln-registry", true},
           },
       .carried = {"--cache", "--registry", "--lock"},
       .notes =

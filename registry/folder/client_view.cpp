@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/quote.hpp"
+#include "base/shell_word.hpp"
 #include "registry/folder/trust_files.hpp"
 #include "store/registry.hpp"
 #include "trust/repository_source.hpp"
@@ -67,7 +68,7 @@ std::string describe(const RoleState& role, std::int64_t now) {
 }
 
 std::string how_to_renew(const RoleState& role, const fs::path& registry) {
-  const std::string folder = printable(registry.string());
+  const std::string folder = shell_word(registry.string());
   if (role.role == "root") {
     return "kiln registry rotate ROOT.json --out NEXT.json, have it signed, then kiln registry "
            "sign "
@@ -77,7 +78,7 @@ std::string how_to_renew(const RoleState& role, const fs::path& registry) {
   std::string key = "ONLINE";
   if (role.role == "targets") key = "TARGETS --key ONLINE";
   if (role.role != "timestamp" && role.role != "snapshot" && key == "ONLINE") {
-    key = "KEY-OF-" + role.role + " --key ONLINE";
+    key = "KEY-OF-" + shell_word(role.role) + " --key ONLINE";
   }
   return "kiln registry sign --registry " + folder + " --key " + key;
 }

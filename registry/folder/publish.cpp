@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/shell_word.hpp"
 #include "oci/tag.hpp"
 #include "registry/folder/layout.hpp"
 #include "registry/folder/next_index.hpp"
@@ -106,7 +107,7 @@ std::vector<Published> publish(const PublishRequest& request, const Progress& pr
     progress(
         "clients do not see this yet: the registry is signed. Sign it anew: 'kiln registry "
         "sign --registry " +
-        request.registry.string() + "'");
+        shell_word(request.registry.string()) + "'");
   }
   return results;
 }

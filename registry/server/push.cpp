@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "base/shell_word.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
@@ -376,7 +377,7 @@ void tell_unsigned(const std::vector<Pushed>& versions, const Destination& to,
       progress("clients do not see this " + label(one.name, one.version) +
                " yet: the registry is signed, and its metadata does not speak of it. Sign it: "
                "'kiln registry sign --onto " +
-               to.registry + "', then push again");
+               shell_word(to.registry) + "', then push again");
     }
   } catch (const Error& error) {  // the push itself went well
     if (error.code() == ErrorCode::kCancelled) throw;

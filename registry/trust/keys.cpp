@@ -20,6 +20,7 @@
 
 #include "base/draft.hpp"
 #include "base/quote.hpp"
+#include "base/shell_word.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::registry {
@@ -133,7 +134,7 @@ void check_private(const std::string& name) {
   fail_key("open key " + quote(name),
            "others than its owner may read or change it; nothing was signed. "
            "Run 'chmod 600 " +
-               path +
+               shell_word(path) +
                "'; if others may have read it, make "
                "a new key");
 }

@@ -10,6 +10,7 @@ import base64
 import json
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 
@@ -360,6 +361,33 @@ class Remedies(World):
     def test_what_signed_metadata_does_not_speak_of(self):
         self.sign()
         self.cured("kiln add nosuch", NOT_FOUND, "kiln search", after=NOT_FOUND)
+
+    def test_a_folder_of_any_name_is_pasted_as_it_is(self):
+        odd = self.work / "caf\u00e9 & $(touch pasted); it's"
+        odd.mkdir()
+        odd.chmod(0o777)
+        self.environment["KILN_CACHE"] = str(odd)
+        install = "kiln install tiny-op@1 --device cpu"
+        said = self.shell(install, CACHE).stderr
+        self.shell(re.search(r"(KILN_SAFE_FOLDERS=(?:\\.|[^\\\s])*)", said)[1] + " " + install)
+        self.shell(re.search(r"'(chmod o-w (?:\\.|[^\\'])*)'", said)[1])
+        self.shell(install)
+        # A command that takes over --cache, and one that has the name of a file.
+        library = next(odd.glob("unpacked/*/lib/*"))
+        self.replace(library, "damaged")
+        del self.environment["KILN_CACHE"]
+        said = self.shell(f"kiln cache verify --cache {shlex.quote(str(odd))}", INTEGRITY).stderr
+        self.shell(re.search(r"'(kiln cache repair --cache (?:\\.|[^\\'])*)'", said)[1])
+        self.assertNotEqual(library.read_text(errors="replace"), "damaged")
+        self.shell(f"kiln bundle create tiny-op@1 --device cpu -o {shlex.quote(str(odd / 'b.tar'))}")
+        self.environment["KILN_UNSIGNED"] = ""
+        del self.environment["KILN_REGISTRY"]  # of which the bundle says it is
+        said = self.shell(f"kiln bundle install {shlex.quote(str(odd / 'b.tar'))}", TRUST).stderr
+        commands = re.findall(r"'(kiln (?:\\.|[^\\'])*)'", said)
+        self.assertEqual(len(commands), 2, said)
+        for command in commands:
+            self.shell(command)
+        self.assertEqual(list(self.work.rglob("pasted")), [])
 
     # ---- what was typed ----
 

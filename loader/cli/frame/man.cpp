@@ -113,7 +113,8 @@ void write_below(const CLI::App& app, const std::filesystem::path& folder) {
   draft.publish(folder / (page_name(app) + ".1"));
   for (const CLI::App* command : shown_commands(app)) {
     // A program of its own knows its options.
-    if (command->get_group() != kElsewhere) write_below(*command, folder);
+    const std::string& group = command->get_group();
+    if (group != kElsewhere && group != kInSource) write_below(*command, folder);
   }
 }
 

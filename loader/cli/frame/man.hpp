@@ -12,8 +12,10 @@ class App;
 
 namespace kiln::cli {
 
-/// The group of the commands that other programs answer.
-inline constexpr const char* kElsewhere = "Builders";
+/// The groups of the commands that other programs answer: of those that are installed, and of those
+/// that only a build of the source has.
+inline constexpr const char* kElsewhere = "Publishers";
+inline constexpr const char* kInSource = "Builders, in a build of Kiln's source";
 
 /// Whether the words ask for it: `kiln __man FOLDER`.
 bool asks_for_man_pages(int argc, char** argv);

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/shell_word.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
 #include "loader/cli/frame/man.hpp"
@@ -92,7 +93,7 @@ int run_elsewhere(const VerbElsewhere& verb, const std::string& name, char** arg
                                         std::generic_category().message(errno) +
                                         ". Make it a program that this user may run on this "
                                         "machine: 'chmod +x " +
-                                        path + "', or install Kiln anew");
+                                        shell_word(path) + "', or install Kiln anew");
 }
 
 /// Becomes the other program where the words name a verb of it; else comes back.
@@ -166,7 +167,8 @@ class Surface {
       add_verb(app_, {"help", "Say what a command takes", helped}, declared_);
     }
     for (const VerbElsewhere& verb : program.elsewhere) {
-      app_.add_subcommand(verb.word, verb.summary)->group(kElsewhere);
+      app_.add_subcommand(verb.word, verb.summary)
+          ->group(verb.is_packaged ? kElsewhere : kInSource);
     }
     for (const auto& [app, run] : declared_.runs) add_common(*app, declared_);
     // Last: a command starts with the footer that its parent has.

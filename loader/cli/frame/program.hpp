@@ -26,7 +26,8 @@ struct Verb {
 struct VerbElsewhere {
   const char* word;
   const char* summary;
-  const char* program;  ///< "kiln-build"; whose own verb it is unless it is called so
+  const char* program;       ///< "kiln-build"; whose own verb it is unless it is called so
+  bool is_packaged = false;  ///< whether it comes with an installed Kiln, too
 };
 
 struct Program {

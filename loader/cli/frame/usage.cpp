@@ -12,6 +12,7 @@
 
 #include "base/join.hpp"
 #include "base/quote.hpp"
+#include "base/shell_word.hpp"
 #include "documents/json.hpp"
 
 namespace kiln::cli {
@@ -89,6 +90,11 @@ Error usage_error(CLI::App& app, int argc, char** argv, const CLI::ParseError& e
   const CLI::App* const at = &parsed_command(app);
   const std::string words = words_of(*at);
   std::string found = error.what();
+  constexpr std::string_view kTooOften = ": At Most 1 required but received ";
+  if (const std::size_t at_most = found.find(kTooOften); at_most != std::string::npos) {
+    found = found.substr(0, at_most) + " is given " + found.substr(at_most + kTooOften.size()) +
+            " times, expected once";
+  }
   // A word that nobody knows explains more than what CLI11 misses because of it.
   if (const std::vector<std::string> unknown = app.remaining(true); !unknown.empty()) {
     const std::string word = unknown.front().substr(0, unknown.front().find('='));
@@ -145,17 +151,6 @@ CLI::App& parsed_command(CLI::App& app) {
 
 std::vector<const CLI::App*> shown_commands(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App* command) { return !command->get_group().empty(); });
-}
-
-std::string shell_word(const std::string& word) {
-  constexpr std::string_view kUnquoted =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-";
-  std::string text;
-  for (const char c : word) {
-    if (kUnquoted.find(c) == std::string_view::npos) text += '\\';
-    text += c;
-  }
-  return text;
 }
 
 std::string with_options(CLI::App& app, const std::vector<const char*>& carried,

@@ -32,9 +32,6 @@ std::vector<const CLI::App*> shown_commands(const CLI::App& app);
 /// known, what it may have been meant to be, and which --help to read.
 std::optional<int> parse(CLI::App& app, int argc, char** argv);
 
-/// The word as a shell reads it back.
-std::string shell_word(const std::string& word);
-
 /// The text of an error, in which each command of `app` that it says to run, 'kiln cache repair',
 /// has those of the `carried` options that the parsed command was given: a --cache that was named
 /// is the one to repair.

@@ -8,6 +8,7 @@
 
 #include "base/join.hpp"
 #include "base/quote.hpp"
+#include "base/shell_word.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "install/catalog.hpp"
@@ -65,7 +66,8 @@ int run_add(const Project& project, const Options& options) {
     print("  C++      kiln::Kernel kernel = %s;\n", cpp_line(name, version, project.lock).c_str());
     print("  CMake    kiln_require(%s VERSION %d)\n", name.c_str(), version);
   }
-  const std::string lock = project.lock == Project().lock ? "--locked" : "--lock " + project.lock;
+  const std::string lock =
+      project.lock == Project().lock ? "--locked" : "--lock " + shell_word(project.lock);
   print("  install  kiln install %s\n", lock.c_str());
   return 0;
 }

@@ -12,6 +12,7 @@
 #include "base/draft.hpp"
 #include "base/join.hpp"
 #include "base/quote.hpp"
+#include "base/shell_word.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "install/install.hpp"
@@ -73,17 +74,17 @@ std::string registry_of(const std::string& file, const std::vector<BundledKernel
   const Settings settings = load_settings();
   std::string name = canonical_registry(registry, settings);
   if (settings.trust.root_of(name) != nullptr) return name;
-  const std::string install = "kiln bundle install " + file;
+  const bool is_unsigned = settings.trust.is_unsigned(name);
+  const std::string install = "kiln bundle install " + shell_word(file);
+  name = shell_word(name);
   std::string next =
       "get its root.json from its publisher, by another way than the bundle, then run "
       "'kiln trust add " +
       name + " --root root.json' and '" + install + "'";
   if (!kernels.front().is_signed) {
-    next =
-        "if you know where the file comes from, " +
-        (settings.trust.is_unsigned(name) ? std::string()
-                                          : "run 'kiln trust add " + name + " --unsigned', then ") +
-        "name it: '" + install + " --registry " + name + "'";
+    next = "if you know where the file comes from, " +
+           (is_unsigned ? std::string() : "run 'kiln trust add " + name + " --unsigned', then ") +
+           "name it: '" + install + " --registry " + name + "'";
   }
   throw Error(ErrorCode::kTrust, describe(file, kernels) +
                                      "; this machine has no root of it, so nobody vouches for it, "

@@ -11,6 +11,7 @@
 
 #include "base/join.hpp"
 #include "base/quote.hpp"
+#include "base/shell_word.hpp"
 #include "kiln/error.hpp"
 #include "settings/environment.hpp"
 
@@ -34,7 +35,7 @@ std::optional<Doubt> doubt_about(const fs::path& folder, const fs::path& path,
   const std::string vouch =
       ". Where all who may write there are trusted, as in a container of "
       "your own, set KILN_SAFE_FOLDERS=" +
-      folder.string();
+      shell_word(folder.string());
   if (!is_own(status.st_uid)) {
     return Doubt{path,
                  above + "which belongs to user " + std::to_string(status.st_uid) +
@@ -43,8 +44,9 @@ std::optional<Doubt> doubt_about(const fs::path& folder, const fs::path& path,
   }
   if ((status.st_mode & S_IWOTH) != 0 && (status.st_mode & S_ISVTX) == 0) {
     return Doubt{path, above + "where everyone may put another folder in its place",
-                 "Run 'chmod o-w " + folder.string() + "' or 'chmod +t " + folder.string() +
-                     "', or set " + variable + " to a place below a folder of your own" + vouch};
+                 "Run 'chmod o-w " + shell_word(folder.string()) + "' or 'chmod +t " +
+                     shell_word(folder.string()) + "', or set " + variable +
+                     " to a place below a folder of your own" + vouch};
   }
   return {};
 }
@@ -59,7 +61,7 @@ std::optional<Doubt> doubt_about_bytes(const fs::path& path, const struct stat& 
   }
   if ((status.st_mode & S_IWOTH) != 0) {
     return Doubt{path, "everyone may write to it",
-                 "Look at what it says, then run 'chmod o-w " + path.string() + "'"};
+                 "Look at what it says, then run 'chmod o-w " + shell_word(path.string()) + "'"};
   }
   return {};
 }
@@ -134,7 +136,7 @@ std::optional<Doubt> doubt_about_file(const fs::path& path, const std::string& v
   if (std::optional<Doubt> doubt = doubt_about_bytes(path, status)) return doubt;
   if ((status.st_mode & S_IWGRP) != 0) {
     return Doubt{path, "its group may write to it",
-                 "'chmod g-w " + path.string() + "' makes it yours alone"};
+                 "'chmod g-w " + shell_word(path.string()) + "' makes it yours alone"};
   }
   return {};
 }
@@ -151,11 +153,11 @@ std::optional<Doubt> doubt_about_project_file(const fs::path& named) {
     return {};
   }
   const std::string vouch = ". Where all who may write there are trusted, set KILN_SAFE_FOLDERS=" +
-                            path.parent_path().string();
+                            shell_word(path.parent_path().string());
   const bool is_shared = (folder.st_mode & S_IWOTH) != 0;
   if (is_shared && (folder.st_mode & S_ISVTX) == 0) {
     return Doubt{named, "everyone may put another file in its place",
-                 "Run 'chmod o-w " + path.parent_path().string() + "'" + vouch};
+                 "Run 'chmod o-w " + shell_word(path.parent_path().string()) + "'" + vouch};
   }
   for (const struct stat& each : {entry, file}) {
     if (is_own(each.st_uid) || (!is_shared && each.st_uid == folder.st_uid)) continue;
@@ -166,7 +168,7 @@ std::optional<Doubt> doubt_about_project_file(const fs::path& named) {
   }
   if ((file.st_mode & S_IWOTH) == 0) return {};
   return Doubt{named, "everyone may write to it",
-               "Look at what it says, then run 'chmod o-w " + path.string() + "'"};
+               "Look at what it says, then run 'chmod o-w " + shell_word(path.string()) + "'"};
 }
 
 std::optional<Doubt> doubt_about_logins(const fs::path& path) {

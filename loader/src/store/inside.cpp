@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/quote.hpp"
+#include "base/shell_word.hpp"
 #include "documents/descriptor.hpp"
 #include "kiln/error.hpp"
 #include "settings/owners.hpp"
@@ -68,16 +69,16 @@ bool is_shared(const struct stat& status) {
 
 void check_root_folder(const struct stat& status, const fs::path& root) {
   if (is_vouched_for(root)) return;
-  const std::string vouch =
-      "or, where all who may write to it are trusted, KILN_SAFE_FOLDERS=" + root.string();
+  const std::string vouch = "or, where all who may write to it are trusted, KILN_SAFE_FOLDERS=" +
+                            shell_word(root.string());
   // Its owner could exchange what is read here between two calls, and plant refs.
   if (!is_own(status.st_uid)) {
     refuse(root, whose(status.st_uid), "Set KILN_CACHE to a folder of your own, " + vouch);
   }
   if ((status.st_mode & S_IWOTH) != 0) {
     refuse(root, "everyone may write to it",
-           "Run 'chmod o-w " + root.string() + "', or set KILN_CACHE to a folder of your own, " +
-               vouch);
+           "Run 'chmod o-w " + shell_word(root.string()) +
+               "', or set KILN_CACHE to a folder of your own, " + vouch);
   }
 }
 
@@ -90,7 +91,7 @@ void check_folder(const struct stat& status, const struct stat& root, const fs::
   if ((status.st_mode & S_IWOTH) != 0) {
     throw Error(ErrorCode::kCache, "open " + path.string() +
                                        ": everyone may write to it. Run 'chmod o-w " +
-                                       path.string() + "', then 'kiln cache verify'");
+                                       shell_word(path.string()) + "', then 'kiln cache verify'");
   }
 }
 
@@ -169,6 +170,16 @@ Mark read_mark(const fs::path& root) {
   return same ? Mark::kKiln : Mark::kForeign;
 }
 
+/// Under any umask: a cache below a folder that everyone may write to would be refused.
+void make_way(const fs::path& folder) {
+  std::error_code unknown;  // mkdir says what is wrong
+  if (folder.empty() || fs::is_directory(folder, unknown)) return;
+  make_way(folder.parent_path());
+  if (::mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) {
+    fail_cache("make folder", folder, errno);
+  }
+}
+
 }  // namespace
 
 void check_root(const fs::path& root) {
@@ -178,8 +189,10 @@ void check_root(const fs::path& root) {
   // O_PATH: whose it is can be told where it may not be read.
   const FileDescriptor folder = try_open(root, O_PATH);
   if (!folder.valid()) {
-    if (errno == ENOENT) return;  // made on the first write
-    fail_cache("open cache", root, errno);
+    if (errno != ENOENT) fail_cache("open cache", root, errno);
+    if (!stands(root)) return;  // made on the first write
+    refuse(root, "it is a symbolic link to a place that is not there",
+           "Make that folder, or set KILN_CACHE to a folder of your own");
   }
   const struct stat status = status_of(folder.get(), root);
   if (!S_ISDIR(status.st_mode)) refuse(root, "it is not a folder");
@@ -204,15 +217,19 @@ bool is_marked(const fs::path& root) {
 
 void make_root(const fs::path& root) {
   if (!stands(root)) {
-    std::error_code error;
-    fs::create_directories(root.parent_path(), error);
-    if (error) fail_cache("make folder", root.parent_path(), error.value());
+    make_way(root.parent_path());
     if (::mkdir(root.c_str(), 0755) != 0 && errno != EEXIST) {
       fail_cache("make folder", root, errno);
     }
     sync_folder(root.parent_path());
   }
-  if (!is_marked(root)) write_file(root / kMarkName, kMark);
+  if (is_marked(root)) return;
+  try {
+    write_file(root / kMarkName, kMark);
+  } catch (const Error&) {
+    // Another Kiln may have made the mark, and its gc has taken the draft of this one for left.
+    if (!is_marked(root)) throw;
+  }
 }
 
 FileDescriptor open_folder_inside(const fs::path& root, const fs::path& relative) {

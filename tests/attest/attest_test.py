@@ -295,6 +295,23 @@ class Requiring(AttestTest):
         self.install()
         self.kiln("path", f"{NAME}@1", "--registry", self.registry, "--device", "cpu")
 
+    def test_where_openssl_may_not_verify_nothing_is_called_unsigned(self):
+        # No algorithm of the default provider has the property that a configuration for FIPS asks for.
+        (self.work / "fips.cnf").write_text("openssl_conf = all\n[all]\nalg_section = algorithms\n"
+                                            "[algorithms]\ndefault_properties = fips=yes\n")
+        fips = {"OPENSSL_CONF": str(self.work / "fips.cnf")}
+        for kind in ("ecdsa", "ed25519"):
+            with self.subTest(kind):
+                self.public[kind] = self.make_key(kind, kind)
+                self.attest("--only", "signature", key=kind)
+                self.require(key=kind, **fips)
+                self.assertEqual(self.kiln("trust", "list", **fips)["required"][0]["keys"], [self.fingerprint(kind)])
+                self.install(code=TRUST, says=["signature of none of the keys " + self.fingerprint(kind)[:12],
+                                               f'verifies no signature of type "{kind}", as where it is configured for FIPS'],
+                             **fips)
+                self.install()
+                self.forget("cache", ".config/kiln/verified", ".config/kiln/trust.json")
+
     def test_a_threshold_counts_keys_and_not_signatures(self):
         self.require("--threshold", 2, key="release,other")
         self.attest("--only", "signature")
@@ -353,6 +370,7 @@ class Requiring(AttestTest):
         [kept] = (self.work / "cache/attested").iterdir()
         self.kiln("cache", "gc")
         self.assertTrue(kept.exists())
+        kept.chmod(0o644)
         kept.write_text(kept.read_text().replace("dsseEnvelope", "dsseEnvelopf"))
         verified.unlink()
         self.install(url)  # what is damaged is fetched again

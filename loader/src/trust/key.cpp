@@ -24,6 +24,9 @@ namespace kiln::trust {
 namespace {
 
 constexpr std::size_t kEd25519Bytes = 32;
+/// Before those bytes in the key's SubjectPublicKeyInfo, by RFC 8410. Read and written here, so
+/// that a key is what it is where OpenSSL has no Ed25519, too.
+constexpr std::string_view kEd25519Info("\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00", 12);
 constexpr int kLeastRsaBits = 2048;
 constexpr int kMostRsaBits = 16384;  // the work of a verification grows with the square
 
@@ -64,11 +67,17 @@ bool is_p256(const EVP_PKEY* key) {
          std::string_view(group, length) == "prime256v1";
 }
 
-/// Null for a key that this Kiln cannot use.
+/// The bytes of an Ed25519 key; nothing for another one.
+std::optional<std::string> ed25519_bytes(const Key& key) {
+  if (key.type != "ed25519" || key.scheme != "ed25519") return std::nullopt;
+  std::optional<std::string> raw = bytes_of_hex(key.value);
+  if (raw && raw->size() != kEd25519Bytes) raw.reset();
+  return raw;
+}
+
+/// Null for a key that this Kiln, or this OpenSSL, cannot use.
 PublicKey read_key(const Key& key) {
-  if (key.type == "ed25519" && key.scheme == "ed25519") {
-    const std::optional<std::string> raw = bytes_of_hex(key.value);
-    if (!raw || raw->size() != kEd25519Bytes) return nullptr;
+  if (const std::optional<std::string> raw = ed25519_bytes(key)) {
     return {EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, nullptr, unsigned_of(*raw), raw->size()),
             EVP_PKEY_free};
   }
@@ -85,6 +94,36 @@ PublicKey read_key(const Key& key) {
   return fits ? std::move(found) : nullptr;
 }
 
+/// The key's SubjectPublicKeyInfo; empty for what is not a key.
+std::string info_of(const Key& key) {
+  if (const std::optional<std::string> raw = ed25519_bytes(key)) {
+    return std::string(kEd25519Info) + *raw;
+  }
+  const PublicKey known = read_key(key);
+  unsigned char* encoded = nullptr;
+  const int size = known ? i2d_PUBKEY(known.get(), &encoded) : 0;
+  if (size <= 0) return {};
+  std::string info(reinterpret_cast<const char*>(encoded), static_cast<std::size_t>(size));
+  OPENSSL_free(encoded);
+  return info;
+}
+
+std::optional<Key> ed25519_in_pem(std::string_view pem) {
+  const std::unique_ptr<BIO, Free> bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+  unsigned char* bytes = nullptr;
+  long size = 0;
+  if (!bio || PEM_bytes_read_bio(&bytes, &size, nullptr, PEM_STRING_PUBLIC, bio.get(),
+                                 give_no_passphrase, nullptr) != 1) {
+    return std::nullopt;
+  }
+  const std::string info(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(size));
+  OPENSSL_free(bytes);
+  if (!info.starts_with(kEd25519Info) || info.size() != kEd25519Info.size() + kEd25519Bytes) {
+    return std::nullopt;
+  }
+  return Key{"ed25519", "ed25519", hex_of(std::string_view(info).substr(kEd25519Info.size()))};
+}
+
 }  // namespace
 
 std::shared_ptr<EVP_PKEY> read_public_pem(std::string_view pem) {
@@ -97,6 +136,8 @@ std::shared_ptr<EVP_PKEY> read_public_pem(std::string_view pem) {
 bool is_same_key(const Key& key, const Key& other) {
   if (key.value == other.value) return true;
   const QuietErrors quiet;
+  const std::string info = info_of(key);
+  if (info.empty() || info == info_of(other)) return !info.empty();
   const PublicKey one = read_key(key);
   const PublicKey two = read_key(other);
   return one && two && EVP_PKEY_eq(one.get(), two.get()) == 1;
@@ -153,15 +194,11 @@ bool verifies(const Key& key, std::string_view bytes, std::string_view signature
 
 std::optional<Key> key_in_pem(std::string_view pem) {
   const QuietErrors quiet;
+  if (std::optional<Key> key = ed25519_in_pem(pem)) return key;
   const PublicKey found = read_public_pem(pem);
   if (!found) return std::nullopt;
   Key key;
-  unsigned char raw[kEd25519Bytes];
-  std::size_t size = sizeof(raw);
-  if (EVP_PKEY_is_a(found.get(), "ED25519") == 1 &&
-      EVP_PKEY_get_raw_public_key(found.get(), raw, &size) == 1) {
-    key = {"ed25519", "ed25519", hex_of({reinterpret_cast<const char*>(raw), size})};
-  } else if (EVP_PKEY_is_a(found.get(), "EC") == 1) {
+  if (EVP_PKEY_is_a(found.get(), "EC") == 1) {
     key = {"ecdsa", "ecdsa-sha2-nistp256", std::string(pem)};
   } else {
     key = {"rsa", "rsassa-pss-sha256", std::string(pem)};
@@ -172,13 +209,8 @@ std::optional<Key> key_in_pem(std::string_view pem) {
 
 std::string fingerprint(const Key& key) {
   const QuietErrors quiet;
-  const PublicKey known = read_key(key);
-  unsigned char* encoded = nullptr;
-  const int size = known ? i2d_PUBKEY(known.get(), &encoded) : 0;
-  if (size <= 0) return {};
-  const std::string bytes(reinterpret_cast<const char*>(encoded), static_cast<std::size_t>(size));
-  OPENSSL_free(encoded);
-  return Digest::of(bytes).hex();
+  const std::string info = info_of(key);
+  return info.empty() ? info : Digest::of(info).hex();
 }
 
 std::string key_id(const Key& key) {

@@ -42,6 +42,8 @@ bool verifies(const Key& key, std::string_view bytes, std::string_view signature
 std::string why_not_verifiable(const Key& key);
 
 /// The key in a PEM text: Ed25519, P-256, or RSA of 2048 bits or more. Nothing for any other text.
+/// An Ed25519 key is read where OpenSSL has no such algorithm, too: why_not_verifiable then says
+/// so.
 std::optional<Key> key_in_pem(std::string_view pem);
 
 /// The id that sigstore's tools give a key: SHA-256 of its SubjectPublicKeyInfo, in hex. Empty for

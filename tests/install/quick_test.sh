@@ -119,7 +119,7 @@ if [ -f "$packages/kiln-$version-linux-aarch64.tar.gz" ] && [ -e "$sysroot/lib/l
   tar -C "$work" -xf "$packages/kiln-$version-linux-aarch64.tar.gz"
   [ "$(emulate "$arm/bin/kiln" --version)" = "$("$prefix/bin/kiln" --version)" ] || fail "kiln --version for aarch64"
   site qemu-aarch64 -L "$sysroot" "$arm/bin/kiln-registry"
-  "$zig" cc -target aarch64-linux-gnu.2.28 "$source/tests/consumer/components/main.c" -I"$arm/include" \
+  ZIG_GLOBAL_CACHE_DIR=$work/zig ZIG_LOCAL_CACHE_DIR=$work/zig "$zig" cc -target aarch64-linux-gnu.2.28 "$source/tests/consumer/components/main.c" -I"$arm/include" \
     -L"$arm/lib" -lkiln -o "$work/c-aarch64"
   emulate -E LD_LIBRARY_PATH="$arm/lib" "$work/c-aarch64" >/dev/null || fail "libkiln.so for aarch64"
   if [ -e "${KILN_REGISTRY:-}" ]; then

@@ -13,6 +13,7 @@ trap 'rm -rf "$work"' EXIT
 dlpack=$(dirname "$(dirname "$(find /usr/include /usr/local/include -name dlpack.h | head -n 1)")")
 mkdir "$work/include"
 ln -s "$dlpack/dlpack" "$work/include/dlpack"
+export ZIG_GLOBAL_CACHE_DIR=$work/zig ZIG_LOCAL_CACHE_DIR=$work/zig  # not the user's, who may have no HOME
 "$KILN_TOOLCHAINS/zig/zig" cc -target aarch64-linux-gnu.2.17 -std=c11 -O1 -I"$work/include" \
   -I"$source/loader/include" "$source/tests/consumer/main.c" -o "$work/c_consumer" -ldl -lm
 qemu-aarch64 -L "$sysroot" "$work/c_consumer" "$library"

@@ -9,6 +9,7 @@ for tool in nginx skopeo curl; do
   command -v "$tool" >/dev/null || { echo "skipped: $tool is not installed"; exit 77; }
 done
 work=$(mktemp -d)
+export HOME=$work  # oras wants one
 chmod 0755 "$work"  # nginx's workers are another user where the master is root
 server=
 cleanup() {

@@ -30,6 +30,12 @@ void make_link(Sample& sample, const fs::path& path) {
   fs::create_symlink(sample.scratch / "moved", path);
 }
 
+/// As who may write to what is read-only: root, or its owner after a chmod.
+void resize(const fs::path& path, std::uintmax_t bytes) {
+  fs::permissions(path, fs::perms::owner_write, fs::perm_options::add);
+  fs::resize_file(path, bytes);
+}
+
 void replace(const fs::path& path, std::string_view bytes) {
   fs::remove_all(path);
   write_file(path, bytes);
@@ -55,10 +61,8 @@ const std::vector<Case>& cases() {
       {"library edited", [](Sample&, const Installed& at) { damage(at.package.library); }},
       {"library replaced by another good one",
        [](Sample&, const Installed& at) { replace(at.package.library, sample_library("other")); }},
-      {"library cut",
-       [](Sample&, const Installed& at) { fs::resize_file(at.package.library, 100); }},
-      {"library emptied",
-       [](Sample&, const Installed& at) { fs::resize_file(at.package.library, 0); }},
+      {"library cut", [](Sample&, const Installed& at) { resize(at.package.library, 100); }},
+      {"library emptied", [](Sample&, const Installed& at) { resize(at.package.library, 0); }},
       {"library appended to",
        [](Sample&, const Installed& at) {
          replace(at.package.library, read_file(at.package.library) + "x");

@@ -417,6 +417,7 @@ class DamagedStateTest(ClientTest):
                 self.start(Repository())
                 self.accept("refresh")
                 path = self.metadata / f"{role}.json"
+                path.chmod(0o644)
                 path.write_bytes(path.read_bytes()[:-9])
                 if role == "root":
                     self.refuse("refresh")

@@ -33,16 +33,14 @@ class TarWriter {
     must(archive_write_open_fd(out_.get(), draft.fd()));
   }
 
+  /// Before what is in it: a folder that has no entry skopeo and podman make as root's, which only
+  /// root may.
+  void add_folder(const std::string& name) { begin(name, AE_IFDIR, 0755, 0); }
+
   /// `fill` calls its argument with all the bytes.
   using Fill = std::function<void(const Sink&)>;
   void add(const std::string& name, std::uint64_t size, const Fill& fill) {
-    const ArchiveEntry entry = new_entry();
-    archive_entry_set_pathname(entry.get(), name.c_str());
-    archive_entry_set_filetype(entry.get(), AE_IFREG);
-    archive_entry_set_perm(entry.get(), 0444);
-    archive_entry_set_mtime(entry.get(), 0, 0);
-    archive_entry_set_size(entry.get(), static_cast<la_int64_t>(size));
-    must(archive_write_header(out_.get(), entry.get()));
+    begin(name, AE_IFREG, 0444, size);
     fill([&](std::string_view piece) {
       if (archive_write_data(out_.get(), piece.data(), piece.size()) !=
           static_cast<la_ssize_t>(piece.size())) {
@@ -54,6 +52,16 @@ class TarWriter {
   void finish() { must(archive_write_close(out_.get())); }
 
  private:
+  void begin(const std::string& name, unsigned type, mode_t mode, std::uint64_t size) {
+    const ArchiveEntry entry = new_entry();
+    archive_entry_set_pathname(entry.get(), name.c_str());
+    archive_entry_set_filetype(entry.get(), type);
+    archive_entry_set_perm(entry.get(), mode);
+    archive_entry_set_mtime(entry.get(), 0, 0);
+    archive_entry_set_size(entry.get(), static_cast<la_int64_t>(size));
+    must(archive_write_header(out_.get(), entry.get()));
+  }
+
   void must(int result) {
     if (result != ARCHIVE_OK) fail_file("write", path_, archive_errno(out_.get()));
   }
@@ -176,6 +184,8 @@ BundledKernel add_part(const BundlePart& part, Contents& contents) {
 
 void write_tar(const Draft& draft, const Cache& cache, const Contents& contents) {
   TarWriter tar(draft);
+  tar.add_folder("blobs");
+  tar.add_folder("blobs/sha256");
   for (const auto& each : contents.blobs) {
     const Descriptor& descriptor = each.second;
     const std::string what = "blob " + descriptor.digest.str();
@@ -209,7 +219,7 @@ std::vector<BundledKernel> create_bundle(const std::vector<BundlePart>& parts,
 
   constexpr const char* kDraft = ".kiln-bundle";
   sweep_drafts(target.parent_path(), kDraft);
-  Draft draft(target.parent_path(), kDraft, 0666);
+  Draft draft(target.parent_path(), kDraft, 0664);
   write_tar(draft, cache, contents);
   draft.publish(target);
   return kernels;

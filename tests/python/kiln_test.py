@@ -157,6 +157,11 @@ print(made_by(1), made_by(0))
                     self.assertNotRegex(_library.in_python(words), r"kiln::|--|[(, ]\.[a-z_]+( =|\))")
         self.assertGreater(len(spelt), 4)
 
+    def test_an_empty_path_is_no_path(self):
+        for name in ("registry", "cache", "lock"):
+            with self.assertRaisesRegex(kiln.UsageError, f"get kernel: {name} is ''; expected a path, or None"):
+                kiln.get_kernel("geglu-mlp", version=1, **{name: ""})
+
     def test_nothing_is_cut_on_its_way_into_c(self):
         cases = [
             ("NUL", {"name": "geglu-mlp\0evil"}), ("NUL", {"variant": "cpu\0x"}), ("NUL", {"fallback": ["cpu\0x"]}),

@@ -13,10 +13,22 @@
 namespace kiln::cli {
 namespace {
 
+constexpr const char* kNotEmpty = "not empty";
+
+/// A script's variable that is not set must not be taken for what is not named: of --lock ""
+/// nothing would be held to a lock file.
+CLI::Option* refuse_empty(CLI::Option* option) {
+  return option->check(CLI::Validator(
+      [](const std::string& text) {
+        return text.empty() ? std::string("found an empty word, expected a value") : std::string();
+      },
+      "", kNotEmpty));
+}
+
 template <class Value>
 Option add_one(CLI::App& app, const std::string& names, Value& value, const std::string& kind,
                const std::string& help) {
-  return Option(*app.add_option(names, value, help)->type_name(kind));
+  return Option(*refuse_empty(app.add_option(names, value, help)->type_name(kind)));
 }
 
 template <class Values>
@@ -25,7 +37,7 @@ Option add_many(CLI::App& app, const std::string& names, Values& values, const s
   CLI::Option* const option = app.add_option(names, values, help)->type_name(kind);
   // Else an option takes the arguments behind its value as well.
   if (names.starts_with('-')) option->expected(1)->take_all()->allow_extra_args(false);
-  return Option(*option);
+  return Option(*refuse_empty(option));
 }
 
 }  // namespace
@@ -69,6 +81,11 @@ Option& Option::separated_by(char separator) {
 
 Option& Option::many() {
   option_->expected(-1)->allow_extra_args(true);
+  return *this;
+}
+
+Option& Option::may_be_empty() {
+  option_->get_validator(kNotEmpty)->active(false);
   return *this;
 }
 

@@ -50,6 +50,7 @@ class Option {
   Option& once();  ///< of a list: one value at most
   /// Given twice, the second counts; without this, that is kUsage.
   Option& last_counts();
+  Option& may_be_empty();  ///< without this an empty word is kUsage
   Option& not_with(const Option& other);
   /// kUsage for any other word. A shell is offered these.
   Option& one_of(const std::vector<std::string>& words);

@@ -8,9 +8,11 @@
 #include <string>
 #include <utility>
 
+#include "base/draft.hpp"
 #include "base/number.hpp"
 #include "base/posix.hpp"
 #include "base/quote.hpp"
+#include "base/shell_word.hpp"
 #include "documents/descriptor.hpp"
 #include "documents/host.hpp"
 #include "documents/names.hpp"
@@ -195,6 +197,9 @@ void KernelCommand::runs(std::function<int(const Options&)> run) {
   Command::runs([typed = typed_, run = std::move(run)](const Call& call) {
     Options& options = typed->options;
     static_cast<Call&>(options) = call;
+    // As a shell completes it; a variable, which counts wherever one is, must have the whole path.
+    if (!options.request.cache.empty())
+      options.request.cache = absolute_path(options.request.cache);
     for (const std::string& text : typed->packages) options.specs.push_back(parse_spec(text));
     options.request.device = parse_device(typed->device);
     options.request.allow_jit = !typed->no_jit;

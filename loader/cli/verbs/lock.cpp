@@ -194,7 +194,7 @@ void change_requirements(const Project& project, const std::map<std::string, int
   const std::string before = read_stated(project.requirements);
   const std::string after = edit_requirements(before, subject_of(project.requirements), versions);
   if (after == before) return;
-  replace_file(project.requirements, after, 0666);  // the user's to edit and to commit
+  replace_file(project.requirements, after, 0664);  // the user's to edit and to commit
 }
 
 int print_change(const Project& project, const LockfileUpdate& update, const std::string& kind,

@@ -174,6 +174,8 @@ def as_path(value: Any, what: str) -> bytes:
         encoded = os.fsencode(value)
     except TypeError:
         raise UsageError(f"{what} is {value!r}; expected a path") from None
+    if not encoded:  # of a variable that is not set, say: that would be as if nobody had named one
+        raise UsageError(f"{what} is {value!r}; expected a path, or None")
     if b"\0" in encoded:
         raise UsageError(f"{what} is {value!r}, which holds a NUL character; expected a path without one")
     return encoded

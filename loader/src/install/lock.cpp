@@ -72,7 +72,7 @@ void write_lockfile(const fs::path& file, const Lockfile& lock) {
                                        std::to_string(kMaxDocumentBytes) +
                                        " are read. Lock fewer kernels in one file");
   }
-  replace_file(file, text, 0666);  // the user's to edit and to commit
+  replace_file(file, text, 0664);  // the user's to edit and to commit
 }
 
 LockfileUpdate update_lockfile(const fs::path& file, const LockfileEdit& edit) {

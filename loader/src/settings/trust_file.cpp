@@ -164,9 +164,7 @@ void update_trust(const std::function<void(Trust&)>& change, const Waiting& wait
   }
   check_doubt(doubt_about_way(path, "KILN_CONFIG"));
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) fail_file("make", folder, error.value());
+  make_folders(folder);  // under any umask such that others may not write to them
   FileDescriptor opened = try_open(folder, O_RDONLY | O_DIRECTORY);
   if (!opened.valid()) fail_file("open", folder, errno);
   // Where there are no locks, the last one to write wins.

@@ -139,6 +139,7 @@ void publish_verb(RegistryCommand& command) {
   command
       .option("--allow-untested", request->may_be_untested, "PATTERNS",
               "Variants that need no record, like 'cu*-sm_100-*,*-aarch64'; default: all")
+      .may_be_empty()
       .last_counts();
   command
       .option("build_dir", request->built, "FOLDER",

@@ -3,12 +3,13 @@
 """`kiln new` to a kernel that was called: the folder, its build for the CPU, a registry, and the numeric check that
 came with it, compiled against the loader of this build and run. Wants KILN_BIN and KILN_TOOLCHAINS.
 
-    new_test.py COMPILER LIBRARY…
+    new_test.py BUILD_FOLDER
 """
 
 import json
 import os
 import pathlib
+import re
 import resource
 import shlex
 import subprocess
@@ -16,7 +17,6 @@ import sys
 import tempfile
 import unittest
 
-SOURCE = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ["KILN_BIN"])
 TOOLCHAINS = pathlib.Path(os.environ["KILN_TOOLCHAINS"])
 
@@ -26,7 +26,7 @@ class New(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.work = pathlib.Path(folder.name)
-        self.environment = {"HOME": folder.name, "PATH": os.environ["PATH"], "KILN_CACHE": folder.name + "/cache",
+        self.environment = {"HOME": folder.name, "PATH": f"{BIN}:{os.environ['PATH']}", "KILN_CACHE": folder.name + "/cache",
                             "KILN_TOOLCHAINS": str(TOOLCHAINS), "KILN_UNSIGNED": "/",
                             "KILN_REGISTRY": folder.name + "/registry"}
 
@@ -46,20 +46,25 @@ class New(unittest.TestCase):
         said = self.run_command(BIN / "kiln", "new", "row-scale/")  # as a shell completes it
         self.assertIn("row-scale/csrc/smxx_row_scale.cu\n", said)
         self.assertIn("kiln build ./row-scale --here --try", said)
-        build = [BIN / "kiln", "build", "./row-scale", "--out", "kernels", "--only", "cpu-x86-64-v3", "--try"]
+        build = [BIN / "kiln", "build", "./row-scale", "--out", "build/kernels", "--only", "cpu-x86-64-v3", "--try"]
         self.take_environment(self.run_command(*build))
         self.assertIn("row-scale@1  out = scale x", self.run_command(BIN / "kiln", "search"))
-        self.run_command(COMPILER, "-std=c++20", "-Wall", "-Wextra", "-Werror", "-I", SOURCE / "loader/include", "-I",
-                         "row-scale/include", "row-scale/tests/check.cpp", "-o", "check", *LIBRARIES, "-lcurl", "-lssl",
-                         "-lcrypto", "-larchive", "-ldl", "-pthread")
-        self.assertIn("row-scale cpu-x86-64-v3: agrees with double precision in 10 cases",
-                      self.run_command(self.work / "check", "record"))
-        record = json.loads((self.work / "record/cpu-x86-64-v3.json").read_text())
+        # What the package's README tells to do next, after that build, which is of one variant here.
+        try_it, *lines = re.search("```sh\n(.*?)```", (self.work / "row-scale/README.md").read_text(), re.S)[1].splitlines()
+        self.assertRegex(try_it, r"^kiln build \./row-scale --here --try --out build/kernels +# ")
+        self.run_command("cmake", "--install", BUILD, "--prefix", self.work / "prefix")
+        self.environment |= {"CMAKE_PREFIX_PATH": str(self.work / "prefix"), "CXXFLAGS": "-Wall -Wextra -Werror"}
+        told = {name: self.environment.pop(name) for name in ("KILN_REGISTRY", "KILN_UNSIGNED", "KILN_CACHE")}
+        said = self.run_command("bash", "-euo", "pipefail", "-c", "\n".join(lines))
+        self.environment |= told
+        self.assertIn("row-scale cpu-x86-64-v3: agrees with double precision in 10 cases", said)
+        self.check = [self.work / "build/check/row_scale_check", "row-scale/record"]
+        record = json.loads((self.work / "row-scale/record/cpu-x86-64-v3.json").read_text())
         self.assertEqual((record["schema"], record["results"][0]["cases"], record["results"][0]["failed"]),
                          ("kiln.record/1", 10, 0))
         # The record speaks for these bytes: a publisher takes it in the place of --allow-untested.
-        self.run_command(BIN / "kiln", "registry", "publish", "kernels/row-scale", "--registry", "registry", "--records",
-                         "record/cpu-x86-64-v3.json")
+        self.run_command(BIN / "kiln", "registry", "publish", "build/kernels/row-scale", "--registry", "registry", "--records",
+                         "row-scale/record/cpu-x86-64-v3.json")
 
         # The header of the ops follows package.json.
         header = self.work / "row-scale/include/kiln/ops/row_scale.hpp"
@@ -78,15 +83,15 @@ class New(unittest.TestCase):
         good = source.read_text()
         source.write_text(good.replace("out[i] = scale * x[i]", "out[i] = scale + x[i]"))
         self.run_command(*build)
-        said = self.run_command(self.work / "check", "record", code=1)
+        said = self.run_command(*self.check, code=1)
         self.assertIn("row-scale cpu-x86-64-v3: DIFFERS from double precision", said)
         self.assertIn("FAILED float32: error", said)
         self.assertIn("cases failed", self.run_command(
-            BIN / "kiln", "registry", "publish", "kernels/row-scale", "--registry", "other", "--records",
-            "record/cpu-x86-64-v3.json", code=6))
+            BIN / "kiln", "registry", "publish", "build/kernels/row-scale", "--registry", "other", "--records",
+            "row-scale/record/cpu-x86-64-v3.json", code=6))
         source.write_text(good)
         self.run_command(*build)
-        self.run_command(self.work / "check")
+        self.run_command(*self.check)
         # Of CPU time: what else the machine does counts for nothing.
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         self.assertLess(used.ru_utime + used.ru_stime, 120)
@@ -132,5 +137,5 @@ class New(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    COMPILER, *LIBRARIES = sys.argv[1:]
+    BUILD = pathlib.Path(sys.argv[1])
     unittest.main(argv=sys.argv[:1])

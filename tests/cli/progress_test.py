@@ -67,6 +67,15 @@ class Progress(Downloads):
         self.assertEqual(sorted(lines[:4]), [f"fetched {name}@1 cpu-x86-64, 201.7 kB" for name in NAMES])
         self.assertTrue(lines[4].startswith("alpha@1 cpu-x86-64  /"), lines)
 
+    def test_a_registry_that_lets_wait_is_named_while_it_does(self):
+        self.environment["KILN_REGISTRY"] = slow_registry(self, self.folder / "registry", 0, answer=0.5)
+        seen = []
+        status, shown, screen = at_a_terminal(KILN, "install", "--device", "cpu", "alpha@1", environment=self.environment,
+                                              watch=lambda screen: seen.extend(screen.matching("^asking for ")))
+        self.assertEqual(status, 0, shown)
+        self.assertIn("asking for alpha@1", seen)
+        self.assertEqual(screen.matching("asking for"), [])
+
     def test_a_narrow_terminal_keeps_the_names(self):
         for columns, row in ((50, r"^ *\d+%  \S+ kB/s, \d+ s left  alpha@1 cpu-x86-64$"), (26, r"^ *\d+%  alpha@1 cpu-x86-64$"),
                              (14, r"^ *\d+%  alpha@1?$")):

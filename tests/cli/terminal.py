@@ -98,12 +98,13 @@ def at_a_terminal(program, *words, environment, columns=80, interrupt_at=None, w
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown, screen
 
 
-def slow_registry(test, folder, pause, refuse=""):
+def slow_registry(test, folder, pause, refuse="", answer=0):
     """URL of the pull side of an OCI registry over a folder. A layer comes in ten pieces, each after `pause` s; of the
-    package `refuse` it does not come at all, after five such pauses."""
+    package `refuse` it does not come at all, after five such pauses. Each answer begins after `answer` s."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
+            time.sleep(answer)
             _, _, package, kind, name = self.path.split("/")
             layout = folder / package
             if kind == "manifests" and not name.startswith("sha256:"):

@@ -45,6 +45,17 @@ expect 10 "with a lock file and an empty cache"
 cmake --build "$project/build" --target kiln-prefetch
 expect 0 "when pre-fetched"
 
+# CMake has no custom target in a folder with '#', and lists without escapes: which path it is, is said.
+refused() {
+  if cmake -S "$project" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" "$@" >"$work/log" 2>&1; then
+    echo "consumer: kiln_require takes a path that CMake cannot have: $*" >&2
+    exit 1
+  fi
+  [[ $(tr -s ' \n' '  ' <"$work/log") == *"has one of"*"which CMake cannot have in this path"* ]] || { cat "$work/log" >&2; exit 1; }
+}
+refused -B "$work/a#b"
+refused -B "$work/ab" -DKILN_LOCKFILE="$work/a;b/kiln.lock"
+
 # A third party's package, made here and now: its headers come from a registry, not from Kiln's prefix.
 export KILN_CACHE=$work/dev-cache KILN_REGISTRY=$work/registry
 kiln=$work/prefix/bin/kiln

@@ -15,17 +15,18 @@ lacking() {
 }
 for type in Release RelWithDebInfo Debug; do
   cmake -S "$source" -B "$work/$type" -G Ninja -DCMAKE_BUILD_TYPE=$type -DKILN_BUILD_TESTS=OFF >/dev/null
-  hardened=no
-  for word in -fstack-protector-strong -fstack-clash-protection -D_FORTIFY_SOURCE=3 -D_GLIBCXX_ASSERTIONS; do
-    [ "$(lacking $type $word '"command":' compile_commands.json)" != 0 ] || hardened=yes
+  words=(-fstack-protector-strong -fstack-clash-protection -D_FORTIFY_SOURCE=3 -D_GLIBCXX_ASSERTIONS)
+  [ "$(uname -m)" != x86_64 ] || words+=(-fcf-protection=full)
+  for word in "${words[@]}"; do
+    case $type/$(lacking $type "$word" '"command":' compile_commands.json) in
+      Debug/0) fail "Debug: every source has $word, which wants an optimised build" ;;
+      Debug/* | Rel*/0) ;;
+      *) fail "$type: a source is compiled without $word, which loader/hardening.cmake has" ;;
+    esac
   done
   for word in -z,relro,-z,now --build-id; do
     [ "$(lacking $type $word '^  LINK_FLAGS = .' build.ninja)" = 0 ] || [ $type = Debug ] ||
       fail "$type: a link is without $word"
   done
-  case $type/$hardened in
-    Debug/yes) fail "Debug: _FORTIFY_SOURCE wants an optimised build" ;;
-    Rel*/no) fail "$type: a source is compiled without what loader/hardening.cmake says" ;;
-  esac
 done
 echo "flags: optimised builds are hardened"

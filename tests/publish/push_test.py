@@ -73,6 +73,11 @@ class PushTest(unittest.TestCase):
                          {path for path in before if "server" not in str(path)})
         return json.loads(done.stdout)["packages"] if code == OK else None
 
+    def shown(self, *words):
+        """What a person reads: a line for a version and what moved, whatever number of variants it has."""
+        return subprocess.run([KILN_REGISTRY, *map(str, words)], capture_output=True, text=True, check=True, timeout=60,
+                              env=self.environment).stdout
+
     def push(self, url, *words, folder=None, **more):
         return self.run_kiln("push", "--registry", folder or self.local, "--to", url, *words, **more)
 
@@ -106,6 +111,10 @@ class Honest(PushTest):
             [again] = self.push(self.url.replace(self.server.url, gate.url))
             self.assertEqual(gate.requests, 1)
         self.assertEqual((again["changed"], again["pushed"], again["blobs_sent"]), (False, [], 0))
+        said = self.shown("push", "--registry", self.local, "--to", self.url, "--verify")
+        self.assertEqual(said.splitlines(), [
+            f"{NAME}@1 {index}", "  0 variants added, 0 retested, 3 unchanged",
+            "  0 blobs sent, 0 bytes; 10 read back and verified; " + said.split("; ")[-1].strip()])
         [verified] = self.push(self.url, "--verify")
         self.assertEqual((verified["changed"], verified["blobs_sent"], verified["blobs_verified"]), (False, 0, 10))
 

@@ -248,6 +248,12 @@ class Keys(PublisherTest):
 
     def test_what_is_to_be_signed_next_is_said_though_nothing_became_visible(self):
         before = self.sign("--root", self.root, "--days", 3)
+        # Until when, and what renews it, stands under what list and check say.
+        for verb in ("list", "check"):
+            said = subprocess.run([KILN_REGISTRY, verb, "--registry", self.registry], capture_output=True, text=True,
+                                  env=self.environment, check=True).stdout
+            self.assertRegex(said, rf"signed: timestamp 1 holds until {before['expires']}, [23] days more\n"
+                                   rf"  renew it: kiln registry sign --registry {self.registry} --key ONLINE\n")
         self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/two")
         after = self.sign(keys=("targets",))  # no key that says what is newest
         self.assertFalse(after["visible"])
@@ -294,6 +300,10 @@ class Roots(PublisherTest):
         done = self.sign("--root", second, keys=("targets2", "online2"))
         self.assertEqual((done["root"], done["targets"]), (2, 2))  # other keys: signed anew
         self.refresh_of(self.registry)
+        [trusted] = self.kiln("trust", "list")["registries"]
+        self.assertEqual((trusted["trusted_version"], trusted["root"]["version"]), (1, 2))
+        said = subprocess.run([KILN, "trust", "list"], capture_output=True, text=True, env=self.environment, check=True).stdout
+        self.assertRegex(said, rf"^{self.registry}  root version 2, .*, followed from version 1\n")
         self.sign(code=TRUST)  # the stolen ones say nothing any more
 
     def test_a_root_key_is_replaced_by_both(self):

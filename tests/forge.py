@@ -120,7 +120,7 @@ def tar(files):
 class Package:
     """A package in a folder registry: documents are dictionaries until publish() writes them."""
 
-    def __init__(self, root, name="sample", version=1, files=None):
+    def __init__(self, root, name="sample", version=1, files=None, dev=None):
         self.root = pathlib.Path(root)
         self.name = name
         self.version = version
@@ -128,6 +128,7 @@ class Package:
         self.files = files or {"LICENSE": b"Apache-2.0\n", "lib/libsample.so": b"no library"}
         self.layer = zstd(tar(self.files))
         self.unpacked_size = sum(len(data) for data in self.files.values())
+        self.dev = dev or {}  # the files of its dev layer; none: there is no such layer
         self.host = {"os": "linux", "arch": ARCH, "cpu": CPU, "glibc": "2.17"}
         self.config = {
             "schemaVersion": 1, "name": name, "version": version, "variant": "cpu-base",
@@ -137,6 +138,9 @@ class Package:
             "entry": {"library": "lib/libsample.so", "symbol": "kiln_package_v1"},
             "build_id": "sample-build",
         }
+        if self.dev:
+            self.config["dev_files"] = [{"path": path, "digest": digest_of(data), "size": len(data)}
+                                        for path, data in sorted(self.dev.items())]
         self.annotations = {
             "dev.kiln.abi": "1", "dev.kiln.min-loader": "0.1.0", "dev.kiln.host.arch": ARCH,
             "dev.kiln.host.cpu": CPU, "dev.kiln.host.glibc": "2.17", "dev.kiln.tested": "untested",
@@ -157,9 +161,15 @@ class Package:
         layer = self.descriptor(self.layer, LAYER_TYPE)
         layer["annotations"] = {"dev.kiln.unpacked-size": str(self.unpacked_size),
                                 "org.opencontainers.image.title": "sample.tar.zst"}
+        layers = [layer]
+        if self.dev:
+            dev = self.descriptor(zstd(tar(self.dev)), LAYER_TYPE)
+            dev["annotations"] = {"dev.kiln.layer": "dev", "org.opencontainers.image.title": "dev-sample.tar.zst",
+                                  "dev.kiln.unpacked-size": str(sum(len(data) for data in self.dev.values()))}
+            layers.append(dev)
         return {"schemaVersion": 2, "mediaType": MANIFEST_TYPE,
                 "artifactType": "application/vnd.kiln.variant.v1",
-                "config": self.descriptor(config, CONFIG_TYPE), "layers": [layer]}
+                "config": self.descriptor(config, CONFIG_TYPE), "layers": layers}
 
     def variant(self, manifest):
         """The index's entry for a manifest, given as bytes."""

@@ -171,7 +171,9 @@ int run_jobs(const std::vector<Job>& jobs, Version glibc, const RunRequest& requ
                 .abi = fs::canonical(request.abi),
                 .dlpack = KILN_DLPACK_INCLUDE_DIR,
                 .license = KILN_LICENSE_FILE,
-                .triton_step = KILN_TRITON_STEP};
+                .triton_step = KILN_TRITON_STEP,
+                .check = KILN_CHECK_DIR,
+                .loader = KILN_LOADER_DIR};
   for (const Job& job : jobs) check_can_be_listed(job.folder);
   for (const fs::path& folder : {out, places.sdk, places.abi}) check_can_be_listed(folder);
   Toolchain toolchain = find_for(jobs, request);

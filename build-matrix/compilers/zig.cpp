@@ -47,4 +47,19 @@ std::vector<std::string> link_flags(CpuLevel cpu, Version glibc) {
   return flags;
 }
 
+// A check is a program's source in a library of its own, with exceptions and a C++ library inside:
+// it needs nothing of its host but what kiln/check.h has, and the package's oldest glibc.
+std::vector<std::string> check_compile_flags(CpuLevel cpu, Version glibc) {
+  std::vector<std::string> flags = target_flags(cpu, glibc);
+  flags.insert(flags.end(), {"-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden",
+                             "-fno-sanitize=undefined", "-g0", "-Dmain=kiln_check_main"});
+  return flags;
+}
+
+std::vector<std::string> check_link_flags(CpuLevel cpu, Version glibc) {
+  std::vector<std::string> flags = target_flags(cpu, glibc);
+  flags.insert(flags.end(), {"-shared", "-s", "-Wl,-z,defs", "-Wl,-z,noexecstack"});
+  return flags;
+}
+
 }  // namespace kiln::build

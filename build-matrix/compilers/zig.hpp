@@ -15,4 +15,8 @@ std::vector<std::string> compile_flags(CpuLevel cpu, Version glibc);
 
 std::vector<std::string> link_flags(CpuLevel cpu, Version glibc);
 
+/// Those of a check that travels with a version (kiln/check.h).
+std::vector<std::string> check_compile_flags(CpuLevel cpu, Version glibc);
+std::vector<std::string> check_link_flags(CpuLevel cpu, Version glibc);
+
 }  // namespace kiln::build

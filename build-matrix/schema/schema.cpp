@@ -363,12 +363,13 @@ Package parse(std::string_view text, std::string_view folder, const std::string&
   const Json json = parse_json(text, subject);
   const JsonView root(json, subject);
   check_keys(root, {"name", "version", "license", "summary", "min_loader", "ops"},
-             {"cuda", "cpu", "binaries", "python", "$schema"});
+             {"cuda", "cpu", "binaries", "python", "check", "$schema"});
   if (root.has("$schema")) root.at("$schema").string();  // for editors: where the JSON Schema is
   Package package;
   parse_identity(root, folder, package);
   if (root.has("cpu")) package.cpu = parse_cpu(root.at("cpu"), package.name);
   if (root.has("python")) package.python = parse_python(root.at("python"), package.name);
+  if (root.has("check")) package.check = parse_sources(root.at("check"), package.name);
   if (!root.has("cuda") && !root.has("cpu") && !root.has("binaries")) {
     root.fail("has none of \"cuda\", \"cpu\" and \"binaries\": there is nothing to build");
   }
@@ -415,6 +416,7 @@ std::vector<std::string> Package::shared_folders() const {
   for (const Launch& launch : cuda.launch.launches) add(launch.source);
   std::for_each(cpu.host.begin(), cpu.host.end(), add);
   std::for_each(python.begin(), python.end(), add);
+  std::for_each(check.begin(), check.end(), add);
   return {names.begin(), names.end()};
 }
 

@@ -119,6 +119,7 @@ struct Package {
   std::vector<Binary> binaries;  ///< each a variant; not compiled here
   /// Modules for those who call it from Python; one has the package's name.
   std::vector<std::string> python;
+  std::vector<std::string> check;  ///< C++ sources of its numeric check; empty: none travels
   std::vector<OpSchema> ops;
 
   /// Names of the folders beside it whose sources it shares; sorted, each once.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "build-matrix/base/files.hpp"
@@ -13,6 +14,7 @@
 #include "build-matrix/library/pack.hpp"
 #include "build-matrix/steps/image_steps.hpp"
 #include "build-matrix/steps/ingredients.hpp"
+#include "documents/check_file.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
 
@@ -34,7 +36,7 @@ void append(std::vector<std::string>& words, std::initializer_list<std::string> 
 // Writes one package's part of the graph.
 class PackageGraph {
  public:
-  explicit PackageGraph(PackageBuild build) : build_(std::move(build)) {}
+  explicit PackageGraph(PackageBuild build) : build_(std::move(build)) { add_checks(); }
 
   void add(const VariantPlan& plan) {
     const fs::path folder = build_.folder_of(plan);
@@ -102,14 +104,17 @@ class PackageGraph {
   // Our folders are searched before the compiler's for "…" and after them for <…>, so that no file
   // of ours is read where the compiler's own headers name theirs.
   fs::path compile(const fs::path& source, const fs::path& object, CpuLevel cpu) {
+    return compile(source, object, compile_flags(cpu, build_.glibc), build_.files.headers());
+  }
+
+  fs::path compile(const fs::path& source, const fs::path& object,
+                   const std::vector<std::string>& flags, const std::vector<fs::path>& headers) {
     if (build_.steps.outputs.contains(object)) return object;
     std::vector<std::string> command = {build_.toolchain.zig.string(), "c++"};
-    std::ranges::copy(compile_flags(cpu, build_.glibc), std::back_inserter(command));
+    std::ranges::copy(flags, std::back_inserter(command));
     command.push_back("-Werror=date-time");
-    for (const fs::path& folder : build_.files.headers())
-      append(command, {"-iquote", folder.string()});
-    for (const fs::path& folder : build_.files.headers())
-      append(command, {"-idirafter", folder.string()});
+    for (const fs::path& folder : headers) append(command, {"-iquote", folder.string()});
+    for (const fs::path& folder : headers) append(command, {"-idirafter", folder.string()});
     for (const auto& [prefix, name] : build_.files.prefixes()) {
       command.push_back("-ffile-prefix-map=" + prefix.string() + "=" + name);
     }
@@ -123,11 +128,57 @@ class PackageGraph {
                       .tool = build_.toolchain.zig_digest,
                       .tool_folder = build_.toolchain.zig.parent_path(),
                       .inputs = {source},
-                      .searched = build_.files.headers(),
+                      .searched = headers,
                       .folder = object.parent_path(),
                       .outputs = {name},
                       .stamp = object.string() + ".stamp"});
     return object;
+  }
+
+  // The package's numeric check, for each architecture that it is for: the dev layer is the same
+  // for all variants. None of it is an ingredient of a library.
+  void add_checks() {
+    if (build_.job.package.check.empty()) return;
+    std::set<Arch> arches;
+    for (const VariantPlan& plan : build_.job.all.variants) arches.insert(plan.cpu.arch);
+    for (const Arch arch : arches) {
+      build_.files.add_dev(check_file(arch), add_check({.arch = arch, .level = 1}));
+    }
+  }
+
+  fs::path add_check(CpuLevel cpu) {
+    const fs::path folder =
+        build_.places.work() / build_.job.package.name / "check" / std::string(to_string(cpu.arch));
+    const std::vector<fs::path> headers = build_.files.check_headers();
+    const std::vector<std::string> flags = check_compile_flags(cpu, build_.glibc);
+    const fs::path exports = build_.places.check / "exports.map";
+    std::vector<std::string> command = {build_.toolchain.zig.string(), "c++"};
+    std::ranges::copy(check_link_flags(cpu, build_.glibc), std::back_inserter(command));
+    command.push_back("-Wl,--version-script=" + exports.string());
+    std::vector<fs::path> inputs = {exports};
+    const auto take = [&](const fs::path& source, const std::string& name) {
+      inputs.push_back(compile(source, folder / name, flags, headers));
+      command.push_back(inputs.back().string());
+    };
+    for (const std::string& source : build_.job.package.check) {
+      take(build_.files.path_of(source), object_name(source));
+    }
+    take(build_.places.check / "entry.cpp", "kiln_entry.o");
+    for (const std::string source : {"call", "tensor", "testing"}) {
+      take(build_.places.loader / "call" / (source + ".cpp"), "kiln_" + source + ".o");
+    }
+    const fs::path library = folder / "check.so";
+    append(command, {"-o", made("check.so")});
+    build_.steps.add({.kind = "link",
+                      .what = build_.in_work(library),
+                      .command = std::move(command),
+                      .environment = zig_environment(),
+                      .tool = build_.toolchain.zig_digest,
+                      .inputs = std::move(inputs),
+                      .folder = folder,
+                      .outputs = {"check.so"},
+                      .stamp = library.string() + ".stamp"});
+    return library;
   }
 
   std::vector<fs::path> host_objects(const VariantPlan& plan) {

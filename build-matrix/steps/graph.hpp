@@ -9,6 +9,7 @@
 //   OUT/.work/<package>/host/…     host objects, shared by the variants of one CPU level
 //   OUT/.work/<package>/device/…   images, shared by the variants of one toolkit and target; of
 //                                  sources that read its files alone, by other packages, too
+//   OUT/.work/<package>/check/<arch>/  the check that travels in the dev layer, and its objects
 //   OUT/.work/<package>/<variant>/ recipe, glue, what is made of launches, the linked library
 //   OUT/<package>/<variant>/       the archive and its documents
 #pragma once
@@ -48,6 +49,8 @@ struct Places {
   std::filesystem::path dlpack;               ///< the folder that holds dlpack/dlpack.h
   std::filesystem::path license;  ///< the text of Apache-2.0, for packages without a LICENSE
   std::filesystem::path triton_step = {};  ///< triton_step.py
+  std::filesystem::path check = {};        ///< build-matrix/check
+  std::filesystem::path loader = {};       ///< loader/src, whose calls a check is made of
 
   std::filesystem::path work() const { return out / ".work"; }
 };

@@ -38,6 +38,7 @@ std::string own_part_of_package_json(const PackageBuild& build, const VariantPla
   Json document = parse_json(read_file(path), path.string());
   document.erase(plan.is_cuda() ? "cpu" : "cuda");
   document.erase("python");
+  document.erase("check");
   document.erase("binaries");  // what counts of them is in calls.gen.cpp
   return Digest::of(document.dump()).hex();
 }

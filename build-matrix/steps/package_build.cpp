@@ -77,6 +77,17 @@ const ImageOwner& PackageFiles::owner_of(const fs::path& source) {
   return owners_.emplace(source, owner).first->second;
 }
 
+std::vector<fs::path> PackageFiles::check_headers() const {
+  std::vector<fs::path> headers = {places_.check / "include", places_.loader,
+                                   places_.loader / "core",
+                                   places_.work() / job_.package.name / "include"};
+  for (const auto& package : folders_) {
+    for (const char* of : {"include", "tests"}) headers.push_back(package.first / of);
+  }
+  std::ranges::copy(headers_, std::back_inserter(headers));
+  return headers;
+}
+
 void PackageFiles::share(const std::string& name) {
   const fs::path folder = job_.folder.parent_path() / name;
   if (!fs::is_directory(folder)) {

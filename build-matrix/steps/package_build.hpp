@@ -41,12 +41,16 @@ class PackageFiles {
 
   /// Where the headers of host sources are looked for.
   const std::vector<std::filesystem::path>& headers() const { return headers_; }
+  /// The same for a check that travels with the version.
+  std::vector<std::filesystem::path> check_headers() const;
   /// Folders, and what they are called in a library.
   const std::vector<std::pair<std::filesystem::path, std::string>>& prefixes() const {
     return prefixes_;
   }
   /// The files of the dev layer, by their paths in it.
   const std::map<std::string, std::filesystem::path>& dev() const { return dev_; }
+  /// One more, which a step makes.
+  void add_dev(const std::string& path, const std::filesystem::path& file) { dev_[path] = file; }
   /// The text of the list of exports.
   const std::string& exports() const { return exports_; }
 

@@ -2,6 +2,7 @@
 //
 // kiln: the user's tool. Its verbs are in verbs/, all else is run_program's.
 #include "loader/cli/frame/program.hpp"
+#include "loader/cli/verbs/check_run.hpp"
 #include "loader/cli/verbs/verbs.hpp"
 
 namespace kiln::cli {
@@ -54,6 +55,10 @@ Program kiln_program() {
               {"host", "Print this machine's facts, for --host on another one", of<host>},
               {"doctor", "Say what this machine is, what it would get, and what to fix",
                of<doctor>},
+              {"test", "Compare a kernel with double precision on this machine", of<test>},
+              {"diff", "Say what differs between two versions, and compute with both", of<diff>},
+              {"run-check", "The process of one check, which 'kiln test' starts",
+               of<run_check_verb>, true},
               {"completions", "Print the script that makes bash, zsh or fish complete kiln",
                of<completions>},
           },

@@ -28,6 +28,7 @@ WHOLE = {
              "headers": ["cccl"],
              "needs": ["libx.so.1", {"soname": "liby.so.{cuda_major}", "targets": ["sm_90"]}]},
     "python": ["python/whole.py"],
+    "check": ["tests/whole_check.cpp"],
     "binaries": [{"file": "lib/whole.so", "abi": "tvm-ffi", "cpu": "x86-64-v2", "glibc": "2.28",
                   "needs": ["libstdc++.so.6"], "carries": ["lib/libtvm_ffi.so"],
                   "functions": [{"op": "run", "name": "Run", "arguments": ["y", "x", "b", "s", "mode", "count", "factor"]}]},

@@ -24,6 +24,8 @@ READ = {
     "kiln install": {"--lock": "tiny-op@1 --lock {}", "--host": "tiny-op@1 --host {}", "--from": "tiny-op@1 --from {}"},
     "kiln resolve": {"--lock": "tiny-op@1 --lock {}", "--host": "tiny-op@1 --host {}", "--from": "tiny-op@1 --from {}"},
     "kiln path": {"--lock": "tiny-op@1 --lock {}", "--from": "tiny-op@1 --from {}"},
+    "kiln test": {"--lock": "tiny-op@1 --lock {}", "--from": "tiny-op@1 --from {}", "--share": "tiny-op@1 --share {}"},
+    "kiln diff": {"--from": "tiny-op@1 tiny-op@2 --from {}"},
     "kiln doctor": {"--from": "tiny-op@1 --from {}"},
     "kiln host": {"--from": "tiny-op@1 --from {}"},
     "kiln info": {"--from": "tiny-op@1 --from {}"},

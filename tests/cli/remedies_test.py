@@ -46,6 +46,12 @@ ELSEWHERE = {
     "loader/cli/verbs/doctor.cpp: KILN_CACHE": ("tests/cli/cli_test.py", "does not exist and cannot be made"),
     # It needs a locked index that lacks what its registry has by now.
     "loader/src/install/choose.cpp: kiln lock": ("tests/lock/lock_test.cpp", "pins this index"),
+    # They need a version that brings a check.
+    "loader/cli/verbs/run_check.cpp: KILN_LOAD_MODE": ("tests/cli/proof_test.py", '["KILN_LOAD_MODE"] = "path"'),
+    "loader/cli/verbs/test.cpp: kiln registry publish --records": ("tests/cli/proof_test.py", '"--records", shared'),
+    "loader/src/install/tested_here.cpp: KILN_CONFIG": ("tests/cli/proof_test.py", '("KILN_CONFIG", "there/config.json")'),
+    "loader/src/install/tested_here.cpp: XDG_CONFIG_HOME": ("tests/cli/proof_test.py", '("XDG_CONFIG_HOME", "xdg")'),
+    "loader/src/install/tested_here.cpp: kiln test": ("tests/cli/proof_test.py", "run 'kiln test' again"),
     # They need a server with more than a thousand packages, and a document of four mebibytes of them.
     "loader/cli/verbs/search.cpp: kiln info": ("tests/cli/verbs_test.py", "kiln info NAME"),
     "registry/trust/draft.cpp: kiln registry delegate": ("tests/trust/signers_test.py", '"delegate"'),

@@ -37,6 +37,9 @@
 #ifndef SAMPLE_SIGNATURE
 #define SAMPLE_SIGNATURE 0
 #endif
+#ifndef SAMPLE_ADDEND
+#define SAMPLE_ADDEND 1.0
+#endif
 #ifndef SAMPLE_OPS
 #define SAMPLE_OPS ops
 #endif
@@ -70,7 +73,7 @@ static int32_t add_run(const kiln_call* call, kiln_error* error) {
       (uintptr_t)call->workspace % 256 != 0) {
     return fail(error, KILN_INVALID_ARGUMENT, SAMPLE_NAME "@1 add: workspace too small");
   }
-  double addend = 1.0;
+  double addend = SAMPLE_ADDEND;
   if (call->attribute_count > 0) {
     const kiln_attribute* attribute = &call->attributes[0];
     if (attribute->kind == KILN_ATTRIBUTE_FLOAT) addend = attribute->value.as_float;

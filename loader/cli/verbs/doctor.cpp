@@ -1,26 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Doctor: what this machine is, whether registry and cache can be used, and for each package named:
-// what would be chosen and why, and whether it really loads. Every problem comes with what to do.
+// what would be chosen and why, and whether it really loads; of what is installed, what was never
+// tested on this GPU or CPU. Every problem comes with what to do.
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "base/posix.hpp"
+#include "documents/check_file.hpp"
 #include "documents/json.hpp"
+#include "documents/names.hpp"
 #include "install/install.hpp"
 #include "install/resolution_json.hpp"
+#include "install/tested_here.hpp"
 #include "install/vouch.hpp"
 #include "kiln/abi.h"
 #include "kiln/kernel.hpp"
 #include "loader/cli/frame/output.hpp"
 #include "loader/cli/verbs/verbs.hpp"
 #include "probe/driver.hpp"
+#include "probe/hardware.hpp"
 #include "probe/probe.hpp"
+#include "resolve/resolve.hpp"
 #include "settings/environment.hpp"
+#include "store/installed.hpp"
 #include "store/registry.hpp"
 #include "trust/repository_source.hpp"
 
@@ -149,6 +157,73 @@ Json examine_package(const Options& options, const Spec& spec, Findings& finding
   return document;
 }
 
+bool fits(const InstalledVariant& installed, Host host, Device device) {
+  Index alone{.name = installed.config.name,
+              .version = installed.config.version,
+              .requires_ = installed.variant.requires_,
+              .variants = {installed.variant}};
+  probe_libraries(host, installed.variant.needs.libraries);
+  return resolve(host, alone, {.device = device}).chosen.has_value();
+}
+
+/// Of one installed variant on one device of this machine: whether its check passed here or, for a
+/// publisher, on hardware of this name. Null where it did, and where it does not run.
+Json examine_test(const InstalledVariant& installed, const Host& host, Device device,
+                  Findings& findings) {
+  if (!fits(installed, host, device)) return nullptr;
+  const Variant& variant = installed.variant;
+  const std::string hardware = hardware_name(host, device);
+  const std::string name = label(installed.ref.name, installed.ref.version);
+  const auto is_it = [&](const TestRecord& record) { return record.hardware == hardware; };
+  const std::vector<TestRecord> records = records_here(variant.manifest.digest);
+  const auto record = std::ranges::find_if(records, is_it);
+  if (record != records.end() && !record->passed()) {
+    findings.problems.push_back(name + " " + variant.id + " failed its check here, on " +
+                                record->place() + ": do not use it (\"deny\" in the settings)");
+  }
+  const auto& known = variant.tested_on;
+  if (record != records.end() || std::ranges::find(known, hardware) != known.end()) return nullptr;
+  const std::string file = check_file(host.arch);
+  const auto& files = installed.config.dev_files;
+  const bool has_check = std::ranges::find(files, file, &ArchiveFile::path) != files.end();
+  const std::string command =
+      "kiln test " + name + " --device " + to_string(device) + " --variant " + variant.id;
+  print("untested  %s %s was never tested on %s%s\n", name.c_str(), variant.id.c_str(),
+        hardware.c_str(),
+        has_check ? (": run '" + command + "'").c_str() : ", and brings no check");
+  return {{"name", installed.ref.name},
+          {"version", installed.ref.version},
+          {"variant", variant.id},
+          {"device", to_string(device)},
+          {"hardware", hardware},
+          {"command", has_check ? Json(command) : Json()}};
+}
+
+/// What is installed, runs here and was never tested on this GPU or CPU.
+Json examine_tests(const Options& options, const Host& host, Findings& findings) {
+  Json untested = Json::array();
+  try {
+    const Cache cache(options.request.cache);
+    const FileLock used = cache.use();
+    for (const InstalledVariant& installed : list_installed(cache)) {
+      std::vector<Device> devices;
+      if (installed.variant.needs.is_cpu()) devices.push_back(Device::cpu());
+      std::set<std::string> names;  // one of each kind
+      for (const Gpu& gpu : host.gpus) {
+        const bool is_new = !installed.variant.needs.is_cpu() && names.insert(gpu.name).second;
+        if (is_new) devices.push_back(Device::cuda(gpu.ordinal));
+      }
+      for (const Device& device : devices) {
+        Json one = examine_test(installed, host, device, findings);
+        if (!one.is_null()) untested.push_back(std::move(one));
+      }
+    }
+  } catch (const Error& error) {
+    findings.add(error);
+  }
+  return untested;
+}
+
 int run_doctor(const Options& options) {
   Findings findings;
   Host host = probe_host();
@@ -166,11 +241,13 @@ int run_doctor(const Options& options) {
   for (const Spec& spec : options.specs) {
     packages.push_back(examine_package(options, spec, findings));
   }
+  const Json untested = examine_tests(options, host, findings);
   print_json("doctor", {{"kiln", KILN_VERSION},
                         {"host", to_json(host)},
                         {"registry", registry},
                         {"cache", cache},
                         {"packages", packages},
+                        {"untested", untested},
                         {"problems", findings.problems}});
   print("\n");
   if (findings.problems.empty()) print("no problems\n");

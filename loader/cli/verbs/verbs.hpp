@@ -51,6 +51,8 @@ void cache_repair(KernelCommand& command);  ///< removes what is damaged and fet
 void info(KernelCommand& command);          ///< versions, ops and variants of a package
 void host(KernelCommand& command);          ///< this machine's facts, for --host elsewhere
 void doctor(KernelCommand& command);        ///< this machine, what it would get, and what to fix
-void completions(KernelCommand& command);   ///< the script that makes a shell complete all of this
+void test(KernelCommand& command);  ///< a version's numeric check on this machine; kIntegrity
+void diff(KernelCommand& command);  ///< what differs between two versions, or two variants of one
+void completions(KernelCommand& command);  ///< the script that makes a shell complete all of this
 
 }  // namespace kiln::cli

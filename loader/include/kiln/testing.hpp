@@ -21,6 +21,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kiln/device.hpp"
@@ -46,6 +47,9 @@ class Array {
   /// Of the elements; on a GPU this waits for the default stream. What set() rounded comes back
   /// rounded, so a reference computed from values() has the inputs that the op had.
   std::vector<double> values() const;
+
+  /// The elements as they are, without the gaps; on a GPU this waits for the default stream.
+  std::vector<std::byte> bits() const;
 
   /// Whether the 256 bytes before the first element and after the last one are untouched, and the
   /// gaps between the rows.
@@ -74,10 +78,24 @@ class Array {
   std::byte* data_ = nullptr;  ///< of the first guard
 };
 
+/// One comparison or refusal, as it was counted.
+struct Case {
+  std::string_view name;
+  bool passed = false;
+  std::string text = {};  ///< failed: why
+  double error = 0;
+  double bound = 0;
+  const Array* found = nullptr;  ///< null: of a refusal
+  std::span<const double> expected = {};
+};
+
 /// What was found of one variant.
 class Check {
  public:
   explicit Check(const Kernel& kernel) : kernel_(kernel) {}
+  /// `told` hears of each case, and nothing is printed.
+  Check(const Kernel& kernel, std::function<void(const Case&)> told)
+      : kernel_(kernel), told_(std::move(told)) {}
 
   const Kernel& kernel() const { return kernel_; }
 
@@ -105,13 +123,10 @@ class Check {
   void write_record(const std::filesystem::path& folder) const;
 
  private:
-  bool count(bool passed) {
-    ++cases_;
-    failed_ += passed ? 0 : 1;
-    return passed;
-  }
+  bool count(const Case& one);
 
   Kernel kernel_;
+  std::function<void(const Case&)> told_;
   std::uint64_t cases_ = 0;
   std::uint64_t failed_ = 0;
   std::map<std::string, double, std::less<>> worst_;
@@ -123,6 +138,10 @@ class Check {
 /// for, else an error's code.
 ///
 ///   PROGRAM [--registry R] [--device cpu|cuda] [--light] [FOLDER]     FOLDER: for the records
+///
+/// The same source travels with a version where package.json's "check" names it: `kiln build` makes
+/// a library of it (kiln/check.h), which `kiln test` runs on a user's machine, light unless --full.
+/// There run_check has the one kernel that is tested, and the command line is empty.
 int run_check(int argc, char** argv, std::string_view package, int version,
               const std::function<void(Check& check, bool light)>& all);
 

@@ -11,6 +11,7 @@
 #include "documents/host.hpp"
 #include "documents/names.hpp"
 #include "install/install.hpp"
+#include "install/tested_here.hpp"
 #include "kiln/error.hpp"
 #include "probe/probe.hpp"
 #include "resolve/rules.hpp"
@@ -79,6 +80,9 @@ Install::Attempt Install::attempt(std::size_t fallbacks) const {
 
 Choice Install::choose(VersionIndex version, const Selection& selection) {
   Choice choice{.registry = source_.registry, .version = std::move(version)};
+  // What passed here counts for this machine alone, and is looked up where it may decide.
+  const bool by_tests = selection.tested != Tested::kAny && other_host_ == nullptr;
+  if (by_tests) add_tested_here(choice.version.index);
   choice.resolution = resolve(choice.version.index, selection);
   if (choice.resolution.chosen) return choice;
   std::string not_asked;
@@ -89,6 +93,7 @@ Choice Install::choose(VersionIndex version, const Selection& selection) {
   } else if (choice.version.fetched.empty()) {
     try {  // variants may have been added
       choice.version = ask_index(choice.version.index.version, &choice.version);
+      if (by_tests) add_tested_here(choice.version.index);
       choice.resolution = resolve(choice.version.index, selection);
     } catch (const Error& error) {
       const bool no_answer =

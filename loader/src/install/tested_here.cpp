@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "install/tested_here.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <system_error>
+#include <utility>
+
+#include "base/draft.hpp"
+#include "base/quote.hpp"
+#include "documents/json.hpp"
+#include "kiln/error.hpp"
+#include "probe/hardware.hpp"
+#include "settings/owners.hpp"
+#include "settings/trust_file.hpp"
+
+namespace kiln {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kRecordSchema = "kiln.record/1";
+constexpr std::size_t kMaxRecordBytes = std::size_t{1} << 20;
+constexpr std::size_t kPlaceDigits = 16;
+constexpr std::size_t kMaxTestedBytes = 300;  // of a variant's `tested`, as its readers have it
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  char text[16];
+  std::strftime(text, sizeof(text), "%Y-%m-%d", &utc);
+  return text;
+}
+
+std::string file_name(const TestRecord& record) {
+  return record.manifest.hex() + "." +
+         Digest::of(record.hardware + "\n" + record.driver).hex().substr(0, kPlaceDigits) + ".json";
+}
+
+/// The document as it is kept: with the digest of all else in it.
+std::string kept_text(const TestRecord& record) {
+  Json document = to_json(record);
+  document["checksum"] = Digest::of(dump_json(document)).str();
+  return document.dump(2) + "\n";
+}
+
+TestRecord parse_kept(const std::string& text, const fs::path& file) {
+  Json document = parse_json(text, file.string());
+  const JsonView view(document, file.string());
+  view.expect_members({"schema", "hardware", "driver", "cuda", "date", "results", "checksum"});
+  const std::string checksum = view.at("checksum").string();
+  Json rest = document;
+  rest.erase("checksum");
+  if (view.at("schema").string() != kRecordSchema ||
+      Digest::of(dump_json(rest)).str() != checksum) {
+    view.fail("it is not as 'kiln test' wrote it");
+  }
+  const std::vector<JsonView> results = view.at("results").items();
+  if (results.size() != 1) view.fail("it is not as 'kiln test' wrote it");
+  const JsonView& result = results.front();
+  TestRecord record{.hardware = view.at("hardware").string(),
+                    .driver = view.string_or("driver", ""),
+                    .cuda = view.string_or("cuda", ""),
+                    .date = view.at("date").string(),
+                    .variant = result.at("variant").string(),
+                    .library = Digest::parse(result.at("library").string()),
+                    .manifest = Digest::parse(result.at("manifest").string()),
+                    .cases = result.at("cases").unsigned_integer(),
+                    .failed = result.at("failed").unsigned_integer()};
+  if (file_name(record) != file.filename()) {
+    view.fail("it speaks of " + record.manifest.str() + " on " + quote(record.hardware) +
+              ", for which its name would be " + file_name(record));
+  }
+  return record;
+}
+
+TestRecord read_kept(const fs::path& file) {
+  const std::string next = ". Remove it, and run 'kiln test' again";
+  try {
+    return parse_kept(read_owned(file, kMaxRecordBytes).value_or(""), file);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kIntegrity) throw;
+    throw Error(ErrorCode::kIntegrity, "read record " + std::string(error.what()) + next);
+  }
+}
+
+/// Of the hardware and driver that this machine has. Whether a GPU of that name is there is the
+/// resolver's to see.
+bool counts_here(const TestRecord& record) {
+  if (!record.cuda.empty()) return record.driver == driver_release();
+  const std::string model = cpu_model();
+  return model.empty() || record.hardware == model;
+}
+
+}  // namespace
+
+std::string TestRecord::place() const {
+  std::string text = hardware;
+  if (!driver.empty()) text += ", driver " + driver;
+  return text + ", " + date + ", " + std::to_string(cases) + " cases";
+}
+
+TestRecord record_of_today(const Host& host, Device device) {
+  TestRecord record{.hardware = hardware_name(host, device), .date = today()};
+  if (device.kind == Device::Kind::kCuda) {
+    record.driver = driver_release();
+    if (host.driver) record.cuda = to_string(*host.driver);
+  }
+  return record;
+}
+
+Json to_json(const TestRecord& record) {
+  Json worst = Json::object();
+  for (const auto& [name, error] : record.worst) {
+    worst[name] = std::isfinite(error) ? Json(error) : Json(nullptr);
+  }
+  Json result = {{"variant", record.variant},
+                 {"library", record.library.str()},
+                 {"cases", record.cases},
+                 {"failed", record.failed},
+                 {"worst", std::move(worst)}};
+  if (!record.manifest.empty()) result["manifest"] = record.manifest.str();
+  Json document = {{"schema", kRecordSchema},
+                   {"hardware", record.hardware},
+                   {"date", record.date},
+                   {"results", Json::array({std::move(result)})}};
+  if (!record.driver.empty()) document["driver"] = record.driver;
+  if (!record.cuda.empty()) document["cuda"] = record.cuda;
+  return document;
+}
+
+fs::path tested_folder() {
+  const fs::path trust = trust_path();
+  return trust.empty() ? trust : trust.parent_path() / "tested";
+}
+
+fs::path keep_record(const TestRecord& record) {
+  const fs::path folder = tested_folder();
+  if (folder.empty()) {
+    throw Error(ErrorCode::kUsage,
+                "keep the record of a test: the environment names no folder for settings. Set "
+                "KILN_CONFIG, XDG_CONFIG_HOME or HOME");
+  }
+  const fs::path file = folder / file_name(record);
+  if (const std::optional<Doubt> doubt = doubt_about_way(file, "KILN_CONFIG")) {
+    throw Error(ErrorCode::kUsage, "keep the record of a test in " + doubt->at.string() + ": " +
+                                       doubt->why + ". " + doubt->next_step);
+  }
+  make_folders(absolute_path(folder));
+  publish_bytes(folder, file, kept_text(record), 0644);
+  return file;
+}
+
+std::vector<TestRecord> records_here(const Digest& manifest) {
+  std::vector<TestRecord> records;
+  const fs::path folder = tested_folder();
+  if (folder.empty()) return records;
+  std::vector<fs::path> files;
+  std::error_code absent;
+  for (const fs::directory_entry& each : fs::directory_iterator(folder, absent)) {
+    const std::string name = each.path().filename().string();
+    if (name.starts_with(manifest.hex() + ".") && name.ends_with(".json")) {
+      files.push_back(each.path());
+    }
+  }
+  if (absent && absent != std::errc::no_such_file_or_directory &&
+      absent != std::errc::not_a_directory) {
+    fail_file("read", folder, absent.value());
+  }
+  std::ranges::sort(files);
+  for (const fs::path& file : files) {
+    TestRecord record = read_kept(file);
+    if (counts_here(record)) records.push_back(std::move(record));
+  }
+  return records;
+}
+
+void add_tested_here(Index& index) {
+  for (Variant& variant : index.variants) {
+    for (const TestRecord& record : records_here(variant.manifest.digest)) {
+      if (!record.passed()) continue;
+      std::vector<std::string>& names = variant.tested_on;
+      const auto place = std::ranges::lower_bound(names, record.hardware);
+      if (place != names.end() && *place == record.hardware) continue;
+      names.insert(place, record.hardware);
+      const std::string here = "here on " + record.place();
+      if (variant.tested == kUntested) {
+        variant.tested = here;
+      } else if (variant.tested.size() + here.size() + 2 <= kMaxTestedBytes) {
+        variant.tested += "; " + here;
+      }
+    }
+  }
+}
+
+}  // namespace kiln

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TestedHere: numeric checks that `kiln test` ran on this machine, and what they count for. One of
+// choose's facts: where the settings ask for tested variants, one that passed here is tested here,
+// whatever its publisher has. A record is in the format that a publisher takes ("kiln.record/1").
+//
+//   <folder of trust.json>/tested/<hex of the manifest>.<16 hex of hardware and driver>.json
+//
+// A record decides what is loaded: it, and the folders on its way, must be this user's or root's
+// and nobody else's to write. It counts for the bytes that it names alone, and on this machine for
+// the same GPU or CPU with the same driver. Its checksum shows damage, and a change by hand; it is
+// no signature. Safe from several processes: a record is replaced as a whole.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/digest.hpp"
+#include "documents/json_fwd.hpp"
+#include "documents/variant.hpp"
+#include "kiln/device.hpp"
+#include "kiln/host.hpp"
+
+namespace kiln {
+
+/// What one run of a check found of one library.
+struct TestRecord {
+  std::string hardware;  ///< "NVIDIA H100 80GB HBM3"
+  std::string driver;    ///< "580.159.04"; empty: of a CPU
+  std::string cuda;      ///< "13.0"; empty: of a CPU
+  std::string date;      ///< "2026-11-26"
+  std::string variant;
+  Digest library;
+  Digest manifest;  ///< of the variant; empty: not kept on this machine
+  std::uint64_t cases = 0;
+  std::uint64_t failed = 0;
+  std::map<std::string, double> worst = {};  ///< by the name of the cases
+
+  bool passed() const { return cases > 0 && failed == 0; }
+  std::string place() const;  ///< "NVIDIA H100, driver 580.159.04, 2026-11-26, 772 cases"
+};
+
+/// A record of today, on this device; no results yet.
+TestRecord record_of_today(const Host& host, Device device);
+
+/// The document that `kiln registry publish --records` reads.
+Json to_json(const TestRecord& record);
+
+/// Where records are kept; empty if the environment names no folder for settings.
+std::filesystem::path tested_folder();
+
+/// Keeps a record, in the place of an earlier one of this hardware and driver. Throws kUsage where
+/// there is no such folder or another user could change it, kCache for what the disk refuses.
+std::filesystem::path keep_record(const TestRecord& record);
+
+/// All records of these bytes that count on this machine, passed or not. Throws kUsage for one that
+/// another user may write to, kIntegrity for one that is not as it was written.
+std::vector<TestRecord> records_here(const Digest& manifest);
+
+/// Adds to each variant's tested_on, and to its `tested`, where it passed on this machine. Throws
+/// what records_here throws.
+void add_tested_here(Index& index);
+
+}  // namespace kiln

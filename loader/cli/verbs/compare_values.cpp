@@ -114,6 +114,7 @@ std::size_t ulp_place(std::uint64_t code, std::uint64_t bits, std::uint64_t befo
     };
     return place_of(distance(signed_magnitude(before, a), signed_magnitude(after, b)));
   }
+  if (code != kDLInt) return place_of(before > after ? before - after : after - before);
   return place_of(distance(integer_of(before, bits), integer_of(after, bits)));
 }
 

@@ -104,7 +104,7 @@ class Pipes(World):
                         continue
                     with self.subTest(command=command, option=option, place=place.name):
                         # A device that is written to, or a link in a new file's place, is another matter.
-                        if place == self.device and option in ("--out", "--output", "file"):
+                        if place == self.device and option in ("--out", "--output", "--share", "file"):
                             continue
                         line = f"{command} {words}".replace("{built}", str(self.built / "one")).replace("{commit}", "0" * 40).replace("{}", str(place))
                         if command.startswith("kiln-registry") and "--registry" in self.run_command(

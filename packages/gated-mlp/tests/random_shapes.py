@@ -225,6 +225,7 @@ def main():
     parser.add_argument("--device", choices=list(DEVICES), default="cuda")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=1, help="of the first shape; the next one's is one more")
+    parser.add_argument("--every", type=int, default=1, help="or N more: one of N processes that begin at N seeds")
     parser.add_argument("--rows", type=int, default=3000, help="the most")
     parser.add_argument("--width", type=int, default=9000, help="the most of D and H: three weights of its square")
     parser.add_argument("--out", help="a file for the seed, the number of shapes and how many failed")
@@ -235,7 +236,7 @@ def main():
     shapes = failed = 0
     begin = time.monotonic()
     while shapes == 0 or time.monotonic() - begin < arguments.seconds:
-        case = draw_case(arguments.seed + shapes, arguments.rows, arguments.width)
+        case = draw_case(arguments.seed + shapes * arguments.every, arguments.rows, arguments.width)
         shapes += 1
         failures = checker.failures_of(case)
         failed += bool(failures)

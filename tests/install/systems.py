@@ -283,13 +283,23 @@ def check_certificates(root):
     print(f"  certificates: found in each of {len(CERTIFICATES)} places", flush=True)
 
 
+# The registry of the package of kernels, served: a bundle of it, signed, and its address.
+BUNDLE = """
+cd /tmp
+kiln registry serve --quiet --registry /opt/kiln/share/kiln/registry >signed 2>/tmp/log &
+trap "kill $!" EXIT
+for each in $(seq 100); do [ -s signed ] || sleep 0.1; done
+export KILN_REGISTRY=$(cat signed) KILN_CACHE=/tmp/bundled
+kiln trust add "$KILN_REGISTRY" --root /packages/kernels/root.json
+kiln bundle create geglu-mlp@1 --all-variants -o kernels.tar
+echo "$KILN_REGISTRY"
+"""
+
+
 def check_air_gap(archive, root):
     """docs/AIR_GAP.md: a bundle is made on this system, whose registry is signed, and carried to a second one. That one
     has Kiln's tar, the bundle, the root, and a program that was compiled here; it has no network and no registry."""
-    signed = "/opt/kiln/share/kiln/registry"
-    run_in(root, f"kiln trust add {signed} --root /packages/kernels/root.json && cd /tmp && "
-                 f"KILN_REGISTRY={signed} KILN_CACHE=/tmp/bundled kiln bundle create geglu-mlp@1 --all-variants -o kernels.tar",
-           ENVIRONMENT)
+    signed = run_in(root, BUNDLE, ENVIRONMENT).strip().splitlines()[-1]
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         other = pathlib.Path(folder)
         subprocess.run(["tar", "-C", other, "-xf", archive], check=True)
@@ -299,8 +309,9 @@ def check_air_gap(archive, root):
         environment = {**ENVIRONMENT, "PATH": f"/srv/kiln/bin:{ENVIRONMENT['PATH']}"}
         del environment["KILN_REGISTRY"]
 
-        def there(command):
-            return subprocess.run(["unshare", "--net", "chroot", other, "sh", "-ec", f"cd /root; {command}"],
+        def there(command):  # /proc for as long as the command runs
+            return subprocess.run(["unshare", "--net", "--mount", "--propagation", "private", "sh", "-ec",
+                                   'mount -t proc proc "$0/proc"; exec chroot "$0" sh -ec "$1"', other, f"cd /root; {command}"],
                                   env=environment, text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
         refused = there("kiln bundle install kernels.tar")

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Arguments: what the host passes to the device kernels, and what both count with. Included by both
+// sides.
+#pragma once
+
+#include "gate.h"
+#include "layout.h"
+#include "sources.h"
+
+namespace quantized_mlp {
+
+struct MatrixArguments {
+  const unsigned char* codes;
+  const unsigned short* scales;
+  const unsigned char* zeros;  // or null
+};
+
+// out[m, n] = epilogue(a[m, k] b^T). Gated: b[0] is gate, b[1] up, and out = gated(a b[0]^T +
+// bias0, a b[1]^T + bias1). Plain: b[0] and bias0, and a residual [m, n] or null. b has
+// 16 row_tiles rows, of which n are stored.
+struct ProductArguments {
+  const void* a;
+  MatrixArguments b[2];
+  const void* bias0;
+  const void* bias1;
+  const void* residual;
+  void* out;
+  float* parts;  // tiled and plain: where not null, [splits, m, n] of its sums, for `finish`
+  long long m;
+  long long n;
+  long long k;
+  int row_tiles;
+  int depth_tiles;
+  int groups;
+  int shift;            // column k is in group k >> shift
+  int bfloat16_scales;  // else float16
+  int aligned;          // k is a multiple of 8, a 16-byte aligned
+  int paired;           // n is even, out 4-byte aligned
+  int splits;           // tiled: parts of k
+  gated_mlp::Gating gating;
+};
+
+// Decode: a CTA has a row tile of each matrix at a time, and 8 or 16 tokens.
+constexpr int kDecodeWarps = 8;
+constexpr int kDecodeCtas = 2;  // of a multiprocessor with shared memory for both
+// A stage of a warp: kDecodeTiles tiles of k of each matrix, with a word of scales and one of zeros
+// a lane.
+constexpr int kDecodeTiles = 2;
+constexpr int stage_bytes(int tiles, int matrices, int bits) {
+  return matrices * (tiles * bits / 4 * kStepBytes + 2 * 32 * 4);
+}
+// As many as leave a CTA below 99 KiB.
+constexpr int decode_stages(int matrices, int bits, int token_tiles) {
+  return bits == 8 ? 4 / matrices : matrices == 1 ? 8 : token_tiles == 1 ? 4 : 3;
+}
+constexpr int decode_sum_bytes(int matrices, int token_tiles) {
+  return kDecodeWarps * matrices * 8 * token_tiles * (kTileRows + 4) * 4;
+}
+constexpr int decode_bytes(int matrices, int bits, int token_tiles) {
+  return kDecodeWarps * decode_stages(matrices, bits, token_tiles) *
+             stage_bytes(kDecodeTiles, matrices, bits) +
+         decode_sum_bytes(matrices, token_tiles);
+}
+
+// Tiled: a CTA has 64 tokens and 16 row tiles, two of each warp: gate's and up's, or neighbours.
+constexpr int kTiledWarps = 8;
+constexpr int kTiledTokens = 64;
+constexpr int kTiledStages = 3;
+constexpr int tiled_stage_bytes(int bits) {
+  return kTiledTokens * kTileDepth * 2 + kTiledWarps * stage_bytes(1, 2, bits);
+}
+
+struct PackCodesArguments {
+  Source source;
+  unsigned* packed;
+  unsigned short* packed_scales;  // pack
+  unsigned char* packed_zeros;    // pack_zeros
+  long long row_tiles;
+  long long depth_tiles;
+};
+
+struct UnpackCodesArguments {
+  MatrixArguments from;
+  int bits;
+  int shift;
+  int bfloat16_scales;
+  int weight_dtype;  // 0 float32, 1 float16, 2 bfloat16
+  long long rows;
+  long long columns;
+  long long depth_tiles;
+  long long groups;
+  unsigned char* codes;
+  unsigned short* scales;  // or null, as those below
+  unsigned char* zeros;
+  void* weight;
+};
+
+constexpr unsigned kPackThreads = 256;
+
+}  // namespace quantized_mlp

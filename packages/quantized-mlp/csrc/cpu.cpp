@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// forward on the CPU. A line of 64 bytes of a packed tile has two rows, r and r + 8: of 4 bits all
+// of the tile's columns, of 8 bits half of them. Its 16 words are vectors whose lanes are columns;
+// x and h lie in memory in the order that makes those of one code position neighbours
+// (place_in_line). So a code costs a shift, a mask, a subtraction, a conversion and a
+// multiplication for each token, and a scale is applied once a line: the sums of a group are of
+// whole numbers times x, in fp32.
+//
+//   workspace    x, then h: fp32, [tokens of a block][tiles of k][64]
+//   an item      of the first region: a token of x; of the second: 16 columns of h; of the third:
+//   16
+//                of y. An item's sums run through k in order, whoever computes it, and with
+//                whichever tokens: a row's bits depend on the row alone
+#include "cpu/gate.hpp"
+#include "cpu/threads.hpp"
+#include "cpu/vector.hpp"
+#include "package.gen.hpp"
+#include "shapes.hpp"
+
+namespace kiln::package {
+namespace {
+
+using namespace gated_mlp::cpu;
+using gated_mlp::Gate;
+using quantized_mlp::check_mlp;
+using quantized_mlp::kTileDepth;
+using quantized_mlp::kTileRows;
+using quantized_mlp::Matrix;
+using quantized_mlp::middle_of;
+using quantized_mlp::Mlp;
+using quantized_mlp::parts_of;
+using quantized_mlp::tile_bytes;
+
+constexpr int64_t kBlock = 64;  // tokens that the workspace holds
+constexpr int kLineBytes = 64;  // of a tile: rows r and r + 8
+constexpr int kGroupRows = kTileRows / 2;
+constexpr int kMost = kLanes == 8 ? 2 : 4;  // tokens whose sums are in registers
+constexpr int kVectors = 16 / kLanes;       // of a line
+
+// Where column k of a tile lies in the 64 floats of a token: by the code's number in a word, then
+// by the word.
+int place_in_line(int bits, int k) {
+  const int word = k % 32 / 8 * 4;
+  const int step = k / 32;
+  const int part = k % 8 / 4;
+  const int pair = k % 4 / 2;
+  const int odd = k % 2;
+  return bits == 4 ? (pair + 2 * odd) * 16 + word + 2 * step + part
+                   : (2 * step + odd) * 16 + word + 2 * part + pair;
+}
+
+struct Places {
+  explicit Places(int bits) {
+    for (int k = 0; k < kTileDepth; ++k) of[k] = place_in_line(bits, k);
+  }
+  int of[kTileDepth];
+};
+
+inline Words load_words(const uint8_t* address) {
+  Words words;
+  memcpy(&words, address, sizeof(words));
+  return words;
+}
+
+inline Ints second_steps() {
+  Ints mask = {};
+  for (int lane = 0; lane < kLanes; ++lane) mask[lane] = (lane & 2) != 0 ? -1 : 0;
+  return mask;
+}
+
+// What a line's codes are taken less, and their sums times; of 4 bits the lanes may be of two
+// groups.
+struct Group {
+  Ints zero[2];
+  Floats scale[2];
+};
+
+template <bool kBfloat16>
+float scale_at(const uint16_t* scale) {
+  if constexpr (kBfloat16) {
+    return bits_as<float>(uint32_t{*scale} << 16);
+  } else {
+    return static_cast<float>(bits_as<_Float16>(*scale));
+  }
+}
+
+// Rows r and r + 8 of group `group`.
+template <bool kBfloat16>
+Group group_at(const Matrix& matrix, int64_t row_tile, int64_t group, int row) {
+  const int64_t at = (row_tile * matrix.groups + group) * kTileRows + 2 * row;
+  Group one;
+  for (int half = 0; half < 2; ++half) {
+    one.scale[half] = broadcast(scale_at<kBfloat16>(matrix.scales + at + half));
+    one.zero[half] =
+        Ints{} + (matrix.zeros != nullptr ? matrix.zeros[at + half] : middle_of(matrix.bits));
+  }
+  return one;
+}
+
+// The products of a line's codes with kTokens tokens, added to `total` with their scales. x[i] is
+// of the first code position of this line.
+template <int kBits, int kTokens>
+inline void multiply_line(const uint8_t* line, const float* const (&x)[kTokens], const Group& group,
+                          Floats (*total)[kMost]) {
+  constexpr int kCodes = 32 / kBits;
+  Floats sums[2][kTokens] = {};
+#pragma clang loop unroll(full)
+  for (int v = 0; v < kVectors; ++v) {
+    const Words words = load_words(line + v * kVectorBytes);
+#pragma clang loop unroll(full)
+    for (int code = 0; code < kCodes; ++code) {
+      // layout.h: of 4 bits n = half + 2 pair + 4 odd, of 8 bits n = 2 half + odd.
+      const int half = kBits == 4 ? code % 2 : code / 2;
+      const int position = kBits == 4 ? code / 2 : code % 2;
+      const Ints found = bits_as<Ints>(words >> (code * kBits) & ((1u << kBits) - 1u));
+      const Floats weight = __builtin_convertvector(found - group.zero[half], Floats);
+#pragma clang loop unroll(full)
+      for (int i = 0; i < kTokens; ++i) {
+        sums[half][i] += weight * load(x[i] + position * 16 + v * kLanes);
+      }
+    }
+  }
+#pragma clang loop unroll(full)
+  for (int half = 0; half < 2; ++half) {
+#pragma clang loop unroll(full)
+    for (int i = 0; i < kTokens; ++i) total[half][i] += sums[half][i] * group.scale[half];
+  }
+}
+
+template <int kBits, bool kBfloat16, int kTokens>
+inline void multiply_tile(const Matrix& matrix, int64_t row_tile, int64_t tile,
+                          const float* const (&x)[kTokens], Floats (*total)[2][kMost]) {
+  const uint8_t* codes = matrix.codes + (row_tile * matrix.depth_tiles + tile) * tile_bytes(kBits);
+  const int64_t first = tile * kTileDepth >> matrix.shift;
+  const int64_t second = (tile * kTileDepth + 32) >> matrix.shift;
+  const bool differ = second != first && second < matrix.groups;
+  const Ints is_second = second_steps();
+  for (int row = 0; row < kGroupRows; ++row) {
+    Group group = group_at<kBfloat16>(matrix, row_tile, first, row);
+    if constexpr (kBits == 4) {
+      if (differ) {
+        const Group other = group_at<kBfloat16>(matrix, row_tile, second, row);
+        for (int half = 0; half < 2; ++half) {
+          group.scale[half] = select(is_second, other.scale[half], group.scale[half]);
+          group.zero[half] = (is_second & other.zero[half]) | (~is_second & group.zero[half]);
+        }
+      }
+      multiply_line<kBits>(codes + row * kLineBytes, x, group, total[row]);
+    } else {
+      multiply_line<kBits>(codes + row * kLineBytes, x, group, total[row]);
+      if (differ) group = group_at<kBfloat16>(matrix, row_tile, second, row);
+      const float* later[kTokens];
+      for (int i = 0; i < kTokens; ++i) later[i] = x[i] + 2 * 16;
+      multiply_line<kBits>(codes + kGroupRows * kLineBytes + row * kLineBytes, later, group,
+                           total[row]);
+    }
+  }
+}
+
+inline float sum_of(Floats lanes) {
+  float sum = 0;
+  for (int i = 0; i < kLanes; ++i) sum += lanes[i];
+  return sum;
+}
+
+// sums[i][r]: row r of the tile with token i of x, whose tokens lie `stride` floats apart.
+template <int kBits, bool kBfloat16, int kTokens>
+void multiply_row_tile(const Matrix& matrix, int64_t row_tile, const float* x, int64_t stride,
+                       float (*sums)[kTileRows]) {
+  Floats total[kGroupRows][2][kMost] = {};
+  for (int64_t tile = 0; tile < matrix.depth_tiles; ++tile) {
+    const float* tokens[kTokens];
+    for (int i = 0; i < kTokens; ++i) tokens[i] = x + i * stride + tile * kTileDepth;
+    multiply_tile<kBits, kBfloat16, kTokens>(matrix, row_tile, tile, tokens, total);
+  }
+  for (int row = 0; row < kTileRows; ++row) {
+    for (int i = 0; i < kTokens; ++i) {
+      sums[i][row] = sum_of(total[row % kGroupRows][row / kGroupRows][i]);
+    }
+  }
+}
+
+template <int kBits, bool kBfloat16>
+void multiply_tokens(const Matrix& matrix, int64_t row_tile, const float* x, int64_t stride,
+                     int64_t tokens, float (*sums)[kTileRows]) {
+  for (; tokens >= kMost; tokens -= kMost, x += kMost * stride, sums += kMost) {
+    multiply_row_tile<kBits, kBfloat16, kMost>(matrix, row_tile, x, stride, sums);
+  }
+  for (; tokens > 0; --tokens, x += stride, ++sums) {
+    multiply_row_tile<kBits, kBfloat16, 1>(matrix, row_tile, x, stride, sums);
+  }
+}
+
+struct Product {
+  const Matrix& matrix;
+  bool bfloat16_scales;
+
+  // Of `tokens` tokens.
+  void multiply(int64_t row_tile, const float* x, int64_t tokens, float (*sums)[kTileRows]) const {
+    const int64_t stride = matrix.depth_tiles * kTileDepth;
+    if (matrix.bits == 4) {
+      bfloat16_scales ? multiply_tokens<4, true>(matrix, row_tile, x, stride, tokens, sums)
+                      : multiply_tokens<4, false>(matrix, row_tile, x, stride, tokens, sums);
+    } else {
+      bfloat16_scales ? multiply_tokens<8, true>(matrix, row_tile, x, stride, tokens, sums)
+                      : multiply_tokens<8, false>(matrix, row_tile, x, stride, tokens, sums);
+    }
+  }
+};
+
+// Floats of a token of x and of h.
+int64_t x_floats(const ForwardArguments& call) {
+  return call.DK * kTileDepth;
+}
+int64_t h_floats(const ForwardArguments& call) {
+  return call.HK * kTileDepth;
+}
+int64_t block_of(const ForwardArguments& call) {
+  return call.M < kBlock ? call.M : kBlock;
+}
+
+// A block of tokens of one call.
+template <class T>
+struct Block {
+  const ForwardArguments& call;
+  const Mlp& mlp;
+  int64_t first;
+  int64_t tokens;
+  float* x;
+  float* h;
+
+  void read(int64_t token) const {
+    const Places place(mlp.gate.bits);
+    const T* from = static_cast<const T*>(call.x.data) + (first + token) * call.D;
+    float* to = x + token * x_floats(call);
+    for (int64_t k = 0; k < x_floats(call); k += kLanes) {
+      const int64_t left = call.D - k;
+      const Floats values = left > 0 ? load_up_to(from + k, left) : Floats{};
+      for (int i = 0; i < kLanes; ++i) {
+        to[k / kTileDepth * kTileDepth + place.of[k % kTileDepth + i]] = values[i];
+      }
+    }
+    // What exceeds the tiles of gate's rows.
+    float* const end = h + (token + 1) * h_floats(call);
+    for (float* at = end - (h_floats(call) > 0 ? kTileDepth : 0); at < end; ++at) *at = 0;
+  }
+
+  static void add_bias(const sdk::Tensor& bias, int64_t column, int64_t columns, float* sums) {
+    if (!bias.present) return;
+    for (int i = 0; i < kTileRows && column + i < columns; ++i) {
+      sums[i] += load_one(static_cast<const T*>(bias.data) + column + i);
+    }
+  }
+
+  void compute_hidden(int64_t row_tile) const {
+    float gate[kBlock][kTileRows];
+    float up[kBlock][kTileRows];
+    const bool bfloat16_scales = call.gate_scales.dtype == sdk::DType::kBFloat16;
+    Product{mlp.gate, bfloat16_scales}.multiply(row_tile, x, tokens, gate);
+    Product{mlp.up, bfloat16_scales}.multiply(row_tile, x, tokens, up);
+    const Places place(mlp.down.bits);
+    const int64_t column = row_tile * kTileRows;
+    float* const to = h + column / kTileDepth * kTileDepth;
+    with_gate(mlp.gating.gate, [&]<Gate kGate>() {
+      for (int64_t token = 0; token < tokens; ++token) {
+        add_bias(call.gate_bias, column, mlp.hidden, gate[token]);
+        add_bias(call.up_bias, column, mlp.hidden, up[token]);
+        for (int i = 0; i < kTileRows; i += kLanes) {
+          const Floats out =
+              gated<kGate>(load(gate[token] + i), load(up[token] + i), mlp.gating.limit);
+          for (int lane = 0; lane < kLanes; ++lane) {
+            to[token * h_floats(call) + place.of[column % kTileDepth + i + lane]] = out[lane];
+          }
+        }
+      }
+    });
+  }
+
+  void compute_y(int64_t row_tile) const {
+    float sums[kBlock][kTileRows];
+    Product{mlp.down, call.down_scales.dtype == sdk::DType::kBFloat16}.multiply(row_tile, h, tokens,
+                                                                                sums);
+    const int64_t column = row_tile * kTileRows;
+    for (int64_t token = 0; token < tokens; ++token) {
+      add_bias(call.down_bias, column, call.D, sums[token]);
+      const int64_t at = (first + token) * call.D + column;
+      for (int64_t i = 0; i < kTileRows && column + i < call.D; i += kLanes) {
+        const int64_t left = call.D - column - i;
+        Floats sum = load(sums[token] + i);
+        if (call.residual.present) {
+          sum += load_up_to(static_cast<const T*>(call.residual.data) + at + i, left);
+        }
+        store_up_to(static_cast<T*>(call.y.data) + at + i, sum, left);
+      }
+    }
+  }
+};
+
+template <class T>
+void run(const ForwardArguments& call, const Mlp& mlp) {
+  constexpr double kBytesPerThread = 64 << 10;  // of weights, read for a few tokens
+  const double bytes = static_cast<double>(call.HR * call.DK) * 2.0 * static_cast<double>(call.T) +
+                       static_cast<double>(call.DR * call.HK) * static_cast<double>(call.TD);
+  const double groups = static_cast<double>(parts_of(call.M, kMost));
+  const int64_t items = call.HR > call.DR ? call.HR : call.DR;
+  auto* const x = static_cast<float*>(call.workspace);
+  float* const h = x + block_of(call) * x_floats(call);
+  run_team(threads_for(bytes * groups / kBytesPerThread, items, call.threads), [&](Team& team) {
+    for (int64_t first = 0; first < call.M; first += kBlock) {
+      const int64_t left = call.M - first;
+      const Block<T> block{call, mlp, first, left < kBlock ? left : kBlock, x, h};
+      team.for_each_item(block.tokens, [&](int64_t token) { block.read(token); });
+      team.for_each_item(call.HR, [&](int64_t tile) { block.compute_hidden(tile); });
+      team.for_each_item(call.DR, [&](int64_t tile) { block.compute_y(tile); });
+    }
+  });
+}
+
+}  // namespace
+
+size_t forward_workspace_bytes(const ForwardArguments& call) {
+  return sizeof(float) * static_cast<size_t>(block_of(call) * (x_floats(call) + h_floats(call)));
+}
+
+int32_t forward(const ForwardArguments& call, kiln_error* error) {
+  Mlp mlp;
+  if (const int32_t status = check_mlp(call, &mlp, error)) return status;
+  if (call.M == 0 || call.D == 0) return KILN_OK;
+  if (call.x.dtype == sdk::DType::kBFloat16) {
+    run<Bfloat16>(call, mlp);
+  } else {
+    run<Float16>(call, mlp);
+  }
+  return KILN_OK;
+}
+
+}  // namespace kiln::package

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Dequantize: codes as the operand of mma.sync. A code less its zero is a whole number of at most 9
+// bits, which bfloat16 and float16 hold exactly; scales are applied to the sums of a group. Codes
+// become numbers by their place in a mantissa: 128 + c of bfloat16, 1024 + c of float16, from which
+// a constant is taken. Device only.
+#pragma once
+
+#include "arguments.h"
+#include "element.cuh"
+
+namespace quantized_mlp {
+
+using gated_mlp::Bfloat16;
+using gated_mlp::Float16;
+
+// (word & mask) | bits
+__device__ __forceinline__ unsigned place_in(unsigned word, unsigned mask, unsigned bits) {
+  unsigned result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(bits));
+  return result;
+}
+__device__ __forceinline__ unsigned permuted(unsigned a, unsigned b, unsigned selector) {
+  unsigned result;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(selector));
+  return result;
+}
+// a factor + addend of both halves
+__device__ __forceinline__ unsigned fused(unsigned a, unsigned factor, unsigned addend, Bfloat16) {
+  unsigned result;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(factor), "r"(addend));
+  return result;
+}
+__device__ __forceinline__ unsigned fused(unsigned a, unsigned factor, unsigned addend, Float16) {
+  unsigned result;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(factor), "r"(addend));
+  return result;
+}
+
+// The codes of one lane for one instruction, as operand A: row g, row g + 8, both 2 pairs on.
+// `zeros`: of the two rows.
+template <class Element, int kBits>
+struct Dequantizer;
+
+template <>
+struct Dequantizer<Bfloat16, 4> {
+  unsigned less[2];
+
+  __device__ __forceinline__ explicit Dequantizer(uint2 zeros)
+      : less{0xc300c300u + zeros.x * 0x10001u, 0xc300c300u + zeros.y * 0x10001u} {}
+
+  __device__ __forceinline__ void run(const uint4& codes, int part, unsigned (&a)[4]) const {
+    const unsigned words[4] = {codes.x, codes.y, codes.z, codes.w};
+    const unsigned word = words[part];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const unsigned numbers = place_in(word >> (4 * i), 0x000f000fu, 0x43004300u);  // 128 + c
+      a[i] = fused(numbers, 0x3f803f80u, less[i % 2], Bfloat16{});
+    }
+  }
+};
+
+template <>
+struct Dequantizer<Float16, 4> {
+  unsigned less[2];
+
+  // 1024 + z; 64 + z, of 64 + c, which is a sixteenth of 1024 + 16 c.
+  __device__ __forceinline__ explicit Dequantizer(uint2 zeros)
+      : less{0xe400e400u + zeros.x * 0x10001u, 0xd400d400u + zeros.y * 0x100010u} {}
+
+  __device__ __forceinline__ void run(const uint4& codes, int part, unsigned (&a)[4]) const {
+    const unsigned words[4] = {codes.x, codes.y, codes.z, codes.w};
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+      const unsigned word = words[part] >> (8 * pair);
+      a[2 * pair] =
+          fused(place_in(word, 0x000f000fu, 0x64006400u), 0x3c003c00u, less[0], Float16{});
+      a[2 * pair + 1] =
+          fused(place_in(word, 0x00f000f0u, 0x64006400u), 0x2c002c00u, less[1], Float16{});
+    }
+  }
+};
+
+template <>
+struct Dequantizer<Bfloat16, 8> {
+  float less[2];
+
+  __device__ __forceinline__ explicit Dequantizer(uint2 zeros)
+      : less{8388608.0f + static_cast<float>(zeros.x), 8388608.0f + static_cast<float>(zeros.y)} {}
+
+  __device__ __forceinline__ void run(const uint4& codes, int part, unsigned (&a)[4]) const {
+    const unsigned words[4] = {codes.x, codes.y, codes.z, codes.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const unsigned word = words[2 * part + i / 2];
+      // 2^23 + c of fp32
+      const float first = __uint_as_float(permuted(word, 0x4b000000u, 0x7440u + i % 2 * 2));
+      const float second = __uint_as_float(permuted(word, 0x4b000000u, 0x7441u + i % 2 * 2));
+      a[i] = gated_mlp::pack_pair(first - less[i % 2], second - less[i % 2], Bfloat16{});
+    }
+  }
+};
+
+template <>
+struct Dequantizer<Float16, 8> {
+  unsigned less[2];
+
+  __device__ __forceinline__ explicit Dequantizer(uint2 zeros)
+      : less{0xe400e400u + zeros.x * 0x10001u, 0xe400e400u + zeros.y * 0x10001u} {}
+
+  __device__ __forceinline__ void run(const uint4& codes, int part, unsigned (&a)[4]) const {
+    const unsigned words[4] = {codes.x, codes.y, codes.z, codes.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const unsigned numbers =
+          permuted(words[2 * part + i / 2], 0x64646464u, i % 2 == 0 ? 0x4140u : 0x4342u);
+      a[i] = fused(numbers, 0x3c003c00u, less[i % 2], Float16{});
+    }
+  }
+};
+
+// What decode takes instead, where instructions are the limit: numbers that still have an offset,
+// which `ones` (decode) takes from the sums: sum of (c - z) x = unit * sum of numbers x - (kBase +
+// z)
+// * sum of x, in fp32. The error of that difference is below 1e-5 of the terms, a bfloat16's 4e-3.
+// A float16 of bits c, without an exponent, is c 2^-24, which mma.sync multiplies exactly.
+template <class Element, int kBits>
+struct RawNumbers;
+
+template <>
+struct RawNumbers<Bfloat16, 4> {
+  static constexpr float kBase = 128;
+  static constexpr float kUnits[2] = {1, 1};  // of rows g and g + 8
+
+  __device__ __forceinline__ static void run(const uint4& codes, int part, unsigned (&a)[4]) {
+    const unsigned words[4] = {codes.x, codes.y, codes.z, codes.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = place_in(words[part] >> (4 * i), 0x000f000fu, 0x43004300u);
+  }
+};
+
+template <>
+struct RawNumbers<Float16, 4> {
+  static constexpr float kBase = 0;
+  static constexpr float kUnits[2] = {16777216, 1048576};
+
+  __device__ __forceinline__ static void run(const uint4& codes, int part, unsigned (&a)[4]) {
+    const unsigned words[4] = {codes.x, codes.y, codes.z, codes.w};
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+      const unsigned word = words[part] >> (8 * pair);
+      a[2 * pair] = word & 0x000f000fu;
+      a[2 * pair + 1] = word & 0x00f000f0u;
+    }
+  }
+};
+
+template <>
+struct RawNumbers<Bfloat16, 8> {
+  static constexpr float kBase = 0;
+  static constexpr float kUnits[2] = {1, 1};
+
+  __device__ __forceinline__ static void run(const uint4& codes, int part, unsigned (&a)[4]) {
+    Dequantizer<Bfloat16, 8>({0, 0}).run(codes, part, a);
+  }
+};
+
+template <>
+struct RawNumbers<Float16, 8> {
+  static constexpr float kBase = 0;
+  static constexpr float kUnits[2] = {16777216, 16777216};
+
+  __device__ __forceinline__ static void run(const uint4& codes, int part, unsigned (&a)[4]) {
+    const unsigned words[4] = {codes.x, codes.y, codes.z, codes.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      a[i] = permuted(words[2 * part + i / 2], 0u, i % 2 == 0 ? 0x4140u : 0x4342u);
+    }
+  }
+};
+
+// sum += A B^T, and A B^T alone. Unlike gated_mlp::multiply the compiler may move them.
+__device__ __forceinline__ void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b0,
+                                             unsigned b1, const float (&to)[4], Bfloat16) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+      : "=f"(sum[0]), "=f"(sum[1]), "=f"(sum[2]), "=f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(to[0]), "f"(to[1]),
+        "f"(to[2]), "f"(to[3]));
+}
+__device__ __forceinline__ void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b0,
+                                             unsigned b1, const float (&to)[4], Float16) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+      : "=f"(sum[0]), "=f"(sum[1]), "=f"(sum[2]), "=f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(to[0]), "f"(to[1]),
+        "f"(to[2]), "f"(to[3]));
+}
+
+__device__ __forceinline__ void copy_async(unsigned shared, const void* global, bool in_range) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
+               "r"(in_range ? 16 : 0)
+               : "memory");
+}
+__device__ __forceinline__ void copy_word_async(unsigned shared, const void* global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
+}
+__device__ __forceinline__ void commit_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int kPending>
+__device__ __forceinline__ void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+__device__ __forceinline__ uint4 load_shared(unsigned address) {
+  uint4 words;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "r"(address)
+               : "memory");
+  return words;
+}
+// Scales and zeros of rows g and g + 8 in four times 32 of k.
+struct GroupWords {
+  unsigned scales[4];
+  unsigned zeros[4];  // two bytes
+
+  __device__ __forceinline__ float2 scale(int step, int bfloat16_scales) const {
+    return bfloat16_scales != 0 ? gated_mlp::unpack_pair<Bfloat16>(scales[step])
+                                : gated_mlp::unpack_pair<Float16>(scales[step]);
+  }
+  __device__ __forceinline__ uint2 zero(int step) const {
+    return {zeros[step] & 0xffu, zeros[step] >> 8 & 0xffu};
+  }
+};
+
+// kTiles neighbouring tiles of k of one row tile, in shared memory: codes as packed, of which each
+// lane copies what it reads; then of each 8 row pairs the scales of four times 32 of k, a word a
+// lane, then zeros alike, with those of the pair beside. Those a lane reads others have copied.
+template <int kBits, int kTiles>
+struct TileCopy {
+  static constexpr int kLoads = kBits / 4;
+  static constexpr int kWords = kTiles * kLoads * kStepBytes;  // where they begin
+  static constexpr int kBytes = kWords + 2 * 32 * 4;
+
+  __device__ __forceinline__ static uint4 codes(unsigned shared, int lane, int number) {
+    return load_shared(shared + static_cast<unsigned>(lane * kLaneBytes + number * kStepBytes));
+  }
+  __device__ __forceinline__ static GroupWords groups(unsigned shared, int lane, bool has_zeros) {
+    const unsigned place = shared + static_cast<unsigned>(kWords + lane / 4 * 16);
+    const uint4 scales = load_shared(place);
+    constexpr unsigned kMiddle = 0x101u * middle_of(kBits);
+    GroupWords words = {{scales.x, scales.y, scales.z, scales.w},
+                        {kMiddle, kMiddle, kMiddle, kMiddle}};
+    if (has_zeros) {
+      const uint4 both = load_shared(place + 32 * 4);
+      const int shift = lane / 4 % 2 * 16;
+      words.zeros[0] = both.x >> shift;
+      words.zeros[1] = both.y >> shift;
+      words.zeros[2] = both.z >> shift;
+      words.zeros[3] = both.w >> shift;
+    }
+    return words;
+  }
+};
+
+// A lane's row tile of one matrix.
+struct RowTile {
+  const unsigned char* codes;  // of this lane, in the first tile of k
+  const unsigned short* scales;
+  const unsigned char* zeros;  // or null
+
+  RowTile() = default;
+  __device__ __forceinline__ RowTile(const ProductArguments& p, const MatrixArguments& b,
+                                     int row_tile, int bits) {
+    const int lane = static_cast<int>(threadIdx.x) & 31;
+    const long long at = static_cast<long long>(row_tile) * p.groups * kTileRows;
+    codes = b.codes + static_cast<long long>(row_tile) * p.depth_tiles * tile_bytes(bits) +
+            lane * kLaneBytes;
+    scales = b.scales + at + lane / 4 * 2;
+    zeros = b.zeros == nullptr ? nullptr : b.zeros + at + lane / 8 * 4;
+  }
+
+  // To the row tile `distance` further on.
+  __device__ __forceinline__ void move(const ProductArguments& p, int distance, int bits) {
+    codes += static_cast<long long>(distance) * p.depth_tiles * tile_bytes(bits);
+    const long long groups = static_cast<long long>(distance) * p.groups * kTileRows;
+    scales += groups;
+    if (zeros != nullptr) zeros += groups;
+  }
+
+  // Tiles first, first + 1, ...; what lies beyond the last one is zeros. k is an int: the host sees
+  // to that.
+  template <int kBits, int kTiles>
+  __device__ __forceinline__ void copy(const ProductArguments& p, int first, unsigned shared,
+                                       int lane) const {
+    using Copy = TileCopy<kBits, kTiles>;
+    const unsigned char* const from = codes + static_cast<long long>(first) * tile_bytes(kBits);
+#pragma unroll
+    for (int i = 0; i < kTiles * Copy::kLoads; ++i) {
+      const bool is_there = i < Copy::kLoads || first + 1 < p.depth_tiles;
+      copy_async(shared + static_cast<unsigned>(lane * kLaneBytes + i * kStepBytes),
+                 is_there ? from + i * kStepBytes : from, is_there);
+    }
+    int group = p.shift < 31 ? (first * kTileDepth + lane % 4 * 32) >> p.shift : 0;
+    group = group < p.groups ? group : p.groups - 1;
+    const unsigned words = shared + static_cast<unsigned>(Copy::kWords + lane * 4);
+    copy_word_async(words, scales + group * 16ll);
+    if (zeros != nullptr) copy_word_async(words + 32 * 4, zeros + group * 16ll);
+  }
+};
+
+}  // namespace quantized_mlp

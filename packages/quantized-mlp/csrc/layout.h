@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Layout: where a packed matrix has its codes, scales and zeros. Version 1 of the packed form,
+// which a version of the package keeps for ever. Host and device compile the same functions.
+//
+// A matrix [N rows, K columns] is cut into tiles of 16 rows and 64 columns: packed[row tile][tile
+// of k]. What lies beyond the last row or column has a code, and a scale of 0. In a tile each of
+// the 32 lanes of a warp has 16 bytes for each mma.sync pair that it feeds: of 4 bits 16 bytes are
+// its whole share, of 8 bits there are two shares, one of each 32 columns.
+//
+//   row    = 16 tile + 8 half + lane / 4
+//   column = 64 tile + 32 step + 8 (lane % 4) + 4 part + 2 pair + odd
+//
+//   4 bits   byte 16 lane + 4 (2 step + part) of the tile begins a little-endian word; the code is
+//   in
+//            its bits 4 n to 4 n + 3, n = half + 2 pair + 4 odd
+//   8 bits   the code is byte 512 step + 16 lane + 8 part + 4 pair + 2 half + odd of the tile
+//   scales   packed_scales[row tile][group][2 (row % 8) + half]; zeros alike
+//
+// So a lane's word holds what it multiplies by one instruction m16n8k16, as row pairs of operand A,
+// and 16 bytes of x, eight neighbouring columns, are what it needs of operand B for two.
+#pragma once
+
+#include "tile.h"
+
+namespace quantized_mlp {
+
+constexpr int kTileRows = 16;
+constexpr int kTileDepth = 64;
+constexpr int kLaneBytes = 16;
+constexpr int kStepBytes = 32 * kLaneBytes;  // of a warp
+
+KILN_INDEX int tile_bytes(int bits) {
+  return kTileRows * kTileDepth / 8 * bits;
+}
+
+// The code that means 0 where there are no zeros.
+KILN_INDEX int middle_of(int bits) {
+  return 1 << (bits - 1);
+}
+
+struct Place {
+  int byte;   // in the tile
+  int shift;  // in the byte
+};
+
+// row and k: in the tile.
+KILN_INDEX Place place_of(int bits, int row, int k) {
+  const int half = row / 8;
+  const int lane = row % 8 * 4 + k % 32 / 8;
+  const int step = k / 32;
+  const int part = k % 8 / 4;
+  const int pair = k % 4 / 2;
+  const int odd = k % 2;
+  if (bits == 8) {
+    return {kStepBytes * step + kLaneBytes * lane + 8 * part + 4 * pair + 2 * half + odd, 0};
+  }
+  const int bit = 4 * (half + 2 * pair + 4 * odd);
+  return {kLaneBytes * lane + 4 * (2 * step + part) + bit / 8, bit % 8};
+}
+
+// Of a row's scale among the 16 of a tile's group.
+KILN_INDEX int scale_place(int row) {
+  return row % 8 * 2 + row % 16 / 8;
+}
+
+KILN_INDEX long long parts_of(long long extent, long long unit) {
+  return (extent + unit - 1) / unit;
+}
+
+// Column k is in group k >> shift; one group of all has this shift.
+constexpr int kWholeRow = 62;
+
+}  // namespace quantized_mlp

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plan: which kernels a call of forward launches. Pure: of extents alone, so that the workspace is
+// known before a GPU is.
+#pragma once
+
+#include <stdint.h>
+
+#include "arguments.h"
+
+namespace quantized_mlp {
+
+// Kernel numbers, in the order of gpu.cpp's list: decode [gated, plain][bf16, f16][4, 8 bits][8,
+// 16, 32 tokens], tiled [gated, plain][bf16, f16][4, 8 bits], then the others.
+inline constexpr int kTiledKernels = 16;
+inline constexpr int kFinish = 24;  // bf16, f16
+inline constexpr int kPackCodes = 26;
+inline constexpr int kPackGroups = 27;
+inline constexpr int kUnpackCodes = 28;
+inline constexpr int kUnpackGroups = 29;
+inline constexpr int kKernelsWait = 30;
+inline constexpr int kKernels = 31;
+
+struct ProductPlan {
+  bool decodes;
+  int token_tiles;  // decode: of 8 tokens, 1 or 2
+  int64_t token_blocks;
+  int64_t row_blocks;  // decode: at most; fewer CTAs share them out
+  int splits;
+};
+
+// m tokens by `row_tiles` of each matrix and `depth_tiles` of k.
+inline ProductPlan plan_product(bool gated, int64_t m, int64_t row_tiles, int64_t depth_tiles,
+                                bool invariant) {
+  // Up to here blocks of 16 tokens that read the same weights, most of them from the L2 cache, are
+  // faster than tiles of 64 tokens.
+  constexpr int64_t kMostDecoded = 32;
+  constexpr int64_t kCtasWanted = 128;  // of a GPU with about as many multiprocessors
+  constexpr int64_t kLeastTiles = 8;    // of k, that a part should have
+  if (invariant || m <= kMostDecoded) {
+    const int tiles = m <= 8 ? 1 : 2;
+    return {true, tiles, parts_of(m, 8 * tiles), row_tiles, 1};
+  }
+  ProductPlan plan{false, 0, parts_of(m, kTiledTokens),
+                   parts_of(row_tiles, gated ? kTiledWarps : 2 * kTiledWarps), 1};
+  const int64_t ctas = plan.token_blocks * plan.row_blocks;
+  if (gated || ctas == 0 || ctas >= kCtasWanted) return plan;
+  int64_t splits = kCtasWanted / ctas;
+  if (splits > depth_tiles / kLeastTiles) splits = depth_tiles / kLeastTiles;
+  plan.splits = splits > 1 ? static_cast<int>(splits) : 1;
+  return plan;
+}
+
+inline int kernel_of(const ProductPlan& plan, bool gated, bool float16, int bits) {
+  const int row = ((gated ? 0 : 2) + (float16 ? 1 : 0)) * 2 + (bits == 8 ? 1 : 0);
+  if (!plan.decodes) return kTiledKernels + row;
+  return row * 2 + plan.token_tiles - 1;
+}
+
+}  // namespace quantized_mlp

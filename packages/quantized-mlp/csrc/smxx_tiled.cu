@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The two products of the MLP for more tokens than smxx_decode.cu takes, for every SM from 8.0 on:
+// a ring of stages of shared memory that cp.async fills, and codes that become numbers in the main
+// loop, once for 64 tokens. A CTA has 64 tokens and 16 row tiles: gated, 8 of gate and the same 8
+// of up. Where few CTAs would have work, the plain product's k is split, and `finish` adds the
+// parts in their order.
+//
+//   threads of a CTA    role
+//   all 256             copy two chunks of 16 bytes of x a stage
+//   warp w              copies and reads its own two row tiles' codes; multiplies them with all
+//   tokens
+//
+//   a stage is filled   by the copies that each thread commits, two tiles of k ahead
+//   it is read          after wait_group, for a thread's own copies, and __syncthreads
+//   it is free          at the next __syncthreads
+//
+//   a stage             | x: 64 tokens x 64 k, chunk c of row r at c ^ 4 (r % 2) | codes: of each
+//   warp
+//                       of each of its two tiles: as packed |
+#include "dequantize.cuh"
+#include "outputs.cuh"
+#include "overlap.cuh"
+
+namespace quantized_mlp {
+
+// Where chunk `chunk` of token `row` lies in a stage: two rows that one phase reads differ in their
+// banks.
+__device__ __forceinline__ unsigned chunk_place(int row, int chunk) {
+  return static_cast<unsigned>(row * (2 * kTileDepth) + ((chunk ^ (row % 2 * 4)) << 4));
+}
+
+template <class Element, int kBits, bool kGated>
+struct Tiled {
+  static constexpr int kPanels = 2;
+  static constexpr int kTokenTiles = kTiledTokens / 8;
+  static constexpr int kAtOnce = 2;  // token tiles whose products run at once
+  static constexpr int kLoads = kBits / 4;
+  static constexpr int kPanelBytes = TileCopy<kBits, 1>::kBytes;
+  static constexpr int kXBytes = kTiledTokens * kTileDepth * 2;
+  static constexpr int kStageBytes = kXBytes + kTiledWarps * kPanels * kPanelBytes;
+  static_assert(kStageBytes == tiled_stage_bytes(kBits), "the host asks for as much");
+
+  const ProductArguments& p;
+  unsigned shared;
+  int lane;
+  int warp;
+  long long first_token;
+  int row_tiles[kPanels];
+  RowTile rows[kPanels];  // beyond the last one, that: it is not stored
+  float sums[kPanels][kTokenTiles][4] = {};
+
+  __device__ __forceinline__ Tiled(const ProductArguments& a_p, unsigned a_shared)
+      : p(a_p),
+        shared(a_shared),
+        lane(static_cast<int>(threadIdx.x) & 31),
+        warp(static_cast<int>(threadIdx.x) >> 5),
+        first_token(static_cast<long long>(blockIdx.x) * kTiledTokens) {
+    const int block = static_cast<int>(blockIdx.y) * kTiledWarps + warp;
+#pragma unroll
+    for (int i = 0; i < kPanels; ++i) {
+      const int tile = kGated ? block : block * kPanels + i;
+      row_tiles[i] = tile;
+      rows[i] = RowTile(p, p.b[kGated ? i : 0], tile < p.row_tiles ? tile : p.row_tiles - 1, kBits);
+    }
+  }
+
+  __device__ __forceinline__ unsigned panel_place(int panel) const {
+    return static_cast<unsigned>(kXBytes + (warp * kPanels + panel) * kPanelBytes);
+  }
+
+  __device__ __forceinline__ void copy_x(unsigned stage, int tile) const {
+#pragma unroll
+    for (int i = 0; i < kTiledTokens * 8 / (32 * kTiledWarps); ++i) {
+      const int number = static_cast<int>(threadIdx.x) + i * 32 * kTiledWarps;
+      const int row = number / 8;
+      const int chunk = number % 8;
+      const long long token = first_token + row;
+      const long long k = static_cast<long long>(tile) * kTileDepth + chunk * 8;
+      const unsigned to = stage + chunk_place(row, chunk);
+      const bool is_there = token < p.m && k < p.k;
+      const unsigned short* const from =
+          static_cast<const unsigned short*>(p.a) + (is_there ? token * p.k + k : 0);
+      if (p.aligned != 0) {
+        copy_async(to, from, is_there);
+        continue;
+      }
+      unsigned words[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const unsigned low = is_there && k + 2 * j < p.k ? from[2 * j] : 0u;
+        const unsigned high = is_there && k + 2 * j + 1 < p.k ? from[2 * j + 1] : 0u;
+        words[j] = low | high << 16;
+      }
+      asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words[0]),
+                   "r"(words[1]), "r"(words[2]), "r"(words[3])
+                   : "memory");
+    }
+  }
+
+  __device__ __forceinline__ void copy(int tile, int slot) const {
+    const unsigned stage = shared + static_cast<unsigned>(slot * kStageBytes);
+    copy_x(stage, tile);
+#pragma unroll
+    for (int i = 0; i < kPanels; ++i) {
+      rows[i].template copy<kBits, 1>(p, tile, stage + panel_place(i), lane);
+    }
+  }
+
+  __device__ __forceinline__ void multiply_step(unsigned stage, int step) {
+    unsigned a[kPanels][2][4];
+    float2 scale[kPanels];
+    const int half = p.shift == 5 ? step : 0;
+#pragma unroll
+    for (int i = 0; i < kPanels; ++i) {
+      const unsigned from = stage + panel_place(i);
+      const GroupWords groups =
+          TileCopy<kBits, 1>::groups(from, lane, p.b[kGated ? i : 0].zeros != nullptr);
+      const Dequantizer<Element, kBits> codes(groups.zero(half));
+      scale[i] = groups.scale(half, p.bfloat16_scales);
+      const uint4 words = TileCopy<kBits, 1>::codes(from, lane, kBits == 8 ? step : 0);
+#pragma unroll
+      for (int part = 0; part < 2; ++part) {
+        codes.run(words, kBits == 4 ? 2 * step + part : part, a[i][part]);
+      }
+    }
+#pragma unroll
+    for (int first = 0; first < kTokenTiles; first += kAtOnce) {
+      uint4 x[kAtOnce];
+      float group[kAtOnce][kPanels][4] = {};
+#pragma unroll
+      for (int n = 0; n < kAtOnce; ++n) {
+        x[n] = load_shared(stage + chunk_place((first + n) * 8 + lane / 4, step * 4 + lane % 4));
+      }
+#pragma unroll
+      for (int part = 0; part < 2; ++part) {
+#pragma unroll
+        for (int n = 0; n < kAtOnce; ++n) {
+#pragma unroll
+          for (int i = 0; i < kPanels; ++i) {
+            multiply_add(group[n][i], a[i][part], part == 0 ? x[n].x : x[n].z,
+                         part == 0 ? x[n].y : x[n].w, group[n][i], Element{});
+          }
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < kAtOnce; ++n) {
+#pragma unroll
+        for (int i = 0; i < kPanels; ++i) {
+#pragma unroll
+          for (int c = 0; c < 4; ++c) {
+            sums[i][first + n][c] =
+                fmaf(c < 2 ? scale[i].x : scale[i].y, group[n][i][c], sums[i][first + n][c]);
+          }
+        }
+      }
+    }
+  }
+
+  // Tiles of k [first, last).
+  __device__ __forceinline__ void multiply(int first, int last) {
+#pragma unroll
+    for (int i = 0; i < kTiledStages - 1; ++i) {
+      if (first + i < last) copy(first + i, i);
+      commit_copies();
+    }
+    for (int tile = first; tile < last; ++tile) {
+      wait_copies<kTiledStages - 2>();
+      __syncthreads();
+      const int ahead = tile + kTiledStages - 1;
+      if (ahead < last) copy(ahead, (ahead - first) % kTiledStages);
+      commit_copies();
+      const unsigned stage =
+          shared + static_cast<unsigned>((tile - first) % kTiledStages * kStageBytes);
+#pragma unroll
+      for (int step = 0; step < 2; ++step) multiply_step(stage, step);
+    }
+  }
+
+  // A lane's two tokens of one row become one token of two neighbouring rows.
+  __device__ __forceinline__ static float2 turned(float even_token, float odd_token, bool odd_row) {
+    const float sent = odd_row ? even_token : odd_token;
+    const float got = __shfl_xor_sync(0xffffffffu, sent, 4);
+    return odd_row ? float2{got, odd_token} : float2{even_token, got};
+  }
+
+  __device__ __forceinline__ void store_part(int part, int panel, long long token, int row,
+                                             float2 both) const {
+    const long long column = static_cast<long long>(row_tiles[panel]) * kTileRows + row;
+    if (token >= p.m || row_tiles[panel] >= p.row_tiles) return;
+    float* const to = p.parts + (part * p.m + token) * p.n + column;
+    if (column < p.n) to[0] = both.x;
+    if (column + 1 < p.n) to[1] = both.y;
+  }
+
+  __device__ __forceinline__ void store(int part) const {
+    const bool odd_row = lane / 4 % 2 != 0;
+#pragma unroll
+    for (int n = 0; n < kTokenTiles; ++n) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float2 both[kPanels];
+#pragma unroll
+        for (int i = 0; i < kPanels; ++i) {
+          both[i] = turned(sums[i][n][half * 2], sums[i][n][half * 2 + 1], odd_row);
+        }
+        const long long token = first_token + n * 8 + lane % 4 * 2 + (odd_row ? 1 : 0);
+        const int row = half * 8 + lane / 8 * 2;
+        if constexpr (kGated) {
+          if (row_tiles[0] >= p.row_tiles) continue;
+          finish<Element, true>(p, token, static_cast<long long>(row_tiles[0]) * kTileRows + row,
+                                both[0], both[1]);
+        } else {
+#pragma unroll
+          for (int i = 0; i < kPanels; ++i) {
+            if (p.parts != nullptr) {
+              store_part(part, i, token, row, both[i]);
+            } else if (row_tiles[i] < p.row_tiles) {
+              finish<Element, false>(
+                  p, token, static_cast<long long>(row_tiles[i]) * kTileRows + row, both[i], {});
+            }
+          }
+        }
+      }
+    }
+  }
+};
+
+template <class Element, int kBits, bool kGated>
+__device__ __forceinline__ void tiled(const ProductArguments& p) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  gated_mlp::wait_for_previous_kernel();
+  gated_mlp::let_next_kernel_start();
+  const int part = static_cast<int>(blockIdx.z);
+  const int tiles = (p.depth_tiles + p.splits - 1) / p.splits;
+  const int first = part * tiles;
+  const int last = first + tiles < p.depth_tiles ? first + tiles : p.depth_tiles;
+  Tiled<Element, kBits, kGated> one(p, static_cast<unsigned>(__cvta_generic_to_shared(memory)));
+  one.multiply(first, last);
+  one.store(part);
+}
+
+// y of the parts of its sums, in their order: two columns a thread.
+template <class Element>
+__device__ __forceinline__ void add_parts(const ProductArguments& p) {
+  gated_mlp::wait_for_previous_kernel();
+  gated_mlp::let_next_kernel_start();
+  const long long pairs = (p.n + 1) / 2;
+  const long long number = static_cast<long long>(blockIdx.x) * 256 + threadIdx.x;
+  const long long token = number / pairs;
+  const long long column = number % pairs * 2;
+  if (token >= p.m) return;
+  float2 total = {};
+  for (int part = 0; part < p.splits; ++part) {
+    const float* const from = p.parts + (part * p.m + token) * p.n + column;
+    total.x += from[0];
+    if (column + 1 < p.n) total.y += from[1];
+  }
+  finish<Element, false>(p, token, column, total, {});
+}
+
+}  // namespace quantized_mlp
+
+#define KILN_TILED(name, Element, bits, gated)                                      \
+  extern "C" __global__ void __launch_bounds__(256, 1)                              \
+      name##_int##bits(const __grid_constant__ quantized_mlp::ProductArguments p) { \
+    quantized_mlp::tiled<quantized_mlp::Element, bits, gated>(p);                   \
+  }
+KILN_TILED(tiled_gated_bf16, Bfloat16, 4, true)
+KILN_TILED(tiled_gated_bf16, Bfloat16, 8, true)
+KILN_TILED(tiled_gated_f16, Float16, 4, true)
+KILN_TILED(tiled_gated_f16, Float16, 8, true)
+KILN_TILED(tiled_plain_bf16, Bfloat16, 4, false)
+KILN_TILED(tiled_plain_bf16, Bfloat16, 8, false)
+KILN_TILED(tiled_plain_f16, Float16, 4, false)
+KILN_TILED(tiled_plain_f16, Float16, 8, false)
+
+extern "C" __global__ void __launch_bounds__(256)
+    finish_bf16(const __grid_constant__ quantized_mlp::ProductArguments p) {
+  quantized_mlp::add_parts<quantized_mlp::Bfloat16>(p);
+}
+extern "C" __global__ void __launch_bounds__(256)
+    finish_f16(const __grid_constant__ quantized_mlp::ProductArguments p) {
+  quantized_mlp::add_parts<quantized_mlp::Float16>(p);
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// clang-format off
+// Made by kiln build from package.json of quantized-mlp@1: change that.
+//
+//   kiln::get_kernel("quantized-mlp", {.version = 1})
+//       .op<kiln::ops::quantized_mlp::Forward>().run({…}, workspace, stream);
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "kiln/op.hpp"
+
+namespace kiln::ops::quantized_mlp {
+
+inline constexpr std::string_view kPackage = "quantized-mlp";
+inline constexpr int kVersion = 1;
+
+/// The attributes of forward.
+struct ForwardAttributes {
+  enum class Activation { kSilu, kGelu, kGeluTanh, kRelu, kSigmoid, kSiluClamped };
+  friend constexpr const char* word_of(Activation value) {
+    switch (value) {
+      case Activation::kSilu: return "silu";
+      case Activation::kGelu: return "gelu";
+      case Activation::kGeluTanh: return "gelu_tanh";
+      case Activation::kRelu: return "relu";
+      case Activation::kSigmoid: return "sigmoid";
+      case Activation::kSiluClamped: return "silu_clamped";
+    }
+    return "";  // which the op refuses
+  }
+  enum class Overflow { kInfinity, kSaturate };
+  friend constexpr const char* word_of(Overflow value) {
+    switch (value) {
+      case Overflow::kInfinity: return "infinity";
+      case Overflow::kSaturate: return "saturate";
+    }
+    return "";  // which the op refuses
+  }
+  Activation activation = Activation::kSilu;
+  double limit = 7.0;
+  Overflow overflow = Overflow::kInfinity;
+  bool batch_invariant = false;
+
+  friend std::array<kiln::Attribute, 4> attributes_of(const ForwardAttributes& a) {
+    return {kiln::Attribute(word_of(a.activation)),
+            kiln::Attribute(a.limit),
+            kiln::Attribute(word_of(a.overflow)),
+            kiln::Attribute(a.batch_invariant ? "yes" : "no")};
+  }
+};
+
+/// y = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias + residual, accumulated
+/// in fp32 and rounded once; a weight is scale * (code - zero), which is not rounded. gate, up,
+/// down with their scales and zeros are what pack wrote: T and TD are 512 for weights of 4 bits,
+/// 1024 for 8; DG and HG, the numbers of groups, say whether a group is 32, 64, 128 or all weights
+/// of a row. gate_bias and up_bias have zeros beyond H. Without zeros, the zero is 8 of 4 bits and
+/// 128 of 8. A GPU stores the product that down multiplies in the dtype of x: in float16, beyond
+/// 65504 it becomes infinity, or 65504 where overflow is saturate.
+struct Forward {
+  static constexpr kiln::OpSignature kSignature = {
+      kPackage, "forward",
+      "quantized-mlp.forward(x: bfloat16|float16 [M,D], gate: uint8 [HR,DK,T], "
+      "gate_scales: bfloat16|float16 [HR,DG,16], gate_zeros?: uint8 [HR,DG,16], "
+      "up: uint8 [HR,DK,T], up_scales: gate_scales [HR,DG,16], "
+      "up_zeros?: uint8 [HR,DG,16], down: uint8 [DR,HK,TD], "
+      "down_scales: gate_scales [DR,HG,16], down_zeros?: uint8 [DR,HG,16], "
+      "gate_bias?: x [HR,16], up_bias?: x [HR,16], down_bias?: x [D], "
+      "residual?: x [M,D], "
+      "y!: x [M,D]; activation: string silu|gelu|gelu_tanh|relu|sigmoid|silu_clamped = "
+    "\"silu\", "
+      "limit: float = 7.0, overflow: string infinity|saturate = \"infinity\", "
+      "batch_invariant: string no|yes = \"no\")"};
+
+  kiln::RequiredTensor x;  ///< [M, D], bfloat16, float16
+  kiln::RequiredTensor gate;  ///< [HR, DK, T], uint8
+  kiln::RequiredTensor gate_scales;  ///< [HR, DG, 16], bfloat16, float16
+  kiln::Tensor gate_zeros = {};  ///< [HR, DG, 16], uint8; or none
+  kiln::RequiredTensor up;  ///< [HR, DK, T], uint8
+  kiln::RequiredTensor up_scales;  ///< [HR, DG, 16], as gate_scales
+  kiln::Tensor up_zeros = {};  ///< [HR, DG, 16], uint8; or none
+  kiln::RequiredTensor down;  ///< [DR, HK, TD], uint8
+  kiln::RequiredTensor down_scales;  ///< [DR, HG, 16], as gate_scales
+  kiln::Tensor down_zeros = {};  ///< [DR, HG, 16], uint8; or none
+  kiln::Tensor gate_bias = {};  ///< [HR, 16], as x; or none
+  kiln::Tensor up_bias = {};  ///< [HR, 16], as x; or none
+  kiln::Tensor down_bias = {};  ///< [D], as x; or none
+  kiln::Tensor residual = {};  ///< [M, D], as x; or none
+  kiln::RequiredTensor y;  ///< [M, D], as x; output
+  ForwardAttributes attributes = {};
+
+  friend std::array<const kiln::Tensor*, 15> tensors_of(const Forward& a) {
+    return {&a.x, &a.gate, &a.gate_scales, &a.gate_zeros, &a.up, &a.up_scales, &a.up_zeros,
+            &a.down, &a.down_scales, &a.down_zeros, &a.gate_bias, &a.up_bias, &a.down_bias,
+            &a.residual, &a.y};
+  }
+  friend std::array<kiln::Attribute, 4> attributes_of(const Forward& a) {
+    return attributes_of(a.attributes);
+  }
+};
+
+/// The attributes of pack.
+struct PackAttributes {
+  enum class Layout { kPlain, kGptq, kAwq, kCompressedTensors };
+  friend constexpr const char* word_of(Layout value) {
+    switch (value) {
+      case Layout::kPlain: return "plain";
+      case Layout::kGptq: return "gptq";
+      case Layout::kAwq: return "awq";
+      case Layout::kCompressedTensors: return "compressed_tensors";
+    }
+    return "";  // which the op refuses
+  }
+  Layout layout = Layout::kPlain;
+
+  friend std::array<kiln::Attribute, 1> attributes_of(const PackAttributes& a) {
+    return {kiln::Attribute(word_of(a.layout))};
+  }
+};
+
+/// The packed form of one weight matrix of N rows and K columns: packed [N / 16, K / 64, 512 of 4
+/// bits or 1024 of 8] and packed_scales [N / 16, groups, 16], rounded up. `layout` says how codes
+/// and scales lie: plain: codes uint8, or signed int8 whose zero is 0, [N, K], scales [N, groups].
+/// gptq: int32 [K / n, N], n = 32 / bits codes along K in a word, scales [groups, N]. awq: 4 bits,
+/// int32 [K, N / 8], in AWQ's order of columns, scales [groups, N]. compressed_tensors: int32 [N, K
+/// / n], scales [N, groups].
+struct Pack {
+  static constexpr kiln::OpSignature kSignature = {
+      kPackage, "pack",
+      "quantized-mlp.pack(codes: int32|uint8|int8 [A,B], "
+      "scales: bfloat16|float16 [SA,SB], packed!: uint8 [NR,KT,T], "
+      "packed_scales!: scales [NR,G,16]; layout: string plain|gptq|awq|compressed_tenso"
+    "rs = \"plain\")"};
+
+  kiln::RequiredTensor codes;  ///< [A, B], int32, uint8, int8
+  kiln::RequiredTensor scales;  ///< [SA, SB], bfloat16, float16
+  kiln::RequiredTensor packed;  ///< [NR, KT, T], uint8; output
+  kiln::RequiredTensor packed_scales;  ///< [NR, G, 16], as scales; output
+  PackAttributes attributes = {};
+
+  friend std::array<const kiln::Tensor*, 4> tensors_of(const Pack& a) {
+    return {&a.codes, &a.scales, &a.packed, &a.packed_scales};
+  }
+  friend std::array<kiln::Attribute, 1> attributes_of(const Pack& a) {
+    return attributes_of(a.attributes);
+  }
+};
+
+/// The attributes of pack_zeros.
+struct PackZerosAttributes {
+  enum class Layout { kPlain, kGptq, kGptqV2, kAwq, kCompressedTensors };
+  friend constexpr const char* word_of(Layout value) {
+    switch (value) {
+      case Layout::kPlain: return "plain";
+      case Layout::kGptq: return "gptq";
+      case Layout::kGptqV2: return "gptq_v2";
+      case Layout::kAwq: return "awq";
+      case Layout::kCompressedTensors: return "compressed_tensors";
+    }
+    return "";  // which the op refuses
+  }
+  Layout layout = Layout::kPlain;
+  std::int64_t bits = 4;
+
+  friend std::array<kiln::Attribute, 2> attributes_of(const PackZerosAttributes& a) {
+    return {kiln::Attribute(word_of(a.layout)),
+            kiln::Attribute(a.bits)};
+  }
+};
+
+/// The zeros of a matrix that pack packs, where codes do not have theirs in the middle:
+/// packed_zeros [N / 16, groups, 16], rounded up. plain: uint8 [N, groups]. gptq: int32 [groups, N
+/// / n], each stored as one less than it is, modulo 2^bits; gptq_v2: as it is. awq: int32 [groups,
+/// N / 8], in AWQ's order. compressed_tensors: int32 [N / n, groups].
+struct PackZeros {
+  static constexpr kiln::OpSignature kSignature = {
+      kPackage, "pack_zeros",
+      "quantized-mlp.pack_zeros(zeros: int32|uint8 [ZA,ZB], "
+      "packed_zeros!: uint8 [NR,G,16]; layout: string plain|gptq|gptq_v2|awq|compressed"
+    "_tensors = \"plain\", "
+      "bits: int = 4)"};
+
+  kiln::RequiredTensor zeros;  ///< [ZA, ZB], int32, uint8
+  kiln::RequiredTensor packed_zeros;  ///< [NR, G, 16], uint8; output
+  PackZerosAttributes attributes = {};
+
+  friend std::array<const kiln::Tensor*, 2> tensors_of(const PackZeros& a) {
+    return {&a.zeros, &a.packed_zeros};
+  }
+  friend std::array<kiln::Attribute, 2> attributes_of(const PackZeros& a) {
+    return attributes_of(a.attributes);
+  }
+};
+
+/// What pack and pack_zeros were given, bit by bit, in the layout plain; and the weights that it
+/// means, scale * (code - zero), rounded once.
+struct Unpack {
+  static constexpr kiln::OpSignature kSignature = {
+      kPackage, "unpack",
+      "quantized-mlp.unpack(packed: uint8 [NR,KT,T], "
+      "packed_scales: bfloat16|float16 [NR,G,16], packed_zeros?: uint8 [NR,G,16], "
+      "codes!: uint8 [N,K], scales?!: packed_scales [N,G], zeros?!: uint8 [N,G], "
+      "weight?!: bfloat16|float16|float32 [N,K])"};
+
+  kiln::RequiredTensor packed;  ///< [NR, KT, T], uint8
+  kiln::RequiredTensor packed_scales;  ///< [NR, G, 16], bfloat16, float16
+  kiln::Tensor packed_zeros = {};  ///< [NR, G, 16], uint8; or none
+  kiln::RequiredTensor codes;  ///< [N, K], uint8; output
+  kiln::Tensor scales = {};  ///< [N, G], as packed_scales; output; or none
+  kiln::Tensor zeros = {};  ///< [N, G], uint8; output; or none
+  kiln::Tensor weight = {};  ///< [N, K], bfloat16, float16, float32; output; or none
+
+  friend std::array<const kiln::Tensor*, 7> tensors_of(const Unpack& a) {
+    return {&a.packed, &a.packed_scales, &a.packed_zeros, &a.codes, &a.scales, &a.zeros, &a.weight};
+  }
+  friend std::array<kiln::Attribute, 0> attributes_of(const Unpack&) {
+    return {};
+  }
+};
+
+}  // namespace kiln::ops::quantized_mlp

@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// quantized_mlp_check: pack, pack_zeros and unpack bit by bit, and forward against the dequantized
+// weights in double precision, on each device: every layout, number of bits, group, gate and dtype,
+// ragged shapes, zeros at both ends, denormal and huge scales, what stays in its row or column, in
+// place; and what is refused. The command line is that of kiln::testing::run_check.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <kiln/kiln.hpp>
+#include <kiln/ops/quantized_mlp.hpp>
+#include <kiln/testing.hpp>
+#include <limits>
+#include <numbers>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "matrices.hpp"
+
+namespace quantized_mlp_test {
+namespace {
+
+using kiln::DType;
+using kiln::Tensor;
+using kiln::testing::Array;
+using kiln::testing::Check;
+using Activation = ops::ForwardAttributes::Activation;
+
+constexpr double kLimit = 1.5;
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kSums = 3e-6;  // of fp32 sums and of the gates, as a part of their terms
+
+/// Half a step of a value between 1 and 2.
+double rounding_of(DType dtype) {
+  return dtype == DType::kFloat16 ? std::exp2(-11) : std::exp2(-8);
+}
+/// Half a step of the smallest ones.
+double least_step(DType dtype) {
+  return dtype == DType::kFloat16 ? std::exp2(-25) : std::exp2(-134);
+}
+
+Tensor first_rows(const Array& of, std::int64_t rows) {
+  const Tensor all = of.tensor();
+  std::int64_t shape[] = {rows, all.extent(1)};
+  DLTensor some = all.dl();
+  some.shape = shape;
+  return Tensor(some);
+}
+
+double sigmoid(double z) {
+  return 1 / (1 + std::exp(-z));
+}
+
+double activate(Activation activation, double g) {
+  switch (activation) {
+    case Activation::kSilu:
+      return g * sigmoid(g);
+    case Activation::kGelu:
+      return 0.5 * g * std::erfc(-g / std::numbers::sqrt2);
+    case Activation::kGeluTanh:
+      return g * sigmoid(2 * std::sqrt(2 / std::numbers::pi) * (g + 0.044715 * g * g * g));
+    case Activation::kRelu:
+      return std::max(g, 0.0);
+    case Activation::kSigmoid:
+      return sigmoid(g);
+    case Activation::kSiluClamped:
+      return std::min(g, kLimit) * sigmoid(1.702 * std::min(g, kLimit));
+  }
+  return kNaN;
+}
+
+double factor_of(Activation activation, double u) {
+  return activation == Activation::kSiluClamped ? std::clamp(u, -kLimit, kLimit) + 1 : u;
+}
+
+struct Case {
+  DType dtype = DType::kBFloat16;
+  std::int64_t m = 1, d = 64, h = 64;
+  Format gate, up, down;  ///< gate and up: of one number of bits and one group
+  Activation activation = Activation::kSilu;
+  bool biases = false;
+  bool residual = false;
+  double gate_size = 2, up_size = 2, down_size = 1;
+};
+
+Values random(std::size_t count, std::mt19937& engine) {
+  std::normal_distribution<double> normal;
+  Values values(count);
+  std::ranges::generate(values, [&] { return normal(engine); });
+  return values;
+}
+
+/// One MLP on a device, with its reference.
+class Subject {
+ public:
+  Subject(Check& check, const Case& c, unsigned seed)
+      : check_(check),
+        c_(c),
+        engine_(seed),
+        gate_(random_matrix(c.h, c.d, c.gate, c.gate_size, engine_)),
+        up_(random_matrix(c.h, c.d, c.up, c.up_size, engine_)),
+        down_(random_matrix(c.d, c.h, c.down, c.down_size, engine_)),
+        x_(array({c.m, c.d})),
+        residual_(array({c.m, c.d})),
+        gate_bias_(padded_bias()),
+        up_bias_(padded_bias()),
+        down_bias_(array({c.d})) {}
+
+  Quantized& gate() { return gate_; }
+  Quantized& up() { return up_; }
+  Quantized& down() { return down_; }
+  Array& x() { return x_; }
+  Array& residual() { return residual_; }
+
+  void pack_all() {
+    packed_.push_back(pack(check_, gate_));
+    packed_.push_back(pack(check_, up_));
+    packed_.push_back(pack(check_, down_));
+  }
+
+  ops::Forward call(const Tensor& x, const Tensor& residual, const Tensor& y,
+                    bool batch_invariant = false) const {
+    ops::Forward all{
+        .x = x,
+        .gate = packed_[0].codes.tensor(),
+        .gate_scales = packed_[0].scales.tensor(),
+        .gate_zeros = packed_[0].zeros_or_none(),
+        .up = packed_[1].codes.tensor(),
+        .up_scales = packed_[1].scales.tensor(),
+        .up_zeros = packed_[1].zeros_or_none(),
+        .down = packed_[2].codes.tensor(),
+        .down_scales = packed_[2].scales.tensor(),
+        .down_zeros = packed_[2].zeros_or_none(),
+        .residual = c_.residual ? residual : Tensor(),
+        .y = y,
+        .attributes = {
+            .activation = c_.activation, .limit = kLimit, .batch_invariant = batch_invariant}};
+    if (c_.biases) {
+      all.gate_bias = gate_bias_.tensor();
+      all.up_bias = up_bias_.tensor();
+      all.down_bias = down_bias_.tensor();
+    }
+    return all;
+  }
+
+  void run(const ops::Forward& call) const {
+    const auto op = check_.kernel().op<ops::Forward>();
+    kiln::OwnedWorkspace workspace(check_.kernel().device());
+    op.run(call, workspace.reserve(op.workspace_bytes(call)));
+  }
+
+  /// y of the first `rows` rows, in memory of its own.
+  Array run_rows(std::int64_t rows, bool batch_invariant = false) const {
+    Array y = array({rows, c_.d});
+    run(call(first_rows(x_, rows), first_rows(residual_, rows), y.tensor(), batch_invariant));
+    return y;
+  }
+
+  void compute_reference() {
+    const auto m = static_cast<std::size_t>(c_.m);
+    const auto d = static_cast<std::size_t>(c_.d);
+    const auto h = static_cast<std::size_t>(c_.h);
+    const Values x = x_.values(), gate = gate_.weights(), up = up_.weights();
+    const Values down = down_.weights(), residual = residual_.values();
+    const Values gate_bias = gate_bias_.values(), up_bias = up_bias_.values();
+    const Values down_bias = down_bias_.values();
+    const double rounding = rounding_of(c_.dtype);
+    expected_.assign(m * d, 0);
+    terms_.assign(m * d, 0);
+    Values hidden(h), hidden_error(h);
+    for (std::size_t row = 0; row < m; ++row) {
+      for (std::size_t j = 0; j < h; ++j) {
+        double g = c_.biases ? gate_bias[j] : 0, u = c_.biases ? up_bias[j] : 0;
+        double g_terms = std::abs(g), u_terms = std::abs(u);
+        for (std::size_t k = 0; k < d; ++k) {
+          const double of_gate = x[row * d + k] * gate[j * d + k];
+          const double of_up = x[row * d + k] * up[j * d + k];
+          g += of_gate;
+          u += of_up;
+          g_terms += std::abs(of_gate);
+          u_terms += std::abs(of_up);
+        }
+        const double active = activate(c_.activation, g), factor = factor_of(c_.activation, u);
+        hidden[j] = active * factor;
+        hidden_error[j] = rounding * std::abs(hidden[j]) + least_step(c_.dtype) +
+                          kSums * (1.2 * g_terms * std::abs(factor) +
+                                   std::abs(active) * (u_terms + std::abs(factor)));
+      }
+      for (std::size_t n = 0; n < d; ++n) {
+        double sum = (c_.biases ? down_bias[n] : 0) + (c_.residual ? residual[row * d + n] : 0);
+        double error = kSums * std::abs(sum);
+        for (std::size_t j = 0; j < h; ++j) {
+          const double weight = down[n * h + j];
+          sum += hidden[j] * weight;
+          error += hidden_error[j] * std::abs(weight) + kSums * std::abs(hidden[j] * weight);
+        }
+        expected_[row * d + n] = sum;
+        // The largest difference is then a part of the rounding's step.
+        terms_[row * d + n] = (error + rounding * std::abs(sum)) / (2 * rounding);
+      }
+    }
+  }
+
+  void compare(const std::string& what, const Array& y, std::int64_t rows) const {
+    const auto count = static_cast<std::ptrdiff_t>(rows * c_.d);
+    check_.compare(what, y, Values(expected_.begin(), expected_.begin() + count),
+                   2 * rounding_of(c_.dtype), Values(terms_.begin(), terms_.begin() + count));
+  }
+
+  const Case& of() const { return c_; }
+  void set_expected(const Values& expected) { expected_ = expected; }
+  const Values& expected() const { return expected_; }
+  Check& check() const { return check_; }
+
+ private:
+  Array empty(std::vector<std::int64_t> shape) const {
+    return Array(check_.kernel().device(), c_.dtype, std::move(shape));
+  }
+  Array array(std::vector<std::int64_t> shape) const {
+    Array result = empty(std::move(shape));
+    std::mt19937 engine = engine_;
+    result.set(random(result.size(), engine));
+    return result;
+  }
+  Array padded_bias() {
+    Array result = empty({(c_.h + 15) / 16, 16});
+    Values values = random(result.size(), engine_);
+    std::fill(values.begin() + static_cast<std::ptrdiff_t>(c_.h), values.end(), 0);
+    result.set(values);
+    return result;
+  }
+
+  Check& check_;
+  Case c_;
+  mutable std::mt19937 engine_;
+  Quantized gate_, up_, down_;
+  Array x_, residual_, gate_bias_, up_bias_, down_bias_;
+  std::vector<Packed> packed_;
+  Values expected_, terms_;
+};
+
+std::string name_of(const Case& c) {
+  return std::string("forward ") + (c.dtype == DType::kFloat16 ? "float16" : "bfloat16") +
+         (c.gate.bits == 4 ? " int4" : " int8");
+}
+
+/// Each number of rows at which another kernel may run.
+void check_case(Check& check, const Case& c, unsigned seed) {
+  Subject subject(check, c, seed);
+  subject.pack_all();
+  subject.compute_reference();
+  for (const std::int64_t rows : {1, 5, 8, 9, 16, 29, 33, 64, 100, 150}) {
+    if (rows < c.m) subject.compare(name_of(c), subject.run_rows(rows), rows);
+  }
+  subject.compare(name_of(c), subject.run_rows(c.m), c.m);
+}
+
+void check_random(Check& check, int cases) {
+  std::mt19937 engine(7);
+  const auto pick = [&](std::initializer_list<std::int64_t> of) {
+    return of.begin()[engine() % of.size()];
+  };
+  for (int number = 0; number < cases; ++number) {
+    const auto layout = static_cast<Layout>(number % 5);
+    Case c;
+    c.dtype = number / 5 % 2 == 0 ? DType::kBFloat16 : DType::kFloat16;
+    Format format{.bits = layout != Layout::kAwq && engine() % 2 == 0 ? 8 : 4,
+                  .group = pick({0, 32, 64, 128}),
+                  .zeros = engine() % 2 == 0,
+                  .layout = layout,
+                  .scales = engine() % 2 == 0 ? DType::kBFloat16 : DType::kFloat16};
+    format.is_signed = layout == Layout::kPlain && !format.zeros && engine() % 2 == 0;
+    c.gate = c.up = c.down = format;
+    c.down.group = pick({0, 32, 64, 128});
+    if (layout != Layout::kAwq && engine() % 4 == 0) c.down.bits = 12 - format.bits;
+    if (engine() % 4 == 0) c.up.zeros = !format.zeros, c.up.is_signed = false;
+    c.activation = static_cast<Activation>(engine() % 6);
+    c.biases = engine() % 2 == 0;
+    c.residual = engine() % 2 == 0;
+    c.m = pick({1, 2, 8, 16, 17, 30, 40, 65, 130, 200});
+    // Words are whole along K, and of AWQ's along N: what else is ragged is plain or
+    // compressed-tensors.
+    const std::int64_t unit = layout == Layout::kPlain ? pick({1, 2, 8}) : 8;
+    c.d = (1 + static_cast<std::int64_t>(engine() % static_cast<unsigned>(pick({40, 400})))) * unit;
+    c.h = (1 + static_cast<std::int64_t>(engine() % static_cast<unsigned>(pick({40, 400})))) * unit;
+    while (c.d > 400) c.d /= 2;
+    while (c.h > 400) c.h /= 2;
+    c.d = std::max(unit, c.d / unit * unit);
+    c.h = std::max(unit, c.h / unit * unit);
+    check_case(check, c, static_cast<unsigned>(number));
+  }
+}
+
+/// Many turns of a warp along k, and what ends within one.
+void check_deep(Check& check) {
+  for (const int bits : {4, 8}) {
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+      Case c;
+      c.dtype = dtype;
+      c.m = 20;
+      c.d = 2824;
+      c.h = 3000;
+      c.gate = c.up = c.down = {.bits = bits, .group = 128, .zeros = bits == 4};
+      check_case(check, c, 11);
+    }
+  }
+}
+
+/// Scales at the ends of what the dtype has. bfloat16's reach as far as fp32's.
+void check_scales(Check& check) {
+  for (const int bits : {4, 8}) {
+    for (const std::int64_t rows : {3, 40}) {
+      Case c;
+      c.m = rows;
+      c.d = 200;
+      c.h = 136;
+      c.gate = c.up =
+          c.down = {.bits = bits, .group = 32, .zeros = true, .scales = DType::kBFloat16};
+      c.activation = Activation::kRelu;
+      for (const double power : {60.0, -60.0}) {
+        c.gate_size = std::exp2(power);
+        c.up_size = std::exp2(-power);
+        c.down_size = 1;
+        check_case(check, c, 21);
+      }
+      c.gate_size = c.up_size = 2;
+      for (const double power : {100.0, -132.0}) {  // huge; denormal, as is y
+        c.down_size = std::exp2(power);
+        check_case(check, c, 22);
+      }
+      c.gate.scales = c.up.scales = c.down.scales = DType::kFloat16;
+      c.dtype = DType::kFloat16;
+      c.down_size = std::exp2(-12);  // scales below float16's normal ones
+      check_case(check, c, 23);
+    }
+  }
+}
+
+/// A NaN in a scale of down stays in its column of y, one in x in its row; the rest keeps its bits.
+void check_isolation(Check& check) {
+  for (const int bits : {4, 8}) {
+    for (const std::int64_t m : {7, 30, 100}) {
+      Case c;
+      c.m = m;
+      c.d = 104;
+      c.h = 200;
+      c.gate = c.up = c.down = {.bits = bits, .group = 64, .zeros = bits == 4};
+      Subject subject(check, c, 31);
+      subject.pack_all();
+      const Values clean = subject.run_rows(m).values();
+      const auto d = static_cast<std::size_t>(c.d);
+      const auto without = [&](const std::function<bool(std::size_t, std::size_t)>& is_nan) {
+        Values expected = clean;
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          if (is_nan(i / d, i % d)) expected[i] = kNaN;
+        }
+        return expected;
+      };
+      Values x = subject.x().values();
+      x[2 * d + 9] = kNaN;
+      x[5 * d] = std::numeric_limits<double>::infinity();
+      subject.x().set(x);
+      const Array y = subject.run_rows(m);
+      Values found = y.values();
+      for (std::size_t i = 0; i < d; ++i) found[5 * d + i] = clean[5 * d + i];  // any value
+      Array kept(check.kernel().device(), c.dtype, {m, c.d});
+      kept.set(found);
+      check.compare("isolation of rows", kept,
+                    without([](std::size_t row, std::size_t) { return row == 2; }), 0);
+
+      Subject broken(check, c, 31);
+      broken.down().scales[static_cast<std::size_t>(17 * broken.down().groups + 1)] = kNaN;
+      broken.pack_all();
+      check.compare("isolation of columns", broken.run_rows(m),
+                    without([](std::size_t, std::size_t column) { return column == 17; }), 0);
+    }
+  }
+}
+
+/// The bits of a row depend on the row alone.
+void check_invariance(Check& check) {
+  for (const int bits : {4, 8}) {
+    Case c;
+    c.m = 150;
+    c.d = 264;
+    c.h = 328;
+    c.gate = c.up = c.down = {.bits = bits, .group = 128};
+    Subject subject(check, c, 41);
+    subject.pack_all();
+    const Values all = subject.run_rows(c.m, true).values();
+    for (const std::int64_t rows : {1, 2, 8, 9, 17, 33, 64, 65, 149}) {
+      check.compare("batch invariant", subject.run_rows(rows, true),
+                    Values(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(rows * c.d)), 0);
+    }
+    check.compare("again", subject.run_rows(c.m), subject.run_rows(c.m).values(), 0);
+  }
+}
+
+void check_in_place(Check& check) {
+  for (const std::int64_t m : {3, 90}) {
+    Case c;
+    c.m = m;
+    c.d = c.h = 192;
+    c.residual = true;
+    Subject subject(check, c, 51);
+    subject.pack_all();
+    const Values expected = subject.run_rows(m).values();
+    const Values x = subject.x().values();
+    subject.run(
+        subject.call(subject.x().tensor(), subject.residual().tensor(), subject.x().tensor()));
+    check.compare("y in the place of x", subject.x(), expected, 0);
+    subject.x().set(x);
+    subject.run(subject.call(subject.x().tensor(), subject.residual().tensor(),
+                             subject.residual().tensor()));
+    check.compare("y in the place of the residual", subject.residual(), expected, 0);
+  }
+}
+
+void check_refusals(Check& check) {
+  Case c;
+  c.m = 4;
+  c.d = 128;
+  c.h = 256;
+  Subject subject(check, c, 61);
+  subject.pack_all();
+  Array y(check.kernel().device(), c.dtype, {c.m, c.d});
+  const ops::Forward good = subject.call(subject.x().tensor(), {}, y.tensor());
+  const Array other(check.kernel().device(), DType::kUInt8, {16, 2, 256});
+  const auto refused = [&](const std::string& words, const auto& change) {
+    ops::Forward bad = good;
+    change(bad);
+    check.refused(words, [&] { subject.run(bad); });
+  };
+  refused("limit is 0", [](ops::Forward& call) { call.attributes.limit = 0; });
+  refused("gate has tiles of 256 bytes; expected 512 of 4 bits, 1024 of 8",
+          [&](ops::Forward& call) { call.gate = call.up = other.tensor(); });
+  refused("down has 16 x 2 tiles; expected 8 x 4", [&](ops::Forward& call) {
+    call.down = good.gate;
+    call.down_scales = good.gate_scales;
+  });
+  const Array groups(check.kernel().device(), DType::kFloat16, {16, 3, 16});
+  refused("gate has 3 groups of 128 columns; expected 4, 2, 1 or 1",
+          [&](ops::Forward& call) { call.gate_scales = call.up_scales = groups.tensor(); });
+}
+
+void run_all(Check& check, bool light) {
+  check_refusals(check);
+  check_in_place(check);
+  check_isolation(check);
+  check_invariance(check);
+  check_scales(check);
+  if (!light) check_deep(check);
+  check_random(check, light ? 60 : 360);
+}
+
+}  // namespace
+}  // namespace quantized_mlp_test
+
+int main(int argc, char** argv) {
+  return kiln::testing::run_check(argc, argv, kiln::ops::quantized_mlp::kPackage, 1,
+                                  quantized_mlp_test::run_all);
+}

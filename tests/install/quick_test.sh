@@ -5,7 +5,7 @@
 # packages, or those of another commit.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/../.." && pwd)
-packages=$1
+packages=$(realpath -m "$1")
 [ -f "$packages/COMMIT" ] || { echo "skipped: no packages in $packages; run ci/package"; exit 77; }
 [ "$(cat "$packages/COMMIT")" = "$(git -C "$source" rev-parse HEAD)" ] ||
   { echo "skipped: the packages in $packages are of another commit; run ci/package"; exit 77; }

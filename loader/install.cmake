@@ -16,7 +16,8 @@ endforeach()
 set_target_properties(kiln_abi PROPERTIES EXPORT_NAME abi)
 install(TARGETS kiln_abi kiln_c EXPORT kiln-targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development)
-install(TARGETS kiln_torch_operators LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
+# No library to link, so that it has a folder of its own; a wheel has it beside libkiln.so.
+install(TARGETS kiln_torch_operators LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/kiln COMPONENT library)
 install(EXPORT kiln-targets NAMESPACE kiln:: DESTINATION ${KILN_CMAKE_DIR} COMPONENT development)
 
 if(KILN_SELF_CONTAINED)

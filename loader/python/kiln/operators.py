@@ -186,13 +186,15 @@ def _bind(slot: int, key: bytes, on_gpu: int, device: int, text: int, room: int)
 
 
 def _open() -> tuple[Optional[ctypes.CDLL], str]:
-    """libkiln_torch.so beside libkiln.so, ready; and which road there is."""
+    """libkiln_torch.so beside libkiln.so or in a prefix, ready; and which road there is."""
     if not HAS_OPERATORS:
         return None, "Python: this PyTorch has no operators of one's own"
     if os.environ.get("KILN_OPERATORS") == "python":
         return None, "Python: $KILN_OPERATORS says so"
+    folder = os.path.dirname(LIBRARY._name)
+    beside, in_prefix = os.path.join(folder, "libkiln_torch.so"), os.path.join(folder, "kiln", "libkiln_torch.so")
     try:
-        library = ctypes.CDLL(os.path.join(os.path.dirname(LIBRARY._name), "libkiln_torch.so"))
+        library = ctypes.CDLL(in_prefix if os.path.exists(in_prefix) else beside)
     except OSError as error:
         return None, f"Python: {error}"
     library.kiln_torch_open.restype = ctypes.c_char_p

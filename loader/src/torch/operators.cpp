@@ -74,14 +74,14 @@ class Arguments {
   }
   const char* key() const {
     const char* text = "";
-    check(functions.torch_string_c_str(key_, &text), "reading a key");
+    check(functions.torch_string_c_str(key_, &text), "reading a key failed in PyTorch. ");
     return text;
   }
   bool wants(std::int32_t place) const {
     if (place < 0) return true;
     Value value = 0;
     check(functions.torch_list_get_item(wanted_, static_cast<std::size_t>(place), &value),
-          "reading a list");
+          "reading a list failed in PyTorch. ");
     return (value & 1U) != 0;
   }
 
@@ -188,11 +188,12 @@ class Tensors {
   void give(bool listed, Value* stack) {
     void* list = nullptr;
     if (listed)
-      check(functions.torch_new_list_reserve_size(results_.size(), &list), "making a list");
+      check(functions.torch_new_list_reserve_size(results_.size(), &list),
+            "making a list failed in PyTorch. ");
     for (std::size_t i = 0; i < results_.size(); ++i) {
       const auto value = reinterpret_cast<Value>(results_[i].tensor.release());
       if (listed) {
-        check(functions.torch_list_push_back(list, value), "filling a list");
+        check(functions.torch_list_push_back(list, value), "filling a list failed in PyTorch. ");
       } else {
         stack[i] = value;
       }
@@ -264,10 +265,10 @@ void run(const Binding& binding, const Tensors& tensors, const View& where) {
   const bool on_gpu = binding.device.device_type != kDLCPU;
   if (on_gpu) {
     check(functions.aoti_torch_get_current_cuda_stream(binding.device.device_id, &call.stream),
-          "asking for the stream");
+          "asking for the stream failed in PyTorch. ");
   } else {  // PyTorch's own operators would have as many as torch.set_num_threads says
     std::uint32_t threads = 0;
-    check(functions.torch_get_num_threads(&threads), "asking for the threads");
+    check(functions.torch_get_num_threads(&threads), "asking for the threads failed in PyTorch. ");
     call.threads = call.threads == 0 ? threads : std::min(call.threads, threads);
   }
   kiln_error error;
@@ -278,7 +279,8 @@ void run(const Binding& binding, const Tensors& tensors, const View& where) {
   if (call.workspace_bytes > 0 && on_gpu) {
     const auto bytes = static_cast<std::int64_t>(call.workspace_bytes);
     scratch = empty(&bytes, 1, functions.uint8, where);
-    check(functions.aoti_torch_get_data_ptr(scratch.get(), &call.workspace), "reading a workspace");
+    check(functions.aoti_torch_get_data_ptr(scratch.get(), &call.workspace),
+          "reading a workspace failed in PyTorch. ");
   } else if (call.workspace_bytes > 0) {
     call.workspace = host_scratch(call.workspace_bytes);
   }

@@ -4,8 +4,8 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <stdexcept>
-#include <string>
 
 #include "kiln/abi.h"
 
@@ -75,15 +75,15 @@ const char* find_functions() {
 }
 
 void fail(const char* what, const char* why) {
-  throw std::runtime_error(std::string("kiln: ") + what + why);
+  std::array<char, 1024> text{};
+  (void)std::snprintf(text.data(), text.size(), "kiln: %s%s", what, why);
+  throw std::runtime_error(text.data());
 }
 
 void check(std::int32_t error, const char* what) {
   if (error == 0) return;
   const auto why = functions.torch_exception_get_what_without_backtrace;
-  fail(what, (std::string(" failed in PyTorch") + (why != nullptr ? ": " : "") +
-              (why != nullptr ? why() : ""))
-                 .c_str());
+  fail(what, why != nullptr ? why() : "");
 }
 
 View view_of(void* tensor) {
@@ -96,7 +96,7 @@ View view_of(void* tensor) {
             functions.aoti_torch_get_dtype(tensor, &view.dtype) |
             functions.aoti_torch_get_device_type(tensor, &view.device_type) |
             functions.aoti_torch_get_device_index(tensor, &view.device_index),
-        "reading a tensor");
+        "reading a tensor failed in PyTorch. ");
   view.dl.ndim = static_cast<std::int32_t>(rank);
   const auto number = static_cast<std::size_t>(view.dtype);
   if (number >= dtypes.size() || dtypes[number].lanes == 0) {
@@ -118,7 +118,7 @@ Owned empty(const std::int64_t* extents, std::size_t rank, std::int32_t dtype, c
   void* tensor = nullptr;
   check(functions.aoti_torch_empty_strided(static_cast<std::int64_t>(rank), extents, strides.data(),
                                            dtype, where.device_type, where.device_index, &tensor),
-        "making a tensor");
+        "making a tensor failed in PyTorch. ");
   return Owned(tensor);
 }
 

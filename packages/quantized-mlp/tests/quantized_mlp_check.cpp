@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <kiln/kiln.hpp>
+#include <kiln/layers/quantized_mlp.hpp>
 #include <kiln/ops/quantized_mlp.hpp>
 #include <kiln/testing.hpp>
 #include <limits>
@@ -418,6 +419,36 @@ void check_in_place(Check& check) {
   }
 }
 
+/// The layer gives what the op gives, in a workspace of its own that grows.
+void check_layer(Check& check) {
+  for (const bool zeros : {false, true}) {
+    Case c;
+    c.m = 40;
+    c.d = 160;
+    c.h = 96;
+    c.residual = c.biases = true;
+    c.activation = Activation::kGelu;
+    c.gate = c.up = c.down = {.group = 32, .zeros = zeros};
+    Subject subject(check, c, 71);
+    subject.pack_all();
+    const ops::Forward all = subject.call(subject.x().tensor(), subject.residual().tensor(), {});
+    auto mlp = check.kernel().layer<kiln::layers::QuantizedMlp>(
+        {.gate = {all.gate, all.gate_scales, all.gate_zeros},
+         .up = {all.up, all.up_scales, all.up_zeros},
+         .down = {all.down, all.down_scales, all.down_zeros},
+         .gate_bias = all.gate_bias,
+         .up_bias = all.up_bias,
+         .down_bias = all.down_bias,
+         .attributes = all.attributes});
+    for (const std::int64_t rows : {3, 40}) {
+      Array y(check.kernel().device(), c.dtype, {rows, c.d});
+      mlp.forward({first_rows(subject.x(), rows), first_rows(subject.residual(), rows)},
+                  y.tensor());
+      check.compare("layer", y, subject.run_rows(rows).values(), 0);
+    }
+  }
+}
+
 void check_refusals(Check& check) {
   Case c;
   c.m = 4;
@@ -447,6 +478,7 @@ void check_refusals(Check& check) {
 
 void run_all(Check& check, bool light) {
   check_refusals(check);
+  check_layer(check);
   check_in_place(check);
   check_isolation(check);
   check_invariance(check);

@@ -121,8 +121,24 @@ std::vector<Extent> parse_shape(const JsonView& value) {
   return shape;
 }
 
+std::vector<std::string> parse_in_place(const JsonView& value,
+                                        const std::vector<TensorSchema>& earlier,
+                                        const TensorSchema& tensor) {
+  if (!tensor.output && !tensor.inout) value.fail("is that of a tensor which the op only reads");
+  std::vector<std::string> names;
+  for (const JsonView& item : value.items()) {
+    const std::string name = item.string();
+    if (std::ranges::find(earlier, name, &TensorSchema::name) == earlier.end()) {
+      item.fail(quote(name) + " is no earlier tensor");
+    }
+    names.push_back(name);
+  }
+  return names;
+}
+
 TensorSchema parse_tensor(const JsonView& value, const std::vector<TensorSchema>& earlier) {
-  check_keys(value, {"name", "dtype", "shape"}, {"layout", "optional", "output", "inout"});
+  check_keys(value, {"name", "dtype", "shape"},
+             {"layout", "optional", "output", "inout", "in_place"});
   TensorSchema tensor;
   tensor.name = identifier(value.at("name"));
   if (is_dtype(tensor.name)) value.at("name").fail(tensor.name + " is the name of a dtype");
@@ -133,6 +149,8 @@ TensorSchema parse_tensor(const JsonView& value, const std::vector<TensorSchema>
   tensor.inout = flag(value, "inout");
   if (tensor.output && tensor.inout)
     value.at("inout").fail("is true beside output; expected one of them");
+  if (value.has("in_place"))
+    tensor.in_place = parse_in_place(value.at("in_place"), earlier, tensor);
   const std::string layout = value.string_or("layout", "compact");
   if (layout != "compact" && layout != "rows") {
     value.at("layout").fail(quote(layout) + " is not a layout; expected compact or rows");

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -54,6 +55,9 @@ struct TensorSchema {
   bool optional = false;
   bool output = false;
   bool inout = false;  ///< read and written; not an output
+  /// Of what the op writes: the earlier tensors at whose place it may stand, element for element.
+  /// It overlaps nothing else, which launches then check.
+  std::optional<std::vector<std::string>> in_place = {};
 };
 
 struct AttributeSchema {

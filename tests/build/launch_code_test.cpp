@@ -59,11 +59,13 @@ kiln::sdk::Tensor tensor(std::uintptr_t address, DType dtype, std::int64_t rows,
           .stride = {stride, 1}};
 }
 
+constexpr std::uintptr_t kOut = 0x400000000000;  // behind all that x may take
+
 package::ForwardArguments forward_call(std::int64_t rows, std::int64_t columns) {
   package::ForwardArguments call;
   call.device = {kDLCUDA, 0};
   call.x = tensor(0x1000, DType::kFloat32, rows, columns, columns);
-  call.out = tensor(0x2000, DType::kFloat32, rows, columns, columns);
+  call.out = tensor(kOut, DType::kFloat32, rows, columns, columns);
   call.M = rows;
   call.N = columns;
   call.scale = 0.5;
@@ -123,7 +125,7 @@ TEST_CASE("launch code: a call's values choose the form, and the arguments are i
   std::uint32_t bits = 0;
   std::memcpy(&bits, &half, sizeof(bits));
   // x_stride, x_ptr, scale, out_ptr, n, two null pointers
-  const std::vector<std::uint64_t> expected = {1024, 0x1000, bits, 0x2000, 1024, 0, 0};
+  const std::vector<std::uint64_t> expected = {1024, 0x1000, bits, kOut, 1024, 0, 0};
   Launched launch = launched(package::forward, call, 7);
   CHECK(launch.kernel == "row_softmax_narrow_no_bias_fp32_x16");
   CHECK(launch.values == expected);
@@ -150,7 +152,7 @@ TEST_CASE("launch code: a call's values choose the form, and the arguments are i
   call.bias = tensor(0x3004, DType::kFloat32, 64, 1, 1);  // is none of those that count
   launch = launched(package::forward, call, 8);
   CHECK(launch.kernel == "row_softmax_narrow_fp32_x16");
-  CHECK(launch.values == std::vector<std::uint64_t>{64, 0x1000, bits, 0x2000, 64, 0x3004, 0, 0});
+  CHECK(launch.values == std::vector<std::uint64_t>{64, 0x1000, bits, kOut, 64, 0x3004, 0, 0});
 }
 
 TEST_CASE("launch code: nothing to do, and what is refused") {
@@ -263,4 +265,34 @@ TEST_CASE("launch code: forms that come out the same are there once, and no more
                        "most 32 in 256 can be loaded. Each dtype, optional tensor, word and "
                        "\"aligned\" multiplies the forms of its instances: take some away",
                        kiln::Error);
+}
+
+TEST_CASE("launch code: what an op writes overlaps nothing but what it may stand in place of") {
+  const auto run = [](std::int64_t rows, std::int64_t columns, std::int64_t stride,
+                      std::uintptr_t out, std::uintptr_t bias) -> std::string {
+    package::ForwardArguments call = forward_call(rows, columns);
+    call.x.stride[0] = stride;
+    call.out.data = reinterpret_cast<void*>(out);
+    call.bias.present = bias != 0;
+    call.bias.data = reinterpret_cast<void*>(bias);
+    call.bias.shape[0] = columns;
+    call.bias.stride[0] = 1;
+    driver().calls[FAKE_LAUNCH] = 0;
+    driver().value_count = bias != 0 ? 8 : 7;
+    kiln_error error = {};
+    const std::int32_t status = package::forward(call, &error);
+    CHECK(driver().calls[FAKE_LAUNCH] == (status == KILN_OK && rows > 0 ? 1 : 0));
+    return status == KILN_OK ? "" : error.text;
+  };
+  const std::string overlaps_x =
+      "row-softmax@1 forward: out overlaps x; expected the same place or memory of its own";
+  CHECK(run(4, 8, 8, 0x1000, 0).empty());
+  CHECK(run(4, 8, 8, 0x1020, 0) == overlaps_x);
+  CHECK(run(4, 8, 8, 0x1080, 0).empty());         // right behind
+  CHECK(run(4, 8, 16, 0x1000, 0) == overlaps_x);  // x's rows lie apart, those of out do not
+  CHECK(run(1, 8, 16, 0x1000, 0).empty());        // one row lies nowhere apart
+  CHECK(run(0, 8, 8, 0x1004, 0).empty());
+  CHECK(run(4, 8, 8, 0x2000, 0x2010) ==
+        "row-softmax@1 forward: out overlaps bias; expected memory of its own");
+  CHECK(run(4, 8, 8, 0x2000, 0x2080).empty());
 }

@@ -5,6 +5,7 @@
 #include <array>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "base/join.hpp"
 #include "base/quote.hpp"
@@ -60,11 +61,21 @@ class Translator {
   CppExpression run(ExpressionType type) {
     Part part = either();
     expect(part, type == ExpressionType::kInteger ? Part::Type::kInteger : Part::Type::kCondition);
-    if (!token_.empty()) fail("has " + quote(token_) + " where it should end");
+    if (!token_.empty()) fail("has " + named_token() + " where it should end");
     return {.text = wrong_.empty() ? std::move(part.code) : "", .wrong = wrong_};
   }
 
  private:
+  /// Quoted, with what is written in its place: signs of C++ and of Python that others have.
+  std::string named_token() const {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kOthers = {
+        {{"/", "//"}, {"&", "and"}, {"|", "or"}, {"!", "not"}, {"=", "=="}}};
+    for (const auto& [sign, written] : kOthers) {
+      if (token_ == sign) return quote(token_) + " (write " + std::string(written) + ")";
+    }
+    return quote(token_);
+  }
+
   void fail(const std::string& what) {
     if (wrong_.empty()) wrong_ = what;
     token_ = {};
@@ -100,7 +111,7 @@ class Translator {
 
   void must_take(std::string_view token) {
     if (!take(token)) {
-      fail((token_.empty() ? "ends" : "has " + quote(token_)) + " where " + quote(token) +
+      fail((token_.empty() ? "ends" : "has " + named_token()) + " where " + quote(token) +
            " is expected");
     }
   }
@@ -222,7 +233,7 @@ class Translator {
       next();
       return named(token);
     } else {
-      fail("has " + quote(token) + " where a value is expected");
+      fail("has " + named_token() + " where a value is expected");
     }
     return {};
   }

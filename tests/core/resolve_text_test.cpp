@@ -248,6 +248,22 @@ TEST_CASE("hint: no CPU variant is offered that would be refused too") {
   CHECK(hint(host, package()).find("--device cpu") == std::string::npos);
 }
 
+TEST_CASE("hint: of the same code, that which the older driver runs") {
+  const Index index = index_of({variant_of("new", gpu_needs("13.5", "13.0", {"sm_90a"})),
+                                variant_of("old", gpu_needs("12.9", "12.0", {"sm_90a"}))});
+  CHECK(hint(gpu_host("11.4", "9.0"), index) ==
+        "nearest: old -> upgrade the driver from CUDA 11.4 to CUDA >= 12.0 (release 525 or newer)");
+}
+
+TEST_CASE("hint: no CPU is offered by a package that has code for GPUs alone") {
+  const Index index = index_of({variant_of("gpu", gpu_needs("12.9", "12.0", {"sm_90a"}))});
+  const std::string text = hint(cpu_host("x86-64"), index, {.device = Device::cuda(0)});
+  CHECK_MESSAGE(text ==
+                    "cuda:0 was asked for, this machine shows no GPU. Check nvidia-smi and "
+                    "CUDA_VISIBLE_DEVICES; geglu-mlp@1 has no variant for this CPU",
+                text);
+}
+
 TEST_CASE("hint: one obstacle is nearer than two, and all of them are named") {
   const Index index = index_of({variant_of("two", gpu_needs("13.0", "13.0", {"sm_100"})),
                                 variant_of("one", gpu_needs("12.9", "12.8", {"sm_90"}))});

@@ -91,7 +91,8 @@ std::string code_remedy(const Variant& variant, const Question& question) {
          runs_on(code);
 }
 
-std::string driver_remedy(const Variant& variant, const Question& question) {
+/// The lowest that runs the variant on these GPUs.
+Version needed_driver(const Variant& variant, const Question& question) {
   const Needs& needs = variant.needs;
   const Version toolkit = needs.toolkit.value_or(Version{});
   Version needed = std::max(Version{toolkit.major, 0}, needs.min_driver.value_or(Version{}));
@@ -100,10 +101,14 @@ std::string driver_remedy(const Variant& variant, const Question& question) {
       needed = std::max(needed, *for_gpu);
     }
   }
+  return needed;
+}
+
+std::string driver_remedy(const Variant& variant, const Question& question) {
   const std::optional<Version>& found = question.host->driver;
   return (found ? "upgrade the driver from CUDA " + to_string(*found) + " to "
                 : "install a driver of ") +
-         describe_driver(needed);
+         describe_driver(needed_driver(variant, question));
 }
 
 /// What would take this obstacle away.
@@ -159,8 +164,24 @@ bool has_nearer_code(const Variant& variant, const Variant& other, const Questio
          distance(nearest_code(other, others->capability), others->capability);
 }
 
-/// Fewest obstacles first; of equals that lack code the one whose code is nearest, else the one
-/// that passed more rules, then the better fit.
+/// Whether a driver stands in the way of both, which have the same code, and an older one would do
+/// for the first.
+bool needs_older_driver(const Variant& variant, const Fit& fit, const Variant& other,
+                        const Fit& others, const Question& question) {
+  const auto breaks = [&](const Variant& each, const Fit& its_fit) {
+    return std::ranges::any_of(all_broken(each, its_fit, question),
+                               [](const Rule* rule) { return rule->refusal == Refusal::kDriver; });
+  };
+  if (question.gpus.empty() || !breaks(variant, fit) || !breaks(other, others)) return false;
+  const Version capability = question.gpus.front()->capability;
+  if (variant.needs.device_code.empty() || other.needs.device_code.empty()) return false;
+  return nearest_code(variant, capability) == nearest_code(other, capability) &&
+         needed_driver(variant, question) < needed_driver(other, question);
+}
+
+/// Fewest obstacles first; of equals that lack code the one whose code is nearest, of those that
+/// lack a driver for the same code the one that an older one runs, else the one that passed more
+/// rules, then the better fit.
 std::size_t find_nearest(const Index& index, const std::vector<Fit>& fits,
                          const std::vector<std::size_t>& best_first, const Question& question) {
   const std::string& pinned = question.selection->variant;
@@ -171,7 +192,11 @@ std::size_t find_nearest(const Index& index, const std::vector<Fit>& fits,
     if (variant.id == pinned) return position;
     const std::size_t count = count_obstacles(variant, fits[position], question);
     if (count > fewest) continue;
-    if (count == fewest && !has_nearer_code(variant, index.variants[nearest], question)) continue;
+    if (count == fewest && !has_nearer_code(variant, index.variants[nearest], question) &&
+        !needs_older_driver(variant, fits[position], index.variants[nearest], fits[nearest],
+                            question)) {
+      continue;
+    }
     fewest = count;
     nearest = position;
   }

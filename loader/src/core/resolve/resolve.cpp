@@ -16,16 +16,21 @@ namespace kiln {
 
 namespace {
 
-std::string describe_no_gpu(const Host& host, Device device) {
+std::string describe_no_gpu(const Host& host, const Index& index, Device device) {
   constexpr const char* kCpu = "take --device cpu (kiln::Device::cpu())";
+  const bool has_cpu = std::ranges::any_of(index.variants, [&](const Variant& variant) {
+    return variant.needs.is_cpu() && variant.needs.cpu.arch == host.arch;
+  });
+  const std::string none = label(index.name, index.version) + " has no variant for this CPU";
   if (!host.driver_problem.empty()) {
     return "an NVIDIA driver is there, and which GPUs it has cannot be told: " +
-           host.driver_problem + ". To do without a GPU, " + kCpu;
+           host.driver_problem + ". " +
+           (has_cpu ? std::string("To do without a GPU, ") + kCpu : none);
   }
   const std::string asked = to_string(device) + " was asked for, ";
   if (host.gpus.empty()) {
-    return asked + "this machine shows no GPU. Check nvidia-smi and CUDA_VISIBLE_DEVICES, or " +
-           kCpu;
+    return asked + "this machine shows no GPU. Check nvidia-smi and CUDA_VISIBLE_DEVICES" +
+           (has_cpu ? std::string(", or ") + kCpu : "; " + none);
   }
   return asked + "this machine has " + describe_gpus(host.gpus) + ". Ask for one of them";
 }
@@ -94,7 +99,7 @@ Question ask(const Host& host, const Index& index, const Selection& selection) {
   if (device.kind == Device::Kind::kCuda) {
     const Gpu* const gpu = find_gpu(host, device.ordinal);
     if (gpu == nullptr || (selection.all_gpus && !host.driver_problem.empty())) {
-      question.no_gpu = describe_no_gpu(host, device);
+      question.no_gpu = describe_no_gpu(host, index, device);
     } else {
       question.gpus = selection.all_gpus ? distinct_gpus(host) : std::vector{gpu};
     }

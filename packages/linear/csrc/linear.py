@@ -5,14 +5,6 @@ import triton.language as tl
 
 
 @triton.jit
-def store_rows(sums, bias, y, y_stride, rows, columns, M, N):
-    inside = (rows[:, None] < M) & (columns[None, :] < N)
-    if bias is not None:
-        sums += tl.load(bias + columns, mask=columns < N, other=0.0).to(tl.float32)[None, :]
-    tl.store(y + rows[:, None] * y_stride + columns[None, :], sums.to(y.dtype.element_ty), mask=inside)
-
-
-@triton.jit
 def product(x, weight, bias, y, x_stride, y_stride, M, N, K,
             BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr):
     """A tile of BLOCK_M x BLOCK_N. GROUP rows of tiles go together through the weights, which then stay in L2."""
@@ -36,23 +28,24 @@ def product(x, weight, bias, y, x_stride, y_stride, M, N, K,
         sums = tl.dot(left, right, sums)
         a += BLOCK_K
         b += BLOCK_K
-    store_rows(sums, bias, y, y_stride, rows, columns, M, N)
+    inside = (rows[:, None] < M) & (columns[None, :] < N)
+    if bias is not None:
+        sums += tl.load(bias + columns, mask=columns < N, other=0.0).to(tl.float32)[None, :]
+    tl.store(y + rows[:, None] * y_stride + columns[None, :], sums.to(y.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def few_rows(x, weight, bias, y, x_stride, y_stride, M, N, K,
-             ROWS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
-    """All M <= ROWS rows, and BLOCK_N weight rows, each of which is read once."""
+def one_row(x, weight, bias, y, N, K, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+    """BLOCK_N columns of the only row. Each weight is read once."""
     columns = (tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)
     depth = tl.arange(0, BLOCK_K)
     b = weight + tl.minimum(columns, N - 1)[:, None] * K + depth[None, :]
-    rows = tl.arange(0, ROWS)
-    sums = tl.zeros((ROWS, BLOCK_N), dtype=tl.float32)
+    sums = tl.zeros((BLOCK_N,), dtype=tl.float32)
     for k in range(0, K, BLOCK_K):
         weights = tl.load(b, mask=depth[None, :] < K - k, other=0.0).to(tl.float32)
-        for row in tl.static_range(ROWS):
-            values = tl.load(x + min(row, M - 1) * x_stride.to(tl.int64) + k + depth, mask=depth < K - k, other=0.0)
-            products = tl.sum(weights * values.to(tl.float32)[None, :], axis=1)
-            sums += tl.where(rows[:, None] == row, products[None, :], 0.0)
+        values = tl.load(x + k + depth, mask=depth < K - k, other=0.0).to(tl.float32)
+        sums += tl.sum(weights * values[None, :], axis=1)
         b += BLOCK_K
-    store_rows(sums, bias, y, y_stride, rows.to(tl.int64), columns, M, N)
+    if bias is not None:
+        sums += tl.load(bias + columns, mask=columns < N, other=0.0).to(tl.float32)
+    tl.store(y + columns, sums.to(y.dtype.element_ty), mask=columns < N)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// linear_check: forward against double precision on each device: three dtypes, ragged sizes, rows
-// that lie apart, with and without bias and residual, y in the residual's place. The command line
+// linear_check: forward against double precision on each device: two dtypes, ragged sizes, rows
+// that lie apart, with and without bias. The command line
 // is that of kiln::testing::run_check.
 #include <algorithm>
 #include <cmath>

@@ -44,7 +44,8 @@ def norm(name, module, function):
     def case(rows, width):
         layer, x = getattr(kiln.torch, name)(width, device="cuda", dtype=DTYPE), normal(rows, width, requires_grad=True)
         size, theirs = 2 * rows * width, liger(module, function)
-        tail = (layer.bias, layer.eps) if name == "LayerNorm" else (layer.eps, 0.0, "llama", False)
+        eps = layer.attributes["eps"]
+        tail = (layer.bias, eps) if name == "LayerNorm" else (eps, 0.0, "llama", False)
         contenders = {"kiln": layer, "eager": layer.reference, "compiled": torch.compile(layer.reference),
                       "liger": theirs and (lambda x: theirs(x, layer.weight, *tail))}
         return contenders, (x,), [x, *layer.parameters()], 2 * size, 3 * size

@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 std::vector<fs::path> triton_sources(const fs::path& source) {
   std::vector<fs::path> files;
   std::error_code failed;
-  for (const auto& entry : fs::directory_iterator(source.parent_path(), failed)) {
+  for (const auto& entry : fs::recursive_directory_iterator(source.parent_path(), failed)) {
     if (entry.path().extension() == ".py") files.push_back(entry.path());
   }
   std::ranges::sort(files);

@@ -21,7 +21,8 @@ struct TritonTool {
   Version toolkit;               ///< whose drivers the image is for
 };
 
-/// The .py files that the source may import: all of its folder, sorted; itself too.
+/// The .py files that the source may import: all of its folder and of those in it, sorted; itself
+/// too.
 std::vector<std::filesystem::path> triton_sources(const std::filesystem::path& source);
 
 /// What triton_step.py is told of an image; `name` is what messages call the source.

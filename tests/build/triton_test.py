@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
@@ -77,6 +78,7 @@ class Triton(unittest.TestCase):
         (package / "csrc").mkdir(parents=True, exist_ok=True)
         (package / "package.json").write_text(json.dumps(document))
         (package / "csrc/double.py").write_text(kernel)
+        (package / "csrc/copy.py").write_text(kernel)
         return package
 
     def test_two_targets(self):
@@ -162,6 +164,16 @@ class Triton(unittest.TestCase):
              r"does not compile:\n(.*\n)*.*power of 2"),
             ("what sm_90a alone has", {}, KERNEL + FENCE, "cu12.9-sm_90-x86_64",
              r"ends in PTX that ptxas refuses:\n(.*\n)*It uses what sm_90a alone has"),
+            ("a type that is not passed", {}, KERNEL.replace(" n,", " n: tl.int64,"), ONLY,
+             r"double\.py:6: double has n: tl\.int64, and package\.json passes i32: state the type there"),
+            ("a leading dot", {}, "from .parts import thrice\n" + KERNEL, ONLY,
+             r"double\.py:1: double imports by a leading dot.*write \"from parts import"),
+            ("a name of Python's own", {"source": "csrc/copy.py"}, KERNEL, ONLY,
+             r"copy\.py: has the name of a module of Python's own, copy: rename it"),
+            ("a module of Python's own", {}, "import copy\n" + KERNEL, ONLY,
+             r"double\.py:1: double imports copy, which is Python's own"),
+            ("the driver, at import", {}, KERNEL + "\n\nCOUNT = triton.runtime.driver.active.get_current_device()\n", ONLY,
+             r"active drivers.*\n(.*\n)*It asks for the active driver, and there is no GPU when it is compiled"),
             ("a file of elsewhere", {}, "import pathlib\npathlib.Path(__file__).parent.parent.joinpath('package.json').read_text()\n"
              + KERNEL, ONLY, r"the compiler read .*package\.json, which"),
         ]
@@ -171,6 +183,45 @@ class Triton(unittest.TestCase):
                 self.assertEqual(done.returncode, 15, done.stdout + done.stderr)
                 self.assertRegex(done.stdout + done.stderr, message)
                 self.assertFalse((self.work / "out/double" / only / "descriptor.json").exists())
+
+    def test_helpers_in_folders_and_types_that_are_stated(self):
+        package = self.written({"arguments": {"x_ptr": "x", "out_ptr": "out", "n": {"value": "N", "type": "int64"}}},
+                               "from parts.sums import twice\n" + KERNEL.replace(" n,", " n: tl.int64,").replace("2 * tl", "twice() * tl"))
+        parts = package / "csrc/parts/sums.py"
+        parts.parent.mkdir()
+        parts.write_text("import triton\n\n\n@triton.jit\ndef twice():\n    return 2\n")
+        self.built(package)
+        before = (self.work / "out/double" / ONLY / "descriptor.json").read_bytes()
+        parts.write_text(parts.read_text() + "\n# another byte\n")
+        self.assertEqual(self.built(package).count("] triton "), 1)
+        self.assertNotEqual((self.work / "out/double" / ONLY / "descriptor.json").read_bytes(), before)
+
+    def test_no_compiler_outlives_the_build(self):
+        package = self.written(kernel="import time\ntime.sleep(600)\n" + KERNEL)
+        build = subprocess.Popen([os.environ["KILN_BIN"] + "/kiln-build", package, "--toolchains", TOOLCHAINS, "--only", ONLY,
+                                  "--out", self.work / "out"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(build.wait)
+        steps = self.wait_for(lambda: self.steps() or None)
+        build.terminate()
+        self.wait_for(lambda: not self.steps() or None)
+        self.assertTrue(steps)
+
+    def steps(self):
+        """The compilers that work for this test."""
+        found = []
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                words = (process / "cmdline").read_bytes().decode()
+            except OSError:
+                continue
+            if "triton_said.py" in words and str(self.work) in words:
+                found.append(process.name)
+        return found
+
+    def wait_for(self, call):
+        while (found := call()) is None:
+            time.sleep(0.1)
+        return found
 
     def test_without_the_wheel(self):
         prefix = self.work / "toolchains"

@@ -27,6 +27,8 @@ Program kiln_program() {
               {"update", "Move kiln.lock to the newest versions", of<update>},
               {"outdated", "Say what is newer than kiln.lock, or than what is installed",
                of<outdated>},
+              {"audit", "List the advisories that speak of what a lock file or the cache has",
+               of<audit>},
               {"uninstall", "Take kernels out of the cache", of<uninstall>},
               {"search", "List the packages of a registry", of<search>},
               {"resolve", "Say which variant this machine would get, and why not the others",

@@ -31,7 +31,7 @@ void add_pins(const Config& config, const std::vector<Pin>& pins,
     bool found = false;
     for (const Pin& pin : pins) {
       if (pin.component != component) continue;
-      used.emplace(pin.name, pin);
+      used.emplace(purl_of(pin), pin);
       found = found || pin.version == version;
     }
     if (found) continue;

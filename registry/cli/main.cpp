@@ -46,6 +46,14 @@ cli::Program registry_program() {
                "Leave packages to another publisher, who signs them with keys of its own",
                of<delegate_verb>},
               {"yank", "Take a version back: clients refuse it, and say why", of<yank_verb>},
+              {"advisory", "Warn users of variants that are out, or have clients refuse them", {}},
+              {"advisory publish",
+               "Sign an advisory: by package, variant, GPU, driver, or what variants were made "
+               "with",
+               of<advisory_publish_verb>},
+              {"advisory lift", "Take an advisory back", of<advisory_lift_verb>},
+              {"advisory list", "The advisories of a registry, with those that were lifted",
+               of<advisory_list_verb>},
               {"attest",
                "Sign statements about a version, for Kiln and for cosign: that it is yours, its "
                "files "

@@ -12,6 +12,7 @@
 #include "kiln/error.hpp"
 #include "loader/cli/frame/output.hpp"
 #include "registry/cli/root.hpp"
+#include "registry/cli/signing.hpp"
 #include "registry/cli/verbs.hpp"
 #include "registry/folder/package_versions.hpp"
 #include "registry/trust/review.hpp"
@@ -26,12 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// What all three take.
-struct SignWords {
-  std::vector<std::string> keys;
-  std::string onto;
-  std::vector<std::string> only;
-  SignRequest request;  ///< with what is read as it is typed
-};
+}  // namespace
 
 void takes_signing(RegistryCommand& command, SignWords& words) {
   command.option("--onto", words.onto, "URL",
@@ -44,6 +40,8 @@ void takes_signing(RegistryCommand& command, SignWords& words) {
                  "A finished root to add; for a registry's draft, one that you know (repeatable)");
   command.takes_keys(words.keys);
 }
+
+namespace {
 
 /// The metadata that the registry at a URL has.
 TrustFiles files_at(const std::string& url) {
@@ -86,7 +84,8 @@ std::string visible_text(const SignReport& report) {
          trust::to_text(report.expires);
 }
 
-/// Signs, and says what clients see of it and what waits.
+}  // namespace
+
 int sign(SignWords& words, const RegistryCall& call) {
   SignRequest& request = words.request;
   request.registry = call.registry;
@@ -114,6 +113,8 @@ int sign(SignWords& words, const RegistryCall& call) {
       report.draft.c_str(), call.registry.c_str());
   return 0;
 }
+
+namespace {
 
 int review(const SignWords& words, const fs::path& draft) {
   const Reviewed result = review_draft(draft, open_keys(words.keys), words.request.roots);

@@ -18,9 +18,12 @@ void rotate_verb(RegistryCommand& command);    ///< that of the next one
 void sign_verb(RegistryCommand& command);      ///< the folder's metadata, or a draft
 void delegate_verb(RegistryCommand& command);  ///< leaves packages to a publisher
 void yank_verb(RegistryCommand& command);      ///< takes a version back
-void attest_verb(RegistryCommand& command);    ///< statements about a version
-void describe_verb(RegistryCommand& command);  ///< hangs a card on a version
-void site_verb(RegistryCommand& command);      ///< the pages, into a folder
-void serve_verb(RegistryCommand& command);     ///< the pages and the pull API, to this machine
+void advisory_publish_verb(RegistryCommand& command);  ///< warns users of variants, or refuses them
+void advisory_lift_verb(RegistryCommand& command);     ///< and no more
+void advisory_list_verb(RegistryCommand& command);     ///< those that there are
+void attest_verb(RegistryCommand& command);            ///< statements about a version
+void describe_verb(RegistryCommand& command);          ///< hangs a card on a version
+void site_verb(RegistryCommand& command);              ///< the pages, into a folder
+void serve_verb(RegistryCommand& command);  ///< the pages and the pull API, to this machine
 
 }  // namespace kiln::registry

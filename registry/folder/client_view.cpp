@@ -18,10 +18,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<RoleState> roles_of(const trust::TrustedSet& set) {
-  std::vector<RoleState> roles;
+/// The documents, and what advisories are in them.
+void read_roles(const trust::TrustedSet& set, ClientView& view) {
   const auto add = [&](const std::string& role, const auto& document) {
-    roles.push_back({role, document.version, document.expires});
+    view.roles.push_back({role, document.version, document.expires});
   };
   add("root", set.root());
   add("timestamp", *set.timestamp());
@@ -34,9 +34,10 @@ std::vector<RoleState> roles_of(const trust::TrustedSet& set) {
     const trust::Targets* const targets = set.targets(role, parent);
     if (targets == nullptr || !seen.insert(role).second) continue;
     add(role, *targets);
+    view.advisories.insert(view.advisories.end(), targets->advisories.begin(),
+                           targets->advisories.end());
     for (const trust::Delegation& each : targets->delegations) next.emplace_back(each.role, role);
   }
-  return roles;
 }
 
 }  // namespace
@@ -53,7 +54,7 @@ std::optional<ClientView> view_as_client(const fs::path& registry) {
   updater.refresh(source);
   ClientView view;
   view.listed = updater.list(source);
-  view.roles = roles_of(updater.trusted());
+  read_roles(updater.trusted(), view);
   return view;
 }
 

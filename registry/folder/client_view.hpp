@@ -24,8 +24,9 @@ struct RoleState {
 };
 
 struct ClientView {
-  std::vector<RoleState> roles;  ///< root, timestamp, snapshot, targets, then publishers
-  trust::Listed listed;          ///< names, and whose names are not known
+  std::vector<RoleState> roles;      ///< root, timestamp, snapshot, targets, then publishers
+  trust::Listed listed;              ///< names, and whose names are not known
+  std::vector<Advisory> advisories;  ///< of all roles, the lifted ones too
 };
 
 /// Nothing for an unsigned folder. Throws as a client's refresh does, but for what has expired.

@@ -225,10 +225,19 @@ class MetadataExport {
   void put_targets(const trust::TrustedSet& set, const std::string& role,
                    const trust::Targets& targets) {
     for (const auto& [name, target] : targets.targets) put_target(name, target);
+    for (const Advisory& each : targets.advisories) put_advisory(each);
     for (const trust::Delegation& each : targets.delegations) {
       const trust::Targets* const below = set.targets(each.role, role);
       if (below != nullptr && seen_.insert(each.role).second) put_targets(set, each.role, *below);
     }
+  }
+
+  void put_advisory(const Advisory& advisory) {
+    if (advisory.is_unread) return;  // its bytes are not known
+    const std::string bytes = dump_json(to_json(advisory));
+    put(out_ / "targets" / std::string(kAdvisoryPrefix) /
+            (Digest::of(bytes).hex() + "." + advisory.id),
+        bytes);
   }
 
   void put_target(const std::string& name, const trust::Target& target) {

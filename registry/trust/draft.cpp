@@ -64,6 +64,10 @@ std::string shown(const Json& target) {
   const auto custom = target.find("custom");
   if (custom == target.end()) return text;
   if (custom->contains("published")) text += ", published " + custom->value("published", "");
+  if (custom->contains("advisory")) {
+    const Json& advisory = (*custom)["advisory"];
+    text += ", " + printable(dump_json(advisory));
+  }
   if (custom->contains("yanked")) text += ", yanked: " + quote(custom->value("yanked", ""));
   return text;
 }

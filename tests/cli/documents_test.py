@@ -55,6 +55,8 @@ class Documents(World):
         registry("sign", root, "--key", self.work / "root")
         registry("attest", "tiny-op@2", "--registry", self.registry, "--key", self.work / "p256")
         registry("sign", "--root", root, *keys)
+        registry("advisory", "publish", "KA-1", "--text", "slow", "--package", "tiny-op", *keys)
+        registry("advisory", "list", "--registry", self.registry)
         registry("yank", "tiny-op@1", "--reason", "slow", *keys)
         registry(*one, self.built / "four/alpha")
         registry("sign", "--registry", self.registry, "--key", self.work / "online")  # it waits for the other key
@@ -77,7 +79,7 @@ class Documents(World):
         kiln("trust", "require", self.registry, "--package", "tiny-*", "--key", self.work / "p256.pub")
         kiln("trust", "list")
         for words in (["search"], ["info", "tiny-op"], ["resolve", "tiny-op@2", "--explain"], ["host"], ["login"],
-                      ["login", "https://registry.example"], ["cache", "dir"], ["lock", "tiny-op@2"], ["outdated"]):
+                      ["login", "https://registry.example"], ["cache", "dir"], ["lock", "tiny-op@2"], ["outdated"], ["audit"]):
             kiln(*words)
         kiln("resolve", "tiny-op@2", "--variant", "cu12.9-sm_90a-x86_64", "--device", "cpu", code=NO_VARIANT)
         for words in (["add", "tiny-op"], ["update"], ["install", "tiny-op@2", "--device", "cpu"], ["path", "tiny-op@2"],

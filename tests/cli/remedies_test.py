@@ -654,6 +654,25 @@ class Remedies(World):
         done = self.shell("kiln registry sign" + keys, INTEGRITY)
         self.shell(re.search("'(kiln registry check)'", done.stderr).group(1), INTEGRITY)
 
+    @cures("registry/cli/advisory.cpp: kiln registry sign", "registry/cli/advisory.cpp: kiln registry attest",
+           "registry/trust/sign/plan.cpp: kiln registry advisory list", "loader/cli/verbs/audit.cpp: kiln audit")
+    def test_advisories(self):
+        done = self.shell("kiln registry advisory list", TRUST)
+        self.assertIn("Sign it: 'kiln registry sign'", done.stderr)
+        self.sign()
+        self.shell("kiln registry advisory list")
+        keys = f" --key {self.work}/keys/targets --key {self.work}/keys/online"
+        self.cured("kiln registry advisory lift KA-9" + keys, NOT_FOUND, "kiln registry advisory list", after=NOT_FOUND)
+        find = f"kiln registry advisory publish KA-1 --text x --compiler-digest {'ab' * 32}" + keys
+        done = self.shell(find, NOT_FOUND)
+        self.assertIn("tiny-op@1 has no provenance here, so it is not named: 'kiln registry attest'", done.stderr)
+        (self.project / "toolchains.lock").write_text("")
+        self.shell(f"kiln registry attest tiny-op@1 --key {self.work}/keys/targets --source https://example.org/k --commit "
+                   f"{'0' * 40} --builder https://ci.example.org --toolchains toolchains.lock")
+        self.assertNotIn("no provenance", self.shell(find, NOT_FOUND).stderr)
+        self.install()
+        self.cured("kiln audit none@1", NOT_FOUND, "kiln audit", after=NOT_FOUND)
+
     @cures("registry/trust/sign/start.cpp: kiln registry init", "registry/trust/sign/start.cpp: kiln registry rotate",
            "registry/cli/root.cpp: kiln registry init")
     def test_a_registry_without_a_root(self):

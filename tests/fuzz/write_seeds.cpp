@@ -133,15 +133,21 @@ std::vector<std::string> trust_documents() {
                                             R"(,"roles":{"root":)" + by + R"(,"timestamp":)" + by +
                                             R"(,"snapshot":)" + by + R"(,"targets":)" + by + "}");
   const std::string hashes = R"("hashes":{"sha256":")" + std::string(64, 'a') + R"("})";
+  const std::string advisory =
+      R"(,"custom":{"advisory":{"schema":"kiln.advisory/1","id":"KA-1","text":"x","link":"https://x",)"
+      R"("action":"warn","published":"2026-11-26T00:00:00Z","package":"a-*","versions":{"from":1},)"
+      R"("variants":["cpu-x86-64"],"gpus":["9.0"],"drivers":{"to":"12.4"}}}})";
   return {std::string(1, '\0') + root,
           "\x01" + role("timestamp",
                         R"("meta":{"snapshot.json":{"version":2,"length":9,)" + hashes + "}}"),
           "\x02" +
               role("snapshot", R"("meta":{"targets.json":{"version":2},"a b.json":{"version":1}})"),
-          "\x03" + role("targets", R"("targets":{"geglu-mlp/1":{"length":1660,)" + hashes +
-                                       R"(,"custom":{"yanked":"why"}}},"delegations":{)" + keys +
-                                       R"(,"roles":[{"name":"acme","keyids":["a"],"threshold":1,)"
-                                       R"("terminating":true,"paths":["acme-*/?"]}]})"),
+          "\x03" + role("targets",
+                        R"("targets":{"geglu-mlp/1":{"length":1660,)" + hashes +
+                            R"(,"custom":{"yanked":"why"}},"kiln.advisories/KA-1":{"length":1,)" +
+                            hashes + advisory + R"(},"delegations":{)" + keys +
+                            R"(,"roles":[{"name":"acme","keyids":["a"],"threshold":1,)"
+                            R"("terminating":true,"paths":["acme-*/?"]}]})"),
           "\x04" + root,
           "\x05"
           R"({"config":{"mediaType":"a","digest":"sha256:)" +

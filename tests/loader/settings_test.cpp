@@ -46,6 +46,10 @@ TEST_CASE("settings: every member is read") {
   CHECK(age_text(after("7 days")) == "7 days");
   CHECK(age_text(after("1 day")) == "1 day");
   CHECK(age_text(after("36 hours")) == "36 hours");
+  const Settings warned = parse_settings(
+      R"({"schema": "kiln.settings/1", "advisories": "warn", "accept_advisories": ["KA-7"]})", "x");
+  CHECK(warned.advisories == Advice::kWarns);
+  CHECK(warned.accepted_advisories == std::vector<std::string>{"KA-7"});
 }
 
 TEST_CASE("settings: a user's file is read over the administrator's, and lifts no ban") {
@@ -85,6 +89,7 @@ TEST_CASE("settings: what is wrong is refused with its place") {
       {R"({"schema": "kiln.settings/1", "registry": ""})", "an absolute folder"},
       {R"({"schema": "kiln.settings/1", "deny": "x"})", "deny"},
       {R"({"schema": "kiln.settings/1", "newest_after": "a week"})", "like \"7 days\""},
+      {R"({"schema": "kiln.settings/1", "advisories": "off"})", "'obey', 'warn' or 'refuse'"},
       {R"({"schema": "kiln.settings/1", "newest_after": "7"})", "like \"7 days\""},
       {R"({"schema": "kiln.settings/1", "newest_after": "-1 days"})", "like \"7 days\""},
       {R"({"schema": "kiln.settings/1", "newest_after": 7})", "string"},

@@ -215,6 +215,61 @@ target("an index of 2^63 bytes", INTEGRITY, "expected at most", length=1 << 63)
 target("a reason with an escape", TRUST_CODE, "took it back", custom={"yanked": "\x1b[2Jgone"})
 
 
+NO_VARIANT = 3
+
+
+# Advisories: what they say is checked as the document is read; the state before stays.
+def advisory(name, code, word, keeps=True, **members):
+    @rule(f"advisory: {name}", code, word, keeps=keeps)
+    def broken(_repository, world):
+        world.registry.advise(**members)
+
+
+advisory("it refuses the version", NO_VARIANT, "KA-1: wrong sums", keeps=False, package="sample")
+advisory("it warns", OK, "KA-1: wrong sums", action="warn", versions={"from": 1, "to": 1})
+advisory("of another package", OK, "", package="other*")
+advisory("of another version", OK, "", versions={"from": 2})
+advisory("of another variant", OK, "", variants=["sha256:" + "0" * 64])
+advisory("of a GPU", OK, "", gpus=["9.0"])
+advisory("it was lifted", OK, "", lifted="2026-11-27T00:00:00Z")
+advisory("of a newer schema", OK, "", schema="kiln.advisory/2", action="explode")
+advisory("of no schema", TRUST_CODE, "schema", schema="kiln.advice/1")
+advisory("with a member that is misspelt", TRUST_CODE, "which Kiln", varaints=["cpu-base"])
+advisory("with another action", TRUST_CODE, "expected \"warn\" or \"refuse\"", action="explode")
+advisory("without a text", TRUST_CODE, "text", text=None)
+advisory("a text of 2 kB", TRUST_CODE, "at most 300 bytes", text="x" * 2000)
+advisory("a text with an escape", TRUST_CODE, "one line of text", text="\x1b[2Jgone")
+advisory("a link to another scheme", TRUST_CODE, "an https:// address", link="javascript:alert(1)")
+advisory("a time that is none", TRUST_CODE, "expected a time", published="yesterday")
+advisory("a package that is a path", TRUST_CODE, "a package's name", package="../sample")
+advisory("versions that end before they begin", TRUST_CODE, "ends before it begins", versions={"from": 3, "to": 1})
+advisory("a range of nothing", TRUST_CODE, "neither", drivers={})
+advisory("no variants", TRUST_CODE, "has 0 entries", variants=[])
+advisory("5000 variants", TRUST_CODE, "expected 1 to 4096", variants=["cpu-base"] * 5000)
+advisory("65 GPUs", TRUST_CODE, "has 65 entries", gpus=["9.0"] * 65)
+advisory("an id with a slash", TRUST_CODE, "letters, digits", id="../KA")
+
+
+@rule("advisory: a thousand and one of them", TRUST_CODE, "more than 1000 advisories")
+def many_advisories(_repository, world):
+    for number in range(1001):
+        world.registry.metadata.add_target(f"kiln.advisories/{number}", b"x")
+        world.registry.metadata.signed["targets"]["targets"][f"kiln.advisories/{number}"]["custom"] = {"advisory": {
+            "schema": "kiln.advisory/1", "id": str(number), "text": "x", "action": "warn",
+            "published": "2026-11-26T00:00:00Z"}}
+    world.registry.metadata.publish()
+    world.registry.write()
+
+
+@rule("advisory: another id than its name", TRUST_CODE, "expected the name's")
+def other_id(_repository, world):
+    world.registry.advise()
+    targets = world.registry.metadata.signed["targets"]["targets"]
+    targets["kiln.advisories/KA-2"] = targets.pop("kiln.advisories/KA-1")
+    world.registry.metadata.release()
+    world.registry.write()
+
+
 # 4.5: delegations.
 def delegated(name, code, word):
     """sample/1 is left to others: the top level says nothing of it."""

@@ -35,6 +35,16 @@ class SignedRegistry:
         self.metadata.release()
         return self.write()
 
+    def advise(self, id="KA-1", **members):
+        """The next state: with an advisory of sample, whose members may be anything; None takes one away."""
+        document = {"schema": "kiln.advisory/1", "id": id, "text": "wrong sums", "action": "refuse",
+                    "published": "2026-11-26T00:00:00Z"} | members
+        document = {name: value for name, value in document.items() if value is not None}
+        self.metadata.add_target(f"kiln.advisories/{id}", forge.dump(document))
+        self.metadata.signed["targets"]["targets"][f"kiln.advisories/{id}"]["custom"] = {"advisory": document}
+        self.metadata.release()
+        return self.write()
+
     def files(self):
         return {path.removeprefix("metadata/"): data for path, data in self.metadata.files.items()
                 if path.startswith("metadata/") and isinstance(data, bytes)}

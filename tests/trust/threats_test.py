@@ -28,7 +28,7 @@ from securesystemslib.signer import CryptoSigner  # noqa: E402
 from signed_registry import TRUST  # noqa: E402
 from world import NETWORK, QUICK, TRUST_CODE, World  # noqa: E402
 
-CONFLICT = 16
+CONFLICT, NO_VARIANT = 16, 3
 ATTACKS = []  # (row, what was done, function of a World)
 INDEX, METADATA, BLOB = "/manifests/sha256", f"/{TRUST}/", "/sample/blobs/"
 
@@ -522,6 +522,59 @@ def yanked_and_locked(world):
     done = world.box.kiln(*words)
     world.seen.append((done.code, done.output))
     require(done.code == TRUST_CODE and "wrong sums" in done.output, done.output)
+
+
+ADVISED = "some of a version's binaries turn out to be bad"
+
+
+@attack(ADVISED, "its publisher signs an advisory: refused at the next refresh, then offline, and where it is locked")
+def advised(world):
+    lock = world.box.notes / "kiln.lock"
+    words = ("lock", "sample@1", "--registry", world.box.registry, "--lock", str(lock))
+    require(world.box.kiln(*words).code == OK, "lock")
+    world.install(OK, "")
+    world.registry.advise(package="sample", link="https://example.org/1")
+    world.loads_good()  # nobody has asked yet
+    world.install(NO_VARIANT, "KA-1: wrong sums (https://example.org/1)")
+    for environment in ({}, {"KILN_OFFLINE": "1"}, {"KILN_LOCK": str(lock)}, {"KILN_LOCK": str(lock), "KILN_OFFLINE": "1"}):
+        world.box.expect(NO_VARIANT, "KA-1: wrong sums", environment=environment)
+    world.registry.advise(package="sample", lifted="2026-11-27T00:00:00Z")
+    world.install(OK, "")
+    world.loads_good()
+
+
+@attack(ADVISED, "the state before it is served again")
+def advisory_rolled_back(world):
+    world.install(OK, "")
+    before = world.keep_metadata()
+    world.registry.advise()
+    world.install(NO_VARIANT, "KA-1")
+    before()
+    world.install(TRUST_CODE, "is older than")
+    world.box.expect(NO_VARIANT, "KA-1", environment={"KILN_OFFLINE": "1"})
+
+
+@attack(ADVISED, "a stranger signs one: the state before stays")
+def advisory_of_a_stranger(world):
+    world.install(OK, "")
+    world.registry.metadata.signers["targets"] = [CryptoSigner.generate_ed25519()]
+    world.registry.advise()
+    world.install(TRUST_CODE, "signed by 0 of the keys that may")
+    world.loads_good()
+
+
+@attack(ADVISED, "a publisher signs one of everybody's packages: it speaks of that publisher's alone")
+def advisory_of_a_publisher(world):
+    metadata = world.registry.metadata
+    metadata.delegate("acme", paths=["acme-*/*"])
+    document = {"schema": "kiln.advisory/1", "id": "KA-1", "text": "buy acme", "action": "refuse",
+                "published": "2026-11-26T00:00:00Z"}
+    metadata.add_target("kiln.advisories/KA-1", b"x", "acme")
+    metadata.signed["acme"]["targets"]["kiln.advisories/KA-1"]["custom"] = {"advisory": document}
+    metadata.release()
+    world.registry.write()
+    world.install(OK, "")
+    world.loads_good()
 
 
 def rows_of_table():

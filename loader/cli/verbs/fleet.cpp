@@ -38,6 +38,7 @@ struct Share {
   std::optional<Variant> variant;
   std::uint64_t bytes = 0;
   bool compiles = false;
+  std::vector<std::string> warnings;
   std::optional<Error> problem;
   Json refused = Json::array();  ///< where no variant fits: why each does not
 };
@@ -95,6 +96,7 @@ Share share_of(const Locked& locked, const Host& host, Device device, std::strin
     share.variant = package.variant;
     share.bytes = package.manifest.layer.size;
     share.compiles = choice.resolution.decisions[*choice.resolution.chosen].jit;
+    for (const Advisory& each : choice.warnings()) share.warnings.push_back(text_of(each));
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kCancelled) throw;
     share.problem = error;
@@ -114,6 +116,7 @@ Json to_json(const Locked& locked, const Share& share) {
           {"tests_signed_by", locked.testers},
           {"bytes", share.bytes},
           {"compiles_at_start", share.compiles},
+          {"advisories", share.warnings},
           {"refused", share.refused},
           {"code", share.problem ? static_cast<int>(share.problem->code()) : 0},
           {"problem", share.problem ? Json(share.problem->what()) : Json()}};
@@ -141,6 +144,7 @@ void print_share(const Locked& locked, const Share& share) {
             join(locked.testers, ", ", [](const std::string& key) { return key.substr(0, 12); });
   }
   if (share.compiles) text += ", compiled by the driver at the first load";
+  for (const std::string& each : share.warnings) text += "\n    " + each;
   print("  %s  %s, %s, %s\n", what.c_str(), share.variant->id.c_str(),
         size_text(share.bytes).c_str(), text.c_str());
 }

@@ -88,6 +88,7 @@ int run_resolve(const Options& options, const Explain& asked) {
     selection.device = choice.resolution.device;  // a fallback's may be another
     selection.all_gpus = choice.resolution.all_gpus;
     if (!choice.refused.empty()) selection.variant.clear();
+    selection.advisories = choice.advised.refusing;
     explanations = explain(choice.resolution, choice.version.index, selection, asked.variant);
   }
   Json document = kiln::to_json(choice);

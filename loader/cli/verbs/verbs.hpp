@@ -30,7 +30,8 @@ void add(KernelCommand& command);     ///< a kernel into kiln.lock, the newest v
 void remove(KernelCommand& command);  ///< and out of it; kLock where it is not there
 void update(KernelCommand& command);  ///< moves kiln.lock to the newest versions, or variants
 void outdated(KernelCommand& command);  ///< what is newer than kiln.lock, or than what is installed
-void search(KernelCommand& command);    ///< the packages of a registry
+void audit(KernelCommand& command);   ///< the advisories about what is held; kTrust if any refuses
+void search(KernelCommand& command);  ///< the packages of a registry
 void uninstall(
     KernelCommand& command);         ///< out of the cache; kLock, kCache for what something holds
 void login(KernelCommand& command);  ///< how to log in to a registry, and which login there is

@@ -40,6 +40,11 @@ const Variant& Choice::variant() const {
   return version.index.variants.at(*resolution.chosen);
 }
 
+std::vector<Advisory> Choice::warnings() const {
+  if (advised.warning.empty() || !resolution.chosen) return {};
+  return warnings_of(advised.warning, variant(), resolution);
+}
+
 Choice Install::choose() {
   check_version();
   std::vector<Resolution> refused;
@@ -78,12 +83,32 @@ Install::Attempt Install::attempt(std::size_t fallbacks) const {
   return attempt;
 }
 
-Choice Install::choose(VersionIndex version, const Selection& selection) {
+/// With what its publishers say of it in mind.
+Choice Install::judge(VersionIndex version, const Selection& selection) {
   Choice choice{.registry = source_.registry, .version = std::move(version)};
   // What passed here counts for this machine alone, and is looked up where it may decide.
   const bool by_tests = selection.tested != Tested::kAny && other_host_ == nullptr;
   if (by_tests) add_tested_here(choice.version.index);
-  choice.resolution = resolve(choice.version.index, selection);
+  const Index& index = choice.version.index;
+  choice.advised = advised(choice.version.advisories, index.name, index.version, source_.settings);
+  if (choice.advised.refusing.empty()) {
+    choice.resolution = resolve(index, selection);
+  } else {
+    Selection warned = selection;
+    warned.advisories = choice.advised.refusing;
+    choice.resolution = resolve(index, warned);
+  }
+  if (!request_.on_event) return choice;
+  for (const Advisory& each : choice.warnings()) {
+    request_.on_event({Event::Stage::kWarning,
+                       label(index.name, index.version) + " " + choice.variant().id, 0, 0,
+                       text_of(each)});
+  }
+  return choice;
+}
+
+Choice Install::choose(VersionIndex version, const Selection& selection) {
+  Choice choice = judge(std::move(version), selection);
   if (choice.resolution.chosen) return choice;
   std::string not_asked;
   if (choice.resolution.code != ErrorCode::kNoVariant) {
@@ -92,9 +117,7 @@ Choice Install::choose(VersionIndex version, const Selection& selection) {
     not_asked = lock_file_.string() + " pins this index; 'kiln lock' takes newer ones";
   } else if (choice.version.fetched.empty()) {
     try {  // variants may have been added
-      choice.version = ask_index(choice.version.index.version, &choice.version);
-      if (by_tests) add_tested_here(choice.version.index);
-      choice.resolution = resolve(choice.version.index, selection);
+      choice = judge(ask_index(choice.version.index.version, &choice.version), selection);
     } catch (const Error& error) {
       const bool no_answer =
           error.code() == ErrorCode::kNetwork || error.code() == ErrorCode::kNotFound;

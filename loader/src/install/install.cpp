@@ -91,7 +91,12 @@ VersionIndex Install::find_index(int version, bool ask) {
   if (lock_) {
     if (version != lock_->version)
       fail_other_version(lock_file_, source_.name, version, lock_->version);
-    return locked_index();
+    VersionIndex locked = locked_index();
+    // A lock file says which bytes, and lifts no advisory.
+    if (source_.settings.trust.root_of(source_.registry) != nullptr) {
+      locked.advisories = source_.vouch().recall_advisories(source_.name, version);
+    }
+    return locked;
   }
   std::optional<VersionIndex> known = source_.is_built ? std::nullopt : recall_index(version);
   if (known && !ask) {
@@ -130,6 +135,7 @@ VersionIndex Install::ask_document(int version) {
   if (!bytes) bytes = read_document(from, vouched.index, what, source_.patience);
   VersionIndex asked = read_index({std::move(vouched.index), *std::move(bytes)}, version, true);
   asked.signers = vouched.signers;
+  asked.advisories = std::move(vouched.advisories);
   return asked;
 }
 
@@ -138,11 +144,12 @@ std::optional<VersionIndex> Install::recall_index(int version) {
   try {
     std::optional<Descriptor> index;
     std::optional<Digest> signers;
+    std::vector<Advisory> advisories;
     if (source_.is_signed) {
-      if (const std::optional<SignedIndex> vouched =
-              source_.vouch().recall(source_.name, version)) {
+      if (std::optional<SignedIndex> vouched = source_.vouch().recall(source_.name, version)) {
         index = vouched->index;
         signers = vouched->signers;
+        advisories = std::move(vouched->advisories);
       }
     } else if (const std::optional<Ref> ref =
                    source_.cache.read_ref(source_.registry, source_.name, version)) {
@@ -154,6 +161,7 @@ std::optional<VersionIndex> Install::recall_index(int version) {
     if (!bytes) return std::nullopt;
     VersionIndex known = read_index({*index, *std::move(bytes)}, version, false);
     known.signers = signers;
+    known.advisories = std::move(advisories);
     return known;
   } catch (const Error& error) {
     if (!request_.refresh || error.code() != ErrorCode::kIntegrity) throw;

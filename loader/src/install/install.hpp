@@ -26,6 +26,7 @@
 
 #include "documents/lockfile.hpp"
 #include "documents/variant.hpp"
+#include "install/advise.hpp"
 #include "install/source.hpp"
 #include "kiln/request.hpp"
 #include "resolve/resolve.hpp"
@@ -39,6 +40,7 @@ struct VersionIndex {
   std::string fetched;  ///< its bytes where they came from the registry; empty: from the cache
   /// Who signed that it is this one; empty: a tag or a lock file says so.
   std::optional<Digest> signers;
+  std::vector<Advisory> advisories = {};  ///< of those who may speak of it, as signed
 };
 
 /// What resolve made of an index.
@@ -53,6 +55,10 @@ struct Choice {
   std::string no_variant_brief;  ///< the same without the table, if it was shown before
   /// What nothing fitted for, before a fallback of the request was taken.
   std::vector<Resolution> refused;
+  Advised advised = {};  ///< what there is about this version
+
+  /// Those that warn of the variant that was chosen.
+  std::vector<Advisory> warnings() const;
 
   /// The variant that was chosen. Throws resolution.code.
   const Variant& variant() const;
@@ -170,6 +176,7 @@ class Install {
   std::optional<VersionIndex> other_index(const VersionIndex& known);
   bool may_replace(const Ref& known, const VersionIndex& version) const;
   VersionIndex locked_index();
+  Choice judge(VersionIndex version, const Selection& selection);
   Resolution resolve(const Index& index, const Selection& selection);
   void look_up_libraries(const Index& index, const Selection& selection);
   void explain_none(Choice& choice, const Selection& selection, const std::string& not_asked);

@@ -33,6 +33,8 @@ Json to_json(const Choice& choice) {
   Json document = to_json(choice.resolution);
   document["registry"] = choice.registry;
   document["index"] = choice.version.descriptor.digest.str();
+  document["advisories"] = Json::array();
+  for (const Advisory& each : choice.warnings()) document["advisories"].push_back(text_of(each));
   document["refused"] = Json::array();
   for (const Resolution& refused : choice.refused) {
     document["refused"].push_back(to_json(refused));

@@ -43,10 +43,14 @@ Descriptor descriptor_of(const Target& target, const std::string& package,
   return {std::string(kMediaTypeIndex), *digest, target.length};
 }
 
+trust::MetadataFolder folder_of(const std::string& registry, const Cache& cache) {
+  return {cache.root(), "tuf/" + Digest::of(registry).hex()};
+}
+
 Updater updater_of(const std::string& registry, const Settings& settings, const Cache& cache,
                    Expiry expiry, SignatureMemo& memo) {
   return {*settings.trust.root_of(registry),
-          trust::MetadataFolder(cache.root(), "tuf/" + Digest::of(registry).hex()),
+          folder_of(registry, cache),
           registry,
           {std::time(nullptr), expiry},
           &memo};
@@ -120,7 +124,8 @@ std::optional<SignedIndex> Vouch::recall(const std::string& name, int version) c
   const std::optional<SignedTarget> word = updater.recall(target_name(name, version));
   memo.save();
   if (!word || (word->target.yanked && !settings_.offline)) return std::nullopt;
-  return SignedIndex{descriptor_of(word->target, label(name, version), registry_), word->signers};
+  return SignedIndex{descriptor_of(word->target, label(name, version), registry_), word->signers,
+                     word->advisories};
 }
 
 std::optional<std::string> Vouch::recall_yanked(const std::string& name, int version) const {
@@ -129,6 +134,32 @@ std::optional<std::string> Vouch::recall_yanked(const std::string& name, int ver
       updater_of(registry_, settings_, cache_, Expiry::kTold, memo)
           .recall(target_name(name, version));
   return word ? word->target.yanked : std::nullopt;
+}
+
+std::vector<Advisory> Vouch::recall_advisories(const std::string& name, int version) const {
+  if (!trust::may_advise(folder_of(registry_, cache_))) return {};
+  SignatureMemo memo(verified_path());
+  Updater updater = updater_of(registry_, settings_, cache_, Expiry::kTold, memo);
+  std::optional<SignedTarget> word = updater.recall(target_name(name, version));
+  memo.save();
+  return word ? std::move(word->advisories) : std::vector<Advisory>();
+}
+
+void Vouch::look_up(Words& words, bool ask) const {
+  if (ask) {
+    ask_newest("advisories",
+               [&](Updater& updater, const trust::MetadataSource& source, const Repository&) {
+                 for (auto& [of, word] : words) {
+                   word = updater.find(target_name(of.first, of.second), source);
+                 }
+                 return true;
+               });
+    return;
+  }
+  SignatureMemo memo(verified_path());
+  Updater updater = updater_of(registry_, settings_, cache_, Expiry::kTold, memo);
+  for (auto& [of, word] : words) word = updater.recall(target_name(of.first, of.second));
+  memo.save();
 }
 
 std::vector<std::string> Vouch::places() const {
@@ -210,7 +241,9 @@ SignedIndex Vouch::ask(const std::string& name, int version) const {
                word = updater.find(target_name(name, version), source);
                return true;
              });
-  if (word) return {descriptor_of(word->target, package, registry_), word->signers};
+  if (word) {
+    return {descriptor_of(word->target, package, registry_), word->signers, word->advisories};
+  }
   throw Error(ErrorCode::kNotFound, "find " + package + " in " + registry_ +
                                         ": its signed metadata does not speak of it. Check the "
                                         "name and the version, or tell its publisher");

@@ -14,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "documents/descriptor.hpp"
@@ -35,6 +36,7 @@ std::filesystem::path verified_path();
 struct SignedIndex {
   Descriptor index;
   Digest signers;
+  std::vector<Advisory> advisories = {};  ///< of those who may speak of the version
 };
 
 /// One version of a package, as signed metadata speaks of it.
@@ -79,6 +81,15 @@ class Vouch {
 
   /// Why the publisher took the version back, as far as the cached metadata says.
   std::optional<std::string> recall_yanked(const std::string& name, int version) const;
+
+  /// The advisories that the cached metadata has for a version. Costs one look for a file where
+  /// there never was one.
+  std::vector<Advisory> recall_advisories(const std::string& name, int version) const;
+
+  /// What the registry's newest metadata says of each; of versions that were yanked, too. `ask`:
+  /// else what the cached metadata says. Nothing of a version that it does not speak of.
+  using Words = std::map<std::pair<std::string, int>, std::optional<trust::SignedTarget>>;
+  void look_up(Words& words, bool ask) const;
 
   /// What the registry's newest metadata says. Throws kTrust for metadata that does not hold or has
   /// expired, and for a version that was yanked; kNotFound for one that it does not speak of.

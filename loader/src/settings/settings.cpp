@@ -82,6 +82,14 @@ Tested parse_tested(const JsonView& word) {
   word.fail("is " + quote(text) + ", expected 'any', 'somewhere' or 'here'");
 }
 
+Advice parse_advice(const JsonView& word) {
+  const std::string text = word.string();
+  if (text == "obey") return Advice::kObeyed;
+  if (text == "warn") return Advice::kWarns;
+  if (text == "refuse") return Advice::kRefuses;
+  word.fail("is " + quote(text) + ", expected 'obey', 'warn' or 'refuse'");
+}
+
 /// What is `below` the folder that a variable names, or below its usual place at home; empty if the
 /// environment names neither.
 std::filesystem::path users_folder(std::string_view name, std::string_view at_home,
@@ -174,7 +182,7 @@ Settings parse_settings(std::string_view text, const std::string& path, Settings
     const Json json = parse_json(text, path);
     const JsonView root(json, path);
     root.expect_members({"schema", "registry", "mirrors", "insecure_http", "deny", "tested",
-                         "newest_after", "network"});
+                         "newest_after", "advisories", "accept_advisories", "network"});
     if (const std::string schema = root.at("schema").string(); schema != kSettingsSchema) {
       root.at("schema").fail("is " + quote(schema) + ", expected '" + std::string(kSettingsSchema) +
                              "'");
@@ -206,6 +214,8 @@ Settings parse_settings(std::string_view text, const std::string& path, Settings
     add(root, "insecure_http", settings.insecure_http);
     add(root, "deny", settings.deny);
     if (root.has("tested")) settings.tested = parse_tested(root.at("tested"));
+    if (root.has("advisories")) settings.advisories = parse_advice(root.at("advisories"));
+    add(root, "accept_advisories", settings.accepted_advisories);
     if (root.has("newest_after")) {
       const std::string age_word = root.at("newest_after").string();
       const std::optional<std::chrono::seconds> age = parse_age(age_word);

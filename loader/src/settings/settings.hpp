@@ -15,6 +15,7 @@
 //     "deny": ["sha256:…", "cu12.9-sm_90a-x86_64"],
 //     "tested": "here",
 //     "newest_after": "7 days",
+//     "advisories": "obey", "accept_advisories": ["KA-7"],
 //     "network": {"tries": 5, "connect_seconds": 10, "stall_seconds": 30, "deadline_seconds": 600,
 //                 "backoff_ms": 500}
 //   }
@@ -37,6 +38,10 @@
 
 namespace kiln {
 
+/// What an advisory does that speaks of a variant: what its publisher says; or it warns, or
+/// refuses, whatever that says.
+enum class Advice { kObeyed, kWarns, kRefuses };
+
 struct Settings {
   /// $KILN_REGISTRY, else the files' word, as it is written; empty: none.
   std::string registry;
@@ -53,6 +58,8 @@ struct Settings {
   Tested tested = Tested::kAny;  ///< "any", "somewhere" or "here"
   /// How long ago a version must have been published to count as the newest; 0: it counts at once.
   std::chrono::seconds newest_after{0};
+  Advice advisories = Advice::kObeyed;           ///< "obey", "warn" or "refuse"
+  std::vector<std::string> accepted_advisories;  ///< ids that do nothing; of both files
   /// trust.json's; unsigned: those of $KILN_UNSIGNED too; and the root that is installed with the
   /// default_registry(), REGISTRY.root.json.
   Trust trust;

@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "base/digest.hpp"
+#include "base/utc.hpp"
+#include "documents/advisory.hpp"
 #include "trust/key.hpp"
 
 namespace kiln::trust {
@@ -105,7 +107,8 @@ struct Targets {
   std::uint64_t version = 0;
   std::int64_t expires = 0;
   std::map<std::string, Target> targets;
-  Keys keys;  ///< of the delegations
+  std::vector<Advisory> advisories;  ///< of its targets called "kiln.advisories/ID"
+  Keys keys;                         ///< of the delegations
   std::vector<Delegation> delegations;
 };
 
@@ -136,8 +139,7 @@ extern template Signed<Timestamp> parse<Timestamp>(std::string_view, const std::
 extern template Signed<Snapshot> parse<Snapshot>(std::string_view, const std::string&, Canonical);
 extern template Signed<Targets> parse<Targets>(std::string_view, const std::string&, Canonical);
 
-/// "2027-01-31T00:00:00Z", both ways. Nothing for another spelling.
-std::optional<std::int64_t> parse_time(std::string_view text);
-std::string to_text(std::int64_t time);
+using kiln::parse_time;
+using kiln::to_text;
 
 }  // namespace kiln::trust

@@ -5,6 +5,7 @@
 //
 //   root.json, roots/<version>.json       the newest root, and each one since the trusted one
 //   timestamp.json, snapshot.json, targets.json, <delegated role>.json
+//   advisories                            a document that was taken here has one, or had
 #pragma once
 
 #include <filesystem>

@@ -267,14 +267,16 @@ std::optional<SignedTarget> TrustedSet::search(const std::string& name, const Lo
   const std::string hash = Digest::of(name).hex();
   std::vector<Step> next = {{"targets", "root"}};
   std::set<std::string> asked;
+  std::vector<Advisory> advisories;
   while (!next.empty() && asked.size() < kMaxRoles) {
     const Step step = std::move(next.back());
     next.pop_back();
     if (!asked.insert(step.role).second) continue;
     if (!load(step.role, step.parent)) return std::nullopt;
     const Targets& targets = targets_.at(step.role).targets;
+    advisories.insert(advisories.end(), targets.advisories.begin(), targets.advisories.end());
     if (const auto found = targets.targets.find(name); found != targets.targets.end()) {
-      return SignedTarget{found->second, signers_of(step.role, step.parent)};
+      return SignedTarget{found->second, signers_of(step.role, step.parent), std::move(advisories)};
     }
     std::vector<Step> below;
     for (const Delegation& each : targets.delegations) {

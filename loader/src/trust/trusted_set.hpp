@@ -35,6 +35,8 @@ struct Clock {
 struct SignedTarget {
   Target target;
   Digest signers;
+  /// Of all roles that were asked for the name: each of them may speak of it.
+  std::vector<Advisory> advisories = {};
 };
 
 /// Which signers have signed. One key under two ids, or in two spellings, counts once.

@@ -18,6 +18,7 @@ constexpr int kMaxRotations = 256;  // of the root, in one update
 constexpr std::size_t kMaxListedRoles = 4096;  // as many as one artifact has layers
 
 constexpr const char* kTargets = "targets";
+constexpr const char* kAdvised = "advisories";
 
 std::string json_file(const std::string& name) {
   return name + ".json";
@@ -58,6 +59,10 @@ bool may_speak_of(const Delegation& role, const std::string& package) {
            ::fnmatch(pattern.substr(0, slash).c_str(), package.c_str(),
                      FNM_PATHNAME | FNM_NOESCAPE) == 0;
   });
+}
+
+bool may_advise(const MetadataFolder& folder) {
+  return folder.read(kAdvised).has_value();
 }
 
 Updater::Updater(std::string_view root, MetadataFolder folder, std::string origin,
@@ -138,6 +143,7 @@ void Updater::update_targets(const MetadataSource& source, const std::string& ro
   const std::string bytes =
       fetch(source, versioned(named.version, file), named.promise, kMaxTargetsBytes, origin_);
   take(bytes);
+  if (!trusted_.targets(role, parent)->advisories.empty()) folder_.write(kAdvised, "\n");
   folder_.write(file, bytes);
 }
 

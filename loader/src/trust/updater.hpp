@@ -46,6 +46,10 @@ struct Listed {
   std::vector<PassedRole> passed;
 };
 
+/// Whether a document that was ever taken into this folder has an advisory: one look for a file,
+/// so that who needs nothing else of the metadata reads no more.
+bool may_advise(const MetadataFolder& folder);
+
 class Updater {
  public:
   /// `root`: the bytes of the trusted root; `origin`: for messages. Throws kTrust for what is

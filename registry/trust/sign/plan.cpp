@@ -66,6 +66,7 @@ void check_names_of(const SignRequest& request, const Publisher& publisher, cons
     const Json body = edits.body_of(other);
     if (body.is_null()) return;
     for (const auto& each : body["targets"].items()) {
+      if (each.key().starts_with(kAdvisoryPrefix)) continue;
       if (role.covers(each.key(), "") == (other == publisher.role)) continue;
       fail_to_sign(ErrorCode::kConflict, request.registry,
                    printable(each.key()) + " is signed by " + printable(other) +
@@ -166,7 +167,7 @@ void plan_role(const SignRequest& request, const Start& start, const std::string
   }
   if (visible.is_null()) return;
   const std::int64_t expires = *trust::parse_time(visible["expires"].get<std::string>());
-  plan.shown[role] = {visible["targets"].size(), expires};
+  plan.shown[role] = {versions_in(visible["targets"]), expires};
   if (expires < start.now + kTargetsLast / 2 && edits.signers().has_one_of(request.keys, role)) {
     edits.renew(role);
   }
@@ -188,7 +189,51 @@ void yank(const SignRequest& request, Edits& edits) {
   }
 }
 
+/// An advisory as a target: its bytes are its JSON.
+Json advisory_target(const Advisory& advisory) {
+  const Json document = to_json(advisory);
+  const std::string bytes = dump_json(document);
+  return {{"length", bytes.size()},
+          {"hashes", {{"sha256", Digest::of(bytes).hex()}}},
+          {"custom", {{"advisory", document}}}};
+}
+
+void advise(const SignRequest& request, const Start& start, Edits& edits) {
+  if (request.advisories.empty() && request.lifted.empty()) return;
+  const std::string role = request.advising_role.empty() ? "targets" : request.advising_role;
+  if (role != "targets" && find_delegation(edits.signers().targets, role) == nullptr) {
+    fail_to_sign(ErrorCode::kNotFound, request.registry,
+                 "there is no publisher " + quote(role) + "; nothing was signed");
+  }
+  edits.edit(role, [&](Json& next) {
+    Json& targets = next["targets"];
+    for (const Advisory& each : request.advisories) {
+      targets[std::string(kAdvisoryPrefix) + each.id] = advisory_target(each);
+    }
+    for (const std::string& id : request.lifted) {
+      const std::string name = std::string(kAdvisoryPrefix) + id;
+      if (!targets.contains(name)) {
+        fail_to_sign(ErrorCode::kNotFound, request.registry,
+                     "there is no advisory " + quote(id) +
+                         " to lift; nothing was signed. 'kiln registry advisory list' says which "
+                         "there are");
+      }
+      Advisory lifted = parse_advisory(JsonView(targets[name]["custom"]["advisory"], name), id);
+      lifted.lifted = start.now;
+      targets[name] = advisory_target(lifted);
+    }
+  });
+}
+
 }  // namespace
+
+std::size_t versions_in(const Json& targets) {
+  std::size_t versions = targets.size();
+  for (const auto& each : targets.items()) {
+    if (each.key().starts_with(kAdvisoryPrefix)) --versions;
+  }
+  return versions;
+}
 
 bool has_target(const Json& body, const Wished& wished) {
   if (body.is_null()) return false;
@@ -215,6 +260,7 @@ Plan plan_roles(const SignRequest& request, const Start& start) {
     plan_role(request, start, role, versions, edits, plan);
   }
   yank(request, edits);
+  advise(request, start, edits);
   check_keys(request, edits.signers());
   plan.signers = edits.signers();
   plan.pending = std::move(edits).sign();

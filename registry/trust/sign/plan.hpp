@@ -34,6 +34,9 @@ struct Wished {
 /// Whether a document's targets have it, whatever else they say of it.
 bool has_target(const Json& body, const Wished& wished);
 
+/// How many versions are among a document's targets: others are advisories.
+std::size_t versions_in(const Json& targets);
+
 struct Plan {
   RoleSigners signers;         ///< with the targets that are to be
   PendingRoles pending;        ///< signed by those keys that may

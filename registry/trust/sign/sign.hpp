@@ -45,6 +45,9 @@ struct SignRequest {
   TrustFiles onto = {};
   std::set<std::string> only = {};                 ///< look at these packages; empty: at all
   std::map<std::string, std::string> yanked = {};  ///< "geglu-mlp/1" -> why
+  std::vector<Advisory> advisories = {};           ///< to publish; one of that id is replaced
+  std::set<std::string> lifted = {};               ///< ids of advisories to take back
+  std::string advising_role = {};                  ///< whose they are; empty: targets
   std::optional<Publisher> publisher = {};         ///< to appoint
   std::string dismissed = {};                      ///< publisher whom to take all from
   /// For how long snapshot and timestamp hold. Each is signed anew in time, or nothing installs.
@@ -66,7 +69,8 @@ struct SignReport {
 
 /// Throws kUsage where there is no root yet, kTrust for a key that may sign nothing and for files
 /// that no client would accept; kConflict for a root other than the one that has its number, and
-/// for a draft of another state; kNotFound for a version to yank that was never signed.
+/// for a draft of another state; kNotFound for a version to yank that was never signed, and for an
+/// advisory to lift, or its role, that is not there.
 SignReport sign_registry(const SignRequest& request);
 
 }  // namespace kiln::registry

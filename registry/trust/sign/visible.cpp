@@ -175,7 +175,7 @@ Visible make_visible(const SignRequest& request, const Start& start, const Plan&
   for (const std::string& role : *ready) {
     const Json& body = plan.pending.at(role).body();
     note_changes(start.seen, body, outcome.changed);
-    show(role, body["targets"].size());
+    show(role, versions_in(body["targets"]));
   }
   for (const char* role : kNewest) show(role, 0);
   outcome.is_visible = true;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "documents/advisory.hpp"
 #include "documents/variant.hpp"
 #include "kiln/device.hpp"
 #include "kiln/host.hpp"
@@ -30,6 +31,8 @@ struct Selection {
   /// else in it is a usage error.
   std::vector<std::string> deny = {};
   Tested tested = Tested::kAny;
+  /// Of this version, whose variants are not taken.
+  std::vector<Advisory> advisories = {};
 };
 
 /// Throws kUsage for a deny list that cannot be meant, and for every GPU and the CPU at once. A GPU

@@ -189,6 +189,18 @@ const Gpu* find_untested(const Variant& variant, const Question& question) {
   return nullptr;
 }
 
+/// The first advisory that speaks of the variant on these GPUs; else null.
+const Advisory* find_advisory(const Variant& variant, const Question& question) {
+  const std::vector<Advisory>& all = question.selection->advisories;
+  const std::vector<const Gpu*> none;
+  const auto found = std::ranges::find_if(all, [&](const Advisory& each) {
+    return names_variant(each, variant.id, variant.manifest.digest) &&
+           speaks_of_machine(each, variant.needs.is_cpu() ? none : question.gpus,
+                             question.host->driver);
+  });
+  return found == all.end() ? nullptr : &*found;
+}
+
 struct Policy {
   bool (*forbids)(const Variant&, const Fit&, const Question&);
   std::string (*describe)(const Variant&, const Fit&, const Question&);
@@ -203,6 +215,14 @@ const Policy kPolicies[] = {
        return "fits, but it is on the deny list";
      },
      "take it off the deny list, if you trust it after all"},
+    {[](const Variant& variant, const Fit&, const Question& question) {
+       return find_advisory(variant, question) != nullptr;
+     },
+     [](const Variant& variant, const Fit&, const Question& question) {
+       return "fits, but its publisher warns of it: " + text_of(*find_advisory(variant, question));
+     },
+     "take a version that it does not speak of; if you know better, accept it "
+     "(\"accept_advisories\" in the settings)"},
     {[](const Variant& variant, const Fit&, const Question& question) {
        const std::string& pinned = question.selection->variant;
        return !pinned.empty() && variant.id != pinned;

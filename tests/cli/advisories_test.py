@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Advisories from a publisher to a user: published, seen, obeyed, accepted, lifted; found by what made the binaries;
+kiln audit of a lock file, the cache, a bundle and a registry.
+
+    advisories_test.py KILN_REGISTRY_BINARY KILN_BINARY WRITE_FIXTURE
+"""
+
+import json
+import pathlib
+import shutil
+
+import documents
+from world import KILN, KILN_REGISTRY, NO_VARIANT, NOT_FOUND, OK, TRUST, USAGE, World, main
+
+CPU, H100, PTX = "cpu-x86-64-v3", "cu12.9-sm_90a-x86_64", "cu11.8-compute_80-x86_64"
+HOST = pathlib.Path(__file__).resolve().parent / "fleet/01-h100.json"
+
+
+class Advisories(World):
+    def setUp(self):
+        super().setUp()
+        self.run_command(KILN_REGISTRY, "publish", "--registry", self.registry, self.built / "fleet", "--records",
+                         self.built / "fleet.json", "--allow-untested", "*")
+        self.sign()
+
+    def registry_says(self, *words, code=OK, says=()):
+        done = self.run_command(KILN_REGISTRY, *words, "--registry", self.registry, "--json", code=code, says=says)
+        document = json.loads(done.stdout)
+        documents.check(document)
+        return document
+
+    def advise(self, id, *words, code=OK, says=()):
+        return self.registry_says("advisory", "publish", id, "--text", "wrong sums for odd D", *words, "--key",
+                                  self.work / "keys/targets", "--key", self.work / "keys/online", code=code, says=says)
+
+    def lift(self, id, **how):
+        return self.registry_says("advisory", "lift", id, "--key", self.work / "keys/targets", "--key",
+                                  self.work / "keys/online", **how)
+
+    def listed(self):
+        return {each["id"]: each for each in self.registry_says("advisory", "list")["advisories"]}
+
+    def audit(self, *words, code=OK):
+        document = self.document("audit", *words, code=code)
+        documents.check(document)
+        return document
+
+    def settings(self, members):
+        (self.work / ".config/kiln/config.json").write_text('{"schema": "kiln.settings/1", %s}' % members)
+
+    # ---- from the publisher to the loader ----
+
+    def test_what_is_refused_is_passed_over_and_comes_back_when_lifted(self):
+        self.kiln("install", "fleet-op@1", "--host", HOST)
+        self.assertEqual(self.advise("KA-7", "--refuse", "--package", "fleet-*", "--variant", H100, "--link",
+                                     "https://example.org/ka-7")["changed"], ["kiln.advisories/KA-7"])
+        self.kiln("resolve", "fleet-op@1", "--host", HOST, says=H100)  # no refresh since
+        said = self.kiln("install", "fleet-op@1", "--host", HOST, "--refresh")
+        self.assertIn(PTX, said)
+        said = self.kiln("resolve", "fleet-op@1", "--host", HOST, "--offline", "--explain")
+        self.assertIn("its publisher warns of it: advisory KA-7: wrong sums for odd D (https://example.org/ka-7)", said)
+        self.kiln("resolve", "fleet-op@1", "--host", HOST, "--variant", H100, code=NO_VARIANT, says="accept_advisories")
+        self.lift("KA-7")
+        self.assertIn("lifted", self.listed()["KA-7"])
+        self.kiln("install", "fleet-op@1", "--host", HOST, "--refresh", says=H100)
+        self.lift("KA-9", code=NOT_FOUND, says="there is no advisory")
+
+    def test_a_warning_is_told_and_changes_nothing(self):
+        self.advise("KA-8", "--versions", "..1", "--gpu", "9.0", "--drivers", "12.0..12.9")
+        done = self.run_command(KILN, "install", "fleet-op@1", "--host", HOST)
+        self.assertIn(H100, done.stdout)
+        self.assertIn("advisory KA-8: wrong sums for odd D", done.stderr)
+        done = self.run_command(KILN, "install", "fleet-op@1", "--device", "cpu")
+        self.assertNotIn("KA-8", done.stderr, "it speaks of GPUs")
+
+    def test_the_user_decides(self):
+        self.advise("KA-1", "--refuse", "--variant", H100)
+        self.advise("KA-2", "--variant", PTX)
+        self.settings('"accept_advisories": ["KA-1"]')
+        self.kiln("resolve", "fleet-op@1", "--host", HOST, says=H100)
+        self.kiln("install", "fleet-op@1", "--host", HOST, says=H100)
+        self.settings('"advisories": "warn"')
+        self.assertIn("KA-1", self.run_command(KILN, "install", "fleet-op@1", "--host", HOST).stderr)
+        self.settings('"advisories": "refuse"')
+        self.kiln("install", "fleet-op@1", "--host", HOST, code=NO_VARIANT, says="KA-1")
+        self.settings('"advisories": "ignore"')
+        self.kiln("install", "fleet-op@1", code=USAGE, says="expected 'obey', 'warn' or 'refuse'")
+
+    def test_a_lock_file_lifts_no_advisory(self):
+        self.kiln("lock", "fleet-op@1")
+        self.kiln("install", "--locked", "--host", HOST, says=H100)
+        self.advise("KA-1", "--refuse", "--variant", H100)
+        self.kiln("install", "--locked", "--host", HOST, says=H100)  # nobody has asked the registry yet
+        self.assertEqual(self.audit(code=TRUST)["of"], "kiln.lock")
+        for words in (["--locked"], ["--frozen"]):
+            self.kiln("install", *words, "--host", HOST, says=PTX)
+        machines = self.document("lock", "--check", "--hosts", HOST)["hosts"]
+        self.assertEqual(machines[0]["kernels"][0]["variant"], PTX)
+
+    # ---- which binaries ----
+
+    def test_binaries_are_found_by_what_made_them(self):
+        manifests = {each["id"]: each["manifest"] for version in self.registry_says("list")["versions"]
+                     if version["name"] == "fleet-op" for each in version["variants"]}
+        for words, expected in ((["--compiler", "nvrtc@12.9.1"], {H100, "cu12.9-sm_75-x86_64"}),
+                                (["--compiler", "zig"], set(manifests)),
+                                (["--compiler", "nvrtc@12.9.1", "--code", "sm_90a"], {H100}),
+                                (["--code", "compute_80", "--package", "fleet-op"], {PTX}),
+                                (["--compiler", "zig@0.15.2", "--variant", CPU], {CPU}),
+                                (["--before", "2099-01-01", "--package", "fleet-op"], set(manifests))):
+            self.advise("KA-3", *words)
+            self.assertEqual(self.listed()["KA-3"]["variants"], sorted(manifests[each] for each in expected), words)
+        self.advise("KA-3", "--compiler", "zig@0.15.1", code=NOT_FOUND, says="no variant in")
+        self.advise("KA-3", "--before", "2020-01-01", code=NOT_FOUND, says="no variant in")
+        self.advise("KA-3", "--before", "soon", code=USAGE, says="a day like")
+        self.advise("KA/3", code=USAGE, says="letters, digits")
+        self.advise("KA-3", "--versions", "3..1", code=USAGE, says="ends before it begins")
+        self.advise("KA-3", "--package", "../x", code=USAGE, says="a package's name")
+        self.advise("KA-3", "--gpu", "sm_90", code=USAGE, says="two numbers like")
+
+    def test_binaries_are_found_by_the_digest_of_a_compiler_in_their_provenance(self):
+        self.advise("KA-4", "--compiler-digest", "ab" * 32, code=NOT_FOUND, says="has no provenance here")
+        (self.work / "toolchains.lock").write_text(
+            f"[zig]\nziglang==0.15.2 --hash=sha256:{'ab' * 32}\n" + "".join(
+                f"[cuda-{toolkit}]\nnvidia-cuda-nvrtc=={toolkit}.1 --hash=sha256:{digest * 32}\n"
+                for toolkit, digest in (("12.9", "cd"), ("13.0", "ce"), ("11.8", "cf"))))
+        self.run_command(KILN_REGISTRY, "attest", "fleet-op@1", "--registry", self.registry, "--key", self.work / "keys/targets",
+                         "--source", "https://example.org/kernels", "--commit", "0" * 40, "--builder", "https://ci.example.org",
+                         "--toolchains", self.work / "toolchains.lock")
+        self.advise("KA-4", "--compiler-digest", "sha256:" + "cf" * 32)
+        manifests = {each["manifest"]: each["id"] for version in self.registry_says("list")["versions"]
+                     for each in version["variants"]}
+        self.assertEqual([manifests[each] for each in self.listed()["KA-4"]["variants"]], [PTX])
+
+    # ---- audit ----
+
+    def test_audit_of_a_lock_file_the_cache_a_bundle_and_a_registry(self):
+        self.kiln("lock", "fleet-op@1", "tiny-op@1")
+        self.kiln("install", "fleet-op@1", "--host", HOST)
+        bundle = self.work / "b.tar"
+        self.kiln("bundle", "create", "fleet-op@1", "--host", HOST, "-o", bundle)
+        self.assertEqual(self.audit()["advisories"], [])
+        self.kiln("audit", says="kiln.lock: 2 kernels, no advisory")
+        self.advise("KA-5", "--variant", H100, "--gpu", "9.0", "--package", "fleet-op")
+        [hit] = self.audit("--host", HOST)["advisories"]
+        self.assertEqual((hit["id"], hit["action"], hit["variants"], hit["here"]), ("KA-5", "warns", [H100], True))
+        self.assertEqual(hit["scope"], f"fleet-op, {H100}, on GPUs 9.0")
+        [hit] = self.audit("fleet-op")["advisories"]
+        self.assertFalse(hit["here"], "this machine has no such GPU")
+        self.assertEqual(self.audit("tiny-op@1")["advisories"], [])
+        self.kiln("audit", "none@1", code=NOT_FOUND, says="kiln.lock does not have it")
+        self.advise("KA-5", "--refuse", "--variant", H100, "--package", "fleet-op")
+        [hit] = self.audit("--offline")["advisories"]
+        self.assertEqual(hit["action"], "warns", "as the cache has it")
+        self.assertEqual(self.audit(code=TRUST)["advisories"][0]["action"], "refuses")
+        self.assertEqual(self.audit("--offline", code=TRUST)["advisories"][0]["action"], "refuses")
+        (self.project / "kiln.lock").unlink()
+        [hit] = self.audit(code=TRUST)["advisories"]  # of the cache
+        self.assertEqual(hit["variants"], [H100])
+        [hit] = self.audit("--registry", self.registry, code=TRUST)["advisories"]
+        self.assertEqual(hit["name"], "fleet-op")
+        document = self.audit("--registry", self.registry, "tiny-op@1")
+        self.assertEqual((document["kernels"], document["advisories"]), (1, []))
+        self.kiln("bundle", "create", "fleet-op@1", "--all-variants", "-o", bundle)
+        shutil.rmtree(self.work / "cache")
+        [hit] = self.audit("--from", bundle, "--offline", code=TRUST)["advisories"]
+        self.assertEqual(hit["variants"], [H100])
+
+    def test_audit_says_what_was_taken_back_and_what_nobody_signs(self):
+        self.kiln("lock", "fleet-op@1")
+        self.sign_again("yank", "fleet-op@1", "--reason", "leaks")
+        document = self.audit(code=TRUST)
+        self.assertEqual([(each["name"], each["reason"]) for each in document["yanked"]], [("fleet-op", "leaks")])
+        self.environment["KILN_CACHE"] = str(self.work / "other")
+        [unknown] = self.audit("--offline")["unknown"]
+        self.assertIn("no signed metadata", unknown["why"])
+        self.kiln("trust", "remove", self.registry)
+        [unknown] = self.audit()["unknown"]
+        self.assertIn("no root of", unknown["why"])
+
+    # ---- who signs ----
+
+    def test_too_few_keys_leave_a_draft_that_shows_it(self):
+        self.registry_says("advisory", "publish", "KA-6", "--text", "wrong sums", "--key", self.work / "keys/online")
+        self.assertEqual(self.listed(), {})
+        draft = self.registry_says_file("sign", self.registry / "kiln.tuf/draft", "--root", self.work / "root.json")
+        self.assertTrue(any("KA-6" in each and "wrong sums" in each for each in draft["changes"]), draft)
+        self.sign_again("sign")
+        self.assertEqual(list(self.listed()), ["KA-6"])
+
+    def registry_says_file(self, *words):
+        return json.loads(self.run_command(KILN_REGISTRY, *words, "--json").stdout)
+
+    def test_a_publisher_advises_of_its_own_packages(self):
+        self.run_command(KILN_REGISTRY, "key", self.work / "keys/acme")
+        every = [word for key in ("targets", "online", "acme") for word in ("--key", self.work / "keys" / key)]
+        self.publish("acme")
+        self.registry_says("delegate", "acme", "--package", "acme-*", "--role-key", self.work / "keys/acme.pub", *every)
+        self.registry_says("sign", *every)
+        self.registry_says("advisory", "publish", "KA-1", "--text", "leaks", "--refuse", "--role", "acme", *every)
+        self.kiln("install", "acme-op@1", "--device", "cpu", code=NO_VARIANT, says="KA-1: leaks")
+        self.kiln("install", "fleet-op@1", "--host", HOST, says=H100)
+        self.registry_says("delegate", "acme", "--package", "acme-*", "--package", "other-*", *every)  # it may stay
+        self.registry_says("advisory", "publish", "KA-1", "--text", "x", "--role", "nobody", *every, code=NOT_FOUND,
+                           says="there is no publisher")
+        self.assertEqual(self.registry_says("sign", *every)["versions"], 3, "an advisory is no version")
+
+    def test_other_tuf_clients_find_its_bytes(self):
+        self.advise("KA-1")
+        self.run_command(KILN_REGISTRY, "export-static", "--registry", self.registry, "--out", self.work / "www")
+        [target] = (self.work / "www/targets/kiln.advisories").iterdir()
+        self.assertEqual(json.loads(target.read_text())["id"], "KA-1")
+        self.registry_says("check")
+
+
+if __name__ == "__main__":
+    main()

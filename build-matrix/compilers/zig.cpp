@@ -51,8 +51,9 @@ std::vector<std::string> link_flags(CpuLevel cpu, Version glibc) {
 // it needs nothing of its host but what kiln/check.h has, and the package's oldest glibc.
 std::vector<std::string> check_compile_flags(CpuLevel cpu, Version glibc) {
   std::vector<std::string> flags = target_flags(cpu, glibc);
-  flags.insert(flags.end(), {"-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden",
-                             "-fno-sanitize=undefined", "-g0", "-Dmain=kiln_check_main"});
+  flags.insert(flags.end(),
+               {"-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-sanitize=undefined",
+                "-g0", "-Dmain=kiln_check_main", "-DKILN_CHECK_LAYER"});
   return flags;
 }
 

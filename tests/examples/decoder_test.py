@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """decoder_test.py DECODER: docs/examples/decoder on a small Llama and a small Gemma, on the CPU: the logits of a prompt
-and of every token after it against fp64; and what it says of files that are none."""
+and of every token after it against fp64, tokens that are drawn, and what it says of files that are none."""
 import pathlib
 import subprocess
 import sys
@@ -16,6 +16,19 @@ PROMPT, FRESH = [5, 17, 88, 3, 42, 42, 0], 12
 
 def run(decoder, folder, *options):
     return subprocess.run([decoder, folder, "--device", "cpu", *options], capture_output=True, text=True)
+
+
+def check_draws(decoder, folder, greatest):
+    def drawn(*options):
+        found = run(decoder, folder, "--tokens", ",".join(map(str, PROMPT)), "--new", str(FRESH), "--temperature", "1.5",
+                    *options)
+        assert found.returncode == 0, found.stderr
+        return found.stdout
+
+    assert drawn("--top-k", "1") == greatest
+    first = drawn("--seed", "1")
+    assert drawn("--seed", "1") == first
+    assert drawn("--seed", "2") != first
 
 
 def check(decoder, kind, folder):
@@ -34,6 +47,7 @@ def check(decoder, kind, folder):
     # Numbers are not so near each other that this would hold by chance: another position's differ.
     other = np.abs(logits[1:] - expected[:-1]).max() / np.abs(expected).max()
     assert other > 0.3, f"{kind}: the logits of neighbours differ by {other:.3f} alone"
+    check_draws(decoder, folder, found.stdout)
     print(f"decoder: {kind}: logits within {error:.4f} of fp64, in {FRESH} tokens after {len(PROMPT)}")
 
 

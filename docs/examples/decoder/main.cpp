@@ -4,11 +4,12 @@
 // registry.
 //
 //   decoder MODEL --tokens 1,15043,29892 [--new 32] [--device cpu|cuda] [--logits FILE]
+//           [--temperature 0.8] [--top-k 40] [--top-p 0.95] [--min-p 0.05] [--seed 1]
 //
 // MODEL is a folder with config.json and model.safetensors, as transformers' save_pretrained writes
 // them, of a Llama or of a first Gemma in bfloat16. Each next token is the one with the greatest
-// logit. --logits writes the float32 logits of each step. Prints the tokens, then what was loaded
-// and how long it took.
+// logit, or drawn, where there is a temperature. --logits writes the float32 logits of each step.
+// Prints the tokens, then what was loaded and how long it took.
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -19,6 +20,7 @@
 #include <string>
 
 #include "model.hpp"
+#include "sampler.hpp"
 
 namespace {
 
@@ -28,10 +30,12 @@ struct Options {
   int fresh = 32;
   kiln::Device device;  // automatic: the GPU if there is one, else the CPU
   std::string logits;
+  Limits limits;
 };
 
-int number(const std::string& text) {
-  int value = 0;
+template <class Number = int>
+Number number(const std::string& text) {
+  Number value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size())
     throw std::runtime_error("'" + text + "' is no number");
@@ -60,13 +64,24 @@ Options parse(int argc, char** argv) {
       options.device = value == "cpu" ? kiln::Device::cpu() : kiln::Device::cuda(0);
     } else if (word == "--logits") {
       options.logits = value;
+    } else if (word == "--temperature") {
+      options.limits.temperature = number<float>(value);
+    } else if (word == "--top-k") {
+      options.limits.top_k = number(value);
+    } else if (word == "--top-p") {
+      options.limits.top_p = number<float>(value);
+    } else if (word == "--min-p") {
+      options.limits.min_p = number<float>(value);
+    } else if (word == "--seed") {
+      options.limits.seed = number<std::int64_t>(value);
     } else {
       throw std::runtime_error("no option " + word + " " + value);
     }
   }
   if (options.model.empty() || options.tokens.empty()) {
     throw std::runtime_error(
-        "usage: decoder MODEL --tokens 1,2,3 [--new 32] [--device cpu|cuda] [--logits FILE]");
+        "usage: decoder MODEL --tokens 1,2,3 [--new 32] [--device cpu|cuda] [--logits FILE] "
+        "[--temperature 0.8] [--top-k 40] [--top-p 0.95] [--min-p 0.05] [--seed 1]");
   }
   return options;
 }
@@ -81,19 +96,20 @@ int run(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
   const auto longest = static_cast<std::int64_t>(options.tokens.size()) + options.fresh;
   Model model(options.model, options.device, longest);
+  Sampler sampler(options.limits);
   const double loaded = seconds_since(start);
 
   double prompt = 0, rest = 0;
   std::vector<int> next = options.tokens;
   for (int i = 0; i < options.fresh; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    const std::vector<float> logits = model.forward(next);
+    std::vector<float> logits = model.forward(next);
     (i == 0 ? prompt : rest) += seconds_since(begin);
     if (file.is_open()) {
       file.write(reinterpret_cast<const char*>(logits.data()),
                  static_cast<std::streamsize>(logits.size() * sizeof(float)));
     }
-    next = {static_cast<int>(std::ranges::max_element(logits) - logits.begin())};
+    next = {sampler.next(logits, static_cast<std::int64_t>(options.tokens.size()) + i)};
     std::printf("%s%d", i == 0 ? "" : ",", next.front());
     std::fflush(stdout);
   }

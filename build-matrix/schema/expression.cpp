@@ -9,6 +9,7 @@
 
 #include "base/join.hpp"
 #include "base/quote.hpp"
+#include "build-matrix/schema/names.hpp"
 #include "build-matrix/schema/spelling.hpp"
 
 namespace kiln::build {
@@ -25,9 +26,6 @@ constexpr std::array<Function, 4> kFunctions = {
 
 bool is_name_start(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
 }
 
 /// A part of an expression. kWord: a string attribute, kText: what one is compared with.

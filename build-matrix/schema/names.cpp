@@ -12,9 +12,6 @@ namespace {
 
 constexpr std::size_t kMaxNameLength = 32;
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
 bool is_lower(char c) {
   return c >= 'a' && c <= 'z';
 }

@@ -9,6 +9,11 @@
 
 namespace kiln::build {
 
+/// [0-9], in every locale.
+constexpr bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
 /// Empty if the name is snake_case and no C++ keyword, else what is wrong: "is a C++ keyword".
 std::string why_not_identifier(std::string_view name);
 

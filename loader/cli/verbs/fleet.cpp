@@ -45,7 +45,7 @@ struct Share {
 
 /// Puts the index of a kernel into the cache, so that no machine's turn asks for it again, and
 /// looks up who vouches for its tests.
-void prepare(Locked& locked, Request request) {
+void prepare(Locked& locked, const Request& request) {
   Install install(locked.name, request);
   const FileLock used = install.cache().use_to_write();
   const VersionIndex version = install.find_newest_index();

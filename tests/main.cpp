@@ -4,5 +4,14 @@
 
 #include <cstdlib>
 
-// As the program starts, before Kiln copies the environment and before there are threads.
-[[maybe_unused]] static const int kUnsignedIsSet = ::setenv("KILN_UNSIGNED", KILN_TEST_UNSIGNED, 0);
+// As the program starts, before Kiln copies the environment and before there are threads. What
+// whoever runs the tests has set for an own use of Kiln, as a shell that read build/env, decides
+// nothing here.
+[[maybe_unused]] static const int kIsAlone = [] {
+  for (const char* name :
+       {"KILN_REGISTRY", "KILN_CACHE", "KILN_LOCK", "KILN_OFFLINE", "KILN_SAFE_FOLDERS",
+        "KILN_LOAD_MODE", "KILN_INSECURE_HTTP", "KILN_OVERRIDE_CUDA", "KILN_OVERRIDE_SM"}) {
+    ::unsetenv(name);
+  }
+  return ::setenv("KILN_UNSIGNED", KILN_TEST_UNSIGNED, 1);
+}();

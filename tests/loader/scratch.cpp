@@ -16,7 +16,7 @@ namespace {
 
 // Repeats without waits; and no test depends on the settings of who runs it. As the program starts,
 // before there are threads.
-[[maybe_unused]] const int kSettingsAreSet = ::setenv("KILN_CONFIG", KILN_TEST_SETTINGS, 0);
+[[maybe_unused]] const int kSettingsAreSet = ::setenv("KILN_CONFIG", KILN_TEST_SETTINGS, 1);
 
 }  // namespace
 

@@ -143,7 +143,7 @@ fs::path keep_record(const TestRecord& record) {
                 "keep the record of a test: the environment names no folder for settings. Set "
                 "KILN_CONFIG, XDG_CONFIG_HOME or HOME");
   }
-  const fs::path file = folder / file_name(record);
+  fs::path file = folder / file_name(record);
   if (const std::optional<Doubt> doubt = doubt_about_way(file, "KILN_CONFIG")) {
     throw Error(ErrorCode::kUsage, "keep the record of a test in " + doubt->at.string() + ": " +
                                        doubt->why + ". " + doubt->next_step);
@@ -159,10 +159,11 @@ std::vector<TestRecord> records_here(const Digest& manifest) {
   if (folder.empty()) return records;
   std::vector<fs::path> files;
   std::error_code absent;
-  for (const fs::directory_entry& each : fs::directory_iterator(folder, absent)) {
-    const std::string name = each.path().filename().string();
+  for (fs::directory_iterator each(folder, absent), end; !absent && each != end;
+       each.increment(absent)) {
+    const std::string name = each->path().filename().string();
     if (name.starts_with(manifest.hex() + ".") && name.ends_with(".json")) {
-      files.push_back(each.path());
+      files.push_back(each->path());
     }
   }
   if (absent && absent != std::errc::no_such_file_or_directory &&

@@ -134,7 +134,8 @@ std::vector<GroupDifference> compare_values(const CheckRun& before, const CheckR
     add_case(output, a, b, group);
   }
   std::vector<GroupDifference> list;
-  for (auto& [name, group] : groups) {
+  for (auto& [key, group] : groups) {
+    const std::string& name = key;  // clang 14 captures no structured binding
     const auto error_in = [&](const CheckRun& run) {
       const auto found = run.groups.find(name);
       return found == run.groups.end() ? std::numeric_limits<double>::quiet_NaN()

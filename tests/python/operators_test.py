@@ -22,6 +22,8 @@ if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 10):
     print(f"skipped: PyTorch {torch.__version__} has no stable C ABI of libraries")
     sys.exit(77)
 
+os.environ.setdefault("KILN_OPERATORS", "c++")  # read when kiln.operators is imported
+
 import kiln
 import kiln.torch
 from kiln import operators
@@ -88,6 +90,15 @@ class Operators(unittest.TestCase):
         other = subprocess.run([sys.executable, __file__, "digest"], env=environment, stdout=subprocess.PIPE, text=True,
                                check=True).stdout.split()
         self.assertEqual(other, ["Python:", "$KILN_OPERATORS", "says", "so", digest()])
+
+    def test_a_pytorch_with_cuda_takes_it_where_it_is_asked_for(self):
+        said = {}
+        for word in ("", "fortran"):
+            done = subprocess.run([sys.executable, "-c", "from kiln import operators; print(operators.ROAD)"],
+                                  env={**os.environ, "KILN_OPERATORS": word}, capture_output=True, text=True, check=False)
+            said[word] = done.stdout + done.stderr
+        self.assertIn("C++" if torch.version.cuda is None else "Python: C++ was never run on a GPU", said[""])
+        self.assertIn("$KILN_OPERATORS is 'fortran'; expected c++ or python", said["fortran"])
 
     def test_what_fails_has_one_text(self):
         layer = layer_of()

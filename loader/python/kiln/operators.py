@@ -7,7 +7,8 @@
 
 Two roads lead from the dispatcher to the kernel, and ROAD says which there is. From PyTorch 2.10 on libkiln_torch.so goes
 it in C++, without Python and its lock. Before that, without that library, and with KILN_OPERATORS=python, `function` is
-called. Both compute the same. What fails is an exception of kiln.Error on the second; on the first it is that in eager
+called. A PyTorch with CUDA takes the first road with KILN_OPERATORS=c++ alone: it was never run on a GPU. Both compute the
+same. What fails is an exception of kiln.Error on the second; on the first it is that in eager
 mode, and a RuntimeError of the same text where the dispatcher was called.
 
 The stage after layer. Needs PyTorch; HAS_OPERATORS of kiln.layer says whether it has operators at all.
@@ -189,8 +190,13 @@ def _open() -> tuple[Optional[ctypes.CDLL], str]:
     """libkiln_torch.so beside libkiln.so or in a prefix, ready; and which road there is."""
     if not HAS_OPERATORS:
         return None, "Python: this PyTorch has no operators of one's own"
-    if os.environ.get("KILN_OPERATORS") == "python":
+    asked = os.environ.get("KILN_OPERATORS", "")
+    if asked not in ("", "c++", "python"):
+        raise UsageError(f"kiln.operators: $KILN_OPERATORS is {asked!r}; expected c++ or python")
+    if asked == "python":
         return None, "Python: $KILN_OPERATORS says so"
+    if asked == "" and torch.version.cuda is not None:
+        return None, "Python: C++ was never run on a GPU; KILN_OPERATORS=c++ takes it"
     folder = os.path.dirname(LIBRARY._name)
     beside, in_prefix = os.path.join(folder, "libkiln_torch.so"), os.path.join(folder, "kiln", "libkiln_torch.so")
     try:

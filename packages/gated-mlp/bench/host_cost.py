@@ -7,7 +7,7 @@ r"""Measures kiln.torch on this machine: microseconds of the host for each call.
 
 A call's cost is what the calling thread spends on it: batches of calls on a small shape are enqueued and timed, the
 GPU is waited for outside of the time, and the fastest batch counts. Wants KILN_LIBRARY and KILN_REGISTRY; device
-"cuda" where PyTorch has one, else "cpu". KILN_OPERATORS=python measures the road through Python: see kiln.operators.
+"cuda" where PyTorch has one, else "cpu". KILN_OPERATORS, c++ or python, says which road is measured: see kiln.operators.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A check of the sample package, written by hand against the C ABI: y = x + 1 on some lengths, after
- * which the CHECK_* macros make it misbehave.
+ * A check of the sample package, written by hand against the C ABI: y = x + 1 on some lengths,
+ * after which the CHECK_* macros make it misbehave.
  */
 #include <kiln/check.h>
 #include <math.h>

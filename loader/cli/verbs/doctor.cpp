@@ -191,12 +191,9 @@ Json examine_test(const InstalledVariant& installed, const Host& host, Device de
   print("untested  %s %s was never tested on %s%s\n", name.c_str(), variant.id.c_str(),
         hardware.c_str(),
         has_check ? (": run '" + command + "'").c_str() : ", and brings no check");
-  return {{"name", installed.ref.name},
-          {"version", installed.ref.version},
-          {"variant", variant.id},
-          {"device", to_string(device)},
-          {"hardware", hardware},
-          {"command", has_check ? Json(command) : Json()}};
+  return {{"name", installed.ref.name}, {"version", installed.ref.version},
+          {"variant", variant.id},      {"device", to_string(device)},
+          {"hardware", hardware},       {"command", has_check ? Json(command) : Json()}};
 }
 
 /// What is installed, runs here and was never tested on this GPU or CPU.

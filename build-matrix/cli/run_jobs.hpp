@@ -24,6 +24,7 @@ struct RunRequest {
   std::filesystem::path abi = KILN_ABI_INCLUDE_DIR;
   bool timings = false;
   bool try_out = false;
+  bool no_check = false;
 };
 
 void declare_run(cli::Command& command, RunRequest& request);

@@ -59,7 +59,8 @@ std::vector<std::string> check_compile_flags(CpuLevel cpu, Version glibc) {
 
 std::vector<std::string> check_link_flags(CpuLevel cpu, Version glibc) {
   std::vector<std::string> flags = target_flags(cpu, glibc);
-  flags.insert(flags.end(), {"-shared", "-s", "-Wl,-z,defs", "-Wl,-z,noexecstack"});
+  // Of the modes in which zig builds its libc++, -Os takes the least time: two thirds of none's.
+  flags.insert(flags.end(), {"-Os", "-shared", "-s", "-Wl,-z,defs", "-Wl,-z,noexecstack"});
   return flags;
 }
 

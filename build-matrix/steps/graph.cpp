@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "build-matrix/steps/graph.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <iterator>
 #include <set>
@@ -94,10 +96,13 @@ class PackageGraph {
   }
 
   // zig believes the times of files where it has compiled them before, so it remembers nothing of a
-  // step. What it builds of its own sources, the start-up objects of each target, it may keep.
+  // step. What it builds of its own sources for a target, start-up objects and libc++, takes most
+  // of a minute: it is kept beside the compilers, for every build that has them.
   std::vector<std::string> zig_environment() const {
+    const fs::path compilers = build_.toolchain.zig.parent_path().parent_path();
+    const bool ours = ::access(compilers.c_str(), W_OK) == 0;
     const std::string kept = "zig-cache/" + build_.toolchain.zig_digest.substr(0, 16);
-    return {"ZIG_GLOBAL_CACHE_DIR=" + (build_.places.work() / kept).string(),
+    return {"ZIG_GLOBAL_CACHE_DIR=" + ((ours ? compilers : build_.places.work()) / kept).string(),
             "ZIG_LOCAL_CACHE_DIR=" + made("zig"), "LC_ALL=C"};
   }
 
@@ -138,7 +143,7 @@ class PackageGraph {
   // The package's numeric check, for each architecture that it is for: the dev layer is the same
   // for all variants. None of it is an ingredient of a library.
   void add_checks() {
-    if (build_.job.package.check.empty()) return;
+    if (build_.job.package.check.empty() || build_.places.check.empty()) return;
     std::set<Arch> arches;
     for (const VariantPlan& plan : build_.job.all.variants) arches.insert(plan.cpu.arch);
     for (const Arch arch : arches) {

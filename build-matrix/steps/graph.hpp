@@ -49,7 +49,7 @@ struct Places {
   std::filesystem::path dlpack;               ///< the folder that holds dlpack/dlpack.h
   std::filesystem::path license;  ///< the text of Apache-2.0, for packages without a LICENSE
   std::filesystem::path triton_step = {};  ///< triton_step.py
-  std::filesystem::path check = {};        ///< build-matrix/check
+  std::filesystem::path check = {};        ///< build-matrix/check; empty: none is made
   std::filesystem::path loader = {};       ///< loader/src, whose calls a check is made of
 
   std::filesystem::path work() const { return out / ".work"; }

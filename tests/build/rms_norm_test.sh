@@ -12,6 +12,8 @@ trap 'rm -rf "$work"' EXIT
 export KILN_CACHE=$work/cache KILN_REGISTRY=$work/registry KILN_OVERRIDE_SM='' KILN_OVERRIDE_CUDA=''
 kiln=$KILN_BIN/kiln
 cp -r "$source/packages/rms-norm" "$work/rms-norm"
+"$kiln" build "$work/rms-norm" --toolchains "$KILN_TOOLCHAINS" --out "$work/kernels" --only cpu-x86-64-v3 --no-check
+! grep -q 'check/' "$work/kernels/rms-norm/cpu-x86-64-v3/config.json" || { echo "--no-check made a check"; exit 1; }
 "$kiln" build "$work/rms-norm" --toolchains "$KILN_TOOLCHAINS" --out "$work/kernels" \
   --only 'cpu-x86-64-v3,cu11.8-compute_80-x86_64'
 "$kiln" registry publish --registry "$KILN_REGISTRY" "$work/kernels/rms-norm" --allow-untested '*'
@@ -25,6 +27,8 @@ include=$("$kiln" path --dev rms-norm@1)
 grep -q 'class RmsNormImpl' "$include/kiln/torch/rms_norm.hpp"
 [ -s "$include/../CARD.md" ]
 [ -s "$include/../python/rms_norm.py" ]
+[ -s "$include/../check/x86_64.so" ]
+[ -s "$include/../check/aarch64.so" ]
 "$compiler" -std=c++20 -O1 -Wall -Wextra -Werror -I "$include" -I "$source/loader/include" "$work/check.cpp" \
   -o "$work/check" "$@" -lcurl -lssl -lcrypto -larchive -ldl -pthread
 "$work/check" --device cpu

@@ -183,7 +183,7 @@ TEST_CASE("schema: the head of a package") {
       {"/min_loader", "1.0", "min_loader: \"1.0\" is not a version; expected 0.1.0"},
       {"/verison", 1,
        "unknown key \"verison\"; the keys are name, version, license, summary, min_loader, ops, "
-       "cuda, cpu, binaries, python, $schema"},
+       "cuda, cpu, binaries, python, check, $schema"},
       {"/ops", json::array(), "ops: is empty"},
   });
   json document = json::parse(kGood);

@@ -172,7 +172,7 @@ class PackageGraph {
     for (const std::string source : {"call", "tensor", "testing"}) {
       take(build_.places.loader / "call" / (source + ".cpp"), "kiln_" + source + ".o");
     }
-    const fs::path library = folder / "check.so";
+    fs::path library = folder / "check.so";
     append(command, {"-o", made("check.so")});
     build_.steps.add({.kind = "link",
                       .what = build_.in_work(library),

@@ -38,7 +38,10 @@ void append(std::vector<std::string>& words, std::initializer_list<std::string> 
 // Writes one package's part of the graph.
 class PackageGraph {
  public:
-  explicit PackageGraph(PackageBuild build) : build_(std::move(build)) { add_checks(); }
+  explicit PackageGraph(PackageBuild build)
+      : build_(std::move(build)), zig_environment_(zig_environment()) {
+    add_checks();
+  }
 
   void add(const VariantPlan& plan) {
     const fs::path folder = build_.folder_of(plan);
@@ -129,7 +132,7 @@ class PackageGraph {
     build_.steps.add({.kind = "compile",
                       .what = build_.in_work(object),
                       .command = std::move(command),
-                      .environment = zig_environment(),
+                      .environment = zig_environment_,
                       .tool = build_.toolchain.zig_digest,
                       .tool_folder = build_.toolchain.zig.parent_path(),
                       .inputs = {source},
@@ -172,16 +175,21 @@ class PackageGraph {
     for (const std::string source : {"call", "tensor", "testing"}) {
       take(build_.places.loader / "call" / (source + ".cpp"), "kiln_" + source + ".o");
     }
-    fs::path library = folder / "check.so";
-    append(command, {"-o", made("check.so")});
+    return add_link(std::move(command), std::move(inputs), folder / "check.so");
+  }
+
+  fs::path add_link(std::vector<std::string> command, std::vector<fs::path> inputs,
+                    const fs::path& library) {
+    const std::string name = library.filename().string();
+    append(command, {"-o", made(name)});
     build_.steps.add({.kind = "link",
                       .what = build_.in_work(library),
                       .command = std::move(command),
-                      .environment = zig_environment(),
+                      .environment = zig_environment_,
                       .tool = build_.toolchain.zig_digest,
                       .inputs = std::move(inputs),
-                      .folder = folder,
-                      .outputs = {"check.so"},
+                      .folder = library.parent_path(),
+                      .outputs = {name},
                       .stamp = library.string() + ".stamp"});
     return library;
   }
@@ -213,19 +221,10 @@ class PackageGraph {
     append(command,
            {"-Wl,-soname," + recipe.library(), "-Wl,--version-script=" + exports.string()});
     for (const fs::path& object : objects) command.push_back(object.string());
-    append(command, {"-lm", "-ldl", "-lpthread", "-o", made(recipe.library())});
+    append(command, {"-lm", "-ldl", "-lpthread"});
     std::vector<fs::path> inputs = objects;
     inputs.push_back(exports);
-    const fs::path library = folder / recipe.library();
-    build_.steps.add({.kind = "link",
-                      .what = build_.in_work(library),
-                      .command = std::move(command),
-                      .environment = zig_environment(),
-                      .tool = build_.toolchain.zig_digest,
-                      .inputs = std::move(inputs),
-                      .folder = folder,
-                      .outputs = {recipe.library()},
-                      .stamp = library.string() + ".stamp"});
+    add_link(std::move(command), std::move(inputs), folder / recipe.library());
   }
 
   void pack(const Recipe& recipe, const fs::path& folder, const fs::path& library,
@@ -269,6 +268,7 @@ class PackageGraph {
   }
 
   PackageBuild build_;
+  std::vector<std::string> zig_environment_;
 };
 
 }  // namespace

@@ -81,10 +81,15 @@ struct CheckRun {
   bool passed() const { return end == CheckEnd::kDone && cases > 0 && failed == 0; }
 };
 
+/// What a check may take where nothing else is said.
+constexpr std::chrono::seconds check_time(bool full) {
+  return full ? std::chrono::hours(1) : std::chrono::minutes(1);
+}
+
 struct CheckLimits {
   bool full = false;
   bool values = false;  ///< whether what the package writes, and how long it takes, is wanted
-  std::chrono::seconds time{60};
+  std::chrono::seconds time = check_time(false);
 };
 
 /// Throws kCancelled; what else goes wrong is in the result.

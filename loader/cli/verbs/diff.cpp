@@ -4,7 +4,6 @@
 // documents say, and on this machine what the two compute: the cases of one check are run on both,
 // and their outputs are compared bit by bit.
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,9 +20,6 @@
 
 namespace kiln::cli {
 namespace {
-
-constexpr std::uint64_t kQuickSeconds = 60;
-constexpr std::uint64_t kFullSeconds = 3600;
 
 struct DiffRequest {
   std::string against;
@@ -146,10 +142,7 @@ Computed compute(CheckTarget& before, CheckTarget& after, const DiffRequest& ask
   if (with == nullptr) return {.problem = "neither version brings a check for this machine"};
   install_check(*with);
   before.check = after.check = with->spec;
-  const CheckLimits limits = {
-      .full = asked.full,
-      .values = true,
-      .time = std::chrono::seconds(asked.full ? kFullSeconds : kQuickSeconds)};
+  const CheckLimits limits = {.full = asked.full, .values = true, .time = check_time(asked.full)};
   Computed computed{.problem = {}};
   computed.before = run_check(before, limits, stop);
   computed.after = run_check(after, limits, stop);
@@ -163,10 +156,6 @@ Computed compute(CheckTarget& before, CheckTarget& after, const DiffRequest& ask
   return computed;
 }
 
-Json number_or_null(double value) {
-  return std::isfinite(value) ? Json(value) : Json(nullptr);
-}
-
 Json to_json(const GroupDifference& group) {
   Json ulps = Json::object();
   for (std::size_t i = 0; i < group.ulps.size(); ++i) ulps[kUlpWords[i]] = group.ulps[i];
@@ -175,8 +164,8 @@ Json to_json(const GroupDifference& group) {
           {"values", group.values},
           {"equal", group.values - group.different()},
           {"ulps", std::move(ulps)},
-          {"error_before", number_or_null(group.error_before)},
-          {"error_after", number_or_null(group.error_after)}};
+          {"error_before", group.error_before},
+          {"error_after", group.error_after}};
 }
 
 Json times_of(const Computed& computed) {

@@ -2,7 +2,6 @@
 //
 // kiln test: the numeric check that a version brings, run on this machine against double precision,
 // and the record of it, which the settings' "tested" asks for.
-#include <cmath>
 #include <memory>
 #include <string>
 
@@ -15,8 +14,6 @@
 namespace kiln::cli {
 namespace {
 
-constexpr std::uint64_t kQuickSeconds = 60;
-constexpr std::uint64_t kFullSeconds = 3600;
 constexpr std::uint64_t kMostSeconds = 86400;
 
 struct TestRequest {
@@ -39,10 +36,6 @@ const char* word_of(CheckEnd end) {
   return "failed";
 }
 
-Json number_or_null(double value) {
-  return std::isfinite(value) ? Json(value) : Json(nullptr);
-}
-
 Json document_of(const CheckTarget& target, const CheckRun& run, const TestRecord& record,
                  bool full) {
   Json groups = Json::array();
@@ -50,8 +43,8 @@ Json document_of(const CheckTarget& target, const CheckRun& run, const TestRecor
     groups.push_back({{"name", name},
                       {"cases", group.cases},
                       {"failed", group.failed},
-                      {"worst", number_or_null(group.worst)},
-                      {"bound", number_or_null(group.bound)}});
+                      {"worst", group.worst},
+                      {"bound", group.bound}});
   }
   const Package& package = target.installed.package;
   return {{"name", package.config.name},
@@ -107,11 +100,9 @@ int run_test(const Options& options, const TestRequest& asked) {
                     target.installed.package.variant.tested);
   }
   install_check(target);
-  const std::uint64_t limit = asked.limit != 0 ? asked.limit
-                              : asked.full     ? kFullSeconds
-                                               : kQuickSeconds;
-  const CheckRun run = run_check(target, {.full = asked.full, .time = std::chrono::seconds(limit)},
-                                 options.request.stop);
+  const std::chrono::seconds limit =
+      asked.limit != 0 ? std::chrono::seconds(asked.limit) : check_time(asked.full);
+  const CheckRun run = run_check(target, {.full = asked.full, .time = limit}, options.request.stop);
   TestRecord record = record_of(target, run);
   Json document = document_of(target, run, record, asked.full);
   print_run(target, run, record);

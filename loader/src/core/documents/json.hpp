@@ -30,7 +30,8 @@ Json parse_others_json(std::string_view text, std::string_view subject);
 /// ns a byte, passing over it less than 1. Sees only members that are written without spaces.
 std::string without_strings(std::string_view text, std::span<const std::string_view> names);
 
-/// Compact with sorted keys: the one spelling in which Kiln writes JSON that is hashed.
+/// Compact with sorted keys: the one spelling in which Kiln writes JSON that is hashed. Infinity
+/// and NaN are written as null.
 std::string dump_json(const Json& value);
 
 /// A view of one value that knows its own path ("index geglu-mlp@1: manifests[3].size"), so that

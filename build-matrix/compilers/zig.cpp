@@ -25,13 +25,32 @@ std::vector<std::string> target_flags(CpuLevel cpu, Version glibc) {
           "-mcpu=" + machine};
 }
 
+// What a program's own hardening takes for granted of the libraries that it loads, as in
+// loader/hardening.cmake. zig links with RELRO and BIND_NOW unasked. The oldest glibc that a
+// package may name has no FORTIFY of level 3.
+std::vector<std::string> compile_target_flags(CpuLevel cpu, Version glibc) {
+  std::vector<std::string> flags = target_flags(cpu, glibc);
+  flags.insert(
+      flags.end(),
+      {"-fstack-protector-strong", "-fstack-clash-protection", "-D_FORTIFY_SOURCE=2",
+       cpu.arch == Arch::kX86_64 ? "-fcf-protection=full" : "-mbranch-protection=standard"});
+  return flags;
+}
+
+std::vector<std::string> link_target_flags(CpuLevel cpu, Version glibc) {
+  std::vector<std::string> flags = target_flags(cpu, glibc);
+  flags.insert(flags.end(),
+               {"-shared", "-s", "-Wl,-z,defs", "-Wl,-z,noexecstack", "-Wl,--build-id=sha1"});
+  return flags;
+}
+
 }  // namespace
 
 // Without exceptions, RTTI and a C++ library a package needs nothing but glibc. zig turns on traps
 // for undefined behaviour unless told not to. A switch over dtypes names those of the schema alone:
 // the checker lets no others through.
 std::vector<std::string> compile_flags(CpuLevel cpu, Version glibc) {
-  std::vector<std::string> flags = target_flags(cpu, glibc);
+  std::vector<std::string> flags = compile_target_flags(cpu, glibc);
   flags.insert(flags.end(),
                {"-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
                 "-fno-threadsafe-statics", "-fno-sanitize=undefined", "-g0", "-Wall", "-Wextra",
@@ -40,17 +59,16 @@ std::vector<std::string> compile_flags(CpuLevel cpu, Version glibc) {
 }
 
 std::vector<std::string> link_flags(CpuLevel cpu, Version glibc) {
-  std::vector<std::string> flags = target_flags(cpu, glibc);
+  std::vector<std::string> flags = link_target_flags(cpu, glibc);
   // nodelete: threads that a package keeps, and what it gave to the driver, outlive a dlclose.
-  flags.insert(flags.end(), {"-shared", "-nostdlib++", "-s", "-Wl,-z,defs", "-Wl,-z,noexecstack",
-                             "-Wl,-z,nodelete", "-Wl,--as-needed"});
+  flags.insert(flags.end(), {"-nostdlib++", "-Wl,-z,nodelete", "-Wl,--as-needed"});
   return flags;
 }
 
 // A check is a program's source in a library of its own, with exceptions and a C++ library inside:
 // it needs nothing of its host but what kiln/check.h has, and the package's oldest glibc.
 std::vector<std::string> check_compile_flags(CpuLevel cpu, Version glibc) {
-  std::vector<std::string> flags = target_flags(cpu, glibc);
+  std::vector<std::string> flags = compile_target_flags(cpu, glibc);
   flags.insert(flags.end(),
                {"-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-sanitize=undefined",
                 "-g0", "-Dmain=kiln_check_main", "-DKILN_CHECK_LAYER"});
@@ -58,9 +76,9 @@ std::vector<std::string> check_compile_flags(CpuLevel cpu, Version glibc) {
 }
 
 std::vector<std::string> check_link_flags(CpuLevel cpu, Version glibc) {
-  std::vector<std::string> flags = target_flags(cpu, glibc);
+  std::vector<std::string> flags = link_target_flags(cpu, glibc);
   // Of the modes in which zig builds its libc++, -Os takes the least time: two thirds of none's.
-  flags.insert(flags.end(), {"-Os", "-shared", "-s", "-Wl,-z,defs", "-Wl,-z,noexecstack"});
+  flags.push_back("-Os");
   return flags;
 }
 

@@ -78,7 +78,7 @@ struct AmxTokens {
       alignas(64) float words[kAmxSide][kAmxSide] = {};
       alignas(64) float turned[kAmxSide][kAmxSide];
       const auto bytes = static_cast<size_t>(smaller(width - i, kAmxDepth)) * sizeof(Bfloat16);
-      for (int64_t j = 0; j < count; ++j) memcpy(words[j], rows + j * width + i, bytes);
+      for (int64_t j = 0; j < count; ++j) __builtin_memcpy(words[j], rows + j * width + i, bytes);
       transpose_words(words, turned);
       memcpy(tile(token, i), turned, sizeof(turned));
     }
@@ -122,7 +122,8 @@ struct AmxWeights {
       }
       memset(values, 0, sizeof(values));
       if (i < end) {
-        memcpy(values, data + one * k + i, static_cast<size_t>(end - i) * sizeof(Bfloat16));
+        __builtin_memcpy(values, data + one * k + i,
+                         static_cast<size_t>(end - i) * sizeof(Bfloat16));
       }
     }
   }

@@ -133,7 +133,7 @@ void multiply_dots(const typename Dot<T>::Packed* a, const T* const (&b)[kDotCol
   if (at < count) {
     for (int j = 0; j < kDotColumns; ++j) {
       T buffer[kStep] = {};
-      memcpy(buffer, b[j] + at, static_cast<size_t>(count - at) * sizeof(T));
+      __builtin_memcpy(buffer, b[j] + at, static_cast<size_t>(count - at) * sizeof(T));
       weights[j] = Dot<T>::load_weights(buffer);
     }
     add_products<kRows, T>(a, weights, sums);

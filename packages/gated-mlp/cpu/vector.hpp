@@ -89,17 +89,18 @@ inline void store(Float16* address, Floats value) {
 }
 
 // The first `count` lanes, 0 < count < kLanes; the others read as zero and are not written.
+// __builtin: FORTIFY's check of each such copy takes 1.8% of a call with one token.
 template <class T>
 inline Floats load_some(const T* address, int64_t count) {
   T buffer[kLanes] = {};
-  memcpy(buffer, address, static_cast<size_t>(count) * sizeof(T));
+  __builtin_memcpy(buffer, address, static_cast<size_t>(count) * sizeof(T));
   return load(buffer);
 }
 template <class T>
 inline void store_some(T* address, Floats value, int64_t count) {
   T buffer[kLanes];
   store(buffer, value);
-  memcpy(address, buffer, static_cast<size_t>(count) * sizeof(T));
+  __builtin_memcpy(address, buffer, static_cast<size_t>(count) * sizeof(T));
 }
 
 // Those that there are of `count` > 0 elements, at most kLanes.

@@ -107,6 +107,23 @@ std::string attribute_rule(const OpSchema& op, const AttributeSchema& attribute)
          "}},\n";
 }
 
+/// Of each tensor that says where it may stand, all else of the call.
+std::string place_rules(const OpSchema& op) {
+  std::string rules;
+  for (std::size_t i = 0; i < op.tensors.size(); ++i) {
+    const TensorSchema& tensor = op.tensors[i];
+    if (!tensor.in_place) continue;
+    for (std::size_t other = 0; other < op.tensors.size(); ++other) {
+      if (other == i || (other > i && op.tensors[other].in_place)) continue;  // that one asks
+      const bool may_be =
+          std::ranges::find(*tensor.in_place, op.tensors[other].name) != tensor.in_place->end();
+      rules += "{" + std::to_string(i) + ", " + std::to_string(other) +
+               (may_be ? ", true}, " : ", false}, ");
+    }
+  }
+  return rules;
+}
+
 /// "constexpr TYPE NAME[] = {ELEMENTS};"; nothing without elements, which no array lacks.
 std::string array_text(const std::string& type, const std::string& name,
                        const std::string& elements) {
@@ -127,12 +144,15 @@ std::string tables(const OpSchema& op) {
     rules += attribute_rule(op, attribute);
   }
   if (!rules.empty()) text += array_text("sdk::AttributeRule", prefix + "Attributes", "\n" + rules);
+  const std::string places = place_rules(op);
+  text += array_text("sdk::PlaceRule", prefix + "Places", places);
   const auto table = [&prefix](const char* name, std::size_t count) {
     return (count == 0 ? "nullptr" : prefix + name) + ", " + std::to_string(count);
   };
   return text + "constexpr sdk::OpSchema " + prefix + "Schema = {\n    \"" + op.name + "\", " +
          table("Tensors", op.tensors.size()) + ", " + table("Symbols", op.symbols.size()) + ", " +
-         table("Attributes", op.attributes.size()) + "};\n";
+         table("Attributes", op.attributes.size()) + ", " +
+         table("Places", static_cast<std::size_t>(std::ranges::count(places, '{'))) + "};\n";
 }
 
 /// One function that checks a call and fills the op's argument struct, and the two of the C ABI.
@@ -329,7 +349,7 @@ std::string generate_exports(const Package& package) {
 }
 
 std::vector<std::string> sdk_sources(Backend backend) {
-  std::vector<std::string> sources = {"check.cpp", "fail.cpp", "tvm_ffi.cpp"};
+  std::vector<std::string> sources = {"check.cpp", "fail.cpp", "places.cpp", "tvm_ffi.cpp"};
   if (backend == Backend::kCuda) {
     sources.insert(sources.end(), {"contexts.cpp", "device.cpp", "driver.cpp"});
   } else {

@@ -44,42 +44,15 @@ class OpWriter {
       write_launch(section_.launches[l], plan_.instances[l], name);
       calls += "  if (const int32_t status = " + name + "(call, device, error)) return status;\n";
     }
-    const std::string refusals = overlaps();
     out_ << "\n}  // namespace\n\nsize_t " << op_.name << "_workspace_bytes(" << arguments_of(op_)
          << ") {\n  return workspace_of(call).bytes;\n}\n\nint32_t " << op_.name << "("
          << arguments_of(op_) << ", kiln_error* error) {\n"
-         << refusals
          << "  sdk::OnDevice device;\n"
             "  if (const int32_t status = device.enter(call.device, error)) return status;\n"
          << calls << "  return KILN_OK;\n}\n";
   }
 
  private:
-  /// Of tensors that say what they may overlap, all else of the call.
-  std::string overlaps() const {
-    std::string tensors;
-    std::string checks;
-    for (std::size_t i = 0; i < op_.tensors.size(); ++i) {
-      const TensorSchema& tensor = op_.tensors[i];
-      tensors += "      memory_of(\"" + tensor.name + "\", call." + tensor.name + ", " +
-                 std::to_string(tensor.shape.size()) + "),\n";
-      if (!tensor.in_place) continue;
-      for (std::size_t other = 0; other < op_.tensors.size(); ++other) {
-        if (other == i || (other > i && op_.tensors[other].in_place)) continue;  // that one asks
-        const bool may_be =
-            std::ranges::find(*tensor.in_place, op_.tensors[other].name) != tensor.in_place->end();
-        checks += (checks.empty() ? "" : ", ") + std::string("{") + std::to_string(i) + ", " +
-                  std::to_string(other) + ", " + (may_be ? "true" : "false") + "}";
-      }
-    }
-    if (checks.empty()) return "";
-    return "  const Memory memories[] = {\n" + tensors +
-           "  };\n  static constexpr Pair kPairs[] = {" + checks +
-           "};\n  for (const Pair& pair : kPairs) {\n    if (const int32_t status = "
-           "refuse_overlap(\"" +
-           op_.name + "\", memories, pair, error)) return status;\n  }\n";
-  }
-
   std::string translated(const std::string& text, ExpressionType type,
                          const LaunchInstance* instance) const {
     return translate(text, type, expression_names(op_, instance)).text;
@@ -221,73 +194,6 @@ class OpWriter {
   std::ostream& out_;
 };
 
-bool checks_overlaps(const OpSchema& op) {
-  return std::ranges::any_of(op.tensors,
-                             [](const TensorSchema& t) { return t.in_place.has_value(); });
-}
-
-/// What ops refuse with whose tensors say what they may overlap.
-constexpr std::string_view kOverlap = R"(
-namespace {
-
-// What a tensor takes of memory: rows of `width` bytes that begin `pitch` bytes apart.
-struct Memory {
-  const char* name;
-  const sdk::Tensor* tensor;
-  int64_t begin, rows, width, pitch;
-};
-
-Memory memory_of(const char* name, const sdk::Tensor& tensor, int dimensions) {
-  const auto bytes = static_cast<int64_t>(sdk::dtype_bytes(tensor.dtype));
-  Memory memory{name, &tensor, static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.data)),
-                1, tensor.present ? bytes : 0, 0};
-  for (int d = 0; d < dimensions && memory.width != 0; ++d) {
-    const int64_t more = (tensor.shape[d] - 1) * tensor.stride[d] * bytes;
-    memory.width = tensor.shape[d] == 0 ? 0 : memory.width + more;
-  }
-  if (dimensions == 2 && memory.width != 0 && tensor.shape[0] > 1 &&
-      tensor.stride[0] > tensor.shape[1]) {
-    memory.rows = tensor.shape[0];
-    memory.width = tensor.shape[1] * bytes;
-    memory.pitch = tensor.stride[0] * bytes;
-  }
-  return memory;
-}
-
-// Columns of one matrix, side by side, have nothing in common; of rows that lie apart by two
-// distances the memory between counts as theirs.
-bool overlap(const Memory& a, const Memory& b) {
-  if (a.width == 0 || b.width == 0) return false;
-  const int64_t end_a = a.begin + (a.rows - 1) * a.pitch + a.width;
-  const int64_t end_b = b.begin + (b.rows - 1) * b.pitch + b.width;
-  if (end_a <= b.begin || end_b <= a.begin) return false;
-  const int64_t pitch = a.rows > 1 ? a.pitch : b.pitch;
-  if (pitch == 0 || a.width > pitch || b.width > pitch) return true;
-  if (a.rows > 1 && b.rows > 1 && a.pitch != b.pitch) return true;
-  const int64_t apart = ((b.begin - a.begin) % pitch + pitch) % pitch;
-  return apart < a.width || apart + b.width > pitch;
-}
-
-// Of what is written and what else the op is given; whether both may be one.
-struct Pair {
-  int output, other;
-  bool may_be_the_same;
-};
-
-int32_t refuse_overlap(const char* op, const Memory* memories, const Pair& pair,
-                                        kiln_error* error) {
-  const Memory& a = memories[pair.output];
-  const Memory& b = memories[pair.other];
-  const bool same = a.begin == b.begin && a.rows == b.rows && a.width == b.width &&
-                    a.pitch == b.pitch && a.tensor->dtype == b.tensor->dtype;
-  if (!overlap(a, b) || (same && pair.may_be_the_same)) return KILN_OK;
-  return sdk::fail(error, KILN_INVALID_ARGUMENT, "%s: %s overlaps %s; expected %smemory of its own",
-                   op, a.name, b.name, pair.may_be_the_same ? "the same place or " : "");
-}
-
-}  // namespace
-)";
-
 void write_kernels(const TritonPlan& plan, const std::map<std::string, TritonFacts>& facts,
                    const std::string& subject, std::ostream& out) {
   std::string threads;
@@ -324,7 +230,6 @@ std::string generate_launches(const Package& package, const DeviceCode& target,
       << package.name << "@" << package.version
       << ".\n#include <kiln/sdk/launch.hpp>\n\n#include \"package.gen.hpp\"\n\n";
   write_kernels(plan, facts, "launches of " + package.name, out);
-  if (std::ranges::any_of(package.ops, checks_overlaps)) out << kOverlap;
   for (const OpSchema& op : package.ops) {
     out << "\n";
     OpWriter(package, op, plan, target, facts, out).write();

@@ -403,6 +403,48 @@ TEST_CASE("check: rows may lie apart, but not overlap, and the rest is compact")
   }
 }
 
+TEST_CASE("check: what an op writes overlaps nothing but what it may stand in place of") {
+  std::vector<float> memory(64);
+  const auto copied = [&memory](std::vector<std::int64_t> shape, std::int64_t in_row,
+                                std::int64_t out_row, std::ptrdiff_t out) -> std::string {
+    CopyCall call;
+    call.in().shape = call.out().shape = shape;
+    call.in().strides = {shape[1] * in_row, in_row, 1};
+    call.out().strides = {shape[1] * out_row, out_row, 1};
+    call.in().elsewhere = memory.data();
+    call.out().elsewhere = memory.data() + out;
+    return call.run() == KILN_OK ? "" : call.error.text;
+  };
+  const std::string overlaps =
+      "sample@7 copy_rows: out overlaps in; expected the same place or memory of its own";
+  CHECK(copied({1, 4, 4}, 4, 4, 0).empty());
+  CHECK(copied({1, 4, 4}, 4, 4, 4) == overlaps);
+  CHECK(copied({1, 4, 4}, 4, 4, 16).empty());  // right behind
+  CHECK(copied({1, 4, 4}, 8, 8, 4).empty());   // columns of one matrix, side by side
+  CHECK(copied({1, 4, 4}, 8, 8, 2) == overlaps);
+  CHECK(copied({2, 2, 4}, 8, 8, 4).empty());       // as many rows, in two batches
+  CHECK(copied({2, 2, 4}, 8, 8, 26) == overlaps);  // it starts before the last row ends
+  CHECK(copied({1, 4, 4}, 8, 4, 0) == overlaps);   // rows that lie apart, and compact ones
+  CHECK(copied({1, 1, 4}, 8, 4, 0).empty());       // one row lies nowhere apart
+  CHECK(copied({1, 0, 4}, 4, 4, 1).empty());
+
+  MixCall call;  // whose y stands at no other's place
+  call.x().shape = {2, 4};
+  call.w().shape = {4, 4};
+  call.x().elsewhere = call.y().elsewhere = memory.data();
+  call.w().elsewhere = memory.data() + 16;
+  CHECK(call.run() == KILN_INVALID_ARGUMENT);
+  CHECK(std::string(call.error.text) == "sample@7 mix: y overlaps x; expected memory of its own");
+  call.y().elsewhere = memory.data() + 8;
+  CHECK(call.run() == KILN_OK);
+  call.bias().elsewhere = memory.data() + 15;
+  CHECK(call.run() == KILN_INVALID_ARGUMENT);
+  CHECK(std::string(call.error.text) ==
+        "sample@7 mix: y overlaps bias; expected memory of its own");
+  std::size_t bytes = 0;
+  CHECK(call.size(&bytes) == KILN_OK);
+}
+
 TEST_CASE("check: strides of a dimension of extent 1 and of an empty tensor are free") {
   MixCall one;
   one.x().shape = {1, 3};

@@ -47,6 +47,7 @@ struct Argument {
   DLDevice device = {kDLCPU, 0};
   bool present = true;
   bool null_data = false;
+  float* elsewhere = nullptr;         ///< where it stands in place of `values`
   std::int32_t extra_dimensions = 0;  ///< added to ndim only
   std::uint64_t byte_offset = 0;
   DLTensor dl = {};
@@ -58,7 +59,7 @@ struct Argument {
   }
   const DLTensor* get() {
     if (!present) return nullptr;
-    dl.data = null_data ? nullptr : values.data();
+    dl.data = null_data ? nullptr : elsewhere != nullptr ? elsewhere : values.data();
     dl.device = device;
     dl.ndim = static_cast<std::int32_t>(shape.size()) + extra_dimensions;
     dl.dtype = dtype;

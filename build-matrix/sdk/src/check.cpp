@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "dtype.hpp"
+#include "places.hpp"
 #include "text.hpp"
 
 namespace kiln::sdk {
@@ -356,6 +357,8 @@ int32_t check_call(const OpSchema& op, const kiln_call* call, CheckMode mode,
   for (int i = 0; i < op.attribute_count && status == KILN_OK; ++i) {
     status = check_attribute(check, i);
   }
+  if (status == KILN_OK && mode == CheckMode::kRun)
+    status = check_places(op, checked.tensors, error);
   if (status != KILN_OK) return status;
   placement->device = call->tensors[check.first]->device;
   if (mode == CheckMode::kRun) {

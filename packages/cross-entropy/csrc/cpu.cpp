@@ -3,10 +3,9 @@
 // The CPU variants: a thread a row. Sums are double.
 #include <math.h>
 
-#include "element.hpp"
-#include "overlaps.hpp"
+#include "../../rows/element.hpp"
+#include "../../rows/parallel.hpp"
 #include "package.gen.hpp"
-#include "parallel.hpp"
 
 namespace kiln::package {
 namespace {
@@ -93,8 +92,7 @@ void compute_row(const ForwardBackwardArguments& call, int64_t m) {
 }
 
 template <class Call>
-int32_t compute(const Call& call, kiln_error* error) {
-  if (const int32_t status = refuse_overlaps(call, error)) return status;
+int32_t compute(const Call& call) {
   rows::with_element(call.logits.dtype, [&]<class T>(T*) {
     rows::for_each(call.M, call.M * call.V, call.threads,
                    [&](int64_t m) { compute_row<T>(call, m); });
@@ -107,22 +105,22 @@ int32_t compute(const Call& call, kiln_error* error) {
 size_t forward_workspace_bytes(const ForwardArguments&) {
   return 0;
 }
-int32_t forward(const ForwardArguments& call, kiln_error* error) {
-  return compute(call, error);
+int32_t forward(const ForwardArguments& call, kiln_error*) {
+  return compute(call);
 }
 
 size_t backward_workspace_bytes(const BackwardArguments&) {
   return 0;
 }
-int32_t backward(const BackwardArguments& call, kiln_error* error) {
-  return compute(call, error);
+int32_t backward(const BackwardArguments& call, kiln_error*) {
+  return compute(call);
 }
 
 size_t forward_backward_workspace_bytes(const ForwardBackwardArguments&) {
   return 0;
 }
-int32_t forward_backward(const ForwardBackwardArguments& call, kiln_error* error) {
-  return compute(call, error);
+int32_t forward_backward(const ForwardBackwardArguments& call, kiln_error*) {
+  return compute(call);
 }
 
 }  // namespace kiln::package

@@ -4,10 +4,9 @@
 // for. A row's sums are double; its variance is that of the differences from its mean.
 #include <math.h>
 
-#include "element.hpp"
-#include "overlaps.hpp"
+#include "../../rows/element.hpp"
+#include "../../rows/parallel.hpp"
 #include "package.gen.hpp"
-#include "parallel.hpp"
 #include "parts.hpp"
 
 namespace kiln::package {
@@ -72,8 +71,7 @@ void forward_row(const ForwardResidualArguments& call, int64_t m) {
 }
 
 template <class Call>
-int32_t forward_rows(const Call& call, kiln_error* error) {
-  if (const int32_t status = refuse_overlaps(call, error)) return status;
+int32_t forward_rows(const Call& call) {
   rows::with_element(call.x.dtype, [&]<class T>(T*) {
     rows::for_each(call.M, call.M * call.D, call.threads,
                    [&](int64_t m) { forward_row<T>(call, m); });
@@ -155,24 +153,23 @@ size_t forward_workspace_bytes(const ForwardArguments&) {
   return 0;
 }
 
-int32_t forward(const ForwardArguments& call, kiln_error* error) {
-  return forward_rows(call, error);
+int32_t forward(const ForwardArguments& call, kiln_error*) {
+  return forward_rows(call);
 }
 
 size_t forward_residual_workspace_bytes(const ForwardResidualArguments&) {
   return 0;
 }
 
-int32_t forward_residual(const ForwardResidualArguments& call, kiln_error* error) {
-  return forward_rows(call, error);
+int32_t forward_residual(const ForwardResidualArguments& call, kiln_error*) {
+  return forward_rows(call);
 }
 
 size_t backward_workspace_bytes(const BackwardArguments& call) {
   return scratch_bytes(call);
 }
 
-int32_t backward(const BackwardArguments& call, kiln_error* error) {
-  if (const int32_t status = refuse_overlaps(call, error)) return status;
+int32_t backward(const BackwardArguments& call, kiln_error*) {
   rows::with_element(call.h.dtype, [&]<class T>(T*) { backward_all<T>(call); });
   return KILN_OK;
 }

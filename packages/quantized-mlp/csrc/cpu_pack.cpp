@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // pack and unpack on the CPU: a row of tiles a thread.
-#include "element.hpp"
+#include "../../rows/element.hpp"
+#include "../../rows/parallel.hpp"
 #include "package.gen.hpp"
-#include "parallel.hpp"
 #include "shapes.hpp"
 
 namespace kiln::package {

@@ -8,7 +8,6 @@
 #include <kiln/sdk/types.hpp>
 
 #include "gate.h"
-#include "in_place.hpp"
 #include "layout.h"
 #include "package.gen.hpp"
 #include "sources.h"
@@ -145,12 +144,6 @@ inline int32_t check_mlp(const kiln::package::ForwardArguments& call, Mlp* mlp, 
   if (!(call.limit > 0)) {  // a NaN is not
     return sdk::fail(error, KILN_INVALID_ARGUMENT, "%s: limit is %g; expected a number above 0", op,
                      call.limit);
-  }
-  // y may stand in the place of either: what reads a row of them is done before y's is written.
-  const rows::Rows inputs[] = {rows::matrix("x", call.x), rows::matrix("residual", call.residual)};
-  for (const rows::Rows& input : inputs) {
-    const int32_t status = rows::refuse_overlap(op, rows::matrix("y", call.y), input, true, error);
-    if (status != KILN_OK) return status;
   }
   mlp->gating = gating_of(call);
   mlp->hidden = call.gate.shape[0] * kTileRows;

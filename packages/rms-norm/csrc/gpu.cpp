@@ -50,7 +50,6 @@ size_t forward_workspace_bytes(const ForwardArguments&) {
 
 int32_t forward(const ForwardArguments& call, kiln_error* error) {
   if (const int32_t status = check_rows("forward", call.M, error)) return status;
-  if (const int32_t status = check_in_place(call, error)) return status;
   sdk::OnDevice device;
   if (const int32_t status = device.enter(call.device, error)) return status;
   if (call.M == 0 || call.D == 0) return KILN_OK;

@@ -164,6 +164,7 @@ void check_refusals(Check& check) {
     return Tensor(dl);
   };
   const Tensor w = weight.tensor();
+  const Array sums(check.kernel().device(), DType::kFloat32, {8});
   for (const int element : {4, 16}) {
     check.refused("forward: y overlaps x; expected the same place or memory of its own",
                   [&] { forward(check, {.x = at(0), .weight = w, .y = at(element)}); });
@@ -172,7 +173,9 @@ void check_refusals(Check& check) {
     forward(check, {.x = at(0), .weight = w, .residual = at(8), .y = at(0), .h_out = at(0)});
   });
   check.refused("backward: grad_h overlaps h; expected memory of its own", [&] {
-    backward(check, {.grad_y = at(8), .h = at(0), .weight = w, .grad_h = at(0), .grad_weight = w});
+    backward(
+        check,
+        {.grad_y = at(8), .h = at(0), .weight = w, .grad_h = at(0), .grad_weight = sums.tensor()});
   });
   forward(check, {.x = at(0), .weight = w, .y = at(8)});  // columns of one matrix, side by side
 }

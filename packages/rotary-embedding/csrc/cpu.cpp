@@ -3,10 +3,9 @@
 // The CPU variants: a thread a row.
 #include <math.h>
 
-#include "element.hpp"
-#include "in_place.hpp"
+#include "../../rows/element.hpp"
+#include "../../rows/parallel.hpp"
 #include "package.gen.hpp"
-#include "parallel.hpp"
 
 namespace kiln::package {
 namespace {
@@ -64,15 +63,7 @@ int32_t check(const RotateArguments& call, kiln_error* error) {
                      "rotate: cos has F = %lld columns; expected at most half of head_dim, %lld",
                      static_cast<long long>(call.F), static_cast<long long>(call.head_dim));
   }
-  using rows::matrix, rows::vector;
-  const rows::Rows out = matrix("out", call.out);
-  int32_t status = rows::refuse_overlap("rotate", out, matrix("x", call.x), true, error);
-  const rows::Rows others[] = {vector("positions", call.positions), matrix("cos", call.cos),
-                               matrix("sin", call.sin)};
-  for (const rows::Rows& other : others) {
-    if (status == KILN_OK) status = rows::refuse_overlap("rotate", out, other, false, error);
-  }
-  return status;
+  return KILN_OK;
 }
 
 }  // namespace
@@ -94,13 +85,7 @@ size_t tables_workspace_bytes(const TablesArguments&) {
   return 0;
 }
 
-int32_t tables(const TablesArguments& call, kiln_error* error) {
-  using rows::matrix, rows::vector;
-  if (const int32_t status =
-          rows::refuse_overlaps("tables", {matrix("cos", call.cos), matrix("sin", call.sin)},
-                                {vector("frequencies", call.frequencies)}, error)) {
-    return status;
-  }
+int32_t tables(const TablesArguments& call, kiln_error*) {
   const auto* frequencies = static_cast<const double*>(call.frequencies.data);
   rows::for_each(call.P, 16 * call.P * call.F, call.threads, [&](int64_t p) {
     for (int64_t f = 0; f < call.F; ++f) {

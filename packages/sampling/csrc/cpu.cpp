@@ -5,10 +5,9 @@
 // the order of the columns.
 #include <math.h>
 
-#include "element.hpp"
-#include "in_place.hpp"
+#include "../../rows/element.hpp"
+#include "../../rows/parallel.hpp"
 #include "package.gen.hpp"
-#include "parallel.hpp"
 
 namespace kiln::package {
 namespace {
@@ -173,15 +172,7 @@ size_t sample_workspace_bytes(const SampleArguments& call) {
   return sizeof(Candidate) * static_cast<size_t>(count * call.V);
 }
 
-int32_t sample(const SampleArguments& call, kiln_error* error) {
-  using rows::matrix, rows::vector;
-  const int32_t status = rows::refuse_overlaps(
-      "sample", {vector("tokens", call.tokens)},
-      {matrix("logits", call.logits), vector("temperature", call.temperature),
-       vector("top_k", call.top_k), vector("top_p", call.top_p), vector("min_p", call.min_p),
-       vector("seeds", call.seeds), vector("positions", call.positions)},
-      error);
-  if (status != KILN_OK) return status;
+int32_t sample(const SampleArguments& call, kiln_error*) {
   auto* candidates = static_cast<Candidate*>(call.workspace);
   for (int64_t first = 0; first < call.M; first += kRows) {
     const int64_t count = call.M - first < kRows ? call.M - first : kRows;

@@ -57,6 +57,13 @@ struct AttributeRule {
   AttributeValue fallback;
 };
 
+// What is written, and another tensor of the call: whether both may be one.
+struct PlaceRule {
+  int32_t output;
+  int32_t other;
+  bool may_be_the_same;
+};
+
 struct OpSchema {
   const char* name;
   const TensorRule* tensors;
@@ -65,6 +72,8 @@ struct OpSchema {
   int32_t symbol_count;
   const AttributeRule* attributes;
   int32_t attribute_count;
+  const PlaceRule* places;  // of the tensors that say "in_place"
+  int32_t place_count;
 };
 
 // Where a check writes its results: the caller's arrays, in the schema's order and of its sizes.

@@ -28,6 +28,7 @@ OK, USAGE, NOT_FOUND, NETWORK, INTEGRITY = 0, 2, 4, 5, 6
 TAG, MANIFEST, BLOB, TAGS = "/manifests/1", "/manifests/sha256", "/blobs/", "/tags/list"
 QUICK = {"tries": 2, "backoff_ms": 20, "connect_seconds": 2, "stall_seconds": 1,
          "deadline_seconds": 5}
+PASSWORD = "hunter2"  # of whoever is asked; no text may have it
 ROWS = []
 
 
@@ -298,6 +299,14 @@ row("a proxy that wants a login", "", NETWORK, "the proxy wants a login", reques
 row("a proxy that wants a login for TLS", "", NETWORK, "status 407", requests=1,
     url="https://registry.test", env={"https_proxy": "http://127.0.0.1:{port}"})(
     lambda c: c.answer(407, 'Proxy-Authenticate: Basic realm="x"'))
+row("a proxy that wants a login, by all_proxy", "", NETWORK, "into the URL in all_proxy", requests=1,
+    url="http://registry.test", env=PROXY | {"all_proxy": "127.0.0.1:{port}"})(
+    lambda c: c.answer(407, 'Proxy-Authenticate: Basic realm="x"'))
+for value in ("http://", "://", "ftp://127.0.0.1", "127.0.0.1:99999", f"http://user:{PASSWORD}@127.0.0.1:none"):
+    row(f"a proxy of {value}", "", NETWORK, "the value of http_proxy is not a proxy's URL, http://HOST:PORT. Correct or unset it",
+        url="http://registry.test", env=PROXY | {"http_proxy": value}, requests=0)(None)
+row("a proxy where nobody listens", "", NETWORK, "the registry's name and https_proxy", url="https://registry.test",
+    env={"https_proxy": f"http://user:{PASSWORD}@127.0.0.1:1"})(None)
 row("NO_PROXY", "", NETWORK, "resolve", url="http://registry.test", requests=0,
     env=PROXY | {"http_proxy": "http://127.0.0.1:{port}", "NO_PROXY": "registry.test"})(
     lambda c: c.answer(407))
@@ -374,6 +383,8 @@ def run(work, root, contexts, number, each):
         problems.append(f"exit {done.returncode}, expected {code}")
     if text not in done.stderr:
         problems.append(f"the text lacks '{text}'")
+    if PASSWORD in done.stdout + done.stderr:
+        problems.append("the password is in the text")
     if took < slower:
         problems.append(f"took {took:.2f} s, expected at least {slower}")
     if requests is not None and asked != requests:

@@ -25,7 +25,7 @@ int main(int, char** words) {
         "proxy:%s no_proxy:%s login:%zu vouched:%d block:%zu\n",
         kiln::is_secure_execution() ? 1 : 0, settings.registry.c_str(), settings.cache.c_str(),
         settings.lock.c_str(), settings.offline ? 1 : 0, settings.trust.unsigned_registries.size(),
-        host.overridden.size(), kiln::proxy_of("https").c_str(),
+        host.overridden.size(), kiln::proxy_of("https").url.c_str(),
         kiln::hosts_without_proxy().c_str(),
         kiln::find_login("registry.lan", "sample", {}).notes.size(),
         kiln::is_vouched_for("/safe") ? 1 : 0, kiln::environment().block().size() - 1);

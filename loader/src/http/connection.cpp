@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "http/proxy.hpp"
 #include "http/refusal.hpp"
 #include "http/url.hpp"
 #include "http/warning.hpp"
@@ -111,9 +112,9 @@ void Connection::fail_status(const HttpAnswer& answer, const std::string& operat
     authorizer_.fail_refused(operation, root_ + "blobs/", answer);
   }
   if (answer.status == 407) {
-    throw Error(ErrorCode::kNetwork, text +
-                                         ": the proxy wants a login. Put it into the URL in "
-                                         "http_proxy, or list the host in NO_PROXY");
+    throw Error(ErrorCode::kNetwork, text + ": the proxy wants a login. Put it into the URL in " +
+                                         std::string(proxy_of("http").variable) +
+                                         ", or list the host in NO_PROXY");
   }
   const bool refused = answer.status >= 400 && answer.status < 500;  // and will be again
   throw Error(ErrorCode::kNetwork,

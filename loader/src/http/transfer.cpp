@@ -82,17 +82,27 @@ std::string authorities(CURL* curl) {
 }
 
 /// What went wrong below HTTP. A certificate that does not hold, or a proxy that says no, says so
-/// again.
+/// again. `proxy`: what the request goes through, unless NO_PROXY lists its host.
 [[noreturn]] void fail_transfer(CURL* curl, CURLcode result, const std::string& subject,
-                                const std::string& detail) {
-  long proxy = 0;
-  curl_easy_getinfo(curl, CURLINFO_HTTP_CONNECTCODE, &proxy);
-  if (proxy >= 400 && proxy < 500) {
-    fail(subject, "the proxy answers with status " + std::to_string(proxy) + " (" + detail + ")",
-         "Check https_proxy, or list the host in NO_PROXY");
+                                const std::string& detail, const Proxy& proxy) {
+  const std::string variable(proxy.variable);
+  long status = 0;
+  curl_easy_getinfo(curl, CURLINFO_HTTP_CONNECTCODE, &status);
+  if (status >= 400 && status < 500) {
+    fail(subject, "the proxy answers with status " + std::to_string(status) + " (" + detail + ")",
+         "Check " + variable + ", or list the host in NO_PROXY");
+  }
+  // libcurl's text would be the whole value.
+  const bool is_connecting =
+      result == CURLE_COULDNT_RESOLVE_PROXY || result == CURLE_COULDNT_CONNECT;
+  if (is_connecting && !proxy.url.empty() && !is_usable(proxy)) {
+    fail(subject, "the value of " + variable + " is not a proxy's URL, http://HOST:PORT",
+         "Correct or unset it, or list the host in NO_PROXY");
   }
   TryAgain again(subject + ": " + detail,
-                 "Check the network and the registry's name, then try again");
+                 proxy.url.empty() ? "Check the network and the registry's name, then try again"
+                                   : "Check the network, the registry's name and " + variable +
+                                         ", then try again");
   switch (result) {
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_RESOLVE_PROXY:
@@ -346,8 +356,8 @@ HttpAnswer Transfer::ask_once(const HttpRequest& request, const Sink& sink) {
   curl_easy_setopt(curl, CURLOPT_HEADERDATA, &arriving);
   set_method(curl, request, arriving);
   // Always by option, even an empty one: else libcurl would read the environment at each request.
-  const std::string proxy = parts.is_loopback() ? std::string() : proxy_of(parts.scheme);
-  curl_easy_setopt(curl, CURLOPT_PROXY, proxy.c_str());
+  const Proxy proxy = parts.is_loopback() ? Proxy() : proxy_of(parts.scheme);
+  curl_easy_setopt(curl, CURLOPT_PROXY, proxy.url.c_str());
   curl_easy_setopt(curl, CURLOPT_NOPROXY, hosts_without_proxy().c_str());
   if (const std::string roots = authorities(curl); !roots.empty()) {
     curl_easy_setopt(curl, CURLOPT_CAINFO, roots.c_str());
@@ -365,7 +375,7 @@ HttpAnswer Transfer::ask_once(const HttpRequest& request, const Sink& sink) {
     const auto code = static_cast<CURLcode>(result);
     const char* detail =
         handle_->error[0] != '\0' ? handle_->error.data() : curl_easy_strerror(code);
-    fail_transfer(curl, code, subject, detail);
+    fail_transfer(curl, code, subject, detail, proxy);
   }
   arriving.begin();
   return std::move(arriving.answer);

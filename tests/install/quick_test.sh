@@ -118,6 +118,7 @@ if [ -f "$packages/kiln-$version-linux-aarch64.tar.gz" ] && [ -e "$sysroot/lib/l
   command -v qemu-aarch64 >/dev/null; then
   tar -C "$work" -xf "$packages/kiln-$version-linux-aarch64.tar.gz"
   [ "$(emulate "$arm/bin/kiln" --version)" = "$("$prefix/bin/kiln" --version)" ] || fail "kiln --version for aarch64"
+  "$source/tests/install/hardened.sh" "$arm"/bin/* "$arm/lib/libkiln.so.$version" "$arm"/lib/kiln/*.so || fail "a binary for aarch64 is not hardened"
   site qemu-aarch64 -L "$sysroot" "$arm/bin/kiln-registry"
   ZIG_GLOBAL_CACHE_DIR=$work/zig ZIG_LOCAL_CACHE_DIR=$work/zig "$zig" cc -target aarch64-linux-gnu.2.28 "$source/tests/consumer/components/main.c" -I"$arm/include" \
     -L"$arm/lib" -lkiln -o "$work/c-aarch64"

@@ -12,7 +12,7 @@ import pathlib
 import re
 import subprocess
 
-from world import KILN, KILN_REGISTRY, LOCK, OK, World, main
+from world import KILN, KILN_REGISTRY, LOCK, OK, USAGE, World, main
 
 # Each option that names a file, by command, with what else the command needs; {} is the file. None: it is not read then.
 READ = {
@@ -120,6 +120,18 @@ class Pipes(World):
                         self.assertNotIn(done.returncode, (OK, 1), line + done.stdout + done.stderr)
                         self.assertRegex(done.stdout + done.stderr, "pipe|device|not a regular file", line)
         self.assertTrue(self.pipe.is_fifo())
+
+    def test_a_dash_is_no_stream_and_no_file(self):
+        before = sorted(os.listdir(self.project))
+        for command, options in READ.items():
+            for option, words in options.items():
+                if words is None:
+                    continue
+                with self.subTest(command=command, option=option):
+                    done = self.shell(f"{command} {words}".replace("{built}", "b").replace("{commit}", "0" * 40).replace("{}", "-"))
+                    self.assertEqual(done.returncode, USAGE, done.stderr)
+                    self.assertRegex(done.stderr, f"{option}: found -, which is no stream here, expected a path; a file of this name is ./-")
+        self.assertEqual(sorted(os.listdir(self.project)), before)
 
     def test_nor_where_a_variable_names_it(self):
         for name, command in VARIABLES.items():

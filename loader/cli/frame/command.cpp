@@ -25,10 +25,24 @@ CLI::Option* refuse_empty(CLI::Option* option) {
       "", kNotEmpty));
 }
 
+/// In other programs "-" is a stream; a file of that name would be what nobody looks for.
+CLI::Option* refuse_dash(CLI::Option* option, const std::string& kind) {
+  if (!kind.starts_with("FILE") && kind != "FOLDER" && kind != "KEY") return option;
+  return option->check(CLI::Validator(
+      [](const std::string& text) {
+        return text == "-" ? std::string(
+                                 "found -, which is no stream here, expected a path; a "
+                                 "file of this name is ./-")
+                           : std::string();
+      },
+      "", "not a dash"));
+}
+
 template <class Value>
 Option add_one(CLI::App& app, const std::string& names, Value& value, const std::string& kind,
                const std::string& help) {
-  return Option(*refuse_empty(app.add_option(names, value, help)->type_name(kind)));
+  CLI::Option* const option = app.add_option(names, value, help)->type_name(kind);
+  return Option(*refuse_dash(refuse_empty(option), kind));
 }
 
 template <class Values>
@@ -37,7 +51,7 @@ Option add_many(CLI::App& app, const std::string& names, Values& values, const s
   CLI::Option* const option = app.add_option(names, values, help)->type_name(kind);
   // Else an option takes the arguments behind its value as well.
   if (names.starts_with('-')) option->expected(1)->take_all()->allow_extra_args(false);
-  return Option(*refuse_empty(option));
+  return Option(*refuse_dash(refuse_empty(option), kind));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "base/draft.hpp"
 #include "base/file_lock.hpp"
+#include "base/process.hpp"
 #include "base/quote.hpp"
 #include "build-matrix/base/files.hpp"
 #include "build-matrix/codegen/ops_header.hpp"
@@ -167,7 +168,7 @@ int run_jobs(const std::vector<Job>& jobs, Version glibc, const RunRequest& requ
   const fs::path out = fs::absolute(request.out).lexically_normal();
   check_out(out);
   Places places{.out = out,
-                .self = fs::read_symlink("/proc/self/exe"),
+                .self = own_program("build"),
                 .environment = steps_environment(),
                 .sdk = fs::canonical(request.sdk),
                 .abi = fs::canonical(request.abi),

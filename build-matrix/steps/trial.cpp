@@ -5,6 +5,7 @@
 #include <ostream>
 
 #include "base/digest.hpp"
+#include "base/process.hpp"
 #include "build-matrix/base/files.hpp"
 #include "build-matrix/base/process.hpp"
 #include "build-matrix/steps/step.hpp"
@@ -32,7 +33,7 @@ std::string state_of(const fs::path& folder) {
 }
 
 void publish(const fs::path& folder, const fs::path& registry) {
-  const fs::path program = fs::read_symlink("/proc/self/exe").parent_path() / "kiln-registry";
+  const fs::path program = own_program("build --try").parent_path() / "kiln-registry";
   if (!fs::exists(program)) {
     throw Error(ErrorCode::kBuild, "build --try: there is no " + program.string() +
                                        ", which publishes; build Kiln's tools, all of them");

@@ -326,7 +326,9 @@ def overlay(box):
 @case("no /proc", ROOT and not SANITIZED)
 @published
 def no_proc(box):
-    mounted(box, "umount -l /proc", LOAD, "")
+    mounted(box, "umount -l /proc", LOAD, "There is no /proc: mount it, or set KILN_LOAD_MODE=path")
+    done = box.kiln("registry", "list", prefix=("unshare", "-m", "sh", "-ec", 'umount -l /proc; exec "$@"', "sh"))
+    require(done.code == NOT_FOUND and "find its own folder. Mount /proc" in done.output, done.output)
     mounted(box, "umount -l /proc", OK, "loads", environment={"KILN_LOAD_MODE": "path"})
 
 

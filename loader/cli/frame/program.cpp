@@ -16,6 +16,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/process.hpp"
 #include "base/shell_word.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
@@ -78,8 +79,7 @@ void help(Command& command, const std::string& sample) {
 }
 
 int run_elsewhere(const VerbElsewhere& verb, const std::string& name, char** argv) {
-  std::error_code hidden;  // where /proc is not mounted
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", hidden);
+  const std::filesystem::path self = own_program(name + " " + verb.word);
   std::string path = (self.parent_path() / verb.program).string();
   argv[0] = path.data();
   ::execv(path.c_str(), argv);

@@ -103,6 +103,7 @@ bool read_some(const FileDescriptor& from, Take take) {
 
 std::vector<std::string> command_of(const CheckTarget& target, const CheckLimits& limits) {
   const Request& request = target.request;
+  own_program("test " + target.spec.text());  // of which /proc/self/exe is the name that stays
   std::vector<std::string> words = {
       "/proc/self/exe", "run-check", target.spec.text(),        "--variant",
       request.variant,  "--device",  to_string(request.device), "--offline"};

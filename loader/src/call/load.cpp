@@ -21,6 +21,7 @@
 
 #include "base/fork.hpp"
 #include "base/posix.hpp"
+#include "base/process.hpp"
 #include "base/quote.hpp"
 #include "base/signals.hpp"
 #include "call/table.hpp"
@@ -202,7 +203,8 @@ void* open_library(const std::string& path, const Library& library, int flags) {
   if (handle == nullptr) {
     const char* const why = ::dlerror();
     library.fail("the dynamic linker refuses " + library.path.string() + ": " +
-                 (why != nullptr ? why : "no reason given"));
+                 (why != nullptr ? why : "no reason given") +
+                 std::string(path == library.path ? "" : cure_without_proc()));
   }
   return handle;
 }

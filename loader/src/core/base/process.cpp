@@ -49,6 +49,20 @@ Pipe make_pipe() {
   return {std::move(read), std::move(write)};
 }
 
+std::filesystem::path own_program(std::string_view operation) {
+  std::error_code error;
+  std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (!error) return self;
+  throw Error(ErrorCode::kNotFound, std::string(operation) +
+                                        ": read /proc/self/exe: " + error.message() +
+                                        ", so that it cannot find its own folder. Mount /proc");
+}
+
+std::string_view cure_without_proc() {
+  const bool is_there = ::access("/proc/self/fd", F_OK) == 0;
+  return is_there ? "" : ". There is no /proc: mount it, or set KILN_LOAD_MODE=path";
+}
+
 Child::Child(std::vector<std::string> command, const std::vector<char*>& environment,
              const Streams& streams) {
   std::vector<char*> arguments;

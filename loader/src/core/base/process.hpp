@@ -7,7 +7,9 @@
 
 #include <sys/types.h>
 
+#include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/posix.hpp"
@@ -30,6 +32,13 @@ struct Streams {
   int out = kSame;
   int err = kSame;
 };
+
+/// The file of this program. kNotFound, "<operation>: …", where /proc, which says it, is not there.
+std::filesystem::path own_program(std::string_view operation);
+
+/// What to do where a library's copy in memory, /proc/self/fd/N, does not open; empty: /proc is
+/// there.
+std::string_view cure_without_proc();
 
 /// Gone when this is. For one thread at a time.
 class Child {

@@ -281,10 +281,10 @@ template <int kTokens>
 using SwappedDown = DecodeTile<kTokens, 128, 1, true>;
 using WideSwappedDown = DecodeTile<144, 192, 1, true>;
 
-// Small M too: up to 64 tokens, CTAs that have their multiprocessor alone and read equal shares of
-// the weights, all of k, in one wave; kBlocks blocks of k a stage, so that a stage is worth its
-// barriers. As many stages as fit.
-template <int kColumnsValue>
+// Small M too: up to 64 tokens, CTAs that read equal shares of the weights, all of k, in one wave;
+// kBlocks blocks of k a stage, so that a stage is worth its barriers. As many stages as fit: a CTA
+// has its multiprocessor alone, or, where its share is small, a part of the memory, kMemory bytes.
+template <int kColumnsValue, int kMemory = kSharedMost>
 struct StreamTile {
   static constexpr int kTokens = 64;  // of a wgmma; rows above a_rows are stale
   static constexpr int kColumns = kColumnsValue;
@@ -295,11 +295,15 @@ struct StreamTile {
   static constexpr int kBlockBytes = kColumns * kDepth * 2;
   static constexpr int kMostStages = 16;
   static constexpr int kBarrierBytes = 2 * kMostStages * 8;
-  static constexpr int kRingBytes = kSharedMost - kSharedAlign - kBarrierBytes;
-  static constexpr int kSharedBytes = kSharedMost;
+  static constexpr int kSharedBytes = kMemory;
+  static constexpr int kRingBytes = kSharedBytes - kSharedAlign - kBarrierBytes;
   static constexpr int kPitch = kColumns + 8;  // of the sums, in floats: spreads rows over banks
   static_assert(kTokens * kPitch * 4 <= kRingBytes);
 };
+// Of a small share, in half of the memory and a little more: two such CTAs would crowd on one
+// multiprocessor and leave another idle.
+template <int kColumns>
+using SmallStream = StreamTile<kColumns, 128 * 1024>;
 
 // The kernels: X(family, rows x columns of a tile, the tile). The columns are those of the
 // accumulators, twice the output's in a gated kernel. There are so many because the last wave of
@@ -367,14 +371,17 @@ struct StreamTile {
   X(decode, 144x192, WideSwappedDown)  \
   X(decode, 152x128, SwappedDown<152>) \
   X(decode, 160x128, SwappedDown<160>)
-#define KILN_GATED_STREAMS(X)        \
-  X(stream, 64x32, StreamTile<32>)   \
-  X(stream, 64x48, StreamTile<48>)   \
-  X(stream, 64x64, StreamTile<64>)   \
-  X(stream, 64x96, StreamTile<96>)   \
-  X(stream, 64x128, StreamTile<128>) \
-  X(stream, 64x144, StreamTile<144>) \
-  X(stream, 64x192, StreamTile<192>) \
+#define KILN_GATED_STREAMS(X)             \
+  X(stream, 64x32_small, SmallStream<32>) \
+  X(stream, 64x48_small, SmallStream<48>) \
+  X(stream, 64x64_small, SmallStream<64>) \
+  X(stream, 64x32, StreamTile<32>)        \
+  X(stream, 64x48, StreamTile<48>)        \
+  X(stream, 64x64, StreamTile<64>)        \
+  X(stream, 64x96, StreamTile<96>)        \
+  X(stream, 64x128, StreamTile<128>)      \
+  X(stream, 64x144, StreamTile<144>)      \
+  X(stream, 64x192, StreamTile<192>)      \
   X(stream, 64x224, StreamTile<224>)
 #define KILN_PLAIN_STREAMS(X)      \
   X(stream, 64x8, StreamTile<8>)   \

@@ -12,8 +12,8 @@
 //   128 to 159           producer: one thread issues every copy
 //
 //   barrier              arrivals of a phase                         who waits for it
-//   full[stage]          1 of the producer, and kBlocks blocks of a  the consumers
-//                        and of b
+//   full[stage]          1 of the producer, and kBlocks blocks of m  the consumers
+//                        rows of a and of b
 //   empty[stage]         4, the consumer warps                       the producer, before it fills
 //                                                                    the stage again
 //
@@ -28,14 +28,19 @@
 namespace gated_mlp {
 
 // The ring: of every stage first the rows of a, then, behind all of those, its rows of b. A wgmma
-// reads 64 rows of a; where a slot has fewer, the rows that follow it, whatever they are.
+// reads 64 rows of a; where a slot has fewer, the rows that follow it, whatever they are. Rows that
+// no output needs stay what they were: the copy engine takes longer to fill one with zeros than to
+// copy it.
 template <class T>
 struct StreamRing {
   unsigned base;
-  unsigned a_bytes;  // of a block
+  unsigned a_bytes;      // of a block
+  unsigned block_bytes;  // that come for a block: rows of a and of b
   unsigned stages;
-  __device__ __forceinline__ StreamRing(unsigned shared, unsigned a_rows)
-      : base(shared), a_bytes(a_rows * (kDepth * 2)) {
+  __device__ __forceinline__ StreamRing(unsigned shared, unsigned a_rows, unsigned rows)
+      : base(shared),
+        a_bytes(a_rows * (kDepth * 2)),
+        block_bytes(rows * (kDepth * 2) + T::kBlockBytes) {
     const unsigned stage_bytes = T::kBlocks * (a_bytes + T::kBlockBytes);
     const unsigned fitting = T::kRingBytes / stage_bytes;
     stages = fitting < T::kMostStages ? fitting : T::kMostStages;
@@ -63,7 +68,7 @@ __device__ __forceinline__ void load_weights(const Sm90Arguments& p, const Strea
                                              unsigned step, unsigned stage, int column,
                                              unsigned long long once) {
   const unsigned barrier = ring.full(stage);
-  barrier_expect(barrier, T::kBlocks * (T::kBlockBytes + ring.a_bytes));
+  barrier_expect(barrier, T::kBlocks * ring.block_bytes);
 #pragma unroll
   for (unsigned i = 0; i < T::kBlocks; ++i) {
     const int k = static_cast<int>(step * T::kBlocks + i) * kDepth;
@@ -177,7 +182,8 @@ template <class T, class Element, bool kGated>
 __device__ __forceinline__ void stream(const Sm90Arguments& p) {
   extern __shared__ unsigned char shared_memory[];
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_memory));
-  const StreamRing<T> ring((shared + kSharedAlign - 1) & ~(kSharedAlign - 1u), p.a_rows);
+  const StreamRing<T> ring((shared + kSharedAlign - 1) & ~(kSharedAlign - 1u), p.a_rows,
+                           static_cast<unsigned>(p.m));
   const int column = static_cast<int>(blockIdx.x) * (kGated ? T::kColumns / 2 : T::kColumns);
   const unsigned steps = (p.k_blocks + T::kBlocks - 1) / T::kBlocks;
   if (threadIdx.x == 0) {

@@ -44,48 +44,68 @@ TEST_CASE("sm90 plan: the tile and the parts of k follow the shape") {
       {gated(8192, 768, 3072),
        "prefill_128x192: kernel 57, 32 x 32 tiles, panel 32, 132 CTAs in clusters of 2"},
       {plain(8192, 768, 3072),
-       "swapped_192x256: kernel 95, 22 x 3 tiles, panel 3, 132 CTAs in clusters of 2"},
+       "prefill_128x192: kernel 105, 32 x 4 tiles, panel 4, 132 CTAs in clusters of 2"},
       {plain(4096, 4096, 14336),
-       "swapped_128x256: kernel 95, 16 x 16 tiles, panel 12, 132 CTAs in clusters of 2"},
+       "swapped_128x256: kernel 101, 16 x 16 tiles, panel 12, 132 CTAs in clusters of 2"},
       {gated(16384, 2048, 8192),
        "prefill_128x192: kernel 57, 64 x 86 tiles, panel 16, 132 CTAs in clusters of 2"},
       {plain(600, 1000, 4000),
-       "decode_128x96 across: kernel 107, 5 x 6 tiles, panel 1, 120 CTAs in clusters of 4"},
+       "decode_128x96 across: kernel 113, 5 x 6 tiles, panel 1, 120 CTAs in clusters of 4"},
       {gated(256, 3584, 14336),
        "prefill_128x224: kernel 58, 1 x 128 tiles, panel 1, 132 CTAs in clusters of 2"},
       {gated(384, 3584, 14336),
        "decode_192x224 across: kernel 64, 2 x 64 tiles, panel 1, 256 CTAs in clusters of 2"},
       {plain(640, 4096, 14336),
-       "swapped_160x128: kernel 94, 2 x 32 tiles, panel 1, 128 CTAs in clusters of 2"},
+       "swapped_160x128: kernel 100, 2 x 32 tiles, panel 1, 128 CTAs in clusters of 2"},
       {gated(1, 3584, 14336),
        "decode_64x64: kernel 60, 1 x 448 tiles, panel 1, 448 CTAs in clusters of 1"},
       {plain(1, 2048, 8192),
-       "decode_64x64: kernel 103, 1 x 32 tiles, panel 1, 192 CTAs in clusters of 6"},
+       "decode_64x64: kernel 109, 1 x 32 tiles, panel 1, 192 CTAs in clusters of 6"},
       {gated(192, 3584, 14336),
-       "swapped_96x256: kernel 53, 1 x 112 tiles, panel 1, 132 CTAs in clusters of 2"},
+       "swapped_96x128: kernel 52, 1 x 224 tiles, panel 1, 132 CTAs in clusters of 2"},
       {gated(150, 2048, 8192),
        "swapped_152x128 across: kernel 52, 1 x 64 tiles, panel 1, 128 CTAs in clusters of 2"},
       {gated(288, 2048, 8192),
-       "swapped_144x256: kernel 53, 1 x 64 tiles, panel 1, 128 CTAs in clusters of 2"},
+       "swapped_144x128: kernel 52, 1 x 128 tiles, panel 1, 132 CTAs in clusters of 2"},
       {gated(289, 2048, 8192),
-       "swapped_152x256: kernel 53, 1 x 64 tiles, panel 1, 128 CTAs in clusters of 2"},
+       "swapped_152x128: kernel 52, 1 x 128 tiles, panel 1, 132 CTAs in clusters of 2"},
       {gated(339, 4096, 13696),
        "swapped_176x128: kernel 52, 1 x 214 tiles, panel 1, 132 CTAs in clusters of 2, the last 16 "
        "tiles in 4 pieces"},
       {gated(448, 2048, 8192),
-       "swapped_112x256: kernel 53, 2 x 64 tiles, panel 1, 132 CTAs in clusters of 2"},
+       "swapped_112x128: kernel 52, 2 x 128 tiles, panel 1, 132 CTAs in clusters of 2"},
       {plain(300, 2048, 8192),
-       "decode_152x128 across: kernel 114, 2 x 8 tiles, panel 1, 96 CTAs in clusters of 6"},
+       "decode_152x128 across: kernel 120, 2 x 8 tiles, panel 1, 96 CTAs in clusters of 6"},
       {plain(288, 2304, 9216),
-       "decode_144x128: kernel 112, 2 x 18 tiles, panel 1, 108 CTAs in clusters of 3"},
+       "decode_144x128: kernel 118, 2 x 18 tiles, panel 1, 108 CTAs in clusters of 3"},
       {plain(900, 1024, 4096),
-       "decode_152x128 across: kernel 114, 6 x 4 tiles, panel 1, 96 CTAs in clusters of 4"},
+       "decode_152x128 across: kernel 120, 6 x 4 tiles, panel 1, 96 CTAs in clusters of 4"},
       {plain(256, 3584, 14336),
-       "decode_256x64 across: kernel 111, 1 x 28 tiles, panel 1, 112 CTAs in clusters of 4"},
+       "decode_256x64 across: kernel 117, 1 x 28 tiles, panel 1, 112 CTAs in clusters of 4"},
   };
   for (const Row& row : rows) {
     CHECK(text_of(plan_sm90(row.shape, true, kH200), row.shape.gated) == row.text);
   }
+}
+
+TEST_CASE("sm90 plan: small weights and few rows") {
+  const GemmShape down = plain(1, 768, 3072);
+  CHECK(text_of(plan_sm90(gated(1, 768, 3072), true, kH200), true) ==
+        "stream_64x48_small: kernel 66, 1 x 128 tiles, panel 1, 128 CTAs in clusters of 1");
+  CHECK(text_of(plan_sm90(down, true, kH200), false) ==
+        "decode_64x64: kernel 109, 1 x 12 tiles, panel 1, 96 CTAs in clusters of 8");
+  GemmShape invariant = down;
+  invariant.invariant = true;  // k is not split
+  CHECK(text_of(plan_sm90(invariant, true, kH200), false) ==
+        "stream_64x8: kernel 122, 1 x 96 tiles, panel 1, 96 CTAs in clusters of 1");
+  // A larger share does not fit, and larger weights are worth a ring of their own.
+  CHECK(plan_sm90(gated(1, 768, 4608), true, kH200).kernel != 67);
+  CHECK(plan_sm90(plain(1, 1280, 5120), true, kH200).cluster < 8);
+  // Of more rows than 32 the parts' sums cost what the parts spare.
+  CHECK(text_of(plan_sm90(plain(32, 1024, 4096), true, kH200), false) ==
+        "decode_64x64: kernel 109, 1 x 16 tiles, panel 1, 128 CTAs in clusters of 8");
+  CHECK(text_of(plan_sm90(plain(33, 1024, 4096), true, kH200), false) ==
+        "stream_64x8: kernel 122, 1 x 128 tiles, panel 1, 128 CTAs in clusters of 1");
 }
 
 TEST_CASE("sm90 plan: what the kernels cannot take is refused with the reason") {
@@ -151,8 +171,9 @@ TEST_CASE("sm90 plan: the tiles cover every output once, the boxes fit the copy 
             CHECK(plan.cluster == plan.choice.parts * ctas_n);
             CHECK(plan.cluster <= 8);  // the most that every GPU takes
             CHECK(plan.choice.parts <= facts.most_parts);
-            CHECK(plan.a_rows == plan.a_box_rows * ctas_n);
-            CHECK(plan.a_box_rows % 8 == 0);  // whole groups of the swizzle
+            CHECK(plan.a_rows % (8 * ctas_n) == 0);  // whole groups of the swizzle
+            const bool streams = facts.family == Sm90Family::kStream;  // only the rows that exist
+            CHECK(plan.a_box_rows * ctas_n == (streams ? shape.m : plan.a_rows));
             CHECK(plan.a_rows <= whole_sixteens(facts.rows));
           }
           if (facts.family == Sm90Family::kDecode) {
@@ -301,8 +322,8 @@ TEST_CASE("sm90 plan: its choices lose little against the best measured ones") {
   }
   MESSAGE(count << " products, mean loss of a forward " << 1 + sum / count << ", worst " << worst);
   CHECK(count > 200);
-  CHECK(sum / count < 0.013);
-  CHECK(worst < 1.17);
+  CHECK(sum / count < 0.0125);
+  CHECK(worst < 1.12);
 }
 
 }  // namespace

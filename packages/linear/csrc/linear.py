@@ -23,7 +23,10 @@ def product(x, weight, bias, y, x_stride, y_stride, M, N, K,
     b = weight + tl.minimum(columns, N - 1)[None, :] * K + depth[:, None]
     sums = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, K, BLOCK_K):
-        left = tl.load(a, mask=depth[None, :] < K - k, other=0.0)
+        seen = depth[None, :] < K - k
+        if BLOCK_M <= 64:  # of few rows the last would be fetched many times over
+            seen = seen & (rows[:, None] < M)
+        left = tl.load(a, mask=seen, other=0.0)
         right = tl.load(b, mask=depth[:, None] < K - k, other=0.0)
         sums = tl.dot(left, right, sums)
         a += BLOCK_K

@@ -9,6 +9,7 @@
 #include <memory>
 #include <set>
 
+#include "base/join.hpp"
 #include "build-matrix/base/files.hpp"
 #include "build-matrix/cli/run_jobs.hpp"
 #include "build-matrix/cli/verbs.hpp"
@@ -93,27 +94,34 @@ void choose_variants(const BuildRequest& request, const Matrix& matrix, Job& job
   });
 }
 
-[[noreturn]] void fail_nothing_wanted(const BuildRequest& request) {
-  if (request.only.empty()) {
-    throw Error(ErrorCode::kNoVariant,
-                "build: no variant fits the machine; 'kiln host' shows what this one is, and "
-                "'kiln build --list' what could be built. A package for GPUs alone has none where "
-                "there is no GPU: name variants with --only, or another machine with --host");
+/// Each pattern of --only, and the machine where one is named, has to have a variant.
+void check_choice(const BuildRequest& request, const std::vector<Job>& jobs) {
+  const auto any = [&jobs](const auto& of_job) { return std::ranges::any_of(jobs, of_job); };
+  for (const std::string_view pattern : split(request.only, ',')) {
+    if (pattern.empty()) continue;
+    const bool known = any([&](const Job& job) {
+      return std::ranges::any_of(
+          job.all.variants, [&](const VariantPlan& plan) { return matches(plan.id, pattern); });
+    });
+    if (known) continue;
+    throw Error(ErrorCode::kUsage, "build: no variant matches --only '" + std::string(pattern) +
+                                       "'; kiln-build --list shows what there is");
   }
-  throw Error(ErrorCode::kUsage, "build: no variant matches --only '" + request.only +
-                                     "'; kiln-build --list shows what there is");
+  if (any([](const Job& job) { return !job.variants.empty(); })) return;
+  throw Error(ErrorCode::kNoVariant,
+              "build: no variant fits the machine; 'kiln host' shows what this one is, and "
+              "'kiln build --list' what could be built. A package for GPUs alone has none where "
+              "there is no GPU: name variants with --only, or another machine with --host");
 }
 
 std::vector<Job> choose(const BuildRequest& request, const Matrix& matrix) {
   std::vector<Job> jobs;
-  bool any = false;
   for (const fs::path& folder : find_folders(request)) {
     Job job = read_job(folder, matrix, "build");
     choose_variants(request, matrix, job);
-    any = any || !job.variants.empty();
     jobs.push_back(std::move(job));
   }
-  if (!any) fail_nothing_wanted(request);
+  check_choice(request, jobs);
   return jobs;
 }
 

@@ -374,6 +374,8 @@ TEST_CASE("build: requests that cannot be meant are refused") {
   };
   const Row rows[] = {
       {{"scale", "--only", "cu99*"}, 2, "no variant matches --only 'cu99*'"},
+      {{"scale", "--only", "cpu-*,cu99*"}, 2, "no variant matches --only 'cu99*'"},
+      {{"scale", "--here", "--only", "cu99*"}, 2, "no variant matches --only 'cu99*'"},
       {{"absent"}, 4, "there is no"},
       {{"--frobnicate"}, 2, "frobnicate"},
       {{"scale", "--only", "cpu-*", "--toolchains", "/nonexistent"}, 15, "run 'ci/toolchains"},

@@ -114,7 +114,12 @@ Settings environment_settings() {
 Settings read_settings(const std::filesystem::path& path, bool is_named, Settings settings) {
   constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
   const NamedFile file = read_named_file(path, kMaxBytes);
-  if (!file.problem.empty() && (is_named || !file.absent)) {
+  if (is_named && file.absent) {
+    throw Error(ErrorCode::kUsage, "read settings " + path.string() + ": " + file.problem +
+                                       R"(. Write {"schema": "kiln.settings/1"} into it, or name )"
+                                       "another in KILN_CONFIG");
+  }
+  if (!file.problem.empty() && !file.absent) {
     fail_settings(path.string() + ": " + file.problem);
   }
   if (!file.problem.empty()) return settings;

@@ -202,20 +202,21 @@ void check_refusals(Check& check) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return kiln::testing::run_check(argc, argv, ops::kPackage, 1, [](Check& check, bool light) {
-    for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
-      for (const std::int64_t rows : {0, 1, 17}) {
-        for (const std::int64_t columns : {0, 1, 7, 1000, 32000, 131075}) {
-          if (light && columns > 1000) continue;
-          for (const bool in_place : {false, true}) {
-            const DType index = in_place ? DType::kInt32 : DType::kInt64;
-            CrossEntropy(check, {dtype, index, rows, columns, 0, 0, in_place}).run();
-            if (columns > 32000) continue;
-            CrossEntropy(check, {dtype, index, rows, columns, 0.1, 1e-2, in_place}).run();
+  return kiln::testing::run_check(
+      argc, argv, ops::kPackage, ops::kVersion, [](Check& check, bool light) {
+        for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+          for (const std::int64_t rows : {0, 1, 17}) {
+            for (const std::int64_t columns : {0, 1, 7, 1000, 32000, 131075}) {
+              if (light && columns > 1000) continue;
+              for (const bool in_place : {false, true}) {
+                const DType index = in_place ? DType::kInt32 : DType::kInt64;
+                CrossEntropy(check, {dtype, index, rows, columns, 0, 0, in_place}).run();
+                if (columns > 32000) continue;
+                CrossEntropy(check, {dtype, index, rows, columns, 0.1, 1e-2, in_place}).run();
+              }
+            }
           }
         }
-      }
-    }
-    check_refusals(check);
-  });
+        check_refusals(check);
+      });
 }

@@ -230,20 +230,21 @@ void check_refusals(Check& check) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return kiln::testing::run_check(argc, argv, ops::kPackage, 1, [](Check& check, bool light) {
-    for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
-      for (const std::int64_t rows : {0, 1, 3, 300}) {
-        for (const std::int64_t columns : {1, 7, 256, 1000, 5000}) {
-          if (light && (columns == 1 || columns > 1000)) continue;
-          if (rows > 3 && columns > 256) continue;
-          for (const bool in_place : {false, true}) {
-            Layer(check, {dtype, rows, columns, false, in_place, false}).run();
-            Layer(check, {dtype, rows, columns, true, in_place, false}).run();
-            Layer(check, {dtype, rows, columns, true, in_place, true}).run();
+  return kiln::testing::run_check(
+      argc, argv, ops::kPackage, ops::kVersion, [](Check& check, bool light) {
+        for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+          for (const std::int64_t rows : {0, 1, 3, 300}) {
+            for (const std::int64_t columns : {1, 7, 256, 1000, 5000}) {
+              if (light && (columns == 1 || columns > 1000)) continue;
+              if (rows > 3 && columns > 256) continue;
+              for (const bool in_place : {false, true}) {
+                Layer(check, {dtype, rows, columns, false, in_place, false}).run();
+                Layer(check, {dtype, rows, columns, true, in_place, false}).run();
+                Layer(check, {dtype, rows, columns, true, in_place, true}).run();
+              }
+            }
           }
         }
-      }
-    }
-    check_refusals(check);
-  });
+        check_refusals(check);
+      });
 }

@@ -491,6 +491,6 @@ void run_all(Check& check, bool light) {
 }  // namespace quantized_mlp_test
 
 int main(int argc, char** argv) {
-  return kiln::testing::run_check(argc, argv, kiln::ops::quantized_mlp::kPackage, 1,
-                                  quantized_mlp_test::run_all);
+  return kiln::testing::run_check(argc, argv, kiln::ops::quantized_mlp::kPackage,
+                                  kiln::ops::quantized_mlp::kVersion, quantized_mlp_test::run_all);
 }

@@ -158,25 +158,26 @@ void check_refusals(Check& check) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return kiln::testing::run_check(argc, argv, ops::kPackage, 1, [](Check& check, bool light) {
-    struct Head {
-      std::int64_t heads, head_dim, half;
-    };
-    for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
-      for (const std::int64_t rows : {0, 1, 40}) {
-        for (const Head& h : {Head{1, 2, 1}, Head{3, 20, 5}, Head{5, 64, 32}, Head{9, 80, 16},
-                              Head{17, 128, 64}, Head{2, 256, 128}}) {
-          if (light && h.head_dim > 64) continue;
-          for (int bits = 0; bits < 8; ++bits) {
-            check_rotation(check, {dtype, rows, h.heads, h.head_dim, h.half, (bits & 1) != 0,
-                                   (bits & 2) != 0, (bits & 4) != 0});
+  return kiln::testing::run_check(
+      argc, argv, ops::kPackage, ops::kVersion, [](Check& check, bool light) {
+        struct Head {
+          std::int64_t heads, head_dim, half;
+        };
+        for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+          for (const std::int64_t rows : {0, 1, 40}) {
+            for (const Head& h : {Head{1, 2, 1}, Head{3, 20, 5}, Head{5, 64, 32}, Head{9, 80, 16},
+                                  Head{17, 128, 64}, Head{2, 256, 128}}) {
+              if (light && h.head_dim > 64) continue;
+              for (int bits = 0; bits < 8; ++bits) {
+                check_rotation(check, {dtype, rows, h.heads, h.head_dim, h.half, (bits & 1) != 0,
+                                       (bits & 2) != 0, (bits & 4) != 0});
+              }
+            }
           }
         }
-      }
-    }
-    check_tables(check, 0, 8, 1);
-    check_tables(check, 5, 3, 1.25);
-    check_tables(check, light ? 1000 : 1000000, 2, 1);
-    check_refusals(check);
-  });
+        check_tables(check, 0, 8, 1);
+        check_tables(check, 5, 3, 1.25);
+        check_tables(check, light ? 1000 : 1000000, 2, 1);
+        check_refusals(check);
+      });
 }

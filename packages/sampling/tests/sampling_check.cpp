@@ -330,16 +330,17 @@ void check_distribution(Check& check, const Limits& limits, bool by_seed) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return kiln::testing::run_check(argc, argv, ops::kPackage, 1, [](Check& check, bool light) {
-    for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
-      for (const std::int64_t columns : {1, 7, 100, 1003, 4096, 32001, 131076}) {
-        if (!light || columns < 4096) check_tokens(check, dtype, columns);
-      }
-    }
-    for (const bool by_seed : {false, true}) {
-      check_distribution(check, {.temperature = 1}, by_seed);
-      check_distribution(check, {.temperature = 0.7, .top_k = 20, .top_p = 0.95}, by_seed);
-      check_distribution(check, {.temperature = 1.3, .min_p = 0.02}, by_seed);
-    }
-  });
+  return kiln::testing::run_check(
+      argc, argv, ops::kPackage, ops::kVersion, [](Check& check, bool light) {
+        for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+          for (const std::int64_t columns : {1, 7, 100, 1003, 4096, 32001, 131076}) {
+            if (!light || columns < 4096) check_tokens(check, dtype, columns);
+          }
+        }
+        for (const bool by_seed : {false, true}) {
+          check_distribution(check, {.temperature = 1}, by_seed);
+          check_distribution(check, {.temperature = 0.7, .top_k = 20, .top_p = 0.95}, by_seed);
+          check_distribution(check, {.temperature = 1.3, .min_p = 0.02}, by_seed);
+        }
+      });
 }

@@ -3,11 +3,9 @@
 // kiln build: from packages to archives. Reads the matrix and the packages, chooses the variants,
 // writes the graph, runs its steps and says what came out.
 #include <algorithm>
-#include <functional>
 #include <iostream>
 #include <iterator>
 #include <memory>
-#include <set>
 
 #include "base/join.hpp"
 #include "build-matrix/base/files.hpp"

@@ -7,7 +7,6 @@
 #include <bit>
 #include <cstring>
 #include <map>
-#include <optional>
 
 #include "kiln/error.hpp"
 

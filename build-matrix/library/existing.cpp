@@ -4,7 +4,6 @@
 #include <elf.h>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "base/join.hpp"

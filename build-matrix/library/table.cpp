@@ -10,7 +10,6 @@
 #include "base/join.hpp"
 #include "base/quote.hpp"
 #include "build-matrix/codegen/ops_header.hpp"
-#include "build-matrix/schema/spelling.hpp"
 #include "documents/json.hpp"
 #include "documents/ops.hpp"
 #include "kiln/error.hpp"

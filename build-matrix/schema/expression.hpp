@@ -5,7 +5,6 @@
 // launch_code. Pure.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>

@@ -2,7 +2,6 @@
 #include "build-matrix/schema/image_launch.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <ostream>
 
 #include "base/join.hpp"

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
 
 #include "base/join.hpp"
 #include "base/quote.hpp"

@@ -2,7 +2,6 @@
 #include "registry/attest/affected.hpp"
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "attest/statement.hpp"

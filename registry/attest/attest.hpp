@@ -9,7 +9,6 @@
 // index that gains variants is another index, and is attested anew.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>

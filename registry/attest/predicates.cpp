@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <sstream>
 
 #include "base/draft.hpp"
 #include "base/join.hpp"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // advisory publish, lift, list: what a publisher warns of, or has refused, in signed metadata.
-#include <algorithm>
 #include <ctime>
 #include <memory>
 

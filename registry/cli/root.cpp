@@ -9,7 +9,6 @@
 #include "base/draft.hpp"
 #include "base/join.hpp"
 #include "documents/json.hpp"
-#include "kiln/error.hpp"
 #include "loader/cli/frame/output.hpp"
 #include "registry/cli/verbs.hpp"
 #include "registry/trust/root_draft.hpp"

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "registry/folder/card.hpp"
 
-#include <algorithm>
-#include <optional>
-#include <vector>
-
 #include "base/number.hpp"
 #include "base/posix.hpp"
 #include "base/quote.hpp"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "registry/folder/client_view.hpp"
 
-#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <set>

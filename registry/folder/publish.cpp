@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
 
 #include "base/shell_word.hpp"
 #include "oci/tag.hpp"

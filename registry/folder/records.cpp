@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "registry/folder/records.hpp"
 
-#include <algorithm>
 #include <set>
 
 #include "base/draft.hpp"

@@ -2,7 +2,6 @@
 #include "registry/folder/trust_files.hpp"
 
 #include <ctime>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/number.hpp"
 #include "kiln/error.hpp"
 #include "registry/site/plot.hpp"
 

@@ -9,7 +9,6 @@
 
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
-#include "trust/canonical.hpp"
 #include "trust/metadata.hpp"
 #include "trust/trusted_set.hpp"
 

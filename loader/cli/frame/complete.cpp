@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <string_view>
 
 #include "loader/cli/frame/usage.hpp"
 

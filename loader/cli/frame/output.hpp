@@ -5,7 +5,6 @@
 // registries and packages: nothing of it reaches a terminal as a control sequence.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>

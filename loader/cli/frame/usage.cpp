@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/join.hpp"
-#include "base/quote.hpp"
 #include "base/shell_word.hpp"
 #include "documents/json.hpp"
 

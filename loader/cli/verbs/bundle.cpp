@@ -4,8 +4,6 @@
 #include "install/bundle.hpp"
 
 #include <algorithm>
-#include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <vector>
 

@@ -10,10 +10,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <limits>
-#include <optional>
 #include <utility>
 
 #include "base/draft.hpp"
@@ -21,7 +19,6 @@
 #include "base/quote.hpp"
 #include "documents/check_file.hpp"
 #include "documents/json.hpp"
-#include "documents/names.hpp"
 #include "settings/environment.hpp"
 
 namespace kiln::cli {

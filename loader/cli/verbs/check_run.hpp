@@ -8,7 +8,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <stop_token>
 #include <string>

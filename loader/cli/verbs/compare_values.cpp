@@ -8,7 +8,6 @@
 #include <cstring>
 #include <limits>
 #include <map>
-#include <string_view>
 
 #include "base/draft.hpp"
 #include "kiln/abi.h"

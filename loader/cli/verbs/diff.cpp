@@ -10,7 +10,6 @@
 
 #include "base/draft.hpp"
 #include "base/join.hpp"
-#include "base/size.hpp"
 #include "documents/json.hpp"
 #include "documents/ops.hpp"
 #include "loader/cli/frame/output.hpp"

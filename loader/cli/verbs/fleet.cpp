@@ -2,7 +2,6 @@
 #include "loader/cli/verbs/fleet.hpp"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <set>
 #include <utility>

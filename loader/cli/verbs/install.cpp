@@ -2,8 +2,6 @@
 //
 // The commands around what is installed: install, resolve, list, path.
 #include <algorithm>
-#include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <optional>
 

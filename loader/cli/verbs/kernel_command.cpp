@@ -3,7 +3,6 @@
 // The options that kiln's verbs share, and the way from typed words to what runs.
 #include "loader/cli/verbs/kernel_command.hpp"
 
-#include <algorithm>
 #include <limits>
 #include <string>
 #include <utility>
@@ -21,7 +20,6 @@
 #include "install/lock.hpp"
 #include "loader/cli/frame/cancel.hpp"
 #include "loader/cli/frame/output.hpp"
-#include "loader/cli/frame/usage.hpp"
 #include "store/registry.hpp"
 
 namespace kiln::cli {

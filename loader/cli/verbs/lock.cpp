@@ -4,7 +4,6 @@
 // what it has; or says what would change in it.
 #include "install/lock.hpp"
 
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 

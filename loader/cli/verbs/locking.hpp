@@ -4,7 +4,6 @@
 // Around install/lock. A project may state its kernels in kiln.json too: then both change.
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <string>

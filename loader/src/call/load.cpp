@@ -6,10 +6,8 @@
 #include <fcntl.h>
 #include <link.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 #include <iterator>
 #include <map>

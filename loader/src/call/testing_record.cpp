@@ -2,7 +2,6 @@
 //
 // Testing record: what a check found as the document that a publisher takes, and the main() of a
 // check that runs on its own, over get_kernel.
-#include <cmath>
 #include <cstdio>
 
 #include "base/draft.hpp"

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <functional>
 #include <map>
-#include <optional>
 #include <stop_token>
 #include <string>
 #include <utility>

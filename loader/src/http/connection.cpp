@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <ctime>
 #include <iterator>
-#include <utility>
 
 #include "http/proxy.hpp"
 #include "http/refusal.hpp"

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <memory>
 
 #include "base/draft.hpp"
 #include "base/join.hpp"

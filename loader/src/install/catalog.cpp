@@ -2,7 +2,6 @@
 #include "install/catalog.hpp"
 
 #include <algorithm>
-#include <memory>
 #include <optional>
 #include <utility>
 

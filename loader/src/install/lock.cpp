@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "install/lock.hpp"
 
-#include <fcntl.h>
-
-#include <cerrno>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "base/draft.hpp"

@@ -2,7 +2,6 @@
 #include "install/signature_policy.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <set>
 #include <vector>
 

@@ -6,14 +6,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <set>
 #include <system_error>
 
 #include "base/draft.hpp"
 #include "documents/build_files.hpp"
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
-#include "documents/names.hpp"
 #include "kiln/error.hpp"
 #include "store/registry.hpp"
 

@@ -8,7 +8,6 @@
 // are no signatures: list only mirrors that are trusted as much. A mirror that did not answer the
 // same install before, whatever it was asked for, is not asked. Each place is asked with
 // its own host's login, so that no mirror sees the registry's.
-#include <algorithm>
 #include <functional>
 #include <set>
 #include <utility>

@@ -8,7 +8,6 @@
 
 #include <dlpack/dlpack.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>

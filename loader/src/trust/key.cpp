@@ -15,7 +15,6 @@
 #include <optional>
 
 #include "base/digest.hpp"
-#include "base/number.hpp"
 #include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "trust/canonical.hpp"

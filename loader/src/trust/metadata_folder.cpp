@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trust/metadata_folder.hpp"
 
-#include <cctype>
-#include <cerrno>
-#include <utility>
-
 #include "base/posix.hpp"
 #include "base/quote.hpp"
 #include "kiln/error.hpp"

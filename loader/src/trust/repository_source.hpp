@@ -14,7 +14,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "http/retry.hpp"
 #include "oci/tag.hpp"

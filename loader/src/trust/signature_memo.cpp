@@ -2,7 +2,6 @@
 #include "trust/signature_memo.hpp"
 
 #include <cstddef>
-#include <string_view>
 
 #include "base/draft.hpp"
 #include "kiln/error.hpp"

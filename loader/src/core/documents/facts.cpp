@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "base/join.hpp"
 #include "base/number.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"

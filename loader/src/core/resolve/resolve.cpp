@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <numeric>
 #include <string_view>
-#include <utility>
 
 #include "base/quote.hpp"
 #include "documents/names.hpp"

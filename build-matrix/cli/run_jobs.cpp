@@ -43,7 +43,7 @@ void remove_stale(const Job& job, const fs::path& out, const Tell& tell) {
     const bool known =
         std::ranges::find(job.all.variants, id, &VariantPlan::id) != job.all.variants.end();
     if (!known && fs::exists(entry.path() / "descriptor.json")) {
-      tell(entry.path().string() + " is no variant any more: removed");
+      tell(entry.path().string() + " is not a variant any more: removed");
       fs::remove_all(entry.path());
     }
   }

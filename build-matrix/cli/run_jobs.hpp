@@ -29,7 +29,7 @@ struct RunRequest {
 
 void declare_run(cli::Command& command, RunRequest& request);
 
-/// The package in a folder, as the user named it, with all of its variants, of which none is
+/// The package in a folder, as the user named it, with all of its variants, none of which is
 /// chosen. `verb` begins the text where there is none.
 Job read_job(const std::filesystem::path& folder, const Matrix& matrix, const std::string& verb);
 

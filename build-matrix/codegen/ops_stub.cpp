@@ -12,7 +12,7 @@
 namespace kiln::build {
 namespace {
 
-/// A word of Python that a schema may have as a name: `import` is none of C++'s.
+/// A word of Python that a schema may have as a name: `import` is not a word of C++.
 std::string parameter_name(const std::string& name) {
   constexpr std::string_view kWords =
       " as async await def del elif except finally from global import in is lambda nonlocal pass "

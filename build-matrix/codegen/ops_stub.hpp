@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ops stub: a package's ops for who checks the types of a Python program, made of package.json:
+// Ops stub: a package's ops for type checkers of Python programs, made of package.json:
 // python/<package>_ops.pyi of the dev layer. kiln.get_kernel finds ops at run time; the stub says
 // what they take. Before it: schema. After it: the dev layer. Pure.
 #pragma once

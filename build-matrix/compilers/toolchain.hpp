@@ -58,8 +58,8 @@ Toolchain find_toolchain(const std::filesystem::path& prefix, const std::set<Ver
 void identify(Toolchain& toolchain, const std::filesystem::path& memos);
 
 /// The digest of all names and bytes below a folder, or of one file. To read 700 MB of compilers
-/// takes seconds, so `memos` (a folder) keeps it, and it is believed while the kernel says of each
-/// file that it is the same: inode, size, both times, of which nobody sets the change's.
+/// takes seconds, so `memos` (a folder) keeps it. It counts while each file has the same inode,
+/// size and times; the time of the last change cannot be set by a program.
 std::string tree_digest(const std::filesystem::path& root, const std::filesystem::path& memos);
 
 }  // namespace kiln::build

@@ -56,7 +56,7 @@ void check_images(const Facts& facts, const Recipe& recipe, std::vector<std::str
 using KernelNames = std::set<std::pair<std::string, std::string>>;
 
 /// A KernelSpec of the SDK lies in the library's data as two pointers to text, the first of them an
-/// image's name, and then a number. kernel_list() is no symbol of the linked library, so this is
+/// image's name, and then a number. kernel_list() is not a symbol of the linked library, so this is
 /// found by its shape. An sdk::Image, which has it too, points from its name to an image, and the
 /// kiln_package from the package's name, which may be an image's, to the build id.
 KernelNames listed_kernels(const ElfLibrary& library, const Facts& facts,

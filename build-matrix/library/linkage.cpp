@@ -44,7 +44,7 @@ void check_mapping(const ElfLibrary& library, const Allowance& allowed,
 }
 
 // "GLIBC_2.2.5" counts as 2.2: the third number never decides on a glibc that is still in use.
-// GLIBC_PRIVATE, GLIBC_ABI_DT_RELR and other libraries' versions are none.
+// GLIBC_PRIVATE, GLIBC_ABI_DT_RELR and other libraries' versions are not versions of glibc.
 std::optional<Version> glibc_version(std::string_view version) {
   constexpr std::string_view kGlibc = "GLIBC_";
   if (!version.starts_with(kGlibc)) return std::nullopt;

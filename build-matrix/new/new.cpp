@@ -66,9 +66,10 @@ std::string checked_name(const fs::path& folder) {
   }
   const std::string word = underscored(name);
   if (const std::string wrong = why_not_identifier(word); !wrong.empty()) {
-    throw Error(ErrorCode::kUsage, "new " + name + ": \"" + word + "\" " + wrong +
-                                       ". Take a name that begins with a letter and is no word of "
-                                       "C++");
+    throw Error(ErrorCode::kUsage,
+                "new " + name + ": \"" + word + "\" " + wrong +
+                    ". Take a name that begins with a letter and is not a word of "
+                    "C++");
   }
   return name;
 }

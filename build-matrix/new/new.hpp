@@ -18,8 +18,8 @@ struct NewPackage {
 };
 
 /// The files that were written, relative to the folder, sorted. The folder is whole or absent.
-/// Throws kUsage for a name that is none and for a package without CPU and GPU or with two kinds of
-/// GPU code, kConflict where there is something already, and what writing throws.
+/// Throws kUsage for text that is not a name, for a package without CPU and GPU, and for one with
+/// two kinds of GPU code; kConflict where there is something already; and what writing throws.
 std::vector<std::string> write_new_package(const NewPackage& package);
 
 }  // namespace kiln::build

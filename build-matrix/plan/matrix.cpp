@@ -43,7 +43,7 @@ Exclusion parse_exclusion(const JsonView& json, const Matrix& matrix) {
       return word == "nvrtc" || word == "triton";
     };
     exclusion.compiler =
-        read_word(json.at("compiler"), is_compiler, "is no compiler; expected nvrtc or triton");
+        read_word(json.at("compiler"), is_compiler, "is not a compiler; expected nvrtc or triton");
   }
   const auto read = [&](std::string_view key, auto read_one, auto& named, const auto& axis) {
     if (!json.has(key)) return;

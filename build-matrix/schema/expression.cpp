@@ -244,7 +244,7 @@ class Translator {
     if (const auto found = names_.words.find(name); found != names_.words.end()) {
       return {.type = Part::Type::kWord, .code = "call." + name, .words = &found->second};
     }
-    fail("names " + name + ", which is none of " + known());
+    fail("names " + name + ", not one of " + known());
     return {};
   }
 
@@ -279,7 +279,7 @@ class Translator {
       if (found != names_.presents.end()) {
         return {.type = Part::Type::kCondition, .code = found->second};
       }
-      fail("asks for " + name + ".present; " + name + " is no optional tensor of the op");
+      fail("asks for " + name + ".present; " + name + " is not an optional tensor of the op");
       return {};
     }
     must_take("stride");

@@ -48,12 +48,12 @@ std::map<std::string, std::vector<std::string>> parse_kernel_dtypes(const JsonVi
   std::map<std::string, std::vector<std::string>> dtypes;
   for (const auto& [name, item] : value.members()) {
     const TensorSchema* owner = dtype_owner(op, name);
-    if (owner == nullptr) item.fail(quote(name) + " is no tensor of " + op.name);
+    if (owner == nullptr) item.fail(quote(name) + " is not a tensor of " + op.name);
     const auto is_one = [owner](const std::string& word) {
       return std::ranges::find(owner->dtypes, word) != owner->dtypes.end();
     };
     dtypes[owner->name] = read_list(item, [&](const JsonView& each) {
-      return read_word(each, is_one, "is no dtype of " + owner->name);
+      return read_word(each, is_one, "is not a dtype of " + owner->name);
     });
   }
   return dtypes;
@@ -63,7 +63,7 @@ ImageLaunch parse_image_launch(const JsonView& value, const std::vector<OpSchema
   check_keys(value, {"op", "kernel", "grid", "threads", "arguments"}, {"when", "dtypes", "shared"});
   const std::string name = value.at("op").string();
   const auto op = std::ranges::find(ops, name, &OpSchema::name);
-  if (op == ops.end()) value.at("op").fail(quote(name) + " is no op of the package");
+  if (op == ops.end()) value.at("op").fail(quote(name) + " is not an op of the package");
   ImageLaunch launch{.op = name};
   launch.kernel = read_word(value.at("kernel"), is_kernel_name, "is not a kernel's name");
   for (const JsonView& item : non_empty(value.at("grid"))) {

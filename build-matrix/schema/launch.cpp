@@ -151,11 +151,11 @@ class LaunchReader {
     for (const JsonView& item : non_empty(value.at("aligned"))) {
       const std::string name = item.string();
       const auto found = std::ranges::find(launch.arguments, name, &KernelArgument::parameter);
-      if (found == launch.arguments.end()) item.fail(quote(name) + " is none of the arguments");
+      if (found == launch.arguments.end()) item.fail(quote(name) + " is not one of the arguments");
       if (found->aligned) item.fail(name + " is listed twice");
       using Kind = KernelArgument::Kind;
       if (found->kind == Kind::kFloat32 || found->kind == Kind::kFloat64) {
-        item.fail(name + " is no integer and no pointer");
+        item.fail(name + " is neither an integer nor a pointer");
       }
       found->aligned = true;
     }
@@ -190,11 +190,11 @@ class LaunchReader {
     for (const auto& [name, item] : value.members()) {
       const TensorSchema* tensor = find_named(op_.tensors, name);
       if (tensor == nullptr || tensor->dtypes.empty()) {
-        item.fail(quote(name) + " is no tensor of " + op_.name + " that has dtypes of its own");
+        item.fail(quote(name) + " is not a tensor of " + op_.name + " that has dtypes of its own");
       }
       for (const JsonView& dtype : non_empty(item)) {
         if (std::ranges::find(tensor->dtypes, dtype.string()) == tensor->dtypes.end()) {
-          dtype.fail(quote(dtype.string()) + " is none of the dtypes of " + name);
+          dtype.fail(quote(dtype.string()) + " is not one of the dtypes of " + name);
         }
         launch.dtypes[name].push_back(dtype.string());
       }
@@ -239,7 +239,7 @@ class LaunchReader {
     if (value.has("present")) {
       check_keys(value, {"present"});
       const JsonView tensor = value.at("present");
-      if (!check_tensor(tensor, "is no tensor").optional) {
+      if (!check_tensor(tensor, "is not a tensor").optional) {
         tensor.fail(tensor.string() + " is not optional");
       }
       return {.kind = Kind::kPresent, .text = tensor.string(), .integer = {}};
@@ -249,7 +249,7 @@ class LaunchReader {
     const AttributeSchema* attribute = find_named(op_.attributes, name);
     if (attribute == nullptr || attribute->values.empty()) {
       value.at("attribute")
-          .fail(quote(name) + " is no string attribute with values of " + op_.name);
+          .fail(quote(name) + " is not a string attribute with values of " + op_.name);
     }
     return {.kind = Kind::kAttribute, .text = name, .integer = {}};
   }
@@ -278,7 +278,7 @@ class LaunchReader {
     if (value.has("targets")) instance.targets = read_list(value.at("targets"), read_target);
     for (const DeviceCode& target : instance.targets) {
       if (std::ranges::find(section_.targets, target) == section_.targets.end()) {
-        value.at("targets").fail(to_string(target) + " is none of the package's targets");
+        value.at("targets").fail(to_string(target) + " is not one of the package's targets");
       }
     }
     if (value.has("when")) {
@@ -311,7 +311,7 @@ class LaunchReader {
 const OpSchema& read_op(const JsonView& value, const std::vector<OpSchema>& ops) {
   const std::string name = value.at("op").string();
   const OpSchema* op = find_named(ops, name);
-  if (op == nullptr) value.at("op").fail(quote(name) + " is no op of the package");
+  if (op == nullptr) value.at("op").fail(quote(name) + " is not an op of the package");
   return *op;
 }
 

@@ -89,7 +89,7 @@ KernelArgument read_kernel_argument(const JsonView& value, const OpSchema& op,
 LaunchSection parse_launches(const JsonView& cuda, const std::vector<OpSchema>& ops,
                              std::string_view package);
 
-/// The tensor that decides a dtype: `name`, or the one whose dtype it has. Null: it is none's.
+/// The tensor that decides a dtype: `name`, or the one whose dtype it has. Null: no tensor does.
 const TensorSchema* dtype_owner(const OpSchema& op, std::string_view name);
 
 /// What expressions of an op may name; of an instance its constants too, and the multiprocessors.

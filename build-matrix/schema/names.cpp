@@ -33,7 +33,8 @@ bool are_words(std::string_view text, bool (*is_in_word)(char), std::string_view
   return after_word;
 }
 
-// Those that are spelt in lower case without a leading underscore: others are no snake_case anyway.
+// Those that are spelt in lower case without a leading underscore: others are not snake_case
+// anyway.
 constexpr std::string_view kKeywords =
     " alignas alignof and and_eq asm auto bitand bitor bool break case catch char class co_await "
     "co_return co_yield compl concept const const_cast consteval constexpr constinit continue "

@@ -129,7 +129,7 @@ std::vector<std::string> parse_in_place(const JsonView& value,
   for (const JsonView& item : value.items()) {
     const std::string name = item.string();
     if (std::ranges::find(earlier, name, &TensorSchema::name) == earlier.end()) {
-      item.fail(quote(name) + " is no earlier tensor");
+      item.fail(quote(name) + " is not an earlier tensor");
     }
     names.push_back(name);
   }

@@ -30,7 +30,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kTypes =
      {"uint8", "u8"},
      {"bool", "i1"}}};
 
-/// Triton's name of a dtype; empty for what is none.
+/// Triton's name of a dtype; empty for any other text.
 std::string triton_type(std::string_view dtype) {
   for (const auto& [name, type] : kTypes) {
     if (name == dtype) return std::string(type);

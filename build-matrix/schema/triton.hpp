@@ -71,7 +71,7 @@ TritonFacts parse_triton_facts(std::string_view text, const std::string& subject
 /// would take one is refused. Of PTX nothing is known.
 std::string too_large(const TritonFacts& facts, const DeviceCode& target);
 
-/// "sm_90" of CUDA 12.9: 88, for PTX 8.8. What a driver has to know is no more than the toolkit's.
+/// "sm_90" of CUDA 12.9: 88, for PTX 8.8. A driver need not know more than the toolkit does.
 int ptx_version(Version toolkit);
 
 /// The program of the wheel that makes machine code for drivers of this toolkit's major version.

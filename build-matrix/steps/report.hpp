@@ -24,8 +24,8 @@ struct KernelUse {
   bool operator==(const KernelUse&) const = default;
 };
 
-/// In the log's order. Throws Error(kBuild) for a kernel of which the log does not say everything:
-/// a spill must not go unseen because an assembler words it anew.
+/// In the log's order. Throws Error(kBuild) for a kernel that the log does not describe in full:
+/// a new wording of the assembler must not hide a spill.
 std::vector<KernelUse> read_ptxas(const std::string& log, std::string_view subject);
 
 void list_variants(const Job& job, bool json, std::ostream& out);

@@ -28,7 +28,7 @@ std::string_view first_word(std::string_view text) {
   return text.substr(0, static_cast<std::size_t>(end - text.begin()));
 }
 
-/// "#include NAME" into "include" and "NAME"; an empty word if the line is no such directive.
+/// "#include NAME" into "include" and "NAME"; an empty word for any other line.
 struct Directive {
   std::string_view word;
   std::string_view rest;

@@ -52,8 +52,8 @@ inline constexpr std::string_view kReadList = "read.d";
 /// The files of a make rule "target: file file …".
 std::vector<std::filesystem::path> parse_read_list(std::string_view text);
 
-/// What a linker's "undefined symbol" means for who writes a package; empty if it said no such
-/// thing.
+/// What a linker's "undefined symbol" means for the author of a package; empty if it said nothing
+/// of the kind.
 std::string explain_undefined(std::string_view said);
 
 /// One argument as a POSIX shell reads it back.

@@ -2,8 +2,8 @@
 //
 // Card: the page about a version that its author wrote in Markdown (CARD.md), carried with the
 // version: it hangs on the index as a referrer, so that push, export and check take it along and
-// no byte of a kernel changes. After publish; under the site, which shows it. No program believes
-// a word of it: it is for people.
+// no byte of a kernel changes. After publish; under the site, which shows it. It is for people: no
+// program decides by it.
 #pragma once
 
 #include <filesystem>
@@ -28,9 +28,9 @@ struct DescribedVersion {
 };
 
 /// Hangs the card on the newest version, or on the one that is named. Each has a number, one more
-/// than those before it, and the highest counts. An index that gains variants is another one, and
-/// gets its card anew. Throws kUsage for a file that cannot be read, is not UTF-8 or has more than
-/// 1 MiB, and kNotFound for a version that is not there.
+/// than those before it, and the highest counts. An index that gains variants is a new index
+/// and needs the card again. Throws kUsage for a file that cannot be read, is not UTF-8 or has more
+/// than 1 MiB, and kNotFound for a version that is not there.
 DescribedVersion describe(const std::filesystem::path& registry, const PackageVersions& versions,
                           const std::filesystem::path& card);
 

@@ -64,7 +64,7 @@ struct CheckReport {
 /// Hashes every blob, follows every reference, unpacks every layer in memory and compares every
 /// config with its index. Where the registry is signed, a client must be able to take all of its
 /// metadata, as it refreshes and lists, and find each version there as it is. Goes on after a
-/// problem, to name all.
+/// problem, to report all of them.
 CheckReport check_registry(const std::filesystem::path& registry, const Progress& progress);
 
 }  // namespace kiln::registry

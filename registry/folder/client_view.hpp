@@ -15,7 +15,7 @@
 
 namespace kiln::registry {
 
-/// A document that holds until then.
+/// A document, and until when it holds.
 struct RoleState {
   std::string role;
   std::uint64_t version = 0;

@@ -23,8 +23,8 @@ struct NextIndex {
   std::vector<std::string> unchanged;  ///< published before with the same bytes
 };
 
-/// The index of a version as `where` has it. kIntegrity if it is that of another one, kUpgrade if a
-/// newer Kiln wrote variants into it that this one cannot read: they could get lost.
+/// The index of a version as `where` has it. kIntegrity for the index of another version, kUpgrade
+/// if a newer Kiln wrote variants into it that this one cannot read and would lose.
 Index read_published_index(const std::string& name, int version, const std::string& bytes,
                            const std::string& where);
 

@@ -20,8 +20,8 @@ struct HungReferrer {
   std::vector<Descriptor> blobs;  ///< config and layers, each once
 };
 
-/// Those of an index, each checked: kIntegrity for a blob that is not as promised, and for a
-/// manifest with another subject. Empty where nothing hangs on it.
+/// The referrers of an index, each checked: kIntegrity for a blob that is not as promised, and for
+/// a manifest with another subject. Empty where nothing hangs on it.
 std::vector<HungReferrer> read_referrers(const Layout& layout, const Descriptor& index);
 
 /// Adds referrers to the list; their blobs are in the folder already. The layout's lock is

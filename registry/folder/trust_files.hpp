@@ -45,7 +45,7 @@ std::string role_file(std::uint64_t version, const std::string& role);
 /// Throws kTrust without one.
 const std::string& first_root_of(const TrustFiles& files, const std::string& origin);
 
-/// What a client believes that trusts 1.root.json. Throws kTrust, naming `origin`, for files that
+/// What a client that trusts 1.root.json believes. Throws kTrust, naming `origin`, for files that
 /// no client accepts.
 trust::TrustedSet follow(const TrustFiles& files, const std::string& origin, trust::Expiry expiry,
                          Roles roles);

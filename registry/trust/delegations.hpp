@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Delegations: the part of a targets document that leaves packages to publishers. A publisher has
-// keys and a threshold of its own, and nobody else is asked about its packages. Under sign. Pure.
+// its own keys and threshold, and only its signatures count for its packages. Under sign. Pure.
 #pragma once
 
 #include <cstdint>

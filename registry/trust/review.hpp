@@ -20,9 +20,10 @@ struct Reviewed {
 };
 
 /// Signs what the keys may sign, in the file; without keys it only looks. `roots`: those that the
-/// signer knows, and not from the draft. What clients see now is in the draft too, and counts only
-/// as far as it is signed under them; all else is shown as new. Throws kUsage without a root,
-/// kTrust for a draft that does not follow from it, and where no key may sign.
+/// signer has, from another source than the draft. The draft also says what clients see now; that
+/// counts only as far as it is signed under these roots, and all else is shown as new. Throws
+/// kUsage without a root, kTrust for a draft that does not follow from it, and where no key may
+/// sign.
 Reviewed review_draft(const std::filesystem::path& file, const std::vector<PrivateKey>& keys,
                       const std::vector<std::filesystem::path>& roots);
 

@@ -21,7 +21,7 @@ struct RoleSigners {
   trust::Root root;
   trust::Targets targets;
 
-  /// Nobody's, with no ids, where no such role is known.
+  /// Without ids where no such role is known.
   const trust::Signers& of(const std::string& role) const;
   const trust::Keys& keys_of(const std::string& role) const;
 

@@ -424,7 +424,7 @@ class Logins(AuthTest):
         for name, word in {"loud": "failed with exit status 3", "garbage": "gave no JSON",
                            "empty": "gave no JSON", "huge": "more than 65536 bytes",
                            "absent": "is not on PATH", "text": "could not be started",
-                           "../bin/loud": "is no name of a helper", "a;id": "is no name",
+                           "../bin/loud": "is not the name of a helper", "a;id": "is not the name",
                            "": "config.json has none"}.items():
             with self.subTest(name):
                 self.docker_config(credsStore=name)

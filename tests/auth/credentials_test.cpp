@@ -54,8 +54,8 @@ TEST_CASE("credentials: a helper is bounded in time and output, and may be stopp
   CHECK(ask("endless").failure == "answered with more than 65536 bytes");
   CHECK(ask("killed").failure == "was ended by a signal");
   CHECK(ask("absent").failure == "is not on PATH");
-  CHECK(ask("../echo").failure == "is no name of a helper: expected [A-Za-z0-9._-]+");
-  CHECK(ask("").failure == "is no name of a helper: expected [A-Za-z0-9._-]+");
+  CHECK(ask("../echo").failure == "is not the name of a helper: expected [A-Za-z0-9._-]+");
+  CHECK(ask("").failure == "is not the name of a helper: expected [A-Za-z0-9._-]+");
   CHECK(ask("echo").output == "example.org");
   CHECK(ask("daemon").output == "{\"Secret\": \"x\"}\n");
   CHECK(ask("late").output == "{\"a\": 2}\n");

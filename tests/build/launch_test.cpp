@@ -136,26 +136,26 @@ TEST_CASE("launch: what is refused") {
       {"/host", json::array(),
        "cuda: unknown key \"host\"; the keys are targets, launches, workspace"},
       {"/targets", nullptr, "cuda: lacks targets"},
-      {"/workspace/0/op", "backward", "cuda.workspace[0].op: \"backward\" is no op of the package"},
+      {"/workspace/0/op", "backward",
+       "cuda.workspace[0].op: \"backward\" is not an op of the package"},
       {"/workspace/0/name", "bias", "cuda.workspace[0].name: the name bias is already taken"},
       {"/workspace/0/dtype", "half",
        "cuda.workspace[0].dtype: \"half\" is neither a dtype nor a tensor of forward"},
       {"/workspace/0/count", "BLOCK * N",
-       "cuda.workspace[0].count: \"BLOCK * N\" names BLOCK, which is none of M, N, steps, mode"},
-      {"/launches/0/op", "backward", launch + ".op: \"backward\" is no op of the package"},
+       "cuda.workspace[0].count: \"BLOCK * N\" names BLOCK, not one of M, N, steps, mode"},
+      {"/launches/0/op", "backward", launch + ".op: \"backward\" is not an op of the package"},
       {"/launches/0/source", "norm.cu",
        launch + ".source: \"norm.cu\" is not a source; expected a path inside the package, or "
                 "../FOLDER/ and one inside the folder beside it, that ends in .py"},
       {"/launches/0/kernel", "a-b", launch + ".kernel: \"a-b\" is not a name of Python's"},
       {"/launches/0/grid", json::array({"K"}),
-       launch +
-           ".grid[0]: \"K\" names K, which is none of BLOCK, M, N, multiprocessors, steps, mode"},
+       launch + ".grid[0]: \"K\" names K, not one of BLOCK, M, N, multiprocessors, steps, mode"},
       {"/launches/0/grid", json::array({"M", 1, 1, 1}),
        launch + ".grid: has more than 3 expressions"},
       {"/launches/0/grid", json::array({"M > 1"}),
        launch + ".grid[0]: \"M > 1\" has a condition where an integer is expected"},
       {"/launches/0/arguments/n", "q",
-       launch + ".arguments.n: \"q\" names q, which is none of BLOCK, M, N, multiprocessors, "
+       launch + ".arguments.n: \"q\" names q, not one of BLOCK, M, N, multiprocessors, "
                 "steps, mode"},
       {"/launches/0/arguments/n", "x.stride(2)",
        launch +
@@ -168,9 +168,10 @@ TEST_CASE("launch: what is refused") {
            ".arguments.eps.type: \"int32\" is not a type of this argument; expected float32 or "
            "float64"},
       {"/launches/0/aligned/0", "y_ptr",
-       launch + ".aligned[0]: \"y_ptr\" is none of the arguments"},
+       launch + ".aligned[0]: \"y_ptr\" is not one of the arguments"},
       {"/launches/0/aligned/1", "x_ptr", launch + ".aligned[1]: x_ptr is listed twice"},
-      {"/launches/0/aligned/0", "eps", launch + ".aligned[0]: eps is no integer and no pointer"},
+      {"/launches/0/aligned/0", "eps",
+       launch + ".aligned[0]: eps is neither an integer nor a pointer"},
       {"/launches/0/constants/n", 7, launch + ".constants.n: n is an argument already"},
       {"/launches/0/constants/HAS_BIAS", json{{"present", "x"}},
        launch + ".constants.HAS_BIAS.present: x is not optional"},
@@ -180,15 +181,15 @@ TEST_CASE("launch: what is refused") {
        launch + ".constants.TYPE: unknown key \"dtyp\"; the keys are dtype, present, attribute"},
       {"/launches/0/constants/TYPE", json{{"attribute", "steps"}},
        launch +
-           ".constants.TYPE.attribute: \"steps\" is no string attribute with values of forward"},
+           ".constants.TYPE.attribute: \"steps\" is not a string attribute with values of forward"},
       {"/launches/0/constants/TYPE", json::array(),
        launch + ".constants.TYPE: is an array; a constant is a value or an object"},
       {"/launches/0/when", "BLOCK > 1",
-       launch + ".when: \"BLOCK > 1\" names BLOCK, which is none of M, N, steps, mode"},
+       launch + ".when: \"BLOCK > 1\" names BLOCK, not one of M, N, steps, mode"},
       {"/launches/0/dtypes", json{{"bias", {"float16"}}},
-       launch + ".dtypes.bias: \"bias\" is no tensor of forward that has dtypes of its own"},
+       launch + ".dtypes.bias: \"bias\" is not a tensor of forward that has dtypes of its own"},
       {"/launches/0/dtypes", json{{"x", {"float32"}}},
-       launch + ".dtypes.x[0]: \"float32\" is none of the dtypes of x"},
+       launch + ".dtypes.x[0]: \"float32\" is not one of the dtypes of x"},
       {"/launches/0/dtypes", json{{"x", {"float16"}}},
        launch + ".dtypes: leaves out others: add \"otherwise\" with what a caller is told"},
       {"/launches/0/instances/1/name", "narrow",
@@ -200,7 +201,7 @@ TEST_CASE("launch: what is refused") {
        launch + ".instances[0].when: \"mode == 'slow'\" compares with 'slow'; the words are fast, "
                 "half-up"},
       {"/launches/0/instances/1/targets/0", "sm_86",
-       launch + ".instances[1].targets: sm_86 is none of the package's targets"},
+       launch + ".instances[1].targets: sm_86 is not one of the package's targets"},
       {"/launches/0/instances/2/when", "N < 9",
        launch +
            ".instances: the last one for sm_80 has a \"when\": add one without, or \"otherwise\" "
@@ -275,7 +276,7 @@ TEST_CASE("launch: expressions in C++") {
            {"$", "has \"$\" where a value is expected"}}) {
     CHECK(integer(wrong.text) == wrong.message);
   }
-  CHECK(condition("x.present") == "asks for x.present; x is no optional tensor of the op");
+  CHECK(condition("x.present") == "asks for x.present; x is not an optional tensor of the op");
   CHECK(condition("mode < 'fast'") == "compares a string attribute with \"<\"");
   CHECK(condition("mode == 'fast") == "has a text that does not end");
   CHECK(integer(std::string(501, '(').c_str()) == "has more than 500 bytes");

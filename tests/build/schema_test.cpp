@@ -407,7 +407,7 @@ TEST_CASE("schema: ops and tensors") {
       {"/ops/0/tensors/0/in_place", json::array({"y"}),
        "ops[0].tensors[0].in_place: is that of a tensor which the op only reads"},
       {"/ops/0/tensors/2/in_place", json::array({"v"}),
-       "ops[0].tensors[2].in_place[0]: \"v\" is no earlier tensor"},
+       "ops[0].tensors[2].in_place[0]: \"v\" is not an earlier tensor"},
       {"/ops/0/tensors/2/inout", true,
        "ops[0].tensors[2].inout: is true beside output; expected one of them"},
       {"/ops/0/tensors/1/dtype", "half",

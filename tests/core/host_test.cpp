@@ -99,7 +99,7 @@ TEST_CASE("host: what breaks the format is refused, with its place") {
        "expected kiln.host/1, as 'kiln host --json' writes it"},
       {changed_host("/schema", 1), "schema"},
       {changed_host("/arch", "sparc"), "expected x86_64 or aarch64"},
-      {changed_host("/arch", "aarch64"), "no level of aarch64"},
+      {changed_host("/arch", "aarch64"), "not a level of aarch64"},
       {changed_host("/cpu", "x86-64-v9"), "cpu"},
       {changed_host("/glibc", "2"), "glibc"},
       {changed_host("/glibc", 2.36), "glibc"},

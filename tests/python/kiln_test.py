@@ -167,7 +167,7 @@ print(made_by(1), made_by(0))
             ("NUL", {"name": "geglu-mlp\0evil"}), ("NUL", {"variant": "cpu\0x"}), ("NUL", {"fallback": ["cpu\0x"]}),
             ("NUL", {"deny": ["cpu\0x"]}), ("NUL", {"registry": "/tmp\0x"}), ("NUL", {"cache": "/tmp\0x"}),
             ("NUL", {"lock": "/tmp\0x"}), ("NUL", {"source": pathlib.Path("/tmp\0x")}),
-            ("no Unicode text", {"variant": "\ud800"}), ("expected a string", {"name": b"geglu-mlp"}),
+            ("not Unicode text", {"variant": "\ud800"}), ("expected a string", {"name": b"geglu-mlp"}),
             ("expected a string", {"variant": 3}), ("one of fallback is 2", {"fallback": [2]}),
             ("expected a list of texts", {"fallback": None}), ("expected a path", {"cache": 3}),
             ("integer of 32 bits", {"version": 2**32 + 1}),

@@ -233,7 +233,7 @@ class Ops(TorchTest):
                     return call(self.x)
 
             cases += [("ProxyTorchDispatchMode", lambda: make_fx(call)(self.x)), ("FlopCounterMode", counted),
-                      ("torch.func transforms it|no plain one", lambda: torch.func.vmap(call)(self.x[None]))]
+                      ("torch.func transforms it|not a plain one", lambda: torch.func.vmap(call)(self.x[None]))]
         for words, each in cases:
             with self.subTest(words), self.assertRaisesRegex(kiln.InvalidCall, words):
                 each()
@@ -250,8 +250,8 @@ class Ops(TorchTest):
                 return super().__torch_function__(function, types, args, kwargs or {})
 
         cases = [("negative bit", torch._neg_view(self.x)), ("Loud means more", self.x.as_subclass(Loud)),
-                 ("no plain one|sparse", self.x.to_sparse()), ("no plain one|sparse", self.x.to_sparse_csr()),
-                 ("no plain one|nested", torch.nested.nested_tensor([self.x, self.x])), ("on meta", self.x.to("meta"))]
+                 ("not a plain one|sparse", self.x.to_sparse()), ("not a plain one|sparse", self.x.to_sparse_csr()),
+                 ("not a plain one|nested", torch.nested.nested_tensor([self.x, self.x])), ("on meta", self.x.to("meta"))]
         for words, x in cases:
             with self.subTest(words), self.assertRaisesRegex(kiln.InvalidCall, words):
                 self.forward(x, *self.weights)

@@ -328,7 +328,7 @@ def chain(repository, said):
 
 
 for TAKEN in ("root", "snapshot", "timestamp", "targets", ""):
-    @delegated(f"a role called {TAKEN!r}", TRUST_CODE, "is no name for a delegated role")
+    @delegated(f"a role called {TAKEN!r}", TRUST_CODE, "is not a name for a delegated role")
     def taken(repository, said, name=TAKEN):
         repository.delegate("acme", paths=["sample/*"])
         repository.signed["targets"]["delegations"]["roles"][0]["name"] = name

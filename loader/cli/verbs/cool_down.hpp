@@ -19,7 +19,7 @@ namespace kiln::cli {
 
 class CoolDown {
  public:
-  /// Both outlive it. Throws kUsage for a --newest-after that is no time.
+  /// Both outlive it. Throws kUsage for a --newest-after that is not a time.
   CoolDown(const Project& project, const Options& options);
 
   std::vector<PublishedVersion> published(const std::string& name, const std::string& registry);

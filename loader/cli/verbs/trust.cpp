@@ -179,7 +179,7 @@ void read_keys(Required& required) {
       throw Error(ErrorCode::kUsage, "trust require: " + quote(file.string()) + " holds " +
                                          (key ? "an RSA key" : "no public key") +
                                          ", expected ECDSA P-256 or Ed25519 in PEM. Give the .pub "
-                                         "file of who signs");
+                                         "file of the signer");
     }
     if (ids.insert(trust::fingerprint(*key)).second) required.requirement.keys.push_back(pem);
   }

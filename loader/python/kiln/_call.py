@@ -263,7 +263,7 @@ class Op(Handle):
         for schema, layout, key in zip(schemas, layouts, keys):
             if layout is None:
                 if key is True and not schema.output:
-                    raise InvalidCall(f"{self.name}: {schema.name} is True; expected a tensor: it is no output")
+                    raise InvalidCall(f"{self.name}: {schema.name} is True; expected a tensor: it is not an output")
                 if not schema.output and not schema.optional:
                     raise InvalidCall(f"{self.name}: {schema.name} is missing; expected a tensor. "
                                       f"{self.schema.signature()}")
@@ -407,7 +407,7 @@ def _refuse_unseen(op: str) -> None:
 
     why = observer()
     if why != "":
-        raise InvalidCall(f"{op}: {why}, and an op is none of them. Use the layers of kiln.torch")
+        raise InvalidCall(f"{op}: {why}, and an op is not one of them. Use the layers of kiln.torch")
 
 
 def _make(output: _Output) -> Any:

@@ -163,7 +163,7 @@ def as_text(value: Any, what: str) -> bytes:
     try:
         encoded = value.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"{what} is {value!r}, which is no Unicode text: {error.reason}") from None
+        raise UsageError(f"{what} is {value!r}, which is not Unicode text: {error.reason}") from None
     if b"\0" in encoded:
         raise UsageError(f"{what} is {value!r}, which holds a NUL character; expected a text without one")
     return encoded

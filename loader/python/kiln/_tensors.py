@@ -80,7 +80,7 @@ class _Torch:
             return tensor.data_ptr(), (tensor.shape, tensor.stride(), tensor.dtype, tensor.device,
                                        tensor.requires_grad, tensor.layout, tensor.is_neg()), None
         except RuntimeError as error:  # it has no memory, or no strides: nested, sparse, a transform's
-            raise InvalidCall(f"call: a torch tensor is no plain one: {error}") from None
+            raise InvalidCall(f"call: a torch tensor is not a plain one: {error}") from None
 
     def describe(self, key: Any) -> Layout:
         shape, strides, dtype, device, requires_grad, layout, negative = key

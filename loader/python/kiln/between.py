@@ -81,9 +81,9 @@ def _name_of(kind: type) -> str:
 def in_tensor(tensor: Any) -> str:
     """What the address of an input or a weight does not carry."""
     if type(tensor) not in _PLAIN:
-        return f"a {_name_of(type(tensor))} is no plain tensor"
+        return f"a {_name_of(type(tensor))} is not a plain tensor"
     if tensor.layout is not _STRIDED or tensor.is_nested or tensor.is_neg():
-        return f"a tensor is no plain one ({tensor.layout}, nested {tensor.is_nested}, negative bit {tensor.is_neg()})"
+        return f"a tensor is not a plain one ({tensor.layout}, nested {tensor.is_nested}, negative bit {tensor.is_neg()})"
     return ""
 
 

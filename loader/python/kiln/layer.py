@@ -282,7 +282,7 @@ class Differentiable:
         return (*self.gradients(ctx, grads, ctx.needs_input_grad, self._backward), None)
 
     def _whole_backward(self, grads: Tensors, kept: Tensors, wanted: Sequence[bool], key: str) -> list[Tensor]:
-        """An operator gives tensors: one of no elements where there is no gradient."""
+        """An operator gives tensors: an empty one where there is no gradient."""
         found = self.backward(grads, kept, wanted, key)
         return [_nothing(grads, kept) if t is None else t for t in found]
 
@@ -345,7 +345,7 @@ class Layer(nn.Module):
 
     @property
     def kernel(self) -> Kernel:
-        """That of the device which the parameters or buffers are on; of the CPU, where there are none."""
+        """The kernel for the device of the parameters or buffers; for the CPU, where there are none."""
         return source_of(self._key).kernel(self._device())
 
     def _device(self) -> torch.device:

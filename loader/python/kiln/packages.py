@@ -41,7 +41,7 @@ __path__: list[str] = []  # of this module, as if it were a folder: the finder b
 _BUNDLED = pathlib.Path(__file__).resolve().parent / "bundled"
 _lock = threading.Lock()  # of _known
 _known: dict[tuple[str, int], "_Modules"] = {}
-_shared: dict[str, ModuleType] = {}  # by digest: modules that are no package's own
+_shared: dict[str, ModuleType] = {}  # by digest: modules that several packages may share
 
 
 class _Source(NamedTuple):

@@ -27,7 +27,7 @@ Descriptor bundle_of(const std::string& manifest, const Descriptor& index,
     throw Error(ErrorCode::kIntegrity, what + " has another subject");
   }
   if (referrer.layers.size() != 1 || referrer.layers.front().media_type != kMediaTypeBundle) {
-    throw Error(ErrorCode::kIntegrity, what + " is no sigstore bundle");
+    throw Error(ErrorCode::kIntegrity, what + " is not a sigstore bundle");
   }
   return referrer.layers.front();
 }

@@ -6,10 +6,10 @@
 //
 //   attested/<hex of the index>.json   in the cache: manifests and bundles as they were fetched
 //
-// A registry may list what it wants. At most 16 referrers are opened, those first that the list
-// calls sigstore bundles; the others' manifests are read to see what they are, since tools write
-// wrong types into lists. A referrer with another subject, of another type or too large counts for
-// nothing.
+// A registry may list anything. At most 16 referrers are opened, first those that the list calls
+// sigstore bundles; the manifests of the others are read to see what they are, since tools write
+// wrong types into lists. A referrer with another subject or type, or one that is too large, is
+// ignored.
 #pragma once
 
 #include <string>
@@ -37,15 +37,15 @@ struct Attestation {
 
 struct Attestations {
   std::vector<Attestation> list;
-  /// What was passed over, in words: "3 referrers that are not opened"; for messages.
+  /// What was not read, for messages: "3 referrers that are not opened".
   std::vector<std::string> ignored;
 };
 
-/// Throws what the registry's answers throw; a referrer that counts for nothing throws nothing.
+/// Throws what the registry's answers throw; a referrer that is ignored throws nothing.
 Attestations pull_attestations(const Repository& from, const Descriptor& index,
                                const Patience& patience);
 
-/// `before`, and what of `added` it lacks.
+/// `before`, and those of `added` that it lacks.
 std::vector<Attestation> join_attestations(std::vector<Attestation> before,
                                            const std::vector<Attestation>& added);
 

@@ -13,8 +13,8 @@ namespace kiln::attest {
 /// The word of its kind; for a kind that Kiln does not know its URI.
 std::string word_of(const Statement& statement);
 
-/// "built by https://ci.example.org of git+https://… with zig"; empty for a plain signature. A
-/// statement of another shape than Kiln's says so itself.
+/// "built by https://ci.example.org of git+https://… with zig"; empty for a plain signature. For a
+/// statement of another shape the text says that.
 std::string describe(const Statement& statement);
 
 }  // namespace kiln::attest

@@ -38,7 +38,7 @@ DLDataType dl_dtype(DType dtype) {
     case DType::kBool:
       return {KILN_DL_BOOL, 8, 1};
   }
-  throw Error(ErrorCode::kUsage, "make tensor: the dtype is none of kiln::DType");
+  throw Error(ErrorCode::kUsage, "make tensor: the dtype is not one of kiln::DType");
 }
 
 [[noreturn]] void fail(const std::string& found) {

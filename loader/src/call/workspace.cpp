@@ -47,7 +47,7 @@ Workspace OwnedWorkspace::reserve(std::size_t bytes) {
   }
   if (bytes > SIZE_MAX - kAlignment) {
     throw Error(ErrorCode::kUsage,
-                "reserve workspace: " + std::to_string(bytes) + " bytes is no size");
+                "reserve workspace: " + std::to_string(bytes) + " bytes is not a size");
   }
   const NoCancel whole;  // the driver waits, and nothing may unwind through it
   // Freed first: two workspaces at once may be more than the device has.

@@ -247,7 +247,7 @@ HelperAnswer ask_helper(const std::string& name, const std::string& server,
   constexpr const char* kNameBytes =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
   if (name.empty() || name.find_first_not_of(kNameBytes) != std::string::npos) {
-    return failed("is no name of a helper: expected [A-Za-z0-9._-]+");
+    return failed("is not the name of a helper: expected [A-Za-z0-9._-]+");
   }
   if (server.size() > kMaxServerBytes) return failed("is not asked for so long a name");
   try {

@@ -38,9 +38,9 @@ struct VersionIndex {
   Descriptor descriptor;
   Index index;
   std::string fetched;  ///< its bytes where they came from the registry; empty: from the cache
-  /// Who signed that it is this one; empty: a tag or a lock file says so.
+  /// Who signed this index for the version; empty: a tag or a lock file names it.
   std::optional<Digest> signers;
-  std::vector<Advisory> advisories = {};  ///< of those who may speak of it, as signed
+  std::vector<Advisory> advisories = {};  ///< signed ones that may concern it
 };
 
 /// What resolve made of an index.
@@ -123,7 +123,7 @@ class Install {
   VersionIndex find_newest_index();
 
   /// The documents of what was chosen, out of the cache, or else out of the registry into it.
-  /// Whoever hands out a library comes by here: throws kTrust unless the statements that this user
+  /// Every road to a library leads through here: throws kTrust unless the statements that this user
   /// requires are there (install/signature_policy.hpp).
   Package pull(const Choice& choice);
 

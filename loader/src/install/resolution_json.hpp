@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ResolutionJson: a resolution as JSON, for `kiln resolve --json`, kiln_resolve and whoever reads
-// them. Pure.
+// ResolutionJson: a resolution as JSON, for `kiln resolve --json` and kiln_resolve. Pure.
 #pragma once
 
 #include "documents/host.hpp"

@@ -152,9 +152,10 @@ Count count(const Rule& rule, const Candidate& what, const std::vector<Attestati
 
 trust::Key required_key(const std::string& pem) {
   if (const std::optional<trust::Key> key = trust::key_in_pem(pem)) return *key;
-  throw Error(ErrorCode::kUsage, "read trust " + trust_path().string() +
-                                     ": a key that it requires is no public key in PEM. Write it "
-                                     "anew with 'kiln trust require'");
+  throw Error(ErrorCode::kUsage,
+              "read trust " + trust_path().string() +
+                  ": a key that it requires is not a public key in PEM. Write it "
+                  "anew with 'kiln trust require'");
 }
 
 std::vector<std::string> known_signers(const attest::Attestation& one, const Settings& settings,

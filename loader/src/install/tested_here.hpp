@@ -8,8 +8,8 @@
 //
 // A record decides what is loaded: it, and the folders on its way, must be this user's or root's
 // and nobody else's to write. It counts for the bytes that it names alone, and on this machine for
-// the same GPU or CPU with the same driver. Its checksum shows damage, and a change by hand; it is
-// no signature. Safe from several processes: a record is replaced as a whole.
+// the same GPU or CPU with the same driver. Its checksum shows damage and changes by hand; it is
+// not a signature. Safe from several processes: a record is replaced as a whole.
 #pragma once
 
 #include <cstdint>

@@ -36,7 +36,7 @@ std::filesystem::path verified_path();
 struct SignedIndex {
   Descriptor index;
   Digest signers;
-  std::vector<Advisory> advisories = {};  ///< of those who may speak of the version
+  std::vector<Advisory> advisories = {};  ///< signed ones that may concern the version
 };
 
 /// One version of a package, as signed metadata speaks of it.
@@ -61,7 +61,7 @@ struct SignedPackages {
 /// Mirrors carry metadata as they carry bytes, and may be old. So every place is asked what is
 /// newest, the mirrors and then the registry, and the newest state of all of them alone decides:
 /// that a version is not there, that it was taken back. A place that does not answer, or whose
-/// metadata does not hold, is told and left; where another has answered, it is not waited for long.
+/// metadata does not hold, is reported and left; once another has answered, it gets little time.
 class Vouch {
  public:
   /// `registry`: canonical, whose root is trusted; `from`: what is asked in its place, or empty.
@@ -99,8 +99,8 @@ class Vouch {
   /// does not hold or has expired; but of one publisher's, the others' versions are still listed.
   SignedPackages list() const;
 
-  /// Puts the registry's metadata into the cache as the artifact that it is there, to be carried
-  /// elsewhere: its manifest, then what that names. Nothing of it is verified.
+  /// Copies the artifact of the registry's metadata into the cache, to be carried elsewhere: its
+  /// manifest, then what that names. Verifies nothing.
   std::vector<Descriptor> pull_metadata() const;
 
  private:

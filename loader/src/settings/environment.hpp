@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Environment: the variables of this process, read once. The first call into Kiln copies them all;
-// later changes by setenv are not seen, and a setenv during a call is no data race of Kiln's, nor
-// of libcurl's once it was set up: it gets its proxies by option. Below settings, http and probe;
+// later changes by setenv are not seen, and a setenv during a call races with neither Kiln
+// nor libcurl, once that is set up: it gets its proxies by option. Below settings, http and probe;
 // nothing else in the loader reads a variable. Safe from several threads.
 //
 // In a secure execution (getauxval(AT_SECURE): setuid, setgid, file capabilities) the copy is

@@ -85,8 +85,8 @@ class Repository : public Content {
   /// The image manifest that another tag names; nothing if there is no such tag or repository.
   virtual std::optional<Document> manifest(const std::string& tag) const = 0;
 
-  /// What hangs on a document, as the registry lists it: nothing of it is verified. Empty where it
-  /// lists nothing.
+  /// What hangs on a document, as the registry lists it, unverified. Empty where it lists
+  /// nothing.
   virtual ReferrerList referrers(const Descriptor& subject) const = 0;
 
   /// The published versions, ascending. kNotFound if there is no such package.

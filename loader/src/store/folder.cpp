@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kFolderAdvice =
     "The registry folder is damaged: copy it again from where it came from";
 
-/// What is there and may not be read is no reason to look elsewhere or to call it damaged.
+/// A file that may not be read is neither missing nor damaged: nothing else is asked instead.
 [[noreturn]] void fail_to_read(const fs::path& path, int error) {
   throw Error(ErrorCode::kNetwork, "read " + path.string() + ": " +
                                        std::generic_category().message(error) +

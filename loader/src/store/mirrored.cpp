@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A registry with mirrors. A mirror that fails, lacks or corrupts something is left for good and
-// the next one is asked: that one place lacks something says nothing of the registry. What several
-// may have a part of, versions and referrers, all are asked for; the answers count together, and
-// who gives none is told. Documents and blobs that have a digest are verified whoever sends them;
-// which digest a version's tag names is believed of a mirror as it is of the registry, since there
-// are no signatures: list only mirrors that are trusted as much. A mirror that did not answer the
-// same install before, whatever it was asked for, is not asked. Each place is asked with
-// its own host's login, so that no mirror sees the registry's.
+// A registry with mirrors. A mirror that fails, lacks or corrupts something is left for good, and
+// the next one is asked: what one mirror lacks, the registry may have. All are asked for versions
+// and referrers, because each may have a part of them; the answers are joined, and a mirror that
+// gives none is reported. Documents and blobs are verified by their digest, whoever sends them.
+// Which digest a version's tag names is taken from a mirror as from the registry, since nothing
+// signs it: list only mirrors that you trust as much. A mirror that did not answer this install
+// before is not asked again. Each place is asked with its own host's login, so that no mirror sees
+// the registry's.
 #include <functional>
 #include <set>
 #include <utility>

@@ -37,8 +37,8 @@ bool is_same_key(const Key& key, const Key& other);
 /// or with a value that is not such a key: its signatures count for nothing.
 bool verifies(const Key& key, std::string_view bytes, std::string_view signature);
 
-/// Why this OpenSSL verifies no signature of a key of this type at all, as where it is configured
-/// for FIPS: "cannot verify" is not "not signed". Empty: it does.
+/// Why this OpenSSL can verify no signature of such a key, for instance where it is configured for
+/// FIPS: "cannot verify" is not "not signed". Empty: it can.
 std::string why_not_verifiable(const Key& key);
 
 /// The key in a PEM text: Ed25519, P-256, or RSA of 2048 bits or more. Nothing for any other text.
@@ -50,7 +50,7 @@ std::optional<Key> key_in_pem(std::string_view pem);
 /// text that is not a key.
 std::string fingerprint(const Key& key);
 
-/// Nothing for what is not pairs of hex digits.
+/// Nothing for text that is not pairs of hex digits.
 std::optional<std::string> bytes_of_hex(std::string_view text);
 
 /// The id that TUF's tools give a key: SHA-256 of its canonical JSON, in hex.

@@ -74,7 +74,7 @@ Keys keys(const JsonView& view) {
 /// "snapshot.json" -> "snapshot".
 std::string role_of(const std::string& file, const JsonView& view) {
   constexpr std::string_view kEnding = ".json";
-  if (!file.ends_with(kEnding)) view.fail("is no name of a metadata file");
+  if (!file.ends_with(kEnding)) view.fail("is not the name of a metadata file");
   return file.substr(0, file.size() - kEnding.size());
 }
 
@@ -114,7 +114,7 @@ Delegation delegation(const JsonView& view) {
   Delegation found{view.at("name").string(), signers(view), false, {}, {}};
   // Files of these names are the top level's.
   for (const std::string_view taken : {"", "root", "timestamp", "snapshot", "targets"}) {
-    if (found.role == taken) view.at("name").fail("is no name for a delegated role");
+    if (found.role == taken) view.at("name").fail("is not a name for a delegated role");
   }
   found.terminating = view.at("terminating").boolean();
   if (view.has("paths") == view.has("path_hash_prefixes")) {
@@ -125,7 +125,7 @@ Delegation delegation(const JsonView& view) {
   return found;
 }
 
-/// What a target says beside its bytes; nothing where it is no advisory.
+/// The advisory that a target carries beside its bytes, if it is one.
 void read_advisory(const std::string& name, const JsonView& view, Targets& targets) {
   if (!name.starts_with(kAdvisoryPrefix) || !view.has("custom")) return;
   const JsonView custom = view.at("custom");

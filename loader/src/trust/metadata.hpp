@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Metadata: the four documents of The Update Framework (TUF, specification 1.0), read and checked
-// for their form. Whether to believe one is said by trusted_set.hpp. Pure.
+// Metadata: the four documents of The Update Framework (TUF, specification 1.0), parsed, and their
+// form checked. trusted_set.hpp decides whether to believe one. Pure.
 //
 //   root        whose keys sign what          timestamp   which snapshot is the newest
 //   targets     what a name's bytes are       snapshot    which targets documents belong together
@@ -90,7 +90,7 @@ struct Target {
   std::optional<std::int64_t> published = {};
 };
 
-/// A role that others' targets are left to.
+/// A role to which targets delegate names.
 struct Delegation {
   std::string role;
   Signers signers;
@@ -128,8 +128,8 @@ struct Signed {
 /// kLeft: the caller has verified these bytes before; skip the canonical form.
 enum class Canonical { kMade, kLeft };
 
-/// `what` names the bytes in errors: "timestamp.json of https://…". Throws kTrust for what is not
-/// such a document of specification 1.x.
+/// `what` names the bytes in errors: "timestamp.json of https://…". Throws kTrust for anything
+/// but such a document of specification 1.x.
 template <class Document>
 Signed<Document> parse(std::string_view bytes, const std::string& what,
                        Canonical canonical = Canonical::kMade);

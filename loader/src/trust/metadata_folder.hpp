@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // MetadataFolder: what the last update took, byte for byte as it was signed. Under updater. A file
-// is whole or not there; who changes several holds a lock of the caller's.
+// is whole or absent; a caller that changes several files holds a lock of its own.
 //
 //   root.json, roots/<version>.json       the newest root, and each one since the trusted one
 //   timestamp.json, snapshot.json, targets.json, <delegated role>.json
-//   advisories                            a document that was taken here has one, or had
+//   advisories                            exists once a document with an advisory was taken
 #pragma once
 
 #include <filesystem>

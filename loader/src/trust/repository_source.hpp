@@ -4,9 +4,8 @@
 // the packages, so that whatever carries packages carries their trust. Under updater. For one
 // thread.
 //
-//   tag latest    an image manifest with a layer a file, whose title is the file's name; a small
-//   one
-//                 may have its bytes inside (the descriptor's "data"), which saves a request
+//   tag latest    an image manifest with a layer for each file, whose title is the file's name; the
+//                 bytes of a small one may lie in its descriptor ("data"), which saves a request
 #pragma once
 
 #include <cstdint>

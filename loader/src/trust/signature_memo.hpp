@@ -2,7 +2,7 @@
 //
 // SignatureMemo: which signatures were found good before. Under trusted_set. The first signature of
 // a process starts OpenSSL's providers, which costs 0.8 ms; a load that finds everything in the
-// cache has no other use for them. A fact is one of bytes and keys and never becomes untrue, so
+// cache has no other use for them. A fact is about bytes and keys and never becomes untrue, so
 // nothing here expires. The file lies next to trust.json and is trusted like it: whoever may
 // write it could also write a root. For one thread.
 //
@@ -23,11 +23,11 @@ class SignatureMemo {
   /// An empty path: nothing is remembered. The file is read when it is first asked.
   explicit SignatureMemo(std::filesystem::path file = {}) : file_(std::move(file)) {}
 
-  /// False for what was forgotten, or where the file is not to be believed.
+  /// False for an unknown fact, and where the file cannot be trusted.
   bool knows(const Digest& fact);
   void learn(const Digest& fact);
 
-  /// Writes what was learnt. Where nothing can be written, it is found out again next time.
+  /// Writes what was learnt. Where that fails, the next process verifies it again.
   void save() noexcept;
 
  private:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TrustedSet: which metadata to believe: section 5 of the TUF specification without its files and
-// requests. It begins with a root that its owner trusts, and takes one document after the other;
-// each is checked against those before it. What it refuses changes nothing. Between metadata and
-// updater. Pure: the time is given. All throw kTrust.
+// TrustedSet: decides which metadata to believe, by section 5 of the TUF specification, without
+// files and requests. It begins with a root that its owner trusts and takes one document after the
+// other, each checked against those before it. A refused document changes nothing. Between metadata
+// and updater. Pure: the time is given. All throw kTrust.
 #pragma once
 
 #include <cstdint>
@@ -31,15 +31,15 @@ struct Clock {
   Expiry expiry = Expiry::kRefused;
 };
 
-/// What the metadata says of a name, and the signers of that (TrustedSet::signers_of).
+/// What the metadata says of a name, and who signed that (TrustedSet::signers_of).
 struct SignedTarget {
   Target target;
   Digest signers;
-  /// Of all roles that were asked for the name: each of them may speak of it.
+  /// Of all roles that were asked for the name, each of which may advise on it.
   std::vector<Advisory> advisories = {};
 };
 
-/// Which signers have signed. One key under two ids, or in two spellings, counts once.
+/// The ids of those who have signed. One key under two ids, or in two spellings, counts once.
 std::set<std::string> who_signed(const std::string& canonical,
                                  const std::vector<Signature>& signatures, const Keys& keys,
                                  const Signers& signers);

@@ -2,8 +2,8 @@
 //
 // Updater: brings the metadata of one registry up to date and says what a name's bytes are: the
 // client's workflow of the TUF specification (5.1 to 5.6). Before it: the root that a user trusts.
-// After it: find_index. What it has taken stays in a folder and only moves forward; a document that
-// is refused leaves there what was there. For one thread.
+// After it: find_index. What it has taken stays in a folder and only moves forward; a refused
+// document leaves the folder as it was. For one thread.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ class MetadataSource {
   virtual std::optional<std::string> fetch(const std::string& file, std::size_t most) const = 0;
 };
 
-/// A role that was passed over: what it lists is unknown, which is not the same as empty.
+/// A role whose document could not be used: what it lists is unknown, not empty.
 struct PassedRole {
   Delegation by;
   Error why;
@@ -47,7 +47,7 @@ struct Listed {
 };
 
 /// Whether a document that was ever taken into this folder has an advisory: one look for a file,
-/// so that who needs nothing else of the metadata reads no more.
+/// for a caller that needs nothing else of the metadata.
 bool may_advise(const MetadataFolder& folder);
 
 class Updater {

@@ -26,10 +26,10 @@ class Edits {
 
   /// The newest root, and the targets that clients see; those that are to be, after decide_targets.
   const RoleSigners& signers() const { return signers_; }
-  /// Null: nothing of it is.
+  /// Null: nothing of this role is pending.
   const Pending* find_pending(const std::string& role) const;
 
-  /// What is pending of a role, else what clients see; null for nothing.
+  /// The pending document of a role, else the one that clients see; null for neither.
   Json body_of(const std::string& role) const;
 
   /// Changes what a role will say; an edit that changes neither targets nor delegations makes no
@@ -45,7 +45,7 @@ class Edits {
   void decide_targets();
   /// kConflict where something came back of a role to which nobody delegates.
   void check_all_are_taken() const;
-  /// What is pending of a publisher who was dismissed.
+  /// Drops the pending documents of publishers who were dismissed.
   void drop_roles_of_nobody();
 
   /// Signed as it came back: it is neither edited nor signed here.

@@ -47,7 +47,7 @@ struct Plan {
 
 /// Throws kTrust for a key that may sign nothing, kNotFound for a version to yank that nobody has
 /// signed, kIntegrity for a version that is not what the folder calls it, and what delegations.hpp
-/// throws. kConflict where a name would be nobody's any more.
+/// throws; kConflict where no role would be left to sign a name.
 Plan plan_roles(const SignRequest& request, const Start& start);
 
 }  // namespace kiln::registry

@@ -61,10 +61,10 @@ struct SignReport {
   std::uint64_t timestamp = 0;       ///< and of the snapshot
   std::int64_t expires = 0;          ///< when the first of them expires, in seconds since 1970
   std::vector<std::string> changed;  ///< names that are new, or have another index or yank now
-  std::vector<std::string> waiting;  ///< names of the folder of which clients see less than it has
+  std::vector<std::string> waiting;  ///< names that clients see less of than the folder has
   std::vector<Missing> missing;      ///< whose signatures the draft lacks
   std::filesystem::path draft;       ///< empty: nothing waits
-  std::optional<std::size_t> names;  ///< that clients see; nothing where not all was looked at
+  std::optional<std::size_t> names;  ///< how many clients see; nothing where only a part was read
 };
 
 /// Throws kUsage where there is no root yet, kTrust for a key that may sign nothing and for files

@@ -23,8 +23,8 @@ struct Start {
   ClientMetadata seen;
   trust::Root root;      ///< the newest
   TrustFiles new_roots;  ///< those after what clients see, the request's and the drafts'
-  PendingRoles pending;  ///< of the folder's own draft; none of a draft of another state
-  /// What came back, by role: believed in nothing until it is known what the folder would sign.
+  PendingRoles pending;  ///< of the folder's own draft, if it was begun on this state
+  /// What came back, by role. It counts only once it is known what the folder would sign.
   std::map<std::string, std::vector<Pending>> returned;
 };
 

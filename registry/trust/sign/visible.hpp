@@ -20,7 +20,7 @@ struct Visible {
   std::vector<std::string> changed;  ///< names that are new, or have another index or yank now
   PendingRoles pending;              ///< what waits
   TrustFiles new_roots;              ///< that wait
-  bool lacks_newest = false;         ///< all that is wanting is a key of snapshot and timestamp
+  bool lacks_newest = false;         ///< only a key of snapshot and timestamp is missing
   std::map<std::string, Shown> shown;
 };
 

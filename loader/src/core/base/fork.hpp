@@ -19,7 +19,7 @@ class NoFork {
 };
 
 /// What a fork does around itself, while no NoFork lives: these functions make none, and wait for
-/// nobody who may wait for one.
+/// no thread that may wait for one.
 class AroundFork {
  public:
   virtual void before_fork() = 0;

@@ -70,7 +70,7 @@ void read_pieces(int fd, const std::filesystem::path& path, const Sink& sink);
 
 enum class Pipes { kRefused, kRead };
 
-/// A file that somebody names, who may have named anything, opened to be read: not more than that.
+/// A file that a user named, which may be anything, opened for reading.
 struct NamedFile {
   FileDescriptor file;  ///< of open_named_file; invalid if there is a problem
   std::string text;     ///< of read_named_file

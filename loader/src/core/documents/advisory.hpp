@@ -57,8 +57,8 @@ struct Advisory {
 
 bool is_advisory_id(std::string_view text);
 
-/// Throws kIntegrity for what is no advisory of this id, within the bounds above. One of a newer
-/// schema is unread.
+/// Throws kIntegrity for anything but an advisory of this id within the bounds above. An advisory
+/// of a newer schema is unread.
 Advisory parse_advisory(const JsonView& view, std::string_view id);
 Json to_json(const Advisory& advisory);
 

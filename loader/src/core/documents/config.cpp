@@ -105,7 +105,7 @@ void parse_entry(const JsonView& entry, Config& config) {
   const bool listed =
       std::any_of(config.files.begin(), config.files.end(),
                   [&](const ArchiveFile& file) { return file.path == config.library; });
-  if (!listed) library.fail("found " + quote(config.library) + ", which is none of the files");
+  if (!listed) library.fail("found " + quote(config.library) + ", which is not one of the files");
   config.symbol = parse_word(entry.at("symbol"), is_symbol, "a C identifier");
 }
 

@@ -102,7 +102,7 @@ Host parse_host(std::string_view document, std::string_view origin) {
             .gpus = parse_gpus(view.at("gpus")),
             .origin = std::string(origin)};
   if (host.cpu.arch != host.arch) {
-    view.at("cpu").fail("is " + to_string(host.cpu) + ", which is no level of " +
+    view.at("cpu").fail("is " + to_string(host.cpu) + ", which is not a level of " +
                         std::string(to_string(host.arch)));
   }
   if (view.has("driver_problem")) host.driver_problem = parse_text(view.at("driver_problem"));

@@ -22,7 +22,7 @@ std::string serialize_host(const Host& host);
 
 Json to_json(const Host& host);
 
-/// Sonames that variants for this machine's architecture look up and of which the facts say
+/// Sonames that variants for this machine's architecture look up and on which the facts say
 /// nothing, neither present nor absent. Sorted.
 std::vector<std::string> unknown_libraries(const Host& host, const Index& index);
 

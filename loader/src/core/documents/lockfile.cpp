@@ -85,7 +85,7 @@ Lockfile read_lock(const Json& json, std::string_view subject) {
   if (version != kLockfileVersion) document.at("lockfileVersion").fail("is not a version");
   Lockfile lock;
   for (const auto& [name, kernel] : document.at("kernels").members()) {
-    if (!is_package_name(name)) kernel.fail("is no package name");
+    if (!is_package_name(name)) kernel.fail("is not a package name");
     lock.emplace(name, parse_kernel(kernel));
   }
   return lock;

@@ -16,7 +16,7 @@ Requirements read_requirements(const Json& json, std::string_view subject) {
   check_schema(document, kRequirementsSchema, "");
   Requirements requirements{.registry = document.string_or("registry", "")};
   for (const auto& [name, kernel] : document.at("kernels").members()) {
-    if (!is_package_name(name)) kernel.fail("is no package name");
+    if (!is_package_name(name)) kernel.fail("is not a package name");
     requirements.kernels.emplace(name, kernel.at("version").version_number());
   }
   return requirements;

@@ -235,7 +235,7 @@ void read_layer(const fs::path& layer, const Config& config, std::uint64_t unpac
   }
   if (status != ARCHIVE_EOF) {
     decoded.rethrow();
-    fail(subject, "the layer is no sound tar archive: " + reason(handle.get()));
+    fail(subject, "the layer is not a sound tar archive: " + reason(handle.get()));
   }
   expected.check_all_seen();
   // A tar ends with zero blocks and may be padded with more; libarchive stops at the first. What

@@ -7,8 +7,7 @@
 
 Two roads lead from the dispatcher to the kernel, and ROAD says which there is. From PyTorch 2.10 on libkiln_torch.so goes
 it in C++, without Python and its lock. Before that, without that library, and with KILN_OPERATORS=python, `function` is
-called. A PyTorch with CUDA takes the first road with KILN_OPERATORS=c++ alone: it was never run on a GPU. Both compute the
-same. What fails is an exception of kiln.Error on the second; on the first it is that in eager
+called. Both compute the same. What fails is an exception of kiln.Error on the second; on the first it is that in eager
 mode, and a RuntimeError of the same text where the dispatcher was called.
 
 The stage after layer. Needs PyTorch; HAS_OPERATORS of kiln.layer says whether it has operators at all.
@@ -195,8 +194,6 @@ def _open() -> tuple[Optional[ctypes.CDLL], str]:
         raise UsageError(f"kiln.operators: $KILN_OPERATORS is {asked!r}; expected c++ or python")
     if asked == "python":
         return None, "Python: $KILN_OPERATORS says so"
-    if asked == "" and torch.version.cuda is not None:
-        return None, "Python: C++ was never run on a GPU; KILN_OPERATORS=c++ takes it"
     folder = os.path.dirname(LIBRARY._name)
     beside, in_prefix = os.path.join(folder, "libkiln_torch.so"), os.path.join(folder, "kiln", "libkiln_torch.so")
     try:

@@ -278,17 +278,13 @@ __device__ __forceinline__ void consume(const Arguments& p, const PrefillMemory<
   const unsigned tiles = tile_count<Operands>(p);
   const unsigned blocks = p.k_blocks * (Operands::kTurnedA ? 1 : p.count);
   const int row_in_tile = T::kPingPong ? 0 : warpgroup * T::kWarpgroupRows;
-  const unsigned step = T::kPingPong ? 2 * clusters : clusters;
   Ring<T::kStages> ring;
   Turns<T, PrefillMemory<T>> turns(memory, warpgroup);
-  if (T::kPingPong && warpgroup == 1) {
-    first += clusters;
-    ring.skip(blocks);
-  }
+  const Walk<T> walk(ring, first, clusters, blocks, warpgroup);
   int next_strip = 0;
   Ring<T::kPlaces> place;
   Sums<T> sums;
-  for (unsigned tile = first; tile < tiles; tile += step) {
+  for (unsigned tile = walk.first; tile < tiles; tile += walk.step) {
     const GradientTile<T, Operands> at(p, tile, rank);
     turns.wait();
     multiply_blocks<T, Element, true, Operands>(

@@ -156,16 +156,12 @@ __device__ __forceinline__ void consume(const Arguments& p, const PrefillMemory<
                                         int warpgroup) {
   const unsigned tiles = p.tiles_m * p.tiles_n;
   const int row_in_tile = T::kPingPong ? 0 : warpgroup * T::kWarpgroupRows;
-  const unsigned step = T::kPingPong ? 2 * clusters : clusters;
   Ring<T::kStages> ring;
   Turns<T, PrefillMemory<T>> turns(memory, warpgroup);
-  if (T::kPingPong && warpgroup == 1) {
-    first += clusters;
-    ring.skip(p.k_blocks);
-  }
+  const Walk<T> walk(ring, first, clusters, p.k_blocks, warpgroup);
   int next_strip = 0;
   Sums<T> sums;
-  for (unsigned tile = first; tile < tiles; tile += step) {
+  for (unsigned tile = walk.first; tile < tiles; tile += walk.step) {
     const TileAt<T, kGated> at(p, tile, rank);
     turns.wait();
     const auto release_stage = [&](unsigned stage) { release(memory.empty(stage)); };

@@ -111,6 +111,24 @@ __device__ __forceinline__ void play_roles(const Init& init, const Start& start,
   cluster_arrive();
   cluster_wait();
 }
+
+// Which tiles a consumer warpgroup takes: from `first` on, every step-th; in ping-pong every second
+// one of its CTA's. `ring` then begins behind those of the other's first tile.
+template <class T>
+struct Walk {
+  unsigned first;
+  unsigned step;
+  template <class SomeRing>
+  __device__ __forceinline__ Walk(SomeRing& ring, unsigned first_of_cta, unsigned clusters,
+                                  unsigned blocks, int warpgroup)
+      : first(first_of_cta), step(T::kPingPong ? 2 * clusters : clusters) {
+    if (T::kPingPong && warpgroup == 1) {
+      first += clusters;
+      ring.skip(blocks);
+    }
+  }
+};
+
 // The same of a product of the MLP; produce() is for one thread.
 template <class T, bool kGated, class Memory, class Produce, class Consume>
 __device__ __forceinline__ void play_product(const Sm90Arguments& p, const Memory& memory,

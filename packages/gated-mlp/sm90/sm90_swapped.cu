@@ -249,15 +249,11 @@ __device__ __forceinline__ void consume(const Sm90Arguments& p, const SwappedMem
                                         int warpgroup) {
   const unsigned tiles = walked(p);
   const int box = T::kPingPong ? 0 : warpgroup * 2;  // the first of this warpgroup
-  const unsigned step = T::kPingPong ? 2 * clusters : clusters;
   AnyRing ring(memory.stages);
   Turns<T, SwappedMemory<T>> turns(memory, warpgroup);
-  if (T::kPingPong && warpgroup == 1) {
-    first += clusters;
-    ring.skip(p.k_blocks);
-  }
+  const Walk<T> walk(ring, first, clusters, p.k_blocks, warpgroup);
   Sums<T> sums;
-  for (unsigned tile = first; tile < tiles; tile += step) {
+  for (unsigned tile = walk.first; tile < tiles; tile += walk.step) {
     const SwappedAt<T, kGated> at(p, tile, rank);
     turns.wait();
     const auto release_stage = [&](unsigned stage) { release(memory.empty(stage)); };

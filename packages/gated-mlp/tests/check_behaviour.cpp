@@ -253,8 +253,23 @@ void check_refusals(Variant& variant) {
   const kiln::Tensor gate(memory.data(), kiln::DType::kBFloat16, {16, 8}, device);
   const kiln::Tensor down(memory.data(), kiln::DType::kBFloat16, {8, 16}, device);
   const MlpLayer layer = make_layer({.gate = gate, .up = gate, .down = down});
+  const Guarded other(variant.memory, data.x);
+  const kiln::Tensor y(other.data(), kiln::DType::kBFloat16, {4, 8}, device);
   check_refused(variant, "no workspace", "workspace",
-                [&] { layer.forward({x}, x, kiln::Workspace{}, nullptr); });
+                [&] { layer.forward({x}, y, kiln::Workspace{}, nullptr); });
+  check_refused(variant, "a y in the place of x", "y overlaps x; expected memory of its own", [&] {
+    const Guarded workspace(variant.memory, layer.workspace_bytes(x));
+    layer.forward({x}, x, {workspace.data(), workspace.bytes()}, nullptr);
+  });
+  check_refused(variant, "a y across the residual", "y overlaps residual; expected the same place",
+                [&] {
+                  const Guarded workspace(variant.memory, layer.workspace_bytes(x));
+                  const kiln::Tensor part(other.data(), kiln::DType::kBFloat16, {2, 8}, device);
+                  const kiln::Tensor next(static_cast<char*>(other.data()) + 16,
+                                          kiln::DType::kBFloat16, {2, 8}, device);
+                  const kiln::Tensor rows(memory.data(), kiln::DType::kBFloat16, {2, 8}, device);
+                  layer.forward({rows, part}, next, {workspace.data(), workspace.bytes()}, nullptr);
+                });
   check_refused(variant, "gate_out without up_out", "up_out is missing", [&] {
     const MlpKept half = {.gate_out =
                               kiln::Tensor(memory.data(), kiln::DType::kBFloat16, {4, 16}, device)};

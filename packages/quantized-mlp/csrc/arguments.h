@@ -26,7 +26,8 @@ struct ProductArguments {
   const void* bias1;
   const void* residual;
   void* out;
-  float* parts;  // tiled and plain: where not null, [splits, m, n] of its sums, for `finish`
+  float*
+      parts;  // tiled or wide, and plain: where not null, [splits, m, n] of its sums, for `finish`
   long long m;
   long long n;
   long long k;
@@ -37,7 +38,8 @@ struct ProductArguments {
   int bfloat16_scales;  // else float16
   int aligned;          // k is a multiple of 8, a 16-byte aligned
   int paired;           // n is even, out 4-byte aligned
-  int splits;           // tiled: parts of k
+  int splits;           // tiled, wide: parts of k
+  int out_tiles;        // wide and gated: tiles of 64 columns that out has
   gated_mlp::Gating gating;
 };
 
@@ -70,6 +72,40 @@ constexpr int kTiledStages = 3;
 constexpr int tiled_stage_bytes(int bits) {
   return kTiledTokens * kTileDepth * 2 + kTiledWarps * stage_bytes(1, 2, bits);
 }
+
+// Wide: a CTA has one or two blocks of tokens, and 16 row tiles as tiled has them.
+constexpr int kWideBlock = 64;  // tokens
+constexpr int kWideBlockBytes = kWideBlock * kTileDepth * 2;
+constexpr int kWideRowTiles = 16;
+constexpr int kWideConsumers = 8;  // warps
+constexpr int kWideThreads = 32 * kWideConsumers + 128;
+constexpr int kWidePanel = 8;  // token tiles that CTAs with the same weights walk over together
+constexpr int wide_stage_bytes(int bits, int token_blocks) {
+  return token_blocks * kWideBlockBytes + kWideRowTiles * bits / 4 * kStepBytes;
+}
+// As many as a multiprocessor has memory for, but for barriers and the stages' alignment.
+constexpr int wide_stages(int bits, int token_blocks) {
+  return 220 * 1024 / wide_stage_bytes(bits, token_blocks);
+}
+constexpr int wide_bytes(int bits, int token_blocks) {
+  return 1024 + wide_stages(bits, token_blocks) * (wide_stage_bytes(bits, token_blocks) + 16);
+}
+// Where number `place` of line `row` of a block lies: chunks of 16 bytes, swizzled as wgmma reads
+// them.
+KILN_INDEX int wide_byte(int row, int place) {
+  return row * 128 + ((place / 8 ^ row % 8) * 16) + place % 8 * 2;
+}
+
+// x [m, k] -> blocks of kWideBlock tokens by kTileDepth.
+struct ArrangeArguments {
+  const void* x;
+  void* to;
+  long long m;
+  long long k;
+  long long blocks;
+  long long depth_tiles;
+  int paired;  // k is even, x 4-byte aligned
+};
 
 struct PackCodesArguments {
   Source source;

@@ -9,9 +9,10 @@
 //
 //   workspace    x, then h: fp32, [tokens of a block][tiles of k][64]
 //   an item      of the first region: a token of x; of the second: 16 columns of h; of the third:
-//   16
-//                of y. An item's sums run through k in order, whoever computes it, and with
-//                whichever tokens: a row's bits depend on the row alone
+//                16 of y
+//
+// An item's sums run through k in order, whoever computes it, and with whichever tokens: a row's
+// bits depend on the row alone.
 #include "cpu/gate.hpp"
 #include "cpu/threads.hpp"
 #include "cpu/vector.hpp"

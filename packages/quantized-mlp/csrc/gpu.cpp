@@ -4,7 +4,10 @@
 //
 //   workspace of forward    h [M, 16 HR] in the dtype of x | where plan.h splits down's k: its sums
 //                           [splits, M, D], fp32
+//   of the wide kernels     x, then h, as blocks of 64 tokens and 64 columns | the same sums
 #include <kiln/sdk/device.hpp>
+
+#include <algorithm>
 
 #include "arguments.h"
 #include "package.gen.hpp"
@@ -32,6 +35,13 @@ namespace kiln::sdk {
         quantized_mlp::kTiledStages* quantized_mlp::tiled_stage_bytes(8) \
   }
 
+#define KILN_WIDE(kind, type)                                                               \
+  {"sm90_wide", "wide_" #kind "_" #type "_int4_x1", quantized_mlp::wide_bytes(4, 1)},       \
+      {"sm90_wide", "wide_" #kind "_" #type "_int4_x2", quantized_mlp::wide_bytes(4, 2)},   \
+      {"sm90_wide", "wide_" #kind "_" #type "_int8_x1", quantized_mlp::wide_bytes(8, 1)}, { \
+    "sm90_wide", "wide_" #kind "_" #type "_int8_x2", quantized_mlp::wide_bytes(8, 2)        \
+  }
+
 KernelList kernel_list() {
   static const KernelSpec kernels[] = {KILN_DECODE(gated, bf16, 2),
                                        KILN_DECODE(gated, f16, 2),  //
@@ -47,7 +57,12 @@ KernelList kernel_list() {
                                        {"smxx_pack", "pack_groups", 0},    //
                                        {"smxx_pack", "unpack_codes", 0},   //
                                        {"smxx_pack", "unpack_groups", 0},  //
-                                       {"sm90_overlap", "kernels_wait", 0}};
+                                       {"sm90_overlap", "kernels_wait", 0},
+                                       {"sm90_wide", "arrange", 0},  //
+                                       KILN_WIDE(gated, bf16),
+                                       KILN_WIDE(gated, f16),  //
+                                       KILN_WIDE(plain, bf16),
+                                       KILN_WIDE(plain, f16)};
   static_assert(sizeof(kernels) / sizeof(kernels[0]) == quantized_mlp::kKernels);
   return {kernels, quantized_mlp::kKernels};
 }
@@ -57,6 +72,7 @@ KernelList kernel_list() {
 namespace kiln::package {
 namespace {
 
+using quantized_mlp::ArrangeArguments;
 using quantized_mlp::check_mlp;
 using quantized_mlp::kTileRows;
 using quantized_mlp::Matrix;
@@ -67,6 +83,7 @@ using quantized_mlp::parts_of;
 using quantized_mlp::plan_product;
 using quantized_mlp::ProductArguments;
 using quantized_mlp::ProductPlan;
+using quantized_mlp::Road;
 using quantized_mlp::Source;
 using quantized_mlp::UnpackCodesArguments;
 
@@ -80,17 +97,53 @@ const void* data_or_null(const sdk::Tensor& tensor) {
   return tensor.present ? tensor.data : nullptr;
 }
 
-ProductPlan plan_gated(const ForwardArguments& call) {
-  const bool invariant = call.batch_invariant == ForwardArguments::BatchInvariant::kYes;
-  return plan_product(true, call.M, call.HR, call.DK, invariant);
-}
-ProductPlan plan_down(const ForwardArguments& call) {
-  const bool invariant = call.batch_invariant == ForwardArguments::BatchInvariant::kYes;
-  return plan_product(false, call.M, call.DR, call.HK, invariant);
+// Whether the wide kernels compute the call, where the GPU has them. They multiply by scales of x's
+// dtype.
+bool may_be_wide(const ForwardArguments& call) {
+  return call.batch_invariant == ForwardArguments::BatchInvariant::kNo &&
+         call.M > quantized_mlp::kMostDecoded && call.gate_scales.dtype == call.x.dtype &&
+         call.down_scales.dtype == call.x.dtype;
 }
 
-size_t hidden_bytes(const ForwardArguments& call) {
-  return (static_cast<size_t>(call.M * call.HR) * kTileRows * 2 + 255) / 256 * 256;
+ProductPlan plan_gated(const ForwardArguments& call, bool is_wide) {
+  const bool invariant = call.batch_invariant == ForwardArguments::BatchInvariant::kYes;
+  return plan_product(true, call.M, call.HR, call.DK, invariant, is_wide);
+}
+ProductPlan plan_down(const ForwardArguments& call, bool is_wide) {
+  const bool invariant = call.batch_invariant == ForwardArguments::BatchInvariant::kYes;
+  return plan_product(false, call.M, call.DR, call.HK, invariant, is_wide);
+}
+
+// Blocks of tokens that the wide kernels read and write.
+int64_t wide_blocks(const ForwardArguments& call) {
+  const int64_t blocks = parts_of(call.M, quantized_mlp::kWideBlock);
+  return blocks > 1 ? blocks + blocks % 2 : blocks;
+}
+
+// Where the workspace's parts begin.
+struct Workspace {
+  size_t x;  // 0
+  size_t h;
+  size_t sums;
+  size_t end;
+};
+
+Workspace workspace_of(const ForwardArguments& call, bool is_wide) {
+  Workspace at = {};
+  if (is_wide) {
+    const auto blocks = static_cast<size_t>(wide_blocks(call)) * quantized_mlp::kWideBlockBytes;
+    at.h = blocks * static_cast<size_t>(call.DK);
+    at.sums = at.h + blocks * static_cast<size_t>(call.HK);
+  } else {
+    at.sums = (static_cast<size_t>(call.M * call.HR) * kTileRows * 2 + 255) / 256 * 256;
+  }
+  const ProductPlan down = plan_down(call, is_wide);
+  at.end = at.sums;
+  if (down.splits > 1) {
+    at.end +=
+        sizeof(float) * static_cast<size_t>(down.splits) * static_cast<size_t>(call.M * call.D);
+  }
+  return at;
 }
 
 int32_t check_alignment(const char* op, const char* name, const Matrix& matrix, kiln_error* error) {
@@ -133,7 +186,9 @@ int32_t launch(const sdk::OnDevice& gpu, const char* op, Product product, const 
                void* stream, kiln_error* error) {
   if (plan.row_blocks == 0 || product.arguments.n == 0) return KILN_OK;
   const bool is_deep = product.arguments.k > INT32_MAX / 2;
-  if (is_deep || (!plan.decodes && plan.row_blocks > kMostBlocks)) {
+  const bool is_wide = plan.road == Road::kWide;
+  if (is_deep || (plan.road == Road::kTiled && plan.row_blocks > kMostBlocks) ||
+      (is_wide && plan.token_blocks * plan.row_blocks > INT32_MAX)) {
     return sdk::fail(
         error, KILN_UNSUPPORTED,
         "%s: %lld x %lld outputs of %lld columns need more CTAs than a grid has, or count "
@@ -142,12 +197,16 @@ int32_t launch(const sdk::OnDevice& gpu, const char* op, Product product, const 
   }
   product.arguments.splits = plan.splits;
   const auto tokens = static_cast<uint32_t>(plan.token_blocks);
-  const auto rows = plan.decodes ? share_out(gpu, plan) : static_cast<uint32_t>(plan.row_blocks);
+  const auto rows =
+      plan.road == Road::kDecode ? share_out(gpu, plan) : static_cast<uint32_t>(plan.row_blocks);
   void* pointers[] = {&product.arguments};
-  const sdk::Grid grid{tokens, rows, static_cast<uint32_t>(plan.splits)};
+  const auto splits = static_cast<uint32_t>(plan.splits);
+  const sdk::Grid grid =
+      is_wide ? sdk::Grid{tokens * rows, 1, splits} : sdk::Grid{tokens, rows, splits};
+  const uint32_t threads = is_wide ? quantized_mlp::kWideThreads : kThreads;
   const bool overlap = gpu.has(quantized_mlp::kKernelsWait);
   const int kernel = kernel_of(plan, product.gated, product.float16, product.bits);
-  const int32_t status = gpu.launch(kernel, {.grid = grid, .threads = kThreads, .overlap = overlap},
+  const int32_t status = gpu.launch(kernel, {.grid = grid, .threads = threads, .overlap = overlap},
                                     stream, pointers, error);
   if (status != KILN_OK || product.arguments.parts == nullptr) return status;
   const int64_t pairs = product.arguments.m * ((product.arguments.n + 1) / 2);
@@ -157,14 +216,15 @@ int32_t launch(const sdk::OnDevice& gpu, const char* op, Product product, const 
                     error);
 }
 
-Product gated_of(const ForwardArguments& call, const Mlp& mlp) {
+Product gated_of(const ForwardArguments& call, const Mlp& mlp, const Workspace& at) {
   Product one{true, call.x.dtype == sdk::DType::kFloat16, mlp.gate.bits, {}};
   ProductArguments& arguments = one.arguments;
   set_matrix(&arguments, mlp.gate, mlp.up);
   arguments.a = call.x.data;
   arguments.bias0 = data_or_null(call.gate_bias);
   arguments.bias1 = data_or_null(call.up_bias);
-  arguments.out = call.workspace;
+  arguments.out = static_cast<char*>(call.workspace) + at.h;
+  arguments.out_tiles = static_cast<int>(call.HK);
   arguments.m = call.M;
   arguments.n = mlp.hidden;
   arguments.k = call.D;
@@ -175,17 +235,17 @@ Product gated_of(const ForwardArguments& call, const Mlp& mlp) {
   return one;
 }
 
-Product down_of(const ForwardArguments& call, const Mlp& mlp, const ProductPlan& plan) {
+Product down_of(const ForwardArguments& call, const Mlp& mlp, const ProductPlan& plan,
+                const Workspace& at) {
   Product one{false, call.x.dtype == sdk::DType::kFloat16, mlp.down.bits, {}};
   ProductArguments& arguments = one.arguments;
   set_matrix(&arguments, mlp.down, mlp.down);
-  arguments.a = call.workspace;
+  arguments.a = static_cast<char*>(call.workspace) + at.h;
   arguments.bias0 = data_or_null(call.down_bias);
   arguments.residual = data_or_null(call.residual);
   arguments.out = call.y.data;
   if (plan.splits > 1) {
-    arguments.parts =
-        reinterpret_cast<float*>(static_cast<char*>(call.workspace) + hidden_bytes(call));
+    arguments.parts = reinterpret_cast<float*>(static_cast<char*>(call.workspace) + at.sums);
   }
   arguments.m = call.M;
   arguments.n = call.D;
@@ -194,6 +254,32 @@ Product down_of(const ForwardArguments& call, const Mlp& mlp, const ProductPlan&
   arguments.aligned = 1;
   arguments.paired = call.D % 2 == 0 && is_aligned(call.y.data, 4) ? 1 : 0;
   return one;
+}
+
+// x as the wide kernels read it, at the beginning of the workspace.
+int32_t arrange(const sdk::OnDevice& gpu, const ForwardArguments& call, kiln_error* error) {
+  ArrangeArguments arguments{call.x.data,
+                             call.workspace,
+                             call.M,
+                             call.D,
+                             wide_blocks(call),
+                             call.DK,
+                             call.D % 2 == 0 && is_aligned(call.x.data, 4) ? 1 : 0};
+  const int64_t threads = arguments.blocks * arguments.depth_tiles * quantized_mlp::kWideBlock * 8;
+  if (threads == 0) return KILN_OK;
+  const int64_t blocks = parts_of(threads, kThreads);
+  if (blocks > INT32_MAX) {
+    return sdk::fail(error, KILN_UNSUPPORTED,
+                     "forward: x is [%lld, %lld], which needs more CTAs than a grid has; split x "
+                     "into several calls",
+                     arguments.m, arguments.k);
+  }
+  void* pointers[] = {&arguments};
+  return gpu.launch(quantized_mlp::kArrange,
+                    {.grid = {static_cast<uint32_t>(blocks)},
+                     .threads = kThreads,
+                     .overlap = gpu.has(quantized_mlp::kKernelsWait)},
+                    call.stream, pointers, error);
 }
 
 // `items` threads.
@@ -214,11 +300,8 @@ int32_t launch_pack(const sdk::OnDevice& gpu, int kernel, int64_t items, void* a
 }  // namespace
 
 size_t forward_workspace_bytes(const ForwardArguments& call) {
-  const ProductPlan down = plan_down(call);
-  const size_t sums = down.splits > 1 ? sizeof(float) * static_cast<size_t>(down.splits) *
-                                            static_cast<size_t>(call.M * call.D)
-                                      : 0;
-  return hidden_bytes(call) + sums;
+  const size_t tiled = workspace_of(call, false).end;
+  return may_be_wide(call) ? std::max(tiled, workspace_of(call, true).end) : tiled;
 }
 
 int32_t forward(const ForwardArguments& call, kiln_error* error) {
@@ -231,10 +314,19 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   sdk::OnDevice gpu;
   status = gpu.enter(call.device, error);
   if (status != KILN_OK) return status;
-  status = launch(gpu, "forward", gated_of(call, mlp), plan_gated(call), call.stream, error);
+  const bool is_wide = may_be_wide(call) && gpu.has(quantized_mlp::kArrange);
+  const Workspace at = workspace_of(call, is_wide);
+  Product gated = gated_of(call, mlp, at);
+  if (is_wide) {
+    status = arrange(gpu, call, error);
+    gated.arguments.a = call.workspace;
+  }
+  if (status == KILN_OK) {
+    status = launch(gpu, "forward", gated, plan_gated(call, is_wide), call.stream, error);
+  }
   if (status != KILN_OK) return status;
-  const ProductPlan down = plan_down(call);
-  return launch(gpu, "forward", down_of(call, mlp, down), down, call.stream, error);
+  const ProductPlan down = plan_down(call, is_wide);
+  return launch(gpu, "forward", down_of(call, mlp, down, at), down, call.stream, error);
 }
 
 size_t pack_workspace_bytes(const PackArguments&) {

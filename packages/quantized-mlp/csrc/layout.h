@@ -5,15 +5,15 @@
 //
 // A matrix [N rows, K columns] is cut into tiles of 16 rows and 64 columns: packed[row tile][tile
 // of k]. What lies beyond the last row or column has a code, and a scale of 0. In a tile each of
-// the 32 lanes of a warp has 16 bytes for each mma.sync pair that it feeds: of 4 bits 16 bytes are
-// its whole share, of 8 bits there are two shares, one of each 32 columns.
+// the 32 lanes of a warp has 16 bytes side by side: of 4 bits they are its whole share, of 8 bits
+// there are two shares, one of each 32 columns.
 //
 //   row    = 16 tile + 8 half + lane / 4
 //   column = 64 tile + 32 step + 8 (lane % 4) + 4 part + 2 pair + odd
 //
-//   4 bits   byte 16 lane + 4 (2 step + part) of the tile begins a little-endian word; the code is
-//   in
-//            its bits 4 n to 4 n + 3, n = half + 2 pair + 4 odd
+//   4 bits   byte 16 lane + 4 (2 step + part) of the tile begins a little-endian word; the code
+//            is in its bits 4 n to 4 n + 3, n = half + 2 pair + 4 odd. It is what a lane gives to
+//            one instruction
 //   8 bits   the code is byte 512 step + 16 lane + 8 part + 4 pair + 2 half + odd of the tile
 //   scales   packed_scales[row tile][group][2 (row % 8) + half]; zeros alike
 //
@@ -57,6 +57,15 @@ KILN_INDEX Place place_of(int bits, int row, int k) {
   }
   const int bit = 4 * (half + 2 * pair + 4 * odd);
   return {kLaneBytes * lane + 4 * (2 * step + part) + bit / 8, bit % 8};
+}
+
+// The order that k has in an operand whose other side are codes as a lane has them: column k of a
+// tile is number place_of_column(k) of a row, so that each 16 numbers are one instruction's.
+KILN_INDEX int place_of_column(int k) {
+  return (k / 32 * 2 + k % 8 / 4) * 16 + k % 4 / 2 * 8 + k % 32 / 8 * 2 + k % 2;
+}
+KILN_INDEX int column_of_place(int place) {
+  return place / 32 * 32 + place % 8 / 2 * 8 + place / 16 % 2 * 4 + place / 8 % 2 * 2 + place % 2;
 }
 
 // Of a row's scale among the 16 of a tile's group.

@@ -29,6 +29,29 @@ __device__ __forceinline__ void store_outputs(const ProductArguments& p, long lo
   if (column + 1 < p.n) to[1].bits = static_cast<unsigned short>(both >> 16);
 }
 
+// A lane's two tokens of one row become one token of two neighbouring rows.
+__device__ __forceinline__ float2 turned(float even_token, float odd_token, bool odd_row) {
+  const float sent = odd_row ? even_token : odd_token;
+  const float got = __shfl_xor_sync(0xffffffffu, sent, 4);
+  return odd_row ? float2{got, odd_token} : float2{even_token, got};
+}
+
+// Two sums of one of the parts of k.
+__device__ __forceinline__ void store_part(const ProductArguments& p, int part, long long token,
+                                           long long column, float2 both) {
+  if (token >= p.m) return;
+  float* const to = p.parts + (part * p.m + token) * p.n + column;
+  if (column < p.n) to[0] = both.x;
+  if (column + 1 < p.n) to[1] = both.y;
+}
+
+// With a bias of which both are there.
+template <class Element>
+__device__ __forceinline__ float2 plus_two(float2 sums, const void* bias, long long column) {
+  const float2 two = load_two<Element>(bias, column, true);
+  return {sums.x + two.x, sums.y + two.y};
+}
+
 template <class Element, bool kGated>
 __device__ __forceinline__ void finish(const ProductArguments& p, long long token, long long column,
                                        float2 first, float2 second) {

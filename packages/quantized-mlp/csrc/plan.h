@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plan: which kernels a call of forward launches. Pure: of extents alone, so that the workspace is
-// known before a GPU is.
+// Plan: which kernels a call of forward launches. Pure: of extents, and of whether the GPU has the
+// wide kernels; the workspace has room for either plan, so that it is known before a GPU is.
 #pragma once
 
 #include <stdint.h>
@@ -11,7 +11,8 @@
 namespace quantized_mlp {
 
 // Kernel numbers, in the order of gpu.cpp's list: decode [gated, plain][bf16, f16][4, 8 bits][8,
-// 16, 32 tokens], tiled [gated, plain][bf16, f16][4, 8 bits], then the others.
+// 16, 32 tokens], tiled [gated, plain][bf16, f16][4, 8 bits], the others, and wide [gated,
+// plain][bf16, f16][4, 8 bits][64, 128 tokens].
 inline constexpr int kTiledKernels = 16;
 inline constexpr int kFinish = 24;  // bf16, f16
 inline constexpr int kPackCodes = 26;
@@ -19,29 +20,47 @@ inline constexpr int kPackGroups = 27;
 inline constexpr int kUnpackCodes = 28;
 inline constexpr int kUnpackGroups = 29;
 inline constexpr int kKernelsWait = 30;
-inline constexpr int kKernels = 31;
+inline constexpr int kArrange = 31;
+inline constexpr int kWideKernels = 32;
+inline constexpr int kKernels = 48;
+
+enum class Road { kDecode, kTiled, kWide };
 
 struct ProductPlan {
-  bool decodes;
-  int token_tiles;  // decode: of 8 tokens, 1 or 2
+  Road road;
+  int token_tiles;  // decode: of 8 tokens, wide: of 64; 1 or 2
   int64_t token_blocks;
   int64_t row_blocks;  // decode: at most; fewer CTAs share them out
   int splits;
 };
 
+// Up to here blocks of 16 tokens that read the same weights, most of them from the L2 cache, are
+// faster than tiles of 64 tokens.
+inline constexpr int64_t kMostDecoded = 32;
+
+// Blocks of tokens of a CTA: two where they take less time, by waves of CTAs, of which one with a
+// single block takes about two thirds of one with two.
+inline int wide_tiles(int64_t m, int64_t row_tiles, bool gated) {
+  constexpr int64_t kCtas = 132;
+  const int64_t rows = parts_of(row_tiles, gated ? kWideRowTiles / 2 : kWideRowTiles);
+  const int64_t blocks = parts_of(m, kWideBlock);
+  return 2 * parts_of(blocks * rows, kCtas) <= 3 * parts_of(parts_of(blocks, 2) * rows, kCtas) ? 1
+                                                                                               : 2;
+}
+
 // m tokens by `row_tiles` of each matrix and `depth_tiles` of k.
 inline ProductPlan plan_product(bool gated, int64_t m, int64_t row_tiles, int64_t depth_tiles,
-                                bool invariant) {
-  // Up to here blocks of 16 tokens that read the same weights, most of them from the L2 cache, are
-  // faster than tiles of 64 tokens.
-  constexpr int64_t kMostDecoded = 32;
+                                bool invariant, bool is_wide) {
   constexpr int64_t kCtasWanted = 128;  // of a GPU with about as many multiprocessors
   constexpr int64_t kLeastTiles = 8;    // of k, that a part should have
   if (invariant || m <= kMostDecoded) {
     const int tiles = m <= 8 ? 1 : 2;
-    return {true, tiles, parts_of(m, 8 * tiles), row_tiles, 1};
+    return {Road::kDecode, tiles, parts_of(m, 8 * tiles), row_tiles, 1};
   }
-  ProductPlan plan{false, 0, parts_of(m, kTiledTokens),
+  static_assert(kTiledTokens == kWideBlock && 2 * kTiledWarps == kWideRowTiles);
+  const int token_tiles = is_wide ? wide_tiles(m, row_tiles, gated) : 1;
+  ProductPlan plan{is_wide ? Road::kWide : Road::kTiled, token_tiles,
+                   parts_of(m, kWideBlock * token_tiles),
                    parts_of(row_tiles, gated ? kTiledWarps : 2 * kTiledWarps), 1};
   const int64_t ctas = plan.token_blocks * plan.row_blocks;
   if (gated || ctas == 0 || ctas >= kCtasWanted) return plan;
@@ -53,7 +72,8 @@ inline ProductPlan plan_product(bool gated, int64_t m, int64_t row_tiles, int64_
 
 inline int kernel_of(const ProductPlan& plan, bool gated, bool float16, int bits) {
   const int row = ((gated ? 0 : 2) + (float16 ? 1 : 0)) * 2 + (bits == 8 ? 1 : 0);
-  if (!plan.decodes) return kTiledKernels + row;
+  if (plan.road == Road::kWide) return kWideKernels + row * 2 + plan.token_tiles - 1;
+  if (plan.road == Road::kTiled) return kTiledKernels + row;
   return row * 2 + plan.token_tiles - 1;
 }
 

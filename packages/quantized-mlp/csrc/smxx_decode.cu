@@ -3,30 +3,30 @@
 // The two products of the MLP for a few tokens, for every SM from 8.0 on, where reading the weights
 // is the work. The weights are the 16 rows of mma.sync, tokens its 8 columns. A CTA takes one row
 // tile of each matrix after the other, 16 outputs, and all of k; its eight warps take turns along
-// k, a tile each, and add their sums through shared memory in the order of their numbers: the same
-// bits each time, whatever M is and however many CTAs there are. While a row tile's sums are added
-// up, the first codes of the next one are on their way.
+// k, a pair of tiles each, and add their sums through shared memory in the order of their numbers:
+// the same bits each time, whatever M is and however many CTAs there are. While a row tile's sums
+// are added up, the first codes of the next one are on their way.
 //
 //   threads of a CTA    role
-//   warp w              tiles w, w + 8, ... of k: copies codes, scales and zeros, makes numbers of
-//   the
-//                       codes, multiplies, adds scale times sum
-//   lane                rows lane / 4 and 8 below; 8 of each 32 of k, as layout.h says; the same k
-//   of
-//                       token lane / 4 of each 8. It copies what it reads itself
-//   then a thread       adds up two columns of a token of all warps and finishes them (outputs.cuh)
+//   warp w              pairs w, w + 8, ... of tiles of k: copies codes, scales and zeros, makes
+//                       numbers of the codes, multiplies, adds scale times sum
+//   lane                rows lane / 4 and 8 below; 8 of each 32 of k, as layout.h says; the same
+//                       of token lane / 4 of each 8
+//   then a thread       adds up two columns of a token of all warps and finishes them
+//                       (outputs.cuh)
 //
-//   a stage             of a warp: one tile of k of each matrix, as TileCopy has it. It is filled
-//   by
-//                       cp.async, kStages - 1 tiles ahead, also over the end of a row tile; read
-//                       after wait_copies; free when it has been read. No barrier
+//   a stage             of a warp: a pair of tiles of each matrix, as TileCopy has it
+//   it is filled        by cp.async, kStages - 1 pairs ahead, also over the end of a row tile
+//   it is read          after wait_copies, for a lane's own copies, and __syncwarp, for the others'
+//   it is free          at the next __syncwarp
 //   sums                registers -> shared memory, between two __syncthreads
-//   shared memory       | of each warp: stages | sums of each warp, matrix, token: 16 and 4 floats
-//   |
 //
-//   grid                x: blocks of tokens, so that CTAs with the same weights run together; y:
-//   CTAs
-//                       that share out the row tiles
+//   shared memory       | stages of each warp | sums of each warp, matrix and token: 16 floats,
+//                       and 4 that nobody uses |
+//   grid                x: blocks of tokens, so that CTAs with the same weights run together
+//                       y: CTAs that share out the row tiles
+//
+// The offset that the numbers keep is taken off with the sum of x, a third product: RawNumbers.
 #include "dequantize.cuh"
 #include "outputs.cuh"
 #include "overlap.cuh"

@@ -8,16 +8,16 @@
 //
 //   threads of a CTA    role
 //   all 256             copy two chunks of 16 bytes of x a stage
-//   warp w              copies and reads its own two row tiles' codes; multiplies them with all
-//   tokens
+//   warp w              copies and reads the codes of two row tiles of its own; multiplies them
+//                       with all tokens
 //
 //   a stage is filled   by the copies that each thread commits, two tiles of k ahead
-//   it is read          after wait_group, for a thread's own copies, and __syncthreads
+//   it is read          after wait_copies, for a thread's own copies, and __syncthreads
 //   it is free          at the next __syncthreads
 //
-//   a stage             | x: 64 tokens x 64 k, chunk c of row r at c ^ 4 (r % 2) | codes: of each
-//   warp
-//                       of each of its two tiles: as packed |
+//   a stage             | x: 64 tokens x 64 k, chunk c of row r at c ^ 4 (r % 2) |
+//                       | of each warp, of each of its two row tiles: a tile of k, as TileCopy
+//                       has it |
 #include "dequantize.cuh"
 #include "outputs.cuh"
 #include "overlap.cuh"
@@ -177,22 +177,6 @@ struct Tiled {
     }
   }
 
-  // A lane's two tokens of one row become one token of two neighbouring rows.
-  __device__ __forceinline__ static float2 turned(float even_token, float odd_token, bool odd_row) {
-    const float sent = odd_row ? even_token : odd_token;
-    const float got = __shfl_xor_sync(0xffffffffu, sent, 4);
-    return odd_row ? float2{got, odd_token} : float2{even_token, got};
-  }
-
-  __device__ __forceinline__ void store_part(int part, int panel, long long token, int row,
-                                             float2 both) const {
-    const long long column = static_cast<long long>(row_tiles[panel]) * kTileRows + row;
-    if (token >= p.m || row_tiles[panel] >= p.row_tiles) return;
-    float* const to = p.parts + (part * p.m + token) * p.n + column;
-    if (column < p.n) to[0] = both.x;
-    if (column + 1 < p.n) to[1] = both.y;
-  }
-
   __device__ __forceinline__ void store(int part) const {
     const bool odd_row = lane / 4 % 2 != 0;
 #pragma unroll
@@ -214,7 +198,9 @@ struct Tiled {
 #pragma unroll
           for (int i = 0; i < kPanels; ++i) {
             if (p.parts != nullptr) {
-              store_part(part, i, token, row, both[i]);
+              if (row_tiles[i] >= p.row_tiles) continue;
+              store_part(p, part, token, static_cast<long long>(row_tiles[i]) * kTileRows + row,
+                         both[i]);
             } else if (row_tiles[i] < p.row_tiles) {
               finish<Element, false>(
                   p, token, static_cast<long long>(row_tiles[i]) * kTileRows + row, both[i], {});

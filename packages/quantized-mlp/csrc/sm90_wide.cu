@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The two products of the MLP for many tokens on SM 9.0, by wgmma: the weights are its 64 rows,
+// which a warp makes of codes in registers, tokens its columns, which it reads from shared memory.
+// Unlike the other kernels this one rounds a weight, scale * (code - zero), to x's dtype, once.
+//
+// A CTA has kWideTokens<> tokens and 16 row tiles: gated, 8 of gate and the same 8 of up. A warp of
+// a consumer has two, its panels, one of each matrix or four apart; it makes numbers of a tile's
+// codes between the instructions that multiply the one before.
+//
+//   threads of a CTA    role
+//   warps 0 to 7        two warpgroups of consumers
+//   warp 8              the producer: a lane for each row tile, and one for each block of tokens
+//   warps 9 to 11       nothing: registers are given up by whole warpgroups
+//
+//   tokens in memory    blocks of 64 tokens x 64 k, as a stage has them: [block][tile of k], 64
+//                       lines of 128 bytes in wgmma's swizzle, in which k has the order that a
+//                       lane's codes have (place_of_column). arrange writes those of x, the gated
+//                       kernel those of h: a copy is one piece of memory
+//   a stage             | blocks of tokens | of each warpgroup, panel, warp: a tile's codes |
+//   it is filled        by bulk copies, a tile of k; full counts their bytes
+//   it is read          codes by loads, tokens by wgmma; scales and zeros come from global memory,
+//                       a tile ahead
+//   it is free          when each consumer's warp has said so on empty, after its last wgmma there
+//   h                   registers -> the first stages' memory, once all have been read -> a bulk
+//                       copy a block and tile of k
+#include "dequantize.cuh"
+#include "outputs.cuh"
+#include "overlap.cuh"
+#include "sm90/sm90_ptx.cuh"
+#include "sm90/sm90_wgmma.cuh"
+
+namespace quantized_mlp {
+
+constexpr int kWideProducerRegisters = 40;
+constexpr int kWideConsumerRegisters = 232;
+
+using gated_mlp::barrier_arrive;
+using gated_mlp::barrier_wait;
+
+__device__ __forceinline__ void copy_bulk(unsigned shared, const void* global, unsigned bytes,
+                                          unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared),
+      "l"(global), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void store_bulk(void* global, unsigned shared, unsigned bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global),
+               "r"(shared), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void sync_consumers() {
+  asm volatile("bar.sync 1, 256;" ::: "memory");
+}
+
+// sums += A B^T, A in registers as mma.sync has it.
+#define KILN_WIDE(columns, type, a_number, a_next, a_third, a_last, b_number)             \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type      \
+               " {" KILN_NUMBERS_##columns "}, {%" #a_number ", %" #a_next ", %" #a_third \
+                                           ", %" #a_last "}, %" #b_number ", 1, 1, 1, 0;" \
+               : KILN_SUMS_##columns(0)                                                   \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+__device__ __forceinline__ void multiply_wide(float (&d)[32], const unsigned (&a)[4],
+                                              unsigned long long b, Bfloat16) {
+  KILN_WIDE(64, "bf16", 32, 33, 34, 35, 36);
+}
+__device__ __forceinline__ void multiply_wide(float (&d)[32], const unsigned (&a)[4],
+                                              unsigned long long b, Float16) {
+  KILN_WIDE(64, "f16", 32, 33, 34, 35, 36);
+}
+__device__ __forceinline__ void multiply_wide(float (&d)[64], const unsigned (&a)[4],
+                                              unsigned long long b, Bfloat16) {
+  KILN_WIDE(128, "bf16", 64, 65, 66, 67, 68);
+}
+__device__ __forceinline__ void multiply_wide(float (&d)[64], const unsigned (&a)[4],
+                                              unsigned long long b, Float16) {
+  KILN_WIDE(128, "f16", 64, 65, 66, 67, 68);
+}
+
+// Scales and zeros of rows g and g + 8 in both 32 columns of a tile.
+struct WideGroups {
+  unsigned scales[2];
+  unsigned zeros[2];
+};
+
+template <class Element, int kBits, bool kGated, int kTokenBlocks>
+struct Wide {
+  static constexpr int kPanels = 2;
+  static constexpr int kTokens = kTokenBlocks * kWideBlock;
+  static constexpr int kLoads = kBits / 4;
+  static constexpr int kCodeBytes = kLoads * kStepBytes;
+  static constexpr int kXBytes = kTokenBlocks * kWideBlockBytes;
+  static constexpr int kStageBytes = wide_stage_bytes(kBits, kTokenBlocks);
+  static constexpr int kStages = wide_stages(kBits, kTokenBlocks);
+  static_assert(kStageBytes == kXBytes + kWideRowTiles * kCodeBytes);
+
+  const ProductArguments& p;
+  unsigned shared;
+  int warp;
+  int lane;
+  int row_block;
+  int token_block;
+  int first;  // tiles of k [first, last)
+  int last;
+
+  __device__ __forceinline__ Wide(const ProductArguments& a_p, unsigned a_shared)
+      : p(a_p),
+        shared(a_shared),
+        warp(static_cast<int>(gated_mlp::warp_number())),
+        lane(static_cast<int>(threadIdx.x) & 31) {
+    const auto rows = static_cast<unsigned>(parts_of(p.row_tiles, row_tiles_of()));
+    const unsigned tokens = gridDim.x / rows;
+    const gated_mlp::TilePosition at =
+        gated_mlp::tile_position(blockIdx.x, rows, tokens, kWidePanel);
+    row_block = static_cast<int>(at.row);
+    token_block = static_cast<int>(at.column) * kTokenBlocks;
+    const int tiles = (p.depth_tiles + p.splits - 1) / p.splits;
+    first = static_cast<int>(blockIdx.z) * tiles;
+    last = first + tiles < p.depth_tiles ? first + tiles : p.depth_tiles;
+  }
+
+  // Of each matrix.
+  __device__ __forceinline__ static constexpr int row_tiles_of() {
+    return kGated ? kWideRowTiles / 2 : kWideRowTiles;
+  }
+  // The row tile that consumer warp `of` has in a panel.
+  __device__ __forceinline__ int row_tile(int of, int panel) const {
+    return kGated ? row_block * 8 + of : row_block * 16 + of / 4 * 8 + panel * 4 + of % 4;
+  }
+  __device__ __forceinline__ int readable(int tile) const {
+    return tile < p.row_tiles ? tile : p.row_tiles - 1;
+  }
+  __device__ __forceinline__ unsigned stage_at(unsigned stage) const {
+    return shared + stage * kStageBytes;
+  }
+  __device__ __forceinline__ static unsigned codes_at(int of, int panel) {
+    return static_cast<unsigned>(kXBytes + ((of / 4 * kPanels + panel) * 4 + of % 4) * kCodeBytes);
+  }
+  __device__ __forceinline__ unsigned full(unsigned stage) const {
+    return shared + kStages * kStageBytes + stage * 8;
+  }
+  __device__ __forceinline__ unsigned empty(unsigned stage) const {
+    return full(kStages) + stage * 8;
+  }
+
+  __device__ __forceinline__ void start() const {
+    if (threadIdx.x == 0) {
+      for (unsigned stage = 0; stage < kStages; ++stage) {
+        gated_mlp::barrier_init(full(stage), 1);
+        gated_mlp::barrier_init(empty(stage), kWideConsumers);
+      }
+      gated_mlp::barrier_init_fence();
+    }
+    __syncthreads();
+  }
+
+  __device__ __forceinline__ void produce() const {
+    const int of = lane / 2 % 8;
+    const int panel = lane % 2;
+    const unsigned char* from = nullptr;
+    long long stride = 0;
+    unsigned to = 0;
+    unsigned bytes = 0;
+    if (lane < kWideRowTiles) {
+      const int tile = readable(row_tile(of, panel));
+      from =
+          p.b[kGated ? panel : 0].codes + static_cast<long long>(tile) * p.depth_tiles * kCodeBytes;
+      stride = kCodeBytes;
+      to = codes_at(of, panel);
+      bytes = kCodeBytes;
+    } else if (lane < kWideRowTiles + kTokenBlocks) {
+      const int block = lane - kWideRowTiles;
+      from = static_cast<const unsigned char*>(p.a) +
+             static_cast<long long>(token_block + block) * p.depth_tiles * kWideBlockBytes;
+      stride = kWideBlockBytes;
+      to = static_cast<unsigned>(block * kWideBlockBytes);
+      bytes = kWideBlockBytes;
+    }
+    gated_mlp::Ring<kStages> ring;
+    for (int tile = first; tile < last; ++tile) {
+      barrier_wait(empty(ring.stage), ring.parity ^ 1);
+      if (lane == 0) gated_mlp::barrier_expect(full(ring.stage), kStageBytes);
+      __syncwarp();
+      if (bytes != 0) {
+        copy_bulk(stage_at(ring.stage) + to, from + tile * stride, bytes, full(ring.stage));
+      }
+      ring.next();
+    }
+  }
+
+  // Scales and zeros of this lane's rows in one panel.
+  struct Panel {
+    const unsigned short* scales;
+    const unsigned char* zeros;  // or null
+  };
+  __device__ __forceinline__ Panel panel_of(int panel) const {
+    const MatrixArguments& b = p.b[kGated ? panel : 0];
+    const long long row = static_cast<long long>(readable(row_tile(warp, panel))) * p.groups;
+    const long long at = row * kTileRows + lane / 4 * 2;
+    return {b.scales + at, b.zeros == nullptr ? nullptr : b.zeros + at};
+  }
+
+  // Beyond the last tile, those of the last group.
+  __device__ __forceinline__ void load_groups(int tile, const Panel& from,
+                                              WideGroups& groups) const {
+    constexpr unsigned kMiddle = 0x101u * middle_of(kBits);
+#pragma unroll
+    for (int step = 0; step < 2; ++step) {
+      int group = p.shift < 31 ? (tile * kTileDepth + step * 32) >> p.shift : 0;
+      group = group < p.groups ? group : p.groups - 1;
+      groups.scales[step] = *reinterpret_cast<const unsigned*>(from.scales + group * 16ll);
+      groups.zeros[step] = from.zeros != nullptr
+                               ? *reinterpret_cast<const unsigned short*>(from.zeros + group * 16ll)
+                               : kMiddle;
+    }
+  }
+
+  struct Codes {
+    uint4 words[kLoads];
+  };
+  __device__ __forceinline__ void load_codes(unsigned stage, int panel, Codes& codes) const {
+    const unsigned from =
+        stage_at(stage) + codes_at(warp, panel) + static_cast<unsigned>(lane * kLaneBytes);
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) codes.words[i] = load_shared(from + i * kStepBytes);
+  }
+
+  // The numbers of instruction `number` of a tile's four.
+  __device__ __forceinline__ static void make(const Codes& codes, const WideGroups& groups,
+                                              int number, unsigned (&a)[4]) {
+    const int step = number / 2;
+    const Dequantizer<Element, kBits> numbers(
+        {groups.zeros[step] & 0xffu, groups.zeros[step] >> 8 & 0xffu});
+    numbers.run(codes.words[kBits == 8 ? step : 0], kBits == 4 ? number : number % 2, a);
+    const unsigned scales[2] = {permuted(groups.scales[step], 0, 0x1010u),
+                                permuted(groups.scales[step], 0, 0x3232u)};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = fused(a[i], scales[i % 2], 0x80008000u, Element{});
+  }
+
+  using Sums = float[kPanels][kTokens / 2];
+  using Numbers = unsigned[kPanels][4][4];  // of a tile
+
+  __device__ __forceinline__ static void hold_all(Sums& sums) {
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) gated_mlp::hold(sums[panel]);
+  }
+  // Numbers that a wgmma reads are in no other use until it has ended.
+  __device__ __forceinline__ static void hold_numbers(Numbers& a) {
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) asm volatile("" : "+r"(a[panel][i][j]));
+      }
+    }
+  }
+
+  // Multiplies the tile whose numbers are `a`, and makes those of the next one between its
+  // instructions: after the last tile, those of the last one again.
+  __device__ __forceinline__ void multiply(gated_mlp::Ring<kStages>& ring, int tile,
+                                           const Panel (&panels)[kPanels],
+                                           WideGroups (&groups)[kPanels], Sums& sums, Numbers& a,
+                                           Numbers& next) const {
+    const unsigned stage = ring.stage;
+    const unsigned long long tokens = gated_mlp::matrix_at(stage_at(stage));
+    if (tile + 1 < last) ring.next();
+    barrier_wait(full(ring.stage), ring.parity);
+    Codes codes[kPanels];
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) load_codes(ring.stage, panel, codes[panel]);
+    hold_all(sums);
+    gated_mlp::wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int panel = 0; panel < kPanels; ++panel) {
+        multiply_wide(sums[panel], a[panel][i],
+                      tokens + static_cast<unsigned>(i) * gated_mlp::kNextK16, Element{});
+      }
+      if (i == 3) gated_mlp::wgmma_commit();
+#pragma unroll
+      for (int panel = 0; panel < kPanels; ++panel) {
+        make(codes[panel], groups[panel], i, next[panel][i]);
+      }
+    }
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+      load_groups(tile + 2, panels[panel], groups[panel]);
+    }
+    hold_all(sums);
+    gated_mlp::wgmma_wait<0>();
+    hold_all(sums);
+    hold_numbers(a);
+    if (lane == 0) barrier_arrive(empty(stage));
+  }
+
+  __device__ __forceinline__ void consume(Sums& sums) const {
+    if (first >= last) return;
+    gated_mlp::Ring<kStages> ring;
+    const Panel panels[kPanels] = {panel_of(0), panel_of(1)};
+    WideGroups groups[kPanels];
+    Numbers a;
+    Numbers b;
+    barrier_wait(full(ring.stage), ring.parity);
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+      Codes codes;
+      load_codes(ring.stage, panel, codes);
+      load_groups(first, panels[panel], groups[panel]);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) make(codes, groups[panel], i, a[panel][i]);
+      load_groups(first + 1, panels[panel], groups[panel]);
+    }
+#pragma unroll 1
+    for (int tile = first; tile < last; tile += 2) {
+      multiply(ring, tile, panels, groups, sums, a, b);
+      if (tile + 1 < last) multiply(ring, tile + 1, panels, groups, sums, b, a);
+    }
+  }
+
+  // h, as the next product's tokens.
+  __device__ __forceinline__ void store_hidden(const float (&sums)[kPanels][kTokens / 2]) const {
+    sync_consumers();  // all stages have been read
+    const bool odd_row = lane / 4 % 2 != 0;
+    const bool is_there = row_tile(warp, 0) < p.row_tiles;
+    const unsigned tile = stage_at(0) + static_cast<unsigned>(warp / 4 * kXBytes);
+    gated_mlp::with_gate(p.gating, [&](auto unit) {
+#pragma unroll
+      for (int n = 0; n < kTokens / 8; ++n) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int at = 4 * n + 2 * half;
+          float2 both[kPanels];
+#pragma unroll
+          for (int i = 0; i < kPanels; ++i) both[i] = turned(sums[i][at], sums[i][at + 1], odd_row);
+          const int row = half * 8 + lane / 8 * 2;
+          const long long column = static_cast<long long>(row_tile(warp, 0)) * kTileRows + row;
+          const int token = n * 8 + lane % 4 * 2 + (odd_row ? 1 : 0);
+          unsigned words = 0;
+          if (is_there) {
+            if (p.bias0 != nullptr) both[0] = plus_two<Element>(both[0], p.bias0, column);
+            if (p.bias1 != nullptr) both[1] = plus_two<Element>(both[1], p.bias1, column);
+            words = gated_mlp::pack_pair(unit.of(both[0].x, both[1].x),
+                                         unit.of(both[0].y, both[1].y), Element{});
+            words = gated_mlp::bound_pair(words, p.gating.greatest, Element{});
+          }
+          const int place = place_of_column(warp % 4 * kTileRows + row);
+          const unsigned to = tile + static_cast<unsigned>(token / kWideBlock * kWideBlockBytes +
+                                                           wide_byte(token % kWideBlock, place));
+          asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(words) : "memory");
+        }
+      }
+    });
+    gated_mlp::shared_writes_before_copies();
+    sync_consumers();
+    if (threadIdx.x >= 2 * kTokenBlocks) return;
+    const int which = static_cast<int>(threadIdx.x) / kTokenBlocks;
+    const int block = static_cast<int>(threadIdx.x) % kTokenBlocks;
+    const int k_tile = row_block * 2 + which;
+    if (k_tile >= p.out_tiles) return;
+    const long long to = static_cast<long long>(token_block + block) * p.out_tiles + k_tile;
+    store_bulk(static_cast<unsigned char*>(p.out) + to * kWideBlockBytes,
+               stage_at(0) + static_cast<unsigned>(which * kXBytes + block * kWideBlockBytes),
+               kWideBlockBytes);
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  }
+
+  __device__ __forceinline__ void store_plain(const float (&sums)[kPanels][kTokens / 2]) const {
+    const bool odd_row = lane / 4 % 2 != 0;
+    const int part = static_cast<int>(blockIdx.z);
+#pragma unroll
+    for (int n = 0; n < kTokens / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < kPanels; ++i) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int at = 4 * n + 2 * half;
+          const float2 both = turned(sums[i][at], sums[i][at + 1], odd_row);
+          const int tile = row_tile(warp, i);
+          const long long token = static_cast<long long>(token_block) * kWideBlock + n * 8 +
+                                  lane % 4 * 2 + (odd_row ? 1 : 0);
+          const long long column =
+              static_cast<long long>(tile) * kTileRows + half * 8 + lane / 8 * 2;
+          if (tile >= p.row_tiles) continue;
+          if (p.parts != nullptr) {
+            store_part(p, part, token, column, both);
+          } else {
+            finish<Element, false>(p, token, column, both, {});
+          }
+        }
+      }
+    }
+  }
+};
+
+template <class Element, int kBits, bool kGated, int kTokenBlocks>
+__device__ __forceinline__ void wide(const ProductArguments& p) {
+  using One = Wide<Element, kBits, kGated, kTokenBlocks>;
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const One one(p, (static_cast<unsigned>(__cvta_generic_to_shared(memory)) + 1023u) & ~1023u);
+  one.start();
+  gated_mlp::wait_for_previous_kernel();
+  gated_mlp::let_next_kernel_start();
+  if (one.warp >= kWideConsumers) {
+    gated_mlp::give_registers<kWideProducerRegisters>();
+    if (one.warp == kWideConsumers) one.produce();
+    return;
+  }
+  gated_mlp::take_registers<kWideConsumerRegisters>();
+  float sums[One::kPanels][One::kTokens / 2] = {};
+  one.consume(sums);
+  if constexpr (kGated) {
+    one.store_hidden(sums);
+  } else {
+    one.store_plain(sums);
+  }
+}
+
+}  // namespace quantized_mlp
+
+using namespace quantized_mlp;
+
+// x as blocks of 64 tokens x 64 k: a chunk of 16 bytes a thread. Zeros beyond the last token and k.
+extern "C" __global__ void __launch_bounds__(256)
+    arrange(const __grid_constant__ ArrangeArguments p) {
+  gated_mlp::wait_for_previous_kernel();
+  gated_mlp::let_next_kernel_start();
+  const long long number = static_cast<long long>(blockIdx.x) * 256 + threadIdx.x;
+  const int chunk = static_cast<int>(number % 8);
+  const int row = static_cast<int>(number / 8 % kWideBlock);
+  const long long tile = number / (8 * kWideBlock);
+  const long long token = tile / p.depth_tiles * kWideBlock + row;
+  if (tile >= p.blocks * p.depth_tiles) return;
+  const unsigned short* const from = static_cast<const unsigned short*>(p.x) + token * p.k;
+  unsigned words[4] = {};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const long long k = tile % p.depth_tiles * kTileDepth + column_of_place(chunk * 8 + 2 * i);
+    if (token >= p.m || k >= p.k) continue;
+    if (p.paired != 0) {
+      words[i] = *reinterpret_cast<const unsigned*>(from + k);
+    } else {
+      words[i] = from[k] | (k + 1 < p.k ? static_cast<unsigned>(from[k + 1]) << 16 : 0u);
+    }
+  }
+  *reinterpret_cast<uint4*>(static_cast<unsigned char*>(p.to) + tile * kWideBlockBytes +
+                            wide_byte(row, chunk * 8)) = {words[0], words[1], words[2], words[3]};
+}
+
+#define KILN_WIDE_KERNEL(name, Element, bits, gated, blocks)                     \
+  extern "C" __global__ void __launch_bounds__(kWideThreads, 1)                  \
+      name##_int##bits##_x##blocks(const __grid_constant__ ProductArguments p) { \
+    wide<Element, bits, gated, blocks>(p);                                       \
+  }
+#define KILN_WIDE_KERNELS(name, Element, gated) \
+  KILN_WIDE_KERNEL(name, Element, 4, gated, 1)  \
+  KILN_WIDE_KERNEL(name, Element, 4, gated, 2)  \
+  KILN_WIDE_KERNEL(name, Element, 8, gated, 1)  \
+  KILN_WIDE_KERNEL(name, Element, 8, gated, 2)
+
+KILN_WIDE_KERNELS(wide_gated_bf16, Bfloat16, true)
+KILN_WIDE_KERNELS(wide_gated_f16, Float16, true)
+KILN_WIDE_KERNELS(wide_plain_bf16, Bfloat16, false)
+KILN_WIDE_KERNELS(wide_plain_f16, Float16, false)

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <array>
 #include <cstdio>
 #include <stdexcept>
 

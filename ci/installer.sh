@@ -57,7 +57,15 @@ fetch() {
     refuse "$url/$1 is not the file of this release: expected SHA-256 $expected, found $found. Do not use it; tell who serves it."
 }
 
+# Whatever ends the script: a version that was put aside comes back, and nothing is left.
+leave() {
+  if [ -d "$draft/before" ] && [ ! -e "$tree" ]; then mv "$draft/before" "$tree"; fi
+  rm -rf "$draft"
+  rmdir "$prefix/opt" "$prefix/bin" ${new:+"$new"} 2>/dev/null || true
+}
+
 main() {
+  umask 022  # others may run what one installs for all
   prefix=${HOME:-}/.local kernels=
   while [ $# -gt 0 ]; do
     case $1 in
@@ -73,12 +81,12 @@ main() {
   esac
   machine=$(architecture)
   downloader=$(tool curl wget)
-  for each in sha256sum tar gzip mktemp; do tool "$each" >/dev/null; done
+  for each in sha256sum tar gzip mktemp find; do tool "$each" >/dev/null; done
   tree=$prefix/opt/kiln-$version
   for program in kiln kiln-registry; do
     link=$prefix/bin/$program
     case $(readlink "$link" 2>/dev/null || true) in
-      ../opt/kiln-*) ;;
+      ../opt/kiln-*|"$prefix"/opt/kiln-*) ;;
       *) if [ -e "$link" ] || [ -L "$link" ]; then refuse "$link is there, and not of this script: move it, or choose another --prefix."; fi ;;
     esac
   done
@@ -87,8 +95,9 @@ main() {
   mkdir -p "$prefix/opt" "$prefix/bin" 2>/dev/null || refuse "$prefix cannot be written: choose another --prefix."
 
   draft=$(mktemp -d "$prefix/opt/.kiln-XXXXXX") || refuse "$prefix/opt cannot be written: choose another --prefix."
-  trap 'rm -rf "$draft"; rmdir "$prefix/opt" "$prefix/bin" ${new:+"$new"} 2>/dev/null || true' EXIT
+  trap leave EXIT
   trap 'exit 1' HUP INT TERM
+  find "$prefix/opt" -maxdepth 1 -name '.kiln-??????' -mmin +1440 -exec rm -rf {} +  # of a run that was killed
   mkdir "$draft/tree"
   files=kiln-$version-linux-$machine.tar.gz
   [ -z "$kernels" ] || files="$files kiln-kernels-$version.tar.gz"
@@ -100,9 +109,12 @@ main() {
 
   # What was there of this version goes aside first: a version's folder is always whole.
   if [ -e "$tree" ]; then mv "$tree" "$draft/before"; fi
-  mv "$draft/tree" "$tree"
+  mv -T "$draft/tree" "$tree" || refuse "$tree was put there meanwhile, by another run of this script?"
+  # A bin that is a link has its own "..".
+  opt=../opt
+  [ "$(cd "$prefix/bin" && pwd -P)" = "$(cd "$prefix" && pwd -P)/bin" ] || opt=$prefix/opt
   for program in kiln kiln-registry; do
-    ln -s "../opt/kiln-$version/bin/$program" "$draft/$program"
+    ln -s "$opt/kiln-$version/bin/$program" "$draft/$program"
     mv -f "$draft/$program" "$prefix/bin/$program"
   done
   say "installed $("$prefix/bin/kiln" --version) in $tree, with links in $prefix/bin."

@@ -191,6 +191,49 @@ class InstallerTest(unittest.TestCase):
         self.assertEqual(self.install()[0], REFUSED)
         self.assertEqual(self.inside(), before)
 
+    def test_others_can_run_it_under_any_umask(self):
+        before = os.umask(0o077)
+        try:
+            self.assertEqual(self.install()[0], 0)
+        finally:
+            os.umask(before)
+        for place in (self.home / ".local").rglob("*"):
+            if not place.is_symlink() and (place.is_dir() or place.parent.name == "bin"):
+                self.assertEqual(place.stat().st_mode & 0o755, 0o755, place)
+
+    def test_a_bin_that_is_a_link(self):
+        (self.home / "scripts").mkdir()
+        (self.home / ".local").mkdir()
+        (self.home / ".local/bin").symlink_to("../scripts")
+        for _ in range(2):
+            code, said = self.install()
+            self.assertEqual(code, 0, said)
+            self.assertIn("installed kiln 1.2.3 in", said)
+
+    def test_what_was_stopped_between_two_moves_has_the_old_tree(self):
+        self.assertEqual(self.install()[0], 0)
+        before = self.inside()
+        self.install(path=self.fake("mv", 'case "$*" in *tree*opt/kiln-1.2.3) kill -TERM $PPID; exit 1; esac; exec /bin/mv "$@"'))
+        self.assertEqual(self.inside(), before)
+        self.install(path=self.fake("mv", 'case "$*" in */before) /bin/mv "$@"; kill -TERM $PPID; exit 0; esac; exec /bin/mv "$@"'))
+        self.assertEqual(self.inside(), before)
+
+    def test_two_at_once(self):
+        tree = self.home / ".local/opt/kiln-1.2.3"
+        path = self.fake("mv", f'case "$*" in *tree*opt/kiln-1.2.3) [ -e {tree} ] || {{ mkdir {tree}; touch {tree}/whole; }}; esac; exec /bin/mv "$@"')
+        code, said = self.install(path=path)
+        self.assertEqual((code, os.listdir(tree)), (REFUSED, ["whole"]), said)
+        self.assertIn("was put there meanwhile, by another run of this script?", said)
+        self.assertEqual(os.listdir(tree.parent), ["kiln-1.2.3"])
+
+    def test_what_a_killed_run_left_goes(self):
+        opt = self.home / ".local/opt"
+        for name in (".kiln-abcdef", ".kiln-fedcba"):
+            (opt / name / "tree").mkdir(parents=True)
+        os.utime(opt / ".kiln-abcdef", (0, 0))  # of long ago; the other one may be under way
+        self.assertEqual(self.install()[0], 0)
+        self.assertEqual(sorted(os.listdir(opt)), [".kiln-fedcba", "kiln-1.2.3"])
+
     def test_options(self):
         code, said = self.install("--perfix", "x")
         self.assertEqual((code, self.inside()), (USAGE, []))

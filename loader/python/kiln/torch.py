@@ -75,7 +75,10 @@ def replace(model: nn.Module, *, version: int = 0, **options: Any) -> Report:
     for id_, function in functions.items():
         mine = {key: value for key, value in options.items() if key in asked or key in known[id_]}
         for swap in function(model, version=version, **mine).swaps:
-            if swap.swapped or swap.name not in swaps:
+            other = swaps.get(swap.name)
+            if other is not None and not other.swapped and not swap.swapped and swap.what != other.what:
+                swap = other._replace(what=f"{other.what}; {swap.what}")
+            if other is None or not other.swapped:
                 swaps[swap.name] = swap
     return Report(tuple(swaps.values()))
 

@@ -15,7 +15,7 @@ from typing import Any, Mapping, Optional, Sequence
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from kiln import InvalidCall, UsageError, layer, packages
 
@@ -25,7 +25,7 @@ _MATRICES = ("gate", "up", "down")
 _NAMES = ("x", *(f"{matrix}{part}" for matrix in _MATRICES for part in ("", "_scales", "_zeros")),
           "gate_bias", "up_bias", "down_bias", "residual")
 _OPTIONAL = {"gate_zeros", "up_zeros", "down_zeros", "gate_bias", "up_bias", "down_bias", "residual"}
-_GATES = {"silu": F.silu, "gelu": F.gelu, "gelu_tanh": lambda g: F.gelu(g, approximate="tanh"), "relu": F.relu,
+GATES = {"silu": F.silu, "gelu": F.gelu, "gelu_tanh": lambda g: F.gelu(g, approximate="tanh"), "relu": F.relu,
           "sigmoid": torch.sigmoid}
 
 
@@ -42,7 +42,7 @@ def _codes(packed: Tensor) -> Tensor:
     return ordered.reshape(tiles[0] * 16, tiles[1] * 64)
 
 
-def _by_row(words: Tensor) -> Tensor:
+def by_row(words: Tensor) -> Tensor:
     """Of [row tiles, groups, 16]: [rows, groups]."""
     tiles, groups, _ = words.shape
     return words.reshape(tiles, groups, 8, 2).permute(0, 3, 2, 1).reshape(tiles * 16, groups)
@@ -56,8 +56,8 @@ def _weight(packed: Tensor, scales: Tensor, zeros: Optional[Tensor], rows: int, 
     size = sizes[0] if sizes and groups > 1 else max(columns, 1)
     group = torch.arange(columns, device=packed.device) // size
     codes = _codes(packed)[:rows, :columns].float()
-    zero = float(1 << (bits - 1)) if zeros is None else _by_row(zeros)[:rows].float()[:, group]
-    return (codes - zero) * _by_row(scales)[:rows].float()[:, group]
+    zero = float(1 << (bits - 1)) if zeros is None else by_row(zeros)[:rows].float()[:, group]
+    return (codes - zero) * by_row(scales)[:rows].float()[:, group]
 
 
 class _QuantizedMlp(layer.Differentiable):
@@ -98,12 +98,12 @@ class _QuantizedMlp(layer.Differentiable):
             c = g.clamp(max=limit)
             h = c * torch.sigmoid(1.702 * c) * (u.clamp(-limit, limit) + 1)
         else:
-            h = _GATES[attributes["activation"]](g) * u
+            h = GATES[attributes["activation"]](g) * u
         y = F.linear(h, down, biases[2])
         return [(y if residual is None else y + residual.float()).to(x.dtype)]
 
 
-_quantized_mlp = _QuantizedMlp()
+quantized_mlp = _QuantizedMlp()
 
 
 class QuantizedMlp(layer.Layer):
@@ -154,7 +154,7 @@ class QuantizedMlp(layer.Layer):
             kernel.pack_zeros(zeros.to(own.device).contiguous(), packed, layout=layout, bits=self.bits)
             if own_zeros is not None:
                 own_zeros.copy_(packed)
-            elif bool((_by_row(packed)[:self._rows(name)] != 1 << (self.bits - 1)).any()):
+            elif bool((by_row(packed)[:self._rows(name)] != 1 << (self.bits - 1)).any()):
                 raise InvalidCall(f"quantized mlp: {name} has zeros of its own; make the layer with zeros=True")
         elif own_zeros is not None:
             own_zeros.fill_(1 << (self.bits - 1))
@@ -172,10 +172,24 @@ class QuantizedMlp(layer.Layer):
         rows = [None if t is None else t.contiguous().reshape(-1, self.in_features) for t in (x, residual)]
         inputs = (rows[0], *(getattr(self, name) for name in _NAMES[1:-1]), rows[1])
         if self.is_pytorchs(x, residual):
-            kept = _quantized_mlp.keep(inputs, ())
-            return _quantized_mlp.by_pytorch(kept, self.attributes)[0].reshape(x.shape)
-        return _quantized_mlp(inputs, self._key)[0].reshape(x.shape)
+            kept = quantized_mlp.keep(inputs, ())
+            return quantized_mlp.by_pytorch(kept, self.attributes)[0].reshape(x.shape)
+        return quantized_mlp(inputs, self._key)[0].reshape(x.shape)
 
     def extra_repr(self) -> str:
         return (f"{self.in_features}, {self.hidden_features}, bits={self.bits}, group={self.group}, "
                 f"{super().extra_repr()}")
+
+
+def replace(model: nn.Module, *, version: int = 0, overflow: str = "infinity", batch_invariant: bool = False,
+            **options: Any) -> layer.Report:
+    """Makes the MLPs of `model` whose weights GPTQ, AWQ or compressed-tensors quantized compute with Kiln.
+
+    An MLP has three linears, named as Llama, T5 or Meta's Llama has them, which hold codes in a layout that pack takes;
+    its forward is compared on a few rows. What stays as it is has its reason in the report, and one FallbackWarning.
+    The linears keep their weights, so that restore() gives them back: the packed copy is as large again.
+    """
+    from . import quantized_mlp_replace
+
+    return quantized_mlp_replace.replace(model, version=version, overflow=overflow, batch_invariant=batch_invariant,
+                                         **options)

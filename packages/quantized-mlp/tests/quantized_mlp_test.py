@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """kiln.torch.QuantizedMlp against PyTorch's operators on the dequantized weights: layouts, gradients, torch.compile,
-copies; on a GPU in a CUDA graph.
+copies; on a GPU in a CUDA graph;
+and kiln.torch.replace of modules that hold what public quantisers write.
 
     quantized_mlp_test.py [unittest's options]   wants KILN_LIBRARY and KILN_REGISTRY. KILN_TEST_DEVICE: "cpu" (default)
                                                  or "cuda"
@@ -11,6 +12,7 @@ import copy
 import pathlib
 import sys
 import unittest
+import warnings
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "rows/tests"))
 from torch_case import DEVICE, TorchCase, normal  # first: it skips where there is no torch
@@ -132,6 +134,168 @@ class QuantizedMlp(TorchCase):
                 x.copy_(normal(rows, D, dtype=torch.bfloat16, seed=8))
                 graph.replay()
             self.assert_close([y], [expected(x, weights)], torch.bfloat16)
+
+
+class Quantized(torch.nn.Module):
+    """What the linears of public formats hold, with a forward of the weights that their codes mean."""
+
+    def __init__(self, rows, columns, seed, bits=4, group=64, dtype=torch.bfloat16, middle=False):
+        super().__init__()
+        groups = columns // group
+        self.codes = random_codes(rows, columns, bits, seed)
+        self.zero = torch.full((rows, groups), 1 << (bits - 1)) if middle else random_codes(rows, groups, bits, seed + 9)
+        self.scale = (normal(rows, groups, seed=seed + 5).cpu().abs() / (1 << bits) / 8).to(dtype)
+        spread = [t.repeat_interleave(group, 1) for t in (self.zero, self.scale.float())]
+        self.meant = ((self.codes - spread[0]).float() * spread[1]).to(DEVICE)
+        self.fill(bits, group)
+        self.to(DEVICE)
+
+    def forward(self, x):
+        return F.linear(x.float(), self.meant).to(x.dtype)
+
+
+class Gptq(Quantized):
+    less = 1
+
+    def fill(self, bits, group):
+        stored = (self.zero - self.less) & ((1 << bits) - 1)
+        self.register_buffer("qweight", words_of(self.codes.T.contiguous().T, bits).T.contiguous())
+        self.register_buffer("qzeros", words_of(stored.T, bits))
+        self.register_buffer("scales", self.scale.T.contiguous())
+        self.register_buffer("g_idx", (torch.arange(self.codes.shape[1]) // group).to(torch.int32))
+
+
+class GptqV2(Gptq):
+    less = 0
+
+
+class Awq(Quantized):
+    def fill(self, bits, group):
+        order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
+
+        def ordered(values):
+            return words_of(values.unflatten(-1, (-1, 8))[..., order].flatten(-2), bits)
+
+        self.register_buffer("qweight", ordered(self.codes.T))
+        self.register_buffer("qzeros", ordered(self.zero.T))
+        self.register_buffer("scales", self.scale.T.contiguous())
+
+
+class CompressedTensors(Quantized):
+    def fill(self, bits, group):
+        self.weight_packed = torch.nn.Parameter(words_of(self.codes, bits), requires_grad=False)
+        self.weight_scale = torch.nn.Parameter(self.scale, requires_grad=False)
+        self.weight_shape = torch.nn.Parameter(torch.tensor(self.codes.shape), requires_grad=False)
+        self.weight_zero_point = torch.nn.Parameter(words_of(self.zero.T, bits).T.contiguous(), requires_grad=False)
+
+
+class Mlp(torch.nn.Module):
+    def __init__(self, kind, **options):
+        super().__init__()
+        self.gate_proj, self.up_proj, self.down_proj = (
+            kind(*shape, seed, **options) for seed, shape in enumerate(SHAPES.values(), 31))
+        self.act_fn = torch.nn.SiLU()
+
+    def forward(self, x):
+        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Replace(TorchCase):
+    def replaced(self, mlp, **options):
+        model = torch.nn.ModuleDict({"mlp": mlp})
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            report = kiln.torch.replace(model, **options)
+        return report, [str(each.message) for each in told if issubclass(each.category, kiln.torch.FallbackWarning)]
+
+    def test_formats(self):
+        for kind in (Gptq, GptqV2, Awq, CompressedTensors):
+            for bits in (4,) if kind is Awq else (4, 8):
+                for dtype in (torch.bfloat16, torch.float16):
+                    with self.subTest(kind=kind.__name__, bits=bits, dtype=dtype), torch.no_grad():
+                        mlp = Mlp(kind, bits=bits, dtype=dtype)
+                        x = normal(2, 5, D, dtype=dtype)
+                        own, state = mlp(x), dict(mlp.state_dict())
+                        report, told = self.replaced(mlp)
+                        self.assertEqual([swap.name for swap in report.swapped], ["mlp"], str(report))
+                        self.assertEqual(told, [])
+                        self.assertIn("quantized-mlp@1", report.swapped[0].what)
+                        self.assertIn("quantized-mlp@1", repr(mlp))
+                        found = mlp(x)
+                        self.assert_close([found], [own], dtype)
+                        self.assertEqual(mlp.state_dict().keys(), state.keys())
+                        self.assertTrue(torch.equal(copy.deepcopy(mlp)(x), found))
+                        self.assertTrue(torch.equal(torch.compile(mlp, backend="eager")(x), found))
+                        with kiln.torch.disabled():
+                            self.assertTrue(torch.equal(mlp(x), own))
+                        self.assertEqual(kiln.torch.restore(mlp), 1)
+                        self.assertTrue(torch.equal(mlp(x), own))
+                        self.assertIs(type(mlp), Mlp)
+
+    def test_kept_with_a_reason(self):
+        def reordered(mlp):
+            mlp.up_proj.g_idx.copy_(mlp.up_proj.g_idx.flip(0))
+
+        def three_bits(mlp):
+            mlp.gate_proj.qzeros = torch.zeros(D // 64, H * 3 // 32, dtype=torch.int32)
+
+        def other_activation(mlp):
+            mlp.act_fn = torch.nn.Tanh()
+
+        def other_forward(mlp):
+            mlp.down_proj.meant *= 2
+
+        def float8(mlp):
+            mlp.gate_proj = torch.nn.Module()
+            mlp.gate_proj.weight = torch.nn.Parameter(torch.zeros(H, D).to(torch.float8_e4m3fn), requires_grad=False)
+            mlp.gate_proj.weight_scale_inv = torch.nn.Parameter(torch.ones(2, 1))
+
+        def float32_scales(mlp):
+            mlp.down_proj.scales = mlp.down_proj.scales.float()
+
+        for change, words in ((reordered, "up_proj has columns in an order of their own"),
+                              (three_bits, "gate_proj has "), (other_activation, "its activation is none of silu"),
+                              (other_forward, "its forward gives something else"), (float8, "weights in FP8"),
+                              (float32_scales, "down_proj has scales in torch.float32")):
+            with self.subTest(change=change.__name__):
+                mlp = Mlp(Gptq)
+                change(mlp)
+                report, told = self.replaced(mlp)
+                self.assertEqual(report.swapped, ())
+                self.assertIn(words, report.kept[0].what)
+                self.assertEqual(len(told), 1)
+                self.assertIn(words, told[0])
+                self.assertIs(type(mlp), Mlp)
+
+    def test_what_changes_later(self):
+        def other_weights(mlp):
+            mlp.gate_proj.scales.mul_(2)
+
+        def hook(mlp):
+            mlp.down_proj.register_forward_hook(lambda module, inputs, y: y + 1)
+
+        def other_linear(mlp):
+            mlp.up_proj = Gptq(H, D, 77)
+
+        for change in (other_weights, hook, other_linear):
+            with self.subTest(change=change.__name__), torch.no_grad():
+                mlp = Mlp(Gptq)
+                self.assertEqual(len(self.replaced(mlp)[0].swapped), 1)
+                change(mlp)
+                x = normal(3, D, dtype=torch.bfloat16)
+                with self.assertWarns(kiln.torch.FallbackWarning):
+                    found = mlp(x)
+                kiln.torch.restore(mlp)
+                self.assertTrue(torch.equal(found, mlp(x)))
+
+    def test_gradients_of_x(self):
+        mlp = Mlp(Gptq)
+        x = normal(4, D, dtype=torch.bfloat16).requires_grad_()
+        other = x.detach().clone().requires_grad_()
+        mlp(other).sum().backward()
+        self.assertEqual(len(self.replaced(mlp)[0].swapped), 1)
+        mlp(x).sum().backward()
+        self.assert_close([x.grad], [other.grad], torch.bfloat16)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""replace: makes the gated MLPs of a model with quantized weights compute with Kiln: those whose three linears hold
+what GPTQ, AWQ or compressed-tensors wrote, in a layout that the op pack takes.
+
+A module stays the one that the user has, under a class that is derived from its own; its linears stay too, with the
+weights as they were, beside a packed copy that is no part of its state dict. At each call the new forward looks
+whether the linears and their tensors still are those that were packed; where not, the module's own forward runs, and
+a FallbackWarning says why.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Iterator, NamedTuple, Optional, Union
+
+import torch
+from torch import Tensor, nn
+
+from kiln import Error, NoVariant, between, layer
+from kiln.layer import FallbackWarning, Report, Swap
+
+from . import quantized_mlp as own
+
+_LINEARS = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"), ("wi_0", "wi_1", "wo"))
+_ACTIVATIONS = ("act_fn", "activation_fn", "act", "activation")
+_BUFFERS = ("qweight", "qzeros", "scales", "g_idx", "weight_packed", "weight_scale", "weight_zero_point",
+            "weight_g_idx", "weight_scale_inv", "weight", "bias")
+_DTYPES = (torch.bfloat16, torch.float16)
+_CLOSE = 3e-2  # relative L2 of a forward against Kiln's: roundings of weights and of h, no more
+
+
+class Codes(NamedTuple):
+    """One linear's weights, as its format has them."""
+
+    layouts: tuple[str, ...]  # those that pack may be told: the forward says which
+    bits: int
+    rows: int
+    columns: int
+    groups: int
+    codes: Tensor
+    scales: Tensor
+    zeros: Optional[Tensor]
+    bias: Optional[Tensor]
+
+
+def _tensor(linear: nn.Module, name: str) -> Optional[Tensor]:
+    found = getattr(linear, name, None)
+    return found if isinstance(found, Tensor) else None
+
+
+def _is_quantized(linear: Any) -> bool:
+    if not isinstance(linear, nn.Module):
+        return False
+    weight = _tensor(linear, "weight")
+    return any(_tensor(linear, name) is not None for name in ("qweight", "weight_packed", "weight_scale_inv")) or (
+        weight is not None and "float8" in str(weight.dtype))
+
+
+def _is_in_order(order: Optional[Tensor], columns: int, groups: int) -> bool:
+    """Whether column k is in group k / size; -1 stands for an order that nobody has set."""
+    if order is None or order.numel() == 0 or bool((order < 0).all()):
+        return True
+    size = -(-columns // groups)
+    return torch.equal(order.long().cpu(), torch.arange(columns) // size)
+
+
+def codes_of(linear: nn.Module) -> Union[Codes, str]:
+    """A text says why pack does not take them."""
+    if _tensor(linear, "qweight") is not None:
+        found = _of_qweight(linear)
+    elif _tensor(linear, "weight_packed") is not None:
+        found = _of_compressed_tensors(linear)
+    elif _is_quantized(linear):
+        return "has weights in FP8, which pack does not take"
+    else:
+        return f"is a {type(linear).__name__} without codes that pack takes"
+    if isinstance(found, str):
+        return found
+    sizes = {-(-found.columns // size) for size in (32, 64, 128)} | {1}
+    if found.bits not in (4, 8):
+        return f"has {found.bits} bits; pack takes 4 and 8"
+    if found.groups not in sizes:
+        return f"has {found.groups} groups of {found.columns} columns; pack takes groups of 32, 64, 128 or all"
+    if found.scales.dtype not in _DTYPES:
+        return f"has scales in {found.scales.dtype}; pack takes bfloat16 and float16"
+    return found
+
+
+def _of_qweight(linear: nn.Module) -> Union[Codes, str]:
+    qweight, scales, qzeros = (_tensor(linear, name) for name in ("qweight", "scales", "qzeros"))
+    if scales is None or qzeros is None or qweight.dim() != 2 or scales.dim() != 2 or qweight.dtype != torch.int32:
+        return "has a qweight without the scales and qzeros of GPTQ or AWQ"
+    groups, rows = scales.shape
+    bits = 32 * qzeros.shape[-1] // max(rows, 1)
+    bias = _tensor(linear, "bias")
+    if qzeros.shape[0] == groups and qweight.shape[1] * 8 == rows:
+        return Codes(("awq",), bits, rows, qweight.shape[0], groups, qweight, scales, qzeros, bias)
+    if qzeros.shape[0] != groups or qweight.shape[1] != rows or bits == 0:
+        return (f"has a qweight {list(qweight.shape)} with scales {list(scales.shape)} and qzeros "
+                f"{list(qzeros.shape)}: neither GPTQ's nor AWQ's layout")
+    columns = qweight.shape[0] * 32 // bits
+    if not _is_in_order(_tensor(linear, "g_idx"), columns, groups):
+        return "has columns in an order of their own (act-order, g_idx), which pack does not take"
+    return Codes(("gptq", "gptq_v2"), bits, rows, columns, groups, qweight, scales, qzeros, bias)
+
+
+def _of_compressed_tensors(linear: nn.Module) -> Union[Codes, str]:
+    packed, scales = _tensor(linear, "weight_packed"), _tensor(linear, "weight_scale")
+    shape, zeros = _tensor(linear, "weight_shape"), _tensor(linear, "weight_zero_point")
+    if packed.dtype != torch.int32 or scales is None or shape is None or shape.numel() != 2 or scales.dim() != 2:
+        return "has a weight_packed that is not of the format pack-quantized"
+    scheme = getattr(linear, "quantization_scheme", None)
+    if getattr(scheme, "input_activations", None) is not None:
+        return "has quantized activations, too"
+    rows, columns = (int(extent) for extent in shape)
+    groups = scales.shape[1]
+    bits = 32 * packed.shape[1] // max(columns, 1)
+    if zeros is not None and zeros.dtype != torch.int32:
+        return f"has zero points in {zeros.dtype}; pack takes int32 words"
+    if not _is_in_order(_tensor(linear, "weight_g_idx"), columns, groups):
+        return "has columns in an order of their own (act-order, weight_g_idx), which pack does not take"
+    return Codes(("compressed_tensors",), bits, rows, columns, groups, packed, scales, zeros, _tensor(linear, "bias"))
+
+
+def _packed(kernel: Any, found: Codes, layout: str) -> tuple[Tensor, Tensor, Optional[Tensor]]:
+    tiles, device = -(-found.rows // 16), found.codes.device
+    codes = torch.empty((tiles, -(-found.columns // 64), 128 * found.bits), dtype=torch.uint8, device=device)
+    scales = torch.empty((tiles, found.groups, 16), dtype=found.scales.dtype, device=device)
+    kernel.pack(found.codes.detach().contiguous(), found.scales.detach().contiguous(), codes, scales,
+                layout="gptq" if layout == "gptq_v2" else layout)
+    if found.zeros is None:
+        return codes, scales, None
+    zeros = torch.empty((tiles, found.groups, 16), dtype=torch.uint8, device=device)
+    kernel.pack_zeros(found.zeros.detach().contiguous(), zeros, layout=layout, bits=found.bits)
+    is_middle = bool((own.by_row(zeros)[:found.rows] == 1 << (found.bits - 1)).all())
+    return codes, scales, None if is_middle else zeros
+
+
+def _padded(bias: Optional[Tensor]) -> Optional[Tensor]:
+    """[N / 16, 16], zeros beyond N."""
+    if bias is None:
+        return None
+    return nn.functional.pad(bias.detach(), (0, -bias.numel() % 16)).reshape(-1, 16)
+
+
+def _first_changed(seen: tuple[tuple[nn.Module, str, Tensor, int], ...]) -> str:
+    """"": all tensors are those that were packed."""
+    return next((name for linear, name, tensor, version in seen
+                 if getattr(linear, name, None) is not tensor or tensor._version != version), "")
+
+
+# torch.compile breaks the graph here, once a call, and asks at each: torch.compiler.disable, which imports the whole
+# compiler, sets this mark.
+_first_changed._torchdynamo_disable = True
+
+
+class _Place:
+    """What replace() knows of one module: its linears, their tensors, and what was packed of them."""
+
+    def __init__(self, name: str, module: nn.Module, names: tuple[str, ...], request: tuple[Any, ...],
+                 tensors: tuple[Optional[Tensor], ...], what: str) -> None:
+        self.name, self.names, self.request, self.tensors, self.what = name, names, request, tensors, what
+        self.linears = tuple(module._modules[each] for each in names)
+        self.width = tensors[0].shape[1]
+        self._bind()
+
+    def _bind(self) -> None:
+        self.key = layer.key_of(*self.request)
+        self.told: set[str] = set()
+        self.forwards = tuple(type(linear).forward for linear in self.linears)
+        self.seen = tuple((linear, name, tensor, tensor._version) for linear in self.linears for name in _BUFFERS
+                          for tensor in (_tensor(linear, name),) if tensor is not None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("key", "told", "forwards", "seen")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._bind()
+
+    def why_not(self, module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> str:
+        """Why the module's own forward must run."""
+        why = between.on_every_module()
+        if why != "":
+            return why
+        if len(args) != 1 or named or not isinstance(args[0], Tensor):
+            return "it is called with something else than its input"
+        if torch.is_autocast_enabled() or args[0].dtype not in _DTYPES:
+            return f"x is {args[0].dtype} or torch.autocast is on; quantized-mlp takes bfloat16 and float16"
+        for name, linear, forward in zip(self.names, self.linears, self.forwards):
+            if module._modules.get(name) is not linear:
+                return f"{name} was replaced"
+            why = between.on_module(linear, forward)
+            if why != "":
+                return f"{name} {why}"
+        name = _first_changed(self.seen)
+        if name != "":
+            return f"{name} has changed since replace(); call restore() and replace() again"
+        if any(bias is not None and bias.dtype != args[0].dtype for bias in self.tensors[9:12]):
+            return f"x is {args[0].dtype} and a bias is not"
+        return layer.why_pytorch(args[0])
+
+
+class ReplacedQuantizedMlp(nn.Module):
+    """The first base of the classes that swapped modules have; the second is the module's own class."""
+
+    _kiln: Optional[_Place] = None  # None: restored
+
+    def forward(self, *args: Any, **named: Any) -> Any:
+        place = self._kiln
+        if place is not None and layer.enabled():
+            why = place.why_not(self, args, named)
+            if why == "":
+                return _call(place.tensors, args[0], place.key)
+            layer.tell(place.told, place.name, why)
+        return super().forward(*args, **named)
+
+    def extra_repr(self) -> str:
+        words = [super().extra_repr(), "" if self._kiln is None else self._kiln.what]
+        return ", ".join(word for word in words if word)
+
+    def kiln_restore(self) -> None:
+        """Its own forward again; the packed copy goes."""
+        del self._kiln
+        self.__class__ = type(self).__bases__[-1]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Classes that are made here have no name to be found by: the original's is pickled."""
+        made, of_module = type(self), type(self).__bases__[-1]
+        function, arguments, *rest = super().__reduce_ex__(protocol)
+        return (_remake, (function, tuple(of_module if a is made else a for a in arguments)), *rest)
+
+
+def _remake(function: Any, arguments: tuple[Any, ...]) -> nn.Module:
+    module = function(*arguments)
+    module.__class__ = _class_of(type(module))
+    return module
+
+
+_classes: dict[type, type] = {}
+
+
+def _class_of(kind: type) -> type:
+    if kind not in _classes:
+        name = "Kiln" + kind.__name__
+        _classes[kind] = type(name, (ReplacedQuantizedMlp, kind), {"__module__": kind.__module__, "__qualname__": name,
+                                                                   "__doc__": kind.__doc__})
+    return _classes[kind]
+
+
+def _call(tensors: tuple[Optional[Tensor], ...], x: Tensor, key: str) -> Tensor:
+    return own.quantized_mlp((x.contiguous().reshape(-1, x.shape[-1]), *tensors, None), key)[0].reshape(x.shape)
+
+
+def _activation_of(module: nn.Module) -> Optional[str]:
+    """Of those that the package has, by its values on a range; silu, where forward calls it by itself."""
+    act = next((getattr(module, name) for name in _ACTIVATIONS if hasattr(module, name)), None)
+    if act is None:
+        return "silu"
+    x = torch.linspace(-8, 8, 257)
+    try:
+        values = act(x)
+    except Exception:  # noqa: BLE001  whatever a stranger's function throws
+        return None
+    return next((name for name, gate in own.GATES.items() if torch.allclose(gate(x), values, atol=1e-6)), None)
+
+
+def _layouts(found: list[Codes]) -> Iterator[tuple[str, ...]]:
+    yield tuple(each.layouts[0] for each in found)
+    if any(len(each.layouts) > 1 for each in found):
+        yield tuple(each.layouts[-1] for each in found)
+
+
+@torch.no_grad()
+def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[str, Any], version: int,
+         options: dict[str, Any]) -> Union[_Place, str]:
+    if "forward" in vars(module):
+        return "it has a forward of its own, that would no longer run"
+    idle = [child for key, child in module.named_children() if key not in names and key not in _ACTIVATIONS]
+    if idle:
+        return f"it holds a {type(idle[0]).__name__} beside its linears"
+    found = []
+    for each in names:
+        codes = codes_of(module._modules[each])
+        if isinstance(codes, str):
+            return f"{each} {codes}"
+        found.append(codes)
+    gate, up, down = found
+    if (gate.bits, gate.groups, gate.rows, gate.columns) != (up.bits, up.groups, up.rows, up.columns):
+        return f"{names[0]} and {names[1]} have other shapes, bits or groups"
+    if (down.columns, down.rows) != (gate.rows, gate.columns):
+        return f"{names[2]} is [{down.rows}, {down.columns}]; expected [{gate.columns}, {gate.rows}]"
+    if gate.scales.dtype != up.scales.dtype or gate.scales.dtype != down.scales.dtype:
+        return "its linears have scales of several dtypes"
+    activation = _activation_of(module)
+    if activation is None:
+        return f"its activation is none of {', '.join(own.GATES)}"
+    attributes = {**attributes, "activation": activation}
+    request = (own.PACKAGE, version or own.VERSION, attributes, options)
+    device = gate.codes.device
+    source = layer.source_of(layer.key_of(*request))
+    kernel = source.kernel(device)
+    x = torch.randn(3, gate.columns, generator=torch.Generator().manual_seed(0)).to(device, gate.scales.dtype)
+    expected = module(x).float()
+    for layouts in _layouts(found):
+        packed = [_packed(kernel, codes, layout) for codes, layout in zip(found, layouts)]
+        tensors = (*packed[0], *packed[1], *packed[2], _padded(gate.bias), _padded(up.bias),
+                   None if down.bias is None else down.bias.detach())
+        y = _call(tensors, x, layer.key_of(*request)).float()
+        if bool((y - expected).norm() <= _CLOSE * expected.norm()):
+            what = (f"{own.PACKAGE}@{request[1]} {kernel.variant}, {activation}, int{gate.bits} of {layouts[0]}")
+            return _Place(name, module, names, request, tensors, what)
+    return "its forward gives something else than its codes mean"
+
+
+def replace(model: nn.Module, *, version: int = 0, overflow: str = "infinity", batch_invariant: bool = False,
+            **options: Any) -> Report:
+    """See quantized_mlp.replace."""
+    layer.check_options("replace", options)
+    attributes = {"limit": 7.0, "overflow": overflow, "batch_invariant": "yes" if batch_invariant else "no"}
+    swaps = []
+    for name, module in list(model.named_modules()):
+        names = next((each for each in _LINEARS if all(part in module._modules for part in each)), None)
+        if names is None or layer.is_replaced(module) or not any(_is_quantized(module._modules[n]) for n in names):
+            continue
+        name, kind = name or "the model", type(module).__name__
+        try:
+            place = _fit(name, module, names, attributes, version, options)
+            made = _class_of(type(module)) if isinstance(place, _Place) else None
+        except NoVariant as error:
+            place = str(error).splitlines()[0]
+        except (Error, RuntimeError, TypeError) as error:  # what its own forward or a call of the package says
+            place = f"a trial of it failed: {str(error).splitlines()[0]}"
+        if isinstance(place, str):
+            swaps.append(Swap(name, kind, False, place))
+            continue
+        module.__class__ = made
+        module._kiln = place
+        swaps.append(Swap(name, kind, True, place.what))
+    kept = [swap for swap in swaps if not swap.swapped]
+    if kept:
+        warnings.warn(f"kiln.torch.replace keeps {len(kept)} quantized MLPs as they are; {kept[0].name}: "
+                      f"{kept[0].what}", FallbackWarning, stacklevel=3)
+    return Report(tuple(swaps))

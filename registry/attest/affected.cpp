@@ -8,11 +8,10 @@
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
-#include "registry/attest/predicates.hpp"
+#include "registry/attest/attest.hpp"
 #include "registry/folder/check.hpp"
 #include "registry/folder/client_view.hpp"
 #include "registry/folder/layout.hpp"
-#include "registry/folder/referrers.hpp"
 
 namespace kiln::registry {
 namespace {
@@ -24,23 +23,18 @@ namespace fs = std::filesystem;
 std::optional<std::set<std::string>> versions_of(const Digest& download, const Layout& layout,
                                                  const Descriptor& index) {
   std::optional<std::set<std::string>> versions;
-  for (const HungReferrer& each : read_referrers(layout, index)) {
-    for (const Descriptor& blob : each.blobs) {
-      if (blob.media_type != attest::kMediaTypeBundle) continue;
-      const std::string what = "bundle " + blob.digest.str();
-      const attest::Statement statement =
-          attest::parse_statement(attest::parse_bundle(layout.read_blob(blob, what), what), what);
-      const attest::Kind* const kind = attest::kind_of_type(statement.predicate_type);
-      if (kind == nullptr || kind->word != "provenance") continue;
-      if (!versions) versions.emplace();
-      const Json predicate = parse_json(statement.predicate, what);
-      const JsonView build = JsonView(predicate, what).at("buildDefinition");
-      for (const JsonView& one : build.at("resolvedDependencies").items()) {
-        if (!one.has("digest")) continue;
-        const std::string uri = one.at("uri").string();
-        if (one.at("digest").string_or("sha256", "") == download.hex()) {
-          versions->insert(uri.substr(uri.rfind('@') + 1));
-        }
+  const std::string what = "provenance of " + index.digest.str();
+  for (const Said& each : said_about(layout, index)) {
+    const attest::Kind* const kind = attest::kind_of_type(each.statement.predicate_type);
+    if (kind == nullptr || kind->word != "provenance") continue;
+    if (!versions) versions.emplace();
+    const Json predicate = parse_json(each.statement.predicate, what);
+    const JsonView build = JsonView(predicate, what).at("buildDefinition");
+    for (const JsonView& one : build.at("resolvedDependencies").items()) {
+      if (!one.has("digest")) continue;
+      const std::string uri = one.at("uri").string();
+      if (one.at("digest").string_or("sha256", "") == download.hex()) {
+        versions->insert(uri.substr(uri.rfind('@') + 1));
       }
     }
   }

@@ -45,26 +45,6 @@ WholeVersion read_version(const Layout& layout, const std::string& name, const T
   return read;
 }
 
-/// What is said before, by whom.
-struct Said {
-  Envelope envelope;
-  Statement statement;
-};
-
-std::vector<Said> said_before(const Layout& layout, const Descriptor& index) {
-  std::vector<Said> said;
-  for (const HungReferrer& each : read_referrers(layout, index)) {
-    for (const Descriptor& blob : each.blobs) {
-      if (blob.media_type != attest::kMediaTypeBundle) continue;
-      const std::string what = "bundle " + blob.digest.str();
-      Said one{attest::parse_bundle(layout.read_blob(blob, what), what), {}};
-      one.statement = attest::parse_statement(one.envelope, what);
-      said.push_back(std::move(one));
-    }
-  }
-  return said;
-}
-
 /// An SBOM that says the same later is the same.
 bool is_same_sbom(const std::string& before, const std::string& now) {
   Json left = parse_json(before, "SBOM");
@@ -91,7 +71,7 @@ class Attesting {
       : request_(request),
         layout_(layout),
         version_(version),
-        said_(said_before(layout, version.descriptor)) {
+        said_(said_about(layout, version.descriptor)) {
     result_.name = version.index.name;
     result_.version = version.index.version;
     result_.index = version.descriptor;
@@ -195,6 +175,20 @@ class Attesting {
 };
 
 }  // namespace
+
+std::vector<Said> said_about(const Layout& layout, const Descriptor& index) {
+  std::vector<Said> said;
+  for (const HungReferrer& each : read_referrers(layout, index)) {
+    for (const Descriptor& blob : each.blobs) {
+      if (blob.media_type != attest::kMediaTypeBundle) continue;
+      const std::string what = "bundle " + blob.digest.str();
+      Said one{attest::parse_bundle(layout.read_blob(blob, what), what), {}};
+      one.statement = attest::parse_statement(one.envelope, what);
+      said.push_back(std::move(one));
+    }
+  }
+  return said;
+}
 
 std::vector<AttestedVersion> attest(const AttestRequest& request, const Progress& progress) {
   check_keys(request.keys);

@@ -18,6 +18,7 @@
 #include "attest/attestations.hpp"
 #include "registry/attest/predicates.hpp"
 #include "registry/attest/sbom.hpp"
+#include "registry/folder/layout.hpp"
 #include "registry/folder/package_versions.hpp"
 #include "registry/folder/submission.hpp"
 #include "registry/trust/keys.hpp"
@@ -37,6 +38,13 @@ struct AttestRequest {
   std::function<std::vector<attest::Attestation>(const std::string& name, const Descriptor& index)>
       onto = {};
 };
+
+/// A statement that hangs on an index in a folder, in its envelope.
+struct Said {
+  attest::Envelope envelope;
+  attest::Statement statement;
+};
+std::vector<Said> said_about(const Layout& layout, const Descriptor& index);
 
 struct AttestedVersion {
   std::string name;

@@ -143,8 +143,7 @@ void keep_named(Subject& subject, const std::vector<Spec>& specs) {
   for (auto& [registry, kernels] : subject.held) {
     std::erase_if(kernels, [&](const auto& each) {
       const auto is_it = [&](const Spec& spec) {
-        return spec.name == each.first.first &&
-               (spec.version == 0 || spec.version == each.first.second);
+        return spec.names(each.first.first, each.first.second);
       };
       const auto spec = std::ranges::find_if(specs, is_it);
       if (spec != specs.end()) found.insert(spec->text());

@@ -127,9 +127,7 @@ int run_list(const Options& options) {
   Json damaged = Json::array();
   std::vector<Spec> missing = options.specs;
   const auto is_wanted = [&](const std::string& name, int version) {
-    const auto is_it = [&](const Spec& spec) {
-      return spec.name == name && (spec.version == 0 || spec.version == version);
-    };
+    const auto is_it = [&](const Spec& spec) { return spec.names(name, version); };
     std::erase_if(missing, is_it);
     return options.specs.empty() || std::ranges::any_of(options.specs, is_it);
   };

@@ -32,6 +32,10 @@ struct Spec {
   int version = 0;
 
   std::string text() const;
+  /// Whether it names this version; without a version it names all of the package.
+  bool names(const std::string& package, int of_version) const {
+    return name == package && (version == 0 || version == of_version);
+  }
 };
 
 /// Throws kUsage, saying which half is wrong, for text that is not NAME or NAME@VERSION.

@@ -19,10 +19,6 @@
 namespace kiln::cli {
 namespace {
 
-bool is_version_of(const Ref& ref, const Spec& spec) {
-  return spec.name == ref.name && (spec.version == 0 || spec.version == ref.version);
-}
-
 Json to_json(const Ref& ref) {
   return {{"name", ref.name}, {"version", ref.version}, {"registry", ref.registry}};
 }
@@ -49,12 +45,12 @@ int run_uninstall(bool dry_run, const std::string& registry, const Options& opti
   const auto is_wanted = [&](const Ref& ref) {
     return (only.empty() || ref.registry == only) &&
            std::ranges::any_of(options.specs,
-                               [&](const Spec& spec) { return is_version_of(ref, spec); });
+                               [&](const Spec& spec) { return spec.names(ref.name, ref.version); });
   };
   std::vector<Spec> missing = options.specs;
   for (const Ref& ref : cache.refs()) {
     if (!is_wanted(ref)) continue;
-    std::erase_if(missing, [&](const Spec& spec) { return is_version_of(ref, spec); });
+    std::erase_if(missing, [&](const Spec& spec) { return spec.names(ref.name, ref.version); });
   }
   if (!missing.empty()) fail_not_there(cache, missing);
   GcOptions how;

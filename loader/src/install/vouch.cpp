@@ -119,10 +119,9 @@ bool is_signed(const std::string& registry, const Settings& settings) {
 }
 
 std::optional<SignedIndex> Vouch::recall(const std::string& name, int version) const {
-  SignatureMemo memo(verified_path());
-  Updater updater = updater_of(registry_, settings_, cache_, Expiry::kTold, memo);
-  const std::optional<SignedTarget> word = updater.recall(target_name(name, version));
-  memo.save();
+  Words words = {{{name, version}, {}}};
+  look_up(words, false);
+  const std::optional<SignedTarget>& word = words.begin()->second;
   if (!word || (word->target.yanked && !settings_.offline)) return std::nullopt;
   return SignedIndex{descriptor_of(word->target, label(name, version), registry_), word->signers,
                      word->advisories};
@@ -138,10 +137,9 @@ std::optional<std::string> Vouch::recall_yanked(const std::string& name, int ver
 
 std::vector<Advisory> Vouch::recall_advisories(const std::string& name, int version) const {
   if (!trust::may_advise(folder_of(registry_, cache_))) return {};
-  SignatureMemo memo(verified_path());
-  Updater updater = updater_of(registry_, settings_, cache_, Expiry::kTold, memo);
-  std::optional<SignedTarget> word = updater.recall(target_name(name, version));
-  memo.save();
+  Words words = {{{name, version}, {}}};
+  look_up(words, false);
+  std::optional<SignedTarget>& word = words.begin()->second;
   return word ? std::move(word->advisories) : std::vector<Advisory>();
 }
 

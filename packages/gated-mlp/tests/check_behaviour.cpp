@@ -286,12 +286,12 @@ void check_refusals(Variant& variant) {
     const auto wide = [&](std::initializer_list<std::int64_t> shape) {
       return kiln::Tensor(memory.data(), kiln::DType::kFloat32, shape, device);
     };
+    const kiln::Tensor wide_y(other.data(), kiln::DType::kFloat32, {1, 1}, device);
     check_refused(variant, "float32 on a GPU", "float32", [&] {
       const MlpLayer wide_layer =
           make_layer({.gate = wide({1, 1}), .up = wide({1, 1}), .down = wide({1, 1})});
       const Guarded workspace(variant.memory, wide_layer.workspace_bytes(wide({1, 1})));
-      wide_layer.forward({wide({1, 1})}, wide({1, 1}), {workspace.data(), workspace.bytes()},
-                         nullptr);
+      wide_layer.forward({wide({1, 1})}, wide_y, {workspace.data(), workspace.bytes()}, nullptr);
     });
   }
 }

@@ -98,6 +98,31 @@ class Advisories(World):
         machines = self.document("lock", "--check", "--hosts", HOST)["hosts"]
         self.assertEqual(machines[0]["kernels"][0]["variant"], PTX)
 
+    def test_a_locked_load_reads_no_metadata_for_an_advisory_of_others(self):
+        self.publish("acme")
+        self.sign_again("sign")
+        self.kiln("lock", "fleet-op@1")
+        self.kiln("install", "--locked", "--host", HOST)
+        self.advise("KA-1", "--refuse", "--package", "tiny-*")
+        self.advise("KA-2", "--refuse", "--versions", "2..")
+        self.advise("KA-3", "--refuse", "--variant", H100)
+        self.lift("KA-3")
+        self.audit()  # the cache has them
+        [targets] = (self.work / "cache/tuf").glob("*/targets.json")
+        kept = targets.read_bytes()
+        targets.unlink()  # what is not there is not read, and of this package nothing is missed
+        self.kiln("install", "--locked", "--host", HOST, says=H100)
+        targets.write_bytes(kept)
+        for words in (["--package", "fleet-*", "--variant", H100], ["--versions", "1..1", "--variant", H100]):
+            self.advise("KA-3", "--refuse", *words)
+            self.audit(code=TRUST)
+            self.kiln("install", "--locked", "--host", HOST, says=PTX)
+        note = targets.with_name("advisories")
+        note.chmod(0o644)
+        for text in ("\n", "targets fleet-op\n", "targets tiny-* 0 0\n\n"):  # what is not understood hides nothing
+            note.write_text(text)
+            self.kiln("install", "--locked", "--host", HOST, says=PTX)
+
     # ---- which binaries ----
 
     def test_binaries_are_found_by_what_made_them(self):

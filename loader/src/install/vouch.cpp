@@ -136,7 +136,7 @@ std::optional<std::string> Vouch::recall_yanked(const std::string& name, int ver
 }
 
 std::vector<Advisory> Vouch::recall_advisories(const std::string& name, int version) const {
-  if (!trust::may_advise(folder_of(registry_, cache_))) return {};
+  if (!trust::may_advise(folder_of(registry_, cache_), name, version)) return {};
   Words words = {{{name, version}, {}}};
   look_up(words, false);
   std::optional<SignedTarget>& word = words.begin()->second;

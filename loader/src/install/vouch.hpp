@@ -82,8 +82,8 @@ class Vouch {
   /// Why the publisher took the version back, as far as the cached metadata says.
   std::optional<std::string> recall_yanked(const std::string& name, int version) const;
 
-  /// The advisories that the cached metadata has for a version. Costs one look for a file where
-  /// there never was one.
+  /// The advisories that the cached metadata has for a version. Costs one look at a small file
+  /// where none may speak of it.
   std::vector<Advisory> recall_advisories(const std::string& name, int version) const;
 
   /// What the registry's newest metadata says of each; of versions that were yanked, too. `ask`:

@@ -5,7 +5,7 @@
 //
 //   root.json, roots/<version>.json       the newest root, and each one since the trusted one
 //   timestamp.json, snapshot.json, targets.json, <delegated role>.json
-//   advisories                            exists once a document with an advisory was taken
+//   advisories                            of which packages and versions those documents have one
 #pragma once
 
 #include <filesystem>

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/join.hpp"
+#include "base/number.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::trust {
@@ -19,6 +21,7 @@ constexpr std::size_t kMaxListedRoles = 4096;  // as many as one artifact has la
 
 constexpr const char* kTargets = "targets";
 constexpr const char* kAdvised = "advisories";
+constexpr std::size_t kMostAdvised = 65536;  // bytes; of more, everyone reads the metadata
 
 std::string json_file(const std::string& name) {
   return name + ".json";
@@ -48,6 +51,51 @@ std::string fetch(const MetadataSource& source, const std::string& file, const P
                                         ". Check the registry's name, or tell its publisher");
 }
 
+/// Of whom a role's advisories speak, a line each: "targets geglu-* 1 0". One that this Kiln cannot
+/// read may be read by a newer one, which has the same cache.
+std::set<std::string> advised_lines(const std::string& role,
+                                    const std::vector<Advisory>& advisories) {
+  std::set<std::string> lines;
+  for (const Advisory& each : advisories) {
+    if (each.lifted) continue;
+    lines.insert(file_name(role) + " " + (each.package.empty() ? "*" : each.package) + " " +
+                 std::to_string(each.from_version) + " " + std::to_string(each.to_version) + "\n");
+  }
+  return lines;
+}
+
+std::string_view take_line(std::string_view& rest) {
+  const std::string_view line = rest.substr(0, rest.find('\n'));
+  rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+  return line;
+}
+
+/// A line that is none of the above speaks of everything.
+bool line_speaks_of(std::string_view line, std::string_view package, int version) {
+  const std::vector<std::string_view> words = split(line, ' ');
+  if (words.size() != 4) return true;
+  Advisory scope;
+  scope.package = words[1];
+  scope.from_version = parse_version_number(words[2]);
+  scope.to_version = parse_version_number(words[3]);
+  return speaks_of(scope, package, version);
+}
+
+/// Notes of whom this role's advisories speak, beside what is noted of others.
+void note_advised(const MetadataFolder& folder, const std::string& role,
+                  const std::vector<Advisory>& advisories) {
+  const std::string before = folder.read(kAdvised).value_or("");
+  const std::string own = file_name(role) + " ";
+  std::string now;
+  for (std::string_view rest = before; !rest.empty();) {
+    const std::string_view line = take_line(rest);
+    if (!line.starts_with(own)) now += std::string(line) + "\n";
+  }
+  for (const std::string& line : advised_lines(role, advisories)) now += line;
+  if (now.size() > kMostAdvised) now = "everything\n";
+  if (now != before) folder.write(kAdvised, now);
+}
+
 }  // namespace
 
 /// Of a pattern of names, what stands before the last '/' is a pattern of packages.
@@ -61,8 +109,12 @@ bool may_speak_of(const Delegation& role, const std::string& package) {
   });
 }
 
-bool may_advise(const MetadataFolder& folder) {
-  return folder.read(kAdvised).has_value();
+bool may_advise(const MetadataFolder& folder, std::string_view package, int version) {
+  const std::string noted = folder.read(kAdvised).value_or("");
+  for (std::string_view rest = noted; !rest.empty();) {
+    if (line_speaks_of(take_line(rest), package, version)) return true;
+  }
+  return false;
 }
 
 Updater::Updater(std::string_view root, MetadataFolder folder, std::string origin,
@@ -143,7 +195,7 @@ void Updater::update_targets(const MetadataSource& source, const std::string& ro
   const std::string bytes =
       fetch(source, versioned(named.version, file), named.promise, kMaxTargetsBytes, origin_);
   take(bytes);
-  if (!trusted_.targets(role, parent)->advisories.empty()) folder_.write(kAdvised, "\n");
+  note_advised(folder_, role, trusted_.targets(role, parent)->advisories);
   folder_.write(file, bytes);
 }
 

@@ -46,9 +46,9 @@ struct Listed {
   std::vector<PassedRole> passed;
 };
 
-/// Whether a document that was ever taken into this folder has an advisory: one look for a file,
-/// for a caller that needs nothing else of the metadata.
-bool may_advise(const MetadataFolder& folder);
+/// Whether a document that was taken into this folder has an advisory that may speak of this
+/// version: one small file says it, for a caller that needs nothing else of the metadata.
+bool may_advise(const MetadataFolder& folder, std::string_view package, int version);
 
 class Updater {
  public:

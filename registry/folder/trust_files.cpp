@@ -108,8 +108,8 @@ trust::TrustedSet follow(const TrustFiles& files, const std::string& origin, tru
   return set;
 }
 
-std::optional<trust::Target> find_target(trust::TrustedSet& set, const TrustFiles& files,
-                                         const std::string& origin, const std::string& name) {
+std::optional<trust::SignedTarget> find_target(trust::TrustedSet& set, const TrustFiles& files,
+                                               const std::string& origin, const std::string& name) {
   const auto load = [&](const std::string& role, const std::string& parent) {
     if (set.targets(role, parent) != nullptr) return true;
     if (!set.snapshot()->files.contains(role)) return false;
@@ -117,8 +117,7 @@ std::optional<trust::Target> find_target(trust::TrustedSet& set, const TrustFile
     set.take_targets(file_of(files, role_file(version, role), origin), role, parent);
     return true;
   };
-  const std::optional<trust::SignedTarget> word = set.search(name, load);
-  return word ? std::optional(word->target) : std::nullopt;
+  return set.search(name, load);
 }
 
 bool is_ahead(const trust::TrustedSet& these, const trust::TrustedSet& those) {

@@ -52,8 +52,8 @@ trust::TrustedSet follow(const TrustFiles& files, const std::string& origin, tru
 
 /// What a client that believes `set` finds of a name. Takes the roles that it asks out of the
 /// files; throws as follow.
-std::optional<trust::Target> find_target(trust::TrustedSet& set, const TrustFiles& files,
-                                         const std::string& origin, const std::string& name);
+std::optional<trust::SignedTarget> find_target(trust::TrustedSet& set, const TrustFiles& files,
+                                               const std::string& origin, const std::string& name);
 
 /// Whether `these` were signed after `those`. Never where the root of `those` is newer and took the
 /// online keys away: what a stolen key signed is not counted.

@@ -283,7 +283,8 @@ class MetadataPush {
 
   /// What the folder says of a name. After plan().
   std::optional<trust::Target> promised(const std::string& name) {
-    return find_target(*ours_, files_, kFolder, name);
+    const std::optional<trust::SignedTarget> found = find_target(*ours_, files_, kFolder, name);
+    return found ? std::optional(found->target) : std::nullopt;
   }
 
   std::uint64_t run() {
@@ -371,9 +372,9 @@ void tell_unsigned(const std::vector<Pushed>& versions, const Destination& to,
     trust::TrustedSet set = follow(files, to.registry, trust::Expiry::kTold, Roles::kTop);
     for (const Pushed& each : versions) {
       const Published& one = each.published;
-      const std::optional<trust::Target> found =
+      const std::optional<trust::SignedTarget> found =
           find_target(set, files, to.registry, trust::target_name(one.name, one.version));
-      if (found && found->promise.sha256() == one.index.digest) continue;
+      if (found && found->target.promise.sha256() == one.index.digest) continue;
       progress("clients do not see this " + label(one.name, one.version) +
                " yet: the registry is signed, and its metadata does not speak of it. Sign it: "
                "'kiln registry sign --onto " +

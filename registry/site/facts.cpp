@@ -2,6 +2,7 @@
 #include "registry/site/facts.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -164,9 +165,9 @@ void read_trust(const fs::path& registry, SiteFacts& site) {
   site.signed_until = trust::to_text(set.timestamp()->expires);
   for (PackageFacts& package : site.packages) {
     for (VersionFacts& version : package.versions) {
-      const std::optional<trust::Target> found = find_target(
+      const std::optional<trust::SignedTarget> found = find_target(
           set, files, registry.string(), trust::target_name(package.name, version.version));
-      const bool same = found && found->promise.sha256() == version.index.digest;
+      const bool same = found && found->target.promise.sha256() == version.index.digest;
       version.vouched = same ? SignedState::kSigned : SignedState::kOther;
       std::set<std::string> seen;
       const trust::Targets* const top = set.targets();
@@ -179,9 +180,13 @@ void read_trust(const fs::path& registry, SiteFacts& site) {
         version.keys.assign(signers->ids.begin(), signers->ids.end());
         version.threshold = signers->threshold;
       }
-      if (found && found->yanked) {
-        version.yanked = found->yanked->empty() ? "no reason is given" : *found->yanked;
+      if (!found) continue;
+      if (const std::optional<std::string>& yanked = found->target.yanked) {
+        version.yanked = yanked->empty() ? "no reason is given" : *yanked;
       }
+      std::ranges::copy_if(
+          found->advisories, std::back_inserter(version.advisories),
+          [&](const Advisory& each) { return speaks_of(each, package.name, version.version); });
     }
   }
 }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "documents/advisory.hpp"
 #include "documents/ops.hpp"
 #include "documents/variant.hpp"
 #include "registry/folder/submission.hpp"
@@ -63,6 +64,7 @@ struct VersionFacts {
   std::uint64_t threshold = 0;        ///< how many of them must
   std::string attested;               ///< when, as its SBOM says: "2026-11-24T…"; may be empty
   std::string yanked;                 ///< why its publisher took it back; empty: it was not
+  std::vector<Advisory> advisories;   ///< signed ones that speak of some variant of it
   std::string card;                   ///< Markdown; may be empty
   std::vector<std::string> changes;   ///< since the version before
   std::vector<std::string> problems;  ///< what could not be read, and why

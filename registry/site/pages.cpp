@@ -111,6 +111,7 @@ Html index_entry(const PackageFacts& package) {
     html.add("<span class=\"tested\">tested on {}</span>", join(places));
   }
   if (!version.yanked.empty()) html.add("<span class=\"warning\">taken back</span>");
+  if (!version.advisories.empty()) html.add("<span class=\"warning\">has an advisory</span>");
   return std::move(html.add("</p></li>\n"));
 }
 
@@ -500,6 +501,12 @@ void add_notices(Html& html, const PackageFacts& package, const VersionFacts& ve
   if (!version.yanked.empty()) {
     html.add("<p class=\"notice warning\">Its publisher took this version back: {}</p>\n",
              version.yanked);
+  }
+  for (const Advisory& each : version.advisories) {
+    html.add("<p class=\"notice warning\">Advisory {} {} {}: {}", each.id,
+             each.refuses ? "refuses" : "warns of", scope_of(each), each.text);
+    if (!each.link.empty()) html.add(" <a href=\"{}\">Read more</a>", each.link);
+    html.add("</p>\n");
   }
   if (version.vouched == SignedState::kOther) {
     html.add(

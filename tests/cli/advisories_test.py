@@ -74,6 +74,20 @@ class Advisories(World):
         done = self.run_command(KILN, "install", "fleet-op@1", "--device", "cpu")
         self.assertNotIn("KA-8", done.stderr, "it speaks of GPUs")
 
+    def test_info_shows_what_is_said_of_a_version(self):
+        self.assertEqual(self.document("info", "fleet-op@1")["advisories"], [])
+        self.advise("KA-8", "--variant", H100, "--gpu", "9.0", "--link", "https://example.org/ka-8")
+        self.advise("KA-9", "--refuse", "--package", "tiny-*")
+        document = self.document("info", "fleet-op@1", "--refresh")
+        documents.check(document)
+        self.assertEqual(document["advisories"], [
+            {"id": "KA-8", "action": "warns", "text": "wrong sums for odd D", "link": "https://example.org/ka-8",
+             "scope": f"every package, {H100}, on GPUs 9.0", "variants": [H100]}])
+        self.settings('"advisories": "refuse"')
+        self.kiln("info", "fleet-op@1", says=f"advisory  KA-8 refuses every package, {H100}, on GPUs 9.0: advisory KA-8: wrong sums")
+        self.settings('"accept_advisories": ["KA-8"]')
+        self.assertEqual(self.document("info", "fleet-op@1")["advisories"][0]["action"], "accepted")
+
     def test_the_user_decides(self):
         self.advise("KA-1", "--refuse", "--variant", H100)
         self.advise("KA-2", "--variant", PTX)

@@ -96,6 +96,15 @@ class Serve(unittest.TestCase):
                      "against fp64 on NVIDIA &lt;H200&gt;, 2026-11-21", "bfloat16 &lt;b&gt;",
                      f"kiln trust add {self.url} --root root.json"):
             self.assertIn(part, body)
+        self.registry_command("advisory", "publish", "KA-1", "--text", "wrong <sums>", "--link", "https://example.org/?a&b",
+                              "--package", "tiny-op", *signing)
+        self.registry_command("advisory", "publish", "KA-2", "--text", "of another", "--package", "other", *signing)
+        body = self.get(page)[1].decode()
+        self.assertIn("Advisory KA-1 warns of tiny-op: wrong &lt;sums&gt; <a href=\"https://example.org/?a&amp;b\">", body)
+        self.assertNotIn("KA-2", body)
+        self.assertIn("has an advisory", self.get("/")[1].decode())
+        self.registry_command("advisory", "lift", "KA-1", *signing)
+        self.assertNotIn("KA-1", self.get(page)[1].decode())
         self.registry_command("yank", "tiny-op@1", "--reason", "wrong <sums>", *signing)
         self.assertIn("took this version back: wrong &lt;sums&gt;", self.get(page)[1].decode())
         self.assertIn("taken back", self.get("/")[1].decode())

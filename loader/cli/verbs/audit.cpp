@@ -13,12 +13,12 @@
 #include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
-#include "install/advise.hpp"
 #include "install/catalog.hpp"
 #include "install/install.hpp"
 #include "install/lock.hpp"
 #include "install/vouch.hpp"
 #include "loader/cli/frame/output.hpp"
+#include "loader/cli/verbs/advice.hpp"
 #include "loader/cli/verbs/verbs.hpp"
 #include "probe/probe.hpp"
 #include "settings/settings.hpp"
@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 
 /// By registry, name and version: the digest of each variant's manifest, by its id.
 using Named = std::pair<std::string, int>;
-using Variants = std::map<std::string, Digest>;
+using Variants = VariantDigests;
 using HeldKernels = std::map<std::string, std::map<Named, Variants>>;
 
 /// What is looked into, and where that was found.
@@ -168,32 +168,20 @@ void note_unknown(const Named& kernel, const std::string& registry, const std::s
 /// What one advisory says of one kernel.
 void note_hit(const Advisory& advisory, const Named& kernel, const std::string& registry,
               const Variants& held, const Settings& settings, const Host& host, Audit& audit) {
-  std::vector<std::string> variants;
-  for (const auto& [id, digest] : held) {
-    if (names_variant(advisory, id, digest)) variants.push_back(id);
-  }
-  if (variants.empty() || !speaks_of(advisory, kernel.first, kernel.second)) return;
-  const Advised effect = advised({advisory}, kernel.first, kernel.second, settings);
-  const char* const action = !effect.refusing.empty()  ? "refuses"
-                             : !effect.warning.empty() ? "warns"
-                                                       : "accepted";
+  Json hit = advice_of(advisory, kernel.first, kernel.second, held, settings);
+  if (hit.is_null()) return;
   std::vector<const Gpu*> gpus;
   for (const Gpu& gpu : host.gpus) gpus.push_back(&gpu);
   const bool here = speaks_of_machine(advisory, gpus, host.driver);
-  audit.refuses = audit.refuses || !effect.refusing.empty();
-  audit.hits.push_back({{"id", advisory.id},
-                        {"action", action},
-                        {"text", advisory.text},
-                        {"link", advisory.link.empty() ? Json() : Json(advisory.link)},
-                        {"scope", scope_of(advisory)},
-                        {"name", kernel.first},
-                        {"version", kernel.second},
-                        {"registry", registry},
-                        {"variants", variants},
-                        {"here", here}});
-  print("%s %s %s: %s%s\n  %s\n", advisory.id.c_str(), action,
-        label(kernel.first, kernel.second).c_str(), join(variants).c_str(),
+  audit.refuses = audit.refuses || hit["action"] == "refuses";
+  print("%s %s %s: %s%s\n  %s\n", advisory.id.c_str(),
+        hit["action"].get_ref<const std::string&>().c_str(),
+        label(kernel.first, kernel.second).c_str(),
+        join(hit["variants"].get<std::vector<std::string>>()).c_str(),
         here ? "" : " (not on this machine)", text_of(advisory).c_str());
+  hit.update(
+      {{"name", kernel.first}, {"version", kernel.second}, {"registry", registry}, {"here", here}});
+  audit.hits.push_back(std::move(hit));
 }
 
 /// All kernels of one registry, after one refresh of its metadata.

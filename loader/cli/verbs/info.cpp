@@ -16,6 +16,7 @@
 #include "install/install.hpp"
 #include "install/signature_policy.hpp"
 #include "loader/cli/frame/output.hpp"
+#include "loader/cli/verbs/advice.hpp"
 #include "loader/cli/verbs/verbs.hpp"
 #include "oci/layer_reader.hpp"
 #include "store/installed.hpp"
@@ -236,6 +237,23 @@ Json print_attestations(const std::vector<attest::Attestation>& list, const Sett
   return documents;
 }
 
+/// What signed advisories say of the version's variants, on whatever machine.
+Json print_advisories(const VersionIndex& version, const Settings& settings) {
+  VariantDigests variants;
+  for (const Variant& each : version.index.variants)
+    variants.emplace(each.id, each.manifest.digest);
+  Json documents = Json::array();
+  for (const Advisory& each : version.advisories) {
+    Json document = advice_of(each, version.index.name, version.index.version, variants, settings);
+    if (document.is_null()) continue;
+    print("advisory  %s %s %s: %s\n", each.id.c_str(),
+          document["action"].get_ref<const std::string&>().c_str(), scope_of(each).c_str(),
+          text_of(each).c_str());
+    documents.push_back(std::move(document));
+  }
+  return documents;
+}
+
 int run_info(const Options& options) {
   Spec spec = options.specs.front();
   const Settings settings = load_settings();
@@ -262,6 +280,7 @@ int run_info(const Options& options) {
   print_schema(details, spec);
   const Json attestations = print_attestations(install.source().attestations(found.descriptor),
                                                settings, registry, spec.name);
+  const Json advisories = print_advisories(found, settings);
   print("variants\n");
   Json variants = Json::array();
   for (const Variant& variant : found.index.variants) {
@@ -278,6 +297,7 @@ int run_info(const Options& options) {
                       {"registry", registry},
                       {"index", found.descriptor.digest.str()},
                       {"attestations", attestations},
+                      {"advisories", advisories},
                       {"variants", variants}});
   return 0;
 }

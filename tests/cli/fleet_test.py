@@ -7,6 +7,7 @@
 
 import json
 import pathlib
+import shutil
 
 import documents
 from world import INTEGRITY, KILN_REGISTRY, LOCK, NO_VARIANT, NOT_FOUND, OK, TRUST, USAGE, World, main
@@ -110,6 +111,27 @@ class Fleet(World):
         self.check(hosts=FLEET[:1], code=LOCK)
         [share] = self.check("--device", "cpu", hosts=FLEET[:1], code=LOCK)["01-h100"]["kernels"][:1]
         self.assertEqual(share["variant"], CPU)
+
+    def host(self, name, **changes):
+        file = self.work / f"{name}.json"
+        file.write_text(json.dumps(json.loads(FLEET[0].read_text()) | changes))
+        return file
+
+    def test_a_gpu_that_is_newer_than_the_kernels_and_a_c_library_that_is_older(self):
+        newer = self.host("newer", gpus=[{"ordinal": 0, "name": "NVIDIA GB10", "capability": "12.1"}])
+        older = self.host("older", glibc="2.12")
+        machines = self.check(hosts=[newer, older], code=NO_VARIANT)
+        [share] = machines["newer"]["kernels"]
+        self.assertEqual((share["variant"], share["compiles_at_start"], share["tested_on"]), (PTX, True, []))
+        [share] = machines["older"]["kernels"]
+        self.assertIn("run it on a system with glibc >= 2.17", share["problem"])
+        self.assertIn("GLIBC", {each["refusal"] for each in share["refused"]})
+
+    def test_a_kernel_that_the_registry_lost(self):
+        shutil.rmtree(self.registry / "fleet-op")
+        shutil.rmtree(self.work / "cache")
+        document = self.document("lock", "--check", "--hosts", FLEET[0], code=NOT_FOUND)
+        self.assertIn("find fleet-op in", document["message"])
 
     def test_files_that_are_not_there(self):
         self.check(hosts=[self.work / "none.json"], code=USAGE)

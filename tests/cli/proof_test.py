@@ -245,6 +245,11 @@ class Proof(World):
         self.kiln("diff", "sample@1", "sample@2", "--full", says=["op add\n  - sample.add(", "127 values", "time of add"])
         self.assertIsNone(self.differ("sample@1", "sample@2", "--documents")["computed"])
 
+    def test_one_slow_call_is_no_time_of_the_kernel(self):
+        self.two_versions("-DSAMPLE_STALLS")
+        [add] = self.differ("sample@1", "sample@2")["computed"]["times"]
+        self.assertLess(add["seconds_after"], 0.1)
+
     def test_diff_of_the_same_bytes_finds_nothing(self):
         self.two_versions()
         [y] = self.differ("sample@1", "sample@2")["computed"]["outputs"]

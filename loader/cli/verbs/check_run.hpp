@@ -62,7 +62,7 @@ struct CheckOutput {
 /// The calls of one op.
 struct OpTime {
   std::uint64_t calls = 0;
-  double seconds = 0;  ///< of all; on a GPU with the wait for each
+  double seconds = 0;  ///< of the median call; on a GPU with the wait for it
 };
 
 struct CheckRun {

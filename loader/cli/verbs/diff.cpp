@@ -198,10 +198,8 @@ void print_computed(const Computed& computed) {
   for (const auto& [op, after] : computed.after.ops) {
     const auto before = computed.before.ops.find(op);
     if (before == computed.before.ops.end() || after.calls == 0) continue;
-    print("time of %-16s %8.1f us a call, was %.1f\n", op.c_str(),
-          1e6 * after.seconds / static_cast<double>(after.calls),
-          1e6 * before->second.seconds /
-              static_cast<double>(std::max<std::uint64_t>(before->second.calls, 1)));
+    print("time of %-16s %8.1f us a call, was %.1f\n", op.c_str(), 1e6 * after.seconds,
+          1e6 * before->second.seconds);
   }
   if (!computed.problem.empty()) print("not compared: %s\n", computed.problem.c_str());
 }

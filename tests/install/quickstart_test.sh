@@ -40,6 +40,7 @@ if mount --bind "$work" "$work" 2>/dev/null; then
   cd "$work/clone"
   if touch "$source/written" 2>/dev/null; then rm "$source/written"; fail "this file system is not read-only"; fi
 fi
+if ci/quickstart 64 wide >"$work/said" 2>&1 || [ -e build/env ]; then fail "a size that is no number is found after the build"; fi
 ci/quickstart 64 96 160 >"$work/said" 2>&1 || fail "exit status $?: $(tail -n 40 "$work/said")"
 [ "$(wc -l <"$work/said")" -lt 100 ] || fail "it prints $(wc -l <"$work/said") lines"
 for said in 'relative L2 against fp64' '^quickstart: done in' 'ci/quickstart --all'; do

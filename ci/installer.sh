@@ -69,7 +69,9 @@ main() {
   prefix=${HOME:-}/.local kernels=
   while [ $# -gt 0 ]; do
     case $1 in
-      --prefix) [ $# -gt 1 ] || { say "--prefix wants a folder"; exit 2; }; prefix=$2; shift 2 ;;
+      --prefix)
+        case ${2:-} in ''|-*) say "--prefix wants a folder, found '${2:-}'"; exit 2 ;; esac
+        prefix=$2; shift 2 ;;
       --kernels) kernels=1; shift ;;
       *) say "unknown option $1; known: --prefix DIR, --kernels"; exit 2 ;;
     esac

@@ -238,6 +238,9 @@ class InstallerTest(unittest.TestCase):
         code, said = self.install("--perfix", "x")
         self.assertEqual((code, self.inside()), (USAGE, []))
         self.assertIn("unknown option --perfix", said)
+        for words in (["--prefix"], ["--prefix", ""], ["--prefix", "--kernels"]):
+            code, said = self.install(*words)
+            self.assertEqual((code, self.inside()), (USAGE, []), said)
         self.refused(LACKING, "HOME is not set", HOME="")
         self.refused(REFUSED, "/proc/kiln cannot be written", words=["--prefix", "/proc/kiln"])
 

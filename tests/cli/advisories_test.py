@@ -11,7 +11,7 @@ import pathlib
 import shutil
 
 import documents
-from world import KILN, KILN_REGISTRY, NO_VARIANT, NOT_FOUND, OK, TRUST, USAGE, World, main
+from world import KILN, KILN_REGISTRY, NO_VARIANT, INTEGRITY, NOT_FOUND, OK, TRUST, USAGE, World, main
 
 CPU, H100, PTX = "cpu-x86-64-v3", "cu12.9-sm_90a-x86_64", "cu11.8-compute_80-x86_64"
 HOST = pathlib.Path(__file__).resolve().parent / "fleet/01-h100.json"
@@ -205,6 +205,23 @@ class Advisories(World):
         shutil.rmtree(self.work / "cache")
         [hit] = self.audit("--from", bundle, "--offline", code=TRUST)["advisories"]
         self.assertEqual(hit["variants"], [H100])
+
+    def test_what_is_damaged_is_not_passed_over(self):
+        for package in ("fleet-op@1", "tiny-op@1"):
+            self.kiln("install", package, "--device", "cpu")
+        [ref] = (self.work / "cache/refs").rglob("tiny-op/1.json")
+        ref.write_text("{")
+        document = self.audit(code=INTEGRITY)
+        self.assertEqual((document["kernels"], [each["name"] for each in document["unknown"]]), (1, ["tiny-op"]))
+        self.kiln("audit", code=INTEGRITY, says="not known: tiny-op@1, ref ")
+        self.assertEqual(self.audit("tiny-op@1", code=INTEGRITY)["kernels"], 0)
+        self.audit("fleet-op@1")
+        said = self.document("outdated", code=INTEGRITY)["kernels"]
+        self.assertEqual(sorted((each["name"], each["problem"] is None) for each in said), [("fleet-op", True), ("tiny-op", False)])
+        self.kiln("cache", "repair")
+        self.assertEqual(self.audit()["kernels"], 1)
+        self.kiln("install", "tiny-op@1", "--device", "cpu", "--refresh")
+        self.assertEqual(self.audit()["kernels"], 2)
 
     def test_audit_says_what_was_taken_back_and_what_nobody_signs(self):
         self.kiln("lock", "fleet-op@1")

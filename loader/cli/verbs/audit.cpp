@@ -39,6 +39,7 @@ using HeldKernels = std::map<std::string, std::map<Named, Variants>>;
 struct Subject {
   std::string of;  ///< "kiln.lock"
   HeldKernels held;
+  std::map<Named, std::string> damaged = {};  ///< installed; why its documents say nothing
 };
 
 struct Audit {
@@ -46,6 +47,7 @@ struct Audit {
   Json yanked = Json::array();
   Json unknown = Json::array();  ///< kernels of which nothing is known, and why
   bool refuses = false;
+  bool is_damaged = false;
 };
 
 Subject of_lock(const fs::path& file) {
@@ -61,7 +63,10 @@ Subject of_cache(const Options& options) {
   const Cache cache = options.existing_cache();
   const FileLock used = cache.use();
   Subject subject{cache.root().string(), {}};
-  for (const InstalledVariant& each : list_installed(cache, [](auto&&...) {})) {
+  const auto note_damaged = [&](const std::string& name, int version, const Error& error) {
+    subject.damaged.emplace(Named(name, version), error.what());
+  };
+  for (const InstalledVariant& each : list_installed(cache, note_damaged)) {
     subject.held[each.ref.registry][{each.ref.name, each.ref.version}].emplace(
         each.variant.id, each.variant.manifest.digest);
   }
@@ -140,16 +145,16 @@ Subject held_by(const fs::path& lock, const Options& options) {
 void keep_named(Subject& subject, const std::vector<Spec>& specs) {
   if (specs.empty()) return;
   std::set<std::string> found;
-  for (auto& [registry, kernels] : subject.held) {
-    std::erase_if(kernels, [&](const auto& each) {
-      const auto is_it = [&](const Spec& spec) {
-        return spec.names(each.first.first, each.first.second);
-      };
-      const auto spec = std::ranges::find_if(specs, is_it);
-      if (spec != specs.end()) found.insert(spec->text());
-      return spec == specs.end();
-    });
-  }
+  const auto is_other = [&](const auto& each) {
+    const auto is_it = [&](const Spec& spec) {
+      return spec.names(each.first.first, each.first.second);
+    };
+    const auto spec = std::ranges::find_if(specs, is_it);
+    if (spec != specs.end()) found.insert(spec->text());
+    return spec == specs.end();
+  };
+  for (auto& [registry, kernels] : subject.held) std::erase_if(kernels, is_other);
+  std::erase_if(subject.damaged, is_other);
   for (const Spec& spec : specs) {
     if (found.contains(spec.text())) continue;
     throw Error(ErrorCode::kNotFound, "audit " + spec.text() + ": " + subject.of +
@@ -237,6 +242,11 @@ int run_audit(const fs::path& lock, const Options& options) {
   const Host host = options.host ? *options.host : probe_host();
   Audit audit;
   std::size_t looked_at = 0;
+  for (const auto& [kernel, why] : subject.damaged) {
+    audit.is_damaged = true;
+    note_unknown(kernel, {},
+                 why + ". Run 'kiln cache repair', then install it again with --refresh", audit);
+  }
   for (const auto& [registry, kernels] : subject.held) {
     if (kernels.empty()) continue;
     looked_at += kernels.size();
@@ -250,7 +260,8 @@ int run_audit(const fs::path& lock, const Options& options) {
                        {"advisories", audit.hits},
                        {"yanked", audit.yanked},
                        {"unknown", audit.unknown}});
-  return audit.refuses ? static_cast<int>(ErrorCode::kTrust) : 0;
+  if (audit.refuses) return static_cast<int>(ErrorCode::kTrust);
+  return audit.is_damaged ? static_cast<int>(ErrorCode::kIntegrity) : 0;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/join.hpp"
+#include "base/number.hpp"
 #include "base/posix.hpp"
 #include "base/quote.hpp"
 #include "documents/json.hpp"
@@ -38,6 +39,7 @@ struct Standing {
   std::optional<ErrorCode> failed = {};    ///< why the registry's state is not known
   std::string problem = {};
 
+  bool is_damaged() const { return failed.has_value() && registry.empty(); }
   bool is_outdated() const { return newest > version || yanked || !added.empty(); }
 };
 
@@ -56,10 +58,18 @@ std::vector<Standing> cached_kernels(const Options& options) {
   const Cache cache = options.existing_cache();
   const FileLock used = cache.use();
   std::map<std::pair<std::string, std::string>, Ref> newest;
-  for (const Ref& ref : cache.refs()) {  // ascending by version
+  std::vector<Standing> kernels;
+  const auto note_damaged = [&](const std::filesystem::path& path, const Error& error) {
+    Standing one{
+        path.parent_path().filename().string(), {}, parse_version_number(path.stem().string()), {}};
+    one.failed = error.code();
+    one.problem = error.what() +
+                  std::string(". Run 'kiln cache repair', then install it again with --refresh");
+    kernels.push_back(std::move(one));
+  };
+  for (const Ref& ref : cache.refs(note_damaged)) {  // ascending by version
     newest.insert_or_assign({ref.name, ref.registry}, ref);
   }
-  std::vector<Standing> kernels;
   for (const auto& [key, ref] : newest) {
     Standing one{ref.name, ref.registry, ref.version, {}};
     const std::string what = "index of " + label(ref.name, ref.version);
@@ -128,6 +138,7 @@ int run_outdated(const Project& project, const Options& options) {
   const Observer on_event = one_at_a_time(options.request.on_event);
   in_parallel(kernels.size(), kDownloadsAtOnce, options.request.stop,
               [&](std::size_t i, const std::stop_token& stop) {
+                if (kernels[i].is_damaged()) return;  // of nobody knows which registry
                 Request request = options.request;
                 request.on_event = on_event;
                 request.stop = stop;

@@ -54,12 +54,14 @@ struct ForwardAttributes {
 };
 
 /// y = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias + residual, accumulated
-/// in fp32 and rounded once; a weight is scale * (code - zero), which is not rounded. gate, up,
-/// down with their scales and zeros are what pack wrote: T and TD are 512 for weights of 4 bits,
-/// 1024 for 8; DG and HG, the numbers of groups, say whether a group is 32, 64, 128 or all weights
-/// of a row. gate_bias and up_bias have zeros beyond H. Without zeros, the zero is 8 of 4 bits and
-/// 128 of 8. A GPU stores the product that down multiplies in the dtype of x: in float16, beyond
-/// 65504 it becomes infinity, or 65504 where overflow is saturate.
+/// in fp32 and rounded once; a weight is scale * (code - zero), which is not rounded, but on SM 9.0
+/// in calls of more than 32 tokens whose scales have the dtype of x, unless batch_invariant: there
+/// to that dtype, once. gate, up, down with their scales and zeros are what pack wrote: T and TD
+/// are 512 for weights of 4 bits, 1024 for 8; DG and HG, the numbers of groups, say whether a group
+/// is 32, 64, 128 or all weights of a row. gate_bias and up_bias have zeros beyond H. Without
+/// zeros, the zero is 8 of 4 bits and 128 of 8. A GPU stores the product that down multiplies in
+/// the dtype of x: in float16, beyond 65504 it becomes infinity, or 65504 where overflow is
+/// saturate.
 struct Forward {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "forward",

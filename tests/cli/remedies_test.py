@@ -27,6 +27,7 @@ ELSEWHERE = {
     "loader/src/core/base/posix.cpp: kiln cache gc": ("tests/store/room_test.cpp", "Make room"),
     # They need a library that loads, and a process that may not have it in memory.
     "loader/src/call/load.cpp: KILN_LOAD_MODE": ("tests/hostile/host_test.py", '"KILN_LOAD_MODE": "path"'),
+    "loader/src/core/base/process.cpp: KILN_LOAD_MODE": ("tests/hostile/host_test.py", '"umount -l /proc", OK, "loads", environment={"KILN_LOAD_MODE": "path"}'),
     "loader/src/call/load.cpp: ulimit -n": ("tests/hostile/host_test.py", "descriptors"),
     # They need a driver that does not start, and the vendor's program.
     "loader/src/probe/driver_error.cpp: CUDA_VISIBLE_DEVICES": ("tests/loader/probe_test.cpp", "CUDA_ERROR_"),
@@ -47,6 +48,9 @@ ELSEWHERE = {
     # It needs a locked index that lacks what its registry has by now.
     "loader/src/install/choose.cpp: kiln lock": ("tests/lock/lock_test.cpp", "pins this index"),
     # They need a version that brings a check.
+    # They need a ref that is damaged.
+    "loader/cli/verbs/audit.cpp: kiln cache repair": ("tests/cli/advisories_test.py", 'self.kiln("cache", "repair")'),
+    "loader/cli/verbs/outdated.cpp: kiln cache repair": ("tests/cli/advisories_test.py", 'self.kiln("cache", "repair")'),
     "loader/cli/verbs/run_check.cpp: KILN_LOAD_MODE": ("tests/cli/proof_test.py", '["KILN_LOAD_MODE"] = "path"'),
     "loader/cli/verbs/test.cpp: kiln registry publish --records": ("tests/cli/proof_test.py", '"--records", shared'),
     "loader/src/install/tested_here.cpp: KILN_CONFIG": ("tests/cli/proof_test.py", '("KILN_CONFIG", "there/config.json")'),

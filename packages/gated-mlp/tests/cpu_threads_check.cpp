@@ -79,6 +79,11 @@ int open(const char* path, int flags, ...) {
   va_end(rest);
   return __wrap_open(path, flags, mode);
 }
+// What a hardened package calls where no mode is given.
+int __open_2(const char* path, int flags);
+int __open_2(const char* path, int flags) {
+  return __wrap_open(path, flags);
+}
 
 }  // extern "C"
 // NOLINTEND(bugprone-reserved-identifier)

@@ -9,6 +9,7 @@
 #include "fuzz.hpp"
 #include "fuzz_tar.hpp"
 #include "install/bundle.hpp"
+#include "settings/settings.hpp"
 #include "store/copy.hpp"
 #include "store/registry.hpp"
 

@@ -108,8 +108,8 @@ std::string attribute_rule(const OpSchema& op, const AttributeSchema& attribute)
 }
 
 /// Of each tensor that says where it may stand, all else of the call.
-std::string place_rules(const OpSchema& op) {
-  std::string rules;
+std::vector<std::string> place_rules(const OpSchema& op) {
+  std::vector<std::string> rules;
   for (std::size_t i = 0; i < op.tensors.size(); ++i) {
     const TensorSchema& tensor = op.tensors[i];
     if (!tensor.in_place) continue;
@@ -117,8 +117,8 @@ std::string place_rules(const OpSchema& op) {
       if (other == i || (other > i && op.tensors[other].in_place)) continue;  // that one asks
       const bool may_be =
           std::ranges::find(*tensor.in_place, op.tensors[other].name) != tensor.in_place->end();
-      rules += "{" + std::to_string(i) + ", " + std::to_string(other) +
-               (may_be ? ", true}, " : ", false}, ");
+      rules.push_back("{" + std::to_string(i) + ", " + std::to_string(other) +
+                      (may_be ? ", true}, " : ", false}, "));
     }
   }
   return rules;
@@ -144,15 +144,14 @@ std::string tables(const OpSchema& op) {
     rules += attribute_rule(op, attribute);
   }
   if (!rules.empty()) text += array_text("sdk::AttributeRule", prefix + "Attributes", "\n" + rules);
-  const std::string places = place_rules(op);
-  text += array_text("sdk::PlaceRule", prefix + "Places", places);
+  const std::vector<std::string> places = place_rules(op);
+  text += array_text("sdk::PlaceRule", prefix + "Places", join(places, ""));
   const auto table = [&prefix](const char* name, std::size_t count) {
     return (count == 0 ? "nullptr" : prefix + name) + ", " + std::to_string(count);
   };
   return text + "constexpr sdk::OpSchema " + prefix + "Schema = {\n    \"" + op.name + "\", " +
          table("Tensors", op.tensors.size()) + ", " + table("Symbols", op.symbols.size()) + ", " +
-         table("Attributes", op.attributes.size()) + ", " +
-         table("Places", static_cast<std::size_t>(std::ranges::count(places, '{'))) + "};\n";
+         table("Attributes", op.attributes.size()) + ", " + table("Places", places.size()) + "};\n";
 }
 
 /// One function that checks a call and fills the op's argument struct, and the two of the C ABI.

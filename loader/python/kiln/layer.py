@@ -12,6 +12,7 @@ PyTorch. Threads: as nn.Linear.
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import threading
 import urllib.parse
@@ -377,6 +378,64 @@ class Layer(nn.Module):
 def is_replaced(module: Any) -> bool:
     """Whether a package's replace() has swapped the module: it has set `_kiln`, and a method kiln_restore()."""
     return getattr(module, "_kiln", None) is not None and hasattr(module, "kiln_restore")
+
+
+class Replaced(nn.Module):
+    """The first base of the classes that swapped modules have; the second is the module's own class. A package derives
+    from it, with a forward and a `_kiln` whose `what` says the kernel."""
+
+    _kiln: Any = None  # None: restored, under a class that others made of this one
+
+    @staticmethod
+    def members_of(own: type) -> dict[str, Any]:
+        """What the class has beside its bases."""
+        return {}
+
+    def extra_repr(self) -> str:
+        words = [super().extra_repr(), "" if self._kiln is None else self._kiln.what]
+        return ", ".join(word for word in words if word)
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        """torch.jit.script compiles the original's forward."""
+        plain = copy.copy(self)
+        plain.__dict__ = dict(vars(self))
+        if plain._kiln is not None:
+            plain.kiln_restore()
+        return plain
+
+    def kiln_restore(self) -> None:
+        """Its own forward again, with all that was put on it since."""
+        del self._kiln
+        base, own = type(self).__bases__[0], type(self).__bases__[-1]
+        if _classes.get((base, own)) is type(self):
+            self.__class__ = own
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Classes that are made here have no name to be found by: the original's is pickled."""
+        made = type(self)
+        function, arguments, *rest = super().__reduce_ex__(protocol)
+        base, own = made.__bases__[0], made.__bases__[-1]
+        return (_remake, (base, function, tuple(own if a is made else a for a in arguments)), *rest)
+
+
+_classes: dict[tuple[type, type], type] = {}
+
+
+def replaced_class(base: type[Replaced], own: type) -> type:
+    """The class that a module of the class `own` has while it is swapped; `base` derives from Replaced, and its
+    members_of(own) are what else the class has."""
+    made = _classes.get((base, own))
+    if made is None:
+        name = "Kiln" + own.__name__
+        made = _classes.setdefault((base, own), type(name, (base, own), {
+            "__module__": own.__module__, "__qualname__": name, "__doc__": own.__doc__, **base.members_of(own)}))
+    return made
+
+
+def _remake(base: type[Replaced], function: Any, arguments: tuple[Any, ...]) -> nn.Module:
+    module = function(*arguments)
+    module.__class__ = replaced_class(base, type(module))
+    return module
 
 
 class Swap(NamedTuple):

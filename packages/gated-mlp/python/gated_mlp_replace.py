@@ -10,7 +10,6 @@ FallbackWarning says why.
 
 from __future__ import annotations
 
-import copy
 import inspect
 import types
 from typing import Any, Mapping, Optional, Union
@@ -49,10 +48,12 @@ class _Place:
         self._bind()
 
 
-class ReplacedMlp(nn.Module):
-    """The first base of the classes that swapped modules have; the second is the module's own class."""
+class ReplacedMlp(layer.Replaced):
+    _kiln: Optional[_Place] = None
 
-    _kiln: Optional[_Place] = None  # None: restored, under a class that others made of this one
+    @staticmethod
+    def members_of(own: type) -> dict[str, Any]:
+        return {"forward": _forward_named_as(own.forward)}
 
     def forward(self, *args: Any, residual: Optional[Tensor] = None, **named: Any) -> Any:
         """The original's, and with a residual [..., D] the sum of both."""
@@ -72,31 +73,6 @@ class ReplacedMlp(nn.Module):
         else:  # somebody has kept the method since before restore()
             y = type(self).forward(self, *args, **named)
         return y if residual is None else residual + y
-
-    def extra_repr(self) -> str:
-        words = [super().extra_repr(), "" if self._kiln is None else self._kiln.what]
-        return ", ".join(word for word in words if word)
-
-    def __prepare_scriptable__(self) -> nn.Module:
-        """torch.jit.script compiles the original's forward."""
-        plain = copy.copy(self)
-        plain.__dict__ = dict(vars(self))
-        if plain._kiln is not None:
-            plain.kiln_restore()
-        return plain
-
-    def kiln_restore(self) -> None:
-        """Its own forward again, with all that was put on it since."""
-        del self._kiln
-        if _classes.get(type(self).__bases__[-1]) is type(self):
-            self.__class__ = type(self).__bases__[-1]
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Classes that are made here have no name to be found by: the original's is pickled."""
-        made = type(self)
-        function, arguments, *rest = super().__reduce_ex__(protocol)
-        own = made.__bases__[-1]
-        return (_remake, (function, tuple(own if a is made else a for a in arguments)), *rest)
 
 
 _DTYPES = {"cpu": (torch.float32, torch.bfloat16, torch.float16), "cuda": (torch.bfloat16, torch.float16)}
@@ -122,20 +98,6 @@ def _why_not_these(x: Tensor, tensors: tuple[Optional[Tensor], ...]) -> str:
     return ""
 
 
-_classes: dict[type, type] = {}
-
-
-def _class_of(own: type) -> type:
-    """The class that a module of the class `own` has while it is swapped."""
-    made = _classes.get(own)
-    if made is None:
-        name = "Kiln" + own.__name__
-        made = _classes.setdefault(own, type(name, (ReplacedMlp, own), {
-            "__module__": own.__module__, "__qualname__": name, "__doc__": own.__doc__,
-            "forward": _forward_named_as(own.forward)}))
-    return made
-
-
 def _forward_named_as(own: Any) -> Any:
     """ReplacedMlp.forward, with the signature of the original's for those who ask: torch.export names inputs by it."""
     function = ReplacedMlp.forward
@@ -148,12 +110,6 @@ def _forward_named_as(own: Any) -> Any:
     residual = inspect.Parameter("residual", inspect.Parameter.KEYWORD_ONLY, default=None)
     named.__signature__ = signature.replace(parameters=[*parameters, residual, *rest])
     return named
-
-
-def _remake(function: Any, arguments: tuple[Any, ...]) -> nn.Module:
-    module = function(*arguments)
-    module.__class__ = _class_of(type(module))
-    return module
 
 
 def replace(model: nn.Module, *, version: int = 0, overflow: str = "infinity", batch_invariant: bool = False,
@@ -197,7 +153,7 @@ def replace(model: nn.Module, *, version: int = 0, overflow: str = "infinity", b
             continue
         what = f"{found.package}@{found.version} {kernel.variant}, {next(iter(attributes.values()))}{found.note}"
         try:
-            module.__class__ = _class_of(type(module))
+            module.__class__ = layer.replaced_class(ReplacedMlp, type(module))
         except TypeError as error:  # a class with __slots__, or one that allows no other below it
             swaps.append(Swap(name, kind, False, f"its class cannot be derived from: {error}"))
             continue

@@ -201,10 +201,8 @@ class _Place:
         return layer.why_pytorch(args[0])
 
 
-class ReplacedQuantizedMlp(nn.Module):
-    """The first base of the classes that swapped modules have; the second is the module's own class."""
-
-    _kiln: Optional[_Place] = None  # None: restored
+class ReplacedQuantizedMlp(layer.Replaced):
+    _kiln: Optional[_Place] = None
 
     def forward(self, *args: Any, **named: Any) -> Any:
         place = self._kiln
@@ -214,38 +212,6 @@ class ReplacedQuantizedMlp(nn.Module):
                 return _call(place.tensors, args[0], place.key)
             layer.tell(place.told, place.name, why)
         return super().forward(*args, **named)
-
-    def extra_repr(self) -> str:
-        words = [super().extra_repr(), "" if self._kiln is None else self._kiln.what]
-        return ", ".join(word for word in words if word)
-
-    def kiln_restore(self) -> None:
-        """Its own forward again; the packed copy goes."""
-        del self._kiln
-        self.__class__ = type(self).__bases__[-1]
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Classes that are made here have no name to be found by: the original's is pickled."""
-        made, of_module = type(self), type(self).__bases__[-1]
-        function, arguments, *rest = super().__reduce_ex__(protocol)
-        return (_remake, (function, tuple(of_module if a is made else a for a in arguments)), *rest)
-
-
-def _remake(function: Any, arguments: tuple[Any, ...]) -> nn.Module:
-    module = function(*arguments)
-    module.__class__ = _class_of(type(module))
-    return module
-
-
-_classes: dict[type, type] = {}
-
-
-def _class_of(kind: type) -> type:
-    if kind not in _classes:
-        name = "Kiln" + kind.__name__
-        _classes[kind] = type(name, (ReplacedQuantizedMlp, kind), {"__module__": kind.__module__, "__qualname__": name,
-                                                                   "__doc__": kind.__doc__})
-    return _classes[kind]
 
 
 def _call(tensors: tuple[Optional[Tensor], ...], x: Tensor, key: str) -> Tensor:
@@ -326,7 +292,7 @@ def replace(model: nn.Module, *, version: int = 0, overflow: str = "infinity", b
         name, kind = name or "the model", type(module).__name__
         try:
             place = _fit(name, module, names, attributes, version, options)
-            made = _class_of(type(module)) if isinstance(place, _Place) else None
+            made = layer.replaced_class(ReplacedQuantizedMlp, type(module)) if isinstance(place, _Place) else None
         except NoVariant as error:
             place = str(error).splitlines()[0]
         except (Error, RuntimeError, TypeError) as error:  # what its own forward or a call of the package says

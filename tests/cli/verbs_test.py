@@ -323,6 +323,26 @@ class Verbs(World):
             200, {"Link": '</v2/_catalog?more>; rel="next"'}, b'{"repositories":["a"]}'))
         self.kiln("search", "--registry", endless.url, code=NETWORK, says="more than 100 pages")
 
+    def test_an_install_of_a_signed_version_lists_it_again(self):
+        self.sign()
+        self.kiln("install", "tiny-op@1", "--device", "cpu")
+        cache = self.work / "cache"
+        [ref] = cache.glob("refs/*/tiny-op/1.json")
+        ref.chmod(0o644)
+        ref.write_text("{}")
+        self.kiln("cache", "repair")
+        self.assertFalse(ref.exists())
+        closed = f"mount --bind {cache} {cache}; mount -o remount,bind,ro {cache}; exec \"$@\""
+        if os.geteuid() == 0:
+            said = "it is here, and not in the cache's list: "
+            self.run_command("unshare", "-m", "sh", "-ec", closed, "sh", KILN, "install", "tiny-op@1", "--device", "cpu", says=said)
+        self.assertFalse(ref.exists())
+        self.kiln("install", "tiny-op@1", "--device", "cpu")
+        self.assertTrue(ref.exists())
+        self.assertIn("tiny-op", self.kiln("list"))
+        self.kiln("cache", "gc", "--unlocked")
+        self.kiln("install", "tiny-op@1", "--device", "cpu")
+
     def test_of_a_signed_registry_the_metadata_has_the_word(self):
         self.publish("next", "four/alpha")
         self.sign()

@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/posix.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
 #include "install/lock.hpp"
@@ -365,13 +366,33 @@ Package Install::unpack(Package package) {
 void Install::remember(const VersionIndex& version) {
   if (lock_) source_.cache.keep_lock_file(lock_file_);
   if (source_.is_built) return;
-  if (version.fetched.empty() && !lock_) return;
+  if (version.fetched.empty() && !lock_) return list_again(version);
   if (!version.fetched.empty() && !cached(version.descriptor, "index of " + source_.name)) {
     source_.cache.write_document(version.descriptor, version.fetched);
   }
+  write_ref(version);
+}
+
+void Install::write_ref(const VersionIndex& version) {
   source_.cache.write_ref(
       {source_.registry, source_.name, version.index.version, version.descriptor, version.signers},
       [&](const Ref& known) { return may_replace(known, version); });
+}
+
+/// A signed version needs no ref to be found, so that it may be here without one, which was damaged
+/// and removed. A cache that cannot be written serves it all the same.
+void Install::list_again(const VersionIndex& version) {
+  const int number = version.index.version;
+  if (stands(source_.cache.ref_path(source_.registry, source_.name, number))) return;
+  try {
+    write_ref(version);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCache) throw;
+    if (!request_.on_event) return;
+    const std::string package = label(source_.name, number);
+    request_.on_event({Event::Stage::kWarning, package, 0, 0,
+                       "it is here, and not in the cache's list: " + std::string(error.what())});
+  }
 }
 
 bool Install::may_replace(const Ref& known, const VersionIndex& version) const {

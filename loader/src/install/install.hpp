@@ -168,6 +168,8 @@ class Install {
   };
   bool unpack(const Part& part);
   void remember(const VersionIndex& version);
+  void write_ref(const VersionIndex& version);
+  void list_again(const VersionIndex& version);
 
   VersionIndex read_index(Document document, int version, bool fetched) const;
   std::optional<VersionIndex> recall_index(int version);

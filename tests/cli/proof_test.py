@@ -9,12 +9,13 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import time
 
 import documents
-from world import INTEGRITY, KILN_REGISTRY, NO_VARIANT, NOT_FOUND, OK, TESTS, USAGE, World, main
+from world import INTEGRITY, KILN, KILN_REGISTRY, NO_VARIANT, NOT_FOUND, OK, TESTS, USAGE, World, main
 import forge  # world says where it is
 
 FLAGS = os.environ["PROOF_FLAGS"].split()
@@ -75,6 +76,7 @@ class Proof(World):
             self.ask_for(policy)
             said = self.document("install", "sample@1")["installed"][0]["tested"]
             self.assertRegex(said, r"^here on .*, \d{4}-\d\d-\d\d, 3 cases$")
+            self.kiln("info", "sample@1", says=["here it passed its check: ", "  untested\n"])
         self.kiln("resolve", "sample@1", "--explain")
         full = self.checked("--full")
         self.assertEqual((full["cases"], full["bytes_fetched"]), (7, 0))
@@ -148,9 +150,18 @@ class Proof(World):
         self.assertEqual((found["passed"], found["failed"], found["end"]), (False, 3, "done"))
         self.assertEqual(found["failures"], ["y float32: error too large"] * 3)
         self.kiln("test", "sample@1", code=INTEGRITY, says=["3 FAILED", "3 of 3 cases differ from double precision"])
-        self.kiln("doctor", says="sample@1 cpu-base failed its check here")
-        self.ask_for("here")
-        self.kiln("install", "sample@1", code=NO_VARIANT)
+        again = "'kiln test sample@1 --device cpu --variant cpu-base' runs it again"
+        self.kiln("doctor", says=["sample@1 cpu-base failed its check here", "3 of 3 cases failed", again])
+        for policy in ("here", "somewhere"):
+            self.ask_for(policy)
+            said = self.run_command(KILN, "install", "sample@1", code=NO_VARIANT, says=["its check failed here: ", "3 of 3 cases failed; " + again])
+            self.assertNotIn("untested", said.stderr)
+            self.kiln("resolve", "sample@1", "--explain", code=NO_VARIANT, says=again)
+        self.kiln("info", "sample@1", says="here IT FAILED its check: ")
+        document = self.document("info", "sample@1")
+        documents.check(document)
+        [variant] = document["variants"]
+        self.assertEqual((variant["tested"], [each["passed"] for each in variant["tested_here"]]), ("untested", [False]))
         self.checked("--share", self.work / "red.json", code=INTEGRITY)
         self.assertEqual(json.loads((self.work / "red.json").read_text())["results"][0]["failed"], 3)
 
@@ -169,6 +180,17 @@ class Proof(World):
                 self.assertIn(says, found["problem"])
                 self.ask_for("here")
                 self.kiln("install", "sample@1", code=NO_VARIANT)
+
+    def test_what_failed_once_and_passes_is_taken(self):
+        """The line that the refusal prints is the cure, whatever the publisher tested."""
+        self.forged(check=compiled("cli/sample_check.c", "-DCHECK_EXITS_ONCE"))
+        self.environment["CHECK_MARK"] = str(self.work / "mark")
+        self.checked(code=INTEGRITY)
+        self.ask_for("here")
+        said = self.run_command(KILN, "install", "sample@1", code=NO_VARIANT).stderr
+        [command] = set(re.findall(r"'(kiln test .*?)' runs it again", said))
+        self.kiln(*command.split()[1:])
+        self.kiln("install", "sample@1")
 
     def test_a_version_without_a_check_says_so(self):
         self.forged(check="none")

@@ -88,16 +88,12 @@ Choice Install::judge(VersionIndex version, const Selection& selection) {
   Choice choice{.registry = source_.registry, .version = std::move(version)};
   // What passed here counts for this machine alone, and is looked up where it may decide.
   const bool by_tests = selection.tested != Tested::kAny && other_host_ == nullptr;
-  if (by_tests) add_tested_here(choice.version.index);
+  Selection told = selection;
+  if (by_tests) told.failed_here = add_tested_here(choice.version.index, selection.device);
   const Index& index = choice.version.index;
   choice.advised = advised(choice.version.advisories, index.name, index.version, source_.settings);
-  if (choice.advised.refusing.empty()) {
-    choice.resolution = resolve(index, selection);
-  } else {
-    Selection warned = selection;
-    warned.advisories = choice.advised.refusing;
-    choice.resolution = resolve(index, warned);
-  }
+  told.advisories = choice.advised.refusing;
+  choice.resolution = resolve(index, told);
   if (!request_.on_event) return choice;
   for (const Advisory& each : choice.warnings()) {
     request_.on_event({Event::Stage::kWarning,

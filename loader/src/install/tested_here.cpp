@@ -10,6 +10,7 @@
 #include "base/quote.hpp"
 #include "base/utc.hpp"
 #include "documents/json.hpp"
+#include "documents/names.hpp"
 #include "kiln/error.hpp"
 #include "probe/hardware.hpp"
 #include "settings/owners.hpp"
@@ -89,12 +90,27 @@ bool counts_here(const TestRecord& record) {
   return model.empty() || record.hardware == model;
 }
 
+void add_passed(Variant& variant, const TestRecord& record) {
+  std::vector<std::string>& names = variant.tested_on;
+  const auto place = std::ranges::lower_bound(names, record.hardware);
+  if (place != names.end() && *place == record.hardware) return;
+  names.insert(place, record.hardware);
+  const std::string here = "here on " + record.place();
+  if (variant.tested == kUntested) {
+    variant.tested = here;
+  } else if (variant.tested.size() + here.size() + 2 <= kMaxTestedBytes) {
+    variant.tested += "; " + here;
+  }
+}
+
 }  // namespace
 
 std::string TestRecord::place() const {
   std::string text = hardware;
   if (!driver.empty()) text += ", driver " + driver;
-  return text + ", " + date + ", " + std::to_string(cases) + " cases";
+  text += ", " + date + ", ";
+  if (!passed()) text += std::to_string(failed) + " of ";
+  return text + std::to_string(cases) + " cases" + (passed() ? "" : " failed");
 }
 
 TestRecord record_of_today(const Host& host, Device device) {
@@ -169,22 +185,28 @@ std::vector<TestRecord> records_here(const Digest& manifest) {
   return records;
 }
 
-void add_tested_here(Index& index) {
+std::string test_command(const std::string& name, int version, const Variant& variant,
+                         Device device) {
+  if (variant.needs.is_cpu()) device = Device::cpu();
+  return "kiln test " + label(name, version) + " --device " + to_string(device) + " --variant " +
+         variant.id;
+}
+
+std::vector<FailedHere> add_tested_here(Index& index, Device device) {
+  std::vector<FailedHere> failed;
   for (Variant& variant : index.variants) {
     for (const TestRecord& record : records_here(variant.manifest.digest)) {
-      if (!record.passed()) continue;
-      std::vector<std::string>& names = variant.tested_on;
-      const auto place = std::ranges::lower_bound(names, record.hardware);
-      if (place != names.end() && *place == record.hardware) continue;
-      names.insert(place, record.hardware);
-      const std::string here = "here on " + record.place();
-      if (variant.tested == kUntested) {
-        variant.tested = here;
-      } else if (variant.tested.size() + here.size() + 2 <= kMaxTestedBytes) {
-        variant.tested += "; " + here;
+      if (!record.passed()) {
+        failed.push_back({record.manifest, record.cuda.empty() ? "" : record.hardware,
+                          record.place() + "; '" +
+                              test_command(index.name, index.version, variant, device) +
+                              "' runs it again"});
+        continue;
       }
+      add_passed(variant, record);
     }
   }
+  return failed;
 }
 
 }  // namespace kiln

@@ -23,6 +23,7 @@
 #include "documents/variant.hpp"
 #include "kiln/device.hpp"
 #include "kiln/host.hpp"
+#include "resolve/resolve.hpp"
 
 namespace kiln {
 
@@ -40,7 +41,8 @@ struct TestRecord {
   std::map<std::string, double> worst = {};  ///< by the name of the cases
 
   bool passed() const { return cases > 0 && failed == 0; }
-  std::string place() const;  ///< "NVIDIA H100, driver 580.159.04, 2026-11-26, 772 cases"
+  /// "NVIDIA H100, driver 580.159.04, 2026-11-26, 772 cases" or "…, 3 of 772 cases failed"
+  std::string place() const;
 };
 
 /// A record of today, on this device; no results yet.
@@ -60,8 +62,12 @@ std::filesystem::path keep_record(const TestRecord& record);
 /// another user may write to, kIntegrity for one that is not as it was written.
 std::vector<TestRecord> records_here(const Digest& manifest);
 
-/// Adds to each variant's tested_on, and to its `tested`, where it passed on this machine. Throws
-/// what records_here throws.
-void add_tested_here(Index& index);
+/// "kiln test NAME@1 --device cuda:0 --variant ID". `device`: for a GPU's variant.
+std::string test_command(const std::string& name, int version, const Variant& variant,
+                         Device device);
+
+/// Adds to each variant's tested_on, and to its `tested`, where it passed on this machine. Returns
+/// which failed. Throws what records_here throws.
+std::vector<FailedHere> add_tested_here(Index& index, Device device);
 
 }  // namespace kiln

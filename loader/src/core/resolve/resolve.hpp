@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/digest.hpp"
 #include "documents/advisory.hpp"
 #include "documents/variant.hpp"
 #include "kiln/device.hpp"
@@ -18,6 +19,13 @@
 namespace kiln {
 
 struct Index;  // documents/variant.hpp
+
+/// A variant whose numeric check failed on this machine.
+struct FailedHere {
+  Digest manifest;
+  std::string hardware;  ///< the GPU, as it names itself; empty: the CPU
+  std::string text;      ///< where and when, and what runs it again; for people
+};
 
 /// What is asked of resolve.
 struct Selection {
@@ -31,6 +39,8 @@ struct Selection {
   /// else in it is a usage error.
   std::vector<std::string> deny = {};
   Tested tested = Tested::kAny;
+  /// Not taken where tested variants are asked for, whatever their publisher tested.
+  std::vector<FailedHere> failed_here = {};
   /// Of this version, whose variants are not taken.
   std::vector<Advisory> advisories = {};
 };

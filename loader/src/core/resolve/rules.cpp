@@ -189,6 +189,19 @@ const Gpu* find_untested(const Variant& variant, const Question& question) {
   return nullptr;
 }
 
+/// A failed check of the variant on one of these GPUs or, of a CPU's, on this CPU; else null.
+const FailedHere* find_failed(const Variant& variant, const Question& question) {
+  if (question.selection->tested == Tested::kAny) return nullptr;
+  const std::vector<FailedHere>& all = question.selection->failed_here;
+  const auto found = std::ranges::find_if(all, [&](const FailedHere& each) {
+    if (each.manifest != variant.manifest.digest) return false;
+    if (variant.needs.is_cpu()) return each.hardware.empty();
+    return std::ranges::any_of(question.gpus,
+                               [&](const Gpu* gpu) { return gpu->name == each.hardware; });
+  });
+  return found == all.end() ? nullptr : &*found;
+}
+
 /// The first advisory that speaks of the variant on these GPUs; else null.
 const Advisory* find_advisory(const Variant& variant, const Question& question) {
   const std::vector<Advisory>& all = question.selection->advisories;
@@ -239,14 +252,23 @@ const Policy kPolicies[] = {
      },
      "allow JIT (drop --no-jit, .allow_jit = true)"},
     {[](const Variant& variant, const Fit&, const Question& question) {
-       return question.selection->tested != Tested::kAny && variant.tested_on.empty();
+       return find_failed(variant, question) != nullptr;
+     },
+     [](const Variant& variant, const Fit&, const Question& question) {
+       return "fits, but its check failed here: " + find_failed(variant, question)->text;
+     },
+     "run its check again"},
+    {[](const Variant& variant, const Fit&, const Question& question) {
+       return question.selection->tested != Tested::kAny && variant.tested_on.empty() &&
+              find_failed(variant, question) == nullptr;
      },
      [](const Variant&, const Fit&, const Question&) -> std::string {
        return "fits, but it is untested, and the settings ask for tested variants";
      },
      "take untested ones too (\"tested\": \"any\" in the settings)"},
     {[](const Variant& variant, const Fit&, const Question& question) {
-       return find_untested(variant, question) != nullptr;
+       return find_untested(variant, question) != nullptr &&
+              find_failed(variant, question) == nullptr;
      },
      [](const Variant& variant, const Fit&, const Question& question) {
        return "fits, but it was not tested on " + find_untested(variant, question)->name + " (" +

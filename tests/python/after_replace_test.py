@@ -52,11 +52,11 @@ try:
 except ImportError:
     peft = None
 
-torch.set_num_threads(1)
-if hasattr(os, "sched_setaffinity"):
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
 DEVICE = os.environ.get("KILN_TEST_DEVICE", "cpu")
 ON_GPU = DEVICE != "cpu"
+torch.set_num_threads(1)
+if not ON_GPU and hasattr(os, "sched_setaffinity"):  # as in torch_test.py
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
 DTYPE = torch.bfloat16 if ON_GPU else torch.float32
 BOUND = 2e-2 if ON_GPU else 1e-5
 D, H, ROWS = 32, 80, 6

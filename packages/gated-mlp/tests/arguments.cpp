@@ -19,6 +19,9 @@ std::optional<int> read_arguments(int argc, char** argv, const std::string& pack
   app.add_flag("--brief", arguments.options.brief,
                "fewer of the random shapes, for a test suite; makes no record")
       ->excludes(record);
+  app.add_option("--part", arguments.parts,
+                 "this part of the check; may be repeated: several processes are done sooner")
+      ->excludes(record);
   app.add_flag(
       "--huge", arguments.options.huge,
       "tensors of more than 2^31 elements alone: 40 GB of the GPU's memory and of the host's");

@@ -23,6 +23,7 @@ struct Arguments {
   std::string record;
   std::string commit = "unknown";
   std::vector<std::string> variants;
+  std::vector<std::string> parts;  ///< of the check; empty: all
   Options options;
 };
 

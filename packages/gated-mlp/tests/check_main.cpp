@@ -5,9 +5,12 @@
 // double reference, then what they promise beyond numbers. Exit status 0: no case failed.
 #include <malloc.h>
 
+#include <algorithm>
 #include <climits>
 #include <iostream>
+#include <iterator>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -58,7 +61,21 @@ constexpr Part kParts[] = {
     {"tiles", check_tiles},          {"rows", check_rows},           {"overflow", check_overflow},
     {"forward", check_forward},      {"backward", check_backward}};
 
+/// Those of these names; all if there are none.
+std::vector<Part> parts_of(const std::vector<std::string>& names) {
+  if (names.empty()) return {std::begin(kParts), std::end(kParts)};
+  std::vector<Part> parts;
+  for (const std::string& name : names) {
+    const auto* const part = std::find_if(std::begin(kParts), std::end(kParts),
+                                          [&name](const Part& one) { return one.name == name; });
+    if (part == std::end(kParts)) throw std::invalid_argument("there is no part '" + name + "'");
+    parts.push_back(*part);
+  }
+  return parts;
+}
+
 int check(const Package& package, const Arguments& arguments) {
+  const std::vector<Part> parts = parts_of(arguments.parts);
   const std::vector<std::string> names =
       arguments.variants.empty() ? variants_that_fit(package, arguments) : arguments.variants;
   std::unique_ptr<Memory> memory;
@@ -78,7 +95,7 @@ int check(const Package& package, const Arguments& arguments) {
       check_huge_pointwise(variant, arguments.options);
     }
   } else {
-    for (const Part& part : kParts) {
+    for (const Part& part : parts) {
       part.run(variants, arguments.options);
       const Variant& first = variants.front();
       std::cout << "after " << part.name << ": " << first.tally.cases << " cases, "

@@ -4,23 +4,21 @@
 
     bench/sampling.py --out bench/results/<gpu>.json --commit <commit>
 
-Rivals, compiled at 64 rows alone: softmax, a descending sort and its sums where top-p or top-k is asked for, and exponential noise whose greatest
-share is the token, as serving engines write it. Each in a CUDA graph; a time is the median over rounds of a batch of
-replays. Wants KILN_LIBRARY and KILN_REGISTRY.
+Rivals, compiled at 64 rows alone: softmax, a descending sort and its sums where top-p or top-k is asked for, and exponential
+noise whose greatest share is the token, as serving engines write it. How: packages/rows/bench/timing.py.
 """
-import argparse
-import datetime
-import json
 import pathlib
-import statistics
-import subprocess
+import sys
 
 import torch
 
 import kiln.torch
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "rows/bench"))
+import timing
+from timing import DEVICE
+
 VOCABULARY = 128256
-ROUNDS, BATCH_US = 7, 20000
 COMPILED_ROWS = 64  # compiling takes seconds for each shape
 CASES = {"temperature": {}, "min-p": {"min_p": 0.05}, "top-k": {"top_k": 50}, "top-p": {"top_p": 0.9},
          "top-k, top-p": {"top_k": 50, "top_p": 0.9}}
@@ -42,73 +40,27 @@ def by_pytorch(logits, temperature=0.8, top_k=0, top_p=1.0, min_p=0.0):
     return order.gather(-1, token) if top_k or top_p < 1 else token
 
 
-def graph_of(call):
-    for _ in range(3):
-        call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
-        call()
-    return graph
-
-
-def microseconds(graph):
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-
-    def batch(count):
-        begin.record()
-        for _ in range(count):
-            graph.replay()
-        end.record()
-        end.synchronize()
-        return 1e3 * begin.elapsed_time(end) / count
-
-    return batch(max(1, min(200, int(BATCH_US / batch(2)))))
-
-
-def measure(rows, name, limits):
-    logits = (3 * torch.randn(rows, VOCABULARY, device="cuda")).bfloat16()
-    seeds, positions = (torch.arange(rows, device="cuda") for _ in range(2))
+def measure(rows, limits):
+    logits = (3 * torch.randn(rows, VOCABULARY, device=DEVICE)).bfloat16()
+    seeds, positions = (torch.arange(rows, device=DEVICE) for _ in range(2))
     sampler = kiln.torch.Sampling(temperature=0.8, **limits)
-    given = {key: torch.full((rows,), value, device="cuda", dtype=torch.int32 if key == "top_k" else torch.float32)
+    given = {key: torch.full((rows,), value, device=DEVICE, dtype=torch.int32 if key == "top_k" else torch.float32)
              for key, value in sampler.defaults.items()}
     compiled = torch.compile(lambda z: by_pytorch(z, **limits))
     contenders = {"kiln": lambda: sampler(logits, seeds, positions, **given),
                   "eager": lambda: by_pytorch(logits, **limits)}
     if rows == COMPILED_ROWS:
         contenders["compiled"] = lambda: compiled(logits)
-    graphs, result = {}, {"rows": rows, "limits": name}
-    for each, call in contenders.items():
-        try:
-            graphs[each] = graph_of(call)
-        except Exception as error:  # pylint: disable=broad-exception-caught  # a compiler fails in any way
-            if each == "kiln":
-                raise
-            result[f"{each}_failed"] = str(error).strip().splitlines()[0][:200]
-    times = {each: [] for each in graphs}
-    for _ in range(ROUNDS):
-        for each, graph in graphs.items():
-            times[each].append(microseconds(graph))
-    return {**result, **{f"{each}_us": round(statistics.median(values), 1) for each, values in times.items()}}
+    return timing.measure(contenders)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", required=True, type=pathlib.Path)
-    parser.add_argument("--commit", required=True)
-    arguments = parser.parse_args()
-    driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"], check=True,
-                            capture_output=True, text=True).stdout.strip()
-    result = {"schema": "sampling.bench/1", "gpu": torch.cuda.get_device_name(), "driver": driver,
-              "variant": kiln.get_kernel("sampling", 1, device="cuda").variant, "dtype": "bfloat16",
-              "vocabulary": VOCABULARY, "torch": torch.__version__, "date": datetime.date.today().isoformat(),
-              "commit": arguments.commit, "results": []}
-    for rows in (1, 16, 64, 256):
+    arguments = timing.arguments_of(__doc__)
+    results = timing.Results("sampling", arguments)
+    for rows in (1, 16, 64, 256) if DEVICE == "cuda" else (1,):
         for name, limits in CASES.items():
-            with torch.cuda.stream(torch.cuda.Stream()):
-                result["results"].append(measure(rows, name, limits))
-            print(result["results"][-1], flush=True)
-            arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            with timing.own_stream():
+                results.add(f"{rows} rows, {name}", **measure(rows, limits))
 
 
 if __name__ == "__main__":

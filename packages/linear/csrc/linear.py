@@ -24,7 +24,7 @@ def product(x, weight, bias, y, x_stride, y_stride, M, N, K,
     sums = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, K, BLOCK_K):
         seen = depth[None, :] < K - k
-        if BLOCK_M <= 64:  # of few rows the last would be fetched many times over
+        if BLOCK_M == 16:  # of so few rows the last would be fetched many times over
             seen = seen & (rows[:, None] < M)
         left = tl.load(a, mask=seen, other=0.0)
         right = tl.load(b, mask=depth[:, None] < K - k, other=0.0)

@@ -39,6 +39,71 @@ def on_module(module: nn.Module, forward: Any) -> str:
     return ""
 
 
+class Original:
+    """What a module is beside its weights, when a replace() compares it with a kernel: the forward of its class, its
+    activation, its plain attributes, which that forward may read, and how many children it has. why_not() says at a
+    call what has changed since. It is pickled with the module."""
+
+    def __init__(self, module: nn.Module, activation: str) -> None:
+        """`activation`: its name in the module; "": forward calls it by itself."""
+        self.own = type(module)
+        self.children, self.facts = len(module._modules), _facts_of(module)
+        self.act = activation
+        self.act_is = getattr(module, activation) if activation != "" else None
+        self.act_facts = _facts_of(self.act_is) if isinstance(self.act_is, nn.Module) else ()
+        self._bind()
+
+    def _bind(self) -> None:
+        """To the classes of this process, whose forward others may exchange."""
+        self.own_forward = self.own.forward
+        self.act_forward = type(self.act_is).forward if isinstance(self.act_is, nn.Module) else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("own_forward", "act_forward")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._bind()
+
+    def act_learns(self) -> bool:
+        """Whether the activation has parameters or children: what it computes today is not what it computes."""
+        act = self.act_is
+        return isinstance(act, nn.Module) and (next(act.parameters(), None) is not None
+                                               or next(act.children(), None) is not None)
+
+    def why_not(self, module: nn.Module) -> str:
+        if self.own.forward is not self.own_forward:
+            return "the forward of its class was replaced"
+        if len(module._modules) != self.children:
+            return "it has other children than when it was swapped"
+        if self.act != "":
+            why = self.why_not_act(module._modules.get(self.act) or getattr(module, self.act, None))
+            if why != "":
+                return why
+        for name, value in self.facts:
+            if getattr(module, name, None) != value:
+                return f"its {name} is no longer {value!r}"
+        return ""
+
+    def why_not_act(self, act: Any) -> str:
+        if act is not self.act_is and act != self.act_is:  # a bound method is made anew each time, and equal
+            return f"{self.act} was replaced"
+        if self.act_forward is not None:
+            why = on_module(act, self.act_forward)
+            if why != "":
+                return f"{self.act} {why}"
+            for name, value in self.act_facts:
+                if getattr(act, name, None) != value:
+                    return f"{self.act}.{name} is no longer {value!r}"
+        return ""
+
+
+def _facts_of(module: nn.Module) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, value) for name, value in vars(module).items()
+                 if not name.startswith("_") and name != "training"
+                 and (value is None or isinstance(value, (bool, int, float, str)) or callable(value)))
+
+
 def on_linear(linear: Any) -> str:
     """The same of what should be an nn.Linear that holds its weights."""
     if type(linear) is not nn.Linear:

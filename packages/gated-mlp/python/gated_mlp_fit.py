@@ -47,26 +47,10 @@ class Fit:
     note: str  # "" or what people should know, ", in evaluation: in training it has dropout"
     linears: tuple[str, ...]
     second_is_gate: bool  # of two linears in one: "up" comes first
-    act: str  # the activation's name in the module; "": forward calls it by itself
-    act_is: Any
-    act_facts: tuple[tuple[str, Any], ...]
-    facts: tuple[tuple[str, Any], ...]  # the module's plain attributes: its forward may read them
+    original: between.Original
     idle: tuple[str, ...]  # children of _IDLE
-    children: int
     input_name: str
     only_in_evaluation: bool
-
-    def bind(self, own: type) -> None:
-        """To the classes of this process, whose forward others may exchange."""
-        self.own, self.own_forward = own, own.forward
-        self.act_forward = type(self.act_is).forward if isinstance(self.act_is, nn.Module) else None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("own_forward", "act_forward")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self.bind(self.own)
 
     def input_of(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """What forward was called with; None where that is not one input."""
@@ -83,40 +67,20 @@ class Fit:
             return why
         if x is None:
             return "it is called with something else than its input"
-        if self.own.forward is not self.own_forward:
-            return "the forward of its class was replaced"
+        why = self.original.why_not(module)
+        if why != "":
+            return why
         modules = module._modules
-        if len(modules) != self.children:
-            return "it has other children than when it was swapped"
         for name in self.linears:
             why = between.on_linear(modules.get(name))
             if why != "":
                 return f"{name} {why}"
-        if self.act != "":
-            why = self._why_not_act(modules.get(self.act) or getattr(module, self.act, None))
-            if why != "":
-                return why
-        for name, value in self.facts:
-            if getattr(module, name, None) != value:
-                return f"its {name} is no longer {value!r}"
         for name in self.idle:
             why = _why_not_idle(modules.get(name))
             if why != "":
                 return f"{name} {why}"
         if self.only_in_evaluation and module.training:
             return "in training its forward is another"
-        return ""
-
-    def _why_not_act(self, act: Any) -> str:
-        if act is not self.act_is and act != self.act_is:  # a bound method is made anew each time, and equal
-            return f"{self.act} was replaced"
-        if self.act_forward is not None:
-            why = between.on_module(act, self.act_forward)
-            if why != "":
-                return f"{self.act} {why}"
-            for name, value in self.act_facts:
-                if getattr(act, name, None) != value:
-                    return f"{self.act}.{name} is no longer {value!r}"
         return ""
 
     def tensors_of(self, module: nn.Module) -> tuple[Optional[Tensor], ...]:
@@ -165,7 +129,6 @@ def fit(module: nn.Module, members: Sequence[Member], names: Optional[tuple[str,
     if not parameters or "residual" in parameters:
         return f"its forward takes {', '.join(parameters) or 'nothing'}"
     found.input_name = parameters[0]
-    found.own, found.own_forward = own, own.forward
     with _as_it_is(module):
         _set_mode(module, False)
         chosen = _activation_of(module, found, members)
@@ -182,7 +145,6 @@ def fit(module: nn.Module, members: Sequence[Member], names: Optional[tuple[str,
     found.note = ""
     if found.only_in_evaluation or dropping:
         found.note = f", in evaluation: in training {'it has dropout' if dropping else 'its forward is another'}"
-    found.bind(own)
     return found
 
 
@@ -215,17 +177,14 @@ def _other_activation(members: Sequence[Member]) -> str:
 
 def _why_not_alone(module: nn.Module, found: Fit, members: Sequence[Member]) -> str:
     """Finds the activation's name and the other children."""
-    found.act = next((n for n in _ACTIVATION_NAMES if callable(getattr(module, n, None))), "")
-    found.act_is = getattr(module, found.act) if found.act != "" else None
-    if isinstance(found.act_is, nn.Module):
-        if next(found.act_is.parameters(), None) is not None or next(found.act_is.children(), None) is not None:
-            return _other_activation(members)
-        why = between.on_module(found.act_is, type(found.act_is).forward)
-        if why != "":
-            return f"{found.act} {why}"
-    found.act_facts = _facts_of(found.act_is) if isinstance(found.act_is, nn.Module) else ()
-    found.facts, found.children = _facts_of(module), len(module._modules)
-    others = [n for n in module._modules if n not in found.linears and n != found.act]
+    act = next((n for n in _ACTIVATION_NAMES if callable(getattr(module, n, None))), "")
+    original = found.original = between.Original(module, act)
+    if original.act_learns():
+        return _other_activation(members)
+    why = original.why_not_act(original.act_is)
+    if why != "":
+        return why
+    others = [n for n in module._modules if n not in found.linears and n != act]
     for name in others:
         child = module._modules[name]
         if type(child) not in _IDLE:
@@ -235,12 +194,6 @@ def _why_not_alone(module: nn.Module, found: Fit, members: Sequence[Member]) -> 
             return f"{name} {why}"
     found.idle = tuple(others)
     return ""
-
-
-def _facts_of(module: nn.Module) -> tuple[tuple[str, Any], ...]:
-    return tuple((name, value) for name, value in vars(module).items()
-                 if not name.startswith("_") and name != "training"
-                 and (value is None or isinstance(value, (bool, int, float, str)) or callable(value)))
 
 
 def _set_mode(module: nn.Module, training: bool) -> None:
@@ -285,15 +238,15 @@ def _compare(module: nn.Module, found: Fit, member: Member) -> str:
     if len(found.linears) == 2:
         return f"its forward is not {found.linears[1]} of an activated and a plain half of {found.linears[0]}"
     gate, up, down = found.linears
-    return f"its forward is not {down}({found.act or 'a'}({gate}(x)) * {up}(x))"
+    return f"its forward is not {down}({found.original.act or 'a'}({gate}(x)) * {up}(x))"
 
 
 def _activation_of(module: nn.Module, found: Fit, members: Sequence[Member]) -> Optional[tuple[Member, Activation]]:
-    if found.act == "":
+    if found.original.act == "":
         return _called_activation(module, found, members)
     z = torch.linspace(-12, 12, 961)
     try:
-        values = found.act_is(z)
+        values = found.original.act_is(z)
     except Exception:  # not a function of a tensor: none that a package has
         return None
     for member, activation in _activations(members):

@@ -143,10 +143,39 @@ def _padded(bias: Optional[Tensor]) -> Optional[Tensor]:
     return nn.functional.pad(bias.detach(), (0, -bias.numel() % 16)).reshape(-1, 16)
 
 
-def _first_changed(seen: tuple[tuple[nn.Module, str, Tensor, int], ...]) -> str:
+class _Seen(NamedTuple):
+    """A tensor that was packed, and how to see that it still is: set_() and `.data =` change where it lies, all else
+    that PyTorch's operators write its version."""
+
+    name: str
+    held: dict[str, Any]  # by the linear: its attributes, parameters or buffers
+    before: dict[str, Any]  # its attributes, which come before the others
+    tensor: Optional[Tensor]  # None: an attribute that is None
+    version: int
+    address: int
+
+    @classmethod
+    def all_of(cls, linear: nn.Module) -> Iterator[_Seen]:
+        own = vars(linear)
+        for name in _BUFFERS:
+            held = next((each for each in (own, linear._parameters, linear._buffers) if name in each), None)
+            tensor = None if held is None else _tensor(linear, name)
+            if held is not None:
+                state = (0, 0) if tensor is None else (tensor._version, tensor.data_ptr())
+                yield cls(name, held, {} if held is own else own, tensor, *state)
+
+
+def _first_changed(seen: tuple[_Seen, ...]) -> str:
     """"": all tensors are those that were packed."""
-    return next((name for linear, name, tensor, version in seen
-                 if getattr(linear, name, None) is not tensor or tensor._version != version), "")
+    for name, held, before, tensor, version, address in seen:
+        if (held.get(name) is not tensor or name in before
+                or tensor is not None and (tensor._version != version or tensor.data_ptr() != address)):
+            return name
+    return ""
+
+
+def _count(linear: nn.Module) -> tuple[int, int]:
+    return len(linear._parameters), len(linear._buffers)
 
 
 # torch.compile breaks the graph here, once a call, and asks at each: torch.compiler.disable, which imports the whole
@@ -158,7 +187,8 @@ class _Place:
     """What replace() knows of one module: its linears, their tensors, and what was packed of them."""
 
     def __init__(self, name: str, module: nn.Module, names: tuple[str, ...], request: tuple[Any, ...],
-                 tensors: tuple[Optional[Tensor], ...], what: str) -> None:
+                 tensors: tuple[Optional[Tensor], ...], what: str, original: between.Original) -> None:
+        self.original = original
         self.name, self.names, self.request, self.tensors, self.what = name, names, request, tensors, what
         self.linears = tuple(module._modules[each] for each in names)
         self.width = tensors[0].shape[1]
@@ -168,11 +198,11 @@ class _Place:
         self.key = layer.key_of(*self.request)
         self.told: set[str] = set()
         self.forwards = tuple(type(linear).forward for linear in self.linears)
-        self.seen = tuple((linear, name, tensor, tensor._version) for linear in self.linears for name in _BUFFERS
-                          for tensor in (_tensor(linear, name),) if tensor is not None)
+        self.seen = tuple(seen for linear in self.linears for seen in _Seen.all_of(linear))
+        self.counts = tuple(_count(linear) for linear in self.linears)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("key", "told", "forwards", "seen")}
+        return {name: value for name, value in vars(self).items() if name not in ("key", "told", "forwards", "seen", "counts")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -187,12 +217,17 @@ class _Place:
             return "it is called with something else than its input"
         if torch.is_autocast_enabled() or args[0].dtype not in _DTYPES:
             return f"x is {args[0].dtype} or torch.autocast is on; quantized-mlp takes bfloat16 and float16"
-        for name, linear, forward in zip(self.names, self.linears, self.forwards):
+        why = self.original.why_not(module)
+        if why != "":
+            return why
+        for name, linear, forward, count in zip(self.names, self.linears, self.forwards, self.counts):
             if module._modules.get(name) is not linear:
                 return f"{name} was replaced"
             why = between.on_module(linear, forward)
             if why != "":
                 return f"{name} {why}"
+            if _count(linear) != count:
+                return f"{name} has other parameters or buffers than when it was packed"
         name = _first_changed(self.seen)
         if name != "":
             return f"{name} has changed since replace(); call restore() and replace() again"
@@ -218,11 +253,13 @@ def _call(tensors: tuple[Optional[Tensor], ...], x: Tensor, key: str) -> Tensor:
     return own.quantized_mlp((x.contiguous().reshape(-1, x.shape[-1]), *tensors, None), key)[0].reshape(x.shape)
 
 
-def _activation_of(module: nn.Module) -> Optional[str]:
+def _activation_of(original: between.Original) -> Optional[str]:
     """Of those that the package has, by its values on a range; silu, where forward calls it by itself."""
-    act = next((getattr(module, name) for name in _ACTIVATIONS if hasattr(module, name)), None)
+    act = original.act_is
     if act is None:
         return "silu"
+    if original.act_learns():
+        return None
     x = torch.linspace(-8, 8, 257)
     try:
         values = act(x)
@@ -258,7 +295,8 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
         return f"{names[2]} is [{down.rows}, {down.columns}]; expected [{gate.columns}, {gate.rows}]"
     if gate.scales.dtype != up.scales.dtype or gate.scales.dtype != down.scales.dtype:
         return "its linears have scales of several dtypes"
-    activation = _activation_of(module)
+    original = between.Original(module, next((each for each in _ACTIVATIONS if hasattr(module, each)), ""))
+    activation = _activation_of(original)
     if activation is None:
         return f"its activation is none of {', '.join(own.GATES)}"
     attributes = {**attributes, "activation": activation}
@@ -275,7 +313,7 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
         y = _call(tensors, x, layer.key_of(*request)).float()
         if bool((y - expected).norm() <= _CLOSE * expected.norm()):
             what = (f"{own.PACKAGE}@{request[1]} {kernel.variant}, {activation}, int{gate.bits} of {layouts[0]}")
-            return _Place(name, module, names, request, tensors, what)
+            return _Place(name, module, names, request, tensors, what, original)
     return "its forward gives something else than its codes mean"
 
 

@@ -277,9 +277,33 @@ class Replace(TorchCase):
         def other_linear(mlp):
             mlp.up_proj = Gptq(H, D, 77)
 
-        for change in (other_weights, hook, other_linear):
+        def weights_elsewhere(mlp):
+            mlp.up_proj.scales.data = mlp.up_proj.scales * 2
+
+        def bias(mlp):
+            mlp.up_proj.register_buffer("bias", torch.ones(H))
+
+        def other_activation(mlp):
+            mlp.act_fn = torch.nn.Tanh()
+
+        def hook_of_activation(mlp):
+            mlp.act_fn.register_forward_hook(lambda module, inputs, y: y + 1)
+
+        def fact(mlp):
+            mlp.scale = 2.0
+
+        def other_forward_of_class(mlp):
+            self.addCleanup(setattr, Mlp, "forward", Mlp.forward)
+            Mlp.forward = lambda self, x: x
+
+        def child(mlp):
+            mlp.drop = torch.nn.Dropout(1.0)
+
+        for change in (other_weights, hook, other_linear, weights_elsewhere, bias, other_activation, hook_of_activation,
+                       fact, child, other_forward_of_class):
             with self.subTest(change=change.__name__), torch.no_grad():
                 mlp = Mlp(Gptq)
+                mlp.scale = 1.0
                 self.assertEqual(len(self.replaced(mlp)[0].swapped), 1)
                 change(mlp)
                 x = normal(3, D, dtype=torch.bfloat16)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the measured parts of a package's CARD.md, between its markers.
+"""Writes the measured parts of a package's CARD.md, between its markers, and its bench/TIMES.md.
 
-The registry says what was tested. The times come from bench/results/.
+The registry says what was tested. The times come from bench/results/: the card has one short table a GPU, and that of
+the drawn shapes; TIMES.md has the whole ones.
 
-    bench/card.py [--kiln PATH] PACKAGE            rewrites PACKAGE/CARD.md; PACKAGE is a folder
-    bench/card.py [--kiln PATH] PACKAGE --check    exit status 1 if CARD.md is not what the data says;
+    bench/card.py [--kiln PATH] PACKAGE            rewrites both; PACKAGE is a folder
+    bench/card.py [--kiln PATH] PACKAGE --check    exit status 1 if they are not what the data says;
                                                    --some: the registry has some of the variants
 
 KILN_REGISTRY must name a registry that holds the package and the files of record/.
@@ -206,18 +207,76 @@ def cpu_tables(results):
             yield from ["", *table([f"{dtype}: M, D, H", "kiln", *names, *(f"{name} / kiln" for name in names)], rows)]
 
 
-def speed_tables(package):
-    results = load(package / "bench/results")
-    of_kind = lambda kind: [r for r in results if r["schema"] == f"{package.name}.{kind}/1"]
-    yield from eager_tables(of_kind("eager"))
-    yield from pointwise_tables(of_kind("pointwise"))
-    yield from training_tables(of_kind("training"))
-    yield from residual_tables(of_kind("residual"))
-    yield from cpu_tables(of_kind("cpu"))
+ROWS = ((65, 256), (257, 1024), (1025, 2048), (2049, 8192))  # of held_out.py
+
+
+def drawn_table(results):
+    """Of the shapes that held_out.py drew, timed with the newest library: all seeds together, by rows."""
+    drawn = [result for result in results if "gated" not in result["shapes"][0]]
+    if not drawn:
+        return
+    newest = max(drawn, key=lambda result: result["date"])
+    drawn = [result for result in drawn if result["library"] == newest["library"]]
+    shapes = [(s["m"], s["best_over_kiln"], s["eager_us"] / s["kiln_us"]) for result in drawn for s in result["shapes"]]
+
+    def row(name, least, most):
+        of = [(best, eager) for m, best, eager in shapes if least <= m <= most]
+        best, eager = zip(*of)
+        return [name, str(len(of)), f"{statistics.geometric_mean(eager):.3f}", f"{statistics.geometric_mean(best):.3f}",
+                f"{min(best):.3f}", str(sum(ratio < 1 for ratio in best))]
+
+    seeds = ", ".join(str(seed) for seed in sorted(result["seed"] for result in drawn))
+    yield from ["", f"{newest['gpu']}, driver {newest['driver']}, variant `{newest['variant']}`, PyTorch {newest['torch']}, "
+                f"{newest['date']}; widths of published models that no kernel was chosen for, rows drawn by the seeds "
+                f"{seeds}, bursts. best: the better of eager and of cuBLAS's products beside Kiln's own gate; its time over "
+                "Kiln's:", "",
+                *table(["rows", "shapes", "eager / kiln", "best / kiln", "worst", "below 1"],
+                       [row(f"{least} to {most}", least, most) for least, most in ROWS] + [row("all", 1, ROWS[-1][1])])]
+
+
+def short_tables(results):
+    """Of each GPU the table with the most rivals, and of them the one with the most shapes, sustained."""
+    def rank(result):
+        return len(rivals_of(result["shapes"])), len(result["shapes"]), "burst" not in result["regime"]
+
+    for gpu in dict.fromkeys(result["gpu"] for result in sorted(results, key=by_gpu)):
+        result = max((result for result in results if result["gpu"] == gpu), key=rank)
+        shapes = result["shapes"]
+        rivals = rivals_of(shapes)
+        rows = []
+        for s in shapes:
+            name, ratio = best_of(s, rivals)
+            rows.append([shape_of(s), microseconds(s, "kiln"), microseconds(s, "eager"), microseconds(s, name),
+                         name, f"{ratio:.2f}"])
+        yield from ["", measured_on(result) + f"; rivals {', '.join(rivals)}:", "",
+                    *table(["M, D, H", "kiln", "eager", "best rival", "which", "best rival / kiln"], rows), "",
+                    *best_rival_lines(shapes, rivals)]
+
+
+def of_kind(package, kind):
+    return [r for r in load(package / "bench/results") if r["schema"] == f"{package.name}.{kind}/1"]
+
+
+def speed_section(package):
+    yield from drawn_table(of_kind(package, "held_out"))
+    yield from short_tables(of_kind(package, "eager"))
+    yield from ["", "[TIMES.md](bench/TIMES.md) has every rival and regime, training, the elementwise ops and CPUs."]
+
+
+def all_tables(package):
+    for kind, tables in (("eager", eager_tables), ("pointwise", pointwise_tables), ("training", training_tables),
+                         ("residual", residual_tables), ("cpu", cpu_tables)):
+        yield from tables(of_kind(package, kind))
+
+
+def times(package):
+    """bench/TIMES.md."""
+    return "\n".join([f"# {package.name}: times", "", "Made by `card.py` of the files in `results/`; each table names the "
+                      "commit whose kernels it timed.", *all_tables(package), ""])
 
 
 def fill(package, card, variants):
-    sections = {"tested": tested_table(package, variants), "speed": [*speed_tables(package)][1:]}
+    sections = {"tested": tested_table(package, variants), "speed": [*speed_section(package)][1:]}
     for name, lines in sections.items():
         begin, end = f"<!-- {name}: generated by bench/card.py -->", f"<!-- end of {name} -->"
         pattern = re.escape(begin) + ".*?" + re.escape(end)
@@ -252,10 +311,14 @@ def main():
     if arguments.check and arguments.some:
         old = only_of(variants, old)
     new = fill(package, old, variants)
-    if arguments.check and new != old:
-        sys.exit(f"card: {path} is not what record/ and bench/results/ say; run bench/card.py")
-    if not arguments.check:
-        path.write_text(new, encoding="utf-8")
+    pages = {path: (old, new)}
+    page = package / "bench/TIMES.md"
+    pages[page] = (page.read_text(encoding="utf-8") if page.exists() else "", times(package))
+    for name, (was, text) in pages.items():
+        if arguments.check and text != was:
+            sys.exit(f"card: {name} is not what record/ and bench/results/ say; run bench/card.py")
+        if not arguments.check:
+            name.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

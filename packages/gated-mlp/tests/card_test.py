@@ -95,6 +95,32 @@ def tables_of_a_gpu_stand_together():
         ("A", False), ("B", False), ("B", True)], lines
 
 
+def drawn_shapes_are_those_of_the_newest_library():
+    def run(library, date, seed, m, ratio, **pins):
+        return RUN | {"library": library, "date": date, "seed": seed, "shapes": [
+            {"m": m, "d": 8, "h": 16, "kiln_us": 10.0, "eager_us": 20.0, "best_over_kiln": ratio} | pins]}
+    runs = [run("old", "2026-01-01", 1, 100, 0.5), run("new", "2026-01-02", 2, 100, 0.9),
+            run("new", "2026-01-02", 3, 100, 1.1), run("new", "2026-01-02", 4, 3000, 1.2),
+            run("new", "2026-01-03", 5, 100, 0.1, gated=[])]  # pinned, and so not drawn
+    runs += [run("new", "2026-01-02", 6, m, 1.0) for m in (300, 1500)]
+    lines = [*card.drawn_table(runs)]
+    assert "| 65 to 256 | 2 | 2.000 | 0.995 | 0.900 | 1 |" in lines, lines
+    assert "| all | 5 | 2.000 | 1.035 | 0.900 | 1 |" in lines, lines
+    assert not [*card.drawn_table([])]
+
+
+def the_card_has_one_table_a_gpu():
+    def run(gpu, regime, count, **rivals):
+        return RUN | {"gpu": gpu, "regime": regime, "shapes": [
+            {"m": m, "d": 8, "h": 16, "kiln_us": 10.0, "eager_us": 20.0} | rivals | ERRORS for m in range(1, count + 1)]}
+    runs = [run("B", "burst", 2, quack_us=12.0), run("B", "sustained", 2, quack_us=9.0), run("B", "sustained", 1, quack_us=8.0),
+            run("B", "sustained", 9), run("A", "burst", 1)]
+    lines = [*card.short_tables(runs)]
+    assert [line.split(",")[0] for line in lines if "driver" in line] == ["A", "B"], lines
+    assert "| 2, 8, 16 | 10.0 | 20.0 | 9.00 | quack | 0.90 |" in lines, lines
+    assert "| 1, 8, 16 | 10.0 | 20.0 | 20.0 | eager | 2.00 |" in lines, lines
+
+
 def the_worst_error_is_that_of_all_records():
     records = [{"results": [{"variant": "v", "worst": {"bfloat16": error}}]} for error in (1e-3, 3e-3, 2e-3)]
     load, card.load = card.load, lambda folder: records
@@ -114,4 +140,6 @@ if __name__ == "__main__":
     a_cpu_has_a_table_for_each_dtype()
     losses_of_a_fraction_of_a_percent_show()
     tables_of_a_gpu_stand_together()
+    drawn_shapes_are_those_of_the_newest_library()
+    the_card_has_one_table_a_gpu()
     the_worst_error_is_that_of_all_records()

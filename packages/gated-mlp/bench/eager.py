@@ -166,22 +166,22 @@ def bind_liger(gate):
     return bind
 
 
-def quack_layer(activation, x, gate, up, down, concatenated=True):
-    """QuACK's MLP with these weights, gate's rows before up's or in turns with them."""
+def quack_layer(activation, x, gate, up, down, concatenated=True, tuned=False):
+    """QuACK's MLP with these weights, gate's rows before up's or in turns with them; `tuned` by its own search."""
     from quack.mlp import MLP
 
     h, d = gate.shape
-    layer = MLP(d, h, d, activation=activation, tuned=False, concat_layout=concatenated, device="cuda", dtype=x.dtype)
+    layer = MLP(d, h, d, activation=activation, tuned=tuned, concat_layout=concatenated, device="cuda", dtype=x.dtype)
     packed = torch.cat([gate, up]) if concatenated else torch.stack([gate, up], dim=1).reshape(2 * h, d)
     layer.fc1.weight.data, layer.fc2.weight.data = packed, down
     return layer
 
 
-def bind_quack(gate, concatenated):
+def bind_quack(gate, concatenated, tuned=False):
     activation = gate.quack
 
     def bind(x, gate, up, down):
-        layer = quack_layer(activation, x, gate, up, down, concatenated)
+        layer = quack_layer(activation, x, gate, up, down, concatenated, tuned)
         return lambda: layer(x)
 
     return bind
@@ -197,6 +197,7 @@ RIVALS = {
     "liger": bind_liger,
     "quack": lambda gate: bind_quack(gate, True),
     "quack_interleaved": lambda gate: bind_quack(gate, False),
+    "quack_tuned": lambda gate: bind_quack(gate, True, True),
 }
 
 

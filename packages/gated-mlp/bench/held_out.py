@@ -6,7 +6,8 @@ r"""Times forward at shapes that nobody chose: widths of published models, numbe
         --out bench/results/<gpu>-held-out.json
 
 The rows of each width are log-uniform from 65 to 8192. Rivals: eager, and `fused`, cuBLAS's product with concatenated
-weights, Kiln's own elementwise op and cuBLAS's product with down. A figure is the median of the rounds, in bursts.
+weights, Kiln's own elementwise op and cuBLAS's product with down; --rivals adds those of eager.py, which compile for each
+shape. A figure is the median of the rounds, in bursts.
 
 --kernels FILE also times pinned kernels (host/pins.h), those of one product beside the plan's of the other. Its lines
 are {"m", "d", "h", "gated": [name, …], "down": [name, …]}; they take the place of the drawn shapes.
@@ -58,7 +59,7 @@ def bind_fused(library, op, x, gate, up, down):
     return run
 
 
-def compare(arguments, library, gate, shape, kernels):
+def compare(arguments, library, gate, rivals, shape, kernels):
     m, d, h = shape
     sets = [bench.inputs_of(m, d, h)
             for _ in range(min(16, 1 + bench.ROTATED_BYTES // (6 * d * h)))]
@@ -71,6 +72,8 @@ def compare(arguments, library, gate, shape, kernels):
 
     graphs = {"kiln": graph(), "eager": bench.graph_of([lambda one=one: eager(*one) for one in sets], fewest),
               "fused": bench.graph_of([bind_fused(library, gate.op, *one) for one in sets], fewest)}
+    others, results, notes = bench.bind_rivals(rivals, sets, fewest)
+    graphs |= others
     for product in ("gated", "down"):
         for name in kernels.get(product, ()):
             try:
@@ -83,10 +86,14 @@ def compare(arguments, library, gate, shape, kernels):
     found = {"kiln": outputs[0][-64:], "eager": eager(*sets[0])[-64:]}
     errors = {name: ((y.double() - exact).norm() / exact.norm()).item() for name, y in found.items()}
     bench.require_right(errors, 64 * min(d, h), f"{m}, {d}, {h}")
+    wrong = {name: ((y.double()[-64:] - exact).norm() / exact.norm()).item() for name, (y,) in results.items()}
+    bench.drop_wrong(wrong, graphs, notes)
     figures = bench.round_robin(graphs, arguments.rounds, REGIME)
     times = {name: round(statistics.median(found), 2) for name, found in figures.items()}
-    result = {"m": m, "d": d, "h": h, "kiln_us": times["kiln"], "eager_us": times["eager"], "fused_us": times["fused"],
-              "best_over_kiln": round(min(times["eager"], times["fused"]) / times["kiln"], 3)}
+    result = {"m": m, "d": d, "h": h, "kiln_us": times["kiln"], "eager_us": times["eager"], "fused_us": times["fused"]}
+    result |= notes | {f"{name}_us": times[name] for name in others if name in times}
+    result["best_over_kiln"] = round(min(us for name, us in times.items() if name != "kiln" and "=" not in name) /
+                                     times["kiln"], 3)
     for product in ("gated", "down"):
         found = [[name.split("=")[1], us] for name, us in times.items() if name.startswith(product + "=")]
         if found:
@@ -118,7 +125,9 @@ def main():
         parser.add_argument("--each", type=int, default=6, help="shapes of each width")
         parser.add_argument("--kernels", help="a file of shapes and of kernels to pin")
 
-    arguments, library, result = bench.begin(__doc__.splitlines()[0], "held_out", options)
+    rivals = {name: make for name, make in bench.RIVALS.items() if name != "eager"}
+    arguments, library, result = bench.begin(__doc__.splitlines()[0], "held_out", options, rivals)
+    rivals = {name: make for name, make in bench.chosen_rivals(arguments, bench.RIVALS).items() if name != "eager"}
     gate = gates.gate_of(arguments.package)
     result |= {"seed": arguments.seed, "widths": arguments.widths, "rows": f"log-uniform from {ROWS[0]} to {ROWS[1]}",
                "regime": bench.burst_text(arguments.rounds, REGIME)}
@@ -129,7 +138,7 @@ def main():
         cases = [{"m": m, "d": d, "h": h} for m, d, h in drawn(arguments.seed, arguments.widths, arguments.each)]
     for case in cases:
         shape = case["m"], case["d"], case["h"]
-        result["shapes"].append(compare(arguments, library, gate, shape, case))
+        result["shapes"].append(compare(arguments, library, gate, rivals, shape, case))
         result["summary"] = summary(result["shapes"])
         write(result, arguments.out)
     print(result["summary"])

@@ -133,9 +133,22 @@ class Advisories(World):
             self.kiln("install", "--locked", "--host", HOST, says=PTX)
         note = targets.with_name("advisories")
         note.chmod(0o644)
-        for text in ("\n", "targets fleet-op\n", "targets tiny-* 0 0\n\n"):  # what is not understood hides nothing
+        whole = note.read_text()
+        self.assertRegex(whole, r"\nend\n$")
+        # What is not understood hides nothing, nor what is cut or lost.
+        for text in ("\n", "targets fleet-op\n", "targets tiny-* 0 0\n\n", "", "targets tiny-* 0 0\n", "targets tiny-* 0 0\nen"):
             note.write_text(text)
             self.kiln("install", "--locked", "--host", HOST, says=PTX)
+        note.unlink()
+        self.kiln("install", "--locked", "--host", HOST, says=PTX)
+        note.mkdir()
+        self.kiln("install", "--locked", "--host", HOST, says=PTX)
+        self.kiln("cache", "verify", code=INTEGRITY, says="advisories")
+        self.kiln("cache", "repair")
+        self.assertFalse(note.exists())
+        self.advise("KA-4", "--package", "tiny-*")
+        self.audit(code=TRUST)
+        self.assertEqual(note.read_text(), "everything\n" + whole)  # of other publishers' it may have said more
 
     # ---- which binaries ----
 

@@ -39,6 +39,7 @@ constexpr Place kPlaces[] = {
     {"attested/<hex>.json", Kind::kDocument},
     {"roots/<hex>.json", Kind::kDocument},
     {"tuf/<hex>/<role>.json", Kind::kDocument},
+    {"tuf/<hex>/advisories", Kind::kBytes},
     {"tuf/<hex>/roots/<number>.json", Kind::kDocument},
     {"ingest/<hex>.part", Kind::kBytes},
     {"unpacked/<hex>", Kind::kFolder},

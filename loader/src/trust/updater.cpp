@@ -21,6 +21,7 @@ constexpr std::size_t kMaxListedRoles = 4096;  // as many as one artifact has la
 
 constexpr const char* kTargets = "targets";
 constexpr const char* kAdvised = "advisories";
+constexpr std::string_view kEndOfAdvised = "end";
 constexpr std::size_t kMostAdvised = 65536;  // bytes; of more, everyone reads the metadata
 
 std::string json_file(const std::string& name) {
@@ -51,8 +52,8 @@ std::string fetch(const MetadataSource& source, const std::string& file, const P
                                         ". Check the registry's name, or tell its publisher");
 }
 
-/// Of whom a role's advisories speak, a line each: "targets geglu-* 1 0". One that this Kiln cannot
-/// read may be read by a newer one, which has the same cache.
+/// Of whom a role's advisories speak, a line each: "targets geglu-* 1 0", and a last one, "end".
+/// One that this Kiln cannot read may be read by a newer one, which has the same cache.
 std::set<std::string> advised_lines(const std::string& role,
                                     const std::vector<Advisory>& advisories) {
   std::set<std::string> lines;
@@ -84,16 +85,21 @@ bool line_speaks_of(std::string_view line, std::string_view package, int version
 /// Notes of whom this role's advisories speak, beside what is noted of others.
 void note_advised(const MetadataFolder& folder, const std::string& role,
                   const std::vector<Advisory>& advisories) {
-  const std::string before = folder.read(kAdvised).value_or("");
+  const std::optional<std::string> known = folder.read(kAdvised);
+  const std::string before = known.value_or("");
   const std::string own = file_name(role) + " ";
-  std::string now;
+  // What a note that was lost or cut said of other roles, nobody knows.
+  const bool is_whole = known ? known->ends_with(std::string(kEndOfAdvised) + "\n")
+                              : !folder.read(json_file(kTargets));
+  std::string now = is_whole ? "" : "everything\n";
   for (std::string_view rest = before; !rest.empty();) {
     const std::string_view line = take_line(rest);
-    if (!line.starts_with(own)) now += std::string(line) + "\n";
+    if (!line.starts_with(own) && line != kEndOfAdvised) now += std::string(line) + "\n";
   }
   for (const std::string& line : advised_lines(role, advisories)) now += line;
   if (now.size() > kMostAdvised) now = "everything\n";
-  if (now != before) folder.write(kAdvised, now);
+  now += std::string(kEndOfAdvised) + "\n";
+  if (now != known) folder.write(kAdvised, now);
 }
 
 }  // namespace
@@ -110,11 +116,15 @@ bool may_speak_of(const Delegation& role, const std::string& package) {
 }
 
 bool may_advise(const MetadataFolder& folder, std::string_view package, int version) {
-  const std::string noted = folder.read(kAdvised).value_or("");
-  for (std::string_view rest = noted; !rest.empty();) {
-    if (line_speaks_of(take_line(rest), package, version)) return true;
+  const std::optional<std::string> noted = folder.read(kAdvised);
+  // Lost, or from before there was one: the metadata says it.
+  if (!noted) return folder.read(json_file(kTargets)).has_value();
+  for (std::string_view rest = *noted; !rest.empty();) {
+    const std::string_view line = take_line(rest);
+    if (line == kEndOfAdvised) return false;
+    if (line_speaks_of(line, package, version)) return true;
   }
-  return false;
+  return true;  // it was cut
 }
 
 Updater::Updater(std::string_view root, MetadataFolder folder, std::string origin,

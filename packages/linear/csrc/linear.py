@@ -6,8 +6,10 @@ import triton.language as tl
 
 @triton.jit
 def product(x, weight, bias, y, x_stride, y_stride, M, N, K,
-            BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr):
-    """A tile of BLOCK_M x BLOCK_N. GROUP rows of tiles go together through the weights, which then stay in L2."""
+            BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+            WHOLE: tl.constexpr = False, WIDE: tl.constexpr = False):
+    """A tile of BLOCK_M x BLOCK_N. GROUP rows of tiles go together through the weights, which then stay in L2. WHOLE: K is a
+    multiple of BLOCK_K. WIDE: N and y_stride are multiples of 8, so that eight outputs are one store."""
     tiles_m = tl.cdiv(M, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
@@ -23,14 +25,20 @@ def product(x, weight, bias, y, x_stride, y_stride, M, N, K,
     b = weight + tl.minimum(columns, N - 1)[None, :] * K + depth[:, None]
     sums = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, K, BLOCK_K):
-        seen = depth[None, :] < K - k
-        if BLOCK_M == 16:  # of so few rows the last would be fetched many times over
-            seen = seen & (rows[:, None] < M)
-        left = tl.load(a, mask=seen, other=0.0)
-        right = tl.load(b, mask=depth[:, None] < K - k, other=0.0)
+        if WHOLE:
+            left, right = tl.load(a), tl.load(b)
+        else:
+            seen = depth[None, :] < K - k
+            if BLOCK_M == 16:  # of so few rows the last would be fetched many times over
+                seen = seen & (rows[:, None] < M)
+            left = tl.load(a, mask=seen, other=0.0)
+            right = tl.load(b, mask=depth[:, None] < K - k, other=0.0)
         sums = tl.dot(left, right, sums)
         a += BLOCK_K
         b += BLOCK_K
+    if WIDE:  # the compiler sees the multiples
+        N = N // 8 * 8
+        y_stride = y_stride // 8 * 8
     inside = (rows[:, None] < M) & (columns[None, :] < N)
     if bias is not None:
         sums += tl.load(bias + columns, mask=columns < N, other=0.0).to(tl.float32)[None, :]

@@ -4,6 +4,7 @@
 // that lie apart, with and without bias. The command line
 // is that of kiln::testing::run_check.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <kiln/kiln.hpp>
@@ -90,6 +91,17 @@ void run_all(Check& check, bool light) {
           for (const bool bias : {false, true}) run(check, {dtype, m, n, k, bias});
         }
       }
+    }
+    // One for each of the instances that more tiles than a GPU of Hopper has multiprocessors get.
+    if (light || check.kernel().device().kind != kiln::Device::Kind::kCuda) continue;
+    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{100, 4232, 264},
+                                  {180, 4200, 128},
+                                  {100, 8200, 256},
+                                  {130, 8200, 72},
+                                  {130, 16000, 72},
+                                  {130, 16904, 72},
+                                  {130, 16903, 72}}) {
+      for (const bool bias : {false, true}) run(check, {dtype, m, n, k, bias});
     }
   }
 }

@@ -58,6 +58,8 @@ Program kiln_program() {
               {"doctor", "Say what this machine is, what it would get, and what to fix",
                of<doctor>},
               {"test", "Compare a kernel with double precision on this machine", of<test>},
+              {"tune", "Time the kernels that a package offers here, and keep the fastest",
+               of<tune>},
               {"diff", "Say what differs between two versions, and compute with both", of<diff>},
               {"run-check", "One check, in a process of its own", of<run_check_verb>, true},
               {"completions", "Print the script that makes bash, zsh or fish complete kiln",

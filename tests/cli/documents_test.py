@@ -13,8 +13,8 @@ import documents
 from world import INTEGRITY, KILN, KILN_REGISTRY, NO_VARIANT, NOT_FOUND, OK, USAGE, World, main
 from oci_server import OciServer  # world says where it is
 
-# Checked where its compilers are, tests/matrix/build_test.sh, and where a version has a check, proof_test.py.
-OF_OTHERS = {"kiln.build/1", "kiln.test/1", "kiln.diff/1"}
+# Checked where its compilers are, tests/matrix/build_test.sh, and where a version has a check, proof_test.py, tune_test.py.
+OF_OTHERS = {"kiln.build/1", "kiln.test/1", "kiln.diff/1", "kiln.tune/1"}
 
 
 class Documents(World):

@@ -27,6 +27,7 @@ READ = {
     "kiln resolve": {"--lock": "tiny-op@1 --lock {}", "--host": "tiny-op@1 --host {}", "--from": "tiny-op@1 --from {}"},
     "kiln path": {"--lock": "tiny-op@1 --lock {}", "--from": "tiny-op@1 --from {}"},
     "kiln test": {"--lock": "tiny-op@1 --lock {}", "--from": "tiny-op@1 --from {}", "--share": "tiny-op@1 --share {}"},
+    "kiln tune": {"--lock": "tiny-op@1 --lock {}", "--from": "tiny-op@1 --from {}", "--shapes": None},
     "kiln diff": {"--from": "tiny-op@1 tiny-op@2 --from {}"},
     "kiln doctor": {"--from": "tiny-op@1 --from {}"},
     "kiln host": {"--from": "tiny-op@1 --from {}"},

@@ -53,8 +53,8 @@ ELSEWHERE = {
     "loader/cli/verbs/outdated.cpp: kiln cache repair": ("tests/cli/advisories_test.py", 'self.kiln("cache", "repair")'),
     "loader/cli/verbs/run_check.cpp: KILN_LOAD_MODE": ("tests/cli/proof_test.py", '["KILN_LOAD_MODE"] = "path"'),
     "loader/cli/verbs/test.cpp: kiln registry publish --records": ("tests/cli/proof_test.py", '"--records", shared'),
-    "loader/src/install/tested_here.cpp: KILN_CONFIG": ("tests/cli/proof_test.py", '("KILN_CONFIG", "there/config.json")'),
-    "loader/src/install/tested_here.cpp: XDG_CONFIG_HOME": ("tests/cli/proof_test.py", '("XDG_CONFIG_HOME", "xdg")'),
+    "loader/src/install/kept.cpp: KILN_CONFIG": ("tests/cli/proof_test.py", '("KILN_CONFIG", "there/config.json")'),
+    "loader/src/install/kept.cpp: XDG_CONFIG_HOME": ("tests/cli/proof_test.py", '("XDG_CONFIG_HOME", "xdg")'),
     "loader/src/install/tested_here.cpp: kiln test": ("tests/cli/proof_test.py", "run 'kiln test' again"),
     # They need a server with more than a thousand packages, and a document of four mebibytes of them.
     "loader/cli/verbs/search.cpp: kiln info": ("tests/cli/verbs_test.py", "kiln info NAME"),

@@ -13,6 +13,7 @@
 #include "install/install.hpp"
 #include "install/parallel.hpp"
 #include "install/resolution_json.hpp"
+#include "install/tuned.hpp"
 #include "install/vouch.hpp"
 #include "loader/cli/frame/output.hpp"
 #include "loader/cli/verbs/verbs.hpp"
@@ -79,7 +80,10 @@ int run_resolve(const Options& options, const Explain& asked) {
   const Spec& spec = options.specs.front();
   const Request request = options.request_for(spec);
   check_denied(options, options.specs);
-  const Choice choice = Install(spec.name, request, install_options(options)).choose();
+  Choice choice = Install(spec.name, request, install_options(options)).choose();
+  if (choice.resolution.chosen && !options.host) {
+    choice.resolution.tuned = read_tuned(choice.resolution, choice.variant()).text;
+  }
   std::vector<Explanation> explanations;
   if (asked.asked) {
     Selection selection = selection_of(request, load_settings());

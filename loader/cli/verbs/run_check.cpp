@@ -30,8 +30,6 @@
 #include "kiln/kernel.hpp"
 #include "loader/cli/verbs/check_run.hpp"
 #include "probe/driver.hpp"
-#include "store/inside.hpp"
-#include "verify/verify.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -41,24 +39,6 @@ constexpr std::size_t kMaxText = 400;
 
 [[noreturn]] void fail(ErrorCode code, const std::string& subject, const std::string& found) {
   throw Error(code, "run the check of " + subject + ": " + found);
-}
-
-/// The check's bytes, which are those that the version's documents name.
-std::string read_check(const Cache& cache, const DevFiles& dev, const std::string& file,
-                       const std::string& subject) {
-  for (const ArchiveFile& each : dev.files) {
-    if (each.path != file) continue;
-    const std::filesystem::path path = dev.folder / file;
-    const FileDescriptor opened = open_inside(cache.root(), path.lexically_relative(cache.root()));
-    std::string bytes;
-    if (opened.valid()) {
-      read_pieces(opened.get(), path, [&](std::string_view piece) { bytes += piece; });
-    }
-    if (bytes.size() == each.size && Digest::of(bytes) == each.digest) return bytes;
-    fail(ErrorCode::kIntegrity, subject,
-         path.string() + " is not what the version promises. " + kFetchAgain);
-  }
-  fail(ErrorCode::kNotFound, subject, "the version brings none");
 }
 
 /// From a sealed copy in memory; KILN_LOAD_MODE=path, where that is not allowed, takes the file.
@@ -279,8 +259,8 @@ int run(const Options& options, const ChildRequest& asked) {
   Request of_check = request;
   if (!asked.check.empty()) of_check.version = parse_spec(asked.check).version;
   const DevFiles dev = Install(spec.name, of_check).run_dev();
-  const kiln_check_fn check = load_check(read_check(install.cache(), dev, file, package.subject),
-                                         dev.folder / file, package.subject);
+  const kiln_check_fn check =
+      load_check(read_dev_file(install.cache(), dev, file), dev.folder / file, package.subject);
   const kiln_package& table =
       load_library(package.library, package.config, package.subject,
                    chosen_load_mode(request.load_mode), std::move(installed.lease));

@@ -53,6 +53,7 @@ void info(KernelCommand& command);          ///< versions, ops and variants of a
 void host(KernelCommand& command);          ///< this machine's facts, for --host elsewhere
 void doctor(KernelCommand& command);        ///< this machine, what it would get, and what to fix
 void test(KernelCommand& command);  ///< a version's numeric check on this machine; kIntegrity
+void tune(KernelCommand& command);  ///< times the kernels that a package offers, and keeps the best
 void diff(KernelCommand& command);  ///< what differs between two versions, or two variants of one
 void completions(KernelCommand& command);  ///< the script that makes a shell complete all of this
 

@@ -56,6 +56,9 @@ struct Resolution {
   /// Nothing chosen: kNoVariant; kUsage where this machine does not have the GPU that was asked
   /// for, kDevice where its driver does not say which GPUs there are.
   ErrorCode code = ErrorCode::kNoVariant;
+  /// What `kiln tune` measured of the chosen variant on this machine, and whether calls take it;
+  /// for people. Empty: nothing.
+  std::string tuned = {};
 
   /// The table of decisions as text, best first: what `kiln resolve` prints and errors carry.
   /// Variants that were refused for one reason share a row; `decisions` has each.

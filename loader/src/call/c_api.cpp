@@ -19,6 +19,7 @@
 #include "documents/json.hpp"
 #include "install/install.hpp"
 #include "install/resolution_json.hpp"
+#include "install/tuned.hpp"
 #include "kiln/kernel.hpp"
 #include "kiln/kiln.h"
 
@@ -360,7 +361,10 @@ std::int32_t kiln_resolve(const char* name, const kiln_request* request, char** 
     if (json == nullptr) kiln::refuse("kiln_resolve", "there is no place for the document");
     kiln::Install install(kiln::name_of(name, "kiln_resolve"),
                           kiln::request_of(request, "kiln_resolve"));
-    const kiln::Choice choice = install.choose();
+    kiln::Choice choice = install.choose();
+    if (choice.resolution.chosen) {
+      choice.resolution.tuned = kiln::read_tuned(choice.resolution, choice.variant()).text;
+    }
     *json = kiln::copied(kiln::dump_json(kiln::with_schema("resolve", kiln::to_json(choice))));
     choice.variant();  // throws where none was chosen
   });

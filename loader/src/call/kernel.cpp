@@ -10,11 +10,13 @@
 #include "call/load.hpp"
 #include "call/memo.hpp"
 #include "call/table.hpp"
+#include "call/tuned_ops.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "documents/ops.hpp"
 #include "install/in_observer.hpp"
 #include "install/install.hpp"
+#include "install/tuned.hpp"
 #include "probe/driver.hpp"
 
 namespace kiln {
@@ -98,8 +100,10 @@ Kernel get_kernel(std::string_view name, const Request& request) {
     const kiln_package& table =
         load_library(package.library, package.config, package.subject,
                      chosen_load_mode(request.load_mode), std::move(installed.lease));
-    const Resolution& resolution = installed.choice.resolution;
+    Resolution& resolution = installed.choice.resolution;
     const Device device = resolution.device;
+    const Tuned tuned = read_tuned(resolution, package.variant);
+    resolution.tuned = tuned.text;
     if (request.on_event && resolution.decisions.at(*resolution.chosen).jit) {
       marked_observer(request.on_event)(
           {Event::Stage::kCompile, package.subject, 0, 0,
@@ -107,9 +111,11 @@ Kernel get_kernel(std::string_view name, const Request& request) {
                ", which takes seconds; it keeps the result for later runs"});
     }
     prepare(table, device, package.subject);
+    const kiln_package* const called =
+        tuned.table ? tuned_package(table, *tuned.table, tuned.file.string()) : &table;
     return std::make_shared<const Kernel::Loaded>(Kernel::Loaded{
         package.config.name, package.variant.id, device, std::move(installed.choice.resolution),
-        std::move(installed.choice.refused), package.library, &table});
+        std::move(installed.choice.refused), package.library, called});
   };
   // A refresh is asked for because the world may have changed: it is never answered from memory.
   if (request.refresh) return {load(), request.threads};

@@ -92,6 +92,10 @@ struct DevFiles {
   std::vector<ArchiveFile> files;  ///< by path in the folder, with the digests that were verified
 };
 
+/// One of them by its path, its bytes those that the version's documents name. Throws kNotFound,
+/// and kIntegrity for other bytes.
+std::string read_dev_file(const Cache& cache, const DevFiles& dev, const std::string& path);
+
 /// What the command may ask for, and a program's request may not.
 struct InstallOptions {
   /// Another machine's facts, for which it is to be chosen; nothing of this machine is probed.

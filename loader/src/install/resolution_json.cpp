@@ -26,7 +26,8 @@ Json to_json(const Resolution& resolution) {
       {"host", to_json(resolution.host)},
       {"chosen", found ? Json(resolution.decisions[*resolution.chosen].variant) : Json(nullptr)},
       {"candidates", candidates},
-      {"hint", resolution.hint}};
+      {"hint", resolution.hint},
+      {"tuned", resolution.tuned}};
 }
 
 Json to_json(const Choice& choice) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -11,10 +12,9 @@
 #include "base/utc.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
+#include "install/kept.hpp"
 #include "kiln/error.hpp"
 #include "probe/hardware.hpp"
-#include "settings/owners.hpp"
-#include "settings/trust_file.hpp"
 
 namespace kiln {
 namespace {
@@ -22,8 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kRecordSchema = "kiln.record/1";
-constexpr std::size_t kMaxRecordBytes = std::size_t{1} << 20;
-constexpr std::size_t kPlaceDigits = 16;
+constexpr Kept kRecords{"tested", "record", "kiln test"};
 constexpr std::size_t kMaxTestedBytes = 300;  // of a variant's `tested`, as its readers have it
 
 std::string today() {
@@ -31,30 +30,16 @@ std::string today() {
 }
 
 std::string file_name(const TestRecord& record) {
-  return record.manifest.hex() + "." +
-         Digest::of(record.hardware + "\n" + record.driver).hex().substr(0, kPlaceDigits) + ".json";
+  return record.manifest.hex() + "." + place_word(record.hardware + "\n" + record.driver) + ".json";
 }
 
-/// The document as it is kept: with the digest of all else in it.
-std::string kept_text(const TestRecord& record) {
-  Json document = to_json(record);
-  document["checksum"] = Digest::of(dump_json(document)).str();
-  return document.dump(2) + "\n";
-}
-
-TestRecord parse_kept(const std::string& text, const fs::path& file) {
-  Json document = parse_json(text, file.string());
+TestRecord parse_kept(const Json& document, const fs::path& file) {
   const JsonView view(document, file.string());
-  view.expect_members({"schema", "hardware", "driver", "cuda", "date", "results", "checksum"});
-  const std::string checksum = view.at("checksum").string();
-  Json rest = document;
-  rest.erase("checksum");
-  if (view.at("schema").string() != kRecordSchema ||
-      Digest::of(dump_json(rest)).str() != checksum) {
+  view.expect_members({"schema", "hardware", "driver", "cuda", "date", "results"});
+  const std::vector<JsonView> results = view.at("results").items();
+  if (view.at("schema").string() != kRecordSchema || results.size() != 1) {
     view.fail("it is not as 'kiln test' wrote it");
   }
-  const std::vector<JsonView> results = view.at("results").items();
-  if (results.size() != 1) view.fail("it is not as 'kiln test' wrote it");
   const JsonView& result = results.front();
   TestRecord record{.hardware = view.at("hardware").string(),
                     .driver = view.string_or("driver", ""),
@@ -72,13 +57,13 @@ TestRecord parse_kept(const std::string& text, const fs::path& file) {
   return record;
 }
 
-TestRecord read_kept(const fs::path& file) {
-  const std::string next = ". Remove it, and run 'kiln test' again";
+std::optional<TestRecord> read_record(const fs::path& file) {
+  const std::optional<Json> document = read_kept(kRecords, file);
+  if (!document) return std::nullopt;  // removed meanwhile
   try {
-    return parse_kept(read_owned(file, kMaxRecordBytes).value_or(""), file);
+    return parse_kept(*document, file);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kIntegrity) throw;
-    throw Error(ErrorCode::kIntegrity, "read record " + std::string(error.what()) + next);
+    fail_kept(kRecords, error.what());
   }
 }
 
@@ -138,31 +123,13 @@ Json to_json(const TestRecord& record) {
   return document;
 }
 
-fs::path tested_folder() {
-  const fs::path trust = trust_path();
-  return trust.empty() ? trust : trust.parent_path() / "tested";
-}
-
 fs::path keep_record(const TestRecord& record) {
-  const fs::path folder = tested_folder();
-  if (folder.empty()) {
-    throw Error(ErrorCode::kUsage,
-                "keep the record of a test: the environment names no folder for settings. Set "
-                "KILN_CONFIG, XDG_CONFIG_HOME or HOME");
-  }
-  fs::path file = folder / file_name(record);
-  if (const std::optional<Doubt> doubt = doubt_about_way(file, "KILN_CONFIG")) {
-    throw Error(ErrorCode::kUsage, "keep the record of a test in " + doubt->at.string() + ": " +
-                                       doubt->why + ". " + doubt->next_step);
-  }
-  make_folders(absolute_path(folder));
-  publish_bytes(folder, file, kept_text(record), 0644);
-  return file;
+  return keep(kRecords, file_name(record), to_json(record));
 }
 
 std::vector<TestRecord> records_here(const Digest& manifest) {
   std::vector<TestRecord> records;
-  const fs::path folder = tested_folder();
+  const fs::path folder = folder_of(kRecords);
   if (folder.empty()) return records;
   std::vector<fs::path> files;
   std::error_code absent;
@@ -179,8 +146,8 @@ std::vector<TestRecord> records_here(const Digest& manifest) {
   }
   std::ranges::sort(files);
   for (const fs::path& file : files) {
-    TestRecord record = read_kept(file);
-    if (counts_here(record)) records.push_back(std::move(record));
+    std::optional<TestRecord> record = read_record(file);
+    if (record && counts_here(*record)) records.push_back(std::move(*record));
   }
   return records;
 }

@@ -6,10 +6,8 @@
 //
 //   <folder of trust.json>/tested/<hex of the manifest>.<16 hex of hardware and driver>.json
 //
-// A record decides what is loaded: it, and the folders on its way, must be this user's or root's
-// and nobody else's to write. It counts for the bytes that it names alone, and on this machine for
-// the same GPU or CPU with the same driver. Its checksum shows damage and changes by hand; it is
-// not a signature. Safe from several processes: a record is replaced as a whole.
+// A record decides what is loaded (install/kept.hpp). It counts for the bytes that it names alone,
+// and on this machine for the same GPU or CPU with the same driver.
 #pragma once
 
 #include <cstdint>
@@ -50,9 +48,6 @@ TestRecord record_of_today(const Host& host, Device device);
 
 /// The document that `kiln registry publish --records` reads.
 Json to_json(const TestRecord& record);
-
-/// Where records are kept; empty if the environment names no folder for settings.
-std::filesystem::path tested_folder();
 
 /// Keeps a record, in the place of an earlier one of this hardware and driver. Throws kUsage where
 /// there is no such folder or another user could change it, kCache for what the disk refuses.

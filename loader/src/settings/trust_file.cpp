@@ -26,14 +26,8 @@ constexpr std::string_view kTrustSchema = "kiln.trust/1";
 constexpr std::size_t kMaxTrustFileBytes = std::size_t{4} << 20;
 
 /// `found`: "<the file>: <what is wrong with it>".
-[[noreturn]] void fail_trust(const std::string& found) {
-  throw Error(ErrorCode::kUsage,
-              "read trust " + found +
-                  ". Correct the file; or remove it, and 'kiln trust add' makes it anew");
-}
-
-[[noreturn]] void fail_trust(const fs::path& path, const std::string& found) {
-  fail_trust(path.string() + ": " + found);
+[[noreturn]] void fail_owned(const OwnedFile& file, const std::string& found) {
+  throw Error(ErrorCode::kUsage, "read " + std::string(file.what) + " " + found + ". " + file.next);
 }
 
 /// Whether the entry is the registry, or its start up to this character.
@@ -69,10 +63,10 @@ Json document_of(const Requirement& required) {
 }
 
 /// What others may write to says what others want.
-void check_doubt(const std::optional<Doubt>& doubt) {
+void check_doubt(const std::optional<Doubt>& doubt, const OwnedFile& file = {}) {
   if (!doubt) return;
-  throw Error(ErrorCode::kUsage,
-              "read trust " + doubt->at.string() + ": " + doubt->why + ". " + doubt->next_step);
+  throw Error(ErrorCode::kUsage, "read " + std::string(file.what) + " " + doubt->at.string() +
+                                     ": " + doubt->why + ". " + doubt->next_step);
 }
 
 }  // namespace
@@ -118,7 +112,7 @@ Trust parse_trust(std::string_view text, const std::string& path) {
     }
     return trust;
   } catch (const Error& error) {
-    fail_trust(error.what());
+    fail_owned({}, error.what());
   }
 }
 
@@ -134,17 +128,21 @@ fs::path trust_path() {
   return settings.empty() ? settings : settings.parent_path() / "trust.json";
 }
 
-std::optional<std::string> read_owned(const fs::path& path, std::size_t most) {
-  const FileDescriptor file = try_open_file(path, O_RDONLY);
-  if (!file.valid() && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
-  if (!file.valid()) fail_trust(path, std::generic_category().message(errno));
-  check_doubt(doubt_about_file(path, "KILN_CONFIG"));
+std::optional<std::string> read_owned(const fs::path& path, std::size_t most,
+                                      const OwnedFile& file) {
+  const FileDescriptor opened = try_open_file(path, O_RDONLY);
+  if (!opened.valid() && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
+  const auto fail = [&](const std::string& found) {
+    fail_owned(file, path.string() + ": " + found);
+  };
+  if (!opened.valid()) fail(std::generic_category().message(errno));
+  check_doubt(doubt_about_file(path, "KILN_CONFIG"), file);
   std::string text;
-  const int error = try_read_pieces(file.get(), [&](std::string_view piece) {
+  const int error = try_read_pieces(opened.get(), [&](std::string_view piece) {
     text += piece;
-    if (text.size() > most) fail_trust(path, "it has more than " + std::to_string(most) + " bytes");
+    if (text.size() > most) fail("it has more than " + std::to_string(most) + " bytes");
   });
-  if (error != 0) fail_trust(path, std::generic_category().message(error));
+  if (error != 0) fail(std::generic_category().message(error));
   return text;
 }
 

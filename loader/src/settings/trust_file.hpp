@@ -59,9 +59,16 @@ struct Trust {
 Trust parse_trust(std::string_view text, const std::string& path);
 std::string serialize_trust(const Trust& trust);
 
+/// How errors call a file that decides, and what to do about one that is wrong.
+struct OwnedFile {
+  std::string_view what = "trust";
+  std::string next = "Correct the file; or remove it, and 'kiln trust add' makes it anew";
+};
+
 /// A file that says what may run: nothing if it is absent. Throws kUsage for one that cannot be
 /// read, has more bytes, or that another user may write to.
-std::optional<std::string> read_owned(const std::filesystem::path& path, std::size_t most);
+std::optional<std::string> read_owned(const std::filesystem::path& path, std::size_t most,
+                                      const OwnedFile& file = {});
 
 /// Where the file is, or would be; empty if the environment names no place.
 std::filesystem::path trust_path();

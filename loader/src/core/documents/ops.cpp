@@ -58,6 +58,42 @@ OpText read_op(const JsonView& op) {
   return read;
 }
 
+OpLayout::Tensor read_tensor_layout(const JsonView& tensor, const OpLayout& before) {
+  OpLayout::Tensor read{.name = tensor.at("name").string(),
+                        .output = has_flag(tensor, "output"),
+                        .inout = has_flag(tensor, "inout"),
+                        .optional = has_flag(tensor, "optional")};
+  for (const JsonView& extent : tensor.at("shape").items()) read.shape.push_back(extent_of(extent));
+  const JsonView dtype = tensor.at("dtype");
+  if (!dtype.json().is_string()) {
+    for (const JsonView& each : dtype.items()) read.dtypes.push_back(each.string());
+    return read;
+  }
+  const auto other = std::ranges::find(before.tensors, dtype.string(), &OpLayout::Tensor::name);
+  read.dtypes = other != before.tensors.end() ? other->dtypes : std::vector{dtype.string()};
+  return read;
+}
+
+OpLayout::Attribute read_attribute_layout(const JsonView& attribute) {
+  OpLayout::Attribute read{.name = attribute.at("name").string(), .values = {}, .fallback = {}};
+  if (attribute.has("values")) {
+    for (const JsonView& word : attribute.at("values").items())
+      read.values.push_back(word.string());
+  }
+  const JsonView fallback = attribute.at("default");
+  const std::string type = attribute.at("type").string();
+  if (type == "string") {
+    read.fallback = fallback.string();
+  } else if (!fallback.json().is_number()) {
+    fallback.fail("is no number");
+  } else if (type == "int") {
+    read.fallback = fallback.json().get<std::int64_t>();
+  } else {
+    read.fallback = fallback.json().get<double>();
+  }
+  return read;
+}
+
 std::string tensor_signature(const JsonView& tensor) {
   std::string text = tensor.at("name").string();
   if (has_flag(tensor, "optional")) text += '?';
@@ -82,6 +118,18 @@ std::string attribute_signature(const JsonView& attribute) {
 }
 
 }  // namespace
+
+OpLayout read_layout(const JsonView& op) {
+  OpLayout layout{.name = op.at("name").string(), .tensors = {}, .attributes = {}};
+  for (const JsonView& each : op.at("tensors").items()) {
+    layout.tensors.push_back(read_tensor_layout(each, layout));
+  }
+  if (!op.has("attributes")) return layout;
+  for (const JsonView& each : op.at("attributes").items()) {
+    layout.attributes.push_back(read_attribute_layout(each));
+  }
+  return layout;
+}
 
 std::string signature_text(std::string_view package, const JsonView& op) {
   std::string text = std::string(package) + "." + op.at("name").string() + "(" +

@@ -5,8 +5,10 @@
 // against. Pure.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "documents/json_fwd.hpp"
@@ -36,6 +38,29 @@ struct OpText {
 
   std::string signature() const;  ///< "forward(x, gate, [gate_bias]) -> y"
 };
+
+/// An op's arguments as values: for calls by a program that was not compiled for the op.
+struct OpLayout {
+  struct Tensor {
+    std::string name;
+    std::vector<std::string> dtypes;  ///< those that it may have; the other's where it follows one
+    std::vector<std::string> shape;   ///< of each extent its symbol, or its number
+    bool output = false;
+    bool inout = false;
+    bool optional = false;
+  };
+  struct Attribute {
+    std::string name;
+    std::vector<std::string> values;  ///< the words that are allowed; empty: any
+    std::variant<std::string, std::int64_t, double> fallback;  ///< its default, of its type
+  };
+  std::string name;
+  std::vector<Tensor> tensors;
+  std::vector<Attribute> attributes;
+};
+
+/// `op` is its entry of package.json. Throws kIntegrity for other types.
+OpLayout read_layout(const JsonView& op);
 
 /// An op of a package in one spelling, without its doc: what a caller is compiled for, and what
 /// kiln_op.signature is the hash of.

@@ -158,6 +158,7 @@ std::string Resolution::explain() const {
   if (hidden != 0) text += "\n  and " + std::to_string(hidden) + " more";
   if (folded)
     text += "\n  'kiln resolve " + label(name, version) + " --explain' shows each of them";
+  if (!tuned.empty()) text += "\ntuned: " + tuned;
   return text;
 }
 

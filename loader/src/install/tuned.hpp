@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tuned: the kernels that `kiln tune` found faster on this machine than those that a package takes
+// by itself, as data. A choice is a value of one of an op's attributes that a caller could give;
+// get_kernel gives it where the caller gave none (call/tuned_ops.hpp).
+//
+//   <folder of trust.json>/tuned/<package>@<version>.<variant>.<16 hex of the hardware>.json
+//
+// A table decides what is computed with (install/kept.hpp). It counts for the bytes that it names
+// alone, and on a GPU or CPU of the same name: that of another build is passed over, which the
+// explanation of the kernel says.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/digest.hpp"
+#include "documents/json_fwd.hpp"
+#include "documents/variant.hpp"
+#include "kiln/resolution.hpp"
+
+namespace kiln {
+
+/// Calls that were timed, and what came out.
+struct TunedRow {
+  struct Range {
+    std::int64_t from = 0;
+    std::int64_t to = 0;
+    bool operator==(const Range&) const = default;
+  };
+  std::string dtype;                     ///< of the op's first tensor: "bfloat16"
+  std::vector<std::string> with = {};    ///< the optional tensors that they have; no others
+  std::map<std::string, Range> extents;  ///< by symbol
+  std::string choice;  ///< of the op's attribute; empty: none was faster than the package's own
+  double own_us = 0;   ///< of the package's own choice, geometric mean over the range
+  double best_us = 0;  ///< of `choice`; the same where it is empty
+
+  bool is_of_same_calls(const TunedRow& other) const {
+    return dtype == other.dtype && with == other.with && extents == other.extents;
+  }
+};
+
+struct TunedOp {
+  std::string name;
+  std::string attribute;  ///< whose values are the choices
+  /// Attributes whose value does not matter. A call that gives any other one something else than
+  /// its default gets the package's own choice.
+  std::vector<std::string> any;
+  std::vector<TunedRow> rows;  ///< the first that a call falls in counts
+};
+
+struct TunedTable {
+  std::string package;
+  int version = 0;
+  std::string variant;
+  Digest manifest;  ///< of the variant
+  std::string hardware;
+  std::string driver;  ///< for people
+  std::string date;
+  std::vector<TunedOp> ops;
+
+  std::size_t rows() const;
+  std::size_t choices() const;  ///< rows with one
+};
+
+/// The table of a variant on one device; no rows yet.
+TunedTable new_table(const Resolution& resolution, const Variant& variant);
+
+/// What there is for the variant that was chosen.
+struct Tuned {
+  std::filesystem::path file;  ///< where it is, or would be; empty: the environment names no folder
+  std::optional<TunedTable> table;  ///< of these bytes
+  std::string text;                 ///< for Resolution::tuned; empty: there is none
+};
+
+/// Throws what read_kept throws.
+Tuned read_tuned(const Resolution& resolution, const Variant& variant);
+
+/// Throws what keep() throws.
+std::filesystem::path keep_tuned(const TunedTable& table);
+
+/// The place of its table, whatever is there: for who removes it.
+std::filesystem::path tuned_path(const Resolution& resolution, const Variant& variant);
+
+Json to_json(const TunedRow& row);
+
+}  // namespace kiln

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A program that calls what tune_test.py tunes: sample@1 forward, as its arguments say.
+//
+//   tune_call ROWS COLUMNS [kernel=WORD] [exact=WORD] [scale=NUMBER] [bias] [unaligned] [times=N]
+//
+// Prints which kernel ran ("quick" or "own", by its last bit), the workspace that was asked for,
+// the nanoseconds of a call, and the kernel's explanation.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kiln/kernel.hpp"
+
+int main(int argc, char** argv) {
+  try {
+    const std::int64_t rows = std::atoll(argv[1]);
+    const std::int64_t columns = std::atoll(argv[2]);
+    std::string kernel_word;
+    std::string exact;
+    double scale = 2;
+    int times = 1;
+    bool has_bias = false;
+    std::size_t from = 0;
+    for (int i = 3; i < argc; ++i) {
+      const std::string_view word = argv[i];
+      const std::string value(word.substr(word.find('=') + 1));
+      if (word.starts_with("kernel=")) kernel_word = value;
+      if (word.starts_with("exact=")) exact = value;
+      if (word.starts_with("scale=")) scale = std::atof(value.c_str());
+      if (word.starts_with("times=")) times = std::atoi(value.c_str());
+      if (word == "bias") has_bias = true;
+      if (word == "unaligned") from = 1;
+    }
+    const kiln::Kernel kernel =
+        kiln::get_kernel("sample", {.version = 1, .device = kiln::Device::cpu()});
+    const auto count = static_cast<std::size_t>(rows * columns);
+    kiln::OwnedWorkspace memory(kiln::Device::cpu());
+    float* const x =
+        static_cast<float*>(memory.reserve((count + from) * sizeof(float)).data) + from;
+    std::vector<float> y(count);
+    std::vector<float> bias(static_cast<std::size_t>(columns));
+    for (std::size_t i = 0; i < count; ++i) x[i] = 1;
+    const kiln::TensorMaker f32{kiln::DType::kFloat32, kiln::Device::cpu()};
+    const kiln::Tensor tensors[] = {f32(x, {rows, columns}),
+                                    has_bias ? f32(bias.data(), {columns}) : kiln::Tensor(),
+                                    f32(y.data(), {rows, columns})};
+    const kiln::Attribute attributes[] = {
+        scale, kernel_word.empty() ? kiln::Attribute() : kiln::Attribute(kernel_word.c_str()),
+        exact.empty() ? kiln::Attribute() : kiln::Attribute(exact.c_str())};
+    const kiln::Op op = kernel.op("forward");
+    const std::size_t bytes = op.workspace_bytes(tensors, attributes);
+    kiln::OwnedWorkspace workspace(kiln::Device::cpu());
+    const kiln::Workspace given = workspace.reserve(bytes);
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < times; ++i) op.run(tensors, attributes, {given.data, bytes});
+    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
+    const char* const ran = y[0] == static_cast<float>(scale) ? "own" : "quick";
+    std::printf("ran %s\nbytes %zu\nnanoseconds %.0f\n%s\n", ran, bytes, took.count() / times,
+                kernel.resolution().explain().c_str());
+    return 0;
+  } catch (const kiln::Error& error) {
+    std::printf("%s\n", error.what());
+    return static_cast<int>(error.code());
+  }
+}

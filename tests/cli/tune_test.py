@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""kiln tune: what it finds, which calls take it, and what happens where a table is not what it should be.
+
+    tune_test.py KILN_REGISTRY_BINARY KILN_BINARY WRITE_FIXTURE
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+import documents
+from world import INTEGRITY, NOT_FOUND, OK, TESTS, USAGE, World, main
+import forge  # world says where it is
+
+CALL = os.environ["TUNE_CALL"]
+OFFERED = {"op": "forward", "device": "cpu", "attribute": "kernel", "parts": [["quick", "slow", "wrong", "picky"]],
+           "any": ["scale"], "within": {"float32": 1e-6}}
+ALL = ["--shape", "M=4,N=64", "--shape", "M=16-64,N=64"]
+
+
+def compiled(*flags):
+    with tempfile.NamedTemporaryFile(suffix=".so") as library:
+        subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-O1", *os.environ["PROOF_FLAGS"].split(), *flags,
+                        "-o", library.name, TESTS / "cli/tunable_package.c", "-lm"], check=True)
+        return pathlib.Path(library.name).read_bytes()
+
+
+class Tune(World):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.library = compiled()
+
+    def setUp(self):
+        super().setUp()
+        self.offer(OFFERED)
+
+    def offer(self, *ops, library=None, choices=None):
+        dev = {"include/x.hpp": b"#pragma once\n"}
+        if ops:
+            dev["choices.json"] = choices or json.dumps({"schema": "kiln.choices/1", "ops": ops}).encode()
+        files = {"LICENSE": b"Apache-2.0\n", "lib/libsample.so": library or self.library}
+        forge.Package(self.registry, files=files, dev=dev).publish()
+        self.environment["KILN_CACHE"] = tempfile.mkdtemp(dir=self.work)
+
+    def tuned(self, *words):
+        document = self.document("tune", "sample@1", "--device", "cpu", *words)
+        documents.check(document)
+        return document
+
+    def table(self):
+        [path] = (self.work / ".config/kiln/tuned").glob("*.json")
+        return path
+
+    def call(self, *words, code=OK, says=()):
+        return self.run_command(CALL, *words, code=code, says=says).stdout
+
+    def rewrite(self, change):
+        """The table with a change, under a checksum that is right."""
+        table = json.loads(self.table().read_text())
+        del table["checksum"]
+        change(table)
+        table["checksum"] = forge.digest_of(forge.dump(table))
+        self.table().write_text(json.dumps(table))
+
+    def test_the_fastest_right_kernel_is_taken_by_the_calls_it_was_measured_for(self):
+        self.call(4, 64, says="ran own")
+        found = self.tuned(*ALL)
+        few, many = found["shapes"]
+        self.assertEqual((few["choice"], many["choice"]), ("quick", "quick"))
+        self.assertEqual(many["extents"], {"M": [16, 64], "N": [64, 64]})
+        self.assertEqual(few["wrong"], ["wrong"])
+        self.assertEqual((few["tried"], many["tried"]), (3, 4), "picky needs 8 rows")
+        self.assertGreater(few["own_us"], 1.5 * few["best_us"])
+        says = f"2 of 2 measured shapes take another kernel, by {self.table()} of"
+        for words in ((4, 64), (16, 64), (40, 64), (64, 64), (4, 64, "scale=3"), (4, 64, "kernel=plan", "exact=no")):
+            with self.subTest(words):
+                self.call(*words, says=["ran quick", "bytes 512", "tuned: " + says])
+        # Another shape, another promise, another kernel of the caller's, more tensors: the package's own.
+        for words in ((5, 64), (15, 64), (65, 64), (4, 32), (4, 64, "exact=yes"), (4, 64, "kernel=slow"), (4, 64, "bias")):
+            with self.subTest(words):
+                self.call(*words, says="ran own")
+        self.call(4, 64, "unaligned", says=["ran own", "bytes 512"])  # what quick cannot compute
+        self.kiln("resolve", "sample@1", says=says)
+        self.assertIn(says, self.document("resolve", "sample@1")["tuned"])
+
+    def test_tuning_again_adds_and_forgetting_ends_it(self):
+        self.tuned(*ALL)
+        self.tuned("--shape", "M=4,N=64", "--least", "100")  # nothing is twice as fast as itself
+        self.call(16, 64, says="2 measured shapes")
+        self.tuned("--shape", "M=5,N=64", "--with", "bias")
+        self.call(5, 64, "bias", says=["ran quick", "3 measured shapes"])
+        self.call(5, 64, says="ran own")
+        self.assertTrue(self.tuned("--forget")["removed"])
+        said = self.call(16, 64, says="ran own")
+        self.assertNotIn("tuned:", said)
+        self.assertFalse(self.tuned("--forget")["removed"])
+
+    def test_what_is_not_faster_is_not_taken(self):
+        self.offer(OFFERED | {"parts": [["slow", "wrong"]]})
+        [row] = self.tuned("--shape", "M=4,N=64")["shapes"]
+        self.assertEqual((row["choice"], row["own_us"]), ("", row["best_us"]))
+        self.assertEqual(row["wrong"], ["wrong"])
+        self.call(4, 64, says=["ran own", "0 of 1 measured shapes take another kernel"])
+
+    def test_another_build_does_not_take_the_table(self):
+        self.tuned(*ALL)
+        self.call(4, 64, says="ran quick")
+        self.offer(OFFERED, library=compiled("-DOTHER_BUILD=1", "-O2"))
+        self.call(4, 64, says=["ran own", f"tuned: {self.table()} was measured with another build and is passed over",
+                               "'kiln tune sample@1' measures this one"])
+        self.tuned(*ALL)
+        self.call(4, 64, says="ran quick")
+
+    def test_a_table_that_is_not_as_it_was_written_is_refused(self):
+        self.tuned(*ALL)
+        path = self.table()
+        text = path.read_text()
+        path.write_text(text.replace("quick", "wrong"))
+        for words in (("resolve", "sample@1"), ("tune", "sample@1", *ALL)):
+            self.kiln(*words, code=INTEGRITY, says=["read tuned table", "is not as 'kiln tune' wrote it", "Remove it"])
+        self.call(4, 64, code=INTEGRITY, says="Remove it, and run 'kiln tune' again")
+        for broken in ("{", "", "[]", "\0", "[" * 10000):
+            path.write_text(broken)
+            self.call(4, 64, code=INTEGRITY, says="Remove it")
+        path.write_text(text + " " * (1 << 20))
+        self.call(4, 64, code=USAGE, says=["it has more than 1048576 bytes", "Remove it"])
+        path.write_text(text)
+        path.chmod(0o666)
+        self.call(4, 64, code=USAGE, says="everyone may write to it")
+        path.chmod(0o644)
+        path.parent.chmod(0o777)
+        self.call(4, 64, code=USAGE, says="where everyone may put another")
+        path.parent.chmod(0o755)
+        if os.geteuid() == 0:
+            os.chown(path, 12345, 12345)
+            self.call(4, 64, code=USAGE, says="12345")
+            os.chown(path, 0, 0)
+        other = path.rename(path.with_name(path.name.replace("sample", "simple")))
+        self.call(4, 64, says="ran own")
+        other.rename(path)
+        self.call(4, 64, says="ran quick")
+        path.write_text("{")
+        self.assertTrue(self.tuned("--forget")["removed"], "whatever is in it")
+        self.call(4, 64, says="ran own")
+
+    def test_a_table_of_things_that_are_not_there_is_refused(self):
+        def row(table):
+            return table["ops"][0]["rows"][0]
+
+        changes = {
+            "kernel cannot be 'fastest'": lambda table: row(table).update(choice="fastest"),
+            "no optional tensor 'x'": lambda table: row(table).update({"with": ["x"]}),
+            "no tensor has an extent 'K'": lambda table: row(table)["extents"].update(K=[1, 2]),
+            "'float31' is no dtype": lambda table: row(table).update(dtype="float31"),
+            "no attribute 'kernels'": lambda table: table["ops"][0].update(attribute="kernels"),
+            "no attribute 'speed'": lambda table: table["ops"][0].update(any=["speed"]),
+            "cannot be among \"any\"": lambda table: table["ops"][0].update(any=["kernel"]),
+            "no op 'backward'": lambda table: table["ops"][0].update(op="backward"),
+            "\"more\"": lambda table: table.update(more=1),
+            "kiln.tuned/1": lambda table: table.update(schema="kiln.tuned/2"),
+            "for which its name would be": lambda table: table.update(hardware="Another CPU"),
+        }
+        for says, change in changes.items():
+            with self.subTest(says):
+                self.tuned(*ALL)
+                self.rewrite(change)
+                said = self.call(4, 64, code=INTEGRITY, says=["read tuned table", "Remove it"])
+                self.assertIn(says.replace("'", '"'), said.replace("'", '"'))
+                self.table().unlink()
+
+    def test_what_cannot_be_tuned_says_why(self):
+        tune = ("tune", "sample@1", "--device", "cpu")
+        self.kiln(*tune, code=USAGE, says=["no shape is named", "M, N"])
+        self.kiln(*tune, "--shape", "M=4", code=USAGE, says=["N is missing", "Write it as M=129-256,N=1024"])
+        self.kiln(*tune, "--shape", "M=4,N=8,K=9", code=USAGE, says="has no extent")
+        self.kiln(*tune, "--shape", "M=8-4,N=8", code=USAGE, says="neither a number from 1 nor a range")
+        self.kiln(*tune, "--shape", "M=4,M=4,N=8", code=USAGE, says="M is named twice")
+        self.kiln(*tune, *ALL, "--dtype", "float16", code=USAGE, says="but in float32")
+        self.kiln(*tune, *ALL, "--with", "x", code=USAGE, says="has no optional tensor")
+        self.kiln(*tune, *ALL, "--op", "backward", code=NOT_FOUND, says="It does of: forward")
+        shapes = self.work / "shapes.txt"
+        self.kiln(*tune, "--shapes", shapes, code=USAGE, says="--shapes")
+        shapes.write_text("M=4,N=8\n\nM=8,N=8\n")
+        self.kiln(*tune, "--shapes", shapes, says="2 of 2 shapes take another kernel")
+        del self.environment["HOME"]
+        self.kiln(*tune, *ALL, code=USAGE, says="Set KILN_CONFIG, XDG_CONFIG_HOME or HOME")
+        self.environment["HOME"] = str(self.work)
+        self.offer()
+        self.kiln(*tune, *ALL, code=NOT_FOUND, says="the version offers no choices")
+        self.offer(OFFERED | {"device": "cuda"})
+        self.kiln(*tune, *ALL, code=NOT_FOUND, says="offers no choices on cpu")
+        self.offer(OFFERED | {"attribute": "kernels"})
+        self.kiln(*tune, *ALL, code=INTEGRITY, says="Tell its publisher")
+        self.offer(OFFERED, choices=b"{")
+        self.kiln(*tune, *ALL, code=INTEGRITY, says="choices of sample@1")
+
+
+if __name__ == "__main__":
+    main()

@@ -100,8 +100,8 @@ void PackageFiles::share(const std::string& name) {
 }
 
 // What a user of the package writes programs against: its own headers, those that they include
-// of the folders whose sources it shares, its Python modules and its card. None of it is an
-// ingredient of a library.
+// of the folders whose sources it shares, its Python modules, its card and
+// the choices that it leaves to kiln tune. None of it is an ingredient of a library.
 void PackageFiles::collect_dev() {
   std::vector<fs::path> folders;
   for (const auto& [folder, name] : folders_) folders.push_back(folder / "include");
@@ -124,8 +124,8 @@ void PackageFiles::collect_dev() {
   for (const std::string& module : job_.package.python) {
     dev_.emplace("python/" + fs::path(module).filename().string(), path_of(module));
   }
-  if (fs::is_regular_file(job_.folder / "CARD.md")) {
-    dev_.emplace("CARD.md", job_.folder / "CARD.md");
+  for (const char* name : {"CARD.md", "choices.json"}) {
+    if (fs::is_regular_file(job_.folder / name)) dev_.emplace(name, job_.folder / name);
   }
 }
 

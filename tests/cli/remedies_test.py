@@ -56,6 +56,7 @@ ELSEWHERE = {
     "loader/src/install/kept.cpp: KILN_CONFIG": ("tests/cli/proof_test.py", '("KILN_CONFIG", "there/config.json")'),
     "loader/src/install/kept.cpp: XDG_CONFIG_HOME": ("tests/cli/proof_test.py", '("XDG_CONFIG_HOME", "xdg")'),
     "loader/src/install/tested_here.cpp: kiln test": ("tests/cli/proof_test.py", "run 'kiln test' again"),
+    "loader/src/install/tuned.cpp: kiln tune …": ("tests/cli/tune_test.py", "'kiln tune sample@1' measures this one"),
     # They need a server with more than a thousand packages, and a document of four mebibytes of them.
     "loader/cli/verbs/search.cpp: kiln info": ("tests/cli/verbs_test.py", "kiln info NAME"),
     "registry/trust/draft.cpp: kiln registry delegate": ("tests/trust/signers_test.py", '"delegate"'),
@@ -547,7 +548,7 @@ class Remedies(World):
         self.cured(f"kiln trust add {self.registry} --unsigned", CONFLICT, "kiln trust remove [^']*")
         self.cured("kiln trust remove /nosuch", NOT_FOUND, "kiln trust list", after=NOT_FOUND)
 
-    @cures("loader/src/settings/trust_file.cpp: kiln trust add", "loader/src/settings/owners.cpp: chmod g-w …", "loader/src/settings/trust_file.cpp: KILN_CONFIG",
+    @cures("loader/src/settings/trust_file.hpp: kiln trust add", "loader/src/settings/owners.cpp: chmod g-w …", "loader/src/settings/trust_file.cpp: KILN_CONFIG",
            "loader/src/settings/trust_file.cpp: XDG_CONFIG_HOME", "loader/src/settings/settings.cpp: KILN_CONFIG")
     def test_files_of_settings(self):
         add = f"kiln trust add {self.registry} --unsigned"

@@ -214,10 +214,7 @@ class TunedReader {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& found) const {
-    throw Error(ErrorCode::kIntegrity, "read tuned table " + subject_ + ": " + found +
-                                           ". Remove it, and run 'kiln tune' again");
-  }
+  [[noreturn]] void fail(const std::string& found) const { fail_tuned(subject_ + ": " + found); }
 
   std::size_t attribute(const std::string& name) const {
     const auto& all = op_.layout.attributes;
@@ -342,8 +339,7 @@ std::uint32_t position_of(const kiln_package& table, const std::string& name,
   for (std::uint32_t i = 0; i < table.op_count; ++i) {
     if (op_at(table, i).name == name) return i;
   }
-  throw Error(ErrorCode::kIntegrity, "read tuned table " + file + ": the package has no op " +
-                                         quote(name) + ". Remove it, and run 'kiln tune' again");
+  fail_tuned(file + ": the package has no op " + quote(name));
 }
 
 }  // namespace

@@ -170,7 +170,7 @@ Tuned read_tuned(const Resolution& resolution, const Variant& variant) {
   try {
     table = parse_table(*document, tuned.file);
   } catch (const Error& error) {
-    fail_kept(kTables, error.what());
+    fail_tuned(error.what());
   }
   if (table.manifest != variant.manifest.digest) {
     tuned.text = tuned.file.string() +
@@ -184,6 +184,10 @@ Tuned read_tuned(const Resolution& resolution, const Variant& variant) {
                table.date;
   tuned.table = std::move(table);
   return tuned;
+}
+
+void fail_tuned(const std::string& found) {
+  fail_kept(kTables, found);
 }
 
 fs::path keep_tuned(const TunedTable& table) {

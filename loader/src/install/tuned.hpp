@@ -83,6 +83,9 @@ Tuned read_tuned(const Resolution& resolution, const Variant& variant);
 /// Throws what keep() throws.
 std::filesystem::path keep_tuned(const TunedTable& table);
 
+/// "read tuned table <found>. Remove it, and run 'kiln tune' again", kIntegrity.
+[[noreturn]] void fail_tuned(const std::string& found);
+
 /// The place of its table, whatever is there: for who removes it.
 std::filesystem::path tuned_path(const Resolution& resolution, const Variant& variant);
 

@@ -46,11 +46,11 @@ struct TunedRow {
 
 struct TunedOp {
   std::string name;
-  std::string attribute;  ///< whose values are the choices
+  std::string attribute = {};  ///< whose values are the choices
   /// Attributes whose value does not matter. A call that gives any other one something else than
   /// its default gets the package's own choice.
-  std::vector<std::string> any;
-  std::vector<TunedRow> rows;  ///< the first that a call falls in counts
+  std::vector<std::string> any = {};
+  std::vector<TunedRow> rows = {};  ///< the first that a call falls in counts
 };
 
 struct TunedTable {

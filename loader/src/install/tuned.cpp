@@ -155,7 +155,7 @@ TunedTable new_table(const Resolution& resolution, const Variant& variant) {
 }
 
 fs::path tuned_path(const Resolution& resolution, const Variant& variant) {
-  const fs::path folder = folder_of(kTables);
+  fs::path folder = folder_of(kTables);
   if (folder.empty()) return folder;
   return folder / file_name(resolution.name, resolution.version, variant.id,
                             hardware_name(resolution.host, resolution.device));

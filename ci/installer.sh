@@ -24,6 +24,14 @@ say() { printf 'kiln: %s\n' "$*" >&2; }
 refuse() { say "$*" "Nothing was installed."; exit 1; }
 lacking() { say "$*" "Nothing was installed."; exit 3; }
 
+# As a shell reads it: what is printed can be pasted.
+word() {
+  case $1 in
+    *[!A-Za-z0-9/._+:@%,=-]*) printf "'%s'" "$(printf '%s' "$1" | sed "s/'/'\\\\''/g")" ;;
+    *) printf '%s' "$1" ;;
+  esac
+}
+
 tool() {
   for each in "$@"; do command -v "$each" >/dev/null 2>&1 && { printf '%s' "$each"; return; }; done
   lacking "this script needs $(printf '%s' "$*" | sed 's/ / or /g'), which is not on PATH: install it, and run this again."
@@ -122,9 +130,9 @@ main() {
   say "installed $("$prefix/bin/kiln" --version) in $tree, with links in $prefix/bin."
   case ":$PATH:" in
     *":$prefix/bin:"*) ;;
-    *) say "add it to PATH:  export PATH=$prefix/bin:\$PATH" ;;
+    *) say "add it to PATH:  export PATH=$(word "$prefix/bin"):\$PATH" ;;
   esac
-  say "for CMake: -DCMAKE_PREFIX_PATH=$tree. To remove all of it: rm -r $tree $prefix/bin/kiln $prefix/bin/kiln-registry"
+  say "for CMake: $(word "-DCMAKE_PREFIX_PATH=$tree"). To remove all of it: rm -r $(word "$tree") $(word "$prefix/bin/kiln") $(word "$prefix/bin/kiln-registry")"
 }
 
 main "$@"

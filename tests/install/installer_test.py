@@ -11,6 +11,7 @@ import importlib.machinery
 import importlib.util
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -200,6 +201,21 @@ class InstallerTest(unittest.TestCase):
         for place in (self.home / ".local").rglob("*"):
             if not place.is_symlink() and (place.is_dir() or place.parent.name == "bin"):
                 self.assertEqual(place.stat().st_mode & 0o755, 0o755, place)
+
+    def test_what_it_prints_can_be_pasted(self):
+        prefix = self.home / "it's a $HOME; folder"
+        code, said = self.install("--prefix", str(prefix))
+        self.assertEqual(code, 0, said)
+        path, cmake, remove = (re.search(pattern, said).group(1) for pattern in (
+            "add it to PATH:  (.*)", r"for CMake: (.*)\. To remove", "To remove all of it: (.*)"))
+
+        def pasted(line):
+            return subprocess.run(["/bin/sh", "-c", line], check=True, capture_output=True, text=True, cwd=self.work).stdout
+
+        self.assertEqual(pasted(f"{path}; command -v kiln"), f"{prefix}/bin/kiln\n")
+        self.assertEqual(pasted(f"printf %s {cmake}"), f"-DCMAKE_PREFIX_PATH={prefix}/opt/kiln-1.2.3")
+        pasted(remove)
+        self.assertEqual(list(prefix.rglob("*kiln*")), [])
 
     def test_a_bin_that_is_a_link(self):
         (self.home / "scripts").mkdir()

@@ -10,9 +10,11 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import tempfile
 import time
+import unittest
 
 import documents
 from world import INTEGRITY, KILN, KILN_REGISTRY, NO_VARIANT, NOT_FOUND, OK, TESTS, USAGE, World, main
@@ -22,9 +24,9 @@ FLAGS = os.environ["PROOF_FLAGS"].split()
 CHECK = f"check/{forge.ARCH}.so"
 
 
-def compiled(source, *flags):
+def compiled(source, *flags, compiler=os.environ.get("CC", "cc")):
     with tempfile.NamedTemporaryFile(suffix=".so") as library:
-        subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-O1", *FLAGS, *flags, "-o", library.name,
+        subprocess.run([compiler, "-shared", "-fPIC", "-O1", *FLAGS, *flags, "-o", library.name,
                         TESTS / source, "-lm"], check=True)
         return pathlib.Path(library.name).read_bytes()
 
@@ -279,6 +281,15 @@ class Proof(World):
         same = self.differ("sample@1", "--variant", "cpu-base", "--against", "cpu-base")
         self.assertEqual(same["changes"], [])
         self.kiln("diff", "sample@1", "--against", "cpu-base", says="what the documents say is the same")
+
+    @unittest.skipUnless(shutil.which("clang"), "one compiler")
+    def test_diff_of_two_compilers(self):
+        self.forged()
+        self.forged(compiled("loader/sample_package.c", "-DSAMPLE_VERSION=2", compiler="clang"), version=2)
+        found = self.differ("sample@1", "sample@2", "--full")
+        self.assertIn("library", [each["what"] for each in found["changes"]])
+        [y] = found["computed"]["outputs"]
+        self.assertEqual((y["cases"], y["equal"], y["ulps"]["0"]), (7, 127, 127))
 
     def test_diff_says_why_it_did_not_compute(self):
         self.two_versions(check="none")

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <set>
 
 #include "attest/describe.hpp"
 #include "base/join.hpp"
@@ -142,21 +141,6 @@ class Gathering {
   VariantDocuments documents_;         ///< its
 };
 
-/// Whose word it is what a name's bytes are: of the first role that has it.
-const trust::Signers* signers_of(const trust::TrustedSet& set, const std::string& role,
-                                 const trust::Targets& targets, const trust::Signers& signers,
-                                 const std::string& name, std::set<std::string>& seen) {
-  if (targets.targets.contains(name)) return &signers;
-  const std::string hash = Digest::of(name).hex();
-  for (const trust::Delegation& each : targets.delegations) {
-    const trust::Targets* const below = set.targets(each.role, role);
-    if (below == nullptr || !each.covers(name, hash) || !seen.insert(each.role).second) continue;
-    if (const auto* found = signers_of(set, each.role, *below, each.signers, name, seen))
-      return found;
-  }
-  return nullptr;
-}
-
 /// What the metadata says of each version.
 void read_trust(const fs::path& registry, SiteFacts& site) {
   const TrustFiles files = read_trust_files(registry);
@@ -169,18 +153,9 @@ void read_trust(const fs::path& registry, SiteFacts& site) {
           set, files, registry.string(), trust::target_name(package.name, version.version));
       const bool same = found && found->target.promise.sha256() == version.index.digest;
       version.vouched = same ? SignedState::kSigned : SignedState::kOther;
-      std::set<std::string> seen;
-      const trust::Targets* const top = set.targets();
-      const trust::Signers* const signers =
-          found && top != nullptr
-              ? signers_of(set, "targets", *top, set.root().targets,
-                           trust::target_name(package.name, version.version), seen)
-              : nullptr;
-      if (signers != nullptr) {
-        version.keys.assign(signers->ids.begin(), signers->ids.end());
-        version.threshold = signers->threshold;
-      }
       if (!found) continue;
+      version.keys.assign(found->by.ids.begin(), found->by.ids.end());
+      version.threshold = found->by.threshold;
       if (const std::optional<std::string>& yanked = found->target.yanked) {
         version.yanked = yanked->empty() ? "no reason is given" : *yanked;
       }

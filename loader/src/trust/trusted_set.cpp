@@ -226,11 +226,6 @@ TrustedSet::Who TrustedSet::who_signs(const std::string& role, const std::string
   return {from.keys, by->signers};
 }
 
-Digest TrustedSet::signers_of(const std::string& role, const std::string& parent) const {
-  const Who who = who_signs(role, parent);
-  return fact_of("", who.keys, who.signers);
-}
-
 Targets TrustedSet::read_targets(std::string_view bytes, const std::string& role,
                                  const std::string& parent) const {
   const Who who = who_signs(role, parent);
@@ -276,7 +271,9 @@ std::optional<SignedTarget> TrustedSet::search(const std::string& name, const Lo
     const Targets& targets = targets_.at(step.role).targets;
     advisories.insert(advisories.end(), targets.advisories.begin(), targets.advisories.end());
     if (const auto found = targets.targets.find(name); found != targets.targets.end()) {
-      return SignedTarget{found->second, signers_of(step.role, step.parent), std::move(advisories)};
+      const Who who = who_signs(step.role, step.parent);
+      return SignedTarget{found->second, who.signers, fact_of("", who.keys, who.signers),
+                          std::move(advisories)};
     }
     std::vector<Step> below;
     for (const Delegation& each : targets.delegations) {

@@ -31,10 +31,11 @@ struct Clock {
   Expiry expiry = Expiry::kRefused;
 };
 
-/// What the metadata says of a name, and who signed that (TrustedSet::signers_of).
+/// What the metadata says of a name, and whose keys must sign that.
 struct SignedTarget {
   Target target;
-  Digest signers;
+  Signers by;
+  Digest signers;  ///< one value for these keys and this threshold
   /// Of all roles that were asked for the name, each of which may advise on it.
   std::vector<Advisory> advisories = {};
 };
@@ -81,9 +82,6 @@ class TrustedSet {
 
   /// What the snapshot says of a role's document.
   const MetaFile& file_of(const std::string& role) const;
-
-  /// The signers of a role's document: one value for these keys and this threshold.
-  Digest signers_of(const std::string& role, const std::string& parent) const;
 
   /// "targets", whose parent is "root", or a role that `parent` delegates to.
   void take_targets(std::string_view bytes, const std::string& role, const std::string& parent);

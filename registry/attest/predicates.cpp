@@ -47,14 +47,6 @@ Json dependency(const Pin& pin) {
   return {{"name", pin.name}, {"uri", purl_of(pin)}, {"digest", {{"sha256", pin.digest.hex()}}}};
 }
 
-/// Some letters, digits and characters of `more`, and no others.
-bool is_plain(std::string_view text, std::string_view more) {
-  return !text.empty() && std::ranges::all_of(text, [more](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           more.find(c) != std::string_view::npos;
-  });
-}
-
 /// What blanks part.
 std::vector<std::string_view> words_of(std::string_view line) {
   constexpr std::string_view kBlanks = " \t\r\v\f";
@@ -98,7 +90,7 @@ std::vector<Pin> parse_pins(const std::string& text, const std::string& file) {
     const std::string_view first = words.front();
     if (words.size() == 1 && first.starts_with('[') && first.ends_with(']')) {
       component = first.substr(1, first.size() - 2);
-      if (is_plain(component, ".-")) continue;
+      if (!component.empty() && is_word(component, ".-")) continue;
     }
     const std::size_t equal = std::min(first.find("=="), first.size());
     const std::string_view name = first.substr(0, equal);
@@ -108,7 +100,9 @@ std::vector<Pin> parse_pins(const std::string& text, const std::string& file) {
     if (words.size() == 2 && words[1].starts_with(kHash)) {
       digest = Digest::from_hex(words[1].substr(kHash.size()));
     }
-    if (!digest || !is_plain(name, "._-") || !is_plain(version, "._+-")) {
+    const bool is_pin =
+        !name.empty() && is_word(name, "._-") && !version.empty() && is_word(version, "._+-");
+    if (!digest || !is_pin) {
       throw Error(ErrorCode::kIntegrity,
                   "read " + file + ": found the line " + quote(line) +
                       ", expected [section] or name==version --hash=sha256:…");

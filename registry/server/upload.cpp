@@ -99,29 +99,8 @@ void Upload::persist_in(const std::string& what, std::uint64_t bytes,
 }
 
 std::optional<std::string> Upload::tagged(const std::string& tag) {
-  std::optional<std::string> bytes;
-  persist_in(place(tag), 0, [&](Until) { bytes = tagged_once(tag); });
-  return bytes;
-}
-
-std::optional<std::string> Upload::tagged_once(const std::string& tag) {
-  return found_once(connection_->root() + "manifests/" + tag, place(tag));
-}
-
-std::optional<std::string> Upload::found_once(const std::string& url, const std::string& what) {
-  std::string bytes;
-  const HttpRequest request{url, kAcceptDocuments};
-  const HttpAnswer answer = connection_->ask(request, [&](std::string_view piece) {
-    if (bytes.size() + piece.size() > kMaxDocumentBytes) {
-      throw Error(ErrorCode::kIntegrity, "get " + what + ": more than " +
-                                             std::to_string(kMaxDocumentBytes) +
-                                             " bytes, which no document has. " + kAdvice);
-    }
-    bytes += piece;
-  });
-  if (answer.status == 404) return std::nullopt;
-  if (answer.status != 200) connection_->fail_status(answer, "get " + what, "200 or 404");
-  return bytes;
+  std::optional<Document> found = repository_->manifest(tag);
+  return found ? std::optional(std::move(found->bytes)) : std::nullopt;
 }
 
 bool Upload::has(const Descriptor& descriptor, const std::string& what) {
@@ -240,9 +219,10 @@ void Upload::put_document_once(const std::string& reference, std::string_view me
 void Upload::move_tag(const std::string& tag, std::string_view media_type,
                       const std::optional<std::string>& before, const std::string& after) {
   // One step, so that no wait for another try lies between the look and the move.
-  persist_in(place(tag), after.size(), [&](Until) {
-    const std::optional<std::string> now = tagged_once(tag);
-    if (now == after) return;  // the answer to a try was lost
+  persist_in(place(tag), after.size(), [&](Until until) {
+    const std::optional<std::string> now = tagged(tag);
+    connection_->finish_by(until);  // the look had a time of its own
+    if (now == after) return;       // the answer to a try was lost
     if (now != before) {
       throw Error(ErrorCode::kConflict,
                   "commit " + place(tag) + ": somebody published meanwhile: it names " +

@@ -66,8 +66,6 @@ class Upload {
 
  private:
   using Until = Tries::Clock::time_point;
-  std::optional<std::string> found_once(const std::string& url, const std::string& what);
-  std::optional<std::string> tagged_once(const std::string& tag);
   bool has_once(const Descriptor& descriptor, const std::string& what);
   bool has_last_byte(const Descriptor& descriptor, const std::string& what);
   void put_blob_once(const Descriptor& descriptor, const HttpBody& body, const std::string& what);

@@ -16,11 +16,6 @@ namespace {
 
 constexpr std::string_view kLicenseLine = "// SPDX-License-Identifier: Apache-2.0\n";
 
-std::string dtype_enumerator(const std::string& dtype) {
-  return "sdk::DType::" +
-         std::string(std::ranges::find(dtype_names(), dtype, &DTypeName::name)->enumerator);
-}
-
 /// Where `range` has the value, by its member.
 template <class Range, class Value, class Member = std::identity>
 std::string position(const Range& range, const Value& value, Member member = {}) {
@@ -40,14 +35,9 @@ void write_arguments(std::ostream& out, const OpSchema& op) {
   out << "// " << op.doc << (op.doc.ends_with('\\') ? "." : "") << "\n";
   out << "struct " << arguments_struct(op) << " : kiln::sdk::Placement {\n";
   for (const TensorSchema& tensor : op.tensors) {
-    out << "  kiln::sdk::Tensor " << tensor.name << ";  // ["
-        << join(tensor.shape, ", ",
-                [](const Extent& extent) {
-                  return extent.symbol.empty() ? std::to_string(extent.value) : extent.symbol;
-                })
-        << "]" << (tensor.layout == Layout::kRows ? ", rows" : "")
-        << (tensor.optional ? ", optional" : "") << (tensor.output ? ", output" : "")
-        << (tensor.inout ? ", inout" : "") << "\n";
+    out << "  kiln::sdk::Tensor " << tensor.name << ";  // [" << shape_text(tensor.shape) << "]"
+        << (tensor.layout == Layout::kRows ? ", rows" : "") << (tensor.optional ? ", optional" : "")
+        << (tensor.output ? ", output" : "") << (tensor.inout ? ", inout" : "") << "\n";
   }
   for (const std::string& symbol : op.symbols) out << "  int64_t " << symbol << " = 0;\n";
   for (const AttributeSchema& attribute : op.attributes) {
@@ -76,9 +66,8 @@ std::string tensor_rule(const OpSchema& op, const TensorSchema& tensor) {
   return "    {" + quoted(tensor.name) + (tensor.optional ? ", true" : ", false") +
          ", sdk::Layout::" + (tensor.layout == Layout::kRows ? "kRows, " : "kCompact, ") +
          (same.empty() ? "-1" : position(op.tensors, same, &TensorSchema::name)) + ", " +
-         std::to_string(tensor.dtypes.size()) + ", {" +
-         join(tensor.dtypes, ", ", dtype_enumerator) + "}, " + std::to_string(tensor.shape.size()) +
-         ", {" +
+         std::to_string(tensor.dtypes.size()) + ", {" + join(tensor.dtypes, ", ", dtype_code) +
+         "}, " + std::to_string(tensor.shape.size()) + ", {" +
          join(tensor.shape, ", ",
               [&op](const Extent& extent) {
                 return extent.symbol.empty() ? "{-1, " + std::to_string(extent.value) + "}"

@@ -16,11 +16,6 @@ std::string arguments_of(const OpSchema& op) {
   return "const " + camel_case(op.name) + "Arguments& call";
 }
 
-std::string dtype_code(const std::string& dtype) {
-  return "sdk::DType::" +
-         std::string(std::ranges::find(dtype_names(), dtype, &DTypeName::name)->enumerator);
-}
-
 /// Writes the code of one op.
 class OpWriter {
  public:

@@ -143,13 +143,7 @@ void write_attributes(std::ostream& out, const Package& package, const OpSchema&
 
 /// "[M, D], bfloat16 or float16; output"
 std::string words_of(const TensorSchema& tensor) {
-  std::string text =
-      "[" +
-      join(tensor.shape, ", ",
-           [](const Extent& extent) {
-             return extent.symbol.empty() ? std::to_string(extent.value) : extent.symbol;
-           }) +
-      "], ";
+  std::string text = "[" + shape_text(tensor.shape) + "], ";
   text += tensor.same_dtype_as.empty() ? join(tensor.dtypes, ", ") : "as " + tensor.same_dtype_as;
   if (tensor.layout == Layout::kRows) text += "; rows may lie apart";
   if (tensor.output) text += "; output";

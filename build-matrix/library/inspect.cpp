@@ -15,6 +15,7 @@
 #include "build-matrix/library/linkage.hpp"
 #include "build-matrix/library/signatures.hpp"
 #include "documents/json.hpp"
+#include "documents/names.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::build {
@@ -63,9 +64,7 @@ KernelNames listed_kernels(const ElfLibrary& library, const Facts& facts,
                            const std::string& build_id) {
   constexpr std::uint64_t kPointer = 8;
   const auto is_function = [](std::string_view name) {
-    return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
-      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-    });
+    return !name.empty() && is_word(name, "_");
   };
   KernelNames listed;
   for (const auto& [place, target] : library.pointers) {

@@ -44,6 +44,15 @@ std::vector<JsonView> non_empty(const JsonView& array) {
   return items;
 }
 
+int read_count(const JsonView& value, int from, int to) {
+  const Json& json = value.json();
+  if (!json.is_number_unsigned() || json.get<std::uint64_t>() < static_cast<unsigned>(from) ||
+      json.get<std::uint64_t>() > static_cast<unsigned>(to)) {
+    value.fail("expected an integer from " + std::to_string(from) + " to " + std::to_string(to));
+  }
+  return json.get<int>();
+}
+
 std::string read_line(const JsonView& value) {
   std::string text = value.string();
   if (text.empty() || text.find('\n') != std::string::npos) {

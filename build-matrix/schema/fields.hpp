@@ -46,6 +46,9 @@ auto read_list(const JsonView& array, Read read) {
   return values;
 }
 
+/// A whole number, no less than `from` and no more than `to`.
+int read_count(const JsonView& value, int from, int to);
+
 /// Text that is not empty and has no line break.
 std::string read_line(const JsonView& value);
 

@@ -15,8 +15,8 @@
 namespace kiln::build {
 namespace {
 
-constexpr std::uint64_t kMaxBlockThreads = 1024;
-constexpr std::uint64_t kMaxSharedBytes = 1 << 20;
+constexpr int kMaxBlockThreads = 1024;
+constexpr int kMaxSharedBytes = 1 << 20;
 constexpr std::size_t kMaxParameters = 60;
 
 const LaunchInstance kNoInstance{.name = "", .when = "", .constants = {}, .targets = {}};
@@ -24,22 +24,7 @@ const LaunchInstance kNoInstance{.name = "", .when = "", .constants = {}, .targe
 /// A symbol: of extern "C", or mangled.
 bool is_kernel_name(std::string_view name) {
   return !name.empty() && name.size() <= 1024 && kiln::is_word(name, "_$") &&
-         !(name.front() >= '0' && name.front() <= '9');
-}
-
-std::string read_image_expression(const JsonView& value, ExpressionType type, const OpSchema& op) {
-  std::string text = value.json().is_number_unsigned() ? value.json().dump() : value.string();
-  const CppExpression cpp = translate(text, type, expression_names(op, &kNoInstance));
-  if (!cpp.wrong.empty()) value.fail(quote(text) + " " + cpp.wrong);
-  return text;
-}
-
-std::uint32_t count_within(const JsonView& value, std::uint64_t from, std::uint64_t to) {
-  const std::uint64_t number = value.unsigned_integer();
-  if (number < from || number > to) {
-    value.fail("expected an integer from " + std::to_string(from) + " to " + std::to_string(to));
-  }
-  return static_cast<std::uint32_t>(number);
+         !is_digit(name.front());
 }
 
 std::map<std::string, std::vector<std::string>> parse_kernel_dtypes(const JsonView& value,
@@ -61,29 +46,29 @@ std::map<std::string, std::vector<std::string>> parse_kernel_dtypes(const JsonVi
 
 ImageLaunch parse_image_launch(const JsonView& value, const std::vector<OpSchema>& ops) {
   check_keys(value, {"op", "kernel", "grid", "threads", "arguments"}, {"when", "dtypes", "shared"});
-  const std::string name = value.at("op").string();
-  const auto op = std::ranges::find(ops, name, &OpSchema::name);
-  if (op == ops.end()) value.at("op").fail(quote(name) + " is not an op of the package");
-  ImageLaunch launch{.op = name};
+  const OpSchema& op = read_op(value, ops);
+  ImageLaunch launch{.op = op.name};
   launch.kernel = read_word(value.at("kernel"), is_kernel_name, "is not a kernel's name");
   for (const JsonView& item : non_empty(value.at("grid"))) {
-    launch.grid.push_back(read_image_expression(item, ExpressionType::kInteger, *op));
+    launch.grid.push_back(read_expression(item, ExpressionType::kInteger, op, &kNoInstance));
   }
   if (launch.grid.size() > 3) value.at("grid").fail("has more than 3 expressions");
-  launch.threads = count_within(value.at("threads"), 1, kMaxBlockThreads);
-  if (value.has("shared")) launch.shared = count_within(value.at("shared"), 0, kMaxSharedBytes);
-  if (value.has("when")) {
-    launch.when = read_image_expression(value.at("when"), ExpressionType::kCondition, *op);
+  launch.threads = static_cast<std::uint32_t>(read_count(value.at("threads"), 1, kMaxBlockThreads));
+  if (value.has("shared")) {
+    launch.shared = static_cast<std::uint32_t>(read_count(value.at("shared"), 0, kMaxSharedBytes));
   }
-  if (value.has("dtypes")) launch.dtypes = parse_kernel_dtypes(value.at("dtypes"), *op);
+  if (value.has("when")) {
+    launch.when = read_expression(value.at("when"), ExpressionType::kCondition, op, &kNoInstance);
+  }
+  if (value.has("dtypes")) launch.dtypes = parse_kernel_dtypes(value.at("dtypes"), op);
   for (const JsonView& item : value.at("arguments").items()) {
     KernelArgument argument =
-        read_kernel_argument(item, *op, [](std::string_view) { return false; });
+        read_kernel_argument(item, op, [](std::string_view) { return false; });
     argument.parameter = std::to_string(launch.arguments.size());
     if (argument.kind == KernelArgument::Kind::kInt32 ||
         argument.kind == KernelArgument::Kind::kInt64) {
-      read_image_expression(item.json().is_object() ? item.at("value") : item,
-                            ExpressionType::kInteger, *op);
+      read_expression(item.json().is_object() ? item.at("value") : item, ExpressionType::kInteger,
+                      op, &kNoInstance);
     }
     launch.arguments.push_back(std::move(argument));
   }
@@ -103,15 +88,10 @@ std::string condition_of(const ImageLaunch& launch, const OpSchema& op) {
       launch.when.empty() ? "true" : image_expression(launch.when, ExpressionType::kCondition, op);
   for (const auto& [tensor, dtypes] : launch.dtypes) {
     const std::string& name = tensor;
-    text +=
-        " && (" +
-        join(dtypes, " || ",
-             [&name](const std::string& dtype) {
-               return "call." + name + ".dtype == sdk::DType::" +
-                      std::string(
-                          std::ranges::find(dtype_names(), dtype, &DTypeName::name)->enumerator);
-             }) +
-        ")";
+    const auto is_one = [&name](const std::string& dtype) {
+      return "call." + name + ".dtype == " + dtype_code(dtype);
+    };
+    text += " && (" + join(dtypes, " || ", is_one) + ")";
   }
   return text;
 }

@@ -10,6 +10,7 @@
 #include "build-matrix/schema/names.hpp"
 #include "build-matrix/schema/schema.hpp"
 #include "documents/json.hpp"
+#include "documents/names.hpp"
 
 namespace kiln::build {
 namespace {
@@ -20,30 +21,13 @@ constexpr int kMaxStages = 16;
 constexpr int kMaxRegisters = 255;
 
 bool is_python_name(std::string_view name) {
-  const auto belongs = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-  };
-  return !name.empty() && name.size() <= 64 && std::ranges::all_of(name, belongs) &&
-         !(name.front() >= '0' && name.front() <= '9');
+  return !name.empty() && name.size() <= 64 && kiln::is_word(name, "_") && !is_digit(name.front());
 }
 
 template <class List>
 auto find_named(const List& list, std::string_view name) {
   const auto found = std::ranges::find(list, name, [](const auto& each) { return each.name; });
   return found == list.end() ? nullptr : &*found;
-}
-
-bool is_dtype(std::string_view name) {
-  return find_named(dtype_names(), name) != nullptr;
-}
-
-int bounded(const JsonView& value, int from, int to) {
-  const Json& json = value.json();
-  if (!json.is_number_unsigned() || json.get<std::uint64_t>() < static_cast<unsigned>(from) ||
-      json.get<std::uint64_t>() > static_cast<unsigned>(to)) {
-    value.fail("expected an integer from " + std::to_string(from) + " to " + std::to_string(to));
-  }
-  return json.get<int>();
 }
 
 std::string read_python_name(const JsonView& value) {
@@ -85,7 +69,7 @@ class LaunchReader {
     if (value.has("otherwise")) launch.otherwise = read_line(value.at("otherwise"));
     check_last(value, launch);
     if (value.has("when")) {
-      launch.when = read_expression(value.at("when"), ExpressionType::kCondition, nullptr);
+      launch.when = read_expression(value.at("when"), ExpressionType::kCondition, op_);
     }
     read_grid(value.at("grid"), launch);
     check_arguments(value.at("arguments"), launch);
@@ -104,7 +88,7 @@ class LaunchReader {
     if (taken) value.at("name").fail("the name " + part.name + " is already taken");
     part.dtype = value.at("dtype").string();
     if (!is_dtype(part.dtype)) check_tensor(value.at("dtype"), "is neither a dtype nor a tensor");
-    part.count = read_expression(value.at("count"), ExpressionType::kInteger, nullptr);
+    part.count = read_expression(value.at("count"), ExpressionType::kInteger, op_);
     return part;
   }
 
@@ -120,20 +104,6 @@ class LaunchReader {
     const TensorSchema* tensor = find_named(op_.tensors, value.string());
     if (tensor == nullptr) value.fail(quote(value.string()) + " " + wrong + " of " + op_.name);
     return *tensor;
-  }
-
-  /// A workspace's count is asked for before there is an instance or a device.
-  std::string read_expression(const JsonView& value, ExpressionType type,
-                              const LaunchInstance* instance) const {
-    std::string text = value.json().is_number_unsigned() ? value.json().dump() : value.string();
-    check_expression(value, text, type, expression_names(op_, instance));
-    return text;
-  }
-
-  static void check_expression(const JsonView& value, const std::string& text, ExpressionType type,
-                               const ExpressionNames& names) {
-    const CppExpression cpp = translate(text, type, names);
-    if (!cpp.wrong.empty()) value.fail(quote(text) + " " + cpp.wrong);
   }
 
   void read_arguments(const JsonView& value, Launch& launch) const {
@@ -168,9 +138,10 @@ class LaunchReader {
           argument.kind != KernelArgument::Kind::kInt64) {
         continue;
       }
+      const JsonView item = value.at(argument.parameter);
+      const JsonView text = item.json().is_object() ? item.at("value") : item;
       for (const LaunchInstance& instance : launch.instances) {
-        check_expression(value.at(argument.parameter), argument.value, ExpressionType::kInteger,
-                         expression_names(op_, &instance));
+        read_expression(text, ExpressionType::kInteger, op_, &instance);
       }
     }
   }
@@ -178,7 +149,7 @@ class LaunchReader {
   void read_grid(const JsonView& value, Launch& launch) const {
     for (const JsonView& item : non_empty(value)) {
       for (const LaunchInstance& instance : launch.instances) {
-        read_expression(item, ExpressionType::kInteger, &instance);
+        read_expression(item, ExpressionType::kInteger, op_, &instance);
       }
       launch.grid.push_back(item.json().is_number() ? item.json().dump() : item.string());
     }
@@ -267,13 +238,13 @@ class LaunchReader {
     if (value.has("constants")) {
       read_constants(value.at("constants"), launch, instance.constants);
     }
-    if (value.has("warps")) instance.warps = bounded(value.at("warps"), 1, kMaxWarps);
+    if (value.has("warps")) instance.warps = read_count(value.at("warps"), 1, kMaxWarps);
     if ((instance.warps & (instance.warps - 1)) != 0) {
       value.at("warps").fail("is " + std::to_string(instance.warps) + ", not a power of 2");
     }
-    if (value.has("stages")) instance.stages = bounded(value.at("stages"), 1, kMaxStages);
+    if (value.has("stages")) instance.stages = read_count(value.at("stages"), 1, kMaxStages);
     if (value.has("registers")) {
-      instance.registers = bounded(value.at("registers"), 1, kMaxRegisters);
+      instance.registers = read_count(value.at("registers"), 1, kMaxRegisters);
     }
     if (value.has("targets")) instance.targets = read_list(value.at("targets"), read_target);
     for (const DeviceCode& target : instance.targets) {
@@ -282,7 +253,7 @@ class LaunchReader {
       }
     }
     if (value.has("when")) {
-      instance.when = read_expression(value.at("when"), ExpressionType::kCondition, &instance);
+      instance.when = read_expression(value.at("when"), ExpressionType::kCondition, op_, &instance);
     }
     return instance;
   }
@@ -308,14 +279,23 @@ class LaunchReader {
   std::string_view package_;
 };
 
+}  // namespace
+
 const OpSchema& read_op(const JsonView& value, const std::vector<OpSchema>& ops) {
+  if (!value.has("op")) value.fail("lacks op");
   const std::string name = value.at("op").string();
   const OpSchema* op = find_named(ops, name);
   if (op == nullptr) value.at("op").fail(quote(name) + " is not an op of the package");
   return *op;
 }
 
-}  // namespace
+std::string read_expression(const JsonView& value, ExpressionType type, const OpSchema& op,
+                            const LaunchInstance* instance) {
+  std::string text = value.json().is_number_unsigned() ? value.json().dump() : value.string();
+  const CppExpression cpp = translate(text, type, expression_names(op, instance));
+  if (!cpp.wrong.empty()) value.fail(quote(text) + " " + cpp.wrong);
+  return text;
+}
 
 KernelArgument read_kernel_argument(const JsonView& value, const OpSchema& op,
                                     const std::function<bool(std::string_view)>& is_part) {
@@ -345,13 +325,11 @@ LaunchSection parse_launches(const JsonView& cuda, const std::vector<OpSchema>& 
   section.targets = read_list(cuda.at("targets"), read_target);
   if (cuda.has("workspace")) {
     for (const JsonView& item : cuda.at("workspace").items()) {
-      if (!item.has("op")) item.fail("lacks op");
       LaunchReader reader(read_op(item, ops), section, package);
       section.workspace.push_back(reader.read_part(item));
     }
   }
   for (const JsonView& item : non_empty(cuda.at("launches"))) {
-    if (!item.has("op")) item.fail("lacks op");
     Launch launch = LaunchReader(read_op(item, ops), section, package).read(item);
     for (const Launch& other : section.launches) {
       if (other.kernel == launch.kernel && other.source != launch.source) {

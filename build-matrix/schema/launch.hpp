@@ -80,6 +80,14 @@ struct LaunchSection {
   std::vector<WorkspacePart> workspace;
 };
 
+/// The op that a launch, or a part of a workspace, names. Throws what JsonView throws.
+const OpSchema& read_op(const JsonView& value, const std::vector<OpSchema>& ops);
+
+/// An expression, or a number in its place, that translates. Without an instance: one that is
+/// asked for before there is an instance or a device. Throws what JsonView throws.
+std::string read_expression(const JsonView& value, ExpressionType type, const OpSchema& op,
+                            const LaunchInstance* instance = nullptr);
+
 /// What a kernel gets for one parameter; which one is the caller's to say. `is_part`: whether a
 /// name is a part of the op's workspace. Throws what JsonView throws.
 KernelArgument read_kernel_argument(const JsonView& value, const OpSchema& op,

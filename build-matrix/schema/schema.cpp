@@ -31,10 +31,6 @@ constexpr std::array<DTypeName, 12> kDTypes = {{
     {"bool", "kBool"},
 }};
 
-bool is_dtype(std::string_view name) {
-  return std::ranges::find(kDTypes, name, &DTypeName::name) != kDTypes.end();
-}
-
 /// "float64, float32, …, bool"
 std::string all_dtypes() {
   return join(kDTypes, ", ", [](const DTypeName& dtype) { return std::string(dtype.name); });
@@ -411,6 +407,21 @@ Package parse(std::string_view text, std::string_view folder, const std::string&
 
 std::span<const DTypeName> dtype_names() {
   return kDTypes;
+}
+
+bool is_dtype(std::string_view name) {
+  return std::ranges::find(kDTypes, name, &DTypeName::name) != kDTypes.end();
+}
+
+std::string dtype_code(std::string_view name) {
+  const auto* const dtype = std::ranges::find(kDTypes, name, &DTypeName::name);
+  return "sdk::DType::" + std::string(dtype->enumerator);
+}
+
+std::string shape_text(const std::vector<Extent>& shape) {
+  return join(shape, ", ", [](const Extent& extent) {
+    return extent.symbol.empty() ? std::to_string(extent.value) : extent.symbol;
+  });
 }
 
 Package parse_package(std::string_view text, std::string_view folder, const std::string& file) {

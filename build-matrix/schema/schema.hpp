@@ -33,6 +33,8 @@ struct DTypeName {
   std::string_view enumerator;  ///< of kiln::sdk::DType: "kInt8"
 };
 std::span<const DTypeName> dtype_names();
+bool is_dtype(std::string_view name);
+std::string dtype_code(std::string_view name);  ///< of one that is a dtype: "sdk::DType::kInt8"
 
 /// One extent of a shape: a symbol ("M"), or a number where `symbol` is empty.
 struct Extent {
@@ -40,6 +42,7 @@ struct Extent {
   std::int64_t value = 0;
   bool operator==(const Extent&) const = default;
 };
+std::string shape_text(const std::vector<Extent>& shape);  ///< "M, 64"
 
 enum class Layout {
   kCompact,  ///< row-major, no gaps

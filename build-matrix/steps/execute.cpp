@@ -2,7 +2,6 @@
 #include "build-matrix/steps/execute.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <iomanip>
@@ -118,7 +117,7 @@ class Execution {
     for (const fs::path& path : files_of(step)) files.emplace(path, digest(path));
     const std::string key = key_of(step, files);
     if (is_there(step, key)) return;
-    const fs::path folder = mine_ / std::to_string(number);
+    const fs::path folder = scratch_ / std::to_string(number);
     fs::create_directories(folder);
     run_command(step, folder);
     check_unchanged(step, files);
@@ -184,11 +183,9 @@ class Execution {
 
   void run_command(const Step& step, const fs::path& folder) {
     const std::vector<std::string> command = placed(step.command, folder);
-    const auto before = std::chrono::steady_clock::now();
     const Finished finished = run_captured(command, placed(step.environment, folder));
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - before;
     const std::lock_guard guard(lock_);
-    took_.push_back({step.kind, step.what, finished.cpu_seconds, took.count()});
+    took_.push_back({step.kind, step.what, finished.cpu_seconds});
     progress_ << "[" << done_ + 1 << "/" << steps_.size() << "] " << step.kind << " " << step.what
               << "\n";
     const std::string said = printable_lines(finished.output);
@@ -256,9 +253,6 @@ class Execution {
   const std::vector<Step>& steps_;
   Sources& sources_;
   const fs::path scratch_;
-  /// Of this run alone: a build that was killed leaves compilers that run on, and write where they
-  /// were told to.
-  const fs::path mine_ = scratch_ / unique_suffix();
   std::ostream& progress_;
   std::mutex lock_;  // of all below, and of progress_
   std::condition_variable changed_;

@@ -26,8 +26,7 @@ namespace kiln::build {
 struct Took {
   std::string kind;
   std::string what;
-  double cpu_seconds = 0;   ///< of all CPUs, user and system
-  double wall_seconds = 0;  ///< beside the other jobs
+  double cpu_seconds = 0;  ///< of all CPUs, user and system
 };
 
 /// Runs what has to be run, at most `jobs` at a time, and tells `progress` of each: a line, and

@@ -2,9 +2,9 @@
 #include "http/challenge.hpp"
 
 #include <algorithm>
-#include <cctype>
 
 #include "base/quote.hpp"
+#include "http/url.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {
@@ -33,7 +33,7 @@ class Reader {
     }
     // A list may have empty elements, so commas are skipped wherever an element may begin.
     for (skip_commas(); at_ < text_.size(); skip_commas()) {
-      const std::string word = lower(take(is_token_char));
+      const std::string word = lower_case(take(is_token_char));
       if (word.empty()) fail("has no scheme");
       const std::size_t spaces = skip_spaces();
       if (peek() == '=') {
@@ -54,12 +54,6 @@ class Reader {
     const std::size_t from = at_;
     while (at_ < text_.size() && in_class(text_[at_])) ++at_;
     return std::string(text_.substr(from, at_ - from));
-  }
-
-  static std::string lower(std::string text) {
-    std::transform(text.begin(), text.end(), text.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return text;
   }
 
   std::size_t skip_spaces() {
@@ -90,7 +84,7 @@ class Reader {
   }
 
   void read_first_parameter() {
-    const std::string name = lower(take(is_token_char));
+    const std::string name = lower_case(take(is_token_char));
     skip_spaces();
     if (name.empty() || peek() != '=') fail("has a scheme with neither parameters nor a comma");
     read_parameter(name);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
@@ -141,10 +140,7 @@ HttpAnswer read_head(CURL* curl, const std::string& url) {
   HttpAnswer answer{static_cast<int>(status), url};
   curl_header* each = nullptr;
   while ((each = curl_easy_nextheader(curl, CURLH_HEADER, -1, each)) != nullptr) {
-    std::string name = each->name;
-    std::transform(name.begin(), name.end(), name.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    std::string& values = answer.headers[name];
+    std::string& values = answer.headers[lower_case(each->name)];
     values += (values.empty() ? "" : ", ") + std::string(each->value);
   }
   return answer;

@@ -36,15 +36,9 @@ std::string part_of(CURLU* url, CURLUPart part, unsigned flags = 0) {
   return value;
 }
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 bool is_listed(const Url& url, const std::vector<std::string>& insecure_http) {
   return std::any_of(insecure_http.begin(), insecure_http.end(), [&](const std::string& entry) {
-    return lower(entry) == url.host || lower(entry) == url.server();
+    return lower_case(entry) == url.host || lower_case(entry) == url.server();
   });
 }
 
@@ -54,12 +48,18 @@ std::string whole_place(const Url& url) {
 
 }  // namespace
 
+std::string lower_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
 Url parse_url(const std::string& text) {
   const Parsed url = parse(text);
   if (!url) fail_url("(one that does not parse)", "it is not a URL");
   Url parts;
-  parts.scheme = lower(part_of(url.get(), CURLUPART_SCHEME));
-  parts.host = lower(part_of(url.get(), CURLUPART_HOST));
+  parts.scheme = lower_case(part_of(url.get(), CURLUPART_SCHEME));
+  parts.host = lower_case(part_of(url.get(), CURLUPART_HOST));
   parts.port = part_of(url.get(), CURLUPART_PORT, CURLU_NO_DEFAULT_PORT);
   parts.path = part_of(url.get(), CURLUPART_PATH);
   parts.has_credentials = !part_of(url.get(), CURLUPART_USER).empty() ||

@@ -180,7 +180,7 @@ Json times_of(const Computed& computed) {
   return times;
 }
 
-void print_computed(const Computed& computed) {
+void print_computed(const Computed& computed, const Json& times) {
   for (const GroupDifference& group : computed.groups) {
     const double share = group.values == 0
                              ? 100.0
@@ -195,11 +195,9 @@ void print_computed(const Computed& computed) {
     }
     print("\n");
   }
-  for (const auto& [op, after] : computed.after.ops) {
-    const auto before = computed.before.ops.find(op);
-    if (before == computed.before.ops.end() || after.calls == 0) continue;
-    print("time of %-16s %8.1f us a call, was %.1f\n", op.c_str(), 1e6 * after.seconds,
-          1e6 * before->second.seconds);
+  for (const Json& each : times) {
+    print("time of %-16s %8.1f us a call, was %.1f\n", each["op"].get<std::string>().c_str(),
+          1e6 * each["seconds_after"].get<double>(), 1e6 * each["seconds_before"].get<double>());
   }
   if (!computed.problem.empty()) print("not compared: %s\n", computed.problem.c_str());
 }
@@ -244,10 +242,11 @@ int run_diff(const Options& options, const DiffRequest& asked) {
     const Computed computed = compute(before, after, asked, options.request.stop);
     Json groups = Json::array();
     for (const GroupDifference& group : computed.groups) groups.push_back(to_json(group));
+    const Json times = times_of(computed);
     document["computed"] = {{"problem", computed.problem.empty() ? Json() : Json(computed.problem)},
                             {"outputs", std::move(groups)},
-                            {"times", times_of(computed)}};
-    print_computed(computed);
+                            {"times", times}};
+    print_computed(computed, times);
   }
   print_json("diff", std::move(document));
   return 0;

@@ -321,10 +321,7 @@ void install(KernelCommand& command) {
 }
 
 void resolve(KernelCommand& command) {
-  command.takes_package();
-  command.takes_choice();
-  command.takes_lock();
-  command.takes_cache();
+  command.takes_kernel();
   command.example("geglu-mlp@1", "the choice for this machine, and every refusal");
   command.takes_host();
   const auto asked = std::make_shared<Explain>();
@@ -350,10 +347,7 @@ void list(KernelCommand& command) {
 }
 
 void path(KernelCommand& command) {
-  command.takes_package();
-  command.takes_choice();
-  command.takes_lock();
-  command.takes_cache();
+  command.takes_kernel();
   command.example("geglu-mlp@1", "for a program that loads the file itself");
   command.takes_dev();
   command.example("--dev geglu-mlp@1", "the folder for a compiler's -I");

@@ -191,6 +191,13 @@ void KernelCommand::takes_lock() {
   flag("--frozen", typed_->frozen, "--locked and --offline");
 }
 
+void KernelCommand::takes_kernel() {
+  takes_package();
+  takes_choice();
+  takes_lock();
+  takes_cache();
+}
+
 void KernelCommand::runs(std::function<int(const Options&)> run) {
   Command::runs([typed = typed_, run = std::move(run)](const Call& call) {
     Options& options = typed->options;

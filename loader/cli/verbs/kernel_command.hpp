@@ -75,8 +75,9 @@ class KernelCommand : public Command {
   void takes_device();          ///< --device, --no-jit
   void takes_choice();          ///< both, --variant, --deny, --fallback, …
   void takes_lock();            ///< --lock, --locked, --frozen
-  void takes_host();            ///< --host
-  void takes_dev();             ///< --dev
+  void takes_kernel();  ///< one package, all that chooses its variant, a lock file, the cache
+  void takes_host();    ///< --host
+  void takes_dev();     ///< --dev
 
   void runs(std::function<int(const Options&)> run);
 

@@ -4,7 +4,6 @@
 // from bytes that it has hashed, and writes a line of JSON for each case.
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,7 +14,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "base/draft.hpp"
@@ -46,15 +44,9 @@ kiln_check_fn load_check(const std::string& bytes, const std::filesystem::path& 
                          const std::string& subject) {
   std::string path = file.string();
   if (chosen_load_mode(LoadMode::kMemory) == LoadMode::kMemory) {
-    const int fd = ::memfd_create("kiln:check", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0) {
-      fail(ErrorCode::kLoad, subject,
-           "memfd_create: " + std::generic_category().message(errno) +
-               ". Allow this call in the sandbox, or set KILN_LOAD_MODE=path");
-    }
-    path = "/proc/self/fd/" + std::to_string(fd);  // stays open as long as the process
-    write_all(fd, bytes, path);
-    ::fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL);
+    FileDescriptor copy = sealed_copy("check", file, "the check of " + subject,
+                                      [&](const Sink& sink) { sink(bytes); });
+    path = "/proc/self/fd/" + std::to_string(copy.release());  // stays open as long as the process
   }
   void* const handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   void* const entry = handle == nullptr ? nullptr : ::dlsym(handle, KILN_CHECK_SYMBOL);
@@ -291,10 +283,7 @@ int run(const Options& options, const ChildRequest& asked) {
 }  // namespace
 
 void run_check_verb(KernelCommand& command) {
-  command.takes_package();
-  command.takes_choice();
-  command.takes_lock();
-  command.takes_cache();
+  command.takes_kernel();
   const auto asked = std::make_shared<ChildRequest>();
   command.flag("--full", asked->full, "All cases");
   command.flag("--values", asked->values, "Write values to stdin, and times");

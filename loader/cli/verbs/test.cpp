@@ -128,10 +128,7 @@ int run_test(const Options& options, const TestRequest& asked) {
 }  // namespace
 
 void test(KernelCommand& command) {
-  command.takes_package();
-  command.takes_choice();
-  command.takes_lock();
-  command.takes_cache();
+  command.takes_kernel();
   const auto asked = std::make_shared<TestRequest>();
   command.flag("--full", asked->full, "All cases; without it those that take less than a minute");
   command.number("--limit", asked->limit, 1, kMostSeconds,

@@ -69,24 +69,6 @@ Libraries& libraries() {
 constexpr std::string_view kCloseSome =
     ". Raise the limit of open files (ulimit -n), or close some";
 
-FileDescriptor memory_file(const Library& library) {
-  const std::string name = "kiln:" + library.config.name;
-  int fd = ::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
-  if (fd < 0 && errno == EINVAL) {
-    fd = ::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  }
-  if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-    library.fail("memfd_create: " + std::generic_category().message(errno) +
-                 std::string(kCloseSome));
-  }
-  if (fd < 0) {
-    library.fail("memfd_create: " + std::generic_category().message(errno) +
-                 ". Kiln runs only bytes that it has hashed in memory: allow this call in the "
-                 "sandbox, or set KILN_LOAD_MODE=path where the cache is not writable");
-  }
-  return FileDescriptor(fd);
-}
-
 void check_elf(std::string_view head, const Library& library) {
   Elf64_Ehdr header{};
   if (head.size() < sizeof(header)) library.fail("the library is too short for an ELF file");
@@ -132,18 +114,6 @@ void verify_file(const Library& library, const Sink& sink) {
   });
   verifier.finish();
   check_elf(head, library);
-}
-
-/// A sealed copy of the file in memory, hashed while it was copied.
-FileDescriptor sealed_copy(const Library& library) {
-  const NoFileSizeSignal quiet;  // a copy in memory counts against RLIMIT_FSIZE as well
-  FileDescriptor copy = memory_file(library);
-  verify_file(library, [&](std::string_view piece) { write_all(copy.get(), piece, library.path); });
-  const int seals = F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL;
-  if (::fcntl(copy.get(), F_ADD_SEALS, seals) != 0) {
-    library.fail("sealing the copy in memory: " + std::generic_category().message(errno));
-  }
-  return copy;
 }
 
 void expect(std::string_view what, const std::string& found, const std::string& expected,
@@ -226,7 +196,8 @@ kiln_package_fn entry_of(void* handle, const Library& library) {
 /// opened by the same path. N stays open while the library is loaded; but a host that closes all
 /// descriptors frees it, so a loaded library's number is never used twice.
 FileDescriptor numbered_copy(const Library& library, const Libraries& loaded) {
-  FileDescriptor copy = sealed_copy(library);
+  FileDescriptor copy = sealed_copy(library.config.name, library.path, library.subject,
+                                    [&](const Sink& sink) { verify_file(library, sink); });
   if (!loaded.numbers.contains(copy.get())) return copy;
   const int above = *loaded.numbers.rbegin() + 1;
   FileDescriptor moved(::fcntl(copy.get(), F_DUPFD_CLOEXEC, above));
@@ -277,6 +248,32 @@ void* open_by_path(const Library& library) {
 }
 
 }  // namespace
+
+FileDescriptor sealed_copy(const std::string& name, const std::filesystem::path& file,
+                           std::string_view subject, const std::function<void(const Sink&)>& fill) {
+  const NoFileSizeSignal quiet;  // a copy in memory counts against RLIMIT_FSIZE as well
+  const auto fail = [subject](std::string_view call, std::string_view next_step) {
+    throw Error(ErrorCode::kLoad, "load " + std::string(subject) + ": " + std::string(call) + ": " +
+                                      std::generic_category().message(errno) +
+                                      std::string(next_step));
+  };
+  const std::string shown = "kiln:" + name;
+  int fd = ::memfd_create(shown.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+  if (fd < 0 && errno == EINVAL) {
+    fd = ::memfd_create(shown.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  }
+  if (fd < 0 && (errno == EMFILE || errno == ENFILE)) fail("memfd_create", kCloseSome);
+  if (fd < 0) {
+    fail("memfd_create",
+         ". Kiln runs only bytes that it has hashed in memory: allow this call in the sandbox, or "
+         "set KILN_LOAD_MODE=path where the cache is not writable");
+  }
+  FileDescriptor copy(fd);
+  fill([&](std::string_view piece) { write_all(copy.get(), piece, file); });
+  const int seals = F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL;
+  if (::fcntl(copy.get(), F_ADD_SEALS, seals) != 0) fail("sealing the copy in memory", "");
+  return copy;
+}
 
 LoadMode chosen_load_mode(LoadMode asked) {
   const std::string_view word = environment().text("KILN_LOAD_MODE");

@@ -9,9 +9,12 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <string>
 #include <string_view>
 
 #include "base/file_lock.hpp"
+#include "base/posix.hpp"
 #include "kiln/abi.h"
 #include "kiln/request.hpp"
 
@@ -21,6 +24,11 @@ struct Config;  // documents/variant.hpp
 
 /// What the request asks for, or $KILN_LOAD_MODE. Throws kUsage for a word that is neither.
 LoadMode chosen_load_mode(LoadMode asked);
+
+/// A copy of `file` in memory, called kiln:`name`, that nobody can change once `fill` has written
+/// it. kLoad where the system gives none; `subject` names what is loaded.
+FileDescriptor sealed_copy(const std::string& name, const std::filesystem::path& file,
+                           std::string_view subject, const std::function<void(const Sink&)>& fill);
 
 /// Throws kIntegrity if the file is not the one the config names, kLoad if it does not load, has no
 /// entry point, or if its table is not the one that the config promises. `subject` names the

@@ -48,16 +48,16 @@ class PrivateKey {
   trust::Key key_;
 };
 
-/// Writes FILE and FILE.pub, and gives the key that they hold. kConflict where either is
-/// there: a key that is lost cannot be made again. But FILE without FILE.pub is what a run leaves
-/// that was cut: a key of the same type that the passphrase opens gets its other half.
+/// Writes FILE and FILE.pub, and returns the key that they hold. kConflict where either is there: a
+/// key that is lost cannot be made again. FILE alone is what a killed run leaves: if the passphrase
+/// opens it and it has the same type, it gets its FILE.pub.
 PrivateKey write_key(PrivateKey key, const std::filesystem::path& file,
                      const std::string& passphrase);
 
 /// A key as metadata writes it.
 Json to_json(const trust::Key& key);
 
-/// Under these ids in `keys`, as metadata lists them; an id is there once.
+/// Puts the added ones into `keys`. Returns their ids as metadata lists them, each once.
 Json add_keys(Json& keys, const std::vector<trust::Key>& added);
 
 /// Leaves in `keys` what one of `roles` names.

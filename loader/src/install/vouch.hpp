@@ -26,7 +26,8 @@ namespace kiln {
 
 struct Settings;  // settings/settings.hpp
 
-/// Whether signed metadata names its versions. Throws kTrust if it is neither signed nor allowed.
+/// Whether signed metadata names the registry's versions. Throws kTrust for a registry that is
+/// neither signed nor allowed to be unsigned.
 bool is_signed(const std::string& registry, const Settings& settings);
 
 /// Where trust::SignatureMemo keeps its file, next to trust.json; empty if that has no place.
@@ -65,7 +66,7 @@ struct SignedPackages {
 class Vouch {
  public:
   /// `registry`: canonical, whose root is trusted; `from`: what is asked in its place, or empty.
-  /// All are outlived.
+  /// All of them outlive this.
   Vouch(const std::string& registry, const std::string& from, const Settings& settings,
         const Cache& cache, const Patience& patience, Traffic& traffic)
       : registry_(registry),
@@ -86,8 +87,8 @@ class Vouch {
   /// where none may speak of it.
   std::vector<Advisory> recall_advisories(const std::string& name, int version) const;
 
-  /// What the registry's newest metadata says of each; of versions that were yanked, too. `ask`:
-  /// else what the cached metadata says. Nothing of a version that it does not speak of.
+  /// Fills in what signed metadata says of each version, also of one that was yanked: with `ask`
+  /// the registry's newest, else the cached. A version that it does not name stays empty.
   using Words = std::map<std::pair<std::string, int>, std::optional<trust::SignedTarget>>;
   void look_up(Words& words, bool ask) const;
 

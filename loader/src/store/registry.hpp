@@ -4,8 +4,8 @@
 // before install. A registry is named by a string:
 //
 //   /path, ./path, file:///path    a folder with one OCI image layout per package
-//   build/kernels/geglu-mlp        what `kiln build` left there: in place of a registry (from)
-//   alone /path/to/bundle.tar            a bundle (install/bundle.hpp): such layouts in one file
+//   build/kernels/geglu-mlp        what `kiln build` left there; only in place of a registry (from)
+//   /path/to/bundle.tar            a bundle (install/bundle.hpp): such layouts in one file
 //   https://host[:port][/prefix]   an OCI registry, or a static tree of the same URLs
 //   http://host[:port][/prefix]    the same; only for a loopback host, or one that the settings
 //                                  list: without TLS nothing vouches for a version's digest

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Client metadata: what clients see of a registry: its metadata, and what they make of it; or
-// nothing yet. Under every stage of sign. It never changes: what comes after it is another one.
+// nothing yet. Under every stage of sign. It never changes: a later state is another object.
 #pragma once
 
 #include <cstdint>

@@ -41,7 +41,8 @@ class Edits {
   /// Takes over what came back of a role, now that it is known what the folder itself would have
   /// signed: signatures of that document, or another document that lacks no signature. kConflict.
   void take_returned(const std::string& role);
-  /// Of targets too; from here on, roles are those to which they delegate.
+  /// Takes over what came back of the targets. From here on, the roles are those that these targets
+  /// delegate to.
   void decide_targets();
   /// kConflict where something came back of a role to which nobody delegates.
   void check_all_are_taken() const;

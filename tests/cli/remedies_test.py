@@ -51,7 +51,6 @@ ELSEWHERE = {
     # They need a ref that is damaged.
     "loader/cli/verbs/audit.cpp: kiln cache repair": ("tests/cli/advisories_test.py", 'self.kiln("cache", "repair")'),
     "loader/cli/verbs/outdated.cpp: kiln cache repair": ("tests/cli/advisories_test.py", 'self.kiln("cache", "repair")'),
-    "loader/cli/verbs/run_check.cpp: KILN_LOAD_MODE": ("tests/cli/proof_test.py", '["KILN_LOAD_MODE"] = "path"'),
     "loader/cli/verbs/test.cpp: kiln registry publish --records": ("tests/cli/proof_test.py", '"--records", shared'),
     "loader/src/install/kept.cpp: KILN_CONFIG": ("tests/cli/proof_test.py", '("KILN_CONFIG", "there/config.json")'),
     "loader/src/install/kept.cpp: XDG_CONFIG_HOME": ("tests/cli/proof_test.py", '("XDG_CONFIG_HOME", "xdg")'),

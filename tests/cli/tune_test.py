@@ -10,7 +10,6 @@ import os
 import pathlib
 import subprocess
 import tempfile
-import unittest
 
 import documents
 from world import INTEGRITY, NOT_FOUND, OK, TESTS, USAGE, World, main

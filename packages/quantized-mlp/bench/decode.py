@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times quantized-mlp on a GPU beside a bare read of the packed bytes, PyTorch's bfloat16 and its int4 products.
+"""Times quantized-mlp on a GPU beside a bare read of the packed bytes, PyTorch's bfloat16, int4 and FP8 products.
 
     decode.py --commit HASH --out FILE [--rows 1,2,4] [--shapes 4096x14336,…]
 
 A contender's calls, on three sets of weights that together do not fit the L2 cache, are replays of one CUDA graph;
 contenders take turns, the median of the rounds counts. `read` is the share of the time that a kernel takes which
-reads the same packed bytes and does nothing else. tinygemm: torch._weight_int4pack_mm thrice, beside silu and product.
+reads the same packed bytes and does nothing else. tinygemm: torch._weight_int4pack_mm thrice, beside silu and product,
+up to 64 tokens. scaled_mm: torch._scaled_mm thrice, of FP8 with a scale for each row of the weights and of x, which
+PyTorch's operators round, as they do h.
 """
 
 import argparse
@@ -40,21 +42,28 @@ def random_bytes(*shape):
     return torch.randint(0, 256, shape, dtype=torch.uint8, device="cuda")
 
 
+def random_float8(*shape):
+    codes = random_bytes(*shape)
+    return torch.where((codes & 127) == 127, 0, codes).view(torch.float8_e4m3fn)
+
+
 class Packed:
     """Random codes in the packed form: it needs no pack to be timed."""
 
-    def __init__(self, kernel, bits, rows, columns):
-        tiles = (rows // 16, columns // 64)
-        self.codes = random_bytes(*tiles, 128 * bits)
+    def __init__(self, bits, group, is_float8, rows, columns):
+        shape = (rows // 16, columns // 64, 128 * bits)
+        self.codes = random_float8(*shape) if is_float8 else random_bytes(*shape)
         scale = 1.0 / (2 ** bits * columns ** 0.5)
-        self.scales = torch.full((rows // 16, columns // GROUP, 16), scale, dtype=torch.bfloat16, device="cuda")
+        self.scales = torch.full((rows // 16, columns // group if group else 1, 16), scale,
+                                 dtype=torch.float32 if is_float8 else torch.bfloat16, device="cuda")
         self.bytes = self.codes.nbytes + self.scales.nbytes
 
 
 class Quantized:
-    def __init__(self, kernel, bits, width, hidden):
+    def __init__(self, kernel, bits, width, hidden, group=GROUP, is_float8=False):
         self.kernel = kernel
-        self.matrices = [Packed(kernel, bits, *shape) for shape in ((hidden, width), (hidden, width), (width, hidden))]
+        self.matrices = [Packed(bits, group, is_float8, *shape)
+                         for shape in ((hidden, width), (hidden, width), (width, hidden))]
         self.bytes = sum(matrix.bytes for matrix in self.matrices)
 
     def __call__(self, x, y):
@@ -101,6 +110,28 @@ class Tinygemm:
         y.copy_(self.product(torch.nn.functional.silu(self.product(x, 0)) * self.product(x, 1), 2))
 
 
+class Scaled:
+    """FP8 with a scale for each row, of x and h too."""
+
+    def __init__(self, width, hidden):
+        self.weights = [(random_float8(*shape).t(), torch.full((1, shape[0]), 1 / (256 * shape[1] ** 0.5), device="cuda"))
+                        for shape in ((hidden, width), (hidden, width), (width, hidden))]
+
+    @staticmethod
+    def rounded(x):
+        most = x.abs().amax(1, keepdim=True).float() / 448
+        return (x / most).to(torch.float8_e4m3fn), most
+
+    def product(self, x, scale, number):
+        weight, scales = self.weights[number]
+        return torch._scaled_mm(x, weight, scale_a=scale, scale_b=scales, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+    def __call__(self, x, y):
+        x8 = self.rounded(x)
+        h8 = self.rounded(torch.nn.functional.silu(self.product(*x8, 0)) * self.product(*x8, 1))
+        y.copy_(self.product(*h8, 2))
+
+
 def graph_of(calls, x, y):
     """One replay calls each twice."""
     def run():
@@ -130,14 +161,18 @@ def microseconds(graph, calls):
 
 def measure(kernel, width, hidden, rows):
     makers = {"int4": lambda: Quantized(kernel, 4, width, hidden), "int8": lambda: Quantized(kernel, 8, width, hidden),
-              "bfloat16": lambda: Eager(width, hidden), "tinygemm": lambda: Tinygemm(width, hidden)}
+              "e4m3": lambda: Quantized(kernel, 8, width, hidden, 0, True),
+              "e4m3 blocks": lambda: Quantized(kernel, 8, width, hidden, GROUP, True),
+              "bfloat16": lambda: Eager(width, hidden), "tinygemm": lambda: Tinygemm(width, hidden),
+              "scaled_mm": lambda: Scaled(width, hidden)}
     contenders, why = {}, {}
     for name, maker in makers.items():
         try:
             contenders[name] = [maker() for _ in range(SETS)]
         except RuntimeError as error:
             why[name] = str(error).splitlines()[0][:120]
-    for name in ("int4", "int8"):
+    ours = ("int4", "int8", "e4m3", "e4m3 blocks")
+    for name in ours:
         size = contenders[name][0].bytes
         contenders[f"read {name}"] = [Read(size) for _ in range(SETS)]
     lines = []
@@ -146,6 +181,8 @@ def measure(kernel, width, hidden, rows):
         y = torch.empty_like(x)
         graphs, times = {}, {}
         for name, calls in contenders.items():
+            if count > 64 and (name == "tinygemm" or name.startswith("read")):
+                continue
             try:
                 graphs[name] = graph_of(calls, x, y)
             except RuntimeError as error:
@@ -154,10 +191,11 @@ def measure(kernel, width, hidden, rows):
             for name, graph in graphs.items():
                 times.setdefault(name, []).append(microseconds(graph, SETS))
         us = {name: round(statistics.median(each), 2) for name, each in times.items()}
-        line = {"shape": [count, width, hidden], "us": us, "megabytes": round(contenders["int4"][0].bytes / 1e6, 1),
-                "read": {name: round(us[f"read {name}"] / us[name], 3) for name in ("int4", "int8")}}
+        line = {"shape": [count, width, hidden], "us": us}
+        if count <= 64:
+            line["read"] = {name: round(us[f"read {name}"] / us[name], 3) for name in ours}
         lines.append(line)
-        print(count, width, hidden, us, line["read"], flush=True)
+        print(count, width, hidden, us, line.get("read"), flush=True)
     if why:
         print("left out:", why, flush=True)
     return lines

@@ -12,8 +12,8 @@ namespace quantized_mlp {
 
 struct MatrixArguments {
   const unsigned char* codes;
-  const unsigned short* scales;
-  const unsigned char* zeros;  // or null
+  const unsigned char* scales;  // of scale_bytes each
+  const unsigned char* zeros;   // or null
 };
 
 // out[m, n] = epilogue(a[m, k] b^T). Gated: b[0] is gate, b[1] up, and out = gated(a b[0]^T +
@@ -35,7 +35,7 @@ struct ProductArguments {
   int depth_tiles;
   int groups;
   int shift;            // column k is in group k >> shift
-  int bfloat16_scales;  // else float16
+  int bfloat16_scales;  // else float16; codes of e4m3 have fp32
   int aligned;          // k is a multiple of 8, a 16-byte aligned
   int paired;           // n is even, out 4-byte aligned
   int splits;           // tiled, wide: parts of k
@@ -47,7 +47,7 @@ struct ProductArguments {
 constexpr int kDecodeWarps = 8;
 constexpr int kDecodeCtas = 2;  // of a multiprocessor with shared memory for both
 // A stage of a warp: kDecodeTiles tiles of k of each matrix, with a word of scales and one of zeros
-// a lane.
+// a lane, or two fp32 scales.
 constexpr int kDecodeTiles = 2;
 constexpr int stage_bytes(int tiles, int matrices, int bits) {
   return matrices * (tiles * bits / 4 * kStepBytes + 2 * 32 * 4);
@@ -110,24 +110,24 @@ struct ArrangeArguments {
 struct PackCodesArguments {
   Source source;
   unsigned* packed;
-  unsigned short* packed_scales;  // pack
-  unsigned char* packed_zeros;    // pack_zeros
+  void* packed_scales;          // pack
+  unsigned char* packed_zeros;  // pack_zeros
   long long row_tiles;
   long long depth_tiles;
 };
 
 struct UnpackCodesArguments {
   MatrixArguments from;
-  int bits;
+  Codes kind;
   int shift;
-  int bfloat16_scales;
-  int weight_dtype;  // 0 float32, 1 float16, 2 bfloat16
+  Real scale_dtype;
+  Real weight_dtype;
   long long rows;
   long long columns;
   long long depth_tiles;
   long long groups;
   unsigned char* codes;
-  unsigned short* scales;  // or null, as those below
+  void* scales;  // or null, as those below
   unsigned char* zeros;
   void* weight;
 };

@@ -5,7 +5,7 @@
 // x and h lie in memory in the order that makes those of one code position neighbours
 // (place_in_line). So a code costs a shift, a mask, a subtraction, a conversion and a
 // multiplication for each token, and a scale is applied once a line: the sums of a group are of
-// whole numbers times x, in fp32.
+// whole numbers, or of those of e4m3, times x, in fp32.
 //
 //   workspace    x, then h: fp32, [tokens of a block][tiles of k][64]
 //   an item      of the first region: a token of x; of the second: 16 columns of h; of the third:
@@ -24,13 +24,17 @@ namespace {
 
 using namespace gated_mlp::cpu;
 using gated_mlp::Gate;
+using quantized_mlp::bits_of;
 using quantized_mlp::check_mlp;
+using quantized_mlp::Codes;
 using quantized_mlp::kTileDepth;
 using quantized_mlp::kTileRows;
 using quantized_mlp::Matrix;
 using quantized_mlp::middle_of;
 using quantized_mlp::Mlp;
 using quantized_mlp::parts_of;
+using quantized_mlp::Real;
+using quantized_mlp::real_of;
 using quantized_mlp::tile_bytes;
 
 constexpr int64_t kBlock = 64;  // tokens that the workspace holds
@@ -52,8 +56,8 @@ int place_in_line(int bits, int k) {
 }
 
 struct Places {
-  explicit Places(int bits) {
-    for (int k = 0; k < kTileDepth; ++k) of[k] = place_in_line(bits, k);
+  explicit Places(Codes codes) {
+    for (int k = 0; k < kTileDepth; ++k) of[k] = place_in_line(bits_of(codes), k);
   }
   int of[kTileDepth];
 };
@@ -77,45 +81,63 @@ struct Group {
   Floats scale[2];
 };
 
-template <bool kBfloat16>
-float scale_at(const uint16_t* scale) {
-  if constexpr (kBfloat16) {
-    return bits_as<float>(uint32_t{*scale} << 16);
+template <Real kReal>
+float scale_at(const uint8_t* scales, int64_t at) {
+  if constexpr (kReal == Real::kFloat32) {
+    return reinterpret_cast<const float*>(scales)[at];
+  } else if constexpr (kReal == Real::kBfloat16) {
+    return bits_as<float>(uint32_t{reinterpret_cast<const uint16_t*>(scales)[at]} << 16);
   } else {
-    return static_cast<float>(bits_as<_Float16>(*scale));
+    return static_cast<float>(bits_as<_Float16>(reinterpret_cast<const uint16_t*>(scales)[at]));
   }
 }
 
 // Rows r and r + 8 of group `group`.
-template <bool kBfloat16>
+template <Real kReal>
 Group group_at(const Matrix& matrix, int64_t row_tile, int64_t group, int row) {
   const int64_t at = (row_tile * matrix.groups + group) * kTileRows + 2 * row;
   Group one;
   for (int half = 0; half < 2; ++half) {
-    one.scale[half] = broadcast(scale_at<kBfloat16>(matrix.scales + at + half));
+    one.scale[half] = broadcast(scale_at<kReal>(matrix.scales, at + half));
     one.zero[half] =
-        Ints{} + (matrix.zeros != nullptr ? matrix.zeros[at + half] : middle_of(matrix.bits));
+        Ints{} + (matrix.zeros != nullptr ? matrix.zeros[at + half] : middle_of(matrix.kind));
   }
   return one;
 }
 
+// Of codes of e4m3. No product is of a denormal, which a program may have told its CPU to flush:
+// 2^-6 more than such a number is a normal one.
+inline Floats values_of(Words codes) {
+  const Words magnitude = codes & 0x7fu;
+  const Ints is_small = magnitude < 8u;
+  const Words bits = (magnitude << 20) + (120u << 23) - (bits_as<Words>(is_small) << 23);
+  const Floats excess = bits_as<Floats>(is_small & (121 << 23));
+  const Floats size = bits_as<Floats>(bits) - excess;
+  return bits_as<Floats>(bits_as<Words>(size) | (codes & 0x80u) << 24);
+}
+
 // The products of a line's codes with kTokens tokens, added to `total` with their scales. x[i] is
 // of the first code position of this line.
-template <int kBits, int kTokens>
+template <Codes kCodes, int kTokens>
 inline void multiply_line(const uint8_t* line, const float* const (&x)[kTokens], const Group& group,
                           Floats (*total)[kMost]) {
-  constexpr int kCodes = 32 / kBits;
+  constexpr int kBits = bits_of(kCodes);
   Floats sums[2][kTokens] = {};
 #pragma clang loop unroll(full)
   for (int v = 0; v < kVectors; ++v) {
     const Words words = load_words(line + v * kVectorBytes);
 #pragma clang loop unroll(full)
-    for (int code = 0; code < kCodes; ++code) {
-      // layout.h: of 4 bits n = half + 2 pair + 4 odd, of 8 bits n = 2 half + odd.
-      const int half = kBits == 4 ? code % 2 : code / 2;
-      const int position = kBits == 4 ? code / 2 : code % 2;
-      const Ints found = bits_as<Ints>(words >> (code * kBits) & ((1u << kBits) - 1u));
-      const Floats weight = __builtin_convertvector(found - group.zero[half], Floats);
+    for (int code = 0; code < 32 / kBits; ++code) {
+      // layout.h: of 4 bits n = half + 2 pair + 4 odd, of 8 bits n = half + 2 odd.
+      const int half = code % 2;
+      const int position = code / 2;
+      const Words found = words >> (code * kBits) & ((1u << kBits) - 1u);
+      Floats weight;
+      if constexpr (kCodes == Codes::kE4m3) {
+        weight = values_of(found);
+      } else {
+        weight = __builtin_convertvector(bits_as<Ints>(found) - group.zero[half], Floats);
+      }
 #pragma clang loop unroll(full)
       for (int i = 0; i < kTokens; ++i) {
         sums[half][i] += weight * load(x[i] + position * 16 + v * kLanes);
@@ -129,32 +151,32 @@ inline void multiply_line(const uint8_t* line, const float* const (&x)[kTokens],
   }
 }
 
-template <int kBits, bool kBfloat16, int kTokens>
+template <Codes kCodes, Real kReal, int kTokens>
 inline void multiply_tile(const Matrix& matrix, int64_t row_tile, int64_t tile,
                           const float* const (&x)[kTokens], Floats (*total)[2][kMost]) {
-  const uint8_t* codes = matrix.codes + (row_tile * matrix.depth_tiles + tile) * tile_bytes(kBits);
+  const uint8_t* codes = matrix.codes + (row_tile * matrix.depth_tiles + tile) * tile_bytes(kCodes);
   const int64_t first = tile * kTileDepth >> matrix.shift;
   const int64_t second = (tile * kTileDepth + 32) >> matrix.shift;
   const bool differ = second != first && second < matrix.groups;
   const Ints is_second = second_steps();
   for (int row = 0; row < kGroupRows; ++row) {
-    Group group = group_at<kBfloat16>(matrix, row_tile, first, row);
-    if constexpr (kBits == 4) {
+    Group group = group_at<kReal>(matrix, row_tile, first, row);
+    if constexpr (kCodes == Codes::kInt4) {
       if (differ) {
-        const Group other = group_at<kBfloat16>(matrix, row_tile, second, row);
+        const Group other = group_at<kReal>(matrix, row_tile, second, row);
         for (int half = 0; half < 2; ++half) {
           group.scale[half] = select(is_second, other.scale[half], group.scale[half]);
           group.zero[half] = (is_second & other.zero[half]) | (~is_second & group.zero[half]);
         }
       }
-      multiply_line<kBits>(codes + row * kLineBytes, x, group, total[row]);
+      multiply_line<kCodes>(codes + row * kLineBytes, x, group, total[row]);
     } else {
-      multiply_line<kBits>(codes + row * kLineBytes, x, group, total[row]);
-      if (differ) group = group_at<kBfloat16>(matrix, row_tile, second, row);
+      multiply_line<kCodes>(codes + row * kLineBytes, x, group, total[row]);
+      if (differ) group = group_at<kReal>(matrix, row_tile, second, row);
       const float* later[kTokens];
       for (int i = 0; i < kTokens; ++i) later[i] = x[i] + 2 * 16;
-      multiply_line<kBits>(codes + kGroupRows * kLineBytes + row * kLineBytes, later, group,
-                           total[row]);
+      multiply_line<kCodes>(codes + kGroupRows * kLineBytes + row * kLineBytes, later, group,
+                            total[row]);
     }
   }
 }
@@ -166,14 +188,14 @@ inline float sum_of(Floats lanes) {
 }
 
 // sums[i][r]: row r of the tile with token i of x, whose tokens lie `stride` floats apart.
-template <int kBits, bool kBfloat16, int kTokens>
+template <Codes kCodes, Real kReal, int kTokens>
 void multiply_row_tile(const Matrix& matrix, int64_t row_tile, const float* x, int64_t stride,
                        float (*sums)[kTileRows]) {
   Floats total[kGroupRows][2][kMost] = {};
   for (int64_t tile = 0; tile < matrix.depth_tiles; ++tile) {
     const float* tokens[kTokens];
     for (int i = 0; i < kTokens; ++i) tokens[i] = x + i * stride + tile * kTileDepth;
-    multiply_tile<kBits, kBfloat16, kTokens>(matrix, row_tile, tile, tokens, total);
+    multiply_tile<kCodes, kReal, kTokens>(matrix, row_tile, tile, tokens, total);
   }
   for (int row = 0; row < kTileRows; ++row) {
     for (int i = 0; i < kTokens; ++i) {
@@ -182,30 +204,37 @@ void multiply_row_tile(const Matrix& matrix, int64_t row_tile, const float* x, i
   }
 }
 
-template <int kBits, bool kBfloat16>
+template <Codes kCodes, Real kReal>
 void multiply_tokens(const Matrix& matrix, int64_t row_tile, const float* x, int64_t stride,
                      int64_t tokens, float (*sums)[kTileRows]) {
   for (; tokens >= kMost; tokens -= kMost, x += kMost * stride, sums += kMost) {
-    multiply_row_tile<kBits, kBfloat16, kMost>(matrix, row_tile, x, stride, sums);
+    multiply_row_tile<kCodes, kReal, kMost>(matrix, row_tile, x, stride, sums);
   }
   for (; tokens > 0; --tokens, x += stride, ++sums) {
-    multiply_row_tile<kBits, kBfloat16, 1>(matrix, row_tile, x, stride, sums);
+    multiply_row_tile<kCodes, kReal, 1>(matrix, row_tile, x, stride, sums);
   }
 }
 
 struct Product {
   const Matrix& matrix;
-  bool bfloat16_scales;
+  Real scales;
 
   // Of `tokens` tokens.
   void multiply(int64_t row_tile, const float* x, int64_t tokens, float (*sums)[kTileRows]) const {
     const int64_t stride = matrix.depth_tiles * kTileDepth;
-    if (matrix.bits == 4) {
-      bfloat16_scales ? multiply_tokens<4, true>(matrix, row_tile, x, stride, tokens, sums)
-                      : multiply_tokens<4, false>(matrix, row_tile, x, stride, tokens, sums);
-    } else {
-      bfloat16_scales ? multiply_tokens<8, true>(matrix, row_tile, x, stride, tokens, sums)
-                      : multiply_tokens<8, false>(matrix, row_tile, x, stride, tokens, sums);
+    const auto run = [&]<Codes kCodes, Real kReal>() {
+      multiply_tokens<kCodes, kReal>(matrix, row_tile, x, stride, tokens, sums);
+    };
+    const bool is_bfloat16 = scales == Real::kBfloat16;
+    switch (matrix.kind) {
+      case Codes::kInt4:
+        return is_bfloat16 ? run.template operator()<Codes::kInt4, Real::kBfloat16>()
+                           : run.template operator()<Codes::kInt4, Real::kFloat16>();
+      case Codes::kInt8:
+        return is_bfloat16 ? run.template operator()<Codes::kInt8, Real::kBfloat16>()
+                           : run.template operator()<Codes::kInt8, Real::kFloat16>();
+      case Codes::kE4m3:
+        return run.template operator()<Codes::kE4m3, Real::kFloat32>();
     }
   }
 };
@@ -232,7 +261,7 @@ struct Block {
   float* h;
 
   void read(int64_t token) const {
-    const Places place(mlp.gate.bits);
+    const Places place(mlp.gate.kind);
     const T* from = static_cast<const T*>(call.x.data) + (first + token) * call.D;
     float* to = x + token * x_floats(call);
     for (int64_t k = 0; k < x_floats(call); k += kLanes) {
@@ -257,10 +286,10 @@ struct Block {
   void compute_hidden(int64_t row_tile) const {
     float gate[kBlock][kTileRows];
     float up[kBlock][kTileRows];
-    const bool bfloat16_scales = call.gate_scales.dtype == sdk::DType::kBFloat16;
-    Product{mlp.gate, bfloat16_scales}.multiply(row_tile, x, tokens, gate);
-    Product{mlp.up, bfloat16_scales}.multiply(row_tile, x, tokens, up);
-    const Places place(mlp.down.bits);
+    const Real scales = real_of(call.gate_scales.dtype);
+    Product{mlp.gate, scales}.multiply(row_tile, x, tokens, gate);
+    Product{mlp.up, scales}.multiply(row_tile, x, tokens, up);
+    const Places place(mlp.down.kind);
     const int64_t column = row_tile * kTileRows;
     float* const to = h + column / kTileDepth * kTileDepth;
     with_gate(mlp.gating.gate, [&]<Gate kGate>() {
@@ -280,8 +309,7 @@ struct Block {
 
   void compute_y(int64_t row_tile) const {
     float sums[kBlock][kTileRows];
-    Product{mlp.down, call.down_scales.dtype == sdk::DType::kBFloat16}.multiply(row_tile, h, tokens,
-                                                                                sums);
+    Product{mlp.down, real_of(call.down_scales.dtype)}.multiply(row_tile, h, tokens, sums);
     const int64_t column = row_tile * kTileRows;
     for (int64_t token = 0; token < tokens; ++token) {
       add_bias(call.down_bias, column, call.D, sums[token]);

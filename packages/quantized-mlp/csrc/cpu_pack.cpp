@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // pack and unpack on the CPU: a row of tiles a thread.
+#include <limits>
+
 #include "../../rows/element.hpp"
 #include "../../rows/parallel.hpp"
 #include "package.gen.hpp"
@@ -10,6 +12,29 @@ namespace kiln::package {
 namespace {
 
 using namespace quantized_mlp;
+
+float scale_of(const sdk::Tensor& scales, int64_t at) {
+  float value = 0;
+  rows::with_element(scales.dtype, [&]<class T>(T*) {
+    value = rows::load(static_cast<const T*>(scales.data)[at]);
+  });
+  return value;
+}
+
+void store_scale(const PackArguments& call, const Source& source, int64_t row, int64_t group,
+                 int64_t to) {
+  const bool is_there = row < source.rows;
+  const int64_t from = is_there ? source_scale(source, row, group) : 0;
+  if (source.kind == Codes::kE4m3) {
+    const bool is_nan = is_there && has_nan(source, row, group);
+    static_cast<float*>(call.packed_scales.data)[to] =
+        is_nan ? std::numeric_limits<float>::quiet_NaN()
+               : (is_there ? scale_of(call.scales, from) : 0.0f);
+    return;
+  }
+  static_cast<uint16_t*>(call.packed_scales.data)[to] =
+      is_there ? static_cast<const uint16_t*>(call.scales.data)[from] : uint16_t{0};
+}
 
 void pack_row_tile(const PackArguments& call, const Source& source, int64_t tile) {
   auto* const codes = static_cast<uint32_t*>(call.packed.data) + tile * call.KT * call.T / 4;
@@ -22,9 +47,7 @@ void pack_row_tile(const PackArguments& call, const Source& source, int64_t tile
     for (int i = 0; i < kTileRows; ++i) {
       const int64_t row = tile * kTileRows + i;
       const int64_t to = (tile * call.G + group) * kTileRows + scale_place(i);
-      const bool is_there = row < source.rows;
-      static_cast<uint16_t*>(call.packed_scales.data)[to] =
-          is_there ? source_scale(source, row, group) : uint16_t{0};
+      store_scale(call, source, row, group, to);
     }
   }
 }
@@ -38,13 +61,6 @@ void pack_zeros_of_row_tile(const PackZerosArguments& call, const Source& source
           row < source.rows ? source_zero(source, row, group) : uint8_t{0};
     }
   }
-}
-
-float scale_of(const sdk::Tensor& scales, int64_t at) {
-  if (scales.dtype == sdk::DType::kFloat16) {
-    return rows::load(static_cast<const _Float16*>(scales.data)[at]);
-  }
-  return rows::load(static_cast<const rows::Bfloat16*>(scales.data)[at]);
 }
 
 void store_weight(const sdk::Tensor& weight, int64_t at, float value) {
@@ -62,23 +78,27 @@ void unpack_row(const UnpackArguments& call, const Matrix& matrix, int64_t row) 
   for (int64_t group = 0; group < matrix.groups; ++group) {
     const int64_t at = place_of_group(group);
     if (call.scales.present) {
-      static_cast<uint16_t*>(call.scales.data)[row * matrix.groups + group] = matrix.scales[at];
+      const auto bytes = static_cast<size_t>(scale_bytes(matrix.kind));
+      memcpy(static_cast<uint8_t*>(call.scales.data) + (row * matrix.groups + group) * bytes,
+             matrix.scales + at * bytes, bytes);
     }
     if (call.zeros.present) {
       static_cast<uint8_t*>(call.zeros.data)[row * matrix.groups + group] = matrix.zeros[at];
     }
   }
   for (int64_t k = 0; k < columns; ++k) {
-    const Place place = place_of(matrix.bits, in_tile, static_cast<int>(k % kTileDepth));
+    const int bits = bits_of(matrix.kind);
+    const Place place = place_of(bits, in_tile, static_cast<int>(k % kTileDepth));
     const int64_t tile = row_tile * matrix.depth_tiles + k / kTileDepth;
-    const int code = matrix.codes[tile * tile_bytes(matrix.bits) + place.byte] >> place.shift &
-                     ((1 << matrix.bits) - 1);
+    const int code = matrix.codes[tile * tile_bytes(matrix.kind) + place.byte] >> place.shift &
+                     ((1 << bits) - 1);
     static_cast<uint8_t*>(call.codes.data)[row * columns + k] = static_cast<uint8_t>(code);
     if (!call.weight.present) continue;
     const int64_t at = place_of_group(k >> matrix.shift);
-    const int zero = matrix.zeros != nullptr ? matrix.zeros[at] : middle_of(matrix.bits);
-    store_weight(call.weight, row * columns + k,
-                 scale_of(call.packed_scales, at) * static_cast<float>(code - zero));
+    const int zero = matrix.zeros != nullptr ? matrix.zeros[at] : middle_of(matrix.kind);
+    const float value = matrix.kind == Codes::kE4m3 ? value_of_e4m3(static_cast<unsigned>(code))
+                                                    : static_cast<float>(code - zero);
+    store_weight(call.weight, row * columns + k, scale_of(call.packed_scales, at) * value);
   }
 }
 

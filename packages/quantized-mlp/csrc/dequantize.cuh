@@ -3,7 +3,8 @@
 // Dequantize: codes as the operand of mma.sync. A code less its zero is a whole number of at most 9
 // bits, which bfloat16 and float16 hold exactly; scales are applied to the sums of a group. Codes
 // become numbers by their place in a mantissa: 128 + c of bfloat16, 1024 + c of float16, from which
-// a constant is taken. Device only.
+// a constant is taken. A code of e4m3 is moved to the same fields of the wider number: exponent and
+// mantissa are right, denormals too, but for a power of two. Device only.
 #pragma once
 
 #include "arguments.h"
@@ -13,6 +14,11 @@ namespace quantized_mlp {
 
 using gated_mlp::Bfloat16;
 using gated_mlp::Float16;
+
+template <class A, class B>
+inline constexpr bool kIsSame = false;
+template <class A>
+inline constexpr bool kIsSame<A, A> = true;
 
 // (word & mask) | bits
 __device__ __forceinline__ unsigned place_in(unsigned word, unsigned mask, unsigned bits) {
@@ -39,11 +45,11 @@ __device__ __forceinline__ unsigned fused(unsigned a, unsigned factor, unsigned 
 
 // The codes of one lane for one instruction, as operand A: row g, row g + 8, both 2 pairs on.
 // `zeros`: of the two rows.
-template <class Element, int kBits>
+template <class Element, Codes kCodes>
 struct Dequantizer;
 
 template <>
-struct Dequantizer<Bfloat16, 4> {
+struct Dequantizer<Bfloat16, Codes::kInt4> {
   unsigned less[2];
 
   __device__ __forceinline__ explicit Dequantizer(uint2 zeros)
@@ -61,7 +67,7 @@ struct Dequantizer<Bfloat16, 4> {
 };
 
 template <>
-struct Dequantizer<Float16, 4> {
+struct Dequantizer<Float16, Codes::kInt4> {
   unsigned less[2];
 
   // 1024 + z; 64 + z, of 64 + c, which is a sixteenth of 1024 + 16 c.
@@ -82,7 +88,7 @@ struct Dequantizer<Float16, 4> {
 };
 
 template <>
-struct Dequantizer<Bfloat16, 8> {
+struct Dequantizer<Bfloat16, Codes::kInt8> {
   float less[2];
 
   __device__ __forceinline__ explicit Dequantizer(uint2 zeros)
@@ -94,15 +100,15 @@ struct Dequantizer<Bfloat16, 8> {
     for (int i = 0; i < 4; ++i) {
       const unsigned word = words[2 * part + i / 2];
       // 2^23 + c of fp32
-      const float first = __uint_as_float(permuted(word, 0x4b000000u, 0x7440u + i % 2 * 2));
-      const float second = __uint_as_float(permuted(word, 0x4b000000u, 0x7441u + i % 2 * 2));
+      const float first = __uint_as_float(permuted(word, 0x4b000000u, 0x7440u + i % 2));
+      const float second = __uint_as_float(permuted(word, 0x4b000000u, 0x7442u + i % 2));
       a[i] = gated_mlp::pack_pair(first - less[i % 2], second - less[i % 2], Bfloat16{});
     }
   }
 };
 
 template <>
-struct Dequantizer<Float16, 8> {
+struct Dequantizer<Float16, Codes::kInt8> {
   unsigned less[2];
 
   __device__ __forceinline__ explicit Dequantizer(uint2 zeros)
@@ -113,22 +119,56 @@ struct Dequantizer<Float16, 8> {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const unsigned numbers =
-          permuted(words[2 * part + i / 2], 0x64646464u, i % 2 == 0 ? 0x4140u : 0x4342u);
+          permuted(words[2 * part + i / 2], 0x64646464u, i % 2 == 0 ? 0x4240u : 0x4341u);
       a[i] = fused(numbers, 0x3c003c00u, less[i % 2], Float16{});
     }
   }
 };
 
+// Two codes of e4m3, bytes 1 and 3 of a word, with the other type's exponent: 2^-120 and 2^-8 of
+// what they are.
+__device__ __forceinline__ unsigned widened(unsigned word, Bfloat16) {
+  return (word >> 4 & 0x07f007f0u) | (word & 0x80008000u);
+}
+__device__ __forceinline__ unsigned widened(unsigned word, Float16) {
+  return (word >> 1 & 0x3f803f80u) | (word & 0x80008000u);
+}
+__device__ __forceinline__ unsigned times_unit(unsigned both, Bfloat16 type) {
+  return fused(both, 0x7b807b80u, 0x80008000u, type);
+}
+__device__ __forceinline__ unsigned times_unit(unsigned both, Float16 type) {
+  return fused(both, 0x5c005c00u, 0x80008000u, type);
+}
+
+template <class Element>
+struct Dequantizer<Element, Codes::kE4m3> {
+  __device__ __forceinline__ explicit Dequantizer(uint2) {}
+
+  __device__ __forceinline__ static void widen(const uint4& codes, int part, unsigned (&a)[4]) {
+    const unsigned words[4] = {codes.x, codes.y, codes.z, codes.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const unsigned word = words[2 * part + i / 2];
+      a[i] = widened(i % 2 == 0 ? word << 8 : word, Element{});
+    }
+  }
+  __device__ __forceinline__ void run(const uint4& codes, int part, unsigned (&a)[4]) const {
+    widen(codes, part, a);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = times_unit(a[i], Element{});
+  }
+};
+
 // What decode takes instead, where instructions are the limit: numbers that still have an offset,
 // which `ones` (decode) takes from the sums: sum of (c - z) x = unit * sum of numbers x - (kBase +
-// z)
-// * sum of x, in fp32. The error of that difference is below 1e-5 of the terms, a bfloat16's 4e-3.
-// A float16 of bits c, without an exponent, is c 2^-24, which mma.sync multiplies exactly.
-template <class Element, int kBits>
+// z) * sum of x, in fp32. The error of that difference is below 1e-5 of the terms, a bfloat16's
+// 4e-3. A float16 of bits c, without an exponent, is c 2^-24, which mma.sync multiplies exactly.
+template <class Element, Codes kCodes>
 struct RawNumbers;
 
 template <>
-struct RawNumbers<Bfloat16, 4> {
+struct RawNumbers<Bfloat16, Codes::kInt4> {
+  static constexpr bool kHasOffset = true;
   static constexpr float kBase = 128;
   static constexpr float kUnits[2] = {1, 1};  // of rows g and g + 8
 
@@ -140,7 +180,8 @@ struct RawNumbers<Bfloat16, 4> {
 };
 
 template <>
-struct RawNumbers<Float16, 4> {
+struct RawNumbers<Float16, Codes::kInt4> {
+  static constexpr bool kHasOffset = true;
   static constexpr float kBase = 0;
   static constexpr float kUnits[2] = {16777216, 1048576};
 
@@ -156,17 +197,19 @@ struct RawNumbers<Float16, 4> {
 };
 
 template <>
-struct RawNumbers<Bfloat16, 8> {
+struct RawNumbers<Bfloat16, Codes::kInt8> {
+  static constexpr bool kHasOffset = true;
   static constexpr float kBase = 0;
   static constexpr float kUnits[2] = {1, 1};
 
   __device__ __forceinline__ static void run(const uint4& codes, int part, unsigned (&a)[4]) {
-    Dequantizer<Bfloat16, 8>({0, 0}).run(codes, part, a);
+    Dequantizer<Bfloat16, Codes::kInt8>({0, 0}).run(codes, part, a);
   }
 };
 
 template <>
-struct RawNumbers<Float16, 8> {
+struct RawNumbers<Float16, Codes::kInt8> {
+  static constexpr bool kHasOffset = true;
   static constexpr float kBase = 0;
   static constexpr float kUnits[2] = {16777216, 16777216};
 
@@ -174,7 +217,23 @@ struct RawNumbers<Float16, 8> {
     const unsigned words[4] = {codes.x, codes.y, codes.z, codes.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      a[i] = permuted(words[2 * part + i / 2], 0u, i % 2 == 0 ? 0x4140u : 0x4342u);
+      a[i] = permuted(words[2 * part + i / 2], 0u, i % 2 == 0 ? 0x4240u : 0x4341u);
+    }
+  }
+};
+
+// No offset. Sums of bfloat16 are as large as they are, since fp32 ends where bfloat16 does.
+template <class Element>
+struct RawNumbers<Element, Codes::kE4m3> {
+  static constexpr bool kHasOffset = false;
+  static constexpr bool kIsBfloat16 = kIsSame<Element, Bfloat16>;
+  static constexpr float kUnits[2] = {kIsBfloat16 ? 1 : 256, kIsBfloat16 ? 1 : 256};
+
+  __device__ __forceinline__ static void run(const uint4& codes, int part, unsigned (&a)[4]) {
+    Dequantizer<Element, Codes::kE4m3>::widen(codes, part, a);
+    if constexpr (kIsBfloat16) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) a[i] = times_unit(a[i], Element{});
     }
   }
 };
@@ -205,6 +264,9 @@ __device__ __forceinline__ void copy_async(unsigned shared, const void* global, 
 __device__ __forceinline__ void copy_word_async(unsigned shared, const void* global) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
 }
+__device__ __forceinline__ void copy_two_words_async(unsigned shared, const void* global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared), "l"(global) : "memory");
+}
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -221,6 +283,7 @@ __device__ __forceinline__ uint4 load_shared(unsigned address) {
   return words;
 }
 // Scales and zeros of rows g and g + 8 in four times 32 of k.
+template <Codes kCodes>
 struct GroupWords {
   unsigned scales[4];
   unsigned zeros[4];  // two bytes
@@ -234,68 +297,89 @@ struct GroupWords {
   }
 };
 
+template <>
+struct GroupWords<Codes::kE4m3> {
+  uint4 scales[2];  // fp32 of row g and row g + 8, step by step
+
+  __device__ __forceinline__ float2 scale(int step, int) const {
+    const uint4& two = scales[step / 2];
+    return step % 2 == 0 ? float2{__uint_as_float(two.x), __uint_as_float(two.y)}
+                         : float2{__uint_as_float(two.z), __uint_as_float(two.w)};
+  }
+  __device__ __forceinline__ uint2 zero(int) const { return {}; }
+};
+
 // kTiles neighbouring tiles of k of one row tile, in shared memory: codes as packed, of which each
 // lane copies what it reads; then of each 8 row pairs the scales of four times 32 of k, a word a
-// lane, then zeros alike, with those of the pair beside. Those a lane reads others have copied.
-template <int kBits, int kTiles>
+// lane, then zeros alike, with those of the pair beside; fp32 scales instead, two words a lane.
+// Those a lane reads others have copied.
+template <Codes kCodes, int kTiles>
 struct TileCopy {
-  static constexpr int kLoads = kBits / 4;
+  static constexpr int kLoads = bits_of(kCodes) / 4;
   static constexpr int kWords = kTiles * kLoads * kStepBytes;  // where they begin
   static constexpr int kBytes = kWords + 2 * 32 * 4;
 
   __device__ __forceinline__ static uint4 codes(unsigned shared, int lane, int number) {
     return load_shared(shared + static_cast<unsigned>(lane * kLaneBytes + number * kStepBytes));
   }
-  __device__ __forceinline__ static GroupWords groups(unsigned shared, int lane, bool has_zeros) {
-    const unsigned place = shared + static_cast<unsigned>(kWords + lane / 4 * 16);
-    const uint4 scales = load_shared(place);
-    constexpr unsigned kMiddle = 0x101u * middle_of(kBits);
-    GroupWords words = {{scales.x, scales.y, scales.z, scales.w},
-                        {kMiddle, kMiddle, kMiddle, kMiddle}};
-    if (has_zeros) {
-      const uint4 both = load_shared(place + 32 * 4);
-      const int shift = lane / 4 % 2 * 16;
-      words.zeros[0] = both.x >> shift;
-      words.zeros[1] = both.y >> shift;
-      words.zeros[2] = both.z >> shift;
-      words.zeros[3] = both.w >> shift;
+  __device__ __forceinline__ static GroupWords<kCodes> groups(unsigned shared, int lane,
+                                                              bool has_zeros) {
+    if constexpr (kCodes == Codes::kE4m3) {
+      const unsigned place = shared + static_cast<unsigned>(kWords + lane / 4 * 32);
+      return {{load_shared(place), load_shared(place + 16)}};
+    } else {
+      const unsigned place = shared + static_cast<unsigned>(kWords + lane / 4 * 16);
+      const uint4 scales = load_shared(place);
+      constexpr unsigned kMiddle = 0x101u * middle_of(kCodes);
+      GroupWords<kCodes> words = {{scales.x, scales.y, scales.z, scales.w},
+                                  {kMiddle, kMiddle, kMiddle, kMiddle}};
+      if (has_zeros) {
+        const uint4 both = load_shared(place + 32 * 4);
+        const int shift = lane / 4 % 2 * 16;
+        words.zeros[0] = both.x >> shift;
+        words.zeros[1] = both.y >> shift;
+        words.zeros[2] = both.z >> shift;
+        words.zeros[3] = both.w >> shift;
+      }
+      return words;
     }
-    return words;
   }
 };
 
 // A lane's row tile of one matrix.
+template <Codes kCodes>
 struct RowTile {
+  static constexpr int kScaleBytes = scale_bytes(kCodes);
   const unsigned char* codes;  // of this lane, in the first tile of k
-  const unsigned short* scales;
+  const unsigned char* scales;
   const unsigned char* zeros;  // or null
 
   RowTile() = default;
   __device__ __forceinline__ RowTile(const ProductArguments& p, const MatrixArguments& b,
-                                     int row_tile, int bits) {
+                                     int row_tile) {
     const int lane = static_cast<int>(threadIdx.x) & 31;
     const long long at = static_cast<long long>(row_tile) * p.groups * kTileRows;
-    codes = b.codes + static_cast<long long>(row_tile) * p.depth_tiles * tile_bytes(bits) +
+    codes = b.codes + static_cast<long long>(row_tile) * p.depth_tiles * tile_bytes(kCodes) +
             lane * kLaneBytes;
-    scales = b.scales + at + lane / 4 * 2;
+    scales = b.scales + (at + lane / 4 * 2) * kScaleBytes;
     zeros = b.zeros == nullptr ? nullptr : b.zeros + at + lane / 8 * 4;
   }
 
   // To the row tile `distance` further on.
-  __device__ __forceinline__ void move(const ProductArguments& p, int distance, int bits) {
-    codes += static_cast<long long>(distance) * p.depth_tiles * tile_bytes(bits);
+  __device__ __forceinline__ void move(const ProductArguments& p, int distance) {
+    codes += static_cast<long long>(distance) * p.depth_tiles * tile_bytes(kCodes);
     const long long groups = static_cast<long long>(distance) * p.groups * kTileRows;
-    scales += groups;
+    scales += groups * kScaleBytes;
     if (zeros != nullptr) zeros += groups;
   }
 
   // Tiles first, first + 1, ...; what lies beyond the last one is zeros. k is an int: the host sees
   // to that.
-  template <int kBits, int kTiles>
+  template <int kTiles>
   __device__ __forceinline__ void copy(const ProductArguments& p, int first, unsigned shared,
                                        int lane) const {
-    using Copy = TileCopy<kBits, kTiles>;
-    const unsigned char* const from = codes + static_cast<long long>(first) * tile_bytes(kBits);
+    using Copy = TileCopy<kCodes, kTiles>;
+    const unsigned char* const from = codes + static_cast<long long>(first) * tile_bytes(kCodes);
 #pragma unroll
     for (int i = 0; i < kTiles * Copy::kLoads; ++i) {
       const bool is_there = i < Copy::kLoads || first + 1 < p.depth_tiles;
@@ -304,9 +388,16 @@ struct RowTile {
     }
     int group = p.shift < 31 ? (first * kTileDepth + lane % 4 * 32) >> p.shift : 0;
     group = group < p.groups ? group : p.groups - 1;
-    const unsigned words = shared + static_cast<unsigned>(Copy::kWords + lane * 4);
-    copy_word_async(words, scales + group * 16ll);
-    if (zeros != nullptr) copy_word_async(words + 32 * 4, zeros + group * 16ll);
+    const unsigned words = shared + static_cast<unsigned>(Copy::kWords);
+    const unsigned char* const of_group = scales + group * (16ll * kScaleBytes);
+    if constexpr (kCodes == Codes::kE4m3) {
+      copy_two_words_async(words + static_cast<unsigned>(lane * 8), of_group);
+    } else {
+      copy_word_async(words + static_cast<unsigned>(lane * 4), of_group);
+      if (zeros != nullptr) {
+        copy_word_async(words + static_cast<unsigned>((32 + lane) * 4), zeros + group * 16ll);
+      }
+    }
   }
 };
 

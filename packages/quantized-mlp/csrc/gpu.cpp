@@ -16,41 +16,37 @@
 
 namespace kiln::sdk {
 
-#define KILN_DECODE(kind, type, matrices)                   \
-  {"smxx_decode", "decode_" #kind "_" #type "_int4_x1",     \
-   quantized_mlp::decode_bytes(matrices, 4, 1)},            \
-      {"smxx_decode", "decode_" #kind "_" #type "_int4_x2", \
-       quantized_mlp::decode_bytes(matrices, 4, 2)},        \
-      {"smxx_decode", "decode_" #kind "_" #type "_int8_x1", \
-       quantized_mlp::decode_bytes(matrices, 8, 1)},        \
-  {                                                         \
-    "smxx_decode", "decode_" #kind "_" #type "_int8_x2",    \
-        quantized_mlp::decode_bytes(matrices, 8, 2)         \
+#define KILN_DECODE(name, bits, matrices)                                                          \
+  KernelSpec{"smxx_decode", "decode_" name "_x1", quantized_mlp::decode_bytes(matrices, bits, 1)}, \
+      KernelSpec {                                                                                 \
+    "smxx_decode", "decode_" name "_x2", quantized_mlp::decode_bytes(matrices, bits, 2)            \
   }
-#define KILN_TILED(kind, type)                                           \
-  {"smxx_tiled", "tiled_" #kind "_" #type "_int4",                       \
-   quantized_mlp::kTiledStages * quantized_mlp::tiled_stage_bytes(4)},   \
-  {                                                                      \
-    "smxx_tiled", "tiled_" #kind "_" #type "_int8",                      \
-        quantized_mlp::kTiledStages* quantized_mlp::tiled_stage_bytes(8) \
+#define KILN_DECODES(name, matrices)                                              \
+  KILN_DECODE(name "_int4", 4, matrices), KILN_DECODE(name "_int8", 8, matrices), \
+      KILN_DECODE(name "_e4m3", 8, matrices)
+#define KILN_TILED(name, bits)                                              \
+  KernelSpec {                                                              \
+    "smxx_tiled", "tiled_" name,                                            \
+        quantized_mlp::kTiledStages* quantized_mlp::tiled_stage_bytes(bits) \
   }
-
-#define KILN_WIDE(kind, type)                                                               \
-  {"sm90_wide", "wide_" #kind "_" #type "_int4_x1", quantized_mlp::wide_bytes(4, 1)},       \
-      {"sm90_wide", "wide_" #kind "_" #type "_int4_x2", quantized_mlp::wide_bytes(4, 2)},   \
-      {"sm90_wide", "wide_" #kind "_" #type "_int8_x1", quantized_mlp::wide_bytes(8, 1)}, { \
-    "sm90_wide", "wide_" #kind "_" #type "_int8_x2", quantized_mlp::wide_bytes(8, 2)        \
+#define KILN_TILEDS(name) \
+  KILN_TILED(name "_int4", 4), KILN_TILED(name "_int8", 8), KILN_TILED(name "_e4m3", 8)
+#define KILN_WIDE(name, bits)                                                                   \
+  KernelSpec{"sm90_wide", "wide_" name "_x1", quantized_mlp::wide_bytes(bits, 1)}, KernelSpec { \
+    "sm90_wide", "wide_" name "_x2", quantized_mlp::wide_bytes(bits, 2)                         \
   }
+#define KILN_WIDES(name) \
+  KILN_WIDE(name "_int4", 4), KILN_WIDE(name "_int8", 8), KILN_WIDE(name "_e4m3", 8)
 
 KernelList kernel_list() {
-  static const KernelSpec kernels[] = {KILN_DECODE(gated, bf16, 2),
-                                       KILN_DECODE(gated, f16, 2),  //
-                                       KILN_DECODE(plain, bf16, 1),
-                                       KILN_DECODE(plain, f16, 1),  //
-                                       KILN_TILED(gated, bf16),
-                                       KILN_TILED(gated, f16),  //
-                                       KILN_TILED(plain, bf16),
-                                       KILN_TILED(plain, f16),             //
+  static const KernelSpec kernels[] = {KILN_DECODES("gated_bf16", 2),
+                                       KILN_DECODES("gated_f16", 2),
+                                       KILN_DECODES("plain_bf16", 1),
+                                       KILN_DECODES("plain_f16", 1),
+                                       KILN_TILEDS("gated_bf16"),
+                                       KILN_TILEDS("gated_f16"),
+                                       KILN_TILEDS("plain_bf16"),
+                                       KILN_TILEDS("plain_f16"),
                                        {"smxx_tiled", "finish_bf16", 0},   //
                                        {"smxx_tiled", "finish_f16", 0},    //
                                        {"smxx_pack", "pack_codes", 0},     //
@@ -59,10 +55,10 @@ KernelList kernel_list() {
                                        {"smxx_pack", "unpack_groups", 0},  //
                                        {"sm90_overlap", "kernels_wait", 0},
                                        {"sm90_wide", "arrange", 0},  //
-                                       KILN_WIDE(gated, bf16),
-                                       KILN_WIDE(gated, f16),  //
-                                       KILN_WIDE(plain, bf16),
-                                       KILN_WIDE(plain, f16)};
+                                       KILN_WIDES("gated_bf16"),
+                                       KILN_WIDES("gated_f16"),
+                                       KILN_WIDES("plain_bf16"),
+                                       KILN_WIDES("plain_f16")};
   static_assert(sizeof(kernels) / sizeof(kernels[0]) == quantized_mlp::kKernels);
   return {kernels, quantized_mlp::kKernels};
 }
@@ -74,6 +70,7 @@ namespace {
 
 using quantized_mlp::ArrangeArguments;
 using quantized_mlp::check_mlp;
+using quantized_mlp::Codes;
 using quantized_mlp::kTileRows;
 using quantized_mlp::Matrix;
 using quantized_mlp::MatrixArguments;
@@ -97,12 +94,12 @@ const void* data_or_null(const sdk::Tensor& tensor) {
   return tensor.present ? tensor.data : nullptr;
 }
 
-// Whether the wide kernels compute the call, where the GPU has them. They multiply by scales of x's
-// dtype.
+// Whether the wide kernels compute the call, where the GPU has them. They multiply whole numbers by
+// scales of x's dtype, codes of e4m3 by fp32.
 bool may_be_wide(const ForwardArguments& call) {
   return call.batch_invariant == ForwardArguments::BatchInvariant::kNo &&
-         call.M > quantized_mlp::kMostDecoded && call.gate_scales.dtype == call.x.dtype &&
-         call.down_scales.dtype == call.x.dtype;
+         call.M > quantized_mlp::kMostDecoded &&
+         (call.gate_scales.dtype == call.x.dtype || call.gate_scales.dtype == sdk::DType::kFloat32);
 }
 
 ProductPlan plan_gated(const ForwardArguments& call, bool is_wide) {
@@ -147,20 +144,22 @@ Workspace workspace_of(const ForwardArguments& call, bool is_wide) {
 }
 
 int32_t check_alignment(const char* op, const char* name, const Matrix& matrix, kiln_error* error) {
-  if (is_aligned(matrix.codes, 16) && is_aligned(matrix.scales, 4) && is_aligned(matrix.zeros, 4)) {
+  const auto two_scales = static_cast<uintptr_t>(2 * scale_bytes(matrix.kind));
+  if (is_aligned(matrix.codes, 16) && is_aligned(matrix.scales, two_scales) &&
+      is_aligned(matrix.zeros, 4)) {
     return KILN_OK;
   }
   return sdk::fail(error, KILN_INVALID_ARGUMENT,
                    "%s: %s, its scales or its zeros begin at an odd address; expected multiples of "
-                   "16, 4 and 4 bytes",
-                   op, name);
+                   "16, %d and 4 bytes",
+                   op, name, static_cast<int>(two_scales));
 }
 
 // One product, but for its plan.
 struct Product {
   bool gated;
   bool float16;
-  int bits;
+  Codes codes;
   ProductArguments arguments;
 };
 
@@ -205,7 +204,7 @@ int32_t launch(const sdk::OnDevice& gpu, const char* op, Product product, const 
       is_wide ? sdk::Grid{tokens * rows, 1, splits} : sdk::Grid{tokens, rows, splits};
   const uint32_t threads = is_wide ? quantized_mlp::kWideThreads : kThreads;
   const bool overlap = gpu.has(quantized_mlp::kKernelsWait);
-  const int kernel = kernel_of(plan, product.gated, product.float16, product.bits);
+  const int kernel = kernel_of(plan, product.gated, product.float16, product.codes);
   const int32_t status = gpu.launch(kernel, {.grid = grid, .threads = threads, .overlap = overlap},
                                     stream, pointers, error);
   if (status != KILN_OK || product.arguments.parts == nullptr) return status;
@@ -217,7 +216,7 @@ int32_t launch(const sdk::OnDevice& gpu, const char* op, Product product, const 
 }
 
 Product gated_of(const ForwardArguments& call, const Mlp& mlp, const Workspace& at) {
-  Product one{true, call.x.dtype == sdk::DType::kFloat16, mlp.gate.bits, {}};
+  Product one{true, call.x.dtype == sdk::DType::kFloat16, mlp.gate.kind, {}};
   ProductArguments& arguments = one.arguments;
   set_matrix(&arguments, mlp.gate, mlp.up);
   arguments.a = call.x.data;
@@ -237,7 +236,7 @@ Product gated_of(const ForwardArguments& call, const Mlp& mlp, const Workspace& 
 
 Product down_of(const ForwardArguments& call, const Mlp& mlp, const ProductPlan& plan,
                 const Workspace& at) {
-  Product one{false, call.x.dtype == sdk::DType::kFloat16, mlp.down.bits, {}};
+  Product one{false, call.x.dtype == sdk::DType::kFloat16, mlp.down.kind, {}};
   ProductArguments& arguments = one.arguments;
   set_matrix(&arguments, mlp.down, mlp.down);
   arguments.a = static_cast<char*>(call.workspace) + at.h;
@@ -341,7 +340,7 @@ int32_t pack(const PackArguments& call, kiln_error* error) {
   status = gpu.enter(call.device, error);
   if (status != KILN_OK) return status;
   arguments.packed = static_cast<unsigned*>(call.packed.data);
-  arguments.packed_scales = static_cast<unsigned short*>(call.packed_scales.data);
+  arguments.packed_scales = call.packed_scales.data;
   arguments.row_tiles = call.NR;
   arguments.depth_tiles = call.KT;
   status = launch_pack(gpu, quantized_mlp::kPackCodes, call.NR * call.KT * call.T / 4, &arguments,
@@ -381,18 +380,16 @@ int32_t unpack(const UnpackArguments& call, kiln_error* error) {
   if (status != KILN_OK) return status;
   UnpackCodesArguments arguments = {};
   arguments.from = {matrix.codes, matrix.scales, matrix.zeros};
-  arguments.bits = matrix.bits;
+  arguments.kind = matrix.kind;
   arguments.shift = matrix.shift;
-  arguments.bfloat16_scales = call.packed_scales.dtype == sdk::DType::kBFloat16 ? 1 : 0;
-  arguments.weight_dtype = call.weight.dtype == sdk::DType::kFloat32   ? 0
-                           : call.weight.dtype == sdk::DType::kFloat16 ? 1
-                                                                       : 2;
+  arguments.scale_dtype = quantized_mlp::real_of(call.packed_scales.dtype);
+  arguments.weight_dtype = quantized_mlp::real_of(call.weight.dtype);
   arguments.rows = call.N;
   arguments.columns = call.K;
   arguments.depth_tiles = matrix.depth_tiles;
   arguments.groups = matrix.groups;
   arguments.codes = static_cast<unsigned char*>(call.codes.data);
-  arguments.scales = call.scales.present ? static_cast<unsigned short*>(call.scales.data) : nullptr;
+  arguments.scales = call.scales.present ? call.scales.data : nullptr;
   arguments.zeros = call.zeros.present ? static_cast<unsigned char*>(call.zeros.data) : nullptr;
   arguments.weight = call.weight.present ? call.weight.data : nullptr;
   status = launch_pack(gpu, quantized_mlp::kUnpackCodes, call.N * call.K, &arguments, call, error);

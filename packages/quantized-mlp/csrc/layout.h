@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Layout: where a packed matrix has its codes, scales and zeros. Version 1 of the packed form,
-// which a version of the package keeps for ever. Host and device compile the same functions.
+// Layout: what the codes of a packed matrix mean, and where it has them, its scales and its zeros.
+// Version 1 of the packed form, which a version of the package keeps for ever. Host and device
+// compile the same functions.
 //
 // A matrix [N rows, K columns] is cut into tiles of 16 rows and 64 columns: packed[row tile][tile
 // of k]. What lies beyond the last row or column has a code, and a scale of 0. In a tile each of
@@ -14,7 +15,8 @@
 //   4 bits   byte 16 lane + 4 (2 step + part) of the tile begins a little-endian word; the code
 //            is in its bits 4 n to 4 n + 3, n = half + 2 pair + 4 odd. It is what a lane gives to
 //            one instruction
-//   8 bits   the code is byte 512 step + 16 lane + 8 part + 4 pair + 2 half + odd of the tile
+//   8 bits   byte 512 step + 16 lane + 8 part + 4 pair of the tile begins such a word; the code is
+//            its byte n, n = half + 2 odd
 //   scales   packed_scales[row tile][group][2 (row % 8) + half]; zeros alike
 //
 // So a lane's word holds what it multiplies by one instruction m16n8k16, as row pairs of operand A,
@@ -30,13 +32,35 @@ constexpr int kTileDepth = 64;
 constexpr int kLaneBytes = 16;
 constexpr int kStepBytes = 32 * kLaneBytes;  // of a warp
 
-KILN_INDEX int tile_bytes(int bits) {
-  return kTileRows * kTileDepth / 8 * bits;
+// A weight is scale * (code - zero). A code of kE4m3 is a floating-point number of 1 sign, 4 bits
+// of exponent and 3 of mantissa, without infinities; it has no zero, and its scales are fp32. Those
+// of whole numbers are of 16 bits.
+enum class Codes : int { kInt4, kInt8, kE4m3 };
+
+KILN_INDEX int bits_of(Codes codes) {
+  return codes == Codes::kInt4 ? 4 : 8;
+}
+KILN_INDEX int scale_bytes(Codes codes) {
+  return codes == Codes::kE4m3 ? 4 : 2;
+}
+KILN_INDEX int tile_bytes(Codes codes) {
+  return kTileRows * kTileDepth / 8 * bits_of(codes);
 }
 
 // The code that means 0 where there are no zeros.
-KILN_INDEX int middle_of(int bits) {
-  return 1 << (bits - 1);
+KILN_INDEX int middle_of(Codes codes) {
+  return codes == Codes::kE4m3 ? 0 : 1 << (bits_of(codes) - 1);
+}
+
+KILN_INDEX bool is_nan_of_e4m3(unsigned code) {
+  return (code & 0x7fu) == 0x7fu;
+}
+// Not of a NaN: pack makes its scale one.
+KILN_INDEX float value_of_e4m3(unsigned code) {
+  const int exponent = static_cast<int>(code >> 3 & 15u);
+  const int mantissa = static_cast<int>(code & 7u);
+  const int steps = exponent == 0 ? mantissa : (8 + mantissa) << (exponent - 1);
+  return static_cast<float>((code & 0x80u) != 0 ? -steps : steps) * (1.0f / 512.0f);
 }
 
 struct Place {
@@ -53,7 +77,7 @@ KILN_INDEX Place place_of(int bits, int row, int k) {
   const int pair = k % 4 / 2;
   const int odd = k % 2;
   if (bits == 8) {
-    return {kStepBytes * step + kLaneBytes * lane + 8 * part + 4 * pair + 2 * half + odd, 0};
+    return {kStepBytes * step + kLaneBytes * lane + 8 * part + 4 * pair + half + 2 * odd, 0};
   }
   const int bit = 4 * (half + 2 * pair + 4 * odd);
   return {kLaneBytes * lane + 4 * (2 * step + part) + bit / 8, bit % 8};

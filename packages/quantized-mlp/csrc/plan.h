@@ -10,19 +10,20 @@
 
 namespace quantized_mlp {
 
-// Kernel numbers, in the order of gpu.cpp's list: decode [gated, plain][bf16, f16][4, 8 bits][8,
-// 16, 32 tokens], tiled [gated, plain][bf16, f16][4, 8 bits], the others, and wide [gated,
-// plain][bf16, f16][4, 8 bits][64, 128 tokens].
-inline constexpr int kTiledKernels = 16;
-inline constexpr int kFinish = 24;  // bf16, f16
-inline constexpr int kPackCodes = 26;
-inline constexpr int kPackGroups = 27;
-inline constexpr int kUnpackCodes = 28;
-inline constexpr int kUnpackGroups = 29;
-inline constexpr int kKernelsWait = 30;
-inline constexpr int kArrange = 31;
-inline constexpr int kWideKernels = 32;
-inline constexpr int kKernels = 48;
+// Kernel numbers, in the order of gpu.cpp's list: decode [gated, plain][bf16, f16][Codes][8, 16
+// tokens], tiled [gated, plain][bf16, f16][Codes], the others, and wide [gated, plain][bf16,
+// f16][Codes][64, 128 tokens].
+inline constexpr int kCodes = 3;
+inline constexpr int kTiledKernels = 4 * kCodes * 2;
+inline constexpr int kFinish = kTiledKernels + 4 * kCodes;  // bf16, f16
+inline constexpr int kPackCodes = kFinish + 2;
+inline constexpr int kPackGroups = kFinish + 3;
+inline constexpr int kUnpackCodes = kFinish + 4;
+inline constexpr int kUnpackGroups = kFinish + 5;
+inline constexpr int kKernelsWait = kFinish + 6;
+inline constexpr int kArrange = kFinish + 7;
+inline constexpr int kWideKernels = kFinish + 8;
+inline constexpr int kKernels = kWideKernels + 4 * kCodes * 2;
 
 enum class Road { kDecode, kTiled, kWide };
 
@@ -70,8 +71,8 @@ inline ProductPlan plan_product(bool gated, int64_t m, int64_t row_tiles, int64_
   return plan;
 }
 
-inline int kernel_of(const ProductPlan& plan, bool gated, bool float16, int bits) {
-  const int row = ((gated ? 0 : 2) + (float16 ? 1 : 0)) * 2 + (bits == 8 ? 1 : 0);
+inline int kernel_of(const ProductPlan& plan, bool gated, bool float16, Codes codes) {
+  const int row = ((gated ? 0 : 2) + (float16 ? 1 : 0)) * kCodes + static_cast<int>(codes);
   if (plan.road == Road::kWide) return kWideKernels + row * 2 + plan.token_tiles - 1;
   if (plan.road == Road::kTiled) return kTiledKernels + row;
   return row * 2 + plan.token_tiles - 1;

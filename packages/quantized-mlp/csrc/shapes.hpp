@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shapes: what the extents of a call's tensors say beyond the schema: bits, groups, and whether a
+// Shapes: what the extents of a call's tensors say beyond the schema: codes, groups, and whether a
 // packed matrix has the rows and columns that the call needs. For the CPU and the GPU variants.
 // Failures are KILN_INVALID_ARGUMENT. Pure functions.
 #pragma once
@@ -19,14 +19,20 @@ namespace sdk = kiln::sdk;
 // A packed matrix.
 struct Matrix {
   const unsigned char* codes;
-  const unsigned short* scales;
-  const unsigned char* zeros;  // or null: middle_of(bits)
-  int bits;
+  const unsigned char* scales;
+  const unsigned char* zeros;  // or null: middle_of(kind)
+  Codes kind;
   int shift;  // column k is in group k >> shift
   int64_t row_tiles;
   int64_t depth_tiles;
   int64_t groups;
 };
+
+inline Real real_of(sdk::DType dtype) {
+  return dtype == sdk::DType::kFloat32   ? Real::kFloat32
+         : dtype == sdk::DType::kFloat16 ? Real::kFloat16
+                                         : Real::kBfloat16;
+}
 
 // The tensors of one.
 struct Named {
@@ -46,11 +52,6 @@ inline int shift_of(int64_t columns, int64_t groups) {
   return columns == 0 && groups == 0 ? kWholeRow : -1;
 }
 
-// Bits of a tile of so many bytes; 0 where there is none such.
-inline int bits_of(int64_t bytes) {
-  return bytes == tile_bytes(4) ? 4 : bytes == tile_bytes(8) ? 8 : 0;
-}
-
 inline int32_t check_groups(const char* op, const char* name, int64_t groups, int64_t columns,
                             int* shift, kiln_error* error) {
   *shift = shift_of(columns, groups);
@@ -64,13 +65,31 @@ inline int32_t check_groups(const char* op, const char* name, int64_t groups, in
       static_cast<long long>(parts_of(columns, 128)));
 }
 
-inline int32_t check_bits(const char* op, const char* name, int64_t bytes, int* bits,
-                          kiln_error* error) {
-  *bits = bits_of(bytes);
-  if (*bits != 0) return KILN_OK;
-  return sdk::fail(error, KILN_INVALID_ARGUMENT,
-                   "%s: %s has tiles of %lld bytes; expected 512 of 4 bits, 1024 of 8", op, name,
-                   static_cast<long long>(bytes));
+// Of packed codes: float8_e4m3fn, else bytes, whose tiles say how many bits they have.
+inline int32_t check_codes(const char* op, const char* name, const sdk::Tensor& codes, Codes* kind,
+                           kiln_error* error) {
+  const int64_t bytes = codes.shape[2];
+  const bool is_e4m3 = codes.dtype == sdk::DType::kFloat8E4M3FN;
+  *kind = is_e4m3 ? Codes::kE4m3 : bytes == tile_bytes(Codes::kInt4) ? Codes::kInt4 : Codes::kInt8;
+  if (bytes == tile_bytes(*kind)) return KILN_OK;
+  return sdk::fail(error, KILN_INVALID_ARGUMENT, "%s: %s has tiles of %lld bytes; expected %s", op,
+                   name, static_cast<long long>(bytes),
+                   is_e4m3 ? "1024 of float8_e4m3fn" : "512 of 4 bits, 1024 of 8");
+}
+
+// Scales of float8_e4m3fn are float32, all others are not.
+inline int32_t check_scales(const Named& from, Codes kind, kiln_error* error) {
+  const bool is_e4m3 = kind == Codes::kE4m3;
+  if (is_e4m3 && from.zeros.present) {
+    return sdk::fail(error, KILN_INVALID_ARGUMENT,
+                     "%s: %s is float8_e4m3fn and has zeros, which only whole numbers have; leave "
+                     "them out",
+                     from.op, from.name);
+  }
+  if (is_e4m3 == (from.scales.dtype == sdk::DType::kFloat32)) return KILN_OK;
+  return sdk::fail(error, KILN_INVALID_ARGUMENT, "%s: %s is %s, and its scales are %s; expected %s",
+                   from.op, from.name, is_e4m3 ? "float8_e4m3fn" : "uint8",
+                   is_e4m3 ? "of 16 bits" : "float32", is_e4m3 ? "float32" : "bfloat16 or float16");
 }
 
 inline int32_t check_tiles(const char* op, const char* name, const sdk::Tensor& codes, int64_t rows,
@@ -91,14 +110,15 @@ inline int32_t check_matrix(const Named& from, int64_t rows, int64_t columns, Ma
                             kiln_error* error) {
   const int64_t groups = from.scales.shape[1];
   *matrix = {static_cast<const unsigned char*>(from.codes.data),
-             static_cast<const unsigned short*>(from.scales.data),
+             static_cast<const unsigned char*>(from.scales.data),
              from.zeros.present ? static_cast<const unsigned char*>(from.zeros.data) : nullptr,
-             0,
+             Codes::kInt4,
              0,
              from.codes.shape[0],
              from.codes.shape[1],
              groups};
-  int32_t status = check_bits(from.op, from.name, from.codes.shape[2], &matrix->bits, error);
+  int32_t status = check_codes(from.op, from.name, from.codes, &matrix->kind, error);
+  if (status == KILN_OK) status = check_scales(from, matrix->kind, error);
   if (status == KILN_OK) status = check_tiles(from.op, from.name, from.codes, rows, columns, error);
   if (status != KILN_OK) return status;
   return check_groups(from.op, from.name, groups, columns, &matrix->shift, error);

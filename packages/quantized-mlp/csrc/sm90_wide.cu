@@ -80,14 +80,22 @@ __device__ __forceinline__ void multiply_wide(float (&d)[64], const unsigned (&a
 }
 
 // Scales and zeros of rows g and g + 8 in both 32 columns of a tile.
+template <Codes kCodes>
 struct WideGroups {
   unsigned scales[2];
   unsigned zeros[2];
 };
+template <>
+struct WideGroups<Codes::kE4m3> {
+  float2 scales[2];
+};
 
-template <class Element, int kBits, bool kGated, int kTokenBlocks>
+template <class Element, Codes kCodes, bool kGated, int kTokenBlocks>
 struct Wide {
   static constexpr int kPanels = 2;
+  static constexpr int kBits = bits_of(kCodes);
+  static constexpr bool kIsE4m3 = kCodes == Codes::kE4m3;
+  using Groups = WideGroups<kCodes>;
   static constexpr int kTokens = kTokenBlocks * kWideBlock;
   static constexpr int kLoads = kBits / 4;
   static constexpr int kCodeBytes = kLoads * kStepBytes;
@@ -192,35 +200,41 @@ struct Wide {
 
   // Scales and zeros of this lane's rows in one panel.
   struct Panel {
-    const unsigned short* scales;
+    const unsigned char* scales;
     const unsigned char* zeros;  // or null
   };
   __device__ __forceinline__ Panel panel_of(int panel) const {
     const MatrixArguments& b = p.b[kGated ? panel : 0];
     const long long row = static_cast<long long>(readable(row_tile(warp, panel))) * p.groups;
     const long long at = row * kTileRows + lane / 4 * 2;
-    return {b.scales + at, b.zeros == nullptr ? nullptr : b.zeros + at};
+    return {b.scales + at * scale_bytes(kCodes), b.zeros == nullptr ? nullptr : b.zeros + at};
   }
 
   // Beyond the last tile, those of the last group.
   __device__ __forceinline__ void load_groups(int tile, const Panel& from,
-                                              WideGroups& groups) const {
-    constexpr unsigned kMiddle = 0x101u * middle_of(kBits);
+                                              Groups& groups) const {
+    constexpr unsigned kMiddle = 0x101u * middle_of(kCodes);
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
       int group = p.shift < 31 ? (tile * kTileDepth + step * 32) >> p.shift : 0;
       group = group < p.groups ? group : p.groups - 1;
-      groups.scales[step] = *reinterpret_cast<const unsigned*>(from.scales + group * 16ll);
-      groups.zeros[step] = from.zeros != nullptr
-                               ? *reinterpret_cast<const unsigned short*>(from.zeros + group * 16ll)
-                               : kMiddle;
+      const unsigned char* const scales = from.scales + group * (16ll * scale_bytes(kCodes));
+      if constexpr (kIsE4m3) {
+        groups.scales[step] = *reinterpret_cast<const float2*>(scales);
+      } else {
+        groups.scales[step] = *reinterpret_cast<const unsigned*>(scales);
+        groups.zeros[step] =
+            from.zeros != nullptr
+                ? *reinterpret_cast<const unsigned short*>(from.zeros + group * 16ll)
+                : kMiddle;
+      }
     }
   }
 
-  struct Codes {
+  struct TileCodes {
     uint4 words[kLoads];
   };
-  __device__ __forceinline__ void load_codes(unsigned stage, int panel, Codes& codes) const {
+  __device__ __forceinline__ void load_codes(unsigned stage, int panel, TileCodes& codes) const {
     const unsigned from =
         stage_at(stage) + codes_at(warp, panel) + static_cast<unsigned>(lane * kLaneBytes);
 #pragma unroll
@@ -228,16 +242,29 @@ struct Wide {
   }
 
   // The numbers of instruction `number` of a tile's four.
-  __device__ __forceinline__ static void make(const Codes& codes, const WideGroups& groups,
+  __device__ __forceinline__ static void make(const TileCodes& codes, const Groups& groups,
                                               int number, unsigned (&a)[4]) {
     const int step = number / 2;
-    const Dequantizer<Element, kBits> numbers(
+    const uint4& words = codes.words[kBits == 8 ? step : 0];
+    if constexpr (kIsE4m3) {
+      Dequantizer<Element, kCodes>({}).run(words, number % 2, a);
+      const float of_rows[2] = {groups.scales[step].x, groups.scales[step].y};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float2 both = gated_mlp::unpack_pair<Element>(a[i]);
+        a[i] =
+            gated_mlp::pack_pair(both.x * of_rows[i % 2], both.y * of_rows[i % 2], Element{});
+      }
+      return;
+    } else {
+    const Dequantizer<Element, kCodes> numbers(
         {groups.zeros[step] & 0xffu, groups.zeros[step] >> 8 & 0xffu});
-    numbers.run(codes.words[kBits == 8 ? step : 0], kBits == 4 ? number : number % 2, a);
+    numbers.run(words, kBits == 4 ? number : number % 2, a);
     const unsigned scales[2] = {permuted(groups.scales[step], 0, 0x1010u),
                                 permuted(groups.scales[step], 0, 0x3232u)};
 #pragma unroll
     for (int i = 0; i < 4; ++i) a[i] = fused(a[i], scales[i % 2], 0x80008000u, Element{});
+    }
   }
 
   using Sums = float[kPanels][kTokens / 2];
@@ -263,13 +290,13 @@ struct Wide {
   // instructions: after the last tile, those of the last one again.
   __device__ __forceinline__ void multiply(gated_mlp::Ring<kStages>& ring, int tile,
                                            const Panel (&panels)[kPanels],
-                                           WideGroups (&groups)[kPanels], Sums& sums, Numbers& a,
+                                           Groups (&groups)[kPanels], Sums& sums, Numbers& a,
                                            Numbers& next) const {
     const unsigned stage = ring.stage;
     const unsigned long long tokens = gated_mlp::matrix_at(stage_at(stage));
     if (tile + 1 < last) ring.next();
     barrier_wait(full(ring.stage), ring.parity);
-    Codes codes[kPanels];
+    TileCodes codes[kPanels];
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel) load_codes(ring.stage, panel, codes[panel]);
     hold_all(sums);
@@ -302,13 +329,13 @@ struct Wide {
     if (first >= last) return;
     gated_mlp::Ring<kStages> ring;
     const Panel panels[kPanels] = {panel_of(0), panel_of(1)};
-    WideGroups groups[kPanels];
+    Groups groups[kPanels];
     Numbers a;
     Numbers b;
     barrier_wait(full(ring.stage), ring.parity);
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel) {
-      Codes codes;
+      TileCodes codes;
       load_codes(ring.stage, panel, codes);
       load_groups(first, panels[panel], groups[panel]);
 #pragma unroll
@@ -398,9 +425,9 @@ struct Wide {
   }
 };
 
-template <class Element, int kBits, bool kGated, int kTokenBlocks>
+template <class Element, Codes kCodes, bool kGated, int kTokenBlocks>
 __device__ __forceinline__ void wide(const ProductArguments& p) {
-  using One = Wide<Element, kBits, kGated, kTokenBlocks>;
+  using One = Wide<Element, kCodes, kGated, kTokenBlocks>;
   extern __shared__ __align__(1024) unsigned char memory[];
   const One one(p, (static_cast<unsigned>(__cvta_generic_to_shared(memory)) + 1023u) & ~1023u);
   one.start();
@@ -452,16 +479,18 @@ extern "C" __global__ void __launch_bounds__(256)
                             wide_byte(row, chunk * 8)) = {words[0], words[1], words[2], words[3]};
 }
 
-#define KILN_WIDE_KERNEL(name, Element, bits, gated, blocks)                     \
-  extern "C" __global__ void __launch_bounds__(kWideThreads, 1)                  \
-      name##_int##bits##_x##blocks(const __grid_constant__ ProductArguments p) { \
-    wide<Element, bits, gated, blocks>(p);                                       \
+#define KILN_WIDE_KERNEL(name, Element, codes, kind, gated, blocks)           \
+  extern "C" __global__ void __launch_bounds__(kWideThreads, 1)               \
+      name##_##codes##_x##blocks(const __grid_constant__ ProductArguments p) { \
+    wide<Element, Codes::kind, gated, blocks>(p);                             \
   }
-#define KILN_WIDE_KERNELS(name, Element, gated) \
-  KILN_WIDE_KERNEL(name, Element, 4, gated, 1)  \
-  KILN_WIDE_KERNEL(name, Element, 4, gated, 2)  \
-  KILN_WIDE_KERNEL(name, Element, 8, gated, 1)  \
-  KILN_WIDE_KERNEL(name, Element, 8, gated, 2)
+#define KILN_WIDE_KERNELS(name, Element, gated)           \
+  KILN_WIDE_KERNEL(name, Element, int4, kInt4, gated, 1)  \
+  KILN_WIDE_KERNEL(name, Element, int4, kInt4, gated, 2)  \
+  KILN_WIDE_KERNEL(name, Element, int8, kInt8, gated, 1)  \
+  KILN_WIDE_KERNEL(name, Element, int8, kInt8, gated, 2)  \
+  KILN_WIDE_KERNEL(name, Element, e4m3, kE4m3, gated, 1)  \
+  KILN_WIDE_KERNEL(name, Element, e4m3, kE4m3, gated, 2)
 
 KILN_WIDE_KERNELS(wide_gated_bf16, Bfloat16, true)
 KILN_WIDE_KERNELS(wide_gated_f16, Float16, true)

@@ -57,11 +57,12 @@ struct GroupSums {
   float ones[kTokenTiles][4] = {};
 };
 
-template <class Element, int kBits, int kMatrices, int kTokenTiles>
+template <class Element, Codes kCodes, int kMatrices, int kTokenTiles>
 struct Decode {
-  using Numbers = RawNumbers<Element, kBits>;
+  using Numbers = RawNumbers<Element, kCodes>;
+  static constexpr int kBits = bits_of(kCodes);
   static constexpr int kStages = decode_stages(kMatrices, kBits, kTokenTiles);
-  using Copy = TileCopy<kBits, kDecodeTiles>;
+  using Copy = TileCopy<kCodes, kDecodeTiles>;
   static constexpr int kStageBytes = kMatrices * Copy::kBytes;
   static_assert(kStageBytes == stage_bytes(kDecodeTiles, kMatrices, kBits),
                 "the host asks for as much");
@@ -76,7 +77,7 @@ struct Decode {
   const unsigned short* tokens[kTokenTiles];
   float sums[kMatrices][kTokenTiles][4];
   // What is copied next: into which stage, of which tile.
-  RowTile rows[kMatrices];
+  RowTile<kCodes> rows[kMatrices];
   int to_fill = 0;
   int row_tile;
   int tile;
@@ -91,7 +92,7 @@ struct Decode {
         row_tile(static_cast<int>(blockIdx.y)),
         tile(first_tile()) {
 #pragma unroll
-    for (int j = 0; j < kMatrices; ++j) rows[j] = RowTile(p, p.b[j], row_tile, kBits);
+    for (int j = 0; j < kMatrices; ++j) rows[j] = {p, p.b[j], row_tile};
 #pragma unroll
     for (int i = 0; i < kTokenTiles; ++i) {
       // A token beyond the last one is read as that: its sums are not stored.
@@ -116,14 +117,14 @@ struct Decode {
     if (row_tile < p.row_tiles && tile < p.depth_tiles) {
 #pragma unroll
       for (int j = 0; j < kMatrices; ++j) {
-        rows[j].template copy<kBits, kDecodeTiles>(p, tile, place(to_fill, j), lane);
+        rows[j].template copy<kDecodeTiles>(p, tile, place(to_fill, j), lane);
       }
       tile += kTurn;
       if (tile >= p.depth_tiles) {
         tile = first_tile();
         row_tile += distance;
 #pragma unroll
-        for (int j = 0; j < kMatrices; ++j) rows[j].move(p, distance, kBits);
+        for (int j = 0; j < kMatrices; ++j) rows[j].move(p, distance);
       }
     }
     commit_copies();
@@ -139,7 +140,7 @@ struct Decode {
   __device__ __forceinline__ void multiply_step(const uint4 (&codes)[kMatrices],
                                                 const uint4 (&x)[kTokenTiles], int step,
                                                 GroupSums<kMatrices, kTokenTiles>& group) {
-    constexpr unsigned kOne = Numbers::kUnits[0] == 1 ? 0x3f803f80u : 0x3c003c00u;
+    constexpr unsigned kOne = kIsSame<Element, Bfloat16> ? 0x3f803f80u : 0x3c003c00u;
     const unsigned ones[4] = {kOne, kOne, kOne, kOne};
 #pragma unroll
     for (int part = 0; part < 2; ++part) {
@@ -152,7 +153,9 @@ struct Decode {
       for (int i = 0; i < kTokenTiles; ++i) {
         const unsigned b0 = part == 0 ? x[i].x : x[i].z;
         const unsigned b1 = part == 0 ? x[i].y : x[i].w;
-        multiply_add(group.ones[i], ones, b0, b1, group.ones[i], Element{});
+        if constexpr (Numbers::kHasOffset) {
+          multiply_add(group.ones[i], ones, b0, b1, group.ones[i], Element{});
+        }
 #pragma unroll
         for (int j = 0; j < kMatrices; ++j) {
           multiply_add(group.numbers[j][i], a[j], b0, b1, group.numbers[j][i], Element{});
@@ -162,21 +165,25 @@ struct Decode {
   }
 
   // The sums of columns of one group, with their scales.
-  __device__ __forceinline__ void add(const GroupWords (&groups)[kMatrices], int step,
+  __device__ __forceinline__ void add(const GroupWords<kCodes> (&groups)[kMatrices], int step,
                                       const GroupSums<kMatrices, kTokenTiles>& group) {
 #pragma unroll
     for (int j = 0; j < kMatrices; ++j) {
       const float2 scale = groups[j].scale(step, p.bfloat16_scales);
-      const uint2 zeros = groups[j].zero(step);
-      const float2 less = {Numbers::kBase + static_cast<float>(zeros.x),
-                           Numbers::kBase + static_cast<float>(zeros.y)};
+      float2 less = {};
+      if constexpr (Numbers::kHasOffset) {
+        const uint2 zeros = groups[j].zero(step);
+        less = {Numbers::kBase + static_cast<float>(zeros.x),
+                Numbers::kBase + static_cast<float>(zeros.y)};
+      }
 #pragma unroll
       for (int i = 0; i < kTokenTiles; ++i) {
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-          const float of_row = c < 2 ? less.x : less.y;
-          const float whole =
-              fmaf(-of_row, group.ones[i][c % 2], group.numbers[j][i][c] * Numbers::kUnits[c / 2]);
+          float whole = group.numbers[j][i][c] * Numbers::kUnits[c / 2];
+          if constexpr (Numbers::kHasOffset) {
+            whole = fmaf(c < 2 ? -less.x : -less.y, group.ones[i][c % 2], whole);
+          }
           sums[j][i][c] = fmaf(c < 2 ? scale.x : scale.y, whole, sums[j][i][c]);
         }
       }
@@ -213,7 +220,7 @@ struct Decode {
       wait_copies<kStages - 2>();
       __syncwarp();
       fill();
-      GroupWords groups[kMatrices];
+      GroupWords<kCodes> groups[kMatrices];
 #pragma unroll
       for (int j = 0; j < kMatrices; ++j) {
         groups[j] = Copy::groups(place(stage, j), lane, p.b[j].zeros != nullptr);
@@ -254,9 +261,10 @@ struct Decode {
   }
 };
 
-template <class Element, int kBits, bool kGated, int kTokenTiles>
+template <class Element, Codes kCodes, bool kGated, int kTokenTiles>
 __device__ __forceinline__ void decode(const ProductArguments& p) {
   constexpr int kMatrices = kGated ? 2 : 1;
+  constexpr int kBits = bits_of(kCodes);
   constexpr int kTokens = 8 * kTokenTiles;
   constexpr int kStride = kTileRows + 4;  // floats from one token to the next: no bank conflicts
   extern __shared__ __align__(128) unsigned char memory[];
@@ -268,7 +276,7 @@ __device__ __forceinline__ void decode(const ProductArguments& p) {
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const int warp = static_cast<int>(threadIdx.x) >> 5;
   const long long first_token = static_cast<long long>(blockIdx.x) * kTokens;
-  Decode<Element, kBits, kMatrices, kTokenTiles> one(
+  Decode<Element, kCodes, kMatrices, kTokenTiles> one(
       p, static_cast<unsigned>(__cvta_generic_to_shared(memory)), first_token);
   // What pack may be writing is read after it; the second product's weights it has then written.
   if constexpr (kGated) gated_mlp::wait_for_previous_kernel();
@@ -311,16 +319,19 @@ __device__ __forceinline__ void decode(const ProductArguments& p) {
 
 }  // namespace quantized_mlp
 
-#define KILN_DECODE(name, Element, bits, gated, tiles)                                         \
-  extern "C" __global__ void __launch_bounds__(256, quantized_mlp::kDecodeCtas)                \
-      name##_int##bits##_x##tiles(const __grid_constant__ quantized_mlp::ProductArguments p) { \
-    quantized_mlp::decode<quantized_mlp::Element, bits, gated, tiles>(p);                      \
+#define KILN_DECODE(name, Element, codes, kind, gated, tiles)                                 \
+  extern "C" __global__ void __launch_bounds__(256, quantized_mlp::kDecodeCtas)               \
+      name##_##codes##_x##tiles(const __grid_constant__ quantized_mlp::ProductArguments p) {  \
+    quantized_mlp::decode<quantized_mlp::Element, quantized_mlp::Codes::kind, gated, tiles>(  \
+        p);                                                                                   \
   }
-#define KILN_DECODES(name, Element, gated) \
-  KILN_DECODE(name, Element, 4, gated, 1)  \
-  KILN_DECODE(name, Element, 4, gated, 2)  \
-  KILN_DECODE(name, Element, 8, gated, 1)  \
-  KILN_DECODE(name, Element, 8, gated, 2)
+#define KILN_DECODES(name, Element, gated)            \
+  KILN_DECODE(name, Element, int4, kInt4, gated, 1)   \
+  KILN_DECODE(name, Element, int4, kInt4, gated, 2)   \
+  KILN_DECODE(name, Element, int8, kInt8, gated, 1)   \
+  KILN_DECODE(name, Element, int8, kInt8, gated, 2)   \
+  KILN_DECODE(name, Element, e4m3, kE4m3, gated, 1)   \
+  KILN_DECODE(name, Element, e4m3, kE4m3, gated, 2)
 
 KILN_DECODES(decode_gated_bf16, Bfloat16, true)
 KILN_DECODES(decode_gated_f16, Float16, true)

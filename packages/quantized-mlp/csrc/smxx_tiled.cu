@@ -30,13 +30,14 @@ __device__ __forceinline__ unsigned chunk_place(int row, int chunk) {
   return static_cast<unsigned>(row * (2 * kTileDepth) + ((chunk ^ (row % 2 * 4)) << 4));
 }
 
-template <class Element, int kBits, bool kGated>
+template <class Element, Codes kCodes, bool kGated>
 struct Tiled {
   static constexpr int kPanels = 2;
+  static constexpr int kBits = bits_of(kCodes);
   static constexpr int kTokenTiles = kTiledTokens / 8;
   static constexpr int kAtOnce = 2;  // token tiles whose products run at once
   static constexpr int kLoads = kBits / 4;
-  static constexpr int kPanelBytes = TileCopy<kBits, 1>::kBytes;
+  static constexpr int kPanelBytes = TileCopy<kCodes, 1>::kBytes;
   static constexpr int kXBytes = kTiledTokens * kTileDepth * 2;
   static constexpr int kStageBytes = kXBytes + kTiledWarps * kPanels * kPanelBytes;
   static_assert(kStageBytes == tiled_stage_bytes(kBits), "the host asks for as much");
@@ -47,7 +48,7 @@ struct Tiled {
   int warp;
   long long first_token;
   int row_tiles[kPanels];
-  RowTile rows[kPanels];  // beyond the last one, that: it is not stored
+  RowTile<kCodes> rows[kPanels];  // beyond the last one, that: it is not stored
   float sums[kPanels][kTokenTiles][4] = {};
 
   __device__ __forceinline__ Tiled(const ProductArguments& a_p, unsigned a_shared)
@@ -61,7 +62,7 @@ struct Tiled {
     for (int i = 0; i < kPanels; ++i) {
       const int tile = kGated ? block : block * kPanels + i;
       row_tiles[i] = tile;
-      rows[i] = RowTile(p, p.b[kGated ? i : 0], tile < p.row_tiles ? tile : p.row_tiles - 1, kBits);
+      rows[i] = {p, p.b[kGated ? i : 0], tile < p.row_tiles ? tile : p.row_tiles - 1};
     }
   }
 
@@ -103,7 +104,7 @@ struct Tiled {
     copy_x(stage, tile);
 #pragma unroll
     for (int i = 0; i < kPanels; ++i) {
-      rows[i].template copy<kBits, 1>(p, tile, stage + panel_place(i), lane);
+      rows[i].template copy<1>(p, tile, stage + panel_place(i), lane);
     }
   }
 
@@ -114,11 +115,11 @@ struct Tiled {
 #pragma unroll
     for (int i = 0; i < kPanels; ++i) {
       const unsigned from = stage + panel_place(i);
-      const GroupWords groups =
-          TileCopy<kBits, 1>::groups(from, lane, p.b[kGated ? i : 0].zeros != nullptr);
-      const Dequantizer<Element, kBits> codes(groups.zero(half));
+      const GroupWords<kCodes> groups =
+          TileCopy<kCodes, 1>::groups(from, lane, p.b[kGated ? i : 0].zeros != nullptr);
+      const Dequantizer<Element, kCodes> codes(groups.zero(half));
       scale[i] = groups.scale(half, p.bfloat16_scales);
-      const uint4 words = TileCopy<kBits, 1>::codes(from, lane, kBits == 8 ? step : 0);
+      const uint4 words = TileCopy<kCodes, 1>::codes(from, lane, kBits == 8 ? step : 0);
 #pragma unroll
       for (int part = 0; part < 2; ++part) {
         codes.run(words, kBits == 4 ? 2 * step + part : part, a[i][part]);
@@ -212,7 +213,7 @@ struct Tiled {
   }
 };
 
-template <class Element, int kBits, bool kGated>
+template <class Element, Codes kCodes, bool kGated>
 __device__ __forceinline__ void tiled(const ProductArguments& p) {
   extern __shared__ __align__(128) unsigned char memory[];
   gated_mlp::wait_for_previous_kernel();
@@ -221,7 +222,7 @@ __device__ __forceinline__ void tiled(const ProductArguments& p) {
   const int tiles = (p.depth_tiles + p.splits - 1) / p.splits;
   const int first = part * tiles;
   const int last = first + tiles < p.depth_tiles ? first + tiles : p.depth_tiles;
-  Tiled<Element, kBits, kGated> one(p, static_cast<unsigned>(__cvta_generic_to_shared(memory)));
+  Tiled<Element, kCodes, kGated> one(p, static_cast<unsigned>(__cvta_generic_to_shared(memory)));
   one.multiply(first, last);
   one.store(part);
 }
@@ -247,19 +248,19 @@ __device__ __forceinline__ void add_parts(const ProductArguments& p) {
 
 }  // namespace quantized_mlp
 
-#define KILN_TILED(name, Element, bits, gated)                                      \
-  extern "C" __global__ void __launch_bounds__(256, 1)                              \
-      name##_int##bits(const __grid_constant__ quantized_mlp::ProductArguments p) { \
-    quantized_mlp::tiled<quantized_mlp::Element, bits, gated>(p);                   \
+#define KILN_TILED(name, Element, codes, kind, gated)                                     \
+  extern "C" __global__ void __launch_bounds__(256, 1)                                    \
+      name##_##codes(const __grid_constant__ quantized_mlp::ProductArguments p) {         \
+    quantized_mlp::tiled<quantized_mlp::Element, quantized_mlp::Codes::kind, gated>(p);   \
   }
-KILN_TILED(tiled_gated_bf16, Bfloat16, 4, true)
-KILN_TILED(tiled_gated_bf16, Bfloat16, 8, true)
-KILN_TILED(tiled_gated_f16, Float16, 4, true)
-KILN_TILED(tiled_gated_f16, Float16, 8, true)
-KILN_TILED(tiled_plain_bf16, Bfloat16, 4, false)
-KILN_TILED(tiled_plain_bf16, Bfloat16, 8, false)
-KILN_TILED(tiled_plain_f16, Float16, 4, false)
-KILN_TILED(tiled_plain_f16, Float16, 8, false)
+#define KILN_TILEDS(name, Element, gated)      \
+  KILN_TILED(name, Element, int4, kInt4, gated) \
+  KILN_TILED(name, Element, int8, kInt8, gated) \
+  KILN_TILED(name, Element, e4m3, kE4m3, gated)
+KILN_TILEDS(tiled_gated_bf16, Bfloat16, true)
+KILN_TILEDS(tiled_gated_f16, Float16, true)
+KILN_TILEDS(tiled_plain_bf16, Bfloat16, false)
+KILN_TILEDS(tiled_plain_f16, Float16, false)
 
 extern "C" __global__ void __launch_bounds__(256)
     finish_bf16(const __grid_constant__ quantized_mlp::ProductArguments p) {

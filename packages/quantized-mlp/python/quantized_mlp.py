@@ -37,8 +37,8 @@ def _codes(packed: Tensor) -> Tensor:
         both = torch.stack((packed & 15, packed >> 4), -1).reshape(*tiles, 8, 4, 2, 2, 2, 2, 2)
         ordered = both.permute(0, 8, 2, 1, 4, 3, 5, 7, 6)
     else:
-        # step, lane / 4, lane % 4, part, pair, half, odd
-        ordered = packed.reshape(*tiles, 2, 8, 4, 2, 2, 2, 2).permute(0, 7, 3, 1, 2, 4, 5, 6, 8)
+        # step, lane / 4, lane % 4, part, pair, odd, half
+        ordered = packed.reshape(*tiles, 2, 8, 4, 2, 2, 2, 2).permute(0, 8, 3, 1, 2, 4, 5, 6, 7)
     return ordered.reshape(tiles[0] * 16, tiles[1] * 64)
 
 
@@ -55,9 +55,12 @@ def _weight(packed: Tensor, scales: Tensor, zeros: Optional[Tensor], rows: int, 
     sizes = [size for size in (32, 64, 128) if -(-columns // size) == groups]
     size = sizes[0] if sizes and groups > 1 else max(columns, 1)
     group = torch.arange(columns, device=packed.device) // size
-    codes = _codes(packed)[:rows, :columns].float()
+    codes = _codes(packed.view(torch.uint8))[:rows, :columns]
+    of_group = by_row(scales)[:rows].float()[:, group]
+    if packed.dtype != torch.uint8:
+        return codes.view(packed.dtype).float() * of_group
     zero = float(1 << (bits - 1)) if zeros is None else by_row(zeros)[:rows].float()[:, group]
-    return (codes - zero) * by_row(scales)[:rows].float()[:, group]
+    return (codes.float() - zero) * of_group
 
 
 class _QuantizedMlp(layer.Differentiable):
@@ -109,28 +112,34 @@ quantized_mlp = _QuantizedMlp()
 class QuantizedMlp(layer.Layer):
     """y = (a(x gate^T) * f(x up^T)) down^T + residual, with weights of 4 or 8 bits.
 
-    group: 32, 64, 128, or 0 for one of a whole row. zeros: whether codes have zeros of their own, or the middle one.
+    float8: weights are torch.float8_e4m3fn, with scales in float32. group: 32, 64, 128, or 0 for one of a whole row.
+    zeros: whether codes have zeros of their own, or the middle one; those of float8 have none.
     activation: "silu", "gelu", "gelu_tanh", "relu", "sigmoid" or "silu_clamped", whose limit is `limit`. `options` are
     those of kiln.get_kernel.
     """
 
-    def __init__(self, in_features: int, hidden_features: int, *, bits: int = 4, group: int = 128, zeros: bool = False,
-                 activation: str = "silu", limit: float = 7.0, bias: bool = False, overflow: str = "infinity",
-                 batch_invariant: bool = False, version: int = VERSION, device: Any = None,
-                 dtype: Optional[torch.dtype] = None, **options: Any) -> None:
+    def __init__(self, in_features: int, hidden_features: int, *, bits: Optional[int] = None, group: int = 128,
+                 zeros: bool = False, float8: bool = False, activation: str = "silu", limit: float = 7.0,
+                 bias: bool = False, overflow: str = "infinity", batch_invariant: bool = False, version: int = VERSION,
+                 device: Any = None, dtype: Optional[torch.dtype] = None, **options: Any) -> None:
         attributes = {"activation": activation, "limit": limit, "overflow": overflow,
                       "batch_invariant": "yes" if batch_invariant else "no"}
         super().__init__(PACKAGE, version, attributes, options)
-        if bits not in (4, 8) or group not in (0, 32, 64, 128):
-            raise UsageError(f"quantized mlp: bits is {bits} and group {group}; expected 4 or 8, and 0, 32, 64 or 128")
+        bits = (8 if float8 else 4) if bits is None else bits
+        if bits not in ((8,) if float8 else (4, 8)) or group not in (0, 32, 64, 128):
+            raise UsageError(f"quantized mlp: bits is {bits} and group {group}; expected {'' if float8 else '4 or '}8, "
+                             "and 0, 32, 64 or 128")
+        if float8 and zeros:
+            raise UsageError("quantized mlp: float8 and zeros; weights in FP8 have no zeros")
         self.in_features, self.hidden_features, self.bits, self.group = in_features, hidden_features, bits, group
         dtype = torch.get_default_dtype() if dtype is None else dtype
         shapes = {"gate": (hidden_features, in_features), "up": (hidden_features, in_features),
                   "down": (in_features, hidden_features)}
         for name, (rows, columns) in shapes.items():
             tiles, groups = -(-rows // 16), -(-columns // group) if group else 1
-            for part, shape, kind in (("", (tiles, -(-columns // 64), 128 * bits), torch.uint8),
-                                      ("_scales", (tiles, groups, 16), dtype),
+            for part, shape, kind in (("", (tiles, -(-columns // 64), 128 * bits),
+                                       torch.float8_e4m3fn if float8 else torch.uint8),
+                                      ("_scales", (tiles, groups, 16), torch.float32 if float8 else dtype),
                                       ("_zeros", (tiles, groups, 16), torch.uint8)):
                 empty = torch.zeros(shape, dtype=kind, device=device)
                 self.register_buffer(name + part, empty if part != "_zeros" or zeros else None)
@@ -141,11 +150,12 @@ class QuantizedMlp(layer.Layer):
     def pack(self, name: str, codes: Tensor, scales: Tensor, zeros: Optional[Tensor] = None, *,
              layout: str = "plain") -> None:
         """Takes "gate", "up" or "down" as a file has it: `layout` is that of the package's op pack, or "gptq_v2". Zeros
-        of GPTQ that are all in the middle mean the same as none, for a layer without zeros."""
+        of GPTQ that are all in the middle mean the same as none, for a layer without zeros. Scales of float8 are of any
+        dtype, one for each row, 128 rows or all."""
         if name not in _MATRICES:
             raise UsageError(f"quantized mlp: pack {name!r}; expected one of {', '.join(_MATRICES)}")
         own, own_scales, own_zeros = (getattr(self, name + part) for part in ("", "_scales", "_zeros"))
-        if own_scales.dtype != scales.dtype:
+        if own.dtype == torch.uint8 and own_scales.dtype != scales.dtype:
             raise InvalidCall(f"quantized mlp: scales are {layer.words_of(scales)}; the layer has "
                               f"{layer.words_of(own_scales)}. Make it with that dtype, or convert them")
         kernel = self.kernel
@@ -183,7 +193,8 @@ class QuantizedMlp(layer.Layer):
 
 def replace(model: nn.Module, *, version: int = 0, overflow: str = "infinity", batch_invariant: bool = False,
             **options: Any) -> layer.Report:
-    """Makes the MLPs of `model` whose weights GPTQ, AWQ or compressed-tensors quantized compute with Kiln.
+    """Makes the MLPs of `model` whose weights are in FP8, or GPTQ's, AWQ's or compressed-tensors' codes, compute with
+    Kiln.
 
     An MLP has three linears, named as Llama, T5 or Meta's Llama has them, which hold codes in a layout that pack takes;
     its forward is compared on a few rows. What stays as it is has its reason in the report, and one FallbackWarning.

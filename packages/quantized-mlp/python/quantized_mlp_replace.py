@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """replace: makes the gated MLPs of a model with quantized weights compute with Kiln: those whose three linears hold
-what GPTQ, AWQ or compressed-tensors wrote, in a layout that the op pack takes.
+what GPTQ, AWQ or compressed-tensors wrote, or FP8 with scales of rows, of blocks as DeepSeek has them or of all, in a
+layout that the op pack takes.
 
 A module stays the one that the user has, under a class that is derived from its own; its linears stay too, with the
 weights as they were, beside a packed copy that is no part of its state dict. At each call the new forward looks
@@ -27,6 +28,8 @@ _BUFFERS = ("qweight", "qzeros", "scales", "g_idx", "weight_packed", "weight_sca
             "weight_g_idx", "weight_scale_inv", "weight", "bias")
 _DTYPES = (torch.bfloat16, torch.float16)
 _CLOSE = 3e-2  # relative L2 of a forward against Kiln's: roundings of weights and of h, no more
+_CLOSE_FLOAT8 = 8e-2  # and, of a module that does so, of x and h to FP8, which Kiln leaves as they are
+_FLOAT8 = getattr(torch, "float8_e4m3fn", None)
 
 
 class Codes(NamedTuple):
@@ -71,7 +74,7 @@ def codes_of(linear: nn.Module) -> Union[Codes, str]:
     elif _tensor(linear, "weight_packed") is not None:
         found = _of_compressed_tensors(linear)
     elif _is_quantized(linear):
-        return "has weights in FP8, which pack does not take"
+        found = _of_float8(linear)
     else:
         return f"is a {type(linear).__name__} without codes that pack takes"
     if isinstance(found, str):
@@ -81,7 +84,7 @@ def codes_of(linear: nn.Module) -> Union[Codes, str]:
         return f"has {found.bits} bits; pack takes 4 and 8"
     if found.groups not in sizes:
         return f"has {found.groups} groups of {found.columns} columns; pack takes groups of 32, 64, 128 or all"
-    if found.scales.dtype not in _DTYPES:
+    if found.scales.dtype not in (*_DTYPES, *((torch.float32,) if found.codes.dtype == _FLOAT8 else ())):
         return f"has scales in {found.scales.dtype}; pack takes bfloat16 and float16"
     return found
 
@@ -104,6 +107,21 @@ def _of_qweight(linear: nn.Module) -> Union[Codes, str]:
     return Codes(("gptq", "gptq_v2"), bits, rows, columns, groups, qweight, scales, qzeros, bias)
 
 
+def _of_float8(linear: nn.Module) -> Union[Codes, str]:
+    weight = _tensor(linear, "weight")
+    scales = next((found for name in ("weight_scale_inv", "weight_scale") for found in (_tensor(linear, name),)
+                   if found is not None), None)
+    if weight is None or weight.dtype != _FLOAT8 or weight.dim() != 2 or scales is None:
+        kind = "no weight" if weight is None else f"weights in {weight.dtype} and {'no ' * (scales is None)}scales"
+        return f"has {kind}; pack takes torch.float8_e4m3fn with weight_scale_inv or weight_scale"
+    rows, columns = weight.shape
+    if scales.dim() < 2:
+        scales = scales.reshape(-1, 1)
+    if scales.shape[0] not in (1, -(-rows // 128), rows):
+        return f"has scales {list(scales.shape)} of {rows} rows; pack takes one for each row, 128 rows or all"
+    return Codes(("plain",), 8, rows, columns, scales.shape[1], weight, scales, None, _tensor(linear, "bias"))
+
+
 def _of_compressed_tensors(linear: nn.Module) -> Union[Codes, str]:
     packed, scales = _tensor(linear, "weight_packed"), _tensor(linear, "weight_scale")
     shape, zeros = _tensor(linear, "weight_shape"), _tensor(linear, "weight_zero_point")
@@ -124,8 +142,11 @@ def _of_compressed_tensors(linear: nn.Module) -> Union[Codes, str]:
 
 def _packed(kernel: Any, found: Codes, layout: str) -> tuple[Tensor, Tensor, Optional[Tensor]]:
     tiles, device = -(-found.rows // 16), found.codes.device
-    codes = torch.empty((tiles, -(-found.columns // 64), 128 * found.bits), dtype=torch.uint8, device=device)
-    scales = torch.empty((tiles, found.groups, 16), dtype=found.scales.dtype, device=device)
+    is_float8 = found.codes.dtype == _FLOAT8
+    codes = torch.empty((tiles, -(-found.columns // 64), 128 * found.bits),
+                        dtype=_FLOAT8 if is_float8 else torch.uint8, device=device)
+    scales = torch.empty((tiles, found.groups, 16), dtype=torch.float32 if is_float8 else found.scales.dtype,
+                         device=device)
     kernel.pack(found.codes.detach().contiguous(), found.scales.detach().contiguous(), codes, scales,
                 layout="gptq" if layout == "gptq_v2" else layout)
     if found.zeros is None:
@@ -141,6 +162,20 @@ def _padded(bias: Optional[Tensor]) -> Optional[Tensor]:
     if bias is None:
         return None
     return nn.functional.pad(bias.detach(), (0, -bias.numel() % 16)).reshape(-1, 16)
+
+
+def _means_float8(linear: nn.Module, found: Codes, dtype: torch.dtype) -> bool:
+    """Whether the linear has the weights that its codes and scales mean: of unit vectors, which FP8 rounds to
+    themselves, it gives columns."""
+    rows, columns, lines = found.rows, found.columns, found.scales.shape[0]
+    some = torch.tensor([0, columns // 2, columns - 1], device=found.codes.device)
+    size = next((each for each in (32, 64, 128) if -(-columns // each) == found.groups), columns)
+    line = torch.arange(rows, device=some.device) // (1 if lines == rows else rows if lines == 1 else 128)
+    meant = found.codes.detach()[:, some].float() * found.scales.detach().float()[line][:, some // size]
+    columns_of = linear(nn.functional.one_hot(some, columns).to(dtype)).float()
+    if found.bias is not None:
+        columns_of = columns_of - found.bias.float()
+    return bool((columns_of.T - meant).norm() <= 1e-2 * meant.norm())
 
 
 class _Seen(NamedTuple):
@@ -293,8 +328,8 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
         return f"{names[0]} and {names[1]} have other shapes, bits or groups"
     if (down.columns, down.rows) != (gate.rows, gate.columns):
         return f"{names[2]} is [{down.rows}, {down.columns}]; expected [{gate.columns}, {gate.rows}]"
-    if gate.scales.dtype != up.scales.dtype or gate.scales.dtype != down.scales.dtype:
-        return "its linears have scales of several dtypes"
+    if len({(each.codes.dtype == _FLOAT8, each.scales.dtype) for each in found}) > 1:
+        return "its linears have codes or scales of several dtypes"
     original = between.Original(module, next((each for each in _ACTIVATIONS if hasattr(module, each)), ""))
     activation = _activation_of(original)
     if activation is None:
@@ -304,15 +339,22 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
     device = gate.codes.device
     source = layer.source_of(layer.key_of(*request))
     kernel = source.kernel(device)
-    x = torch.randn(3, gate.columns, generator=torch.Generator().manual_seed(0)).to(device, gate.scales.dtype)
+    is_float8 = gate.codes.dtype == _FLOAT8
+    like = gate.bias if gate.bias is not None else gate.scales
+    x = torch.randn(3, gate.columns, generator=torch.Generator().manual_seed(0)).to(
+        device, like.dtype if like.dtype in _DTYPES else torch.bfloat16)
+    for each, codes in zip(names, found):
+        if is_float8 and not _means_float8(module._modules[each], codes, x.dtype):
+            return f"{each} gives something else than its codes and scales mean"
     expected = module(x).float()
     for layouts in _layouts(found):
         packed = [_packed(kernel, codes, layout) for codes, layout in zip(found, layouts)]
         tensors = (*packed[0], *packed[1], *packed[2], _padded(gate.bias), _padded(up.bias),
                    None if down.bias is None else down.bias.detach())
         y = _call(tensors, x, layer.key_of(*request)).float()
-        if bool((y - expected).norm() <= _CLOSE * expected.norm()):
-            what = (f"{own.PACKAGE}@{request[1]} {kernel.variant}, {activation}, int{gate.bits} of {layouts[0]}")
+        if bool((y - expected).norm() <= (_CLOSE_FLOAT8 if is_float8 else _CLOSE) * expected.norm()):
+            codes = "float8_e4m3fn" if is_float8 else f"int{gate.bits} of {layouts[0]}"
+            what = f"{own.PACKAGE}@{request[1]} {kernel.variant}, {activation}, {codes}"
             return _Place(name, module, names, request, tensors, what, original)
     return "its forward gives something else than its codes mean"
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "matrices.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <string>
 
 namespace quantized_mlp_test {
@@ -76,6 +78,26 @@ bool is_by_column(Layout layout) {
   return layout == Layout::kGptq || layout == Layout::kGptqV2 || layout == Layout::kAwq;
 }
 
+/// Bytes as float8_e4m3fn, which Array has not.
+kiln::Tensor as_e4m3(const Array& bytes) {
+  DLTensor all = bytes.tensor().dl();
+  all.dtype = kiln::Tensor(nullptr, DType::kFloat8E4M3FN, {0}, kiln::Device::cpu()).dl().dtype;
+  return kiln::Tensor(all);
+}
+kiln::Tensor codes_tensor_of(const Array& bytes, bool e4m3) {
+  return e4m3 ? as_e4m3(bytes) : bytes.tensor();
+}
+
+/// From the definition: a sign, 4 bits of exponent around 7, 3 of mantissa, S.1111.111 a NaN.
+double value_of_e4m3(std::int64_t code) {
+  const int exponent = static_cast<int>(code >> 3 & 15);
+  const double mantissa = static_cast<double>(code & 7) / 8;
+  if (exponent == 15 && (code & 7) == 7) return std::numeric_limits<double>::quiet_NaN();
+  const double size =
+      exponent == 0 ? std::ldexp(mantissa, -6) : std::ldexp(1 + mantissa, exponent - 7);
+  return (code & 0x80) != 0 ? -size : size;
+}
+
 Array source_codes(kiln::Device device, const Quantized& of) {
   const int bits = of.format.bits;
   switch (of.format.layout) {
@@ -110,7 +132,17 @@ Array source_scales(kiln::Device device, const Quantized& of) {
     return array_of(device, of.format.scales, transposed(of.scales, of.rows, of.groups), of.groups,
                     of.rows);
   }
-  return array_of(device, of.format.scales, of.scales, of.rows, of.groups);
+  const std::int64_t rows = of.format.scale_rows == 0 ? of.rows : of.format.scale_rows;
+  Values lines;
+  for (std::int64_t row = 0; row < of.rows; row += rows) {
+    const auto first = of.scales.begin() + static_cast<std::ptrdiff_t>(row * of.groups);
+    lines.insert(lines.end(), first, first + static_cast<std::ptrdiff_t>(of.groups));
+  }
+  return array_of(device, of.format.scales, lines, parts(of.rows, rows), of.groups);
+}
+
+DType packed_scales_of(const Format& format) {
+  return format.e4m3 ? DType::kFloat32 : format.scales;
 }
 
 Array source_zeros(kiln::Device device, const Quantized& of) {
@@ -151,13 +183,13 @@ ops::PackAttributes::Layout pack_layout(Layout layout) {
 void compare_unpacked(Check& check, const Quantized& from, const Packed& packed) {
   const kiln::Device device = check.kernel().device();
   Array codes(device, DType::kUInt8, {from.rows, from.columns});
-  Array scales(device, from.format.scales, {from.rows, from.groups});
+  Array scales(device, packed_scales_of(from.format), {from.rows, from.groups});
   Array zeros(device, DType::kUInt8, {from.rows, from.groups});
   Array weight(device, DType::kFloat32, {from.rows, from.columns});
-  check.kernel().op<ops::Unpack>().run({.packed = packed.codes.tensor(),
+  check.kernel().op<ops::Unpack>().run({.packed = packed.codes_tensor(),
                                         .packed_scales = packed.scales.tensor(),
                                         .packed_zeros = packed.zeros_or_none(),
-                                        .codes = codes.tensor(),
+                                        .codes = codes_tensor_of(codes, from.format.e4m3),
                                         .scales = scales.tensor(),
                                         .zeros = packed.zeros ? zeros.tensor() : kiln::Tensor(),
                                         .weight = weight.tensor()});
@@ -165,7 +197,13 @@ void compare_unpacked(Check& check, const Quantized& from, const Packed& packed)
     check.compare(std::string("unpack ") + name, found, expected, 0);
   };
   exact("codes", codes, Values(from.codes.begin(), from.codes.end()));
-  exact("scales", scales, from.scales);
+  Values expected;
+  for (std::int64_t row = 0; row < from.rows; ++row) {
+    for (std::int64_t group = 0; group < from.groups; ++group) {
+      expected.push_back(from.scale(row, group));
+    }
+  }
+  exact("scales", scales, expected);
   if (packed.zeros) exact("zeros", zeros, Values(from.zeros.begin(), from.zeros.end()));
   Values weights = from.weights();
   for (double& value : weights) value = static_cast<double>(static_cast<float>(value));
@@ -179,17 +217,33 @@ std::int64_t Quantized::zero(std::int64_t row, std::int64_t group) const {
   return zeros[static_cast<std::size_t>(row * groups + group)];
 }
 
+double Quantized::scale(std::int64_t row, std::int64_t group) const {
+  if (format.e4m3) {
+    for (std::int64_t k = 0; k < columns; ++k) {
+      const double code = value_of_e4m3(codes[static_cast<std::size_t>(row * columns + k)]);
+      if (std::isnan(code) && group_of(k) == group) return code;
+    }
+  }
+  return scales[static_cast<std::size_t>(row * groups + group)];
+}
+
 Values Quantized::weights() const {
   Values result(codes.size());
   for (std::int64_t row = 0; row < rows; ++row) {
+    double of_group = 0;
     for (std::int64_t k = 0; k < columns; ++k) {
       const auto i = static_cast<std::size_t>(row * columns + k);
       const std::int64_t group = group_of(k);
-      result[i] = scales[static_cast<std::size_t>(row * groups + group)] *
-                  static_cast<double>(codes[i] - zero(row, group));
+      if (k == 0 || group != group_of(k - 1)) of_group = scale(row, group);
+      result[i] = of_group * (format.e4m3 ? value_of_e4m3(codes[i])
+                                          : static_cast<double>(codes[i] - zero(row, group)));
     }
   }
   return result;
+}
+
+kiln::Tensor Packed::codes_tensor() const {
+  return codes_tensor_of(codes, e4m3);
 }
 
 Quantized random_matrix(std::int64_t rows, std::int64_t columns, const Format& format, double size,
@@ -202,13 +256,23 @@ Quantized random_matrix(std::int64_t rows, std::int64_t columns, const Format& f
   const std::int64_t most = (std::int64_t{1} << format.bits) - 1;
   std::uniform_int_distribution<std::int64_t> code(0, most);
   matrix.codes.resize(static_cast<std::size_t>(rows * columns));
-  for (std::int64_t& each : matrix.codes) each = code(engine);
+  for (std::int64_t& each : matrix.codes) {
+    do each = code(engine);
+    while (format.e4m3 && (each & 0x7f) == 0x7f);
+  }
   std::uniform_real_distribution<double> factor(0.5, 1.5);
-  const double scale =
-      size / (static_cast<double>(most) * std::sqrt(static_cast<double>(columns) / 12 + 1));
+  // The root of a code's mean square, less its zero.
+  const double spread = format.e4m3 ? 113 : static_cast<double>(most) / std::sqrt(12);
+  const double scale = size / (spread * std::sqrt(static_cast<double>(columns) + 12));
   Array rounded(kiln::Device::cpu(), format.scales, {rows, matrix.groups});
   Values scales(rounded.size());
   for (double& each : scales) each = scale * factor(engine) * (engine() % 8 == 0 ? -1 : 1);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    if (format.scale_rows != 0 && row % format.scale_rows == 0) continue;
+    if (row == 0) continue;
+    const auto to = scales.begin() + static_cast<std::ptrdiff_t>(row * matrix.groups);
+    std::copy_n(to - static_cast<std::ptrdiff_t>(matrix.groups), matrix.groups, to);
+  }
   rounded.set(scales);
   matrix.scales = rounded.values();
   if (!format.zeros) return matrix;
@@ -225,13 +289,14 @@ Packed pack(Check& check, const Quantized& matrix) {
   const std::int64_t row_tiles = parts(matrix.rows, 16);
   Packed packed{Array(device, DType::kUInt8,
                       {row_tiles, parts(matrix.columns, 64), 128 * matrix.format.bits}),
-                Array(device, matrix.format.scales, {row_tiles, matrix.groups, 16}),
-                {}};
+                Array(device, packed_scales_of(matrix.format), {row_tiles, matrix.groups, 16}),
+                {},
+                matrix.format.e4m3};
   const Array codes = source_codes(device, matrix);
   const Array scales = source_scales(device, matrix);
-  check.kernel().op<ops::Pack>().run({.codes = codes.tensor(),
+  check.kernel().op<ops::Pack>().run({.codes = codes_tensor_of(codes, packed.e4m3),
                                       .scales = scales.tensor(),
-                                      .packed = packed.codes.tensor(),
+                                      .packed = packed.codes_tensor(),
                                       .packed_scales = packed.scales.tensor(),
                                       .attributes = {.layout = pack_layout(matrix.format.layout)}});
   if (!matrix.zeros.empty()) {

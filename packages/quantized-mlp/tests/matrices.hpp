@@ -23,23 +23,29 @@ using Layout = ops::PackZerosAttributes::Layout;
 
 struct Format {
   int bits = 4;
-  std::int64_t group = 128;  ///< 0: one of the whole row
+  bool e4m3 = false;            ///< of 8 bits: codes are float8_e4m3fn, of Layout::kPlain
+  std::int64_t scale_rows = 1;  ///< of e4m3: rows that share a scale: 1, 128, or 0: all
+  std::int64_t group = 128;     ///< 0: one of the whole row
   bool zeros = false;
   bool is_signed = false;  ///< codes int8, of Layout::kPlain
   Layout layout = Layout::kPlain;
   kiln::DType scales = kiln::DType::kFloat16;
+
+  const char* name() const { return e4m3 ? "e4m3" : bits == 4 ? "int4" : "int8"; }
 };
 
 /// One weight matrix [rows, columns].
 struct Quantized {
   std::int64_t rows = 0, columns = 0, groups = 0;
   Format format;
-  std::vector<std::int64_t> codes;  ///< from 0 on
+  std::vector<std::int64_t> codes;  ///< from 0 on; of e4m3 their bits
   Values scales;                    ///< [rows, groups]
   std::vector<std::int64_t> zeros;  ///< likewise; empty where there are none
 
   std::int64_t group_of(std::int64_t k) const { return format.group == 0 ? 0 : k / format.group; }
   std::int64_t zero(std::int64_t row, std::int64_t group) const;
+  /// NaN where a code of the group is.
+  double scale(std::int64_t row, std::int64_t group) const;
   /// scale * (code - zero), row by row.
   Values weights() const;
 };
@@ -53,7 +59,9 @@ Quantized random_matrix(std::int64_t rows, std::int64_t columns, const Format& f
 struct Packed {
   kiln::testing::Array codes, scales;
   std::optional<kiln::testing::Array> zeros;
+  bool e4m3;
 
+  kiln::Tensor codes_tensor() const;
   kiln::Tensor zeros_or_none() const { return zeros ? zeros->tensor() : kiln::Tensor(); }
 };
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // quantized_mlp_check: pack, pack_zeros and unpack bit by bit, and forward against the dequantized
-// weights in double precision, on each device: every layout, number of bits, group, gate and dtype,
+// weights in double precision, on each device: every layout, kind of codes, group, gate and dtype,
 // ragged shapes, zeros at both ends, denormal and huge scales, what stays in its row or column, in
 // place; and what is refused. The command line is that of kiln::testing::run_check.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -128,13 +129,13 @@ class Subject {
                     bool batch_invariant = false) const {
     ops::Forward all{
         .x = x,
-        .gate = packed_[0].codes.tensor(),
+        .gate = packed_[0].codes_tensor(),
         .gate_scales = packed_[0].scales.tensor(),
         .gate_zeros = packed_[0].zeros_or_none(),
-        .up = packed_[1].codes.tensor(),
+        .up = packed_[1].codes_tensor(),
         .up_scales = packed_[1].scales.tensor(),
         .up_zeros = packed_[1].zeros_or_none(),
-        .down = packed_[2].codes.tensor(),
+        .down = packed_[2].codes_tensor(),
         .down_scales = packed_[2].scales.tensor(),
         .down_zeros = packed_[2].zeros_or_none(),
         .residual = c_.residual ? residual : Tensor(),
@@ -172,8 +173,9 @@ class Subject {
     const Values down_bias = down_bias_.values();
     const double rounding = rounding_of(c_.dtype);
     // What a GPU's kernels for many tokens add, which round weights.
-    const auto of_weights = [&](double terms, double squares) {
-      return rounding * std::min(terms, kRounded * std::sqrt(squares));
+    const auto of_weights = [&](double terms, double squares, double inputs) {
+      return rounding * std::min(terms, kRounded * std::sqrt(squares)) +
+             least_step(c_.dtype) * inputs;
     };
     expected_.assign(m * d, 0);
     terms_.assign(m * d, 0);
@@ -183,6 +185,7 @@ class Subject {
       for (std::size_t j = 0; j < h; ++j) {
         double g = c_.biases ? gate_bias[j] : 0, u = c_.biases ? up_bias[j] : 0;
         double g_terms = std::abs(g), u_terms = std::abs(u), g_squares = 0, u_squares = 0;
+        double inputs = 0;
         for (std::size_t k = 0; k < d; ++k) {
           const double of_gate = x[row * d + k] * gate[j * d + k];
           const double of_up = x[row * d + k] * up[j * d + k];
@@ -192,19 +195,20 @@ class Subject {
           u_terms += std::abs(of_up);
           g_squares += of_gate * of_gate;
           u_squares += of_up * of_up;
+          inputs += std::abs(x[row * d + k]);
         }
         const double active = activate(c_.activation, g), factor = factor_of(c_.activation, u);
         hidden[j] = active * factor;
         hidden_error[j] = rounding * std::abs(hidden[j]) + least_step(c_.dtype) +
                           kSums * (1.2 * g_terms * std::abs(factor) +
                                    std::abs(active) * (u_terms + std::abs(factor)));
-        weights_error[j] = 1.2 * of_weights(g_terms, g_squares) * std::abs(factor) +
-                           std::abs(active) * of_weights(u_terms, u_squares);
+        weights_error[j] = 1.2 * of_weights(g_terms, g_squares, inputs) * std::abs(factor) +
+                           std::abs(active) * of_weights(u_terms, u_squares, inputs);
       }
       for (std::size_t n = 0; n < d; ++n) {
         double sum = (c_.biases ? down_bias[n] : 0) + (c_.residual ? residual[row * d + n] : 0);
         double error = kSums * std::abs(sum);
-        double terms = 0, squares = 0, from_hidden = 0;
+        double terms = 0, squares = 0, inputs = 0, from_hidden = 0;
         for (std::size_t j = 0; j < h; ++j) {
           const double weight = down[n * h + j];
           sum += hidden[j] * weight;
@@ -212,6 +216,7 @@ class Subject {
           const double term = hidden[j] * weight, moved = weights_error[j] * weight;
           terms += std::abs(term);
           squares += term * term;
+          inputs += std::abs(hidden[j]);
           from_hidden += moved * moved;
         }
         expected_[row * d + n] = sum;
@@ -219,7 +224,7 @@ class Subject {
         terms_[row * d + n] = (error + rounding * std::abs(sum)) / (2 * rounding);
         rounded_terms_[row * d + n] =
             terms_[row * d + n] +
-            (of_weights(terms, squares) + std::sqrt(from_hidden)) / (2 * rounding);
+            (of_weights(terms, squares, inputs) + std::sqrt(from_hidden)) / (2 * rounding);
       }
     }
   }
@@ -227,7 +232,7 @@ class Subject {
   void compare(const std::string& what, const Array& y, std::int64_t rows) const {
     const auto count = static_cast<std::ptrdiff_t>(rows * c_.d);
     const bool may_round = check_.kernel().device().kind == kiln::Device::Kind::kCuda &&
-                           rows > 32 && c_.gate.scales == c_.dtype && c_.down.scales == c_.dtype;
+                           rows > 32 && (c_.gate.e4m3 || c_.gate.scales == c_.dtype);
     const Values& terms = may_round ? rounded_terms_ : terms_;
     check_.compare(may_round ? what + ", rounded weights" : what, y,
                    Values(expected_.begin(), expected_.begin() + count), 2 * rounding_of(c_.dtype),
@@ -267,8 +272,16 @@ class Subject {
 };
 
 std::string name_of(const Case& c) {
-  return std::string("forward ") + (c.dtype == DType::kFloat16 ? "float16" : "bfloat16") +
-         (c.gate.bits == 4 ? " int4" : " int8");
+  return std::string("forward ") + (c.dtype == DType::kFloat16 ? "float16" : "bfloat16") + " " +
+         c.gate.name();
+}
+
+/// int4, int8 and FP8, each with the scales that it may have, and zeros where `zeros` says so.
+std::vector<Format> formats(std::int64_t group, bool zeros_of_int4 = false,
+                            bool zeros_of_int8 = false, DType scales = DType::kBFloat16) {
+  return {{.bits = 4, .group = group, .zeros = zeros_of_int4, .scales = scales},
+          {.bits = 8, .group = group, .zeros = zeros_of_int8, .scales = scales},
+          {.bits = 8, .e4m3 = true, .group = group, .scales = DType::kFloat32}};
 }
 
 /// Each number of rows at which another kernel may run.
@@ -288,19 +301,28 @@ void check_random(Check& check, int cases) {
     return of.begin()[engine() % of.size()];
   };
   for (int number = 0; number < cases; ++number) {
-    const auto layout = static_cast<Layout>(number % 5);
+    const bool e4m3 = number % 6 == 5;
+    const auto layout = e4m3 ? Layout::kPlain : static_cast<Layout>(number % 6);
     Case c;
-    c.dtype = number / 5 % 2 == 0 ? DType::kBFloat16 : DType::kFloat16;
+    c.dtype = number / 6 % 2 == 0 ? DType::kBFloat16 : DType::kFloat16;
     Format format{.bits = layout != Layout::kAwq && engine() % 2 == 0 ? 8 : 4,
                   .group = pick({0, 32, 64, 128}),
                   .zeros = engine() % 2 == 0,
                   .layout = layout,
                   .scales = engine() % 2 == 0 ? DType::kBFloat16 : DType::kFloat16};
     format.is_signed = layout == Layout::kPlain && !format.zeros && engine() % 2 == 0;
+    if (e4m3) {
+      format = {
+          .bits = 8,
+          .e4m3 = true,
+          .scale_rows = pick({0, 1, 128}),
+          .group = format.group,
+          .scales = std::array{DType::kFloat32, DType::kBFloat16, DType::kFloat16}[engine() % 3]};
+    }
     c.gate = c.up = c.down = format;
     c.down.group = pick({0, 32, 64, 128});
-    if (layout != Layout::kAwq && engine() % 4 == 0) c.down.bits = 12 - format.bits;
-    if (engine() % 4 == 0) c.up.zeros = !format.zeros, c.up.is_signed = false;
+    if (!e4m3 && layout != Layout::kAwq && engine() % 4 == 0) c.down.bits = 12 - format.bits;
+    if (!e4m3 && engine() % 4 == 0) c.up.zeros = !format.zeros, c.up.is_signed = false;
     c.activation = static_cast<Activation>(engine() % 6);
     c.biases = engine() % 2 == 0;
     c.residual = engine() % 2 == 0;
@@ -320,15 +342,14 @@ void check_random(Check& check, int cases) {
 
 /// Many turns of a warp along k, and what ends within one.
 void check_deep(Check& check) {
-  for (const int bits : {4, 8}) {
+  for (const Format& format : formats(128, true)) {
     for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
       Case c;
       c.dtype = dtype;
       c.m = 70;
       c.d = 2824;
       c.h = 3000;
-      c.gate = c.up =
-          c.down = {.bits = bits, .group = 128, .zeros = bits == 4, .scales = DType::kBFloat16};
+      c.gate = c.up = c.down = format;
       check_case(check, c, 11);
     }
   }
@@ -336,14 +357,13 @@ void check_deep(Check& check) {
 
 /// Scales at the ends of what the dtype has. bfloat16's reach as far as fp32's.
 void check_scales(Check& check) {
-  for (const int bits : {4, 8}) {
+  for (const Format& format : formats(32, true, true)) {
     for (const std::int64_t rows : {3, 40}) {
       Case c;
       c.m = rows;
       c.d = 200;
       c.h = 136;
-      c.gate = c.up =
-          c.down = {.bits = bits, .group = 32, .zeros = true, .scales = DType::kBFloat16};
+      c.gate = c.up = c.down = format;
       c.activation = Activation::kRelu;
       for (const double power : {60.0, -60.0}) {
         c.gate_size = std::exp2(power);
@@ -356,7 +376,7 @@ void check_scales(Check& check) {
         c.down_size = std::exp2(power);
         check_case(check, c, 22);
       }
-      c.gate.scales = c.up.scales = c.down.scales = DType::kFloat16;
+      if (!format.e4m3) c.gate.scales = c.up.scales = c.down.scales = DType::kFloat16;
       c.dtype = DType::kFloat16;
       c.down_size = std::exp2(-12);  // scales below float16's normal ones
       check_case(check, c, 23);
@@ -364,18 +384,19 @@ void check_scales(Check& check) {
   }
 }
 
-/// A NaN in a scale of down stays in its column of y, one in x in its row; the rest keeps its bits.
+/// A NaN in a scale of down stays in its column of y, as one among the codes of FP8 does, one in x
+/// in its row; the rest keeps its bits.
 void check_isolation(Check& check) {
-  for (const int bits : {4, 8}) {
+  for (const Format& format : formats(64, true)) {
     for (const std::int64_t m : {7, 30, 60, 100}) {
       Case c;
       c.m = m;
       c.d = 104;
       c.h = 200;
-      c.gate = c.up = c.down = {.bits = bits,
-                                .group = 64,
-                                .zeros = bits == 4,
-                                .scales = m == 60 ? DType::kFloat16 : DType::kBFloat16};
+      c.gate = c.up = c.down = format;
+      if (m == 60 && !format.e4m3) {
+        c.gate.scales = c.up.scales = c.down.scales = DType::kFloat16;
+      }
       Subject subject(check, c, 31);
       subject.pack_all();
       const Values clean = subject.run_rows(m).values();
@@ -400,7 +421,12 @@ void check_isolation(Check& check) {
                     without([](std::size_t row, std::size_t) { return row == 2; }), 0);
 
       Subject broken(check, c, 31);
-      broken.down().scales[static_cast<std::size_t>(17 * broken.down().groups + 1)] = kNaN;
+      Quantized& down = broken.down();
+      if (format.e4m3 && m != 60) {
+        down.codes[static_cast<std::size_t>(17 * down.columns + 99)] = m == 7 ? 0x7f : 0xff;
+      } else {
+        down.scales[static_cast<std::size_t>(17 * down.groups + 1)] = kNaN;
+      }
       broken.pack_all();
       check.compare("isolation of columns", broken.run_rows(m),
                     without([](std::size_t, std::size_t column) { return column == 17; }), 0);
@@ -410,12 +436,12 @@ void check_isolation(Check& check) {
 
 /// The bits of a row depend on the row alone.
 void check_invariance(Check& check) {
-  for (const int bits : {4, 8}) {
+  for (const Format& format : formats(128, false, false, DType::kFloat16)) {
     Case c;
     c.m = 150;
     c.d = 264;
     c.h = 328;
-    c.gate = c.up = c.down = {.bits = bits, .group = 128};
+    c.gate = c.up = c.down = format;
     Subject subject(check, c, 41);
     subject.pack_all();
     const Values all = subject.run_rows(c.m, true).values();
@@ -449,14 +475,16 @@ void check_in_place(Check& check) {
 
 /// The layer gives what the op gives, in a workspace of its own that grows.
 void check_layer(Check& check) {
-  for (const bool zeros : {false, true}) {
+  std::vector<Format> all_formats = formats(32, true);
+  all_formats.push_back({.group = 32});
+  for (const Format& format : all_formats) {
     Case c;
     c.m = 40;
     c.d = 160;
     c.h = 96;
     c.residual = c.biases = true;
     c.activation = Activation::kGelu;
-    c.gate = c.up = c.down = {.group = 32, .zeros = zeros};
+    c.gate = c.up = c.down = format;
     Subject subject(check, c, 71);
     subject.pack_all();
     const ops::Forward all = subject.call(subject.x().tensor(), subject.residual().tensor(), {});
@@ -502,6 +530,29 @@ void check_refusals(Check& check) {
   const Array groups(check.kernel().device(), DType::kFloat16, {16, 3, 16});
   refused("gate has 3 groups of 128 columns; expected 4, 2, 1 or 1",
           [&](ops::Forward& call) { call.gate_scales = call.up_scales = groups.tensor(); });
+  const Array wide(check.kernel().device(), DType::kFloat32, {16, 1, 16});
+  const Array wide_down(check.kernel().device(), DType::kFloat32, {8, 1, 16});
+  refused("gate is uint8, and its scales are float32; expected bfloat16 or float16",
+          [&](ops::Forward& call) {
+            call.gate_scales = call.up_scales = wide.tensor();
+            call.down_scales = wide_down.tensor();
+          });
+
+  c.gate = c.up = c.down = formats(128)[2];
+  Subject float8(check, c, 62);
+  float8.pack_all();
+  const Array zeros(check.kernel().device(), DType::kUInt8, {16, 1, 16});
+  check.refused("gate is float8_e4m3fn and has zeros", [&] {
+    ops::Forward bad = float8.call(float8.x().tensor(), {}, y.tensor());
+    bad.gate_zeros = zeros.tensor();
+    float8.run(bad);
+  });
+  check.refused("gate is float8_e4m3fn, and its scales are of 16 bits; expected float32", [&] {
+    ops::Forward bad = float8.call(float8.x().tensor(), {}, y.tensor());
+    bad.gate_scales = bad.up_scales = good.gate_scales;
+    bad.down_scales = good.down_scales;
+    float8.run(bad);
+  });
 }
 
 void run_all(Check& check, bool light) {
@@ -512,7 +563,7 @@ void run_all(Check& check, bool light) {
   check_invariance(check);
   check_scales(check);
   if (!light) check_deep(check);
-  check_random(check, light ? 60 : 360);
+  check_random(check, light ? 72 : 432);
 }
 
 }  // namespace

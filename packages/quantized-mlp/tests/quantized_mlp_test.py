@@ -60,6 +60,20 @@ def layer_of(bits=4, group=64, zeros=True, dtype=torch.bfloat16, layout="gptq", 
     return mlp, weights
 
 
+def float8_layer_of(group=0, scale_rows=1, scales_in=torch.float32, dtype=torch.bfloat16, **options):
+    """A layer in FP8, and its weights. A scale is for a row, for 128 rows or, with 0, for all."""
+    mlp = kiln.torch.QuantizedMlp(D, H, float8=True, group=group, dtype=dtype, device=DEVICE, **options)
+    weights = {}
+    for seed, (name, (rows, columns)) in enumerate(SHAPES.items()):
+        codes = normal(rows, columns, seed=seed).cpu().clamp(-4, 4).mul(100).to(torch.float8_e4m3fn)
+        lines, groups = -(-rows // (scale_rows or rows)), -(-columns // (group or columns))
+        scales = (normal(lines, groups, seed=10 + seed).cpu().abs() / 1200).to(scales_in)
+        spread = scales.float().repeat_interleave(scale_rows or rows, 0)[:rows]
+        weights[name] = (codes.float() * spread.repeat_interleave(group or columns, 1)[:, :columns]).to(DEVICE)
+        mlp.pack(name, codes, scales)
+    return mlp, weights
+
+
 def expected(x, weights, residual=None):
     h = F.silu(x.float() @ weights["gate"].T) * (x.float() @ weights["up"].T)
     y = h @ weights["down"].T
@@ -77,6 +91,26 @@ class QuantizedMlp(TorchCase):
                             for shape in ((3, D), (2, 20, D), (D,)):
                                 x = normal(*shape, dtype=dtype, seed=3)
                                 self.assert_close([mlp(x)], [expected(x, weights)], dtype)
+
+    def test_float8(self):
+        for group, scale_rows in ((0, 1), (0, 0), (128, 128), (64, 1)):
+            for scales_in in (torch.float32, torch.bfloat16):
+                for dtype in (torch.bfloat16, torch.float16):
+                    with self.subTest(group=group, scale_rows=scale_rows, scales_in=scales_in, dtype=dtype):
+                        mlp, weights = float8_layer_of(group, scale_rows, scales_in, dtype)
+                        for rows in (1, 20, 70):
+                            x = normal(rows, D, dtype=dtype, seed=3)
+                            found = mlp(x)
+                            self.assert_close([found], [expected(x, weights)], dtype)
+                            with kiln.torch.disabled():
+                                self.assert_close([mlp(x)], [found], dtype)
+        with torch.no_grad():
+            fresh, _ = float8_layer_of(64, 0)
+            fresh.load_state_dict(mlp.state_dict())
+            self.assertTrue(torch.equal(copy.deepcopy(fresh)(x), found))
+            self.assertTrue(torch.equal(torch.compile(mlp, fullgraph=True, backend="eager")(x), found))
+        with self.assertRaisesRegex(kiln.UsageError, "FP8 have no zeros"):
+            kiln.torch.QuantizedMlp(D, H, float8=True, zeros=True)
 
     def test_disabled_and_residual(self):
         for bits in (4, 8):
@@ -189,6 +223,34 @@ class CompressedTensors(Quantized):
         self.weight_zero_point = torch.nn.Parameter(words_of(self.zero.T, bits).T.contiguous(), requires_grad=False)
 
 
+class Float8(torch.nn.Module):
+    """FP8 in blocks of 128 x 128, as DeepSeek has it; x is rounded to FP8, too."""
+
+    rows, group, name = 128, 128, "weight_scale_inv"
+
+    def __init__(self, rows, columns, seed, dtype=torch.bfloat16):
+        super().__init__()
+        weight = normal(rows, columns, seed=seed).cpu() / columns ** 0.5
+        lines, groups = -(-rows // self.rows), -(-columns // (self.group or columns))
+        size = self.group or columns
+        blocks = F.pad(weight, (0, groups * size - columns, 0, lines * self.rows - rows))
+        scale = blocks.reshape(lines, self.rows, groups, size).abs().amax((1, 3)) / 448
+        spread = scale.repeat_interleave(self.rows, 0).repeat_interleave(size, 1)[:rows, :columns]
+        codes = (weight / spread).to(torch.float8_e4m3fn)
+        self.meant = (codes.float() * spread).to(DEVICE)
+        self.weight = torch.nn.Parameter(codes, requires_grad=False)
+        setattr(self, self.name, torch.nn.Parameter(scale, requires_grad=False))
+        self.to(DEVICE)
+
+    def forward(self, x):
+        most = x.abs().amax(-1, keepdim=True).float() / 448
+        return F.linear((x.float() / most).to(torch.float8_e4m3fn).float() * most, self.meant).to(x.dtype)
+
+
+class Float8Rows(Float8):
+    rows, group, name = 1, 0, "weight_scale"
+
+
 class Mlp(torch.nn.Module):
     def __init__(self, kind, **options):
         super().__init__()
@@ -232,6 +294,21 @@ class Replace(TorchCase):
                         self.assertTrue(torch.equal(mlp(x), own))
                         self.assertIs(type(mlp), Mlp)
 
+    def test_float8(self):
+        for kind in (Float8, Float8Rows):
+            with self.subTest(kind=kind.__name__), torch.no_grad():
+                mlp = Mlp(kind)
+                x = normal(2, 40, D, dtype=torch.bfloat16)
+                weights = {name: getattr(mlp, f"{name}_proj").meant for name in SHAPES}
+                own = mlp(x)
+                report, told = self.replaced(mlp)
+                self.assertEqual([swap.name for swap in report.swapped], ["mlp"], str(report))
+                self.assertEqual(told, [])
+                self.assertIn("float8_e4m3fn", report.swapped[0].what)
+                self.assert_close([mlp(x)], [expected(x, weights)], torch.bfloat16)
+                kiln.torch.restore(mlp)
+                self.assertTrue(torch.equal(mlp(x), own))
+
     def test_kept_with_a_reason(self):
         def reordered(mlp):
             mlp.up_proj.g_idx.copy_(mlp.up_proj.g_idx.flip(0))
@@ -247,15 +324,22 @@ class Replace(TorchCase):
 
         def float8(mlp):
             mlp.gate_proj = torch.nn.Module()
-            mlp.gate_proj.weight = torch.nn.Parameter(torch.zeros(H, D).to(torch.float8_e4m3fn), requires_grad=False)
+            mlp.gate_proj.weight = torch.nn.Parameter(torch.zeros(H, D).to(torch.float8_e5m2), requires_grad=False)
             mlp.gate_proj.weight_scale_inv = torch.nn.Parameter(torch.ones(2, 1))
+
+        def other_blocks(mlp):
+            for name in SHAPES:
+                rows, columns = SHAPES[name]
+                setattr(mlp, f"{name}_proj", Float8(rows, columns, 5))
+            mlp.up_proj.weight_scale_inv.data = mlp.up_proj.weight_scale_inv * 1.03
 
         def float32_scales(mlp):
             mlp.down_proj.scales = mlp.down_proj.scales.float()
 
         for change, words in ((reordered, "up_proj has columns in an order of their own"),
                               (three_bits, "gate_proj has "), (other_activation, "its activation is none of silu"),
-                              (other_forward, "its forward gives something else"), (float8, "weights in FP8"),
+                              (other_forward, "its forward gives something else"), (float8, "gate_proj has weights in torch.float8_e5m2"),
+                              (other_blocks, "up_proj gives something else than its codes and scales mean"),
                               (float32_scales, "down_proj has scales in torch.float32")):
             with self.subTest(change=change.__name__):
                 mlp = Mlp(Gptq)

@@ -54,37 +54,39 @@ struct ForwardAttributes {
 };
 
 /// y = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias + residual, accumulated
-/// in fp32 and rounded once; a weight is scale * (code - zero), which is not rounded, but on SM 9.0
-/// in calls of more than 32 tokens whose scales have the dtype of x, unless batch_invariant: there
-/// to that dtype, once. gate, up, down with their scales and zeros are what pack wrote: T and TD
-/// are 512 for weights of 4 bits, 1024 for 8; DG and HG, the numbers of groups, say whether a group
-/// is 32, 64, 128 or all weights of a row. gate_bias and up_bias have zeros beyond H. Without
-/// zeros, the zero is 8 of 4 bits and 128 of 8. A GPU stores the product that down multiplies in
-/// the dtype of x: in float16, beyond 65504 it becomes infinity, or 65504 where overflow is
-/// saturate.
+/// in fp32 and rounded once; a weight is scale * (code - zero), of float8_e4m3fn scale * code,
+/// which is not rounded, but on SM 9.0 in calls of more than 32 tokens whose scales have the dtype
+/// of x or are float32, unless batch_invariant: there to the dtype of x, once. gate, up, down with
+/// their scales and zeros are what pack wrote: T and TD are 512 for weights of 4 bits, 1024 for 8;
+/// DG and HG, the numbers of groups, say whether a group is 32, 64, 128 or all weights of a row.
+/// Scales of float8_e4m3fn are float32, others bfloat16 or float16. gate_bias and up_bias have
+/// zeros beyond H. Without zeros, the zero is 8 of 4 bits and 128 of 8; float8_e4m3fn has none. A
+/// GPU stores the product that down multiplies in the dtype of x: in float16, beyond 65504 it
+/// becomes infinity, or 65504 where overflow is saturate.
 struct Forward {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "forward",
-      "quantized-mlp.forward(x: bfloat16|float16 [M,D], gate: uint8 [HR,DK,T], "
-      "gate_scales: bfloat16|float16 [HR,DG,16], gate_zeros?: uint8 [HR,DG,16], "
-      "up: uint8 [HR,DK,T], up_scales: gate_scales [HR,DG,16], "
-      "up_zeros?: uint8 [HR,DG,16], down: uint8 [DR,HK,TD], "
-      "down_scales: gate_scales [DR,HG,16], down_zeros?: uint8 [DR,HG,16], "
-      "gate_bias?: x [HR,16], up_bias?: x [HR,16], down_bias?: x [D], "
-      "residual?: x [M,D], "
+      "quantized-mlp.forward(x: bfloat16|float16 [M,D], "
+      "gate: uint8|float8_e4m3fn [HR,DK,T], "
+      "gate_scales: bfloat16|float16|float32 [HR,DG,16], "
+      "gate_zeros?: uint8 [HR,DG,16], up: gate [HR,DK,T], "
+      "up_scales: gate_scales [HR,DG,16], up_zeros?: uint8 [HR,DG,16], "
+      "down: gate [DR,HK,TD], down_scales: gate_scales [DR,HG,16], "
+      "down_zeros?: uint8 [DR,HG,16], gate_bias?: x [HR,16], up_bias?: x [HR,16], "
+      "down_bias?: x [D], residual?: x [M,D], "
       "y!: x [M,D]; activation: string silu|gelu|gelu_tanh|relu|sigmoid|silu_clamped = "
     "\"silu\", "
       "limit: float = 7.0, overflow: string infinity|saturate = \"infinity\", "
       "batch_invariant: string no|yes = \"no\")"};
 
   kiln::RequiredTensor x;  ///< [M, D], bfloat16, float16
-  kiln::RequiredTensor gate;  ///< [HR, DK, T], uint8
-  kiln::RequiredTensor gate_scales;  ///< [HR, DG, 16], bfloat16, float16
+  kiln::RequiredTensor gate;  ///< [HR, DK, T], uint8, float8_e4m3fn
+  kiln::RequiredTensor gate_scales;  ///< [HR, DG, 16], bfloat16, float16, float32
   kiln::Tensor gate_zeros = {};  ///< [HR, DG, 16], uint8; or none
-  kiln::RequiredTensor up;  ///< [HR, DK, T], uint8
+  kiln::RequiredTensor up;  ///< [HR, DK, T], as gate
   kiln::RequiredTensor up_scales;  ///< [HR, DG, 16], as gate_scales
   kiln::Tensor up_zeros = {};  ///< [HR, DG, 16], uint8; or none
-  kiln::RequiredTensor down;  ///< [DR, HK, TD], uint8
+  kiln::RequiredTensor down;  ///< [DR, HK, TD], as gate
   kiln::RequiredTensor down_scales;  ///< [DR, HG, 16], as gate_scales
   kiln::Tensor down_zeros = {};  ///< [DR, HG, 16], uint8; or none
   kiln::Tensor gate_bias = {};  ///< [HR, 16], as x; or none
@@ -125,22 +127,25 @@ struct PackAttributes {
 
 /// The packed form of one weight matrix of N rows and K columns: packed [N / 16, K / 64, 512 of 4
 /// bits or 1024 of 8] and packed_scales [N / 16, groups, 16], rounded up. `layout` says how codes
-/// and scales lie: plain: codes uint8, or signed int8 whose zero is 0, [N, K], scales [N, groups].
-/// gptq: int32 [K / n, N], n = 32 / bits codes along K in a word, scales [groups, N]. awq: 4 bits,
-/// int32 [K, N / 8], in AWQ's order of columns, scales [groups, N]. compressed_tensors: int32 [N, K
-/// / n], scales [N, groups].
+/// and scales lie: plain: codes uint8, or signed int8 whose zero is 0, or float8_e4m3fn, [N, K],
+/// scales [N, groups]; of float8_e4m3fn also [N / 128, groups], rounded up, or [1, groups], each
+/// for 128 or all rows: packed_scales are float32 then, and a NaN among a group's codes makes its
+/// scale one. gptq: int32 [K / n, N], n = 32 / bits codes along K in a word, scales [groups, N].
+/// awq: 4 bits, int32 [K, N / 8], in AWQ's order of columns, scales [groups, N].
+/// compressed_tensors: int32 [N, K / n], scales [N, groups].
 struct Pack {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "pack",
-      "quantized-mlp.pack(codes: int32|uint8|int8 [A,B], "
-      "scales: bfloat16|float16 [SA,SB], packed!: uint8 [NR,KT,T], "
-      "packed_scales!: scales [NR,G,16]; layout: string plain|gptq|awq|compressed_tenso"
-    "rs = \"plain\")"};
+      "quantized-mlp.pack(codes: int32|uint8|int8|float8_e4m3fn [A,B], "
+      "scales: bfloat16|float16|float32 [SA,SB], "
+      "packed!: uint8|float8_e4m3fn [NR,KT,T], "
+      "packed_scales!: bfloat16|float16|float32 [NR,G,16]; layout: string plain|gptq|aw"
+    "q|compressed_tensors = \"plain\")"};
 
-  kiln::RequiredTensor codes;  ///< [A, B], int32, uint8, int8
-  kiln::RequiredTensor scales;  ///< [SA, SB], bfloat16, float16
-  kiln::RequiredTensor packed;  ///< [NR, KT, T], uint8; output
-  kiln::RequiredTensor packed_scales;  ///< [NR, G, 16], as scales; output
+  kiln::RequiredTensor codes;  ///< [A, B], int32, uint8, int8, float8_e4m3fn
+  kiln::RequiredTensor scales;  ///< [SA, SB], bfloat16, float16, float32
+  kiln::RequiredTensor packed;  ///< [NR, KT, T], uint8, float8_e4m3fn; output
+  kiln::RequiredTensor packed_scales;  ///< [NR, G, 16], bfloat16, float16, float32; output
   PackAttributes attributes = {};
 
   friend std::array<const kiln::Tensor*, 4> tensors_of(const Pack& a) {
@@ -197,20 +202,22 @@ struct PackZeros {
   }
 };
 
-/// What pack and pack_zeros were given, bit by bit, in the layout plain; and the weights that it
-/// means, scale * (code - zero), rounded once.
+/// What pack and pack_zeros were given, bit by bit, in the layout plain, but that scales of
+/// float8_e4m3fn are float32 and one for each row; and the weights that it means, scale * (code -
+/// zero), rounded once.
 struct Unpack {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "unpack",
-      "quantized-mlp.unpack(packed: uint8 [NR,KT,T], "
-      "packed_scales: bfloat16|float16 [NR,G,16], packed_zeros?: uint8 [NR,G,16], "
-      "codes!: uint8 [N,K], scales?!: packed_scales [N,G], zeros?!: uint8 [N,G], "
+      "quantized-mlp.unpack(packed: uint8|float8_e4m3fn [NR,KT,T], "
+      "packed_scales: bfloat16|float16|float32 [NR,G,16], "
+      "packed_zeros?: uint8 [NR,G,16], codes!: packed [N,K], "
+      "scales?!: packed_scales [N,G], zeros?!: uint8 [N,G], "
       "weight?!: bfloat16|float16|float32 [N,K])"};
 
-  kiln::RequiredTensor packed;  ///< [NR, KT, T], uint8
-  kiln::RequiredTensor packed_scales;  ///< [NR, G, 16], bfloat16, float16
+  kiln::RequiredTensor packed;  ///< [NR, KT, T], uint8, float8_e4m3fn
+  kiln::RequiredTensor packed_scales;  ///< [NR, G, 16], bfloat16, float16, float32
   kiln::Tensor packed_zeros = {};  ///< [NR, G, 16], uint8; or none
-  kiln::RequiredTensor codes;  ///< [N, K], uint8; output
+  kiln::RequiredTensor codes;  ///< [N, K], as packed; output
   kiln::Tensor scales = {};  ///< [N, G], as packed_scales; output; or none
   kiln::Tensor zeros = {};  ///< [N, G], uint8; output; or none
   kiln::Tensor weight = {};  ///< [N, K], bfloat16, float16, float32; output; or none

@@ -211,8 +211,7 @@ struct Wide {
   }
 
   // Beyond the last tile, those of the last group.
-  __device__ __forceinline__ void load_groups(int tile, const Panel& from,
-                                              Groups& groups) const {
+  __device__ __forceinline__ void load_groups(int tile, const Panel& from, Groups& groups) const {
     constexpr unsigned kMiddle = 0x101u * middle_of(kCodes);
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
@@ -252,18 +251,17 @@ struct Wide {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float2 both = gated_mlp::unpack_pair<Element>(a[i]);
-        a[i] =
-            gated_mlp::pack_pair(both.x * of_rows[i % 2], both.y * of_rows[i % 2], Element{});
+        a[i] = gated_mlp::pack_pair(both.x * of_rows[i % 2], both.y * of_rows[i % 2], Element{});
       }
       return;
     } else {
-    const Dequantizer<Element, kCodes> numbers(
-        {groups.zeros[step] & 0xffu, groups.zeros[step] >> 8 & 0xffu});
-    numbers.run(words, kBits == 4 ? number : number % 2, a);
-    const unsigned scales[2] = {permuted(groups.scales[step], 0, 0x1010u),
-                                permuted(groups.scales[step], 0, 0x3232u)};
+      const Dequantizer<Element, kCodes> numbers(
+          {groups.zeros[step] & 0xffu, groups.zeros[step] >> 8 & 0xffu});
+      numbers.run(words, kBits == 4 ? number : number % 2, a);
+      const unsigned scales[2] = {permuted(groups.scales[step], 0, 0x1010u),
+                                  permuted(groups.scales[step], 0, 0x3232u)};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] = fused(a[i], scales[i % 2], 0x80008000u, Element{});
+      for (int i = 0; i < 4; ++i) a[i] = fused(a[i], scales[i % 2], 0x80008000u, Element{});
     }
   }
 
@@ -479,17 +477,17 @@ extern "C" __global__ void __launch_bounds__(256)
                             wide_byte(row, chunk * 8)) = {words[0], words[1], words[2], words[3]};
 }
 
-#define KILN_WIDE_KERNEL(name, Element, codes, kind, gated, blocks)           \
-  extern "C" __global__ void __launch_bounds__(kWideThreads, 1)               \
+#define KILN_WIDE_KERNEL(name, Element, codes, kind, gated, blocks)            \
+  extern "C" __global__ void __launch_bounds__(kWideThreads, 1)                \
       name##_##codes##_x##blocks(const __grid_constant__ ProductArguments p) { \
-    wide<Element, Codes::kind, gated, blocks>(p);                             \
+    wide<Element, Codes::kind, gated, blocks>(p);                              \
   }
-#define KILN_WIDE_KERNELS(name, Element, gated)           \
-  KILN_WIDE_KERNEL(name, Element, int4, kInt4, gated, 1)  \
-  KILN_WIDE_KERNEL(name, Element, int4, kInt4, gated, 2)  \
-  KILN_WIDE_KERNEL(name, Element, int8, kInt8, gated, 1)  \
-  KILN_WIDE_KERNEL(name, Element, int8, kInt8, gated, 2)  \
-  KILN_WIDE_KERNEL(name, Element, e4m3, kE4m3, gated, 1)  \
+#define KILN_WIDE_KERNELS(name, Element, gated)          \
+  KILN_WIDE_KERNEL(name, Element, int4, kInt4, gated, 1) \
+  KILN_WIDE_KERNEL(name, Element, int4, kInt4, gated, 2) \
+  KILN_WIDE_KERNEL(name, Element, int8, kInt8, gated, 1) \
+  KILN_WIDE_KERNEL(name, Element, int8, kInt8, gated, 2) \
+  KILN_WIDE_KERNEL(name, Element, e4m3, kE4m3, gated, 1) \
   KILN_WIDE_KERNEL(name, Element, e4m3, kE4m3, gated, 2)
 
 KILN_WIDE_KERNELS(wide_gated_bf16, Bfloat16, true)

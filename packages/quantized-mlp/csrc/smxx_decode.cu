@@ -319,18 +319,17 @@ __device__ __forceinline__ void decode(const ProductArguments& p) {
 
 }  // namespace quantized_mlp
 
-#define KILN_DECODE(name, Element, codes, kind, gated, tiles)                                 \
-  extern "C" __global__ void __launch_bounds__(256, quantized_mlp::kDecodeCtas)               \
-      name##_##codes##_x##tiles(const __grid_constant__ quantized_mlp::ProductArguments p) {  \
-    quantized_mlp::decode<quantized_mlp::Element, quantized_mlp::Codes::kind, gated, tiles>(  \
-        p);                                                                                   \
+#define KILN_DECODE(name, Element, codes, kind, gated, tiles)                                   \
+  extern "C" __global__ void __launch_bounds__(256, quantized_mlp::kDecodeCtas)                 \
+      name##_##codes##_x##tiles(const __grid_constant__ quantized_mlp::ProductArguments p) {    \
+    quantized_mlp::decode<quantized_mlp::Element, quantized_mlp::Codes::kind, gated, tiles>(p); \
   }
-#define KILN_DECODES(name, Element, gated)            \
-  KILN_DECODE(name, Element, int4, kInt4, gated, 1)   \
-  KILN_DECODE(name, Element, int4, kInt4, gated, 2)   \
-  KILN_DECODE(name, Element, int8, kInt8, gated, 1)   \
-  KILN_DECODE(name, Element, int8, kInt8, gated, 2)   \
-  KILN_DECODE(name, Element, e4m3, kE4m3, gated, 1)   \
+#define KILN_DECODES(name, Element, gated)          \
+  KILN_DECODE(name, Element, int4, kInt4, gated, 1) \
+  KILN_DECODE(name, Element, int4, kInt4, gated, 2) \
+  KILN_DECODE(name, Element, int8, kInt8, gated, 1) \
+  KILN_DECODE(name, Element, int8, kInt8, gated, 2) \
+  KILN_DECODE(name, Element, e4m3, kE4m3, gated, 1) \
   KILN_DECODE(name, Element, e4m3, kE4m3, gated, 2)
 
 KILN_DECODES(decode_gated_bf16, Bfloat16, true)

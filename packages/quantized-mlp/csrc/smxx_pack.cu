@@ -109,8 +109,7 @@ extern "C" __global__ void __launch_bounds__(kPackThreads)
   const int zero = p.from.zeros != nullptr ? p.from.zeros[at] : middle_of(p.kind);
   const float value = p.kind == Codes::kE4m3 ? value_of_e4m3(static_cast<unsigned>(code))
                                              : static_cast<float>(code - zero);
-  store_real(p.weight, p.weight_dtype, number,
-             load_real(p.from.scales, p.scale_dtype, at) * value);
+  store_real(p.weight, p.weight_dtype, number, load_real(p.from.scales, p.scale_dtype, at) * value);
 }
 
 extern "C" __global__ void __launch_bounds__(kPackThreads)

@@ -248,12 +248,12 @@ __device__ __forceinline__ void add_parts(const ProductArguments& p) {
 
 }  // namespace quantized_mlp
 
-#define KILN_TILED(name, Element, codes, kind, gated)                                     \
-  extern "C" __global__ void __launch_bounds__(256, 1)                                    \
-      name##_##codes(const __grid_constant__ quantized_mlp::ProductArguments p) {         \
-    quantized_mlp::tiled<quantized_mlp::Element, quantized_mlp::Codes::kind, gated>(p);   \
+#define KILN_TILED(name, Element, codes, kind, gated)                                   \
+  extern "C" __global__ void __launch_bounds__(256, 1)                                  \
+      name##_##codes(const __grid_constant__ quantized_mlp::ProductArguments p) {       \
+    quantized_mlp::tiled<quantized_mlp::Element, quantized_mlp::Codes::kind, gated>(p); \
   }
-#define KILN_TILEDS(name, Element, gated)      \
+#define KILN_TILEDS(name, Element, gated)       \
   KILN_TILED(name, Element, int4, kInt4, gated) \
   KILN_TILED(name, Element, int8, kInt8, gated) \
   KILN_TILED(name, Element, e4m3, kE4m3, gated)

@@ -25,7 +25,7 @@ import unittest
 import browser
 
 HERE = pathlib.Path(__file__).resolve().parent
-GEGLU_CARD = HERE.parents[1] / "packages/geglu-mlp/CARD.md"
+GEGLU = HERE.parents[1] / "packages/geglu-mlp"
 HOSTILE = """# Card
 
 <script>document.title = "taken over"</script>
@@ -110,7 +110,9 @@ class Site(unittest.TestCase):
         command("publish", *registry, cls.work / "one", cls.work / "next", cls.work / "acme")
         (cls.work / "hostile.md").write_text(HOSTILE)
         command("describe", *registry, "acme-op", cls.work / "hostile.md")
-        command("describe", *registry, "tiny-op@2", GEGLU_CARD)
+        long = cls.work / "long.md"  # a card with a table of each kind that was ever timed
+        long.write_text("\n\n".join((GEGLU / name).read_text() for name in ("CARD.md", "bench/TIMES.md")))
+        command("describe", *registry, "tiny-op@2", long)
         command("site", cls.work / "site", *registry, "--url", "https://kernels.example.org")
         cls.site = cls.work / "site"
         cls.pages = sorted(cls.site.rglob("*.html"))

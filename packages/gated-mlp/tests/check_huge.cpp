@@ -36,7 +36,7 @@ void check_parts(Variant& variant, const Shape& part, std::int64_t parts, std::m
                                               .invariant = true},
                                              variant.package.gates.front());
   const Guarded workspace(variant.memory, layer.workspace_bytes(tensor(x, 0, parts * m, d)));
-  const auto run = [&](std::int64_t row, std::int64_t rows) {
+  const auto run = [&, d = d](std::int64_t row, std::int64_t rows) {
     layer.forward({tensor(x, row, rows, d), tensor(residual, row, rows, d)},
                   tensor(y, row, rows, d), {workspace.data(), workspace.bytes()}, nullptr);
   };

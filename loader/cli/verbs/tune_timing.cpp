@@ -109,6 +109,7 @@ void TimedCalls::add_tensor(const OpLayout::Tensor& tensor,
   }
   std::vector<std::int64_t> strides(shape.size(), 1);
   for (std::size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
+  if (there && tensor.output) outputs_.push_back(there_.size());
   there_.push_back(there);
   dtypes_.push_back(dtype);
   shapes_.push_back(std::move(shape));
@@ -238,8 +239,7 @@ double TimedCalls::seconds(const std::string& choice, double at_least) {
 TimedCalls::Outputs TimedCalls::compute(const std::string& choice) {
   Outputs outputs;
   const Set& set = sets_.front();
-  for (std::size_t i = 0; i < there_.size(); ++i) {
-    if (!there_[i] || !timed_.layout.tensors[i].output) continue;
+  for (const std::size_t i : outputs_) {
     // NaN in each type: what a choice leaves out shows.
     outputs.emplace_back(bytes_[i], static_cast<char>(0xff));
     copy_for_test(timed_.device, set.tensors[i].data, outputs.back().data(), bytes_[i], true);
@@ -248,10 +248,9 @@ TimedCalls::Outputs TimedCalls::compute(const std::string& choice) {
   const std::int32_t status = run(choice, set, error);
   if (status != KILN_OK) fail_tune(failure_of(status, error), timed_.layout, error.text);
   wait();
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < there_.size(); ++i) {
-    if (!there_[i] || !timed_.layout.tensors[i].output) continue;
-    copy_for_test(timed_.device, outputs[next++].data(), set.tensors[i].data, bytes_[i], false);
+  for (std::size_t n = 0; n < outputs_.size(); ++n) {
+    const std::size_t i = outputs_[n];
+    copy_for_test(timed_.device, outputs[n].data(), set.tensors[i].data, bytes_[i], false);
   }
   return outputs;
 }
@@ -260,11 +259,8 @@ double TimedCalls::distance(const std::string& choice) {
   if (own_.empty()) own_ = compute("");
   const Outputs found = compute(choice);
   double largest = 0;
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < there_.size(); ++i) {
-    if (!there_[i] || !timed_.layout.tensors[i].output) continue;
-    largest = std::max(largest, distance_of(dtypes_[i], found[next], own_[next]));
-    ++next;
+  for (std::size_t n = 0; n < outputs_.size(); ++n) {
+    largest = std::max(largest, distance_of(dtypes_[outputs_[n]], found[n], own_[n]));
   }
   return largest;
 }

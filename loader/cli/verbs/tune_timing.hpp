@@ -63,7 +63,8 @@ class TimedCalls {
   Outputs compute(const std::string& choice);
 
   TimedOp timed_;
-  std::vector<bool> there_;  ///< of each tensor of the op
+  std::vector<bool> there_;           ///< of each tensor of the op
+  std::vector<std::size_t> outputs_;  ///< of these, those that a call writes
   std::vector<DLDataType> dtypes_;
   std::vector<std::vector<std::int64_t>> shapes_;
   std::vector<std::vector<std::int64_t>> strides_;

@@ -39,7 +39,11 @@ static int32_t workspace_bytes(const kiln_call* call, size_t* bytes, kiln_error*
 
 static int32_t forward(const kiln_call* call, kiln_error* error) {
   if (call->tensor_count != 3) return fail(error, KILN_INVALID_ARGUMENT, "expected 3 tensors");
+  if (!call->tensors || (call->attribute_count > 0 && !call->attributes)) {
+    return fail(error, KILN_INVALID_ARGUMENT, "a list is NULL");
+  }
   const DLTensor* x = call->tensors[0];
+  if (!x->shape) return fail(error, KILN_INVALID_ARGUMENT, "x's shape is NULL");
   const DLTensor* y = call->tensors[2];
   const char* kernel = word_of(call, 1, "plan");
   double scale = 2;

@@ -3,6 +3,7 @@
 // A program that calls what tune_test.py tunes: sample@1 forward, as its arguments say.
 //
 //   tune_call ROWS COLUMNS [kernel=WORD] [exact=WORD] [scale=NUMBER] [bias] [unaligned] [times=N]
+//             [null=tensors|shape|attributes]: what a call in C may have left out, refused in text
 //
 // Prints which kernel ran ("quick" or "own", by its last bit), the workspace that was asked for,
 // the nanoseconds of a call, and the kernel's explanation.
@@ -24,6 +25,7 @@ int main(int argc, char** argv) {
     double scale = 2;
     int times = 1;
     bool has_bias = false;
+    std::string null;
     std::size_t from = 0;
     for (int i = 3; i < argc; ++i) {
       const std::string_view word = argv[i];
@@ -32,6 +34,7 @@ int main(int argc, char** argv) {
       if (word.starts_with("exact=")) exact = value;
       if (word.starts_with("scale=")) scale = std::atof(value.c_str());
       if (word.starts_with("times=")) times = std::atoi(value.c_str());
+      if (word.starts_with("null=")) null = value;
       if (word == "bias") has_bias = true;
       if (word == "unaligned") from = 1;
     }
@@ -52,6 +55,20 @@ int main(int argc, char** argv) {
         scale, kernel_word.empty() ? kiln::Attribute() : kiln::Attribute(kernel_word.c_str()),
         exact.empty() ? kiln::Attribute() : kiln::Attribute(exact.c_str())};
     const kiln::Op op = kernel.op("forward");
+    if (!null.empty()) {
+      DLTensor dl[] = {tensors[0].dl(), tensors[0].dl(), tensors[2].dl()};
+      if (null == "shape") dl[0].shape = nullptr;
+      const DLTensor* const each[] = {&dl[0], nullptr, &dl[2]};
+      kiln_call call{};
+      call.struct_size = sizeof call;
+      call.tensor_count = 3;
+      call.tensors = null == "tensors" ? nullptr : each;
+      call.attribute_count = null == "attributes" ? 2 : 0;
+      kiln_error error{};
+      std::printf("status %d: ", static_cast<int>(op.c().run(&call, &error)));
+      std::puts(error.text);
+      return 0;
+    }
     const std::size_t bytes = op.workspace_bytes(tensors, attributes);
     kiln::OwnedWorkspace workspace(kiln::Device::cpu());
     const kiln::Workspace given = workspace.reserve(bytes);

@@ -12,8 +12,9 @@ import subprocess
 import tempfile
 
 import documents
-from world import INTEGRITY, NOT_FOUND, OK, TESTS, USAGE, World, main
-import forge  # world says where it is
+from world import INTEGRITY, KILN, NOT_FOUND, OK, TESTS, USAGE, World, main
+import clock  # world says where these are
+import forge
 
 CALL = os.environ["TUNE_CALL"]
 OFFERED = {"op": "forward", "device": "cpu", "attribute": "kernel", "parts": [["quick", "slow", "wrong", "picky"]],
@@ -59,8 +60,11 @@ class Tune(World):
                 break
         return document
 
+    def table_folder(self):
+        return self.work / ".config/kiln/tuned"
+
     def table(self):
-        [path] = (self.work / ".config/kiln/tuned").glob("*.json")
+        [path] = self.table_folder().glob("*.json")
         return path
 
     def call(self, *words, code=OK, says=()):
@@ -106,6 +110,47 @@ class Tune(World):
         said = self.call(16, 64, says="ran own")
         self.assertNotIn("tuned:", said)
         self.assertFalse(self.tuned("--forget")["removed"])
+
+    def test_two_at_once_keep_both_their_rows(self):
+        words = [[KILN, "tune", "sample@1", "--device", "cpu"] +
+                 [word for rows in range(first, first + 4) for word in ("--shape", f"M={rows},N=64")] for first in (100, 200, 300)]
+        running = [subprocess.Popen(each, env=self.environment, cwd=self.project, stdout=subprocess.DEVNULL) for each in words]
+        self.assertEqual([each.wait() for each in running], [0, 0, 0])
+        self.call(100, 64, says="of 12 measured shapes")
+
+    def test_what_a_killed_tune_left_is_removed(self):
+        self.tuned("--shape", "M=4,N=64")
+        left = self.table().with_name(f".{self.table().name}-1234-0123456789abcdef")
+        left.write_text("half of a ta")
+        self.tuned("--shape", "M=5,N=64")
+        self.assertTrue(left.exists(), "it may be another's that is writing")
+        self.run_command(*clock.later(120, pathlib.Path(KILN).parent), KILN, "tune", "sample@1", "--device", "cpu", "--shape",
+                         "M=6,N=64")
+        self.assertEqual(list(left.parent.iterdir()), [self.table()])
+
+    def test_a_table_behind_a_link_stays_there(self):
+        self.tuned("--shape", "M=4,N=64")
+        elsewhere = self.table().rename(self.work / "dotfiles.json")
+        link = pathlib.Path(self.tuned("--shape", "M=4,N=64")["file"])
+        link.unlink()
+        link.symlink_to(elsewhere)
+        self.tuned("--shape", "M=5,N=64")
+        self.assertTrue(link.is_symlink())
+        self.call(5, 64, says="of 2 measured shapes")
+
+    def test_a_table_that_would_be_too_large_to_read_is_not_written(self):
+        self.tuned("--shape", "M=4,N=64")
+        self.rewrite(lambda table: table["ops"][0].update(rows=[
+            table["ops"][0]["rows"][0] | {"extents": {"M": [rows, rows], "N": [64, 64]}} for rows in range(5, 4300)]))
+        self.call(5, 64, says="of 4295 measured shapes")
+        self.kiln("tune", "sample@1", "--device", "cpu", "--shape", "M=4,N=64", code=USAGE,
+                  says=["keep the tuned table", "at most 1048576 are read", "What was there before stays"])
+        self.call(5, 64, says="of 4295 measured shapes")
+
+    def test_a_call_in_c_with_something_left_out_is_the_packages_to_refuse(self):
+        self.tuned(*ALL)
+        for null, says in (("tensors", "a list is NULL"), ("attributes", "a list is NULL"), ("shape", "x's shape is NULL")):
+            self.call(4, 64, f"null={null}", says=says)
 
     def test_what_is_not_faster_is_not_taken(self):
         self.offer(OFFERED | {"parts": [["slow", "wrong"]]})
@@ -190,6 +235,16 @@ class Tune(World):
         self.kiln(*tune, *ALL, "--dtype", "float16", code=USAGE, says="but in float32")
         self.kiln(*tune, *ALL, "--with", "x", code=USAGE, says="has no optional tensor")
         self.kiln(*tune, *ALL, "--op", "backward", code=NOT_FOUND, says="It does of: forward")
+        self.tuned("--shape", "M=5,N=64", "--with", "bias", "--with", "bias")
+        self.tuned("--shape", "M=5,N=64", "--with", "bias")
+        self.call(5, 64, "bias", says="of 1 measured shapes")
+        self.kiln(*tune, "--forget", "--shape", "M=5,N=64", code=USAGE, says="removes the table, not a shape of it")
+        self.tuned("--forget")
+        self.table_folder().rmdir()
+        self.table_folder().write_text("")
+        said = self.run_command(KILN, *tune, *ALL, code=USAGE, says="it is a file, expected a folder").stdout
+        self.assertNotIn("quick", said, "found before the work")
+        self.table_folder().unlink()
         shapes = self.work / "shapes.txt"
         self.kiln(*tune, "--shapes", shapes, code=USAGE, says="--shapes")
         shapes.write_text("M=4,N=8\n\nM=8,N=8\n")
@@ -203,6 +258,12 @@ class Tune(World):
         self.kiln(*tune, *ALL, code=NOT_FOUND, says="offers no choices on cpu")
         self.offer(OFFERED | {"attribute": "kernels"})
         self.kiln(*tune, *ALL, code=INTEGRITY, says="Tell its publisher")
+        for change, says in (({"any": ["speed"]}, "no attribute"), ({"any": ["kernel"]}, "cannot be among"),
+                             ({"parts": [["quick", "fastest"]]}, "kernel cannot be"), ({"within": {"float31": 1}}, "is no dtype"),
+                             ({"parts": [["quick"], ["slow"]]}, "kernel cannot be"), ({"attribute": "scale"}, "cannot be"),
+                             ({"within": {}}, "names no dtype"), ({"within": {"float32": -1}}, "is no number from 0")):
+            self.offer(OFFERED | change)
+            self.kiln(*tune, *ALL, code=INTEGRITY, says=["choices", says])
         self.offer(OFFERED, choices=b"{")
         self.kiln(*tune, *ALL, code=INTEGRITY, says="choices of sample@1")
 

@@ -14,6 +14,7 @@
 #include "base/shell_word.hpp"
 #include "call/load.hpp"
 #include "call/table.hpp"
+#include "call/tuned_ops.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "install/install.hpp"
@@ -22,6 +23,7 @@
 #include "loader/cli/verbs/tune_search.hpp"
 #include "loader/cli/verbs/verbs.hpp"
 #include "probe/driver.hpp"
+#include "probe/hardware.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -67,6 +69,20 @@ const OfferedOp& offered_op(const std::vector<OfferedOp>& all, const std::string
                                  : "of " + quote(name) + ". It does of: " + join(names)));
 }
 
+/// A row of each dtype and of each choice that a table may come to have.
+TunedOp all_offered(const OfferedOp& offered) {
+  TunedOp all{.name = offered.op, .attribute = offered.attribute, .any = offered.any};
+  for (const auto& [dtype, bound] : offered.within) all.rows.push_back({.dtype = dtype});
+  const std::string dtype = all.rows.front().dtype;
+  std::vector<std::string> firsts;
+  for (const std::vector<std::string>& words : offered.parts) {
+    for (const std::string& word : words) all.rows.push_back({.dtype = dtype, .choice = word});
+    if (!words.empty()) firsts.push_back(words.front());
+  }
+  all.rows.push_back({.dtype = dtype, .choice = join(firsts, " ")});
+  return all;
+}
+
 TimedOp timed_op(const kiln_package& table, const OfferedOp& offered, Device device,
                  const TuneRequest& asked, const std::string& subject) {
   TimedOp timed{.layout = {}, .device = device, .dtype = asked.dtype, .with = asked.with};
@@ -74,15 +90,19 @@ TimedOp timed_op(const kiln_package& table, const OfferedOp& offered, Device dev
     if (op_at(table, i).name == offered.op) timed.op = &op_at(table, i);
   }
   const auto broken = [&](const std::string& found) {
-    throw Error(ErrorCode::kIntegrity, "tune " + subject + ": its " + kChoicesFile + " names " +
-                                           found + ", which is not there. Tell its publisher");
+    throw Error(ErrorCode::kIntegrity, "tune " + subject + ": its " + kChoicesFile + ": " + found +
+                                           ". Tell its publisher");
   };
-  if (timed.op == nullptr) broken("op " + quote(offered.op));
+  if (timed.op == nullptr) broken("the package has no op " + quote(offered.op));
+  try {
+    check_tuned_op(*timed.op, all_offered(offered));
+  } catch (const Error& error) {
+    broken(error.what());
+  }
   const Json schema = parse_json(timed.op->schema, "the schema of an op");
   timed.layout = read_layout(JsonView(schema, "the schema of an op"));
   const auto& attributes = timed.layout.attributes;
   const auto at = std::ranges::find(attributes, offered.attribute, &OpLayout::Attribute::name);
-  if (at == attributes.end()) broken("attribute " + quote(offered.attribute));
   timed.attribute = static_cast<std::size_t>(at - attributes.begin());
   for (const std::string& name : timed.with) {
     const auto& tensors = timed.layout.tensors;
@@ -92,6 +112,8 @@ TimedOp timed_op(const kiln_package& table, const OfferedOp& offered, Device dev
                 "tune " + subject + ": " + offered.op + " has no optional tensor " + quote(name));
   }
   std::ranges::sort(timed.with);
+  const auto twice = std::ranges::unique(timed.with);
+  timed.with.erase(twice.begin(), twice.end());
   for (const std::string& each : timed.layout.tensors.front().dtypes) {
     if (timed.dtype.empty() && offered.within.contains(each)) timed.dtype = each;
   }
@@ -182,26 +204,29 @@ int run_tune(const Options& options, const TuneRequest& asked) {
   const Spec& spec = options.specs.front();
   const Request request = options.request_for(spec);
   Install install(spec.name, request);
-  if (asked.forget) return forget(install.choose());
+  if (asked.forget) {
+    if (asked.shapes.empty() && asked.shapes_file.empty()) return forget(install.choose());
+    throw Error(ErrorCode::kUsage, "tune " + spec.name +
+                                       ": --forget removes the table, not a shape of it. Leave "
+                                       "--shape and --shapes out");
+  }
   Installed installed = install.run();
   const std::string subject = installed.package.subject;
   const Resolution& resolution = installed.choice.resolution;
   const Variant& variant = installed.package.variant;
-  const Tuned before =
-      read_tuned(resolution, variant);  // a broken table is told of before the work
+  read_tuned(resolution, variant);  // what would end the work is told of before it
+  check_tuned_place(resolution, variant);
   const std::vector<OfferedOp> all = offered_by(install, subject);
   const OfferedOp& offered = offered_op(all, asked.op, resolution.device, subject);
   const kiln_package& table = loaded(installed, request);
   const TimedOp timed = timed_op(table, offered, resolution.device, asked, subject);
   const std::vector<Shape> shapes = shapes_asked(asked, timed);
 
-  TunedTable tuned = new_table(resolution, variant);
   print("%s %s %s on %s\n", subject.c_str(), offered.op.c_str(), timed.dtype.c_str(),
-        tuned.hardware.c_str());
+        hardware_name(resolution.host, resolution.device).c_str());
   print("%-36s %13s  %13s  %5s  %s\n", "shape", "its own", "best", "times", "choice");
   Json printed = Json::array();
-  if (before.table) tuned.ops = before.table->ops;
-  std::filesystem::path file;
+  Tuned tuned;
   for (const Shape& shape : shapes) {
     Found found = find_fastest(offered, timed, shape, asked.least, request.stop);
     print_found(found);
@@ -209,21 +234,23 @@ int run_tune(const Options& options, const TuneRequest& asked) {
     one["tried"] = found.tried;
     one["wrong"] = found.wrong;
     printed.push_back(std::move(one));
-    add(tuned, offered, std::move(found.row));
-    file = keep_tuned(tuned);  // each time: a long run may be cut off
+    // Each time: a long run may be cut off.
+    tuned = update_tuned(resolution, variant,
+                         {[&](TunedTable& kept) { add(kept, offered, std::move(found.row)); },
+                          request.stop, [&] { tell("waiting for another 'kiln tune'\n"); }});
   }
   print(
       "%zu of %zu shapes take another kernel in programs that start from now on; the table is %s\n",
-      tuned.choices(), tuned.rows(), file.c_str());
+      tuned.table->choices(), tuned.table->rows(), tuned.file.c_str());
   print_json("tune", {{"name", resolution.name},
                       {"version", resolution.version},
                       {"variant", variant.id},
                       {"device", to_string(resolution.device)},
-                      {"hardware", tuned.hardware},
+                      {"hardware", tuned.table->hardware},
                       {"op", offered.op},
                       {"attribute", offered.attribute},
                       {"least_percent", asked.least},
-                      {"file", file.string()},
+                      {"file", tuned.file.string()},
                       {"removed", false},
                       {"shapes", std::move(printed)}});
   return 0;

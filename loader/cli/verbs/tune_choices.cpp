@@ -40,9 +40,12 @@ OfferedOp parse_offered(const JsonView& view) {
   }
   if (offered.parts.size() > kMostParts) view.at("parts").fail("is more than 4");
   for (const auto& [dtype, bound] : view.at("within").members()) {
-    if (!bound.json().is_number()) bound.fail("is no number");
+    if (!bound.json().is_number() || bound.json().get<double>() < 0) {
+      bound.fail("is no number from 0");
+    }
     offered.within.emplace(dtype, bound.json().get<double>());
   }
+  if (offered.within.empty()) view.at("within").fail("names no dtype");
   return offered;
 }
 

@@ -20,8 +20,8 @@ void Check::write_record(const std::filesystem::path& folder) const {
   record.failed = failed_;
   record.worst = {worst_.begin(), worst_.end()};
   make_folders(absolute_path(folder));
-  publish_bytes(folder, folder / (std::string(kernel_.variant()) + ".json"),
-                to_json(record).dump(2) + "\n", 0644);
+  replace_file(folder / (std::string(kernel_.variant()) + ".json"), to_json(record).dump(2) + "\n",
+               0644);
 }
 
 int run_check(int argc, char** argv, std::string_view package, int version,

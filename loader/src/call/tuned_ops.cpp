@@ -76,7 +76,7 @@ bool is_default(const kiln_attribute& given, const kiln_attribute& fallback) {
 bool falls_in(const PlacedRow& row, const kiln_call& call) {
   for (const PlacedRow::Extent& extent : row.extents) {
     const DLTensor& tensor = *call.tensors[extent.tensor];
-    if (tensor.ndim <= extent.dimension) return false;
+    if (tensor.ndim <= extent.dimension || tensor.shape == nullptr) return false;
     const std::int64_t found = tensor.shape[extent.dimension];
     if (found < extent.from || found > extent.to) return false;
   }
@@ -89,6 +89,10 @@ const PlacedRow* row_of(const PlacedOp& op, const kiln_call& call) {
   if (call.struct_size > sizeof(kiln_call) || call.struct_size < KILN_CALL_FIRST_BYTES)
     return nullptr;
   if (call.tensor_count != op.tensor_count || call.attribute_count > op.defaults.size()) {
+    return nullptr;
+  }
+  // What is wrong with a call is the package's to say.
+  if (call.tensors == nullptr || (call.attribute_count > 0 && call.attributes == nullptr)) {
     return nullptr;
   }
   for (std::uint32_t i = 0; i < call.attribute_count; ++i) {
@@ -185,11 +189,10 @@ std::pair<Run, WorkspaceBytes> functions_at(std::size_t place, std::index_sequen
   return {kRuns[place], kBytes[place]};
 }
 
-/// Makes rows of a table's texts, and says which of them the package does not have.
+/// Makes rows of a table's texts. Throws kIntegrity with which of them the package does not have.
 class TunedReader {
  public:
-  TunedReader(const kiln_op& real, const TunedOp& tuned, std::string subject)
-      : subject_(std::move(subject) + ": " + tuned.name) {
+  TunedReader(const kiln_op& real, const TunedOp& tuned) {
     const Json schema = parse_json(real.schema, "the schema of an op");
     op_.real = &real;
     op_.layout = read_layout(JsonView(schema, "the schema of an op"));
@@ -214,7 +217,9 @@ class TunedReader {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& found) const { fail_tuned(subject_ + ": " + found); }
+  [[noreturn]] void fail(const std::string& found) const {
+    throw Error(ErrorCode::kIntegrity, op_.tuned.name + ": " + found);
+  }
 
   std::size_t attribute(const std::string& name) const {
     const auto& all = op_.layout.attributes;
@@ -296,7 +301,6 @@ class TunedReader {
     return made;
   }
 
-  std::string subject_;
   PlacedOp op_;
 };
 
@@ -334,12 +338,11 @@ TunedPackages& tuned_packages() {
   return *instance;
 }
 
-std::uint32_t position_of(const kiln_package& table, const std::string& name,
-                          const std::string& file) {
+std::uint32_t position_of(const kiln_package& table, const std::string& name) {
   for (std::uint32_t i = 0; i < table.op_count; ++i) {
     if (op_at(table, i).name == name) return i;
   }
-  fail_tuned(file + ": the package has no op " + quote(name));
+  throw Error(ErrorCode::kIntegrity, "the package has no op " + quote(name));
 }
 
 }  // namespace
@@ -364,6 +367,10 @@ std::optional<DLDataType> find_dtype(std::string_view name) {
   return std::nullopt;
 }
 
+void check_tuned_op(const kiln_op& op, const TunedOp& tuned) {
+  TunedReader(op, tuned).read();
+}
+
 const kiln_package* tuned_package(const kiln_package& table, const TunedTable& tuned,
                                   const std::string& file) {
   const NoFork whole;
@@ -376,9 +383,13 @@ const kiln_package* tuned_package(const kiln_package& table, const TunedTable& t
     key += op.name + "\n" + op.attribute;
     for (const std::string& each : op.any) key += "\n" + each;
     for (const TunedRow& row : op.rows) key += "\n" + dump_json(to_json(row));
-    const std::uint32_t position = position_of(table, op.name, file);
-    made.emplace_back(position, std::make_unique<const PlacedOp>(
-                                    TunedReader(op_at(table, position), op, file).read()));
+    try {
+      const std::uint32_t position = position_of(table, op.name);
+      made.emplace_back(position, std::make_unique<const PlacedOp>(
+                                      TunedReader(op_at(table, position), op).read()));
+    } catch (const Error& error) {
+      fail_tuned(file + ": " + error.what());
+    }
   }
   if (tuned.choices() == 0) return &table;
   auto& known = all.copies[{&table, Digest::of(key)}];

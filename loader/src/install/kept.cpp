@@ -36,7 +36,7 @@ std::string place_word(std::string_view hardware) {
   return Digest::of(hardware).hex().substr(0, kPlaceDigits);
 }
 
-fs::path keep(const Kept& kept, const std::string& name, Json document) {
+fs::path place_of(const Kept& kept, const std::string& name) {
   const std::string subject = "keep the " + std::string(kept.what);
   const fs::path folder = folder_of(kept);
   if (folder.empty()) {
@@ -51,8 +51,21 @@ fs::path keep(const Kept& kept, const std::string& name, Json document) {
                                        ". " + doubt->next_step);
   }
   make_folders(absolute_path(folder));
+  return file;
+}
+
+fs::path keep(const Kept& kept, const std::string& name, Json document) {
+  fs::path file = place_of(kept, name);
   document["checksum"] = Digest::of(dump_json(document)).str();
-  publish_bytes(folder, file, document.dump(2) + "\n", 0644);
+  const std::string text = document.dump(2) + "\n";
+  if (text.size() > kMaxKeptBytes) {
+    throw Error(ErrorCode::kUsage, "keep the " + std::string(kept.what) + " " + file.string() +
+                                       ": it would have " + std::to_string(text.size()) +
+                                       " bytes, at most " + std::to_string(kMaxKeptBytes) +
+                                       " are read. What was there before stays; remove it to "
+                                       "begin anew");
+  }
+  replace_file(file, text, 0644);
   return file;
 }
 

@@ -29,8 +29,13 @@ std::filesystem::path folder_of(const Kept& kept);
 /// The part of a file's name that tells machines apart, of what they call themselves.
 std::string place_word(std::string_view hardware);
 
-/// Writes `document` with the digest of all else in it. Throws kUsage where there is no such folder
-/// or another user could change it, kCache for what the disk refuses.
+/// Where a file of this name is kept; its folder is there. Throws kUsage where there can be none,
+/// or where another user could change it.
+std::filesystem::path place_of(const Kept& kept, const std::string& name);
+
+/// Writes `document` with the digest of all else in it, and removes what killed writers of this
+/// name left. Throws what place_of does, kUsage for more than is read, kCache for what the disk
+/// refuses.
 std::filesystem::path keep(const Kept& kept, const std::string& name, Json document);
 
 /// The document without its checksum; nothing if there is no file. Throws kUsage for a file that

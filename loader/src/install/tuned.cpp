@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/draft.hpp"
 #include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
@@ -117,6 +118,19 @@ Json to_json(const TunedTable& table) {
           {"ops", std::move(ops)}};
 }
 
+/// No rows yet.
+TunedTable new_table(const Resolution& resolution, const Variant& variant) {
+  TestRecord today = record_of_today(resolution.host, resolution.device);
+  return {.package = resolution.name,
+          .version = resolution.version,
+          .variant = variant.id,
+          .manifest = variant.manifest.digest,
+          .hardware = std::move(today.hardware),
+          .driver = std::move(today.driver),
+          .date = std::move(today.date),
+          .ops = {}};
+}
+
 }  // namespace
 
 std::size_t TunedTable::rows() const {
@@ -140,18 +154,6 @@ Json to_json(const TunedRow& row) {
   }
   return {{"dtype", row.dtype},   {"with", row.with},     {"extents", std::move(extents)},
           {"choice", row.choice}, {"own_us", row.own_us}, {"best_us", row.best_us}};
-}
-
-TunedTable new_table(const Resolution& resolution, const Variant& variant) {
-  TestRecord today = record_of_today(resolution.host, resolution.device);
-  return {.package = resolution.name,
-          .version = resolution.version,
-          .variant = variant.id,
-          .manifest = variant.manifest.digest,
-          .hardware = std::move(today.hardware),
-          .driver = std::move(today.driver),
-          .date = std::move(today.date),
-          .ops = {}};
 }
 
 fs::path tuned_path(const Resolution& resolution, const Variant& variant) {
@@ -190,8 +192,22 @@ void fail_tuned(const std::string& found) {
   fail_kept(kTables, found);
 }
 
-fs::path keep_tuned(const TunedTable& table) {
-  return keep(kTables, file_name(table), to_json(table));
+Tuned update_tuned(const Resolution& resolution, const Variant& variant,
+                   const TunedUpdate& update) {
+  TunedTable table = new_table(resolution, variant);
+  const std::string name = file_name(table);
+  const std::vector<FileLock> alone =
+      lock_folders_of({place_of(kTables, name)}, update.stop, update.on_wait);
+  Tuned tuned = read_tuned(resolution, variant);
+  if (tuned.table) table.ops = std::move(tuned.table->ops);
+  update.change(table);
+  keep(kTables, name, to_json(table));
+  tuned.table = std::move(table);
+  return tuned;
+}
+
+void check_tuned_place(const Resolution& resolution, const Variant& variant) {
+  place_of(kTables, file_name(new_table(resolution, variant)));
 }
 
 }  // namespace kiln

@@ -13,8 +13,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -67,9 +69,6 @@ struct TunedTable {
   std::size_t choices() const;  ///< rows with one
 };
 
-/// The table of a variant on one device; no rows yet.
-TunedTable new_table(const Resolution& resolution, const Variant& variant);
-
 /// What there is for the variant that was chosen.
 struct Tuned {
   std::filesystem::path file;  ///< where it is, or would be; empty: the environment names no folder
@@ -80,8 +79,19 @@ struct Tuned {
 /// Throws what read_kept throws.
 Tuned read_tuned(const Resolution& resolution, const Variant& variant);
 
-/// Throws what keep() throws.
-std::filesystem::path keep_tuned(const TunedTable& table);
+/// Of a variant on one device, changed alone: another process may have added rows since it was
+/// read.
+struct TunedUpdate {
+  std::function<void(TunedTable&)> change;  ///< of what is there; of a new table where nothing is
+  std::stop_token stop = {};
+  std::function<void()> on_wait = {};  ///< another process changes it
+};
+
+/// What it is now. Throws what read_tuned and keep() throw.
+Tuned update_tuned(const Resolution& resolution, const Variant& variant, const TunedUpdate& update);
+
+/// Makes its folder. Throws what keep() throws where a table cannot be kept.
+void check_tuned_place(const Resolution& resolution, const Variant& variant);
 
 /// "read tuned table <found>. Remove it, and run 'kiln tune' again", kIntegrity.
 [[noreturn]] void fail_tuned(const std::string& found);

@@ -801,6 +801,49 @@ class Odd(Mlp):
         return super().forward(x) * 1.1
 
 
+class Scaled(Mlp):
+    """Each computes what an Mlp does, as long as the tensor that it holds has its first value."""
+
+    def __init__(self, kind):
+        super().__init__(D, H, nn.SiLU())
+        ones = torch.ones(D, dtype=DTYPE, device=DEVICE)
+        self.register_buffer("scale", ones) if kind == "buffer" else setattr(
+            self, "scale", nn.Parameter(ones) if kind == "parameter" else ones)
+
+    def forward(self, x):
+        return super().forward(x) * self.scale
+
+
+class ScaledSilu(nn.SiLU):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.ones(()))
+
+    def forward(self, z):
+        return super().forward(z) * self.scale
+
+
+class NotThere(nn.Module):
+    """Its children say that they are not there by another error than Python's."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(D, D)
+
+    @property
+    def gate_proj(self):
+        raise RuntimeError("load the weights first")
+
+
+class NoClassBelow(Mlp):
+    def __init_subclass__(cls):
+        raise ValueError("it is the last of its line")
+
+
+class ForwardOfInstances(Mlp):
+    forward = property(lambda self: self.down_proj)
+
+
 class Sparse(Mlp):
     """As Gemma 3n's: only the largest of the gate are kept."""
 
@@ -886,7 +929,11 @@ class Replace(TorchTest):
                  (PackedMLP(), "has no gate_proj, up_proj, down_proj; linears= names others"), (hooked, "hooks"),
                  (patched, "a forward of its own"), (dropping, "a LayerNorm beside"),
                  (wrapped, "up_proj is a Sequential"),
-                 (uneven, "do not belong together"), (Mlp(D, H, nn.SiLU()), "torch.float64")]
+                 (uneven, "do not belong together"), *((Scaled(kind), "a tensor beside its linears, scale")
+                                                       for kind in ("parameter", "buffer", "attribute")),
+                 (Mlp(D, H, ScaledSilu()), "its activation is not"), (NotThere(), "RuntimeError: load the weights first"),
+                 (NoClassBelow(D, H, nn.SiLU()), "it is the last of its line"),
+                 (ForwardOfInstances(D, H, nn.SiLU()), "TypeError"), (Mlp(D, H, nn.SiLU()), "torch.float64")]
         model = nn.Sequential(*(nn.Sequential(module) for module, _ in cases), TwoMatrices()).to(DEVICE, DTYPE)
         cases[-1][0].double()
         reasons = [why for _, why in cases]
@@ -895,6 +942,26 @@ class Replace(TorchTest):
         self.assertEqual(len(report.kept), len(reasons), str(report))
         for swap, why in zip(report.kept, reasons):
             self.assertIn(why, swap.what)
+
+    def test_weights_that_are_zero_hide_no_other_forward(self):
+        for name in ("gate_proj", "up_proj", "down_proj"):
+            for kind, swapped in ((Mlp, 1), (Odd, 0)):
+                with self.subTest(name=name, kind=kind):
+                    model = nn.Sequential(kind(D, H, nn.SiLU())).to(DEVICE, DTYPE)
+                    weight = nn.init.zeros_(model[0].get_submodule(name).weight)
+                    report = kiln.torch.replace(model)
+                    self.assertEqual(len(report.swapped), swapped, str(report))
+                    self.assertIs(model[0].get_submodule(name).weight, weight)
+                    self.assertFalse(weight.any())
+
+    def test_rows_beyond_float16_are_no_other_forward(self):
+        for kind, swapped in ((Mlp, 1), (Odd, 0)):
+            with self.subTest(kind=kind):
+                model = nn.Sequential(kind(D, H, nn.SiLU()))
+                for parameter in model.parameters():  # x of 100 then gives a gate and an up of 10,000
+                    nn.init.normal_(parameter, std=100 / D ** 0.5)
+                report = kiln.torch.replace(model.to(DEVICE, torch.float16))
+                self.assertEqual(len(report.swapped), swapped, str(report))
 
     def test_the_model_itself_and_a_shared_mlp(self):
         mlp = Mlp(D, H, nn.SiLU()).to(DEVICE, DTYPE)
@@ -975,6 +1042,10 @@ class Replace(TorchTest):
                             (kiln.torch.SwigluMlp, {"limit": "7"}), (kiln.torch.GegluMlp, {"overflow": True})):
             with self.subTest(words), self.assertRaisesRegex(kiln.InvalidCall, next(iter(words)) + " is .*; expected"):
                 layer_of(kind, **words)
+        for call in (lambda: layer_of(batch_invariant="no"),
+                     lambda: kiln.torch.replace(nn.Sequential(Mlp(D, H, nn.SiLU())), batch_invariant="no")):
+            with self.assertRaisesRegex(kiln.UsageError, "batch_invariant is 'no'; expected True or False"):
+                call()
         with self.assertRaisesRegex(kiln.InvalidCall, "overflow is 'no'; expected one of 'infinity', 'saturate'"):
             kiln.torch.replace(nn.Sequential(Mlp(D, H, nn.SiLU())).to(DEVICE, DTYPE), overflow="no")
 

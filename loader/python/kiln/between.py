@@ -66,10 +66,9 @@ class Original:
         self._bind()
 
     def act_learns(self) -> bool:
-        """Whether the activation has parameters or children: what it computes today is not what it computes."""
+        """Whether the activation has tensors or children: what it computes today is not what it computes."""
         act = self.act_is
-        return isinstance(act, nn.Module) and (next(act.parameters(), None) is not None
-                                               or next(act.children(), None) is not None)
+        return isinstance(act, nn.Module) and (tensor_of(act) != "" or next(act.children(), None) is not None)
 
     def why_not(self, module: nn.Module) -> str:
         if self.own.forward is not self.own_forward:
@@ -102,6 +101,12 @@ def _facts_of(module: nn.Module) -> tuple[tuple[str, Any], ...]:
     return tuple((name, value) for name, value in vars(module).items()
                  if not name.startswith("_") and name != "training"
                  and (value is None or isinstance(value, (bool, int, float, str)) or callable(value)))
+
+
+def tensor_of(module: nn.Module) -> str:
+    """The name of a tensor that the module itself holds. Its forward may read it, and another value is no other tensor."""
+    held = (*module._parameters.items(), *module._buffers.items(), *vars(module).items())
+    return next((name for name, value in held if isinstance(value, Tensor)), "")
 
 
 def on_linear(linear: Any) -> str:

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from . import between
 from ._errors import UsageError
 from ._kernel import Kernel, get_kernel
+from ._library import as_flag
 
 
 Tensors = Sequence[Optional[Tensor]]
@@ -188,6 +189,10 @@ def check_options(what: str, options: dict[str, Any]) -> None:
             raise TypeError(f"{what} has no option {name!r}; of get_kernel's it takes {', '.join(known)}")
 
 
+
+
+def yes_or_no(value: Any, what: str) -> str:
+    return "yes" if as_flag(value, what) else "no"
 
 
 def operator_name(name: str) -> str:
@@ -378,6 +383,16 @@ class Layer(nn.Module):
 def is_replaced(module: Any) -> bool:
     """Whether a package's replace() has swapped the module: it has set `_kiln`, and a method kiln_restore()."""
     return getattr(module, "_kiln", None) is not None and hasattr(module, "kiln_restore")
+
+
+def agree(found: Tensor, expected: Tensor, close: float) -> bool:
+    """Whether each row of both is the same but for roundings: `close` as relative L2. A row beyond the dtype's range is
+    so in both; of one at least that is not, something must be left to compare."""
+    norms = expected.double().norm(dim=1)
+    beyond = ~torch.isfinite(norms)
+    errors = (found.double() - expected.double()).norm(dim=1)
+    same = torch.where(beyond, ~torch.isfinite(found).all(dim=1), errors <= close * norms)
+    return bool(same.all()) and bool((norms[~beyond] > 0).any())
 
 
 class Replaced(nn.Module):

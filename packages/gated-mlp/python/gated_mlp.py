@@ -357,4 +357,4 @@ class GatedMlp(layer.Layer):
 
 def promises(overflow: str, batch_invariant: bool) -> dict[str, str]:
     """The attributes that all packages of the family have."""
-    return {"overflow": overflow, "batch_invariant": "yes" if batch_invariant else "no"}
+    return {"overflow": overflow, "batch_invariant": layer.yes_or_no(batch_invariant, "batch_invariant")}

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kiln import between
+from kiln import between, layer
 
 from .gated_mlp import Activation, Member
 
@@ -129,7 +129,7 @@ def fit(module: nn.Module, members: Sequence[Member], names: Optional[tuple[str,
     if not parameters or "residual" in parameters:
         return f"its forward takes {', '.join(parameters) or 'nothing'}"
     found.input_name = parameters[0]
-    with _as_it_is(module):
+    with _as_it_is(module, found.linears):
         _set_mode(module, False)
         chosen = _activation_of(module, found, members)
         if chosen is None:
@@ -184,6 +184,9 @@ def _why_not_alone(module: nn.Module, found: Fit, members: Sequence[Member]) -> 
     why = original.why_not_act(original.act_is)
     if why != "":
         return why
+    own = between.tensor_of(module)
+    if own != "":
+        return f"it has a tensor beside its linears, {own}"
     others = [n for n in module._modules if n not in found.linears and n != act]
     for name in others:
         child = module._modules[name]
@@ -203,14 +206,22 @@ def _set_mode(module: nn.Module, training: bool) -> None:
 
 
 @contextlib.contextmanager
-def _as_it_is(module: nn.Module) -> Iterator[None]:
-    """Neither the modes nor the random numbers of the program change; no gradient is recorded."""
+def _as_it_is(module: nn.Module, linears: Sequence[str]) -> Iterator[None]:
+    """Neither the modes nor the random numbers of the program change; no gradient is recorded. Weights that are zero,
+    as trainings begin with, have other values meanwhile: by them every forward would be the same."""
     modes = [(part, part.training) for part in module.modules()]
+    held = [module._modules[name]._parameters for name in linears]
+    zeros = [(parameters, parameters["weight"]) for parameters in held if not parameters["weight"].any()]
     device = next(module.parameters()).device
     with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         try:
+            for parameters, weight in zeros:
+                values = torch.randn(weight.shape, generator=torch.Generator().manual_seed(2)) / weight.shape[1] ** 0.5
+                parameters["weight"] = nn.Parameter(values.to(weight), requires_grad=False)
             yield
         finally:
+            for parameters, weight in zeros:
+                parameters["weight"] = weight
             for part, training in modes:
                 part.training = training
 
@@ -231,9 +242,7 @@ def _compare(module: nn.Module, found: Fit, member: Member) -> str:
         found.second_is_gate = second_is_gate
         gate, up, down, *biases = found.tensors_of(module)
         hidden = member.combine(found.attributes, F.linear(x, gate, biases[0]), F.linear(x, up, biases[1]))
-        expected = F.linear(hidden, down, biases[2]).double()
-        errors = (y.double() - expected).norm(dim=1)
-        if bool((errors <= _CLOSE[x.dtype] * expected.norm(dim=1)).all()):
+        if layer.agree(y, F.linear(hidden, down, biases[2]), _CLOSE[x.dtype]):
             return ""
     if len(found.linears) == 2:
         return f"its forward is not {found.linears[1]} of an activated and a plain half of {found.linears[0]}"

@@ -136,10 +136,13 @@ def replace(model: nn.Module, *, version: int = 0, overflow: str = "infinity", b
     for name, module in list(model.named_modules()):
         kind = type(module).__name__
         names = named.get(type(module).__qualname__) or named.get(kind)
-        if isinstance(module, ReplacedMlp) or layer.is_replaced(module) or not (names or looks_like_an_mlp(module)):
-            continue
+        try:
+            if isinstance(module, ReplacedMlp) or layer.is_replaced(module) or not (names or looks_like_an_mlp(module)):
+                continue
+            found = fit(module, members, names)
+        except Exception as error:  # whatever a property or a descriptor of a foreign class throws
+            found = f"it cannot be looked at: {type(error).__name__}: {error}"
         name = name or "the model"
-        found = fit(module, members, names)
         if isinstance(found, str):
             swaps.append(Swap(name, kind, False, found))
             continue
@@ -154,7 +157,7 @@ def replace(model: nn.Module, *, version: int = 0, overflow: str = "infinity", b
         what = f"{found.package}@{found.version} {kernel.variant}, {next(iter(attributes.values()))}{found.note}"
         try:
             module.__class__ = layer.replaced_class(ReplacedMlp, type(module))
-        except TypeError as error:  # a class with __slots__, or one that allows no other below it
+        except Exception as error:  # a class with __slots__, or one that allows no other below it
             swaps.append(Swap(name, kind, False, f"its class cannot be derived from: {error}"))
             continue
         module._kiln = _Place(name, found, request, what)

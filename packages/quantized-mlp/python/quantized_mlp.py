@@ -123,7 +123,7 @@ class QuantizedMlp(layer.Layer):
                  bias: bool = False, overflow: str = "infinity", batch_invariant: bool = False, version: int = VERSION,
                  device: Any = None, dtype: Optional[torch.dtype] = None, **options: Any) -> None:
         attributes = {"activation": activation, "limit": limit, "overflow": overflow,
-                      "batch_invariant": "yes" if batch_invariant else "no"}
+                      "batch_invariant": layer.yes_or_no(batch_invariant, "batch_invariant")}
         super().__init__(PACKAGE, version, attributes, options)
         bits = (8 if float8 else 4) if bits is None else bits
         if bits not in ((8,) if float8 else (4, 8)) or group not in (0, 32, 64, 128):

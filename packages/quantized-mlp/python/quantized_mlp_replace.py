@@ -17,7 +17,7 @@ from typing import Any, Iterator, NamedTuple, Optional, Union
 import torch
 from torch import Tensor, nn
 
-from kiln import Error, NoVariant, between, layer
+from kiln import NoVariant, between, layer
 from kiln.layer import FallbackWarning, Report, Swap
 
 from . import quantized_mlp as own
@@ -29,6 +29,7 @@ _BUFFERS = ("qweight", "qzeros", "scales", "g_idx", "weight_packed", "weight_sca
 _DTYPES = (torch.bfloat16, torch.float16)
 _CLOSE = 3e-2  # relative L2 of a forward against Kiln's: roundings of weights and of h, no more
 _CLOSE_FLOAT8 = 8e-2  # and, of a module that does so, of x and h to FP8, which Kiln leaves as they are
+_FEW_ROWS = (0.1, 1.0, 10.0, 100.0)  # the scales of the rows that a forward is tried on
 _FLOAT8 = getattr(torch, "float8_e4m3fn", None)
 
 
@@ -317,6 +318,8 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
     idle = [child for key, child in module.named_children() if key not in names and key not in _ACTIVATIONS]
     if idle:
         return f"it holds a {type(idle[0]).__name__} beside its linears"
+    if between.tensor_of(module) != "":
+        return f"it holds a tensor beside its linears, {between.tensor_of(module)}"
     found = []
     for each in names:
         codes = codes_of(module._modules[each])
@@ -341,7 +344,9 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
     kernel = source.kernel(device)
     is_float8 = gate.codes.dtype == _FLOAT8
     like = gate.bias if gate.bias is not None else gate.scales
-    x = torch.randn(3, gate.columns, generator=torch.Generator().manual_seed(0)).to(
+    # A module that rounds x to FP8 may do so by a scale that it has, for x as large as usual.
+    scales = torch.tensor([1.0] if is_float8 else _FEW_ROWS)[:, None]
+    x = (torch.randn(4, gate.columns, generator=torch.Generator().manual_seed(0)) * scales).to(
         device, like.dtype if like.dtype in _DTYPES else torch.bfloat16)
     for each, codes in zip(names, found):
         if is_float8 and not _means_float8(module._modules[each], codes, x.dtype):
@@ -352,7 +357,7 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
         tensors = (*packed[0], *packed[1], *packed[2], _padded(gate.bias), _padded(up.bias),
                    None if down.bias is None else down.bias.detach())
         y = _call(tensors, x, layer.key_of(*request)).float()
-        if bool((y - expected).norm() <= (_CLOSE_FLOAT8 if is_float8 else _CLOSE) * expected.norm()):
+        if layer.agree(y, expected, _CLOSE_FLOAT8 if is_float8 else _CLOSE):
             codes = "float8_e4m3fn" if is_float8 else f"int{gate.bits} of {layouts[0]}"
             what = f"{own.PACKAGE}@{request[1]} {kernel.variant}, {activation}, {codes}"
             return _Place(name, module, names, request, tensors, what, original)
@@ -363,20 +368,23 @@ def replace(model: nn.Module, *, version: int = 0, overflow: str = "infinity", b
             **options: Any) -> Report:
     """See quantized_mlp.replace."""
     layer.check_options("replace", options)
-    attributes = {"limit": 7.0, "overflow": overflow, "batch_invariant": "yes" if batch_invariant else "no"}
+    attributes = {"limit": 7.0, "overflow": overflow,
+                  "batch_invariant": layer.yes_or_no(batch_invariant, "batch_invariant")}
     swaps = []
     for name, module in list(model.named_modules()):
         names = next((each for each in _LINEARS if all(part in module._modules for part in each)), None)
-        if names is None or layer.is_replaced(module) or not any(_is_quantized(module._modules[n]) for n in names):
+        if names is None or layer.is_replaced(module):
             continue
         name, kind = name or "the model", type(module).__name__
         try:
+            if not any(_is_quantized(module._modules[n]) for n in names):
+                continue
             place = _fit(name, module, names, attributes, version, options)
             made = layer.replaced_class(ReplacedQuantizedMlp, type(module)) if isinstance(place, _Place) else None
         except NoVariant as error:
             place = str(error).splitlines()[0]
-        except (Error, RuntimeError, TypeError) as error:  # what its own forward or a call of the package says
-            place = f"a trial of it failed: {str(error).splitlines()[0]}"
+        except Exception as error:  # what a foreign class, its forward or a call of the package throws
+            place = f"a trial of it failed: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         if isinstance(place, str):
             swaps.append(Swap(name, kind, False, place))
             continue

@@ -322,6 +322,16 @@ class Replace(TorchCase):
         def other_forward(mlp):
             mlp.down_proj.meant *= 2
 
+        def clamped(mlp):  # at values that usual ones do not reach
+            own = type(mlp).forward
+            mlp.__class__ = type("Clamped", (Mlp,), {"forward": lambda self, x: own(self, x).clamp(-500, 500)})
+
+        def scaled(mlp):
+            mlp.register_buffer("scale", torch.ones(()))
+
+        def raising(mlp):
+            mlp.__class__ = type("Raising", (Mlp,), {"forward": lambda self, x: {}[x.shape]})
+
         def float8(mlp):
             mlp.gate_proj = torch.nn.Module()
             mlp.gate_proj.weight = torch.nn.Parameter(torch.zeros(H, D).to(torch.float8_e5m2), requires_grad=False)
@@ -338,18 +348,21 @@ class Replace(TorchCase):
 
         for change, words in ((reordered, "up_proj has columns in an order of their own"),
                               (three_bits, "gate_proj has "), (other_activation, "its activation is none of silu"),
-                              (other_forward, "its forward gives something else"), (float8, "gate_proj has weights in torch.float8_e5m2"),
+                              (other_forward, "its forward gives something else"),
+                              (clamped, "its forward gives something else"), (scaled, "a tensor beside its linears, scale"),
+                              (raising, "a trial of it failed: KeyError"), (float8, "gate_proj has weights in torch.float8_e5m2"),
                               (other_blocks, "up_proj gives something else than its codes and scales mean"),
                               (float32_scales, "down_proj has scales in torch.float32")):
             with self.subTest(change=change.__name__):
                 mlp = Mlp(Gptq)
                 change(mlp)
+                kind = type(mlp)
                 report, told = self.replaced(mlp)
                 self.assertEqual(report.swapped, ())
                 self.assertIn(words, report.kept[0].what)
                 self.assertEqual(len(told), 1)
                 self.assertIn(words, told[0])
-                self.assertIs(type(mlp), Mlp)
+                self.assertIs(type(mlp), kind)
 
     def test_what_changes_later(self):
         def other_weights(mlp):

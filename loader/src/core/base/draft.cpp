@@ -204,6 +204,13 @@ void sweep_drafts_below(const fs::path& folder) {
   }
 }
 
+void publish_bytes(const fs::path& folder, const fs::path& to, std::string_view bytes,
+                   mode_t mode) {
+  Draft draft(folder, "." + to.filename().string());
+  draft.write(bytes);
+  draft.publish(to, mode);
+}
+
 void replace_file(const fs::path& file, std::string_view bytes, mode_t mode) {
   const fs::path target = followed(file);
   const std::string name = "." + target.filename().string();

@@ -78,8 +78,12 @@ void sweep_drafts(const std::filesystem::path& folder, std::string_view name);
 /// The same of every hidden name, in `folder` and all below it, which are Kiln's to write.
 void sweep_drafts_below(const std::filesystem::path& folder);
 
-/// All of a file of the user's in one call: that which followed() gives is replaced by a draft, and
-/// those that killed writers of it left are removed.
+/// All of a file in one call: a draft in `folder`, published as `to`.
+void publish_bytes(const std::filesystem::path& folder, const std::filesystem::path& to,
+                   std::string_view bytes, mode_t mode);
+
+/// The same for a file of the user's, wherever it is: that which followed() gives is replaced, and
+/// what killed writers of it left is removed.
 void replace_file(const std::filesystem::path& file, std::string_view bytes, mode_t mode);
 
 /// For a change to files of the user's, from the read to the write: locks the folders that they are

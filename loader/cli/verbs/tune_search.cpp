@@ -29,7 +29,9 @@ double median_of(std::vector<double> values) {
 }
 
 /// Of few rounds: what interrupts one of them, or its first call alone, only makes it longer.
-double least_of(std::vector<double> values) { return std::ranges::min(values); }
+double least_of(std::vector<double> values) {
+  return std::ranges::min(values);
+}
 
 /// One shape, at all of its points.
 class Search {

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times the decoder beside PyTorch, eager and compiled, on a GPU: the same random weights in the shape of
-Llama-3.2-1B, a prompt of 512 tokens, then one token at a time.
+"""Times the decoder beside PyTorch, eager and compiled: the same random weights in the shape of Llama-3.2-1B, a prompt
+of 512 tokens, then one token at a time.
 
     bench.py DECODER FOLDER --commit <commit> --out results/<gpu>.json
+    bench.py DECODER FOLDER --device cpu --commit <commit> --out results/<cpu>.json
 
 FOLDER gets the model, 2.5 GB. Wants KILN_REGISTRY. PyTorch takes the decoder's tokens, so that both compute the same
 steps and their logits can be compared.
@@ -28,7 +29,7 @@ CONFIG = {"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192,
 PROMPT, FRESH, LONGEST = 512, 129, 1024
 
 
-def make_weights():
+def make_weights(device):
     width, hidden, kv = CONFIG["hidden_size"], CONFIG["intermediate_size"], 512
     shapes = {"self_attn.q_proj": (width, width), "self_attn.k_proj": (kv, width), "self_attn.v_proj": (kv, width),
               "self_attn.o_proj": (width, width), "mlp.gate_proj": (hidden, width), "mlp.up_proj": (hidden, width),
@@ -36,15 +37,15 @@ def make_weights():
     torch.manual_seed(0)
 
     def random(*shape):
-        return (torch.randn(*shape, device="cuda") / math.sqrt(shape[-1])).bfloat16()
+        return (torch.randn(*shape, device=device) / math.sqrt(shape[-1])).bfloat16()
 
     weights = {"model.embed_tokens.weight": random(CONFIG["vocab_size"], width)}
     for layer in range(CONFIG["num_hidden_layers"]):
         for name, shape in shapes.items():
             weights[f"model.layers.{layer}.{name}.weight"] = random(*shape)
         for name in ("input_layernorm", "post_attention_layernorm"):
-            weights[f"model.layers.{layer}.{name}.weight"] = torch.ones(width, device="cuda").bfloat16()
-    weights["model.norm.weight"] = torch.ones(width, device="cuda").bfloat16()
+            weights[f"model.layers.{layer}.{name}.weight"] = torch.ones(width, device=device).bfloat16()
+    weights["model.norm.weight"] = torch.ones(width, device=device).bfloat16()
     return weights
 
 
@@ -66,14 +67,14 @@ def save(weights, folder):
 class Reference:
     """The same model by PyTorch's operators, with a cache of keys and values that is written in place."""
 
-    def __init__(self, weights):
-        self.weights = weights
+    def __init__(self, weights, device):
+        self.weights, self.device = weights, device
         half = CONFIG["head_dim"] // 2
-        frequencies = CONFIG["rope_theta"] ** (-torch.arange(0, half, device="cuda").double() / half)
-        angles = torch.outer(torch.arange(LONGEST, device="cuda").double(), frequencies)
+        frequencies = CONFIG["rope_theta"] ** (-torch.arange(0, half, device=device).double() / half)
+        angles = torch.outer(torch.arange(LONGEST, device=device).double(), frequencies)
         self.cos, self.sin = angles.cos().float(), angles.sin().float()
         shape = CONFIG["num_hidden_layers"], 1, CONFIG["num_key_value_heads"], LONGEST, CONFIG["head_dim"]
-        self.keys = torch.zeros(shape, device="cuda", dtype=torch.bfloat16)
+        self.keys = torch.zeros(shape, device=device, dtype=torch.bfloat16)
         self.values = torch.zeros_like(self.keys)
 
     def turned(self, x, positions):
@@ -108,23 +109,28 @@ class Reference:
     def run(self, one, prompt, tokens):
         """The logits of all steps, and tokens a second behind the prompt."""
         def inputs(tokens, first):
-            positions = torch.arange(first, first + len(tokens), device="cuda")
-            mask = torch.arange(LONGEST, device="cuda")[None, :] <= positions[:, None]
-            return torch.tensor(tokens, device="cuda"), positions, mask
+            positions = torch.arange(first, first + len(tokens), device=self.device)
+            mask = torch.arange(LONGEST, device=self.device)[None, :] <= positions[:, None]
+            return torch.tensor(tokens, device=self.device), positions, mask
 
         logits = [self.step(*inputs(prompt, 0)).float().cpu()]
         for i in range(3):
             one(*inputs([tokens[i]], len(prompt) + i))
-        torch.cuda.synchronize()
+        if self.device == "cuda":
+            torch.cuda.synchronize()
         begin = time.perf_counter()
         for i, token in enumerate(tokens[:-1]):
             logits.append(one(*inputs([token], len(prompt) + i)).float().cpu())
         return torch.cat(logits).numpy(), (len(tokens) - 1) / (time.perf_counter() - begin)
 
 
-def driver_version():
-    return subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"],
-                          capture_output=True, text=True, check=True).stdout.strip()
+def machine(device):
+    if device == "cuda":
+        driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"],
+                                capture_output=True, text=True, check=True).stdout.strip()
+        return {"hardware": torch.cuda.get_device_name(), "driver": driver}
+    names = re.findall(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+    return {"hardware": names[0], "threads": torch.get_num_threads()}
 
 
 def main():
@@ -133,21 +139,23 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--commit", required=True)
     parser.add_argument("--out", required=True, type=pathlib.Path)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     options = parser.parse_args()
-    weights = make_weights()
+    weights = make_weights(options.device)
     save(weights, options.folder)
     prompt = np.random.default_rng(1).integers(0, CONFIG["vocab_size"], PROMPT).tolist()
-    found = subprocess.run([options.decoder, options.folder, "--device", "cuda", "--tokens",
+    found = subprocess.run([options.decoder, options.folder, "--device", options.device, "--tokens",
                             ",".join(map(str, prompt)), "--new", str(FRESH), "--logits", options.folder / "logits"],
                            capture_output=True, text=True, check=True)
     tokens = [int(word) for word in found.stdout.split(",")]
     logits = np.fromfile(options.folder / "logits", np.float32).reshape(FRESH, -1)
     times = re.search(r"loaded in ([\d.]+) s; \d+ tokens in ([\d.]+) ms; then ([\d.]+) tokens", found.stderr)
-    reference = Reference(weights)
+    reference = Reference(weights, options.device)
     expected, eager = reference.run(reference.step, prompt, tokens)
-    compiled = reference.run(torch.compile(reference.step, mode="reduce-overhead"), prompt, tokens)[1]
+    mode = "reduce-overhead" if options.device == "cuda" else "default"
+    compiled = reference.run(torch.compile(reference.step, mode=mode), prompt, tokens)[1]
     result = {
-        "hardware": torch.cuda.get_device_name(), "driver": driver_version(), "torch": torch.__version__, "commit": options.commit,
+        **machine(options.device), "torch": torch.__version__, "commit": options.commit,
         "date": datetime.date.today().isoformat(), "model": "the shape of Llama-3.2-1B, random weights, bfloat16",
         "variants": found.stderr.splitlines()[:-1], "load_s": float(times[1]), "prompt_tokens": PROMPT,
         "prompt_ms": float(times[2]),

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "base/shell_word.hpp"
 #include "build-matrix/cli/verbs.hpp"
 #include "documents/json.hpp"
 #include "loader/cli/frame/output.hpp"
@@ -28,8 +29,9 @@ int run_new(const NewWords& words) {
   for (const std::string& file : files) cli::print("%s/%s\n", folder.c_str(), file.c_str());
   cli::print(
       "It builds as it is. %s/README.md has the commands; the first one:\n"
-      "  kiln build %s%s --here --try\n",
-      folder.c_str(), folder.find('/') == std::string::npos ? "./" : "", folder.c_str());
+      "  kiln build %s --here --try\n",
+      folder.c_str(),
+      shell_word((folder.find('/') == std::string::npos ? "./" : "") + folder).c_str());
   return 0;
 }
 

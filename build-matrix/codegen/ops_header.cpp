@@ -15,16 +15,6 @@ namespace {
 
 constexpr std::string_view kAttributes = "Attributes";
 
-/// "geglu-mlp" -> "geglu_mlp", "3d-conv" -> "_3d_conv": a namespace.
-std::string namespace_of(const Package& package) {
-  std::string name = underscored(package.name);
-  if (name.front() >= '0' && name.front() <= '9') name.insert(0, 1, '_');
-  if (name == "std" || name == "kiln" || why_not_identifier(name).ends_with("keeps for itself")) {
-    name += '_';
-  }
-  return name;
-}
-
 /// Of values "no" and "yes".
 bool is_flag(const AttributeSchema& attribute) {
   return attribute.values == std::vector<std::string>{"no", "yes"};
@@ -189,13 +179,22 @@ std::string signature_of(const Package& package, const OpSchema& op) {
   return signature_text(package.name, JsonView(json, subject));
 }
 
+std::string ops_namespace(std::string_view package) {
+  std::string name = underscored(std::string(package));
+  if (name.front() >= '0' && name.front() <= '9') name.insert(0, 1, '_');
+  if (name == "std" || name == "kiln" || why_not_identifier(name).ends_with("keeps for itself")) {
+    name += '_';
+  }
+  return name;
+}
+
 std::filesystem::path ops_header_path(const Package& package) {
   return "include/kiln/ops/" + underscored(package.name) + ".hpp";
 }
 
 std::string generate_ops_header(const Package& package) {
   std::ostringstream out;
-  const std::string name = namespace_of(package);
+  const std::string name = ops_namespace(package.name);
   out << "// SPDX-License-Identifier: " << package.license << "\n"
       << "// clang-format off\n"
       << "// Made by kiln build from package.json of " << package.name << "@" << package.version

@@ -23,6 +23,9 @@ std::string signature_of(const Package& package, const OpSchema& op);
 /// layer.
 std::filesystem::path ops_header_path(const Package& package);
 
+/// Below kiln::ops: "geglu-mlp" -> "geglu_mlp", "3d-conv" -> "_3d_conv", "std" -> "std_".
+std::string ops_namespace(std::string_view package);
+
 std::string generate_ops_header(const Package& package);
 
 }  // namespace kiln::build

@@ -97,7 +97,10 @@ std::vector<std::string> write_new_package(const NewPackage& package) {
   }
   if (fs::exists(fs::symlink_status(folder))) fail_taken(name, folder);
   const std::string word = underscored(name);
-  const Words words = {{"NAME", name}, {"WORD", word}, {"CLASS", camel_case(name)}};
+  const Words words = {{"NAME", name},
+                       {"WORD", word},
+                       {"CLASS", camel_case(name)},
+                       {"NAMESPACE", ops_namespace(name)}};
   std::map<std::string, const char*> files = {{"package.json", kNewPackageJson},
                                               {"CARD.md", kNewCard},
                                               {"README.md", kNewReadme},

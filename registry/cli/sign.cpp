@@ -8,6 +8,7 @@
 
 #include "base/draft.hpp"
 #include "base/join.hpp"
+#include "base/shell_word.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
 #include "loader/cli/frame/output.hpp"
@@ -110,7 +111,7 @@ int sign(SignWords& words, const RegistryCall& call) {
   cli::print(
       "  draft: %s\n    here: 'kiln registry sign --registry %s --key KEY'; elsewhere: 'kiln "
       "registry sign FILE --root ROOT --key KEY', and then here with --draft FILE\n",
-      report.draft.c_str(), call.registry.c_str());
+      report.draft.c_str(), shell_word(call.registry).c_str());
   return 0;
 }
 

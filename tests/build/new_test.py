@@ -19,6 +19,7 @@ import unittest
 
 BIN = pathlib.Path(os.environ["KILN_BIN"])
 TOOLCHAINS = pathlib.Path(os.environ["KILN_TOOLCHAINS"])
+SOURCES = pathlib.Path(__file__).resolve().parents[2]
 
 
 class New(unittest.TestCase):
@@ -114,6 +115,18 @@ class New(unittest.TestCase):
                     self.assertTrue((self.work / name / source).is_file(), source)
             for file in (self.work / name).rglob("*"):
                 self.assertNotRegex(file.read_text() if file.is_file() else "", "@[A-Za-z]+@")
+
+    def test_a_name_that_a_namespace_of_cpp_has(self):
+        for name in ("std", "kiln"):
+            self.run_command(BIN / "kiln", "new", name, "--cpu")
+            self.run_command(os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", "-Werror", f"-I{name}/include",
+                             f"-I{SOURCES}/loader/include", f"{name}/tests/check.cpp")
+
+    def test_the_next_command_can_be_pasted(self):
+        (self.work / "my kernels").mkdir()
+        said = self.run_command(BIN / "kiln", "new", "my kernels/row-scale", "--cpu")
+        [_, command] = said.rsplit("the first one:\n  ", 1)
+        self.run_command("sh", "-c", command.replace(" --here --try", " --list"))
 
     def test_what_was_cut_is_not_there(self):
         def short_files():

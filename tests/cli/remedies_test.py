@@ -537,14 +537,16 @@ class Remedies(World):
            "loader/cli/verbs/trust.cpp: kiln trust remove …", "loader/cli/verbs/trust.cpp: kiln trust add --help",
            "loader/cli/verbs/trust.cpp: kiln trust list")
     def test_a_registry_that_nobody_vouches_for(self):
-        self.environment["KILN_UNSIGNED"] = ""
+        self.registry = self.registry.rename(self.work / "registry of mine")
+        registry = shlex.quote(str(self.registry))
+        self.environment |= {"KILN_UNSIGNED": "", "KILN_REGISTRY": str(self.registry)}
         self.assertIn("--unsigned", self.shell(re.search("'(kiln trust add --help)'", self.shell("kiln trust list").stdout).group(1)).stdout)
         self.cured("kiln install tiny-op@1", TRUST, "kiln trust add [^']* --unsigned")
-        self.shell(f"kiln trust remove {self.registry}")
+        self.shell(f"kiln trust remove {registry}")
         self.sign()
-        self.shell(f"kiln trust remove {self.registry}")
+        self.shell(f"kiln trust remove {registry}")
         self.cured("kiln install tiny-op@1", TRUST, "kiln trust add [^']* --root root.json", {"root.json": self.work / "root.json"})
-        self.cured(f"kiln trust add {self.registry} --unsigned", CONFLICT, "kiln trust remove [^']*")
+        self.cured(f"kiln trust add {registry} --unsigned", CONFLICT, "kiln trust remove [^']*")
         self.cured("kiln trust remove /nosuch", NOT_FOUND, "kiln trust list", after=NOT_FOUND)
 
     @cures("loader/src/settings/trust_file.hpp: kiln trust add", "loader/src/settings/owners.cpp: chmod g-w …", "loader/src/settings/trust_file.cpp: KILN_CONFIG",

@@ -11,6 +11,7 @@
 #include "base/draft.hpp"
 #include "base/join.hpp"
 #include "base/quote.hpp"
+#include "base/shell_word.hpp"
 #include "documents/json.hpp"
 #include "install/signature_policy.hpp"
 #include "loader/cli/frame/output.hpp"
@@ -56,7 +57,7 @@ void add_unsigned(Trust& trust, const std::string& registry) {
   if (trust.root_of(registry) != nullptr) {
     throw Error(ErrorCode::kConflict, "trust " + registry +
                                           ": a root of it is trusted. Run 'kiln trust remove " +
-                                          registry + "' first");
+                                          shell_word(registry) + "' first");
   }
   if (!trust.is_unsigned(registry)) trust.unsigned_registries.push_back(registry);
 }

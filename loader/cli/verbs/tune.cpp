@@ -235,9 +235,10 @@ int run_tune(const Options& options, const TuneRequest& asked) {
     one["wrong"] = found.wrong;
     printed.push_back(std::move(one));
     // Each time: a long run may be cut off.
-    tuned = update_tuned(resolution, variant,
-                         {[&](TunedTable& kept) { add(kept, offered, std::move(found.row)); },
-                          request.stop, [&] { tell("waiting for another 'kiln tune'\n"); }});
+    tuned = update_tuned(
+        resolution, variant,
+        {[&](TunedTable& kept) { add(kept, offered, std::move(found.row)); }, request.stop,
+         [&] { tell("waiting for another process that changes the tuned table\n"); }});
   }
   print(
       "%zu of %zu shapes take another kernel in programs that start from now on; the table is %s\n",

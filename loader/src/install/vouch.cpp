@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/quote.hpp"
+#include "base/shell_word.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
 #include "oci/tag.hpp"
@@ -107,15 +108,16 @@ bool is_signed(const std::string& registry, const Settings& settings) {
                     ": there is no such folder, and no root of it is trusted here. Name a registry "
                     "in the request or in KILN_REGISTRY, a folder or https://…; where kernels of "
                     "this one come from elsewhere, run 'kiln trust add " +
-                    registry + " --root root.json'");
+                    shell_word(registry) + " --root root.json'");
   }
   throw Error(ErrorCode::kTrust,
               "trust " + registry +
                   ": no root of it is trusted here, so nobody vouches for what it has; nothing was "
                   "loaded. Get its root.json from its publisher, by another way than the registry, "
                   "then run 'kiln trust add " +
-                  registry + " --root root.json'; or believe it as it is: 'kiln trust add " +
-                  registry + " --unsigned'");
+                  shell_word(registry) +
+                  " --root root.json'; or believe it as it is: 'kiln trust add " +
+                  shell_word(registry) + " --unsigned'");
 }
 
 std::optional<SignedIndex> Vouch::recall(const std::string& name, int version) const {

@@ -60,16 +60,19 @@ fetch() {
     curl) curl -fsSL --retry 3 -o "$draft/$1" "$url/$1" ;;
     wget) wget -q -O "$draft/$1" "$url/$1" ;;
   esac || refuse "$url/$1 cannot be fetched by $downloader, or was cut short: try again, or set KILN_DOWNLOAD to another place."
-  found=$(sha256sum "$draft/$1" | cut -d ' ' -f 1)
+  found=$(sha256sum <"$draft/$1" | cut -d ' ' -f 1)  # of a name with a backslash it would print another line
   [ "$found" = "$expected" ] ||
     refuse "$url/$1 is not the file of this release: expected SHA-256 $expected, found $found. Do not use it; tell who serves it."
 }
 
 # Whatever ends the script: a version that was put aside comes back, and nothing is left.
 leave() {
-  if [ -d "$draft/before" ] && [ ! -e "$tree" ]; then mv "$draft/before" "$tree"; fi
-  rm -rf "$draft"
-  rmdir "$prefix/opt" "$prefix/bin" ${new:+"$new"} 2>/dev/null || true
+  if [ -n "$draft" ]; then
+    if [ -d "$draft/before" ] && [ ! -e "$tree" ]; then mv "$draft/before" "$tree"; fi
+    rm -rf "$draft"
+  fi
+  rmdir "$prefix/opt" "$prefix/bin" 2>/dev/null || true
+  while [ "$prefix" != "$there" ] && rmdir "$prefix" 2>/dev/null; do prefix=$(dirname "$prefix"); done
 }
 
 main() {
@@ -91,7 +94,7 @@ main() {
   esac
   machine=$(architecture)
   downloader=$(tool curl wget)
-  for each in sha256sum tar gzip mktemp find; do tool "$each" >/dev/null; done
+  for each in sha256sum tar gzip mktemp find dirname; do tool "$each" >/dev/null; done
   tree=$prefix/opt/kiln-$version
   for program in kiln kiln-registry; do
     link=$prefix/bin/$program
@@ -100,13 +103,15 @@ main() {
       *) if [ -e "$link" ] || [ -L "$link" ]; then refuse "$link is there, and not of this script: move it, or choose another --prefix."; fi ;;
     esac
   done
-  new=
-  [ -d "$prefix" ] || new=$prefix
+  # Kernels that this version has stay with it.
+  if [ -e "$tree/share/kiln/registry.root.json" ]; then kernels=1; fi
+  there=$prefix draft=
+  while [ ! -e "$there" ]; do there=$(dirname "$there"); done
+  trap leave EXIT
+  trap 'exit 1' HUP INT TERM
   mkdir -p "$prefix/opt" "$prefix/bin" 2>/dev/null || refuse "$prefix cannot be written: choose another --prefix."
 
   draft=$(mktemp -d "$prefix/opt/.kiln-XXXXXX") || refuse "$prefix/opt cannot be written: choose another --prefix."
-  trap leave EXIT
-  trap 'exit 1' HUP INT TERM
   find "$prefix/opt" -maxdepth 1 -name '.kiln-??????' -mmin +1440 -exec rm -rf {} +  # of a run that was killed
   mkdir "$draft/tree"
   files=kiln-$version-linux-$machine.tar.gz
@@ -115,7 +120,7 @@ main() {
     fetch "$file"
     gzip -dc "$draft/$file" | tar -xf - -C "$draft/tree" --strip-components=1 || refuse "$file cannot be unpacked into $prefix/opt."
   done
-  "$draft/tree/bin/kiln" --version >/dev/null || refuse "$file does not run on this machine."
+  "$draft/tree/bin/kiln" --version >/dev/null || refuse "${files%% *} does not run on this machine."
 
   # What was there of this version goes aside first: a version's folder is always whole.
   if [ -e "$tree" ]; then mv "$tree" "$draft/before"; fi
@@ -127,7 +132,7 @@ main() {
     ln -s "$opt/kiln-$version/bin/$program" "$draft/$program"
     mv -f "$draft/$program" "$prefix/bin/$program"
   done
-  say "installed $("$prefix/bin/kiln" --version) in $tree, with links in $prefix/bin."
+  say "installed kiln $version in $tree, with links in $prefix/bin."
   case ":$PATH:" in
     *":$prefix/bin:"*) ;;
     *) say "add it to PATH:  export PATH=$(word "$prefix/bin"):\$PATH" ;;

@@ -101,6 +101,7 @@ class InstallerTest(unittest.TestCase):
         for text in (*texts, "Nothing was installed"):
             self.assertIn(text, said)
         self.assertEqual(self.inside(), [], said)
+        return said
 
     def tools(self, *without):
         """A PATH without these programs."""
@@ -133,6 +134,18 @@ class InstallerTest(unittest.TestCase):
         self.assertEqual(code, 0, said)
         self.assertTrue((self.home / "elsewhere/opt/kiln-1.2.3/share/kiln/registry.root.json").exists())
 
+    def test_kernels_stay_with_their_version(self):
+        for words in (["--kernels"], []):
+            self.assertEqual(self.install(*words)[0], 0)
+        self.assertTrue((self.home / ".local/opt/kiln-1.2.3/share/kiln/registry.root.json").exists())
+
+    def test_a_prefix_of_any_name(self):
+        for name in ("CORP\\me", "new\nline", "-x", "sl//", "a/./b"):
+            prefix = f"{self.home}/{name}"
+            code, said = self.install("--prefix", prefix)
+            self.assertEqual(code, 0, said)
+            self.assertTrue(os.access(f"{prefix}/bin/kiln", os.X_OK), name)
+
     def test_by_wget(self):
         if not shutil.which("wget"):
             self.skipTest("no wget")
@@ -156,6 +169,11 @@ class InstallerTest(unittest.TestCase):
     def test_a_file_that_is_gone(self):
         (self.release / TAR).unlink()
         self.refused(REFUSED, "cannot be fetched")
+        self.refused(REFUSED, "cannot be fetched", words=["--prefix", f"{self.home}/of/folders/none/was/there"])
+        (self.home / "bin").write_text("a file in the way")
+        before = self.inside()
+        self.assertEqual(self.install("--prefix", str(self.home))[0], REFUSED)
+        self.assertEqual(self.inside(), before)
 
     def test_a_tool_that_is_missing(self):
         for tool in ("sha256sum", "gzip"):
@@ -174,7 +192,8 @@ class InstallerTest(unittest.TestCase):
     def test_a_command_that_does_not_run(self):
         self.pack(TAR, f"kiln-1.2.3-linux-{MACHINE}", {"bin/kiln": "#!/bin/sh\nexit 1\n"})
         self.script.write_text(load_release().installer("1.2.3", f"http://127.0.0.1:{self.server.server_port}", self.release))
-        self.refused(REFUSED, "does not run on this machine")
+        for words in ((), ("--kernels",)):
+            self.assertIn(f"kiln: {TAR} does not run on this machine", self.refused(REFUSED, words=words))
 
     def test_what_is_in_the_way_stays(self):
         kiln = self.home / ".local/bin/kiln"

@@ -5,6 +5,7 @@
 
 #include "base/draft.hpp"
 #include "base/quote.hpp"
+#include "base/utc.hpp"
 #include "documents/descriptor.hpp"
 #include "documents/json.hpp"
 #include "documents/variant.hpp"
@@ -38,7 +39,11 @@ void read_record(const fs::path& file, std::vector<TestResult>& results) {
   const std::string hardware = word("hardware");
   std::string place = hardware;
   if (record.has("driver")) place += ", driver " + word("driver");
-  place += ", " + word("date");
+  const std::string date = word("date");
+  if (!parse_time(date + "T00:00:00Z")) {
+    record.at("date").fail("is " + quote(date) + ", expected a day such as 2027-01-31");
+  }
+  place += ", " + date;
   for (const JsonView& item : record.at("results").items()) {
     results.push_back({file, hardware, place, item.at("variant").string(),
                        Digest::parse(item.at("library").string()),

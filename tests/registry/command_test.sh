@@ -66,8 +66,9 @@ assert len(package["added"]) == 3 and package["unchanged"] == [], package
 CHECK
 expect 0 "$kiln_registry" publish --registry "$registry" "$work/one"
 grep -q 'nothing to do' "$work/out" || fail "a second publish does not say that it did nothing"
-echo '{"schema":"kiln.record/1","hardware":"none","date":"never","results":[]}' >"$work/record.json"
+echo '{"schema":"kiln.record/1","hardware":"none","date":"2026-11-21","results":[]}' >"$work/record.json"
 expect 0 "$kiln_registry" publish --registry "$work/several" --records "$work/record.json" "$work/one" "$work/two"
+grep -q "record $work/record.json counts for nothing here" "$work/err" || fail "a record of nothing: $(cat "$work/err")"
 expect 4 "$kiln_registry" publish --registry "$registry" --allow-untested '' "$work/two"
 grep -q -- "--allow-untested 'cpu-x86-64-v4,cu12.9-sm_80-x86_64'" "$work/err" || fail "a missing record: $(cat "$work/err")"
 expect 0 "$kiln_registry" publish --registry "$registry" --quiet "$work/two"

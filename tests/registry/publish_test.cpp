@@ -345,10 +345,11 @@ TEST_CASE("publish: a file that is no record is refused") {
       "",
       "[]",
       R"({"schema":"kiln.record/2"})",
-      R"({"schema":"kiln.record/1","gpu":"","driver":"1","date":"x","results":[]})",
-      R"({"schema":"kiln.record/1","gpu":"a\nb","driver":"1","date":"x","results":[]})",
-      R"({"schema":"kiln.record/1","gpu":"g","driver":"1","date":"x","results":[{"variant":"v"}]})",
-      R"({"schema":"kiln.record/1","gpu":"g","driver":"1","date":"x","results":[)"
+      R"({"schema":"kiln.record/1","hardware":"g","driver":"1","date":"never","results":[]})",
+      R"({"schema":"kiln.record/1","hardware":"","driver":"1","date":"2026-11-21","results":[]})",
+      R"({"schema":"kiln.record/1","hardware":"a\nb","driver":"1","date":"2026-11-21","results":[]})",
+      R"({"schema":"kiln.record/1","hardware":"g","driver":"1","date":"2026-11-21","results":[{"variant":"v"}]})",
+      R"({"schema":"kiln.record/1","hardware":"g","driver":"1","date":"2026-11-21","results":[)"
       R"({"variant":"v","library":"sha256:1","cases":1,"failed":0}]})"};
   for (const std::string& text : texts) {
     CAPTURE(text);

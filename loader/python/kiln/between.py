@@ -29,12 +29,12 @@ _STRIDED = torch.strided
 # ---- modules ----
 
 
-def on_module(module: nn.Module, forward: Any) -> str:
-    """What was put on a module, whose class has this forward."""
+def on_module(module: nn.Module, forward: Any, own: Any = None) -> str:
+    """What was put on a module, whose class has this forward; the module `own`, where it is known."""
     if (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
             or (_HAS_BACKWARD_PRE_HOOKS and module._backward_pre_hooks)):
         return "has hooks"
-    if "forward" in module.__dict__ or type(module).forward is not forward:
+    if module.__dict__.get("forward") is not own or type(module).forward is not forward:
         return "has a forward of its own"
     return ""
 

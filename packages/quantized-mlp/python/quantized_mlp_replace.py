@@ -3,6 +3,9 @@
 what GPTQ, AWQ or compressed-tensors wrote, or FP8 with scales of rows, of blocks as DeepSeek has them or of all, in a
 layout that the op pack takes.
 
+compressed-tensors puts a forward on each linear, and makes plain weights of a model at its first call, or here; the
+codes are those that its own compression gives.
+
 A module stays the one that the user has, under a class that is derived from its own; its linears stay too, with the
 weights as they were, beside a packed copy that is no part of its state dict. At each call the new forward looks
 whether the linears and their tensors still are those that were packed; where not, the module's own forward runs, and
@@ -52,9 +55,57 @@ def _tensor(linear: nn.Module, name: str) -> Optional[Tensor]:
     return found if isinstance(found, Tensor) else None
 
 
+_TOOL = "compressed_tensors"
+
+
+def _is_of_tool(function: Any) -> bool:
+    """Whether it is one of compressed-tensors' functions, which have the names of those that they wrap."""
+    function = getattr(function, "__func__", function)
+    return getattr(function, "__globals__", {}).get("__name__", "").split(".")[0] == _TOOL
+
+
+def _forward_of_tool(linear: nn.Module) -> Any:
+    """What compressed-tensors put on a linear: the forward of its class, on what its scheme means; or None."""
+    forward = vars(linear).get("forward")
+    return forward if _is_of_tool(forward) and getattr(linear, "quantization_scheme", None) is not None else None
+
+
+def _plain_weights(model: nn.Module) -> None:
+    """Does at once what compressed-tensors' hook does at a model's first call, by that hook."""
+    for hook in list(model._forward_pre_hooks.values()):
+        if _is_of_tool(hook):
+            hook(model, ())
+
+
+def _in_files(linear: nn.Module) -> Union[nn.Module, str]:
+    """The linear; of one of compressed-tensors' what holds the tensors of its files instead."""
+    if _forward_of_tool(linear) is None:
+        return linear
+    from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.compressors.format import infer_module_format
+
+    if _tensor(linear, "weight") is None:
+        return "is compressed: call the model once, which makes compressed-tensors give it weights, then replace()"
+    scheme = linear.quantization_scheme
+    if getattr(scheme.input_activations, "type", None) == "int":
+        return "has quantized activations, too"
+    tool = BaseCompressor.get_value_from_registry((scheme.format or infer_module_format(type(linear), scheme)).value)
+    own = {name: getattr(linear, name) for name, _ in (*linear.named_parameters(), *linear.named_buffers())}
+    # In 16 bits a weight over its scale may be rounded to another code.
+    files = tool.compress({name: t.float() if t.is_floating_point() else t for name, t in own.items()}, scheme)
+    files.update((name, own[name]) for name in ("weight_scale", "bias") if name in own)
+    if not torch.equal(tool.decompress(dict(files), scheme)["weight"].to(linear.weight.dtype), linear.weight):
+        return "has other weights than its scheme gives"
+    held = nn.Module()
+    vars(held).update(files, quantization_scheme=scheme)
+    return held
+
+
 def _is_quantized(linear: Any) -> bool:
     if not isinstance(linear, nn.Module):
         return False
+    if _forward_of_tool(linear) is not None:
+        return True
     weight = _tensor(linear, "weight")
     return any(_tensor(linear, name) is not None for name in ("qweight", "weight_packed", "weight_scale_inv")) or (
         weight is not None and "float8" in str(weight.dtype))
@@ -233,7 +284,7 @@ class _Place:
     def _bind(self) -> None:
         self.key = layer.key_of(*self.request)
         self.told: set[str] = set()
-        self.forwards = tuple(type(linear).forward for linear in self.linears)
+        self.forwards = tuple((type(linear).forward, _forward_of_tool(linear)) for linear in self.linears)
         self.seen = tuple(seen for linear in self.linears for seen in _Seen.all_of(linear))
         self.counts = tuple(_count(linear) for linear in self.linears)
 
@@ -259,7 +310,7 @@ class _Place:
         for name, linear, forward, count in zip(self.names, self.linears, self.forwards, self.counts):
             if module._modules.get(name) is not linear:
                 return f"{name} was replaced"
-            why = between.on_module(linear, forward)
+            why = between.on_module(linear, *forward)
             if why != "":
                 return f"{name} {why}"
             if _count(linear) != count:
@@ -322,7 +373,8 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
         return f"it holds a tensor beside its linears, {between.tensor_of(module)}"
     found = []
     for each in names:
-        codes = codes_of(module._modules[each])
+        linear = _in_files(module._modules[each])
+        codes = linear if isinstance(linear, str) else codes_of(linear)
         if isinstance(codes, str):
             return f"{each} {codes}"
         found.append(codes)
@@ -349,7 +401,8 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
     x = (torch.randn(4, gate.columns, generator=torch.Generator().manual_seed(0)) * scales).to(
         device, like.dtype if like.dtype in _DTYPES else torch.bfloat16)
     for each, codes in zip(names, found):
-        if is_float8 and not _means_float8(module._modules[each], codes, x.dtype):
+        linear = module._modules[each]  # _in_files has compared the weights of those of compressed-tensors
+        if is_float8 and _forward_of_tool(linear) is None and not _means_float8(linear, codes, x.dtype):
             return f"{each} gives something else than its codes and scales mean"
     expected = module(x).float()
     for layouts in _layouts(found):
@@ -379,6 +432,7 @@ def replace(model: nn.Module, *, version: int = 0, overflow: str = "infinity", b
         try:
             if not any(_is_quantized(module._modules[n]) for n in names):
                 continue
+            _plain_weights(model)
             place = _fit(name, module, names, attributes, version, options)
             made = layer.replaced_class(ReplacedQuantizedMlp, type(module)) if isinstance(place, _Place) else None
         except NoVariant as error:

@@ -11,7 +11,9 @@ and kiln.torch.replace of modules that hold what public quantisers write.
 import copy
 import pathlib
 import sys
+import types
 import unittest
+import unittest.mock
 import warnings
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "rows/tests"))
@@ -251,6 +253,73 @@ class Float8Rows(Float8):
     rows, group, name = 1, 0, "weight_scale"
 
 
+# What compressed-tensors 0.20 does, under its names: a linear has a forward of its own, and its weights are plain ones
+# from the model's first call on; compress() gives what its files have.
+TOOL = """
+import functools, torch
+
+def set_forward_quantized(linear):
+    @functools.wraps(linear.forward.__func__)
+    def quantized_forward(self, input):
+        return self.__class__.forward(self, input)
+
+    linear.forward = quantized_forward.__get__(linear)
+
+def add_decompress_hook(model):
+    def ct_decompress_hook(model, args):
+        for module in model.modules():
+            if hasattr(module, "quantization_scheme"):
+                state = {name: getattr(module, name).detach() for name, _ in module.named_parameters()}
+                module.weight = torch.nn.Parameter(BaseCompressor.decompress(state, module.quantization_scheme)["weight"])
+                del module.weight_packed
+        handle.remove()
+
+    handle = model.register_forward_pre_hook(ct_decompress_hook)
+
+class BaseCompressor:
+    @classmethod
+    def get_value_from_registry(cls, name):
+        return {"pack-quantized": cls}[name]
+
+    @staticmethod
+    def compress(state, scheme):
+        scale = state["weight_scale"].float().repeat_interleave(scheme.group, 1)
+        return {"weight_packed": words_of((state["weight"].float() / scale).round() + (1 << (scheme.bits - 1)), scheme.bits),
+                "weight_scale": state["weight_scale"], "weight_shape": torch.tensor(state["weight"].shape)}
+
+    @staticmethod
+    def decompress(state, scheme):
+        parts = state["weight_packed"].unsqueeze(-1) >> torch.arange(0, 32, scheme.bits)
+        codes = (parts & ((1 << scheme.bits) - 1)).flatten(-2) - (1 << (scheme.bits - 1))
+        return {"weight": (codes * state["weight_scale"].float().repeat_interleave(scheme.group, 1)).to(torch.bfloat16)}
+
+def infer_module_format(kind, scheme):
+    raise AssertionError("the scheme has its format")
+"""
+
+
+def tool():
+    """Modules of these names."""
+    names = ("compressed_tensors", "compressed_tensors.compressors", "compressed_tensors.compressors.format")
+    of_tool = types.ModuleType(names[1])
+    of_tool.words_of = words_of
+    exec(TOOL, vars(of_tool))  # so that its functions' globals have the name
+    return {names[0]: types.ModuleType(names[0]), names[1]: of_tool, names[2]: of_tool}
+
+
+def linear_of_tool(rows, columns, seed, of_tool, bits=4, group=64):
+    linear = torch.nn.Linear(columns, rows, bias=False)
+    scale = (normal(rows, columns // group, seed=seed + 5).cpu().abs() / (1 << bits) / 8).to(torch.bfloat16)
+    linear.weight_packed = torch.nn.Parameter(words_of(random_codes(rows, columns, bits, seed), bits), False)
+    linear.weight_scale = torch.nn.Parameter(scale, False)
+    linear.weight_shape = torch.nn.Parameter(torch.tensor([rows, columns]), False)
+    del linear.weight
+    linear.quantization_scheme = types.SimpleNamespace(
+        format=types.SimpleNamespace(value="pack-quantized"), input_activations=None, bits=bits, group=group)
+    of_tool.set_forward_quantized(linear)
+    return linear
+
+
 class Mlp(torch.nn.Module):
     def __init__(self, kind, **options):
         super().__init__()
@@ -293,6 +362,49 @@ class Replace(TorchCase):
                         self.assertEqual(kiln.torch.restore(mlp), 1)
                         self.assertTrue(torch.equal(mlp(x), own))
                         self.assertIs(type(mlp), Mlp)
+
+    @unittest.skipUnless(DEVICE == "cpu", "which device it is says nothing of the tool")
+    def test_linears_of_compressed_tensors(self):
+        modules = tool()
+        of_tool = modules["compressed_tensors.compressors"]
+        with unittest.mock.patch.dict(sys.modules, modules), torch.no_grad():
+            for bits in (4, 8):
+                model = torch.nn.ModuleDict({"mlp": Mlp(linear_of_tool, of_tool=of_tool, bits=bits)})
+                mlp = model["mlp"]
+                of_tool.add_decompress_hook(model)
+                part, _ = self.replaced(mlp)
+                self.assertIn("gate_proj is compressed: call the model once", part.kept[0].what)
+                report = kiln.torch.replace(model)
+                self.assertEqual([swap.name for swap in report.swapped], ["mlp"], str(report))
+                x = normal(5, D, dtype=torch.bfloat16)
+                weights = {name: getattr(mlp, f"{name}_proj").weight.float() for name in SHAPES}
+                found = mlp(x)
+                self.assert_close([found], [expected(x, weights)], torch.bfloat16)
+                self.assertTrue(torch.equal(copy.deepcopy(mlp)(x), found))
+                with kiln.torch.disabled():
+                    self.assertFalse(torch.equal(mlp(x), found))
+                mlp.up_proj.forward = lambda x: x
+                with self.assertWarnsRegex(kiln.torch.FallbackWarning, "up_proj has a forward of its own"):
+                    with self.assertRaises(RuntimeError):
+                        mlp(x)
+
+            def other_weights(linear):
+                linear.weight.mul_(1.01)
+
+            def activations(linear):
+                linear.quantization_scheme.input_activations = types.SimpleNamespace(type="int")
+
+            def other_format(linear):
+                linear.quantization_scheme.format.value = "of tomorrow"
+
+            for change, words in ((other_weights, "up_proj has other weights than its scheme gives"),
+                                  (activations, "up_proj has quantized activations"), (other_format, "of tomorrow")):
+                model = torch.nn.ModuleDict({"mlp": Mlp(linear_of_tool, of_tool=of_tool)})
+                of_tool.add_decompress_hook(model)
+                next(iter(model._forward_pre_hooks.values()))(model, ())
+                change(model["mlp"].up_proj)
+                with self.assertWarns(kiln.torch.FallbackWarning):
+                    self.assertIn(words, kiln.torch.replace(model).kept[0].what)
 
     def test_float8(self):
         for kind in (Float8, Float8Rows):

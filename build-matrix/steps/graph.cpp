@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -53,15 +54,17 @@ class PackageGraph {
                      generate_glue(build_.job.package, glue_facts(plan, recipe.build_id)));
 
     std::vector<fs::path> objects = host_objects(plan);
-    objects.push_back(compile(folder / "package.gen.cpp", folder / "package.gen.o", plan.cpu));
+    objects.push_back(
+        compile_generated(folder / "package.gen.cpp", folder / "package.gen.o", plan.cpu));
     std::vector<fs::path> logs;
     if (plan.is_triton()) {
       add_launches(build_, plan);
-      objects.push_back(compile(folder / kLaunches, folder / "launches.gen.o", plan.cpu));
+      objects.push_back(compile_generated(folder / kLaunches, folder / "launches.gen.o", plan.cpu));
     }
     if (plan.is_cuda() && !plan.binary) {
       logs = add_images(build_, plan);
-      objects.push_back(compile(folder / "images.gen.cpp", folder / "images.gen.o", plan.cpu));
+      objects.push_back(
+          compile_generated(folder / "images.gen.cpp", folder / "images.gen.o", plan.cpu));
     }
     link(plan, recipe, objects, folder);
     pack(recipe, folder, folder / recipe.library(), logs);
@@ -109,21 +112,29 @@ class PackageGraph {
             "ZIG_LOCAL_CACHE_DIR=" + made("zig"), "LC_ALL=C"};
   }
 
-  // Our folders are searched before the compiler's for "…" and after them for <…>, so that no file
-  // of ours is read where the compiler's own headers name theirs.
-  fs::path compile(const fs::path& source, const fs::path& object, CpuLevel cpu) {
-    return compile(source, object, compile_flags(cpu, build_.glibc), build_.files.headers());
+  // Objects of a variant's own sources lie beside its recipe, all others with whom they belong to.
+  fs::path compile_generated(const fs::path& source, const fs::path& object, CpuLevel cpu) {
+    return compile(source, object, compile_flags(cpu, build_.glibc), build_.files.own());
   }
 
+  fs::path compile_owned(const fs::path& source, const Owner& owner, const std::string& folder,
+                         const std::vector<std::string>& flags) {
+    const fs::path object = build_.places.work() / owner.name / folder /
+                            object_name(source.lexically_relative(owner.folder).string());
+    return compile(source, object, flags, owner);
+  }
+
+  // Our folders are searched before the compiler's for "…" and after them for <…>, so that no file
+  // of ours is read where the compiler's own headers name theirs.
   fs::path compile(const fs::path& source, const fs::path& object,
-                   const std::vector<std::string>& flags, const std::vector<fs::path>& headers) {
+                   const std::vector<std::string>& flags, const Owner& owner) {
     if (build_.steps.outputs.contains(object)) return object;
     std::vector<std::string> command = {build_.toolchain.zig.string(), "c++"};
     std::ranges::copy(flags, std::back_inserter(command));
     command.push_back("-Werror=date-time");
-    for (const fs::path& folder : headers) append(command, {"-iquote", folder.string()});
-    for (const fs::path& folder : headers) append(command, {"-idirafter", folder.string()});
-    for (const auto& [prefix, name] : build_.files.prefixes()) {
+    for (const fs::path& each : owner.headers) append(command, {"-iquote", each.string()});
+    for (const fs::path& each : owner.headers) append(command, {"-idirafter", each.string()});
+    for (const auto& [prefix, name] : owner.prefixes) {
       command.push_back("-ffile-prefix-map=" + prefix.string() + "=" + name);
     }
     const std::string name = object.filename().string();
@@ -136,7 +147,7 @@ class PackageGraph {
                       .tool = build_.toolchain.zig_digest,
                       .tool_folder = build_.toolchain.zig.parent_path(),
                       .inputs = {source},
-                      .searched = headers,
+                      .searched = owner.headers,
                       .folder = object.parent_path(),
                       .outputs = {name},
                       .stamp = object.string() + ".stamp"});
@@ -154,26 +165,27 @@ class PackageGraph {
     }
   }
 
+  static std::string check_folder(CpuLevel cpu) {
+    return "check/" + std::string(to_string(cpu.arch));
+  }
+
   fs::path add_check(CpuLevel cpu) {
-    const fs::path folder =
-        build_.places.work() / build_.job.package.name / "check" / std::string(to_string(cpu.arch));
-    const std::vector<fs::path> headers = build_.files.check_headers();
+    const fs::path folder = build_.places.work() / build_.job.package.name / check_folder(cpu);
     const std::vector<std::string> flags = check_compile_flags(cpu, build_.glibc);
     const fs::path exports = build_.places.check / "exports.map";
     std::vector<std::string> command = {build_.toolchain.zig.string(), "c++"};
     std::ranges::copy(check_link_flags(cpu, build_.glibc), std::back_inserter(command));
     command.push_back("-Wl,--version-script=" + exports.string());
     std::vector<fs::path> inputs = {exports};
-    const auto take = [&](const fs::path& source, const std::string& name) {
-      inputs.push_back(compile(source, folder / name, flags, headers));
+    const auto take = [&](const fs::path& source) {
+      inputs.push_back(
+          compile_owned(source, build_.files.owner_of_check(source), check_folder(cpu), flags));
       command.push_back(inputs.back().string());
     };
-    for (const std::string& source : build_.job.package.check) {
-      take(build_.files.path_of(source), object_name(source));
-    }
-    take(build_.places.check / "entry.cpp", "kiln_entry.o");
-    for (const std::string source : {"call", "tensor", "testing"}) {
-      take(build_.places.loader / "call" / (source + ".cpp"), "kiln_" + source + ".o");
+    for (const std::string& source : build_.job.package.check) take(build_.files.path_of(source));
+    take(build_.places.check / "entry.cpp");
+    for (const char* source : {"call.cpp", "tensor.cpp", "testing.cpp"}) {
+      take(build_.places.loader / "call" / source);
     }
     return add_link(std::move(command), std::move(inputs), folder / "check.so");
   }
@@ -195,20 +207,19 @@ class PackageGraph {
   }
 
   std::vector<fs::path> host_objects(const VariantPlan& plan) {
-    const fs::path folder = build_.places.work() / build_.job.package.name / "host" /
-                            ((plan.is_cuda() ? "cuda-" : "cpu-") + to_string(plan.cpu));
+    const auto flags = compile_flags(plan.cpu, build_.glibc);
     std::vector<fs::path> objects;
-    for (const std::string& source : plan.host) {
-      objects.push_back(
-          compile(build_.files.path_of(source), folder / object_name(source), plan.cpu));
-    }
+    const auto take = [&](const fs::path& source) {
+      objects.push_back(compile_owned(source, build_.files.owner_of_object(source),
+                                      "host/" + to_string(plan.cpu), flags));
+    };
+    for (const std::string& source : plan.host) take(build_.files.path_of(source));
     if (plan.binary) {
       const fs::path calls = build_.folder_of(plan) / kCalls;
-      objects.push_back(compile(calls, calls.string() + ".o", plan.cpu));
+      objects.push_back(compile_generated(calls, calls.string() + ".o", plan.cpu));
     }
     for (const std::string& source : sdk_sources_of(plan)) {
-      objects.push_back(compile(build_.places.sdk / "src" / source,
-                                folder / ("sdk_" + object_name(source)), plan.cpu));
+      take(build_.places.sdk / "src" / source);
     }
     return objects;
   }
@@ -281,8 +292,32 @@ fs::path license_of(const Job& job, const Places& places) {
                                      (job.folder / "LICENSE").string() + " with the text");
 }
 
+namespace {
+
+// What is made of a folder is found again by the folder's name.
+void expect_names_to_differ(const std::vector<Job>& jobs) {
+  std::map<std::string, fs::path> folders;
+  const auto add = [&](const std::string& name, const fs::path& folder) {
+    const auto [known, is_new] = folders.emplace(name, folder);
+    if (is_new || known->second == folder) return;
+    throw Error(ErrorCode::kUsage, "build: " + known->second.string() + " and " + folder.string() +
+                                       " are both called " + name +
+                                       "; expected one folder of a name in one build. Build one "
+                                       "after the other, each with an --out of its own");
+  };
+  for (const Job& job : jobs) {
+    add(job.package.name, job.folder.lexically_normal());
+    for (const std::string& name : job.package.shared_folders()) {
+      add(name, (job.folder.parent_path() / name).lexically_normal());
+    }
+  }
+}
+
+}  // namespace
+
 std::vector<Step> write_graph(const std::vector<Job>& jobs, Version glibc,
                               const Toolchain& toolchain, const Places& places, Sources& sources) {
+  expect_names_to_differ(jobs);
   // dlpack.h alone: the folder it is installed in holds the headers of this machine's libc too.
   write_if_changed(places.work() / "include" / "dlpack" / "dlpack.h",
                    read_file(places.dlpack / "dlpack" / "dlpack.h"));

@@ -6,10 +6,11 @@
 // those of the first.
 //
 //   OUT/.work/<package>/gen/       package.gen.hpp, exports.map: the same for every variant
-//   OUT/.work/<package>/host/…     host objects, shared by the variants of one CPU level
-//   OUT/.work/<package>/device/…   images, shared by the variants of one toolkit and target; of
-//                                  sources that read its files alone, by other packages, too
-//   OUT/.work/<package>/check/<arch>/  the check that travels in the dev layer, and its objects
+//   OUT/.work/<owner>/host/…       host objects, shared by the variants of one CPU level
+//   OUT/.work/<owner>/device/…     images, shared by the variants of one toolkit and target
+//   OUT/.work/<owner>/check/<arch>/    objects of the check that travels in the dev layer, and it
+//   The owner of what is made of a source is the package, or one folder with all that it reads: a
+//   folder beside the package, kiln.sdk and so on. Other packages then have it, too.
 //   OUT/.work/<package>/<variant>/ recipe, glue, what is made of launches, the linked library
 //   OUT/<package>/<variant>/       the archive and its documents
 #pragma once

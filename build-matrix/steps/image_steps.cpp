@@ -26,9 +26,9 @@ struct ImagePlace {
 ImagePlace place_of(PackageBuild& build, const VariantPlan& plan, const ImagePlan& image) {
   std::string built_for = "cu" + to_string(*plan.toolkit) + "-" + to_string(image.code);
   for (const std::string& name : plan.headers) built_for += "-" + name;
-  const std::string& owner = image.is_triton()
-                                 ? build.job.package.name
-                                 : build.files.owner_of(build.files.path_of(image.source)).name;
+  const std::string& owner =
+      image.is_triton() ? build.job.package.name
+                        : build.files.owner_of_image(build.files.path_of(image.source)).name;
   const bool ptx = image.code.kind == DeviceCode::Kind::kPtx;
   return {built_for, build.places.work() / owner / "device" / built_for /
                          (image.stem + (ptx ? ".ptx" : ".cubin"))};
@@ -48,7 +48,7 @@ void add_triton_image(PackageBuild& build, const VariantPlan& plan, const ImageP
 // The headers of the toolchain are as much of the compiler as its own: their bytes are in its
 // digest, and none of them is followed.
 void add_image(PackageBuild& build, const ImagePlan& planned, const VariantPlan& plan,
-               const ImageOwner& owner, const std::string& built_for, const fs::path& image) {
+               const Owner& owner, const std::string& built_for, const fs::path& image) {
   const DeviceCompiler& compiler = build.toolchain.device.at(*plan.toolkit);
   std::string tool = compiler.digest + " " + nvrtc_step_digest();
   const fs::path source = build.files.path_of(planned.source);
@@ -136,8 +136,9 @@ std::vector<fs::path> add_images(PackageBuild& build, const VariantPlan& plan) {
     if (planned.is_triton()) {
       add_triton_image(build, plan, planned, place);
     } else {
-      add_image(build, planned, plan, build.files.owner_of(build.files.path_of(planned.source)),
-                place.built_for, place.image);
+      add_image(build, planned, plan,
+                build.files.owner_of_image(build.files.path_of(planned.source)), place.built_for,
+                place.image);
     }
   }
   build.steps.add({.kind = "images",

@@ -24,7 +24,11 @@ std::vector<fs::path> headers_of(const fs::path& folder) {
 }  // namespace
 
 PackageFiles::PackageFiles(const Job& job, const Places& places, Sources& sources)
-    : job_(job), places_(places), sources_(sources), exports_(generate_exports(job.package)) {
+    : job_(job),
+      places_(places),
+      sources_(sources),
+      exports_(generate_exports(job.package)),
+      common_{places.sdk / "include", places.abi, places.work() / "include"} {
   const fs::path work = places.work() / job.package.name;
   const fs::path gen = work / "gen";
   ops_header_ = work / ops_header_path(job.package);
@@ -34,12 +38,11 @@ PackageFiles::PackageFiles(const Job& job, const Places& places, Sources& source
   write_if_changed(ops_stub_, generate_ops_stub(job.package));
   write_if_changed(gen / "exports.map", exports_);
   headers_ = headers_of(job.folder);
-  headers_.insert(headers_.end(),
-                  {gen, places.sdk / "include", places.abi, places.work() / "include"});
+  headers_.push_back(gen);
+  std::ranges::copy(common_, std::back_inserter(headers_));
   prefixes_ = {{places.sdk, "sdk"}, {places.abi, "abi"}, {places.work(), "work"}};
   folders_ = {{job.folder, job.package.name}};
   for (const std::string& name : job.package.shared_folders()) share(name);
-  for (const auto& [folder, name] : folders_) prefixes_.emplace_back(folder, name);
   collect_dev();
 }
 
@@ -61,31 +64,58 @@ std::string PackageFiles::portable_name(const fs::path& path) const {
   return "elsewhere/" + path.filename().string();
 }
 
-const ImageOwner& PackageFiles::owner_of(const fs::path& source) {
-  const auto known = owners_.find(source);
-  if (known != owners_.end()) return known->second;
-  ImageOwner owner{.name = job_.package.name, .folder = job_.folder};
-  for (const auto& package : folders_) {
-    std::ranges::copy(headers_of(package.first), std::back_inserter(owner.headers));
+const Owner& PackageFiles::find_owner(Owners& known, const fs::path& source, const Paths& headers,
+                                      const Paths& common) {
+  const auto found = known.find(source);
+  if (found != known.end()) return found->second;
+  auto candidates = folders_;
+  candidates.emplace_back(places_.sdk, "kiln.sdk");  // no package has a name with a dot
+  if (!places_.check.empty()) candidates.emplace_back(places_.check, "kiln.check");
+  if (!places_.loader.empty()) candidates.emplace_back(places_.loader, "kiln.loader");
+  const std::set<fs::path> read = sources_.closure({source}, headers);
+  for (const auto& candidate : candidates) {
+    const auto is_there = [&](const fs::path& path) {
+      const auto has_it = [&](const fs::path& folder) { return !below(folder, path).empty(); };
+      return has_it(candidate.first) || std::ranges::any_of(common, has_it);
+    };
+    if (below(candidate.first, source).empty() || !std::ranges::all_of(read, is_there)) continue;
+    Owner owner{.name = candidate.second, .folder = candidate.first};
+    std::ranges::copy_if(headers, std::back_inserter(owner.headers), is_there);
+    owner.prefixes = prefixes_;
+    owner.prefixes.push_back(candidate);
+    return known.emplace(source, std::move(owner)).first->second;
   }
-  const std::set<fs::path> read = sources_.closure({source}, owner.headers);
-  for (const auto& package : folders_) {
-    const fs::path& folder = package.first;
-    const auto has_it = [&](const fs::path& file) { return !below(folder, file).empty(); };
-    if (std::ranges::all_of(read, has_it)) owner = {package.second, folder, headers_of(folder)};
-  }
-  return owners_.emplace(source, owner).first->second;
+  return known.emplace(source, own(headers)).first->second;
 }
 
-std::vector<fs::path> PackageFiles::check_headers() const {
-  std::vector<fs::path> headers = {places_.check / "include", places_.loader,
-                                   places_.loader / "core",
-                                   places_.work() / job_.package.name / "include"};
+Owner PackageFiles::own(const Paths& headers) const {
+  Owner package{job_.package.name, job_.folder, headers, prefixes_};
+  std::ranges::copy(folders_, std::back_inserter(package.prefixes));
+  return package;
+}
+
+const Owner& PackageFiles::owner_of_image(const fs::path& source) {
+  Paths headers;
+  for (const auto& package : folders_) {
+    std::ranges::copy(headers_of(package.first), std::back_inserter(headers));
+  }
+  return find_owner(images_, source, headers, {});
+}
+
+const Owner& PackageFiles::owner_of_object(const fs::path& source) {
+  return find_owner(objects_, source, headers_, common_);
+}
+
+const Owner& PackageFiles::owner_of_check(const fs::path& source) {
+  Paths common = {places_.check / "include", places_.loader, places_.loader / "core"};
+  Paths headers = common;
+  headers.push_back(places_.work() / job_.package.name / "include");
   for (const auto& package : folders_) {
     for (const char* of : {"include", "tests"}) headers.push_back(package.first / of);
   }
   std::ranges::copy(headers_, std::back_inserter(headers));
-  return headers;
+  std::ranges::copy(common_, std::back_inserter(common));
+  return find_owner(checks_, source, headers, common);
 }
 
 void PackageFiles::share(const std::string& name) {

@@ -17,11 +17,13 @@ namespace kiln::build {
 inline constexpr const char* kLaunches = "launches.gen.cpp";
 inline constexpr const char* kCalls = "calls.gen.cpp";
 
-/// Whose an image is, and where its source's headers are looked for.
-struct ImageOwner {
-  std::string name;  ///< of the package, or of the folder beside it
+/// Whose an image or an object is, and where its source's headers are looked for.
+struct Owner {
+  std::string name;  ///< of the package, of the folder beside it, or of a part of ours
   std::filesystem::path folder;
   std::vector<std::filesystem::path> headers;
+  /// Folders, and what they are called in an object.
+  std::vector<std::pair<std::filesystem::path, std::string>> prefixes;
 };
 
 /// The files of one package. The constructor writes those that package.json alone makes.
@@ -34,18 +36,18 @@ class PackageFiles {
   /// Named by the root it lies under, so that the build id is the same in every folder.
   std::string portable_name(const std::filesystem::path& path) const;
 
-  /// A device source that reads files of one folder alone belongs to it: its image is the same in
-  /// every package that has it, and is compiled once. Else it may be another one in each of them.
-  const ImageOwner& owner_of(const std::filesystem::path& source);
+  /// A source that reads files of one folder alone, beside what every package reads, belongs to
+  /// it: what is made of it is the same in every package that has it, and is compiled once. Else it
+  /// may be another one in each of them. A check is what travels with the version.
+  const Owner& owner_of_image(const std::filesystem::path& source);
+  const Owner& owner_of_object(const std::filesystem::path& source);
+  const Owner& owner_of_check(const std::filesystem::path& source);
+
+  /// That of generated sources.
+  Owner own() const { return own(headers_); }
 
   /// Where the headers of host sources are looked for.
   const std::vector<std::filesystem::path>& headers() const { return headers_; }
-  /// The same for a check that travels with the version.
-  std::vector<std::filesystem::path> check_headers() const;
-  /// Folders, and what they are called in a library.
-  const std::vector<std::pair<std::filesystem::path, std::string>>& prefixes() const {
-    return prefixes_;
-  }
   /// The files of the dev layer, by their paths in it.
   const std::map<std::string, std::filesystem::path>& dev() const { return dev_; }
   /// One more, which a step makes.
@@ -54,6 +56,12 @@ class PackageFiles {
   const std::string& exports() const { return exports_; }
 
  private:
+  using Paths = std::vector<std::filesystem::path>;
+  using Owners = std::map<std::filesystem::path, Owner>;
+
+  Owner own(const Paths& headers) const;
+  const Owner& find_owner(Owners& known, const std::filesystem::path& source, const Paths& headers,
+                          const Paths& common);
   void share(const std::string& name);
   void collect_dev();
 
@@ -63,10 +71,13 @@ class PackageFiles {
   std::string exports_;
   std::filesystem::path ops_header_;  // what package.json makes of it
   std::filesystem::path ops_stub_;    // the same for Python
-  std::vector<std::filesystem::path> headers_;
+  Paths common_;                      // headers of the SDK, which any host source may read
+  Paths headers_;                     // and of the package
   std::vector<std::pair<std::filesystem::path, std::string>> folders_;  // its own, then shared ones
-  std::vector<std::pair<std::filesystem::path, std::string>> prefixes_;
-  std::map<std::filesystem::path, ImageOwner> owners_;  // of device sources
+  std::vector<std::pair<std::filesystem::path, std::string>> prefixes_;  // all others
+  Owners images_;
+  Owners objects_;
+  Owners checks_;
   std::map<std::string, std::filesystem::path> dev_;
 };
 

@@ -274,6 +274,14 @@ TEST_CASE("build: a package is built from sources of the one beside it, and its 
   };
   CHECK(fs::exists(image_of("scale")));  // once for both
   CHECK_FALSE(fs::exists(image_of("sharing")));
+  // So is what reads the SDK alone; what reads a generated header is the package's own.
+  const auto has_object = [](const std::string& owner, const std::string& source) {
+    return fs::exists(workshop().out() / ".work" / owner / "host/x86-64-v3" / (source + ".o"));
+  };
+  CHECK(has_object("kiln.sdk", "src_check.cpp"));
+  CHECK(has_object("sharing", "scale_csrc_cpu_package.cpp"));
+  CHECK_FALSE(has_object("scale", "src_check.cpp"));
+  CHECK_FALSE(has_object("sharing", "src_check.cpp"));
 
   workshop().replace("csrc/block.cuh", "256", "128");
   workshop().must(command);
@@ -298,6 +306,19 @@ TEST_CASE("build: a package is built from sources of the one beside it, and its 
       alone.output.find("it shares sources of scale, and there is no ") != std::string::npos,
       alone.output);
   fs::remove_all(sharing);
+}
+
+TEST_CASE("build: two folders of one name are not built together") {
+  const fs::path other = workshop().packages() / "copies" / "scale";
+  fs::create_directories(other.parent_path());
+  fs::copy(workshop().package(), other, fs::copy_options::recursive);
+  const Finished both =
+      workshop().run({workshop().package().string(), other.string(), "--only", "cpu-x86-64-v3"});
+  CHECK(both.status == 2);
+  CHECK_MESSAGE(both.output.find(" are both called scale; expected one folder of a name") !=
+                    std::string::npos,
+                both.output);
+  fs::remove_all(other.parent_path());
 }
 
 TEST_CASE("build: a failing step names the variant and shows the compiler's text") {

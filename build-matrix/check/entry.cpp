@@ -50,7 +50,8 @@ void report(const testing::Case& one) {
     c.found = bits.data();
     c.expected = one.expected.data();
     c.count = one.expected.size();
-    c.dtype = one.found->tensor().dl().dtype;
+    const Tensor tensor = one.found->tensor();
+    c.dtype = tensor.dl().dtype;
   }
   host->report(host->context, &c);
 }

@@ -56,7 +56,8 @@ TEST_CASE("tensor: each dtype has DLPack's code and bits") {
       {DType::kUInt8, kDLUInt, 8},     {DType::kBool, 6, 8},
   };
   for (const Case& each : table) {
-    const DLDataType dtype = Tensor(nullptr, each.dtype, {2, 2}, Device::cpu()).dl().dtype;
+    const Tensor tensor(nullptr, each.dtype, {2, 2}, Device::cpu());
+    const DLDataType dtype = tensor.dl().dtype;
     CHECK(dtype.code == each.code);
     CHECK(dtype.bits == each.bits);
     CHECK(dtype.lanes == 1);
@@ -98,7 +99,8 @@ TEST_CASE("tensor: columns keep the row stride and move the start") {
   CHECK(shape_of(right) == Extents{2, 3});
   CHECK(strides_of(right) == Extents{6, 1});
   CHECK(right.dl().byte_offset == 6);
-  CHECK(right.columns(1, 2).dl().byte_offset == 8);
+  const Tensor last = right.columns(1, 2);
+  CHECK(last.dl().byte_offset == 8);
   CHECK(packed.columns(6, 0).extent(1) == 0);
 }
 

@@ -69,6 +69,9 @@ void use(const kiln::Kernel& kernel, float* memory, void* scratch, CUstream_st* 
 #ifdef MISUSE_LAYER_OF_OTHER_WEIGHTS
   kernel.layer<kiln::layers::GegluMlp>(kiln::layers::SwigluMlp::Weights{});
 #endif
+#ifdef MISUSE_DLPACK_OF_TEMPORARY
+  [[maybe_unused]] const DLTensor dangling = bf16(scratch, {1, 1}).dl();
+#endif
 #ifdef MISUSE_TENSOR_WITHOUT_DEVICE
   kiln::Tensor(memory, kiln::DType::kFloat32, {1, 1});
 #endif

@@ -71,8 +71,9 @@ class Tensor {
   std::int64_t extent(int dimension) const { return shape_[static_cast<std::size_t>(dimension)]; }
 
   /// The DLPack form; points into this object, so it is valid while this object lives and is
-  /// unmoved.
-  DLTensor dl() const;
+  /// unmoved. A temporary has none.
+  DLTensor dl() const&;
+  DLTensor dl() const&& = delete;
 
  private:
   bool defined_ = false;

@@ -109,7 +109,7 @@ Tensor Tensor::columns(std::int64_t begin, std::int64_t count) const {
   return slice;
 }
 
-DLTensor Tensor::dl() const {
+DLTensor Tensor::dl() const& {
   DLTensor tensor = tensor_;
   // DLPack has no const; a package does not write to shapes.
   tensor.shape = const_cast<std::int64_t*>(shape_.data());

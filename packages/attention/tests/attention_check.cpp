@@ -77,7 +77,8 @@ class Projection {
 
  private:
   Tensor view(std::int64_t head, std::int64_t count) {
-    DLTensor dl = array_.tensor().dl();
+    const Tensor whole = array_.tensor();
+    DLTensor dl = whole.dl();
     const auto item = static_cast<std::uint64_t>(dl.dtype.bits / 8);
     std::int64_t* shape = shapes_[head == 0 ? 0 : head == heads_.queries ? 1 : 2];
     shape[0] = rows_;
@@ -385,7 +386,8 @@ class Checker {
                     .out = where});
     };
     run(out.tensor());
-    DLTensor same = q.tensor().dl();
+    const Tensor rows = q.tensor();
+    DLTensor same = rows.dl();
     std::int64_t shape[] = {40, 1, 64};
     same.ndim = 3;
     same.shape = shape;

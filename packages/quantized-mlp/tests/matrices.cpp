@@ -80,8 +80,10 @@ bool is_by_column(Layout layout) {
 
 /// Bytes as float8_e4m3fn, which Array has not.
 kiln::Tensor as_e4m3(const Array& bytes) {
-  DLTensor all = bytes.tensor().dl();
-  all.dtype = kiln::Tensor(nullptr, DType::kFloat8E4M3FN, {0}, kiln::Device::cpu()).dl().dtype;
+  const kiln::Tensor tensor = bytes.tensor();
+  const kiln::Tensor e4m3(nullptr, DType::kFloat8E4M3FN, {0}, kiln::Device::cpu());
+  DLTensor all = tensor.dl();
+  all.dtype = e4m3.dl().dtype;
   return kiln::Tensor(all);
 }
 kiln::Tensor codes_tensor_of(const Array& bytes, bool e4m3) {

@@ -156,7 +156,8 @@ void check_refusals(Check& check) {
   std::int64_t shape[] = {2, 8};
   std::int64_t strides[] = {16, 1};
   const auto at = [&](int element) {
-    DLTensor dl = memory.tensor().dl();
+    const Tensor whole = memory.tensor();
+    DLTensor dl = whole.dl();
     dl.ndim = 2;
     dl.shape = shape;
     dl.strides = strides;

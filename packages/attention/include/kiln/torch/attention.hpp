@@ -59,7 +59,8 @@ inline ::torch::Tensor attention_rows(const ::torch::Tensor& tensor) {
   return rows.stride(1) == 1 ? rows : rows.contiguous();
 }
 inline Tensor rows_view(const ::torch::Tensor& rows) {
-  DLTensor dl = view(rows).dl();
+  const Tensor compact = view(rows);
+  DLTensor dl = compact.dl();
   dl.strides = const_cast<std::int64_t*>(rows.strides().data());  // DLPack has no const
   return Tensor(dl);
 }

@@ -3,7 +3,7 @@
 # With KILN_WHOLE_MATRIX=ON it is every variant of geglu-mlp; swiglu-mlp has the same device code but for its gates:
 # here only one toolkit compiles it, where it is published all of them. Else it is one variant of each kind: every
 # level of a CPU, one GPU with kernels of its own, one with the portable ones, PTX; of swiglu-mlp one CPU and PTX; of
-# quantized-mlp one CPU and one GPU; of packages in Triton, whose kernels take minutes, the CPU's.
+# quantized-mlp one GPU and two CPUs, whose kernels differ; of packages in Triton, whose kernels take minutes, the CPU's.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ -d "$KILN_TOOLCHAINS" ] || { echo "skipped: no compilers at $KILN_TOOLCHAINS; run ci/toolchains"; exit 77; }
@@ -13,7 +13,7 @@ build() {
 geglu=() swiglu=(--only 'cu13.5-*,cpu-*') quantized=(--only 'cu13.5-*,cpu-*') others=()
 if [ "$KILN_WHOLE_MATRIX" != ON ]; then
   swiglu=(--only 'cu11.8-compute_80-*,cpu-x86-64-v3')
-  quantized=(--only 'cu13.5-sm_90-x86_64,cpu-x86-64-v3')
+  quantized=(--only 'cu13.5-sm_90-x86_64,cpu-x86-64-v3,cpu-x86-64-v4-amx')
   others=(--only 'cpu-*')
   geglu=(--only 'cu13.5-sm_90a-x86_64,cu13.5-sm_80-*,cu11.8-compute_80-*,cpu-*')
 fi

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// forward on the CPU. A line of 64 bytes of a packed tile has two rows, r and r + 8: of 4 bits all
-// of the tile's columns, of 8 bits half of them. Its 16 words are vectors whose lanes are columns;
-// x and h lie in memory in the order that makes those of one code position neighbours
-// (place_in_line). So a code costs a shift, a mask, a subtraction, a conversion and a
-// multiplication for each token, and a scale is applied once a line: the sums of a group are of
-// whole numbers, or of those of e4m3, times x, in fp32.
+// forward on the CPU; with AMX by cpu_amx.hpp and cpu_dots.hpp, else as follows. A line of 64 bytes
+// of a packed tile has two rows, r and r + 8: of 4 bits all of the tile's columns, of 8 bits half
+// of them. Its 16 words are vectors whose lanes are columns; x and h lie in memory in the order
+// that makes those of one code position neighbours (place_in_line). So a code costs a shift, a
+// mask, a subtraction, a conversion and a multiplication for each token, and a scale is applied
+// once a line: the sums of a group are of whole numbers, or of those of e4m3, times x, in fp32.
 //
 //   workspace    x, then h: fp32, [tokens of a block][tiles of k][64]
 //   an item      of the first region: a token of x; of the second: 16 columns of h; of the third:
@@ -16,13 +16,14 @@
 #include "cpu/gate.hpp"
 #include "cpu/threads.hpp"
 #include "cpu/vector.hpp"
-#include "package.gen.hpp"
-#include "shapes.hpp"
+#include "cpu_amx.hpp"
+#include "cpu_dots.hpp"
+#include "cpu_lines.hpp"
 
 namespace kiln::package {
 namespace {
 
-using namespace gated_mlp::cpu;
+using namespace quantized_mlp::cpu;
 using gated_mlp::Gate;
 using quantized_mlp::bits_of;
 using quantized_mlp::check_mlp;
@@ -37,9 +38,17 @@ using quantized_mlp::Real;
 using quantized_mlp::real_of;
 using quantized_mlp::tile_bytes;
 
-constexpr int64_t kBlock = 64;  // tokens that the workspace holds
-constexpr int kLineBytes = 64;  // of a tile: rows r and r + 8
-constexpr int kGroupRows = kTileRows / 2;
+#if defined(__AMX_BF16__)
+template <class T>
+void run(const ForwardArguments& call, const Mlp& mlp) {
+  if (is_for_dots(call)) {
+    forward_by_dots<T>(call, mlp);
+  } else {
+    forward_by_amx<T>(call, mlp);
+  }
+}
+#else
+constexpr int64_t kBlock = 64;              // tokens that the workspace holds
 constexpr int kMost = kLanes == 8 ? 2 : 4;  // tokens whose sums are in registers
 constexpr int kVectors = 16 / kLanes;       // of a line
 
@@ -80,17 +89,6 @@ struct Group {
   Ints zero[2];
   Floats scale[2];
 };
-
-template <Real kReal>
-float scale_at(const uint8_t* scales, int64_t at) {
-  if constexpr (kReal == Real::kFloat32) {
-    return reinterpret_cast<const float*>(scales)[at];
-  } else if constexpr (kReal == Real::kBfloat16) {
-    return bits_as<float>(uint32_t{reinterpret_cast<const uint16_t*>(scales)[at]} << 16);
-  } else {
-    return static_cast<float>(bits_as<_Float16>(reinterpret_cast<const uint16_t*>(scales)[at]));
-  }
-}
 
 // Rows r and r + 8 of group `group`.
 template <Real kReal>
@@ -276,13 +274,6 @@ struct Block {
     for (float* at = end - (h_floats(call) > 0 ? kTileDepth : 0); at < end; ++at) *at = 0;
   }
 
-  static void add_bias(const sdk::Tensor& bias, int64_t column, int64_t columns, float* sums) {
-    if (!bias.present) return;
-    for (int i = 0; i < kTileRows && column + i < columns; ++i) {
-      sums[i] += load_one(static_cast<const T*>(bias.data) + column + i);
-    }
-  }
-
   void compute_hidden(int64_t row_tile) const {
     float gate[kBlock][kTileRows];
     float up[kBlock][kTileRows];
@@ -294,8 +285,8 @@ struct Block {
     float* const to = h + column / kTileDepth * kTileDepth;
     with_gate(mlp.gating.gate, [&]<Gate kGate>() {
       for (int64_t token = 0; token < tokens; ++token) {
-        add_bias(call.gate_bias, column, mlp.hidden, gate[token]);
-        add_bias(call.up_bias, column, mlp.hidden, up[token]);
+        add_bias<T>(call.gate_bias, column, mlp.hidden, gate[token]);
+        add_bias<T>(call.up_bias, column, mlp.hidden, up[token]);
         for (int i = 0; i < kTileRows; i += kLanes) {
           const Floats out =
               gated<kGate>(load(gate[token] + i), load(up[token] + i), mlp.gating.limit);
@@ -312,30 +303,17 @@ struct Block {
     Product{mlp.down, real_of(call.down_scales.dtype)}.multiply(row_tile, h, tokens, sums);
     const int64_t column = row_tile * kTileRows;
     for (int64_t token = 0; token < tokens; ++token) {
-      add_bias(call.down_bias, column, call.D, sums[token]);
-      const int64_t at = (first + token) * call.D + column;
-      for (int64_t i = 0; i < kTileRows && column + i < call.D; i += kLanes) {
-        const int64_t left = call.D - column - i;
-        Floats sum = load(sums[token] + i);
-        if (call.residual.present) {
-          sum += load_up_to(static_cast<const T*>(call.residual.data) + at + i, left);
-        }
-        store_up_to(static_cast<T*>(call.y.data) + at + i, sum, left);
-      }
+      write_y<T>(call, first + token, column, sums[token]);
     }
   }
 };
 
 template <class T>
 void run(const ForwardArguments& call, const Mlp& mlp) {
-  constexpr double kBytesPerThread = 64 << 10;  // of weights, read for a few tokens
-  const double bytes = static_cast<double>(call.HR * call.DK) * 2.0 * static_cast<double>(call.T) +
-                       static_cast<double>(call.DR * call.HK) * static_cast<double>(call.TD);
-  const double groups = static_cast<double>(parts_of(call.M, kMost));
   const int64_t items = call.HR > call.DR ? call.HR : call.DR;
   auto* const x = static_cast<float*>(call.workspace);
   float* const h = x + block_of(call) * x_floats(call);
-  run_team(threads_for(bytes * groups / kBytesPerThread, items, call.threads), [&](Team& team) {
+  run_team(threads_for(worth_of(call, kMost), items, call.threads), [&](Team& team) {
     for (int64_t first = 0; first < call.M; first += kBlock) {
       const int64_t left = call.M - first;
       const Block<T> block{call, mlp, first, left < kBlock ? left : kBlock, x, h};
@@ -345,11 +323,16 @@ void run(const ForwardArguments& call, const Mlp& mlp) {
     }
   });
 }
+#endif
 
 }  // namespace
 
 size_t forward_workspace_bytes(const ForwardArguments& call) {
+#if defined(__AMX_BF16__)
+  return amx_workspace_bytes(call);
+#else
   return sizeof(float) * static_cast<size_t>(block_of(call) * (x_floats(call) + h_floats(call)));
+#endif
 }
 
 int32_t forward(const ForwardArguments& call, kiln_error* error) {

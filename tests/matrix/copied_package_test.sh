@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A package is its folder: geglu-mlp copied under another name builds, publishes, resolves and loads
-# with no edit outside the copy.
+# with no edit outside the copy. Its numeric check stays out: matrix.reproducible builds that of a copy.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/../.." && pwd)
 [ -d "$KILN_TOOLCHAINS" ] || { echo "skipped: no compilers at $KILN_TOOLCHAINS; run ci/toolchains"; exit 77; }
@@ -14,7 +14,7 @@ sed -i '0,/"geglu-mlp"/s//"copied-mlp"/; s/geglu_mlp\.py/copied_mlp.py/' "$work/
 mv "$work/packages/copied-mlp/python/"{geglu,copied}_mlp.py
 
 "$KILN_BIN/kiln" build --toolchains "$KILN_TOOLCHAINS" --packages "$work/packages" \
-  --out "$work/kernels" --only "$([ "$KILN_WHOLE_MATRIX" = ON ] && echo 'cpu-*' || echo cpu-x86-64-v3)"
+  --out "$work/kernels" --no-check --only "$([ "$KILN_WHOLE_MATRIX" = ON ] && echo 'cpu-*' || echo cpu-x86-64-v3)"
 "$KILN_BIN/kiln" registry publish --registry "$KILN_REGISTRY" "$work/kernels/copied-mlp"
 "$KILN_BIN/kiln" doctor copied-mlp@1 --device cpu
 "$KILN_BIN/kiln" list | grep -q '^copied-mlp@1'

@@ -86,6 +86,9 @@ class RecipesTest(unittest.TestCase):
         made = sorted(str(file.relative_to(work / "packages")) for file in (work / "packages").rglob("*") if file.is_file())
         self.assertEqual(made, [f"share/kiln/{name}" for name in (
             "copyright", "kiln-config-version.cmake", "kiln-config.cmake", "usage")])
+        warnings = {flag for file in work.rglob("build.ninja") for flag in re.findall(r" (-W[a-z]+)", file.read_text())}
+        self.assertIn("-Wconversion", warnings)
+        self.assertNotIn("-Werror", warnings)  # a packager's compiler has warnings that ours has not
 
     def test_other_sources_are_refused(self):
         content = self.sources.read_bytes()

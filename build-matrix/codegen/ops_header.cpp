@@ -63,9 +63,19 @@ std::string passed(const AttributeSchema& attribute) {
   return is_text(attribute) ? value + ".c_str()" : value;
 }
 
-/// The items, each with a comma behind it but the last, in lines of at most 100 columns.
+template <class Range, class TextOf>
+std::vector<std::string> texts(const Range& range, TextOf text_of) {
+  std::vector<std::string> all;
+  for (const auto& each : range) all.push_back(text_of(each));
+  return all;
+}
+
+constexpr std::string_view kArray = "            ";  // what follows "    return {"
+
+/// The items, each with a comma behind it but the last, in lines of at most 100 columns
+/// with the brackets around them.
 std::string in_lines(const std::vector<std::string>& items, std::string_view indent) {
-  constexpr std::size_t kColumns = 100;
+  constexpr std::size_t kColumns = 97;
   std::string text;
   std::size_t column = indent.size();
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -82,32 +92,25 @@ std::string in_lines(const std::vector<std::string>& items, std::string_view ind
   return text;
 }
 
-/// A signature as literals of whole arguments.
+/// A signature as literals, cut where a word ends, or within a word that fills a line.
 std::string in_literals(std::string_view signature, std::string_view indent) {
   constexpr std::size_t kColumns = 80;  // literal_of cuts a longer one
   std::string text;
-  std::string line;
-  while (!signature.empty()) {
-    const std::size_t end = std::min(signature.find(", "), signature.size() - 2) + 2;
-    if (!line.empty() && line.size() + end > kColumns) {
-      text += literal_of(line).append("\n").append(indent);
-      line.clear();
-    }
-    line += signature.substr(0, end);
+  while (signature.size() > kColumns) {
+    const std::size_t space = signature.rfind(' ', kColumns - 1);
+    const std::size_t end = space == std::string_view::npos ? kColumns : space + 1;
+    text += literal_of(signature.substr(0, end)).append("\n").append(indent);
     signature.remove_prefix(end);
   }
-  return text + literal_of(line);
+  return text + literal_of(signature);
 }
 
 void write_choice(std::ostream& out, const AttributeSchema& attribute) {
   const std::string type = type_of(attribute);
   out << "  enum class " << type << " { " << join(attribute.values, ", ", enumerator) << " };\n"
       << "  friend constexpr const char* word_of(" << type << " value) {\n"
-      << "    switch (value) {\n";
-  for (const std::string& word : attribute.values) {
-    out << "      case " << type << "::" << enumerator(word) << ": return \"" << word << "\";\n";
-  }
-  out << "    }\n    return \"\";  // which the op refuses\n  }\n";
+      << "    return kiln::word_at(value, {"
+      << in_lines(texts(attribute.values, literal_of), kArray) << "});\n  }\n";
 }
 
 void write_attributes(std::ostream& out, const Package& package, const OpSchema& op) {
@@ -123,12 +126,9 @@ void write_attributes(std::ostream& out, const Package& package, const OpSchema&
   for (const AttributeSchema& each : op.attributes) {
     out << "  " << type_of(each) << " " << each.name << default_of(each) << ";\n";
   }
-  const std::size_t count = op.attributes.size();
-  out << "\n  friend std::array<kiln::Attribute, " << count << "> attributes_of(const " << type
-      << "& a) {\n    return {"
-      << join(op.attributes, ",\n            ",
-              [](const AttributeSchema& each) { return "kiln::Attribute(" + passed(each) + ")"; })
-      << "};\n  }\n};\n\n";
+  out << "\n  friend std::array<kiln::Attribute, " << op.attributes.size()
+      << "> attributes_of(const " << type << "& a) {\n    return {{"
+      << in_lines(texts(op.attributes, passed), kArray) << "}};\n  }\n};\n\n";
 }
 
 /// "[M, D], bfloat16 or float16; output"
@@ -155,20 +155,17 @@ void write_member(std::ostream& out, const TensorSchema& tensor) {
 
 void write_op(std::ostream& out, const Package& package, const OpSchema& op) {
   const std::string type = camel_case(op.name);
-  const std::string attributes = attributes_struct(package, op);
-  const bool has_attributes = !op.attributes.empty();
   out << comment(op.doc, "///") << "struct " << type << " {\n"
       << "  static constexpr kiln::OpSignature kSignature = {\n      kPackage, \"" << op.name
       << "\",\n      " << in_literals(signature_of(package, op), "      ") << "};\n\n";
   for (const TensorSchema& tensor : op.tensors) write_member(out, tensor);
-  if (has_attributes) out << "  " << attributes << " attributes = {};\n";
-  std::vector<std::string> fields;
-  for (const TensorSchema& tensor : op.tensors) fields.push_back("&a." + tensor.name);
-  out << "\n  friend std::array<const kiln::Tensor*, " << fields.size() << "> tensors_of(const "
-      << type << "& a) {\n    return {" << in_lines(fields, "            ") << "};\n  }\n";
-  out << "  friend std::array<kiln::Attribute, " << op.attributes.size() << "> attributes_of(const "
-      << type << "&" << (has_attributes ? " a" : "") << ") {\n    return "
-      << (has_attributes ? "attributes_of(a.attributes)" : "{}") << ";\n  }\n};\n";
+  if (!op.attributes.empty()) {
+    out << "  " << attributes_struct(package, op) << " attributes = {};\n";
+  }
+  const auto field = [](const TensorSchema& tensor) { return "&a." + tensor.name; };
+  out << "\n  friend std::array<const kiln::Tensor*, " << op.tensors.size() << "> tensors_of(const "
+      << type << "& a) {\n    return {" << in_lines(texts(op.tensors, field), kArray)
+      << "};\n  }\n};\n";
 }
 
 }  // namespace
@@ -202,7 +199,6 @@ std::string generate_ops_header(const Package& package) {
       << "//   kiln::get_kernel(\"" << package.name << "\", {.version = " << package.version
       << "})\n//       .op<kiln::ops::" << name << "::" << camel_case(package.ops.front().name)
       << ">().run({…}, workspace, stream);\n#pragma once\n\n"
-      << "#include <array>\n#include <cstdint>\n#include <string>\n#include <string_view>\n\n"
       << "#include \"kiln/op.hpp\"\n\nnamespace kiln::ops::" << name << " {\n\n"
       << "inline constexpr std::string_view kPackage = \"" << package.name << "\";\n"
       << "inline constexpr int kVersion = " << package.version << ";\n";

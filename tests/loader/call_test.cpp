@@ -110,12 +110,15 @@ TEST_CASE("call: tensors left out are null, and there may be more of them than f
 template <const auto& kPackageName, const auto& kText>
 struct Add {
   static constexpr OpSignature kSignature{kPackageName, "add", kText};
+  struct Attributes {
+    double amount = 1.0;
+    friend std::array<Attribute, 1> attributes_of(const Attributes& a) { return {a.amount}; }
+  };
   RequiredTensor x;
   RequiredTensor y;
-  double amount = 1.0;
+  Attributes attributes = {};
 
   friend std::array<const Tensor*, 2> tensors_of(const Add& a) { return {&a.x, &a.y}; }
-  friend std::array<Attribute, 1> attributes_of(const Add& a) { return {Attribute(a.amount)}; }
 };
 
 constexpr char kSample[] = "sample";
@@ -130,7 +133,8 @@ TEST_CASE("typed op: made where the op takes what its header says, or more attri
   OwnedWorkspace workspace(Device::cpu());
   const auto check = [&](const auto& op) {
     Square square;
-    op.run({.x = square.tensors[0], .y = square.tensors[1], .amount = 7.0}, workspace.reserve(64));
+    op.run({.x = square.tensors[0], .y = square.tensors[1], .attributes = {.amount = 7.0}},
+           workspace.reserve(64));
     CHECK(square.y[0] == 8.0f);
     CHECK(op.workspace_bytes({.x = square.tensors[0], .y = square.tensors[1]}) == 64);
   };

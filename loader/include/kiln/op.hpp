@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "kiln/abi.h"
@@ -89,21 +90,36 @@ struct OpSignature {
       : package(a_package), op(an_op), text(a_text), hash(signature_hash(a_text)) {}
 };
 
+/// An enumerator's word among those of an attribute; of any other value "", which the op refuses.
+template <class Choice, std::size_t kCount>
+constexpr const char* word_at(Choice choice, const char* const (&words)[kCount]) {
+  const auto at = static_cast<std::size_t>(choice);
+  return at < kCount ? words[at] : "";
+}
+
 /// An op whose arguments are a struct: kiln::ops::geglu_mlp::Forward, say. A small value, as Op.
 template <class Arguments>
 class TypedOp {
  public:
   /// As Op::workspace_bytes.
   std::size_t workspace_bytes(const Arguments& arguments) const {
-    return op_.workspace_bytes(tensors_of(arguments), attributes_of(arguments));
+    return op_.workspace_bytes(tensors_of(arguments), attributes(arguments));
   }
 
   /// As Op::run. `arguments` need not outlive the call; what its tensors point to does.
   void run(const Arguments& arguments, Workspace workspace = {}, Stream stream = {}) const {
-    op_.run(tensors_of(arguments), attributes_of(arguments), workspace, stream);
+    op_.run(tensors_of(arguments), attributes(arguments), workspace, stream);
   }
 
  private:
+  static auto attributes(const Arguments& arguments) {
+    if constexpr (requires { arguments.attributes; }) {
+      return attributes_of(arguments.attributes);
+    } else {
+      return std::array<Attribute, 0>{};
+    }
+  }
+
   friend class Kernel;
   explicit TypedOp(Op op) : op_(op) {}
   Op op_;

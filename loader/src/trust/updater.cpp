@@ -65,6 +65,8 @@ std::set<std::string> advised_lines(const std::string& role,
   return lines;
 }
 
+/// What stands before the next line break. An empty line is a line as well, and as one that nobody
+/// wrote it speaks of everything.
 std::string_view take_line(std::string_view& rest) {
   const std::string_view line = rest.substr(0, rest.find('\n'));
   rest.remove_prefix(std::min(line.size() + 1, rest.size()));

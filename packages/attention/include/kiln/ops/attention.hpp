@@ -6,11 +6,6 @@
 //       .op<kiln::ops::attention::Prefill>().run({…}, workspace, stream);
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <string>
-#include <string_view>
-
 #include "kiln/op.hpp"
 
 namespace kiln::ops::attention {
@@ -25,9 +20,7 @@ struct PrefillAttributes {
   std::int64_t window_right = -1;
 
   friend std::array<kiln::Attribute, 3> attributes_of(const PrefillAttributes& a) {
-    return {kiln::Attribute(a.scale),
-            kiln::Attribute(a.window_left),
-            kiln::Attribute(a.window_right)};
+    return {{a.scale, a.window_left, a.window_right}};
   }
 };
 
@@ -40,10 +33,10 @@ struct PrefillAttributes {
 struct Prefill {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "prefill",
-      "attention.prefill(q: bfloat16|float16|float32 [T,QW] rows, k: q [S,KW] rows, "
-      "v: q [S,KW] rows, cu_seqlens_q: int32 [E], cu_seqlens_k: int32 [E], "
-      "out!: q [T,HQ,D], lse?!: float32 [HQ,T]; scale: float = 0.0, "
-      "window_left: int = -1, window_right: int = -1)"};
+      "attention.prefill(q: bfloat16|float16|float32 [T,QW] rows, k: q [S,KW] rows, v: "
+      "q [S,KW] rows, cu_seqlens_q: int32 [E], cu_seqlens_k: int32 [E], out!: q "
+      "[T,HQ,D], lse?!: float32 [HQ,T]; scale: float = 0.0, window_left: int = -1, "
+      "window_right: int = -1)"};
 
   kiln::RequiredTensor q;  ///< [T, QW], bfloat16, float16, float32; rows may lie apart
   kiln::RequiredTensor k;  ///< [S, KW], as q; rows may lie apart
@@ -57,9 +50,6 @@ struct Prefill {
   friend std::array<const kiln::Tensor*, 7> tensors_of(const Prefill& a) {
     return {&a.q, &a.k, &a.v, &a.cu_seqlens_q, &a.cu_seqlens_k, &a.out, &a.lse};
   }
-  friend std::array<kiln::Attribute, 3> attributes_of(const Prefill& a) {
-    return attributes_of(a.attributes);
-  }
 };
 
 /// The gradients of prefill's q, k and v, from grad_out, and from what prefill was given and gave;
@@ -68,13 +58,12 @@ struct Prefill {
 struct Backward {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "backward",
-      "attention.backward(grad_out: bfloat16|float16|float32 [T,HQ,D], "
-      "q: grad_out [T,QW] rows, k: grad_out [S,KW] rows, v: grad_out [S,KW] rows, "
-      "out: grad_out [T,HQ,D], lse: float32 [HQ,T], cu_seqlens_q: int32 [E], "
-      "cu_seqlens_k: int32 [E], grad_lse?: float32 [HQ,T], "
-      "grad_q!: grad_out [T,QW] rows, grad_k!: grad_out [S,KW] rows, "
-      "grad_v!: grad_out [S,KW] rows; scale: float = 0.0, window_left: int = -1, "
-      "window_right: int = -1)"};
+      "attention.backward(grad_out: bfloat16|float16|float32 [T,HQ,D], q: grad_out "
+      "[T,QW] rows, k: grad_out [S,KW] rows, v: grad_out [S,KW] rows, out: grad_out "
+      "[T,HQ,D], lse: float32 [HQ,T], cu_seqlens_q: int32 [E], cu_seqlens_k: int32 "
+      "[E], grad_lse?: float32 [HQ,T], grad_q!: grad_out [T,QW] rows, grad_k!: "
+      "grad_out [S,KW] rows, grad_v!: grad_out [S,KW] rows; scale: float = 0.0, "
+      "window_left: int = -1, window_right: int = -1)"};
 
   kiln::RequiredTensor grad_out;  ///< [T, HQ, D], bfloat16, float16, float32
   kiln::RequiredTensor q;  ///< [T, QW], as grad_out; rows may lie apart
@@ -94,9 +83,6 @@ struct Backward {
     return {&a.grad_out, &a.q, &a.k, &a.v, &a.out, &a.lse, &a.cu_seqlens_q, &a.cu_seqlens_k,
             &a.grad_lse, &a.grad_q, &a.grad_k, &a.grad_v};
   }
-  friend std::array<kiln::Attribute, 3> attributes_of(const Backward& a) {
-    return attributes_of(a.attributes);
-  }
 };
 
 /// The attributes of decode.
@@ -105,8 +91,7 @@ struct DecodeAttributes {
   std::int64_t window_left = -1;
 
   friend std::array<kiln::Attribute, 2> attributes_of(const DecodeAttributes& a) {
-    return {kiln::Attribute(a.scale),
-            kiln::Attribute(a.window_left)};
+    return {{a.scale, a.window_left}};
   }
 };
 
@@ -119,10 +104,10 @@ struct DecodeAttributes {
 struct Decode {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "decode",
-      "attention.decode(q: bfloat16|float16|float32 [N,QW] rows, "
-      "k_pages: q [P,PS,HK,D], v_pages: q [P,PS,HK,D], block_table: int32 [B,MP] rows, "
-      "lengths: int32 [B], out!: q [N,HQ,D], "
-      "lse?!: float32 [HQ,N]; scale: float = 0.0, window_left: int = -1)"};
+      "attention.decode(q: bfloat16|float16|float32 [N,QW] rows, k_pages: q "
+      "[P,PS,HK,D], v_pages: q [P,PS,HK,D], block_table: int32 [B,MP] rows, lengths: "
+      "int32 [B], out!: q [N,HQ,D], lse?!: float32 [HQ,N]; scale: float = 0.0, "
+      "window_left: int = -1)"};
 
   kiln::RequiredTensor q;  ///< [N, QW], bfloat16, float16, float32; rows may lie apart
   kiln::RequiredTensor k_pages;  ///< [P, PS, HK, D], as q
@@ -135,9 +120,6 @@ struct Decode {
 
   friend std::array<const kiln::Tensor*, 7> tensors_of(const Decode& a) {
     return {&a.q, &a.k_pages, &a.v_pages, &a.block_table, &a.lengths, &a.out, &a.lse};
-  }
-  friend std::array<kiln::Attribute, 2> attributes_of(const Decode& a) {
-    return attributes_of(a.attributes);
   }
 };
 
@@ -157,9 +139,6 @@ struct Append {
 
   friend std::array<const kiln::Tensor*, 5> tensors_of(const Append& a) {
     return {&a.k, &a.v, &a.slots, &a.k_pages, &a.v_pages};
-  }
-  friend std::array<kiln::Attribute, 0> attributes_of(const Append&) {
-    return {};
   }
 };
 

@@ -6,11 +6,6 @@
 //       .op<kiln::ops::cross_entropy::Forward>().run({…}, workspace, stream);
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <string>
-#include <string_view>
-
 #include "kiln/op.hpp"
 
 namespace kiln::ops::cross_entropy {
@@ -25,9 +20,7 @@ struct ForwardAttributes {
   double z_loss = 0.0;
 
   friend std::array<kiln::Attribute, 3> attributes_of(const ForwardAttributes& a) {
-    return {kiln::Attribute(a.ignore_index),
-            kiln::Attribute(a.label_smoothing),
-            kiln::Attribute(a.z_loss)};
+    return {{a.ignore_index, a.label_smoothing, a.z_loss}};
   }
 };
 
@@ -36,10 +29,9 @@ struct ForwardAttributes {
 struct Forward {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "forward",
-      "cross-entropy.forward(logits: bfloat16|float16|float32 [M,V] rows, "
-      "targets: int64|int32 [M], loss!: float32 [M], "
-      "lse!: float32 [M]; ignore_index: int = -100, label_smoothing: float = 0.0, "
-      "z_loss: float = 0.0)"};
+      "cross-entropy.forward(logits: bfloat16|float16|float32 [M,V] rows, targets: "
+      "int64|int32 [M], loss!: float32 [M], lse!: float32 [M]; ignore_index: int = "
+      "-100, label_smoothing: float = 0.0, z_loss: float = 0.0)"};
 
   kiln::RequiredTensor logits;  ///< [M, V], bfloat16, float16, float32; rows may lie apart
   kiln::RequiredTensor targets;  ///< [M], int64, int32
@@ -50,9 +42,6 @@ struct Forward {
   friend std::array<const kiln::Tensor*, 4> tensors_of(const Forward& a) {
     return {&a.logits, &a.targets, &a.loss, &a.lse};
   }
-  friend std::array<kiln::Attribute, 3> attributes_of(const Forward& a) {
-    return attributes_of(a.attributes);
-  }
 };
 
 /// The gradient of forward's logits, from its lse and from grad_loss, the gradient of each row's
@@ -60,10 +49,10 @@ struct Forward {
 struct Backward {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "backward",
-      "cross-entropy.backward(logits: bfloat16|float16|float32 [M,V] rows, "
-      "targets: int64|int32 [M], lse: float32 [M], grad_loss: float32 [M], "
-      "grad_logits!: logits [M,V] rows; ignore_index: int = -100, "
-      "label_smoothing: float = 0.0, z_loss: float = 0.0)"};
+      "cross-entropy.backward(logits: bfloat16|float16|float32 [M,V] rows, targets: "
+      "int64|int32 [M], lse: float32 [M], grad_loss: float32 [M], grad_logits!: logits "
+      "[M,V] rows; ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: "
+      "float = 0.0)"};
 
   kiln::RequiredTensor logits;  ///< [M, V], bfloat16, float16, float32; rows may lie apart
   kiln::RequiredTensor targets;  ///< [M], int64, int32
@@ -75,9 +64,6 @@ struct Backward {
   friend std::array<const kiln::Tensor*, 5> tensors_of(const Backward& a) {
     return {&a.logits, &a.targets, &a.lse, &a.grad_loss, &a.grad_logits};
   }
-  friend std::array<kiln::Attribute, 3> attributes_of(const Backward& a) {
-    return attributes_of(a.attributes);
-  }
 };
 
 /// forward's loss and backward's gradient at once, where grad_loss is known before: 1 / rows of a
@@ -87,8 +73,8 @@ struct ForwardBackward {
       kPackage, "forward_backward",
       "cross-entropy.forward_backward(logits: bfloat16|float16|float32 [M,V] rows, "
       "targets: int64|int32 [M], grad_loss: float32 [M], loss!: float32 [M], "
-      "grad_logits!: logits [M,V] rows; ignore_index: int = -100, "
-      "label_smoothing: float = 0.0, z_loss: float = 0.0)"};
+      "grad_logits!: logits [M,V] rows; ignore_index: int = -100, label_smoothing: "
+      "float = 0.0, z_loss: float = 0.0)"};
 
   kiln::RequiredTensor logits;  ///< [M, V], bfloat16, float16, float32; rows may lie apart
   kiln::RequiredTensor targets;  ///< [M], int64, int32
@@ -99,9 +85,6 @@ struct ForwardBackward {
 
   friend std::array<const kiln::Tensor*, 5> tensors_of(const ForwardBackward& a) {
     return {&a.logits, &a.targets, &a.grad_loss, &a.loss, &a.grad_logits};
-  }
-  friend std::array<kiln::Attribute, 3> attributes_of(const ForwardBackward& a) {
-    return attributes_of(a.attributes);
   }
 };
 

@@ -6,11 +6,6 @@
 //       .op<kiln::ops::geglu_mlp::Forward>().run({…}, workspace, stream);
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <string>
-#include <string_view>
-
 #include "kiln/op.hpp"
 
 namespace kiln::ops::geglu_mlp {
@@ -22,19 +17,11 @@ inline constexpr int kVersion = 1;
 struct ForwardAttributes {
   enum class Approximate { kTanh, kNone };
   friend constexpr const char* word_of(Approximate value) {
-    switch (value) {
-      case Approximate::kTanh: return "tanh";
-      case Approximate::kNone: return "none";
-    }
-    return "";  // which the op refuses
+    return kiln::word_at(value, {"tanh", "none"});
   }
   enum class Overflow { kInfinity, kSaturate };
   friend constexpr const char* word_of(Overflow value) {
-    switch (value) {
-      case Overflow::kInfinity: return "infinity";
-      case Overflow::kSaturate: return "saturate";
-    }
-    return "";  // which the op refuses
+    return kiln::word_at(value, {"infinity", "saturate"});
   }
   Approximate approximate = Approximate::kTanh;
   Overflow overflow = Overflow::kInfinity;
@@ -42,10 +29,8 @@ struct ForwardAttributes {
   std::string kernels = {};
 
   friend std::array<kiln::Attribute, 4> attributes_of(const ForwardAttributes& a) {
-    return {kiln::Attribute(word_of(a.approximate)),
-            kiln::Attribute(word_of(a.overflow)),
-            kiln::Attribute(a.batch_invariant ? "yes" : "no"),
-            kiln::Attribute(a.kernels.c_str())};
+    return {{word_of(a.approximate), word_of(a.overflow), a.batch_invariant ? "yes" : "no",
+            a.kernels.c_str()}};
   }
 };
 
@@ -56,12 +41,11 @@ struct ForwardAttributes {
 struct Forward {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "forward",
-      "geglu-mlp.forward(x: bfloat16|float16|float32 [M,D], gate: x [H,D], "
-      "up: x [H,D], down: x [D,H], gate_bias?: x [H], up_bias?: x [H], "
-      "down_bias?: x [D], residual?: x [M,D], "
-      "y!: x [M,D]; approximate: string tanh|none = \"tanh\", "
-      "overflow: string infinity|saturate = \"infinity\", "
-      "batch_invariant: string no|yes = \"no\", kernels: string = \"\")"};
+      "geglu-mlp.forward(x: bfloat16|float16|float32 [M,D], gate: x [H,D], up: x "
+      "[H,D], down: x [D,H], gate_bias?: x [H], up_bias?: x [H], down_bias?: x [D], "
+      "residual?: x [M,D], y!: x [M,D]; approximate: string tanh|none = \"tanh\", "
+      "overflow: string infinity|saturate = \"infinity\", batch_invariant: string no|yes "
+      "= \"no\", kernels: string = \"\")"};
 
   kiln::RequiredTensor x;  ///< [M, D], bfloat16, float16, float32
   kiln::RequiredTensor gate;  ///< [H, D], as x
@@ -78,9 +62,6 @@ struct Forward {
     return {&a.x, &a.gate, &a.up, &a.down, &a.gate_bias, &a.up_bias, &a.down_bias, &a.residual,
             &a.y};
   }
-  friend std::array<kiln::Attribute, 4> attributes_of(const Forward& a) {
-    return attributes_of(a.attributes);
-  }
 };
 
 /// forward, and what backward can read instead of computing it again: gate_out = x gate^T +
@@ -90,11 +71,10 @@ struct TrainingForward {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "training_forward",
       "geglu-mlp.training_forward(x: bfloat16|float16|float32 [M,D], gate: x [H,D], "
-      "up: x [H,D], down: x [D,H], gate_bias?: x [H], up_bias?: x [H], "
-      "down_bias?: x [D], residual?: x [M,D], y!: x [M,D], gate_out!: x [M,H], "
-      "up_out!: x [M,H]; approximate: string tanh|none = \"tanh\", "
-      "overflow: string infinity|saturate = \"infinity\", "
-      "batch_invariant: string no|yes = \"no\", kernels: string = \"\")"};
+      "up: x [H,D], down: x [D,H], gate_bias?: x [H], up_bias?: x [H], down_bias?: x "
+      "[D], residual?: x [M,D], y!: x [M,D], gate_out!: x [M,H], up_out!: x [M,H]; "
+      "approximate: string tanh|none = \"tanh\", overflow: string infinity|saturate = "
+      "\"infinity\", batch_invariant: string no|yes = \"no\", kernels: string = \"\")"};
 
   kiln::RequiredTensor x;  ///< [M, D], bfloat16, float16, float32
   kiln::RequiredTensor gate;  ///< [H, D], as x
@@ -113,9 +93,6 @@ struct TrainingForward {
     return {&a.x, &a.gate, &a.up, &a.down, &a.gate_bias, &a.up_bias, &a.down_bias, &a.residual,
             &a.y, &a.gate_out, &a.up_out};
   }
-  friend std::array<kiln::Attribute, 4> attributes_of(const TrainingForward& a) {
-    return attributes_of(a.attributes);
-  }
 };
 
 /// The gradients of forward, of x and of each weight and bias, from grad_y and what forward read.
@@ -127,17 +104,16 @@ struct Backward {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "backward",
       "geglu-mlp.backward(grad_y: bfloat16|float16|float32 [M,D], x: grad_y [M,D], "
-      "gate: grad_y [H,D], up: grad_y [H,D], down: grad_y [D,H], "
-      "gate_bias?: grad_y [H], up_bias?: grad_y [H], gate_out?: grad_y [M,H], "
-      "up_out?: grad_y [M,H], grad_x?!: grad_y [M,D], grad_gate?!: grad_y [H,D], "
-      "grad_up?!: grad_y [H,D], grad_down?!: grad_y [D,H], "
-      "grad_gate_bias?!: grad_y [H], grad_up_bias?!: grad_y [H], "
-      "grad_down_bias?!: grad_y [D], main_grad_gate?~: float32 [H,D], "
+      "gate: grad_y [H,D], up: grad_y [H,D], down: grad_y [D,H], gate_bias?: grad_y "
+      "[H], up_bias?: grad_y [H], gate_out?: grad_y [M,H], up_out?: grad_y [M,H], "
+      "grad_x?!: grad_y [M,D], grad_gate?!: grad_y [H,D], grad_up?!: grad_y [H,D], "
+      "grad_down?!: grad_y [D,H], grad_gate_bias?!: grad_y [H], grad_up_bias?!: grad_y "
+      "[H], grad_down_bias?!: grad_y [D], main_grad_gate?~: float32 [H,D], "
       "main_grad_up?~: float32 [H,D], main_grad_down?~: float32 [D,H], "
       "main_grad_gate_bias?~: float32 [H], main_grad_up_bias?~: float32 [H], "
       "main_grad_down_bias?~: float32 [D]; approximate: string tanh|none = \"tanh\", "
-      "overflow: string infinity|saturate = \"infinity\", "
-      "batch_invariant: string no|yes = \"no\", kernels: string = \"\")"};
+      "overflow: string infinity|saturate = \"infinity\", batch_invariant: string no|yes "
+      "= \"no\", kernels: string = \"\")"};
 
   kiln::RequiredTensor grad_y;  ///< [M, D], bfloat16, float16, float32
   kiln::RequiredTensor x;  ///< [M, D], as grad_y
@@ -167,10 +143,8 @@ struct Backward {
     return {&a.grad_y, &a.x, &a.gate, &a.up, &a.down, &a.gate_bias, &a.up_bias, &a.gate_out,
             &a.up_out, &a.grad_x, &a.grad_gate, &a.grad_up, &a.grad_down, &a.grad_gate_bias,
             &a.grad_up_bias, &a.grad_down_bias, &a.main_grad_gate, &a.main_grad_up,
-            &a.main_grad_down, &a.main_grad_gate_bias, &a.main_grad_up_bias, &a.main_grad_down_bias};
-  }
-  friend std::array<kiln::Attribute, 4> attributes_of(const Backward& a) {
-    return attributes_of(a.attributes);
+            &a.main_grad_down, &a.main_grad_gate_bias, &a.main_grad_up_bias,
+            &a.main_grad_down_bias};
   }
 };
 
@@ -178,16 +152,12 @@ struct Backward {
 struct GegluAttributes {
   enum class Approximate { kTanh, kNone };
   friend constexpr const char* word_of(Approximate value) {
-    switch (value) {
-      case Approximate::kTanh: return "tanh";
-      case Approximate::kNone: return "none";
-    }
-    return "";  // which the op refuses
+    return kiln::word_at(value, {"tanh", "none"});
   }
   Approximate approximate = Approximate::kTanh;
 
   friend std::array<kiln::Attribute, 1> attributes_of(const GegluAttributes& a) {
-    return {kiln::Attribute(word_of(a.approximate))};
+    return {{word_of(a.approximate)}};
   }
 };
 
@@ -206,9 +176,6 @@ struct Geglu {
   friend std::array<const kiln::Tensor*, 3> tensors_of(const Geglu& a) {
     return {&a.gate, &a.up, &a.out};
   }
-  friend std::array<kiln::Attribute, 1> attributes_of(const Geglu& a) {
-    return attributes_of(a.attributes);
-  }
 };
 
 /// grad_gate = grad_out * up * gelu'(gate), grad_up = grad_out * gelu(gate), elementwise, computed
@@ -216,9 +183,8 @@ struct Geglu {
 struct GegluBackward {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "geglu_backward",
-      "geglu-mlp.geglu_backward(grad_out: bfloat16|float16|float32 [M,H] rows, "
-      "gate: grad_out [M,H] rows, up: grad_out [M,H] rows, "
-      "grad_gate!: grad_out [M,H] rows, "
+      "geglu-mlp.geglu_backward(grad_out: bfloat16|float16|float32 [M,H] rows, gate: "
+      "grad_out [M,H] rows, up: grad_out [M,H] rows, grad_gate!: grad_out [M,H] rows, "
       "grad_up!: grad_out [M,H] rows; approximate: string tanh|none = \"tanh\")"};
 
   kiln::RequiredTensor grad_out;  ///< [M, H], bfloat16, float16, float32; rows may lie apart
@@ -230,9 +196,6 @@ struct GegluBackward {
 
   friend std::array<const kiln::Tensor*, 5> tensors_of(const GegluBackward& a) {
     return {&a.grad_out, &a.gate, &a.up, &a.grad_gate, &a.grad_up};
-  }
-  friend std::array<kiln::Attribute, 1> attributes_of(const GegluBackward& a) {
-    return attributes_of(a.attributes);
   }
 };
 

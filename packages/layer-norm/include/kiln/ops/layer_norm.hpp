@@ -6,11 +6,6 @@
 //       .op<kiln::ops::layer_norm::Forward>().run({…}, workspace, stream);
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <string>
-#include <string_view>
-
 #include "kiln/op.hpp"
 
 namespace kiln::ops::layer_norm {
@@ -23,7 +18,7 @@ struct ForwardAttributes {
   double eps = 1e-05;
 
   friend std::array<kiln::Attribute, 1> attributes_of(const ForwardAttributes& a) {
-    return {kiln::Attribute(a.eps)};
+    return {{a.eps}};
   }
 };
 
@@ -43,18 +38,15 @@ struct Forward {
   friend std::array<const kiln::Tensor*, 4> tensors_of(const Forward& a) {
     return {&a.x, &a.weight, &a.bias, &a.y};
   }
-  friend std::array<kiln::Attribute, 1> attributes_of(const Forward& a) {
-    return attributes_of(a.attributes);
-  }
 };
 
 /// h = x + residual, rounded, and forward of h.
 struct ForwardResidual {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "forward_residual",
-      "layer-norm.forward_residual(x: bfloat16|float16|float32 [M,D] rows, "
-      "residual: x [M,D] rows, weight: x [D], bias?: x [D], y!: x [M,D] rows, "
-      "h!: x [M,D] rows; eps: float = 1e-05)"};
+      "layer-norm.forward_residual(x: bfloat16|float16|float32 [M,D] rows, residual: x "
+      "[M,D] rows, weight: x [D], bias?: x [D], y!: x [M,D] rows, h!: x [M,D] rows; "
+      "eps: float = 1e-05)"};
 
   kiln::RequiredTensor x;  ///< [M, D], bfloat16, float16, float32; rows may lie apart
   kiln::RequiredTensor residual;  ///< [M, D], as x; rows may lie apart
@@ -67,9 +59,6 @@ struct ForwardResidual {
   friend std::array<const kiln::Tensor*, 6> tensors_of(const ForwardResidual& a) {
     return {&a.x, &a.residual, &a.weight, &a.bias, &a.y, &a.h};
   }
-  friend std::array<kiln::Attribute, 1> attributes_of(const ForwardResidual& a) {
-    return attributes_of(a.attributes);
-  }
 };
 
 /// The gradients of h, which is forward's x, of weight and of bias. grad_h_more, what h has from
@@ -77,10 +66,10 @@ struct ForwardResidual {
 struct Backward {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "backward",
-      "layer-norm.backward(grad_y: bfloat16|float16|float32 [M,D] rows, "
-      "h: grad_y [M,D] rows, weight: grad_y [D], grad_h_more?: grad_y [M,D] rows, "
-      "grad_h!: grad_y [M,D] rows, grad_weight?!: grad_y [D], "
-      "grad_bias?!: grad_y [D]; eps: float = 1e-05)"};
+      "layer-norm.backward(grad_y: bfloat16|float16|float32 [M,D] rows, h: grad_y "
+      "[M,D] rows, weight: grad_y [D], grad_h_more?: grad_y [M,D] rows, grad_h!: "
+      "grad_y [M,D] rows, grad_weight?!: grad_y [D], grad_bias?!: grad_y [D]; eps: "
+      "float = 1e-05)"};
 
   kiln::RequiredTensor grad_y;  ///< [M, D], bfloat16, float16, float32; rows may lie apart
   kiln::RequiredTensor h;  ///< [M, D], as grad_y; rows may lie apart
@@ -93,9 +82,6 @@ struct Backward {
 
   friend std::array<const kiln::Tensor*, 7> tensors_of(const Backward& a) {
     return {&a.grad_y, &a.h, &a.weight, &a.grad_h_more, &a.grad_h, &a.grad_weight, &a.grad_bias};
-  }
-  friend std::array<kiln::Attribute, 1> attributes_of(const Backward& a) {
-    return attributes_of(a.attributes);
   }
 };
 

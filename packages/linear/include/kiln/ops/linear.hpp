@@ -6,11 +6,6 @@
 //       .op<kiln::ops::linear::Forward>().run({…}, workspace, stream);
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <string>
-#include <string_view>
-
 #include "kiln/op.hpp"
 
 namespace kiln::ops::linear {
@@ -32,9 +27,6 @@ struct Forward {
 
   friend std::array<const kiln::Tensor*, 4> tensors_of(const Forward& a) {
     return {&a.x, &a.weight, &a.bias, &a.y};
-  }
-  friend std::array<kiln::Attribute, 0> attributes_of(const Forward&) {
-    return {};
   }
 };
 

@@ -6,11 +6,6 @@
 //       .op<kiln::ops::quantized_mlp::Forward>().run({…}, workspace, stream);
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <string>
-#include <string_view>
-
 #include "kiln/op.hpp"
 
 namespace kiln::ops::quantized_mlp {
@@ -22,23 +17,11 @@ inline constexpr int kVersion = 1;
 struct ForwardAttributes {
   enum class Activation { kSilu, kGelu, kGeluTanh, kRelu, kSigmoid, kSiluClamped };
   friend constexpr const char* word_of(Activation value) {
-    switch (value) {
-      case Activation::kSilu: return "silu";
-      case Activation::kGelu: return "gelu";
-      case Activation::kGeluTanh: return "gelu_tanh";
-      case Activation::kRelu: return "relu";
-      case Activation::kSigmoid: return "sigmoid";
-      case Activation::kSiluClamped: return "silu_clamped";
-    }
-    return "";  // which the op refuses
+    return kiln::word_at(value, {"silu", "gelu", "gelu_tanh", "relu", "sigmoid", "silu_clamped"});
   }
   enum class Overflow { kInfinity, kSaturate };
   friend constexpr const char* word_of(Overflow value) {
-    switch (value) {
-      case Overflow::kInfinity: return "infinity";
-      case Overflow::kSaturate: return "saturate";
-    }
-    return "";  // which the op refuses
+    return kiln::word_at(value, {"infinity", "saturate"});
   }
   Activation activation = Activation::kSilu;
   double limit = 7.0;
@@ -46,10 +29,8 @@ struct ForwardAttributes {
   bool batch_invariant = false;
 
   friend std::array<kiln::Attribute, 4> attributes_of(const ForwardAttributes& a) {
-    return {kiln::Attribute(word_of(a.activation)),
-            kiln::Attribute(a.limit),
-            kiln::Attribute(word_of(a.overflow)),
-            kiln::Attribute(a.batch_invariant ? "yes" : "no")};
+    return {{word_of(a.activation), a.limit, word_of(a.overflow),
+            a.batch_invariant ? "yes" : "no"}};
   }
 };
 
@@ -66,18 +47,15 @@ struct ForwardAttributes {
 struct Forward {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "forward",
-      "quantized-mlp.forward(x: bfloat16|float16 [M,D], "
-      "gate: uint8|float8_e4m3fn [HR,DK,T], "
-      "gate_scales: bfloat16|float16|float32 [HR,DG,16], "
-      "gate_zeros?: uint8 [HR,DG,16], up: gate [HR,DK,T], "
-      "up_scales: gate_scales [HR,DG,16], up_zeros?: uint8 [HR,DG,16], "
-      "down: gate [DR,HK,TD], down_scales: gate_scales [DR,HG,16], "
+      "quantized-mlp.forward(x: bfloat16|float16 [M,D], gate: uint8|float8_e4m3fn "
+      "[HR,DK,T], gate_scales: bfloat16|float16|float32 [HR,DG,16], gate_zeros?: uint8 "
+      "[HR,DG,16], up: gate [HR,DK,T], up_scales: gate_scales [HR,DG,16], up_zeros?: "
+      "uint8 [HR,DG,16], down: gate [DR,HK,TD], down_scales: gate_scales [DR,HG,16], "
       "down_zeros?: uint8 [DR,HG,16], gate_bias?: x [HR,16], up_bias?: x [HR,16], "
-      "down_bias?: x [D], residual?: x [M,D], "
-      "y!: x [M,D]; activation: string silu|gelu|gelu_tanh|relu|sigmoid|silu_clamped = "
-    "\"silu\", "
-      "limit: float = 7.0, overflow: string infinity|saturate = \"infinity\", "
-      "batch_invariant: string no|yes = \"no\")"};
+      "down_bias?: x [D], residual?: x [M,D], y!: x [M,D]; activation: string "
+      "silu|gelu|gelu_tanh|relu|sigmoid|silu_clamped = \"silu\", limit: float = 7.0, "
+      "overflow: string infinity|saturate = \"infinity\", batch_invariant: string no|yes "
+      "= \"no\")"};
 
   kiln::RequiredTensor x;  ///< [M, D], bfloat16, float16
   kiln::RequiredTensor gate;  ///< [HR, DK, T], uint8, float8_e4m3fn
@@ -101,27 +79,18 @@ struct Forward {
             &a.down, &a.down_scales, &a.down_zeros, &a.gate_bias, &a.up_bias, &a.down_bias,
             &a.residual, &a.y};
   }
-  friend std::array<kiln::Attribute, 4> attributes_of(const Forward& a) {
-    return attributes_of(a.attributes);
-  }
 };
 
 /// The attributes of pack.
 struct PackAttributes {
   enum class Layout { kPlain, kGptq, kAwq, kCompressedTensors };
   friend constexpr const char* word_of(Layout value) {
-    switch (value) {
-      case Layout::kPlain: return "plain";
-      case Layout::kGptq: return "gptq";
-      case Layout::kAwq: return "awq";
-      case Layout::kCompressedTensors: return "compressed_tensors";
-    }
-    return "";  // which the op refuses
+    return kiln::word_at(value, {"plain", "gptq", "awq", "compressed_tensors"});
   }
   Layout layout = Layout::kPlain;
 
   friend std::array<kiln::Attribute, 1> attributes_of(const PackAttributes& a) {
-    return {kiln::Attribute(word_of(a.layout))};
+    return {{word_of(a.layout)}};
   }
 };
 
@@ -136,11 +105,10 @@ struct PackAttributes {
 struct Pack {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "pack",
-      "quantized-mlp.pack(codes: int32|uint8|int8|float8_e4m3fn [A,B], "
-      "scales: bfloat16|float16|float32 [SA,SB], "
-      "packed!: uint8|float8_e4m3fn [NR,KT,T], "
-      "packed_scales!: bfloat16|float16|float32 [NR,G,16]; layout: string plain|gptq|aw"
-    "q|compressed_tensors = \"plain\")"};
+      "quantized-mlp.pack(codes: int32|uint8|int8|float8_e4m3fn [A,B], scales: "
+      "bfloat16|float16|float32 [SA,SB], packed!: uint8|float8_e4m3fn [NR,KT,T], "
+      "packed_scales!: bfloat16|float16|float32 [NR,G,16]; layout: string "
+      "plain|gptq|awq|compressed_tensors = \"plain\")"};
 
   kiln::RequiredTensor codes;  ///< [A, B], int32, uint8, int8, float8_e4m3fn
   kiln::RequiredTensor scales;  ///< [SA, SB], bfloat16, float16, float32
@@ -151,30 +119,19 @@ struct Pack {
   friend std::array<const kiln::Tensor*, 4> tensors_of(const Pack& a) {
     return {&a.codes, &a.scales, &a.packed, &a.packed_scales};
   }
-  friend std::array<kiln::Attribute, 1> attributes_of(const Pack& a) {
-    return attributes_of(a.attributes);
-  }
 };
 
 /// The attributes of pack_zeros.
 struct PackZerosAttributes {
   enum class Layout { kPlain, kGptq, kGptqV2, kAwq, kCompressedTensors };
   friend constexpr const char* word_of(Layout value) {
-    switch (value) {
-      case Layout::kPlain: return "plain";
-      case Layout::kGptq: return "gptq";
-      case Layout::kGptqV2: return "gptq_v2";
-      case Layout::kAwq: return "awq";
-      case Layout::kCompressedTensors: return "compressed_tensors";
-    }
-    return "";  // which the op refuses
+    return kiln::word_at(value, {"plain", "gptq", "gptq_v2", "awq", "compressed_tensors"});
   }
   Layout layout = Layout::kPlain;
   std::int64_t bits = 4;
 
   friend std::array<kiln::Attribute, 2> attributes_of(const PackZerosAttributes& a) {
-    return {kiln::Attribute(word_of(a.layout)),
-            kiln::Attribute(a.bits)};
+    return {{word_of(a.layout), a.bits}};
   }
 };
 
@@ -185,9 +142,8 @@ struct PackZerosAttributes {
 struct PackZeros {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "pack_zeros",
-      "quantized-mlp.pack_zeros(zeros: int32|uint8 [ZA,ZB], "
-      "packed_zeros!: uint8 [NR,G,16]; layout: string plain|gptq|gptq_v2|awq|compressed"
-    "_tensors = \"plain\", "
+      "quantized-mlp.pack_zeros(zeros: int32|uint8 [ZA,ZB], packed_zeros!: uint8 "
+      "[NR,G,16]; layout: string plain|gptq|gptq_v2|awq|compressed_tensors = \"plain\", "
       "bits: int = 4)"};
 
   kiln::RequiredTensor zeros;  ///< [ZA, ZB], int32, uint8
@@ -197,9 +153,6 @@ struct PackZeros {
   friend std::array<const kiln::Tensor*, 2> tensors_of(const PackZeros& a) {
     return {&a.zeros, &a.packed_zeros};
   }
-  friend std::array<kiln::Attribute, 2> attributes_of(const PackZeros& a) {
-    return attributes_of(a.attributes);
-  }
 };
 
 /// What pack and pack_zeros were given, bit by bit, in the layout plain, but that scales of
@@ -208,11 +161,10 @@ struct PackZeros {
 struct Unpack {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "unpack",
-      "quantized-mlp.unpack(packed: uint8|float8_e4m3fn [NR,KT,T], "
-      "packed_scales: bfloat16|float16|float32 [NR,G,16], "
-      "packed_zeros?: uint8 [NR,G,16], codes!: packed [N,K], "
-      "scales?!: packed_scales [N,G], zeros?!: uint8 [N,G], "
-      "weight?!: bfloat16|float16|float32 [N,K])"};
+      "quantized-mlp.unpack(packed: uint8|float8_e4m3fn [NR,KT,T], packed_scales: "
+      "bfloat16|float16|float32 [NR,G,16], packed_zeros?: uint8 [NR,G,16], codes!: "
+      "packed [N,K], scales?!: packed_scales [N,G], zeros?!: uint8 [N,G], weight?!: "
+      "bfloat16|float16|float32 [N,K])"};
 
   kiln::RequiredTensor packed;  ///< [NR, KT, T], uint8, float8_e4m3fn
   kiln::RequiredTensor packed_scales;  ///< [NR, G, 16], bfloat16, float16, float32
@@ -223,10 +175,8 @@ struct Unpack {
   kiln::Tensor weight = {};  ///< [N, K], bfloat16, float16, float32; output; or none
 
   friend std::array<const kiln::Tensor*, 7> tensors_of(const Unpack& a) {
-    return {&a.packed, &a.packed_scales, &a.packed_zeros, &a.codes, &a.scales, &a.zeros, &a.weight};
-  }
-  friend std::array<kiln::Attribute, 0> attributes_of(const Unpack&) {
-    return {};
+    return {&a.packed, &a.packed_scales, &a.packed_zeros, &a.codes, &a.scales, &a.zeros,
+            &a.weight};
   }
 };
 

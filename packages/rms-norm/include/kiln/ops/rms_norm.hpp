@@ -6,11 +6,6 @@
 //       .op<kiln::ops::rms_norm::Forward>().run({…}, workspace, stream);
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <string>
-#include <string_view>
-
 #include "kiln/op.hpp"
 
 namespace kiln::ops::rms_norm {
@@ -24,8 +19,7 @@ struct ForwardAttributes {
   double offset = 0.0;
 
   friend std::array<kiln::Attribute, 2> attributes_of(const ForwardAttributes& a) {
-    return {kiln::Attribute(a.eps),
-            kiln::Attribute(a.offset)};
+    return {{a.eps, a.offset}};
   }
 };
 
@@ -35,8 +29,8 @@ struct Forward {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "forward",
       "rms-norm.forward(x: bfloat16|float16|float32 [M,D] rows, weight: x [D], "
-      "residual?: x [M,D] rows, y!: x [M,D] rows, "
-      "h_out?!: x [M,D] rows; eps: float = 1e-06, offset: float = 0.0)"};
+      "residual?: x [M,D] rows, y!: x [M,D] rows, h_out?!: x [M,D] rows; eps: float = "
+      "1e-06, offset: float = 0.0)"};
 
   kiln::RequiredTensor x;  ///< [M, D], bfloat16, float16, float32; rows may lie apart
   kiln::RequiredTensor weight;  ///< [D], as x
@@ -48,9 +42,6 @@ struct Forward {
   friend std::array<const kiln::Tensor*, 5> tensors_of(const Forward& a) {
     return {&a.x, &a.weight, &a.residual, &a.y, &a.h_out};
   }
-  friend std::array<kiln::Attribute, 2> attributes_of(const Forward& a) {
-    return attributes_of(a.attributes);
-  }
 };
 
 /// The gradients of forward's h and weight, from grad_y and h. They do not depend on how the GPU
@@ -58,9 +49,9 @@ struct Forward {
 struct Backward {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "backward",
-      "rms-norm.backward(grad_y: bfloat16|float16|float32 [M,D] rows, "
-      "h: grad_y [M,D] rows, weight: grad_y [D], grad_h!: grad_y [M,D] rows, "
-      "grad_weight?!: grad_y [D]; eps: float = 1e-06, offset: float = 0.0)"};
+      "rms-norm.backward(grad_y: bfloat16|float16|float32 [M,D] rows, h: grad_y [M,D] "
+      "rows, weight: grad_y [D], grad_h!: grad_y [M,D] rows, grad_weight?!: grad_y "
+      "[D]; eps: float = 1e-06, offset: float = 0.0)"};
 
   kiln::RequiredTensor grad_y;  ///< [M, D], bfloat16, float16, float32; rows may lie apart
   kiln::RequiredTensor h;  ///< [M, D], as grad_y; rows may lie apart
@@ -71,9 +62,6 @@ struct Backward {
 
   friend std::array<const kiln::Tensor*, 5> tensors_of(const Backward& a) {
     return {&a.grad_y, &a.h, &a.weight, &a.grad_h, &a.grad_weight};
-  }
-  friend std::array<kiln::Attribute, 2> attributes_of(const Backward& a) {
-    return attributes_of(a.attributes);
   }
 };
 

@@ -6,11 +6,6 @@
 //       .op<kiln::ops::rotary_embedding::Rotate>().run({…}, workspace, stream);
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <string>
-#include <string_view>
-
 #include "kiln/op.hpp"
 
 namespace kiln::ops::rotary_embedding {
@@ -25,9 +20,7 @@ struct RotateAttributes {
   bool inverse = false;
 
   friend std::array<kiln::Attribute, 3> attributes_of(const RotateAttributes& a) {
-    return {kiln::Attribute(a.head_dim),
-            kiln::Attribute(a.interleaved ? "yes" : "no"),
-            kiln::Attribute(a.inverse ? "yes" : "no")};
+    return {{a.head_dim, a.interleaved ? "yes" : "no", a.inverse ? "yes" : "no"}};
   }
 };
 
@@ -36,10 +29,10 @@ struct RotateAttributes {
 struct Rotate {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "rotate",
-      "rotary-embedding.rotate(x: bfloat16|float16|float32 [N,W] rows, "
-      "positions: int64|int32 [N], cos: float32 [P,F], sin: float32 [P,F], "
-      "out!: x [N,W] rows; head_dim: int = 128, interleaved: string no|yes = \"no\", "
-      "inverse: string no|yes = \"no\")"};
+      "rotary-embedding.rotate(x: bfloat16|float16|float32 [N,W] rows, positions: "
+      "int64|int32 [N], cos: float32 [P,F], sin: float32 [P,F], out!: x [N,W] rows; "
+      "head_dim: int = 128, interleaved: string no|yes = \"no\", inverse: string no|yes "
+      "= \"no\")"};
 
   kiln::RequiredTensor x;  ///< [N, W], bfloat16, float16, float32; rows may lie apart
   kiln::RequiredTensor positions;  ///< [N], int64, int32
@@ -51,9 +44,6 @@ struct Rotate {
   friend std::array<const kiln::Tensor*, 5> tensors_of(const Rotate& a) {
     return {&a.x, &a.positions, &a.cos, &a.sin, &a.out};
   }
-  friend std::array<kiln::Attribute, 3> attributes_of(const Rotate& a) {
-    return attributes_of(a.attributes);
-  }
 };
 
 /// The attributes of tables.
@@ -61,7 +51,7 @@ struct TablesAttributes {
   double scale = 1.0;
 
   friend std::array<kiln::Attribute, 1> attributes_of(const TablesAttributes& a) {
-    return {kiln::Attribute(a.scale)};
+    return {{a.scale}};
   }
 };
 
@@ -70,8 +60,8 @@ struct TablesAttributes {
 struct Tables {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "tables",
-      "rotary-embedding.tables(frequencies: float64 [F], cos!: float32 [P,F], "
-      "sin!: float32 [P,F]; scale: float = 1.0)"};
+      "rotary-embedding.tables(frequencies: float64 [F], cos!: float32 [P,F], sin!: "
+      "float32 [P,F]; scale: float = 1.0)"};
 
   kiln::RequiredTensor frequencies;  ///< [F], float64
   kiln::RequiredTensor cos;  ///< [P, F], float32; output
@@ -80,9 +70,6 @@ struct Tables {
 
   friend std::array<const kiln::Tensor*, 3> tensors_of(const Tables& a) {
     return {&a.frequencies, &a.cos, &a.sin};
-  }
-  friend std::array<kiln::Attribute, 1> attributes_of(const Tables& a) {
-    return attributes_of(a.attributes);
   }
 };
 

@@ -6,11 +6,6 @@
 //       .op<kiln::ops::sampling::Sample>().run({…}, workspace, stream);
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <string>
-#include <string_view>
-
 #include "kiln/op.hpp"
 
 namespace kiln::ops::sampling {
@@ -23,10 +18,9 @@ inline constexpr int kVersion = 1;
 struct Sample {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "sample",
-      "sampling.sample(logits: bfloat16|float16|float32 [M,V] rows, "
-      "temperature: float32 [M], top_k: int32 [M], top_p: float32 [M], "
-      "min_p: float32 [M], seeds: int64 [M], positions: int64 [M], "
-      "tokens!: int64|int32 [M])"};
+      "sampling.sample(logits: bfloat16|float16|float32 [M,V] rows, temperature: "
+      "float32 [M], top_k: int32 [M], top_p: float32 [M], min_p: float32 [M], seeds: "
+      "int64 [M], positions: int64 [M], tokens!: int64|int32 [M])"};
 
   kiln::RequiredTensor logits;  ///< [M, V], bfloat16, float16, float32; rows may lie apart
   kiln::RequiredTensor temperature;  ///< [M], float32
@@ -40,9 +34,6 @@ struct Sample {
   friend std::array<const kiln::Tensor*, 8> tensors_of(const Sample& a) {
     return {&a.logits, &a.temperature, &a.top_k, &a.top_p, &a.min_p, &a.seeds, &a.positions,
             &a.tokens};
-  }
-  friend std::array<kiln::Attribute, 0> attributes_of(const Sample&) {
-    return {};
   }
 };
 

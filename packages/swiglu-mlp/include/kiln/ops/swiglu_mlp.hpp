@@ -6,11 +6,6 @@
 //       .op<kiln::ops::swiglu_mlp::Forward>().run({…}, workspace, stream);
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <string>
-#include <string_view>
-
 #include "kiln/op.hpp"
 
 namespace kiln::ops::swiglu_mlp {
@@ -22,21 +17,11 @@ inline constexpr int kVersion = 1;
 struct ForwardAttributes {
   enum class Activation { kSilu, kRelu, kSigmoid, kSiluClamped };
   friend constexpr const char* word_of(Activation value) {
-    switch (value) {
-      case Activation::kSilu: return "silu";
-      case Activation::kRelu: return "relu";
-      case Activation::kSigmoid: return "sigmoid";
-      case Activation::kSiluClamped: return "silu_clamped";
-    }
-    return "";  // which the op refuses
+    return kiln::word_at(value, {"silu", "relu", "sigmoid", "silu_clamped"});
   }
   enum class Overflow { kInfinity, kSaturate };
   friend constexpr const char* word_of(Overflow value) {
-    switch (value) {
-      case Overflow::kInfinity: return "infinity";
-      case Overflow::kSaturate: return "saturate";
-    }
-    return "";  // which the op refuses
+    return kiln::word_at(value, {"infinity", "saturate"});
   }
   Activation activation = Activation::kSilu;
   double limit = 7.0;
@@ -45,11 +30,8 @@ struct ForwardAttributes {
   std::string kernels = {};
 
   friend std::array<kiln::Attribute, 5> attributes_of(const ForwardAttributes& a) {
-    return {kiln::Attribute(word_of(a.activation)),
-            kiln::Attribute(a.limit),
-            kiln::Attribute(word_of(a.overflow)),
-            kiln::Attribute(a.batch_invariant ? "yes" : "no"),
-            kiln::Attribute(a.kernels.c_str())};
+    return {{word_of(a.activation), a.limit, word_of(a.overflow),
+            a.batch_invariant ? "yes" : "no", a.kernels.c_str()}};
   }
 };
 
@@ -63,12 +45,12 @@ struct ForwardAttributes {
 struct Forward {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "forward",
-      "swiglu-mlp.forward(x: bfloat16|float16|float32 [M,D], gate: x [H,D], "
-      "up: x [H,D], down: x [D,H], gate_bias?: x [H], up_bias?: x [H], "
-      "down_bias?: x [D], residual?: x [M,D], "
-      "y!: x [M,D]; activation: string silu|relu|sigmoid|silu_clamped = \"silu\", "
-      "limit: float = 7.0, overflow: string infinity|saturate = \"infinity\", "
-      "batch_invariant: string no|yes = \"no\", kernels: string = \"\")"};
+      "swiglu-mlp.forward(x: bfloat16|float16|float32 [M,D], gate: x [H,D], up: x "
+      "[H,D], down: x [D,H], gate_bias?: x [H], up_bias?: x [H], down_bias?: x [D], "
+      "residual?: x [M,D], y!: x [M,D]; activation: string "
+      "silu|relu|sigmoid|silu_clamped = \"silu\", limit: float = 7.0, overflow: string "
+      "infinity|saturate = \"infinity\", batch_invariant: string no|yes = \"no\", kernels: "
+      "string = \"\")"};
 
   kiln::RequiredTensor x;  ///< [M, D], bfloat16, float16, float32
   kiln::RequiredTensor gate;  ///< [H, D], as x
@@ -85,9 +67,6 @@ struct Forward {
     return {&a.x, &a.gate, &a.up, &a.down, &a.gate_bias, &a.up_bias, &a.down_bias, &a.residual,
             &a.y};
   }
-  friend std::array<kiln::Attribute, 5> attributes_of(const Forward& a) {
-    return attributes_of(a.attributes);
-  }
 };
 
 /// forward, and what backward can read instead of computing it again: gate_out = x gate^T +
@@ -97,11 +76,11 @@ struct TrainingForward {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "training_forward",
       "swiglu-mlp.training_forward(x: bfloat16|float16|float32 [M,D], gate: x [H,D], "
-      "up: x [H,D], down: x [D,H], gate_bias?: x [H], up_bias?: x [H], "
-      "down_bias?: x [D], residual?: x [M,D], y!: x [M,D], gate_out!: x [M,H], "
-      "up_out!: x [M,H]; activation: string silu|relu|sigmoid|silu_clamped = \"silu\", "
-      "limit: float = 7.0, overflow: string infinity|saturate = \"infinity\", "
-      "batch_invariant: string no|yes = \"no\", kernels: string = \"\")"};
+      "up: x [H,D], down: x [D,H], gate_bias?: x [H], up_bias?: x [H], down_bias?: x "
+      "[D], residual?: x [M,D], y!: x [M,D], gate_out!: x [M,H], up_out!: x [M,H]; "
+      "activation: string silu|relu|sigmoid|silu_clamped = \"silu\", limit: float = 7.0, "
+      "overflow: string infinity|saturate = \"infinity\", batch_invariant: string no|yes "
+      "= \"no\", kernels: string = \"\")"};
 
   kiln::RequiredTensor x;  ///< [M, D], bfloat16, float16, float32
   kiln::RequiredTensor gate;  ///< [H, D], as x
@@ -120,9 +99,6 @@ struct TrainingForward {
     return {&a.x, &a.gate, &a.up, &a.down, &a.gate_bias, &a.up_bias, &a.down_bias, &a.residual,
             &a.y, &a.gate_out, &a.up_out};
   }
-  friend std::array<kiln::Attribute, 5> attributes_of(const TrainingForward& a) {
-    return attributes_of(a.attributes);
-  }
 };
 
 /// The gradients of forward, of x and of each weight and bias, from grad_y and what forward read.
@@ -134,18 +110,17 @@ struct Backward {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "backward",
       "swiglu-mlp.backward(grad_y: bfloat16|float16|float32 [M,D], x: grad_y [M,D], "
-      "gate: grad_y [H,D], up: grad_y [H,D], down: grad_y [D,H], "
-      "gate_bias?: grad_y [H], up_bias?: grad_y [H], gate_out?: grad_y [M,H], "
-      "up_out?: grad_y [M,H], grad_x?!: grad_y [M,D], grad_gate?!: grad_y [H,D], "
-      "grad_up?!: grad_y [H,D], grad_down?!: grad_y [D,H], "
-      "grad_gate_bias?!: grad_y [H], grad_up_bias?!: grad_y [H], "
-      "grad_down_bias?!: grad_y [D], main_grad_gate?~: float32 [H,D], "
+      "gate: grad_y [H,D], up: grad_y [H,D], down: grad_y [D,H], gate_bias?: grad_y "
+      "[H], up_bias?: grad_y [H], gate_out?: grad_y [M,H], up_out?: grad_y [M,H], "
+      "grad_x?!: grad_y [M,D], grad_gate?!: grad_y [H,D], grad_up?!: grad_y [H,D], "
+      "grad_down?!: grad_y [D,H], grad_gate_bias?!: grad_y [H], grad_up_bias?!: grad_y "
+      "[H], grad_down_bias?!: grad_y [D], main_grad_gate?~: float32 [H,D], "
       "main_grad_up?~: float32 [H,D], main_grad_down?~: float32 [D,H], "
       "main_grad_gate_bias?~: float32 [H], main_grad_up_bias?~: float32 [H], "
-      "main_grad_down_bias?~: float32 [D]; activation: string silu|relu|sigmoid|silu_cl"
-    "amped = \"silu\", "
-      "limit: float = 7.0, overflow: string infinity|saturate = \"infinity\", "
-      "batch_invariant: string no|yes = \"no\", kernels: string = \"\")"};
+      "main_grad_down_bias?~: float32 [D]; activation: string "
+      "silu|relu|sigmoid|silu_clamped = \"silu\", limit: float = 7.0, overflow: string "
+      "infinity|saturate = \"infinity\", batch_invariant: string no|yes = \"no\", kernels: "
+      "string = \"\")"};
 
   kiln::RequiredTensor grad_y;  ///< [M, D], bfloat16, float16, float32
   kiln::RequiredTensor x;  ///< [M, D], as grad_y
@@ -175,10 +150,8 @@ struct Backward {
     return {&a.grad_y, &a.x, &a.gate, &a.up, &a.down, &a.gate_bias, &a.up_bias, &a.gate_out,
             &a.up_out, &a.grad_x, &a.grad_gate, &a.grad_up, &a.grad_down, &a.grad_gate_bias,
             &a.grad_up_bias, &a.grad_down_bias, &a.main_grad_gate, &a.main_grad_up,
-            &a.main_grad_down, &a.main_grad_gate_bias, &a.main_grad_up_bias, &a.main_grad_down_bias};
-  }
-  friend std::array<kiln::Attribute, 5> attributes_of(const Backward& a) {
-    return attributes_of(a.attributes);
+            &a.main_grad_down, &a.main_grad_gate_bias, &a.main_grad_up_bias,
+            &a.main_grad_down_bias};
   }
 };
 
@@ -186,20 +159,13 @@ struct Backward {
 struct SwigluAttributes {
   enum class Activation { kSilu, kRelu, kSigmoid, kSiluClamped };
   friend constexpr const char* word_of(Activation value) {
-    switch (value) {
-      case Activation::kSilu: return "silu";
-      case Activation::kRelu: return "relu";
-      case Activation::kSigmoid: return "sigmoid";
-      case Activation::kSiluClamped: return "silu_clamped";
-    }
-    return "";  // which the op refuses
+    return kiln::word_at(value, {"silu", "relu", "sigmoid", "silu_clamped"});
   }
   Activation activation = Activation::kSilu;
   double limit = 7.0;
 
   friend std::array<kiln::Attribute, 2> attributes_of(const SwigluAttributes& a) {
-    return {kiln::Attribute(word_of(a.activation)),
-            kiln::Attribute(a.limit)};
+    return {{word_of(a.activation), a.limit}};
   }
 };
 
@@ -208,11 +174,9 @@ struct SwigluAttributes {
 struct Swiglu {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "swiglu",
-      "swiglu-mlp.swiglu(gate: bfloat16|float16|float32 [M,H] rows, "
-      "up: gate [M,H] rows, "
-      "out!: gate [M,H] rows; activation: string silu|relu|sigmoid|silu_clamped = \"silu"
-    "\", "
-      "limit: float = 7.0)"};
+      "swiglu-mlp.swiglu(gate: bfloat16|float16|float32 [M,H] rows, up: gate [M,H] "
+      "rows, out!: gate [M,H] rows; activation: string silu|relu|sigmoid|silu_clamped "
+      "= \"silu\", limit: float = 7.0)"};
 
   kiln::RequiredTensor gate;  ///< [M, H], bfloat16, float16, float32; rows may lie apart
   kiln::RequiredTensor up;  ///< [M, H], as gate; rows may lie apart
@@ -222,9 +186,6 @@ struct Swiglu {
   friend std::array<const kiln::Tensor*, 3> tensors_of(const Swiglu& a) {
     return {&a.gate, &a.up, &a.out};
   }
-  friend std::array<kiln::Attribute, 2> attributes_of(const Swiglu& a) {
-    return attributes_of(a.attributes);
-  }
 };
 
 /// grad_gate = grad_out * f(up) * a'(gate), grad_up = grad_out * a(gate) * f'(up), elementwise,
@@ -233,12 +194,10 @@ struct Swiglu {
 struct SwigluBackward {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "swiglu_backward",
-      "swiglu-mlp.swiglu_backward(grad_out: bfloat16|float16|float32 [M,H] rows, "
-      "gate: grad_out [M,H] rows, up: grad_out [M,H] rows, "
-      "grad_gate!: grad_out [M,H] rows, "
-      "grad_up!: grad_out [M,H] rows; activation: string silu|relu|sigmoid|silu_clamped"
-    " = \"silu\", "
-      "limit: float = 7.0)"};
+      "swiglu-mlp.swiglu_backward(grad_out: bfloat16|float16|float32 [M,H] rows, gate: "
+      "grad_out [M,H] rows, up: grad_out [M,H] rows, grad_gate!: grad_out [M,H] rows, "
+      "grad_up!: grad_out [M,H] rows; activation: string "
+      "silu|relu|sigmoid|silu_clamped = \"silu\", limit: float = 7.0)"};
 
   kiln::RequiredTensor grad_out;  ///< [M, H], bfloat16, float16, float32; rows may lie apart
   kiln::RequiredTensor gate;  ///< [M, H], as grad_out; rows may lie apart
@@ -249,9 +208,6 @@ struct SwigluBackward {
 
   friend std::array<const kiln::Tensor*, 5> tensors_of(const SwigluBackward& a) {
     return {&a.grad_out, &a.gate, &a.up, &a.grad_gate, &a.grad_up};
-  }
-  friend std::array<kiln::Attribute, 2> attributes_of(const SwigluBackward& a) {
-    return attributes_of(a.attributes);
   }
 };
 

@@ -180,7 +180,7 @@ class AddAmount {
 };
 
 TEST_CASE("layer: a copy for each thread, of the same weights and with its own workspace") {
-  auto layer = kernel().layer<AddAmount>({.amount = 3.0});
+  auto layer = kernel().layer<AddAmount>({.attributes = {.amount = 3.0}});
   layer.forward(Square().tensors[0], Square().tensors[1]);
   constexpr int kThreads = 4;
   std::array<float, kThreads> found{};

@@ -169,7 +169,7 @@ class AddAmount {
   AddAmount(const Kernel& kernel, Weights weights)
       : add_(kernel.op<Add<kSample, kWhole>>()), amount_(weights.amount), owned_(kernel.device()) {}
   void forward(const Tensor& x, const Tensor& y) {
-    add_.run({.x = x, .y = y, .amount = amount_}, owned_.reserve(64));
+    add_.run({.x = x, .y = y, .attributes = {.amount = amount_}}, owned_.reserve(64));
   }
   const void* workspace() { return owned_.reserve(1).data; }
 
@@ -180,7 +180,7 @@ class AddAmount {
 };
 
 TEST_CASE("layer: a copy for each thread, of the same weights and with its own workspace") {
-  auto layer = kernel().layer<AddAmount>({.attributes = {.amount = 3.0}});
+  auto layer = kernel().layer<AddAmount>({.amount = 3.0});
   layer.forward(Square().tensors[0], Square().tensors[1]);
   constexpr int kThreads = 4;
   std::array<float, kThreads> found{};

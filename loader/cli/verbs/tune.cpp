@@ -112,8 +112,7 @@ TimedOp timed_op(const kiln_package& table, const OfferedOp& offered, Device dev
                 "tune " + subject + ": " + offered.op + " has no optional tensor " + quote(name));
   }
   std::ranges::sort(timed.with);
-  const auto twice = std::ranges::unique(timed.with);
-  timed.with.erase(twice.begin(), twice.end());
+  timed.with.erase(std::unique(timed.with.begin(), timed.with.end()), timed.with.end());
   for (const std::string& each : timed.layout.tensors.front().dtypes) {
     if (timed.dtype.empty() && offered.within.contains(each)) timed.dtype = each;
   }

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# The check that each version carries passes on this CPU. It is compiled by another compiler than the program of the
-# package's own tests, and without libkiln.
+# The check that each version carries passes on this CPU: all cases, but of packages whose own take a minute.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -9,5 +8,7 @@ echo '{"schema": "kiln.settings/1"}' >"$KILN_CONFIG"
 "$KILN_BIN/kiln" trust add "$KILN_REGISTRY" --unsigned
 for package in "$KILN_REGISTRY"/*/; do
   name=$(basename "$package")
-  "$KILN_BIN/kiln" test "$name@1" --device cpu --quiet || { echo "kiln test $name@1 failed"; exit 1; }
+  full=(--full)
+  [[ $name == attention || $name == *-mlp ]] && full=()
+  "$KILN_BIN/kiln" test "$name@1" "${full[@]}" --device cpu --quiet || { echo "kiln test $name@1 failed"; exit 1; }
 done

@@ -18,14 +18,6 @@ namespace {
   throw Error(code, "delegate to " + quote(role) + ": " + found);
 }
 
-/// "acme-*" or "acme".
-bool is_package_pattern(std::string_view text) {
-  if (!text.ends_with('*')) return is_package_name(text);
-  text.remove_suffix(1);
-  return is_package_name(text) ||
-         (text.ends_with('-') && is_package_name(text.substr(0, text.size() - 1)));
-}
-
 /// Whether there can be a package that both patterns match.
 bool overlap(std::string_view left, std::string_view right) {
   const auto beginning = [](std::string_view text) { return text.substr(0, text.find('*')); };

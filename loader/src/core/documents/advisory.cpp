@@ -25,14 +25,6 @@ bool is_link(std::string_view text) {
          text.find_first_of(" \"<>") == std::string_view::npos;
 }
 
-bool is_package_pattern(std::string_view text) {
-  const bool is_open = text.ends_with('*');
-  if (!is_open) return is_package_name(text);
-  text.remove_suffix(1);
-  if (text.ends_with('-')) text.remove_suffix(1);
-  return is_package_name(text);
-}
-
 bool is_variant(std::string_view text) {
   constexpr std::string_view kSha256 = "sha256:";
   return text.starts_with(kSha256) ? Digest::from_hex(text.substr(kSha256.size())).has_value()

@@ -36,6 +36,13 @@ bool is_package_name(std::string_view name) {
   return previous != '-';
 }
 
+bool is_package_pattern(std::string_view text) {
+  if (!text.ends_with('*')) return is_package_name(text);
+  text.remove_suffix(1);
+  if (text.ends_with('-')) text.remove_suffix(1);
+  return is_package_name(text);
+}
+
 std::string label(std::string_view name, int version) {
   return std::string(name) + "@" + std::to_string(version);
 }

@@ -19,6 +19,9 @@ bool is_word(std::string_view text, std::string_view others);
 /// Package names: [a-z0-9] words joined by single '-', at most 64 characters.
 bool is_package_name(std::string_view name);
 
+/// A package's name, or the beginning of names with a '*' behind it: "acme-*".
+bool is_package_pattern(std::string_view text);
+
 /// How a person names one version of a package: "geglu-mlp@1".
 std::string label(std::string_view name, int version);
 

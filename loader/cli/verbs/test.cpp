@@ -23,17 +23,9 @@ struct TestRequest {
 };
 
 const char* word_of(CheckEnd end) {
-  switch (end) {
-    case CheckEnd::kDone:
-      return "done";
-    case CheckEnd::kCrashed:
-      return "crashed";
-    case CheckEnd::kOutOfTime:
-      return "out of time";
-    case CheckEnd::kFailed:
-      return "failed";
-  }
-  return "failed";
+  static constexpr const char* kWords[] = {"done", "crashed", "out of time", "failed"};
+  static_assert(std::size(kWords) == static_cast<std::size_t>(CheckEnd::kFailed) + 1);
+  return kWords[static_cast<std::size_t>(end)];
 }
 
 Json document_of(const CheckTarget& target, const CheckRun& run, const TestRecord& record,

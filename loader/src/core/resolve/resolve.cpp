@@ -119,31 +119,11 @@ std::string to_string(Device device) {
 }
 
 std::string_view to_string(Refusal refusal) {
-  switch (refusal) {
-    case Refusal::kNone:
-      return "NONE";
-    case Refusal::kLoaderTooOld:
-      return "LOADER_TOO_OLD";
-    case Refusal::kAbi:
-      return "ABI";
-    case Refusal::kArch:
-      return "ARCH";
-    case Refusal::kGlibc:
-      return "GLIBC";
-    case Refusal::kCpuLevel:
-      return "CPU_LEVEL";
-    case Refusal::kDevice:
-      return "DEVICE";
-    case Refusal::kDriver:
-      return "DRIVER";
-    case Refusal::kNoDeviceCode:
-      return "NO_DEVICE_CODE";
-    case Refusal::kLibrary:
-      return "LIBRARY";
-    case Refusal::kPolicy:
-      return "POLICY";
-  }
-  return "UNKNOWN";
+  static constexpr std::string_view kWords[] = {
+      "NONE",   "LOADER_TOO_OLD", "ABI",     "ARCH",  "GLIBC", "CPU_LEVEL", "DEVICE",
+      "DRIVER", "NO_DEVICE_CODE", "LIBRARY", "POLICY"};
+  static_assert(std::size(kWords) == static_cast<std::size_t>(Refusal::kPolicy) + 1);
+  return kWords[static_cast<std::size_t>(refusal)];
 }
 
 Resolution resolve(const Host& host, const Index& index, const Selection& selection) {

@@ -466,23 +466,16 @@ RankRule deciding_rule(const Rank& left, const Rank& right) {
 }
 
 std::string_view describe(RankRule rule) {
-  switch (rule) {
-    case RankRule::kPasses:
-      return "it passes more of the rules";
-    case RankRule::kCode:
-      return "its code is more specific to the GPU";
-    case RankRule::kCloseness:
-      return "its code is closer to the GPU's compute capability";
-    case RankRule::kToolkit:
-      return "its CUDA toolkit is newer";
-    case RankRule::kCpuLevel:
-      return "it uses a higher CPU level";
-    case RankRule::kId:
-      return "its id comes first in the alphabet";
-    case RankRule::kDigest:
-      break;
-  }
-  return "its digest is lower";
+  static constexpr std::string_view kTexts[] = {
+      "it passes more of the rules",
+      "its code is more specific to the GPU",
+      "its code is closer to the GPU's compute capability",
+      "its CUDA toolkit is newer",
+      "it uses a higher CPU level",
+      "its id comes first in the alphabet",
+      "its digest is lower"};
+  static_assert(std::size(kTexts) == static_cast<std::size_t>(RankRule::kDigest) + 1);
+  return kTexts[static_cast<std::size_t>(rule)];
 }
 
 }  // namespace kiln

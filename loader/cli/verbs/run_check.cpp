@@ -27,7 +27,6 @@
 #include "kiln/check.h"
 #include "kiln/kernel.hpp"
 #include "loader/cli/verbs/check_run.hpp"
-#include "probe/driver.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -216,19 +215,6 @@ class TimedPackage {
   std::vector<kiln_op> copies_;
 };
 
-void prepare(const kiln_package& table, Device device, const std::string& subject) {
-  if (device.kind == Device::Kind::kCuda) {
-    if (const std::string problem = start_cuda(); !problem.empty()) {
-      fail(ErrorCode::kDevice, subject, problem);
-    }
-  }
-  kiln_error error{};
-  const std::int32_t status = table.prepare(dl_device(device), &error);
-  if (status == KILN_OK) return;
-  const ErrorCode code = failure_of(status, error);
-  fail(code, subject, std::string("prepare: ") + error.text);
-}
-
 struct ChildRequest {
   bool full = false;
   bool values = false;  ///< written to stdin, which is a file
@@ -253,10 +239,7 @@ int run(const Options& options, const ChildRequest& asked) {
   const DevFiles dev = Install(spec.name, of_check).run_dev();
   const kiln_check_fn check =
       load_check(read_dev_file(install.cache(), dev, file), dev.folder / file, package.subject);
-  const kiln_package& table =
-      load_library(package.library, package.config, package.subject,
-                   chosen_load_mode(request.load_mode), std::move(installed.lease));
-  prepare(table, device, package.subject);
+  const kiln_package& table = load_prepared(installed, request.load_mode);
   CheckHost host(device, results.get(), asked.values);
   kiln_check_host given{};
   given.struct_size = sizeof given;

@@ -22,7 +22,6 @@
 #include "loader/cli/verbs/tune_choices.hpp"
 #include "loader/cli/verbs/tune_search.hpp"
 #include "loader/cli/verbs/verbs.hpp"
-#include "probe/driver.hpp"
 #include "probe/hardware.hpp"
 
 namespace kiln::cli {
@@ -182,23 +181,6 @@ int forget(const Choice& choice) {
   return 0;
 }
 
-const kiln_package& loaded(Installed& installed, const Request& request) {
-  const Package& package = installed.package;
-  const Device device = installed.choice.resolution.device;
-  const kiln_package& table =
-      load_library(package.library, package.config, package.subject,
-                   chosen_load_mode(request.load_mode), std::move(installed.lease));
-  const std::string problem = device.kind == Device::Kind::kCuda ? start_cuda() : "";
-  if (!problem.empty()) throw Error(ErrorCode::kDevice, "tune " + package.subject + ": " + problem);
-  kiln_error error{};
-  const std::int32_t status = table.prepare(dl_device(device), &error);
-  if (status != KILN_OK) {
-    const ErrorCode code = failure_of(status, error);
-    throw Error(code, "tune " + package.subject + ": prepare: " + error.text);
-  }
-  return table;
-}
-
 int run_tune(const Options& options, const TuneRequest& asked) {
   const Spec& spec = options.specs.front();
   const Request request = options.request_for(spec);
@@ -217,7 +199,7 @@ int run_tune(const Options& options, const TuneRequest& asked) {
   check_tuned_place(resolution, variant);
   const std::vector<OfferedOp> all = offered_by(install, subject);
   const OfferedOp& offered = offered_op(all, asked.op, resolution.device, subject);
-  const kiln_package& table = loaded(installed, request);
+  const kiln_package& table = load_prepared(installed, request.load_mode);
   const TimedOp timed = timed_op(table, offered, resolution.device, asked, subject);
   const std::vector<Shape> shapes = shapes_asked(asked, timed);
 

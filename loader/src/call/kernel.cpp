@@ -37,17 +37,6 @@ Installed install_to_run(std::string_view name, const Request& request) {
   return install(name, request, {.driver_problem = std::move(problem)});
 }
 
-/// Device code goes into the context now, so that the first call needs no driver work and can be
-/// captured.
-void prepare(const kiln_package& package, Device device, const std::string& subject) {
-  kiln_error error{};
-  const std::int32_t status = package.prepare(dl_device(device), &error);
-  if (status == KILN_OK) return;
-  failure_of(status, error);
-  throw Error(ErrorCode::kDevice,
-              "prepare " + subject + " on " + to_string(device) + ": " + error.text);
-}
-
 /// "geglu-mlp.forward(x: …, y!: …; limit: float = 7.0)" without what stands around the arguments.
 std::string_view arguments_in(std::string_view signature) {
   signature.remove_prefix(std::min(signature.find('(') + 1, signature.size()));

@@ -24,7 +24,9 @@
 #include "base/signals.hpp"
 #include "call/table.hpp"
 #include "documents/variant.hpp"
+#include "install/install.hpp"
 #include "kiln/error.hpp"
+#include "probe/driver.hpp"
 #include "settings/environment.hpp"
 #include "store/inside.hpp"
 #include "verify/verify.hpp"
@@ -300,6 +302,29 @@ const kiln_package& load_library(const std::filesystem::path& file, const Config
   check_package(package, library);
   if (lease.held()) loaded.leases.try_emplace(file, std::move(lease));
   return *package;
+}
+
+void prepare(const kiln_package& package, Device device, const std::string& subject) {
+  kiln_error error{};
+  const std::int32_t status = package.prepare(dl_device(device), &error);
+  if (status == KILN_OK) return;
+  failure_of(status, error);
+  throw Error(ErrorCode::kDevice,
+              "prepare " + subject + " on " + to_string(device) + ": " + error.text);
+}
+
+const kiln_package& load_prepared(Installed& installed, LoadMode asked) {
+  const Package& package = installed.package;
+  const Device device = installed.choice.resolution.device;
+  const kiln_package& table = load_library(package.library, package.config, package.subject,
+                                           chosen_load_mode(asked), std::move(installed.lease));
+  if (device.kind == Device::Kind::kCuda) {
+    if (const std::string problem = start_cuda(); !problem.empty()) {
+      throw Error(ErrorCode::kDevice, "prepare " + package.subject + ": " + problem);
+    }
+  }
+  prepare(table, device, package.subject);
+  return table;
 }
 
 }  // namespace kiln

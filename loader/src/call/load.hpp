@@ -16,11 +16,13 @@
 #include "base/file_lock.hpp"
 #include "base/posix.hpp"
 #include "kiln/abi.h"
+#include "kiln/device.hpp"
 #include "kiln/request.hpp"
 
 namespace kiln {
 
-struct Config;  // documents/variant.hpp
+struct Config;     // documents/variant.hpp
+struct Installed;  // install/install.hpp
 
 /// What the request asks for, or $KILN_LOAD_MODE. Throws kUsage for a word that is neither.
 LoadMode chosen_load_mode(LoadMode asked);
@@ -36,5 +38,13 @@ FileDescriptor sealed_copy(const std::string& name, const std::filesystem::path&
 const kiln_package& load_library(const std::filesystem::path& file, const Config& config,
                                  std::string_view subject, LoadMode mode = LoadMode::kMemory,
                                  FileLock lease = {});
+
+/// Puts device code into the context now, so that the first call needs no driver work and can be
+/// captured. Throws kDevice.
+void prepare(const kiln_package& package, Device device, const std::string& subject);
+
+/// For commands that call a package past get_kernel, as it is: what was installed, loaded and
+/// prepared, with CUDA started where it is for a GPU. Throws what the two above throw.
+const kiln_package& load_prepared(Installed& installed, LoadMode asked);
 
 }  // namespace kiln

@@ -11,12 +11,6 @@ namespace {
 // 128 bits: enough to tell any two builds apart, short enough to read out.
 constexpr std::size_t kBuildIdDigits = 32;
 
-std::vector<std::string> strings(const JsonView& list) {
-  std::vector<std::string> values;
-  for (const JsonView& item : list.items()) values.push_back(item.string());
-  return values;
-}
-
 std::string source_lines(const Ingredients& ingredients) {
   std::string text;
   for (const auto& [name, hash] : ingredients.sources) {
@@ -75,7 +69,7 @@ Recipe parse_recipe(std::string_view text, const std::string& subject) {
                 .variant = view.at("variant").string(),
                 .cpu = parse_cpu_fact(view.at("cpu")),
                 .glibc = parse_version_fact(view.at("glibc")),
-                .libraries = strings(view.at("libraries")),
+                .libraries = view.at("libraries").strings(),
                 .build_id = view.at("build_id").string(),
                 .build = dump_json(view.at("build").json())};
   for (const JsonView& image : view.at("images").items()) {

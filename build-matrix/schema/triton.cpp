@@ -299,9 +299,7 @@ TritonFacts parse_triton_facts(std::string_view text, const std::string& subject
   const Json json = parse_json(text, subject);
   const JsonView view(json, subject);
   TritonFacts facts;
-  for (const JsonView& name : view.at("parameters").items()) {
-    facts.parameters.push_back(name.string());
-  }
+  facts.parameters = view.at("parameters").strings();
   for (const auto& [function, form] : view.at("forms").members()) {
     facts.forms[function] = {
         .threads = static_cast<std::uint32_t>(form.at("threads").unsigned_integer()),

@@ -18,24 +18,18 @@ constexpr std::size_t kMostParts = 4;
 constexpr std::size_t kMostChoices = 1024;  // of a part
 constexpr std::uint64_t kMostExtent = std::uint64_t{1} << 31;
 
-std::vector<std::string> words_in(const JsonView& list) {
-  std::vector<std::string> words;
-  for (const JsonView& each : list.items()) words.push_back(each.string());
-  return words;
-}
-
 OfferedOp parse_offered(const JsonView& view) {
   view.expect_members({"op", "device", "attribute", "parts", "any", "within"});
   OfferedOp offered{.op = view.at("op").string(),
                     .attribute = view.at("attribute").string(),
                     .parts = {},
-                    .any = view.has("any") ? words_in(view.at("any")) : std::vector<std::string>{},
+                    .any = view.has("any") ? view.at("any").strings() : std::vector<std::string>{},
                     .within = {}};
   const std::string device = view.at("device").string();
   if (device != "cpu" && device != "cuda") view.at("device").fail("is neither cpu nor cuda");
   offered.device = device == "cpu" ? Device::Kind::kCpu : Device::Kind::kCuda;
   for (const JsonView& part : view.at("parts").items()) {
-    offered.parts.push_back(words_in(part));
+    offered.parts.push_back(part.strings());
     if (offered.parts.back().size() > kMostChoices) part.fail("has more than 1024 choices");
   }
   if (offered.parts.size() > kMostParts) view.at("parts").fail("is more than 4");

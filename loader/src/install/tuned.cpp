@@ -30,12 +30,6 @@ std::string file_name(const TunedTable& table) {
   return file_name(table.package, table.version, table.variant, table.hardware);
 }
 
-std::vector<std::string> strings_in(const JsonView& list) {
-  std::vector<std::string> strings;
-  for (const JsonView& each : list.items()) strings.push_back(each.string());
-  return strings;
-}
-
 double microseconds(const JsonView& view) {
   if (!view.json().is_number()) view.fail("is no number");
   return view.json().get<double>();
@@ -52,7 +46,7 @@ std::int64_t extent(const JsonView& view) {
 TunedRow parse_row(const JsonView& view) {
   view.expect_members({"dtype", "with", "extents", "choice", "own_us", "best_us"});
   TunedRow row{.dtype = view.at("dtype").string(),
-               .with = strings_in(view.at("with")),
+               .with = view.at("with").strings(),
                .extents = {},
                .choice = view.at("choice").string(),
                .own_us = microseconds(view.at("own_us")),
@@ -69,7 +63,7 @@ TunedOp parse_op(const JsonView& view) {
   view.expect_members({"op", "attribute", "any", "rows"});
   TunedOp op{.name = view.at("op").string(),
              .attribute = view.at("attribute").string(),
-             .any = strings_in(view.at("any")),
+             .any = view.at("any").strings(),
              .rows = {}};
   for (const JsonView& row : view.at("rows").items()) op.rows.push_back(parse_row(row));
   return op;

@@ -40,12 +40,9 @@ bool starts(std::string_view entry, std::string_view registry, char next) {
 
 Requirement parse_requirement(const JsonView& view) {
   view.expect_members({"registry", "package", "statement", "threshold", "keys"});
-  Requirement required{view.at("registry").string(),
-                       view.at("package").string(),
-                       view.at("statement").string(),
-                       {},
+  Requirement required{view.at("registry").string(), view.at("package").string(),
+                       view.at("statement").string(), view.at("keys").strings(),
                        view.at("threshold").unsigned_integer()};
-  for (const JsonView& key : view.at("keys").items()) required.keys.push_back(key.string());
   if (required.threshold < 1 || required.threshold > required.keys.size()) {
     view.at("threshold")
         .fail("is " + std::to_string(required.threshold) + " of " +

@@ -29,12 +29,6 @@ std::int64_t time_of(const JsonView& view) {
   return *time;
 }
 
-std::vector<std::string> strings(const JsonView& view) {
-  std::vector<std::string> found;
-  for (const JsonView& item : view.items()) found.push_back(item.string());
-  return found;
-}
-
 Promise promise(const JsonView& view) {
   Promise found;
   if (view.has("length")) found.length = view.at("length").unsigned_integer();
@@ -120,8 +114,8 @@ Delegation delegation(const JsonView& view) {
   if (view.has("paths") == view.has("path_hash_prefixes")) {
     view.fail("needs either \"paths\" or \"path_hash_prefixes\"");
   }
-  if (view.has("paths")) found.paths = strings(view.at("paths"));
-  if (view.has("path_hash_prefixes")) found.hash_prefixes = strings(view.at("path_hash_prefixes"));
+  if (view.has("paths")) found.paths = view.at("paths").strings();
+  if (view.has("path_hash_prefixes")) found.hash_prefixes = view.at("path_hash_prefixes").strings();
   return found;
 }
 

@@ -233,6 +233,12 @@ std::vector<JsonView> JsonView::items() const {
   return views;
 }
 
+std::vector<std::string> JsonView::strings() const {
+  std::vector<std::string> strings;
+  for (const JsonView& each : items()) strings.push_back(each.string());
+  return strings;
+}
+
 std::vector<JsonView> JsonView::items_of(std::string_view key) const {
   if (!json().is_object()) fail_type("an object");
   return has(key) ? at(key).items() : std::vector<JsonView>();

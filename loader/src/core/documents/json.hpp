@@ -53,8 +53,9 @@ class JsonView {
   std::vector<std::pair<std::string, JsonView>> members() const;
 
   std::string string() const;
-  std::uint64_t unsigned_integer() const;  ///< refuses signs, fractions and exponents
-  int version_number() const;              ///< the same, from 1
+  std::vector<std::string> strings() const;  ///< of an array that has nothing else
+  std::uint64_t unsigned_integer() const;    ///< refuses signs, fractions and exponents
+  int version_number() const;                ///< the same, from 1
   bool boolean() const;
   std::string string_or(std::string_view key, std::string_view fallback) const;
 

@@ -66,7 +66,7 @@ OpLayout::Tensor read_tensor_layout(const JsonView& tensor, const OpLayout& befo
   for (const JsonView& extent : tensor.at("shape").items()) read.shape.push_back(extent_of(extent));
   const JsonView dtype = tensor.at("dtype");
   if (!dtype.json().is_string()) {
-    for (const JsonView& each : dtype.items()) read.dtypes.push_back(each.string());
+    read.dtypes = dtype.strings();
     return read;
   }
   const auto other = std::ranges::find(before.tensors, dtype.string(), &OpLayout::Tensor::name);
@@ -76,10 +76,7 @@ OpLayout::Tensor read_tensor_layout(const JsonView& tensor, const OpLayout& befo
 
 OpLayout::Attribute read_attribute_layout(const JsonView& attribute) {
   OpLayout::Attribute read{.name = attribute.at("name").string(), .values = {}, .fallback = {}};
-  if (attribute.has("values")) {
-    for (const JsonView& word : attribute.at("values").items())
-      read.values.push_back(word.string());
-  }
+  if (attribute.has("values")) read.values = attribute.at("values").strings();
   const JsonView fallback = attribute.at("default");
   const std::string type = attribute.at("type").string();
   if (type == "string") {
